@@ -1,0 +1,110 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <utility>
+
+#include "base/error.h"
+
+namespace modelet {
+namespace {
+
+// Closes a descriptor at the end of its scope.
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+void write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(errno_text(path) + " (while writing)");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) throw Error(errno_text(path.string()));
+  struct stat info {};
+  if (::fstat(file.fd, &info) != 0) throw Error(errno_text(path.string()));
+  if (!S_ISREG(info.st_mode)) throw Error(path.string() + ": not a regular file");
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ == 0) return;
+  void* memory = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  if (memory == MAP_FAILED) throw Error(errno_text(path.string()) + " (mmap)");
+  data_ = static_cast<const std::byte*>(memory);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  // Unique within the machine's processes and within this process.
+  static std::atomic<unsigned> serial{0};
+  temporary_ = path_;
+  temporary_ += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(serial++);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw Error(errno_text(temporary_.string()));
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) { write_all(fd_, bytes, temporary_.string()); }
+
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(errno_text(temporary_.string()) + " (while writing)");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+}
+
+void AtomicFile::commit() {
+  MODELET_CHECK(fd_ >= 0, "commit() twice");
+  if (::fsync(fd_) != 0) throw Error(errno_text(temporary_.string()) + " (fsync)");
+  ::close(std::exchange(fd_, -1));
+  std::error_code failure;
+  std::filesystem::rename(temporary_, path_, failure);
+  if (failure) {
+    ::unlink(temporary_.c_str());
+    throw Error(path_.string() + ": " + failure.message());
+  }
+}
+
+std::string read_text_file(const std::filesystem::path& path, size_t limit) {
+  const MappedFile file(path);
+  if (file.bytes().size() > limit)
+    throw Error(path.string() + ": " + std::to_string(file.bytes().size()) + " bytes, more than the limit of " +
+                std::to_string(limit));
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+}  // namespace modelet

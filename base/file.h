@@ -1,0 +1,51 @@
+// Files: memory-mapped reading, atomic writing. Errors are modelet::Error with the path in their text.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace modelet {
+
+// A whole file, mapped read-only. Owns the mapping; movable. The bytes may be read from any thread.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Writes `path` so that a reader, or a crash at any moment, sees either the old file or the whole new one:
+// a temporary file in the same folder, fsync, rename.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();  // removes the temporary file unless commit() was called
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  // Overwrites bytes already written at `offset` (for a header whose checksum is known last).
+  void write_at(uint64_t offset, std::span<const std::byte> bytes);
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  int fd_ = -1;
+};
+
+// The whole file as text; at most `limit` bytes, a longer one is an Error.
+std::string read_text_file(const std::filesystem::path& path, size_t limit = size_t{64} << 20);
+
+}  // namespace modelet

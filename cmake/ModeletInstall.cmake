@@ -1,0 +1,18 @@
+# Install + export: find_package(modelet) gives modelet::base, hashing, comm, shard, node_agent, scheduler.
+include(CMakePackageConfigHelpers)
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/modelet")
+get_property(libraries GLOBAL PROPERTY MODELET_LIBRARIES)
+install(TARGETS ${libraries} EXPORT modelet-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT modelet-targets NAMESPACE modelet:: DESTINATION ${package_dir})
+foreach(folder base hashing comm shard node_agent scheduler)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/modelet
+          FILES_MATCHING PATTERN "*.h")
+endforeach()
+install(DIRECTORY ${PROJECT_BINARY_DIR}/comm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/modelet
+        FILES_MATCHING PATTERN "*_generated.h" PATTERN "CMakeFiles" EXCLUDE)
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/modelet-config.cmake.in
+                              ${PROJECT_BINARY_DIR}/modelet-config.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/modelet-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/modelet-config.cmake ${PROJECT_BINARY_DIR}/modelet-config-version.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/ModeletDependencies.cmake
+        DESTINATION ${package_dir})

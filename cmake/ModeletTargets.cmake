@@ -1,0 +1,31 @@
+# How every target of the project is declared: C++20, warnings, include root, export.
+# Flags are properties of these targets alone; nothing is set globally and nothing leaks to a consumer.
+
+add_library(modelet_warnings INTERFACE)
+target_compile_options(modelet_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+                       -Wno-missing-field-initializers)
+
+# modelet_library(NAME SOURCES file... [PUBLIC lib...] [PRIVATE lib...])
+# Declares modelet_NAME (alias modelet::NAME) out of the current folder.
+function(modelet_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(modelet_${name} STATIC ${ARG_SOURCES})
+  add_library(modelet::${name} ALIAS modelet_${name})
+  set_target_properties(modelet_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(modelet_${name} PUBLIC cxx_std_20)
+  target_include_directories(modelet_${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
+                             "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/modelet>")
+  target_link_libraries(modelet_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE}
+                        "$<BUILD_INTERFACE:modelet_warnings>")
+  set_property(GLOBAL APPEND PROPERTY MODELET_LIBRARIES modelet_${name})
+endfunction()
+
+# modelet_program(NAME SOURCES file... LIBS lib...): an installed executable.
+function(modelet_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} modelet_warnings)
+  # All programs lie in one folder, so that `modelet` finds its agent and scheduler beside itself.
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()

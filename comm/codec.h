@@ -1,0 +1,40 @@
+// Codecs: how a float matrix travels. Each is one file (comm/codec_NAME.cc) with its byte layout in docs/wire_format.md,
+// and one line in the registry in codec.cc.
+//
+// A codec is stateless and thread-safe. Lossy codecs that round stochastically take the seed of the block, so that a
+// retried step sends the same bytes. decode() gets bytes from outside: it checks them and throws FormatError.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/matrix.h"
+
+namespace modelet::comm {
+
+class Codec {
+ public:
+  virtual ~Codec() = default;
+  virtual std::string_view name() const = 0;  // value of the experiment's exchange.codec
+  virtual uint8_t id() const = 0;             // value on the wire; never reused
+  // Upper bound of the encoded size, in bytes.
+  virtual size_t max_bytes(size_t rows, size_t cols) const = 0;
+  // Writes the encoded matrix to `out` (at least max_bytes long); returns the number of bytes used.
+  virtual size_t encode(ConstMatrix values, uint64_t seed, std::span<std::byte> out) const = 0;
+  // Fills `values` (its shape says what is expected) from exactly `bytes`; throws FormatError if they do not fit.
+  virtual void decode(std::span<const std::byte> bytes, Matrix values) const = 0;
+};
+
+// nullptr if there is none of that name / wire id.
+const Codec* find_codec(std::string_view name);
+const Codec* find_codec(uint8_t id);
+std::vector<std::string> codec_names();
+// As find_codec(name), but an unknown name is a UsageError that lists the known ones.
+const Codec& require_codec(std::string_view name);
+
+}  // namespace modelet::comm

@@ -1,0 +1,50 @@
+// Batches: which samples a step sees, and their gathered form.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shard/data/dataset.h"
+
+namespace modelet::shard {
+
+// Order of samples: a seeded permutation of each epoch, a function of (seed, epoch, step) alone.
+// The last batch of an epoch may be short. Not thread-safe (caches the current epoch's permutation).
+class BatchOrder {
+ public:
+  BatchOrder(size_t rows, size_t batch, uint64_t seed);
+  size_t steps_per_epoch() const;
+  // Rows of the batch of a global step (epoch = step / steps_per_epoch()). Valid until the next call.
+  std::span<const uint32_t> rows(uint64_t step);
+
+ private:
+  size_t rows_count_, batch_;
+  uint64_t seed_, epoch_ = ~uint64_t{0};
+  std::vector<uint32_t> permutation_;
+};
+
+// A gathered batch, by sample (CSR) and by feature (CSC: the input layer's gradient is accumulated per unique feature).
+// Reusable: assign() keeps the memory.
+struct Batch {
+  std::vector<uint64_t> offsets;           // [size + 1] into features, values
+  std::vector<uint32_t> features;
+  std::vector<float> values;
+  std::vector<uint64_t> label_offsets;     // [size + 1] into labels
+  std::vector<uint32_t> labels;
+
+  std::vector<uint32_t> unique_features;   // ascending
+  std::vector<uint64_t> feature_offsets;   // [unique + 1] into feature_samples, feature_values
+  std::vector<uint32_t> feature_samples;   // index in the batch, ascending within a feature
+  std::vector<float> feature_values;
+
+  size_t size() const { return offsets.empty() ? 0 : offsets.size() - 1; }
+  // `by_feature` builds the second half (training); evaluation leaves it empty.
+  void assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature);
+
+ private:
+  std::vector<uint64_t> sort_keys_, sort_scratch_;
+};
+
+}  // namespace modelet::shard
