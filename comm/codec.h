@@ -1,8 +1,9 @@
-// Codecs: how a float matrix travels. Each is one file (comm/codec_NAME.cc) with its byte layout in docs/wire_format.md,
-// and one line in the registry in codec.cc.
+// Codecs: how a float matrix travels. Each is one file (comm/codec_NAME.cc) with its byte layout in
+// docs/wire_format.md, and one line in the registry in codec.cc.
 //
-// A codec is stateless and thread-safe. Lossy codecs that round stochastically take the seed of the block, so that a
-// retried step sends the same bytes. decode() gets bytes from outside: it checks them and throws FormatError.
+// A codec is stateless and thread-safe. Lossy codecs that round stochastically take the seed of the block, so
+// that a retried step sends the same bytes. decode() gets bytes from outside: it checks them and throws
+// FormatError.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,8 @@ class Codec {
   virtual size_t max_bytes(size_t rows, size_t cols) const = 0;
   // Writes the encoded matrix to `out` (at least max_bytes long); returns the number of bytes used.
   virtual size_t encode(ConstMatrix values, uint64_t seed, std::span<std::byte> out) const = 0;
-  // Fills `values` (its shape says what is expected) from exactly `bytes`; throws FormatError if they do not fit.
+  // Fills `values` (its shape says what is expected) from exactly `bytes`; throws FormatError if they do not
+  // fit.
   virtual void decode(std::span<const std::byte> bytes, Matrix values) const = 0;
 };
 

@@ -1,10 +1,10 @@
-// Group: the collectives of one training group, over a Transport. Blocks of float matrices go in and out; each block is
-// encoded with the codec its sender chose.
+// Group: the collectives of one training group, over a Transport. Blocks of float matrices go in and out;
+// each block is encoded with the codec its sender chose.
 //
-// Guarantees: a call either completes or throws and leaves the caller's output blocks unspecified but nothing else
-// changed, so that a step can be retried. Messages of another run or of an older membership epoch are dropped and counted.
-// A peer that is silent for `timeout_seconds` is a PeerError that names its rank (and node name), step and operation.
-// One thread uses a Group; interrupt() may be called from any thread.
+// Guarantees: a call either completes or throws and leaves the caller's output blocks unspecified but nothing
+// else changed, so that a step can be retried. Messages of another run or of an older membership epoch are
+// dropped and counted. A peer that is silent for `timeout_seconds` is a PeerError that names its rank (and
+// node name), step and operation. One thread uses a Group; interrupt() may be called from any thread.
 //
 // Cost of each operation in rounds and bytes: docs/wire_format.md.
 #pragma once
@@ -19,18 +19,19 @@
 #include "base/matrix.h"
 #include "comm/codec.h"
 #include "comm/meters.h"
+#include "comm/tag.h"
 #include "comm/transport.h"
 
 namespace modelet::comm {
 
 struct GroupOptions {
-  uint64_t run = 0;              // identifies the run; a message of another run is refused
-  uint32_t epoch = 1;            // membership epoch; grows when the group changes (DESIGN section 5)
+  uint64_t run = 0;    // identifies the run; a message of another run is refused
+  uint32_t epoch = 1;  // membership epoch; grows when the group changes (DESIGN section 5)
   double timeout_seconds = 30;
-  bool lz4 = false;              // compress payloads of which LZ4 saves something
-  std::vector<std::string> node_names;      // [size], for error messages; may be empty
+  bool lz4 = false;                     // compress payloads of which LZ4 saves something
+  std::vector<std::string> node_names;  // [size], for error messages; may be empty
   size_t max_message_bytes = size_t{1} << 30;
-  size_t max_waiting_messages = 4096;       // early messages kept; more is a PeerError
+  size_t max_waiting_messages = 4096;  // early messages kept; more is a PeerError
 };
 
 // A matrix to send. `codec` must outlive the call (codecs are registered for ever).
@@ -43,14 +44,6 @@ struct OutBlock {
 // Where a received matrix goes. Its shape must be what the sender sent, else FormatError.
 using InBlock = Matrix;
 
-// Names one operation; every rank of the group calls it with the same tag, and no tag is used twice in an epoch
-// (a retried step is a new attempt).
-struct Tag {
-  uint64_t step = 0;
-  uint16_t round = 0;    // operation within the step
-  uint16_t attempt = 0;  // retries of the step
-};
-
 class Group {
  public:
   Group(std::unique_ptr<Transport> transport, GroupOptions options);
@@ -59,15 +52,17 @@ class Group {
   int rank() const;
   int size() const;
 
-  // Every rank gives `mine` to every other. `theirs` [size] lists where each rank's blocks go (entry of the own rank: unused).
-  // Encodes once. One round; sends (n-1) x own blocks.
+  // Every rank gives `mine` to every other. `theirs` [size] lists where each rank's blocks go (entry of the
+  // own rank: unused). Encodes once. One round; sends (n-1) x own blocks.
   void all_gather(Tag tag, std::span<const OutBlock> mine, std::span<const std::vector<InBlock>> theirs);
 
-  // Personalised exchange: `to[r]` goes to rank r, `from[r]` receives what r sent to this rank (own entries unused).
-  // One round; sends the sum of to[r].
-  void all_to_all(Tag tag, std::span<const std::vector<OutBlock>> to, std::span<const std::vector<InBlock>> from);
+  // Personalised exchange: `to[r]` goes to rank r, `from[r]` receives what r sent to this rank (own entries
+  // unused). One round; sends the sum of to[r].
+  void all_to_all(Tag tag, std::span<const std::vector<OutBlock>> to,
+                  std::span<const std::vector<InBlock>> from);
 
-  // values = sum over ranks, added in rank order so that every rank gets the same bits. One round for small matrices.
+  // values = sum over ranks, added in rank order so that every rank gets the same bits. One round for small
+  // matrices.
   void all_reduce_sum(Tag tag, Matrix values, const Codec& codec);
 
   // Sum over ranks of matrices cut into one part per rank: this rank gets the sum of part[rank()] in `mine`.

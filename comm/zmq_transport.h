@@ -1,0 +1,60 @@
+// ZmqTransport: messages between processes over ZeroMQ/TCP. Each rank binds one ROUTER, on which it receives,
+// and keeps one DEALER to each peer, on which it sends; connections live as long as the transport and
+// reconnect by themselves.
+//
+// Two phases, because ports are ephemeral: construct (binds; endpoint() is then known), let somebody exchange
+// the endpoints, connect(). A peer may send before this rank has called connect(); nothing is lost.
+//
+// A sender is known by its socket's routing id "RUN/EPOCH/RANK". A message whose id belongs to no peer of
+// this run and epoch is dropped and counted. ZeroMQ refuses a second socket with the id of a connected one.
+// Routing ids are no proof of identity: bind beyond loopback only in a network whose hosts are trusted.
+//
+// Owns its ZeroMQ context and one I/O thread. The destructor waits at most `linger_seconds` until queued
+// messages have left. Threads: as Transport.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "comm/transport.h"
+
+namespace modelet::comm {
+
+struct ZmqOptions {
+  std::string bind = "tcp://127.0.0.1:*";  // "*": a free port
+  std::string advertise;      // host name or address in endpoint(); needed if `bind` is a wildcard address
+  double linger_seconds = 2;  // so that the last messages (a barrier) still leave
+  int queue_messages = 256;   // per peer and direction; more unread ones are a PeerError at the sender
+  size_t max_message_bytes = size_t{1} << 30;  // per part; ZeroMQ closes the connection of who sends more
+};
+
+class ZmqTransport final : public Transport {
+ public:
+  // Binds. Throws Error if the address cannot be bound, UsageError if `bind` is a wildcard without
+  // `advertise`.
+  explicit ZmqTransport(const ZmqOptions& options = {});
+  ~ZmqTransport() override;
+
+  // Where peers connect to, "tcp://HOST:PORT".
+  const std::string& endpoint() const;
+
+  // Makes this transport rank `rank` of `endpoints.size()`; endpoints[r] is endpoint() of rank r (the own
+  // entry is ignored). Call once, before send() and receive(), from their thread. Does not wait for the
+  // peers. Throws Error for an endpoint that is none.
+  void connect(int rank, std::span<const std::string> endpoints, uint64_t run, uint32_t epoch);
+
+  int rank() const override;
+  int size() const override;
+  void send(int to, std::span<const std::byte> envelope, std::span<const std::byte> payload) override;
+  bool receive(double timeout_seconds, Frame& frame) override;
+  void interrupt(const std::string& reason) override;
+  uint64_t dropped_messages() const override;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace modelet::comm
