@@ -14,29 +14,32 @@ namespace modelet::shard {
 // The last batch of an epoch may be short. Not thread-safe (caches the current epoch's permutation).
 class BatchOrder {
  public:
+  // rows, batch > 0.
   BatchOrder(size_t rows, size_t batch, uint64_t seed);
-  size_t steps_per_epoch() const;
+  size_t steps_per_epoch() const { return (permutation_.size() + batch_ - 1) / batch_; }
   // Rows of the batch of a global step (epoch = step / steps_per_epoch()). Valid until the next call.
   std::span<const uint32_t> rows(uint64_t step);
 
  private:
-  size_t rows_count_, batch_;
+  void shuffle(uint64_t epoch);
+
+  size_t batch_;
   uint64_t seed_, epoch_ = ~uint64_t{0};
   std::vector<uint32_t> permutation_;
 };
 
-// A gathered batch, by sample (CSR) and by feature (CSC: the input layer's gradient is accumulated per unique feature).
-// Reusable: assign() keeps the memory.
+// A gathered batch, by sample (CSR) and by feature (CSC: the input layer's gradient is accumulated per unique
+// feature). Reusable: assign() keeps the memory.
 struct Batch {
-  std::vector<uint64_t> offsets;           // [size + 1] into features, values
+  std::vector<uint64_t> offsets;  // [size + 1] into features, values
   std::vector<uint32_t> features;
   std::vector<float> values;
-  std::vector<uint64_t> label_offsets;     // [size + 1] into labels
+  std::vector<uint64_t> label_offsets;  // [size + 1] into labels
   std::vector<uint32_t> labels;
 
-  std::vector<uint32_t> unique_features;   // ascending
-  std::vector<uint64_t> feature_offsets;   // [unique + 1] into feature_samples, feature_values
-  std::vector<uint32_t> feature_samples;   // index in the batch, ascending within a feature
+  std::vector<uint32_t> unique_features;  // ascending
+  std::vector<uint64_t> feature_offsets;  // [unique + 1] into feature_samples, feature_values
+  std::vector<uint32_t> feature_samples;  // index in the batch, ascending within a feature
   std::vector<float> feature_values;
 
   size_t size() const { return offsets.empty() ? 0 : offsets.size() - 1; }
@@ -44,7 +47,12 @@ struct Batch {
   void assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature);
 
  private:
-  std::vector<uint64_t> sort_keys_, sort_scratch_;
+  void gather(const Dataset& data, std::span<const uint32_t> rows);
+  void sort_by_feature(size_t feature_count);
+  void fill_by_feature();
+
+  std::vector<uint64_t> sort_keys_, sort_scratch_;  // feature << 32 | index of the entry in `features`
+  std::vector<uint32_t> entry_samples_;             // [entries] sample of an entry
 };
 
 }  // namespace modelet::shard

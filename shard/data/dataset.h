@@ -1,57 +1,59 @@
 // Dataset: sparse samples with labels, in a memory-mapped prepared file (docs/data_format.md).
-// Immutable after opening; any thread may read it. Text is prepared once, through a cache, and never kept in memory.
+// Immutable after opening; any thread may read it. Text is prepared once, through a cache, and never kept in
+// memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/experiment.h"
 #include "base/file.h"
+#include "shard/data/prepared.h"
+#include "shard/data/sample.h"
 
 namespace modelet::shard {
 
-// The sample's non-zero features (ascending ids), their values, and its labels (ascending ids).
-struct Sample {
-  std::span<const uint32_t> features;
-  std::span<const float> values;
-  std::span<const uint32_t> labels;
-};
-
 class Dataset {
  public:
-  // Opens a prepared file; checks magic, version, sizes, and that every id is in range (FormatError otherwise).
-  // `verify` also compares the checksums of all sections (reads the whole file).
+  // Opens a prepared file; checks magic, version, sizes, and that every id is in range (FormatError
+  // otherwise). `verify` also compares the checksums of all sections (reads the whole file).
   static Dataset open(const std::filesystem::path& path, bool verify = false);
 
-  size_t rows() const { return rows_; }
-  size_t features() const { return features_; }  // dimension: ids are in [0, features)
-  size_t labels() const { return labels_; }
-  size_t nonzeros() const { return feature_ids_.size(); }
-  size_t label_entries() const { return label_ids_.size(); }
-  Sample sample(size_t row) const;
+  size_t rows() const { return view_.rows; }
+  size_t features() const { return view_.features; }  // dimension: ids are in [0, features)
+  size_t labels() const { return view_.labels; }
+  size_t nonzeros() const { return view_.feature_ids.size(); }
+  size_t label_entries() const { return view_.label_ids.size(); }
+  Normalize normalize() const { return view_.normalize; }
+  // Valid as long as the Dataset.
+  Sample sample(size_t row) const {
+    const uint64_t first = view_.feature_offsets[row], count = view_.feature_offsets[row + 1] - first;
+    const uint64_t first_label = view_.label_offsets[row],
+                   label_count = view_.label_offsets[row + 1] - first_label;
+    return {view_.feature_ids.subspan(first, count), view_.values.subspan(first, count),
+            view_.label_ids.subspan(first_label, label_count)};
+  }
 
  private:
   MappedFile file_;
-  size_t rows_ = 0, features_ = 0, labels_ = 0;
-  std::span<const uint64_t> feature_offsets_, label_offsets_;  // [rows + 1]
-  std::span<const uint32_t> feature_ids_, label_ids_;
-  std::span<const float> values_;
+  PreparedView view_;
 };
 
-// Opens XMC text (plain, .xz, .gz) or a prepared file. Text is prepared into the cache folder first if it is not there
-// ($MODELET_CACHE, else $XDG_CACHE_HOME/modelet, else ~/.cache/modelet; the entry's name depends on path, size, time of change and
-// options). Safe when several processes do it at once. Normalisation applies to both kinds: a prepared file records its own, and a
-// mismatch with `normalize` is a UsageError.
+// Opens XMC text (plain, .xz, .gz) or a prepared file and verifies it. Text is prepared into the cache folder
+// first if it is not there
+// ($MODELET_CACHE, else $XDG_CACHE_HOME/modelet, else ~/.cache/modelet; the entry's name depends on path,
+// size, time of change and options). Safe when several processes do it at once. Normalisation applies to both
+// kinds: a prepared file records its own, and a mismatch with `normalize` is a UsageError. A file without
+// samples is a FormatError.
 Dataset load_dataset(const std::filesystem::path& path, Normalize normalize);
 
-// Names of labels, line = id. Fewer or more lines than `labels` is a FormatError.
+// Names of labels, line = id; plain, .xz or .gz. Fewer or more lines than `labels` is a FormatError.
 std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels);
 
+// Throws UsageError if the two differ in features or labels.
 DataShape describe_shape(const Dataset& train, const Dataset& test);
 
 }  // namespace modelet::shard

@@ -1,0 +1,105 @@
+#include "shard/data/batch.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+namespace modelet::shard {
+
+BatchOrder::BatchOrder(size_t rows, size_t batch, uint64_t seed)
+    : batch_(batch), seed_(seed), permutation_(rows) {
+  MODELET_CHECK(rows > 0 && batch > 0 && rows <= std::numeric_limits<uint32_t>::max());
+}
+
+std::span<const uint32_t> BatchOrder::rows(uint64_t step) {
+  const uint64_t epoch = step / steps_per_epoch();
+  if (epoch != epoch_) shuffle(epoch);
+  const size_t first = static_cast<size_t>(step % steps_per_epoch()) * batch_;
+  return std::span(permutation_).subspan(first, std::min(batch_, permutation_.size() - first));
+}
+
+// Fisher-Yates from the identity, so that an epoch's order does not depend on the ones before.
+void BatchOrder::shuffle(uint64_t epoch) {
+  std::iota(permutation_.begin(), permutation_.end(), 0u);
+  Rng rng(seed_, {kStreamBatchOrder, epoch});
+  for (size_t left = permutation_.size(); left > 1; --left)
+    std::swap(permutation_[left - 1], permutation_[rng.below(static_cast<uint32_t>(left))]);
+  epoch_ = epoch;
+}
+
+void Batch::assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature) {
+  gather(data, rows);
+  unique_features.clear();
+  feature_offsets.clear();
+  feature_samples.clear();
+  feature_values.clear();
+  if (!by_feature) return;
+  sort_by_feature(data.features());
+  fill_by_feature();
+}
+
+void Batch::gather(const Dataset& data, std::span<const uint32_t> rows) {
+  offsets.assign(1, 0);
+  label_offsets.assign(1, 0);
+  features.clear();
+  values.clear();
+  labels.clear();
+  for (const uint32_t row : rows) {
+    const Sample sample = data.sample(row);
+    features.insert(features.end(), sample.features.begin(), sample.features.end());
+    values.insert(values.end(), sample.values.begin(), sample.values.end());
+    labels.insert(labels.end(), sample.labels.begin(), sample.labels.end());
+    offsets.push_back(features.size());
+    label_offsets.push_back(labels.size());
+  }
+}
+
+// Least-significant-digit radix sort of the keys by feature. It is stable, so entries of a feature stay in
+// the order of samples; the number of passes follows from the dimension (two up to four million features).
+void Batch::sort_by_feature(size_t feature_count) {
+  constexpr int kDigitBits = 11;
+  constexpr uint64_t kDigits = uint64_t{1} << kDigitBits;
+  const size_t entries = features.size();
+  MODELET_CHECK(entries <= std::numeric_limits<uint32_t>::max());
+  sort_keys_.resize(entries);
+  sort_scratch_.resize(entries);
+  for (size_t i = 0; i < entries; ++i) sort_keys_[i] = uint64_t{features[i]} << 32 | i;
+  const int end = 32 + std::bit_width(feature_count);
+  for (int shift = 32; shift < end; shift += kDigitBits) {
+    std::array<uint32_t, kDigits> place{};
+    for (const uint64_t key : sort_keys_) ++place[(key >> shift) & (kDigits - 1)];
+    std::exclusive_scan(place.begin(), place.end(), place.begin(), 0u);
+    for (const uint64_t key : sort_keys_) sort_scratch_[place[(key >> shift) & (kDigits - 1)]++] = key;
+    sort_keys_.swap(sort_scratch_);
+  }
+}
+
+void Batch::fill_by_feature() {
+  const size_t entries = features.size();
+  entry_samples_.resize(entries);
+  for (size_t sample = 0; sample < size(); ++sample)
+    std::fill(entry_samples_.begin() + static_cast<ptrdiff_t>(offsets[sample]),
+              entry_samples_.begin() + static_cast<ptrdiff_t>(offsets[sample + 1]),
+              static_cast<uint32_t>(sample));
+  feature_samples.resize(entries);
+  feature_values.resize(entries);
+  for (size_t i = 0; i < entries; ++i) {
+    const auto feature = static_cast<uint32_t>(sort_keys_[i] >> 32),
+               entry = static_cast<uint32_t>(sort_keys_[i]);
+    if (unique_features.empty() || unique_features.back() != feature) {
+      unique_features.push_back(feature);
+      feature_offsets.push_back(i);
+    }
+    feature_samples[i] = entry_samples_[entry];
+    feature_values[i] = values[entry];
+  }
+  feature_offsets.push_back(entries);
+}
+
+}  // namespace modelet::shard

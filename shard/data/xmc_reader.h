@@ -1,0 +1,78 @@
+// XmcReader: strict streaming reader of XMC text (the multi-label libsvm format of the Extreme Classification
+// Repository):
+//
+//   N D L                      header: samples, features, labels; three integers below 2^31
+//   l1,l2,... f:v f:v ...      N lines; ids count from zero: 0 <= l < L, 0 <= f < D
+//
+// What else a line may hold, and what it means:
+//   starts with a space        a sample without labels
+//   labels alone, or nothing   a sample without features (or without both)
+//   ids out of order           sorted
+//   a label twice              counts once
+//   a feature twice            its values are added
+//   a value of zero            left out
+//   a value below 1e-38        rounded as 32-bit floats are (to zero in the end)
+//   CRLF, trailing spaces, tabs between features, no newline at the end, empty lines after the last sample:
+//   accepted
+// Everything else is a FormatError "file:line: what was found and what to do": a missing header, an id out of
+// range, a feature without a value, NaN, infinity, a value beyond 32-bit floats, fewer or more lines than N,
+// a line over 64 MiB.
+//
+// Files may be plain, .xz or .gz. Memory: the longest line and its sample. One thread uses a reader.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <streambuf>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shard/data/line_reader.h"
+#include "shard/data/sample.h"
+
+namespace modelet::shard {
+
+// Counts in the header lie below this.
+inline constexpr uint64_t kMaxCount = uint64_t{1} << 31;
+
+struct XmcHeader {
+  uint64_t rows = 0, features = 0, labels = 0;
+};
+
+class XmcReader {
+ public:
+  // Opens the file and reads its header.
+  explicit XmcReader(const std::filesystem::path& path);
+  // The same from plain text in memory or elsewhere; `name` stands for the file in messages.
+  XmcReader(std::unique_ptr<std::streambuf> source, std::string name);
+
+  const XmcHeader& header() const { return header_; }
+
+  // The next sample; valid until the next call. False after the last one, when the file has been found
+  // complete.
+  bool next(Sample& sample);
+
+  uint64_t bytes() const { return lines_.bytes(); }      // of text read, decompressed
+  double fraction() const { return lines_.fraction(); }  // part of the file read, in [0, 1]
+
+ private:
+  void read_header();
+  void parse(std::string_view line);
+  const char* parse_labels(const char* p, const char* end);
+  const char* parse_feature(const char* p, const char* end);
+  void sort_features();
+  void expect_end();
+
+  LineReader lines_;
+  XmcHeader header_;
+  uint64_t rows_read_ = 0;
+  std::vector<uint32_t> labels_, features_;
+  std::vector<float> values_;
+  bool canonical_ = true;  // the line's features ascend strictly and no value is zero
+  std::vector<std::pair<uint32_t, float>> unsorted_;
+};
+
+}  // namespace modelet::shard
