@@ -1,6 +1,7 @@
 // An experiment: everything that, with its seed, determines a training run. One TOML file; docs/experiment.md lists
-// every key. This header is the one owner of keys, defaults and ranges: fields() drives the parser, `--set`,
-// validation, the TOML writer and the documentation test.
+// every key. The defaults stand here, key names, ranges and meanings in one table in experiment.cc, which drives the
+// parser, `--set`, validation, the TOML writer and the test of the documentation. A new key is a member here, a row
+// there, and the row that the documentation test prints.
 // Plain values; thread-safe as such.
 #pragma once
 
@@ -16,7 +17,7 @@ enum class Loss { kSoftmax, kSigmoid };
 enum class SamplingMode { kFull, kUniform, kLsh, kLshPerSample };
 enum class HashFamilyKind { kDwta, kSimHash, kMinHash };
 enum class OptimizerKind { kAdam, kAdagrad, kSgd };
-enum class ScheduleKind { kConstant, kLinear, kCosine, kStep };
+enum class ScheduleKind { kConstant, kLinear, kCosine, kStep };  // after the warm-up
 enum class Normalize { kNone, kL2 };
 
 struct Experiment {
@@ -87,7 +88,8 @@ struct DataShape {
 };
 
 // Reads and validates a file; paths inside become absolute (relative to the file's folder).
-// `overrides` are "section.key=value" in TOML syntax (a bare word is taken as a string).
+// `overrides` are "section.key=value" in TOML syntax (strings need no quotes); relative paths in them start at the
+// current folder, where the user typed them.
 // Throws UsageError with file, line and, for an unknown key, the nearest known one.
 Experiment load_experiment(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
@@ -98,7 +100,7 @@ Experiment parse_experiment(std::string_view toml, const std::filesystem::path& 
 // Complete TOML with every key; parse_experiment(to_toml(e)) equals e.
 std::string to_toml(const Experiment& experiment);
 
-// One documented key. `range` and `unit` are for people; the check itself is part of the parser.
+// One key, as text for people.
 struct ExperimentField {
   std::string key, type, default_value, range, unit, meaning;
 };

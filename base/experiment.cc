@@ -1,0 +1,600 @@
+#include "base/experiment.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <concepts>
+#include <functional>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace modelet {
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{1} << 20;  // an experiment file is a page of text
+constexpr size_t kMaxHiddenLayers = 16;
+constexpr uint32_t kMaxWidth = 1 << 16;    // of a hidden layer
+constexpr uint32_t kColumnAlignment = 16;  // floats in a cache line: nodes never share one in the exchange
+constexpr size_t kMaxStringBytes = 4096;   // PATH_MAX
+constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1: survives JSON readers that know only doubles
+constexpr double kAnyCount = std::numeric_limits<uint32_t>::max();
+
+// Spellings of the enums, in the order of their values.
+constexpr auto spellings(Normalize) { return std::to_array<std::string_view>({"none", "l2"}); }
+constexpr auto spellings(Loss) { return std::to_array<std::string_view>({"softmax", "sigmoid"}); }
+constexpr auto spellings(SamplingMode) {
+  return std::to_array<std::string_view>({"full", "uniform", "lsh", "lsh_per_sample"});
+}
+constexpr auto spellings(HashFamilyKind) {
+  return std::to_array<std::string_view>({"dwta", "simhash", "minhash"});
+}
+constexpr auto spellings(OptimizerKind) {
+  return std::to_array<std::string_view>({"adam", "adagrad", "sgd"});
+}
+constexpr auto spellings(ScheduleKind) {
+  return std::to_array<std::string_view>({"constant", "linear", "cosine", "step"});
+}
+
+template <class T>
+concept Enum = std::is_enum_v<T>;
+template <class T>
+concept WholeNumber = std::same_as<T, uint32_t> || std::same_as<T, uint64_t>;
+
+// Where a field's value lives.
+using Target = std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*,
+                            Normalize*, Loss*, SamplingMode*, HashFamilyKind*, OptimizerKind*, ScheduleKind*>;
+
+enum class Text { kNone, kPath, kRequiredPath, kWord };  // what a string field holds
+
+struct Field {
+  std::string_view key;  // "section.name"
+  std::function<Target(Experiment&)> target;
+  std::string_view unit, meaning;
+  double low = 0, high = 0;  // numbers (of a list: its elements), both ends included
+  Text text = Text::kNone;
+};
+
+template <class Section, class T>
+std::function<Target(Experiment&)> at(Section Experiment::*section, T Section::*member) {
+  return [=](Experiment& e) -> Target { return &(e.*section.*member); };
+}
+
+const std::vector<Field>& fields() {
+  using E = Experiment;
+  static const std::vector<Field> table = {
+      {"data.train", at(&E::data, &E::Data::train), "",
+       "training samples: XMC text (plain, .xz, .gz) or a prepared file", 0, 0, Text::kRequiredPath},
+      {"data.test", at(&E::data, &E::Data::test), "", "test samples, in the same formats", 0, 0,
+       Text::kRequiredPath},
+      {"data.labels", at(&E::data, &E::Data::labels), "", "names of the labels, one a line; line = label id",
+       0, 0, Text::kPath},
+      {"data.normalize", at(&E::data, &E::Data::normalize), "", "scaling of each sample's feature vector"},
+
+      {"model.hidden", at(&E::model, &E::Model::hidden), "neurons",
+       "width of each hidden layer; the first belongs to the sparse input layer", 1, kMaxWidth},
+      {"model.loss", at(&E::model, &E::Model::loss), "",
+       "softmax: a sample's labels share the target mass; sigmoid: one binary choice a label"},
+
+      {"modelets.hidden_columns", at(&E::modelets, &E::Modelets::hidden_columns), "neurons",
+       "neurons of a hidden modelet, a multiple of 16", kColumnAlignment, kMaxWidth},
+      {"modelets.output_modelets", at(&E::modelets, &E::Modelets::output_modelets), "modelets",
+       "pieces of the output layer", 1, 65536},
+
+      {"sampling.mode", at(&E::sampling, &E::Sampling::mode), "", "active set of the output layer"},
+      {"sampling.uniform", at(&E::sampling, &E::Sampling::uniform), "neurons",
+       "uniform draws a step, over the whole layer (all modes but full)", 0, kAnyCount},
+      {"sampling.top", at(&E::sampling, &E::Sampling::top), "neurons",
+       "lsh: candidates kept per sample after the exact re-rank, over the whole layer", 1, 65536},
+      {"sampling.candidates", at(&E::sampling, &E::Sampling::candidates), "neurons",
+       "lsh: candidates per sample and modelet that are re-ranked exactly", 1, 65536},
+      {"sampling.family", at(&E::sampling, &E::Sampling::family), "", "lsh: hash family"},
+      {"sampling.tables", at(&E::sampling, &E::Sampling::tables), "tables",
+       "lsh: hash tables of a modelet (L)", 1, 1024},
+      {"sampling.bits", at(&E::sampling, &E::Sampling::bits), "bits", "lsh: log2 of the buckets of a table",
+       1, 24},
+      {"sampling.bucket", at(&E::sampling, &E::Sampling::bucket), "neurons",
+       "lsh: neurons a bucket holds at most", 1, 65536},
+      {"sampling.centre", at(&E::sampling, &E::Sampling::centre), "",
+       "lsh: hash weights and activations after subtracting their means"},
+      {"sampling.rehash_every", at(&E::sampling, &E::Sampling::rehash_every), "steps",
+       "lsh: steps between two background re-hashes of the rows that changed", 1, kAnyCount},
+
+      {"optimizer.kind", at(&E::optimizer, &E::Optimizer::kind), "", "update rule"},
+      {"optimizer.beta1", at(&E::optimizer, &E::Optimizer::beta1), "", "adam: decay of the mean", 0, 0.9999},
+      {"optimizer.beta2", at(&E::optimizer, &E::Optimizer::beta2), "", "adam: decay of the mean square", 0,
+       0.999999},
+      {"optimizer.epsilon", at(&E::optimizer, &E::Optimizer::epsilon), "",
+       "adam, adagrad: added to the root of the mean square", 1e-12, 1},
+      {"optimizer.momentum", at(&E::optimizer, &E::Optimizer::momentum), "", "sgd: momentum", 0, 0.9999},
+      {"optimizer.clip", at(&E::optimizer, &E::Optimizer::clip), "",
+       "largest global gradient norm; 0: no clipping", 0, 1e6},
+
+      {"train.epochs", at(&E::train, &E::Train::epochs), "epochs", "passes over data.train", 1, 100000},
+      {"train.batch", at(&E::train, &E::Train::batch), "samples", "samples a step, over the whole group", 1,
+       1 << 20},
+      {"train.learning_rate", at(&E::train, &E::Train::learning_rate), "",
+       "largest learning rate of the schedule", 1e-9, 100},
+      {"train.schedule", at(&E::train, &E::Train::schedule), "",
+       "learning rate after the warm-up: constant; linear or cosine decay to final_fraction; reductions by "
+       "step_factor"},
+      {"train.warmup_steps", at(&E::train, &E::Train::warmup_steps), "steps",
+       "linear rise from 0, before any schedule", 0, kAnyCount},
+      {"train.final_fraction", at(&E::train, &E::Train::final_fraction), "",
+       "linear, cosine: learning rate at the end, as a fraction of train.learning_rate", 0, 1},
+      {"train.step_epochs", at(&E::train, &E::Train::step_epochs), "epochs",
+       "step: epochs between two reductions", 1, 100000},
+      {"train.step_factor", at(&E::train, &E::Train::step_factor), "", "step: factor of a reduction", 1e-6,
+       1},
+      {"train.seed", at(&E::train, &E::Train::seed), "", "start of all random choices", 0, kMaxSeed},
+      {"train.threads", at(&E::train, &E::Train::threads), "threads",
+       "threads of a node; 0: all cores of the machine", 0, 1024},
+      {"train.log_every", at(&E::train, &E::Train::log_every), "steps", "steps between two progress events",
+       1, kAnyCount},
+      {"train.evaluate_every", at(&E::train, &E::Train::evaluate_every), "epochs",
+       "epochs between two evaluations on data.test; 0: only at the end", 0, 100000},
+      {"train.checkpoint_every", at(&E::train, &E::Train::checkpoint_every), "steps",
+       "steps between two checkpoints; 0: at the end of each epoch", 0, kAnyCount},
+      {"train.keep_checkpoints", at(&E::train, &E::Train::keep_checkpoints), "checkpoints",
+       "newest checkpoints that are kept", 1, 1000},
+
+      {"exchange.codec", at(&E::exchange, &E::Exchange::codec), "",
+       "codec of activations and hidden gradients between nodes: none (exact), bf16, int8 (comm/codec.h)", 0,
+       0, Text::kWord},
+      {"exchange.lz4", at(&E::exchange, &E::Exchange::lz4), "", "compress the encoded bytes"},
+      {"exchange.timeout_seconds", at(&E::exchange, &E::Exchange::timeout_seconds), "seconds",
+       "a peer that is silent for longer is reported as missing", 0.1, 86400},
+  };
+  return table;
+}
+
+std::string_view section_of(std::string_view key) { return key.substr(0, key.find('.')); }
+std::string_view name_of(std::string_view key) { return key.substr(key.find('.') + 1); }
+
+const Field* find_field(std::string_view key) {
+  const auto it = std::ranges::find(fields(), key, &Field::key);
+  return it == fields().end() ? nullptr : &*it;
+}
+
+bool is_section(std::string_view name) {
+  return std::ranges::any_of(fields(), [&](const Field& f) { return section_of(f.key) == name; });
+}
+
+// ---- Messages ----
+
+std::string join(std::span<const std::string_view> words) {
+  std::string text;
+  for (const std::string_view word : words) text += (text.empty() ? "" : ", ") + std::string(word);
+  return text;
+}
+
+// Untrusted text in a message: one line, limited length.
+std::string shown(std::string_view text) {
+  constexpr size_t kShown = 80;
+  std::string result = "'";
+  for (const char c : text.substr(0, kShown))
+    result += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return result + (text.size() > kShown ? "...'" : "'");
+}
+
+// Levenshtein's distance.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+// "; did you mean 'train.epochs'?": the known key nearest to `key`, wherever it stands (a right name in the
+// wrong section counts as one mistake); empty if none is near.
+std::string suggestion(std::string_view key) {
+  constexpr size_t kLongestKey = 64;
+  if (key.size() > kLongestKey) return {};
+  const Field* nearest = nullptr;
+  size_t distance = std::max<size_t>(2, key.size() / 3) + 1;
+  for (const Field& field : fields()) {
+    const size_t d =
+        std::min(edit_distance(key, field.key), 1 + edit_distance(name_of(key), name_of(field.key)));
+    if (d < distance) {
+      distance = d;
+      nearest = &field;
+    }
+  }
+  return nearest == nullptr ? "; docs/experiment.md lists every key"
+                            : "; did you mean '" + std::string(nearest->key) + "'?";
+}
+
+// ---- Values as text ----
+
+template <class Number>
+std::string number_text(Number value) {
+  std::array<char, 40> buffer;
+  const auto end =
+      std::to_chars(buffer.begin(), buffer.end(), value).ptr;  // floats: shortest that reads back equal
+  return {buffer.begin(), end};
+}
+
+std::string toml_text(const std::string& value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text + '"';
+}
+std::string toml_text(bool value) { return value ? "true" : "false"; }
+template <WholeNumber T>
+std::string toml_text(T value) {
+  return number_text(value);
+}
+std::string toml_text(float value) { return number_text(value); }
+std::string toml_text(const std::vector<uint32_t>& value) {
+  std::string text;
+  for (const uint32_t element : value) text += (text.empty() ? "" : ", ") + number_text(element);
+  return "[" + text + "]";
+}
+template <Enum T>
+std::string toml_text(T value) {
+  return toml_text(std::string(spellings(T{})[static_cast<size_t>(value)]));
+}
+
+template <class T>
+std::string_view type_name() {
+  if constexpr (std::same_as<T, bool>) return "boolean";
+  if constexpr (WholeNumber<T>) return "whole number";
+  if constexpr (std::same_as<T, float>) return "number";
+  if constexpr (std::same_as<T, std::vector<uint32_t>>) return "list of whole numbers";
+  return "string";
+}
+
+template <class T>
+std::string range_text(const Field& field) {
+  const auto interval = [&] {
+    if constexpr (std::same_as<T, float>) return number_text(field.low) + " to " + number_text(field.high);
+    return number_text(static_cast<uint64_t>(field.low)) + " to " +
+           number_text(static_cast<uint64_t>(field.high));
+  };
+  if constexpr (Enum<T>) return join(spellings(T{}));
+  if constexpr (std::same_as<T, bool>) return "true, false";
+  if constexpr (WholeNumber<T> || std::same_as<T, float>) return interval();
+  if constexpr (std::same_as<T, std::vector<uint32_t>>)
+    return "1 to " + number_text(kMaxHiddenLayers) + " of " + interval();
+  switch (field.text) {
+    case Text::kRequiredPath:
+      return "a path; required";
+    case Text::kPath:
+      return "a path, or empty";
+    case Text::kWord:
+      return "a word";
+    case Text::kNone:
+      return "";
+  }
+  return "";
+}
+
+// ---- Reading one value ----
+
+std::string kind_of(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::string:
+      return "string";
+    case toml::node_type::integer:
+      return "whole number";
+    case toml::node_type::floating_point:
+      return "number with a fraction";
+    case toml::node_type::boolean:
+      return "boolean";
+    case toml::node_type::array:
+      return "list";
+    case toml::node_type::table:
+      return "table";
+    default:
+      return "date or time";
+  }
+}
+
+// What a value is read from: it names the place in messages and anchors relative paths.
+struct Source {
+  std::string place;  // "file:line" or "--set ..."
+  std::filesystem::path folder;
+};
+
+class ValueReader {
+ public:
+  ValueReader(const Field& field, const toml::node& node, const Source& source)
+      : field_(field), node_(node), source_(source) {}
+
+  template <class T>
+  void read(T& value) const {
+    if constexpr (std::same_as<T, bool>) {
+      const auto given = node_.value_exact<bool>();
+      if (!given) wrong_type<T>(node_);
+      value = *given;
+    } else if constexpr (WholeNumber<T>) {
+      value = whole_number<T, T>(node_);
+    } else if constexpr (std::same_as<T, float>) {
+      if (!node_.is_number()) wrong_type<T>(node_);
+      const double given = node_.is_integer() ? static_cast<double>(node_.as_integer()->get())
+                                              : node_.as_floating_point()->get();
+      value = static_cast<float>(given);
+      // Compared as floats, so that a limit that is written back and read again is still inside.
+      if (!(value >= static_cast<float>(field_.low) && value <= static_cast<float>(field_.high)))
+        bad_value<T>(number_text(given));
+    } else if constexpr (std::same_as<T, std::vector<uint32_t>>) {
+      read_list(value);
+    } else if constexpr (Enum<T>) {
+      const std::string given = string<T>();
+      const auto names = spellings(T{});
+      const auto it = std::ranges::find(names, given);
+      if (it == names.end()) bad_value<T>(shown(given));
+      value = static_cast<T>(it - names.begin());
+    } else {
+      read_string(value);
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UsageError(source_.place + ": " + std::string(field_.key) + " " + what);
+  }
+
+  template <class T>
+  [[noreturn]] void bad_value(const std::string& given) const {
+    fail("is " + given + "; it must be " + (Enum<T> ? "one of " : "") + range_text<T>(field_) +
+         (field_.unit.empty() ? "" : " (" + std::string(field_.unit) + ")"));
+  }
+
+  template <class T>
+  [[noreturn]] void wrong_type(const toml::node& found) const {
+    fail("must be a " + std::string(type_name<T>()) + ", but there is a " + kind_of(found));
+  }
+
+  template <class T>
+  std::string string() const {
+    const auto given = node_.value_exact<std::string>();
+    if (!given) wrong_type<T>(node_);
+    return *given;
+  }
+
+  // `Whole` is the type of the whole field, for messages.
+  template <class T, class Whole>
+  T whole_number(const toml::node& node) const {
+    const auto given = node.value_exact<int64_t>();
+    if (!given) wrong_type<Whole>(node);
+    if (*given < 0 || static_cast<double>(*given) < field_.low || static_cast<double>(*given) > field_.high)
+      bad_value<Whole>(number_text(*given));
+    return static_cast<T>(*given);
+  }
+
+  void read_list(std::vector<uint32_t>& value) const {
+    using List = std::vector<uint32_t>;
+    const toml::array* given = node_.as_array();
+    if (given == nullptr) wrong_type<List>(node_);
+    if (given->empty() || given->size() > kMaxHiddenLayers)
+      bad_value<List>("a list of " + number_text(given->size()));
+    value.clear();
+    for (const toml::node& element : *given) value.push_back(whole_number<uint32_t, List>(element));
+  }
+
+  void read_string(std::string& value) const {
+    value = string<std::string>();
+    if (value.size() > kMaxStringBytes)
+      fail("is " + number_text(value.size()) + " bytes long, more than the limit of " +
+           number_text(kMaxStringBytes));
+    if (std::ranges::any_of(value, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+      fail("contains a control character");
+    if (field_.text == Text::kWord) {
+      const auto in_word = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
+      if (value.empty() || !std::ranges::all_of(value, in_word)) bad_value<std::string>(shown(value));
+    } else if (!value.empty()) {
+      value = (source_.folder / value).lexically_normal().string();
+    }
+  }
+
+  const Field& field_;
+  const toml::node& node_;
+  const Source& source_;
+};
+
+// ---- The file, the overrides, the whole ----
+
+toml::table parse_toml(std::string_view text, const std::string& place) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& e) {
+    const auto at_position = e.source().begin;
+    throw UsageError(place + ":" + number_text(at_position.line) + ":" + number_text(at_position.column) +
+                     ": " + std::string(e.description()));
+  }
+}
+
+class Parser {
+ public:
+  explicit Parser(const std::filesystem::path& origin)
+      : origin_(origin.string()), folder_(std::filesystem::absolute(origin).parent_path()) {}
+
+  void read_file(std::string_view text) {
+    if (text.size() > kMaxFileBytes)
+      throw UsageError(origin_ + ": " + number_text(text.size()) + " bytes, more than the limit of " +
+                       number_text(kMaxFileBytes) + "; is this an experiment file?");
+    const toml::table root = parse_toml(text, origin_);
+    for (const auto& [name, node] : root) {
+      const std::string place = place_of(name);
+      if (!is_section(name.str())) {
+        if (node.is_table()) throw unknown_section(place, name.str());
+        throw unknown_key(place, name.str());
+      }
+      const toml::table* section = node.as_table();
+      if (section == nullptr)
+        throw UsageError(place + ": '" + std::string(name.str()) + "' is a section: write [" +
+                         std::string(name.str()) + "] and its keys below");
+      for (const auto& [key, value] : *section)
+        set(std::string(name.str()) + "." + std::string(key.str()), value, {place_of(key), folder_});
+    }
+  }
+
+  void override_with(const std::string& argument) {
+    const std::string place = "--set " + shown(argument);
+    const size_t equals = argument.find('=');
+    if (equals == std::string::npos || argument.find('\n') != std::string::npos)
+      throw UsageError(place + ": write it as section.key=value");
+    const auto trim = [](std::string_view s) {
+      const size_t first = s.find_first_not_of(" \t"), last = s.find_last_not_of(" \t");
+      return std::string(first == std::string_view::npos ? "" : s.substr(first, last - first + 1));
+    };
+    const std::string key = trim(argument.substr(0, equals)), text = trim(argument.substr(equals + 1));
+    const Field* field = find_field(key);
+    if (field == nullptr) throw unknown_key(place, key);
+    const Source source{place, std::filesystem::current_path()};
+    if (takes_text(*field) && !text.starts_with('"') && !text.starts_with('\'')) {
+      set(key, toml::value<std::string>(text), source);
+      return;
+    }
+    toml::table parsed;
+    try {
+      parsed = toml::parse("value = " + text);
+    } catch (const toml::parse_error& e) {
+      throw UsageError(place + ": the value is not valid TOML: " + std::string(e.description()));
+    }
+    set(key, *parsed.get("value"), source);
+  }
+
+  // Checks what no single value shows.
+  Experiment finish() {
+    for (const Field& field : fields()) {
+      if (field.text == Text::kRequiredPath && std::get<std::string*>(field.target(experiment_))->empty())
+        throw UsageError(origin_ + ": " + std::string(field.key) +
+                         " is missing: " + std::string(field.meaning));
+    }
+    const auto& modelets = experiment_.modelets;
+    const auto& sampling = experiment_.sampling;
+    if (modelets.hidden_columns % kColumnAlignment != 0)
+      fail("modelets.hidden_columns", "is " + number_text(modelets.hidden_columns) +
+                                          "; it must be a multiple of " + number_text(kColumnAlignment));
+    const bool hashed = sampling.mode == SamplingMode::kLsh || sampling.mode == SamplingMode::kLshPerSample;
+    const uint64_t candidates = uint64_t{sampling.candidates} * modelets.output_modelets;
+    if (hashed && sampling.top > candidates)
+      fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
+                               " candidates of a sample (sampling.candidates x modelets.output_modelets)");
+    return std::move(experiment_);
+  }
+
+ private:
+  static bool takes_text(const Field& field) {
+    Experiment scratch;
+    return std::visit(
+        [](auto* value) {
+          using T = std::remove_pointer_t<decltype(value)>;
+          return std::same_as<T, std::string> || Enum<T>;
+        },
+        field.target(scratch));
+  }
+
+  static UsageError unknown_key(const std::string& place, std::string_view key) {
+    return UsageError(place + ": unknown key " + shown(key) + suggestion(key));
+  }
+
+  static UsageError unknown_section(const std::string& place, std::string_view name) {
+    std::vector<std::string_view> known;
+    for (const Field& field : fields())
+      if (known.empty() || known.back() != section_of(field.key)) known.push_back(section_of(field.key));
+    const auto distance = [&](std::string_view section) {
+      return edit_distance(name.substr(0, 64), section);
+    };
+    const auto nearest = std::ranges::min_element(known, {}, distance);
+    return UsageError(place + ": unknown section " + shown(name) +
+                      (distance(*nearest) <= 2 ? "; did you mean '" + std::string(*nearest) + "'?"
+                                               : "; the sections are " + join(known)));
+  }
+
+  std::string place_of(const toml::key& key) const {
+    return origin_ + ":" + number_text(key.source().begin.line);
+  }
+
+  void set(const std::string& key, const toml::node& node, const Source& source) {
+    const Field* field = find_field(key);
+    if (field == nullptr) throw unknown_key(source.place, key);
+    std::visit([&](auto* value) { ValueReader(*field, node, source).read(*value); },
+               field->target(experiment_));
+    place_[field->key] = source.place;
+  }
+
+  [[noreturn]] void fail(std::string_view key, const std::string& what) const {
+    const auto it = place_.find(key);
+    throw UsageError((it == place_.end() ? origin_ : it->second) + ": " + std::string(key) + " " + what);
+  }
+
+  std::string origin_;
+  std::filesystem::path folder_;
+  std::map<std::string_view, std::string> place_;  // where each given value stands
+  Experiment experiment_;
+};
+
+}  // namespace
+
+Experiment load_experiment(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
+  std::string text;
+  try {
+    text = read_text_file(path, kMaxFileBytes);
+  } catch (const Error& e) {
+    throw UsageError(std::string("experiment file ") + e.what());
+  }
+  return parse_experiment(text, path, overrides);
+}
+
+Experiment parse_experiment(std::string_view toml, const std::filesystem::path& origin,
+                            const std::vector<std::string>& overrides) {
+  Parser parser(origin);
+  parser.read_file(toml);
+  for (const std::string& argument : overrides) parser.override_with(argument);
+  return parser.finish();
+}
+
+std::string to_toml(const Experiment& experiment) {
+  Experiment copy = experiment;  // targets are writable pointers
+  std::string text;
+  std::string_view section;
+  for (const Field& field : fields()) {
+    if (section_of(field.key) != section) {
+      section = section_of(field.key);
+      text += (text.empty() ? "[" : "\n[") + std::string(section) + "]\n";
+    }
+    const std::string value = std::visit([](auto* v) { return toml_text(*v); }, field.target(copy));
+    text += std::string(name_of(field.key)) + " = " + value + "\n";
+  }
+  return text;
+}
+
+std::vector<ExperimentField> experiment_fields() {
+  Experiment defaults;
+  std::vector<ExperimentField> result;
+  for (const Field& field : fields()) {
+    std::visit(
+        [&](auto* value) {
+          using T = std::remove_pointer_t<decltype(value)>;
+          result.push_back({std::string(field.key), std::string(type_name<T>()), toml_text(*value),
+                            range_text<T>(field), std::string(field.unit), std::string(field.meaning)});
+        },
+        field.target(defaults));
+  }
+  return result;
+}
+
+}  // namespace modelet

@@ -1,0 +1,297 @@
+// The experiment file: every rule of the parser, round trips, and a parser that survives arbitrary bytes.
+#include "base/experiment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+namespace modelet {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const std::string kData = "[data]\ntrain = \"train.txt.xz\"\ntest = \"/sets/test.txt\"\n";
+
+Experiment parse(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return parse_experiment(text, "/runs/quickstart.toml", overrides);
+}
+
+// Text of the UsageError that parsing ends with.
+std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    parse(text, overrides);
+  } catch (const UsageError& e) {
+    EXPECT_EQ(e.exit_code(), ExitCode::kUsage);
+    return e.what();
+  }
+  ADD_FAILURE() << "accepted: " << text;
+  return {};
+}
+
+TEST(Experiment, MinimalFileHasDefaults) {
+  const Experiment e = parse(kData);
+  EXPECT_EQ(e.data.train, "/runs/train.txt.xz");
+  EXPECT_EQ(e.data.test, "/sets/test.txt");
+  EXPECT_EQ(e.data.labels, "");
+  EXPECT_THAT(e.model.hidden, ElementsAre(128));
+  EXPECT_EQ(e.train.batch, Experiment{}.train.batch);
+  EXPECT_EQ(e.exchange.codec, "none");
+}
+
+TEST(Experiment, ReadsEveryKindOfValue) {
+  const Experiment e = parse(R"(
+data = { train = "a", test = "../b", labels = "l", normalize = "l2" }
+train.epochs = 3          # dotted keys are the same as a section
+train.learning_rate = 2   # a whole number is a number
+train.seed = 9007199254740991
+[model]
+hidden = [256, 64]
+loss = "sigmoid"
+[sampling]
+mode = "lsh_per_sample"
+family = "minhash"
+centre = false
+[optimizer]
+kind = "sgd"
+clip = 1e-3
+[exchange]
+codec = "int8"
+lz4 = true
+)");
+  EXPECT_EQ(e.data.test, "/b");
+  EXPECT_EQ(e.data.labels, "/runs/l");
+  EXPECT_EQ(e.data.normalize, Normalize::kL2);
+  EXPECT_THAT(e.model.hidden, ElementsAre(256, 64));
+  EXPECT_EQ(e.model.loss, Loss::kSigmoid);
+  EXPECT_EQ(e.sampling.mode, SamplingMode::kLshPerSample);
+  EXPECT_EQ(e.sampling.family, HashFamilyKind::kMinHash);
+  EXPECT_FALSE(e.sampling.centre);
+  EXPECT_EQ(e.optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(e.optimizer.clip, 1e-3f);
+  EXPECT_EQ(e.train.epochs, 3u);
+  EXPECT_EQ(e.train.learning_rate, 2.0f);
+  EXPECT_EQ(e.train.seed, (uint64_t{1} << 53) - 1);
+  EXPECT_EQ(e.exchange.codec, "int8");
+  EXPECT_TRUE(e.exchange.lz4);
+}
+
+TEST(Experiment, EnumsAreSpelledAsDocumented) {
+  const auto with = [](const std::string& assignment) { return parse(kData, {assignment}); };
+  EXPECT_EQ(with("data.normalize=none").data.normalize, Normalize::kNone);
+  EXPECT_EQ(with("model.loss=softmax").model.loss, Loss::kSoftmax);
+  EXPECT_EQ(with("sampling.mode=full").sampling.mode, SamplingMode::kFull);
+  EXPECT_EQ(with("sampling.mode=uniform").sampling.mode, SamplingMode::kUniform);
+  EXPECT_EQ(with("sampling.mode=lsh").sampling.mode, SamplingMode::kLsh);
+  EXPECT_EQ(with("sampling.family=dwta").sampling.family, HashFamilyKind::kDwta);
+  EXPECT_EQ(with("sampling.family=simhash").sampling.family, HashFamilyKind::kSimHash);
+  EXPECT_EQ(with("optimizer.kind=adam").optimizer.kind, OptimizerKind::kAdam);
+  EXPECT_EQ(with("optimizer.kind=adagrad").optimizer.kind, OptimizerKind::kAdagrad);
+  EXPECT_EQ(with("train.schedule=constant").train.schedule, ScheduleKind::kConstant);
+  EXPECT_EQ(with("train.schedule=linear").train.schedule, ScheduleKind::kLinear);
+  EXPECT_EQ(with("train.schedule=cosine").train.schedule, ScheduleKind::kCosine);
+  EXPECT_EQ(with("train.schedule=step").train.schedule, ScheduleKind::kStep);
+}
+
+TEST(Experiment, UnknownNamesSuggestTheNearest) {
+  EXPECT_EQ(error_of(kData + "[train]\nepoch = 3\n"),
+            "/runs/quickstart.toml:5: unknown key 'train.epoch'; did you mean 'train.epochs'?");
+  EXPECT_THAT(error_of(kData + "[train]\nhidden = [3]\n"), HasSubstr("did you mean 'model.hidden'?"));
+  EXPECT_THAT(error_of("epochs = 3\n" + kData),
+              HasSubstr(":1: unknown key 'epochs'; did you mean 'train.epochs'?"));
+  EXPECT_THAT(error_of(kData + "[trian]\nepochs = 3\n"),
+              HasSubstr(":4: unknown section 'trian'; did you mean 'train'?"));
+  EXPECT_THAT(error_of(kData + "[something]\n"), HasSubstr("the sections are data, model"));
+  EXPECT_THAT(error_of(kData + "[train]\nqqqqqqqqqqqq = 3\n"),
+              HasSubstr("docs/experiment.md lists every key"));
+  EXPECT_THAT(error_of(kData + "[train.more]\nepochs = 3\n"), HasSubstr("unknown key 'train.more'"));
+  EXPECT_THAT(error_of("data = 3\n"), HasSubstr("'data' is a section"));
+  EXPECT_THAT(error_of(kData + "[train]\n" + std::string(5000, 'x') + " = 3\n"),
+              testing::SizeIs(testing::Lt(300)));
+}
+
+TEST(Experiment, WrongTypesAreNamed) {
+  EXPECT_EQ(error_of(kData + "[train]\nbatch = \"256\"\n"),
+            "/runs/quickstart.toml:5: train.batch must be a whole number, but there is a string");
+  EXPECT_THAT(error_of(kData + "[train]\nbatch = 256.0\n"), HasSubstr("number with a fraction"));
+  EXPECT_THAT(error_of(kData + "[train]\nlearning_rate = true\n"), HasSubstr("must be a number"));
+  EXPECT_THAT(error_of(kData + "[exchange]\nlz4 = 1\n"),
+              HasSubstr("must be a boolean, but there is a whole number"));
+  EXPECT_THAT(error_of(kData + "[model]\nhidden = 128\n"), HasSubstr("must be a list of whole numbers"));
+  EXPECT_THAT(error_of(kData + "[model]\nhidden = [128, \"x\"]\n"), HasSubstr("but there is a string"));
+  EXPECT_THAT(error_of(kData + "[model]\nloss = 1979-05-27\n"), HasSubstr("date"));
+}
+
+TEST(Experiment, RangesAreChecked) {
+  EXPECT_EQ(error_of(kData + "[train]\nbatch = 0\n"),
+            "/runs/quickstart.toml:5: train.batch is 0; it must be 1 to 1048576 (samples)");
+  EXPECT_THAT(error_of(kData + "[train]\nbatch = -1\n"), HasSubstr("is -1"));
+  EXPECT_THAT(error_of(kData + "[train]\nepochs = 9223372036854775807\n"), HasSubstr("1 to 100000"));
+  EXPECT_THAT(error_of(kData + "[train]\nlog_every = 4294967296\n"), HasSubstr("1 to 4294967295"));
+  EXPECT_THAT(error_of(kData + "[train]\nseed = 9007199254740992\n"), HasSubstr("0 to 9007199254740991"));
+  EXPECT_THAT(error_of(kData + "[train]\nlearning_rate = nan\n"), HasSubstr("is nan"));
+  EXPECT_THAT(error_of(kData + "[train]\nlearning_rate = inf\n"), HasSubstr("is inf"));
+  EXPECT_THAT(error_of(kData + "[train]\nlearning_rate = 9007199254740993\n"), HasSubstr("to 100"));
+  EXPECT_THAT(error_of(kData + "[optimizer]\nbeta1 = 1\n"), HasSubstr("0 to 0.9999"));
+  EXPECT_THAT(error_of(kData + "[model]\nhidden = []\n"), HasSubstr("1 to 16 of 1 to 65536"));
+  EXPECT_THAT(error_of(kData + "[model]\nhidden = [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]\n"),
+              HasSubstr("list of 17"));
+  EXPECT_THAT(error_of(kData + "[model]\nhidden = [64, 0]\n"), HasSubstr("is 0"));
+  EXPECT_THAT(error_of(kData + "[model]\nloss = \"softmx\"\n"),
+              HasSubstr("is 'softmx'; it must be one of softmax, sigmoid"));
+  EXPECT_THAT(error_of(kData + "[exchange]\ncodec = \"\"\n"),
+              HasSubstr("exchange.codec is ''; it must be a word"));
+  EXPECT_THAT(error_of(kData + "[exchange]\ncodec = \"a b\"\n"), HasSubstr("a word"));
+}
+
+TEST(Experiment, FieldsAreCheckedTogether) {
+  EXPECT_EQ(error_of(kData + "[modelets]\nhidden_columns = 24\n"),
+            "/runs/quickstart.toml:5: modelets.hidden_columns is 24; it must be a multiple of 16");
+  const std::string many = kData + "[modelets]\noutput_modelets = 2\n[sampling]\ncandidates = 10\ntop = 21\n";
+  EXPECT_EQ(parse(many).sampling.top, 21u) << "top means nothing to uniform draws";
+  EXPECT_THAT(error_of(many, {"sampling.mode=lsh"}),
+              HasSubstr(":8: sampling.top is 21, more than the 20 candidates"));
+}
+
+TEST(Experiment, DataIsRequired) {
+  EXPECT_THAT(error_of(""), AllOf(StartsWith("/runs/quickstart.toml: data.train is missing"),
+                                  HasSubstr("training samples")));
+  EXPECT_THAT(error_of("[data]\ntrain = \"x\"\n"), HasSubstr("data.test is missing"));
+  EXPECT_THAT(error_of("[data]\ntrain = \"x\"\ntest = \"\"\n"), HasSubstr("data.test is missing"));
+  EXPECT_NO_THROW(parse("", {"data.train=x", "data.test=y"}));
+}
+
+TEST(Experiment, PathsAreBoundedAndPlain) {
+  EXPECT_THAT(error_of("[data]\ntrain = \"a\\u0000b\"\n"), HasSubstr("control character"));
+  EXPECT_THAT(error_of("[data]\ntrain = \"" + std::string(5000, 'x') + "\"\n"), HasSubstr("5000 bytes long"));
+}
+
+TEST(Experiment, SyntaxErrorsHaveLineAndColumn) {
+  EXPECT_THAT(error_of(kData + "[train\n"), StartsWith("/runs/quickstart.toml:4:"));
+  EXPECT_THAT(error_of(kData + "[train]\nbatch = 1\nbatch = 2\n"), StartsWith("/runs/quickstart.toml:6:"));
+  EXPECT_THAT(error_of(kData + "[train]\nbatch =\n"), StartsWith("/runs/quickstart.toml:5:"));
+  EXPECT_THAT(error_of("\xff\xfe"), StartsWith("/runs/quickstart.toml:1:"));
+}
+
+TEST(Experiment, SizeIsLimited) {
+  EXPECT_THAT(error_of("#" + std::string(2 << 20, 'x')), HasSubstr("more than the limit"));
+}
+
+TEST(Experiment, OverridesWinAndAreChecked) {
+  const Experiment e = parse(
+      kData + "[train]\nepochs = 2\n",
+      {"train.epochs=5", " train.learning_rate = 1e-2", "model.hidden=[128,64]",
+       "data.labels=names of labels.txt", "model.loss=\"sigmoid\"", "exchange.lz4=true", "train.epochs=6"});
+  EXPECT_EQ(e.train.epochs, 6u);
+  EXPECT_EQ(e.train.learning_rate, 1e-2f);
+  EXPECT_THAT(e.model.hidden, ElementsAre(128, 64));
+  EXPECT_EQ(e.model.loss, Loss::kSigmoid);
+  EXPECT_TRUE(e.exchange.lz4);
+  EXPECT_EQ(e.data.labels, (std::filesystem::current_path() / "names of labels.txt").string())
+      << "a path on the command line is relative to where the command is typed";
+
+  EXPECT_EQ(error_of(kData, {"train.epoch=3"}),
+            "--set 'train.epoch=3': unknown key 'train.epoch'; did you mean 'train.epochs'?");
+  EXPECT_THAT(error_of(kData, {"train.epochs"}), HasSubstr("section.key=value"));
+  EXPECT_THAT(error_of(kData, {"train.epochs="}), HasSubstr("not valid TOML"));
+  EXPECT_THAT(error_of(kData, {"train.epochs=many"}),
+              HasSubstr("--set 'train.epochs=many': the value is not valid TOML"));
+  EXPECT_THAT(error_of(kData, {"train.epochs=0"}), HasSubstr("1 to 100000"));
+  EXPECT_THAT(error_of(kData, {"train.epochs=\"3\""}), HasSubstr("whole number"));
+  EXPECT_THAT(error_of(kData, {"train.epochs=3\nseed=4"}), HasSubstr("section.key=value"));
+  EXPECT_THAT(error_of(kData, {"model.loss=\"sigmoid"}), HasSubstr("not valid TOML"));
+}
+
+TEST(Experiment, LoadNamesTheFile) {
+  EXPECT_THAT(
+      [] { load_experiment("/nowhere/x.toml"); },
+      testing::ThrowsMessage<UsageError>(AllOf(HasSubstr("/nowhere/x.toml"), HasSubstr("No such file"))));
+  const auto path = std::filesystem::temp_directory_path() / "modelet_experiment_test.toml";
+  std::ofstream(path) << "[data]\ntrain = \"a\"\ntest = \"b\"\n";
+  EXPECT_EQ(load_experiment(path).data.train, (path.parent_path() / "a").string());
+  std::filesystem::remove(path);
+}
+
+TEST(Experiment, TomlRoundTripsExactly) {
+  Rng rng(7);
+  for (int round = 0; round < 2000; ++round) {
+    Experiment e = parse(kData);
+    e.data.train = "/a \"quoted\"\\back'slash\xc3\xa9";
+    e.model.hidden = {rng.below(65536) + 1, rng.below(65536) + 1};
+    e.train.seed = rng.next() >> 11;
+    e.train.learning_rate = 1e-6f + 10 * rng.uniform();
+    e.optimizer.epsilon = 1e-12f + rng.uniform() * 1e-9f;
+    e.optimizer.beta2 = 0.999999f;
+    e.optimizer.clip = rng.uniform() * 1e6f;
+    e.exchange.timeout_seconds = 0.1f;
+    e.sampling.centre = round % 2;
+    e.train.schedule = static_cast<ScheduleKind>(rng.below(4));
+    const std::string text = to_toml(e);
+    const Experiment back = parse_experiment(text, "/elsewhere/y.toml");
+    EXPECT_EQ(back.data.train, e.data.train);
+    EXPECT_EQ(back.model.hidden, e.model.hidden);
+    EXPECT_EQ(back.train.seed, e.train.seed);
+    EXPECT_EQ(back.train.learning_rate, e.train.learning_rate);
+    EXPECT_EQ(back.optimizer.epsilon, e.optimizer.epsilon);
+    EXPECT_EQ(back.optimizer.beta2, e.optimizer.beta2);
+    EXPECT_EQ(back.optimizer.clip, e.optimizer.clip);
+    EXPECT_EQ(back.exchange.timeout_seconds, e.exchange.timeout_seconds);
+    EXPECT_EQ(back.train.schedule, e.train.schedule);
+    ASSERT_EQ(to_toml(back), text);
+  }
+}
+
+TEST(Experiment, DefaultsAreValid) {
+  // Every default, given explicitly, is accepted and changes nothing.
+  const std::string before = to_toml(parse(kData));
+  for (const ExperimentField& field : experiment_fields()) {
+    if (field.key == "data.train" || field.key == "data.test") continue;
+    EXPECT_EQ(to_toml(parse(kData, {field.key + "=" + field.default_value})), before) << field.key;
+  }
+}
+
+TEST(Experiment, MutatedTextNeverDoesMoreThanFail) {
+  const std::string original = to_toml(parse(kData));
+  Rng rng(11);
+  int accepted = 0;
+  constexpr int kRounds = 20000;
+  for (int round = 0; round < kRounds; ++round) {
+    std::string text = original;
+    for (uint32_t edits = 1 + rng.below(4); edits > 0; --edits) {
+      const size_t at = rng.below(static_cast<uint32_t>(text.size()));
+      switch (rng.below(4)) {
+        case 0:
+          text[at] = static_cast<char>(rng.below(256));
+          break;
+        case 1:
+          text.erase(at, rng.below(20));
+          break;
+        case 2:
+          text.insert(at, 1, "[]{}=\"'.,\n#\\-+eE0"[rng.below(17)]);
+          break;
+        default:
+          text.insert(at, text.substr(rng.below(static_cast<uint32_t>(text.size())), rng.below(30)));
+      }
+    }
+    try {
+      // What is accepted is a valid experiment: it survives its own round trip.
+      const std::string written = to_toml(parse(text));
+      ASSERT_EQ(to_toml(parse(written)), written);
+      ++accepted;
+    } catch (const UsageError&) {
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_LT(accepted, kRounds);
+}
+
+}  // namespace
+}  // namespace modelet

@@ -1,0 +1,90 @@
+// Mapped and atomic files.
+#include "base/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace modelet {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FileTest : public testing::Test {
+ protected:
+  FileTest() : folder_(testing::TempDir() + "modelet_file_test") {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~FileTest() override { fs::remove_all(folder_); }
+
+  size_t entries() const { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); }
+
+  fs::path folder_;
+};
+
+TEST_F(FileTest, AtomicFileAppearsOnlyAtCommit) {
+  const fs::path path = folder_ / "x";
+  std::ofstream(path) << "old";
+  {
+    AtomicFile file(path);
+    file.write("....new");
+    const std::string head = "HEAD";
+    file.write_at(0, std::as_bytes(std::span(head)));
+    EXPECT_EQ(read_text_file(path), "old");
+    file.commit();
+  }
+  EXPECT_EQ(read_text_file(path), "HEADnew");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(FileTest, AbandonedAtomicFileLeavesNothing) {
+  {
+    AtomicFile file(folder_ / "x");
+    file.write("half");
+  }
+  EXPECT_EQ(entries(), 0u);
+}
+
+TEST_F(FileTest, TwoWritersOfOneFileDoNotMix) {
+  AtomicFile a(folder_ / "x"), b(folder_ / "x");
+  a.write("aaaa");
+  b.write("bb");
+  a.commit();
+  b.commit();
+  EXPECT_EQ(read_text_file(folder_ / "x"), "bb");
+}
+
+TEST_F(FileTest, ErrorsNameThePath) {
+  EXPECT_THAT([&] { MappedFile(folder_ / "missing"); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("missing: No such")));
+  EXPECT_THAT([&] { MappedFile{folder_}; },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("not a regular file")));
+  EXPECT_THAT([&] { AtomicFile(folder_ / "no" / "x"); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("No such")));
+}
+
+TEST_F(FileTest, TextHasALimit) {
+  std::ofstream(folder_ / "t") << "12345";
+  EXPECT_EQ(read_text_file(folder_ / "t", 5), "12345");
+  EXPECT_THROW(read_text_file(folder_ / "t", 4), Error);
+  std::ofstream(folder_ / "empty").flush();
+  EXPECT_EQ(read_text_file(folder_ / "empty"), "");
+}
+
+TEST_F(FileTest, MappingMoves) {
+  std::ofstream(folder_ / "t") << "12345";
+  MappedFile first(folder_ / "t");
+  MappedFile second(std::move(first));
+  MappedFile third;
+  third = std::move(second);
+  ASSERT_EQ(third.bytes().size(), 5u);
+  EXPECT_EQ(std::memcmp(third.bytes().data(), "12345", 5), 0);
+}
+
+}  // namespace
+}  // namespace modelet
