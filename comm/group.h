@@ -2,9 +2,19 @@
 // each block is encoded with the codec its sender chose.
 //
 // Guarantees: a call either completes or throws and leaves the caller's output blocks unspecified but nothing
-// else changed, so that a step can be retried. Messages of another run or of an older membership epoch are
-// dropped and counted. A peer that is silent for `timeout_seconds` is a PeerError that names its rank (and
-// node name), step and operation. One thread uses a Group; interrupt() may be called from any thread.
+// else changed, so that a step can be retried. What it throws:
+//   PeerError    a peer is silent for `timeout_seconds`, or does not read; the text names its rank (and node
+//   name), step and
+//                operation. Silence counts from the start of the call, so it includes the time the peer still
+//                computes.
+//   FormatError  a peer of this group sent something damaged, or matrices of other shapes than this rank
+//   expects. Interrupted  after interrupt(). Error        own values cannot be encoded (int8: not finite), or
+//   are over max_message_bytes.
+// Messages of another run or membership epoch, of operations already over, and duplicates are dropped and
+// counted.
+//
+// One thread uses a Group; interrupt() may be called from any thread. Buffers are reused: after warm-up a
+// call allocates only what the transport needs to hold messages.
 //
 // Cost of each operation in rounds and bytes: docs/wire_format.md.
 #pragma once
@@ -31,7 +41,9 @@ struct GroupOptions {
   bool lz4 = false;                     // compress payloads of which LZ4 saves something
   std::vector<std::string> node_names;  // [size], for error messages; may be empty
   size_t max_message_bytes = size_t{1} << 30;
-  size_t max_waiting_messages = 4096;  // early messages kept; more is a PeerError
+  // Early messages, of operations this rank has not reached, are kept; more than this is a PeerError.
+  size_t max_waiting_messages = 4096;
+  size_t max_waiting_bytes = size_t{2} << 30;
 };
 
 // A matrix to send. `codec` must outlive the call (codecs are registered for ever).
@@ -61,13 +73,16 @@ class Group {
   void all_to_all(Tag tag, std::span<const std::vector<OutBlock>> to,
                   std::span<const std::vector<InBlock>> from);
 
-  // values = sum over ranks, added in rank order so that every rank gets the same bits. One round for small
-  // matrices.
+  // values = sum over ranks, added in rank order. Every rank gets the same bits, also with a lossy codec: the
+  // own values are rounded as the others see them (in a group of one nothing is rounded). Rounding is seeded
+  // by tag and rank. One round; sends (n-1) x the matrix: meant for small ones.
   void all_reduce_sum(Tag tag, Matrix values, const Codec& codec);
 
-  // Sum over ranks of matrices cut into one part per rank: this rank gets the sum of part[rank()] in `mine`.
+  // Sum over ranks of matrices cut into one part per rank: this rank gets the sum of part[rank()] in `mine`,
+  // added in rank order; the own part is not rounded. One round; sends the parts of the others.
   void reduce_scatter_sum(Tag tag, std::span<const ConstMatrix> parts, Matrix mine, const Codec& codec);
 
+  // Returns when every rank has called it.
   void barrier(Tag tag);
 
   void interrupt(const std::string& reason);

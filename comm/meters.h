@@ -10,14 +10,15 @@ namespace modelet::comm {
 struct PeerMeter {
   uint64_t bytes_sent = 0, bytes_received = 0;  // envelope + payload
   uint64_t messages_sent = 0, messages_received = 0;
-  double wait_seconds = 0;  // waited for this peer's message
+  double wait_seconds = 0;  // from the start of waiting in each call to this peer's message
 };
 
 struct Meters {
   std::vector<PeerMeter> peers;   // [size]; the own entry stays zero
   uint64_t raw_bytes = 0;         // what the sent blocks would have been as fp32
-  uint64_t dropped_messages = 0;  // wrong run, old epoch, malformed
-  double encode_seconds = 0, decode_seconds = 0, wait_seconds = 0;
+  uint64_t dropped_messages = 0;  // of another run or epoch, late, duplicate, or of a stranger
+  double encode_seconds = 0, decode_seconds = 0;  // including LZ4 and checksum
+  double wait_seconds = 0;                        // doing nothing but waiting for messages
 
   uint64_t bytes_sent() const {
     uint64_t sum = 0;

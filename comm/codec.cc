@@ -1,0 +1,47 @@
+#include "comm/codec.h"
+
+#include <spdlog/fmt/ranges.h>
+
+#include <array>
+
+#include "base/error.h"
+#include "comm/codecs.h"
+
+namespace modelet::comm {
+namespace {
+
+// The registry. Adding a codec: its file, its declaration in codecs.h, its line here.
+std::array<const Codec*, 3> codecs() { return {&codec_none(), &codec_bf16(), &codec_int8()}; }
+
+}  // namespace
+
+const Codec* find_codec(std::string_view name) {
+  for (const Codec* codec : codecs())
+    if (codec->name() == name) return codec;
+  return nullptr;
+}
+
+const Codec* find_codec(uint8_t id) {
+  for (const Codec* codec : codecs())
+    if (codec->id() == id) return codec;
+  return nullptr;
+}
+
+std::vector<std::string> codec_names() {
+  std::vector<std::string> names;
+  for (const Codec* codec : codecs()) names.emplace_back(codec->name());
+  return names;
+}
+
+const Codec& require_codec(std::string_view name) {
+  if (const Codec* codec = find_codec(name)) return *codec;
+  throw UsageError(fmt::format("unknown codec \"{}\"; known: {}", name, fmt::join(codec_names(), ", ")));
+}
+
+void check_encoded_size(std::string_view codec, ConstMatrix shape, size_t got, size_t expected) {
+  if (got != expected)
+    throw FormatError(fmt::format("{}: {} bytes for a {} x {} matrix, expected {}", codec, got, shape.rows,
+                                  shape.cols, expected));
+}
+
+}  // namespace modelet::comm
