@@ -1,0 +1,26 @@
+// WakeEvent: wakes a thread that waits in poll(). set() may be called from any thread and from a signal
+// handler.
+#pragma once
+
+#include <atomic>
+
+namespace modelet {
+
+class WakeEvent {
+ public:
+  WakeEvent();
+  WakeEvent(const WakeEvent&) = delete;
+  WakeEvent& operator=(const WakeEvent&) = delete;
+  ~WakeEvent();
+
+  void set();
+  void clear();  // is_set() is false again, fd() no longer readable
+  bool is_set() const { return is_set_; }
+  int fd() const { return fd_; }  // readable after set()
+
+ private:
+  int fd_;
+  std::atomic<bool> is_set_{false};
+};
+
+}  // namespace modelet

@@ -1,0 +1,245 @@
+#include "comm/control.h"
+
+#include <arpa/inet.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+#include <zmq.hpp>
+
+#include "base/error.h"
+
+namespace modelet::comm::control {
+namespace {
+
+constexpr char kToSchedulerIdentifier[] = "MCTS";
+constexpr char kFromSchedulerIdentifier[] = "MCFS";
+constexpr int kQueuedMessages = 10000;     // per peer; a peer that does not read for longer loses messages
+constexpr int kTransportHeartbeat = 2000;  // ms; ZeroMQ notices half-open connections
+constexpr int kReconnectFirst = 100, kReconnectLast = 1000;  // ms
+
+template <class Root, class Message>
+std::string encode_root(Message message, const char* identifier) {
+  typename Root::NativeTableType root;
+  root.version = kControlVersion;
+  std::visit([&root](auto&& body) { root.body.Set(std::move(body)); }, std::move(message));
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(Root::Pack(builder, &root), identifier);
+  return {reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize()};
+}
+
+// The union's members are numbered from 1, in the order of the variant's alternatives.
+template <class Message, class Union, size_t... kIndex>
+Message take_body(Union& body, std::index_sequence<kIndex...>) {
+  Message message;
+  const auto take = [&]<size_t kI>(std::integral_constant<size_t, kI>) {
+    using Body = std::variant_alternative_t<kI, Message>;
+    if (static_cast<size_t>(body.type) == kI + 1) message = std::move(*static_cast<Body*>(body.value));
+  };
+  (take(std::integral_constant<size_t, kIndex>{}), ...);
+  return message;
+}
+
+template <class Root, class Message>
+Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
+  if (bytes.size() > kMaxControlBytes)
+    throw FormatError("control message of " + std::to_string(bytes.size()) +
+                      " bytes, more than the limit of " + std::to_string(kMaxControlBytes));
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  constexpr flatbuffers::uoffset_t kMaxDepth = 8, kMaxTables = 65536;
+  flatbuffers::Verifier verifier(data, bytes.size(), kMaxDepth, kMaxTables);
+  if (!verifier.VerifyBuffer<Root>(identifier)) throw FormatError("not a well-formed control message");
+  const Root* root = flatbuffers::GetRoot<Root>(data);
+  if (root->version() != kControlVersion)
+    throw FormatError("control message of version " + std::to_string(root->version()) +
+                      ", this program speaks " + std::to_string(kControlVersion) +
+                      ": use the same release everywhere");
+  constexpr size_t kBodies = std::variant_size_v<Message>;
+  const auto type = static_cast<size_t>(root->body_type());
+  if (type == 0 || type > kBodies || root->body() == nullptr)
+    throw FormatError("control message of an unknown kind");
+  typename Root::NativeTableType unpacked;
+  root->UnPackTo(&unpacked);
+  return take_body<Message>(unpacked.body, std::make_index_sequence<kBodies>{});
+}
+
+// Waits for the socket or `wake_fd`; true if the socket has a message.
+bool wait_readable(zmq::socket_t& socket, double timeout_seconds, int wake_fd) {
+  std::vector<zmq::pollitem_t> items = {{socket.handle(), 0, ZMQ_POLLIN, 0}};
+  if (wake_fd >= 0) items.push_back({nullptr, wake_fd, ZMQ_POLLIN, 0});
+  try {
+    zmq::poll(items, std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000)));
+  } catch (const zmq::error_t& error) {
+    if (error.num() != EINTR) throw;
+    return false;
+  }
+  return (items[0].revents & ZMQ_POLLIN) != 0;
+}
+
+std::span<const std::byte> bytes_of(const zmq::message_t& message) {
+  return {message.data<std::byte>(), message.size()};
+}
+
+std::string peer_address(zmq::message_t& message) {
+  try {
+    return message.gets("Peer-Address");
+  } catch (const zmq::error_t&) {
+    return "unknown address";  // not a TCP connection
+  }
+}
+
+void set_common_options(zmq::socket_t& socket) {
+  socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::sndhwm, kQueuedMessages);
+  socket.set(zmq::sockopt::rcvhwm, kQueuedMessages);
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxControlBytes));
+  socket.set(zmq::sockopt::heartbeat_ivl, kTransportHeartbeat);
+  socket.set(zmq::sockopt::heartbeat_timeout, 2 * kTransportHeartbeat);
+}
+
+}  // namespace
+
+std::string encode(ToSchedulerMessage message) {
+  return encode_root<ToScheduler>(std::move(message), kToSchedulerIdentifier);
+}
+
+std::string encode(FromSchedulerMessage message) {
+  return encode_root<FromScheduler>(std::move(message), kFromSchedulerIdentifier);
+}
+
+ToSchedulerMessage decode_to_scheduler(std::span<const std::byte> bytes) {
+  return decode_root<ToScheduler, ToSchedulerMessage>(bytes, kToSchedulerIdentifier);
+}
+
+FromSchedulerMessage decode_from_scheduler(std::span<const std::byte> bytes) {
+  return decode_root<FromScheduler, FromSchedulerMessage>(bytes, kFromSchedulerIdentifier);
+}
+
+bool is_loopback(std::string_view endpoint) {
+  if (endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://")) return true;
+  constexpr std::string_view kTcp = "tcp://";
+  const size_t colon = endpoint.rfind(':');
+  if (!endpoint.starts_with(kTcp) || colon < kTcp.size()) return false;
+  std::string host(endpoint.substr(kTcp.size(), colon - kTcp.size()));
+  if (host == "localhost" || host == "[::1]") return true;
+  in_addr address{};
+  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
+}
+
+void require_loopback(std::string_view endpoint, bool insecure, std::string_view what) {
+  if (is_loopback(endpoint) || insecure) return;
+  throw UsageError(
+      std::string(what) + " " + std::string(endpoint) +
+      " can be reached from other machines, and connections are neither encrypted nor authenticated: "
+      "use 127.0.0.1, or give --insecure on a closed test network");
+}
+
+class ServerSocket::Impl {
+ public:
+  explicit Impl(const std::string& address) {
+    set_common_options(socket);
+    socket.set(zmq::sockopt::router_mandatory, 1);
+    try {
+      socket.bind(address);
+    } catch (const zmq::error_t& error) {
+      throw Error("cannot listen on " + address + ": " + error.what());
+    }
+    endpoint = socket.get(zmq::sockopt::last_endpoint);
+  }
+
+  std::optional<Received> take() {
+    std::vector<zmq::message_t> parts;
+    do {
+      parts.emplace_back();
+      if (!socket.recv(parts.back(), zmq::recv_flags::dontwait)) return std::nullopt;
+    } while (parts.back().more());
+    try {
+      if (parts.size() != 2) throw FormatError(std::to_string(parts.size() - 1) + " parts instead of one");
+      return Received{parts[0].to_string(), decode_to_scheduler(bytes_of(parts[1]))};
+    } catch (const FormatError& error) {
+      ++malformed;
+      spdlog::warn("dropped a message from {}: {}", peer_address(parts.back()), error.what());
+      return std::nullopt;
+    }
+  }
+
+  zmq::context_t context;
+  zmq::socket_t socket{context, zmq::socket_type::router};
+  std::string endpoint;
+  uint64_t malformed = 0;
+};
+
+ServerSocket::ServerSocket(const std::string& endpoint) : impl_(std::make_unique<Impl>(endpoint)) {}
+ServerSocket::~ServerSocket() = default;
+
+std::optional<ServerSocket::Received> ServerSocket::receive(double timeout_seconds, int wake_fd) {
+  if (!wait_readable(impl_->socket, timeout_seconds, wake_fd)) return std::nullopt;
+  return impl_->take();
+}
+
+bool ServerSocket::send(const std::string& peer, FromSchedulerMessage message) {
+  const std::string bytes = encode(std::move(message));
+  try {
+    const auto flags = zmq::send_flags::dontwait;
+    return impl_->socket.send(zmq::buffer(peer), flags | zmq::send_flags::sndmore).has_value() &&
+           impl_->socket.send(zmq::buffer(bytes), flags).has_value();
+  } catch (const zmq::error_t& error) {
+    if (error.num() != EHOSTUNREACH) throw;
+    return false;
+  }
+}
+
+const std::string& ServerSocket::endpoint() const { return impl_->endpoint; }
+uint64_t ServerSocket::malformed() const { return impl_->malformed; }
+
+class ClientSocket::Impl {
+ public:
+  explicit Impl(const std::string& endpoint) {
+    set_common_options(socket);
+    socket.set(zmq::sockopt::immediate, 1);
+    socket.set(zmq::sockopt::reconnect_ivl, kReconnectFirst);
+    socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectLast);
+    try {
+      socket.connect(endpoint);
+    } catch (const zmq::error_t& error) {
+      throw UsageError(
+          "'" + endpoint +
+          "' is not the address of a scheduler, which looks like tcp://127.0.0.1:5570: " + error.what());
+    }
+  }
+
+  std::optional<FromSchedulerMessage> take() {
+    zmq::message_t message;
+    if (!socket.recv(message, zmq::recv_flags::dontwait)) return std::nullopt;
+    try {
+      return decode_from_scheduler(bytes_of(message));
+    } catch (const FormatError& error) {
+      spdlog::warn("dropped a message from the scheduler at {}: {}", peer_address(message), error.what());
+      return std::nullopt;
+    }
+  }
+
+  zmq::context_t context;
+  zmq::socket_t socket{context, zmq::socket_type::dealer};
+};
+
+ClientSocket::ClientSocket(const std::string& endpoint) : impl_(std::make_unique<Impl>(endpoint)) {}
+ClientSocket::~ClientSocket() = default;
+
+std::optional<FromSchedulerMessage> ClientSocket::receive(double timeout_seconds, int wake_fd) {
+  if (!wait_readable(impl_->socket, timeout_seconds, wake_fd)) return std::nullopt;
+  return impl_->take();
+}
+
+bool ClientSocket::send(ToSchedulerMessage message) {
+  const std::string bytes = encode(std::move(message));
+  return impl_->socket.send(zmq::buffer(bytes), zmq::send_flags::dontwait).has_value();
+}
+
+void ClientSocket::close(double timeout_seconds) {
+  impl_->socket.set(zmq::sockopt::linger, static_cast<int>(timeout_seconds * 1000));
+  impl_.reset();
+}
+
+}  // namespace modelet::comm::control

@@ -1,0 +1,78 @@
+// Agent: offers this machine to a scheduler and runs what it is given, one run at a time.
+//
+// Two threads. The control thread (the caller of run()) talks to the scheduler and beats once a second, also
+// while training; the job has a thread of its own (JobRunner). No failure of a job ends the agent. If the
+// scheduler is silent for too long the agent aborts its run and tries to register until the scheduler is
+// back.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/wake_event.h"
+#include "comm/control.h"
+#include "node_agent/job.h"
+#include "node_agent/job_runner.h"
+#include "node_agent/mailbox.h"
+
+namespace modelet::agent {
+
+struct AgentOptions {
+  std::string scheduler = "tcp://127.0.0.1:5570";
+  std::string name;                        // unique in the pool
+  uint32_t cores = 1;                      // threads a run may use
+  uint64_t memory_bytes = 0;               // a run may use
+  double gflops = 0, memory_gbps = 0;      // measured; all cores together
+  std::string data_address = "127.0.0.1";  // of this machine, where other agents reach it
+  bool insecure = false;                   // may bind beyond loopback
+  std::filesystem::path work_dir = ".";    // runs whose output folder is not given go here
+  double stop_grace = 60;                  // seconds a run may take to stop when the agent is asked to leave
+  JobFactory make_job;
+};
+
+class Agent {
+ public:
+  // UsageError if an option is wrong.
+  explicit Agent(AgentOptions options);
+
+  // Works until request_stop(); then ends the run, if there is one, with a checkpoint, and leaves the pool.
+  // Throws Error if the scheduler refuses this agent.
+  void run();
+  // Async-signal-safe. A second call ends the run at once.
+  void request_stop();
+
+ private:
+  void beat();
+  void wait_for_messages();
+  void forward_mail();
+  void handle(const comm::control::FromSchedulerMessage& message);
+  void on(const comm::control::RegisteredT& message);
+  void on(const comm::control::RegisterAgainT& message);
+  void on(const comm::control::RefusedT& message);
+  void on(const comm::control::PrepareT& message);
+  void on(const comm::control::StartT& message);
+  void on(const comm::control::StopT& message);
+  void on(const comm::control::AbortT& message);
+  template <class Other>
+  void on(const Other&) {}  // Alive, and what is meant for clients
+  void check_scheduler();
+  bool stop_run_before_leaving();
+  void send_register();
+  TrainJob checked_job(const comm::control::PrepareT& message) const;
+
+  const AgentOptions options_;
+  const uint64_t incarnation_;
+  SteadyClock clock_;
+  comm::control::ClientSocket socket_;
+  Mailbox mailbox_;
+  std::atomic<int> stops_requested_{0};
+  double next_beat_ = 0, last_heard_ = 0, leaving_since_ = 0;
+  double heartbeat_ = 1, dead_after_ = 5;  // seconds; the scheduler says
+  uint64_t node_ = 0, session_ = 0;        // node 0: not registered
+  std::unique_ptr<JobRunner> runner_;      // null: free
+};
+
+}  // namespace modelet::agent

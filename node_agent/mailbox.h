@@ -1,0 +1,25 @@
+// Mailbox: messages from the job's thread to the control thread, which alone may use the socket to the
+// scheduler.
+#pragma once
+
+#include <deque>
+#include <mutex>
+
+#include "base/wake_event.h"
+#include "comm/control.h"
+
+namespace modelet::agent {
+
+class Mailbox {
+ public:
+  void post(comm::control::ToSchedulerMessage message);  // any thread
+  std::deque<comm::control::ToSchedulerMessage> take();  // all that were posted, in order
+  int fd() const { return wake_.fd(); }                  // readable when there is something to take
+
+ private:
+  std::mutex mutex_;
+  std::deque<comm::control::ToSchedulerMessage> messages_;
+  WakeEvent wake_;
+};
+
+}  // namespace modelet::agent

@@ -1,0 +1,558 @@
+#include "scheduler/core.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+using msg::Outcome;
+using msg::RunState;
+
+constexpr size_t kLongestName = 64;          // characters
+constexpr size_t kLongestText = 4096;        // of a message that is kept
+constexpr size_t kLongestEvent = 64 * 1024;  // bytes of JSON
+constexpr uint64_t kMostModelets = 65536;    // of one run
+constexpr uint64_t kMostLabels = uint64_t{1} << 32;
+
+// Names become parts of paths and log lines.
+bool is_name(const std::string& name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  return !name.empty() && name.size() <= kLongestName && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), allowed);
+}
+
+constexpr const char* kNameRule = "1 to 64 letters, digits, '.', '_', '-', not beginning with '.'";
+
+std::string shortened(std::string text) {
+  if (text.size() > kLongestText) text.resize(kLongestText);
+  return text;
+}
+
+bool is_measure(double value) { return std::isfinite(value) && value >= 0; }
+
+bool is_sane(const msg::RegisterT& info) {
+  return info.cores > 0 && info.memory_bytes > 0 && is_measure(info.gflops) && is_measure(info.memory_gbps) &&
+         info.gflops > 0 && info.memory_gbps > 0;
+}
+
+DataShape to_shape(const msg::ShapeT& shape) {
+  return {shape.features,  shape.labels,           shape.train_rows,
+          shape.test_rows, shape.features_per_row, shape.labels_per_row};
+}
+
+// Throws UsageError if the submission cannot be run anywhere.
+void check_size(const Experiment& experiment, const DataShape& shape) {
+  const auto in_range = [](uint64_t value) { return value >= 1 && value <= kMostLabels; };
+  if (!in_range(shape.features) || !in_range(shape.labels) || !in_range(shape.train_rows) ||
+      !is_measure(shape.features_per_row) || !is_measure(shape.labels_per_row))
+    throw UsageError("the shape of the data is missing or absurd");
+  uint64_t modelets = std::min<uint64_t>(experiment.modelets.output_modelets, shape.labels);
+  for (const uint64_t width : experiment.model.hidden)
+    modelets += width / experiment.modelets.hidden_columns + 1;
+  if (modelets > kMostModelets)
+    throw UsageError(
+        fmt::format("the cut has {} modelets, more than the limit of {}: make modelets.hidden_columns "
+                    "larger or modelets.output_modelets smaller",
+                    modelets, kMostModelets));
+}
+
+std::string nodes_text(size_t count) { return fmt::format("{} node{}", count, count == 1 ? "" : "s"); }
+
+}  // namespace
+
+bool has_ended(RunState state) {
+  return state == RunState::Finished || state == RunState::Failed || state == RunState::Stopped;
+}
+
+const char* state_name(RunState state) {
+  switch (state) {
+    case RunState::Queued:
+      return "queued";
+    case RunState::Preparing:
+      return "preparing";
+    case RunState::Running:
+      return "running";
+    case RunState::Stopping:
+      return "stopping";
+    case RunState::Finished:
+      return "finished";
+    case RunState::Failed:
+      return "failed";
+    case RunState::Stopped:
+      return "stopped";
+  }
+  return "unknown";
+}
+
+std::vector<Action> Core::handle(double now, const Event& event) {
+  now_ = now;
+  if (const auto* received = std::get_if<Received>(&event)) {
+    std::visit([&](const auto& message) { on(received->peer, message); }, received->message);
+  } else if (const auto* gone = std::get_if<PeerGone>(&event)) {
+    for (auto& [id, run] : runs_) run.watchers.erase(gone->peer);
+  } else {
+    tick();
+  }
+  return std::exchange(actions_, {});
+}
+
+// ---- agents
+
+void Core::on(const std::string& peer, const msg::RegisterT& message) {
+  const auto refuse = [&](const std::string& reason) {
+    send(peer, msg::RefusedT{{}, reason});
+    log(fmt::format("refused an agent: {}", reason));
+  };
+  if (!is_name(message.name)) return refuse(fmt::format("an agent's name is {}", kNameRule));
+  if (!is_sane(message)) return refuse("an agent must offer cores, memory and a measured speed");
+  const auto same_peer = node_of_peer_.find(peer);
+  if (same_peer != node_of_peer_.end() && nodes_.at(same_peer->second).info.name != message.name)
+    return refuse("this connection has registered another agent already");
+
+  const auto same_name = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    return entry.second.info.name == message.name;
+  });
+  uint64_t id = 0;
+  if (same_name != nodes_.end() && same_name->second.info.incarnation == message.incarnation) {
+    id = same_name->first;  // the same process over a new connection: its run goes on
+    node_of_peer_.erase(same_name->second.peer);
+    same_name->second.peer = peer;
+  } else {
+    if (same_name != nodes_.end()) {
+      // Goes nowhere if that agent is dead. If it is alive, two machines have the same name: it must not come
+      // back.
+      send(same_name->second.peer,
+           msg::RefusedT{{},
+                         fmt::format("another agent named '{}' has registered; give each "
+                                     "agent a name of its own",
+                                     message.name)});
+      remove_node(same_name, "was replaced by a new agent of the same name");
+    }
+    if (nodes_.size() >= options_.max_nodes)
+      return refuse(fmt::format("the pool is full ({})", nodes_text(nodes_.size())));
+    id = next_node_++;
+    nodes_[id] = Node{.peer = peer, .info = message};
+    log(fmt::format("node '{}' joined: {} cores, {}, {:.0f} GFLOP/s, {:.0f} GB/s, version {}", message.name,
+                    message.cores, bytes_text(message.memory_bytes), message.gflops, message.memory_gbps,
+                    shortened(message.version)));
+  }
+  nodes_[id].last_seen = now_;
+  node_of_peer_[peer] = id;
+  send(peer, msg::RegisteredT{{}, id, options_.session, options_.heartbeat, options_.dead_after});
+  start_waiting_runs();
+}
+
+Core::Nodes::iterator Core::node_of(const std::string& peer) {
+  const auto known = node_of_peer_.find(peer);
+  if (known == node_of_peer_.end()) {
+    send(peer, msg::RegisterAgainT{});
+    return nodes_.end();
+  }
+  const auto node = nodes_.find(known->second);
+  node->second.last_seen = now_;
+  return node;
+}
+
+void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
+  const auto found = node_of(peer);
+  if (found == nodes_.end()) return;
+  const uint64_t node_id = found->first;
+  Node& node = found->second;
+  send(peer, msg::AliveT{});
+  if (message.run != 0 && message.run != node.run) {
+    send(peer, msg::AbortT{{}, message.run, "the scheduler does not know this run on this node"});
+    return;
+  }
+  if (node.run == 0) return;
+  if (message.run == node.run) {
+    node.confirmed = true;
+    node.step = message.step;
+    Run& run = runs_.at(node.run);
+    if (!has_ended(run.state)) run.step = std::max(run.step, message.step);
+    return;
+  }
+  // It works on nothing although it was given a run: Prepare or RunDone was lost with a connection.
+  if (!node.confirmed && now_ - node.bound_since <= options_.dead_after) return;
+  const uint64_t run_id = node.run;
+  Run& run = runs_.at(run_id);
+  release(node);
+  if (Member* member = member_of(run, node_id); member != nullptr && !member->done && !has_ended(run.state))
+    fail(run_id, run, fmt::format("node '{}' lost its part of the run at step {}", node.info.name, run.step));
+  start_waiting_runs();
+}
+
+void Core::on(const std::string& peer, const msg::PreparedT& message) {
+  const auto node = node_of(peer);
+  if (node == nodes_.end() || node->second.run != message.run) return;
+  Run& run = runs_.at(message.run);
+  Member* member = member_of(run, node->first);
+  if (run.state != RunState::Preparing || run.epoch != message.epoch || member == nullptr) return;
+  if (message.endpoint.empty() || message.endpoint.size() > kLongestText)
+    return fail(message.run, run, fmt::format("node '{}' gave no usable endpoint", node->second.info.name));
+  member->endpoint = message.endpoint;
+  start_if_prepared(message.run, run);
+}
+
+void Core::on(const std::string& peer, const msg::RunEventT& message) {
+  const auto node = node_of(peer);
+  if (node == nodes_.end() || message.json.size() > kLongestEvent) return;
+  const auto found = runs_.find(message.run);
+  if (found == runs_.end() || has_ended(found->second.state) ||
+      member_of(found->second, node->first) == nullptr)
+    return;
+  Run& run = found->second;
+  run.events.push_back(message.json);
+  if (run.events.size() > options_.max_run_events) run.events.pop_front();
+  for (const std::string& watcher : run.watchers) send(watcher, message);
+}
+
+void Core::on(const std::string& peer, const msg::RunDoneT& message) {
+  const auto found = node_of(peer);
+  if (found == nodes_.end()) return;
+  Node& node = found->second;
+  if (node.run != message.run) return;
+  Run& run = runs_.at(message.run);
+  Member* member = member_of(run, found->first);
+  if (member == nullptr || run.epoch != message.epoch) return;
+  release(node);
+  if (!has_ended(run.state)) {
+    member->done = true;
+    member->outcome = message.outcome;
+    run.step = std::max(run.step, message.step);
+    const bool early = run.state == RunState::Preparing;
+    if (message.outcome == Outcome::Failed || early)
+      fail(message.run, run,
+           fmt::format("node '{}' failed at step {}: {}", node.info.name, run.step,
+                       shortened(message.message)));
+    else
+      finish_if_done(message.run, run);
+  }
+  start_waiting_runs();
+}
+
+void Core::on(const std::string& peer, const msg::LeaveT&) {
+  const auto node = node_of(peer);
+  if (node == nodes_.end()) return;
+  remove_node(node, "left the pool");
+  start_waiting_runs();
+}
+
+void Core::remove_node(Nodes::iterator node, const std::string& why) {
+  const uint64_t node_id = node->first;
+  const std::string name = node->second.info.name;
+  const uint64_t run_id = node->second.run;
+  log(fmt::format("node '{}' {}", name, why));
+  node_of_peer_.erase(node->second.peer);
+  nodes_.erase(node);
+  if (run_id == 0) return;
+  Run& run = runs_.at(run_id);
+  if (has_ended(run.state) || member_of(run, node_id) == nullptr) return;
+  fail(run_id, run, fmt::format("node '{}' {} at step {}", name, why, run.step));
+}
+
+void Core::release(Node& node) {
+  node.run = 0;
+  node.step = 0;
+  node.confirmed = false;
+}
+
+Core::Member* Core::member_of(Run& run, uint64_t node) {
+  const auto found = std::find_if(run.members.begin(), run.members.end(),
+                                  [node](const Member& member) { return member.node == node; });
+  return found == run.members.end() ? nullptr : &*found;
+}
+
+// ---- clients
+
+void Core::on(const std::string& peer, const msg::SubmitT& message) {
+  const auto refuse = [&](const std::string& reason) { send(peer, msg::RefusedT{{}, reason}); };
+  Run run{.submit = message, .submitted = now_};
+  try {
+    if (!is_name(message.name)) throw UsageError(fmt::format("a run's name is {}", kNameRule));
+    if (message.nodes > options_.max_nodes)
+      throw UsageError(fmt::format("a pool has at most {} nodes", options_.max_nodes));
+    if (message.shape == nullptr) throw UsageError("the shape of the data is missing");
+    run.experiment = parse_experiment(message.experiment, "submitted experiment");
+    run.shape = to_shape(*message.shape);
+    check_size(run.experiment, run.shape);
+  } catch (const Error& error) {
+    return refuse(error.what());
+  }
+  if (!make_room_for_run())
+    return refuse(fmt::format("{} runs are waiting or running, no more are taken", runs_.size()));
+  const uint64_t id = next_run_++;
+  runs_[id] = std::move(run);
+  log(fmt::format("run {} '{}' submitted", id, message.name));
+  send(peer, msg::AcceptedT{{}, id});
+  start_waiting_runs();
+}
+
+bool Core::make_room_for_run() {
+  if (runs_.size() < options_.max_runs) return true;
+  const auto is_bound = [this](uint64_t run) {
+    return std::any_of(nodes_.begin(), nodes_.end(),
+                       [run](const auto& entry) { return entry.second.run == run; });
+  };
+  const auto oldest = std::find_if(runs_.begin(), runs_.end(), [&](const auto& entry) {
+    return has_ended(entry.second.state) && !is_bound(entry.first);
+  });
+  if (oldest == runs_.end()) return false;
+  runs_.erase(oldest);
+  return true;
+}
+
+void Core::on(const std::string& peer, const msg::ListRunsT&) {
+  msg::RunListT list;
+  for (msg::RunStatusT& run : runs()) list.runs.push_back(std::make_unique<msg::RunStatusT>(std::move(run)));
+  send(peer, std::move(list));
+}
+
+void Core::on(const std::string& peer, const msg::ListNodesT&) {
+  msg::NodeListT list;
+  for (msg::NodeStatusT& node : nodes())
+    list.nodes.push_back(std::make_unique<msg::NodeStatusT>(std::move(node)));
+  send(peer, std::move(list));
+}
+
+void Core::on(const std::string& peer, const msg::WatchT& message) {
+  const auto found = runs_.find(message.run);
+  if (found == runs_.end())
+    return send(peer, msg::RefusedT{{}, fmt::format("there is no run {}", message.run)});
+  Run& run = found->second;
+  for (const std::string& json : run.events) send(peer, msg::RunEventT{{}, message.run, json});
+  if (!has_ended(run.state)) run.watchers.insert(peer);
+  send(peer, status(message.run, run));
+}
+
+void Core::on(const std::string& peer, const msg::StopRunT& message) {
+  const auto found = runs_.find(message.run);
+  if (found == runs_.end())
+    return send(peer, msg::RefusedT{{}, fmt::format("there is no run {}", message.run)});
+  auto& [id, run] = *found;
+  if (run.state == RunState::Queued) {
+    set_state(id, run, RunState::Stopped, "stopped while it waited");
+  } else if (run.state == RunState::Preparing) {
+    abort_members(id, run, "the run was stopped");
+    set_state(id, run, RunState::Stopped, "stopped before its first step");
+  } else if (run.state == RunState::Running) {
+    run.stop_asked = now_;
+    for (const Member& member : run.members)
+      if (!member.done) send(nodes_.at(member.node).peer, msg::StopT{{}, id});
+    set_state(id, run, RunState::Stopping, "asked to stop at the next step");
+  }
+  send(peer, status(id, run));
+  start_waiting_runs();
+}
+
+// ---- time
+
+void Core::tick() {
+  // A scheduler that was itself asleep (suspended, starved) has read no heartbeats: that is no sign of death.
+  if (const double gap = now_ - last_tick_; gap > 2 * options_.heartbeat)
+    for (auto& [id, node] : nodes_) node.last_seen = std::min(now_, node.last_seen + gap);
+  last_tick_ = now_;
+
+  for (auto it = nodes_.begin(); it != nodes_.end();) {
+    const auto node = it++;
+    const double silent = now_ - node->second.last_seen;
+    if (silent > options_.dead_after)
+      remove_node(node, fmt::format("stopped answering (silent for {:.1f} s)", silent));
+  }
+  for (auto& [id, run] : runs_) {
+    if (run.state == RunState::Stopping && now_ - run.stop_asked > options_.stop_grace) {
+      abort_members(id, run, "the run did not stop in time");
+      set_state(
+          id, run, RunState::Stopped,
+          fmt::format("aborted at step {}: it did not stop within {:.0f} s; nothing was saved after its last "
+                      "checkpoint",
+                      run.step, options_.stop_grace));
+    }
+  }
+  start_waiting_runs();
+  for (const auto& [id, run] : runs_) tell_watchers(id, run);
+}
+
+// ---- the life of a run
+
+void Core::start_waiting_runs() {
+  for (auto& [id, run] : runs_)
+    if (run.state == RunState::Queued && !start(id, run)) return;
+}
+
+// Starts the run if it can start. False if it waits for nodes that work for other runs: later runs must not
+// take them away from it. A run that wants more nodes than the pool has holds nobody up.
+bool Core::start(uint64_t id, Run& run) {
+  const size_t wanted = run.submit.nodes == 0 ? nodes_.size() : run.submit.nodes;
+  std::vector<uint64_t> chosen;
+  for (const auto& [node_id, node] : nodes_)
+    if (node.run == 0) chosen.push_back(node_id);
+  if (nodes_.empty() || wanted > nodes_.size()) {
+    run.detail =
+        fmt::format("waits for {}, the pool has {}", nodes_text(std::max<size_t>(wanted, 1)), nodes_.size());
+    return true;
+  }
+  if (wanted > chosen.size()) {
+    run.detail =
+        fmt::format("waits for {}, {} of the pool's {} free", nodes_text(wanted),
+                    chosen.size() == 1 ? "1 is" : fmt::format("{} are", chosen.size()), nodes_.size());
+    return false;
+  }
+  // The fastest ones; in the order of their names, which makes ranks easy to follow.
+  const auto info = [this](uint64_t node) -> const msg::RegisterT& { return nodes_.at(node).info; };
+  std::stable_sort(chosen.begin(), chosen.end(),
+                   [&](uint64_t a, uint64_t b) { return info(a).gflops > info(b).gflops; });
+  chosen.resize(wanted);
+  std::sort(chosen.begin(), chosen.end(),
+            [&](uint64_t a, uint64_t b) { return info(a).name < info(b).name; });
+
+  std::vector<NodeCapacity> capacities;
+  for (const uint64_t node : chosen)
+    capacities.push_back({info(node).name, info(node).cores, info(node).memory_bytes, info(node).gflops,
+                          info(node).memory_gbps});
+  try {
+    bind_group(id, run, chosen, make_plan(run.experiment, run.shape, capacities));
+  } catch (const Error& error) {
+    fail(id, run, error.what());
+  }
+  return true;
+}
+
+void Core::bind_group(uint64_t id, Run& run, const std::vector<uint64_t>& chosen, const Plan& plan) {
+  // A node that got no modelet would only wait for the others: it stays free.
+  std::vector<uint32_t> rank_of(chosen.size());
+  run.members.clear();
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    rank_of[i] = static_cast<uint32_t>(run.members.size());
+    if (!plan.nodes[i].modelets.empty())
+      run.members.push_back({.node = chosen[i], .name = plan.nodes[i].name});
+  }
+  ++run.epoch;
+
+  msg::PrepareT prepare;
+  prepare.run = id;
+  prepare.name = run.submit.name;
+  prepare.epoch = run.epoch;
+  prepare.group_key = mix64(options_.session ^ mix64(id));
+  prepare.size = static_cast<uint32_t>(run.members.size());
+  prepare.experiment = run.submit.experiment;
+  prepare.shape = std::make_unique<msg::ShapeT>(*run.submit.shape);
+  for (const uint32_t node : plan.owner) prepare.owner.push_back(rank_of[node]);
+  prepare.out = run.submit.out;
+  prepare.resume = run.submit.resume;
+  for (const Member& member : run.members) prepare.node_names.push_back(member.name);
+
+  for (const Member& member : run.members) {
+    Node& node = nodes_.at(member.node);
+    node.run = id;
+    node.bound_since = now_;
+    send(node.peer, prepare);
+    ++prepare.rank;
+  }
+  set_state(id, run, RunState::Preparing, fmt::format("{} load data", nodes_text(run.members.size())));
+}
+
+void Core::start_if_prepared(uint64_t id, Run& run) {
+  msg::StartT start;
+  start.run = id;
+  start.epoch = run.epoch;
+  for (const Member& member : run.members) {
+    if (member.endpoint.empty()) return;
+    start.endpoints.push_back(member.endpoint);
+  }
+  for (const Member& member : run.members) send(nodes_.at(member.node).peer, start);
+  set_state(id, run, RunState::Running, "");
+}
+
+void Core::finish_if_done(uint64_t id, Run& run) {
+  if (!std::all_of(run.members.begin(), run.members.end(), [](const Member& member) { return member.done; }))
+    return;
+  const bool all_ok = std::all_of(run.members.begin(), run.members.end(),
+                                  [](const Member& member) { return member.outcome == Outcome::Ok; });
+  set_state(id, run, all_ok ? RunState::Finished : RunState::Stopped,
+            all_ok ? "" : fmt::format("stopped at step {}, checkpoint written", run.step));
+}
+
+void Core::fail(uint64_t id, Run& run, const std::string& why) {
+  abort_members(id, run, why);
+  set_state(id, run, RunState::Failed, why);
+}
+
+// Tells those that still work for the run; each stays bound until it answers.
+void Core::abort_members(uint64_t id, Run& run, const std::string& reason) {
+  for (const Member& member : run.members) {
+    const auto node = nodes_.find(member.node);
+    if (node != nodes_.end() && node->second.run == id) send(node->second.peer, msg::AbortT{{}, id, reason});
+  }
+}
+
+void Core::set_state(uint64_t id, Run& run, RunState state, const std::string& detail) {
+  MODELET_CHECK(!has_ended(run.state), "a run that has ended changes no more");
+  run.state = state;
+  run.detail = detail;
+  if (has_ended(state)) run.ended = now_;
+  log(fmt::format("run {} '{}' {}{}{}", id, run.submit.name, state_name(state), detail.empty() ? "" : ": ",
+                  detail));
+  tell_watchers(id, run);
+  if (has_ended(state)) run.watchers.clear();
+}
+
+// ---- out
+
+std::vector<msg::RunStatusT> Core::runs() const {
+  std::vector<msg::RunStatusT> list;
+  for (const auto& [id, run] : runs_) list.push_back(status(id, run));
+  return list;
+}
+
+std::vector<msg::NodeStatusT> Core::nodes() const {
+  std::vector<msg::NodeStatusT> list;
+  for (const auto& [id, node] : nodes_) {
+    msg::NodeStatusT entry;
+    entry.name = node.info.name;
+    entry.version = node.info.version;
+    entry.cores = node.info.cores;
+    entry.memory_bytes = node.info.memory_bytes;
+    entry.gflops = node.info.gflops;
+    entry.memory_gbps = node.info.memory_gbps;
+    entry.run = node.run;
+    entry.step = node.step;
+    entry.silent_seconds = now_ - node.last_seen;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+msg::RunStatusT Core::status(uint64_t id, const Run& run) const {
+  msg::RunStatusT status;
+  status.run = id;
+  status.name = run.submit.name;
+  status.state = run.state;
+  status.detail = run.detail;
+  status.step = run.step;
+  for (const Member& member : run.members) status.node_names.push_back(member.name);
+  status.seconds = (has_ended(run.state) ? run.ended : now_) - run.submitted;
+  return status;
+}
+
+void Core::tell_watchers(uint64_t id, const Run& run) {
+  for (const std::string& watcher : run.watchers) send(watcher, status(id, run));
+}
+
+void Core::send(const std::string& peer, msg::FromSchedulerMessage message) {
+  actions_.push_back(Send{peer, std::move(message)});
+}
+
+void Core::log(std::string text) { actions_.push_back(Log{std::move(text)}); }
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,70 @@
+// modelet-scheduler: the meeting point of a pool's agents and clients.
+#include <CLI/CLI.hpp>
+#include <random>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/program.h"
+#include "scheduler/server.h"
+
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  modelet-scheduler                                   listen on this machine, port 5570
+  modelet-scheduler --config scheduler.toml           keys: the options below, with '_' for '-'
+  modelet-scheduler --listen tcp://192.168.1.5:5570 --insecure
+                                                      for other machines; closed test networks only: no keys yet
+)";
+
+uint64_t new_session() {
+  std::random_device random;
+  return (uint64_t{random()} << 32) | random();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Keeps the list of agents and runs of a pool, places runs on agents.", "modelet-scheduler");
+  app.footer(kExamples);
+  modelet::scheduler::ServerOptions options;
+  std::string endpoint_file;
+  int parent = 0;
+  app.add_option("--listen", options.listen, "address for agents and clients; port '*': a free one")
+      ->capture_default_str();
+  app.add_flag("--insecure", options.insecure, "allow an address that other machines can reach");
+  app.add_option("--heartbeat-seconds", options.core.heartbeat, "between two heartbeats of an agent")
+      ->capture_default_str()
+      ->check(CLI::Range(0.05, 60.0));
+  app.add_option("--dead-after-seconds", options.core.dead_after,
+                 "silence after which an agent counts as dead")
+      ->capture_default_str()
+      ->check(CLI::Range(0.2, 3600.0));
+  app.add_option("--stop-grace-seconds", options.core.stop_grace,
+                 "a run may take to stop before it is aborted")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--endpoint-file", endpoint_file, "write the address listened on to this file");
+  app.add_option("--exit-with-parent", parent, "process id of the parent: end when it ends")
+      ->configurable(false);
+
+  return modelet::run_program(app, argc, argv, [&] {
+    modelet::start_logging("scheduler");
+    modelet::exit_with_parent(parent);
+    if (options.core.dead_after < 2 * options.core.heartbeat)
+      throw modelet::UsageError("dead-after-seconds must be at least twice heartbeat-seconds");
+    options.core.session = new_session();
+    modelet::scheduler::Server server(options);
+    const modelet::StopSignals signals([&server] { server.request_stop(); });
+    spdlog::info("listening on {}", server.endpoint());
+    if (!endpoint_file.empty()) {
+      modelet::AtomicFile file(endpoint_file);
+      file.write(server.endpoint() + "\n");
+      file.commit();
+    }
+    server.run();
+    spdlog::info("stopped");
+  });
+}

@@ -1,0 +1,60 @@
+#include "scheduler/server.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace modelet::scheduler {
+namespace {
+
+const std::string& checked_endpoint(const ServerOptions& options) {
+  comm::control::require_loopback(options.listen, options.insecure, "the scheduler's address");
+  return options.listen;
+}
+
+}  // namespace
+
+Server::Server(const ServerOptions& options)
+    : socket_(checked_endpoint(options)), core_(options.core), heartbeat_(options.core.heartbeat) {
+  if (!comm::control::is_loopback(endpoint()))
+    spdlog::warn(
+        "{} can be reached from other machines: connections are neither encrypted nor authenticated, anybody "
+        "there can "
+        "run jobs and read data; for closed test networks only",
+        endpoint());
+}
+
+void Server::run() {
+  const SteadyClock clock;
+  double next_tick = clock.now();
+  while (!stop_.is_set()) {
+    // Everything that has arrived is read before time passes: a busy scheduler must not take a waiting
+    // heartbeat for a dead agent.
+    const double wait = std::max(0.0, next_tick - clock.now());
+    if (auto received = socket_.receive(wait, stop_.fd())) {
+      handle(clock.now(), Received{std::move(received->peer), std::move(received->message)});
+      if (clock.now() < next_tick + heartbeat_) continue;
+    }
+    if (clock.now() < next_tick) continue;
+    next_tick = clock.now() + heartbeat_;
+    handle(clock.now(), Tick{});
+  }
+}
+
+void Server::handle(double now, const Event& event) {
+  for (Action& action : core_.handle(now, event)) {
+    if (auto* line = std::get_if<Log>(&action)) {
+      spdlog::info(line->text);
+      continue;
+    }
+    auto& [peer, message] = std::get<Send>(action);
+    if (!socket_.send(peer, std::move(message))) core_.handle(now, PeerGone{peer});
+  }
+}
+
+void Server::request_stop() { stop_.set(); }
+
+}  // namespace modelet::scheduler

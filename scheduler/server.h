@@ -1,0 +1,39 @@
+// The scheduler's edge: one ZeroMQ socket for agents and clients, the clock, the log. All decisions are in
+// Core. run() belongs to one thread; request_stop() may be called from a signal handler.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/wake_event.h"
+#include "comm/control.h"
+#include "scheduler/core.h"
+
+namespace modelet::scheduler {
+
+struct ServerOptions {
+  std::string listen = "tcp://127.0.0.1:5570";
+  bool insecure = false;  // may listen beyond loopback
+  CoreOptions core;
+};
+
+class Server {
+ public:
+  // Binds. UsageError if `listen` is reachable from outside and not `insecure`.
+  explicit Server(const ServerOptions& options);
+
+  const std::string& endpoint() const { return socket_.endpoint(); }
+  uint64_t malformed_messages() const { return socket_.malformed(); }
+  void run();           // until request_stop()
+  void request_stop();  // async-signal-safe
+
+ private:
+  void handle(double now, const Event& event);
+
+  comm::control::ServerSocket socket_;
+  WakeEvent stop_;
+  Core core_;
+  double heartbeat_;
+};
+
+}  // namespace modelet::scheduler
