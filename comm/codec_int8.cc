@@ -107,7 +107,9 @@ class Int8Codec final : public Codec {
             "int8: row {} of a {} x {} matrix holds a value that is not finite: training diverged; "
             "lower train.learning_rate or set optimizer.clip",
             r, values.rows, values.cols));
-      const float step = max / kSteps, inverse = inverse_step(step);
+      float step = max / kSteps;
+      if (!std::isfinite(step * kSteps)) step = std::nextafter(step, 0.0f);  // the quotient was rounded up
+      const float inverse = inverse_step(step);
       std::memcpy(scales + r * sizeof(float), &step, sizeof(float));
       encode_row(values.row(r), values.cols, inverse, mix64(seed ^ mix64(r)), steps + r * values.cols);
     }

@@ -1,0 +1,322 @@
+// What goes wrong between ranks: silence, death, interruption, strangers, old epochs, damage, loss.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <barrier>
+#include <zmq.hpp>
+
+#include "base/error.h"
+#include "comm/envelope.h"
+#include "tests/comm/faulty_transport.h"
+#include "tests/comm/groups.h"
+
+namespace modelet::comm {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::make_groups;
+using testing::make_transports;
+using testing::run_ranks;
+using testing::TransportKind;
+
+template <class E>
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+// Calls barriers of new steps until `done`: for messages that are on their way through the kernel.
+void barriers_until(Group& group, const std::function<bool()>& done) {
+  for (uint64_t step = 1000; step < 1200 && !done(); ++step) EXPECT_THROW(group.barrier({step}), PeerError);
+  EXPECT_TRUE(done());
+}
+
+class Failures : public ::testing::TestWithParam<TransportKind> {};
+
+TEST_P(Failures, TimeoutNamesTheMissingRank) {
+  GroupOptions options{.timeout_seconds = 0.01, .node_names = {"worker-1", "worker-2", "worker-3"}};
+  auto transports = make_transports(GetParam(), 3, options);
+  Group one(std::move(transports[1]), options);
+  EXPECT_THROW(one.barrier({117, 1}), PeerError);  // but its message is sent
+  options.timeout_seconds = 3;
+  Group zero(std::move(transports[0]), options);
+  const std::vector<std::vector<InBlock>> nothing(3);
+  try {
+    zero.all_gather({117, 1}, {}, nothing);
+    FAIL();
+  } catch (const PeerError& error) {
+    EXPECT_EQ(error.rank(), 2);
+    EXPECT_STREQ(
+        error.what(),
+        "no message from rank 2 (node worker-3) within 3 s, at step 117, round 1 (all-gather): the node is "
+        "dead, cut off or too slow");
+  }
+}
+
+TEST_P(Failures, InterruptFromAnotherThread) {
+  auto groups = make_groups(GetParam(), 2, {.timeout_seconds = 60});
+  std::thread other([&] { groups[0]->interrupt("stopped by the user"); });
+  EXPECT_EQ(message_of<Interrupted>([&] { groups[0]->barrier({1}); }), "stopped by the user");
+  other.join();
+  groups[0]->interrupt("again");
+  EXPECT_EQ(message_of<Interrupted>([&] { groups[0]->barrier({2}); }), "stopped by the user");
+}
+
+TEST_P(Failures, OtherRunsAndEpochsAreDropped) {
+  for (const auto& [run, epoch] :
+       {std::pair(uint64_t{6}, 2u), std::pair(uint64_t{5}, 1u), std::pair(uint64_t{5}, 3u)}) {
+    const GroupOptions mine{.run = 5, .epoch = 2, .timeout_seconds = 0.05};
+    const GroupOptions other{.run = run, .epoch = epoch, .timeout_seconds = 0.01};
+    std::vector<std::unique_ptr<Transport>> transports;
+    if (GetParam() == TransportKind::kInproc) {
+      transports = make_inproc_transports(2);
+    } else {
+      auto a = std::make_unique<ZmqTransport>(), b = std::make_unique<ZmqTransport>();
+      const std::string endpoints[] = {a->endpoint(), b->endpoint()};
+      a->connect(0, endpoints, mine.run, mine.epoch);
+      b->connect(1, endpoints, other.run, other.epoch);
+      transports.push_back(std::move(a));
+      transports.push_back(std::move(b));
+    }
+    Group zero(std::move(transports[0]), mine), one(std::move(transports[1]), other);
+    EXPECT_THROW(one.barrier({1000}), PeerError);
+    EXPECT_THROW(one.barrier({1001}), PeerError);
+    barriers_until(zero, [&] { return zero.meters().dropped_messages >= 2; });
+  }
+}
+
+TEST_P(Failures, DamagedMessageIsAFormatErrorThatNamesThePeer) {
+  const GroupOptions options{.run = 5, .node_names = {"a", "b"}};
+  auto transports = make_transports(GetParam(), 2, options);
+  std::unique_ptr<Transport> evil = std::move(transports[1]);
+  Group group(std::move(transports[0]), options);
+  const auto refusal = [&](uint64_t step) { return message_of<FormatError>([&] { group.barrier({step}); }); };
+
+  evil->send(0, bytes_of("a message of no kind at all"), {});
+  EXPECT_THAT(refusal(1),
+              AllOf(HasSubstr("rank 1 (node b), at step 1"), HasSubstr("not a valid Modelet envelope")));
+
+  Envelope envelope{.run = 5, .epoch = 1, .tag = {2}, .sender = 1};
+  EnvelopeWriter writer;
+  envelope.payload_hash = payload_hash({}) + 1;
+  evil->send(0, writer.write(envelope), {});
+  EXPECT_THAT(refusal(2), HasSubstr("checksum"));
+
+  envelope.tag = {3};
+  envelope.payload_hash = payload_hash(bytes_of("1234"));
+  envelope.raw_bytes = 4;
+  envelope.blocks = {{1, 1, 0, 4}};
+  evil->send(0, writer.write(envelope), bytes_of("1234"));
+  EXPECT_THAT(refusal(3), HasSubstr("1 matrices, expected 0"));
+
+  float value = 0;
+  const std::vector<std::vector<InBlock>> one_value = {{}, {Matrix{&value, 1, 1, 1}}};
+  for (const BlockHeader& wrong :
+       {BlockHeader{2, 1, 0, 4}, BlockHeader{1, 1, 250, 4}, BlockHeader{1, 1, 1, 4}}) {
+    envelope.tag.step++;
+    envelope.blocks = {wrong};
+    evil->send(0, writer.write(envelope), bytes_of("1234"));
+    EXPECT_THROW(group.all_gather(envelope.tag, {}, one_value), FormatError);
+  }
+  // A message in another rank's name does not count as its.
+  envelope = {.run = 5, .epoch = 1, .tag = {10}, .sender = 0, .payload_hash = payload_hash({})};
+  evil->send(0, writer.write(envelope), {});
+  envelope.sender = 1;
+  evil->send(0, writer.write(envelope), {});
+  EXPECT_EQ(refusal(10), "nothing thrown");
+  EXPECT_EQ(group.meters().dropped_messages, 1u);
+}
+
+TEST_P(Failures, APeerTooFarAheadIsStopped) {
+  GroupOptions options{.timeout_seconds = 0.01};
+  auto transports = make_transports(GetParam(), 3, options);
+  Group one(std::move(transports[1]), options);
+  for (uint64_t step = 1; step <= 4; ++step) EXPECT_THROW(one.barrier({step}), PeerError);
+  options.timeout_seconds = 60;
+  options.max_waiting_messages = 2;
+  Group zero(std::move(transports[0]), options);
+  EXPECT_THAT(message_of<PeerError>([&] { zero.barrier({1}); }), HasSubstr("rank 1 is too far ahead"));
+}
+
+TEST_P(Failures, MessagesTooLargeToSendAreRefused) {
+  auto groups = make_groups(GetParam(), 2, {.max_message_bytes = 1000});
+  std::vector<float> values(251);
+  EXPECT_THAT(
+      message_of<Error>([&] {
+        groups[0]->all_reduce_sum({1}, {values.data(), 1, values.size(), values.size()}, *find_codec("none"));
+      }),
+      HasSubstr("over the limit of 1000 bytes"));
+}
+
+// Lossy, duplicating, reordering links: every step, retried until all ranks succeed, gives the right sum.
+TEST_P(Failures, RetriedStepsAreRightOverFaultyLinks) {
+  const GroupOptions options{.timeout_seconds = 0.03};
+  for (const uint64_t seed : {1, 2}) {
+    std::vector<std::unique_ptr<Group>> groups;
+    for (auto& transport : make_transports(GetParam(), 3, options))
+      groups.push_back(
+          std::make_unique<Group>(std::make_unique<testing::FaultyTransport>(
+                                      std::move(transport), testing::Faults{seed, 0.03f, 0.1f, 0.03f}),
+                                  options));
+    std::barrier agree(3);
+    std::atomic<bool> failed{false};
+    std::atomic<int> retries{0};
+    run_ranks(groups, [&](Group& group) {
+      Tag tag;
+      for (tag.step = 1; tag.step <= 40; ++tag.step) {
+        for (tag.attempt = 0;; ++tag.attempt) {
+          // An exact sum, so that any stale or doubled part would show.
+          float value = static_cast<float>(tag.step * 100 + static_cast<uint64_t>(group.rank()));
+          try {
+            group.all_reduce_sum(tag, {&value, 1, 1, 1}, *find_codec("none"));
+            EXPECT_EQ(value, static_cast<float>(tag.step * 300 + 3));
+          } catch (const PeerError&) {
+            failed = true;
+          }
+          agree.arrive_and_wait();
+          const bool again = failed;
+          agree.arrive_and_wait();
+          failed = false;
+          agree.arrive_and_wait();
+          if (!again) break;
+          ++retries;
+        }
+      }
+    });
+    EXPECT_GT(retries, 0) << "no fault hit: the test proves nothing";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::Values(TransportKind::kInproc, TransportKind::kZmq),
+                         [](const auto& test) {
+                           return std::string(test.param == TransportKind::kInproc ? "Inproc" : "Zmq");
+                         });
+
+TEST(InprocTransport, AQueueNobodyReadsIsAPeerError) {
+  auto transports = make_inproc_transports(2, 3);
+  for (int i = 0; i < 3; ++i) transports[0]->send(1, {}, {});
+  EXPECT_THAT(message_of<PeerError>([&] { transports[0]->send(1, {}, {}); }), HasSubstr("3 messages unread"));
+}
+
+TEST(ZmqTransport, AQueueNobodyReadsIsAPeerError) {
+  ZmqTransport sender({.linger_seconds = 0, .queue_messages = 10});
+  const std::string endpoints[] = {"", "tcp://127.0.0.1:1"};  // nobody listens there
+  sender.connect(0, endpoints, 1, 1);
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 100; ++i) sender.send(1, bytes_of("x"), {});
+      },
+      PeerError);
+}
+
+TEST(ZmqTransport, BadAddresses) {
+  EXPECT_THROW(ZmqTransport({.bind = "nonsense"}), Error);
+  EXPECT_THROW(ZmqTransport({.bind = "tcp://0.0.0.0:*"}), UsageError);
+  EXPECT_THAT(ZmqTransport({.bind = "tcp://0.0.0.0:*", .advertise = "localhost"}).endpoint(),
+              ::testing::MatchesRegex("tcp://localhost:[0-9]+"));
+  ZmqTransport taken;
+  EXPECT_THROW(ZmqTransport({.bind = taken.endpoint()}), Error);
+  const std::string endpoints[] = {"", "nonsense"};
+  EXPECT_THAT(message_of<Error>([&] { taken.connect(0, endpoints, 1, 1); }),
+              HasSubstr("rank 1: cannot connect"));
+}
+
+TEST(ZmqTransport, SendingBeforeThePeerConnectsAndLeavingAtOnceLosesNothing) {
+  ZmqTransport receiver;
+  {
+    ZmqTransport sender;
+    const std::string endpoints[] = {receiver.endpoint(), sender.endpoint()};
+    sender.connect(1, endpoints, 1, 1);
+    for (int i = 0; i < 50; ++i) sender.send(0, bytes_of("early"), std::vector<std::byte>(100'000));
+  }
+  const std::string endpoints[] = {receiver.endpoint(), "tcp://127.0.0.1:1"};
+  receiver.connect(0, endpoints, 1, 1);
+  Frame frame;
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(receiver.receive(10, frame));
+    EXPECT_EQ(frame.from, 1);
+    EXPECT_EQ(frame.envelope.size(), 5u);
+    EXPECT_EQ(frame.payload.size(), 100'000u);
+  }
+}
+
+TEST(ZmqTransport, StrangersAreDropped) {
+  ZmqTransport transport({.max_message_bytes = 1000});
+  const std::string endpoints[] = {transport.endpoint(), "tcp://127.0.0.1:1"};
+  transport.connect(0, endpoints, 1, 1);
+  zmq::context_t context;
+  const auto send = [&](const std::string& id, const std::vector<std::string>& parts) {
+    zmq::socket_t socket(context, zmq::socket_type::dealer);
+    if (!id.empty()) socket.set(zmq::sockopt::routing_id, id);
+    socket.connect(transport.endpoint());
+    for (size_t i = 0; i < parts.size(); ++i)
+      socket.send(zmq::buffer(parts[i]),
+                  i + 1 < parts.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    socket.set(zmq::sockopt::linger, 2000);
+  };
+  const std::string peer_id = "0000000000000001/1/1";
+  send("", {"a", "b"});                      // no name
+  send("0000000000000001/1/0", {"a", "b"});  // the own name
+  send("0000000000000001/2/1", {"a", "b"});  // another epoch
+  send("0000000000000001/1/2", {"a", "b"});  // rank 2 of 2
+  send(peer_id, {"a"});                      // a part too few
+  Frame frame;
+  while (transport.dropped_messages() < 5) ASSERT_FALSE(transport.receive(0.01, frame));
+  send(peer_id, {"a", "b", "c", "d"});  // too many
+  while (transport.dropped_messages() < 6) ASSERT_FALSE(transport.receive(0.01, frame));
+  send(peer_id, {"a", std::string(1001, 'x')});  // too long: ZeroMQ closes the connection
+  EXPECT_FALSE(transport.receive(0.1, frame));
+  EXPECT_EQ(transport.dropped_messages(), 6u);
+}
+
+TEST(ZmqTransport, APeerKilledForRealIsAPeerError) {
+  int to_child[2], from_child[2];
+  ASSERT_EQ(::pipe2(to_child, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(from_child, O_CLOEXEC), 0);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, to_child[0], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&files, from_child[1], STDOUT_FILENO);
+  char path[] = COMM_PEER_PROGRAM;
+  char* arguments[] = {path, nullptr};
+  pid_t child = 0;
+  ASSERT_EQ(::posix_spawn(&child, path, &files, nullptr, arguments, environ), 0);
+  posix_spawn_file_actions_destroy(&files);
+
+  auto transport = std::make_unique<ZmqTransport>();
+  const std::string line = transport->endpoint() + "\n";
+  ASSERT_EQ(::write(to_child[1], line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  std::string endpoints[2];
+  for (char c = 0; ::read(from_child[0], &c, 1) == 1 && c != '\n';) endpoints[1] += c;
+  transport->connect(0, endpoints, 5, 1);
+  GroupOptions options{.run = 5, .timeout_seconds = 2, .node_names = {"here", "victim"}};
+  Group group(std::move(transport), options);
+  for (uint64_t step = 1; step <= 3; ++step) group.barrier({step});
+
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  for (const int fd : {to_child[0], to_child[1], from_child[0], from_child[1]}) ::close(fd);
+  EXPECT_THAT(message_of<PeerError>([&] {
+                group.barrier({4});  // it may have sent this one before it died
+                group.barrier({5});
+              }),
+              HasSubstr("rank 1 (node victim)"));
+}
+
+}  // namespace
+}  // namespace modelet::comm

@@ -1,0 +1,215 @@
+// Every collective, on every transport, number of ranks, codec and shape, against a plain copy or sum.
+#include "comm/group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+#include "base/rng.h"
+#include "tests/comm/groups.h"
+
+namespace modelet::comm {
+namespace {
+
+using testing::make_groups;
+using testing::run_ranks;
+using testing::TransportKind;
+
+struct Shape {
+  size_t rows, cols;
+};
+constexpr Shape kShapes[] = {{0, 0}, {1, 1}, {3, 0}, {5, 33}, {64, 128}};
+
+// What rank `from` gives to rank `to` (or to all: to = 0) in a step: known to every rank.
+std::vector<float> block(Shape shape, int from, int to, uint64_t step) {
+  Rng rng(9, {static_cast<uint64_t>(from), static_cast<uint64_t>(to), step});
+  std::vector<float> values(shape.rows * shape.cols);
+  for (float& value : values) value = rng.normal();
+  return values;
+}
+
+ConstMatrix view(const std::vector<float>& values, Shape shape) {
+  return {values.data(), shape.rows, shape.cols, shape.cols};
+}
+Matrix view(std::vector<float>& values, Shape shape) {
+  return {values.data(), shape.rows, shape.cols, shape.cols};
+}
+
+std::vector<float> as_decoded(const Codec& codec, const std::vector<float>& values, Shape shape,
+                              uint64_t seed) {
+  std::vector<std::byte> bytes(codec.max_bytes(shape.rows, shape.cols));
+  bytes.resize(codec.encode(view(values, shape), seed, bytes));
+  std::vector<float> decoded(values.size());
+  codec.decode(bytes, view(decoded, shape));
+  return decoded;
+}
+
+class Collectives : public ::testing::TestWithParam<std::tuple<TransportKind, int, bool>> {
+ protected:
+  int size() const { return std::get<1>(GetParam()); }
+  size_t count() const { return static_cast<size_t>(size()); }
+
+  // Runs `body(group, codec, shape, step)` for all codecs and shapes on all ranks.
+  void run(const std::function<void(Group&, const Codec&, Shape, uint64_t)>& body) {
+    auto groups = make_groups(std::get<0>(GetParam()), size(), {.run = 5, .lz4 = std::get<2>(GetParam())});
+    run_ranks(groups, [&](Group& group) {
+      uint64_t step = 0;
+      for (const std::string& name : codec_names())
+        for (const Shape shape : kShapes) body(group, require_codec(name), shape, step++);
+      group.barrier({step});
+    });
+  }
+};
+
+TEST_P(Collectives, AllGatherGivesEveryRankEveryBlock) {
+  run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
+    const Shape second{shape.cols, shape.rows};
+    const std::vector<float> mine = block(shape, group.rank(), 0, step);
+    const OutBlock out[] = {{&codec, view(mine, shape), 7}, {find_codec("none"), view(mine, second), 0}};
+    std::vector<std::vector<float>> got(2 * count(), std::vector<float>(mine.size(), -77));
+    std::vector<std::vector<InBlock>> in(count());
+    for (size_t r = 0; r < count(); ++r) in[r] = {view(got[2 * r], shape), view(got[2 * r + 1], second)};
+    group.all_gather({step}, out, in);
+    for (int r = 0; r < size(); ++r) {
+      if (r == group.rank()) continue;
+      const std::vector<float> sent = block(shape, r, 0, step);
+      EXPECT_EQ(got[2 * static_cast<size_t>(r)], as_decoded(codec, sent, shape, 7));
+      EXPECT_EQ(got[2 * static_cast<size_t>(r) + 1], sent);
+    }
+  });
+}
+
+TEST_P(Collectives, AllToAllGivesEachRankItsOwn) {
+  run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
+    std::vector<std::vector<float>> sent(count()),
+        got(count(), std::vector<float>(shape.rows * shape.cols, -77));
+    std::vector<std::vector<OutBlock>> to(count());
+    std::vector<std::vector<InBlock>> from(count());
+    for (size_t r = 0; r < count(); ++r) {
+      sent[r] = block(shape, group.rank(), static_cast<int>(r), step);
+      // Nothing for the last rank from the first: empty messages are fine.
+      if (r + 1 < count() || group.rank() != 0) to[r] = {{&codec, view(sent[r], shape), r}};
+      if (r != 0 || group.rank() + 1 < size()) from[r] = {view(got[r], shape)};
+    }
+    group.all_to_all({step}, to, from);
+    for (int r = 0; r < size(); ++r) {
+      if (r == group.rank() || from[static_cast<size_t>(r)].empty()) continue;
+      EXPECT_EQ(got[static_cast<size_t>(r)], as_decoded(codec, block(shape, r, group.rank(), step), shape,
+                                                        static_cast<uint64_t>(group.rank())));
+    }
+  });
+}
+
+TEST_P(Collectives, AllReduceGivesAllRanksTheSameSum) {
+  // By rank and step; each rank writes its own entries only.
+  std::vector<std::vector<std::vector<float>>> results(count());
+  run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
+    std::vector<float> values = block(shape, group.rank(), 0, step);
+    std::vector<float> expected(values.size()), error(shape.rows);
+    for (int r = 0; r < size(); ++r) {
+      const std::vector<float> part = block(shape, r, 0, step);
+      for (size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
+      for (size_t row = 0; row < shape.rows; ++row) {
+        float max = 0;
+        for (size_t c = 0; c < shape.cols; ++c) max = std::max(max, std::abs(part[row * shape.cols + c]));
+        error[row] += codec.name() == "none" || size() == 1 ? 0 : max / 100;
+      }
+    }
+    group.all_reduce_sum({step}, view(values, shape), codec);
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_LE(std::abs(values[i] - expected[i]), error[i / shape.cols]) << codec.name();
+    results[static_cast<size_t>(group.rank())].push_back(values);
+  });
+  for (size_t r = 1; r < count(); ++r) EXPECT_EQ(results[r], results[0]) << "bits differ between ranks";
+}
+
+TEST_P(Collectives, ReduceScatterGivesEachRankTheSumOfItsPart) {
+  run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
+    // Parts are columns of one matrix, cut unevenly: rank r owns shape.cols + r columns.
+    const auto part_shape = [&](int r) { return Shape{shape.rows, shape.cols + static_cast<size_t>(r)}; };
+    std::vector<std::vector<float>> values(count());
+    std::vector<ConstMatrix> parts(count());
+    for (int r = 0; r < size(); ++r) {
+      const auto i = static_cast<size_t>(r);
+      values[i] = block(part_shape(r), group.rank(), r, step);
+      parts[i] = view(values[i], part_shape(r));
+    }
+    const Shape own = part_shape(group.rank());
+    std::vector<float> sum(own.rows * own.cols, -77), expected(sum.size()), error(own.rows);
+    for (int r = 0; r < size(); ++r) {
+      const std::vector<float> part = block(own, r, group.rank(), step);
+      for (size_t i = 0; i < part.size(); ++i) {
+        expected[i] += part[i];
+        error[i / own.cols] = std::max(error[i / own.cols], std::abs(part[i]));
+      }
+    }
+    group.reduce_scatter_sum({step}, parts, view(sum, own), codec);
+    const float factor = codec.name() == "none" || size() == 1 ? 0 : static_cast<float>(size()) / 100;
+    for (size_t i = 0; i < sum.size(); ++i)
+      ASSERT_LE(std::abs(sum[i] - expected[i]), factor * error[i / own.cols]) << codec.name();
+  });
+}
+
+TEST_P(Collectives, MetersCountWhatTravels) {
+  auto groups = make_groups(std::get<0>(GetParam()), size(), {.run = 5, .lz4 = std::get<2>(GetParam())});
+  const Shape shape{10, 100};
+  run_ranks(groups, [&](Group& group) {
+    std::vector<float> values(1000, 1.0f);
+    group.all_reduce_sum({1}, view(values, shape), *find_codec("none"));
+  });
+  uint64_t sent = 0, received = 0;
+  for (const auto& group : groups) {
+    const Meters& meters = group->meters();
+    sent += meters.bytes_sent();
+    received += meters.bytes_received();
+    EXPECT_EQ(meters.raw_bytes, (count() - 1) * 4000);
+    EXPECT_EQ(meters.dropped_messages, 0u);
+    EXPECT_EQ(meters.peers[static_cast<size_t>(group->rank())].messages_sent, 0u);
+    const bool lz4 = std::get<2>(GetParam());
+    for (size_t r = 0; r < count(); ++r) {
+      if (r == static_cast<size_t>(group->rank())) continue;
+      EXPECT_EQ(meters.peers[r].messages_sent, 1u);
+      EXPECT_EQ(meters.peers[r].messages_received, 1u);
+      EXPECT_EQ(meters.peers[r].bytes_sent < 1000, lz4);
+      EXPECT_EQ(meters.peers[r].bytes_sent > 4000, !lz4);
+    }
+  }
+  EXPECT_EQ(sent, received);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Collectives,
+                         ::testing::Combine(::testing::Values(TransportKind::kInproc, TransportKind::kZmq),
+                                            ::testing::Values(1, 2, 3, 4), ::testing::Bool()),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param) == TransportKind::kInproc ? "Inproc"
+                                                                                                : "Zmq") +
+                                  std::to_string(std::get<1>(test.param)) +
+                                  (std::get<2>(test.param) ? "Lz4" : "");
+                         });
+
+TEST(SoloGroup, OperationsAreTrivial) {
+  const auto group = make_solo_group();
+  EXPECT_EQ(group->rank(), 0);
+  EXPECT_EQ(group->size(), 1);
+  std::vector<float> values = {1.1f, 2.3f};
+  group->all_reduce_sum({1}, {values.data(), 1, 2, 2}, *find_codec("int8"));
+  EXPECT_EQ(values, (std::vector<float>{1.1f, 2.3f}));
+  group->barrier({2});
+}
+
+TEST(InprocGroups, AreConnected) {
+  auto groups = make_inproc_groups(3, {});
+  run_ranks(groups, [](Group& group) { group.barrier({1}); });
+}
+
+TEST(Tags, GrowByStepThenAttemptThenRound) {
+  EXPECT_LT((Tag{1, 9, 0}), (Tag{1, 0, 1}));
+  EXPECT_LT((Tag{1, 0, 1}), (Tag{1, 1, 1}));
+  EXPECT_LT((Tag{1, 9, 9}), (Tag{2, 0, 0}));
+}
+
+}  // namespace
+}  // namespace modelet::comm
