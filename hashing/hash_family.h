@@ -1,36 +1,59 @@
-// Locality-sensitive hash families over dense float vectors: close vectors fall into the same bucket more often.
+// Locality-sensitive hash families over dense float vectors: close vectors fall into the same bucket more
+// often.
 //
-//   DWTA     densified winner-take-all (Chen, Shrivastava: "Densified Winner Take All Hashing", UAI 2018): order statistics
-//   SimHash  signs of sparse random projections (Charikar, STOC 2002): angle
-//   MinHash  densified one-permutation MinHash (Shrivastava, ICML 2017) over the set of the largest components: overlap
+//   DWTA     densified winner-take-all (Chen, Shrivastava: "Densified Winner Take All Hashing", UAI 2018):
+//   order
+//            statistics
+//   SimHash  signs of random projections (Charikar, STOC 2002), here the orthogonal ones of a randomised
+//   Hadamard
+//            transform: angle
+//   MinHash  densified one-permutation MinHash (Shrivastava, ICML 2017) over the set of the largest
+//   components:
+//            overlap
 //
-// A family draws all its randomness from its seed at construction and is immutable afterwards: any thread may call it.
+// A family draws all its randomness from its seed at construction and is immutable afterwards: any thread may
+// call it, with a scratch of its own. Equal vectors have equal codes in every table. A vector of zeros, and
+// any vector with NaN or infinities, has valid codes too; what such a vector collides with is not specified.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "base/aligned.h"
 #include "base/experiment.h"
 
 namespace modelet::hashing {
 
+inline constexpr uint32_t kMaxTables = 1024;
+inline constexpr uint32_t kMaxBits = 24;
+
 struct HashOptions {
   HashFamilyKind kind = HashFamilyKind::kDwta;
-  size_t dim = 0;         // width of the vectors
-  uint32_t tables = 16;   // L
-  uint32_t bits = 9;      // buckets of a table = 2^bits, 1 <= bits <= 24
+  size_t dim = 0;        // width of the vectors, at least 1
+  uint32_t tables = 16;  // L, in [1, kMaxTables]
+  uint32_t bits = 9;     // buckets of a table = 2^bits, in [1, kMaxBits]
   uint64_t seed = 1;
+};
+
+// Working memory of hash(); its contents mean nothing between calls. Reuse it: after the first call nothing
+// is allocated. One per thread.
+struct HashScratch {
+  AlignedVector<float> values;
+  std::vector<uint32_t> bins;
+  std::vector<int32_t> magnitudes;
 };
 
 class HashFamily {
  public:
   virtual ~HashFamily() = default;
   // x [dim] -> codes [tables], each in [0, 2^bits).
-  virtual void hash(std::span<const float> x, std::span<uint32_t> codes) const = 0;
+  virtual void hash(std::span<const float> x, std::span<uint32_t> codes, HashScratch& scratch) const = 0;
 
   const HashOptions& options() const { return options_; }
+  virtual size_t memory_bytes() const = 0;
 
  protected:
   explicit HashFamily(const HashOptions& options) : options_(options) {}
@@ -39,7 +62,8 @@ class HashFamily {
   HashOptions options_;
 };
 
-// Registered families: hashing/dwta.cc, simhash.cc, minhash.cc. Adding one: one file and one line in hash_family.cc.
+// Registered families: hashing/dwta.cc, simhash.cc, minhash.cc. Adding one: one file and one entry in
+// hash_family.cc.
 std::unique_ptr<HashFamily> make_hash_family(const HashOptions& options);
 
 }  // namespace modelet::hashing

@@ -1,12 +1,23 @@
-// LshIndex: finds, among the rows of a matrix, those that probably have the largest inner product with a query.
+// LshIndex: finds, among the rows of a matrix, those that probably have the largest inner product with a
+// query.
 //
-// Life of the tables. Codes of all rows are kept ([rows, tables] uint32); tables are a pure function of the codes, so a
-// checkpoint stores codes and centre only. Maintenance is in two deterministic halves, so that a run can be repeated:
+// Life of the tables. Codes of all rows are kept ([rows, tables] uint32); tables are a pure function of the
+// codes, so a checkpoint stores codes and centre only. Maintenance is in two deterministic halves, so that a
+// run can be repeated:
 //   begin_rehash(rows, weights)   copies the named (changed) rows aside; returns at once
-//   work()                        hashes the copies and builds the standby tables: touches only the copies and the
-//                                 standby half, so it may run on any other thread while queries go on
+//   work()                        hashes the copies and builds the standby tables: writes only what queries
+//   do not
+//                                 read, so it may run on any other thread while queries go on
 //   finish_rehash()               swaps standby and active (call it when work() has returned)
-// query() is const and may run on many threads, but not during finish_rehash() or build().
+// The result is what a full build from the same codes gives. query(), query_codes(), codes() and centre() are
+// const: many threads may call them, also during work(), but not during finish_rehash(), build() or
+// restore(). A re-hash that has begun is not part of codes() before finish_rehash(): finish it before writing
+// a checkpoint.
+//
+// Centring. The mean row is subtracted from a row before hashing: vectors that share a large offset all hash
+// alike otherwise. A new centre changes all codes, so it moves only when all rows are hashed: in build(), and
+// in a re-hash that names every row. The ranking of rows by inner product with a query does not depend on the
+// centre.
 #pragma once
 
 #include <cstddef>
@@ -25,38 +36,55 @@ namespace modelet::hashing {
 struct IndexOptions {
   HashOptions hash;
   uint32_t bucket = 64;  // rows a bucket holds at most; which ones stay is a seeded, order-free choice
-  bool centre = true;    // subtract the mean row from rows before hashing; queries are centred by the caller's mean
+  bool centre =
+      true;  // subtract the mean row from rows before hashing; queries are centred by the caller's mean
 };
 
-// Scratch of one query; reuse it: after warm-up a query allocates nothing. One per thread.
+// Scratch of one query; reuse it, also with other indexes: after warm-up a query allocates nothing. One per
+// thread.
 struct QueryScratch {
-  std::vector<uint32_t> codes;      // [tables]
-  std::vector<float> centred;       // [dim]
-  std::vector<uint16_t> counts;     // [rows], all zero between queries
-  std::vector<uint32_t> touched;    // rows with a count
-  std::vector<uint32_t> candidates; // result of query()
+  HashScratch hash;
+  std::vector<uint32_t> codes;    // [tables]
+  std::vector<float> centred;     // [dim]
+  std::vector<uint16_t> counts;   // [rows] or longer: collisions of each row; all zero between queries
+  std::vector<uint32_t> touched;  // rows with a count
+  std::vector<uint32_t> reached;  // [tables + 1]: how many rows have a count of at least 2, 3, ...
+  std::vector<uint64_t> ranking;
+  std::vector<uint32_t> ties;
+  std::vector<uint32_t> candidates;  // result of query()
 };
 
 class LshIndex {
  public:
+  // The tables are empty, and queries find nothing, until build() or restore().
   LshIndex(const IndexOptions& options, size_t rows);
 
-  // Hashes all rows of weights [rows, dim] and builds the active tables. Single-threaded.
+  // Hashes all rows of weights [rows, dim] and builds the active tables. Single-threaded. Drops a re-hash
+  // that has begun.
   void build(ConstMatrix weights);
 
-  // The rows that collide with `query` [dim] most often (ties: lower row first), at most `limit`, most collisions
-  // first. `query_mean` [dim] is subtracted from the query if centring is on (empty: not).
-  // The result lives in the scratch until its next use.
-  std::span<const uint32_t> query(std::span<const float> query, std::span<const float> query_mean, size_t limit,
-                                  QueryScratch& scratch) const;
+  // The rows that collide with `query` [dim] most often (ties: lower row first), at most `limit`, most
+  // collisions first. `query_mean` [dim] is subtracted from the query if centring is on (empty: not). The
+  // result lives in the scratch until its next use.
+  std::span<const uint32_t> query(std::span<const float> query, std::span<const float> query_mean,
+                                  size_t limit, QueryScratch& scratch) const;
 
+  // query() in its two halves, because indexes with equal HashOptions can share the codes of a query.
+  // The codes [tables] live in scratch.codes.
+  std::span<const uint32_t> hash_query(std::span<const float> query, std::span<const float> query_mean,
+                                       QueryScratch& scratch) const;
+  std::span<const uint32_t> query_codes(std::span<const uint32_t> codes, size_t limit,
+                                        QueryScratch& scratch) const;
+
+  // `rows` ascend, without repetition; `weights` [rows(), dim] is read only during the call.
   void begin_rehash(std::span<const uint32_t> rows, ConstMatrix weights);
   void work();
   void finish_rehash();
 
-  // What a checkpoint keeps. restore() rebuilds the tables; it throws FormatError if shapes or codes do not fit.
-  std::span<const uint32_t> codes() const { return codes_; }   // [rows, tables]
-  std::span<const float> centre() const { return centre_; }    // [dim]; empty if centring is off
+  // What a checkpoint keeps. restore() rebuilds the tables; it throws FormatError if shapes or codes do not
+  // fit, and then changes nothing. It drops a re-hash that has begun.
+  std::span<const uint32_t> codes() const { return codes_; }  // [rows, tables]
+  std::span<const float> centre() const { return centre_; }   // [dim]; empty if centring is off
   void restore(std::span<const uint32_t> codes, std::span<const float> centre);
 
   size_t rows() const { return rows_; }
@@ -64,14 +92,29 @@ class LshIndex {
   const IndexOptions& options() const { return options_; }
 
  private:
+  enum class Rehash { kNone, kBegun, kDone };
+
+  // The rows of a re-hash, from begin_rehash() to finish_rehash().
+  struct Changes {
+    std::vector<uint32_t> rows;
+    AlignedVector<float> weights;  // [rows.size(), dim]
+    std::vector<uint32_t> codes;   // [rows.size(), tables]
+    std::vector<float> centre;
+  };
+
+  std::vector<float> mean_row(ConstMatrix weights) const;
+  void hash_rows(ConstMatrix weights, std::span<const float> centre, std::span<uint32_t> codes) const;
+  void fill_tables(BucketTables& tables) const;
+  void rank_touched(size_t limit, QueryScratch& scratch) const;
+
   IndexOptions options_;
   size_t rows_;
   std::unique_ptr<HashFamily> family_;
-  std::vector<uint32_t> codes_, standby_codes_;
+  std::vector<uint32_t> codes_;  // [rows, tables]
   std::vector<float> centre_;
   BucketTables active_, standby_;
-  std::vector<uint32_t> changed_rows_;
-  AlignedVector<float> changed_weights_;
+  Changes changes_;
+  Rehash rehash_ = Rehash::kNone;
 };
 
 }  // namespace modelet::hashing
