@@ -1,0 +1,103 @@
+"""What the drivers of this folder share: running `modelet train`, alternating repeats, medians, noticing a busy machine."""
+
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEFAULT_MODELET = ROOT / "build/release/bin/modelet"
+BUSY_SHARE = 0.10  # of the machine, taken by others: above it a figure is marked
+
+
+def run_json_lines(command):
+    """Runs a program that writes JSON Lines to standard output; returns the events. The last one must be "finished".
+
+    Standard error is shown when the program fails, which ends the driver.
+    """
+    with tempfile.TemporaryFile("w+") as errors:
+        try:
+            done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=errors, text=True)
+        except OSError as error:
+            sys.exit(f"cannot run {command[0]}: {error.strerror}")
+        errors.seek(0)
+        shown = " ".join(map(str, command))
+        if done.returncode:
+            sys.exit(f"{errors.read()[-4000:]}\nfailed with exit code {done.returncode}: {shown}")
+        try:
+            events = [json.loads(line) for line in done.stdout.splitlines()]
+        except ValueError as error:
+            sys.exit(f"standard output is not JSON Lines ({error}): {shown}")
+    if not events or events[-1].get("event") != "finished":
+        sys.exit(f'the last line is not the "finished" event: {shown}')
+    return events
+
+
+def train(modelet, experiment, nodes, settings):
+    """Events of one `modelet train`; its output folder is temporary. `settings` are "section.key=value"."""
+    if not pathlib.Path(modelet).is_file():
+        sys.exit(f"{modelet} does not exist. Build it: cmake --preset release && cmake --build --preset release")
+    with tempfile.TemporaryDirectory(prefix="modelet-bench-") as out:
+        command = [modelet, "train", experiment, "--nodes", nodes, "--out", out, "--json"]
+        return run_json_lines(command + [part for setting in settings for part in ("--set", setting)])
+
+
+def _busy_seconds():
+    """CPU seconds that all processes of the machine have used."""
+    user, nice, system, _, _, irq, softirq, steal = map(int, open("/proc/stat").readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_seconds():
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def alternate(contestants, repeats):
+    """Runs the contestants in turn, `repeats` times: drift of the machine hits them alike.
+
+    contestants: name -> function returning a "finished" event. Returns name -> list of events; each gets
+    "others_share", the share of the machine's cores that other processes used meanwhile.
+    """
+    runs = {name: [] for name in contestants}
+    for repeat in range(repeats):
+        for name, contestant in contestants.items():
+            started, busy, own = time.monotonic(), _busy_seconds(), _own_seconds()
+            event = dict(contestant())
+            seconds = time.monotonic() - started
+            others = (_busy_seconds() - busy) - (_own_seconds() - own)
+            event["others_share"] = round(max(0.0, others / seconds / os.cpu_count()), 3)
+            runs[name].append(event)
+            print(f"  {repeat + 1}/{repeats} {name}: {event['samples_per_second']:,.0f} samples/s, "
+                  f"P@1 {event['p_at_1']:.4f}", file=sys.stderr, flush=True)
+    return runs
+
+
+def summary(events):
+    rates = [event["samples_per_second"] for event in events]
+    return {"median": statistics.median(rates), "min": min(rates), "max": max(rates),
+            "p_at_1": statistics.median(event["p_at_1"] for event in events)}
+
+
+def print_rates(runs):
+    """Table of samples/s; returns name -> summary."""
+    summaries = {name: summary(events) for name, events in runs.items()}
+    print(f"{'samples/s':<22}{'median':>10}{'min':>10}{'max':>10}{'P@1':>9}")
+    for name, row in summaries.items():
+        print(f"{name:<22}{row['median']:>10,.0f}{row['min']:>10,.0f}{row['max']:>10,.0f}{row['p_at_1']:>9.4f}")
+    busiest = max(event["others_share"] for events in runs.values() for event in events)
+    if busiest > BUSY_SHARE:
+        print(f"The machine was not quiet: other processes used up to {busiest:.0%} of it during a run. "
+              "Do not quote these figures.")
+    return summaries
+
+
+def finish(result, json_file, passed):
+    if json_file:
+        json_file.write_text(json.dumps(result, indent=1) + "\n")
+    sys.exit(0 if passed else 1)
