@@ -1,6 +1,8 @@
 # How every target of the project is declared: C++20, warnings, include root, export.
 # Flags are properties of these targets alone; nothing is set globally and nothing leaks to a consumer.
 
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH MODELET_ROOT)
+
 add_library(modelet_warnings INTERFACE)
 target_compile_options(modelet_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                        -Wno-missing-field-initializers)
@@ -13,7 +15,7 @@ function(modelet_library name)
   add_library(modelet::${name} ALIAS modelet_${name})
   set_target_properties(modelet_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
   target_compile_features(modelet_${name} PUBLIC cxx_std_20)
-  target_include_directories(modelet_${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
+  target_include_directories(modelet_${name} PUBLIC "$<BUILD_INTERFACE:${MODELET_ROOT}>"
                              "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/modelet>")
   target_link_libraries(modelet_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE}
                         "$<BUILD_INTERFACE:modelet_warnings>")

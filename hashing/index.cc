@@ -129,17 +129,46 @@ void LshIndex::work() {
 }
 
 void LshIndex::finish_rehash() {
-  MODELET_CHECK(rehash_ == Rehash::kDone, "finish_rehash() before work() is done");
-  const uint32_t tables = options_.hash.tables;
-  for (size_t i = 0; i < changes_.rows.size(); ++i) {
-    std::copy_n(&changes_.codes[i * tables], tables, &codes_[size_t{changes_.rows[i]} * tables]);
-  }
+  codes_ = next_codes();
   centre_ = changes_.centre;
   std::swap(active_, standby_);
   rehash_ = Rehash::kNone;
 }
 
 void LshIndex::restore(std::span<const uint32_t> codes, std::span<const float> centre) {
+  check_restored(codes, centre);
+  rehash_ = Rehash::kNone;
+  changes_ = {};
+  codes_.assign(codes.begin(), codes.end());
+  centre_.assign(centre.begin(), centre.end());
+  fill_tables(active_);
+}
+
+std::vector<uint32_t> LshIndex::next_codes() const {
+  MODELET_CHECK(rehash_ == Rehash::kDone);
+  const uint32_t tables = options_.hash.tables;
+  std::vector<uint32_t> codes = codes_;
+  for (size_t i = 0; i < changes_.rows.size(); ++i)
+    std::copy_n(&changes_.codes[i * tables], tables, &codes[size_t{changes_.rows[i]} * tables]);
+  return codes;
+}
+
+void LshIndex::restore_rehash(std::span<const uint32_t> codes, std::span<const float> centre) {
+  check_restored(codes, centre);
+  const uint32_t tables = options_.hash.tables;
+  changes_ = {};
+  changes_.centre.assign(centre.begin(), centre.end());
+  for (uint32_t row = 0; row < rows_; ++row) {
+    const auto next = codes.subspan(size_t{row} * tables, tables);
+    if (std::equal(next.begin(), next.end(), &codes_[size_t{row} * tables])) continue;
+    changes_.rows.push_back(row);
+    changes_.codes.insert(changes_.codes.end(), next.begin(), next.end());
+  }
+  fill_tables(standby_);
+  rehash_ = Rehash::kDone;
+}
+
+void LshIndex::check_restored(std::span<const uint32_t> codes, std::span<const float> centre) const {
   const auto refuse = [](const std::string& what) {
     throw FormatError(
         "hash tables of a checkpoint: " + what +
@@ -165,11 +194,6 @@ void LshIndex::restore(std::span<const uint32_t> codes, std::span<const float> c
   if (!std::all_of(centre.begin(), centre.end(), [](float value) { return std::isfinite(value); })) {
     refuse("the centre has a value that is not finite");
   }
-  rehash_ = Rehash::kNone;
-  changes_ = {};
-  codes_.assign(codes.begin(), codes.end());
-  centre_.assign(centre.begin(), centre.end());
-  fill_tables(active_);
 }
 
 std::vector<float> LshIndex::mean_row(ConstMatrix weights) const {

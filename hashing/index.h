@@ -5,13 +5,12 @@
 // codes, so a checkpoint stores codes and centre only. Maintenance is in two deterministic halves, so that a
 // run can be repeated:
 //   begin_rehash(rows, weights)   copies the named (changed) rows aside; returns at once
-//   work()                        hashes the copies and builds the standby tables: writes only what queries
-//   do not
-//                                 read, so it may run on any other thread while queries go on
+//   work()                        hashes the copies and builds the standby tables: writes only what queries do
+//                                 not read, so it may run on any other thread while queries go on
 //   finish_rehash()               swaps standby and active (call it when work() has returned)
 // The result is what a full build from the same codes gives. query(), query_codes(), codes() and centre() are
 // const: many threads may call them, also during work(), but not during finish_rehash(), build() or
-// restore(). A re-hash that has begun is not part of codes() before finish_rehash(): finish it before writing
+// restore(). A re-hash that has begun is not part of codes() before finish_rehash(); next_codes() has it for
 // a checkpoint.
 //
 // Centring. The mean row is subtracted from a row before hashing: vectors that share a large offset all hash
@@ -36,8 +35,7 @@ namespace modelet::hashing {
 struct IndexOptions {
   HashOptions hash;
   uint32_t bucket = 64;  // rows a bucket holds at most; which ones stay is a seeded, order-free choice
-  bool centre =
-      true;  // subtract the mean row from rows before hashing; queries are centred by the caller's mean
+  bool centre = true;    // subtract the mean row from rows before hashing; the caller centres queries by their mean
 };
 
 // Scratch of one query; reuse it, also with other indexes: after warm-up a query allocates nothing. One per
@@ -87,6 +85,13 @@ class LshIndex {
   std::span<const float> centre() const { return centre_; }   // [dim]; empty if centring is off
   void restore(std::span<const uint32_t> codes, std::span<const float> centre);
 
+  // A re-hash whose work() has returned: the codes and the centre that finish_rehash() will bring in, and the
+  // way back to that state after restore(). Same checks as restore().
+  bool rehash_is_done() const { return rehash_ == Rehash::kDone; }
+  std::vector<uint32_t> next_codes() const;
+  std::span<const float> next_centre() const { return changes_.centre; }
+  void restore_rehash(std::span<const uint32_t> codes, std::span<const float> centre);
+
   size_t rows() const { return rows_; }
   size_t memory_bytes() const;
   const IndexOptions& options() const { return options_; }
@@ -104,6 +109,7 @@ class LshIndex {
 
   std::vector<float> mean_row(ConstMatrix weights) const;
   void hash_rows(ConstMatrix weights, std::span<const float> centre, std::span<uint32_t> codes) const;
+  void check_restored(std::span<const uint32_t> codes, std::span<const float> centre) const;
   void fill_tables(BucketTables& tables) const;
   void rank_touched(size_t limit, QueryScratch& scratch) const;
 

@@ -27,6 +27,16 @@ constexpr std::array<unsigned char, 8> kMagic = {0x89, 'M', 'L', 'T', '\r', '\n'
 constexpr uint32_t kByteOrder = 0x01020304;
 constexpr uint32_t kFlagL2 = 1;
 
+// Sections in the order of the file.
+enum Section : size_t {
+  kFeatureOffsets,  // u64 [rows + 1] into the next two
+  kFeatureIds,      // u32 [nonzeros]
+  kValues,          // f32 [nonzeros]
+  kLabelOffsets,    // u64 [rows + 1] into the next
+  kLabelIds,        // u32 [label entries]
+  kSections
+};
+
 struct SectionEntry {
   uint64_t offset, bytes, checksum;
 };
@@ -37,7 +47,7 @@ struct Header {
   uint32_t version, byte_order;
   uint64_t rows, features, labels, nonzeros, label_entries;
   uint32_t flags, reserved;
-  std::array<SectionEntry, kPreparedSections> sections;
+  std::array<SectionEntry, kSections> sections;
   uint64_t checksum;  // XXH3-64 of everything above
 };
 static_assert(sizeof(Header) == 192 && sizeof(Header) % kCacheLine == 0);
@@ -47,8 +57,8 @@ uint64_t header_checksum(const Header& header) { return XXH3_64bits(&header, off
 uint64_t aligned(uint64_t offset) { return (offset + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
 // Counts -> bytes of each section. Counts must be below 2^60, so that nothing wraps.
-std::array<uint64_t, kPreparedSections> section_bytes(const Header& header) {
-  std::array<uint64_t, kPreparedSections> bytes{};
+std::array<uint64_t, kSections> section_bytes(const Header& header) {
+  std::array<uint64_t, kSections> bytes{};
   bytes[kFeatureOffsets] = bytes[kLabelOffsets] = (header.rows + 1) * sizeof(uint64_t);
   bytes[kFeatureIds] = header.nonzeros * sizeof(uint32_t);
   bytes[kValues] = header.nonzeros * sizeof(float);
@@ -84,7 +94,7 @@ void check_layout(const Header& header, size_t file_bytes, const std::string& na
   if ((header.flags & ~kFlagL2) != 0 || header.reserved != 0) fail(name, "unknown flags in the header");
   const auto bytes = section_bytes(header);
   uint64_t end = sizeof(Header);
-  for (size_t i = 0; i < kPreparedSections; ++i) {
+  for (size_t i = 0; i < kSections; ++i) {
     const SectionEntry& section = header.sections[i];
     if (section.offset != aligned(end) || section.bytes != bytes[i])
       fail(name, "section " + std::to_string(i) + " is not where the counts of the header put it");
@@ -141,7 +151,7 @@ PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string&
         fail(name,
              "damaged: the checksum of the section at byte " + std::to_string(section.offset) + " differs");
   }
-  const auto section = [&]<class T>(PreparedSection which, std::type_identity<T>) {
+  const auto section = [&]<class T>(Section which, std::type_identity<T>) {
     const SectionEntry& entry = header.sections[which];
     return std::span(reinterpret_cast<const T*>(bytes.data() + entry.offset), entry.bytes / sizeof(T));
   };
@@ -269,12 +279,13 @@ void PreparedWriter::finish() {
   header.label_entries = label_entries_;
   header.flags = normalize_ == Normalize::kL2 ? kFlagL2 : 0;
 
+  static_assert(kSections == kLabelIds + 1);
   constexpr std::array<std::byte, kCacheLine> kZeros{};
   AtomicFile file(path_);
   const auto header_bytes = std::as_bytes(std::span(&header, 1));
   file.write(header_bytes);
   uint64_t end = sizeof header;
-  for (size_t i = 0; i < kPreparedSections; ++i) {
+  for (size_t i = 0; i < kSections; ++i) {
     SectionEntry& section = header.sections[i];
     section.offset = aligned(end);
     file.write(std::span(kZeros).first(section.offset - end));

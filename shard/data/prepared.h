@@ -23,16 +23,6 @@ namespace modelet::shard {
 
 inline constexpr uint32_t kPreparedVersion = 1;
 
-// Sections in the order of the file.
-enum PreparedSection : size_t {
-  kFeatureOffsets,  // u64 [rows + 1] into the next two
-  kFeatureIds,      // u32 [nonzeros]
-  kValues,          // f32 [nonzeros]
-  kLabelOffsets,    // u64 [rows + 1] into the next
-  kLabelIds,        // u32 [label entries]
-  kPreparedSections
-};
-
 struct PreparedView {
   uint64_t rows = 0, features = 0, labels = 0;
   Normalize normalize = Normalize::kNone;
@@ -67,11 +57,12 @@ class PreparedWriter {
 
  private:
   class Spool;
+  static constexpr size_t kSections = 5;  // in the order of the file, see prepared.cc
 
   std::filesystem::path path_;
   uint64_t features_, labels_, rows_ = 0, nonzeros_ = 0, label_entries_ = 0;
   Normalize normalize_;
-  std::array<std::unique_ptr<Spool>, kPreparedSections> spools_;
+  std::array<std::unique_ptr<Spool>, kSections> spools_;
 };
 
 // Called now and then with the number of samples done, bytes of text read, and the part of the input read, in

@@ -1,0 +1,62 @@
+#include "node_agent/sharded_forward.h"
+
+#include "base/rng.h"
+#include "shard/kernels/kernels.h"
+
+namespace modelet::agent {
+
+using comm::InBlock;
+using comm::OutBlock;
+
+uint64_t block_seed(uint64_t seed, comm::Tag tag, int rank, size_t block) {
+  return Rng(seed, {kStreamQuantise, tag.step, tag.round, static_cast<uint64_t>(rank), block}).next();
+}
+
+ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group)
+    : network_(network),
+      sharding_(sharding),
+      group_(group),
+      codec_(comm::require_codec(network.experiment().exchange.codec)),
+      exact_(comm::require_codec("none")),
+      activations_(network.hidden_layers()),
+      transposed_(network.hidden_layers()) {}
+
+bool ShardedForward::run(const shard::Batch& batch, comm::Tag tag, bool stop) {
+  bool any_stop = stop;
+  for (size_t layer = 0; layer < network_.hidden_layers(); ++layer) {
+    const size_t width = network_.experiment().model.hidden[layer];
+    const Matrix out = activations_[layer].resize(batch.size(), width);
+    if (layer == 0)
+      network_.input().forward(batch, out);
+    else
+      network_.hidden(layer).forward(activations(layer - 1), transposed_[layer - 1].matrix(), out);
+    any_stop |= gather(layer, {tag.step, static_cast<uint16_t>(tag.round + layer), tag.attempt}, stop);
+    shard::transpose(out, transposed_[layer].resize(width, shard::kernels::padded(batch.size())), network_.pool());
+  }
+  return any_stop;
+}
+
+bool ShardedForward::gather(size_t layer, comm::Tag tag, bool stop) {
+  if (sharding_.size() == 1) return stop;
+  const Matrix all = activations(layer);
+  std::vector<float> wishes(static_cast<size_t>(sharding_.size()), stop ? 1.0f : 0.0f);
+  std::vector<OutBlock> mine;
+  std::vector<std::vector<InBlock>> theirs(wishes.size());
+  for (int rank = 0; rank < sharding_.size(); ++rank) {
+    for (const Sharding::Columns& columns : sharding_.columns(layer, rank)) {
+      const Matrix block = all.columns(columns.first, columns.count);
+      if (rank == sharding_.rank())
+        mine.push_back({&codec_, block, block_seed(network_.experiment().train.seed, tag, rank, mine.size())});
+      else
+        theirs[static_cast<size_t>(rank)].push_back(block);
+    }
+  }
+  float wish = wishes[0];
+  mine.push_back({&exact_, {&wish, 1, 1, 1}});
+  for (size_t rank = 0; rank < wishes.size(); ++rank) theirs[rank].push_back({&wishes[rank], 1, 1, 1});
+  group_.all_gather(tag, mine, theirs);
+  for (const float w : wishes) stop |= w != 0;
+  return stop;
+}
+
+}  // namespace modelet::agent

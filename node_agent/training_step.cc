@@ -1,0 +1,205 @@
+#include "node_agent/training_step.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "shard/kernels/kernels.h"
+
+namespace modelet::agent {
+
+namespace kernels = shard::kernels;
+using comm::InBlock;
+using comm::OutBlock;
+using comm::Tag;
+
+namespace {
+
+// Rounds of a step: kForward + layer, kOutput, kBackward + layer, kClip.
+constexpr uint16_t kForward = 0, kOutput = 20, kBackward = 21, kClip = 41;
+
+size_t total(const std::vector<Sharding::Columns>& columns) {
+  size_t sum = 0;
+  for (const Sharding::Columns& c : columns) sum += c.count;
+  return sum;
+}
+
+// One block a column range of `matrix`.
+void append_blocks(const comm::Codec& codec, uint64_t seed, Tag tag, int rank, ConstMatrix matrix,
+                   const std::vector<Sharding::Columns>& columns, std::vector<OutBlock>& blocks) {
+  for (const Sharding::Columns& c : columns)
+    blocks.push_back({&codec, {matrix.data + c.first, matrix.rows, c.count, matrix.stride},
+                      block_seed(seed, tag, rank, blocks.size())});
+}
+
+// The same ranges, side by side, in a buffer of their own.
+void append_blocks(Matrix packed, const std::vector<Sharding::Columns>& columns, std::vector<InBlock>& blocks) {
+  size_t at = 0;
+  for (const Sharding::Columns& c : columns) {
+    blocks.push_back(packed.columns(at, c.count));
+    at += c.count;
+  }
+}
+
+}  // namespace
+
+TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group)
+    : network_(network),
+      sharding_(sharding),
+      group_(group),
+      codec_(comm::require_codec(network.experiment().exchange.codec)),
+      exact_(comm::require_codec("none")),
+      loss_(shard::make_loss(network.experiment().model.loss)),
+      forward_(network, sharding, group),
+      gradients_(network.hidden_layers()),
+      received_(static_cast<size_t>(sharding.size())),
+      from_rank_(static_cast<size_t>(sharding.size())) {}
+
+StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
+                             uint16_t attempt) {
+  const Tag tag{step, kForward, attempt};
+  shard::OutputLayer& output = network_.output();
+
+  const bool any_stop = forward_.run(batch, tag, stop);
+  const ConstMatrix hidden = forward_.output_input();
+  output.select(batch, hidden, step);
+  output.forward(hidden, forward_.output_input_transposed());
+
+  exchange_output(batch, {step, kOutput, attempt});
+  combine_output_gradient();
+  backward_hidden({step, kBackward, attempt});
+  const float scale = clip_scale(batch, {step, kClip, attempt});
+
+  // Every rank has all it needs: from here on nothing can fail because of a peer.
+  update(batch, {network_.experiment().optimizer, learning_rate, scale});
+  output.maintain(hidden, step);
+  return {batch_loss_.loss, any_stop, output.active_neurons()};
+}
+
+// One exchange for normaliser and hidden gradient (DESIGN section 3.4): every rank sends the statistics of its logits and,
+// to the owner of each hidden column, its un-normalised part of that column's gradient.
+void TrainingStep::exchange_output(const shard::Batch& batch, Tag tag) {
+  const shard::OutputLayer& output = network_.output();
+  const size_t last = network_.hidden_layers() - 1, self = static_cast<size_t>(sharding_.rank());
+  const auto& own = sharding_.columns(last, sharding_.rank());
+  const ConstMatrix statistics = output.statistics();
+  const uint64_t seed = network_.experiment().train.seed;
+  std::vector<std::vector<OutBlock>> to(from_rank_.size());
+  std::vector<std::vector<InBlock>> from(from_rank_.size());
+  for (int rank = 0; rank < sharding_.size(); ++rank) {
+    if (rank == sharding_.rank()) continue;
+    const auto& columns = sharding_.columns(last, rank);
+    auto& out = to[static_cast<size_t>(rank)];
+    auto& in = from[static_cast<size_t>(rank)];
+    FromRank& buffers = from_rank_[static_cast<size_t>(rank)];
+    out.push_back({&exact_, statistics});
+    in.push_back(buffers.statistics.resize(statistics.rows, statistics.cols));
+    append_blocks(codec_, seed, tag, sharding_.rank(), output.positive(), columns, out);
+    append_blocks(buffers.positive.resize(batch.size(), total(own)), own, in);
+    if (!loss_->normalised()) continue;
+    append_blocks(codec_, seed, tag, sharding_.rank(), output.negative(), columns, out);
+    append_blocks(buffers.negative.resize(batch.size(), total(own)), own, in);
+  }
+  group_.all_to_all(tag, to, from);
+
+  std::vector<ConstMatrix> all;
+  for (size_t rank = 0; rank < from_rank_.size(); ++rank)
+    all.push_back(rank == self ? statistics : ConstMatrix(from_rank_[rank].statistics.matrix()));
+  loss_->combine(batch, all, batch_loss_);
+  if (!std::isfinite(batch_loss_.loss))
+    throw Error("training diverged: the loss is not a finite number; lower train.learning_rate, or set optimizer.clip");
+}
+
+// Own columns of the last hidden layer's gradient: all ranks' parts, rescaled to the common normaliser.
+void TrainingStep::combine_output_gradient() {
+  const size_t last = network_.hidden_layers() - 1;
+  const shard::OutputLayer& output = network_.output();
+  const Matrix activations = forward_.activations(last);
+  const Matrix gradient = gradients_[last].resize(activations.rows, activations.cols);
+  const auto& own = sharding_.columns(last, sharding_.rank());
+  network_.pool().for_pieces(activations.rows, 16, [&](size_t begin, size_t end) {
+    for (size_t s = begin; s < end; ++s) {
+      size_t packed = 0;
+      for (const Sharding::Columns& c : own) {
+        float* g = gradient.row(s) + c.first;
+        std::fill_n(g, c.count, 0.0f);
+        for (size_t rank = 0; rank < from_rank_.size(); ++rank) {
+          const bool self = rank == static_cast<size_t>(sharding_.rank());
+          const auto part = [&](ConstMatrix whole, const Buffer& received) {
+            return self ? whole.row(s) + c.first : received.matrix().row(s) + packed;
+          };
+          kernels::axpy(batch_loss_.factors[rank][s], part(output.positive(), from_rank_[rank].positive), g, c.count);
+          if (loss_->normalised())
+            kernels::axpy(-batch_loss_.target_factor[s], part(output.negative(), from_rank_[rank].negative), g,
+                          c.count);
+        }
+        kernels::relu_backward(activations.row(s) + c.first, g, c.count);
+        packed += c.count;
+      }
+    }
+  });
+}
+
+// From the last hidden layer down: each rank has part of the gradient of the whole layer below; the owners of its columns
+// add the parts up.
+void TrainingStep::backward_hidden(Tag tag) {
+  for (size_t layer = network_.hidden_layers() - 1; layer > 0; --layer) {
+    const Matrix below = forward_.activations(layer - 1);
+    const Matrix partial = partial_.resize(below.rows, below.cols);
+    network_.hidden(layer).backward(gradient(layer), partial);
+
+    const auto& own = sharding_.columns(layer - 1, sharding_.rank());
+    const Tag round{tag.step, static_cast<uint16_t>(tag.round + layer), tag.attempt};
+    std::vector<std::vector<OutBlock>> to(received_.size());
+    std::vector<std::vector<InBlock>> from(received_.size());
+    for (int rank = 0; rank < sharding_.size(); ++rank) {
+      if (rank == sharding_.rank()) continue;
+      append_blocks(codec_, network_.experiment().train.seed, round, sharding_.rank(), partial,
+                    sharding_.columns(layer - 1, rank), to[static_cast<size_t>(rank)]);
+      append_blocks(received_[static_cast<size_t>(rank)].resize(below.rows, total(own)), own,
+                    from[static_cast<size_t>(rank)]);
+    }
+    group_.all_to_all(round, to, from);
+
+    const Matrix gradient = gradients_[layer - 1].resize(below.rows, below.cols);
+    for (size_t s = 0; s < below.rows; ++s) {
+      size_t packed = 0;
+      for (const Sharding::Columns& c : own) {
+        float* g = gradient.row(s) + c.first;
+        std::fill_n(g, c.count, 0.0f);
+        for (size_t rank = 0; rank < received_.size(); ++rank)  // in rank order: the same sum in every run
+          kernels::add(rank == static_cast<size_t>(sharding_.rank()) ? partial.row(s) + c.first
+                                                                     : received_[rank].matrix().row(s) + packed,
+                       g, c.count);
+        kernels::relu_backward(below.row(s) + c.first, g, c.count);
+        packed += c.count;
+      }
+    }
+  }
+}
+
+// Factor that brings the global norm of all gradients down to optimizer.clip.
+float TrainingStep::clip_scale(const shard::Batch& batch, Tag tag) {
+  const float clip = network_.experiment().optimizer.clip;
+  if (clip == 0) return 1;
+  const size_t self = static_cast<size_t>(sharding_.rank());
+  double square_sum = network_.input().gradient_square_sum(batch, gradient(0));
+  for (size_t layer = 1; layer < network_.hidden_layers(); ++layer)
+    square_sum += network_.hidden(layer).gradient_square_sum(forward_.activations(layer - 1), gradient(layer));
+  square_sum += network_.output().gradient_square_sum(forward_.output_input(), batch_loss_.factors[self].data(),
+                                                      batch_loss_.target_factor.data());
+  auto sum = static_cast<float>(square_sum);
+  group_.all_reduce_sum(tag, {&sum, 1, 1, 1}, exact_);
+  const float norm = std::sqrt(sum);
+  return norm > clip ? clip / norm : 1;
+}
+
+void TrainingStep::update(const shard::Batch& batch, const shard::UpdateRule& rule) {
+  const size_t self = static_cast<size_t>(sharding_.rank());
+  network_.output().update(forward_.output_input(), batch_loss_.factors[self].data(),
+                           batch_loss_.target_factor.data(), rule);
+  for (size_t layer = 1; layer < network_.hidden_layers(); ++layer)
+    network_.hidden(layer).update(forward_.activations(layer - 1), gradient(layer), rule);
+  network_.input().update(batch, gradient(0), rule);
+}
+
+}  // namespace modelet::agent

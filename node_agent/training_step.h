@@ -1,0 +1,64 @@
+// One training step, model-sharded: the heart of Modelet (DESIGN section 3). Composes the arithmetic of shard/ with the
+// collectives of comm/; with a group of one it is plain local training.
+//
+// All exchanges come before any update: a step that throws PeerError has changed no weight, state or table, and may be
+// run again with the next `attempt`.
+// Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/group.h"
+#include "node_agent/sharded_forward.h"
+#include "node_agent/sharding.h"
+#include "shard/data/batch.h"
+#include "shard/loss.h"
+#include "shard/network.h"
+
+namespace modelet::agent {
+
+struct StepResult {
+  double loss = 0;           // mean over the batch, the same on all ranks
+  bool stop = false;         // some rank wishes to stop after this step
+  size_t active_neurons = 0; // of the modelets held here
+};
+
+class TrainingStep {
+ public:
+  // All arguments must outlive it.
+  TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group);
+
+  StepResult run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop, uint16_t attempt = 0);
+
+  // The first round that a step does not use; other operations of the same step may start there.
+  static constexpr uint16_t kRounds = 64;
+
+ private:
+  // What one rank sends for the output layer's exchange, and where it goes here.
+  struct FromRank {
+    Buffer statistics, positive, negative;  // [kStatistics, padded B], [B, own columns]
+  };
+
+  void exchange_output(const shard::Batch& batch, comm::Tag tag);
+  void combine_output_gradient();
+  void backward_hidden(comm::Tag tag);
+  float clip_scale(const shard::Batch& batch, comm::Tag tag);
+  void update(const shard::Batch& batch, const shard::UpdateRule& rule);
+  Matrix gradient(size_t layer) const { return gradients_[layer].matrix(); }
+
+  shard::Network& network_;
+  const Sharding& sharding_;
+  comm::Group& group_;
+  const comm::Codec& codec_;
+  const comm::Codec& exact_;
+  std::unique_ptr<shard::LossFunction> loss_;
+  ShardedForward forward_;
+  shard::BatchLoss batch_loss_;
+  std::vector<Buffer> gradients_;       // [hidden layers] by pre-activations; own columns are valid
+  Buffer partial_;                      // this rank's part of a hidden layer's input gradient
+  std::vector<Buffer> received_;        // [size] parts of the others
+  std::vector<FromRank> from_rank_;     // [size]
+};
+
+}  // namespace modelet::agent

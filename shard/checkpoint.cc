@@ -1,0 +1,371 @@
+#include "shard/checkpoint.h"
+
+#include <fcntl.h>
+#include <spdlog/fmt/fmt.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <functional>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+#include "shard/strict_json.h"
+
+namespace modelet::shard {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kFormat = "modelet-checkpoint";
+constexpr uint64_t kVersion = 1;
+constexpr const char* kIndexName = "index.json";
+constexpr const char* kExtension = ".safetensors";
+constexpr size_t kMaxIndexBytes = size_t{64} << 20;
+constexpr int kMaxDepth = 16;  // of index.json; the trainer's `extra` may nest a little
+constexpr uint64_t kMaxLayers = 64;
+constexpr std::array<std::string_view, 3> kKinds = {"input", "hidden", "output"};
+
+// ---- Folder names ----
+
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kReplacedSuffix = ".replaced";
+constexpr std::string_view kPartialSuffix = ".partial";
+
+std::string step_name(uint64_t step) { return fmt::format("{}{:010}", kStepPrefix, step); }
+// A checkpoint of the same step that is being replaced: complete, and found when a crash left no other.
+std::string replaced_name(uint64_t step) { return fmt::format(".{}{}", step_name(step), kReplacedSuffix); }
+std::string partial_name(uint64_t step) { return fmt::format(".{}{}", step_name(step), kPartialSuffix); }
+
+enum class FolderKind { kComplete, kReplaced, kPartial };
+struct StepFolder {
+  uint64_t step;
+  FolderKind kind;
+  fs::path path;
+};
+
+std::optional<StepFolder> parse_step_folder(const fs::path& path) {
+  std::string name = path.filename().string();
+  FolderKind kind = FolderKind::kComplete;
+  if (name.starts_with('.')) {
+    kind = name.ends_with(kReplacedSuffix) ? FolderKind::kReplaced : FolderKind::kPartial;
+    const std::string_view suffix = kind == FolderKind::kReplaced ? kReplacedSuffix : kPartialSuffix;
+    if (!name.ends_with(suffix)) return std::nullopt;
+    name = name.substr(1, name.size() - 1 - suffix.size());
+  }
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  const char* end = name.data() + name.size();
+  uint64_t step = 0;
+  const auto [stop, failure] = std::from_chars(name.data() + kStepPrefix.size(), end, step);
+  if (failure != std::errc() || stop != end) return std::nullopt;
+  return StepFolder{step, kind, path};
+}
+
+std::vector<StepFolder> step_folders(const fs::path& parent) {
+  std::vector<StepFolder> found;
+  std::error_code failure;
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent, failure))
+    if (auto folder = parse_step_folder(entry.path())) found.push_back(std::move(*folder));
+  return found;
+}
+
+bool is_checkpoint(const fs::path& folder) {
+  std::error_code failure;
+  return fs::is_regular_file(folder / kIndexName, failure);
+}
+
+// The newest complete checkpoint in a checkpoints/ folder; a replaced one only if its successor is not there.
+std::optional<fs::path> newest_checkpoint(const fs::path& parent) {
+  std::vector<StepFolder> folders = step_folders(parent);
+  std::erase_if(folders,
+                [](const StepFolder& f) { return f.kind == FolderKind::kPartial || !is_checkpoint(f.path); });
+  const auto newest = std::ranges::max_element(
+      folders, {}, [](const StepFolder& f) { return std::pair(f.step, f.kind == FolderKind::kComplete); });
+  if (newest == folders.end()) return std::nullopt;
+  return newest->path;
+}
+
+// ---- File system operations whose failure is an Error ----
+
+void rename_folder(const fs::path& from, const fs::path& to) {
+  std::error_code failure;
+  fs::rename(from, to, failure);
+  if (failure) throw Error(to.string() + ": " + failure.message() + " (renaming a checkpoint)");
+}
+
+void remove_tree(const fs::path& path) {
+  std::error_code failure;
+  fs::remove_all(path, failure);
+  if (failure) throw Error(path.string() + ": " + failure.message() + " (removing an old checkpoint)");
+}
+
+// A rename or a new file survives a power cut only when its folder is on disk too.
+void sync_folder(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw Error(errno_text(folder.string()));
+  const bool failed = ::fsync(fd) != 0;
+  const std::string text = failed ? errno_text(folder.string()) : "";
+  ::close(fd);
+  if (failed) throw Error(text + " (fsync)");
+}
+
+// ---- JSON ----
+
+nlohmann::ordered_json entry_json(const CheckpointEntry& entry) {
+  const ModeletSpec& spec = entry.spec;
+  return {{"id", spec.id},
+          {"name", spec.name()},
+          {"layer", spec.layer},
+          {"kind", kKinds[static_cast<size_t>(spec.kind)]},
+          {"inputs", spec.inputs},
+          {"begin", spec.begin},
+          {"end", spec.end},
+          {"file", entry.file},
+          {"bytes", entry.digest.bytes},
+          // As text: many JSON readers keep only 53 bits of a number.
+          {"xxh3", fmt::format("{:016x}", entry.digest.xxh3)}};
+}
+
+uint64_t parse_hex64(const std::string& text, const std::string& where) {
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, value, 16);
+  if (text.size() != 16 || failure != std::errc() || stop != end)
+    throw FormatError(where + ": xxh3 is not 16 hexadecimal digits");
+  return value;
+}
+
+uint32_t small_at(const nlohmann::json& object, const char* key, uint64_t limit, const std::string& where) {
+  const uint64_t value = unsigned_at(object, key, where);
+  if (value > limit) throw FormatError(fmt::format("{}: '{}' is {}, more than {}", where, key, value, limit));
+  return static_cast<uint32_t>(value);
+}
+
+CheckpointEntry parse_entry(const nlohmann::json& json, const std::string& where) {
+  CheckpointEntry entry;
+  ModeletSpec& spec = entry.spec;
+  spec.id = small_at(json, "id", UINT32_MAX, where);
+  spec.layer = small_at(json, "layer", kMaxLayers, where);
+  const auto kind = std::ranges::find(kKinds, string_at(json, "kind", where));
+  if (kind == kKinds.end()) throw FormatError(where + ": unknown kind of layer");
+  spec.kind = static_cast<LayerKind>(kind - kKinds.begin());
+  spec.inputs = unsigned_at(json, "inputs", where);
+  spec.begin = unsigned_at(json, "begin", where);
+  spec.end = unsigned_at(json, "end", where);
+  if (spec.begin >= spec.end) throw FormatError(where + ": an empty range of neurons");
+  // The names follow from the range, which also keeps files inside the folder.
+  entry.file = string_at(json, "file", where);
+  if (string_at(json, "name", where) != spec.name() || entry.file != spec.name() + kExtension)
+    throw FormatError(where + ": name and file do not belong to layer and range; expected '" + spec.name() +
+                      "'");
+  entry.digest = {unsigned_at(json, "bytes", where), parse_hex64(string_at(json, "xxh3", where), where)};
+  return entry;
+}
+
+// Ids count up, layers too, the ranges of a layer follow each other, and each layer reads the whole layer
+// below.
+void check_cover(const CheckpointIndex& index, const std::string& origin) {
+  const auto& modelets = index.modelets;
+  const auto fail = [&](size_t i, const char* problem) {
+    throw FormatError(fmt::format("{}: modelet {}: {}", origin, i, problem));
+  };
+  if (modelets.empty()) throw FormatError(origin + ": no modelets");
+  uint64_t inputs = index.shape.features, neurons = 0;  // of the current layer, so far
+  uint32_t layer = 0;
+  for (size_t i = 0; i < modelets.size(); ++i) {
+    const ModeletSpec& spec = modelets[i].spec;
+    if (spec.layer == layer + 1 && neurons > 0) {
+      inputs = std::exchange(neurons, 0);
+      ++layer;
+    }
+    if (spec.id != i) fail(i, "its id is not its position");
+    if (spec.layer != layer) fail(i, "layers do not count up by one");
+    const LayerKind kind = layer == 0                            ? LayerKind::kInput
+                           : layer == modelets.back().spec.layer ? LayerKind::kOutput
+                                                                 : LayerKind::kHidden;
+    if (spec.kind != kind) fail(i, "the kind of layer does not fit its position");
+    if (spec.begin != neurons) fail(i, "its range does not begin where the one before ends");
+    if (spec.inputs != inputs) fail(i, "its inputs are not the width of the layer below");
+    neurons = spec.end;
+  }
+  if (layer == 0) throw FormatError(origin + ": no output layer");
+  if (neurons != index.shape.labels)
+    throw FormatError(origin + ": the output layer has not one neuron a label");
+}
+
+}  // namespace
+
+std::string entry_to_json(const CheckpointEntry& entry) { return entry_json(entry).dump(); }
+
+CheckpointEntry entry_from_json(std::string_view json) {
+  const std::string where = "checkpoint entry";
+  return parse_entry(parse_strict_json(json, where, 1), where);
+}
+
+std::string format_checkpoint_index(const CheckpointIndex& index) {
+  const DataShape& shape = index.shape;
+  nlohmann::ordered_json json = {{"format", kFormat},
+                                 {"version", kVersion},
+                                 {"modelet_version", index.modelet_version},
+                                 {"step", index.step},
+                                 {"experiment", to_toml(index.experiment)},
+                                 {"data_shape",
+                                  {{"features", shape.features},
+                                   {"labels", shape.labels},
+                                   {"train_rows", shape.train_rows},
+                                   {"test_rows", shape.test_rows},
+                                   {"features_per_row", shape.features_per_row},
+                                   {"labels_per_row", shape.labels_per_row}}},
+                                 {"modelets", nlohmann::ordered_json::array()},
+                                 {"extra", nlohmann::ordered_json::parse(index.extra)}};
+  for (const CheckpointEntry& entry : index.modelets) json["modelets"].push_back(entry_json(entry));
+  return json.dump(1) + "\n";
+}
+
+CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& folder) {
+  const fs::path path = folder / kIndexName;
+  const std::string origin = path.string();
+  const nlohmann::json json = parse_strict_json(text, origin, kMaxDepth);
+  if (string_at(json, "format", origin) != kFormat)
+    throw FormatError(origin + ": not the index of a Modelet checkpoint");
+  if (const uint64_t version = unsigned_at(json, "version", origin); version != kVersion)
+    throw FormatError(fmt::format("{}: checkpoint format version {}; this program reads version {}", origin,
+                                  version, kVersion));
+  CheckpointIndex index;
+  index.modelet_version = string_at(json, "modelet_version", origin);
+  index.step = unsigned_at(json, "step", origin);
+  try {
+    index.experiment = parse_experiment(string_at(json, "experiment", origin), path);
+  } catch (const UsageError& e) {
+    throw FormatError(std::string("in the checkpoint's experiment: ") + e.what());
+  }
+  const nlohmann::json& shape = member_at(json, "data_shape", origin);
+  index.shape = {unsigned_at(shape, "features", origin),       unsigned_at(shape, "labels", origin),
+                 unsigned_at(shape, "train_rows", origin),     unsigned_at(shape, "test_rows", origin),
+                 number_at(shape, "features_per_row", origin), number_at(shape, "labels_per_row", origin)};
+  const nlohmann::json& modelets = member_at(json, "modelets", origin);
+  if (!modelets.is_array()) throw FormatError(origin + ": 'modelets' is not a list");
+  for (const nlohmann::json& entry : modelets)
+    index.modelets.push_back(
+        parse_entry(entry, fmt::format("{}: modelet {}", origin, index.modelets.size())));
+  check_cover(index, origin);
+  const nlohmann::json& extra = member_at(json, "extra", origin);
+  if (!extra.is_object()) throw FormatError(origin + ": 'extra' is not an object");
+  index.extra = extra.dump();
+  return index;
+}
+
+CheckpointWriter::CheckpointWriter(const fs::path& checkpoints, uint64_t step)
+    : parent_(checkpoints), partial_(checkpoints / partial_name(step)), step_(step) {
+  std::error_code failure;
+  fs::create_directories(partial_, failure);  // another process may have been faster: that is no failure
+  if (failure) throw Error(partial_.string() + ": " + failure.message() + " (making a checkpoint folder)");
+}
+
+CheckpointEntry CheckpointWriter::write_modelet(const ModeletSpec& spec, std::span<const Tensor> tensors,
+                                                const Metadata& metadata) const {
+  const std::string file = spec.name() + kExtension;
+  return {spec, file, write_safetensors(partial_ / file, tensors, metadata)};
+}
+
+fs::path CheckpointWriter::commit(CheckpointIndex index, uint32_t keep) const {
+  MODELET_CHECK(keep >= 1 && index.step == step_);
+  std::ranges::sort(index.modelets, {}, [](const CheckpointEntry& e) { return e.spec.id; });
+  check_cover(index, partial_.string());
+  check_files(index);
+  remove_other_files(index);
+  AtomicFile file(partial_ / kIndexName);
+  file.write(format_checkpoint_index(index));
+  file.commit();
+  sync_folder(partial_);
+  const fs::path target = parent_ / step_name(step_);
+  publish(target);
+  remove_leftovers();
+  prune(keep);
+  return target;
+}
+
+void CheckpointWriter::check_files(const CheckpointIndex& index) const {
+  for (const CheckpointEntry& entry : index.modelets) {
+    std::error_code failure;
+    const uint64_t bytes = fs::file_size(partial_ / entry.file, failure);
+    if (failure || bytes != entry.digest.bytes)
+      throw Error(fmt::format(
+          "{}: the file that a node reported as written is {}; all nodes must see the same folder of "
+          "the run (--out)",
+          (partial_ / entry.file).string(), failure ? "not there" : "of another size"));
+  }
+}
+
+// Temporary files of a crashed attempt at this step, modelets of another cut.
+void CheckpointWriter::remove_other_files(const CheckpointIndex& index) const {
+  std::set<std::string> known;
+  for (const CheckpointEntry& entry : index.modelets) known.insert(entry.file);
+  std::vector<fs::path> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(partial_))
+    if (!known.contains(entry.path().filename().string())) others.push_back(entry.path());
+  for (const fs::path& path : others) remove_tree(path);
+}
+
+void CheckpointWriter::publish(const fs::path& target) const {
+  // A run that went back to an older checkpoint comes to this step a second time.
+  if (fs::exists(target)) {
+    remove_tree(parent_ / replaced_name(step_));
+    rename_folder(target, parent_ / replaced_name(step_));
+  }
+  rename_folder(partial_, target);
+  sync_folder(parent_);
+}
+
+// Hidden folders up to this step. Later ones may belong to a checkpoint that is being written.
+void CheckpointWriter::remove_leftovers() const {
+  for (const StepFolder& folder : step_folders(parent_))
+    if (folder.kind != FolderKind::kComplete && folder.step <= step_) remove_tree(folder.path);
+}
+
+void CheckpointWriter::prune(uint32_t keep) const {
+  std::vector<StepFolder> folders = step_folders(parent_);
+  std::erase_if(folders,
+                [&](const StepFolder& f) { return f.kind != FolderKind::kComplete || f.step > step_; });
+  std::ranges::sort(folders, std::greater{}, &StepFolder::step);
+  for (size_t i = keep; i < folders.size(); ++i) {
+    // Hidden first: a half-removed folder must not look like a checkpoint.
+    const fs::path hidden = parent_ / partial_name(folders[i].step);
+    rename_folder(folders[i].path, hidden);
+    remove_tree(hidden);
+  }
+}
+
+fs::path find_checkpoint(const fs::path& path) {
+  if (!fs::is_directory(path)) throw UsageError(path.string() + ": no such folder; a checkpoint is a folder");
+  if (is_checkpoint(path)) return path;
+  for (const fs::path& parent : {path / "checkpoints", path})
+    if (const auto newest = newest_checkpoint(parent)) return *newest;
+  throw UsageError(path.string() +
+                   ": no complete checkpoint here: neither index.json, nor step-*/index.json, nor " +
+                   "checkpoints/step-*/index.json");
+}
+
+Checkpoint Checkpoint::open(const fs::path& folder) {
+  Checkpoint result;
+  result.folder_ = folder;
+  result.index_ = parse_checkpoint_index(read_text_file(folder / kIndexName, kMaxIndexBytes), folder);
+  return result;
+}
+
+SafetensorsFile Checkpoint::open_modelet(const ModeletSpec& spec) const {
+  const auto identity = [](const ModeletSpec& s) { return std::tuple(s.layer, s.inputs, s.begin, s.end); };
+  const auto entry = std::ranges::find(index_.modelets, identity(spec),
+                                       [&](const CheckpointEntry& e) { return identity(e.spec); });
+  if (entry == index_.modelets.end())
+    throw FormatError(
+        folder_.string() + ": no modelet '" + spec.name() + "' with " + std::to_string(spec.inputs) +
+        " inputs; the checkpoint was made with another cut ([modelets], model.hidden) or other data");
+  return SafetensorsFile(folder_ / entry->file, &entry->digest);
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,122 @@
+#include "shard/evaluation.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "shard/kernels/kernels.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr size_t kPiece = 96;  // neurons scored together by one thread
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+void TopK::reset(size_t samples, size_t k) {
+  samples_ = samples;
+  k_ = k;
+  scores_.assign(samples * k, -kInfinity);
+  labels_.assign(samples * k, kNoLabel);
+  thresholds_.assign(kernels::padded(samples), kInfinity);
+  std::fill_n(thresholds_.begin(), samples, -kInfinity);
+}
+
+void TopK::insert_slowly(size_t sample, float score, uint32_t label) {
+  float* scores = scores_.data() + sample * k_;
+  uint32_t* labels = labels_.data() + sample * k_;
+  const auto before = [&](size_t i) { return score > scores[i] || (score == scores[i] && label < labels[i]); };
+  if (!before(k_ - 1)) return;
+  size_t i = k_ - 1;
+  for (; i > 0 && before(i - 1); --i) {
+    scores[i] = scores[i - 1];
+    labels[i] = labels[i - 1];
+  }
+  scores[i] = score;
+  labels[i] = label;
+  thresholds_[sample] = scores[k_ - 1];
+}
+
+void TopK::merge(const TopK& other) {
+  for (size_t s = 0; s < samples_; ++s)
+    for (size_t i = 0; i < other.k_; ++i)
+      if (other.labels(s)[i] != kNoLabel) insert(s, other.scores(s)[i], other.labels(s)[i]);
+}
+
+LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const Experiment& experiment, const LabelSpread& spread,
+                         uint64_t labels, ThreadPool& pool)
+    : modelets_(std::move(output_modelets)), spread_(spread), pool_(pool), scratch_(pool.threads()) {
+  for (const Modelet* modelet : modelets_) samplers_.emplace_back(*modelet, experiment, labels);
+}
+
+void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best) {
+  best.reset(samples, k);
+  for (Scratch& scratch : scratch_) scratch.best.reset(samples, k);
+  const size_t columns = kernels::padded(samples);
+  for (const Modelet* modelet : modelets_) {
+    const Parameters& p = modelet->parameters();
+    pool_.for_pieces(p.rows(), kPiece, [&](size_t begin, size_t end) {
+      Scratch& scratch = scratch_[pool_.thread_index()];
+      scratch.logits.resize(kPiece * columns);
+      scratch.positions.resize(columns);
+      float* logits = scratch.logits.data();
+      for (size_t r = begin; r < end; ++r) std::fill_n(logits + (r - begin) * columns, columns, p.bias(r));
+      kernels::gemm({.m = end - begin, .n = columns, .k = p.cols(), .a = p.row(begin), .a_row = p.cols(), .a_col = 1,
+                     .b = hidden_transposed.data, .b_row = hidden_transposed.stride, .c = logits, .c_row = columns,
+                     .accumulate = true});
+      for (size_t r = begin; r < end; ++r) {
+        const float* row = logits + (r - begin) * columns;
+        const uint32_t label = spread_.label(static_cast<uint32_t>(modelet->spec().begin + r));
+        const size_t found =
+            kernels::positions_above(row, scratch.best.thresholds(), columns, scratch.positions.data());
+        for (size_t i = 0; i < found; ++i)
+          scratch.best.insert(scratch.positions[i], row[scratch.positions[i]], label);
+      }
+    });
+  }
+  for (const Scratch& scratch : scratch_) best.merge(scratch.best);
+}
+
+void LabelRanker::rank_sparse(ConstMatrix hidden, size_t k, TopK& best) {
+  best.reset(hidden.rows, k);
+  for (size_t m = 0; m < modelets_.size(); ++m) {
+    const Modelet& modelet = *modelets_[m];
+    const Retrieval* retrieval = modelets_[m]->retrieval();
+    if (retrieval == nullptr)
+      throw UsageError("sparse inference needs hash tables, and this model was trained without (sampling.mode lsh "
+                       "keeps tables); run it without --sparse");
+    samplers_[m].retrieve(modelet, *retrieval, hidden, hidden.rows, k, pool_, retrieved_);
+    for (size_t s = 0; s < hidden.rows; ++s)
+      for (size_t i = 0; i < k; ++i) {
+        const uint32_t row = retrieved_[s * k + i];
+        if (row == ActiveSetSampler::kNone) break;
+        const Parameters& p = modelet.parameters();
+        best.insert(s, kernels::dot(hidden.row(s), p.row(row), hidden.cols) + p.bias(row),
+                    spread_.label(static_cast<uint32_t>(modelet.spec().begin + row)));
+      }
+  }
+}
+
+void PrecisionAtK::add(const Batch& batch, const TopK& best) {
+  samples_ += batch.size();
+  for (size_t s = 0; s < batch.size(); ++s) {
+    const auto first = batch.labels.begin() + static_cast<std::ptrdiff_t>(batch.label_offsets[s]);
+    const auto last = batch.labels.begin() + static_cast<std::ptrdiff_t>(batch.label_offsets[s + 1]);
+    for (size_t i = 0; i < best.k(); ++i) {
+      if (!std::binary_search(first, last, best.labels(s)[i])) continue;
+      for (size_t q = 0; q < ks_.size(); ++q) hits_[q] += i < ks_[q] ? 1 : 0;
+    }
+  }
+}
+
+std::vector<double> PrecisionAtK::values() const {
+  std::vector<double> values;
+  for (size_t q = 0; q < ks_.size(); ++q)
+    values.push_back(samples_ == 0 ? 0.0
+                                   : static_cast<double>(hits_[q]) / (static_cast<double>(samples_) *
+                                                                      static_cast<double>(ks_[q])));
+  return values;
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,175 @@
+#include "shard/hidden_layers.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "shard/kernels/kernels.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr size_t kWidthPiece = 16;    // columns of a parallel piece when transposing
+constexpr size_t kSamplePiece = 16;   // samples of a parallel piece
+constexpr size_t kFeaturePiece = 64;  // feature rows of a parallel piece
+constexpr size_t kNeuronPiece = 32;   // neurons of a parallel piece in dense layers
+
+float* thread_scratch(std::vector<AlignedVector<float>>& scratch, const ThreadPool& pool, size_t size) {
+  AlignedVector<float>& mine = scratch[pool.thread_index()];
+  if (mine.size() < size) mine.resize(size);
+  return mine.data();
+}
+
+}  // namespace
+
+void transpose(ConstMatrix in, Matrix out, ThreadPool& pool) {
+  MODELET_CHECK(out.rows == in.cols && out.cols >= in.rows);
+  pool.for_pieces(in.cols, kWidthPiece, [&](size_t begin, size_t end) {
+    for (size_t r0 = 0; r0 < in.rows; r0 += kWidthPiece)
+      for (size_t c = begin; c < end; ++c)
+        for (size_t r = r0; r < std::min(in.rows, r0 + kWidthPiece); ++r) out.row(c)[r] = in.row(r)[c];
+    for (size_t c = begin; c < end; ++c) std::fill(out.row(c) + in.rows, out.row(c) + out.cols, 0.0f);
+  });
+}
+
+// ---- InputLayer ---------------------------------------------------------------------------------------------------
+
+InputLayer::InputLayer(std::vector<Modelet*> modelets, ThreadPool& pool)
+    : modelets_(std::move(modelets)), pool_(pool), scratch_(pool.threads()) {}
+
+void InputLayer::forward(const Batch& batch, Matrix out) {
+  pool_.for_pieces(batch.size(), kSamplePiece, [&](size_t begin, size_t end) {
+    for (const Modelet* modelet : modelets_) {
+      const Parameters& p = modelet->parameters();
+      for (size_t s = begin; s < end; ++s) {
+        const uint64_t first = batch.offsets[s];
+        float* h = out.row(s) + modelet->spec().begin;
+        kernels::weighted_row_sum(batch.features.data() + first, batch.values.data() + first,
+                                  batch.offsets[s + 1] - first, p.row(0), p.cols(), p.row(p.rows() - 1), h, p.cols());
+        kernels::relu(h, p.cols());
+      }
+    }
+  });
+}
+
+// Calls use(parameters, row, gradient) for every row that the batch touches.
+template <class Use>
+void InputLayer::for_each_gradient_row(const Batch& batch, ConstMatrix pre_gradient, const Use& use) {
+  while (all_samples_.size() < batch.size()) {
+    all_samples_.push_back(static_cast<uint32_t>(all_samples_.size()));
+    ones_.push_back(1.0f);
+  }
+  const size_t features = batch.unique_features.size();
+  pool_.for_pieces(features, kFeaturePiece, [&](size_t begin, size_t end) {
+    for (Modelet* modelet : modelets_) {
+      Parameters& p = modelet->parameters();
+      float* gradient = thread_scratch(scratch_, pool_, p.cols());
+      for (size_t f = begin; f < end; ++f) {
+        const uint64_t first = batch.feature_offsets[f];
+        kernels::weighted_row_sum(batch.feature_samples.data() + first, batch.feature_values.data() + first,
+                                  batch.feature_offsets[f + 1] - first, pre_gradient.data + modelet->spec().begin,
+                                  pre_gradient.stride, nullptr, gradient, p.cols());
+        use(p, batch.unique_features[f], gradient);
+      }
+    }
+  });
+  for (Modelet* modelet : modelets_) {
+    Parameters& p = modelet->parameters();
+    float* gradient = thread_scratch(scratch_, pool_, p.cols());
+    kernels::weighted_row_sum(all_samples_.data(), ones_.data(), batch.size(),
+                              pre_gradient.data + modelet->spec().begin, pre_gradient.stride, nullptr, gradient,
+                              p.cols());
+    use(p, p.rows() - 1, gradient);
+  }
+}
+
+double InputLayer::gradient_square_sum(const Batch& batch, ConstMatrix pre_gradient) {
+  std::vector<double> sums;  // by row, added in order: the same whatever the threads
+  for (Modelet* modelet : modelets_) sums.resize(std::max(sums.size(), modelet->parameters().rows()));
+  for_each_gradient_row(batch, pre_gradient, [&](const Parameters& p, size_t row, const float* gradient) {
+    sums[row] += kernels::sum_squares(gradient, p.cols());
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+void InputLayer::update(const Batch& batch, ConstMatrix pre_gradient, const UpdateRule& rule) {
+  for_each_gradient_row(batch, pre_gradient, [&](Parameters& p, size_t row, float* gradient) {
+    p.update(row, gradient, 0, rule);
+  });
+}
+
+// ---- HiddenLayer --------------------------------------------------------------------------------------------------
+
+HiddenLayer::HiddenLayer(std::vector<Modelet*> modelets, ThreadPool& pool)
+    : modelets_(std::move(modelets)), pool_(pool), scratch_(pool.threads()) {}
+
+void HiddenLayer::forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out) {
+  // Computed as out^T = W in^T, so that the GEMM walks weights and activations by contiguous rows, and transposed back.
+  for (const Modelet* modelet : modelets_) {
+    const Parameters& p = modelet->parameters();
+    const size_t columns = in_transposed.cols;
+    pool_.for_pieces(p.rows(), kNeuronPiece, [&](size_t begin, size_t end) {
+      const size_t count = end - begin;
+      float* z = thread_scratch(scratch_, pool_, kNeuronPiece * columns);
+      for (size_t n = 0; n < count; ++n) std::fill_n(z + n * columns, columns, p.bias(begin + n));
+      kernels::gemm({.m = count, .n = columns, .k = in.cols, .a = p.row(begin), .a_row = p.cols(), .a_col = 1,
+                     .b = in_transposed.data, .b_row = in_transposed.stride, .c = z, .c_row = columns,
+                     .accumulate = true});
+      kernels::relu(z, count * columns);
+      for (size_t s = 0; s < in.rows; ++s)
+        for (size_t n = 0; n < count; ++n) out.row(s)[modelet->spec().begin + begin + n] = z[n * columns + s];
+    });
+  }
+}
+
+void HiddenLayer::backward(ConstMatrix pre_gradient, Matrix in_gradient) {
+  pool_.for_pieces(in_gradient.rows, kSamplePiece, [&](size_t begin, size_t end) {
+    bool accumulate = false;
+    for (const Modelet* modelet : modelets_) {
+      const Parameters& p = modelet->parameters();
+      kernels::gemm({.m = end - begin, .n = p.cols(), .k = p.rows(),
+                     .a = pre_gradient.row(begin) + modelet->spec().begin, .a_row = pre_gradient.stride, .a_col = 1,
+                     .b = p.row(0), .b_row = p.cols(), .c = in_gradient.row(begin), .c_row = in_gradient.stride,
+                     .accumulate = accumulate});
+      accumulate = true;
+    }
+    if (!accumulate)  // no modelet of this layer is here
+      for (size_t s = begin; s < end; ++s) std::fill_n(in_gradient.row(s), in_gradient.cols, 0.0f);
+  });
+}
+
+// Calls use(parameters, row, gradient, bias gradient) for every neuron held here.
+template <class Use>
+void HiddenLayer::for_each_gradient_row(ConstMatrix in, ConstMatrix pre_gradient, const Use& use) {
+  for (Modelet* modelet : modelets_) {
+    Parameters& p = modelet->parameters();
+    pool_.for_pieces(p.rows(), kNeuronPiece, [&](size_t begin, size_t end) {
+      float* gradient = thread_scratch(scratch_, pool_, kNeuronPiece * p.cols());
+      const float* g = pre_gradient.data + modelet->spec().begin + begin;
+      kernels::gemm({.m = end - begin, .n = p.cols(), .k = in.rows, .a = g, .a_row = 1, .a_col = pre_gradient.stride,
+                     .b = in.data, .b_row = in.stride, .c = gradient, .c_row = p.cols()});
+      for (size_t n = 0; n < end - begin; ++n) {
+        float bias_gradient = 0;
+        for (size_t s = 0; s < in.rows; ++s) bias_gradient += g[s * pre_gradient.stride + n];
+        use(p, begin + n, gradient + n * p.cols(), bias_gradient);
+      }
+    });
+  }
+}
+
+double HiddenLayer::gradient_square_sum(ConstMatrix in, ConstMatrix pre_gradient) {
+  std::vector<double> sums;  // by row, added in order: the same whatever the threads
+  for (Modelet* modelet : modelets_) sums.resize(std::max(sums.size(), modelet->parameters().rows()));
+  for_each_gradient_row(in, pre_gradient, [&](const Parameters& p, size_t row, const float* gradient, float bias) {
+    sums[row] += double{kernels::sum_squares(gradient, p.cols())} + double{bias} * bias;
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+void HiddenLayer::update(ConstMatrix in, ConstMatrix pre_gradient, const UpdateRule& rule) {
+  for_each_gradient_row(in, pre_gradient, [&](Parameters& p, size_t row, float* gradient, float bias_gradient) {
+    p.update(row, gradient, bias_gradient, rule);
+  });
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,32 @@
+// LabelSpread: the seeded permutation between label ids and neurons of the output layer. Data sets often number labels
+// by frequency; without it the frequent ones would gather in one modelet, and so on one node.
+// Immutable; any thread may read it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace modelet::shard {
+
+class LabelSpread {
+ public:
+  LabelSpread(size_t labels, uint64_t seed) : label_of_(labels), neuron_of_(labels) {
+    std::iota(label_of_.begin(), label_of_.end(), 0u);
+    Rng rng(seed, {kStreamLabelSpread});
+    for (size_t i = labels; i > 1; --i) std::swap(label_of_[i - 1], label_of_[rng.below(static_cast<uint32_t>(i))]);
+    for (size_t neuron = 0; neuron < labels; ++neuron) neuron_of_[label_of_[neuron]] = static_cast<uint32_t>(neuron);
+  }
+
+  uint32_t neuron(uint32_t label) const { return neuron_of_[label]; }
+  uint32_t label(uint32_t neuron) const { return label_of_[neuron]; }
+
+ private:
+  std::vector<uint32_t> label_of_, neuron_of_;
+};
+
+}  // namespace modelet::shard

@@ -1,0 +1,65 @@
+#include "shard/modelet.h"
+
+#include <cmath>
+
+#include "base/rng.h"
+
+namespace modelet::shard {
+namespace {
+
+size_t parameter_rows(const ModeletSpec& spec) {
+  return spec.kind == LayerKind::kInput ? spec.inputs + 1 : spec.neurons();
+}
+
+size_t parameter_cols(const ModeletSpec& spec) {
+  return spec.kind == LayerKind::kInput ? spec.neurons() : spec.inputs;
+}
+
+// One family for all modelets of the layer: the seed does not depend on the modelet.
+hashing::IndexOptions index_options(const ModeletSpec& spec, const Experiment& e) {
+  return {.hash = {.kind = e.sampling.family,
+                   .dim = spec.inputs,
+                   .tables = e.sampling.tables,
+                   .bits = e.sampling.bits,
+                   .seed = e.train.seed},
+          .bucket = e.sampling.bucket,
+          .centre = e.sampling.centre};
+}
+
+}  // namespace
+
+bool uses_hash_tables(SamplingMode mode) {
+  return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;
+}
+
+Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment)
+    : spec_(spec),
+      seed_(experiment.train.seed),
+      parameters_(experiment.optimizer.kind, parameter_rows(spec), parameter_cols(spec),
+                  spec.kind != LayerKind::kInput) {
+  if (spec.kind == LayerKind::kOutput && uses_hash_tables(experiment.sampling.mode))
+    retrieval_.emplace(hashing::LshIndex(index_options(spec, experiment), spec.neurons()),
+                       std::vector<float>(experiment.sampling.centre ? spec.inputs : 0),
+                       std::vector<uint8_t>(spec.neurons()));
+}
+
+void Modelet::initialise() {
+  const bool input = spec_.kind == LayerKind::kInput;
+  // Input: samples are sums of a few rows, so their scale does not follow from the number of features. Others: He et al., ICCV
+  // 2015, halved for the output layer's sake, whose logits should start near zero.
+  const float deviation = input ? 0.1f : std::sqrt((spec_.kind == LayerKind::kHidden ? 2.0f : 1.0f) / static_cast<float>(spec_.inputs));
+  const Matrix weights = parameters_.weights();
+  const size_t rows = input ? weights.rows - 1 : weights.rows;  // the input's bias row stays zero
+  for (size_t r = 0; r < rows; ++r) {
+    // Keyed by what the row stands for, and for the input layer by the column range too, since a row is spread over modelets.
+    Rng rng(seed_, {kStreamInit, spec_.layer, input ? r : spec_.begin + r, input ? spec_.begin : 0});
+    for (size_t c = 0; c < weights.cols; ++c) weights.row(r)[c] = deviation * rng.normal();
+  }
+  if (retrieval_) retrieval_->index.build(weights);
+}
+
+size_t Modelet::memory_bytes() const {
+  return parameters_.memory_bytes() + (retrieval_ ? retrieval_->index.memory_bytes() : 0);
+}
+
+}  // namespace modelet::shard

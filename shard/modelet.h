@@ -1,0 +1,53 @@
+// Modelet: weights, bias, optimiser state and (output layer, LSH modes) hash tables of one neuron range of one layer.
+// The unit that is placed on a node, moved, and saved.
+//
+// Layout of the parameters:
+//   input    [features + 1, neurons]: a row per feature; the last row is the bias, the weights of a feature that is always 1
+//   hidden   [neurons, inputs] + bias
+//   output   [neurons, inputs] + bias
+//
+// A Modelet is used by one training step at a time; see Parameters for what may run in parallel.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/cut.h"
+#include "hashing/index.h"
+#include "shard/parameters.h"
+
+namespace modelet::shard {
+
+// Hash tables of an output modelet and what goes with them.
+struct Retrieval {
+  hashing::LshIndex index;
+  std::vector<float> query_mean;    // [inputs] running mean of the activations; queries are centred by it
+  std::vector<uint8_t> changed;     // [neurons] 1: updated since the last re-hash began
+  bool rehash_running = false;      // begin_rehash() was called, finish_rehash() not yet
+};
+
+class Modelet {
+ public:
+  Modelet(const ModeletSpec& spec, const Experiment& experiment);
+
+  // Random initial weights: a function of (seed, layer, row), the same wherever the modelet is placed.
+  void initialise();
+
+  const ModeletSpec& spec() const { return spec_; }
+  Parameters& parameters() { return parameters_; }
+  const Parameters& parameters() const { return parameters_; }
+  Retrieval* retrieval() { return retrieval_ ? &*retrieval_ : nullptr; }
+
+  size_t memory_bytes() const;
+
+ private:
+  ModeletSpec spec_;
+  uint64_t seed_;
+  Parameters parameters_;
+  std::optional<Retrieval> retrieval_;
+};
+
+bool uses_hash_tables(SamplingMode mode);
+
+}  // namespace modelet::shard

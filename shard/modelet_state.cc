@@ -1,0 +1,65 @@
+#include "shard/modelet_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace modelet::shard {
+namespace {
+
+bool is_parameter(std::string_view array) { return array == "weight" || array == "bias"; }
+
+void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
+  Retrieval& retrieval = *modelet.retrieval();
+  const hashing::LshIndex& index = retrieval.index;
+  const uint64_t rows = index.rows(), tables = index.options().hash.tables, centre = index.centre().size();
+  if (!file.contains("tables.codes")) {
+    retrieval.index.build(modelet.parameters().weights());
+    return;
+  }
+  const auto codes = [&](const char* name) { return file.values<uint32_t>(name, {rows, tables}); };
+  retrieval.index.restore(codes("tables.codes"), file.values<float>("tables.centre", {centre}));
+  const auto mean = file.values<float>("tables.query_mean", {retrieval.query_mean.size()});
+  const auto changed = file.values<uint8_t>("tables.changed", {rows});
+  std::copy(mean.begin(), mean.end(), retrieval.query_mean.begin());
+  std::copy(changed.begin(), changed.end(), retrieval.changed.begin());
+  retrieval.rehash_running = file.contains("tables.next_codes");
+  if (retrieval.rehash_running)
+    retrieval.index.restore_rehash(codes("tables.next_codes"), file.values<float>("tables.next_centre", {centre}));
+}
+
+}  // namespace
+
+CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
+  std::vector<Tensor> tensors;
+  for (const Parameters::Array& array : modelet.parameters().arrays())
+    tensors.push_back({array.name, array.is_float ? DType::kF32 : DType::kU32, array.shape, array.bytes});
+  std::vector<uint32_t> next_codes;
+  if (const Retrieval* retrieval = modelet.retrieval()) {
+    const hashing::LshIndex& index = retrieval->index;
+    const uint64_t rows = index.rows(), tables = index.options().hash.tables;
+    tensors.push_back(tensor("tables.codes", {rows, tables}, index.codes()));
+    tensors.push_back(tensor("tables.centre", {index.centre().size()}, index.centre()));
+    tensors.push_back(tensor("tables.query_mean", {retrieval->query_mean.size()}, retrieval->query_mean));
+    tensors.push_back(tensor("tables.changed", {rows}, retrieval->changed));
+    if (retrieval->rehash_running) {
+      next_codes = index.next_codes();
+      tensors.push_back(tensor("tables.next_codes", {rows, tables}, next_codes));
+      tensors.push_back(tensor("tables.next_centre", {index.next_centre().size()}, index.next_centre()));
+    }
+  }
+  return writer.write_modelet(modelet.spec(), tensors);
+}
+
+void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint, bool parameters_only) {
+  const SafetensorsFile file = checkpoint.open_modelet(modelet.spec());
+  for (const Parameters::Array& array : modelet.parameters().arrays()) {
+    if (parameters_only && !is_parameter(array.name)) continue;
+    const auto stored = array.is_float ? std::as_bytes(file.values<float>(array.name, array.shape))
+                                       : std::as_bytes(file.values<uint32_t>(array.name, array.shape));
+    std::memcpy(array.bytes.data(), stored.data(), stored.size());
+  }
+  if (modelet.retrieval() != nullptr) restore_tables(modelet, file);
+}
+
+}  // namespace modelet::shard

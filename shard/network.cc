@@ -1,0 +1,35 @@
+#include "shard/network.h"
+
+namespace modelet::shard {
+
+Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
+                 ThreadPool& pool)
+    : experiment_(experiment), shape_(shape), pool_(pool), spread_(shape.labels, experiment.train.seed) {
+  for (const ModeletSpec& spec : held) modelets_.push_back(std::make_unique<Modelet>(spec, experiment_));
+  const size_t hidden_layers = experiment.model.hidden.size();
+  input_ = std::make_unique<InputLayer>(modelets_of_layer(0), pool);
+  for (size_t layer = 1; layer < hidden_layers; ++layer)
+    hidden_.push_back(std::make_unique<HiddenLayer>(modelets_of_layer(layer), pool));
+  const auto make_output = experiment.sampling.mode == SamplingMode::kLshPerSample ? make_per_sample_output_layer
+                                                                                    : make_shared_output_layer;
+  output_ = make_output(modelets_of_layer(hidden_layers), experiment_, spread_, shape.labels, pool);
+}
+
+void Network::initialise() {
+  pool_.for_pieces(modelets_.size(), 1, [&](size_t i, size_t) { modelets_[i]->initialise(); });
+}
+
+std::vector<Modelet*> Network::modelets_of_layer(size_t layer) const {
+  std::vector<Modelet*> found;
+  for (const auto& modelet : modelets_)
+    if (modelet->spec().layer == layer) found.push_back(modelet.get());
+  return found;
+}
+
+size_t Network::memory_bytes() const {
+  size_t sum = 0;
+  for (const auto& modelet : modelets_) sum += modelet->memory_bytes();
+  return sum;
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,76 @@
+// The wide output layer on one node: forward and backward over the active neurons of the modelets held here.
+//
+// Order of calls in a step: select, forward, [the caller exchanges statistics, positive() and negative()], then
+// gradient_square_sum (only for clipping) and update. Nothing is changed before update(), so a step whose exchange failed
+// is simply begun again.
+//
+// Used by the training thread; parallel inside through the pool. B: batch, d: width of the last hidden layer.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/aligned.h"
+#include "base/matrix.h"
+#include "shard/active_set.h"
+#include "shard/data/batch.h"
+#include "shard/loss.h"
+#include "shard/modelet.h"
+#include "shard/thread_pool.h"
+
+namespace modelet::shard {
+
+class OutputLayer {
+ public:
+  virtual ~OutputLayer() = default;
+
+  // Chooses the active neurons. hidden [B, d].
+  virtual void select(const Batch& batch, ConstMatrix hidden, uint64_t step) = 0;
+
+  // hidden [B, d], hidden_transposed [d, padded B]. Fills statistics(), positive(), negative().
+  virtual void forward(ConstMatrix hidden, ConstMatrix hidden_transposed) = 0;
+
+  // factor, target_factor: this rank's arrays of BatchLoss.
+  virtual double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) = 0;
+  virtual void update(ConstMatrix hidden, const float* factor, const float* target_factor, const UpdateRule& rule) = 0;
+
+  // Neurons that took part, summed over the modelets here (per sample mode: over samples too).
+  virtual size_t active_neurons() const = 0;
+
+  ConstMatrix statistics() const { return {statistics_.data(), kStatistics, columns_, columns_}; }
+  // [B, d]: per sample the sum of activation * weight row over the active neurons, and of weight rows over the labels.
+  // If the loss is not normalised, positive() already has negative() subtracted.
+  ConstMatrix positive() const { return {positive_.data(), samples_, width_, width_}; }
+  ConstMatrix negative() const { return {negative_.data(), samples_, width_, width_}; }
+
+  // Keeps the hash tables close to the weights: running mean of the activations and, every few steps, a re-hash of the
+  // changed rows in the background. Call after update().
+  void maintain(ConstMatrix hidden, uint64_t step);
+
+  const std::vector<Modelet*>& modelets() const { return modelets_; }
+
+ protected:
+  OutputLayer(std::vector<Modelet*> modelets, const Experiment& experiment, ThreadPool& pool);
+  void resize(size_t samples, size_t width);
+
+  std::vector<Modelet*> modelets_;
+  const Experiment& experiment_;
+  ThreadPool& pool_;
+  std::unique_ptr<LossFunction> loss_;
+  size_t samples_ = 0, columns_ = 0, width_ = 0;  // B, padded B, d
+  AlignedVector<float> statistics_, positive_, negative_;
+
+ private:
+  std::vector<float> mean_;
+};
+
+// One active set shared by the batch (full, uniform, lsh): three GEMMs over gathered rows. `spread` must outlive the layer.
+std::unique_ptr<OutputLayer> make_shared_output_layer(std::vector<Modelet*> modelets, const Experiment& experiment,
+                                                      const LabelSpread& spread, uint64_t labels, ThreadPool& pool);
+
+// An active set for each sample (lsh_per_sample, the classic SLIDE: Chen et al., MLSys 2020): scattered dot products.
+std::unique_ptr<OutputLayer> make_per_sample_output_layer(std::vector<Modelet*> modelets, const Experiment& experiment,
+                                                          const LabelSpread& spread, uint64_t labels,
+                                                          ThreadPool& pool);
+
+}  // namespace modelet::shard

@@ -1,0 +1,71 @@
+#include "shard/parameters.h"
+
+#include <cmath>
+
+#include "shard/kernels/kernels.h"
+
+namespace modelet::shard {
+
+Parameters::Parameters(OptimizerKind optimizer, size_t rows, size_t cols, bool with_bias)
+    : optimizer_(optimizer), rows_(rows), cols_(cols), weights_(rows * cols), first_(rows * cols), clock_(rows) {
+  const bool adam = optimizer == OptimizerKind::kAdam;
+  if (adam) second_.resize(rows * cols);
+  if (!with_bias) return;
+  bias_.resize(rows);
+  bias_first_.resize(rows);
+  if (adam) bias_second_.resize(rows);
+}
+
+void Parameters::update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule) {
+  const uint32_t clock = ++clock_[r];
+  if (rule.gradient_scale != 1) kernels::scale(rule.gradient_scale, gradient, cols_);
+  float* second = second_.empty() ? nullptr : second_.data() + r * cols_;
+  update_values(gradient, weights_.data() + r * cols_, first_.data() + r * cols_, second, cols_, clock, rule);
+  if (bias_.empty()) return;
+  bias_gradient *= rule.gradient_scale;
+  float* bias_second = bias_second_.empty() ? nullptr : &bias_second_[r];
+  update_values(&bias_gradient, &bias_[r], &bias_first_[r], bias_second, 1, clock, rule);
+}
+
+void Parameters::update_values(const float* gradient, float* weights, float* first, float* second, size_t n,
+                               uint32_t clock, const UpdateRule& rule) const {
+  const Experiment::Optimizer& o = rule.optimizer;
+  switch (optimizer_) {
+    case OptimizerKind::kAdam: {
+      const float correction1 = 1 - std::pow(o.beta1, static_cast<float>(clock));
+      const float correction2 = 1 - std::pow(o.beta2, static_cast<float>(clock));
+      kernels::adam({o.beta1, o.beta2, o.epsilon, rule.learning_rate / correction1, 1 / correction2}, gradient, weights,
+                    first, second, n);
+      return;
+    }
+    case OptimizerKind::kAdagrad:
+      kernels::adagrad(rule.learning_rate, o.epsilon, gradient, weights, first, n);
+      return;
+    case OptimizerKind::kSgd:
+      kernels::sgd_momentum(rule.learning_rate, o.momentum, gradient, weights, first, n);
+      return;
+  }
+}
+
+std::vector<Parameters::Array> Parameters::arrays() {
+  const std::vector<uint64_t> matrix = {rows_, cols_}, column = {rows_};
+  std::vector<Array> arrays;
+  const auto add = [&](const char* name, auto& values, const std::vector<uint64_t>& shape, bool is_float) {
+    if (!values.empty()) arrays.push_back({name, shape, std::as_writable_bytes(std::span(values)), is_float});
+  };
+  add("weight", weights_, matrix, true);
+  add("bias", bias_, column, true);
+  add("optimizer.first", first_, matrix, true);
+  add("optimizer.second", second_, matrix, true);
+  add("optimizer.bias_first", bias_first_, column, true);
+  add("optimizer.bias_second", bias_second_, column, true);
+  add("optimizer.clock", clock_, column, false);
+  return arrays;
+}
+
+size_t Parameters::memory_bytes() const {
+  return sizeof(float) * (weights_.size() + first_.size() + second_.size() + bias_.size() + bias_first_.size() +
+                          bias_second_.size() + clock_.size());
+}
+
+}  // namespace modelet::shard

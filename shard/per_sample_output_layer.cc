@@ -1,0 +1,213 @@
+// Output layer with an active set for each sample: the classic SLIDE (Chen et al., MLSys 2020), kept for comparison. Its products are
+// scattered: a dot product for each (sample, neuron) forward, a sum over samples for each neuron backward.
+//
+// A sample's set: its labels, its best candidates of the hash tables, and uniform draws (sampling.uniform a sample).
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/rng.h"
+#include "shard/kernels/kernels.h"
+#include "shard/output_layer.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr size_t kSamplePiece = 8;
+constexpr size_t kNeuronPiece = 64;
+
+// The active sets of all samples in one modelet, as a sparse matrix [B, neurons].
+struct SampleSets {
+  std::vector<size_t> offsets;        // [B + 1]
+  std::vector<uint32_t> rows;         // ascending within a sample
+  std::vector<float> values;          // logits, then activations, then gradients
+  std::vector<uint8_t> is_label;
+};
+
+class PerSampleOutputLayer final : public OutputLayer {
+ public:
+  PerSampleOutputLayer(std::vector<Modelet*> modelets, const Experiment& experiment, const LabelSpread& spread,
+                       uint64_t labels, ThreadPool& pool)
+      : OutputLayer(std::move(modelets), experiment, pool),
+        spread_(spread),
+        labels_(labels),
+        sets_(modelets_.size()),
+        gradient_rows_(pool.threads()) {
+    for (const Modelet* modelet : modelets_) samplers_.emplace_back(*modelet, experiment, labels);
+  }
+
+  void select(const Batch& batch, ConstMatrix hidden, uint64_t step) override;
+  void forward(ConstMatrix hidden, ConstMatrix hidden_transposed) override;
+  double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) override;
+  void update(ConstMatrix hidden, const float* factor, const float* target_factor, const UpdateRule& rule) override;
+
+  size_t active_neurons() const override {
+    size_t sum = 0;
+    for (const SampleSets& sets : sets_) sum += sets.rows.size();
+    return sum;
+  }
+
+ private:
+  void forward_sample(size_t s, ConstMatrix hidden);
+  template <class Use>
+  void for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor, const Use& use);
+
+  const LabelSpread& spread_;
+  uint64_t labels_;
+  std::vector<ActiveSetSampler> samplers_;
+  std::vector<SampleSets> sets_;                      // a modelet
+  std::vector<uint32_t> best_;
+  bool values_are_gradients_ = false;
+  std::vector<AlignedVector<float>> gradient_rows_;   // [d] a thread
+};
+
+void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
+  resize(batch.size(), hidden.cols);
+  for (size_t m = 0; m < modelets_.size(); ++m) {
+    const ModeletSpec& spec = modelets_[m]->spec();
+    const size_t top = samplers_[m].top();
+    samplers_[m].retrieve(*modelets_[m], *modelets_[m]->retrieval(), hidden, batch.size(), top, pool_, best_);
+    const uint64_t uniform = experiment_.sampling.uniform;
+    const uint64_t draws = uniform * spec.end / labels_ - uniform * spec.begin / labels_;
+
+    SampleSets& sets = sets_[m];
+    sets.offsets.assign(1, 0);
+    sets.rows.clear();
+    sets.is_label.clear();
+    std::vector<uint32_t> labels, rows;
+    for (size_t s = 0; s < batch.size(); ++s) {
+      labels.clear();
+      for (uint64_t i = batch.label_offsets[s]; i < batch.label_offsets[s + 1]; ++i) {
+        const uint32_t neuron = spread_.neuron(batch.labels[i]);
+        if (neuron >= spec.begin && neuron < spec.end) labels.push_back(static_cast<uint32_t>(neuron - spec.begin));
+      }
+      std::sort(labels.begin(), labels.end());
+      rows = labels;
+      for (size_t i = 0; i < top; ++i)
+        if (best_[s * top + i] != ActiveSetSampler::kNone) rows.push_back(best_[s * top + i]);
+      Rng rng(experiment_.train.seed, {kStreamUniform, spec.layer, spec.begin, step, s});
+      for (uint64_t i = 0; i < draws; ++i) rows.push_back(rng.below(static_cast<uint32_t>(spec.neurons())));
+      std::sort(rows.begin(), rows.end());
+      rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+      for (const uint32_t row : rows) {
+        sets.rows.push_back(row);
+        sets.is_label.push_back(std::binary_search(labels.begin(), labels.end(), row) ? 1 : 0);
+      }
+      sets.offsets.push_back(sets.rows.size());
+    }
+    sets.values.resize(sets.rows.size());
+  }
+}
+
+void PerSampleOutputLayer::forward(ConstMatrix hidden, ConstMatrix) {
+  values_are_gradients_ = false;
+  std::fill(statistics_.begin(), statistics_.end(), 0.0f);
+  pool_.for_pieces(samples_, kSamplePiece, [&](size_t begin, size_t end) {
+    for (size_t s = begin; s < end; ++s) forward_sample(s, hidden);
+  });
+}
+
+void PerSampleOutputLayer::forward_sample(size_t s, ConstMatrix hidden) {
+  float maximum = -std::numeric_limits<float>::infinity(), sum = 0, target = 0;
+  float* positive = positive_.data() + s * width_;
+  float* negative = negative_.data() + s * width_;
+  std::fill_n(positive, width_, 0.0f);
+  std::fill_n(negative, width_, 0.0f);
+  for (size_t m = 0; m < sets_.size(); ++m) {
+    SampleSets& sets = sets_[m];
+    const Parameters& p = modelets_[m]->parameters();
+    for (size_t i = sets.offsets[s]; i < sets.offsets[s + 1]; ++i) {
+      sets.values[i] = kernels::dot(hidden.row(s), p.row(sets.rows[i]), width_) + p.bias(sets.rows[i]);
+      maximum = std::max(maximum, sets.values[i]);
+      if (sets.is_label[i] == 0) continue;
+      target += sets.values[i];
+      kernels::add(p.row(sets.rows[i]), negative, width_);
+    }
+  }
+  if (!loss_->normalised()) maximum = 0;
+  for (size_t m = 0; m < sets_.size(); ++m) {
+    SampleSets& sets = sets_[m];
+    const Parameters& p = modelets_[m]->parameters();
+    for (size_t i = sets.offsets[s]; i < sets.offsets[s + 1]; ++i) {
+      sum += loss_->activate_one(sets.values[i], maximum);
+      kernels::axpy(sets.values[i], p.row(sets.rows[i]), positive, width_);
+    }
+  }
+  if (!loss_->normalised()) kernels::axpy(-1, negative, positive, width_);
+  statistics_[kMaximum * columns_ + s] = maximum;
+  statistics_[kSum * columns_ + s] = sum;
+  statistics_[kTarget * columns_ + s] = target;
+}
+
+// Calls use(modelet, row, gradient, bias gradient) for every neuron that is active for some sample.
+template <class Use>
+void PerSampleOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor,
+                                                 const Use& use) {
+  for (size_t m = 0; m < sets_.size(); ++m) {
+    SampleSets& sets = sets_[m];
+    struct Entry {
+      uint32_t row, sample;
+      float value;
+    };
+    std::vector<Entry> entries;
+    entries.reserve(sets.rows.size());
+    for (size_t s = 0; s < samples_; ++s)
+      for (size_t i = sets.offsets[s]; i < sets.offsets[s + 1]; ++i) {
+        if (!values_are_gradients_)
+          sets.values[i] = sets.values[i] * factor[s] - (sets.is_label[i] != 0 ? target_factor[s] : 0);
+        entries.push_back({sets.rows[i], static_cast<uint32_t>(s), sets.values[i]});
+      }
+    std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.row < b.row; });
+    std::vector<uint32_t> samples;
+    std::vector<float> values;
+    std::vector<size_t> starts;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (i == 0 || entries[i].row != entries[i - 1].row) starts.push_back(i);
+      samples.push_back(entries[i].sample);
+      values.push_back(entries[i].value);
+    }
+    starts.push_back(entries.size());
+    pool_.for_pieces(starts.size() - 1, kNeuronPiece, [&](size_t begin, size_t end) {
+      AlignedVector<float>& gradient = gradient_rows_[pool_.thread_index()];
+      gradient.resize(width_);
+      for (size_t n = begin; n < end; ++n) {
+        const size_t first = starts[n], count = starts[n + 1] - first;
+        kernels::weighted_row_sum(samples.data() + first, values.data() + first, count, hidden.data, hidden.stride,
+                                  nullptr, gradient.data(), width_);
+        const float bias_gradient = std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(first),
+                                                    values.begin() + static_cast<std::ptrdiff_t>(first + count), 0.0f);
+        use(*modelets_[m], entries[first].row, gradient.data(), bias_gradient);
+      }
+    });
+  }
+  values_are_gradients_ = true;
+}
+
+double PerSampleOutputLayer::gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) {
+  std::vector<double> sums;  // by row, added in order: the same whatever the threads
+  for (const Modelet* modelet : modelets_) sums.resize(std::max<size_t>(sums.size(), modelet->spec().neurons()));
+  for_each_gradient_row(hidden, factor, target_factor,
+                        [&](const Modelet&, uint32_t row, const float* gradient, float bias_gradient) {
+                          sums[row] += double{kernels::sum_squares(gradient, width_)} + double{bias_gradient} * bias_gradient;
+                        });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+void PerSampleOutputLayer::update(ConstMatrix hidden, const float* factor, const float* target_factor,
+                                  const UpdateRule& rule) {
+  for_each_gradient_row(hidden, factor, target_factor,
+                        [&](Modelet& modelet, uint32_t row, float* gradient, float bias_gradient) {
+                          modelet.parameters().update(row, gradient, bias_gradient, rule);
+                          modelet.retrieval()->changed[row] = 1;
+                        });
+}
+
+}  // namespace
+
+std::unique_ptr<OutputLayer> make_per_sample_output_layer(std::vector<Modelet*> modelets, const Experiment& experiment,
+                                                          const LabelSpread& spread, uint64_t labels,
+                                                          ThreadPool& pool) {
+  return std::make_unique<PerSampleOutputLayer>(std::move(modelets), experiment, spread, labels, pool);
+}
+
+}  // namespace modelet::shard
