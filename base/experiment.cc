@@ -459,21 +459,18 @@ class Parser {
       const size_t first = s.find_first_not_of(" \t"), last = s.find_last_not_of(" \t");
       return std::string(first == std::string_view::npos ? "" : s.substr(first, last - first + 1));
     };
-    const std::string key = trim(argument.substr(0, equals)), text = trim(argument.substr(equals + 1));
+    const std::string key = trim(argument.substr(0, equals));
+    std::string text = trim(argument.substr(equals + 1));
     const Field* field = find_field(key);
     if (field == nullptr) throw unknown_key(place, key);
-    const Source source{place, std::filesystem::current_path()};
-    if (takes_text(*field) && !text.starts_with('"') && !text.starts_with('\'')) {
-      set(key, toml::value<std::string>(text), source);
-      return;
-    }
+    if (takes_text(*field) && !text.starts_with('"') && !text.starts_with('\'')) text = toml_text(text);
     toml::table parsed;
     try {
       parsed = toml::parse("value = " + text);
     } catch (const toml::parse_error& e) {
       throw UsageError(place + ": the value is not valid TOML: " + std::string(e.description()));
     }
-    set(key, *parsed.get("value"), source);
+    set(key, *parsed.get("value"), {place, std::filesystem::current_path()});
   }
 
   // Checks what no single value shows.

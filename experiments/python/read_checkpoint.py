@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Reads a Modelet checkpoint with nothing but Python's standard library.
+
+    read_checkpoint.py FOLDER [--json]
+
+FOLDER is a checkpoint (.../checkpoints/step-0000001434). Prints layers, shapes and statistics of every array and
+verifies that the modelets cover each layer exactly. Exit code 1 if something is wrong.
+
+The format is described in docs/checkpoint_format.md; the safetensors part follows that format's public definition
+(8 bytes header length, JSON header, data), so `safetensors.numpy.load_file` reads the same files.
+"""
+import argparse
+import array
+import json
+import math
+import os
+import struct
+import sys
+
+# dtype -> (bytes of an element, array type code; None: bfloat16, widened by hand)
+DTYPES = {"U8": (1, "B"), "BF16": (2, None), "F32": (4, "f"), "U32": (4, "I"), "I64": (8, "q"), "U64": (8, "Q")}
+MAX_HEADER = 16 << 20
+
+
+class BadCheckpoint(Exception):
+    pass
+
+
+def require(condition, message):
+    if not condition:
+        raise BadCheckpoint(message)
+
+
+def read_safetensors(path):
+    """Returns ({name: (dtype, shape, values)}, metadata)."""
+    with open(path, "rb") as file:
+        blob = file.read()
+    require(len(blob) >= 8, f"{path}: too short")
+    (length,) = struct.unpack_from("<Q", blob)
+    require(length <= min(MAX_HEADER, len(blob) - 8), f"{path}: header of {length} bytes")
+    header = json.loads(blob[8 : 8 + length].decode("utf-8"))
+    data = blob[8 + length :]
+    metadata = header.pop("__metadata__", {})
+    tensors, covered = {}, 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        begin, end = entry["data_offsets"]
+        size, code = DTYPES[entry["dtype"]]
+        require(begin == covered and end <= len(data), f"{path}: {name}: offsets {begin}..{end}")
+        require(end - begin == math.prod(entry["shape"]) * size, f"{path}: {name}: size does not fit shape")
+        covered = end
+        tensors[name] = (entry["dtype"], entry["shape"], decode(data[begin:end], code))
+    require(covered == len(data), f"{path}: {len(data) - covered} bytes behind the last array")
+    return tensors, metadata
+
+
+def decode(data, code):
+    if code is None:  # bfloat16: the upper half of a float32
+        values = array.array("f", b"".join(b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2)))
+    else:
+        values = array.array(code, data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def statistics(values):
+    if not values:
+        return {"min": None, "max": None, "mean": None}
+    require(all(map(math.isfinite, values)), "values that are not finite")
+    return {"min": min(values), "max": max(values), "mean": math.fsum(values) / len(values)}
+
+
+def check_cover(index):
+    """Every layer's ranges follow each other without gap; the output layer has one neuron a label."""
+    layers = {}
+    for modelet in index["modelets"]:
+        layers.setdefault(modelet["layer"], []).append(modelet)
+    require(sorted(layers) == list(range(len(layers))), "layers do not count up from 0")
+    inputs = index["data_shape"]["features"]
+    for layer in sorted(layers):
+        reached = 0
+        for modelet in layers[layer]:
+            require(modelet["begin"] == reached < modelet["end"], f"{modelet['name']}: gap or overlap before it")
+            require(modelet["inputs"] == inputs, f"{modelet['name']}: {modelet['inputs']} inputs, expected {inputs}")
+            reached = modelet["end"]
+        inputs = reached
+    require(inputs == index["data_shape"]["labels"], f"output layer has {inputs} neurons, not one a label")
+    return layers
+
+
+def read_checkpoint(folder):
+    with open(os.path.join(folder, "index.json"), encoding="utf-8") as file:
+        index = json.load(file)
+    require(index.get("format") == "modelet-checkpoint", "index.json is not the index of a Modelet checkpoint")
+    require(index.get("version") == 1, f"format version {index.get('version')}, this script reads 1")
+    report = {"step": index["step"], "modelet_version": index["modelet_version"], "layers": []}
+    for layer, modelets in sorted(check_cover(index).items()):
+        entries = []
+        for modelet in modelets:
+            require(os.path.basename(modelet["file"]) == modelet["file"], f"{modelet['file']}: leaves the folder")
+            path = os.path.join(folder, modelet["file"])
+            require(os.path.getsize(path) == modelet["bytes"], f"{path}: not {modelet['bytes']} bytes long")
+            tensors, _ = read_safetensors(path)
+            arrays = {}
+            for name, (dtype, shape, values) in tensors.items():
+                try:
+                    arrays[name] = {"dtype": dtype, "shape": shape, **statistics(values)}
+                except BadCheckpoint as problem:
+                    raise BadCheckpoint(f"{path}: {name}: {problem}") from None
+            entries.append({"name": modelet["name"], "arrays": arrays})
+        report["layers"].append({"kind": modelets[0]["kind"], "inputs": modelets[0]["inputs"],
+                                 "neurons": modelets[-1]["end"], "modelets": entries})
+    return report
+
+
+def print_report(report):
+    print(f"step {report['step']}, written by modelet {report['modelet_version']}")
+    for number, layer in enumerate(report["layers"]):
+        print(f"layer {number}: {layer['kind']}, {layer['inputs']} inputs, {layer['neurons']} neurons, "
+              f"{len(layer['modelets'])} modelets")
+        for modelet in layer["modelets"]:
+            print(f"  {modelet['name']}")
+            for name, a in modelet["arrays"].items():
+                values = "empty" if a["mean"] is None else f"min {a['min']:.6g} mean {a['mean']:.6g} max {a['max']:.6g}"
+                print(f"    {name:16} {a['dtype']:4} {a['shape']}  {values}")
+    print("every layer is covered exactly")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Reads and checks a Modelet checkpoint.")
+    parser.add_argument("folder")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    arguments = parser.parse_args()
+    try:
+        report = read_checkpoint(arguments.folder)
+    except (BadCheckpoint, OSError, ValueError, KeyError, TypeError) as problem:
+        print(f"{arguments.folder}: {type(problem).__name__}: {problem}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        json.dump(report, sys.stdout)
+        print()
+    else:
+        print_report(report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
