@@ -1,6 +1,6 @@
 #include "comm/codec.h"
 
-#include <spdlog/fmt/ranges.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <array>
 
@@ -35,7 +35,9 @@ std::vector<std::string> codec_names() {
 
 const Codec& require_codec(std::string_view name) {
   if (const Codec* codec = find_codec(name)) return *codec;
-  throw UsageError(fmt::format("unknown codec \"{}\"; known: {}", name, fmt::join(codec_names(), ", ")));
+  std::string known;
+  for (const std::string& codec : codec_names()) known += (known.empty() ? "" : ", ") + codec;
+  throw UsageError(fmt::format("unknown codec \"{}\"; known: {}", name, known));
 }
 
 void check_encoded_size(std::string_view codec, ConstMatrix shape, size_t got, size_t expected) {

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/fmt/fmt.h>
 
-#include <cstring>
+#include <algorithm>
 #include <functional>
 
+#include "base/file.h"
 #include "base/rng.h"
 #include "comm/envelope_generated.h"
 #include "tests/comm/messages.h"
@@ -166,6 +168,35 @@ TEST(Lz4, BombIsRefusedBeforeAnythingIsAllocated) {
   envelope.payload_hash = payload_hash(bomb);
   EXPECT_THROW(open_payload(envelope, bomb, kMessageLimit, scratch), FormatError);
   EXPECT_EQ(scratch.size(), 2 * bomb.size());
+}
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes)
+    text += fmt::format("{}{:02x}", text.empty() ? "" : " ", std::to_integer<int>(byte));
+  return text;
+}
+
+// The worked example of docs/wire_format.md is what the code writes.
+TEST(WireFormat, WorkedExampleIsInTheDocumentation) {
+  const std::string documentation = read_text_file(WIRE_FORMAT_MD);
+  const float values[] = {127, -63, 0, 254, 2, -4};
+  std::vector<std::byte> payload;
+  Envelope envelope{.run = 0x0123456789abcdef, .epoch = 1, .tag = {117, 1, 0}, .sender = 2};
+  for (const std::string& name : codec_names()) {
+    const Codec& codec = require_codec(name);
+    payload.resize(codec.max_bytes(2, 3));
+    payload.resize(codec.encode({values, 2, 3, 3}, 1, payload));
+    EXPECT_THAT(documentation, HasSubstr("\n" + hex(payload) + "\n")) << name;
+    envelope.blocks = {{2, 3, codec.id(), payload.size()}};
+  }
+  envelope.raw_bytes = payload.size();
+  envelope.payload_hash = payload_hash(payload);
+  EXPECT_THAT(documentation, HasSubstr(fmt::format("`{:016x}`", envelope.payload_hash)));
+  EnvelopeWriter writer;
+  std::span<const std::byte> bytes = writer.write(envelope);
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min<size_t>(16, bytes.size())))
+    EXPECT_THAT(documentation, HasSubstr("\n" + hex(bytes.first(std::min<size_t>(16, bytes.size()))) + "\n"));
 }
 
 TEST(Message, ReadersSurviveMutations) {
