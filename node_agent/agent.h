@@ -6,13 +6,13 @@
 // back.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 
 #include "base/clock.h"
-#include "base/wake_event.h"
 #include "comm/control.h"
 #include "node_agent/job.h"
 #include "node_agent/job_runner.h"
@@ -46,7 +46,6 @@ class Agent {
 
  private:
   void beat();
-  void wait_for_messages();
   void forward_mail();
   void handle(const comm::control::FromSchedulerMessage& message);
   void on(const comm::control::RegisteredT& message);
@@ -58,9 +57,9 @@ class Agent {
   void on(const comm::control::AbortT& message);
   template <class Other>
   void on(const Other&) {}  // Alive, and what is meant for clients
-  void check_scheduler();
-  bool stop_run_before_leaving();
-  void send_register();
+  void abort_run(const std::string& reason);
+  void abort_if_scheduler_is_gone();
+  bool run_has_ended_for_leaving();
   TrainJob checked_job(const comm::control::PrepareT& message) const;
 
   const AgentOptions options_;
@@ -69,10 +68,11 @@ class Agent {
   comm::control::ClientSocket socket_;
   Mailbox mailbox_;
   std::atomic<int> stops_requested_{0};
-  double next_beat_ = 0, last_heard_ = 0, leaving_since_ = 0;
-  double heartbeat_ = 1, dead_after_ = 5;  // seconds; the scheduler says
-  uint64_t node_ = 0, session_ = 0;        // node 0: not registered
-  std::unique_ptr<JobRunner> runner_;      // null: free
+  double next_beat_ = 0, last_heard_ = 0;
+  double leaving_since_ = 0, aborting_since_ = 0;  // 0: not
+  double heartbeat_ = 1, dead_after_ = 5;          // seconds; the scheduler says
+  uint64_t node_ = 0, session_ = 0;                // node 0: not registered
+  std::unique_ptr<JobRunner> runner_;              // null: free
 };
 
 }  // namespace modelet::agent

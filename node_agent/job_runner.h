@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/control.h"
+#include "comm/group.h"
 #include "comm/zmq_transport.h"
 #include "node_agent/job.h"
 #include "node_agent/mailbox.h"
@@ -22,7 +23,7 @@ namespace modelet::agent {
 class JobRunner {
  public:
   // Starts the thread. `mailbox` must outlive this object.
-  JobRunner(const comm::control::PrepareT& prepare, TrainJob job, const JobFactory& make_job,
+  JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobFactory make_job,
             comm::ZmqOptions data_socket, Mailbox& mailbox);
   ~JobRunner();  // aborts, and waits for the thread
 
@@ -30,17 +31,19 @@ class JobRunner {
   uint64_t step() const;
   void start(std::vector<std::string> endpoints);  // the group is complete
   void request_stop();                             // at the next step boundary, with a checkpoint
-  void abort(const std::string& reason);           // now
+  void abort(const std::string& reason);           // now; prepare() is waited for
 
  private:
-  void work(TrainJob job, const JobFactory& make_job, const comm::ZmqOptions& data_socket);
-  void train(TrainJob job, const JobFactory& make_job, const comm::ZmqOptions& data_socket);
-  void run_in_group(Job& job, std::unique_ptr<comm::ZmqTransport> transport);
-  void throw_if_aborted();  // mutex_ held
+  void work(TrainJob job, const JobFactory& make_job);
+  void train(TrainJob description, const JobFactory& make_job);
+  std::vector<std::string> wait_for_start();
+  void enter_group(comm::Group& group);
+  void leave_group();
 
-  const uint64_t run_, group_key_;
-  const uint32_t epoch_, rank_;
-  const std::vector<std::string> node_names_;
+  const uint64_t run_;
+  const comm::GroupOptions group_options_;
+  const int rank_;
+  const comm::ZmqOptions data_socket_;
   Mailbox& mailbox_;
 
   mutable std::mutex mutex_;
@@ -48,9 +51,9 @@ class JobRunner {
   std::vector<std::string> endpoints_;  // empty until start()
   bool stop_requested_ = false, aborted_ = false;
   std::string abort_reason_;
-  std::shared_ptr<Job> job_;      // null before it is made
+  std::unique_ptr<Job> job_;      // null before it is made
   comm::Group* group_ = nullptr;  // while the job runs in it
-  std::thread thread_;            // last: it uses the members above
+  std::thread thread_;
 };
 
 }  // namespace modelet::agent

@@ -14,6 +14,7 @@ class Mailbox {
  public:
   void post(comm::control::ToSchedulerMessage message);  // any thread
   std::deque<comm::control::ToSchedulerMessage> take();  // all that were posted, in order
+  void wake() { wake_.set(); }                           // async-signal-safe: makes fd() readable
   int fd() const { return wake_.fd(); }                  // readable when there is something to take
 
  private:

@@ -1,0 +1,205 @@
+#include "node_agent/agent.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <utility>
+
+#include "base/error.h"
+#include "base/version.h"
+
+namespace modelet::agent {
+namespace {
+
+using namespace comm::control;  // NOLINT(google-build-using-namespace): the messages are this file's
+                                // vocabulary
+
+constexpr double kAbortGrace = 10;  // seconds an aborted run may take to end before the process ends itself
+constexpr double kLastWords = 0.5;  // seconds for Leave to reach the scheduler
+
+uint64_t random_id() {
+  std::random_device random;
+  return (uint64_t{random()} << 32) | random();
+}
+
+std::string data_endpoint(const AgentOptions& options) { return "tcp://" + options.data_address + ":*"; }
+
+AgentOptions checked(AgentOptions options) {
+  if (options.name.empty()) throw UsageError("an agent needs a name");
+  if (options.cores == 0) throw UsageError("an agent must offer at least one core");
+  if (options.data_address == "*" || options.data_address == "0.0.0.0" || options.data_address == "[::]")
+    throw UsageError("the data address must be the address at which other agents reach this machine, not '" +
+                     options.data_address + "'");
+  require_loopback(data_endpoint(options), options.insecure, "the agent's data address");
+  return options;
+}
+
+}  // namespace
+
+Agent::Agent(AgentOptions options)
+    : options_(checked(std::move(options))), incarnation_(random_id()), socket_(options_.scheduler) {}
+
+void Agent::run() {
+  last_heard_ = clock_.now();
+  while (stops_requested_ == 0 || !run_has_ended_for_leaving()) {
+    beat();
+    forward_mail();
+    const double wait = std::max(0.0, next_beat_ - clock_.now());
+    if (const auto message = socket_.receive(wait, mailbox_.fd())) {
+      last_heard_ = clock_.now();
+      std::visit([this](const auto& body) { on(body); }, *message);
+    }
+    abort_if_scheduler_is_gone();
+  }
+  if (node_ != 0) socket_.send(LeaveT{});
+  socket_.close(kLastWords);
+  spdlog::info("left the pool");
+}
+
+void Agent::request_stop() {
+  ++stops_requested_;
+  mailbox_.wake();
+}
+
+void Agent::beat() {
+  if (clock_.now() < next_beat_) return;
+  next_beat_ = clock_.now() + heartbeat_;
+  if (node_ != 0) {
+    socket_.send(HeartbeatT{{}, node_, runner_ ? runner_->run() : 0, runner_ ? runner_->step() : 0});
+  } else if (stops_requested_ == 0) {
+    RegisterT message;
+    message.name = options_.name;
+    message.incarnation = incarnation_;
+    message.version = kVersion;
+    message.cores = options_.cores;
+    message.memory_bytes = options_.memory_bytes;
+    message.gflops = options_.gflops;
+    message.memory_gbps = options_.memory_gbps;
+    socket_.send(std::move(message));
+  }
+}
+
+void Agent::forward_mail() {
+  for (ToSchedulerMessage& message : mailbox_.take()) {
+    if (const auto* done = std::get_if<RunDoneT>(&message)) {
+      spdlog::info("run {} ended here at step {}{}{}", done->run, done->step,
+                   done->message.empty() ? "" : ": ", done->message);
+      runner_.reset();
+      aborting_since_ = 0;
+    }
+    socket_.send(std::move(message));
+  }
+}
+
+void Agent::on(const RegisteredT& message) {
+  if (session_ != 0 && message.session != session_) abort_run("the scheduler was restarted");
+  if (node_ == 0) spdlog::info("registered at {} as '{}'", options_.scheduler, options_.name);
+  node_ = message.node;
+  session_ = message.session;
+  heartbeat_ = std::clamp(message.heartbeat_seconds, 0.01, 60.0);
+  dead_after_ = std::max(message.dead_after_seconds, heartbeat_);
+  next_beat_ = std::min(next_beat_, clock_.now() + heartbeat_);
+}
+
+void Agent::on(const RegisterAgainT&) {
+  node_ = 0;
+  next_beat_ = clock_.now();
+}
+
+void Agent::on(const RefusedT& message) {
+  throw Error("the scheduler at " + options_.scheduler + " refuses this agent: " + message.reason);
+}
+
+void Agent::on(const PrepareT& message) {
+  RunDoneT refusal;
+  refusal.run = message.run;
+  refusal.epoch = message.epoch;
+  refusal.outcome = Outcome::Failed;
+  try {
+    if (stops_requested_ > 0) throw Error("the agent is leaving");
+    if (runner_ != nullptr) throw Error("the agent still works for run " + std::to_string(runner_->run()));
+    TrainJob job = checked_job(message);
+    spdlog::info("run {} '{}': rank {} of {}, {} threads, output in {}", message.run, message.name, job.rank,
+                 job.size, job.threads, job.out.string());
+    runner_ = std::make_unique<JobRunner>(message, std::move(job), options_.make_job,
+                                          comm::ZmqOptions{.bind = data_endpoint(options_)}, mailbox_);
+  } catch (const std::exception& error) {
+    refusal.message = error.what();
+    spdlog::warn("run {} refused: {}", message.run, error.what());
+    socket_.send(std::move(refusal));
+  }
+}
+
+TrainJob Agent::checked_job(const PrepareT& message) const {
+  if (message.shape == nullptr || message.size == 0 || message.rank >= message.size ||
+      message.node_names.size() != message.size)
+    throw FormatError("the scheduler's Prepare message makes no sense");
+  TrainJob job;
+  job.run = message.name;
+  job.experiment = parse_experiment(message.experiment, "experiment of run " + message.name);
+  const ShapeT& shape = *message.shape;
+  job.shape = {shape.features,  shape.labels,           shape.train_rows,
+               shape.test_rows, shape.features_per_row, shape.labels_per_row};
+  if (message.owner.size() != cut_model(job.experiment, job.shape).size() ||
+      *std::max_element(message.owner.begin(), message.owner.end()) >= message.size)
+    throw FormatError(
+        "the scheduler's placement does not fit the experiment: use the same release everywhere");
+  job.owner = message.owner;
+  job.rank = static_cast<int>(message.rank);
+  job.size = static_cast<int>(message.size);
+  const uint32_t wanted = job.experiment.train.threads;
+  job.threads = wanted == 0 ? options_.cores : std::min(wanted, options_.cores);
+  const std::string folder =
+      message.out.empty() ? message.name + "-" + std::to_string(message.run) : message.out;
+  job.out = options_.work_dir / folder;  // an absolute folder stays what it is
+  job.resume = message.resume;
+  return job;
+}
+
+void Agent::on(const StartT& message) {
+  if (runner_ != nullptr && runner_->run() == message.run) runner_->start(message.endpoints);
+}
+
+void Agent::on(const StopT& message) {
+  if (runner_ != nullptr && runner_->run() == message.run) runner_->request_stop();
+}
+
+void Agent::on(const AbortT& message) {
+  if (runner_ != nullptr && runner_->run() == message.run) abort_run(message.reason);
+}
+
+void Agent::abort_run(const std::string& reason) {
+  if (runner_ == nullptr || aborting_since_ != 0) return;
+  spdlog::warn("run {} aborted: {}", runner_->run(), reason);
+  aborting_since_ = clock_.now();
+  runner_->abort(reason);
+}
+
+void Agent::abort_if_scheduler_is_gone() {
+  const double silent = clock_.now() - last_heard_;
+  if (node_ == 0 || silent <= dead_after_) return;
+  spdlog::warn("the scheduler at {} has been silent for {:.1f} s", options_.scheduler, silent);
+  abort_run("the scheduler is gone");
+  node_ = 0;
+}
+
+// Asks the run to end with a checkpoint; a second request, or too long a wait, aborts it.
+bool Agent::run_has_ended_for_leaving() {
+  if (runner_ == nullptr) return true;
+  const double now = clock_.now();
+  if (leaving_since_ == 0) {
+    spdlog::info("asked to leave: the run stops at its next step");
+    leaving_since_ = now;
+    runner_->request_stop();
+  }
+  if (stops_requested_ > 1 || now - leaving_since_ > options_.stop_grace) abort_run("the agent is leaving");
+  if (aborting_since_ != 0 && now - aborting_since_ > kAbortGrace) {
+    spdlog::error("the run does not end; the process does");
+    std::quick_exit(static_cast<int>(ExitCode::kFailed));
+  }
+  return false;
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,143 @@
+#include "node_agent/job_runner.h"
+
+#include <new>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+
+namespace modelet::agent {
+
+using comm::control::Outcome;
+using comm::control::PreparedT;
+using comm::control::RunDoneT;
+using comm::control::RunEventT;
+
+JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobFactory make_job,
+                     comm::ZmqOptions data_socket, Mailbox& mailbox)
+    : run_(prepare.run),
+      group_options_{.run = prepare.group_key,
+                     .epoch = prepare.epoch,
+                     .timeout_seconds = job.experiment.exchange.timeout_seconds,
+                     .lz4 = job.experiment.exchange.lz4,
+                     .node_names = prepare.node_names},
+      rank_(job.rank),
+      data_socket_(std::move(data_socket)),
+      mailbox_(mailbox) {
+  thread_ = std::thread([this, job = std::move(job), make_job = std::move(make_job)]() mutable {
+    work(std::move(job), make_job);
+  });
+}
+
+JobRunner::~JobRunner() {
+  abort("the agent has no more use for this run");
+  thread_.join();
+}
+
+uint64_t JobRunner::step() const {
+  const std::lock_guard lock(mutex_);
+  return job_ == nullptr ? 0 : job_->step();
+}
+
+void JobRunner::start(std::vector<std::string> endpoints) {
+  const std::lock_guard lock(mutex_);
+  endpoints_ = std::move(endpoints);
+  changed_.notify_all();
+}
+
+void JobRunner::request_stop() {
+  const std::lock_guard lock(mutex_);
+  stop_requested_ = true;
+  if (group_ != nullptr) job_->request_stop();
+  changed_.notify_all();
+}
+
+void JobRunner::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) return;
+  aborted_ = true;
+  abort_reason_ = reason;
+  if (group_ != nullptr) group_->interrupt(reason);
+  changed_.notify_all();
+}
+
+void JobRunner::work(TrainJob job, const JobFactory& make_job) {
+  RunDoneT done;
+  done.run = run_;
+  done.epoch = group_options_.epoch;
+  try {
+    train(std::move(job), make_job);
+    done.outcome = Outcome::Ok;
+  } catch (const Interrupted& stop) {
+    done.outcome = Outcome::Interrupted;
+    done.message = stop.what();
+  } catch (const std::bad_alloc&) {
+    done.outcome = Outcome::Failed;
+    done.message = "out of memory";
+  } catch (const std::exception& error) {
+    done.outcome = Outcome::Failed;
+    done.message = error.what();
+  }
+  done.step = step();
+  {
+    // Before anybody learns that this node is free again, its memory is.
+    const std::lock_guard lock(mutex_);
+    job_.reset();
+  }
+  mailbox_.post(std::move(done));
+}
+
+void JobRunner::train(TrainJob description, const JobFactory& make_job) {
+  std::unique_ptr<Job> made = make_job(std::move(description));
+  Job& job = *made;
+  {
+    const std::lock_guard lock(mutex_);
+    job_ = std::move(made);
+  }
+  job.prepare();
+  auto transport = std::make_unique<comm::ZmqTransport>(data_socket_);
+  PreparedT prepared;
+  prepared.run = run_;
+  prepared.epoch = group_options_.epoch;
+  prepared.endpoint = transport->endpoint();
+  prepared.memory_bytes = job.memory_bytes();
+  mailbox_.post(std::move(prepared));
+  transport->connect(rank_, wait_for_start(), group_options_.run, group_options_.epoch);
+
+  comm::Group group(std::move(transport), group_options_);
+  enter_group(group);
+  try {
+    job.run(group, [this](const nlohmann::json& event) {
+      RunEventT message;
+      message.run = run_;
+      message.json = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      mailbox_.post(std::move(message));
+    });
+  } catch (...) {
+    leave_group();
+    throw;
+  }
+  leave_group();
+}
+
+std::vector<std::string> JobRunner::wait_for_start() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !endpoints_.empty() || aborted_ || stop_requested_; });
+  if (aborted_) throw Interrupted(abort_reason_);
+  if (stop_requested_) throw Interrupted("stopped before the first step");
+  return endpoints_;
+}
+
+void JobRunner::enter_group(comm::Group& group) {
+  const std::lock_guard lock(mutex_);
+  group_ = &group;
+  if (aborted_) group.interrupt(abort_reason_);
+  if (stop_requested_) job_->request_stop();
+}
+
+void JobRunner::leave_group() {
+  const std::lock_guard lock(mutex_);
+  group_ = nullptr;
+}
+
+}  // namespace modelet::agent

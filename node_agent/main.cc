@@ -1,0 +1,89 @@
+// modelet-agent: offers this machine to a scheduler.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+
+#include "base/log.h"
+#include "base/process.h"
+#include "base/program.h"
+#include "node_agent/agent.h"
+#include "node_agent/capacity.h"
+
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  modelet-agent                                      work for a scheduler on this machine
+  modelet-agent --config agent.toml                  keys: the options below, with '_' for '-'
+  modelet-agent --scheduler tcp://192.168.1.5:5570 --data-address 192.168.1.7 --insecure
+                                                     across machines; closed test networks only: no keys yet
+)";
+
+constexpr double kMebi = 1024.0 * 1024.0;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "node";
+}
+
+// What was not given is measured.
+void complete(modelet::agent::AgentOptions& options) {
+  using namespace modelet::agent;
+  if (options.cores == 0) options.cores = usable_cores();
+  if (options.memory_bytes == 0) options.memory_bytes = usable_memory_bytes();
+  if (options.gflops > 0 && options.memory_gbps > 0) return;
+  const Speed speed = measure_speed(options.cores);
+  if (options.gflops == 0) options.gflops = speed.gflops;
+  if (options.memory_gbps == 0) options.memory_gbps = speed.memory_gbps;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Works for a scheduler: takes part in training runs with the cores and memory it may use.",
+               "modelet-agent");
+  app.footer(kExamples);
+  modelet::agent::AgentOptions options{
+      .name = host_name(), .cores = 0, .make_job = modelet::agent::make_training_job};
+  double memory_mib = 0;
+  int parent = 0;
+  app.add_option("--scheduler", options.scheduler, "address of the scheduler")->capture_default_str();
+  app.add_option("--name", options.name, "of this agent, unique in the pool")->capture_default_str();
+  app.add_option("--cores", options.cores, "threads a run may use; 0: all this process may use")
+      ->capture_default_str()
+      ->check(CLI::Range(0u, 4096u));
+  app.add_option("--memory-mib", memory_mib,
+                 "memory a run may use, in MiB; 0: what is available at the start")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9));
+  app.add_option("--gflops", options.gflops, "speed of the cores together; 0: measured at the start")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9));
+  app.add_option("--memory-gbps", options.memory_gbps, "memory bandwidth in GB/s; 0: measured at the start")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9));
+  app.add_option("--data-address", options.data_address,
+                 "address of this machine at which other agents reach it")
+      ->capture_default_str();
+  app.add_option("--work-dir", options.work_dir, "for runs that name no output folder")
+      ->capture_default_str();
+  app.add_option("--stop-grace-seconds", options.stop_grace,
+                 "a run may take to stop, with a checkpoint, when this agent is asked to leave (SIGTERM)")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 86400.0));
+  app.add_flag("--insecure", options.insecure, "allow a data address that other machines can reach");
+  app.add_option("--exit-with-parent", parent, "process id of the parent: end when it ends")
+      ->configurable(false);
+
+  return modelet::run_program(app, argc, argv, [&] {
+    modelet::start_logging("agent");
+    modelet::exit_with_parent(parent);
+    options.memory_bytes = static_cast<uint64_t>(memory_mib * kMebi);
+    options.work_dir = std::filesystem::absolute(options.work_dir);
+    complete(options);
+    modelet::agent::Agent agent(options);
+    const modelet::StopSignals signals([&agent] { agent.request_stop(); });
+    agent.run();
+  });
+}
