@@ -1,0 +1,63 @@
+#!/bin/bash
+# Installs the Debian packages that building Modelet needs. Does nothing, and needs neither root nor the network, when all
+# of them are there. cmake/ModeletDependencies.cmake is the list as the build sees it.
+set -euo pipefail
+
+usage() {
+  cat <<USAGE
+usage: ${0##*/} [--dev] [-h]
+  --dev   also the packages that only the tests and sanitizer builds use
+USAGE
+}
+
+packages=(
+  g++ cmake ninja-build pkg-config ccache
+  libzmq3-dev cppzmq-dev libflatbuffers-dev flatbuffers-compiler flatbuffers-compiler-dev liblz4-dev libxxhash-dev
+  libtbb-dev libhwy-dev libboost-dev libboost-iostreams-dev
+  libspdlog-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
+  libgtest-dev libgmock-dev
+  python3 xz-utils
+)
+dev_packages=(clang-14 libclang-rt-14-dev clang-format clang-tidy python3-numpy)
+
+for argument in "$@"; do
+  case $argument in
+    --dev) packages+=("${dev_packages[@]}") ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "${0##*/}: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
+  esac
+done
+
+fail() {
+  printf '%s\n' "$@" >&2
+  exit 1
+}
+
+command -v dpkg-query >/dev/null ||
+  fail "This is not a Debian system (no dpkg-query). Install the equivalents of: ${packages[*]}"
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null || true)
+  [[ $status == ii* ]] || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then
+  echo "All ${#packages[@]} packages that Modelet needs are installed."
+  exit 0
+fi
+
+echo "Installing ${#missing[@]} of the ${#packages[@]} Debian packages that Modelet needs: ${missing[*]}"
+as_root=()
+if ((EUID != 0)); then
+  command -v sudo >/dev/null ||
+    fail "Neither root nor sudo. Ask an administrator to run:" "  apt-get install ${missing[*]}"
+  as_root=(sudo)
+fi
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
+echo "+ ${apt[*]} update"
+"${apt[@]}" update ||
+  fail "apt-get update failed. Is the network there, and is /etc/apt/sources.list right?"
+echo "+ ${apt[*]} install --yes --no-install-recommends ${missing[*]}"
+"${apt[@]}" install --yes --no-install-recommends "${missing[@]}" ||
+  fail "apt-get install failed; its messages above say why. Modelet is built with the packages of Debian 12 (bookworm);" \
+    "an older release does not have all of them."

@@ -1,0 +1,64 @@
+#!/bin/bash
+# Installs what is missing, builds, runs every test. The last line is the sum of all ctest runs; the exit code is 0 only if
+# all of them passed. A second run builds only what has changed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+  cat <<USAGE
+usage: tests/run.sh [--preset dev|asan-ubsan|tsan]... [--jobs N] [-h]
+Without --preset: all three. Of the sanitizer builds only the tests that are labelled for them are built and run
+(LABELS asan: parses input; LABELS tsan: threads), and the fuzz targets.
+USAGE
+}
+
+presets=()
+jobs=$(nproc)
+while (($# > 0)); do
+  case $1 in
+    --preset) presets+=("${2:?--preset needs a value}"); shift 2 ;;
+    --jobs | -j) jobs=${2:?--jobs needs a value}; shift 2 ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "tests/run.sh: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
+  esac
+done
+((${#presets[@]} > 0)) || presets=(dev asan-ubsan tsan)
+
+bash packaging/install-dependencies.sh --dev
+
+launcher=()
+command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+# Uninstrumented libraries (TBB, ZeroMQ) synchronise in ways that the thread sanitizer cannot see.
+export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 ${TSAN_OPTIONS:-}"
+
+passed=0 failed=0 failures=()
+run_preset() {
+  local preset=$1 target=() filter=()
+  case $preset in
+    dev) ;;
+    asan-ubsan) target=(--target asan-tests) filter=(-L '^(asan|fuzz)$') ;;
+    tsan) target=(--target tsan-tests) filter=(-L '^tsan$') ;;
+    *) echo "tests/run.sh: unknown preset '$preset'" >&2; exit 2 ;;
+  esac
+  echo "== $preset: build"
+  cmake --preset "$preset" "${launcher[@]}" >"build/$preset-configure.log" 2>&1 ||
+    { cat "build/$preset-configure.log"; exit 1; }
+  cmake --build --preset "$preset" --parallel "$jobs" "${target[@]}"
+  echo "== $preset: test"
+  local log=build/$preset-ctest.log
+  ctest --preset "$preset" --parallel "$jobs" --no-tests=error "${filter[@]}" 2>&1 | tee "$log" || failures+=("$preset")
+  # "97% tests passed, 1 tests failed out of 30"
+  local summary
+  summary=$(grep -E '^[0-9]+% tests passed' "$log") || { echo "== $preset: ctest did not finish" >&2; exit 1; }
+  local bad all
+  bad=$(sed -E 's/.*, ([0-9]+) tests failed.*/\1/' <<<"$summary")
+  all=$(sed -E 's/.* out of ([0-9]+).*/\1/' <<<"$summary")
+  failed=$((failed + bad)) passed=$((passed + all - bad))
+}
+
+mkdir -p build
+for preset in "${presets[@]}"; do run_preset "$preset"; done
+
+((${#failures[@]} == 0)) || echo "== failed: ${failures[*]}"
+echo "$((100 * passed / (passed + failed)))% tests passed, $failed tests failed out of $((passed + failed))"
+((${#failures[@]} == 0))
