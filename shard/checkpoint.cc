@@ -199,11 +199,8 @@ void check_cover(const CheckpointIndex& index, const std::string& origin) {
 
 }  // namespace
 
-std::string entry_to_json(const CheckpointEntry& entry) { return entry_json(entry).dump(); }
-
-CheckpointEntry entry_from_json(std::string_view json) {
-  const std::string where = "checkpoint entry";
-  return parse_entry(parse_strict_json(json, where, 1), where);
+CheckpointEntry checkpoint_entry(const ModeletSpec& spec, const FileDigest& digest) {
+  return {spec, spec.name() + kExtension, digest};
 }
 
 std::string format_checkpoint_index(const CheckpointIndex& index) {
@@ -268,9 +265,10 @@ CheckpointWriter::CheckpointWriter(const fs::path& checkpoints, uint64_t step)
 
 CheckpointEntry CheckpointWriter::write_modelet(const ModeletSpec& spec, std::span<const Tensor> tensors,
                                                 const Metadata& metadata) const {
-  const std::string file = spec.name() + kExtension;
-  return {spec, file, write_safetensors(partial_ / file, tensors, metadata)};
+  return checkpoint_entry(spec, write_safetensors(partial_ / (spec.name() + kExtension), tensors, metadata));
 }
+
+fs::path CheckpointWriter::folder() const { return parent_ / step_name(step_); }
 
 fs::path CheckpointWriter::commit(CheckpointIndex index, uint32_t keep) const {
   MODELET_CHECK(keep >= 1 && index.step == step_);
@@ -282,7 +280,7 @@ fs::path CheckpointWriter::commit(CheckpointIndex index, uint32_t keep) const {
   file.write(format_checkpoint_index(index));
   file.commit();
   sync_folder(partial_);
-  const fs::path target = parent_ / step_name(step_);
+  const fs::path target = folder();
   publish(target);
   remove_leftovers();
   prune(keep);

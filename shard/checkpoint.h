@@ -35,10 +35,8 @@ struct CheckpointEntry {
   FileDigest digest;
 };
 
-// Entries travel between processes as JSON text. from_json: FormatError on anything else than to_json's
-// output.
-std::string entry_to_json(const CheckpointEntry& entry);
-CheckpointEntry entry_from_json(std::string_view json);
+// The entry of a modelet whose file another process wrote: the digest is all that has to travel.
+CheckpointEntry checkpoint_entry(const ModeletSpec& spec, const FileDigest& digest);
 
 // What index.json holds.
 struct CheckpointIndex {
@@ -58,6 +56,9 @@ class CheckpointWriter {
   // Writes one modelet's arrays. May be called from several threads for different modelets.
   CheckpointEntry write_modelet(const ModeletSpec& spec, std::span<const Tensor> tensors,
                                 const Metadata& metadata = {}) const;
+
+  // Where the checkpoint will be once it is committed.
+  std::filesystem::path folder() const;
 
   // Makes the checkpoint visible and removes older ones, so that `keep` (>= 1) of this step or before remain.
   // `index` has the entries of all modelets in any order. Returns the checkpoint's folder. Error if a file is

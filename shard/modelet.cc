@@ -1,5 +1,6 @@
 #include "shard/modelet.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/rng.h"
@@ -43,7 +44,7 @@ Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment)
                        std::vector<uint8_t>(spec.neurons()));
 }
 
-void Modelet::initialise() {
+void Modelet::initialise(float output_bias) {
   const bool input = spec_.kind == LayerKind::kInput;
   // Input: samples are sums of a few rows, so their scale does not follow from the number of features. Others: He et al., ICCV
   // 2015, halved for the output layer's sake, whose logits should start near zero.
@@ -55,6 +56,7 @@ void Modelet::initialise() {
     Rng rng(seed_, {kStreamInit, spec_.layer, input ? r : spec_.begin + r, input ? spec_.begin : 0});
     for (size_t c = 0; c < weights.cols; ++c) weights.row(r)[c] = deviation * rng.normal();
   }
+  if (spec_.kind == LayerKind::kOutput) std::ranges::fill(parameters_.biases(), output_bias);
   if (retrieval_) retrieval_->index.build(weights);
 }
 

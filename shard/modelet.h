@@ -31,8 +31,9 @@ class Modelet {
  public:
   Modelet(const ModeletSpec& spec, const Experiment& experiment);
 
-  // Random initial weights: a function of (seed, layer, row), the same wherever the modelet is placed.
-  void initialise();
+  // Random initial weights: a function of (seed, layer, row), the same wherever the modelet is placed. Output neurons
+  // start with `output_bias`.
+  void initialise(float output_bias);
 
   const ModeletSpec& spec() const { return spec_; }
   Parameters& parameters() { return parameters_; }

@@ -1,5 +1,7 @@
 #include "shard/network.h"
 
+#include <cmath>
+
 namespace modelet::shard {
 
 Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
@@ -16,7 +18,12 @@ Network::Network(const Experiment& experiment, const DataShape& shape, std::span
 }
 
 void Network::initialise() {
-  pool_.for_pieces(modelets_.size(), 1, [&](size_t i, size_t) { modelets_[i]->initialise(); });
+  // With the sigmoid loss a neuron starts at the mean frequency of a label; from zero, hundreds of steps go into learning
+  // that nearly all labels are absent (docs/decisions/0003-initial-output-bias.md).
+  const double frequency = shape_.labels_per_row / static_cast<double>(shape_.labels);
+  const bool sigmoid = experiment_.model.loss == Loss::kSigmoid && frequency > 0 && frequency < 1;
+  const float output_bias = sigmoid ? static_cast<float>(std::log(frequency / (1 - frequency))) : 0.0f;
+  pool_.for_pieces(modelets_.size(), 1, [&](size_t i, size_t) { modelets_[i]->initialise(output_bias); });
 }
 
 std::vector<Modelet*> Network::modelets_of_layer(size_t layer) const {

@@ -68,8 +68,6 @@ LineReader::LineReader(std::unique_ptr<std::streambuf> source, std::string name)
       buffer_(std::make_unique_for_overwrite<char[]>(kFirstCapacity)),
       capacity_(kFirstCapacity) {}
 
-LineReader::~LineReader() = default;
-
 bool LineReader::next(std::string_view& line) {
   size_t searched = 0;  // bytes of the unread text known to hold no line end
   const char* newline = nullptr;

@@ -21,7 +21,7 @@ class LineReader {
   explicit LineReader(const std::filesystem::path& path);
   // Reads plain text from `source`; `name` stands for the file in messages.
   LineReader(std::unique_ptr<std::streambuf> source, std::string name);
-  ~LineReader();
+  LineReader(LineReader&&) noexcept = default;
 
   // The next line without its end (LF or CRLF; the last line may have none); valid until the next call. False
   // at the end. Throws FormatError for a line longer than kMaxLineBytes and for a corrupt or cut off

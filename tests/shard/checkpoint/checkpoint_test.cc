@@ -59,7 +59,7 @@ TEST_F(CheckpointTest, TwoProcessesWriteOneCheckpoint) {
   index.modelets.push_back(write_sample_modelet(rank0, cut[2], 1434));
   index.modelets.push_back(write_sample_modelet(rank0, cut[0], 1434));
   for (int i : {3, 1})
-    index.modelets.push_back(entry_from_json(entry_to_json(write_sample_modelet(rank1, cut[i], 1434))));
+    index.modelets.push_back(checkpoint_entry(cut[i], write_sample_modelet(rank1, cut[i], 1434).digest));
   EXPECT_THROW(find_checkpoint(run_), UsageError) << "not visible before commit";
 
   const fs::path folder = rank0.commit(index, 2);
@@ -206,8 +206,6 @@ TEST(CheckpointIndexTest, DefectsAreNamed) {
   rejects([](J& j) { j["modelets"][1].erase("bytes"); }, "modelet 1: 'bytes' is missing");
   rejects([](J& j) { j["extra"] = 3; }, "'extra' is not an object");
   EXPECT_THROW(parse_checkpoint_index(std::string(100000, '['), "/c"), FormatError);
-  EXPECT_THROW(entry_from_json("[]"), FormatError);
-  EXPECT_THROW(entry_from_json("{\"id\":{}}"), FormatError);
 }
 
 TEST(CheckpointIndexTest, MutatedTextNeverDoesMoreThanFail) {

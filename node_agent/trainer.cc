@@ -1,0 +1,282 @@
+#include "node_agent/trainer.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/version.h"
+#include "node_agent/evaluator.h"
+#include "node_agent/gather_numbers.h"
+#include "node_agent/sharding.h"
+#include "node_agent/training_step.h"
+#include "shard/data/batch.h"
+#include "shard/data/dataset.h"
+#include "shard/kernels/kernels.h"
+#include "shard/learning_rate.h"
+#include "shard/modelet_state.h"
+#include "shard/network.h"
+
+namespace modelet::agent {
+
+using nlohmann::json;
+
+namespace {
+
+// Rounds that follow a step, after TrainingStep::kRounds.
+constexpr uint16_t kCheckpointRound = TrainingStep::kRounds, kFinishRound = kCheckpointRound + 1,
+                   kEvaluationRound = kCheckpointRound + 2;
+
+uint64_t peak_rss_bytes() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+unsigned thread_count(const TrainJob& job) {
+  if (job.threads > 0) return job.threads;
+  if (job.experiment.train.threads > 0) return job.experiment.train.threads;
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+const std::vector<size_t> kPrecisions = {1, 3, 5};
+
+}  // namespace
+
+class Trainer::Impl {
+ public:
+  explicit Impl(TrainJob job)
+      : job_(std::move(job)),
+        pool_(thread_count(job_)),
+        sharding_(cut_model(job_.experiment, job_.shape), job_.owner, job_.rank, job_.size) {}
+
+  void prepare();
+  void run(comm::Group& group, const EventSink& events);
+
+  std::atomic<bool> stop_requested{false};
+  std::atomic<uint64_t> steps_done{0};
+  std::atomic<uint64_t> memory{0};
+
+ private:
+  // One run over one group: what lives only as long as the group.
+  struct Session {
+    comm::Group& group;
+    const EventSink& events;
+    TrainingStep step;
+    Evaluator evaluator;
+  };
+
+  void load_data();
+  bool one_step(Session& session);
+  void report_progress(const Session& session);
+  void end_epoch(Session& session);
+  void evaluate(Session& session);
+  void checkpoint(Session& session);
+  void finish(Session& session);
+  void emit(const Session& session, const json& event) const {
+    if (job_.rank == 0) session.events(event);
+  }
+  comm::Tag tag(uint16_t round) const { return {step_ - 1, round, 0}; }  // after the last step
+  uint64_t total_steps() const { return order_->steps_per_epoch() * job_.experiment.train.epochs; }
+  bool ends_epoch() const { return step_ % order_->steps_per_epoch() == 0; }
+  double bytes_per_step() const {
+    return steps_here_ == 0 ? 0 : static_cast<double>(bytes_sent_) / static_cast<double>(steps_here_);
+  }
+  double samples_per_second() const { return seconds_here_ > 0 ? static_cast<double>(samples_here_) / seconds_here_ : 0; }
+
+  TrainJob job_;
+  shard::ThreadPool pool_;
+  Sharding sharding_;
+  shard::Dataset train_, test_;
+  std::optional<shard::BatchOrder> order_;
+  std::optional<shard::Network> network_;
+  shard::Batch batch_;
+
+  uint64_t step_ = 0;              // steps completed
+  double train_seconds_ = 0;       // in steps, over all sessions of the run; evaluation and checkpoints not counted
+  // Of this session:
+  uint64_t steps_here_ = 0, samples_here_ = 0, bytes_sent_ = 0;
+  double seconds_here_ = 0;
+  double loss_sum_ = 0;            // since the last progress event
+  uint64_t loss_steps_ = 0;
+  std::vector<double> precision_;  // of the last evaluation
+  uint64_t evaluated_step_ = 0, checkpoint_step_ = 0;
+  std::filesystem::path checkpoint_;
+};
+
+void Trainer::Impl::load_data() {
+  const Experiment::Data& data = job_.experiment.data;
+  train_ = shard::load_dataset(data.train, data.normalize);
+  test_ = shard::load_dataset(data.test, data.normalize);
+  const DataShape shape = shard::describe_shape(train_, test_);
+  if (shape.features != job_.shape.features || shape.labels != job_.shape.labels ||
+      shape.train_rows != job_.shape.train_rows || shape.test_rows != job_.shape.test_rows)
+    throw Error("the data at " + data.train + " is not the data that the run was planned for: this node sees " +
+                std::to_string(shape.train_rows) + " samples, " + std::to_string(shape.features) + " features, " +
+                std::to_string(shape.labels) + " labels");
+  order_.emplace(train_.rows(), job_.experiment.train.batch, job_.experiment.train.seed);
+}
+
+void Trainer::Impl::prepare() {
+  load_data();
+  network_.emplace(job_.experiment, job_.shape, sharding_.held(), pool_);
+  memory = network_->memory_bytes();
+  if (job_.resume.empty()) {
+    network_->initialise();
+    return;
+  }
+  const shard::Checkpoint checkpoint = shard::Checkpoint::open(shard::find_checkpoint(job_.resume));
+  for (const auto& modelet : network_->modelets()) shard::restore_modelet(*modelet, checkpoint, false);
+  checkpoint_ = checkpoint.folder();
+  checkpoint_step_ = steps_done = step_ = checkpoint.index().step;
+  train_seconds_ = json::parse(checkpoint.index().extra).value("train_seconds", 0.0);
+}
+
+void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
+  MODELET_CHECK(network_.has_value(), "prepare() first");
+  Session session{group, events, {*network_, sharding_, group}, {*network_, sharding_, group}};
+  uint64_t parameters = 0;
+  for (const ModeletSpec& spec : sharding_.cut()) parameters += spec.parameters();
+  const Experiment::Train& train = job_.experiment.train;
+  emit(session, {{"event", "started"}, {"run", job_.run}, {"epochs", train.epochs}, {"steps", total_steps()},
+                 {"step", step_}, {"parameters", parameters}, {"nodes", job_.size}, {"threads", pool_.threads()},
+                 {"features", job_.shape.features}, {"labels", job_.shape.labels},
+                 {"train_rows", job_.shape.train_rows}, {"instruction_set", shard::kernels::instruction_set()}});
+  while (step_ < total_steps()) {
+    const bool stop = one_step(session);
+    if (step_ % train.log_every == 0 || step_ == total_steps()) report_progress(session);
+    if (ends_epoch()) end_epoch(session);
+    const bool turn = train.checkpoint_every == 0 ? ends_epoch() : step_ % train.checkpoint_every == 0;
+    if (turn || stop) checkpoint(session);
+    if (stop && step_ < total_steps()) {
+      emit(session, {{"event", "interrupted"}, {"step", step_}, {"checkpoint", checkpoint_.string()}});
+      throw Interrupted("stopped after step " + std::to_string(step_) + "; continue with --resume " +
+                        checkpoint_.string());
+    }
+  }
+  finish(session);
+}
+
+// Returns whether some rank wishes to stop.
+bool Trainer::Impl::one_step(Session& session) {
+  const Stopwatch watch;
+  const uint64_t bytes_before = session.group.meters().bytes_sent();
+  const float rate = shard::learning_rate(job_.experiment.train, step_, order_->steps_per_epoch(), total_steps());
+  batch_.assign(train_, order_->rows(step_), true);
+  const StepResult result = session.step.run(batch_, step_, rate, stop_requested);
+  steps_done = ++step_;
+  ++steps_here_;
+  samples_here_ += batch_.size();
+  bytes_sent_ += session.group.meters().bytes_sent() - bytes_before;
+  loss_sum_ += result.loss;
+  ++loss_steps_;
+  const double seconds = watch.seconds();
+  seconds_here_ += seconds;
+  train_seconds_ += seconds;
+  return result.stop;
+}
+
+void Trainer::Impl::report_progress(const Session& session) {
+  if (loss_steps_ == 0) return;
+  const double seconds_per_step = seconds_here_ / static_cast<double>(steps_here_);
+  emit(session, {{"event", "progress"},
+                 {"step", step_},
+                 {"steps", total_steps()},
+                 {"epoch", (step_ - 1) / order_->steps_per_epoch() + 1},
+                 {"loss", loss_sum_ / static_cast<double>(loss_steps_)},
+                 {"samples_per_second", samples_per_second()},
+                 {"eta_seconds", seconds_per_step * static_cast<double>(total_steps() - step_)},
+                 {"bytes_sent_per_node_per_step", bytes_per_step()},
+                 {"learning_rate", shard::learning_rate(job_.experiment.train, step_ - 1,
+                                                        order_->steps_per_epoch(), total_steps())}});
+  loss_sum_ = 0;
+  loss_steps_ = 0;
+}
+
+void Trainer::Impl::evaluate(Session& session) {
+  if (evaluated_step_ == step_) return;
+  precision_ = session.evaluator.precision(test_, kPrecisions, false, tag(kEvaluationRound));
+  evaluated_step_ = step_;
+}
+
+void Trainer::Impl::end_epoch(Session& session) {
+  const uint64_t epoch = step_ / order_->steps_per_epoch();
+  const uint32_t every = job_.experiment.train.evaluate_every;
+  json event = {{"event", "epoch"}, {"epoch", epoch}, {"step", step_}, {"train_seconds", train_seconds_},
+                {"samples_per_second", samples_per_second()}};
+  if (every > 0 && epoch % every == 0) {
+    evaluate(session);
+    event.update({{"p_at_1", precision_[0]}, {"p_at_3", precision_[1]}, {"p_at_5", precision_[2]}});
+  }
+  emit(session, event);
+}
+
+void Trainer::Impl::checkpoint(Session& session) {
+  if (checkpoint_step_ == step_) return;
+  pool_.wait_background();  // a re-hash under way is part of the state
+  const shard::CheckpointWriter writer(job_.out / "checkpoints", step_);
+  std::vector<uint64_t> digests;
+  for (const auto& modelet : network_->modelets()) {
+    const shard::CheckpointEntry entry = shard::save_modelet(*modelet, writer);
+    digests.push_back(entry.digest.bytes);
+    digests.push_back(entry.digest.xxh3);
+  }
+  // Rank 0 makes the checkpoint visible once every rank's files are written.
+  std::vector<size_t> counts;
+  for (int rank = 0; rank < sharding_.size(); ++rank) counts.push_back(2 * sharding_.modelets_of(rank).size());
+  const auto all = all_gather_numbers(session.group, tag(kCheckpointRound), digests, counts);
+  checkpoint_step_ = step_;
+  checkpoint_ = writer.folder();
+  if (job_.rank != 0) return;
+  shard::CheckpointIndex index{.modelet_version = kVersion, .step = step_, .experiment = job_.experiment,
+                               .shape = job_.shape};
+  for (int rank = 0; rank < sharding_.size(); ++rank) {
+    size_t i = 0;
+    for (const ModeletSpec& spec : sharding_.modelets_of(rank)) {
+      const auto& numbers = all[static_cast<size_t>(rank)];
+      index.modelets.push_back(shard::checkpoint_entry(spec, {numbers[i], numbers[i + 1]}));
+      i += 2;
+    }
+  }
+  index.extra = json{{"train_seconds", train_seconds_}}.dump();
+  checkpoint_ = writer.commit(std::move(index), job_.experiment.train.keep_checkpoints);
+  emit(session, {{"event", "checkpoint"}, {"step", step_}, {"path", checkpoint_.string()}});
+}
+
+void Trainer::Impl::finish(Session& session) {
+  if (step_ > 0) {
+    evaluate(session);
+    checkpoint(session);
+  }
+  const std::vector<size_t> counts(static_cast<size_t>(sharding_.size()), 2);
+  const std::vector<uint64_t> mine = {static_cast<uint64_t>(bytes_per_step()), peak_rss_bytes()};
+  uint64_t bytes = 0, rss = 0;
+  for (const auto& numbers : all_gather_numbers(session.group, tag(kFinishRound), mine, counts)) {
+    bytes += numbers[0];
+    rss = std::max(rss, numbers[1]);
+  }
+  emit(session, {{"event", "finished"},
+                 {"p_at_1", precision_[0]},
+                 {"p_at_3", precision_[1]},
+                 {"p_at_5", precision_[2]},
+                 {"train_seconds", train_seconds_},
+                 {"samples_per_second", samples_per_second()},
+                 {"steps", step_},
+                 {"bytes_sent_per_node_per_step", bytes / counts.size()},
+                 {"peak_rss_bytes", rss},
+                 {"checkpoint", checkpoint_.string()}});
+}
+
+Trainer::Trainer(TrainJob job) : impl_(std::make_unique<Impl>(std::move(job))) {}
+Trainer::~Trainer() = default;
+void Trainer::prepare() { impl_->prepare(); }
+void Trainer::run(comm::Group& group, const EventSink& events) { impl_->run(group, events); }
+void Trainer::request_stop() { impl_->stop_requested = true; }
+uint64_t Trainer::step() const { return impl_->steps_done; }
+uint64_t Trainer::memory_bytes() const { return impl_->memory; }
+
+}  // namespace modelet::agent
