@@ -10,7 +10,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -18,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/suggest.h"
 
 namespace modelet {
 namespace {
@@ -187,24 +187,9 @@ std::string shown(std::string_view text) {
   return result + (text.size() > kShown ? "...'" : "'");
 }
 
-// Levenshtein's distance.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
-
 // "; did you mean 'train.epochs'?": the known key nearest to `key`, wherever it stands (a right name in the
-// wrong section counts as one mistake); empty if none is near.
-std::string suggestion(std::string_view key) {
+// wrong section counts as one mistake), else where to look.
+std::string key_suggestion(std::string_view key) {
   constexpr size_t kLongestKey = 64;
   if (key.size() > kLongestKey) return {};
   const Field* nearest = nullptr;
@@ -505,20 +490,14 @@ class Parser {
   }
 
   static UsageError unknown_key(const std::string& place, std::string_view key) {
-    return UsageError(place + ": unknown key " + shown(key) + suggestion(key));
+    return UsageError(place + ": unknown key " + shown(key) + key_suggestion(key));
   }
 
   static UsageError unknown_section(const std::string& place, std::string_view name) {
-    std::vector<std::string_view> known;
+    std::vector<std::string> known;
     for (const Field& field : fields())
-      if (known.empty() || known.back() != section_of(field.key)) known.push_back(section_of(field.key));
-    const auto distance = [&](std::string_view section) {
-      return edit_distance(name.substr(0, 64), section);
-    };
-    const auto nearest = std::ranges::min_element(known, {}, distance);
-    return UsageError(place + ": unknown section " + shown(name) +
-                      (distance(*nearest) <= 2 ? "; did you mean '" + std::string(*nearest) + "'?"
-                                               : "; the sections are " + join(known)));
+      if (known.empty() || known.back() != section_of(field.key)) known.emplace_back(section_of(field.key));
+    return UsageError(place + ": unknown section " + shown(name) + suggestion(name, known));
   }
 
   std::string place_of(const toml::key& key) const {

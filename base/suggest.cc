@@ -7,9 +7,7 @@
 #include <vector>
 
 namespace modelet {
-namespace {
 
-// Levenshtein's distance.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -23,8 +21,6 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return row.back();
 }
-
-}  // namespace
 
 std::string suggestion(std::string_view word, std::span<const std::string> known) {
   constexpr size_t kLongestWord = 64;
