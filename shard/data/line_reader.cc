@@ -14,7 +14,7 @@ namespace {
 
 namespace io = boost::iostreams;
 
-constexpr size_t kFirstCapacity = size_t{256} << 10;
+constexpr size_t kFirstCapacity = size_t{64} << 10;
 constexpr std::streamsize kFilterBuffer = 256 << 10;
 constexpr std::string_view kXzMagic(
     "\xFD"

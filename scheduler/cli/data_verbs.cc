@@ -1,0 +1,338 @@
+#include "scheduler/cli/data_verbs.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "shard/data/dataset.h"
+#include "shard/data/prepared.h"
+#include "shard/data/synth.h"
+
+namespace modelet::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using shard::Dataset;
+
+// One line on the terminal, rewritten as the work goes on; silent in the first second and when nobody looks.
+class ProgressLine {
+ public:
+  ~ProgressLine() {
+    if (shown_) std::fprintf(stderr, "\r\033[K");
+  }
+
+  // `bytes` 0: unknown.
+  void show(uint64_t rows, uint64_t bytes, double fraction) {
+    const double seconds = watch_.seconds();
+    if (!terminal_ || seconds < next_) return;
+    constexpr double kSecondsBetween = 0.2;
+    next_ = seconds + kSecondsBetween;
+    shown_ = true;
+    std::fprintf(stderr, "\r\033[K%3.0f %%  %llu rows  %.0f rows/s", 100 * fraction,
+                 static_cast<unsigned long long>(rows), static_cast<double>(rows) / seconds);
+    if (bytes > 0) std::fprintf(stderr, "  %.0f MB/s", static_cast<double>(bytes) / seconds / 1e6);
+    if (fraction > 0) std::fprintf(stderr, "  %.0f s left", seconds * (1 - fraction) / fraction);
+    std::fflush(stderr);
+  }
+
+ private:
+  Stopwatch watch_;
+  bool terminal_ = ::isatty(STDERR_FILENO) == 1, shown_ = false;
+  double next_ = 1;
+};
+
+// ---- prepare
+
+struct PrepareOptions {
+  std::string in, out;
+  Normalize normalize = Normalize::kNone;
+};
+
+void prepare(const PrepareOptions& options) {
+  if (shard::is_prepared(options.in))
+    throw UsageError(options.in + ": is prepared already; give the XMC text it was made of");
+  ProgressLine line;
+  shard::prepare_text(
+      options.in, options.out, options.normalize,
+      [&](uint64_t rows, uint64_t bytes, double fraction) { line.show(rows, bytes, fraction); });
+  const Dataset data = Dataset::open(options.out);
+  std::cout << options.out << ": " << data.rows() << " rows, " << data.features() << " features, "
+            << data.labels() << " labels, " << data.nonzeros() << " non-zeros\n";
+}
+
+// Name on the command line -> value of the experiment's data.normalize.
+const std::map<std::string, Normalize>& normalize_names() {
+  static const std::map<std::string, Normalize> names{{"none", Normalize::kNone}, {"l2", Normalize::kL2}};
+  return names;
+}
+
+void add_prepare(CLI::App& data) {
+  auto options = std::make_shared<PrepareOptions>();
+  CLI::App* verb = data.add_subcommand("prepare", "Turn XMC text into a memory-mapped binary file");
+  verb->footer(
+      "IN is XMC text: a line 'SAMPLES FEATURES LABELS', then 'l1,l2,... f:v f:v ...' for each sample, ids "
+      "from zero;\n"
+      "plain, .xz or .gz. Training does this by itself through a cache; prepare a file to ship it or to "
+      "check it.\n\n"
+      "Examples:\n"
+      "  modelet data prepare train.txt.xz train.mlt\n"
+      "  modelet data prepare --normalize l2 train.txt train.mlt");
+  verb->add_option("IN", options->in, "XMC text (plain, .xz, .gz)")->required();
+  verb->add_option("OUT", options->out, "prepared file to write")->required();
+  verb->add_option(
+          "--normalize", options->normalize,
+          "scale each sample's features: none or l2 (length one); must equal the experiment's data.normalize")
+      ->transform(CLI::CheckedTransformer(normalize_names()).description("{none,l2}"));
+  verb->callback([options] { prepare(*options); });
+}
+
+// ---- describe
+
+struct DescribeOptions {
+  std::string file, label_names;
+  bool json = false;
+};
+
+struct Spread {
+  size_t min = 0, max = 0;
+  double mean = 0;
+};
+
+Spread spread_of(const std::vector<size_t>& counts) {
+  if (counts.empty()) return {};
+  const auto [min, max] = std::minmax_element(counts.begin(), counts.end());
+  double sum = 0;
+  for (const size_t count : counts) sum += static_cast<double>(count);
+  return {*min, *max, sum / static_cast<double>(counts.size())};
+}
+
+void to_json(ordered_json& json, const Spread& spread) {
+  json = {{"min", spread.min}, {"mean", spread.mean}, {"max", spread.max}};
+}
+
+// How often labels occur.
+struct LabelFrequencies {
+  std::vector<uint32_t> by_frequency;  // ids, most frequent first (ties: lower id first)
+  std::vector<uint64_t> counts;        // [labels] occurrences of an id
+
+  explicit LabelFrequencies(const Dataset& data) : by_frequency(data.labels()), counts(data.labels()) {
+    for (size_t row = 0; row < data.rows(); ++row)
+      for (const uint32_t label : data.sample(row).labels) ++counts[label];
+    for (size_t i = 0; i < by_frequency.size(); ++i) by_frequency[i] = static_cast<uint32_t>(i);
+    std::stable_sort(by_frequency.begin(), by_frequency.end(),
+                     [this](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
+  }
+
+  size_t never_seen() const { return static_cast<size_t>(std::count(counts.begin(), counts.end(), 0u)); }
+  // The occurrences that a share `q` of the labels does not exceed.
+  uint64_t quantile(double q) const {
+    const auto place = static_cast<size_t>(q * static_cast<double>(by_frequency.size() - 1));
+    return counts[by_frequency[by_frequency.size() - 1 - place]];
+  }
+  // Part of all occurrences that belongs to the most frequent 1 % of the labels.
+  double top_percent_share() const {
+    const size_t top = (by_frequency.size() + 99) / 100;
+    uint64_t all = 0, of_top = 0;
+    for (size_t i = 0; i < by_frequency.size(); ++i) {
+      all += counts[by_frequency[i]];
+      if (i < top) of_top += counts[by_frequency[i]];
+    }
+    return all == 0 ? 0 : static_cast<double>(of_top) / static_cast<double>(all);
+  }
+};
+
+ordered_json describe_labels(const Dataset& data, const std::vector<std::string>& names) {
+  const LabelFrequencies frequencies(data);
+  ordered_json json;
+  json["never_seen"] = frequencies.never_seen();
+  ordered_json& quantiles = json["frequency_quantiles"];
+  static constexpr std::pair<const char*, double> kQuantiles[] = {
+      {"min", 0}, {"p25", 0.25}, {"p50", 0.5}, {"p75", 0.75}, {"p90", 0.9}, {"p99", 0.99}, {"max", 1}};
+  for (const auto& [name, q] : kQuantiles) quantiles[name] = data.labels() == 0 ? 0 : frequencies.quantile(q);
+  json["top_1_percent_share"] = frequencies.top_percent_share();
+  constexpr size_t kShown = 10;
+  ordered_json& frequent = json["most_frequent"] = ordered_json::array();
+  for (size_t i = 0; i < std::min(kShown, data.labels()); ++i) {
+    const uint32_t id = frequencies.by_frequency[i];
+    ordered_json entry{{"id", id}, {"count", frequencies.counts[id]}};
+    if (!names.empty()) entry["name"] = names[id];
+    frequent.push_back(std::move(entry));
+  }
+  return json;
+}
+
+// Prepared or text; opening verifies the checksums of a prepared file.
+Dataset open_any(const fs::path& path) {
+  return shard::is_prepared(path) ? Dataset::open(path, true) : shard::load_dataset(path, Normalize::kNone);
+}
+
+ordered_json describe(const DescribeOptions& options) {
+  const bool prepared = shard::is_prepared(options.file);
+  const Dataset data = open_any(options.file);
+  std::vector<std::string> names;
+  if (!options.label_names.empty()) names = shard::load_label_names(options.label_names, data.labels());
+  std::vector<size_t> features, labels;
+  for (size_t row = 0; row < data.rows(); ++row) {
+    features.push_back(data.sample(row).features.size());
+    labels.push_back(data.sample(row).labels.size());
+  }
+  ordered_json json;
+  json["file"] = options.file;
+  json["format"] = prepared ? "prepared" : "xmc";
+  if (prepared) json["checksums"] = "ok";  // a wrong one is an error
+  json["normalize"] = data.normalize() == Normalize::kL2 ? "l2" : "none";
+  json["rows"] = data.rows();
+  json["features"] = data.features();
+  json["labels"] = data.labels();
+  json["nonzeros"] = data.nonzeros();
+  json["features_per_row"] = spread_of(features);
+  json["labels_per_row"] = spread_of(labels);
+  json["rows_without_features"] = static_cast<size_t>(std::count(features.begin(), features.end(), 0u));
+  json["rows_without_labels"] = static_cast<size_t>(std::count(labels.begin(), labels.end(), 0u));
+  json["label_statistics"] = describe_labels(data, names);
+  return json;
+}
+
+void print_spread(const char* what, const ordered_json& spread) {
+  std::printf("%-24s min %zu, mean %.2f, max %zu\n", what, spread["min"].get<size_t>(),
+              spread["mean"].get<double>(), spread["max"].get<size_t>());
+}
+
+void print_description(const ordered_json& json) {
+  const auto count = [&](const char* what, const char* key) {
+    std::printf("%-24s %zu\n", what, json[key].get<size_t>());
+  };
+  const std::string format = json["format"];
+  std::printf("%s: %s, normalisation %s%s\n", json["file"].get<std::string>().c_str(), format.c_str(),
+              json["normalize"].get<std::string>().c_str(),
+              json.contains("checksums") ? ", checksums ok" : "");
+  count("rows", "rows");
+  count("features", "features");
+  count("labels", "labels");
+  count("non-zeros", "nonzeros");
+  print_spread("features per row", json["features_per_row"]);
+  print_spread("labels per row", json["labels_per_row"]);
+  count("rows without features", "rows_without_features");
+  count("rows without labels", "rows_without_labels");
+  const ordered_json& labels = json["label_statistics"];
+  std::printf("%-24s %zu\n", "labels never seen", labels["never_seen"].get<size_t>());
+  std::printf("%-24s", "occurrences of a label");
+  for (const auto& [name, value] : labels["frequency_quantiles"].items())
+    std::printf(" %s %zu", name.c_str(), value.get<size_t>());
+  std::printf("\n%-24s %.1f %% of all occurrences\n", "most frequent 1 %",
+              100 * labels["top_1_percent_share"].get<double>());
+  std::printf("most frequent labels\n");
+  for (const ordered_json& label : labels["most_frequent"])
+    std::printf("  %10zu times  %zu%s%s\n", label["count"].get<size_t>(), label["id"].get<size_t>(),
+                label.contains("name") ? "  " : "", label.value("name", "").c_str());
+}
+
+void add_describe(CLI::App& data) {
+  auto options = std::make_shared<DescribeOptions>();
+  CLI::App* verb = data.add_subcommand("describe", "Check a data file and say what is in it");
+  verb->footer(
+      "Examples:\n"
+      "  modelet data describe train.txt.xz --labels-file labels.txt.xz\n"
+      "  modelet data describe train.mlt --json");
+  verb->add_option("FILE", options->file, "XMC text (plain, .xz, .gz) or a prepared file")->required();
+  verb->add_option("--labels-file", options->label_names, "names of the labels, one a line");
+  verb->add_flag("--json", options->json, "one JSON object instead of text");
+  verb->callback([options] {
+    const ordered_json json = describe(*options);
+    if (options->json) {
+      std::cout << json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+    } else {
+      print_description(json);
+    }
+  });
+}
+
+// ---- synth
+
+struct SynthVerbOptions {
+  std::string out, preset;
+  bool text = false;
+  shard::SynthOptions shape;  // of the options that were given; the others come from the preset
+};
+
+// Takes each option that was given on the command line, over the preset.
+shard::SynthOptions merged(const CLI::App& verb, const SynthVerbOptions& given) {
+  if (given.preset.empty()) return given.shape;
+  shard::SynthOptions result = shard::synth_preset(given.preset);
+  const auto take = [&](const char* option, auto member) {
+    if (verb.count(option) > 0) result.*member = given.shape.*member;
+  };
+  using Options = shard::SynthOptions;
+  take("--rows", &Options::rows_train);
+  take("--rows-test", &Options::rows_test);
+  take("--features", &Options::features);
+  take("--labels", &Options::labels);
+  take("--features-per-row", &Options::features_per_row);
+  take("--labels-per-row", &Options::labels_per_row);
+  take("--zipf", &Options::zipf);
+  take("--noise", &Options::noise);
+  take("--seed", &Options::seed);
+  return result;
+}
+
+void synth(const CLI::App& verb, const SynthVerbOptions& given) {
+  const shard::SynthOptions options = merged(verb, given);
+  ProgressLine line;
+  shard::write_synth(options, given.out, given.text, [&](uint64_t rows, uint64_t total) {
+    line.show(rows, 0, static_cast<double>(rows) / static_cast<double>(total));
+  });
+  std::cout << (fs::path(given.out) / "train.mlt").string() << ": " << options.rows_train << " rows\n"
+            << (fs::path(given.out) / "test.mlt").string() << ": " << options.rows_test << " rows\n";
+}
+
+void add_synth(CLI::App& data) {
+  auto options = std::make_shared<SynthVerbOptions>();
+  shard::SynthOptions& shape = options->shape;
+  CLI::App* verb = data.add_subcommand("synth", "Make synthetic data that can be learned, of any shape");
+  verb->footer(
+      "Writes train.mlt and test.mlt to OUT_DIR. The seed and the other options determine every row.\n\n"
+      "Examples:\n"
+      "  modelet data synth small --rows 5000 --rows-test 1000 --labels 2000\n"
+      "  modelet data synth amazon --preset amazon-670k --rows 100000 --rows-test 10000");
+  verb->add_option("OUT_DIR", options->out, "folder to write to")->required();
+  verb->add_option("--preset", options->preset, "start from a known shape; other options change it")
+      ->check(CLI::IsMember(shard::synth_preset_names()));
+  verb->add_option("--rows", shape.rows_train, "training rows")->capture_default_str();
+  verb->add_option("--rows-test", shape.rows_test, "test rows")->capture_default_str();
+  verb->add_option("--features", shape.features, "number of features")->capture_default_str();
+  verb->add_option("--labels", shape.labels, "number of labels")->capture_default_str();
+  verb->add_option("--features-per-row", shape.features_per_row, "mean non-zeros of a row")
+      ->capture_default_str();
+  verb->add_option("--labels-per-row", shape.labels_per_row, "mean labels of a row")->capture_default_str();
+  verb->add_option("--zipf", shape.zipf, "exponent of the labels' frequencies")->capture_default_str();
+  verb->add_option("--noise", shape.noise, "share of features that say nothing, 0 to 1")
+      ->capture_default_str();
+  verb->add_option("--seed", shape.seed, "seed")->capture_default_str();
+  verb->add_flag("--text", options->text, "also write train.txt and test.txt (XMC)");
+  verb->callback([options, verb] { synth(*verb, *options); });
+}
+
+}  // namespace
+
+void add_data_verbs(CLI::App& app) {
+  CLI::App* data = app.add_subcommand("data", "Prepare, describe and make data sets");
+  data->require_subcommand(1);
+  add_prepare(*data);
+  add_describe(*data);
+  add_synth(*data);
+}
+
+}  // namespace modelet::cli

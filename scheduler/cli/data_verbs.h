@@ -1,0 +1,12 @@
+// The verbs `modelet data prepare|describe|synth`. Results go to standard output, progress to standard error.
+#pragma once
+
+#include <CLI/App.hpp>
+
+namespace modelet::cli {
+
+// Adds `data` and its verbs to the program's command line. They run while it is parsed and throw
+// modelet::Error.
+void add_data_verbs(CLI::App& app);
+
+}  // namespace modelet::cli

@@ -1,0 +1,50 @@
+// A good prepared file with some bytes changed, its header's checksum set right again: opened without leaving
+// its bytes, or FormatError.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/aligned.h"
+#include "base/error.h"
+#include "tests/shard/data/data_testing.h"
+
+namespace {
+
+namespace shard = modelet::shard;
+
+const std::string& good_file() {
+  static const std::string bytes = [] {
+    const shard::testing::TemporaryFolder folder;
+    shard::prepare_text(folder.write("good.txt", "3 40 30\n0,29 1:0.5 39:2\n 3:1.25\n7,8 0:1 5:-3.5 17:4\n"),
+                        folder / "good.mlt", modelet::Normalize::kNone);
+    return shard::testing::bytes_of(folder / "good.mlt");
+  }();
+  return bytes;
+}
+
+}  // namespace
+
+// Input: (position, position, value) triples; a position past the end cuts the file.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string bytes = good_file();
+  for (size_t i = 0; i + 3 <= size; i += 3) {
+    const size_t at = size_t{data[i]} << 8 | data[i + 1];
+    if (at < bytes.size())
+      bytes[at] = static_cast<char>(data[i + 2]);
+    else
+      bytes.resize(std::min(bytes.size(), at % (good_file().size() + 1)));
+  }
+  const auto source = std::as_bytes(std::span(bytes));
+  modelet::AlignedVector<std::byte> file(source.begin(), source.end());
+  shard::testing::seal_header(file);
+  try {
+    const shard::PreparedView view = shard::parse_prepared(file, "fuzz", size % 2 == 1);
+    for (size_t row = 0; row < view.rows; ++row)
+      for (uint64_t i = view.feature_offsets[row]; i < view.feature_offsets[row + 1]; ++i)
+        if (view.feature_ids[i] >= view.features) __builtin_trap();
+  } catch (const modelet::FormatError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,155 @@
+#include "shard/data/batch.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "base/rng.h"
+#include "tests/shard/data/data_testing.h"
+
+namespace modelet::shard {
+namespace {
+
+std::vector<uint32_t> epoch_of(BatchOrder& order, uint64_t epoch) {
+  std::vector<uint32_t> rows;
+  for (uint64_t step = 0; step < order.steps_per_epoch(); ++step) {
+    const auto batch = order.rows(epoch * order.steps_per_epoch() + step);
+    rows.insert(rows.end(), batch.begin(), batch.end());
+  }
+  return rows;
+}
+
+TEST(BatchOrder, EachEpochIsAPermutation) {
+  for (const auto& [rows, batch] :
+       {std::pair<size_t, size_t>{1, 1}, {1, 8}, {8, 8}, {1000, 7}, {1000, 1000}, {1001, 250}}) {
+    BatchOrder order(rows, batch, 3);
+    EXPECT_EQ(order.steps_per_epoch(), (rows + batch - 1) / batch);
+    for (uint64_t epoch = 0; epoch < 3; ++epoch) {
+      auto seen = epoch_of(order, epoch);
+      std::sort(seen.begin(), seen.end());
+      std::vector<uint32_t> all(rows);
+      std::iota(all.begin(), all.end(), 0u);
+      EXPECT_EQ(seen, all);
+    }
+  }
+}
+
+TEST(BatchOrder, OnlyTheLastBatchIsShort) {
+  BatchOrder order(1001, 250, 3);
+  for (uint64_t step = 0; step < 10; ++step) EXPECT_EQ(order.rows(step).size(), step % 5 == 4 ? 1u : 250u);
+}
+
+TEST(BatchOrder, DependsOnSeedAndStepAlone) {
+  BatchOrder forwards(1000, 30, 5), backwards(1000, 30, 5), other_seed(1000, 30, 6);
+  std::vector<std::vector<uint32_t>> batches;
+  for (uint64_t step = 0; step < 100; ++step) {
+    const auto rows = forwards.rows(step);
+    batches.emplace_back(rows.begin(), rows.end());
+  }
+  for (uint64_t step = 100; step-- > 0;)
+    EXPECT_TRUE(std::ranges::equal(backwards.rows(step), batches[step])) << step;
+  EXPECT_NE(epoch_of(forwards, 0), epoch_of(other_seed, 0));
+  EXPECT_NE(epoch_of(forwards, 0), epoch_of(forwards, 1));
+}
+
+TEST(BatchOrder, PlacesAreUniform) {
+  // Row 0 comes first in a tenth of the epochs: 1000 epochs, five standard deviations.
+  BatchOrder order(10, 1, 9);
+  int first = 0;
+  for (uint64_t epoch = 0; epoch < 1000; ++epoch) first += order.rows(epoch * 10)[0] == 0;
+  EXPECT_NEAR(first, 100, 48);
+}
+
+class BatchTest : public ::testing::Test {
+ protected:
+  Dataset random_dataset(size_t rows, uint32_t features, uint32_t gap) {
+    PreparedWriter writer(folder_ / "data.mlt", features, 40, Normalize::kNone);
+    for (size_t row = 0; row < rows; ++row) {
+      Rng rng(11, {row});
+      testing::OwnedSample sample;
+      if (row % 9 != 4) {  // some rows stay empty
+        for (uint64_t f = rng.below(gap); f < features; f += 1 + rng.below(gap)) {
+          sample.features.push_back(static_cast<uint32_t>(f));
+          sample.values.push_back(rng.normal());
+        }
+      }
+      for (uint32_t l = rng.below(30); l < 40; l += 1 + rng.below(30)) sample.labels.push_back(l);
+      writer.add(sample.view());
+    }
+    writer.finish();
+    return Dataset::open(folder_ / "data.mlt");
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+void expect_rows(const Batch& batch, const Dataset& data, std::span<const uint32_t> rows) {
+  ASSERT_EQ(batch.size(), rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Sample sample = data.sample(rows[i]);
+    const size_t begin = batch.offsets[i], count = batch.offsets[i + 1] - begin;
+    const size_t first = batch.label_offsets[i], labels = batch.label_offsets[i + 1] - first;
+    EXPECT_TRUE(std::ranges::equal(std::span(batch.features).subspan(begin, count), sample.features));
+    EXPECT_TRUE(std::ranges::equal(std::span(batch.values).subspan(begin, count), sample.values));
+    EXPECT_TRUE(std::ranges::equal(std::span(batch.labels).subspan(first, labels), sample.labels));
+  }
+}
+
+// The transposition the obvious way: a map from feature to the (sample, value) pairs in the order of samples.
+void expect_transposed(const Batch& batch) {
+  std::map<uint32_t, std::vector<std::pair<uint32_t, float>>> columns;
+  for (uint32_t sample = 0; sample < batch.size(); ++sample)
+    for (size_t i = batch.offsets[sample]; i < batch.offsets[sample + 1]; ++i)
+      columns[batch.features[i]].emplace_back(sample, batch.values[i]);
+  ASSERT_EQ(batch.unique_features.size(), columns.size());
+  ASSERT_EQ(batch.feature_offsets.size(), columns.size() + 1);
+  EXPECT_EQ(batch.feature_offsets.front(), 0u);
+  EXPECT_EQ(batch.feature_offsets.back(), batch.features.size());
+  size_t u = 0;
+  for (const auto& [feature, entries] : columns) {
+    EXPECT_EQ(batch.unique_features[u], feature);
+    std::vector<std::pair<uint32_t, float>> found;
+    for (size_t i = batch.feature_offsets[u]; i < batch.feature_offsets[u + 1]; ++i)
+      found.emplace_back(batch.feature_samples[i], batch.feature_values[i]);
+    EXPECT_EQ(found, entries);
+    ++u;
+  }
+}
+
+TEST_F(BatchTest, GathersAndTransposes) {
+  // One, two and three digits of the radix sort; the last shape reaches the highest ids.
+  struct Shape {
+    uint32_t features, gap;
+  };
+  for (const Shape& shape :
+       {Shape{5, 3}, Shape{2048, 60}, Shape{3000, 60}, Shape{200000, 3000}, Shape{2147483647, 90000000}}) {
+    const Dataset data = random_dataset(300, shape.features, shape.gap);
+    BatchOrder order(data.rows(), 64, 1);
+    Batch batch;
+    for (uint64_t step = 0; step < 2 * order.steps_per_epoch(); ++step) {
+      const auto rows = order.rows(step);
+      batch.assign(data, rows, true);
+      expect_rows(batch, data, rows);
+      expect_transposed(batch);
+    }
+  }
+}
+
+TEST_F(BatchTest, EvaluationLeavesTheSecondHalfEmpty) {
+  const Dataset data = random_dataset(50, 3000, 60);
+  const std::vector<uint32_t> rows{3, 3, 49, 4};
+  Batch batch;
+  batch.assign(data, rows, true);
+  batch.assign(data, rows, false);
+  expect_rows(batch, data, rows);
+  EXPECT_TRUE(batch.unique_features.empty());
+  EXPECT_TRUE(batch.feature_samples.empty());
+  batch.assign(data, {}, true);
+  EXPECT_EQ(batch.size(), 0u);
+  EXPECT_THAT(batch.feature_offsets, ::testing::ElementsAre(0));
+}
+
+}  // namespace
+}  // namespace modelet::shard

@@ -1,0 +1,167 @@
+#include "shard/data/dataset.h"
+
+#include <gmock/gmock.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "tests/shard/data/data_testing.h"
+
+namespace modelet::shard {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::samples_of;
+
+template <class Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+class LoadDataset : public ::testing::Test {
+ protected:
+  LoadDataset() { ::setenv("MODELET_CACHE", (folder_ / "cache").c_str(), 1); }
+  ~LoadDataset() override { ::unsetenv("MODELET_CACHE"); }
+
+  std::vector<std::filesystem::path> cache_entries() const {
+    std::vector<std::filesystem::path> entries;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "cache"))
+      entries.push_back(entry.path());
+    return entries;
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+constexpr char kText[] = "3 9 5\n1 2:3 4:4\n0,3 1:1\n 7:2\n";
+
+TEST_F(LoadDataset, TextGivesTheSamplesOfTheReader) {
+  const auto path = folder_.write("data.txt", kText);
+  EXPECT_EQ(samples_of(load_dataset(path, Normalize::kNone)), testing::read_text(kText));
+}
+
+TEST_F(LoadDataset, UsesTheCacheTheSecondTime) {
+  const auto path = folder_.write("data.txt", kText);
+  load_dataset(path, Normalize::kNone);
+  ASSERT_EQ(cache_entries().size(), 1u);
+  const auto entry = cache_entries().front();
+  const auto made = std::filesystem::last_write_time(entry);
+  load_dataset(path, Normalize::kNone);
+  EXPECT_EQ(cache_entries().size(), 1u);
+  EXPECT_EQ(std::filesystem::last_write_time(entry), made);
+}
+
+TEST_F(LoadDataset, NoticesAChangedText) {
+  const auto path = folder_.write("data.txt", kText);
+  EXPECT_EQ(load_dataset(path, Normalize::kNone).rows(), 3u);
+  folder_.write("data.txt", "1 9 5\n1 1:1\n");
+  EXPECT_EQ(load_dataset(path, Normalize::kNone).rows(), 1u);
+}
+
+TEST_F(LoadDataset, KeepsNormalisationsApart) {
+  const auto path = folder_.write("data.txt", kText);
+  EXPECT_EQ(load_dataset(path, Normalize::kNone).sample(0).values[0], 3);
+  EXPECT_FLOAT_EQ(load_dataset(path, Normalize::kL2).sample(0).values[0], 0.6f);
+}
+
+TEST_F(LoadDataset, ReplacesADamagedEntry) {
+  const auto path = folder_.write("data.txt", kText);
+  load_dataset(path, Normalize::kNone);
+  const auto entry = cache_entries().front();
+  std::string bytes = testing::bytes_of(entry);
+  bytes[200] = static_cast<char>(bytes[200] ^ 1);
+  std::ofstream(entry, std::ios::binary) << bytes;
+  EXPECT_EQ(samples_of(load_dataset(path, Normalize::kNone)), testing::read_text(kText));
+}
+
+TEST_F(LoadDataset, OpensPreparedFilesAndRefusesAnotherNormalisation) {
+  prepare_text(folder_.write("data.txt", kText), folder_ / "data.mlt", Normalize::kL2);
+  EXPECT_EQ(load_dataset(folder_ / "data.mlt", Normalize::kL2).rows(), 3u);
+  EXPECT_THROW(load_dataset(folder_ / "data.mlt", Normalize::kNone), UsageError);
+}
+
+TEST_F(LoadDataset, RefusesAFileWithoutSamples) {
+  const auto path = folder_.write("data.txt", "0 9 5\n");
+  EXPECT_THAT(error_of([&] { load_dataset(path, Normalize::kNone); }), HasSubstr("holds no samples"));
+}
+
+TEST_F(LoadDataset, SaysWhatIsWrongWithTheCacheFolder) {
+  const auto path = folder_.write("data.txt", kText);
+  folder_.write("cache", "a file where the folder should be");
+  EXPECT_THAT(error_of([&] { load_dataset(path, Normalize::kNone); }), HasSubstr("MODELET_CACHE"));
+}
+
+TEST_F(LoadDataset, ManyProcessesAndThreadsAtOnce) {
+  std::string text = "5000 100 50\n";
+  for (int row = 0; row < 5000; ++row)
+    text += std::to_string(row % 50) + " " + std::to_string(row % 100) + ":2\n";
+  const auto path = folder_.write("data.txt", text);
+  const auto expected = testing::read_text(text);
+  const auto load_is_right = [&] { return samples_of(load_dataset(path, Normalize::kNone)) == expected; };
+
+  constexpr int kProcesses = 4, kThreads = 4;
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; ++i) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      bool right = false;
+      try {
+        right = load_is_right();
+      } catch (const std::exception&) {
+      }
+      ::_exit(right ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  std::vector<int> right(kThreads);
+  std::vector<std::thread> threads;
+  for (int& mine : right) threads.emplace_back([&] { mine = load_is_right(); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(right, ::testing::Each(1));
+  for (const pid_t child : children) {
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(cache_entries().size(), 1u);
+}
+
+TEST(LabelNames, OneALine) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.write("labels.txt", "zero\r\n\ntwo words\n");
+  EXPECT_THAT(load_label_names(path, 3), ::testing::ElementsAre("zero", "", "two words"));
+  EXPECT_THAT(error_of([&] { load_label_names(path, 4); }),
+              HasSubstr("labels.txt:3: the file ends after 3 names; one name a line for each of 4 labels"));
+  EXPECT_THAT(error_of([&] { load_label_names(path, 2); }),
+              HasSubstr("labels.txt:3: more lines than labels"));
+  EXPECT_THAT(error_of([&] { load_label_names(folder / "missing", 2); }), HasSubstr("No such file"));
+}
+
+TEST(DescribeShape, CountsAndMeans) {
+  const testing::TemporaryFolder folder;
+  const auto dataset = [&](const std::string& text) {
+    prepare_text(folder.write("data.txt", text), folder / "data.mlt", Normalize::kNone);
+    return Dataset::open(folder / "data.mlt");
+  };
+  const DataShape shape =
+      describe_shape(dataset("2 9 5\n1,2 1:1 2:1 3:1\n0 1:1\n"), dataset("1 9 5\n0 1:1\n"));
+  EXPECT_EQ(shape.features, 9u);
+  EXPECT_EQ(shape.labels, 5u);
+  EXPECT_EQ(shape.train_rows, 2u);
+  EXPECT_EQ(shape.test_rows, 1u);
+  EXPECT_EQ(shape.features_per_row, 2);
+  EXPECT_EQ(shape.labels_per_row, 1.5);
+  EXPECT_THROW(describe_shape(dataset("1 9 5\n0 1:1\n"), dataset("1 9 6\n0 1:1\n")), UsageError);
+}
+
+}  // namespace
+}  // namespace modelet::shard

@@ -1,0 +1,200 @@
+#include "shard/data/prepared.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "base/aligned.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "tests/shard/data/data_testing.h"
+
+namespace modelet::shard {
+namespace {
+
+using testing::bytes_of;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::OwnedSample;
+using testing::TemporaryFolder;
+
+constexpr char kExampleText[] = "2 4 3\n0,2 1:0.5 3:2\n 0:1\n";
+
+std::vector<OwnedSample> random_samples(size_t rows, uint32_t features, uint32_t labels, uint64_t seed) {
+  std::vector<OwnedSample> samples(rows);
+  for (size_t row = 0; row < rows; ++row) {
+    Rng rng(seed, {row});
+    for (uint32_t f = rng.below(3); f < features; f += 1 + rng.below(8)) {
+      samples[row].features.push_back(f);
+      samples[row].values.push_back(rng.normal());
+    }
+    for (uint32_t l = rng.below(20); l < labels; l += 1 + rng.below(20)) samples[row].labels.push_back(l);
+  }
+  return samples;
+}
+
+// The file's bytes where parse_prepared wants them.
+AlignedVector<std::byte> aligned_bytes(const std::string& bytes) {
+  AlignedVector<std::byte> result(bytes.size());
+  std::memcpy(result.data(), bytes.data(), bytes.size());
+  return result;
+}
+
+std::vector<OwnedSample> walk(const PreparedView& view) {
+  std::vector<OwnedSample> samples;
+  for (size_t row = 0; row < view.rows; ++row) {
+    const uint64_t begin = view.feature_offsets[row], count = view.feature_offsets[row + 1] - begin;
+    const uint64_t first = view.label_offsets[row], label_count = view.label_offsets[row + 1] - first;
+    samples.emplace_back(Sample{view.feature_ids.subspan(begin, count), view.values.subspan(begin, count),
+                                view.label_ids.subspan(first, label_count)});
+  }
+  return samples;
+}
+
+std::string prepared_bytes(const std::vector<OwnedSample>& samples, uint64_t features, uint64_t labels) {
+  const TemporaryFolder folder;
+  PreparedWriter writer(folder / "data.mlt", features, labels, Normalize::kNone);
+  for (const OwnedSample& sample : samples) writer.add(sample.view());
+  writer.finish();
+  return bytes_of(folder / "data.mlt");
+}
+
+TEST(Prepared, RoundTripAndNothingLeftBehind) {
+  const TemporaryFolder folder;
+  const auto samples = random_samples(500, 100, 60, 7);
+  PreparedWriter writer(folder / "data.mlt", 100, 60, Normalize::kNone);
+  for (const OwnedSample& sample : samples) writer.add(sample.view());
+  writer.finish();
+  const Dataset data = Dataset::open(folder / "data.mlt", true);
+  EXPECT_EQ(data.features(), 100u);
+  EXPECT_EQ(data.labels(), 60u);
+  EXPECT_EQ(testing::samples_of(data), samples);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(Prepared, AnAbandonedWriterLeavesNoFile) {
+  const TemporaryFolder folder;
+  {
+    PreparedWriter writer(folder / "data.mlt", 100, 60, Normalize::kNone);
+    writer.add(random_samples(1, 100, 60, 1).front().view());
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Prepared, SectionsLargerThanTheBuffers) {
+  const auto samples = random_samples(3000, 1000, 60, 3);  // about 670,000 non-zeros, 2.7 MB a section
+  const auto bytes = aligned_bytes(prepared_bytes(samples, 1000, 60));
+  EXPECT_EQ(walk(parse_prepared(bytes, "data.mlt", true)), samples);
+}
+
+TEST(Prepared, NormalisesRows) {
+  const TemporaryFolder folder;
+  PreparedWriter writer(folder / "data.mlt", 9, 9, Normalize::kL2);
+  writer.add(OwnedSample({1, 2}, {3, 4}, {0}).view());
+  writer.add(OwnedSample({1, 2}, {2e38f, 2e38f}, {0}).view());
+  writer.add(OwnedSample({}, {}, {0}).view());
+  writer.finish();
+  const Dataset data = Dataset::open(folder / "data.mlt");
+  EXPECT_EQ(data.normalize(), Normalize::kL2);
+  EXPECT_THAT(data.sample(0).values, ElementsAre(::testing::FloatEq(0.6f), ::testing::FloatEq(0.8f)));
+  EXPECT_THAT(data.sample(1).values, ::testing::Each(::testing::FloatNear(std::sqrt(0.5f), 1e-6f)));
+}
+
+// docs/data_format.md shows the bytes of the example; they must be the ones that are written.
+TEST(Prepared, TheDocumentedExampleIsWhatIsWritten) {
+  const TemporaryFolder folder;
+  prepare_text(folder.write("example.txt", kExampleText), folder / "example.mlt", Normalize::kNone);
+  const std::string manual = bytes_of(std::filesystem::path(MODELET_DOCS) / "data_format.md");
+  EXPECT_THAT(manual, HasSubstr("```\n" + std::string(kExampleText) + "```"));
+  const std::string fence = "```hexdump\n";
+  ASSERT_NE(manual.find(fence), std::string::npos);
+  std::istringstream dump(manual.substr(manual.find(fence) + fence.size()));
+  std::string documented;
+  for (std::string line; std::getline(dump, line) && line != "```";) {
+    std::istringstream columns(line);
+    size_t offset = 0;
+    columns >> std::hex >> offset;
+    EXPECT_EQ(offset, documented.size()) << line;
+    for (unsigned byte = 0; columns >> byte;) documented += static_cast<char>(byte);
+  }
+  EXPECT_EQ(documented, bytes_of(folder / "example.mlt"));
+}
+
+TEST(Prepared, EveryDamagedByteIsFoundOrHarmless) {
+  const auto samples = random_samples(20, 50, 60, 5);
+  const std::string good = prepared_bytes(samples, 50, 60);
+  auto bytes = aligned_bytes(good);
+  size_t harmless = 0;
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    for (const int mask : {0x01, 0x80, 0xff}) {
+      bytes[at] ^= static_cast<std::byte>(mask);
+      try {
+        EXPECT_EQ(walk(parse_prepared(bytes, "data.mlt", true)), samples) << "byte " << at;
+        ++harmless;
+      } catch (const FormatError&) {
+      }
+      bytes[at] ^= static_cast<std::byte>(mask);
+    }
+  }
+  // Only the gaps between the sections may change unseen.
+  EXPECT_LT(harmless, 4 * 64 * 3u);
+}
+
+// A hand-made file has right checksums. Recomputing the header's after each mutation gets past the first
+// defence.
+TEST(Prepared, MutatedFilesNeverLeadOutsideTheirBytes) {
+  const std::string good = prepared_bytes(random_samples(20, 50, 60, 5), 50, 60);
+  constexpr int kInputs = 200'000;
+  size_t accepted = 0;
+  auto bytes = aligned_bytes(good);
+  for (int i = 0; i < kInputs; ++i) {
+    Rng rng(2, {static_cast<uint64_t>(i)});
+    std::memcpy(bytes.data(), good.data(), good.size());
+    size_t size = good.size();
+    for (uint32_t change = 0; change <= rng.below(3); ++change) {
+      const size_t at = rng.below(static_cast<uint32_t>(rng.below(2) == 0 ? 184 : good.size()));
+      bytes[at] = static_cast<std::byte>(rng.below(4) == 0 ? 0xff : rng.next());
+    }
+    if (rng.below(8) == 0) size = rng.below(static_cast<uint32_t>(good.size()));
+    testing::seal_header(std::span(bytes).first(size));
+    try {
+      // An exact copy, so that a sanitizer sees a read past its end.
+      const AlignedVector<std::byte> exact(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size));
+      walk(parse_prepared(exact, "data.mlt", false));
+      ++accepted;
+    } catch (const FormatError&) {
+    }
+  }
+  EXPECT_GT(accepted, 0u);
+  EXPECT_LT(accepted, static_cast<size_t>(kInputs));
+}
+
+TEST(Prepared, SaysWhatIsWrong) {
+  const std::string good = prepared_bytes(random_samples(20, 50, 60, 5), 50, 60);
+  const auto error_of = [](const std::string& bytes) -> std::string {
+    try {
+      parse_prepared(aligned_bytes(bytes), "data.mlt", true);
+    } catch (const FormatError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const auto changed = [&](size_t at, char value) {
+    std::string bytes = good;
+    bytes[at] = value;
+    return bytes;
+  };
+  EXPECT_THAT(error_of(""), HasSubstr("data.mlt: a prepared file has at least 192 bytes, this one has 0"));
+  EXPECT_THAT(error_of(changed(0, 'x')), HasSubstr("not a prepared data file"));
+  EXPECT_THAT(error_of(changed(8, 2)), HasSubstr("format version 2, this program reads version 1"));
+  EXPECT_THAT(error_of(changed(12, 1)), HasSubstr("byte order"));
+  EXPECT_THAT(error_of(changed(20, 1)), HasSubstr("header is damaged"));
+  EXPECT_THAT(error_of(changed(good.size() - 1, 1)), HasSubstr("checksum of the section"));
+  EXPECT_THAT(error_of(good.substr(0, good.size() - 1)), HasSubstr("it is cut off"));
+  EXPECT_THAT(error_of(good + "x"), HasSubstr("was written to"));
+}
+
+}  // namespace
+}  // namespace modelet::shard
