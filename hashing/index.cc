@@ -129,7 +129,8 @@ void LshIndex::work() {
 }
 
 void LshIndex::finish_rehash() {
-  codes_ = next_codes();
+  MODELET_CHECK(rehash_ == Rehash::kDone, "finish_rehash() before work() is done");
+  apply_changes(codes_);
   centre_ = changes_.centre;
   std::swap(active_, standby_);
   rehash_ = Rehash::kNone;
@@ -145,12 +146,18 @@ void LshIndex::restore(std::span<const uint32_t> codes, std::span<const float> c
 }
 
 std::vector<uint32_t> LshIndex::next_codes() const {
-  MODELET_CHECK(rehash_ == Rehash::kDone);
-  const uint32_t tables = options_.hash.tables;
+  MODELET_CHECK(rehash_ == Rehash::kDone, "next_codes() before work() is done");
   std::vector<uint32_t> codes = codes_;
-  for (size_t i = 0; i < changes_.rows.size(); ++i)
-    std::copy_n(&changes_.codes[i * tables], tables, &codes[size_t{changes_.rows[i]} * tables]);
+  apply_changes(codes);
   return codes;
+}
+
+// codes [rows, tables]: the changed rows get their new codes.
+void LshIndex::apply_changes(std::span<uint32_t> codes) const {
+  const uint32_t tables = options_.hash.tables;
+  for (size_t i = 0; i < changes_.rows.size(); ++i) {
+    std::copy_n(&changes_.codes[i * tables], tables, &codes[size_t{changes_.rows[i]} * tables]);
+  }
 }
 
 void LshIndex::restore_rehash(std::span<const uint32_t> codes, std::span<const float> centre) {

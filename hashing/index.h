@@ -5,7 +5,8 @@
 // codes, so a checkpoint stores codes and centre only. Maintenance is in two deterministic halves, so that a
 // run can be repeated:
 //   begin_rehash(rows, weights)   copies the named (changed) rows aside; returns at once
-//   work()                        hashes the copies and builds the standby tables: writes only what queries do
+//   work()                        hashes the copies and builds the standby tables: writes only what queries
+//   do
 //                                 not read, so it may run on any other thread while queries go on
 //   finish_rehash()               swaps standby and active (call it when work() has returned)
 // The result is what a full build from the same codes gives. query(), query_codes(), codes() and centre() are
@@ -35,7 +36,8 @@ namespace modelet::hashing {
 struct IndexOptions {
   HashOptions hash;
   uint32_t bucket = 64;  // rows a bucket holds at most; which ones stay is a seeded, order-free choice
-  bool centre = true;    // subtract the mean row from rows before hashing; the caller centres queries by their mean
+  bool centre =
+      true;  // subtract the mean row from rows before hashing; the caller centres queries by their mean
 };
 
 // Scratch of one query; reuse it, also with other indexes: after warm-up a query allocates nothing. One per
@@ -110,6 +112,7 @@ class LshIndex {
   std::vector<float> mean_row(ConstMatrix weights) const;
   void hash_rows(ConstMatrix weights, std::span<const float> centre, std::span<uint32_t> codes) const;
   void check_restored(std::span<const uint32_t> codes, std::span<const float> centre) const;
+  void apply_changes(std::span<uint32_t> codes) const;
   void fill_tables(BucketTables& tables) const;
   void rank_touched(size_t limit, QueryScratch& scratch) const;
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -107,6 +108,19 @@ TEST_P(EachFamily, SeedsGiveDifferentFunctions) {
   const std::vector<float> x = normal_vector(128, rng);
   const auto one = make(128, 16, 9, 1), two = make(128, 16, 9, 2);
   EXPECT_NE(codes_of(*one, x), codes_of(*two, x));
+}
+
+TEST_P(EachFamily, TablesAreDifferentFunctions) {
+  constexpr uint32_t kTables = 64;
+  const auto family = make(64, kTables, 8);
+  std::vector<std::vector<uint32_t>> codes_by_table(kTables);
+  Rng rng(12);
+  for (int i = 0; i < 50; ++i) {
+    const std::vector<uint32_t> codes = codes_of(*family, normal_vector(64, rng));
+    for (uint32_t t = 0; t < kTables; ++t) codes_by_table[t].push_back(codes[t]);
+  }
+  std::sort(codes_by_table.begin(), codes_by_table.end());
+  EXPECT_EQ(std::adjacent_find(codes_by_table.begin(), codes_by_table.end()), codes_by_table.end());
 }
 
 TEST_P(EachFamily, CollisionRateGrowsWithCosine) {

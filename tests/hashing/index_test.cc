@@ -253,6 +253,29 @@ TEST_P(Rehash, UsesTheWeightsAtBeginAndShowsAtFinish) {
   EXPECT_EQ(queries(index), queries(expected));
 }
 
+// A checkpoint between work() and finish_rehash(): the restored index answers like the original before and
+// after.
+TEST_P(Rehash, PendingRehashSurvivesACheckpoint) {
+  for (size_t count : {0, 60, 300}) {  // 300 of 300 rows also move the centre
+    Rows rows = normal_rows(300, kDim, 19);
+    LshIndex index(options(GetParam()), rows.count()), restored(options(GetParam()), rows.count());
+    index.build(rows.matrix());
+    std::vector<uint32_t> changed(count);
+    std::iota(changed.begin(), changed.end(), 0);
+    for (uint32_t row : changed) rows.row(row)[row % kDim] += 3;
+    index.begin_rehash(changed, rows.matrix());
+    index.work();
+    restored.restore(index.codes(), index.centre());
+    restored.restore_rehash(index.next_codes(), index.next_centre());
+    EXPECT_TRUE(restored.rehash_is_done());
+    EXPECT_EQ(queries(restored), queries(index));
+    for (LshIndex* each : {&index, &restored}) each->finish_rehash();
+    EXPECT_THAT(restored.codes(), ElementsAreArray(index.codes()));
+    EXPECT_THAT(restored.centre(), ElementsAreArray(index.centre()));
+    EXPECT_EQ(queries(restored), queries(index)) << count << " rows";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Capacity, Rehash, testing::Values(kNoCapacity, 5u));
 
 TEST(LshIndex, BuildAndRestoreDropABegunRehash) {
@@ -271,7 +294,7 @@ TEST(LshIndex, BuildAndRestoreDropABegunRehash) {
     }
     EXPECT_EQ(queries(index), queries(fresh));
   }
-  EXPECT_DEATH(index.finish_rehash(), "work");
+  EXPECT_DEATH(index.finish_rehash(), "before work");
 }
 
 // Queries on two threads while a third re-hashes. Run it under the thread sanitizer; without it, it still
@@ -315,13 +338,16 @@ class Restore : public testing::Test {
 
   void expect_refused(const std::string& why) {
     const std::vector<Result> before = queries(index_);
-    try {
-      index_.restore(codes_, centre_);
-      ADD_FAILURE() << "accepted: " << why;
-    } catch (const FormatError& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr(why));
+    for (bool pending : {false, true}) {
+      try {
+        pending ? index_.restore_rehash(codes_, centre_) : index_.restore(codes_, centre_);
+        ADD_FAILURE() << "accepted: " << why;
+      } catch (const FormatError& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr(why));
+      }
+      EXPECT_FALSE(index_.rehash_is_done());
+      EXPECT_EQ(queries(index_), before);
     }
-    EXPECT_EQ(queries(index_), before);
   }
 
   const Rows rows_ = normal_rows(50, kDim, 17);
@@ -354,14 +380,15 @@ using LshIndexDeathTest = Restore;
 
 TEST_F(LshIndexDeathTest, RehashHasAnOrder) {
   const std::vector<uint32_t> some = {1, 2}, descending = {2, 1}, twice = {1, 1}, outside = {50};
-  EXPECT_DEATH(index_.work(), "begin_rehash");
-  EXPECT_DEATH(index_.finish_rehash(), "work");
+  EXPECT_DEATH(index_.work(), "without begin_rehash");
+  EXPECT_DEATH(index_.finish_rehash(), "before work");
   for (const auto& bad : {descending, twice})
     EXPECT_DEATH(index_.begin_rehash(bad, rows_.matrix()), "ascend");
-  EXPECT_DEATH(index_.begin_rehash(outside, rows_.matrix()), "rows_");
+  EXPECT_DEATH(index_.begin_rehash(outside, rows_.matrix()), "rows.back");
+  EXPECT_DEATH((void)index_.next_codes(), "before work");
   index_.begin_rehash(some, rows_.matrix());
   EXPECT_DEATH(index_.begin_rehash(some, rows_.matrix()), "not finished");
-  EXPECT_DEATH(index_.finish_rehash(), "work");
+  EXPECT_DEATH(index_.finish_rehash(), "before work");
 }
 
 TEST(LshIndex, MemoryCountsTheLargeArrays) {
