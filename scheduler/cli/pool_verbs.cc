@@ -1,0 +1,189 @@
+#include "scheduler/cli/pool_verbs.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/process.h"
+#include "scheduler/cli/pool_client.h"
+#include "scheduler/core.h"
+#include "shard/data/dataset.h"
+
+namespace modelet::cli {
+namespace {
+
+using comm::control::NodeStatusT;
+using comm::control::RunStatusT;
+using nlohmann::json;
+
+// Options of a verb; one object lives as long as the verb's callback.
+struct Options {
+  std::string scheduler, experiment, name, out, resume;
+  std::vector<std::string> overrides;
+  uint32_t nodes = 0;
+  uint64_t run = 0;
+  bool json = false, watch = false;
+};
+
+std::string absolute(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// A run's name out of a file's: what the scheduler takes as one.
+std::string name_of(const std::filesystem::path& experiment) {
+  std::string name = experiment.stem().string();
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '_' && c != '-') c = '_';
+  return name.empty() ? "run" : name;
+}
+
+DataShape shape_of(const Experiment& experiment) {
+  const auto load = [&](const std::string& path) {
+    return shard::load_dataset(path, experiment.data.normalize);
+  };
+  return shard::describe_shape(load(experiment.data.train), load(experiment.data.test));
+}
+
+json to_json(const RunStatusT& run) {
+  return {{"run", run.run},        {"name", run.name}, {"state", scheduler::state_name(run.state)},
+          {"detail", run.detail},  {"step", run.step}, {"nodes", run.node_names},
+          {"seconds", run.seconds}};
+}
+
+json to_json(const NodeStatusT& node) {
+  return {{"name", node.name},
+          {"version", node.version},
+          {"cores", node.cores},
+          {"memory_bytes", node.memory_bytes},
+          {"gflops", node.gflops},
+          {"memory_gbps", node.memory_gbps},
+          {"run", node.run},
+          {"step", node.step},
+          {"silent_seconds", node.silent_seconds}};
+}
+
+void print_line(const json& object) {
+  std::cout << object.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
+}
+
+void submit(const Options& options) {
+  Submission submission{.experiment = load_experiment(options.experiment, options.overrides)};
+  submission.shape = shape_of(submission.experiment);
+  submission.name = options.name.empty() ? name_of(options.experiment) : options.name;
+  submission.nodes = options.nodes;
+  submission.out = absolute(options.out);
+  submission.resume = absolute(options.resume);
+  if (options.watch) {
+    Reporter reporter(options.json);
+    std::atomic<bool> stop{false};
+    const StopSignals signals([&stop] { stop = true; });
+    return run_on_pool(options.scheduler, submission, reporter, stop);
+  }
+  const uint64_t run = PoolClient(options.scheduler).submit(submission);
+  if (options.json)
+    print_line({{"event", "submitted"}, {"run", run}});
+  else
+    std::cout << fmt::format("run {} submitted; follow it with: modelet watch {} --scheduler {}\n", run, run,
+                             options.scheduler);
+}
+
+void list(const Options& options) {
+  const auto answer = PoolClient(options.scheduler).list();
+  if (options.json) {
+    for (const auto& run : answer.runs) print_line(to_json(*run));
+    return;
+  }
+  std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:>9}  {:>5}  {:>8}  {}\n", "run", "name", "state", "step",
+                           "nodes", "seconds", "detail");
+  for (const auto& run : answer.runs)
+    std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:>9}  {:>5}  {:>8.0f}  {}\n", run->run, run->name,
+                             scheduler::state_name(run->state), run->step, run->node_names.size(),
+                             run->seconds, run->detail);
+}
+
+void list_nodes(const Options& options) {
+  const auto answer = PoolClient(options.scheduler).nodes();
+  if (options.json) {
+    for (const auto& node : answer.nodes) print_line(to_json(*node));
+    return;
+  }
+  std::cout << fmt::format("{:<20}  {:>5}  {:>10}  {:>9}  {:>6}  {:<8}  {:>9}  {}\n", "node", "cores",
+                           "memory", "GFLOP/s", "GB/s", "run", "step", "version");
+  for (const auto& node : answer.nodes)
+    std::cout << fmt::format("{:<20}  {:>5}  {:>10}  {:>9.0f}  {:>6.1f}  {:<8}  {:>9}  {}\n", node->name,
+                             node->cores, scheduler::bytes_text(node->memory_bytes), node->gflops,
+                             node->memory_gbps, node->run == 0 ? "free" : std::to_string(node->run),
+                             node->step, node->version);
+}
+
+void watch(const Options& options) {
+  Reporter reporter(options.json);
+  std::atomic<bool> stop{false};
+  const StopSignals signals([&stop] { stop = true; });
+  watch_on_pool(options.scheduler, options.run, reporter, stop);
+}
+
+void stop(const Options& options) {
+  const RunStatusT status = PoolClient(options.scheduler).stop(options.run);
+  if (options.json) return print_line(to_json(status));
+  std::cout << fmt::format("run {} {}{}{}\n", status.run, scheduler::state_name(status.state),
+                           status.detail.empty() ? "" : ": ", status.detail);
+}
+
+// A verb with the options that all have.
+CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& description,
+                   const std::shared_ptr<Options>& options, void (*body)(const Options&)) {
+  CLI::App& verb = *app.add_subcommand(name, description);
+  verb.add_option("--scheduler", options->scheduler,
+                  "address of the scheduler, such as tcp://192.168.1.5:5570")
+      ->default_val("tcp://127.0.0.1:5570");
+  verb.add_flag("--json", options->json, "JSON Lines on standard output");
+  verb.callback([options, body] { body(*options); });
+  return verb;
+}
+
+}  // namespace
+
+void add_pool_verbs(CLI::App& app) {
+  const auto submission = std::make_shared<Options>();
+  CLI::App& submit_verb = add_verb(app, "submit", "Submit an experiment to a pool", submission, submit);
+  submit_verb.add_option("experiment", submission->experiment, "experiment file (TOML)")
+      ->required()
+      ->check(CLI::ExistingFile);
+  submit_verb
+      .add_option("--set", submission->overrides, "section.key=value: override a key of the experiment")
+      ->take_all();
+  submit_verb.add_option("--name", submission->name, "of the run (default: the file's)");
+  submit_verb.add_option("--nodes", submission->nodes, "how many nodes it gets; 0: all of the pool")
+      ->capture_default_str();
+  submit_verb.add_option(
+      "--out", submission->out,
+      "folder of the run, on every node (default: NAME-RUN in the agent's working folder)");
+  submit_verb.add_option("--resume", submission->resume,
+                         "checkpoint to continue from, readable on every node");
+  submit_verb.add_flag("--watch", submission->watch,
+                       "follow the run to its end; Ctrl-C stops it, with a checkpoint");
+
+  add_verb(app, "list", "List the runs of a pool", std::make_shared<Options>(), list);
+  add_verb(app, "nodes", "List the nodes of a pool", std::make_shared<Options>(), list_nodes);
+
+  const auto watched = std::make_shared<Options>();
+  add_verb(app, "watch", "Follow a run of a pool to its end; Ctrl-C stops watching, not the run", watched,
+           watch)
+      .add_option("run", watched->run, "number of the run")
+      ->required();
+  const auto stopped = std::make_shared<Options>();
+  add_verb(app, "stop", "Stop a run of a pool at its next step, with a checkpoint", stopped, stop)
+      .add_option("run", stopped->run, "number of the run")
+      ->required();
+}
+
+}  // namespace modelet::cli

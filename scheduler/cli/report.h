@@ -1,0 +1,38 @@
+// Reporter: shows the events of a training run, wherever they come from (this process, a pool).
+//
+// With JSON each event is a line on standard output. Otherwise people read standard error: on a terminal a
+// progress line that is redrawn, else plain lines; one line for each epoch and checkpoint, and a summary at
+// the end. Unknown events and missing fields are passed over: an older program may watch a newer run.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace modelet::cli {
+
+class Reporter {
+ public:
+  explicit Reporter(bool json);
+  // For tests: `terminal` says whether `people` is one.
+  Reporter(bool json, std::ostream& machines, std::ostream& people, bool terminal);
+  ~Reporter();  // ends the progress line
+
+  void handle(const nlohmann::json& event);
+  void note(const std::string& text);  // a line for people
+
+ private:
+  void show(const nlohmann::json& event);
+  void line(const std::string& text);
+  void progress(const std::string& text);
+
+  const bool json_;
+  std::ostream &machines_, &people_;
+  const bool terminal_;
+  bool in_progress_line_ = false;
+  uint64_t steps_ = 0, epochs_ = 0;  // of the whole run; 0: not known
+  double p_at_1_ = -1;               // of the last evaluation; negative: none yet
+};
+
+}  // namespace modelet::cli
