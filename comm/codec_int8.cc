@@ -66,8 +66,7 @@ void decode_lanes(const int8_t* in, float step, float* out) {
   std::memcpy(out, values, sizeof(values));
 }
 
-// Reciprocal of the step, or 0 (all values become zero) for a row so small that it would overflow: below
-// 4e-37.
+// Reciprocal of the step, or 0 (all values become zero) for a row below 3e-32, where it would overflow.
 float inverse_step(float step) {
   const float inverse = 1 / step;
   return std::isfinite(inverse * kFixed) ? inverse : 0.0f;

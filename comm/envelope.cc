@@ -33,10 +33,13 @@ class AlignedCopy {
 
 void parse_blocks(const wire::Envelope& wire, size_t max_message_bytes, Envelope& envelope) {
   envelope.blocks.clear();
-  if (wire.blocks() == nullptr) return;
+  if (wire.blocks() == nullptr || wire.blocks()->size() == 0) return;
   if (wire.blocks()->size() > kMaxBlocks)
     throw FormatError(
         fmt::format("envelope: {} blocks, more than the limit of {}", wire.blocks()->size(), kMaxBlocks));
+  // FlatBuffers' verifier checks the place of structs, not their alignment.
+  if (reinterpret_cast<uintptr_t>(wire.blocks()->Data()) % alignof(wire::Block) != 0)
+    throw FormatError("envelope: not a valid Modelet envelope (misaligned blocks)");
   for (const wire::Block* block : *wire.blocks()) {
     const uint64_t values = uint64_t{block->rows()} * block->cols();
     if (values > max_message_bytes / sizeof(float) || block->bytes() > max_message_bytes)

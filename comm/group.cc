@@ -45,6 +45,7 @@ class Group::Impl {
     meters_.peers.resize(count());
     arrived_.resize(count());
     inbox_.resize(count());
+    nothing_.resize(count());
     outgoing_.run = options_.run;
     outgoing_.epoch = options_.epoch;
     outgoing_.sender = static_cast<uint32_t>(rank());
@@ -54,6 +55,8 @@ class Group::Impl {
   int size() const { return transport_->size(); }
   const Meters& meters() const { return meters_; }
   void interrupt(const std::string& reason) { transport_->interrupt(reason); }
+
+  void barrier(Tag tag) { all_gather("barrier", tag, {}, nothing_); }
 
   void all_gather(const char* name, Tag tag, std::span<const OutBlock> mine,
                   std::span<const std::vector<InBlock>> theirs) {
@@ -364,8 +367,9 @@ class Group::Impl {
   WaitingMap waiting_;
   size_t waiting_bytes_ = 0;
 
-  AlignedVector<float> scratch_;             // of the sums
-  std::vector<std::vector<InBlock>> inbox_;  // [size] views of scratch_
+  AlignedVector<float> scratch_;               // of the sums
+  std::vector<std::vector<InBlock>> nothing_;  // [size] of a barrier: all empty
+  std::vector<std::vector<InBlock>> inbox_;    // [size] views of scratch_
 };
 
 Group::Group(std::unique_ptr<Transport> transport, GroupOptions options)
@@ -388,9 +392,7 @@ void Group::all_reduce_sum(Tag tag, Matrix values, const Codec& codec) {
 void Group::reduce_scatter_sum(Tag tag, std::span<const ConstMatrix> parts, Matrix mine, const Codec& codec) {
   impl_->reduce_scatter_sum(tag, parts, mine, codec);
 }
-void Group::barrier(Tag tag) {
-  impl_->all_gather("barrier", tag, {}, std::vector<std::vector<InBlock>>(static_cast<size_t>(size())));
-}
+void Group::barrier(Tag tag) { impl_->barrier(tag); }
 void Group::interrupt(const std::string& reason) { impl_->interrupt(reason); }
 const Meters& Group::meters() const { return impl_->meters(); }
 
