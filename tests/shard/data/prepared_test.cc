@@ -37,9 +37,8 @@ std::vector<OwnedSample> random_samples(size_t rows, uint32_t features, uint32_t
 
 // The file's bytes where parse_prepared wants them.
 AlignedVector<std::byte> aligned_bytes(const std::string& bytes) {
-  AlignedVector<std::byte> result(bytes.size());
-  std::memcpy(result.data(), bytes.data(), bytes.size());
-  return result;
+  const auto source = std::as_bytes(std::span(bytes));
+  return {source.begin(), source.end()};
 }
 
 std::vector<OwnedSample> walk(const PreparedView& view) {
