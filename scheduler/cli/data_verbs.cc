@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -57,8 +56,7 @@ class ProgressLine {
 // ---- prepare
 
 struct PrepareOptions {
-  std::string in, out;
-  Normalize normalize = Normalize::kNone;
+  std::string in, out, normalize = "none";
 };
 
 void prepare(const PrepareOptions& options) {
@@ -71,12 +69,6 @@ void prepare(const PrepareOptions& options) {
   const Dataset data = Dataset::open(options.out);
   std::cout << options.out << ": " << data.rows() << " rows, " << data.features() << " features, "
             << data.labels() << " labels, " << data.nonzeros() << " non-zeros\n";
-}
-
-// Name on the command line -> value of the experiment's data.normalize.
-const std::map<std::string, Normalize>& normalize_names() {
-  static const std::map<std::string, Normalize> names{{"none", Normalize::kNone}, {"l2", Normalize::kL2}};
-  return names;
 }
 
 void add_prepare(CLI::App& data) {
@@ -95,7 +87,8 @@ void add_prepare(CLI::App& data) {
   verb->add_option(
           "--normalize", options->normalize,
           "scale each sample's features: none or l2 (length one); must equal the experiment's data.normalize")
-      ->transform(CLI::CheckedTransformer(normalize_names()).description("{none,l2}"));
+      ->check(CLI::IsMember({"none", "l2"}))
+      ->capture_default_str();
   verb->callback([options] { prepare(*options); });
 }
 

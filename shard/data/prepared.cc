@@ -177,7 +177,7 @@ class PreparedWriter::Spool {
  public:
   explicit Spool(const std::filesystem::path& beside) : name_(beside.string() + ".spool.XXXXXX") {
     fd_ = ::mkostemp(name_.data(), O_CLOEXEC);
-    if (fd_ < 0) throw Error(errno_text(name_));
+    if (fd_ < 0) throw Error(errno_text(beside.string()));
     ::unlink(name_.c_str());
     buffer_.reserve(kBufferBytes);
     XXH3_64bits_reset(checksum_.get());
