@@ -63,8 +63,9 @@ void prepare(const PrepareOptions& options) {
   if (shard::is_prepared(options.in))
     throw UsageError(options.in + ": is prepared already; give the XMC text it was made of");
   ProgressLine line;
+  const Normalize normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
   shard::prepare_text(
-      options.in, options.out, options.normalize,
+      options.in, options.out, normalize,
       [&](uint64_t rows, uint64_t bytes, double fraction) { line.show(rows, bytes, fraction); });
   const Dataset data = Dataset::open(options.out);
   std::cout << options.out << ": " << data.rows() << " rows, " << data.features() << " features, "
