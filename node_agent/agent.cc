@@ -16,6 +16,7 @@ namespace {
 using namespace comm::control;  // NOLINT(google-build-using-namespace): the messages are this file's
                                 // vocabulary
 
+constexpr double kRegisterInterval = 0.2;  // seconds between two attempts
 constexpr double kAbortGrace = 10;  // seconds an aborted run may take to end before the process ends itself
 constexpr double kLastWords = 0.5;  // seconds for Leave to reach the scheduler
 
@@ -65,7 +66,7 @@ void Agent::request_stop() {
 
 void Agent::beat() {
   if (clock_.now() < next_beat_) return;
-  next_beat_ = clock_.now() + heartbeat_;
+  next_beat_ = clock_.now() + (node_ != 0 ? heartbeat_ : kRegisterInterval);
   if (node_ != 0) {
     socket_.send(HeartbeatT{{}, node_, runner_ ? runner_->run() : 0, runner_ ? runner_->step() : 0});
   } else if (stops_requested_ == 0) {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/version.h"
+#include "node_agent/capacity.h"
 #include "node_agent/evaluator.h"
 #include "node_agent/gather_numbers.h"
 #include "node_agent/sharding.h"
@@ -27,9 +27,8 @@ using nlohmann::json;
 
 namespace {
 
-// Rounds that follow a step, after TrainingStep::kRounds.
-constexpr uint16_t kCheckpointRound = TrainingStep::kRounds, kFinishRound = kCheckpointRound + 1,
-                   kEvaluationRound = kCheckpointRound + 2;
+// Rounds that follow a step's own, in the order in which they are used: an evaluation takes many.
+constexpr uint16_t kEvaluationRound = TrainingStep::kRounds, kCheckpointRound = 65000, kFinishRound = 65001;
 
 uint64_t peak_rss_bytes() {
   struct rusage usage {};
@@ -40,7 +39,7 @@ uint64_t peak_rss_bytes() {
 unsigned thread_count(const TrainJob& job) {
   if (job.threads > 0) return job.threads;
   if (job.experiment.train.threads > 0) return job.experiment.train.threads;
-  return std::max(1u, std::thread::hardware_concurrency());
+  return usable_cores();
 }
 
 const std::vector<size_t> kPrecisions = {1, 3, 5};
@@ -103,6 +102,8 @@ class Trainer::Impl {
   double seconds_here_ = 0;
   double loss_sum_ = 0;            // since the last progress event
   uint64_t loss_steps_ = 0;
+  double epoch_loss_sum_ = 0;      // since the epoch, or this session, began
+  uint64_t epoch_loss_steps_ = 0;
   std::vector<double> precision_;  // of the last evaluation
   uint64_t evaluated_step_ = 0, checkpoint_step_ = 0;
   std::filesystem::path checkpoint_;
@@ -123,14 +124,14 @@ void Trainer::Impl::load_data() {
 
 void Trainer::Impl::prepare() {
   load_data();
-  network_.emplace(job_.experiment, job_.shape, sharding_.held(), pool_);
+  network_.emplace(job_.experiment, job_.shape, sharding_.held(), true, pool_);
   memory = network_->memory_bytes();
   if (job_.resume.empty()) {
     network_->initialise();
     return;
   }
   const shard::Checkpoint checkpoint = shard::Checkpoint::open(shard::find_checkpoint(job_.resume));
-  for (const auto& modelet : network_->modelets()) shard::restore_modelet(*modelet, checkpoint, false);
+  for (const auto& modelet : network_->modelets()) shard::restore_modelet(*modelet, checkpoint);
   checkpoint_ = checkpoint.folder();
   checkpoint_step_ = steps_done = step_ = checkpoint.index().step;
   train_seconds_ = json::parse(checkpoint.index().extra).value("train_seconds", 0.0);
@@ -174,6 +175,8 @@ bool Trainer::Impl::one_step(Session& session) {
   bytes_sent_ += session.group.meters().bytes_sent() - bytes_before;
   loss_sum_ += result.loss;
   ++loss_steps_;
+  epoch_loss_sum_ += result.loss;
+  ++epoch_loss_steps_;
   const double seconds = watch.seconds();
   seconds_here_ += seconds;
   train_seconds_ += seconds;
@@ -206,13 +209,16 @@ void Trainer::Impl::evaluate(Session& session) {
 void Trainer::Impl::end_epoch(Session& session) {
   const uint64_t epoch = step_ / order_->steps_per_epoch();
   const uint32_t every = job_.experiment.train.evaluate_every;
-  json event = {{"event", "epoch"}, {"epoch", epoch}, {"step", step_}, {"train_seconds", train_seconds_},
+  json event = {{"event", "epoch"}, {"epoch", epoch}, {"step", step_},
+                {"loss", epoch_loss_sum_ / static_cast<double>(epoch_loss_steps_)}, {"train_seconds", train_seconds_},
                 {"samples_per_second", samples_per_second()}};
-  if (every > 0 && epoch % every == 0) {
+  if (step_ == total_steps() || (every > 0 && epoch % every == 0)) {
     evaluate(session);
     event.update({{"p_at_1", precision_[0]}, {"p_at_3", precision_[1]}, {"p_at_5", precision_[2]}});
   }
   emit(session, event);
+  epoch_loss_sum_ = 0;
+  epoch_loss_steps_ = 0;
 }
 
 void Trainer::Impl::checkpoint(Session& session) {
@@ -248,10 +254,7 @@ void Trainer::Impl::checkpoint(Session& session) {
 }
 
 void Trainer::Impl::finish(Session& session) {
-  if (step_ > 0) {
-    evaluate(session);
-    checkpoint(session);
-  }
+  evaluate(session);  // only if the run was resumed at its end
   const std::vector<size_t> counts(static_cast<size_t>(sharding_.size()), 2);
   const std::vector<uint64_t> mine = {static_cast<uint64_t>(bytes_per_step()), peak_rss_bytes()};
   uint64_t bytes = 0, rss = 0;

@@ -194,7 +194,7 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
 
 void Core::on(const std::string& peer, const msg::PreparedT& message) {
   const auto node = node_of(peer);
-  if (node == nodes_.end() || node->second.run != message.run) return;
+  if (node == nodes_.end() || !is_bound(node->second, message.run)) return;
   Run& run = runs_.at(message.run);
   Member* member = member_of(run, node->first);
   if (run.state != RunState::Preparing || run.epoch != message.epoch || member == nullptr) return;
@@ -221,7 +221,7 @@ void Core::on(const std::string& peer, const msg::RunDoneT& message) {
   const auto found = node_of(peer);
   if (found == nodes_.end()) return;
   Node& node = found->second;
-  if (node.run != message.run) return;
+  if (!is_bound(node, message.run)) return;
   Run& run = runs_.at(message.run);
   Member* member = member_of(run, found->first);
   if (member == nullptr || run.epoch != message.epoch) return;
@@ -260,6 +260,8 @@ void Core::remove_node(Nodes::iterator node, const std::string& why) {
   if (has_ended(run.state) || member_of(run, node_id) == nullptr) return;
   fail(run_id, run, fmt::format("node '{}' {} at step {}", name, why, run.step));
 }
+
+bool Core::is_bound(const Node& node, uint64_t run) { return run != 0 && node.run == run; }
 
 void Core::release(Node& node) {
   node.run = 0;
@@ -300,12 +302,12 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
 
 bool Core::make_room_for_run() {
   if (runs_.size() < options_.max_runs) return true;
-  const auto is_bound = [this](uint64_t run) {
+  const auto has_nodes = [this](uint64_t run) {
     return std::any_of(nodes_.begin(), nodes_.end(),
                        [run](const auto& entry) { return entry.second.run == run; });
   };
   const auto oldest = std::find_if(runs_.begin(), runs_.end(), [&](const auto& entry) {
-    return has_ended(entry.second.state) && !is_bound(entry.first);
+    return has_ended(entry.second.state) && !has_nodes(entry.first);
   });
   if (oldest == runs_.end()) return false;
   runs_.erase(oldest);
@@ -459,7 +461,7 @@ void Core::bind_group(uint64_t id, Run& run, const std::vector<uint64_t>& chosen
     send(node.peer, prepare);
     ++prepare.rank;
   }
-  set_state(id, run, RunState::Preparing, fmt::format("{} load data", nodes_text(run.members.size())));
+  set_state(id, run, RunState::Preparing, fmt::format("loading data on {}", nodes_text(run.members.size())));
 }
 
 void Core::start_if_prepared(uint64_t id, Run& run) {

@@ -129,6 +129,7 @@ class Core {
 
   Nodes::iterator node_of(const std::string& peer);  // asks an unknown one to register
   void remove_node(Nodes::iterator node, const std::string& why);
+  static bool is_bound(const Node& node, uint64_t run);
   void release(Node& node);
   Member* member_of(Run& run, uint64_t node);
 

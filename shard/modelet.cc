@@ -33,11 +33,11 @@ bool uses_hash_tables(SamplingMode mode) {
   return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;
 }
 
-Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment)
+Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment, bool trainable)
     : spec_(spec),
       seed_(experiment.train.seed),
-      parameters_(experiment.optimizer.kind, parameter_rows(spec), parameter_cols(spec),
-                  spec.kind != LayerKind::kInput) {
+      parameters_(trainable ? std::optional(experiment.optimizer.kind) : std::nullopt, parameter_rows(spec),
+                  parameter_cols(spec), spec.kind != LayerKind::kInput) {
   if (spec.kind == LayerKind::kOutput && uses_hash_tables(experiment.sampling.mode))
     retrieval_.emplace(hashing::LshIndex(index_options(spec, experiment), spec.neurons()),
                        std::vector<float>(experiment.sampling.centre ? spec.inputs : 0),

@@ -29,7 +29,8 @@ struct Retrieval {
 
 class Modelet {
  public:
-  Modelet(const ModeletSpec& spec, const Experiment& experiment);
+  // `trainable`: with optimiser state.
+  Modelet(const ModeletSpec& spec, const Experiment& experiment, bool trainable);
 
   // Random initial weights: a function of (seed, layer, row), the same wherever the modelet is placed. Output neurons
   // start with `output_bias`.

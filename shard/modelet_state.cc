@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 namespace modelet::shard {
 namespace {
-
-bool is_parameter(std::string_view array) { return array == "weight" || array == "bias"; }
 
 void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
   Retrieval& retrieval = *modelet.retrieval();
@@ -51,10 +48,9 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
   return writer.write_modelet(modelet.spec(), tensors);
 }
 
-void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint, bool parameters_only) {
+void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint) {
   const SafetensorsFile file = checkpoint.open_modelet(modelet.spec());
   for (const Parameters::Array& array : modelet.parameters().arrays()) {
-    if (parameters_only && !is_parameter(array.name)) continue;
     const auto stored = array.is_float ? std::as_bytes(file.values<float>(array.name, array.shape))
                                        : std::as_bytes(file.values<uint32_t>(array.name, array.shape));
     std::memcpy(array.bytes.data(), stored.data(), stored.size());

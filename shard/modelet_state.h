@@ -9,8 +9,8 @@ namespace modelet::shard {
 // Writes weights, bias, optimiser state, hash codes (also those of a re-hash under way, whose work must be done).
 CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer);
 
-// Fills a modelet of the same cut. With another optimiser or without its arrays (`parameters_only`), only weights and bias are
-// taken, and tables are rebuilt if the checkpoint has none. FormatError if arrays are missing or do not fit.
-void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint, bool parameters_only);
+// Fills a modelet of the same cut; one for inference takes only weights, bias and tables. Tables are built from the weights if
+// the checkpoint has none. FormatError if arrays are missing or do not fit.
+void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint);
 
 }  // namespace modelet::shard

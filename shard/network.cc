@@ -4,10 +4,10 @@
 
 namespace modelet::shard {
 
-Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
+Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held, bool trainable,
                  ThreadPool& pool)
     : experiment_(experiment), shape_(shape), pool_(pool), spread_(shape.labels, experiment.train.seed) {
-  for (const ModeletSpec& spec : held) modelets_.push_back(std::make_unique<Modelet>(spec, experiment_));
+  for (const ModeletSpec& spec : held) modelets_.push_back(std::make_unique<Modelet>(spec, experiment_, trainable));
   const size_t hidden_layers = experiment.model.hidden.size();
   input_ = std::make_unique<InputLayer>(modelets_of_layer(0), pool);
   for (size_t layer = 1; layer < hidden_layers; ++layer)

@@ -18,8 +18,9 @@ namespace modelet::shard {
 class Network {
  public:
   // Allocates the modelets of `held` (a subset of the cut, in its order). Their parameters are zero until initialise()
-  // or restoring from a checkpoint.
-  Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held, ThreadPool& pool);
+  // or restoring from a checkpoint. `trainable`: with optimiser state; without it the network is for inference.
+  Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held, bool trainable,
+          ThreadPool& pool);
 
   void initialise();
 

@@ -2,21 +2,24 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "shard/kernels/kernels.h"
 
 namespace modelet::shard {
 
-Parameters::Parameters(OptimizerKind optimizer, size_t rows, size_t cols, bool with_bias)
-    : optimizer_(optimizer), rows_(rows), cols_(cols), weights_(rows * cols), first_(rows * cols), clock_(rows) {
+Parameters::Parameters(std::optional<OptimizerKind> optimizer, size_t rows, size_t cols, bool with_bias)
+    : optimizer_(optimizer), rows_(rows), cols_(cols), weights_(rows * cols), bias_(with_bias ? rows : 0) {
+  if (!optimizer) return;
   const bool adam = optimizer == OptimizerKind::kAdam;
-  if (adam) second_.resize(rows * cols);
-  if (!with_bias) return;
-  bias_.resize(rows);
-  bias_first_.resize(rows);
-  if (adam) bias_second_.resize(rows);
+  first_.resize(weights_.size());
+  second_.resize(adam ? weights_.size() : 0);
+  bias_first_.resize(bias_.size());
+  bias_second_.resize(adam ? bias_.size() : 0);
+  clock_.resize(rows);
 }
 
 void Parameters::update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule) {
+  MODELET_CHECK(optimizer_.has_value(), "update() of a model for inference");
   const uint32_t clock = ++clock_[r];
   if (rule.gradient_scale != 1) kernels::scale(rule.gradient_scale, gradient, cols_);
   float* second = second_.empty() ? nullptr : second_.data() + r * cols_;
@@ -30,7 +33,7 @@ void Parameters::update(size_t r, float* gradient, float bias_gradient, const Up
 void Parameters::update_values(const float* gradient, float* weights, float* first, float* second, size_t n,
                                uint32_t clock, const UpdateRule& rule) const {
   const Experiment::Optimizer& o = rule.optimizer;
-  switch (optimizer_) {
+  switch (*optimizer_) {
     case OptimizerKind::kAdam: {
       const float correction1 = 1 - std::pow(o.beta1, static_cast<float>(clock));
       const float correction2 = 1 - std::pow(o.beta2, static_cast<float>(clock));

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,8 +26,9 @@ struct UpdateRule {
 
 class Parameters {
  public:
-  // Zero-initialised. `with_bias`: every row has one bias value beside its weights.
-  Parameters(OptimizerKind optimizer, size_t rows, size_t cols, bool with_bias);
+  // Zero-initialised. `with_bias`: every row has one bias value beside its weights. Without an optimiser there is no state, and
+  // no update(): for inference.
+  Parameters(std::optional<OptimizerKind> optimizer, size_t rows, size_t cols, bool with_bias);
 
   size_t rows() const { return rows_; }
   size_t cols() const { return cols_; }
@@ -56,7 +58,7 @@ class Parameters {
   void update_values(const float* gradient, float* weights, float* first, float* second, size_t n, uint32_t clock,
                      const UpdateRule& rule) const;
 
-  OptimizerKind optimizer_;
+  std::optional<OptimizerKind> optimizer_;
   size_t rows_, cols_;
   AlignedVector<float> weights_, first_, second_;            // [rows, cols]; second only for Adam
   std::vector<float> bias_, bias_first_, bias_second_;       // [rows] or empty

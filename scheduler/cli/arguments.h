@@ -1,0 +1,29 @@
+// What several verbs take: an experiment file with overrides, paths, and what follows from them.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+#include <vector>
+
+#include "base/experiment.h"
+
+namespace modelet::cli {
+
+struct ExperimentArguments {
+  std::string file;
+  std::vector<std::string> overrides;
+
+  // Adds EXPERIMENT and --set.
+  void add_to(CLI::App& verb);
+  Experiment load() const { return load_experiment(file, overrides); }
+  // Name of the run: the file's, in the characters that the scheduler takes.
+  std::string run_name() const;
+};
+
+// Reads (and prepares, the first time) the experiment's data.
+DataShape shape_of(const Experiment& experiment);
+
+// Absolute and normalised; empty stays empty.
+std::string absolute(const std::string& path);
+
+}  // namespace modelet::cli

@@ -1,0 +1,188 @@
+#include "scheduler/cli/model_verbs.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "comm/group.h"
+#include "node_agent/capacity.h"
+#include "node_agent/evaluator.h"
+#include "scheduler/cli/arguments.h"
+#include "scheduler/placement.h"
+#include "shard/checkpoint.h"
+#include "shard/data/dataset.h"
+#include "shard/modelet_state.h"
+#include "shard/network.h"
+
+namespace modelet::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string checkpoint, data, labels;
+  std::vector<size_t> ks;
+  size_t k = 5, limit = 0;
+  uint32_t threads = 0;
+  bool sparse = false, json = false;
+};
+
+// A whole model from a checkpoint, for inference in this process.
+class LoadedModel {
+ public:
+  LoadedModel(const std::string& path, uint32_t threads)
+      : checkpoint_(shard::Checkpoint::open(shard::find_checkpoint(path))),
+        pool_(threads > 0 ? threads : agent::usable_cores()),
+        sharding_(cut_model(experiment(), checkpoint_.index().shape),
+                  std::vector<uint32_t>(checkpoint_.index().modelets.size(), 0), 0, 1),
+        network_(experiment(), checkpoint_.index().shape, sharding_.cut(), false, pool_),
+        group_(comm::make_solo_group()) {
+    for (const auto& modelet : network_.modelets()) shard::restore_modelet(*modelet, checkpoint_);
+    evaluator_.emplace(network_, sharding_, *group_);
+  }
+
+  shard::Dataset load_data(const std::string& path) const {
+    shard::Dataset data = shard::load_dataset(path, experiment().data.normalize);
+    const DataShape& shape = checkpoint_.index().shape;
+    if (data.features() != shape.features || data.labels() != shape.labels)
+      throw UsageError(fmt::format("{} has {} features and {} labels, the model of {} has {} and {}", path,
+                                   data.features(), data.labels(), checkpoint_.folder().string(), shape.features,
+                                   shape.labels));
+    return data;
+  }
+
+  const Experiment& experiment() const { return checkpoint_.index().experiment; }
+  uint64_t step() const { return checkpoint_.index().step; }
+  agent::Evaluator& evaluator() { return *evaluator_; }
+
+ private:
+  shard::Checkpoint checkpoint_;
+  shard::ThreadPool pool_;
+  agent::Sharding sharding_;
+  shard::Network network_;
+  std::unique_ptr<comm::Group> group_;
+  std::optional<agent::Evaluator> evaluator_;
+};
+
+void evaluate(const Options& options) {
+  LoadedModel model(options.checkpoint, options.threads);
+  const shard::Dataset data = model.load_data(options.data);
+  const Stopwatch watch;
+  const std::vector<double> precision = model.evaluator().precision(data, options.ks, options.sparse, {});
+  const double rate = static_cast<double>(data.rows()) / watch.seconds();
+  if (options.json) {
+    json result = {{"event", "evaluated"}, {"step", model.step()}, {"samples", data.rows()},
+                   {"samples_per_second", rate}};
+    for (size_t i = 0; i < precision.size(); ++i) result[fmt::format("p_at_{}", options.ks[i])] = precision[i];
+    std::cout << result.dump() << '\n';
+    return;
+  }
+  for (size_t i = 0; i < precision.size(); ++i)
+    std::cout << fmt::format("P@{:<3} {:.4f}\n", options.ks[i], precision[i]);
+  std::cerr << fmt::format("{} samples, {:.0f} a second, checkpoint of step {}\n", data.rows(), rate, model.step());
+}
+
+void predict(const Options& options) {
+  LoadedModel model(options.checkpoint, options.threads);
+  const shard::Dataset data = model.load_data(options.data);
+  const std::string& names_file = options.labels.empty() ? model.experiment().data.labels : options.labels;
+  std::vector<std::string> names;
+  if (!names_file.empty()) names = shard::load_label_names(names_file, data.labels());
+  size_t row = 0;
+  const size_t limit = options.limit > 0 ? options.limit : data.rows();
+  const auto print = [&](const shard::Batch& batch, const shard::TopK& best) {
+    for (size_t s = 0; s < batch.size() && row < limit; ++s, ++row) {
+      json labels = json::array();
+      std::vector<std::string> texts;
+      for (size_t i = 0; i < best.k() && best.labels(s)[i] != shard::TopK::kNoLabel; ++i) {
+        const uint32_t label = best.labels(s)[i];
+        if (options.json) {
+          json entry = {{"label", label}, {"score", best.scores(s)[i]}};
+          if (!names.empty()) entry["name"] = names[label];
+          labels.push_back(std::move(entry));
+        } else {
+          texts.push_back(fmt::format("{}:{:.4f}", names.empty() ? std::to_string(label) : names[label],
+                                      best.scores(s)[i]));
+        }
+      }
+      if (options.json)
+        std::cout << json{{"sample", row}, {"labels", std::move(labels)}}.dump() << '\n';
+      else
+        std::cout << fmt::format("{}\n", fmt::join(texts, " "));
+    }
+  };
+  model.evaluator().predict(data, std::min(options.k, data.labels()), options.sparse, {}, print);
+}
+
+void add_model_arguments(CLI::App& verb, Options& options) {
+  verb.add_option("checkpoint", options.checkpoint, "run folder or checkpoint")->required()->check(CLI::ExistingDirectory);
+  verb.add_option("data", options.data, "XMC text (also .xz, .gz) or prepared file")->required()->check(CLI::ExistingFile);
+  verb.add_option("--threads", options.threads, "0: all cores")->capture_default_str();
+  verb.add_flag("--sparse", options.sparse, "score only what the hash tables retrieve");
+  verb.add_flag("--json", options.json, "JSON Lines on standard output");
+}
+
+struct PlanOptions {
+  ExperimentArguments experiment;
+  uint32_t nodes = 4, cores = 0;
+  double memory_gib = 0;
+};
+
+void plan(const PlanOptions& options) {
+  const Experiment experiment = options.experiment.load();
+  const DataShape shape = shape_of(experiment);
+  // Nodes like this machine, unless told otherwise.
+  const uint32_t cores = options.cores > 0 ? options.cores : agent::usable_cores();
+  const agent::Speed one = agent::measure_speed(1);
+  std::vector<scheduler::NodeCapacity> nodes;
+  for (uint32_t i = 0; i < options.nodes; ++i)
+    nodes.push_back({.name = "node-" + std::to_string(i),
+                     .cores = cores,
+                     .memory_bytes = options.memory_gib > 0 ? static_cast<uint64_t>(options.memory_gib * 0x1p30)
+                                                            : agent::usable_memory_bytes(),
+                     .gflops = one.gflops * cores,
+                     .memory_gbps = one.memory_gbps * cores});
+  std::cout << scheduler::to_text(scheduler::make_plan(experiment, shape, nodes));
+}
+
+}  // namespace
+
+void add_model_verbs(CLI::App& app) {
+  const auto eval_options = std::make_shared<Options>();
+  CLI::App& eval_verb = *app.add_subcommand("eval", "Evaluate a checkpoint on a data set");
+  add_model_arguments(eval_verb, *eval_options);
+  eval_verb.add_option("--k", eval_options->ks, "precision at these, comma-separated")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1000))
+      ->default_val(std::vector<size_t>{1, 3, 5});
+  eval_verb.footer("Example:\n  modelet eval runs/quickstart-20260101-120000 test.txt.xz --k 1,5");
+  eval_verb.callback([eval_options] { evaluate(*eval_options); });
+
+  const auto predict_options = std::make_shared<Options>();
+  CLI::App& predict_verb = *app.add_subcommand("predict", "Print the best labels of each sample, a line each");
+  add_model_arguments(predict_verb, *predict_options);
+  predict_verb.add_option("--k", predict_options->k, "labels a sample")->check(CLI::Range(1, 1000))->capture_default_str();
+  predict_verb.add_option("--labels", predict_options->labels,
+                          "names of the labels, one a line (default: data.labels of the experiment)");
+  predict_verb.add_option("--limit", predict_options->limit, "only the first samples; 0: all")->capture_default_str();
+  predict_verb.footer("Example:\n  modelet predict runs/quickstart-20260101-120000 test.txt.xz --k 3 --limit 10");
+  predict_verb.callback([predict_options] { predict(*predict_options); });
+
+  const auto plan_options = std::make_shared<PlanOptions>();
+  CLI::App& plan_verb = *app.add_subcommand("plan", "Show which node would hold what, without training");
+  plan_options->experiment.add_to(plan_verb);
+  plan_verb.add_option("--nodes", plan_options->nodes, "nodes of the group")->check(CLI::Range(1u, 4096u))->capture_default_str();
+  plan_verb.add_option("--cores", plan_options->cores, "of each node; 0: as this machine")->capture_default_str();
+  plan_verb.add_option("--memory-gib", plan_options->memory_gib, "of each node; 0: as this machine")->capture_default_str();
+  plan_verb.footer("Example:\n  modelet plan experiments/quickstart.toml --nodes 8 --cores 4 --memory-gib 8");
+  plan_verb.callback([plan_options] { plan(*plan_options); });
+}
+
+}  // namespace modelet::cli

@@ -1,0 +1,114 @@
+#include "scheduler/cli/train_verb.h"
+
+#include <spdlog/fmt/chrono.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <atomic>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/process.h"
+#include "comm/codec.h"
+#include "comm/group.h"
+#include "node_agent/trainer.h"
+#include "scheduler/cli/arguments.h"
+#include "scheduler/cli/local_pool.h"
+#include "scheduler/cli/pool_client.h"
+#include "scheduler/cli/report.h"
+#include "shard/checkpoint.h"
+
+namespace modelet::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  ExperimentArguments experiment;
+  std::string out, resume;
+  uint32_t nodes = 1;
+  bool json = false;
+};
+
+// The run's folder: --out, or that of the run which is resumed, or a new one.
+fs::path run_folder(const Options& options, const fs::path& resumed) {
+  if (!options.out.empty()) return absolute(options.out);
+  if (!resumed.empty() && resumed.parent_path().filename() == "checkpoints") return resumed.parent_path().parent_path();
+  const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+  return absolute("runs/" + options.experiment.run_name() + "-" + time);
+}
+
+void write_experiment(const Experiment& experiment, const fs::path& out) {
+  std::error_code failure;
+  fs::create_directories(out, failure);
+  if (failure) throw Error(out.string() + ": " + failure.message() + " (making the run's folder)");
+  AtomicFile file(out / "experiment.toml");
+  file.write(to_toml(experiment));
+  file.commit();
+}
+
+void train_here(const Submission& submission, Reporter& reporter) {
+  const size_t modelets = cut_model(submission.experiment, submission.shape).size();
+  agent::Trainer trainer({.run = submission.name,
+                          .experiment = submission.experiment,
+                          .shape = submission.shape,
+                          .owner = std::vector<uint32_t>(modelets, 0),
+                          .out = submission.out,
+                          .resume = submission.resume});
+  const StopSignals signals([&trainer] { trainer.request_stop(); });
+  trainer.prepare();
+  const auto group = comm::make_solo_group();
+  trainer.run(*group, [&](const nlohmann::json& event) { reporter.handle(event); });
+}
+
+void train_on_pool(const Submission& submission, Reporter& reporter) {
+  std::atomic<bool> stop{false};
+  const StopSignals signals([&stop] { stop = true; });
+  reporter.note(fmt::format("starting a scheduler and {} agents on this machine", submission.nodes));
+  LocalPool pool({.nodes = submission.nodes, .threads = submission.experiment.train.threads});
+  run_on_pool(pool.scheduler(), submission, reporter, stop, [&pool] { pool.check(); });
+}
+
+void train(const Options& options) {
+  Submission submission{.experiment = options.experiment.load(), .nodes = options.nodes};
+  comm::require_codec(submission.experiment.exchange.codec);
+  submission.name = options.experiment.run_name();
+  submission.resume = options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)).string();
+  submission.out = run_folder(options, submission.resume).string();
+  Reporter reporter(options.json);
+  reporter.note("run folder: " + submission.out);
+  submission.shape = shape_of(submission.experiment);
+  write_experiment(submission.experiment, submission.out);
+  if (options.nodes == 1)
+    train_here(submission, reporter);
+  else
+    train_on_pool(submission, reporter);
+}
+
+}  // namespace
+
+void add_train_verb(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App& verb = *app.add_subcommand("train", "Train an experiment on this machine");
+  options->experiment.add_to(verb);
+  verb.add_option("--nodes", options->nodes,
+                  "1: in this process; more: a scheduler and that many agents, as processes of their own")
+      ->check(CLI::Range(1u, 256u))
+      ->capture_default_str();
+  verb.add_option("--out", options->out, "folder of the run (default: runs/NAME-TIME)");
+  verb.add_option("--resume", options->resume, "run folder or checkpoint to continue from");
+  verb.add_flag("--json", options->json, "JSON Lines on standard output; the last line is the result");
+  verb.footer(
+      "Ctrl-C stops at the next step and writes a checkpoint.\n"
+      "Examples:\n"
+      "  modelet train experiments/quickstart.toml\n"
+      "  modelet train experiments/quickstart.toml --nodes 4 --set exchange.codec=int8\n"
+      "  modelet train experiments/debian-deps.toml --set train.epochs=2 --json\n"
+      "  modelet train experiments/quickstart.toml --resume runs/quickstart-20260101-120000");
+  verb.callback([options] { train(*options); });
+}
+
+}  // namespace modelet::cli

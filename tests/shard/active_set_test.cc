@@ -1,0 +1,188 @@
+#include "shard/active_set.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/cut.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr size_t kLabels = 1000, kWidth = 16;
+
+Experiment small_experiment(SamplingMode mode) {
+  Experiment e;
+  e.model.hidden = {kWidth};
+  e.modelets = {.hidden_columns = 16, .output_modelets = 2};
+  e.sampling.mode = mode;
+  e.sampling.uniform = 101;
+  e.sampling.top = 8;
+  e.sampling.tables = 24;
+  e.sampling.bits = 4;
+  e.sampling.candidates = 200;
+  e.sampling.bucket = 500;
+  return e;
+}
+
+// A batch of samples with the given labels and no features.
+Batch batch_of(const std::vector<std::vector<uint32_t>>& labels) {
+  Batch batch;
+  batch.offsets.assign(labels.size() + 1, 0);
+  batch.label_offsets = {0};
+  for (const auto& of_sample : labels) {
+    batch.labels.insert(batch.labels.end(), of_sample.begin(), of_sample.end());
+    batch.label_offsets.push_back(batch.labels.size());
+  }
+  return batch;
+}
+
+class ActiveSetTest : public testing::Test {
+ protected:
+  void make(SamplingMode mode, float bias = 0) {
+    experiment_ = small_experiment(mode);
+    const DataShape shape{.features = 10, .labels = kLabels};
+    for (const ModeletSpec& spec : cut_model(experiment_, shape)) {
+      if (spec.kind != LayerKind::kOutput) continue;
+      modelets_.push_back(std::make_unique<Modelet>(spec, experiment_, true));
+      modelets_.back()->initialise(bias);
+      samplers_.emplace_back(*modelets_.back(), experiment_, kLabels);
+    }
+    hidden_.resize(64 * kWidth);
+    Rng rng(5);
+    for (float& h : hidden_) h = std::max(0.0f, rng.normal());
+  }
+  const ActiveSet& select(size_t m, const Batch& batch, uint64_t step) {
+    return samplers_[m].select(*modelets_[m], modelets_[m]->retrieval(), batch, spread_, hidden(batch.size()), step, pool_);
+  }
+  ConstMatrix hidden(size_t samples) const { return {hidden_.data(), samples, kWidth, kWidth}; }
+
+  Experiment experiment_;
+  LabelSpread spread_{kLabels, 1};
+  ThreadPool pool_{2};
+  std::vector<std::unique_ptr<Modelet>> modelets_;
+  std::vector<ActiveSetSampler> samplers_;
+  AlignedVector<float> hidden_;
+};
+
+TEST(LabelSpreadTest, IsASeededPermutation) {
+  const LabelSpread a(500, 3), same(500, 3), other(500, 4);
+  std::set<uint32_t> neurons;
+  bool differs = false;
+  for (uint32_t label = 0; label < 500; ++label) {
+    neurons.insert(a.neuron(label));
+    EXPECT_EQ(a.label(a.neuron(label)), label);
+    EXPECT_EQ(a.neuron(label), same.neuron(label));
+    differs |= a.neuron(label) != other.neuron(label);
+  }
+  EXPECT_EQ(neurons.size(), 500u);
+  EXPECT_TRUE(differs);
+}
+
+TEST_F(ActiveSetTest, HasAllLabelsOfItsRangeAndTheAskedNumberOfDraws) {
+  make(SamplingMode::kUniform);
+  const Batch batch = batch_of({{1, 2, 3}, {}, {3, 500, 999}});
+  size_t drawn = 0, targets = 0;
+  for (size_t m = 0; m < 2; ++m) {
+    const ActiveSet& set = select(m, batch, 7);
+    std::set<uint32_t> unique(set.rows.begin(), set.rows.end()), labels;
+    EXPECT_EQ(unique.size(), set.rows.size()) << "each neuron once";
+    for (const Target& target : set.targets) {
+      const uint32_t label = spread_.label(static_cast<uint32_t>(modelets_[m]->spec().begin) + set.rows[target.active]);
+      const auto first = batch.labels.begin() + static_cast<ptrdiff_t>(batch.label_offsets[target.sample]);
+      const auto last = batch.labels.begin() + static_cast<ptrdiff_t>(batch.label_offsets[target.sample + 1]);
+      EXPECT_NE(std::find(first, last, label), last);
+      labels.insert(label);
+      ++targets;
+    }
+    drawn += set.rows.size() - labels.size();
+  }
+  EXPECT_EQ(targets, 6u);
+  EXPECT_EQ(drawn, 101u);
+}
+
+TEST_F(ActiveSetTest, DrawsDependOnStepAndSeedOnly) {
+  make(SamplingMode::kUniform);
+  const Batch batch = batch_of({{1}});
+  const std::vector<uint32_t> first = select(0, batch, 1).rows, second = select(0, batch, 2).rows;
+  EXPECT_NE(first, second);
+  EXPECT_EQ(select(0, batch, 1).rows, first) << "a repeated step draws the same";
+}
+
+TEST_F(ActiveSetTest, DrawsAreUniform) {
+  make(SamplingMode::kUniform);
+  std::vector<int> hits(modelets_[0]->spec().neurons());
+  constexpr int kSteps = 4000;
+  for (int step = 0; step < kSteps; ++step)
+    for (const uint32_t row : select(0, batch_of({{}}), static_cast<uint64_t>(step)).rows) ++hits[row];
+  // 50 of 500 rows a step: 400 hits expected, deviation 19.
+  for (const int h : hits) EXPECT_NEAR(h, 400, 6 * 19);
+}
+
+TEST_F(ActiveSetTest, MoreDrawsThanNeuronsGivesAll) {
+  make(SamplingMode::kUniform);
+  experiment_.sampling.uniform = 5000;
+  ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
+  EXPECT_EQ(sampler.select(*modelets_[0], nullptr, batch_of({{1, 2}}), spread_, hidden(1), 0, pool_).rows.size(), 500u);
+}
+
+TEST_F(ActiveSetTest, NearlyAllNeuronsAreDrawnWithoutRepetition) {
+  make(SamplingMode::kUniform);
+  experiment_.sampling.uniform = 960;
+  ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
+  const auto& rows = sampler.select(*modelets_[0], nullptr, batch_of({{}}), spread_, hidden(1), 0, pool_).rows;
+  EXPECT_EQ(std::set<uint32_t>(rows.begin(), rows.end()).size(), 480u);
+  EXPECT_EQ(rows.size(), 480u);
+}
+
+TEST_F(ActiveSetTest, FullModeListsRowsInOrder) {
+  make(SamplingMode::kFull);
+  const ActiveSet& set = select(1, batch_of({{1, 2, 3}}), 0);
+  ASSERT_EQ(set.rows.size(), 500u);
+  EXPECT_TRUE(std::is_sorted(set.rows.begin(), set.rows.end()));
+}
+
+TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
+  make(SamplingMode::kLsh);
+  const size_t samples = 64, top = 4;
+  EXPECT_EQ(samplers_[0].top(), top) << "8 a sample over two modelets";
+  std::vector<uint32_t> best;
+  samplers_[0].retrieve(*modelets_[0], *modelets_[0]->retrieval(), hidden(samples), samples, top, pool_, best);
+  size_t found = 0;
+  for (size_t s = 0; s < samples; ++s) {
+    std::vector<std::pair<float, uint32_t>> exact;
+    for (uint32_t row = 0; row < 500; ++row) {
+      float z = 0;
+      for (size_t c = 0; c < kWidth; ++c) z += hidden_[s * kWidth + c] * modelets_[0]->parameters().row(row)[c];
+      exact.emplace_back(-z, row);
+    }
+    std::sort(exact.begin(), exact.end());
+    std::set<uint32_t> truth;
+    for (size_t i = 0; i < top; ++i) truth.insert(exact[i].second);
+    float previous = 1e30f;
+    for (size_t i = 0; i < top; ++i) {
+      const uint32_t row = best[s * top + i];
+      ASSERT_NE(row, ActiveSetSampler::kNone);
+      found += truth.count(row);
+      float z = 0;
+      for (size_t c = 0; c < kWidth; ++c) z += hidden_[s * kWidth + c] * modelets_[0]->parameters().row(row)[c];
+      EXPECT_LE(z, previous + 1e-4f) << "best first";
+      previous = z;
+    }
+  }
+  // 200 candidates of 500 by chance would find 40 %.
+  EXPECT_GT(static_cast<double>(found) / (samples * top), 0.75);
+}
+
+TEST_F(ActiveSetTest, ThreadsDoNotChangeTheSet) {
+  make(SamplingMode::kLsh);
+  const Batch batch = batch_of(std::vector<std::vector<uint32_t>>(64, {1, 2}));
+  const std::vector<uint32_t> two = select(0, batch, 3).rows;
+  ThreadPool one(1);
+  EXPECT_EQ(samplers_[0].select(*modelets_[0], modelets_[0]->retrieval(), batch, spread_, hidden(64), 3, one).rows, two);
+}
+
+}  // namespace
+}  // namespace modelet::shard
