@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <spdlog/spdlog.h>
 
+#include <bit>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@ namespace {
 constexpr char kToSchedulerIdentifier[] = "MCTS";
 constexpr char kFromSchedulerIdentifier[] = "MCFS";
 constexpr int kQueuedMessages = 10000;     // per peer; a peer that does not read for longer loses messages
+constexpr uint64_t kLoggedMalformed = 20;  // after these, only each power of two
 constexpr int kTransportHeartbeat = 2000;  // ms; ZeroMQ notices half-open connections
 constexpr int kReconnectFirst = 100, kReconnectLast = 1000;  // ms
 
@@ -158,8 +160,10 @@ class ServerSocket::Impl {
       if (parts.size() != 2) throw FormatError(std::to_string(parts.size() - 1) + " parts instead of one");
       return Received{parts[0].to_string(), decode_to_scheduler(bytes_of(parts[1]))};
     } catch (const FormatError& error) {
-      ++malformed;
-      spdlog::warn("dropped a message from {}: {}", peer_address(parts.back()), error.what());
+      // All are counted; who sends many must not fill the disk with their log.
+      if (++malformed <= kLoggedMalformed || std::has_single_bit(malformed))
+        spdlog::warn("dropped a message from {}: {} (number {})", peer_address(parts.back()), error.what(),
+                     malformed);
       return std::nullopt;
     }
   }

@@ -1,0 +1,80 @@
+// The reporter: what people and machines see of a run's events.
+#include "scheduler/cli/report.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace modelet::cli {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+const json kStarted = {{"event", "started"}, {"run", "demo"},   {"epochs", 8},  {"steps", 800},
+                       {"parameters", 1000}, {"nodes", 2},      {"threads", 1}, {"features", 10},
+                       {"labels", 20},       {"train_rows", 30}};
+const json kProgress = {{"event", "progress"},
+                        {"step", 200},
+                        {"epoch", 2},
+                        {"loss", 3.5},
+                        {"samples_per_second", 12345.6},
+                        {"eta_seconds", 75},
+                        {"bytes_sent_per_node_per_step", 2048}};
+
+struct Shown {
+  std::string machines, people;
+};
+
+Shown show(bool as_json, bool terminal, const std::vector<json>& events) {
+  std::ostringstream machines, people;
+  {
+    Reporter reporter(as_json, machines, people, terminal);
+    for (const json& event : events) reporter.handle(event);
+  }
+  return {machines.str(), people.str()};
+}
+
+TEST(Reporter, JsonIsPassedOnLineByLine) {
+  const Shown shown = show(true, true, {kStarted, kProgress});
+  std::istringstream lines(shown.machines);
+  std::string first, second;
+  std::getline(lines, first);
+  std::getline(lines, second);
+  EXPECT_EQ(json::parse(first), kStarted);
+  EXPECT_EQ(json::parse(second), kProgress);
+  EXPECT_EQ(shown.people, "");
+}
+
+TEST(Reporter, PlainLinesWithoutATerminal) {
+  const Shown shown = show(false, false, {kStarted, kProgress});
+  EXPECT_EQ(shown.machines, "");
+  for (const char* part :
+       {"epoch 2/8", "step 200/800", "25%", "12346 samples/s", "ETA 1:15", "loss 3.5000", "2.0 KiB/step"})
+    EXPECT_THAT(shown.people, HasSubstr(part));
+  EXPECT_THAT(shown.people, Not(HasSubstr("\r")));
+}
+
+TEST(Reporter, OneLineIsRedrawnOnATerminal) {
+  const json epoch = {{"event", "epoch"}, {"epoch", 2},    {"step", 200},
+                      {"loss", 3.4},      {"p_at_1", 0.5}, {"train_seconds", 61}};
+  const Shown shown = show(false, true, {kStarted, kProgress, kProgress, epoch, kProgress});
+  EXPECT_EQ(std::count(shown.people.begin(), shown.people.end(), '\n'), 3)
+      << "start, epoch, and the end of the progress line";
+  EXPECT_THAT(shown.people, HasSubstr("P@1 0.5000"));
+}
+
+TEST(Reporter, StrangeEventsDoNoHarm) {
+  const json not_a_number =
+      json::parse(R"({"event":"progress","loss":null,"step":"many","eta_seconds":-5,"epoch":1e300})");
+  const Shown shown =
+      show(false, false,
+           {json::array({1, 2}), json(nullptr), {{"event", 5}}, {{"event", "future"}}, not_a_number});
+  EXPECT_THAT(shown.people, HasSubstr("loss ?"));
+}
+
+}  // namespace
+}  // namespace modelet::cli

@@ -1,0 +1,112 @@
+// Drives a Core by hand: messages in, messages out sorted by peer.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/core.h"
+
+namespace modelet::scheduler::test {
+
+namespace msg = comm::control;
+
+// A small valid experiment: 2 input modelets and 4 output modelets.
+inline msg::SubmitT submission(uint32_t nodes, const std::string& name = "run") {
+  Experiment experiment;
+  experiment.data.train = "/data/train.txt";
+  experiment.data.test = "/data/test.txt";
+  experiment.model.hidden = {64};
+  experiment.modelets.output_modelets = 4;
+  msg::SubmitT submit;
+  submit.name = name;
+  submit.experiment = to_toml(experiment);
+  submit.shape = std::make_unique<msg::ShapeT>();
+  submit.shape->features = 1000;
+  submit.shape->labels = 500;
+  submit.shape->train_rows = 10000;
+  submit.shape->test_rows = 100;
+  submit.shape->features_per_row = 20;
+  submit.shape->labels_per_row = 3;
+  submit.nodes = nodes;
+  return submit;
+}
+
+inline msg::RegisterT registration(const std::string& name, uint64_t incarnation = 1) {
+  msg::RegisterT info;
+  info.name = name;
+  info.incarnation = incarnation;
+  info.version = "test";
+  info.cores = 2;
+  info.memory_bytes = uint64_t{4} << 30;
+  info.gflops = 50;
+  info.memory_gbps = 10;
+  return info;
+}
+
+inline msg::RunDoneT done(uint64_t run, msg::Outcome outcome, uint64_t step = 0,
+                          const std::string& message = "") {
+  msg::RunDoneT result;
+  result.run = run;
+  result.epoch = 1;
+  result.outcome = outcome;
+  result.step = step;
+  result.message = message;
+  return result;
+}
+
+inline msg::PreparedT prepared(uint64_t run, const std::string& endpoint) {
+  msg::PreparedT result;
+  result.run = run;
+  result.epoch = 1;
+  result.endpoint = endpoint;
+  return result;
+}
+
+struct Harness {
+  explicit Harness(const CoreOptions& options = {}) : core(options) {}
+
+  void handle(const Event& event) {
+    for (Action& action : core.handle(now, event))
+      if (auto* send = std::get_if<Send>(&action)) inbox[send->peer].push_back(std::move(send->message));
+  }
+  void receive(const std::string& peer, msg::ToSchedulerMessage message) {
+    handle(Received{peer, std::move(message)});
+  }
+
+  // Lets time pass, in ticks of one second; `alive` peers beat, working for `run`.
+  void pass(int seconds, const std::vector<std::string>& alive = {}, uint64_t run = 0, uint64_t step = 0) {
+    for (int i = 0; i < seconds; ++i) {
+      now += 1;
+      for (const std::string& peer : alive) receive(peer, msg::HeartbeatT{{}, 0, run, step});
+      handle(Tick{});
+    }
+  }
+
+  // Messages of a type that a peer got, in order; forgets all others of that peer.
+  template <class Message>
+  std::vector<Message> take(const std::string& peer) {
+    std::vector<Message> taken;
+    for (msg::FromSchedulerMessage& message : std::exchange(inbox[peer], {}))
+      if (auto* wanted = std::get_if<Message>(&message)) taken.push_back(std::move(*wanted));
+    return taken;
+  }
+
+  msg::RunStatusT run(uint64_t id) const {
+    for (const msg::RunStatusT& status : core.runs())
+      if (status.run == id) return status;
+    return {};
+  }
+  msg::NodeStatusT node(const std::string& name) const {
+    for (const msg::NodeStatusT& status : core.nodes())
+      if (status.name == name) return status;
+    return {};
+  }
+
+  double now = 100;
+  Core core;
+  std::map<std::string, std::vector<msg::FromSchedulerMessage>> inbox;
+};
+
+}  // namespace modelet::scheduler::test

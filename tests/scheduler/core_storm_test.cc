@@ -1,0 +1,161 @@
+// Thousands of random events, well-formed but in any order: the invariants that core.h lists hold after each.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "base/rng.h"
+#include "core_harness.h"
+
+namespace modelet::scheduler::test {
+namespace {
+
+using msg::Outcome;
+using msg::RunState;
+
+class Storm {
+ public:
+  explicit Storm(uint64_t seed) : rng_(seed) {}
+
+  void blow(int events) {
+    for (int i = 0; i < events; ++i) {
+      one_event();
+      check();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+
+  // All agents fall silent and every run is asked to stop: after that nothing may be left undone.
+  void calm() {
+    for (const auto& run : pool_.core.runs()) pool_.receive("client", msg::StopRunT{{}, run.run});
+    for (int i = 0; i < 100; ++i) {
+      pool_.pass(1);
+      check();
+    }
+    EXPECT_TRUE(pool_.core.nodes().empty());
+    for (const auto& run : pool_.core.runs())
+      EXPECT_TRUE(has_ended(run.state)) << run.run << " " << run.detail;
+  }
+
+  int runs_started = 0, runs_finished = 0;
+
+ private:
+  std::string peer() { return "peer" + std::to_string(rng_.below(10)); }
+  uint64_t run() { return rng_.below(static_cast<uint32_t>(last_run_ + 2)); }
+  // Mostly the run that the peer works for, so that runs get somewhere.
+  uint64_t run_of(const std::string& peer) {
+    const auto found = work_.find(peer);
+    return found == work_.end() || rng_.below(8) == 0 ? run() : found->second.run;
+  }
+
+  void one_event() {
+    const std::string who = peer();
+    switch (rng_.below(13)) {
+      case 0:
+        return pool_.receive(who, registration("node" + std::to_string(rng_.below(8)), rng_.below(3)));
+      case 1:
+        return pool_.receive(who, registration("node" + who.substr(4), 1));
+      case 2:
+      case 3:
+        return pool_.receive(who,
+                             msg::HeartbeatT{{}, 0, rng_.below(4) == 0 ? 0 : run_of(who), rng_.below(100)});
+      case 4:
+      case 5: {
+        msg::PreparedT message = prepared(run_of(who), rng_.below(20) == 0 ? "" : "tcp://" + who);
+        message.epoch = rng_.below(10) == 0 ? 2 : 1;
+        return pool_.receive(who, message);
+      }
+      case 6:
+      case 7: {
+        msg::RunDoneT message =
+            done(run_of(who), static_cast<Outcome>(rng_.below(20) == 0 ? 2 : rng_.below(20) == 0),
+                 rng_.below(100));
+        message.epoch = rng_.below(10) == 0 ? 2 : 1;
+        return pool_.receive(who, message);
+      }
+      case 8:
+        return rng_.below(4) == 0 ? pool_.receive(who, msg::LeaveT{})
+                                  : pool_.receive(who, msg::RunEventT{{}, run_of(who), "{}"});
+      case 9:
+        return pool_.receive("client", submission(rng_.below(4)));
+      case 10:
+        return rng_.below(2) == 0 ? pool_.receive("client", msg::WatchT{{}, run()})
+                                  : pool_.handle(PeerGone{"client"});
+      case 11:
+        if (rng_.below(4) == 0) pool_.receive("client", msg::StopRunT{{}, run()});
+        return;
+      default:
+        pool_.now += rng_.below(4) == 0 ? rng_.below(3) : 0;
+        return pool_.handle(Tick{});
+    }
+  }
+
+  void check() {
+    for (const auto& [who, messages] : pool_.inbox)
+      for (const auto& message : messages) follow(who, message);
+    pool_.inbox.clear();
+
+    std::map<uint64_t, RunState> states;
+    for (const auto& run : pool_.core.runs()) {
+      states[run.run] = run.state;
+      last_run_ = std::max(last_run_, run.run);
+      const auto ended = ended_.find(run.run);
+      if (ended != ended_.end()) {
+        ASSERT_EQ(run.state, ended->second.state) << "invariant 2";
+        ASSERT_EQ(run.detail, ended->second.detail) << "invariant 2";
+        ASSERT_EQ(run.step, ended->second.step) << "invariant 2";
+      } else if (has_ended(run.state)) {
+        ended_[run.run] = run;
+        if (run.state == RunState::Finished) ++runs_finished;
+      }
+    }
+    std::map<uint64_t, size_t> bound;
+    for (const auto& node : pool_.core.nodes())
+      if (node.run != 0) {
+        ASSERT_TRUE(states.contains(node.run)) << "invariant 1";
+        ASSERT_NE(states[node.run], RunState::Queued) << "invariant 1";
+        ++bound[node.run];
+      }
+    for (const auto& run : pool_.core.runs()) {
+      if (run.state == RunState::Preparing) {
+        ASSERT_EQ(bound[run.run], run.node_names.size()) << "a group is complete until it runs";
+      } else if (run.state == RunState::Running || run.state == RunState::Stopping) {
+        ASSERT_GT(bound[run.run], 0u) << "invariant 3: somebody works for it";
+      }
+    }
+  }
+
+  // What an agent would make of a message.
+  void follow(const std::string& who, const msg::FromSchedulerMessage& message) {
+    if (const auto* prepare = std::get_if<msg::PrepareT>(&message)) {
+      uint32_t& epoch = epoch_[{who, prepare->run}];
+      ASSERT_GT(prepare->epoch, epoch) << "invariant 4";
+      epoch = prepare->epoch;
+      ASSERT_LT(prepare->rank, prepare->size);
+      work_[who] = *prepare;
+      ++runs_started;
+    }
+  }
+
+  Rng rng_;
+  Harness pool_;
+  uint64_t last_run_ = 0;
+  std::map<uint64_t, msg::RunStatusT> ended_;
+  std::map<std::string, msg::PrepareT> work_;
+  std::map<std::pair<std::string, uint64_t>, uint32_t> epoch_;
+};
+
+class CoreStorm : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(CoreStorm, KeepsItsInvariants) {
+  Storm storm(GetParam());
+  storm.blow(6000);
+  storm.calm();
+  EXPECT_GT(storm.runs_started, 10) << "the storm must reach the interesting states";
+  EXPECT_GT(storm.runs_finished, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CoreStorm, testing::Range<uint64_t>(1, 11));
+
+}  // namespace
+}  // namespace modelet::scheduler::test

@@ -1,0 +1,344 @@
+// The scheduler's state machine, event by event.
+#include "scheduler/core.h"
+
+#include <gmock/gmock.h>
+
+#include "core_harness.h"
+
+namespace modelet::scheduler::test {
+namespace {
+
+using msg::Outcome;
+using msg::RunState;
+using testing::HasSubstr;
+
+class CoreTest : public testing::Test {
+ protected:
+  // Agents "a", "b", ... registered over peers of the same name.
+  void add_agents(int count) {
+    for (int i = 0; i < count; ++i) {
+      agents.emplace_back(1, static_cast<char>('a' + i));
+      pool.receive(agents.back(), registration(agents.back()));
+    }
+  }
+  uint64_t submit(uint32_t nodes) {
+    pool.receive("client", submission(nodes));
+    const auto accepted = pool.take<msg::AcceptedT>("client");
+    return accepted.empty() ? 0 : accepted.front().run;
+  }
+  void prepare(uint64_t run, const std::vector<std::string>& members) {
+    for (const std::string& agent : members) pool.receive(agent, prepared(run, "tcp://" + agent));
+  }
+  // A run on all agents that has completed `step` steps.
+  uint64_t running(int nodes, uint64_t step) {
+    add_agents(nodes);
+    const uint64_t run = submit(0);
+    prepare(run, agents);
+    pool.pass(1, agents, run, step);
+    EXPECT_EQ(pool.run(run).state, RunState::Running);
+    return run;
+  }
+
+  Harness pool;
+  std::vector<std::string> agents;
+};
+
+TEST_F(CoreTest, ARunGoesFromTheQueueToTheEnd) {
+  add_agents(2);
+  const uint64_t run = submit(0);
+  ASSERT_NE(run, 0u);
+  const auto first = pool.take<msg::PrepareT>("a"), second = pool.take<msg::PrepareT>("b");
+  ASSERT_EQ(first.size(), 1u);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(first[0].rank, 0u);
+  EXPECT_EQ(second[0].rank, 1u);
+  EXPECT_EQ(first[0].size, 2u);
+  EXPECT_EQ(first[0].owner, second[0].owner);
+  EXPECT_EQ(first[0].owner.size(), 6u);
+  EXPECT_EQ(first[0].group_key, second[0].group_key);
+  EXPECT_EQ(first[0].node_names, agents);
+  EXPECT_EQ(pool.run(run).state, RunState::Preparing);
+
+  pool.receive("a", prepared(run, "tcp://a"));
+  EXPECT_TRUE(pool.take<msg::StartT>("a").empty()) << "b has not prepared yet";
+  pool.receive("b", prepared(run, "tcp://b"));
+  const auto start = pool.take<msg::StartT>("b");
+  ASSERT_EQ(start.size(), 1u);
+  EXPECT_EQ(start[0].endpoints, (std::vector<std::string>{"tcp://a", "tcp://b"}));
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+
+  pool.receive("b", done(run, Outcome::Ok, 10));
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+  pool.receive("a", done(run, Outcome::Ok, 10));
+  EXPECT_EQ(pool.run(run).state, RunState::Finished);
+  EXPECT_EQ(pool.run(run).step, 10u);
+  EXPECT_EQ(pool.node("a").run, 0u);
+}
+
+TEST_F(CoreTest, ADeadAgentFailsItsRunWithNameAndStep) {
+  const uint64_t run = running(3, 41);
+  pool.inbox.clear();
+  pool.pass(5, {"a", "c"}, run, 42);
+  EXPECT_EQ(pool.run(run).state, RunState::Running) << "not silent for long enough";
+  pool.pass(1, {"a", "c"}, run, 42);
+  const auto status = pool.run(run);
+  EXPECT_EQ(status.state, RunState::Failed);
+  EXPECT_THAT(status.detail, HasSubstr("node 'b' stopped answering"));
+  EXPECT_THAT(status.detail, HasSubstr("step 42"));
+  EXPECT_EQ(pool.take<msg::AbortT>("a").size(), 1u);
+  // The survivors are free once they say so, and not before.
+  EXPECT_EQ(pool.node("a").run, run);
+  pool.receive("a", done(run, Outcome::Interrupted, 42));
+  EXPECT_EQ(pool.node("a").run, 0u);
+  pool.pass(1, {"c"}, 0);
+  EXPECT_EQ(pool.node("c").run, 0u);
+  EXPECT_EQ(pool.core.nodes().size(), 2u);
+}
+
+TEST_F(CoreTest, AFailureOfOneNodeAbortsTheOthers) {
+  const uint64_t run = running(2, 7);
+  pool.inbox.clear();
+  pool.receive("b", done(run, Outcome::Failed, 8, "disk full"));
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("node 'b' failed at step 8: disk full"));
+  EXPECT_EQ(pool.take<msg::AbortT>("a").size(), 1u);
+  EXPECT_TRUE(pool.take<msg::AbortT>("b").empty()) << "b has ended already";
+  // The first cause stays; what follows from it does not replace it.
+  pool.receive("a", done(run, Outcome::Failed, 8, "peer missing"));
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("disk full"));
+}
+
+TEST_F(CoreTest, AFailureWhilePreparingFailsTheRun) {
+  add_agents(2);
+  const uint64_t run = submit(2);
+  pool.receive("a", done(run, Outcome::Failed, 0, "train.txt: No such file or directory"));
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("No such file"));
+  EXPECT_EQ(pool.take<msg::AbortT>("b").size(), 1u);
+}
+
+TEST_F(CoreTest, ARunWaitsForNodesAndSaysWhy) {
+  add_agents(1);
+  const uint64_t run = submit(3);
+  EXPECT_EQ(pool.run(run).state, RunState::Queued);
+  EXPECT_EQ(pool.run(run).detail, "waits for 3 nodes, the pool has 1");
+  // It holds up nobody who could work meanwhile.
+  const uint64_t other = submit(1);
+  EXPECT_EQ(pool.run(other).state, RunState::Preparing);
+  for (const char* name : {"x", "y"}) pool.receive(name, registration(name));
+  EXPECT_EQ(pool.run(run).state, RunState::Queued);
+  EXPECT_EQ(pool.run(run).detail, "waits for 3 nodes, 2 are of the pool's 3 free");
+  // But it is not overtaken by a later one either.
+  const uint64_t later = submit(1);
+  EXPECT_EQ(pool.run(later).state, RunState::Queued);
+  prepare(other, {"a"});
+  pool.receive("a", done(other, Outcome::Ok));
+  EXPECT_EQ(pool.run(run).state, RunState::Preparing);
+  EXPECT_EQ(pool.run(later).state, RunState::Queued);
+}
+
+TEST_F(CoreTest, SeveralRunsWorkOnDisjointNodes) {
+  add_agents(4);
+  const uint64_t first = submit(2), second = submit(2);
+  EXPECT_EQ(pool.run(first).state, RunState::Preparing);
+  EXPECT_EQ(pool.run(second).state, RunState::Preparing);
+  std::map<uint64_t, int> nodes_of;
+  for (const auto& node : pool.core.nodes()) ++nodes_of[node.run];
+  EXPECT_EQ(nodes_of, (std::map<uint64_t, int>{{first, 2}, {second, 2}}));
+}
+
+TEST_F(CoreTest, ANodeWithoutModeletsStaysFree) {
+  add_agents(8);  // the cut has 6 modelets
+  const uint64_t run = submit(0);
+  EXPECT_EQ(pool.run(run).node_names.size(), 6u);
+  EXPECT_EQ(pool.take<msg::PrepareT>("a")[0].size, 6u);
+}
+
+TEST_F(CoreTest, ARunThatDoesNotFitFails) {
+  msg::RegisterT small = registration("small");
+  small.memory_bytes = uint64_t{1} << 20;
+  pool.receive("small", small);
+  const uint64_t run = submit(1);
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("does not fit"));
+}
+
+TEST_F(CoreTest, StopInEachState) {
+  add_agents(1);
+  const uint64_t first = submit(1), waiting = submit(1);
+  pool.receive("client", msg::StopRunT{{}, waiting});
+  EXPECT_EQ(pool.run(waiting).state, RunState::Stopped);
+
+  pool.receive("client", msg::StopRunT{{}, first});
+  EXPECT_EQ(pool.run(first).state, RunState::Stopped);
+  EXPECT_EQ(pool.take<msg::AbortT>("a").size(), 1u);
+  pool.receive("a", done(first, Outcome::Interrupted));
+
+  const uint64_t run = submit(1);
+  prepare(run, {"a"});
+  pool.inbox.clear();
+  pool.receive("client", msg::StopRunT{{}, run});
+  EXPECT_EQ(pool.run(run).state, RunState::Stopping);
+  EXPECT_EQ(pool.take<msg::StopT>("a").size(), 1u);
+  pool.receive("a", done(run, Outcome::Interrupted, 12));
+  EXPECT_EQ(pool.run(run).state, RunState::Stopped);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("step 12"));
+
+  pool.inbox.clear();
+  pool.receive("client", msg::StopRunT{{}, 99});
+  EXPECT_EQ(pool.take<msg::RefusedT>("client").size(), 1u);
+}
+
+TEST_F(CoreTest, AStopThatIsIgnoredBecomesAnAbort) {
+  const uint64_t run = running(2, 5);
+  pool.receive("client", msg::StopRunT{{}, run});
+  pool.inbox.clear();
+  pool.pass(60, agents, run, 5);
+  EXPECT_EQ(pool.run(run).state, RunState::Stopping);
+  pool.pass(1, agents, run, 5);
+  EXPECT_EQ(pool.run(run).state, RunState::Stopped);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("did not stop"));
+  EXPECT_EQ(pool.take<msg::AbortT>("a").size(), 1u);
+}
+
+TEST_F(CoreTest, ARestartedAgentReplacesItsOldSelf) {
+  const uint64_t run = running(2, 9);
+  pool.inbox.clear();
+  pool.receive("b-again", registration("b", 2));
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("node 'b' was replaced"));
+  EXPECT_EQ(pool.core.nodes().size(), 2u);
+  EXPECT_EQ(pool.node("b").run, 0u);
+  // If the old one is alive, it is told to go: two machines must not fight over a name.
+  EXPECT_EQ(pool.take<msg::RefusedT>("b").size(), 1u);
+}
+
+TEST_F(CoreTest, ARenewedConnectionKeepsTheRun) {
+  const uint64_t run = running(2, 9);
+  pool.receive("b-new-connection", msg::HeartbeatT{{}, 0, run, 10});
+  EXPECT_EQ(pool.take<msg::RegisterAgainT>("b-new-connection").size(), 1u);
+  pool.receive("b-new-connection", registration("b"));
+  pool.pass(8, {"a", "b-new-connection"}, run, 11);
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+  pool.receive("a", done(run, Outcome::Ok, 20));
+  pool.receive("b-new-connection", done(run, Outcome::Ok, 20));
+  EXPECT_EQ(pool.run(run).state, RunState::Finished);
+}
+
+TEST_F(CoreTest, ARegistrationSentTwiceIsOneNode) {
+  add_agents(1);
+  pool.receive("a", registration("a"));
+  EXPECT_EQ(pool.core.nodes().size(), 1u);
+  EXPECT_TRUE(pool.take<msg::RefusedT>("a").empty());
+}
+
+TEST_F(CoreTest, ALeavingNodeFailsItsRun) {
+  const uint64_t run = running(2, 3);
+  pool.receive("a", msg::LeaveT{});
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("node 'a' left the pool at step 3"));
+}
+
+TEST_F(CoreTest, AnAgentThatKnowsNothingOfItsRunFailsIt) {
+  add_agents(1);
+  const uint64_t run = submit(1);
+  pool.pass(4, {"a"}, 0);  // heartbeats that may have crossed Prepare
+  EXPECT_EQ(pool.run(run).state, RunState::Preparing);
+  pool.pass(3, {"a"}, 0);
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("lost its part"));
+  EXPECT_EQ(pool.node("a").run, 0u);
+}
+
+TEST_F(CoreTest, AnAgentThatWorksForAnUnknownRunIsToldToAbort) {
+  add_agents(1);
+  pool.receive("a", msg::HeartbeatT{{}, 0, 77, 3});
+  const auto abort = pool.take<msg::AbortT>("a");
+  ASSERT_EQ(abort.size(), 1u);
+  EXPECT_EQ(abort[0].run, 77u);
+}
+
+TEST_F(CoreTest, AMessageOfAnotherEpochIsIgnored) {
+  const uint64_t run = running(1, 3);
+  msg::RunDoneT old = done(run, Outcome::Failed, 3, "old");
+  old.epoch = 0;
+  pool.receive("a", old);
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+}
+
+TEST_F(CoreTest, ASchedulerThatSleptTakesNobodyForDead) {
+  const uint64_t run = running(2, 3);
+  pool.now += 1000;
+  pool.handle(Tick{});
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+  EXPECT_EQ(pool.core.nodes().size(), 2u);
+  pool.pass(6);
+  EXPECT_EQ(pool.core.nodes().size(), 0u) << "but now they are";
+}
+
+TEST_F(CoreTest, WatchersGetEventsStatusAndTheEnd) {
+  const uint64_t run = running(1, 1);
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})"});
+  pool.receive("late", msg::WatchT{{}, run});
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"progress"})"});
+  auto inbox = pool.inbox["late"];
+  const auto events = pool.take<msg::RunEventT>("late");
+  ASSERT_EQ(events.size(), 2u) << "what came before is told too";
+  EXPECT_EQ(events[0].json, R"({"event":"started"})");
+  pool.pass(2, {"a"}, run, 2);
+  EXPECT_EQ(pool.take<msg::RunStatusT>("late").size(), 2u) << "a sign of life with each tick";
+  pool.receive("a", done(run, Outcome::Ok, 3));
+  const auto end = pool.take<msg::RunStatusT>("late");
+  ASSERT_EQ(end.size(), 1u);
+  EXPECT_EQ(end[0].state, RunState::Finished);
+  pool.pass(1, {"a"});
+  EXPECT_TRUE(pool.take<msg::RunStatusT>("late").empty());
+}
+
+TEST_F(CoreTest, AGoneWatcherIsForgotten) {
+  const uint64_t run = running(1, 1);
+  pool.receive("late", msg::WatchT{{}, run});
+  pool.handle(PeerGone{"late"});
+  pool.inbox.clear();
+  pool.pass(1, {"a"}, run, 2);
+  EXPECT_TRUE(pool.inbox["late"].empty());
+}
+
+TEST_F(CoreTest, NonsenseIsRefusedWithAReason) {
+  const auto refusal = [&](msg::ToSchedulerMessage message) {
+    pool.receive("client", std::move(message));
+    const auto refused = pool.take<msg::RefusedT>("client");
+    return refused.empty() ? std::string("accepted") : refused.front().reason;
+  };
+  EXPECT_THAT(refusal(submission(1, "../../etc")), HasSubstr("name"));
+  msg::SubmitT bad_toml = submission(1);
+  bad_toml.experiment = "[train]\nepochz = 3\n";
+  EXPECT_THAT(refusal(std::move(bad_toml)), HasSubstr("epochs"));
+  msg::SubmitT no_shape = submission(1);
+  no_shape.shape.reset();
+  EXPECT_THAT(refusal(std::move(no_shape)), HasSubstr("shape"));
+  msg::SubmitT absurd = submission(1);
+  absurd.shape->labels = ~uint64_t{0};
+  EXPECT_THAT(refusal(std::move(absurd)), HasSubstr("shape"));
+  EXPECT_THAT(refusal(registration("")), HasSubstr("name"));
+  msg::RegisterT slow = registration("slow");
+  slow.gflops = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(refusal(slow), HasSubstr("speed"));
+  EXPECT_THAT(refusal(msg::WatchT{{}, 5}), HasSubstr("no run 5"));
+}
+
+TEST_F(CoreTest, EndedRunsMakeRoomForNewOnes) {
+  CoreOptions options;
+  options.max_runs = 2;
+  pool.core = Core(options);
+  add_agents(1);
+  const uint64_t first = submit(1);
+  submit(1);
+  EXPECT_EQ(submit(1), 0u) << "both wait or run";
+  pool.receive("a", done(first, Outcome::Failed));
+  EXPECT_NE(submit(1), 0u);
+  EXPECT_EQ(pool.run(first).run, 0u) << "forgotten";
+}
+
+}  // namespace
+}  // namespace modelet::scheduler::test

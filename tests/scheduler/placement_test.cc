@@ -1,0 +1,193 @@
+// Placement against brute force and against sums done by hand.
+#include "scheduler/placement.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace modelet::scheduler {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+Experiment experiment_with(uint32_t output_modelets) {
+  Experiment experiment;
+  experiment.data.train = "/t";
+  experiment.model.hidden = {128};
+  experiment.modelets.output_modelets = output_modelets;
+  experiment.train.batch = 256;
+  return experiment;
+}
+
+DataShape shape() {
+  return {.features = 20000,
+          .labels = 30000,
+          .train_rows = 100000,
+          .test_rows = 1000,
+          .features_per_row = 40,
+          .labels_per_row = 5};
+}
+
+std::vector<NodeCapacity> nodes_of(const std::vector<double>& speeds, uint64_t memory = 8 * kGiB) {
+  std::vector<NodeCapacity> nodes;
+  for (const double speed : speeds)
+    nodes.push_back({"node-" + std::to_string(nodes.size()), 4, memory, 10 * speed, 5 * speed});
+  return nodes;
+}
+
+// Seconds of a step of any assignment, straight from the definition in placement.h.
+double step_seconds(const std::vector<ModeletSpec>& cut, const std::vector<uint32_t>& owner,
+                    const Experiment& experiment, const std::vector<NodeCapacity>& nodes) {
+  double sum = 0;
+  for (uint32_t layer = 0; layer <= cut.back().layer; ++layer) {
+    std::vector<double> seconds(nodes.size(), 0);
+    for (const ModeletSpec& modelet : cut) {
+      if (modelet.layer != layer) continue;
+      const ModeletCost cost = predict_cost(modelet, experiment, shape());
+      const NodeCapacity& node = nodes[owner[modelet.id]];
+      seconds[owner[modelet.id]] +=
+          std::max(cost.flops / node.gflops, cost.traffic_bytes / node.memory_gbps) / 1e9;
+    }
+    sum += *std::max_element(seconds.begin(), seconds.end());
+  }
+  return sum;
+}
+
+TEST(Placement, CloseToTheBestOfAllAssignments) {
+  Experiment experiment = experiment_with(5);
+  experiment.modelets.hidden_columns = 48;  // 3 input modelets, of unequal width
+  for (const auto& speeds : {std::vector<double>{1, 1}, {1, 2}, {1, 3, 2}, {1, 1, 5}}) {
+    const auto nodes = nodes_of(speeds);
+    const Plan plan = make_plan(experiment, shape(), nodes);
+    EXPECT_NEAR(plan.seconds_per_step, step_seconds(plan.cut, plan.owner, experiment, nodes), 1e-12);
+
+    std::vector<uint32_t> owner(plan.cut.size(), 0);
+    double best = 1e9;
+    for (bool more = true; more;) {
+      best = std::min(best, step_seconds(plan.cut, owner, experiment, nodes));
+      more = false;
+      for (uint32_t& digit : owner) {  // next assignment, as a number in base |nodes|
+        if (++digit < nodes.size()) {
+          more = true;
+          break;
+        }
+        digit = 0;
+      }
+    }
+    EXPECT_LE(plan.seconds_per_step, best * 1.001);
+  }
+}
+
+TEST(Placement, NodesOf4And8And16CoresEndTogether) {
+  const auto nodes = nodes_of({4, 8, 16, 4});
+  Experiment experiment = experiment_with(128);
+  experiment.modelets.hidden_columns = 16;
+  experiment.model.hidden = {1024};
+  const Plan plan = make_plan(experiment, shape(), nodes);
+  double slowest = 0, fastest = 1e9;
+  for (const NodePlan& node : plan.nodes) {
+    slowest = std::max(slowest, node.seconds_per_step);
+    fastest = std::min(fastest, node.seconds_per_step);
+  }
+  EXPECT_LE(slowest, 1.1 * fastest);
+}
+
+TEST(Placement, EveryModeletHasOneOwnerAndMemoryAddsUp) {
+  const Experiment experiment = experiment_with(8);
+  const Plan plan = make_plan(experiment, shape(), nodes_of({1, 2, 3}));
+  std::vector<int> owners(plan.cut.size(), 0);
+  uint64_t parameters = 0, modelet_memory = 0, planned_memory = 0;
+  for (const NodePlan& node : plan.nodes) {
+    for (const uint32_t modelet : node.modelets) ++owners[modelet];
+    planned_memory += node.memory_bytes;
+    EXPECT_LE(node.memory_bytes, node.memory_limit);
+  }
+  for (const ModeletSpec& modelet : plan.cut) {
+    parameters += modelet.parameters();
+    modelet_memory += modelet_bytes(modelet, experiment);
+  }
+  EXPECT_THAT(owners, testing::Each(1));
+  EXPECT_EQ(plan.parameters, parameters);
+  const Plan alone = make_plan(experiment, shape(), nodes_of({1}));
+  const uint64_t fixed = alone.nodes[0].memory_bytes - modelet_memory;
+  EXPECT_EQ(planned_memory, modelet_memory + 3 * fixed);
+}
+
+TEST(Placement, RespectsMemoryEvenIfThatIsSlower) {
+  const Experiment experiment = experiment_with(8);
+  auto nodes = nodes_of({10, 1});
+  const uint64_t all = make_plan(experiment, shape(), nodes_of({1})).nodes[0].memory_bytes;
+  nodes[0].memory_bytes = all * 7 / 10;  // the fast node cannot take everything
+  const Plan plan = make_plan(experiment, shape(), nodes);
+  EXPECT_LE(plan.nodes[0].memory_bytes, nodes[0].memory_bytes);
+  EXPECT_FALSE(plan.nodes[1].modelets.empty());
+}
+
+std::string refusal(const Experiment& experiment, const std::vector<NodeCapacity>& nodes) {
+  try {
+    make_plan(experiment, shape(), nodes);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Placement, SaysHowMuchMemoryIsMissing) {
+  const Experiment experiment = experiment_with(8);
+  const uint64_t all = make_plan(experiment, shape(), nodes_of({1})).nodes[0].memory_bytes;
+  EXPECT_THAT(refusal(experiment, nodes_of({1}, all - 10 * 1024 * 1024)), HasSubstr("10.0 MiB are missing"));
+  EXPECT_EQ(refusal(experiment, nodes_of({1}, all)), "accepted");
+  EXPECT_THAT(refusal(experiment_with(1), nodes_of(std::vector<double>(16, 1), 100 << 20)),
+              HasSubstr("cut finer"));
+}
+
+TEST(Placement, MoreNodesThanModelets) {
+  const Plan plan = make_plan(experiment_with(2), shape(), nodes_of(std::vector<double>(12, 1)));
+  EXPECT_EQ(plan.cut.size(), 6u);
+  const auto idle = std::count_if(plan.nodes.begin(), plan.nodes.end(),
+                                  [](const NodePlan& node) { return node.modelets.empty(); });
+  EXPECT_EQ(idle, 6);
+}
+
+TEST(Placement, OneNodeSendsNothing) {
+  const Plan plan = make_plan(experiment_with(8), shape(), nodes_of({1}));
+  EXPECT_EQ(plan.nodes[0].bytes_sent_per_step, 0u);
+  EXPECT_EQ(plan.dense_allreduce_bytes, 0u);
+}
+
+TEST(Placement, TheSameArgumentsGiveTheSamePlan) {
+  const auto nodes = nodes_of({3, 1, 2, 2});
+  const Plan first = make_plan(experiment_with(13), shape(), nodes),
+             second = make_plan(experiment_with(13), shape(), nodes);
+  EXPECT_EQ(first.owner, second.owner);
+}
+
+// Two nodes with half of 128 columns each, by hand: gather 256 x 64 values, return two matrices of 256 x 64
+// and 3 floats a sample.
+TEST(Placement, BytesOfAStep) {
+  Experiment experiment = experiment_with(8);
+  const auto sent = [&](const std::string& codec, Loss loss) {
+    experiment.exchange.codec = codec;
+    experiment.model.loss = loss;
+    return make_plan(experiment, shape(), nodes_of({1, 1})).nodes[0].bytes_sent_per_step;
+  };
+  constexpr uint64_t kMatrix = 256 * 64, kStatistics = 256 * 3 * 4;
+  EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4);
+  EXPECT_EQ(sent("none", Loss::kSoftmax), 3 * kMatrix * 4 + kStatistics);
+  EXPECT_EQ(sent("bf16", Loss::kSoftmax), 3 * kMatrix * 2 + kStatistics);
+  EXPECT_EQ(sent("int8", Loss::kSoftmax), 3 * (kMatrix + 256 * 4) + kStatistics);
+}
+
+TEST(Placement, TheTextNamesWhatMatters) {
+  const std::string text = to_text(make_plan(experiment_with(8), shape(), nodes_of({1, 2})));
+  for (const char* word : {"node-0", "node-1", "MiB", "sent/step", "all-reduce"})
+    EXPECT_THAT(text, HasSubstr(word));
+}
+
+}  // namespace
+}  // namespace modelet::scheduler

@@ -1,0 +1,289 @@
+// Scheduler, agents and clients over real sockets, in one process, with jobs that do what the test wants.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+#include <zmq.hpp>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "core_harness.h"
+#include "node_agent/agent.h"
+#include "scheduler/cli/pool_client.h"
+#include "scheduler/server.h"
+#include "scripted_job.h"
+
+namespace modelet {
+namespace {
+
+using cli::PoolClient;
+using comm::control::RunState;
+using comm::control::RunStatusT;
+using testing::HasSubstr;
+using testing_support::Script;
+using testing_support::ScriptedJob;
+using namespace std::chrono_literals;
+
+constexpr double kDeadAfter = 0.8;  // seconds
+// Waits for `condition`, which must come true; the limit only ends a test that would fail anyway.
+void wait_until(const std::function<bool()>& condition) {
+  const Stopwatch watch;
+  while (!condition()) {
+    ASSERT_LT(watch.seconds(), 60) << "this never happened";
+    std::this_thread::sleep_for(5ms);
+  }
+}
+
+class TestServer {
+ public:
+  explicit TestServer(const std::string& listen = "tcp://127.0.0.1:*") : server_(options(listen)) {
+    thread_ = std::thread([this] { server_.run(); });
+  }
+  ~TestServer() {
+    server_.request_stop();
+    thread_.join();
+  }
+  const std::string& endpoint() const { return server_.endpoint(); }
+
+ private:
+  static scheduler::ServerOptions options(const std::string& listen) {
+    scheduler::ServerOptions options{.listen = listen};
+    options.core.heartbeat = 0.1;
+    options.core.dead_after = kDeadAfter;
+    options.core.session = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+    return options;
+  }
+  scheduler::Server server_;
+  std::thread thread_;
+};
+
+class TestAgent {
+ public:
+  TestAgent(const std::string& scheduler, const std::string& name, const Script& script)
+      : agent_({.scheduler = scheduler,
+                .name = name,
+                .cores = 1,
+                .memory_bytes = uint64_t{4} << 30,
+                .gflops = 1,
+                .memory_gbps = 1,
+                .make_job = [script](agent::TrainJob job) {
+                  return std::make_unique<ScriptedJob>(std::move(job), script);
+                }}) {
+    thread_ = std::thread([this] {
+      try {
+        agent_.run();
+      } catch (const Error& error) {
+        refusal = error.what();
+      }
+      ended = true;
+    });
+  }
+  ~TestAgent() {
+    agent_.request_stop();
+    agent_.request_stop();
+    thread_.join();
+  }
+  void request_stop() { agent_.request_stop(); }
+
+  std::string refusal;  // valid after `ended`
+  std::atomic<bool> ended{false};
+
+ private:
+  agent::Agent agent_;
+  std::thread thread_;
+};
+
+cli::Submission submission(uint32_t nodes) {
+  const auto message = scheduler::test::submission(nodes);
+  return {.experiment = parse_experiment(message.experiment, "/test"),
+          .shape = {.features = 1000,
+                    .labels = 500,
+                    .train_rows = 10000,
+                    .test_rows = 10,
+                    .features_per_row = 20,
+                    .labels_per_row = 3},
+          .name = "run",
+          .nodes = nodes};
+}
+
+class PoolTest : public testing::Test {
+ protected:
+  void add_agents(int count, const Script& script = {}) {
+    for (int i = 0; i < count; ++i) {
+      const size_t before = agents.size();
+      agents.push_back(std::make_unique<TestAgent>(server->endpoint(),
+                                                   std::string(1, static_cast<char>('a' + before)), script));
+    }
+    wait_until([&] { return client.nodes().nodes.size() == agents.size(); });
+  }
+  RunStatusT watch(uint64_t run, std::vector<std::string>* events = nullptr) {
+    return client.watch(run, {.on_event = [&](const nlohmann::json& event) {
+                          if (events != nullptr) events->push_back(event.at("event"));
+                        }});
+  }
+  RunStatusT status(uint64_t run) {
+    for (const auto& entry : client.list().runs)
+      if (entry->run == run) return *entry;
+    return {};
+  }
+  void wait_until_all_are_free() {
+    wait_until([&] {
+      const auto list = client.nodes();
+      return std::all_of(list.nodes.begin(), list.nodes.end(),
+                         [](const auto& node) { return node->run == 0; });
+    });
+  }
+
+  std::unique_ptr<TestServer> server = std::make_unique<TestServer>();
+  PoolClient client{server->endpoint()};
+  std::vector<std::unique_ptr<TestAgent>> agents;
+};
+
+TEST_F(PoolTest, RunsOneAfterTheOther) {
+  add_agents(3);
+  for (const uint32_t nodes : {3u, 1u, 2u}) {
+    std::vector<std::string> events;
+    const uint64_t run = client.submit(submission(nodes));
+    const RunStatusT end = watch(run, &events);
+    EXPECT_EQ(end.state, RunState::Finished) << end.detail;
+    EXPECT_EQ(end.node_names.size(), nodes);
+    ASSERT_FALSE(events.empty());
+    EXPECT_EQ(events.back(), "finished") << "all events come before the end";
+  }
+}
+
+TEST_F(PoolTest, AFailedJobIsReportedAndTheAgentsTakeTheNext) {
+  add_agents(2, {.fail_in_run = "the disk is full"});
+  for (int i = 0; i < 2; ++i) {
+    const RunStatusT end = watch(client.submit(submission(2)));
+    EXPECT_EQ(end.state, RunState::Failed);
+    EXPECT_THAT(end.detail, HasSubstr("node 'b' failed"));
+    EXPECT_THAT(end.detail, HasSubstr("the disk is full"));
+    wait_until_all_are_free();
+  }
+  EXPECT_EQ(watch(client.submit(submission(1))).state, RunState::Finished) << "rank 0 alone does not fail";
+}
+
+TEST_F(PoolTest, AFailureInPrepareIsReported) {
+  add_agents(2, {.fail_in_prepare = "no such data"});
+  const RunStatusT end = watch(client.submit(submission(2)));
+  EXPECT_EQ(end.state, RunState::Failed);
+  EXPECT_THAT(end.detail, HasSubstr("no such data"));
+  wait_until_all_are_free();
+}
+
+TEST_F(PoolTest, StopEndsAllRanksTogether) {
+  add_agents(2, {.endless = true});
+  const uint64_t run = client.submit(submission(2));
+  wait_until([&] { return status(run).step > 3; });
+  client.stop(run);
+  const RunStatusT end = watch(run);
+  EXPECT_EQ(end.state, RunState::Stopped) << end.detail;
+  wait_until_all_are_free();
+}
+
+TEST_F(PoolTest, AnAgentThatIsAskedToLeaveStopsTheRunCleanly) {
+  add_agents(2, {.endless = true});
+  const uint64_t run = client.submit(submission(2));
+  wait_until([&] { return status(run).step > 3; });
+  agents[1]->request_stop();
+  EXPECT_EQ(watch(run).state, RunState::Stopped);
+  wait_until([&] { return client.nodes().nodes.size() == 1; });
+  wait_until([&] { return agents[1]->ended.load(); });
+  EXPECT_EQ(agents[1]->refusal, "");
+}
+
+TEST_F(PoolTest, AgentsOutliveTheScheduler) {
+  add_agents(2, {.endless = true});
+  const uint64_t run = client.submit(submission(2));
+  wait_until([&] { return status(run).step > 3; });
+  const std::string endpoint = server->endpoint();
+  server.reset();
+  server = std::make_unique<TestServer>(endpoint);
+  PoolClient anew(endpoint);
+  wait_until([&] { return anew.nodes().nodes.size() == 2; });
+  const uint64_t next = anew.submit(submission(2));
+  anew.stop(next);
+  EXPECT_EQ(anew.watch(next, {}).state, RunState::Stopped);
+}
+
+TEST_F(PoolTest, ASecondAgentOfTheSameNameSendsTheFirstAway) {
+  add_agents(1);
+  TestAgent twin(server->endpoint(), "a", {});
+  wait_until([&] { return agents[0]->ended.load(); });
+  EXPECT_THAT(agents[0]->refusal, HasSubstr("name"));
+  EXPECT_EQ(client.nodes().nodes.size(), 1u);
+}
+
+TEST_F(PoolTest, RunOnPoolReportsAndThrowsWhatTheRunDid) {
+  add_agents(2, {.fail_in_run = "boom"});
+  std::ostringstream machines, people;
+  std::atomic<bool> stop{false};
+  {
+    cli::Reporter reporter(true, machines, people, false);
+    EXPECT_THROW(cli::run_on_pool(server->endpoint(), submission(2), reporter, stop), Error);
+    EXPECT_NO_THROW(cli::run_on_pool(server->endpoint(), submission(1), reporter, stop));
+  }
+  EXPECT_THAT(machines.str(), HasSubstr(R"({"error":"node 'b' failed)"));
+  EXPECT_THAT(machines.str(), HasSubstr(R"("event":"finished")"));
+}
+
+TEST_F(PoolTest, RunOnPoolStopsTheRunWhenAsked) {
+  add_agents(1, {.endless = true});
+  std::ostringstream machines, people;
+  std::atomic<bool> stop{true};
+  cli::Reporter reporter(true, machines, people, false);
+  EXPECT_THROW(cli::run_on_pool(server->endpoint(), submission(1), reporter, stop), Interrupted);
+  EXPECT_THAT(machines.str(), HasSubstr("interrupted"));
+}
+
+// Bytes that are no messages: the scheduler drops and counts them, and goes on serving others.
+TEST_F(PoolTest, NoiseDoesNotDisturbTheScheduler) {
+  zmq::context_t context;
+  zmq::socket_t noise(context, zmq::socket_type::dealer);
+  noise.connect(server->endpoint());
+  Rng rng(3);
+  const std::string good =
+      comm::control::encode(comm::control::ToSchedulerMessage(scheduler::test::registration("noise")));
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes = good.substr(0, rng.below(static_cast<uint32_t>(good.size() / 2)));
+    if (i % 2 == 0)
+      for (char& c : bytes) c = static_cast<char>(rng.next());
+    noise.send(zmq::buffer(bytes), i % 3 == 0 ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  }
+  add_agents(1);
+  EXPECT_EQ(watch(client.submit(submission(1))).state, RunState::Finished);
+}
+
+TEST(PoolClientTest, NobodyAnswers) {
+  try {
+    PoolClient("tcp://127.0.0.1:9").list();
+    FAIL() << "an answer from nobody";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no scheduler answers at tcp://127.0.0.1:9"));
+  }
+  EXPECT_THROW(PoolClient("nonsense"), UsageError);
+}
+
+TEST(ServerTest, RefusesToListenBeyondLoopback) {
+  EXPECT_THROW(scheduler::Server({.listen = "tcp://0.0.0.0:*"}), UsageError);
+  EXPECT_NO_THROW(scheduler::Server({.listen = "tcp://0.0.0.0:*", .insecure = true}));
+  const scheduler::Server first({.listen = "tcp://127.0.0.1:*"});
+  EXPECT_THROW(scheduler::Server({.listen = first.endpoint()}), Error) << "the address is in use";
+}
+
+TEST(AgentTest, RefusesABadDataAddress) {
+  const auto make = [](const std::string& address, bool insecure) {
+    agent::Agent({.name = "a", .data_address = address, .insecure = insecure});
+  };
+  EXPECT_THROW(make("192.168.1.5", false), UsageError);
+  EXPECT_NO_THROW(make("192.168.1.5", true));
+  EXPECT_THROW(make("0.0.0.0", true), UsageError);
+}
+
+}  // namespace
+}  // namespace modelet
