@@ -67,7 +67,7 @@ def check_header(path, text):
     if not re.search(r"^#pragma once$", text, re.M):
         yield 1, "#pragma once is missing"
     for number, line in enumerate(without_comments(text).splitlines(), 1):
-        if re.search(r"\busing\s+namespace\b", line):
+        if re.search(r"\busing\s+namespace\b(?!\s+std::\w*literals\b)", line):
             yield number, "using namespace in a header"
 
 

@@ -47,6 +47,7 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(len(self.found("base/x.h", "// Purpose.\n")), 1)
         self.assertEqual(self.found("base/x.h", HEADER + "using namespace std;\n"),
                          ["base/x.h:3: using namespace in a header"])
+        self.assertEqual(self.found("base/x.h", HEADER + "using namespace std::chrono_literals;\n"), [])
         self.assertEqual(self.found("base/x.h", HEADER + "// using namespace std is bad\n"), [])
 
     def test_random(self):
