@@ -14,6 +14,8 @@ constexpr float kMeanDecay = 0.99f;  // of the running mean of activations, per 
 OutputLayer::OutputLayer(std::vector<Modelet*> modelets, const Experiment& experiment, ThreadPool& pool)
     : modelets_(std::move(modelets)), experiment_(experiment), pool_(pool), loss_(make_loss(experiment.model.loss)) {}
 
+OutputLayer::~OutputLayer() { pool_.wait_background(); }
+
 void OutputLayer::resize(size_t samples, size_t width) {
   samples_ = samples;
   columns_ = kernels::padded(samples);

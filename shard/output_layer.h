@@ -22,7 +22,7 @@ namespace modelet::shard {
 
 class OutputLayer {
  public:
-  virtual ~OutputLayer() = default;
+  virtual ~OutputLayer();  // waits for a re-hash under way
 
   // Chooses the active neurons. hidden [B, d].
   virtual void select(const Batch& batch, ConstMatrix hidden, uint64_t step) = 0;

@@ -1,0 +1,137 @@
+// What is learned does not depend on the number of ranks, the placement or the threads: n ranks against one,
+// by loss trajectory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/rng.h"
+#include "shard/data/synth.h"
+#include "tests/node_agent/ranks.h"
+
+namespace modelet::agent::testing {
+namespace {
+
+constexpr uint64_t kSteps = 30;
+constexpr double kTolerance = 1e-4;  // relative, of the loss of any step
+
+Experiment small_experiment(SamplingMode mode, Loss loss, const std::vector<uint32_t>& hidden, float clip) {
+  Experiment e;
+  e.model = {.hidden = hidden, .loss = loss};
+  e.modelets = {.hidden_columns = 16, .output_modelets = 5};
+  e.sampling.mode = mode;
+  e.sampling.uniform = 30;
+  e.sampling.top = 10;
+  e.sampling.tables = 8;
+  e.sampling.bits = 4;
+  e.sampling.rehash_every = 7;
+  e.optimizer.clip = clip;
+  e.train.batch = 24;
+  e.train.learning_rate = 0.01f;
+  return e;
+}
+
+std::string name_of(SamplingMode mode) {
+  const char* names[] = {"full", "uniform", "lsh", "lsh_per_sample"};
+  return names[static_cast<int>(mode)];
+}
+
+void expect_close(const std::vector<double>& actual, const std::vector<double>& expected, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t s = 0; s < expected.size(); ++s)
+    ASSERT_NEAR(actual[s], expected[s], tolerance * expected[s]) << "loss of step " << s;
+}
+
+// 200 samples, 120 labels, 150 features, learnable.
+class ParityTest : public ::testing::TestWithParam<SamplingMode> {
+ protected:
+  ParityTest() {
+    shard::write_synth(
+        {.rows_train = 200, .rows_test = 1, .features = 150, .labels = 120, .features_per_row = 12},
+        folder_.path(), false);
+    data_ = shard::Dataset::open(folder_ / "train.mlt");
+    shape_ = {.features = data_.features(), .labels = data_.labels(), .labels_per_row = 3};
+  }
+
+  std::vector<double> losses(const Experiment& experiment, int size, unsigned threads = 1) const {
+    return losses(experiment, size, round_robin(experiment, shape_, size), threads);
+  }
+  std::vector<double> losses(const Experiment& experiment, int size, const std::vector<uint32_t>& owner,
+                             unsigned threads = 1) const {
+    auto ranks = make_ranks(experiment, shape_, owner, size, threads);
+    auto groups = make_groups(size);
+    return train(ranks, groups, data_, 0, kSteps);
+  }
+
+  // All hidden columns on the last rank; all modelets on one rank of several; random ones.
+  std::vector<std::vector<uint32_t>> uneven_placements(const Experiment& experiment, uint32_t size) const {
+    const auto cut = cut_model(experiment, shape_);
+    std::vector<std::vector<uint32_t>> placements(3, std::vector<uint32_t>(cut.size()));
+    Rng rng(3);
+    for (const ModeletSpec& spec : cut) {
+      placements[0][spec.id] = spec.kind == LayerKind::kOutput ? spec.id % size : size - 1;
+      placements[1][spec.id] = 1;
+      placements[2][spec.id] = rng.below(size);
+    }
+    return placements;
+  }
+
+  TemporaryFolder folder_;
+  shard::Dataset data_;
+  DataShape shape_;
+};
+
+TEST_P(ParityTest, LossesDoNotDependOnRanksOrPlacement) {
+  for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid})
+    for (const std::vector<uint32_t>& hidden : {std::vector<uint32_t>{32}, {32, 16}})
+      for (const float clip : {0.0f, 0.5f}) {
+        const Experiment experiment = small_experiment(GetParam(), loss, hidden, clip);
+        SCOPED_TRACE("loss " + std::to_string(static_cast<int>(loss)) + ", layers " +
+                     std::to_string(hidden.size()) + ", clip " + std::to_string(clip));
+        const std::vector<double> alone = losses(experiment, 1);
+        EXPECT_LT(alone.back(), 0.99 * alone.front()) << "nothing is learned";
+        for (const int size : {2, 3, 4, 8}) {
+          SCOPED_TRACE(std::to_string(size) + " ranks");
+          expect_close(losses(experiment, size), alone, kTolerance);
+        }
+        for (const auto& owner : uneven_placements(experiment, 3)) {
+          SCOPED_TRACE("uneven placement");
+          expect_close(losses(experiment, 3, owner), alone, kTolerance);
+        }
+      }
+}
+
+TEST_P(ParityTest, LossesAreTheSameToTheBitWithOneAndThreeThreads) {
+  for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid})
+    for (const float clip : {0.0f, 0.5f}) {
+      const Experiment experiment = small_experiment(GetParam(), loss, {32, 16}, clip);
+      EXPECT_EQ(losses(experiment, 1, 1), losses(experiment, 1, 3));
+    }
+}
+
+// Lossy codecs are compared without hash tables: rounding may change which neurons a step retrieves.
+TEST_P(ParityTest, LossyCodecsStayCloseAndRepeat) {
+  const bool retrieves = shard::uses_hash_tables(GetParam());
+  for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid})
+    for (const std::string codec : {"bf16", "int8"}) {
+      SCOPED_TRACE(codec);
+      Experiment experiment = small_experiment(GetParam(), loss, {32, 16}, 0);
+      const std::vector<double> exact = losses(experiment, 3);
+      experiment.exchange.codec = codec;
+      const std::vector<double> first = losses(experiment, 3);
+      EXPECT_EQ(losses(experiment, 3), first) << "the same seed rounds in the same way";
+      EXPECT_NE(first, exact) << "the codec is not used";
+      expect_close(first, exact, retrieves ? 0.05 : 0.02);
+      experiment.train.seed = 2;
+      EXPECT_NE(losses(experiment, 3), first);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ParityTest,
+                         ::testing::Values(SamplingMode::kFull, SamplingMode::kUniform, SamplingMode::kLsh,
+                                           SamplingMode::kLshPerSample),
+                         [](const auto& test) { return name_of(test.param); });
+
+}  // namespace
+}  // namespace modelet::agent::testing

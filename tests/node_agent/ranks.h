@@ -1,0 +1,134 @@
+// What the tests of the training step share: a model spread over the ranks of one process, each with its own
+// threads.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/experiment.h"
+#include "comm/group.h"
+#include "node_agent/sharding.h"
+#include "node_agent/training_step.h"
+#include "shard/data/batch.h"
+#include "shard/data/dataset.h"
+#include "shard/data/prepared.h"
+#include "shard/network.h"
+#include "tests/comm/groups.h"
+#include "tests/shard/data/data_testing.h"
+
+namespace modelet::agent::testing {
+
+using shard::testing::OwnedSample;
+using shard::testing::TemporaryFolder;
+
+// A prepared file in `folder`, opened.
+inline shard::Dataset write_samples(const TemporaryFolder& folder, const std::string& name,
+                                    const std::vector<OwnedSample>& samples, uint64_t features,
+                                    uint64_t labels) {
+  shard::PreparedWriter writer(folder / name, features, labels, Normalize::kNone);
+  for (const OwnedSample& sample : samples) writer.add(sample.view());
+  writer.finish();
+  return shard::Dataset::open(folder / name);
+}
+
+// What one rank of a group holds.
+struct Rank {
+  Rank(const Experiment& experiment, const DataShape& shape, const std::vector<uint32_t>& owner, int rank,
+       int size, unsigned threads)
+      : pool(threads),
+        sharding(cut_model(experiment, shape), owner, rank, size),
+        network(experiment, shape, sharding.held(), true, pool) {
+    network.initialise();
+  }
+
+  shard::ThreadPool pool;
+  Sharding sharding;
+  shard::Network network;
+};
+
+// Modelet i belongs to rank i modulo `size`.
+inline std::vector<uint32_t> round_robin(const Experiment& experiment, const DataShape& shape, int size) {
+  std::vector<uint32_t> owner(cut_model(experiment, shape).size());
+  for (size_t i = 0; i < owner.size(); ++i) owner[i] = static_cast<uint32_t>(i) % static_cast<uint32_t>(size);
+  return owner;
+}
+
+inline std::vector<std::unique_ptr<Rank>> make_ranks(const Experiment& experiment, const DataShape& shape,
+                                                     const std::vector<uint32_t>& owner, int size,
+                                                     unsigned threads = 1) {
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (int rank = 0; rank < size; ++rank)
+    ranks.push_back(std::make_unique<Rank>(experiment, shape, owner, rank, size, threads));
+  return ranks;
+}
+
+inline std::vector<std::unique_ptr<comm::Group>> make_groups(int size) {
+  if (size > 1) return comm::make_inproc_groups(size, {.run = 1});
+  std::vector<std::unique_ptr<comm::Group>> groups;
+  groups.push_back(comm::make_solo_group());
+  return groups;
+}
+
+// Trains `steps` steps from step `first`, at the experiment's learning rate; returns their losses, on which
+// the ranks must agree to the bit.
+inline std::vector<double> train(std::vector<std::unique_ptr<Rank>>& ranks,
+                                 std::vector<std::unique_ptr<comm::Group>>& groups,
+                                 const shard::Dataset& data, uint64_t first, uint64_t steps) {
+  std::vector<std::vector<double>> losses(ranks.size());
+  comm::testing::run_ranks(groups, [&](comm::Group& group) {
+    const auto self = static_cast<size_t>(group.rank());
+    Rank& rank = *ranks[self];
+    const Experiment::Train& options = rank.network.experiment().train;
+    TrainingStep step(rank.network, rank.sharding, group);
+    shard::BatchOrder order(data.rows(), options.batch, options.seed);
+    shard::Batch batch;
+    for (uint64_t s = first; s < first + steps; ++s) {
+      batch.assign(data, order.rows(s), true);
+      losses[self].push_back(step.run(batch, s, options.learning_rate, false).loss);
+    }
+  });
+  for (const std::vector<double>& other : losses) EXPECT_EQ(other, losses[0]) << "ranks disagree on the loss";
+  return losses[0];
+}
+
+// The whole state of a modelet: weights, optimiser, clocks, hash codes. No re-hash may be at work.
+inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
+  std::vector<std::byte> state;
+  const auto append = [&](std::span<const std::byte> bytes) {
+    state.insert(state.end(), bytes.begin(), bytes.end());
+  };
+  for (const shard::Parameters::Array& array : modelet.parameters().arrays()) append(array.bytes);
+  if (const shard::Retrieval* retrieval = modelet.retrieval()) {
+    append(std::as_bytes(retrieval->index.codes()));
+    append(std::as_bytes(retrieval->index.centre()));
+    append(std::as_bytes(std::span(retrieval->query_mean)));
+    append(std::as_bytes(std::span(retrieval->changed)));
+    if (retrieval->rehash_running) {
+      const std::vector<uint32_t> codes = retrieval->index.next_codes();
+      append(std::as_bytes(std::span(codes)));
+      append(std::as_bytes(retrieval->index.next_centre()));
+    }
+  }
+  return state;
+}
+
+// By modelet, so that models on different numbers of ranks can be compared.
+inline std::map<std::string, std::vector<std::byte>> state_of(
+    const std::vector<std::unique_ptr<Rank>>& ranks) {
+  std::map<std::string, std::vector<std::byte>> states;
+  for (const auto& rank : ranks) {
+    rank->pool.wait_background();
+    for (const auto& modelet : rank->network.modelets()) states[modelet->spec().name()] = state_of(*modelet);
+  }
+  return states;
+}
+
+}  // namespace modelet::agent::testing
