@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/error.h"
 #include "scheduler/placement.h"
 
 namespace modelet::cli {
@@ -63,9 +64,18 @@ Reporter::~Reporter() {
   if (in_progress_line_) people_ << std::endl;
 }
 
+void Reporter::log_to(const std::filesystem::path& file) {
+  log_path_ = file;
+  log_.open(file, std::ios::app);
+  if (!log_) throw Error(errno_text(file.string()) + " (opening the run's log)");
+}
+
 void Reporter::handle(const json& event) {
+  const std::string json_line = event.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (log_.is_open() && !(log_ << json_line << std::endl))
+    throw Error(errno_text(log_path_.string()) + " (writing the run's log)");
   if (json_)
-    machines_ << event.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
+    machines_ << json_line << std::endl;
   else if (event.is_object())
     show(event);
 }

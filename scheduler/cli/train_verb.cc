@@ -82,6 +82,7 @@ void train(const Options& options) {
   reporter.note("run folder: " + submission.out);
   submission.shape = shape_of(submission.experiment);
   write_experiment(submission.experiment, submission.out);
+  reporter.log_to(fs::path(submission.out) / "log.jsonl");
   if (options.nodes == 1)
     train_here(submission, reporter);
   else

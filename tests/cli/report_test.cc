@@ -3,9 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "base/error.h"
 
 namespace modelet::cli {
 namespace {
@@ -65,6 +69,30 @@ TEST(Reporter, OneLineIsRedrawnOnATerminal) {
   EXPECT_EQ(std::count(shown.people.begin(), shown.people.end(), '\n'), 3)
       << "start, epoch, and the end of the progress line";
   EXPECT_THAT(shown.people, HasSubstr("P@1 0.5000"));
+}
+
+TEST(Reporter, ALogGetsEveryEventAndKeepsWhatItHas) {
+  const std::filesystem::path log = std::filesystem::path(testing::TempDir()) / "report_test_log.jsonl";
+  std::filesystem::remove(log);
+  for (const bool as_json : {false, true}) {
+    std::ostringstream machines, people;
+    Reporter reporter(as_json, machines, people, false);
+    reporter.log_to(log);
+    reporter.handle(kStarted);
+    reporter.handle(kProgress);
+  }
+  std::ifstream file(log);
+  std::vector<json> events;
+  for (std::string line; std::getline(file, line);) events.push_back(json::parse(line));
+  EXPECT_THAT(events, testing::ElementsAre(kStarted, kProgress, kStarted, kProgress));
+}
+
+TEST(Reporter, ALogThatCannotBeWrittenIsAnError) {
+  std::ostringstream machines, people;
+  Reporter reporter(false, machines, people, false);
+  EXPECT_THROW(reporter.log_to("/nonexistent/log.jsonl"), Error);
+  reporter.log_to("/dev/full");
+  EXPECT_THROW(reporter.handle(kStarted), Error);
 }
 
 TEST(Reporter, StrangeEventsDoNoHarm) {
