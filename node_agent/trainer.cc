@@ -152,7 +152,7 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
     if (step_ % train.log_every == 0 || step_ == total_steps()) report_progress(session);
     if (ends_epoch()) end_epoch(session);
     const bool turn = train.checkpoint_every == 0 ? ends_epoch() : step_ % train.checkpoint_every == 0;
-    if (turn || stop) checkpoint(session);
+    if (turn || stop || step_ == total_steps()) checkpoint(session);
     if (stop && step_ < total_steps()) {
       emit(session, {{"event", "interrupted"}, {"step", step_}, {"checkpoint", checkpoint_.string()}});
       throw Interrupted("stopped after step " + std::to_string(step_) + "; continue with --resume " +

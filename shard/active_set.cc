@@ -64,20 +64,34 @@ void ActiveSetSampler::add_uniform(const Modelet& modelet, uint64_t step) {
   }
 }
 
-void ActiveSetSampler::retrieve(const Modelet& modelet, const Retrieval& retrieval, ConstMatrix hidden, size_t samples,
-                                size_t top, ThreadPool& pool, std::vector<uint32_t>& best) {
+void QueryCodes::hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool) {
+  tables_ = retrieval.index.options().hash.tables;
+  codes_.resize(hidden.rows * tables_);
+  scratch_.resize(std::max<size_t>(scratch_.size(), pool.threads()));
+  pool.for_pieces(hidden.rows, 16, [&](size_t begin, size_t end) {
+    for (size_t s = begin; s < end; ++s) {
+      const auto codes = retrieval.index.hash_query({hidden.row(s), hidden.cols}, retrieval.query_mean,
+                                                    scratch_[pool.thread_index()]);
+      std::copy(codes.begin(), codes.end(), codes_.begin() + static_cast<std::ptrdiff_t>(s * tables_));
+    }
+  });
+}
+
+void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes, size_t top,
+                                ThreadPool& pool, std::vector<uint32_t>& best) {
+  const size_t samples = hidden.rows;
   best.assign(samples * top, kNone);
   scratch_.resize(std::max<size_t>(scratch_.size(), pool.threads()));
   const Parameters& parameters = modelet.parameters();
+  const hashing::LshIndex& index = modelet.retrieval()->index;
   pool.for_pieces(samples, 16, [&](size_t begin, size_t end) {
     Scratch& scratch = scratch_[pool.thread_index()];
     for (size_t s = begin; s < end; ++s) {
-      const std::span<const float> query(hidden.row(s), hidden.cols);
-      const auto found = retrieval.index.query(query, retrieval.query_mean, candidates_, scratch.query);
+      const auto found = index.query_codes(codes.of(s), candidates_, scratch.query);
       scratch.scored.clear();
       for (const uint32_t row : found)
         scratch.scored.emplace_back(
-            -(kernels::dot(query.data(), parameters.row(row), hidden.cols) + parameters.bias(row)), row);
+            -(kernels::dot(hidden.row(s), parameters.row(row), hidden.cols) + parameters.bias(row)), row);
       const size_t kept = std::min(top, scratch.scored.size());
       std::partial_sort(scratch.scored.begin(), scratch.scored.begin() + static_cast<std::ptrdiff_t>(kept),
                         scratch.scored.end());
@@ -86,8 +100,8 @@ void ActiveSetSampler::retrieve(const Modelet& modelet, const Retrieval& retriev
   });
 }
 
-const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, Retrieval* retrieval, const Batch& batch,
-                                          const LabelSpread& spread, ConstMatrix hidden, uint64_t step,
+const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& batch, const LabelSpread& spread,
+                                          ConstMatrix hidden, const QueryCodes& codes, uint64_t step,
                                           ThreadPool& pool) {
   for (const uint32_t row : set_.rows) position_[row] = kNone;
   set_.rows.clear();
@@ -101,7 +115,7 @@ const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, Retrieval* ret
   }
   add_targets(modelet, batch, spread);
   if (mode_ == SamplingMode::kLsh) {
-    retrieve(modelet, *retrieval, hidden, batch.size(), top_, pool, best_);
+    retrieve(modelet, hidden, codes, top_, pool, best_);
     for (const uint32_t row : best_)
       if (row != kNone) add(row);
   }

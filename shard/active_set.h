@@ -28,20 +28,33 @@ struct ActiveSet {
   std::vector<Target> targets;    // by sample
 };
 
+// Hash codes [samples, tables] of a batch. The modelets of a layer share hash functions and the mean that queries are centred by
+// (shard/modelet.h), so a sample is hashed once, with any of them.
+class QueryCodes {
+ public:
+  void hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool);
+  std::span<const uint32_t> of(size_t sample) const { return {codes_.data() + sample * tables_, tables_}; }
+
+ private:
+  size_t tables_ = 0;
+  std::vector<uint32_t> codes_;
+  std::vector<hashing::QueryScratch> scratch_;  // one a thread
+};
+
 // Builds the active sets of one modelet, step after step. Owns scratch; one thread at a time, except that retrieval runs on the pool.
 class ActiveSetSampler {
  public:
-  // `draws`: uniform draws of this modelet; `top`: candidates kept per sample.
   ActiveSetSampler(const Modelet& modelet, const Experiment& experiment, uint64_t labels);
 
-  // hidden [batch, inputs]: what the output layer reads. Result valid until the next call.
-  const ActiveSet& select(const Modelet& modelet, Retrieval* retrieval, const Batch& batch, const LabelSpread& spread,
-                          ConstMatrix hidden, uint64_t step, ThreadPool& pool);
+  // hidden [batch, inputs]: what the output layer reads, `codes`: its hash codes in mode lsh. Result valid until the
+  // next call.
+  const ActiveSet& select(const Modelet& modelet, const Batch& batch, const LabelSpread& spread, ConstMatrix hidden,
+                          const QueryCodes& codes, uint64_t step, ThreadPool& pool);
 
   // The best `top` rows for each sample: candidates of the tables, ordered by exact logit (ties: lower row).
   // best [samples * top], filled with kNone where there are fewer.
-  void retrieve(const Modelet& modelet, const Retrieval& retrieval, ConstMatrix hidden, size_t samples, size_t top,
-                ThreadPool& pool, std::vector<uint32_t>& best);
+  void retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes, size_t top, ThreadPool& pool,
+                std::vector<uint32_t>& best);
 
   uint32_t top() const { return top_; }
 

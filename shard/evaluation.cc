@@ -82,11 +82,11 @@ void LabelRanker::rank_sparse(ConstMatrix hidden, size_t k, TopK& best) {
   best.reset(hidden.rows, k);
   for (size_t m = 0; m < modelets_.size(); ++m) {
     const Modelet& modelet = *modelets_[m];
-    const Retrieval* retrieval = modelets_[m]->retrieval();
-    if (retrieval == nullptr)
+    if (modelet.retrieval() == nullptr)
       throw UsageError("sparse inference needs hash tables, and this model was trained without (sampling.mode lsh "
                        "keeps tables); run it without --sparse");
-    samplers_[m].retrieve(modelet, *retrieval, hidden, hidden.rows, k, pool_, retrieved_);
+    if (m == 0) codes_.hash(*modelet.retrieval(), hidden, pool_);
+    samplers_[m].retrieve(modelet, hidden, codes_, k, pool_, retrieved_);
     for (size_t s = 0; s < hidden.rows; ++s)
       for (size_t i = 0; i < k; ++i) {
         const uint32_t row = retrieved_[s * k + i];

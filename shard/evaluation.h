@@ -62,6 +62,7 @@ class LabelRanker {
   const LabelSpread& spread_;
   ThreadPool& pool_;
   std::vector<ActiveSetSampler> samplers_;
+  QueryCodes codes_;
   struct Scratch {
     AlignedVector<float> logits;
     std::vector<uint32_t> positions;

@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kWidthPiece = 16;    // columns of a parallel piece when transposing
 constexpr size_t kSamplePiece = 16;   // samples of a parallel piece
 constexpr size_t kFeaturePiece = 64;  // feature rows of a parallel piece
+constexpr size_t kRowsAhead = 4;      // rows that are fetched before they are updated
 constexpr size_t kNeuronPiece = 32;   // neurons of a parallel piece in dense layers
 
 float* thread_scratch(std::vector<AlignedVector<float>>& scratch, const ThreadPool& pool, size_t size) {
@@ -65,6 +66,7 @@ void InputLayer::for_each_gradient_row(const Batch& batch, ConstMatrix pre_gradi
       Parameters& p = modelet->parameters();
       float* gradient = thread_scratch(scratch_, pool_, p.cols());
       for (size_t f = begin; f < end; ++f) {
+        if (f + kRowsAhead < end) p.prefetch(batch.unique_features[f + kRowsAhead]);
         const uint64_t first = batch.feature_offsets[f];
         kernels::weighted_row_sum(batch.feature_samples.data() + first, batch.feature_values.data() + first,
                                   batch.feature_offsets[f + 1] - first, pre_gradient.data + modelet->spec().begin,

@@ -39,7 +39,9 @@ class Modelet {
   const ModeletSpec& spec() const { return spec_; }
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
+  // nullptr if the modelet keeps no hash tables.
   Retrieval* retrieval() { return retrieval_ ? &*retrieval_ : nullptr; }
+  const Retrieval* retrieval() const { return retrieval_ ? &*retrieval_ : nullptr; }
 
   size_t memory_bytes() const;
 

@@ -30,6 +30,15 @@ void Parameters::update(size_t r, float* gradient, float bias_gradient, const Up
   update_values(&bias_gradient, &bias_[r], &bias_first_[r], bias_second, 1, clock, rule);
 }
 
+void Parameters::prefetch(size_t r) const {
+  constexpr size_t kLine = kCacheLine / sizeof(float);
+  for (const AlignedVector<float>* array : {&weights_, &first_, &second_}) {
+    if (array->empty()) continue;
+    const float* row = array->data() + r * cols_;
+    for (size_t c = 0; c < cols_; c += kLine) __builtin_prefetch(row + c, 1);
+  }
+}
+
 void Parameters::update_values(const float* gradient, float* weights, float* first, float* second, size_t n,
                                uint32_t clock, const UpdateRule& rule) const {
   const Experiment::Optimizer& o = rule.optimizer;

@@ -43,6 +43,10 @@ class Parameters {
   // One optimiser step of row r. gradient [cols] is scaled in place by the rule's gradient_scale.
   void update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule);
 
+  // Asks the memory for row r, which will be updated soon: active rows lie far apart, and waiting for them is most of
+  // an update's time.
+  void prefetch(size_t r) const;
+
   // The named arrays that make up the state, for checkpoints: weights, bias, optimiser state, clocks.
   struct Array {
     const char* name;

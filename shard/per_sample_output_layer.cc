@@ -55,6 +55,7 @@ class PerSampleOutputLayer final : public OutputLayer {
   const LabelSpread& spread_;
   uint64_t labels_;
   std::vector<ActiveSetSampler> samplers_;
+  QueryCodes codes_;
   std::vector<SampleSets> sets_;                      // a modelet
   std::vector<uint32_t> best_;
   bool values_are_gradients_ = false;
@@ -63,10 +64,11 @@ class PerSampleOutputLayer final : public OutputLayer {
 
 void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
   resize(batch.size(), hidden.cols);
+  if (!modelets_.empty()) codes_.hash(*modelets_[0]->retrieval(), hidden, pool_);
   for (size_t m = 0; m < modelets_.size(); ++m) {
     const ModeletSpec& spec = modelets_[m]->spec();
     const size_t top = samplers_[m].top();
-    samplers_[m].retrieve(*modelets_[m], *modelets_[m]->retrieval(), hidden, batch.size(), top, pool_, best_);
+    samplers_[m].retrieve(*modelets_[m], hidden, codes_, top, pool_, best_);
     const uint64_t uniform = experiment_.sampling.uniform;
     const uint64_t draws = uniform * spec.end / labels_ - uniform * spec.begin / labels_;
 

@@ -14,6 +14,7 @@ namespace {
 
 // Active neurons that are processed together: their logits for 256 samples fit into L2. A multiple of the GEMM's tile.
 constexpr size_t kPiece = 96;
+constexpr size_t kRowsAhead = 4;  // rows that are fetched before they are updated
 
 class SharedOutputLayer final : public OutputLayer {
  public:
@@ -49,6 +50,7 @@ class SharedOutputLayer final : public OutputLayer {
 
   const LabelSpread& spread_;
   std::vector<ActiveSetSampler> samplers_;
+  QueryCodes codes_;
   std::vector<Neuron> neurons_;            // [active]
   std::vector<Run> runs_, pieces_;         // pieces_: the runs cut into kPiece
   AlignedVector<float> gathered_;          // [active, d], unless all neurons are active
@@ -70,9 +72,11 @@ void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t 
   runs_.clear();
   targets_by_sample_.clear();
   const bool full = experiment_.sampling.mode == SamplingMode::kFull;
+  if (experiment_.sampling.mode == SamplingMode::kLsh && !modelets_.empty())
+    codes_.hash(*modelets_[0]->retrieval(), hidden, pool_);
   for (uint32_t m = 0; m < modelets_.size(); ++m) {
-    Modelet& modelet = *modelets_[m];
-    const ActiveSet& set = samplers_[m].select(modelet, modelet.retrieval(), batch, spread_, hidden, step, pool_);
+    const Modelet& modelet = *modelets_[m];
+    const ActiveSet& set = samplers_[m].select(modelet, batch, spread_, hidden, codes_, step, pool_);
     const size_t first = neurons_.size();
     for (const uint32_t row : set.rows) neurons_.push_back({m, row});
     for (const Target& target : set.targets)
@@ -204,8 +208,13 @@ void SharedOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float* f
     if (rows.size() < kPiece * width_) rows.resize(kPiece * width_);
     kernels::gemm({.m = piece.count, .n = width_, .k = samples_, .a = logits, .a_row = columns_, .a_col = 1,
                    .b = hidden.data, .b_row = hidden.stride, .c = rows.data(), .c_row = width_});
-    for (size_t a = 0; a < piece.count; ++a)
+    for (size_t a = 0; a < piece.count; ++a) {
+      if (a + kRowsAhead < piece.count) {
+        const Neuron& ahead = neurons_[piece.first + a + kRowsAhead];
+        modelets_[ahead.modelet]->parameters().prefetch(ahead.row);
+      }
       use(piece.first + a, rows.data() + a * width_, kernels::sum(logits + a * columns_, columns_));
+    }
   });
   logits_are_gradients_ = true;
 }

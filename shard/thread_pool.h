@@ -17,7 +17,7 @@ namespace modelet::shard {
 class ThreadPool {
  public:
   explicit ThreadPool(unsigned threads) : arena_(static_cast<int>(std::max(threads, 1u))) {}
-  ~ThreadPool() { wait_background(); }
+  ~ThreadPool() noexcept { wait_background(); }
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 

@@ -55,7 +55,9 @@ class ActiveSetTest : public testing::Test {
     for (float& h : hidden_) h = std::max(0.0f, rng.normal());
   }
   const ActiveSet& select(size_t m, const Batch& batch, uint64_t step) {
-    return samplers_[m].select(*modelets_[m], modelets_[m]->retrieval(), batch, spread_, hidden(batch.size()), step, pool_);
+    const ConstMatrix in = hidden(batch.size());
+    if (const Retrieval* retrieval = modelets_[m]->retrieval()) codes_.hash(*retrieval, in, pool_);
+    return samplers_[m].select(*modelets_[m], batch, spread_, in, codes_, step, pool_);
   }
   ConstMatrix hidden(size_t samples) const { return {hidden_.data(), samples, kWidth, kWidth}; }
 
@@ -65,6 +67,7 @@ class ActiveSetTest : public testing::Test {
   std::vector<std::unique_ptr<Modelet>> modelets_;
   std::vector<ActiveSetSampler> samplers_;
   AlignedVector<float> hidden_;
+  QueryCodes codes_;
 };
 
 TEST(LabelSpreadTest, IsASeededPermutation) {
@@ -125,14 +128,14 @@ TEST_F(ActiveSetTest, MoreDrawsThanNeuronsGivesAll) {
   make(SamplingMode::kUniform);
   experiment_.sampling.uniform = 5000;
   ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
-  EXPECT_EQ(sampler.select(*modelets_[0], nullptr, batch_of({{1, 2}}), spread_, hidden(1), 0, pool_).rows.size(), 500u);
+  EXPECT_EQ(sampler.select(*modelets_[0], batch_of({{1, 2}}), spread_, hidden(1), codes_, 0, pool_).rows.size(), 500u);
 }
 
 TEST_F(ActiveSetTest, NearlyAllNeuronsAreDrawnWithoutRepetition) {
   make(SamplingMode::kUniform);
   experiment_.sampling.uniform = 960;
   ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
-  const auto& rows = sampler.select(*modelets_[0], nullptr, batch_of({{}}), spread_, hidden(1), 0, pool_).rows;
+  const auto& rows = sampler.select(*modelets_[0], batch_of({{}}), spread_, hidden(1), codes_, 0, pool_).rows;
   EXPECT_EQ(std::set<uint32_t>(rows.begin(), rows.end()).size(), 480u);
   EXPECT_EQ(rows.size(), 480u);
 }
@@ -149,7 +152,8 @@ TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
   const size_t samples = 64, top = 4;
   EXPECT_EQ(samplers_[0].top(), top) << "8 a sample over two modelets";
   std::vector<uint32_t> best;
-  samplers_[0].retrieve(*modelets_[0], *modelets_[0]->retrieval(), hidden(samples), samples, top, pool_, best);
+  codes_.hash(*modelets_[0]->retrieval(), hidden(samples), pool_);
+  samplers_[0].retrieve(*modelets_[0], hidden(samples), codes_, top, pool_, best);
   size_t found = 0;
   for (size_t s = 0; s < samples; ++s) {
     std::vector<std::pair<float, uint32_t>> exact;
@@ -181,7 +185,7 @@ TEST_F(ActiveSetTest, ThreadsDoNotChangeTheSet) {
   const Batch batch = batch_of(std::vector<std::vector<uint32_t>>(64, {1, 2}));
   const std::vector<uint32_t> two = select(0, batch, 3).rows;
   ThreadPool one(1);
-  EXPECT_EQ(samplers_[0].select(*modelets_[0], modelets_[0]->retrieval(), batch, spread_, hidden(64), 3, one).rows, two);
+  EXPECT_EQ(samplers_[0].select(*modelets_[0], batch, spread_, hidden(64), codes_, 3, one).rows, two);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ class KernelsTest : public testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(InstructionSets, KernelsTest, testing::ValuesIn(available_instruction_sets()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& set) { return set.param; });
 
 TEST_P(KernelsTest, InstructionSetIsTheOneAskedFor) { EXPECT_EQ(instruction_set(), GetParam()); }
 
