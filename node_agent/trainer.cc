@@ -44,6 +44,26 @@ unsigned thread_count(const TrainJob& job) {
 
 const std::vector<size_t> kPrecisions = {1, 3, 5};
 
+// A run goes on as what it was begun as. What the files themselves do not show is compared here: the seed stands for the labels'
+// places and the order of samples, the step number for a batch size, and optimisers keep state under the same names.
+void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) {
+  const Experiment &then = checkpoint.index().experiment, &now = job.experiment;
+  const bool tables = shard::uses_hash_tables(then.sampling.mode) && shard::uses_hash_tables(now.sampling.mode);
+  const std::pair<const char*, bool> settings[] = {
+      {"model.loss", then.model.loss == now.model.loss},
+      {"data.normalize", then.data.normalize == now.data.normalize},
+      {"sampling.family", !tables || then.sampling.family == now.sampling.family},
+      {"optimizer.kind", then.optimizer.kind == now.optimizer.kind},
+      {"train.batch", then.train.batch == now.train.batch},
+      {"train.seed", then.train.seed == now.train.seed},
+      {"number of training samples", checkpoint.index().shape.train_rows == job.shape.train_rows},
+  };
+  for (const auto& [name, same] : settings)
+    if (!same)
+      throw UsageError(checkpoint.folder().string() + ": this checkpoint was made with another " + name +
+                       "; continue it with its own, or begin a new run");
+}
+
 }  // namespace
 
 class Trainer::Impl {
@@ -131,6 +151,7 @@ void Trainer::Impl::prepare() {
     return;
   }
   const shard::Checkpoint checkpoint = shard::Checkpoint::open(shard::find_checkpoint(job_.resume));
+  require_same_run(checkpoint, job_);
   for (const auto& modelet : network_->modelets()) shard::restore_modelet(*modelet, checkpoint);
   checkpoint_ = checkpoint.folder();
   checkpoint_step_ = steps_done = step_ = checkpoint.index().step;

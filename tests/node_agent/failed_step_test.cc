@@ -1,0 +1,162 @@
+// A step that fails changes nothing: not a weight, optimiser state, clock, hash table or mean. So it can be
+// run again, and the run goes on as if nothing had happened.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <limits>
+
+#include "base/error.h"
+#include "comm/inproc_transport.h"
+#include "shard/data/synth.h"
+#include "tests/node_agent/ranks.h"
+
+namespace modelet::agent::testing {
+namespace {
+
+constexpr uint64_t kStepsBefore = 5, kStepsAfter = 3;
+
+// Loses one message: the one with this number, counted from 0.
+class LoseOneTransport final : public comm::Transport {
+ public:
+  LoseOneTransport(std::unique_ptr<comm::Transport> inner, int number)
+      : inner_(std::move(inner)), left_(number) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void interrupt(const std::string& reason) override { inner_->interrupt(reason); }
+  bool receive(double timeout_seconds, comm::Frame& frame) override {
+    return inner_->receive(timeout_seconds, frame);
+  }
+  void send(int to, std::span<const std::byte> envelope, std::span<const std::byte> payload) override {
+    if (left_-- != 0) inner_->send(to, envelope, payload);
+  }
+
+ private:
+  std::unique_ptr<comm::Transport> inner_;
+  int left_;
+};
+
+class FailedStepTest : public ::testing::TestWithParam<SamplingMode> {
+ protected:
+  FailedStepTest() {
+    shard::write_synth(
+        {.rows_train = 150, .rows_test = 1, .features = 100, .labels = 80, .features_per_row = 12},
+        folder_.path(), false);
+    data_ = shard::Dataset::open(folder_ / "train.mlt");
+    shape_ = {.features = data_.features(), .labels = data_.labels()};
+    experiment_.model.hidden = {32, 16};
+    experiment_.modelets = {.hidden_columns = 16, .output_modelets = 4};
+    experiment_.sampling.mode = GetParam();
+    experiment_.sampling.uniform = 20;
+    experiment_.sampling.tables = 8;
+    experiment_.sampling.bits = 4;
+    experiment_.sampling.rehash_every = 3;  // a re-hash is pending at the failure
+    experiment_.optimizer.clip = 0.5f;      // one more exchange
+    experiment_.train.batch = 20;
+    experiment_.train.learning_rate = 0.01f;
+  }
+
+  std::vector<std::unique_ptr<Rank>> two_ranks() const {
+    return make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 2), 2);
+  }
+
+  // Runs one attempt of step kStepsBefore on a rank; returns its loss.
+  double attempt(Rank& rank, comm::Group& group, uint16_t attempt) const {
+    const Experiment::Train& options = experiment_.train;
+    shard::BatchOrder order(data_.rows(), options.batch, options.seed);
+    shard::Batch batch;
+    batch.assign(data_, order.rows(kStepsBefore), true);
+    TrainingStep step(rank.network, rank.sharding, group);
+    return step.run(batch, kStepsBefore, options.learning_rate, false, attempt).loss;
+  }
+
+  TemporaryFolder folder_;
+  shard::Dataset data_;
+  DataShape shape_;
+  Experiment experiment_;
+};
+
+TEST_P(FailedStepTest, ALostMessageOfAnyRoundChangesNothingAndTheStepCanBeRepeated) {
+  auto undisturbed = two_ranks();
+  auto groups = make_groups(2);
+  const std::vector<double> losses = train(undisturbed, groups, data_, 0, kStepsBefore + 1 + kStepsAfter);
+  const auto final_state = state_of(undisturbed);
+
+  // Rounds of two hidden layers: forward twice, output, backward, clipping. Rank 0 misses one of them.
+  constexpr int kRounds = 5;
+  for (int lost = 0; lost < kRounds; ++lost) {
+    SCOPED_TRACE("lost message " + std::to_string(lost));
+    auto ranks = two_ranks();
+    auto before_failure = make_groups(2);
+    train(ranks, before_failure, data_, 0, kStepsBefore);
+    const auto state = state_of(ranks);
+
+    const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 0.15};
+    auto transports = comm::make_inproc_transports(2);
+    std::vector<std::unique_ptr<comm::Group>> failing;
+    failing.push_back(std::make_unique<comm::Group>(std::move(transports[0]), impatient));
+    failing.push_back(std::make_unique<comm::Group>(
+        std::make_unique<LoseOneTransport>(std::move(transports[1]), lost), impatient));
+    std::atomic<bool> failed[2] = {false, false};
+    comm::testing::run_ranks(failing, [&](comm::Group& group) {
+      const auto self = static_cast<size_t>(group.rank());
+      try {
+        attempt(*ranks[self], group, 0);
+      } catch (const PeerError&) {
+        failed[self] = true;
+      }
+    });
+    EXPECT_TRUE(failed[0]);
+    const auto state_after = state_of(ranks);
+    for (size_t r = 0; r < 2; ++r) {
+      if (!failed[r]) continue;
+      for (const ModeletSpec& spec : ranks[r]->sharding.held())
+        EXPECT_EQ(state_after.at(spec.name()), state.at(spec.name())) << spec.name() << " has changed";
+    }
+    // Whoever misses a round sends no later one, so the other rank fails too; except in the last round.
+    if (lost < kRounds - 1) {
+      ASSERT_TRUE(failed[1]);
+      auto fresh = make_groups(2);
+      comm::testing::run_ranks(fresh, [&](comm::Group& group) {
+        EXPECT_EQ(attempt(*ranks[static_cast<size_t>(group.rank())], group, 1), losses[kStepsBefore]);
+      });
+      const std::vector<double> rest = train(ranks, fresh, data_, kStepsBefore + 1, kStepsAfter);
+      EXPECT_EQ(rest, std::vector<double>(losses.end() - kStepsAfter, losses.end()));
+      EXPECT_EQ(state_of(ranks), final_state);
+    }
+  }
+}
+
+TEST_P(FailedStepTest, AnInterruptedStepChangesNothing) {
+  auto ranks = two_ranks();
+  auto groups = make_groups(2);
+  train(ranks, groups, data_, 0, kStepsBefore);
+  const auto state = state_of(ranks);
+  for (size_t r = 0; r < 2; ++r) {
+    groups[r]->interrupt("for the test");
+    EXPECT_THROW(attempt(*ranks[r], *groups[r], 0), Interrupted);
+  }
+  EXPECT_EQ(state_of(ranks), state);
+}
+
+TEST_P(FailedStepTest, AStepWithoutAFiniteLossChangesNothing) {
+  auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+  auto groups = make_groups(1);
+  train(ranks, groups, data_, 0, kStepsBefore);
+  for (shard::Modelet* modelet : ranks[0]->network.output().modelets())
+    for (float& bias : modelet->parameters().biases()) bias = std::numeric_limits<float>::infinity();
+  const auto state = state_of(ranks);
+  try {
+    attempt(*ranks[0], *groups[0], 0);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("diverged"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(state_of(ranks), state);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, FailedStepTest,
+                         ::testing::Values(SamplingMode::kFull, SamplingMode::kUniform, SamplingMode::kLsh,
+                                           SamplingMode::kLshPerSample));
+
+}  // namespace
+}  // namespace modelet::agent::testing

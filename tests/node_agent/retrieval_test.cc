@@ -1,0 +1,113 @@
+// Hash tables during training: after many re-hashes in the background they are those of the present weights,
+// and still find the neurons with the largest logits.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "node_agent/sharded_forward.h"
+#include "shard/data/synth.h"
+#include "shard/evaluation.h"
+#include "tests/node_agent/ranks.h"
+
+namespace modelet::agent::testing {
+namespace {
+
+class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
+ protected:
+  RetrievalTest() {
+    shard::write_synth(
+        {.rows_train = 1000, .rows_test = 1, .features = 400, .labels = 600, .features_per_row = 15},
+        folder_.path(), false);
+    data_ = shard::Dataset::open(folder_ / "train.mlt");
+    shape_ = {.features = data_.features(), .labels = data_.labels()};
+    experiment_.model.hidden = {32};
+    experiment_.modelets = {.hidden_columns = 16, .output_modelets = 2};
+    experiment_.sampling.mode = GetParam();
+    experiment_.sampling.uniform = 60;
+    experiment_.sampling.tables = 16;
+    experiment_.sampling.bits = 5;
+    experiment_.sampling.candidates = 60;
+    experiment_.sampling.rehash_every = 5;
+    experiment_.train.batch = 50;
+    experiment_.train.learning_rate = 0.01f;
+  }
+
+  // Share of the `k` largest logits of 200 samples that the tables find.
+  double recall(Rank& rank, comm::Group& group, size_t k) const {
+    ShardedForward forward(rank.network, rank.sharding, group);
+    shard::Batch batch;
+    std::vector<uint32_t> rows(200);
+    std::iota(rows.begin(), rows.end(), 0u);
+    batch.assign(data_, rows, false);
+    forward.run(batch, {.step = 1000000, .round = round_++}, false);
+    shard::LabelRanker ranker(rank.network.output().modelets(), experiment_, rank.network.spread(),
+                              shape_.labels, rank.pool);
+    shard::TopK all, retrieved;
+    ranker.rank_dense(forward.output_input_transposed(), rows.size(), k, all);
+    ranker.rank_sparse(forward.output_input(), k, retrieved);
+    size_t found = 0;
+    for (size_t s = 0; s < rows.size(); ++s) {
+      const std::set<uint32_t> right(all.labels(s).begin(), all.labels(s).end());
+      for (const uint32_t label : retrieved.labels(s)) found += right.count(label);
+    }
+    return static_cast<double>(found) / static_cast<double>(rows.size() * k);
+  }
+
+  TemporaryFolder folder_;
+  shard::Dataset data_;
+  DataShape shape_;
+  Experiment experiment_;
+  mutable uint16_t round_ = 0;
+};
+
+TEST_P(RetrievalTest, TablesAreThoseOfTheWeightsAtTheLastRehash) {
+  experiment_.sampling.centre = false;  // then the codes of a row depend on nothing but the row
+  auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+  auto groups = make_groups(1);
+  for (uint64_t first = 0; first < 40; first += experiment_.sampling.rehash_every) {
+    train(ranks, groups, data_, first, experiment_.sampling.rehash_every);
+    ranks[0]->pool.wait_background();
+    for (shard::Modelet* modelet : ranks[0]->network.output().modelets()) {
+      const shard::Retrieval& retrieval = *modelet->retrieval();
+      ASSERT_TRUE(retrieval.rehash_running);
+      hashing::LshIndex fresh(retrieval.index.options(), retrieval.index.rows());
+      fresh.build(modelet->parameters().weights());
+      const std::vector<uint32_t> next = retrieval.index.next_codes();
+      ASSERT_EQ(next, std::vector<uint32_t>(fresh.codes().begin(), fresh.codes().end()))
+          << "after step " << first;
+      const std::vector<uint32_t> now(retrieval.index.codes().begin(), retrieval.index.codes().end());
+      EXPECT_NE(next, now) << "training changes no code: the test shows nothing";
+    }
+  }
+}
+
+TEST_P(RetrievalTest, RecallStaysThatOfFreshTables) {
+  auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+  auto groups = make_groups(1), probe = make_groups(1);
+  double maintained = 0;
+  for (uint64_t first = 0; first < 200; first += 40) {
+    train(ranks, groups, data_, first, 40);
+    ranks[0]->pool.wait_background();
+    maintained = recall(*ranks[0], *probe[0], 5);
+    Rank fresh(experiment_, shape_, round_robin(experiment_, shape_, 1), 0, 1, 1);
+    for (size_t m = 0; m < fresh.network.modelets().size(); ++m) {
+      shard::Modelet &from = *ranks[0]->network.modelets()[m], &to = *fresh.network.modelets()[m];
+      const auto source = from.parameters().arrays(), target = to.parameters().arrays();
+      for (size_t a = 0; a < source.size(); ++a)
+        std::copy(source[a].bytes.begin(), source[a].bytes.end(), target[a].bytes.begin());
+      if (to.retrieval() == nullptr) continue;
+      to.retrieval()->query_mean = from.retrieval()->query_mean;
+      to.retrieval()->index.build(to.parameters().weights());
+    }
+    EXPECT_GT(maintained, 0.9 * recall(fresh, *probe[0], 5)) << "after step " << first + 40;
+  }
+  const double by_chance = 2.0 * experiment_.sampling.candidates / static_cast<double>(shape_.labels);
+  EXPECT_GT(maintained, 2 * by_chance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, RetrievalTest,
+                         ::testing::Values(SamplingMode::kLsh, SamplingMode::kLshPerSample));
+
+}  // namespace
+}  // namespace modelet::agent::testing

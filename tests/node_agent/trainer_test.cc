@@ -1,0 +1,451 @@
+// Trainer from data to the last checkpoint, alone and on several ranks in this process: what it learns, what
+// it reports, how it stops and goes on.
+#include "node_agent/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "shard/checkpoint.h"
+#include "shard/data/synth.h"
+#include "shard/modelet_state.h"
+#include "tests/node_agent/ranks.h"
+
+namespace modelet::agent::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using shard::testing::bytes_of;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Outcome {
+  std::vector<json> events;
+  bool interrupted = false;
+
+  std::vector<json> of_kind(const std::string& kind) const {
+    std::vector<json> found;
+    for (const json& event : events)
+      if (event.at("event") == kind) found.push_back(event);
+    return found;
+  }
+  // Of every step, if the experiment logs each.
+  std::vector<double> losses() const {
+    std::vector<double> losses;
+    for (const json& event : of_kind("progress")) losses.push_back(event.at("loss"));
+    return losses;
+  }
+  fs::path checkpoint() const { return events.back().at("checkpoint").get<std::string>(); }
+};
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  TrainerTest() {
+    // 300 samples are nine batches of 32 and one of 12.
+    write_data({.rows_train = 300,
+                .rows_test = 100,
+                .features = 200,
+                .labels = 60,
+                .features_per_row = 12,
+                .labels_per_row = 1.5,
+                .noise = 0.1});
+    experiment_.model.hidden = {32};
+    experiment_.modelets = {.hidden_columns = 16, .output_modelets = 3};
+    experiment_.sampling.uniform = 20;
+    experiment_.sampling.tables = 8;
+    experiment_.sampling.bits = 4;
+    experiment_.sampling.rehash_every = 5;
+    experiment_.train.epochs = 2;
+    experiment_.train.batch = 32;
+    experiment_.train.learning_rate = 0.02f;
+    experiment_.train.log_every = 1;
+  }
+
+  void write_data(const shard::SynthOptions& options) {
+    shard::write_synth(options, folder_.path(), false);
+    experiment_.data.train = folder_ / "train.mlt";
+    experiment_.data.test = folder_ / "test.mlt";
+    shape_ = shard::describe_shape(shard::Dataset::open(experiment_.data.train),
+                                   shard::Dataset::open(experiment_.data.test));
+  }
+
+  // `stop_after` > 0: asks rank `stopper` to stop when that step is reported. The run's folder is folder_ /
+  // name.
+  struct Options {
+    int size = 1;
+    unsigned threads = 1;
+    fs::path resume;
+    uint64_t stop_after = 0;
+    int stopper = 0;
+  };
+  Outcome run(const std::string& name, const Options& options) const {
+    auto groups = make_groups(options.size);
+    std::vector<std::unique_ptr<Trainer>> trainers;
+    for (int rank = 0; rank < options.size; ++rank) {
+      trainers.push_back(
+          std::make_unique<Trainer>(TrainJob{.run = name,
+                                             .experiment = experiment_,
+                                             .shape = shape_,
+                                             .owner = round_robin(experiment_, shape_, options.size),
+                                             .rank = rank,
+                                             .size = options.size,
+                                             .threads = options.threads,
+                                             .out = folder_ / name,
+                                             .resume = options.resume}));
+      trainers.back()->prepare();
+    }
+    Outcome result;
+    std::atomic<int> interrupted = 0;
+    comm::testing::run_ranks(groups, [&](comm::Group& group) {
+      const EventSink sink = [&](const json& event) {
+        EXPECT_EQ(group.rank(), 0) << "only rank 0 reports";
+        result.events.push_back(event);
+        if (options.stop_after > 0 && event["event"] == "progress" && event["step"] == options.stop_after)
+          trainers[static_cast<size_t>(options.stopper)]->request_stop();
+      };
+      try {
+        trainers[static_cast<size_t>(group.rank())]->run(group, sink);
+      } catch (const Interrupted&) {
+        ++interrupted;
+      }
+    });
+    EXPECT_TRUE(interrupted == 0 || interrupted == options.size) << "ranks stop together";
+    result.interrupted = interrupted > 0;
+    return result;
+  }
+  Outcome run(const std::string& name) const { return run(name, Options{}); }
+
+  // What goes wrong with resuming from a folder.
+  std::string failure(const fs::path& resume) const {
+    try {
+      run("fails", {.resume = resume});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  std::vector<fs::path> checkpoints(const std::string& name) const {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(folder_ / name / "checkpoints"))
+      found.push_back(entry.path().filename());
+    std::ranges::sort(found);
+    return found;
+  }
+
+  void expect_same_modelets(const fs::path& a, const fs::path& b) const {
+    const ModeletSpec first = cut_model(experiment_, shape_)[0];
+    ASSERT_TRUE(fs::exists(a / (first.name() + ".safetensors"))) << a;
+    for (const ModeletSpec& spec : cut_model(experiment_, shape_)) {
+      const std::string file = spec.name() + ".safetensors";
+      EXPECT_TRUE(bytes_of(a / file) == bytes_of(b / file)) << file << " differs";
+    }
+  }
+
+  TemporaryFolder folder_;
+  Experiment experiment_;
+  DataShape shape_;
+};
+
+// ---- Learning and events
+// ------------------------------------------------------------------------------------------
+
+TEST_F(TrainerTest, LearnsMoreThanWhichLabelIsMostFrequent) {
+  const shard::Dataset train = shard::Dataset::open(experiment_.data.train),
+                       test = shard::Dataset::open(experiment_.data.test);
+  const auto with_label = [](const shard::Dataset& data, uint32_t label) {
+    size_t count = 0;
+    for (size_t row = 0; row < data.rows(); ++row)
+      count += std::ranges::count(data.sample(row).labels, label);
+    return static_cast<double>(count) / static_cast<double>(data.rows());
+  };
+  uint32_t frequent = 0;
+  for (uint32_t label = 1; label < 60; ++label)
+    if (with_label(train, label) > with_label(train, frequent)) frequent = label;
+  const double baseline = with_label(test, frequent);
+
+  experiment_.train.epochs = 10;
+  experiment_.train.checkpoint_every = 1000;
+  for (const SamplingMode mode :
+       {SamplingMode::kFull, SamplingMode::kUniform, SamplingMode::kLsh, SamplingMode::kLshPerSample})
+    for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid}) {
+      experiment_.sampling.mode = mode;
+      experiment_.model.loss = loss;
+      const Outcome result = run("learns");
+      EXPECT_GT(result.events.back().at("p_at_1").get<double>(), baseline + 0.25)
+          << "mode " << static_cast<int>(mode) << ", loss " << static_cast<int>(loss) << ", baseline "
+          << baseline;
+    }
+}
+
+TEST_F(TrainerTest, ReportsEventsInOrderWithTheirFields) {
+  experiment_.train.log_every = 4;
+  for (const int size : {1, 3}) {
+    const Outcome result = run("events", {.size = size});
+    std::vector<std::string> order;
+    for (const json& event : result.events) {
+      const std::string kind = event.at("event");
+      order.push_back(event.contains("step") ? kind + " " + event.at("step").dump() : kind);
+    }
+    EXPECT_THAT(order, ElementsAre("started 0", "progress 4", "progress 8", "epoch 10", "checkpoint 10",
+                                   "progress 12", "progress 16", "progress 20", "epoch 20", "checkpoint 20",
+                                   "finished"));
+    const std::map<std::string, std::vector<std::string>> fields = {
+        {"started",
+         {"run", "epochs", "steps", "step", "parameters", "nodes", "threads", "features", "labels",
+          "train_rows", "instruction_set"}},
+        {"progress",
+         {"step", "steps", "epoch", "loss", "samples_per_second", "eta_seconds",
+          "bytes_sent_per_node_per_step", "learning_rate"}},
+        {"epoch",
+         {"epoch", "step", "loss", "train_seconds", "samples_per_second", "p_at_1", "p_at_3", "p_at_5"}},
+        {"checkpoint", {"step", "path"}},
+        {"finished",
+         {"p_at_1", "p_at_3", "p_at_5", "train_seconds", "samples_per_second", "steps",
+          "bytes_sent_per_node_per_step", "peak_rss_bytes", "checkpoint"}}};
+    for (const json& event : result.events)
+      for (const std::string& field : fields.at(event["event"]))
+        EXPECT_TRUE(event.contains(field)) << field << " in " << event;
+    const json& first = result.events.front();
+    EXPECT_EQ(first["nodes"], size);
+    EXPECT_EQ(first["steps"], 20);
+    EXPECT_EQ(first["parameters"], 201 * 32 + 33 * 60);
+    EXPECT_EQ(result.events.back()["steps"], 20);
+    EXPECT_EQ(result.events.back()["bytes_sent_per_node_per_step"] > 0, size > 1);
+    EXPECT_TRUE(fs::exists(result.checkpoint() / "index.json"));
+  }
+}
+
+TEST_F(TrainerTest, MeansOfTheLossAddUp) {
+  const Outcome each = run("each");
+  experiment_.train.log_every = 4;
+  const Outcome means = run("means");
+  const std::vector<double> losses = each.losses();
+  const auto mean = [&](size_t first, size_t last) {
+    return std::accumulate(losses.begin() + static_cast<ptrdiff_t>(first),
+                           losses.begin() + static_cast<ptrdiff_t>(last), 0.0) /
+           static_cast<double>(last - first);
+  };
+  EXPECT_THAT(means.losses(), ElementsAre(mean(0, 4), mean(4, 8), mean(8, 12), mean(12, 16), mean(16, 20)));
+  EXPECT_EQ(means.of_kind("epoch")[1]["loss"], mean(10, 20));
+}
+
+TEST_F(TrainerTest, EvaluatesOnlyAtTheEndWhenToldSo) {
+  experiment_.train.epochs = 3;
+  experiment_.train.evaluate_every = 0;
+  std::vector<bool> evaluated;
+  const Outcome result = run("late");
+  for (const json& event : result.of_kind("epoch")) evaluated.push_back(event.contains("p_at_1"));
+  EXPECT_THAT(evaluated, ElementsAre(false, false, true));
+  experiment_.train.evaluate_every = 2;
+  evaluated.clear();
+  for (const json& event : run("second").of_kind("epoch")) evaluated.push_back(event.contains("p_at_1"));
+  EXPECT_THAT(evaluated, ElementsAre(false, true, true));
+}
+
+TEST_F(TrainerTest, WritesCheckpointsEveryFewStepsAndAtTheEndAndKeepsTheNewest) {
+  experiment_.train.checkpoint_every = 3;
+  experiment_.train.keep_checkpoints = 3;
+  std::vector<uint64_t> steps;
+  const Outcome result = run("kept");
+  for (const json& event : result.of_kind("checkpoint")) steps.push_back(event["step"]);
+  EXPECT_THAT(steps, ElementsAre(3, 6, 9, 12, 15, 18, 20));
+  EXPECT_THAT(checkpoints("kept"), ElementsAre("step-0000000015", "step-0000000018", "step-0000000020"));
+  EXPECT_EQ(result.checkpoint().filename(), "step-0000000020");
+}
+
+TEST_F(TrainerTest, ABatchMayBeLargerThanTheData) {
+  experiment_.train.batch = 1000;
+  const Outcome result = run("large");
+  EXPECT_EQ(result.events.back()["steps"], 2) << "one step an epoch";
+}
+
+TEST_F(TrainerTest, OneSampleIsEnough) {
+  write_data({.rows_train = 1,
+              .rows_test = 1,
+              .features = 20,
+              .labels = 4,
+              .features_per_row = 5,
+              .labels_per_row = 1});
+  for (const SamplingMode mode : {SamplingMode::kFull, SamplingMode::kLsh, SamplingMode::kLshPerSample}) {
+    experiment_.sampling.mode = mode;
+    experiment_.train.epochs = 12;
+    experiment_.train.checkpoint_every = 1000;
+    for (const int size : {1, 5}) {
+      const std::vector<double> losses = run("one", {.size = size}).losses();
+      ASSERT_EQ(losses.size(), 12u);
+      EXPECT_LT(losses.back(), losses.front());
+    }
+  }
+}
+
+// ---- Stop and resume
+// ----------------------------------------------------------------------------------------------
+
+struct Resume {
+  SamplingMode mode;
+  OptimizerKind optimizer;
+};
+
+class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<Resume> {};
+
+TEST_P(ResumeTest, GoesOnToTheBitAsIfItHadNotStopped) {
+  experiment_.sampling.mode = GetParam().mode;
+  experiment_.optimizer.kind = GetParam().optimizer;
+  experiment_.model.hidden = {32, 16};
+  const Outcome whole = run("whole");
+  ASSERT_EQ(whole.losses().size(), 20u);
+  // A re-hash begins after step 5 and takes over after step 10: at 8 one is pending, at 10 the next has just
+  // begun.
+  for (const uint64_t stop_after : {7, 9, 12}) {
+    const std::string name = "part" + std::to_string(stop_after);
+    const Outcome part = run(name, {.stop_after = stop_after});
+    ASSERT_TRUE(part.interrupted);
+    EXPECT_EQ(part.events.back()["event"], "interrupted");
+    EXPECT_EQ(part.events.back()["step"], stop_after + 1) << "at the next step boundary";
+    const Outcome rest = run(name, {.threads = 3, .resume = folder_ / name});
+    EXPECT_EQ(rest.events.front()["step"], stop_after + 1);
+    std::vector<double> losses = part.losses();
+    for (const double loss : rest.losses()) losses.push_back(loss);
+    EXPECT_EQ(losses, whole.losses());
+    expect_same_modelets(rest.checkpoint(), whole.checkpoint());
+    EXPECT_EQ(rest.events.back()["p_at_1"], whole.events.back()["p_at_1"]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ResumeTest,
+                         ::testing::Values(Resume{SamplingMode::kUniform, OptimizerKind::kAdam},
+                                           Resume{SamplingMode::kUniform, OptimizerKind::kAdagrad},
+                                           Resume{SamplingMode::kUniform, OptimizerKind::kSgd},
+                                           Resume{SamplingMode::kLsh, OptimizerKind::kAdam},
+                                           Resume{SamplingMode::kLsh, OptimizerKind::kSgd},
+                                           Resume{SamplingMode::kLshPerSample, OptimizerKind::kAdagrad}));
+
+TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {
+  experiment_.sampling.mode = SamplingMode::kLsh;
+  const std::vector<double> whole = run("whole").losses();
+  for (const int before : {1, 4}) {
+    const int after = before == 1 ? 4 : 1;
+    const std::string name = "from" + std::to_string(before);
+    const Outcome part = run(name, {.size = before, .stop_after = 7, .stopper = before - 1});
+    ASSERT_TRUE(part.interrupted) << "any rank can ask for a stop";
+
+    // Read and written again: the same bytes.
+    const shard::Checkpoint checkpoint = shard::Checkpoint::open(part.checkpoint());
+    auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+    const shard::CheckpointWriter writer(folder_ / (name + "-again"), 8);
+    for (const auto& modelet : ranks[0]->network.modelets()) {
+      shard::restore_modelet(*modelet, checkpoint);
+      shard::save_modelet(*modelet, writer);
+    }
+    expect_same_modelets(part.checkpoint(), folder_ / (name + "-again") / ".step-0000000008.partial");
+
+    const Outcome rest = run(name, {.size = after, .resume = part.checkpoint()});
+    std::vector<double> losses = part.losses();
+    for (const double loss : rest.losses()) losses.push_back(loss);
+    ASSERT_EQ(losses.size(), whole.size());
+    for (size_t s = 0; s < whole.size(); ++s)
+      EXPECT_NEAR(losses[s], whole[s], 1e-4 * whole[s]) << "step " << s;
+  }
+}
+
+TEST_F(TrainerTest, AStopInTheLastStepIsAFinishedRun) {
+  const Outcome result = run("last", {.stop_after = 19});
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(result.events.back()["event"], "finished");
+}
+
+TEST_F(TrainerTest, AFinishedRunThatIsResumedFinishesAgain) {
+  const Outcome first = run("done");
+  const Outcome again = run("done", {.resume = folder_ / "done"});
+  EXPECT_EQ(again.events.size(), 2u) << "started and finished";
+  EXPECT_EQ(again.events.back()["p_at_1"], first.events.back()["p_at_1"]);
+  EXPECT_EQ(again.checkpoint(), first.checkpoint());
+}
+
+// ---- What does not fit
+// --------------------------------------------------------------------------------------------
+
+TEST_F(TrainerTest, RefusesOtherDataThanPlanned) {
+  ++shape_.train_rows;
+  EXPECT_THROW(run("other"), Error);
+  EXPECT_THAT(failure({}),
+              AllOf(HasSubstr("not the data that the run was planned for"), HasSubstr("300 samples")));
+}
+
+TEST_F(TrainerTest, RefusesACheckpointOfAnotherRun) {
+  const fs::path checkpoint = run("first").checkpoint();
+  const Experiment own = experiment_;
+  experiment_.modelets.output_modelets = 4;
+  EXPECT_THAT(failure(checkpoint), HasSubstr("another cut"));
+  experiment_ = own;
+  experiment_.optimizer.kind = OptimizerKind::kSgd;  // whose only state has the name of Adam's first
+  EXPECT_THAT(failure(checkpoint), HasSubstr("another optimizer.kind"));
+  experiment_ = own;
+  experiment_.train.seed = 2;
+  EXPECT_THAT(failure(checkpoint), HasSubstr("another train.seed"));
+  experiment_ = own;
+  experiment_.train.batch = 16;
+  EXPECT_THAT(failure(checkpoint), HasSubstr("another train.batch"));
+  experiment_ = own;
+  experiment_.model.loss = Loss::kSigmoid;
+  EXPECT_THAT(failure(checkpoint), HasSubstr("another model.loss"));
+  experiment_ = own;
+  write_data({.rows_train = 310,
+              .rows_test = 100,
+              .features = 200,
+              .labels = 60,
+              .features_per_row = 12,
+              .labels_per_row = 1.5,
+              .noise = 0.1});
+  EXPECT_THAT(failure(checkpoint), HasSubstr("another number of training samples"));
+  write_data({.rows_train = 300,
+              .rows_test = 100,
+              .features = 210,
+              .labels = 60,
+              .features_per_row = 12,
+              .labels_per_row = 1.5,
+              .noise = 0.1});
+  EXPECT_THAT(failure(checkpoint), HasSubstr("other data"));
+  EXPECT_THAT(failure(folder_ / "nowhere"), HasSubstr("no such folder"));
+}
+
+TEST_F(TrainerTest, RefusesOtherHashTablesButBuildsMissingOnes) {
+  const fs::path without = run("without").checkpoint();
+  experiment_.sampling.mode = SamplingMode::kLsh;
+  const fs::path with = run("with").checkpoint();
+  EXPECT_EQ(run("built", {.resume = without}).events.back()["event"], "finished");
+  experiment_.sampling.family = HashFamilyKind::kSimHash;
+  EXPECT_THAT(failure(with), HasSubstr("another sampling.family"));
+  experiment_.sampling.family = HashFamilyKind::kDwta;
+  experiment_.sampling.tables = 9;
+  EXPECT_THAT(failure(with), HasSubstr("tables.codes"));
+}
+
+TEST_F(TrainerTest, RefusesADamagedCheckpoint) {
+  const fs::path checkpoint = run("damaged").checkpoint();
+  for (const ModeletSpec& spec : cut_model(experiment_, shape_)) {
+    const fs::path file = checkpoint / (spec.name() + ".safetensors");
+    const std::string good = bytes_of(file);
+    std::string bad = good;
+    bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
+    std::ofstream(file, std::ios::binary) << bad;
+    EXPECT_THAT(failure(checkpoint), AllOf(HasSubstr(file.filename().string()), HasSubstr("checksum")));
+    std::ofstream(file, std::ios::binary) << good.substr(0, good.size() / 2);
+    EXPECT_THAT(failure(checkpoint), HasSubstr(file.filename().string()));
+    std::ofstream(file, std::ios::binary) << good;
+  }
+  EXPECT_EQ(failure(checkpoint), "no error") << "repaired";
+}
+
+}  // namespace
+}  // namespace modelet::agent::testing
