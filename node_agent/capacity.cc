@@ -58,6 +58,7 @@ double rate_of(uint32_t threads, const std::function<double()>& body) {
   std::vector<std::thread> workers;
   for (uint32_t i = 0; i < threads; ++i)
     workers.emplace_back([&rate = rates[i], &body] {
+      body();  // allocates and warms up
       const Stopwatch watch;
       double done = 0;
       while (watch.seconds() < kMeasureSeconds) done += body();

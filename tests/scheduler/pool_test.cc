@@ -10,6 +10,7 @@
 #include <zmq.hpp>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "core_harness.h"
 #include "node_agent/agent.h"
@@ -112,6 +113,10 @@ cli::Submission submission(uint32_t nodes) {
 
 class PoolTest : public testing::Test {
  protected:
+  static void SetUpTestSuite() {
+    start_logging("pool_test");
+  }  // before there are threads, as the programs do
+
   void add_agents(int count, const Script& script = {}) {
     for (int i = 0; i < count; ++i) {
       const size_t before = agents.size();
