@@ -12,6 +12,7 @@ import json
 import lzma
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tomllib
@@ -110,6 +111,7 @@ def main():
     parser.add_argument("--modelet", type=pathlib.Path, default=ROOT / "build/release/bin/modelet")
     parser.add_argument("--samples", type=int, default=3, help="inputs to show predictions for (default: 3)")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `report.py RUN | head` ends quietly
     started, finished = read_events(arguments.run)
     print_numbers(started, finished)
     print_predictions(arguments.modelet, arguments.run, arguments.samples)
