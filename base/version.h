@@ -1,8 +1,8 @@
-// Version of the programs.
+// Version of the programs and of the CMake package, which reads it here.
 #pragma once
 
 namespace modelet {
 
-inline constexpr const char* kVersion = "0.1.0";  // CMakeLists.txt: project(VERSION)
+inline constexpr const char* kVersion = "0.1.0";
 
 }  // namespace modelet

@@ -39,9 +39,9 @@ Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment, bool tra
       parameters_(trainable ? std::optional(experiment.optimizer.kind) : std::nullopt, parameter_rows(spec),
                   parameter_cols(spec), spec.kind != LayerKind::kInput) {
   if (spec.kind == LayerKind::kOutput && uses_hash_tables(experiment.sampling.mode))
-    retrieval_.emplace(hashing::LshIndex(index_options(spec, experiment), spec.neurons()),
-                       std::vector<float>(experiment.sampling.centre ? spec.inputs : 0),
-                       std::vector<uint8_t>(spec.neurons()));
+    retrieval_ = Retrieval{.index = hashing::LshIndex(index_options(spec, experiment), spec.neurons()),
+                           .query_mean = std::vector<float>(experiment.sampling.centre ? spec.inputs : 0),
+                           .changed = std::vector<uint8_t>(spec.neurons())};
 }
 
 void Modelet::initialise(float output_bias) {

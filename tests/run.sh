@@ -28,8 +28,6 @@ bash packaging/install-dependencies.sh --dev
 
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-# Uninstrumented libraries (TBB, ZeroMQ) synchronise in ways that the thread sanitizer cannot see.
-export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 ${TSAN_OPTIONS:-}"
 
 passed=0 failed=0 failures=()
 run_preset() {

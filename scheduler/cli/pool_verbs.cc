@@ -4,18 +4,16 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "base/process.h"
+#include "scheduler/cli/arguments.h"
 #include "scheduler/cli/pool_client.h"
 #include "scheduler/core.h"
-#include "shard/data/dataset.h"
 
 namespace modelet::cli {
 namespace {
@@ -26,31 +24,12 @@ using nlohmann::json;
 
 // Options of a verb; one object lives as long as the verb's callback.
 struct Options {
-  std::string scheduler, experiment, name, out, resume;
-  std::vector<std::string> overrides;
+  ExperimentArguments experiment;
+  std::string scheduler, name, out, resume;
   uint32_t nodes = 0;
   uint64_t run = 0;
   bool json = false, watch = false;
 };
-
-std::string absolute(const std::string& path) {
-  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
-}
-
-// A run's name out of a file's: what the scheduler takes as one.
-std::string name_of(const std::filesystem::path& experiment) {
-  std::string name = experiment.stem().string();
-  for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '_' && c != '-') c = '_';
-  return name.empty() ? "run" : name;
-}
-
-DataShape shape_of(const Experiment& experiment) {
-  const auto load = [&](const std::string& path) {
-    return shard::load_dataset(path, experiment.data.normalize);
-  };
-  return shard::describe_shape(load(experiment.data.train), load(experiment.data.test));
-}
 
 json to_json(const RunStatusT& run) {
   return {{"run", run.run},        {"name", run.name}, {"state", scheduler::state_name(run.state)},
@@ -75,9 +54,9 @@ void print_line(const json& object) {
 }
 
 void submit(const Options& options) {
-  Submission submission{.experiment = load_experiment(options.experiment, options.overrides)};
+  Submission submission{.experiment = options.experiment.load()};
   submission.shape = shape_of(submission.experiment);
-  submission.name = options.name.empty() ? name_of(options.experiment) : options.name;
+  submission.name = options.name.empty() ? options.experiment.run_name() : options.name;
   submission.nodes = options.nodes;
   submission.out = absolute(options.out);
   submission.resume = absolute(options.resume);
@@ -155,12 +134,7 @@ CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& de
 void add_pool_verbs(CLI::App& app) {
   const auto submission = std::make_shared<Options>();
   CLI::App& submit_verb = add_verb(app, "submit", "Submit an experiment to a pool", submission, submit);
-  submit_verb.add_option("experiment", submission->experiment, "experiment file (TOML)")
-      ->required()
-      ->check(CLI::ExistingFile);
-  submit_verb
-      .add_option("--set", submission->overrides, "section.key=value: override a key of the experiment")
-      ->take_all();
+  submission->experiment.add_to(submit_verb);
   submit_verb.add_option("--name", submission->name, "of the run (default: the file's)");
   submit_verb.add_option("--nodes", submission->nodes, "how many nodes it gets; 0: all of the pool")
       ->capture_default_str();
