@@ -312,7 +312,7 @@ TEST_P(ResumeTest, GoesOnToTheBitAsIfItHadNotStopped) {
     ASSERT_TRUE(part.interrupted);
     EXPECT_EQ(part.events.back()["event"], "interrupted");
     EXPECT_EQ(part.events.back()["step"], stop_after + 1) << "at the next step boundary";
-    const Outcome rest = run(name, {.threads = 3, .resume = folder_ / name});
+    const Outcome rest = run(name, {.threads = kSeveralThreads, .resume = folder_ / name});
     EXPECT_EQ(rest.events.front()["step"], stop_after + 1);
     std::vector<double> losses = part.losses();
     for (const double loss : rest.losses()) losses.push_back(loss);
