@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/aligned.h"
@@ -54,7 +56,14 @@ class Group::Impl {
   int rank() const { return transport_->rank(); }
   int size() const { return transport_->size(); }
   const Meters& meters() const { return meters_; }
-  void interrupt(const std::string& reason) { transport_->interrupt(reason); }
+
+  void interrupt(const std::string& reason) {
+    {
+      const std::lock_guard lock(interrupt_mutex_);
+      if (!interrupted_) interrupted_ = reason;
+    }
+    transport_->interrupt(reason);
+  }
 
   void barrier(Tag tag) { all_gather("barrier", tag, {}, nothing_); }
 
@@ -142,6 +151,7 @@ class Group::Impl {
   }
 
   void begin(Tag tag, const char* operation) {
+    throw_if_interrupted();
     MODELET_CHECK(!started_ || tag > tag_, "tags of a group must grow");
     started_ = true;
     tag_ = tag;
@@ -150,6 +160,12 @@ class Group::Impl {
       ++meters_.dropped_messages;
       forget(waiting_.begin());
     }
+  }
+
+  // A rank that has nothing to receive, as in a group of one, would not notice otherwise.
+  void throw_if_interrupted() {
+    const std::lock_guard lock(interrupt_mutex_);
+    if (interrupted_) throw Interrupted(*interrupted_);
   }
 
   // Not of the attempt: a retried step sends the same bytes.
@@ -347,6 +363,8 @@ class Group::Impl {
   GroupOptions options_;
   SteadyClock clock_;
   Meters meters_;
+  std::mutex interrupt_mutex_;
+  std::optional<std::string> interrupted_;  // the reason
 
   // The operation that runs, or ran last.
   Tag tag_;

@@ -69,7 +69,7 @@ void Agent::beat() {
   next_beat_ = clock_.now() + (node_ != 0 ? heartbeat_ : kRegisterInterval);
   if (node_ != 0) {
     socket_.send(HeartbeatT{{}, node_, runner_ ? runner_->run() : 0, runner_ ? runner_->step() : 0});
-  } else if (stops_requested_ == 0) {
+  } else if (stops_requested_ == 0 && aborting_since_ == 0) {  // who registers may get work at once
     RegisterT message;
     message.name = options_.name;
     message.incarnation = incarnation_;

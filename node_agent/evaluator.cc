@@ -24,15 +24,17 @@ Evaluator::Evaluator(shard::Network& network, const Sharding& sharding, comm::Gr
       ranker_(network.output().modelets(), network.experiment(), network.spread(), network.shape().labels,
               network.pool()) {}
 
-void Evaluator::predict(const shard::Dataset& data, size_t k, bool sparse, comm::Tag tag, const OnBatch& on_batch) {
+void Evaluator::predict(const shard::Dataset& data, size_t k, bool sparse, comm::Tag tag, const OnBatch& on_batch,
+                        size_t limit) {
+  const size_t samples = std::min(limit, data.rows());
   const size_t rounds_a_batch = network_.hidden_layers() + 1;
-  const size_t fewest = data.rows() * rounds_a_batch / kMaxRounds + 1;
+  const size_t fewest = samples * rounds_a_batch / kMaxRounds + 1;
   const size_t batch_size = std::max(kBatch, fewest);
   shard::Batch batch;
   shard::TopK best;
   std::vector<uint32_t> rows;
-  for (size_t first = 0; first < data.rows(); first += batch_size) {
-    rows.resize(std::min(batch_size, data.rows() - first));
+  for (size_t first = 0; first < samples; first += batch_size) {
+    rows.resize(std::min(batch_size, samples - first));
     std::iota(rows.begin(), rows.end(), static_cast<uint32_t>(first));
     batch.assign(data, rows, false);
     forward_.run(batch, tag, false);

@@ -256,20 +256,23 @@ class Placer {
 
   [[noreturn]] void refuse() const {
     uint64_t needed = 0, offered = 0, largest = 0;
+    uint64_t short_of_fixed = memory_.front();  // of the node that comes closest to holding what each must
     for (const ModeletCost& cost : costs_) {
       needed += cost.memory_bytes;
       largest = std::max(largest, cost.memory_bytes);
     }
-    for (size_t node = 0; node < nodes_.size(); ++node)
-      offered += nodes_[node].memory_bytes - std::min(nodes_[node].memory_bytes, memory_[node]);
+    for (size_t node = 0; node < nodes_.size(); ++node) {
+      const uint64_t fixed = memory_[node], usable = std::min(fixed, nodes_[node].memory_bytes);
+      offered += nodes_[node].memory_bytes - usable;
+      short_of_fixed = std::min(short_of_fixed, fixed - usable);
+    }
     const std::string what = fmt::format(
-        "the model does not fit: its modelets need {}, the {} node(s) offer {} beside {} each for a step's "
-        "buffers "
-        "and the program",
+        "the model does not fit: its modelets need {}, the {} node(s) offer {} of memory beside {} each "
+        "for a step's buffers and the program",
         bytes_text(needed), nodes_.size(), bytes_text(offered), bytes_text(memory_.front()));
-    if (needed > offered)
+    if (needed + short_of_fixed > offered)
       throw Error(what + fmt::format("; {} are missing: add nodes, or make the model smaller",
-                                     bytes_text(needed - offered)));
+                                     bytes_text(needed + short_of_fixed - offered)));
     throw Error(what + fmt::format("; in sum enough, but the largest modelet needs {}: cut finer "
                                    "(modelets.output_modelets, modelets.hidden_columns)",
                                    bytes_text(largest)));

@@ -2,9 +2,12 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/suggest.h"
 #include "base/version.h"
 #include "scheduler/cli/data_verbs.h"
 #include "scheduler/cli/model_verbs.h"
@@ -13,6 +16,18 @@
 #include "shard/kernels/kernels.h"
 
 namespace {
+
+// Without this, "modelet trian" would hear that a verb is missing.
+void refuse_unknown_verb(const CLI::App& app) {
+  if (const auto given = app.get_subcommands(); !given.empty()) return refuse_unknown_verb(*given.front());
+  const std::vector<std::string> rest = app.remaining();
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    verbs.push_back(verb->get_name());
+  if (!rest.empty() && !verbs.empty())
+    throw modelet::UsageError("'" + rest.front() + "' is not a verb of '" + app.get_name() + "'" +
+                              modelet::suggestion(rest.front(), verbs));
+}
 
 int run(int argc, char** argv) {
   CLI::App app{"Modelet: trains very wide neural networks on idle, ordinary CPU machines.", "modelet"};
@@ -29,9 +44,14 @@ int run(int argc, char** argv) {
   });
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    refuse_unknown_verb(app);
+    app.exit(error);
+    return static_cast<int>(modelet::ExitCode::kUsage);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(modelet::ExitCode::kUsage);
   }
+  if (!std::cout.flush()) throw modelet::Error(modelet::errno_text("standard output"));
   return static_cast<int>(modelet::ExitCode::kDone);
 }
 

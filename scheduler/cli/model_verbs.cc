@@ -96,9 +96,8 @@ void predict(const Options& options) {
   std::vector<std::string> names;
   if (!names_file.empty()) names = shard::load_label_names(names_file, data.labels());
   size_t row = 0;
-  const size_t limit = options.limit > 0 ? options.limit : data.rows();
   const auto print = [&](const shard::Batch& batch, const shard::TopK& best) {
-    for (size_t s = 0; s < batch.size() && row < limit; ++s, ++row) {
+    for (size_t s = 0; s < batch.size(); ++s, ++row) {
       json labels = json::array();
       std::vector<std::string> texts;
       for (size_t i = 0; i < best.k() && best.labels(s)[i] != shard::TopK::kNoLabel; ++i) {
@@ -118,13 +117,14 @@ void predict(const Options& options) {
         std::cout << fmt::format("{}\n", fmt::join(texts, " "));
     }
   };
-  model.evaluator().predict(data, std::min(options.k, data.labels()), options.sparse, {}, print);
+  model.evaluator().predict(data, std::min(options.k, data.labels()), options.sparse, {}, print,
+                            options.limit > 0 ? options.limit : data.rows());
 }
 
 void add_model_arguments(CLI::App& verb, Options& options) {
   verb.add_option("checkpoint", options.checkpoint, "run folder or checkpoint")->required()->check(CLI::ExistingDirectory);
   verb.add_option("data", options.data, "XMC text (also .xz, .gz) or prepared file")->required()->check(CLI::ExistingFile);
-  verb.add_option("--threads", options.threads, "0: all cores")->capture_default_str();
+  verb.add_option("--threads", options.threads, "0: all cores")->check(CLI::Range(0u, 1024u))->capture_default_str();
   verb.add_flag("--sparse", options.sparse, "score only what the hash tables retrieve");
   verb.add_flag("--json", options.json, "JSON Lines on standard output");
 }
@@ -171,7 +171,9 @@ void add_model_verbs(CLI::App& app) {
   predict_verb.add_option("--k", predict_options->k, "labels a sample")->check(CLI::Range(1, 1000))->capture_default_str();
   predict_verb.add_option("--labels", predict_options->labels,
                           "names of the labels, one a line (default: data.labels of the experiment)");
-  predict_verb.add_option("--limit", predict_options->limit, "only the first samples; 0: all")->capture_default_str();
+  predict_verb.add_option("--limit", predict_options->limit, "only the first samples; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   predict_verb.footer("Example:\n  modelet predict runs/quickstart-20260101-120000 test.txt.xz --k 3 --limit 10");
   predict_verb.callback([predict_options] { predict(*predict_options); });
 
@@ -179,8 +181,12 @@ void add_model_verbs(CLI::App& app) {
   CLI::App& plan_verb = *app.add_subcommand("plan", "Show which node would hold what, without training");
   plan_options->experiment.add_to(plan_verb);
   plan_verb.add_option("--nodes", plan_options->nodes, "nodes of the group")->check(CLI::Range(1u, 4096u))->capture_default_str();
-  plan_verb.add_option("--cores", plan_options->cores, "of each node; 0: as this machine")->capture_default_str();
-  plan_verb.add_option("--memory-gib", plan_options->memory_gib, "of each node; 0: as this machine")->capture_default_str();
+  plan_verb.add_option("--cores", plan_options->cores, "of each node; 0: as this machine")
+      ->check(CLI::Range(0u, 4096u))
+      ->capture_default_str();
+  plan_verb.add_option("--memory-gib", plan_options->memory_gib, "of each node; 0: as this machine")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
   plan_verb.footer("Example:\n  modelet plan experiments/quickstart.toml --nodes 8 --cores 4 --memory-gib 8");
   plan_verb.callback([plan_options] { plan(*plan_options); });
 }

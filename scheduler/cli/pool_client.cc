@@ -25,7 +25,8 @@ class EndReporter {
   explicit EndReporter(Reporter& reporter) : reporter_(reporter) {}
 
   void handle(const nlohmann::json& event) {
-    if (const auto kind = event.find("event"); kind != event.end() && kind->is_string()) last_ = *kind;
+    last_ = text(event, "event");
+    if (last_ == "checkpoint") checkpoint_ = text(event, "path");
     reporter_.handle(event);
   }
 
@@ -39,17 +40,25 @@ class EndReporter {
   void end(const RunStatusT& status) {
     if (status.state == RunState::Failed) {
       if (last_ != "failed") reporter_.handle({{"event", "failed"}, {"error", status.detail}});
-      throw Error(fmt::format("run {} failed: {}", status.run, status.detail));
+      throw Error(fmt::format("run {} failed: {}{}", status.run, status.detail, how_to_resume()));
     }
     if (status.state == RunState::Stopped) {
       if (last_ != "interrupted") reporter_.handle({{"event", "interrupted"}, {"step", status.step}});
-      throw Interrupted(fmt::format("run {}: {}", status.run, status.detail));
+      throw Interrupted(fmt::format("run {}: {}{}", status.run, status.detail, how_to_resume()));
     }
   }
 
  private:
+  static std::string text(const nlohmann::json& event, const char* key) {
+    const auto found = event.find(key);
+    return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
+  }
+  std::string how_to_resume() const {
+    return checkpoint_.empty() ? "" : "; continue with --resume " + checkpoint_;
+  }
+
   Reporter& reporter_;
-  std::string last_, waiting_for_;
+  std::string last_, checkpoint_, waiting_for_;
 };
 
 }  // namespace

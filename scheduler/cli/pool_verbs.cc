@@ -119,8 +119,10 @@ void stop(const Options& options) {
 
 // A verb with the options that all have.
 CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& description,
-                   const std::shared_ptr<Options>& options, void (*body)(const Options&)) {
+                   const std::string& examples, const std::shared_ptr<Options>& options,
+                   void (*body)(const Options&)) {
   CLI::App& verb = *app.add_subcommand(name, description);
+  verb.footer("Examples:\n" + examples);
   verb.add_option("--scheduler", options->scheduler,
                   "address of the scheduler, such as tcp://192.168.1.5:5570")
       ->default_val("tcp://127.0.0.1:5570");
@@ -133,7 +135,11 @@ CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& de
 
 void add_pool_verbs(CLI::App& app) {
   const auto submission = std::make_shared<Options>();
-  CLI::App& submit_verb = add_verb(app, "submit", "Submit an experiment to a pool", submission, submit);
+  CLI::App& submit_verb =
+      add_verb(app, "submit", "Submit an experiment to a pool",
+               "  modelet submit experiments/quickstart.toml --nodes 2 --watch\n"
+               "  modelet submit big.toml --scheduler tcp://192.168.1.5:5570 --out /shared/runs/big",
+               submission, submit);
   submission->experiment.add_to(submit_verb);
   submit_verb.add_option("--name", submission->name, "of the run (default: the file's)");
   submit_verb.add_option("--nodes", submission->nodes, "how many nodes it gets; 0: all of the pool")
@@ -146,16 +152,19 @@ void add_pool_verbs(CLI::App& app) {
   submit_verb.add_flag("--watch", submission->watch,
                        "follow the run to its end; Ctrl-C stops it, with a checkpoint");
 
-  add_verb(app, "list", "List the runs of a pool", std::make_shared<Options>(), list);
-  add_verb(app, "nodes", "List the nodes of a pool", std::make_shared<Options>(), list_nodes);
+  add_verb(app, "list", "List the runs of a pool", "  modelet list --scheduler tcp://192.168.1.5:5570",
+           std::make_shared<Options>(), list);
+  add_verb(app, "nodes", "List the nodes of a pool", "  modelet nodes --json", std::make_shared<Options>(),
+           list_nodes);
 
   const auto watched = std::make_shared<Options>();
-  add_verb(app, "watch", "Follow a run of a pool to its end; Ctrl-C stops watching, not the run", watched,
-           watch)
+  add_verb(app, "watch", "Follow a run of a pool to its end; Ctrl-C stops watching, not the run",
+           "  modelet watch 3\n  modelet watch 3 --json", watched, watch)
       .add_option("run", watched->run, "number of the run")
       ->required();
   const auto stopped = std::make_shared<Options>();
-  add_verb(app, "stop", "Stop a run of a pool at its next step, with a checkpoint", stopped, stop)
+  add_verb(app, "stop", "Stop a run of a pool at its next step, with a checkpoint", "  modelet stop 3",
+           stopped, stop)
       .add_option("run", stopped->run, "number of the run")
       ->required();
 }

@@ -76,6 +76,14 @@ TEST_P(Failures, InterruptFromAnotherThread) {
   EXPECT_EQ(message_of<Interrupted>([&] { groups[0]->barrier({2}); }), "stopped by the user");
 }
 
+// It has nothing to receive.
+TEST_P(Failures, InterruptAGroupOfOne) {
+  auto groups = make_groups(GetParam(), 1, {});
+  groups[0]->barrier({1});
+  groups[0]->interrupt("stopped by the user");
+  EXPECT_EQ(message_of<Interrupted>([&] { groups[0]->barrier({2}); }), "stopped by the user");
+}
+
 TEST_P(Failures, OtherRunsAndEpochsAreDropped) {
   for (const auto& [run, epoch] :
        {std::pair(uint64_t{6}, 2u), std::pair(uint64_t{5}, 1u), std::pair(uint64_t{5}, 3u)}) {

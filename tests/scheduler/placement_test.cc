@@ -141,6 +141,8 @@ TEST(Placement, SaysHowMuchMemoryIsMissing) {
   const Experiment experiment = experiment_with(8);
   const uint64_t all = make_plan(experiment, shape(), nodes_of({1})).nodes[0].memory_bytes;
   EXPECT_THAT(refusal(experiment, nodes_of({1}, all - 10 * 1024 * 1024)), HasSubstr("10.0 MiB are missing"));
+  EXPECT_THAT(refusal(experiment, nodes_of({1}, 1 << 20)),
+              HasSubstr(bytes_text(all - (1 << 20)) + " are missing"));
   EXPECT_EQ(refusal(experiment, nodes_of({1}, all)), "accepted");
   EXPECT_THAT(refusal(experiment_with(1), nodes_of(std::vector<double>(16, 1), 100 << 20)),
               HasSubstr("cut finer"));

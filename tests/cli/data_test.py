@@ -1,0 +1,103 @@
+"""`modelet data`, `plan`, `version` and the help of every verb."""
+import json
+import lzma
+import re
+import unittest
+
+from programs import LABELS, ProgramTest
+
+
+class Data(ProgramTest):
+    def described(self, path, *arguments):
+        return json.loads(self.modelet("data", "describe", path, "--json", *arguments).stdout)
+
+    def test_round_trip(self):
+        """Text, its prepared form and compressed text are the same data."""
+        text = self.described("data/train.txt")
+        self.assertEqual([text[key] for key in ("format", "rows", "features", "labels")], ["xmc", 1600, 400, LABELS])
+        lines = (self.folder / "data/train.txt").read_text().splitlines()[1:]
+        self.assertEqual(text["nonzeros"], sum(line.count(":") for line in lines))
+        self.assertAlmostEqual(text["labels_per_row"]["mean"], sum(1 + line.split(" ")[0].count(",") for line in lines) / 1600)
+        counts = [entry["count"] for entry in text["label_statistics"]["most_frequent"]]
+        self.assertEqual(counts, sorted(counts, reverse=True))
+
+        self.modelet("data", "prepare", "data/train.txt", "train.mlt")
+        prepared = self.described("train.mlt")
+        self.assertEqual((prepared["format"], prepared["checksums"]), ("prepared", "ok"))
+        with lzma.open(self.folder / "train.txt.xz", "wb") as file:
+            file.write((self.folder / "data/train.txt").read_bytes())
+        for other in (prepared, self.described("train.txt.xz"), self.described("data/train.mlt")):
+            for key in text.keys() - {"file", "format"}:
+                self.assertEqual(other[key], text[key], key)
+        self.assertEqual((self.folder / "train.mlt").read_bytes(), (self.folder / "data/train.mlt").read_bytes())
+        self.assertIn("1600", self.modelet("data", "describe", "data/train.txt").stdout)
+
+    def test_synth(self):
+        """The seed decides every byte."""
+        files = []
+        for out, seed in (("s1", "5"), ("s2", "5"), ("s3", "6")):
+            self.modelet("data", "synth", out, "--rows", "50", "--rows-test", "10", "--features", "300", "--labels", "9", "--seed",
+                         seed)
+            files.append((self.folder / out / "train.mlt").read_bytes())
+        self.assertEqual(files[0], files[1])
+        self.assertNotEqual(files[0], files[2])
+        self.assertEqual(self.described("s1/test.mlt")["rows"], 10)
+
+    def test_normalised_data_has_its_own_experiment(self):
+        self.modelet("data", "prepare", "--normalize", "l2", "data/train.txt", "l2.mlt")
+        self.assertEqual(self.described("l2.mlt")["normalize"], "l2")
+        self.assert_refused(2, ["l2.mlt", "normali"], "modelet", "train", self.experiment, "--set", "data.train=l2.mlt")
+
+    def test_errors(self):
+        damaged = self.folder / "damaged.txt"
+        damaged.write_text("2 10 10\n1 3:1\n1 10:1\n")
+        self.assert_refused(1, "damaged.txt:3", "modelet", "data", "describe", damaged)
+        self.assert_refused(1, "damaged.txt:3", "modelet", "data", "prepare", damaged, "damaged.mlt")
+        self.assertFalse((self.folder / "damaged.mlt").exists())
+        self.assert_refused(1, "nowhere.txt", "modelet", "data", "describe", "nowhere.txt")
+        self.assert_refused(2, "prepared", "modelet", "data", "prepare", "data/train.mlt", "again.mlt")
+        self.assert_refused(1, "no-folder", "modelet", "data", "prepare", "data/train.txt", "no-folder/train.mlt")
+        self.assert_refused(2, "labels", "modelet", "data", "synth", "bad", "--labels", "-1")
+        self.assert_refused(2, "noise", "modelet", "data", "synth", "bad", "--noise", "2")
+
+
+class Plan(ProgramTest):
+    def test_table(self):
+        shown = self.modelet("plan", self.experiment, "--nodes", "3").stdout
+        for node in ("node-0", "node-1", "node-2"):
+            self.assertIn(node, shown)
+        parameters = 400 * 64 + 64 + LABELS * 64 + LABELS
+        self.assertIn(str(parameters), re.sub(r"[,' ]", "", shown))
+
+    def test_a_model_that_does_not_fit(self):
+        program = self.assert_refused(1, ["memory", "node"], "modelet", "plan", self.experiment, "--memory-gib", "0.0001")
+        self.assertRegex(program.stderr, r"[\d.]+ [KMG]iB are missing")
+        self.assert_refused(2, "--nodes", "modelet", "plan", self.experiment, "--nodes", "0")
+        self.assert_refused(2, "--memory-gib", "modelet", "plan", self.experiment, "--memory-gib", "-1")
+
+
+class Help(ProgramTest):
+    def test_version(self):
+        self.assertRegex(self.modelet("version").stdout, r"^modelet \d+\.\d+\.\d+ \(\w+\)\n$")
+
+    def test_every_verb_has_an_example(self):
+        def subcommands(text):
+            section = re.split(r"\n(?:Subcommands|SUBCOMMANDS):\n", text)
+            return re.findall(r"^  (\w+) ", section[1], re.MULTILINE) if len(section) > 1 else []
+        verbs = [[verb] for verb in subcommands(self.modelet("--help").stdout)]
+        self.assertGreaterEqual({verb for (verb,) in verbs}, {"train", "eval", "predict", "plan", "data", "submit", "list", "watch",
+                                                             "stop", "nodes", "version"})
+        verbs.remove(["data"])
+        verbs.remove(["version"])  # has no arguments
+        verbs += [["data", verb] for verb in subcommands(self.modelet("data", "--help").stdout)]
+        self.assertIn(["data", "synth"], verbs)
+        for verb in verbs:
+            shown = self.modelet(*verb, "--help").stdout
+            self.assertRegex(shown, r"Examples?:\s", verb)
+            self.assertIn("modelet " + " ".join(verb), shown.split("Example")[1], verb)
+        for program in ("modelet-scheduler", "modelet-agent"):
+            self.assertRegex(self.run_program(program, "--help").stdout, r"Examples?:\s")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,124 @@
+"""What a user gets wrong: exit code 2 (or 1 for bad files), what is wrong, where, and what to do; never a run folder."""
+import subprocess
+import unittest
+
+from programs import PROGRAMS, ProgramTest
+
+
+class TrainErrors(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.out = self.folder / "never"
+
+    def refused(self, code, texts, *arguments, experiment=None):
+        self.assert_refused(code, texts, "modelet", "train", experiment or self.experiment, "--out", self.out, *arguments)
+        self.assertFalse(self.out.exists(), "nothing has begun")
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def test_experiment(self):
+        text = self.experiment.read_text()
+        line = text.splitlines().index("learning_rate = 1e-2") + 1
+        bad = self.write("bad.toml", text.replace("learning_rate", "learning_rat"))
+        self.refused(2, [f"{bad}:{line}", "learning_rat", "did you mean", "learning_rate"], experiment=bad)
+        bad = self.write("bad.toml", text.replace("batch = 64", "batch = 0"))
+        self.refused(2, [str(bad), "train.batch", "1 to "], experiment=bad)
+        bad = self.write("bad.toml", text.replace("batch = 64", "batch = "))
+        self.refused(2, f"{bad}:", experiment=bad)
+        bad = self.write("bad.toml", text.replace('test = "data/test.txt"\n', ""))
+        self.refused(2, [str(bad), "data.test"], experiment=bad)
+        self.refused(2, "missing.toml", experiment="missing.toml")
+
+    def test_overrides(self):
+        self.refused(2, ["model.hiden", "did you mean", "model.hidden"], "--set", "model.hiden=[32]")
+        self.refused(2, ["train.epochs"], "--set", "train.epochs")
+        self.refused(2, ["train.epochs"], "--set", "train.epochs=many")
+        self.refused(2, ["train.epochs"], "--set", "train.epochs=-1")
+        self.refused(2, ["sampling.mode", "lsh_per_sample"], "--set", "sampling.mode=lhs")
+        self.refused(2, ["int7", "bf16", "int8"], "--set", "exchange.codec=int7")
+        self.refused(2, ["int7", "bf16", "int8"], "--set", "exchange.codec=int7", "--nodes", "2")
+
+    def test_nodes(self):
+        for nodes in ("0", "-1", "two", "1000000"):
+            self.refused(2, "--nodes", "--nodes", nodes)
+
+    def test_data(self):
+        self.refused(1, "no-such-file.txt", "--set", "data.train=no-such-file.txt")
+        lines = (self.folder / "data/test.txt").read_text().splitlines()
+        rows, features, labels = lines[0].split()
+        other = self.write("other.txt", "\n".join([f"{rows} {features} {int(labels) + 1}", *lines[1:]]) + "\n")
+        self.refused(2, ["labels", str(int(labels) + 1), labels], "--set", f"data.test={other}")
+
+    def test_damaged_text(self):
+        lines = (self.folder / "data/train.txt").read_text().splitlines()
+        def damaged(line, text):
+            return self.write("damaged.txt", "\n".join([*lines[:line - 1], text, *lines[line:]]) + "\n")
+        for line, text in [(7, "1 3:nan"), (8, "1 3:0.5 3"), (9, "1 4000000:1"), (10, "100000 3:1"), (11, "x 3:1")]:
+            self.refused(1, f"damaged.txt:{line}", "--set", f"data.train={damaged(line, text)}")
+        truncated = self.write("truncated.txt", "\n".join(lines[:100]) + "\n")
+        self.refused(1, ["truncated.txt", "99", "1600"], "--set", f"data.train={truncated}")
+        self.refused(1, "empty.txt", "--set", f"data.train={self.write('empty.txt', '')}")
+
+    def test_damaged_prepared_file(self):
+        content = bytearray((self.folder / "data/train.mlt").read_bytes())
+        damaged = self.folder / "damaged.mlt"
+        for place in (len(content) // 2, 20):
+            content[place] ^= 1
+            damaged.write_bytes(content)
+            self.refused(1, "damaged.mlt", "--set", f"data.train={damaged}")
+            content[place] ^= 1
+        damaged.write_bytes(content[:-100])
+        self.refused(1, "damaged.mlt", "--set", f"data.train={damaged}")
+
+    def test_folders(self):
+        (self.folder / "a-file").write_text("")
+        self.out = self.folder / "a-file/run"
+        self.refused(1, str(self.folder / "a-file"))
+        self.out = self.folder / "never"
+        self.refused(2, ["no-run", "checkpoint"], "--resume", "no-run")
+        (self.folder / "empty-run").mkdir()
+        self.refused(2, ["empty-run", "checkpoint"], "--resume", "empty-run")
+
+
+class OtherErrors(ProgramTest):
+    def test_verbs(self):
+        self.assert_refused(2, ["'trian'", "did you mean 'train'"], "modelet", "trian")
+        self.assert_refused(2, ["'descrbe'", "did you mean 'describe'"], "modelet", "data", "descrbe", "x")
+        self.assert_refused(2, "subcommand", "modelet")
+        self.assert_refused(2, "--jsn", "modelet", "train", self.experiment, "--jsn")
+        self.assert_refused(2, "experiment", "modelet", "train")
+        self.assert_refused(2, "subcommand", "modelet", "data")
+
+    def test_eval(self):
+        self.assert_refused(2, "nowhere", "modelet", "eval", "nowhere", "data/test.txt")
+        self.assert_refused(2, ["checkpoint", "data"], "modelet", "eval", "data", "data/test.txt")
+
+        for verb in ("eval", "predict"):
+            self.assert_refused(2, "--threads", "modelet", verb, "data", "data/test.txt", "--threads", "-1")
+        self.assert_refused(2, "--limit", "modelet", "predict", "data", "data/test.txt", "--limit", "-3")
+        for k in ("0", "", "1,x", "-1"):
+            self.assert_refused(2, "--k", "modelet", "eval", "data", "data/test.txt", "--k", k)
+
+    def test_a_full_disk(self):
+        """Results that nobody got are no success."""
+        with open("/dev/full", "w") as full:
+            for verb in (["version"], ["data", "describe", "data/test.txt"],
+                         ["train", self.experiment, "--out", self.folder / "full", "--json"]):
+                ended = subprocess.run([PROGRAMS / "modelet", *verb], cwd=self.folder, env=self.environment, stdout=full,
+                                       stderr=subprocess.PIPE, text=True)
+                self.assertEqual(ended.returncode, 1, ended)
+                self.assertIn("standard output", ended.stderr)
+
+    def test_pool_verbs_without_a_pool(self):
+        nobody = "tcp://127.0.0.1:1"
+        verbs = (["list"], ["nodes"], ["watch", "1"], ["stop", "1"], ["submit", self.experiment])
+        for program in [self.start("modelet", *verb, "--scheduler", nobody) for verb in verbs]:
+            self.assert_refuses(program, 1, [nobody, "modelet-scheduler"])
+        self.assert_refused(2, ["'nonsense'", "tcp://"], "modelet", "list", "--scheduler", "nonsense")
+
+
+if __name__ == "__main__":
+    unittest.main()

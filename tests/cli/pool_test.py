@@ -1,0 +1,225 @@
+"""A pool by hand: scheduler and agents started separately, and the verbs submit, list, watch, stop, nodes."""
+import signal
+import socket
+import unittest
+
+from programs import ENDLESS, STEPS_PER_EPOCH, ProgramTest, finished, newest_checkpoint, wait_until
+
+ENDED = ("finished", "failed", "stopped")
+
+
+class Pool(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.pool = self.folder / self._testMethodName
+        self.pool.mkdir()
+        endpoint = self.pool / "endpoint"
+        config = self.pool / "scheduler.toml"
+        config.write_text(f'listen = "tcp://127.0.0.1:*"\nendpoint_file = "{endpoint}"\nheartbeat_seconds = 0.2\n'
+                          'dead_after_seconds = 3\n')
+        self.scheduler = self.start("modelet-scheduler", "--config", config)
+        wait_until(endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
+        self.address = endpoint.read_text().strip()
+
+    def agent(self, name, *arguments):
+        config = self.pool / f"{name}.toml"
+        config.write_text(f'scheduler = "{self.address}"\nname = "{name}"\ncores = 1\nmemory_mib = 1000\n'
+                          f'gflops = 10\nmemory_gbps = 5\nwork_dir = "{self.pool / name}"\n')
+        before = len(self.nodes())
+        agent = self.start("modelet-agent", "--config", config, *arguments)
+        wait_until(lambda: len(self.nodes()) > before, lambda: f"agent registers: {agent}")
+        return agent
+
+    def verb(self, *arguments, **options):
+        """Runs a verb with --json; its lines."""
+        return self.modelet(*arguments, "--scheduler", self.address, "--json", **options).events()
+
+    def nodes(self):
+        return {node["name"]: node for node in self.verb("nodes")}
+
+    def runs(self):
+        return {run["run"]: run for run in self.verb("list")}
+
+    def submit(self, out, *arguments):
+        (answer,) = self.verb("submit", self.experiment, "--out", self.pool / out, *arguments)
+        self.assertEqual(answer["event"], "submitted")
+        return answer["run"]
+
+    def wait_for(self, run, condition, what):
+        return wait_until(lambda: condition(self.runs()[run]) and self.runs()[run], lambda: f"run {run} {what}: {self.runs()[run]}")
+
+    def wait_for_end(self, run):
+        return self.wait_for(run, lambda status: status["state"] in ENDED, "ends")
+
+    def assert_finishes(self, run):
+        status = self.wait_for_end(run)
+        self.assertEqual((status["state"], status["detail"]), ("finished", ""))
+
+    def wait_for_step(self, run, step):
+        return self.wait_for(run, lambda status: status["step"] >= step, f"does step {step}")
+
+    def test_the_verbs(self):
+        self.agent("a")
+        self.assertEqual(list(self.nodes()), ["a"])
+        run = self.submit("run", "--nodes", "2", *ENDLESS)
+        waiting = self.runs()[run]
+        self.assertEqual((waiting["name"], waiting["state"], waiting["step"]), ("small", "queued", 0))
+        self.assertIn("waits for 2 nodes", waiting["detail"])
+        self.agent("b")  # joins later; now the run can start
+        status = self.wait_for_step(run, 5)
+        self.assertEqual((status["state"], status["nodes"]), ("running", ["a", "b"]))
+        wait_until(lambda: all(node["run"] == run for node in self.nodes().values()), "both work for it")
+
+        watcher = self.start("modelet", "watch", str(run), "--scheduler", self.address, "--json")
+        watcher.wait_for_step(20)
+        watcher.signal(signal.SIGINT)  # stops watching only
+        self.assert_ends(watcher, 130)
+        self.assertIn("goes on", watcher.stderr)
+        self.assertEqual(self.runs()[run]["state"], "running")
+
+        (answer,) = self.verb("stop", run)
+        self.assertIn(answer["state"], ("stopping", "stopped"))
+        stopped = self.wait_for_end(run)
+        self.assertEqual(stopped["state"], "stopped")
+        self.assertEqual(newest_checkpoint(self.pool / "run").name, f"step-{stopped['step']:010}")
+        watched = self.modelet("watch", run, "--scheduler", self.address, "--json", code=130)
+        self.assertEqual(watched.events()[-1]["event"], "interrupted", "the past of the run")
+
+        # It goes on from there, watched to its end.
+        epochs = stopped["step"] // STEPS_PER_EPOCH + 1
+        submit = self.modelet("submit", self.experiment, "--out", self.pool / "run", "--resume", self.pool / "run", "--set",
+                              f"train.epochs={epochs}", "--watch", "--json", "--scheduler", self.address)
+        self.assertEqual(finished(submit)["steps"], epochs * STEPS_PER_EPOCH)
+        self.assertEqual([run["state"] for run in self.runs().values()], ["stopped", "finished"])
+        for verb, texts in [(["list"], ["small", "stopped", "finished"]), (["nodes"], ["GFLOP/s", "free", " a ", " b "]),
+                            (["stop", run], [f"run {run} stopped"])]:
+            shown = self.modelet(*verb, "--scheduler", self.address).stdout
+            for text in texts:
+                self.assertIn(text.strip(), shown)
+        self.assert_refused(1, "no run 77", "modelet", "watch", "77", "--scheduler", self.address)
+        self.assert_refused(1, "no run 77", "modelet", "stop", "77", "--scheduler", self.address)
+
+    def test_an_agent_that_leaves_saves_the_run(self):
+        leaver = self.agent("a")
+        self.agent("b")
+        run = self.submit("run", *ENDLESS)
+        self.wait_for_step(run, 5)
+        leaver.signal(signal.SIGTERM)
+        self.assert_ends(leaver, 0)
+        status = self.wait_for_end(run)
+        self.assertIn(status["state"], ("stopped", "failed"))
+        step = int(newest_checkpoint(self.pool / "run").name.removeprefix("step-"))
+        self.assertGreaterEqual(step, 5)
+        wait_until(lambda: [node["run"] for node in self.nodes().values()] == [0], "the other one is free")
+        epochs = step // STEPS_PER_EPOCH + 1
+        again = self.submit("run", "--resume", self.pool / "run", "--set", f"train.epochs={epochs}")
+        self.assert_finishes(again)
+
+    def test_a_dead_agent(self):
+        victim = self.agent("a")
+        self.agent("b")
+        run = self.submit("run", *ENDLESS)
+        self.wait_for_step(run, 5)
+        victim.signal(signal.SIGKILL)
+        status = self.wait_for_end(run)
+        self.assertEqual(status["state"], "failed")
+        self.assertRegex(status["detail"], r"node 'a' stopped answering .* at step \d+")
+        wait_until(lambda: {name: node["run"] for name, node in self.nodes().items()} == {"b": 0}, "b is free")
+
+    def test_agents_outlive_a_failing_run(self):
+        agents = [self.agent("a"), self.agent("b")]
+        blocked = self.pool / "blocked"
+        blocked.write_text("a file where the run's folder should be")
+        run = self.submit("blocked/run", "--set", "train.epochs=1")
+        status = self.wait_for_end(run)
+        self.assertEqual(status["state"], "failed")
+        self.assertRegex(status["detail"], r"node '[ab]' failed at step \d+: .*blocked")
+        vanishing = self.folder / "data/vanishing.txt"
+        vanishing.write_bytes((self.folder / "data/train.txt").read_bytes())
+        queued = self.submit("vanishing", "--nodes", "3", "--set", f"data.train={vanishing}")
+        vanishing.unlink()
+        self.agent("c")
+        status = self.wait_for_end(queued)
+        self.assertEqual(status["state"], "failed")
+        self.assertIn("vanishing.txt", status["detail"])
+        again = self.submit("works", "--set", "train.epochs=1", "--nodes", "2")
+        self.assert_finishes(again)
+        for agent in agents:
+            self.assertTrue(agent.running())
+
+    def test_two_runs_at_once(self):
+        for name in "abcd":
+            self.agent(name)
+        first = self.submit("first", "--nodes", "2", "--name", "first", *ENDLESS)
+        second = self.submit("second", "--nodes", "2", "--name", "second", *ENDLESS)
+        self.wait_for_step(first, 5)
+        self.wait_for_step(second, 5)
+        runs = self.runs()
+        self.assertEqual([runs[first]["state"], runs[second]["state"]], ["running", "running"])
+        self.assertEqual(sorted(runs[first]["nodes"] + runs[second]["nodes"]), list("abcd"))
+        third = self.submit("third", "--nodes", "3", "--set", "train.epochs=1")
+        self.assertIn("waits for 3 nodes", self.runs()[third]["detail"])
+        self.verb("stop", first)
+        self.verb("stop", second)
+        self.assertEqual(self.wait_for_end(third)["state"], "finished")
+        self.assertEqual([self.runs()[run]["state"] for run in (first, second)], ["stopped", "stopped"])
+
+    def test_agents_outlive_the_scheduler(self):
+        agent = self.agent("a")
+        run = self.submit("run", *ENDLESS)
+        self.wait_for_step(run, 5)
+        self.scheduler.signal(signal.SIGKILL)
+        self.scheduler.end()
+        wait_until(lambda: "the scheduler is gone" in agent.stderr + agent.stdout, lambda: f"the agent notices: {agent}")
+        self.scheduler = self.start("modelet-scheduler", "--listen", self.address)
+        wait_until(lambda: list(self.nodes()) == ["a"], "the agent is back", limit=20)
+        again = self.submit("again", "--set", "train.epochs=1")
+        self.assert_finishes(again)
+
+    def test_names_are_unique(self):
+        first = self.agent("a")
+        second = self.start("modelet-agent", "--config", self.pool / "a.toml")
+        self.assert_ends(first, 1)
+        self.assertIn("another agent named 'a'", first.stderr)
+        self.assertTrue(second.running())
+        self.assertEqual(list(self.nodes()), ["a"])
+
+
+class Refusals(ProgramTest):
+    def test_beyond_loopback(self):
+        address = "tcp://0.0.0.0:*"
+        config = self.folder / "open.toml"
+        config.write_text(f'listen = "{address}"\n')
+        for arguments in (["--listen", address], ["--config", config]):
+            self.assert_refused(2, ["0.0.0.0", "--insecure"], "modelet-scheduler", *arguments)
+        self.assert_refused(2, ["192.0.2.7", "--insecure"], "modelet-agent", "--data-address", "192.0.2.7", "--gflops", "1",
+                            "--memory-gbps", "1")
+
+    def test_configuration(self):
+        config = self.folder / "agent.toml"
+        config.write_text('# comment\nscheduller = "tcp://127.0.0.1:1"\n')
+        self.assert_refused(2, [f"{config}:2", "did you mean 'scheduler'"], "modelet-agent", "--config", config)
+        config.write_text("cores = -3\n")
+        self.assert_refused(2, [f"{config}:1", "cores"], "modelet-agent", "--config", config)
+        self.assert_refused(2, "missing.toml", "modelet-scheduler", "--config", "missing.toml")
+
+    def test_address_in_use(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+            self.assert_refused(1, [address, "in use"], "modelet-scheduler", "--listen", address)
+            # Something that is not a scheduler.
+            self.assert_refused(1, address, "modelet", "list", "--scheduler", address)
+
+    def test_submission(self):
+        """What a scheduler refuses is told to who submits, before anybody works on it."""
+        endpoint = self.folder / "endpoint"
+        self.start("modelet-scheduler", "--listen", "tcp://127.0.0.1:*", "--endpoint-file", endpoint)
+        wait_until(endpoint.exists, "scheduler started")
+        self.assert_refused(1, ["refuses", "letters"], "modelet", "submit", self.experiment, "--name", "../up", "--scheduler",
+                            endpoint.read_text().strip())
+
+
+if __name__ == "__main__":
+    unittest.main()

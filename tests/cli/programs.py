@@ -1,0 +1,228 @@
+"""Runs the real programs the way a user does, for the tests beside this file.
+
+Every program gets a session of its own (setsid), which its children cannot leave by accident: what it started is found
+through the session's id in /proc even when the program itself is gone. A test ends all sessions it began, by pid, and an
+ordinary end must leave none behind.
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAMS = pathlib.Path(os.environ["MODELET_PROGRAMS"])
+LIMIT = 60  # seconds; only ends a test that would fail anyway
+
+EXPERIMENT = """
+[data]
+train = "data/train.txt"
+test = "data/test.txt"
+
+[model]
+hidden = [64]
+
+[modelets]
+hidden_columns = 16
+output_modelets = 8
+
+[sampling]
+mode = "uniform"
+uniform = 128
+
+[train]
+epochs = 5
+batch = 64
+learning_rate = 1e-2
+threads = 1
+log_every = 1
+checkpoint_every = 1000000
+"""
+STEPS_PER_EPOCH = 25  # 1600 rows
+LABELS = 200
+ENDLESS = ("--set", "train.epochs=100000", "--set", "train.evaluate_every=0")
+
+
+def wait_until(condition, what, limit=LIMIT):
+    """Waits for a true value of `condition` and returns it."""
+    end = time.monotonic() + limit
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"never happened within {limit} s: {what() if callable(what) else what}")
+        time.sleep(0.01)
+    return value
+
+
+def processes_of_session(session):
+    """{pid: program} of the session's living processes; a zombie that nobody has collected does not count."""
+    found = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            text = pathlib.Path(entry.path, "stat").read_text()
+            arguments = pathlib.Path(entry.path, "cmdline").read_text()
+        except OSError:
+            continue  # it has just ended
+        state, _parent, _group, its_session = text[text.rindex(")") + 2:].split()[:4]
+        if int(its_session) == session and state != "Z":
+            found[int(entry.name)] = pathlib.Path(arguments.split("\0")[0]).name
+    return found
+
+
+class Program:
+    """A started program; its output goes to files, so that nobody has to read for it to go on."""
+
+    def __init__(self, arguments, folder, environment, name):
+        self.name = " ".join(str(argument) for argument in arguments)
+        self._stdout, self._stderr = folder / f"{name}.out", folder / f"{name}.err"
+        with open(self._stdout, "wb") as out, open(self._stderr, "wb") as err:
+            self._popen = subprocess.Popen([str(PROGRAMS / arguments[0]), *map(str, arguments[1:])], cwd=folder.parent,
+                                           env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                           start_new_session=True)
+        self.pid = self._popen.pid
+
+    @property
+    def stdout(self):
+        return self._stdout.read_text()
+
+    @property
+    def stderr(self):
+        return self._stderr.read_text()
+
+    def events(self, kind=None):
+        """The JSON lines written so far, complete ones only."""
+        lines = [json.loads(line) for line in self.stdout.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if kind is None or line.get("event") == kind]
+
+    def running(self):
+        return self._popen.poll() is None
+
+    def signal(self, number):
+        assert self.running(), f"{self.name} has ended already: {self.stderr}"
+        os.kill(self.pid, number)
+
+    def end(self, limit=LIMIT):
+        """Waits for the end; the exit code."""
+        try:
+            return self._popen.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} does not end within {limit} s; {self}") from None
+
+    def wait_for_step(self, step):
+        """Waits until the run has done `step` steps; they are told one by one (train.log_every = 1)."""
+        def reached():
+            steps = [event["step"] for event in self.events("progress")]
+            if not self.running():
+                raise AssertionError(f"ended before step {step}: {self}")
+            return steps and steps[-1] >= step
+        wait_until(reached, lambda: f"step {step} of {self}")
+
+    def children(self):
+        """{pid: program} of what it started and still lives."""
+        return {pid: name for pid, name in processes_of_session(self.pid).items() if pid != self.pid}
+
+    def kill_all(self):
+        for pid in processes_of_session(self.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self._popen.wait()
+
+    def __str__(self):
+        return f"{self.name}\nexit code {self._popen.poll()}\nstdout: {self.stdout[-1000:]}\nstderr: {self.stderr[-3000:]}"
+
+
+class ProgramTest(unittest.TestCase):
+    """A folder with a data set that can be learned and its experiment file; runs programs there and ends them all."""
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="modelet-cli-test-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        for name in ("temporary", "output"):
+            (cls.folder / name).mkdir()
+        cls.environment = {**os.environ, "MODELET_CACHE": str(cls.folder / "cache"), "TMPDIR": str(cls.folder / "temporary")}
+        cls.experiment = cls.folder / "small.toml"
+        cls.experiment.write_text(EXPERIMENT)
+        subprocess.run([PROGRAMS / "modelet", "data", "synth", "data", "--text", "--rows", "1600", "--rows-test", "1000",
+                        "--features", "400", "--labels", str(LABELS), "--features-per-row", "20", "--labels-per-row", "2"],
+                       cwd=cls.folder, env=cls.environment, check=True, stdout=subprocess.DEVNULL)
+
+    def setUp(self):
+        self._started = []
+        self.addCleanup(self._kill_all)
+
+    def _kill_all(self):
+        for program in self._started:
+            program.kill_all()
+
+    def start(self, *arguments):
+        """Starts a program (its name, then arguments) in the test's folder."""
+        name = f"{self._testMethodName}-{len(self._started)}"
+        program = Program(arguments, self.folder / "output", self.environment, name)
+        self._started.append(program)
+        return program
+
+    def run_program(self, *arguments, code=0, limit=LIMIT):
+        """Runs a program to its end, which must be `code` and leave no process behind."""
+        program = self.start(*arguments)
+        self.assert_ends(program, code, limit)
+        return program
+
+    def assert_ends(self, program, code, limit=LIMIT):
+        self.assertEqual(program.end(limit), code, str(program))
+        self.assertEqual(processes_of_session(program.pid), {}, f"left behind by {program.name}")
+
+    def modelet(self, *arguments, **options):
+        return self.run_program("modelet", *arguments, **options)
+
+    def train(self, out, *arguments, **options):
+        """Trains to the end with --json."""
+        return self.modelet("train", self.experiment, "--out", self.folder / out, "--json", *arguments, **options)
+
+    def start_training(self, out, *arguments):
+        return self.start("modelet", "train", self.experiment, "--out", self.folder / out, "--json", *arguments)
+
+    def assert_no_pool_folders(self):
+        """The folder of a local pool's logs goes with the pool."""
+        self.assertEqual(list((self.folder / "temporary").iterdir()), [])
+
+    def assert_refused(self, code, texts, *arguments):
+        """The program ends with `code`, says nothing on standard output and all of `texts` on standard error."""
+        return self.assert_refuses(self.start(*arguments), code, texts)
+
+    def assert_refuses(self, program, code, texts):
+        self.assert_ends(program, code, limit=30)
+        self.assertEqual(program.stdout, "")
+        for text in [texts] if isinstance(texts, str) else texts:
+            self.assertIn(text, program.stderr)
+        self.assertNotIn("terminate called", program.stderr)
+        return program
+
+
+def losses(program):
+    """{step: loss} of a training with train.log_every = 1."""
+    return {event["step"]: event["loss"] for event in program.events("progress")}
+
+
+def finished(program):
+    last = program.events()[-1]
+    assert last["event"] == "finished", program
+    return last
+
+
+def checkpoint_files(checkpoint):
+    """{name: bytes} of the modelets."""
+    files = {file.name: file.read_bytes() for file in pathlib.Path(checkpoint).glob("*.safetensors")}
+    assert files, f"{checkpoint} has no modelets"
+    return files
+
+
+def newest_checkpoint(run):
+    return sorted(folder for folder in (run / "checkpoints").iterdir() if not folder.name.startswith("."))[-1]

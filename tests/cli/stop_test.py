@@ -1,0 +1,132 @@
+"""Runs that do not get to their end: Ctrl-C, killed agents, a killed scheduler, a killed `modelet`. The last checkpoint always
+continues them, and no process stays."""
+import json
+import os
+import signal
+import unittest
+
+from programs import (ENDLESS, STEPS_PER_EPOCH, ProgramTest, checkpoint_files, finished, losses, newest_checkpoint, processes_of_session,
+                      wait_until)
+
+
+class Stopped(ProgramTest):
+    def interrupted(self, out, *arguments):
+        """A training that gets SIGINT at some step; that step."""
+        run = self.start_training(out, *ENDLESS, *arguments)
+        run.wait_for_step(10)
+        run.signal(signal.SIGINT)
+        self.assert_ends(run, 130)
+        self.assert_no_pool_folders()
+        last = run.events()[-1]
+        self.assertEqual(last["event"], "interrupted")
+        self.assertEqual(last["step"], run.events("progress")[-1]["step"])
+        self.assertIn("--resume", run.stderr)
+        self.assertEqual(newest_checkpoint(self.folder / out).name, f"step-{last['step']:010}")
+        return run, last["step"]
+
+    def until_after(self, step):
+        """So many epochs that at least one of them comes after `step`."""
+        epochs = step // STEPS_PER_EPOCH + 2
+        return ("--set", f"train.epochs={epochs}")
+
+    def test_resume_is_the_uninterrupted_run(self):
+        run, step = self.interrupted("stopped")
+        resumed = self.train("stopped", "--resume", self.folder / "stopped", *self.until_after(step))
+        whole = self.train("whole", *self.until_after(step))
+        self.assertEqual({**losses(run), **losses(resumed)}, losses(whole))
+        self.assertEqual(min(losses(resumed)), step + 1)
+        self.assertEqual(resumed.events("started")[0]["step"], step)
+        for key in ("p_at_1", "p_at_3", "p_at_5", "steps"):
+            self.assertEqual(finished(resumed)[key], finished(whole)[key])
+        self.assertEqual(checkpoint_files(finished(resumed)["checkpoint"]), checkpoint_files(finished(whole)["checkpoint"]))
+        log = [json.loads(line) for line in (self.folder / "stopped/log.jsonl").read_text().splitlines()]
+        self.assertEqual(log, run.events() + resumed.events(), "one log of the whole run")
+
+    def test_resume_with_hash_tables(self):
+        tables = ("--set", "sampling.mode=lsh", "--set", "sampling.uniform=16", "--set", "sampling.rehash_every=7")
+        run, step = self.interrupted("stopped-lsh", *tables)
+        resumed = self.train("stopped-lsh", "--resume", self.folder / "stopped-lsh", *tables, *self.until_after(step))
+        whole = self.train("whole-lsh", *tables, *self.until_after(step))
+        self.assertEqual({**losses(run), **losses(resumed)}, losses(whole))
+        self.assertEqual(checkpoint_files(finished(resumed)["checkpoint"]), checkpoint_files(finished(whole)["checkpoint"]))
+
+    def test_two_nodes(self):
+        run, step = self.interrupted("stopped-2", "--nodes", "2")
+        whole = self.train("whole-2", *self.until_after(step))
+        for nodes in ("2", "1"):
+            # A folder of its own, so that both continue from the same checkpoint.
+            resumed = self.train(f"resumed-on-{nodes}", "--resume", self.folder / "stopped-2", "--nodes", nodes,
+                                 *self.until_after(step))
+            joined = {**losses(run), **losses(resumed)}
+            self.assertEqual(set(joined), set(losses(whole)))
+            for at, loss in losses(whole).items():
+                self.assertAlmostEqual(joined[at] / loss, 1, delta=1e-3, msg=f"step {at} on {nodes}")
+            self.assertAlmostEqual(finished(resumed)["p_at_1"], finished(whole)["p_at_1"], delta=0.01)
+
+    def test_another_run_is_not_continued(self):
+        run, _ = self.interrupted("stopped-other")
+        self.assert_refused(2, "train.seed", "modelet", "train", self.experiment, "--out", self.folder / "other", "--resume",
+                            self.folder / "stopped-other", "--set", "train.seed=99", "--json")
+
+    def test_interrupted_early(self):
+        """Before the first step: no message of the runtime, no process left."""
+        for nodes in ("1", "2"):
+            run = self.start_training(f"early-{nodes}", *ENDLESS, "--nodes", nodes)
+            wait_until(lambda: "run folder" in run.stderr and (nodes == "1" or "starting" in run.stderr), "started")
+            run.signal(signal.SIGINT)
+            self.assertIn(run.end(), (130, -signal.SIGINT), str(run))
+            wait_until(lambda: not processes_of_session(run.pid), "all gone", limit=15)
+            self.assertNotIn("terminate called", run.stderr)
+
+
+class Killed(ProgramTest):
+    def killed(self, out, victim, *arguments):
+        """Starts a training on several nodes, kills one of its processes after a checkpoint."""
+        run = self.start_training(out, *ENDLESS, "--set", "train.checkpoint_every=20", *arguments)
+        run.wait_for_step(25)
+        self.assertTrue(run.events("checkpoint"))
+        if victim is None:
+            run.signal(signal.SIGKILL)
+            return run
+        pids = [pid for pid, name in run.children().items() if name == victim]
+        self.assertTrue(pids, run.children())
+        os.kill(sorted(pids)[-1], signal.SIGKILL)
+        return run
+
+    def assert_resumes(self, out, *arguments):
+        step = int(newest_checkpoint(self.folder / out).name.removeprefix("step-"))
+        self.assertEqual(step % 20, 0)
+        epochs = step // STEPS_PER_EPOCH + 1
+        resumed = self.train(out + "-resumed-" + "-".join(arguments), "--resume", self.folder / out, "--set",
+                             f"train.epochs={epochs}", *arguments)
+        self.assertEqual(min(losses(resumed)), step + 1)
+        self.assertEqual(finished(resumed)["steps"], epochs * STEPS_PER_EPOCH)
+
+    def test_agent(self):
+        run = self.killed("agent", "modelet-agent", "--nodes", "3")
+        self.assert_ends(run, 1, limit=30)
+        self.assert_no_pool_folders()
+        last = run.events()[-1]
+        self.assertEqual(last["event"], "failed")
+        for text in (last["error"], run.stderr):
+            self.assertRegex(text, r"node-[123]")
+            self.assertRegex(text, r"step \d\d+")
+        self.assertIn(f"--resume {newest_checkpoint(self.folder / 'agent')}", run.stderr)
+        self.assert_resumes("agent")
+        self.assert_resumes("agent", "--nodes", "2")
+
+    def test_scheduler(self):
+        run = self.killed("scheduler", "modelet-scheduler", "--nodes", "2")
+        self.assert_ends(run, 1, limit=30)
+        self.assertIn("scheduler", run.stderr)
+        self.assert_resumes("scheduler")
+
+    def test_modelet_itself(self):
+        run = self.killed("itself", None, "--nodes", "2")
+        self.assertEqual(run.end(), -signal.SIGKILL)
+        wait_until(lambda: not processes_of_session(run.pid), lambda: f"the others end: {processes_of_session(run.pid)}",
+                   limit=30)
+
+
+if __name__ == "__main__":
+    unittest.main()

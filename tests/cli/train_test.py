@@ -1,0 +1,115 @@
+"""`modelet train`: the contract of its output, that it learns, and that nodes and codecs do not change what is learned."""
+import collections
+import json
+import unittest
+
+from programs import LABELS, STEPS_PER_EPOCH, ProgramTest, finished, losses
+
+
+class Train(ProgramTest):
+    def constant_predictor(self):
+        """P@1 of always answering the most frequent label of the training set."""
+        def label_lists(name):
+            lines = (self.folder / "data" / name).read_text().splitlines()[1:]
+            return [line.split(" ")[0].split(",") for line in lines]
+        counts = collections.Counter(label for labels in label_lists("train.txt") for label in labels)
+        best = counts.most_common(1)[0][0]
+        test = label_lists("test.txt")
+        return sum(best in labels for labels in test) / len(test)
+
+    def test_output_is_the_contract(self):
+        run = self.train("contract", "--set", "train.evaluate_every=2")
+        events = run.events()
+        self.assertEqual(len(events), len(run.stdout.splitlines()), "standard output is JSON Lines and nothing else")
+        steps = 5 * STEPS_PER_EPOCH
+        self.assertEqual([event["event"] for event in events if event["event"] != "progress"],
+                         ["started"] + 5 * ["epoch"] + ["checkpoint", "finished"])
+        started = events[0]
+        self.assertEqual((started["run"], started["steps"], started["nodes"], started["threads"], started["labels"]),
+                         ("small", steps, 1, 1, LABELS))
+        self.assertEqual([event["step"] for event in run.events("progress")], list(range(1, steps + 1)))
+        for event in run.events("progress") + run.events("epoch"):
+            self.assertIsInstance(event["loss"], float)
+        self.assertEqual([("p_at_1" in event) for event in run.events("epoch")], [False, True, False, True, True])
+
+        last = events[-1]
+        self.assertEqual(set(last), {"event", "p_at_1", "p_at_3", "p_at_5", "train_seconds", "samples_per_second", "steps",
+                                     "bytes_sent_per_node_per_step", "peak_rss_bytes", "checkpoint"})
+        self.assertEqual(last["steps"], steps)
+        self.assertEqual(last["bytes_sent_per_node_per_step"], 0)
+        for key in ("train_seconds", "samples_per_second", "peak_rss_bytes"):
+            self.assertGreater(last[key], 0)
+        self.assertEqual(last["checkpoint"], str(self.folder / f"contract/checkpoints/step-{steps:010}"))
+        self.assertEqual(last["p_at_1"], run.events("epoch")[-1]["p_at_1"])
+
+        log = (self.folder / "contract/log.jsonl").read_text()
+        self.assertEqual([json.loads(line) for line in log.splitlines()], events)
+        self.assertIn('mode = "uniform"', (self.folder / "contract/experiment.toml").read_text())
+        self.assertIn(str(self.folder / "contract"), run.stderr)
+        for line in run.stderr.splitlines():
+            self.assertFalse(line.startswith("{"), line)
+
+        constant = self.constant_predictor()
+        self.assertGreater(last["p_at_1"], constant + 0.2)
+        self.assertGreater(last["p_at_1"], 2 * constant)
+        self.assertLess(run.events("epoch")[-1]["loss"], 0.7 * run.events("epoch")[0]["loss"])
+
+    def test_for_people(self):
+        """Without --json everything is for people, on standard error."""
+        run = self.modelet("train", self.experiment, "--set", "train.epochs=1")
+        self.assertEqual(run.stdout, "")
+        for text in ("run folder: ", "epoch 1/1", "P@1 ", "checkpoint: ", "finished"):
+            self.assertIn(text, run.stderr)
+        (out,) = (self.folder / "runs").iterdir()  # runs/NAME-TIME in the current folder
+        self.assertTrue(out.name.startswith("small-"))
+        self.assertTrue((out / "log.jsonl").exists())
+
+    def test_the_written_experiment_repeats_the_run(self):
+        first = self.train("first", "--set", "train.epochs=1", "--set", "train.seed=7")
+        again = self.modelet("train", self.folder / "first/experiment.toml", "--out", self.folder / "again", "--json")
+        self.assertEqual(losses(again), losses(first))
+
+
+class Nodes(ProgramTest):
+    """Two and four nodes learn what one learns."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.runs = {}
+
+    def trained(self, nodes, codec):
+        name = f"{nodes}-{codec}"
+        if name not in self.runs:
+            self.runs[name] = self.train(name, "--nodes", nodes, "--set", f"exchange.codec={codec}")
+            self.assert_no_pool_folders()
+        return self.runs[name]
+
+    def test_exact_codec(self):
+        one = self.trained(1, "none")
+        for nodes in (2, 4):
+            run = self.trained(nodes, "none")
+            self.assertEqual(run.events("started")[0]["nodes"], nodes)
+            for step in range(1, 101):
+                self.assertAlmostEqual(losses(run)[step] / losses(one)[step], 1, delta=1e-3, msg=f"{nodes} nodes, step {step}")
+            self.assertAlmostEqual(finished(run)["p_at_1"], finished(one)["p_at_1"], delta=0.005)
+            self.assertGreater(finished(run)["bytes_sent_per_node_per_step"], 0)
+            self.assertEqual(set(finished(run)), set(finished(one)))
+            log = (self.folder / f"{nodes}-none/log.jsonl").read_text()
+            self.assertEqual([json.loads(line) for line in log.splitlines()], run.events())
+
+    def test_lossy_codecs(self):
+        exact = finished(self.trained(2, "none"))
+        sent = [exact["bytes_sent_per_node_per_step"]]
+        for codec in ("bf16", "int8"):
+            run = finished(self.trained(2, codec))
+            self.assertAlmostEqual(run["p_at_1"], finished(self.trained(1, "none"))["p_at_1"], delta=0.01, msg=codec)
+            sent.append(run["bytes_sent_per_node_per_step"])
+        none, bf16, int8 = sent
+        self.assertLess(bf16, 0.75 * none)
+        self.assertLess(int8, 0.75 * bf16)
+        self.assertGreater(int8, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
