@@ -1,5 +1,9 @@
-// AlignedVector<T>: a std::vector whose storage starts at a cache line, for arrays that SIMD kernels walk.
+// AlignedVector<T>: a std::vector whose storage starts at a cache line, for arrays that SIMD kernels walk. Large ones ask
+// the kernel for huge pages (and work without): a step touches thousands of rows all over the weights, and with small
+// pages most of the time of an update is spent on translating addresses (docs/decisions/0002).
 #pragma once
+
+#include <sys/mman.h>
 
 #include <cstddef>
 #include <new>
@@ -16,12 +20,20 @@ struct AlignedAllocator {
   template <class U>
   AlignedAllocator(const AlignedAllocator<U>&) {}
   T* allocate(size_t n) {
-    return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(kCacheLine)));
+    void* memory = ::operator new(n * sizeof(T), alignment(n));
+    if (alignment(n) == kHugePage) ::madvise(memory, n * sizeof(T), MADV_HUGEPAGE);
+    return static_cast<T*>(memory);
   }
-  void deallocate(T* p, size_t) { ::operator delete(p, std::align_val_t(kCacheLine)); }
+  void deallocate(T* p, size_t n) { ::operator delete(p, alignment(n)); }
   template <class U>
   bool operator==(const AlignedAllocator<U>&) const {
     return true;
+  }
+
+ private:
+  static constexpr std::align_val_t kHugePage{size_t{2} << 20};
+  static constexpr std::align_val_t alignment(size_t n) {
+    return n * sizeof(T) >= static_cast<size_t>(kHugePage) ? kHugePage : std::align_val_t(kCacheLine);
   }
 };
 

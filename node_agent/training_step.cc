@@ -49,6 +49,7 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
       codec_(comm::require_codec(network.experiment().exchange.codec)),
       exact_(comm::require_codec("none")),
       loss_(shard::make_loss(network.experiment().model.loss)),
+      corrections_(network.experiment().optimizer.beta1, network.experiment().optimizer.beta2),
       forward_(network, sharding, group),
       gradients_(network.hidden_layers()),
       received_(static_cast<size_t>(sharding.size())),
@@ -70,7 +71,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   const float scale = clip_scale(batch, {step, kClip, attempt});
 
   // Every rank has all it needs: from here on nothing can fail because of a peer.
-  update(batch, {network_.experiment().optimizer, learning_rate, scale});
+  update(batch, {network_.experiment().optimizer, corrections_, learning_rate, scale});
   output.maintain(hidden, step);
   return {batch_loss_.loss, any_stop, output.active_neurons()};
 }

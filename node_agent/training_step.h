@@ -53,6 +53,7 @@ class TrainingStep {
   const comm::Codec& codec_;
   const comm::Codec& exact_;
   std::unique_ptr<shard::LossFunction> loss_;
+  const shard::AdamCorrections corrections_;
   ShardedForward forward_;
   shard::BatchLoss batch_loss_;
   std::vector<Buffer> gradients_;       // [hidden layers] by pre-activations; own columns are valid

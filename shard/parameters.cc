@@ -1,11 +1,17 @@
 #include "shard/parameters.h"
 
-#include <cmath>
-
 #include "base/error.h"
 #include "shard/kernels/kernels.h"
 
 namespace modelet::shard {
+
+std::vector<float> AdamCorrections::table(float beta) {
+  constexpr size_t kLongest = size_t{1} << 20;  // a beta so close to 1 that more are needed is taken as converged there
+  std::vector<float> values = {0};
+  double power = 1;
+  while (values.back() != 1 && values.size() < kLongest) values.push_back(static_cast<float>(1 - (power *= beta)));
+  return values;
+}
 
 Parameters::Parameters(std::optional<OptimizerKind> optimizer, size_t rows, size_t cols, bool with_bias)
     : optimizer_(optimizer), rows_(rows), cols_(cols), weights_(rows * cols), bias_(with_bias ? rows : 0) {
@@ -44,10 +50,9 @@ void Parameters::update_values(const float* gradient, float* weights, float* fir
   const Experiment::Optimizer& o = rule.optimizer;
   switch (*optimizer_) {
     case OptimizerKind::kAdam: {
-      const float correction1 = 1 - std::pow(o.beta1, static_cast<float>(clock));
-      const float correction2 = 1 - std::pow(o.beta2, static_cast<float>(clock));
-      kernels::adam({o.beta1, o.beta2, o.epsilon, rule.learning_rate / correction1, 1 / correction2}, gradient, weights,
-                    first, second, n);
+      kernels::adam({o.beta1, o.beta2, o.epsilon, rule.learning_rate / rule.corrections.first(clock),
+                     1 / rule.corrections.second(clock)},
+                    gradient, weights, first, second, n);
       return;
     }
     case OptimizerKind::kAdagrad:

@@ -17,9 +17,25 @@
 
 namespace modelet::shard {
 
-// What an update needs to know about the optimiser, at one step.
+// Adam's bias corrections 1 - beta^t by the clock t of a row, tabulated: a step needs them for thousands of rows.
+// Immutable.
+class AdamCorrections {
+ public:
+  AdamCorrections(float beta1, float beta2) : first_(table(beta1)), second_(table(beta2)) {}
+  float first(uint32_t clock) const { return clock < first_.size() ? first_[clock] : 1.0f; }
+  float second(uint32_t clock) const { return clock < second_.size() ? second_[clock] : 1.0f; }
+
+ private:
+  // Up to the clock from which the correction is 1 in single precision.
+  static std::vector<float> table(float beta);
+
+  std::vector<float> first_, second_;
+};
+
+// What an update needs to know about the optimiser, at one step. `corrections` are those of its betas.
 struct UpdateRule {
-  Experiment::Optimizer optimizer;
+  const Experiment::Optimizer& optimizer;
+  const AdamCorrections& corrections;
   float learning_rate = 0;
   float gradient_scale = 1;  // < 1 when the global gradient norm is clipped
 };
