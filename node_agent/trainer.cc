@@ -90,6 +90,7 @@ class Trainer::Impl {
   };
 
   void load_data();
+  const shard::Batch& this_batch();
   bool one_step(Session& session);
   void report_progress(const Session& session);
   void end_epoch(Session& session);
@@ -113,7 +114,8 @@ class Trainer::Impl {
   shard::Dataset train_, test_;
   std::optional<shard::BatchOrder> order_;
   std::optional<shard::Network> network_;
-  shard::Batch batch_;
+  shard::Batch batches_[2];        // of this step and, prepared beside it, of the next
+  uint64_t prepared_step_ = ~uint64_t{0};
 
   uint64_t step_ = 0;              // steps completed
   double train_seconds_ = 0;       // in steps, over all sessions of the run; evaluation and checkpoints not counted
@@ -127,6 +129,7 @@ class Trainer::Impl {
   std::vector<double> precision_;  // of the last evaluation
   uint64_t evaluated_step_ = 0, checkpoint_step_ = 0;
   std::filesystem::path checkpoint_;
+  shard::BackgroundTask prepare_batch_{pool_};  // last: it ends before what it works on
 };
 
 void Trainer::Impl::load_data() {
@@ -183,16 +186,26 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
   finish(session);
 }
 
+// The batch of step_. Sets out to prepare the next one, which needs no weights, beside the step.
+const shard::Batch& Trainer::Impl::this_batch() {
+  prepare_batch_.wait();
+  const auto assign = [this](uint64_t step) { batches_[step % 2].assign(train_, order_->rows(step), true); };
+  if (prepared_step_ != step_) assign(step_);
+  prepared_step_ = step_ + 1;
+  if (prepared_step_ < total_steps()) prepare_batch_.run([=, this] { assign(prepared_step_); });
+  return batches_[step_ % 2];
+}
+
 // Returns whether some rank wishes to stop.
 bool Trainer::Impl::one_step(Session& session) {
   const Stopwatch watch;
   const uint64_t bytes_before = session.group.meters().bytes_sent();
   const float rate = shard::learning_rate(job_.experiment.train, step_, order_->steps_per_epoch(), total_steps());
-  batch_.assign(train_, order_->rows(step_), true);
-  const StepResult result = session.step.run(batch_, step_, rate, stop_requested);
+  const shard::Batch& batch = this_batch();
+  const StepResult result = session.step.run(batch, step_, rate, stop_requested);
   steps_done = ++step_;
   ++steps_here_;
-  samples_here_ += batch_.size();
+  samples_here_ += batch.size();
   bytes_sent_ += session.group.meters().bytes_sent() - bytes_before;
   loss_sum_ += result.loss;
   ++loss_steps_;
@@ -244,7 +257,7 @@ void Trainer::Impl::end_epoch(Session& session) {
 
 void Trainer::Impl::checkpoint(Session& session) {
   if (checkpoint_step_ == step_) return;
-  pool_.wait_background();  // a re-hash under way is part of the state
+  network_->output().wait_for_rehash();
   const shard::CheckpointWriter writer(job_.out / "checkpoints", step_);
   std::vector<uint64_t> digests;
   for (const auto& modelet : network_->modelets()) {

@@ -56,6 +56,8 @@ class ActiveSetSampler {
   void retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes, size_t top, ThreadPool& pool,
                 std::vector<uint32_t>& best);
 
+  // What the last select() chose.
+  const ActiveSet& set() const { return set_; }
   uint32_t top() const { return top_; }
 
   static constexpr uint32_t kNone = ~uint32_t{0};

@@ -61,10 +61,9 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
       scratch.logits.resize(kPiece * columns);
       scratch.positions.resize(columns);
       float* logits = scratch.logits.data();
-      for (size_t r = begin; r < end; ++r) std::fill_n(logits + (r - begin) * columns, columns, p.bias(r));
       kernels::gemm({.m = end - begin, .n = columns, .k = p.cols(), .a = p.row(begin), .a_row = p.cols(), .a_col = 1,
                      .b = hidden_transposed.data, .b_row = hidden_transposed.stride, .c = logits, .c_row = columns,
-                     .accumulate = true});
+                     .row_start = &p.biases()[begin]});
       for (size_t r = begin; r < end; ++r) {
         const float* row = logits + (r - begin) * columns;
         const uint32_t label = spread_.label(static_cast<uint32_t>(modelet->spec().begin + r));

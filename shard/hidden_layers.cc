@@ -113,10 +113,9 @@ void HiddenLayer::forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out)
     pool_.for_pieces(p.rows(), kNeuronPiece, [&](size_t begin, size_t end) {
       const size_t count = end - begin;
       float* z = thread_scratch(scratch_, pool_, kNeuronPiece * columns);
-      for (size_t n = 0; n < count; ++n) std::fill_n(z + n * columns, columns, p.bias(begin + n));
       kernels::gemm({.m = count, .n = columns, .k = in.cols, .a = p.row(begin), .a_row = p.cols(), .a_col = 1,
                      .b = in_transposed.data, .b_row = in_transposed.stride, .c = z, .c_row = columns,
-                     .accumulate = true});
+                     .row_start = &p.biases()[begin]});
       kernels::relu(z, count * columns);
       for (size_t s = 0; s < in.rows; ++s)
         for (size_t n = 0; n < count; ++n) out.row(s)[modelet->spec().begin + begin + n] = z[n * columns + s];

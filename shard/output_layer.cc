@@ -12,9 +12,11 @@ constexpr float kMeanDecay = 0.99f;  // of the running mean of activations, per 
 }  // namespace
 
 OutputLayer::OutputLayer(std::vector<Modelet*> modelets, const Experiment& experiment, ThreadPool& pool)
-    : modelets_(std::move(modelets)), experiment_(experiment), pool_(pool), loss_(make_loss(experiment.model.loss)) {}
-
-OutputLayer::~OutputLayer() { pool_.wait_background(); }
+    : modelets_(std::move(modelets)),
+      experiment_(experiment),
+      pool_(pool),
+      loss_(make_loss(experiment.model.loss)),
+      rehash_(pool) {}
 
 void OutputLayer::resize(size_t samples, size_t width) {
   samples_ = samples;
@@ -41,7 +43,7 @@ void OutputLayer::maintain(ConstMatrix hidden, uint64_t step) {
   }
   if (!turn) return;
   // The tables that were begun `every` steps ago take over now, whenever their work was done: so a run can be repeated.
-  pool_.wait_background();
+  rehash_.wait();
   for (Modelet* modelet : modelets_) {
     Retrieval& retrieval = *modelet->retrieval();
     if (retrieval.rehash_running) retrieval.index.finish_rehash();
@@ -52,7 +54,7 @@ void OutputLayer::maintain(ConstMatrix hidden, uint64_t step) {
     retrieval.index.begin_rehash(rows, modelet->parameters().weights());
     retrieval.rehash_running = true;
   }
-  pool_.run_background([this] {
+  rehash_.run([this] {
     for (Modelet* modelet : modelets_) modelet->retrieval()->index.work();
   });
 }

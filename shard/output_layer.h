@@ -22,7 +22,7 @@ namespace modelet::shard {
 
 class OutputLayer {
  public:
-  virtual ~OutputLayer();  // waits for a re-hash under way
+  virtual ~OutputLayer() = default;
 
   // Chooses the active neurons. hidden [B, d].
   virtual void select(const Batch& batch, ConstMatrix hidden, uint64_t step) = 0;
@@ -47,6 +47,9 @@ class OutputLayer {
   // changed rows in the background. Call after update().
   void maintain(ConstMatrix hidden, uint64_t step);
 
+  // Waits for a re-hash under way: it is part of what a checkpoint saves.
+  void wait_for_rehash() { rehash_.wait(); }
+
   const std::vector<Modelet*>& modelets() const { return modelets_; }
 
  protected:
@@ -62,6 +65,7 @@ class OutputLayer {
 
  private:
   std::vector<float> mean_;
+  BackgroundTask rehash_;  // last: it ends before what it works on
 };
 
 // One active set shared by the batch (full, uniform, lsh): three GEMMs over gathered rows. `spread` must outlive the layer.

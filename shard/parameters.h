@@ -55,6 +55,7 @@ class Parameters {
   const float* row(size_t r) const { return weights_.data() + r * cols_; }
   float bias(size_t r) const { return bias_[r]; }
   std::span<float> biases() { return bias_; }
+  std::span<const float> biases() const { return bias_; }
 
   // One optimiser step of row r. gradient [cols] is scaled in place by the rule's gradient_scale.
   void update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule);

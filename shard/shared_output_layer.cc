@@ -3,6 +3,7 @@
 // Logits are kept transposed, [active, padded B]. In this layout no product needs packing: weight rows and hidden rows are contiguous
 // where the GEMM wants them so, and the softmax of all samples is computed column-wise without horizontal sums.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/error.h"
@@ -15,6 +16,22 @@ namespace {
 // Active neurons that are processed together: their logits for 256 samples fit into L2. A multiple of the GEMM's tile.
 constexpr size_t kPiece = 96;
 constexpr size_t kRowsAhead = 4;  // rows that are fetched before they are updated
+
+// Targets in the order of one of their indices, by counting sort.
+struct GroupedTargets {
+  std::vector<Target> targets;
+  std::vector<size_t> offsets;  // [groups + 1] into targets
+
+  void group(const std::vector<Target>& from, uint32_t Target::*key, size_t groups) {
+    offsets.assign(groups + 1, 0);
+    for (const Target& target : from) ++offsets[target.*key + 1];
+    std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
+    targets.resize(from.size());
+    for (const Target& target : from) targets[offsets[target.*key]++] = target;
+    std::copy_backward(offsets.begin(), offsets.end() - 1, offsets.end());  // filling moved each to the next one's place
+    offsets[0] = 0;
+  }
+};
 
 class SharedOutputLayer final : public OutputLayer {
  public:
@@ -40,6 +57,7 @@ class SharedOutputLayer final : public OutputLayer {
     size_t first, count;
   };
 
+  void select_in_modelets(const Batch& batch, ConstMatrix hidden, uint64_t step);
   void gather(size_t width);
   void logits_of_piece(const Run& piece, ConstMatrix hidden_transposed);
   void positive_of_samples(size_t begin, size_t end);
@@ -47,6 +65,8 @@ class SharedOutputLayer final : public OutputLayer {
   template <class Use>
   void for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor, const Use& use);
   const float* weights_of(size_t active) const;
+  size_t first_target(const Run& piece) const { return by_neuron_.offsets[piece.first]; }
+  size_t last_target(const Run& piece) const { return by_neuron_.offsets[piece.first + piece.count]; }
 
   const LabelSpread& spread_;
   std::vector<ActiveSetSampler> samplers_;
@@ -57,10 +77,9 @@ class SharedOutputLayer final : public OutputLayer {
   AlignedVector<float> logits_;            // [active, padded B]; later activations, later gradients
   bool logits_are_gradients_ = false;
 
-  std::vector<Target> targets_by_sample_, targets_by_neuron_;
-  std::vector<size_t> sample_targets_;     // [B + 1] into targets_by_sample_
-  std::vector<size_t> piece_targets_;      // [pieces + 1] into targets_by_neuron_
-  std::vector<float> target_logits_;       // as targets_by_neuron_
+  std::vector<Target> targets_;
+  GroupedTargets by_sample_, by_neuron_;
+  std::vector<float> target_logits_;       // of by_neuron_.targets
 
   AlignedVector<float> piece_statistics_;  // [pieces, padded B]
   std::vector<AlignedVector<float>> gradient_rows_;  // [kPiece, d] a thread
@@ -70,18 +89,16 @@ void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t 
   resize(batch.size(), hidden.cols);
   neurons_.clear();
   runs_.clear();
-  targets_by_sample_.clear();
+  targets_.clear();
+  select_in_modelets(batch, hidden, step);
   const bool full = experiment_.sampling.mode == SamplingMode::kFull;
-  if (experiment_.sampling.mode == SamplingMode::kLsh && !modelets_.empty())
-    codes_.hash(*modelets_[0]->retrieval(), hidden, pool_);
   for (uint32_t m = 0; m < modelets_.size(); ++m) {
-    const Modelet& modelet = *modelets_[m];
-    const ActiveSet& set = samplers_[m].select(modelet, batch, spread_, hidden, codes_, step, pool_);
+    const ActiveSet& set = samplers_[m].set();
     const size_t first = neurons_.size();
     for (const uint32_t row : set.rows) neurons_.push_back({m, row});
     for (const Target& target : set.targets)
-      targets_by_sample_.push_back({target.sample, static_cast<uint32_t>(first) + target.active});
-    if (full) runs_.push_back({modelet.parameters().row(0), first, set.rows.size()});
+      targets_.push_back({target.sample, static_cast<uint32_t>(first) + target.active});
+    if (full) runs_.push_back({modelets_[m]->parameters().row(0), first, set.rows.size()});
   }
   if (!full) gather(hidden.cols);
 
@@ -90,22 +107,22 @@ void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t 
     for (size_t i = 0; i < run.count; i += kPiece)
       pieces_.push_back({run.weights + i * width_, run.first + i, std::min(kPiece, run.count - i)});
 
-  targets_by_neuron_ = targets_by_sample_;
-  std::sort(targets_by_neuron_.begin(), targets_by_neuron_.end(), [](const Target& a, const Target& b) {
-    return a.active != b.active ? a.active < b.active : a.sample < b.sample;
-  });
-  std::stable_sort(targets_by_sample_.begin(), targets_by_sample_.end(),
-                   [](const Target& a, const Target& b) { return a.sample < b.sample; });
-  sample_targets_.assign(batch.size() + 1, 0);
-  for (const Target& target : targets_by_sample_) ++sample_targets_[target.sample + 1];
-  std::partial_sum(sample_targets_.begin(), sample_targets_.end(), sample_targets_.begin());
-  piece_targets_.assign(1, 0);
-  size_t next = 0;
-  for (const Run& piece : pieces_) {
-    while (next < targets_by_neuron_.size() && targets_by_neuron_[next].active < piece.first + piece.count) ++next;
-    piece_targets_.push_back(next);
+  by_sample_.group(targets_, &Target::sample, batch.size());
+  by_neuron_.group(by_sample_.targets, &Target::active, neurons_.size());
+  target_logits_.resize(targets_.size());
+}
+
+// Modelets choose independently: side by side, or, where each retrieves with all threads, one after the other.
+void SharedOutputLayer::select_in_modelets(const Batch& batch, ConstMatrix hidden, uint64_t step) {
+  const auto select_in = [&](size_t m) {
+    samplers_[m].select(*modelets_[m], batch, spread_, hidden, codes_, step, pool_);
+  };
+  if (experiment_.sampling.mode == SamplingMode::kLsh && !modelets_.empty()) {
+    codes_.hash(*modelets_[0]->retrieval(), hidden, pool_);
+    for (size_t m = 0; m < modelets_.size(); ++m) select_in(m);
+  } else {
+    pool_.for_pieces(modelets_.size(), 1, [&](size_t m, size_t) { select_in(m); });
   }
-  target_logits_.resize(targets_by_neuron_.size());
 }
 
 // Brings the active rows together once: every product of the step then reads contiguous memory.
@@ -139,8 +156,8 @@ void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transpose
     logits_of_piece(pieces_[i], hidden_transposed);
     const float* logits = logits_.data() + pieces_[i].first * columns_;
     loss_->maximum(logits, pieces_[i].count, columns_, piece_statistics_.data() + i * columns_, columns_);
-    for (size_t t = piece_targets_[i]; t < piece_targets_[i + 1]; ++t)
-      target_logits_[t] = logits_[targets_by_neuron_[t].active * columns_ + targets_by_neuron_[t].sample];
+    for (size_t t = first_target(pieces_[i]); t < last_target(pieces_[i]); ++t)
+      target_logits_[t] = logits_[by_neuron_.targets[t].active * columns_ + by_neuron_.targets[t].sample];
   });
   kernels::column_max(piece_statistics_.data(), pieces_.size(), columns_, maximum, columns_);
 
@@ -150,7 +167,7 @@ void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transpose
   });
   std::fill_n(sum, 2 * columns_, 0.0f);  // sums and target sums lie side by side
   for (size_t i = 0; i < pieces_.size(); ++i) kernels::add(piece_statistics_.data() + i * columns_, sum, columns_);
-  for (size_t t = 0; t < target_logits_.size(); ++t) target[targets_by_neuron_[t].sample] += target_logits_[t];
+  for (size_t t = 0; t < target_logits_.size(); ++t) target[by_neuron_.targets[t].sample] += target_logits_[t];
 
   // As few pieces as keep the threads busy: each piece streams all active rows through the cache.
   const size_t samples_a_piece = std::max<size_t>(24, (hidden.rows / (4 * pool_.threads()) + 5) / 6 * 6);
@@ -162,13 +179,14 @@ void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transpose
 
 void SharedOutputLayer::logits_of_piece(const Run& piece, ConstMatrix hidden_transposed) {
   float* logits = logits_.data() + piece.first * columns_;
+  std::array<float, kPiece> biases;
   for (size_t i = 0; i < piece.count; ++i) {
     const Neuron neuron = neurons_[piece.first + i];
-    std::fill_n(logits + i * columns_, columns_, modelets_[neuron.modelet]->parameters().bias(neuron.row));
+    biases[i] = modelets_[neuron.modelet]->parameters().bias(neuron.row);
   }
   kernels::gemm({.m = piece.count, .n = columns_, .k = width_, .a = piece.weights, .a_row = width_, .a_col = 1,
                  .b = hidden_transposed.data, .b_row = hidden_transposed.stride, .c = logits, .c_row = columns_,
-                 .accumulate = true});
+                 .row_start = biases.data()});
 }
 
 void SharedOutputLayer::positive_of_samples(size_t begin, size_t end) {
@@ -184,8 +202,8 @@ void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {
   for (size_t s = begin; s < end; ++s) {
     float* out = negative_.data() + s * width_;
     std::fill_n(out, width_, 0.0f);
-    for (size_t t = sample_targets_[s]; t < sample_targets_[s + 1]; ++t)
-      kernels::add(weights_of(targets_by_sample_[t].active), out, width_);
+    for (size_t t = by_sample_.offsets[s]; t < by_sample_.offsets[s + 1]; ++t)
+      kernels::add(weights_of(by_sample_.targets[t].active), out, width_);
     if (!loss_->normalised()) kernels::axpy(-1, out, positive_.data() + s * width_, width_);
   }
 }
@@ -199,8 +217,8 @@ void SharedOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float* f
     float* logits = logits_.data() + piece.first * columns_;
     if (!logits_are_gradients_) {
       kernels::scale_columns(logits, piece.count, columns_, factor, columns_);
-      for (size_t t = piece_targets_[i]; t < piece_targets_[i + 1]; ++t) {
-        const Target& target = targets_by_neuron_[t];
+      for (size_t t = first_target(piece); t < last_target(piece); ++t) {
+        const Target& target = by_neuron_.targets[t];
         logits_[target.active * columns_ + target.sample] -= target_factor[target.sample];
       }
     }

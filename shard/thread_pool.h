@@ -11,13 +11,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace modelet::shard {
 
 class ThreadPool {
  public:
   explicit ThreadPool(unsigned threads) : arena_(static_cast<int>(std::max(threads, 1u))) {}
-  ~ThreadPool() noexcept { wait_background(); }
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
@@ -42,18 +42,31 @@ class ThreadPool {
     return index == tbb::task_arena::not_initialized || threads() == 1 ? 0 : static_cast<size_t>(index);
   }
 
-  // Starts a task that runs beside the steps; with one thread it runs in wait_background(). One at a time.
+ private:
+  friend class BackgroundTask;
+  tbb::task_arena arena_;
+};
+
+// Work that goes on beside the steps, on the pool's threads; in a pool of one it is done in wait(). One task at a time.
+// Used by the pool's owner thread. What the task touches must outlive it: the destructor waits.
+class BackgroundTask {
+ public:
+  explicit BackgroundTask(ThreadPool& pool) : pool_(pool) {}
+  ~BackgroundTask() noexcept { wait(); }
+  BackgroundTask(const BackgroundTask&) = delete;
+  BackgroundTask& operator=(const BackgroundTask&) = delete;
+
   template <class Task>
-  void run_background(Task&& task) {
-    arena_.execute([&] { background_.run(std::forward<Task>(task)); });
+  void run(Task&& task) {
+    pool_.arena_.execute([&] { group_.run(std::forward<Task>(task)); });
   }
-  void wait_background() {
-    arena_.execute([&] { background_.wait(); });
+  void wait() {
+    pool_.arena_.execute([&] { group_.wait(); });
   }
 
  private:
-  tbb::task_arena arena_;
-  tbb::task_group background_;
+  ThreadPool& pool_;
+  tbb::task_group group_;
 };
 
 }  // namespace modelet::shard

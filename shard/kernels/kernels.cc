@@ -38,13 +38,13 @@ constexpr size_t kDepth = 128;                        // k block: kDepth x kTile
 template <size_t kRows, size_t kVectors>
 HWY_INLINE void gemm_tile(size_t k, const float* HWY_RESTRICT a, size_t a_row, size_t a_col,
                           const float* HWY_RESTRICT b, size_t b_row, float* HWY_RESTRICT c, size_t c_row,
-                          bool accumulate) {
+                          bool accumulate, const float* HWY_RESTRICT row_start) {
   V acc[kRows][kVectors];
   HWY_UNROLL(8)
   for (size_t i = 0; i < kRows; ++i) {
+    const V start = row_start != nullptr ? hn::Set(d, row_start[i]) : hn::Zero(d);
     HWY_UNROLL(4)
-    for (size_t j = 0; j < kVectors; ++j)
-      acc[i][j] = accumulate ? hn::LoadU(d, c + i * c_row + j * kLanes) : hn::Zero(d);
+    for (size_t j = 0; j < kVectors; ++j) acc[i][j] = accumulate ? hn::LoadU(d, c + i * c_row + j * kLanes) : start;
   }
   for (size_t p = 0; p < k; ++p) {
     V row[kVectors];
@@ -73,19 +73,23 @@ HWY_NOINLINE void gemm_panel(const Gemm& g, size_t first_k, size_t k, size_t col
   const float* b = g.b + first_k * g.b_row + column;
   const float* a = g.a + first_k * g.a_col;
   float* c = g.c + column;
+  const auto start = [&](size_t i) { return g.row_start != nullptr ? g.row_start + i : nullptr; };
   size_t i = 0;
   for (; i + kTileRows <= g.m; i += kTileRows)
     gemm_tile<kTileRows, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row,
-                                   accumulate);
+                                   accumulate, start(i));
   for (; i + 2 <= g.m; i += 2)
-    gemm_tile<2, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row, accumulate);
+    gemm_tile<2, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row, accumulate,
+                           start(i));
   if (i < g.m)
-    gemm_tile<1, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row, accumulate);
+    gemm_tile<1, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row, accumulate,
+                           start(i));
 }
 
 void gemm(const Gemm& g) {
   if (g.k == 0 && !g.accumulate)
-    for (size_t i = 0; i < g.m; ++i) std::fill_n(g.c + i * g.c_row, g.n, 0.0f);
+    for (size_t i = 0; i < g.m; ++i)
+      std::fill_n(g.c + i * g.c_row, g.n, g.row_start != nullptr ? g.row_start[i] : 0.0f);
   for (size_t first_k = 0; first_k < g.k; first_k += kDepth) {
     const size_t k = std::min(kDepth, g.k - first_k);
     size_t column = 0;
@@ -97,15 +101,20 @@ void gemm(const Gemm& g) {
 }
 
 // ---- Gathered sums ------------------------------------------------------------------------------------------------
-template <size_t kVectors>
+// kVectors wide. Narrow panels add up kChains rows at a time: a single chain of additions would wait for each one's latency.
+template <size_t kVectors, size_t kChains>
 HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float* HWY_RESTRICT weights, size_t count,
                               const float* HWY_RESTRICT rows, size_t stride, const float* HWY_RESTRICT init,
                               float* HWY_RESTRICT out) {
   constexpr size_t kAhead = 8;  // rows are far apart: fetch them before they are needed
-  V acc[kVectors];
-  HWY_UNROLL(8)
-  for (size_t j = 0; j < kVectors; ++j) acc[j] = init != nullptr ? hn::LoadU(d, init + j * kLanes) : hn::Zero(d);
-  for (size_t i = 0; i < count; ++i) {
+  V acc[kChains][kVectors];
+  HWY_UNROLL(4)
+  for (size_t chain = 0; chain < kChains; ++chain) {
+    HWY_UNROLL(8)
+    for (size_t j = 0; j < kVectors; ++j)
+      acc[chain][j] = chain == 0 && init != nullptr ? hn::LoadU(d, init + j * kLanes) : hn::Zero(d);
+  }
+  const auto add_row = [&](size_t i, V* HWY_RESTRICT sum) HWY_ATTR {
     if (i + kAhead < count) {
       const float* ahead = rows + indices[i + kAhead] * stride;
       HWY_UNROLL(8)
@@ -114,10 +123,21 @@ HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float*
     const float* row = rows + indices[i] * stride;
     const V weight = hn::Set(d, weights[i]);
     HWY_UNROLL(8)
-    for (size_t j = 0; j < kVectors; ++j) acc[j] = hn::MulAdd(weight, hn::LoadU(d, row + j * kLanes), acc[j]);
+    for (size_t j = 0; j < kVectors; ++j) sum[j] = hn::MulAdd(weight, hn::LoadU(d, row + j * kLanes), sum[j]);
+  };
+  size_t i = 0;
+  for (; i + kChains <= count; i += kChains) {
+    HWY_UNROLL(4)
+    for (size_t chain = 0; chain < kChains; ++chain) add_row(i + chain, acc[chain]);
   }
+  for (; i < count; ++i) add_row(i, acc[0]);
   HWY_UNROLL(8)
-  for (size_t j = 0; j < kVectors; ++j) hn::StoreU(acc[j], d, out + j * kLanes);
+  for (size_t j = 0; j < kVectors; ++j) {
+    V sum = acc[0][j];
+    HWY_UNROLL(4)
+    for (size_t chain = 1; chain < kChains; ++chain) sum = hn::Add(sum, acc[chain][j]);
+    hn::StoreU(sum, d, out + j * kLanes);
+  }
 }
 
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows, size_t stride,
@@ -125,10 +145,10 @@ void weighted_row_sum(const uint32_t* indices, const float* weights, size_t coun
   size_t c = 0;
   const auto at = [&](size_t offset) { return init != nullptr ? init + offset : nullptr; };
   for (; c + 8 * kLanes <= n; c += 8 * kLanes)
-    row_sum_panel<8>(indices, weights, count, rows + c, stride, at(c), out + c);
+    row_sum_panel<8, 1>(indices, weights, count, rows + c, stride, at(c), out + c);
   for (; c + 2 * kLanes <= n; c += 2 * kLanes)
-    row_sum_panel<2>(indices, weights, count, rows + c, stride, at(c), out + c);
-  for (; c < n; c += kLanes) row_sum_panel<1>(indices, weights, count, rows + c, stride, at(c), out + c);
+    row_sum_panel<2, 4>(indices, weights, count, rows + c, stride, at(c), out + c);
+  for (; c < n; c += kLanes) row_sum_panel<1, 4>(indices, weights, count, rows + c, stride, at(c), out + c);
 }
 
 // ---- Vectors ------------------------------------------------------------------------------------------------------

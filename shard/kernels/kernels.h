@@ -18,8 +18,9 @@ inline constexpr size_t kWidthMultiple = 16;
 
 constexpr size_t padded(size_t n) { return (n + kWidthMultiple - 1) / kWidthMultiple * kWidthMultiple; }
 
-// C [m, n] = (accumulate ? C : 0) + A [m, k] * B [k, n]. Rows of B and C are contiguous; A is read at
-// a[i * a_row + j * a_col], so it may be a transposed matrix. n: multiple of kWidthMultiple.
+// C [m, n] = A [m, k] * B [k, n] + start, where start is C itself (accumulate), or row_start[i] in every column of row i, or
+// zero. Rows of B and C are contiguous; A is read at a[i * a_row + j * a_col], so it may be a transposed matrix.
+// n: multiple of kWidthMultiple.
 struct Gemm {
   size_t m = 0, n = 0, k = 0;
   const float* a = nullptr;
@@ -29,6 +30,7 @@ struct Gemm {
   float* c = nullptr;
   size_t c_row = 0;
   bool accumulate = false;
+  const float* row_start = nullptr;  // [m]; only without accumulate
 };
 void gemm(const Gemm& args);
 

@@ -9,7 +9,7 @@ namespace modelet::shard::kernels::reference {
 void gemm(const Gemm& g) {
   for (size_t i = 0; i < g.m; ++i)
     for (size_t j = 0; j < g.n; ++j) {
-      double sum = g.accumulate ? g.c[i * g.c_row + j] : 0.0;
+      double sum = g.accumulate ? g.c[i * g.c_row + j] : g.row_start != nullptr ? g.row_start[i] : 0.0;
       for (size_t p = 0; p < g.k; ++p) sum += double{g.a[i * g.a_row + p * g.a_col]} * g.b[p * g.b_row + j];
       g.c[i * g.c_row + j] = static_cast<float>(sum);
     }

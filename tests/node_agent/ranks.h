@@ -133,7 +133,7 @@ inline std::map<std::string, std::vector<std::byte>> state_of(
     const std::vector<std::unique_ptr<Rank>>& ranks) {
   std::map<std::string, std::vector<std::byte>> states;
   for (const auto& rank : ranks) {
-    rank->pool.wait_background();
+    rank->network.output().wait_for_rehash();
     for (const auto& modelet : rank->network.modelets()) states[modelet->spec().name()] = state_of(*modelet);
   }
   return states;

@@ -67,7 +67,7 @@ TEST_P(RetrievalTest, TablesAreThoseOfTheWeightsAtTheLastRehash) {
   auto groups = make_groups(1);
   for (uint64_t first = 0; first < 40; first += experiment_.sampling.rehash_every) {
     train(ranks, groups, data_, first, experiment_.sampling.rehash_every);
-    ranks[0]->pool.wait_background();
+    ranks[0]->network.output().wait_for_rehash();
     for (shard::Modelet* modelet : ranks[0]->network.output().modelets()) {
       const shard::Retrieval& retrieval = *modelet->retrieval();
       ASSERT_TRUE(retrieval.rehash_running);
@@ -88,7 +88,7 @@ TEST_P(RetrievalTest, RecallStaysThatOfFreshTables) {
   double maintained = 0;
   for (uint64_t first = 0; first < 200; first += 40) {
     train(ranks, groups, data_, first, 40);
-    ranks[0]->pool.wait_background();
+    ranks[0]->network.output().wait_for_rehash();
     maintained = recall(*ranks[0], *probe[0], 5);
     Rank fresh(experiment_, shape_, round_robin(experiment_, shape_, 1), 0, 1, 1);
     for (size_t m = 0; m < fresh.network.modelets().size(); ++m) {
