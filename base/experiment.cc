@@ -24,9 +24,11 @@ namespace {
 
 constexpr size_t kMaxFileBytes = size_t{1} << 20;  // an experiment file is a page of text
 constexpr size_t kMaxHiddenLayers = 16;
-constexpr uint32_t kMaxWidth = 1 << 16;    // of a hidden layer
-constexpr uint32_t kColumnAlignment = 16;  // floats in a cache line: nodes never share one in the exchange
-constexpr size_t kMaxStringBytes = 4096;   // PATH_MAX
+constexpr uint32_t kMaxWidth = 1 << 16;  // of a hidden layer
+// Floats in a cache line: nodes never share one in the exchange, and kernels read and write whole vectors of
+// a row.
+constexpr uint32_t kColumnAlignment = 16;
+constexpr size_t kMaxStringBytes = 4096;         // PATH_MAX
 constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1: survives JSON readers that know only doubles
 constexpr double kAnyCount = std::numeric_limits<uint32_t>::max();
 
@@ -82,7 +84,8 @@ const std::vector<Field>& fields() {
       {"data.normalize", at(&E::data, &E::Data::normalize), "", "scaling of each sample's feature vector"},
 
       {"model.hidden", at(&E::model, &E::Model::hidden), "neurons",
-       "width of each hidden layer; the first belongs to the sparse input layer", 1, kMaxWidth},
+       "width of each hidden layer, a multiple of 16; the first belongs to the sparse input layer",
+       kColumnAlignment, kMaxWidth},
       {"model.loss", at(&E::model, &E::Model::loss), "",
        "softmax: a sample's labels share the target mass; sigmoid: one binary choice a label"},
 
@@ -95,7 +98,10 @@ const std::vector<Field>& fields() {
       {"sampling.uniform", at(&E::sampling, &E::Sampling::uniform), "neurons",
        "uniform draws a step, over the whole layer (all modes but full)", 0, kAnyCount},
       {"sampling.top", at(&E::sampling, &E::Sampling::top), "neurons",
-       "lsh: candidates kept per sample after the exact re-rank, over the whole layer", 1, 65536},
+       "lsh: candidates kept per sample after the exact re-rank, over the whole layer: split evenly over the "
+       "output "
+       "modelets, each share rounded up",
+       1, 65536},
       {"sampling.candidates", at(&E::sampling, &E::Sampling::candidates), "neurons",
        "lsh: candidates per sample and modelet that are re-ranked exactly", 1, 65536},
       {"sampling.family", at(&E::sampling, &E::Sampling::family), "", "lsh: hash family"},
@@ -470,6 +476,7 @@ class Parser {
     if (modelets.hidden_columns % kColumnAlignment != 0)
       fail("modelets.hidden_columns", "is " + number_text(modelets.hidden_columns) +
                                           "; it must be a multiple of " + number_text(kColumnAlignment));
+    for (const uint32_t width : experiment_.model.hidden) require_whole_vectors(width);
     const bool hashed = sampling.mode == SamplingMode::kLsh || sampling.mode == SamplingMode::kLshPerSample;
     const uint64_t candidates = uint64_t{sampling.candidates} * modelets.output_modelets;
     if (hashed && sampling.top > candidates)
@@ -487,6 +494,16 @@ class Parser {
           return std::same_as<T, std::string> || Enum<T>;
         },
         field.target(scratch));
+  }
+
+  void require_whole_vectors(uint32_t width) const {
+    if (width % kColumnAlignment == 0) return;
+    const uint32_t below = width - width % kColumnAlignment,
+                   above = below + kColumnAlignment;  // width: in range
+    fail("model.hidden", "has a layer of " + number_text(width) + " neurons; widths must be multiples of " +
+                             number_text(kColumnAlignment) + ", because kernels process whole vectors of " +
+                             number_text(kColumnAlignment) + " floats; the nearest are " +
+                             number_text(below) + " and " + number_text(above));
   }
 
   static UsageError unknown_key(const std::string& place, std::string_view key) {

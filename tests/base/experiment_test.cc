@@ -141,7 +141,7 @@ TEST(Experiment, RangesAreChecked) {
   EXPECT_THAT(error_of(kData + "[train]\nlearning_rate = inf\n"), HasSubstr("is inf"));
   EXPECT_THAT(error_of(kData + "[train]\nlearning_rate = 9007199254740993\n"), HasSubstr("to 100"));
   EXPECT_THAT(error_of(kData + "[optimizer]\nbeta1 = 1\n"), HasSubstr("0 to 0.9999"));
-  EXPECT_THAT(error_of(kData + "[model]\nhidden = []\n"), HasSubstr("1 to 16 of 1 to 65536"));
+  EXPECT_THAT(error_of(kData + "[model]\nhidden = []\n"), HasSubstr("1 to 16 of 16 to 65536"));
   EXPECT_THAT(error_of(kData + "[model]\nhidden = [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]\n"),
               HasSubstr("list of 17"));
   EXPECT_THAT(error_of(kData + "[model]\nhidden = [64, 0]\n"), HasSubstr("is 0"));
@@ -155,6 +155,14 @@ TEST(Experiment, RangesAreChecked) {
 TEST(Experiment, FieldsAreCheckedTogether) {
   EXPECT_EQ(error_of(kData + "[modelets]\nhidden_columns = 24\n"),
             "/runs/quickstart.toml:5: modelets.hidden_columns is 24; it must be a multiple of 16");
+  EXPECT_EQ(error_of(kData + "[model]\nhidden = [128, 100]\n"),
+            "/runs/quickstart.toml:5: model.hidden has a layer of 100 neurons; widths must be multiples of "
+            "16, because "
+            "kernels process whole vectors of 16 floats; the nearest are 96 and 112");
+  EXPECT_THAT(error_of(kData, {"model.hidden=[17]"}), HasSubstr("the nearest are 16 and 32"));
+  EXPECT_THAT(error_of(kData, {"model.hidden=[8]"}), HasSubstr("16 to 65536"));
+  EXPECT_THAT(error_of(kData, {"model.hidden=[65535]"}), HasSubstr("the nearest are 65520 and 65536"));
+  EXPECT_NO_THROW(parse(kData, {"model.hidden=[16, 65536]"}));
   const std::string many = kData + "[modelets]\noutput_modelets = 2\n[sampling]\ncandidates = 10\ntop = 21\n";
   EXPECT_EQ(parse(many).sampling.top, 21u) << "top means nothing to uniform draws";
   EXPECT_THAT(error_of(many, {"sampling.mode=lsh"}),
@@ -227,7 +235,7 @@ TEST(Experiment, TomlRoundTripsExactly) {
   for (int round = 0; round < 2000; ++round) {
     Experiment e = parse(kData);
     e.data.train = "/a \"quoted\"\\back'slash\xc3\xa9";
-    e.model.hidden = {rng.below(65536) + 1, rng.below(65536) + 1};
+    e.model.hidden = {16 * (rng.below(4096) + 1), 16 * (rng.below(4096) + 1)};
     e.train.seed = rng.next() >> 11;
     e.train.learning_rate = 1e-6f + 10 * rng.uniform();
     e.optimizer.epsilon = 1e-12f + rng.uniform() * 1e-9f;
