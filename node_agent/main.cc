@@ -9,6 +9,7 @@
 #include "base/program.h"
 #include "node_agent/agent.h"
 #include "node_agent/capacity.h"
+#include "shard/kernels/kernels.h"
 
 namespace {
 
@@ -72,11 +73,13 @@ int main(int argc, char** argv) {
                  "a run may take to stop, with a checkpoint, when this agent is asked to leave (SIGTERM)")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
-  app.add_flag("--insecure", options.insecure, "allow a data address that other machines can reach");
+  app.add_flag("--insecure", options.insecure, "allow a data address that other machines can reach; closed test networks only: connections are "
+               "neither encrypted nor authenticated");
   app.add_option("--exit-with-parent", parent, "process id of the parent: end when it ends")
       ->configurable(false);
 
   return modelet::run_program(app, argc, argv, [&] {
+    modelet::shard::kernels::use_instruction_set_from_environment();
     modelet::start_logging("agent");
     modelet::exit_with_parent(parent);
     options.memory_bytes = static_cast<uint64_t>(memory_mib * kMebi);

@@ -121,7 +121,7 @@ class Trainer::Impl {
   double train_seconds_ = 0;       // in steps, over all sessions of the run; evaluation and checkpoints not counted
   // Of this session:
   uint64_t steps_here_ = 0, samples_here_ = 0, bytes_sent_ = 0;
-  double seconds_here_ = 0;
+  double seconds_here_ = 0, wait_seconds_ = 0;  // wait: for messages of other ranks
   double loss_sum_ = 0;            // since the last progress event
   uint64_t loss_steps_ = 0;
   double epoch_loss_sum_ = 0;      // since the epoch, or this session, began
@@ -200,6 +200,7 @@ const shard::Batch& Trainer::Impl::this_batch() {
 bool Trainer::Impl::one_step(Session& session) {
   const Stopwatch watch;
   const uint64_t bytes_before = session.group.meters().bytes_sent();
+  const double wait_before = session.group.meters().wait_seconds;
   const float rate = shard::learning_rate(job_.experiment.train, step_, order_->steps_per_epoch(), total_steps());
   const shard::Batch& batch = this_batch();
   const StepResult result = session.step.run(batch, step_, rate, stop_requested);
@@ -207,6 +208,7 @@ bool Trainer::Impl::one_step(Session& session) {
   ++steps_here_;
   samples_here_ += batch.size();
   bytes_sent_ += session.group.meters().bytes_sent() - bytes_before;
+  wait_seconds_ += session.group.meters().wait_seconds - wait_before;
   loss_sum_ += result.loss;
   ++loss_steps_;
   epoch_loss_sum_ += result.loss;
@@ -228,6 +230,7 @@ void Trainer::Impl::report_progress(const Session& session) {
                  {"samples_per_second", samples_per_second()},
                  {"eta_seconds", seconds_per_step * static_cast<double>(total_steps() - step_)},
                  {"bytes_sent_per_node_per_step", bytes_per_step()},
+                 {"wait_fraction", seconds_here_ > 0 ? wait_seconds_ / seconds_here_ : 0},
                  {"learning_rate", shard::learning_rate(job_.experiment.train, step_ - 1,
                                                         order_->steps_per_epoch(), total_steps())}});
   loss_sum_ = 0;

@@ -1,7 +1,8 @@
 // Trainer: one rank's part of a training run, from loading data to the final checkpoint. `modelet train --nodes 1` runs one with a
 // group of one, an agent runs one with a ZeroMQ group: there is no second implementation.
 //
-// Threads: construct, prepare() and run() on one thread; request_stop() and interrupt() from any.
+// Threads: construct, prepare() and run() on one thread; request_stop(), step() and memory_bytes() from any.
+// A run is abandoned through its group (Group::interrupt).
 #pragma once
 
 #include <atomic>

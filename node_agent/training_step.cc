@@ -1,5 +1,6 @@
 #include "node_agent/training_step.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -40,6 +41,16 @@ void append_blocks(Matrix packed, const std::vector<Sharding::Columns>& columns,
   }
 }
 
+// The ranges of `matrix`, side by side.
+ConstMatrix pack_columns(ConstMatrix matrix, const std::vector<Sharding::Columns>& columns, Buffer& buffer) {
+  const Matrix packed = buffer.resize(matrix.rows, total(columns));
+  for (size_t s = 0; s < matrix.rows; ++s) {
+    float* out = packed.row(s);
+    for (const Sharding::Columns& c : columns) out = std::copy_n(matrix.row(s) + c.first, c.count, out);
+  }
+  return packed;
+}
+
 }  // namespace
 
 TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group)
@@ -52,7 +63,7 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
       corrections_(network.experiment().optimizer.beta1, network.experiment().optimizer.beta2),
       forward_(network, sharding, group),
       gradients_(network.hidden_layers()),
-      received_(static_cast<size_t>(sharding.size())),
+      parts_(static_cast<size_t>(sharding.size())),
       from_rank_(static_cast<size_t>(sharding.size())) {}
 
 StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
@@ -141,38 +152,27 @@ void TrainingStep::combine_output_gradient() {
 }
 
 // From the last hidden layer down: each rank has part of the gradient of the whole layer below; the owners of its columns
-// add the parts up.
+// get the sum.
 void TrainingStep::backward_hidden(Tag tag) {
   for (size_t layer = network_.hidden_layers() - 1; layer > 0; --layer) {
     const Matrix below = forward_.activations(layer - 1);
     const Matrix partial = partial_.resize(below.rows, below.cols);
     network_.hidden(layer).backward(gradient(layer), partial);
 
+    std::vector<ConstMatrix> parts;
+    for (int rank = 0; rank < sharding_.size(); ++rank)
+      parts.push_back(pack_columns(partial, sharding_.columns(layer - 1, rank), parts_[static_cast<size_t>(rank)]));
     const auto& own = sharding_.columns(layer - 1, sharding_.rank());
-    const Tag round{tag.step, static_cast<uint16_t>(tag.round + layer), tag.attempt};
-    std::vector<std::vector<OutBlock>> to(received_.size());
-    std::vector<std::vector<InBlock>> from(received_.size());
-    for (int rank = 0; rank < sharding_.size(); ++rank) {
-      if (rank == sharding_.rank()) continue;
-      append_blocks(codec_, network_.experiment().train.seed, round, sharding_.rank(), partial,
-                    sharding_.columns(layer - 1, rank), to[static_cast<size_t>(rank)]);
-      append_blocks(received_[static_cast<size_t>(rank)].resize(below.rows, total(own)), own,
-                    from[static_cast<size_t>(rank)]);
-    }
-    group_.all_to_all(round, to, from);
+    const Matrix sum = sum_.resize(below.rows, total(own));
+    group_.reduce_scatter_sum({tag.step, static_cast<uint16_t>(tag.round + layer), tag.attempt}, parts, sum, codec_);
 
     const Matrix gradient = gradients_[layer - 1].resize(below.rows, below.cols);
     for (size_t s = 0; s < below.rows; ++s) {
-      size_t packed = 0;
+      const float* g = sum.row(s);
       for (const Sharding::Columns& c : own) {
-        float* g = gradient.row(s) + c.first;
-        std::fill_n(g, c.count, 0.0f);
-        for (size_t rank = 0; rank < received_.size(); ++rank)  // in rank order: the same sum in every run
-          kernels::add(rank == static_cast<size_t>(sharding_.rank()) ? partial.row(s) + c.first
-                                                                     : received_[rank].matrix().row(s) + packed,
-                       g, c.count);
-        kernels::relu_backward(below.row(s) + c.first, g, c.count);
-        packed += c.count;
+        std::copy_n(g, c.count, gradient.row(s) + c.first);
+        kernels::relu_backward(below.row(s) + c.first, gradient.row(s) + c.first, c.count);
+        g += c.count;
       }
     }
   }

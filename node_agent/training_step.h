@@ -58,7 +58,8 @@ class TrainingStep {
   shard::BatchLoss batch_loss_;
   std::vector<Buffer> gradients_;       // [hidden layers] by pre-activations; own columns are valid
   Buffer partial_;                      // this rank's part of a hidden layer's input gradient
-  std::vector<Buffer> received_;        // [size] parts of the others
+  std::vector<Buffer> parts_;           // [size] its columns, by owner
+  Buffer sum_;                          // own columns, summed over ranks
   std::vector<FromRank> from_rank_;     // [size]
 };
 

@@ -28,6 +28,9 @@ struct BatchLoss {
   double loss = 0;                              // mean over the batch
   std::vector<AlignedVector<float>> factors;    // [ranks] gradient by logit = factor * activation - target_factor * is label
   AlignedVector<float> target_factor;
+
+  // All zero, for a batch and a number of ranks.
+  void reset(const Batch& batch, size_t ranks);
 };
 
 class LossFunction {
@@ -48,8 +51,12 @@ class LossFunction {
   // True if activations are scaled by a factor that depends on the other nodes; then the sums over active neurons and
   // over labels must travel as two matrices.
   virtual bool normalised() const = 0;
+
+  // What output biases start at. frequency: mean share of the labels that a sample has.
+  virtual float initial_output_bias(double frequency) const = 0;
 };
 
+// Adding a loss: one file like loss_softmax.cc, its line in loss.cc and shard/CMakeLists.txt, its word in base/experiment.
 std::unique_ptr<LossFunction> make_loss(Loss kind);
 
 }  // namespace modelet::shard

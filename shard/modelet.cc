@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/rng.h"
+#include "shard/kernels/kernels.h"
 
 namespace modelet::shard {
 namespace {
@@ -38,6 +40,8 @@ Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment, bool tra
       seed_(experiment.train.seed),
       parameters_(trainable ? std::optional(experiment.optimizer.kind) : std::nullopt, parameter_rows(spec),
                   parameter_cols(spec), spec.kind != LayerKind::kInput) {
+  // Kernels store whole vectors; parse_experiment() lets no other width through.
+  MODELET_CHECK(parameters_.cols() % kernels::kWidthMultiple == 0, "width of a layer");
   if (spec.kind == LayerKind::kOutput && uses_hash_tables(experiment.sampling.mode))
     retrieval_ = Retrieval{.index = hashing::LshIndex(index_options(spec, experiment), spec.neurons()),
                            .query_mean = std::vector<float>(experiment.sampling.centre ? spec.inputs : 0),

@@ -1,6 +1,5 @@
 #include "shard/network.h"
 
-#include <cmath>
 
 namespace modelet::shard {
 
@@ -18,11 +17,8 @@ Network::Network(const Experiment& experiment, const DataShape& shape, std::span
 }
 
 void Network::initialise() {
-  // With the sigmoid loss a neuron starts at the mean frequency of a label; from zero, hundreds of steps go into learning
-  // that nearly all labels are absent (docs/decisions/0003-initial-output-bias.md).
   const double frequency = shape_.labels_per_row / static_cast<double>(shape_.labels);
-  const bool sigmoid = experiment_.model.loss == Loss::kSigmoid && frequency > 0 && frequency < 1;
-  const float output_bias = sigmoid ? static_cast<float>(std::log(frequency / (1 - frequency))) : 0.0f;
+  const float output_bias = make_loss(experiment_.model.loss)->initial_output_bias(frequency);
   pool_.for_pieces(modelets_.size(), 1, [&](size_t i, size_t) { modelets_[i]->initialise(output_bias); });
 }
 

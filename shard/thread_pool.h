@@ -5,6 +5,10 @@
 // Use from one thread (the training thread); body functions run on the pool's threads.
 #pragma once
 
+#ifdef __SANITIZE_THREAD__
+#include "shard/thread_pool_tsan.h"
+#else
+
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>
@@ -70,3 +74,5 @@ class BackgroundTask {
 };
 
 }  // namespace modelet::shard
+
+#endif

@@ -324,12 +324,6 @@ namespace {
 
 const char* target_name(int64_t target) { return hwy::TargetName(target); }
 
-// Honours MODELET_SIMD before the first kernel runs.
-const bool environment_applied = [] {
-  if (const char* name = std::getenv("MODELET_SIMD")) use_instruction_set(name);
-  return true;
-}();
-
 }  // namespace
 
 void gemm(const Gemm& args) { HWY_DYNAMIC_DISPATCH(gemm)(args); }
@@ -380,6 +374,10 @@ std::vector<std::string> available_instruction_sets() {
 
 std::string instruction_set() {
   return target_name(hwy::SupportedAndGeneratedTargets().front());  // best first
+}
+
+void use_instruction_set_from_environment() {
+  if (const char* name = std::getenv("MODELET_SIMD")) use_instruction_set(name);
 }
 
 void use_instruction_set(const std::string& name) {

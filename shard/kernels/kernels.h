@@ -75,7 +75,9 @@ void sgd_momentum(float learning_rate, float momentum, const float* gradient, fl
 // Name of the instruction set in use, and those this machine could use ("AVX3", "AVX2", "EMU128", ...).
 std::string instruction_set();
 std::vector<std::string> available_instruction_sets();
-// Forces one of them (tests, comparisons); also through the environment variable MODELET_SIMD. UsageError if unknown.
+// Forces one of them (tests, comparisons). UsageError if there is none of that name.
 void use_instruction_set(const std::string& name);
+// The same with the value of the environment variable MODELET_SIMD, if it is set. Programs call it first.
+void use_instruction_set_from_environment();
 
 }  // namespace modelet::shard::kernels

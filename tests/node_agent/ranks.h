@@ -29,13 +29,8 @@ namespace modelet::agent::testing {
 using shard::testing::OwnedSample;
 using shard::testing::TemporaryFolder;
 
-// Threads of a rank where a test wants several. TBB is not built for the thread sanitizer, which would report
-// every piece of work that it hands from one thread to another; under it the ranks are the threads.
-#ifdef __SANITIZE_THREAD__
-inline constexpr unsigned kSeveralThreads = 1;
-#else
+// Threads of a rank where a test wants several.
 inline constexpr unsigned kSeveralThreads = 3;
-#endif
 
 // A prepared file in `folder`, opened.
 inline shard::Dataset write_samples(const TemporaryFolder& folder, const std::string& name,

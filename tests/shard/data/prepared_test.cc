@@ -145,7 +145,7 @@ TEST(Prepared, EveryDamagedByteIsFoundOrHarmless) {
 // defence.
 TEST(Prepared, MutatedFilesNeverLeadOutsideTheirBytes) {
   const std::string good = prepared_bytes(random_samples(20, 50, 60, 5), 50, 60);
-  constexpr int kInputs = 200'000;
+  constexpr int kInputs = 1'000'000;
   size_t accepted = 0;
   auto bytes = aligned_bytes(good);
   for (int i = 0; i < kInputs; ++i) {
