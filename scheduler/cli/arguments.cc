@@ -3,14 +3,24 @@
 #include <cctype>
 #include <filesystem>
 
+#include "base/error.h"
+#include "comm/codec.h"
 #include "shard/data/dataset.h"
 
 namespace modelet::cli {
 
 void ExperimentArguments::add_to(CLI::App& verb) {
-  verb.add_option("experiment", file, "experiment file (TOML; docs/experiment.md)")->required()->check(CLI::ExistingFile);
+  verb.add_option("experiment", file, "experiment file (TOML; docs/experiment.md)")
+      ->required()
+      ->check(CLI::ExistingFile);
   verb.add_option("--set", overrides, "section.key=value: override a key of the experiment (repeatable)")
       ->take_all();
+}
+
+Experiment ExperimentArguments::load() const {
+  Experiment experiment = load_experiment(file, overrides);
+  comm::require_codec(experiment.exchange.codec);
+  return experiment;
 }
 
 std::string ExperimentArguments::run_name() const {
@@ -21,8 +31,14 @@ std::string ExperimentArguments::run_name() const {
 }
 
 DataShape shape_of(const Experiment& experiment) {
-  const auto load = [&](const std::string& path) { return shard::load_dataset(path, experiment.data.normalize); };
-  return shard::describe_shape(load(experiment.data.train), load(experiment.data.test));
+  const Experiment::Data& data = experiment.data;
+  const auto load = [&](const std::string& key, const std::string& path) {
+    if (!std::filesystem::exists(path))
+      throw Error(path + ": no such file; it is " + key +
+                  " of the experiment: correct it there, or give --set " + key + "=PATH");
+    return shard::load_dataset(path, data.normalize);
+  };
+  return shard::describe_shape(load("data.train", data.train), load("data.test", data.test));
 }
 
 std::string absolute(const std::string& path) {

@@ -15,7 +15,7 @@ struct ExperimentArguments {
 
   // Adds EXPERIMENT and --set.
   void add_to(CLI::App& verb);
-  Experiment load() const { return load_experiment(file, overrides); }
+  Experiment load() const;  // UsageError also for a codec that does not exist
   // Name of the run: the file's, in the characters that the scheduler takes.
   std::string run_name() const;
 };

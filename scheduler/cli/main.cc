@@ -60,6 +60,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     modelet::start_logging("modelet");
+    modelet::shard::kernels::use_instruction_set_from_environment();
     return run(argc, argv);
   } catch (const modelet::Error& error) {
     std::cerr << "modelet: " << error.what() << '\n';

@@ -112,7 +112,7 @@ void predict(const Options& options) {
         }
       }
       if (options.json)
-        std::cout << json{{"sample", row}, {"labels", std::move(labels)}}.dump() << '\n';
+        std::cout << json{{"sample", row}, {"labels", std::move(labels)}}.dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
       else
         std::cout << fmt::format("{}\n", fmt::join(texts, " "));
     }

@@ -1,6 +1,7 @@
 #include "scheduler/cli/report.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,12 +11,15 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "scheduler/placement.h"
 
 namespace modelet::cli {
 namespace {
 
 using nlohmann::json;
+
+constexpr char kLogName[] = "log.jsonl";
 
 // Numbers that are not finite travel as null.
 std::optional<double> number(const json& event, const char* key) {
@@ -45,6 +49,13 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
+// Columns of the terminal that standard error is; asked anew for each line, because windows are resized.
+size_t terminal_columns() {
+  constexpr size_t kUsual = 80;
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
+}
+
 std::string precision_text(const json& event) {
   std::string result;
   for (const char* k : {"1", "3", "5"})
@@ -55,6 +66,16 @@ std::string precision_text(const json& event) {
 
 }  // namespace
 
+std::string with_bar(double done, const std::string& text, size_t columns) {
+  constexpr size_t kShortest = 10, kLongest = 40, kFrame = 3;  // brackets and a space
+  const size_t taken = text.size() + kFrame;
+  const size_t width = std::clamp(columns - std::min(columns, taken), kShortest, kLongest);
+  const auto filled = static_cast<size_t>(std::clamp(done, 0.0, 1.0) * static_cast<double>(width));
+  const std::string line =
+      fmt::format("[{}{}] {}", std::string(filled, '#'), std::string(width - filled, '.'), text);
+  return line.substr(0, columns);
+}
+
 Reporter::Reporter(bool json) : Reporter(json, std::cout, std::cerr, ::isatty(STDERR_FILENO) == 1) {}
 
 Reporter::Reporter(bool json, std::ostream& machines, std::ostream& people, bool terminal)
@@ -64,16 +85,29 @@ Reporter::~Reporter() {
   if (in_progress_line_) people_ << std::endl;
 }
 
-void Reporter::log_to(const std::filesystem::path& file) {
-  log_path_ = file;
-  log_.open(file, std::ios::app);
-  if (!log_) throw Error(errno_text(file.string()) + " (opening the run's log)");
+void Reporter::record_in(const std::filesystem::path& folder, const std::string& experiment) {
+  folder_ = folder;
+  experiment_ = experiment;
+}
+
+void Reporter::begin_record() {
+  std::error_code failure;
+  std::filesystem::create_directories(folder_, failure);
+  if (failure) throw Error(folder_.string() + ": " + failure.message() + " (making the run's folder)");
+  AtomicFile file(folder_ / "experiment.toml");
+  file.write(experiment_);
+  file.commit();
+  const std::filesystem::path log = folder_ / kLogName;
+  log_.open(log, std::ios::app);
+  if (!log_) throw Error(errno_text(log.string()) + " (opening the run's log)");
 }
 
 void Reporter::handle(const json& event) {
   const std::string json_line = event.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (!folder_.empty() && !log_.is_open() && event.is_object() && text(event, "event") == "started")
+    begin_record();
   if (log_.is_open() && !(log_ << json_line << std::endl))
-    throw Error(errno_text(log_path_.string()) + " (writing the run's log)");
+    throw Error(errno_text((folder_ / kLogName).string()) + " (writing the run's log)");
   if (json_)
     machines_ << json_line << std::endl;
   else if (event.is_object())
@@ -99,7 +133,7 @@ void Reporter::show(const json& event) {
     if (p_at_1_ >= 0) shown += fmt::format("  P@1 {:.4f}", p_at_1_);
     if (const uint64_t bytes = count(event, "bytes_sent_per_node_per_step"); bytes > 0)
       shown += fmt::format("  {}/step", scheduler::bytes_text(bytes));
-    progress(shown);
+    progress(steps_ > 0 ? static_cast<double>(step) / static_cast<double>(steps_) : 0, shown);
   } else if (kind == "epoch") {
     p_at_1_ = number(event, "p_at_1").value_or(p_at_1_);
     line(fmt::format("epoch {}/{}  step {}  loss {}{}  {} of training", count(event, "epoch"), epochs_,
@@ -120,8 +154,6 @@ void Reporter::show(const json& event) {
     const std::string checkpoint = text(event, "checkpoint");
     line(fmt::format("interrupted at step {}{}", count(event, "step"),
                      checkpoint.empty() ? "" : "; continue with --resume " + checkpoint));
-  } else if (kind == "failed") {
-    line("failed: " + text(event, "error"));
   }
 }
 
@@ -133,9 +165,10 @@ void Reporter::line(const std::string& text) {
   people_ << text << std::endl;
 }
 
-void Reporter::progress(const std::string& text) {
+void Reporter::progress(double done, const std::string& text) {
   if (!terminal_) return line(text);
-  people_ << '\r' << text << "\x1b[K" << std::flush;
+  // A line as wide as the terminal would wrap, and could not be redrawn.
+  people_ << '\r' << with_bar(done, text, terminal_columns() - 1) << "\x1b[K" << std::flush;
   in_progress_line_ = true;
 }
 

@@ -3,9 +3,11 @@
 // With JSON each event is a line on standard output. Otherwise people read standard error: on a terminal a
 // progress line that is redrawn, else plain lines; one line for each epoch and checkpoint, and a summary at
 // the end. Unknown events and missing fields are passed over: an older program may watch a newer run.
-// Either way a log file, if there is one, gets each event as a line.
+// Failures are shown by the program that reports, as its last words. Either way the run's folder, if there is
+// one, gets each event as a line.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +17,10 @@
 
 namespace modelet::cli {
 
+// "[####......] text", at most `columns` characters: the bar, filled by `done` in [0, 1], takes the room that
+// the text leaves, and of the text only its end is given up.
+std::string with_bar(double done, const std::string& text, size_t columns);
+
 class Reporter {
  public:
   explicit Reporter(bool json);
@@ -22,23 +28,26 @@ class Reporter {
   Reporter(bool json, std::ostream& machines, std::ostream& people, bool terminal);
   ~Reporter();  // ends the progress line
 
-  // From now on events are appended to `file` too, JSON Lines. Error if it cannot be opened, and from
-  // handle() if it cannot be written.
-  void log_to(const std::filesystem::path& file);
+  // Keeps the record of a run in `folder`: from the event 'started' on, experiment.toml with the text
+  // `experiment`, and log.jsonl, to which events are appended. A run that is refused before changes nothing
+  // there.
+  void record_in(const std::filesystem::path& folder, const std::string& experiment);
 
-  void handle(const nlohmann::json& event);
-  void note(const std::string& text);  // a line for people
+  void handle(const nlohmann::json& event);  // Error if the record cannot be written
+  void note(const std::string& text);        // a line for people
 
  private:
+  void begin_record();
   void show(const nlohmann::json& event);
   void line(const std::string& text);
-  void progress(const std::string& text);
+  void progress(double done, const std::string& text);
 
   const bool json_;
   std::ostream &machines_, &people_;
   const bool terminal_;
-  std::filesystem::path log_path_;
-  std::ofstream log_;  // open if log_to() was called
+  std::filesystem::path folder_;  // of the record; empty: none
+  std::string experiment_;
+  std::ofstream log_;  // open once the record has begun
   bool in_progress_line_ = false;
   uint64_t steps_ = 0, epochs_ = 0;  // of the whole run; 0: not known
   double p_at_1_ = -1;               // of the last evaluation; negative: none yet

@@ -8,11 +8,10 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/process.h"
-#include "comm/codec.h"
 #include "comm/group.h"
 #include "node_agent/trainer.h"
 #include "scheduler/cli/arguments.h"
@@ -36,18 +35,32 @@ struct Options {
 // The run's folder: --out, or that of the run which is resumed, or a new one.
 fs::path run_folder(const Options& options, const fs::path& resumed) {
   if (!options.out.empty()) return absolute(options.out);
-  if (!resumed.empty() && resumed.parent_path().filename() == "checkpoints") return resumed.parent_path().parent_path();
+  if (!resumed.empty() && resumed.parent_path().filename() == "checkpoints")
+    return resumed.parent_path().parent_path();
   const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
   return absolute("runs/" + options.experiment.run_name() + "-" + time);
 }
 
-void write_experiment(const Experiment& experiment, const fs::path& out) {
-  std::error_code failure;
-  fs::create_directories(out, failure);
-  if (failure) throw Error(out.string() + ": " + failure.message() + " (making the run's folder)");
-  AtomicFile file(out / "experiment.toml");
-  file.write(to_toml(experiment));
-  file.commit();
+std::optional<fs::path> newest_checkpoint(const fs::path& run) {
+  if (!fs::is_directory(run / "checkpoints")) return std::nullopt;
+  try {
+    return shard::find_checkpoint(run / "checkpoints");
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
+}
+
+// A folder holds one run: what it has is only ever continued, and only from its end.
+void require_one_run(const fs::path& out, const fs::path& resumed) {
+  const auto newest = newest_checkpoint(out);
+  if (!newest) return;
+  if (resumed.empty())
+    throw UsageError(out.string() + ": holds a run already, up to " + newest->filename().string() +
+                     "; choose another --out, or continue that run with --resume " + out.string());
+  if (!fs::equivalent(resumed, *newest))
+    throw UsageError(out.string() +
+                     ": has a later checkpoint than the one to resume from, or one of another run: " +
+                     newest->string() + "; resume from that, or choose another --out");
 }
 
 void train_here(const Submission& submission, Reporter& reporter) {
@@ -59,9 +72,16 @@ void train_here(const Submission& submission, Reporter& reporter) {
                           .out = submission.out,
                           .resume = submission.resume});
   const StopSignals signals([&trainer] { trainer.request_stop(); });
-  trainer.prepare();
-  const auto group = comm::make_solo_group();
-  trainer.run(*group, [&](const nlohmann::json& event) { reporter.handle(event); });
+  try {
+    trainer.prepare();
+    const auto group = comm::make_solo_group();
+    trainer.run(*group, [&](const nlohmann::json& event) { reporter.handle(event); });
+  } catch (const Interrupted&) {
+    throw;  // the trainer has said so
+  } catch (const Error& error) {
+    reporter.handle({{"event", "failed"}, {"error", error.what()}});
+    throw;
+  }
 }
 
 void train_on_pool(const Submission& submission, Reporter& reporter) {
@@ -74,15 +94,14 @@ void train_on_pool(const Submission& submission, Reporter& reporter) {
 
 void train(const Options& options) {
   Submission submission{.experiment = options.experiment.load(), .nodes = options.nodes};
-  comm::require_codec(submission.experiment.exchange.codec);
   submission.name = options.experiment.run_name();
   submission.resume = options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)).string();
   submission.out = run_folder(options, submission.resume).string();
+  require_one_run(submission.out, submission.resume);
   Reporter reporter(options.json);
+  reporter.record_in(submission.out, to_toml(submission.experiment));
   reporter.note("run folder: " + submission.out);
   submission.shape = shape_of(submission.experiment);
-  write_experiment(submission.experiment, submission.out);
-  reporter.log_to(fs::path(submission.out) / "log.jsonl");
   if (options.nodes == 1)
     train_here(submission, reporter);
   else

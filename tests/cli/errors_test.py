@@ -40,13 +40,15 @@ class TrainErrors(ProgramTest):
         self.refused(2, ["sampling.mode", "lsh_per_sample"], "--set", "sampling.mode=lhs")
         self.refused(2, ["int7", "bf16", "int8"], "--set", "exchange.codec=int7")
         self.refused(2, ["int7", "bf16", "int8"], "--set", "exchange.codec=int7", "--nodes", "2")
+        self.refused(2, ["model.hidden", "100", "96", "112"], "--set", "model.hidden=[100]")
 
     def test_nodes(self):
         for nodes in ("0", "-1", "two", "1000000"):
             self.refused(2, "--nodes", "--nodes", nodes)
 
     def test_data(self):
-        self.refused(1, "no-such-file.txt", "--set", "data.train=no-such-file.txt")
+        self.refused(1, ["no-such-file.txt", "data.train"], "--set", "data.train=no-such-file.txt")
+        self.refused(1, ["no-such-file.txt", "data.test"], "--set", "data.test=no-such-file.txt")
         lines = (self.folder / "data/test.txt").read_text().splitlines()
         rows, features, labels = lines[0].split()
         other = self.write("other.txt", "\n".join([f"{rows} {features} {int(labels) + 1}", *lines[1:]]) + "\n")
@@ -101,6 +103,15 @@ class OtherErrors(ProgramTest):
         self.assert_refused(2, "--limit", "modelet", "predict", "data", "data/test.txt", "--limit", "-3")
         for k in ("0", "", "1,x", "-1"):
             self.assert_refused(2, "--k", "modelet", "eval", "data", "data/test.txt", "--k", k)
+
+    def test_codec(self):
+        for verb in ("plan", "submit"):
+            self.assert_refused(2, ["int7", "bf16", "int8"], "modelet", verb, self.experiment, "--set", "exchange.codec=int7")
+
+    def test_instruction_set(self):
+        self.environment = {**self.environment, "MODELET_SIMD": "MMX"}
+        self.assert_refused(2, ["MMX"], "modelet", "version")
+        self.assert_refused(2, ["MMX"], "modelet", "train", self.experiment)
 
     def test_a_full_disk(self):
         """Results that nobody got are no success."""

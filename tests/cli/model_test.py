@@ -90,6 +90,10 @@ class Model(ProgramTest):
         people = self.modelet("predict", run, "data/test.txt", "--limit", "3", "--k", "2", "--labels", names)
         self.assertEqual(len(people.stdout.splitlines()), 3)
         self.assertIn(line["labels"][0]["name"], people.stdout.splitlines()[0])
+        names.write_bytes(b"".join(b"label %d \xe4\n" % i for i in range(LABELS)))
+        (line,) = self.predicted(run, "--limit", "1", "--labels", names)
+        for entry in line["labels"]:
+            self.assertEqual(entry["name"], f"label {entry['label']} \ufffd", "not UTF-8, but JSON all the same")
         names.write_text("too few\n")
         self.assert_refused(1, "names.txt", "modelet", "predict", run, "data/test.txt", "--labels", names)
 

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace modelet::cli {
 namespace {
@@ -72,16 +73,23 @@ TEST(Reporter, OneLineIsRedrawnOnATerminal) {
 }
 
 TEST(Reporter, ALogGetsEveryEventAndKeepsWhatItHas) {
-  const std::filesystem::path log = std::filesystem::path(testing::TempDir()) / "report_test_log.jsonl";
-  std::filesystem::remove(log);
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "report_test/run";
+  std::filesystem::remove_all(folder);
   for (const bool as_json : {false, true}) {
     std::ostringstream machines, people;
     Reporter reporter(as_json, machines, people, false);
-    reporter.log_to(log);
+    const std::string experiment = as_json ? "second" : "first";
+    reporter.record_in(folder, experiment);
+    reporter.handle({{"event", "failed"}, {"error", "refused before it began"}});
+    EXPECT_EQ(std::filesystem::exists(folder), as_json) << "a refused run leaves no trace";
+    if (as_json) {
+      EXPECT_EQ(read_text_file(folder / "experiment.toml"), "first");
+    }
     reporter.handle(kStarted);
+    EXPECT_EQ(read_text_file(folder / "experiment.toml"), experiment);
     reporter.handle(kProgress);
   }
-  std::ifstream file(log);
+  std::ifstream file(folder / "log.jsonl");
   std::vector<json> events;
   for (std::string line; std::getline(file, line);) events.push_back(json::parse(line));
   EXPECT_THAT(events, testing::ElementsAre(kStarted, kProgress, kStarted, kProgress));
@@ -90,8 +98,13 @@ TEST(Reporter, ALogGetsEveryEventAndKeepsWhatItHas) {
 TEST(Reporter, ALogThatCannotBeWrittenIsAnError) {
   std::ostringstream machines, people;
   Reporter reporter(false, machines, people, false);
-  EXPECT_THROW(reporter.log_to("/nonexistent/log.jsonl"), Error);
-  reporter.log_to("/dev/full");
+  reporter.record_in("/dev/null/run", "");
+  EXPECT_THROW(reporter.handle(kStarted), Error);
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "report_test_full";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::filesystem::create_symlink("/dev/full", folder / "log.jsonl");
+  reporter.record_in(folder, "");
   EXPECT_THROW(reporter.handle(kStarted), Error);
 }
 

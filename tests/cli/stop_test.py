@@ -65,8 +65,36 @@ class Stopped(ProgramTest):
 
     def test_another_run_is_not_continued(self):
         run, _ = self.interrupted("stopped-other")
-        self.assert_refused(2, "train.seed", "modelet", "train", self.experiment, "--out", self.folder / "other", "--resume",
-                            self.folder / "stopped-other", "--set", "train.seed=99", "--json")
+        out = self.folder / "stopped-other"
+
+        def record():
+            return {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+        before = record()
+        for folder in (self.folder / "other", out):
+            for nodes in ("1", "2"):
+                run = self.train(folder.name, "--resume", out, "--set", "train.seed=99", "--nodes", nodes, code=1 + (nodes == "1"))
+                (last,) = run.events()
+                self.assertEqual((set(last), last["event"]), ({"event", "error"}, "failed"))
+                for text in (last["error"], run.stderr):
+                    self.assertIn("train.seed", text)
+        self.assertFalse((self.folder / "other").exists())
+        self.assertEqual(record(), before, "what is refused leaves the run as it was")
+
+    def test_a_folder_holds_one_run(self):
+        self.train("one-run", "--set", "train.epochs=2", "--set", "train.checkpoint_every=0")
+        out = self.folder / "one-run"
+        first, second = (out / "checkpoints" / f"step-{epoch * STEPS_PER_EPOCH:010}" for epoch in (1, 2))
+        before = (out / "log.jsonl").read_bytes()
+        self.assert_refused(2, [str(out), "--out", f"--resume {out}"], "modelet", "train", self.experiment, "--out", out)
+        for arguments in (["--out", out], []):
+            self.assert_refused(2, [str(out), str(second), "--out"], "modelet", "train", self.experiment, *arguments, "--resume", first)
+        self.train("another-run", "--set", "train.epochs=1")
+        self.assert_refused(2, [str(self.folder / "another-run"), "another"], "modelet", "train", self.experiment, "--out",
+                            self.folder / "another-run", "--resume", second)
+        self.assertEqual((out / "log.jsonl").read_bytes(), before)
+        branch = self.train("branch", "--resume", first, "--set", "train.epochs=2")
+        self.assertEqual(min(losses(branch)), STEPS_PER_EPOCH + 1)
+        self.train("one-run", "--resume", second, "--set", "train.epochs=3")
 
     def test_interrupted_early(self):
         """Before the first step: no message of the runtime, no process left."""
