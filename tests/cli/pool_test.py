@@ -42,6 +42,7 @@ class Pool(ProgramTest):
 
     def submit(self, out, *arguments):
         (answer,) = self.verb("submit", self.experiment, "--out", self.pool / out, *arguments)
+        self.assert_documented([answer], {"submitted"})
         self.assertEqual(answer["event"], "submitted")
         return answer["run"]
 
@@ -69,6 +70,8 @@ class Pool(ProgramTest):
         status = self.wait_for_step(run, 5)
         self.assertEqual((status["state"], status["nodes"]), ("running", ["a", "b"]))
         wait_until(lambda: all(node["run"] == run for node in self.nodes().values()), "both work for it")
+        self.assert_documented(self.runs().values(), {"Run"})
+        self.assert_documented(self.nodes().values(), {"Node"})
 
         watcher = self.start("modelet", "watch", str(run), "--scheduler", self.address, "--json")
         watcher.wait_for_step(20)

@@ -72,6 +72,21 @@ def processes_of_session(session):
     return found
 
 
+def documented_fields():
+    """{event, or heading of lines without one: {field: (type, always there)}}, from docs/events.md."""
+    document, kind = {}, None
+    for line in (pathlib.Path(__file__).parents[2] / "docs/events.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            kind = line.lstrip("# ").strip("`")
+        elif line.startswith("| `"):
+            field, value_type, _unit, meaning = (cell.strip() for cell in line.strip("|").split("|"))
+            document.setdefault(kind, {})[field.strip("`")] = (value_type, not meaning.startswith("*only*"))
+    return document
+
+
+FIELD_TYPES = {"string": str, "integer": int, "number": (int, float), "list": list}
+
+
 class Program:
     """A started program; its output goes to files, so that nobody has to read for it to go on."""
 
@@ -192,6 +207,20 @@ class ProgramTest(unittest.TestCase):
     def assert_no_pool_folders(self):
         """The folder of a local pool's logs goes with the pool."""
         self.assertEqual(list((self.folder / "temporary").iterdir()), [])
+
+    def assert_documented(self, lines, kinds):
+        """`lines` are of exactly these `kinds` and have exactly the fields of docs/events.md: all that are always there, and each of
+        the others at least once."""
+        document, seen = documented_fields(), {}
+        for line in lines:
+            kind = line.get("event", "".join(kinds))
+            fields = document[kind]
+            missing = {field for field, (_, always) in fields.items() if always} - set(line)
+            self.assertEqual((missing, set(line) - set(fields) - {"event"}), (set(), set()), line)
+            for field in set(line) - {"event"}:
+                self.assertIsInstance(line[field], FIELD_TYPES[fields[field][0]], f"{field} of {line}")
+            seen.setdefault(kind, set()).update(set(line) - {"event"})
+        self.assertEqual(seen, {kind: set(document[kind]) for kind in kinds})
 
     def assert_refused(self, code, texts, *arguments):
         """The program ends with `code`, says nothing on standard output and all of `texts` on standard error."""

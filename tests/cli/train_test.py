@@ -1,9 +1,10 @@
 """`modelet train`: the contract of its output, that it learns, and that nodes and codecs do not change what is learned."""
 import collections
 import json
+import signal
 import unittest
 
-from programs import LABELS, STEPS_PER_EPOCH, ProgramTest, finished, losses
+from programs import ENDLESS, LABELS, STEPS_PER_EPOCH, ProgramTest, finished, losses
 
 
 class Train(ProgramTest):
@@ -53,6 +54,27 @@ class Train(ProgramTest):
         self.assertGreater(last["p_at_1"], constant + 0.2)
         self.assertGreater(last["p_at_1"], 2 * constant)
         self.assertLess(run.events("epoch")[-1]["loss"], 0.7 * run.events("epoch")[0]["loss"])
+
+    def test_every_field_is_documented(self):
+        run = self.train("documented", "--set", "train.epochs=2", "--set", "train.evaluate_every=0")
+        self.assert_documented(run.events(), {"started", "progress", "epoch", "checkpoint", "finished"})
+        pool = self.train("documented-2", "--set", "train.epochs=2", "--set", "train.evaluate_every=0", "--nodes", "2")
+        self.assert_documented(pool.events(), {"started", "progress", "epoch", "checkpoint", "finished"})
+        for nodes in ("1", "2"):
+            name = f"documented-interrupted-{nodes}"
+            stopped = self.start_training(name, *ENDLESS, "--nodes", nodes)
+            stopped.wait_for_step(1)
+            stopped.signal(signal.SIGINT)
+            self.assert_ends(stopped, 130)
+            self.assert_documented(stopped.events("interrupted"), {"interrupted"})
+            failed = self.train(name, "--resume", self.folder / name, "--set", "train.seed=5", "--nodes", nodes, code=3 - int(nodes))
+            self.assert_documented(failed.events(), {"failed"})
+        self.assert_documented(self.modelet("eval", self.folder / "documented", "data/test.txt", "--json").events(), {"evaluated"})
+        names = self.folder / "names.txt"
+        names.write_text("".join(f"label {i}\n" for i in range(LABELS)))
+        predicted = self.modelet("predict", self.folder / "documented", "data/test.txt", "--json", "--labels", names, "--limit", "3").events()
+        self.assert_documented(predicted, {"Prediction"})
+        self.assertEqual({key for line in predicted for entry in line["labels"] for key in entry}, {"label", "score", "name"})
 
     def test_for_people(self):
         """Without --json everything is for people, on standard error."""
