@@ -9,7 +9,7 @@
 
 namespace modelet {
 
-// Exit codes of all Modelet programs (docs/experiment.md, README).
+// Exit codes of all Modelet programs (README).
 enum class ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kInterrupted = 130 };
 
 // Something failed while running: a file, the disk, memory, a peer.

@@ -40,7 +40,13 @@ AgentOptions checked(AgentOptions options) {
 }  // namespace
 
 Agent::Agent(AgentOptions options)
-    : options_(checked(std::move(options))), incarnation_(random_id()), socket_(options_.scheduler) {}
+    : options_(checked(std::move(options))), incarnation_(random_id()), socket_(options_.scheduler) {
+  if (!is_loopback(data_endpoint(options_)))
+    spdlog::warn(
+        "other machines can reach the data address {}: connections are neither encrypted nor authenticated, "
+        "anybody there can read and change what runs exchange; for closed test networks only",
+        options_.data_address);
+}
 
 void Agent::run() {
   last_heard_ = clock_.now();

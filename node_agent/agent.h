@@ -47,7 +47,6 @@ class Agent {
  private:
   void beat();
   void forward_mail();
-  void handle(const comm::control::FromSchedulerMessage& message);
   void on(const comm::control::RegisteredT& message);
   void on(const comm::control::RegisterAgainT& message);
   void on(const comm::control::RefusedT& message);

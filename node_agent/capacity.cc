@@ -48,7 +48,7 @@ uint64_t available_memory() {
   std::string key, unit;
   for (uint64_t kib = 0; file >> key >> kib; std::getline(file, unit))
     if (key == "MemAvailable:") return kib * 1024;
-  throw Error("/proc/meminfo: no MemAvailable; give the memory limit with --memory");
+  throw Error("/proc/meminfo: no MemAvailable; give the memory limit with --memory-mib");
 }
 
 // Runs `body` on `threads` threads at once for about kMeasureSeconds; returns the sum of what they did per

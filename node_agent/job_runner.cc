@@ -69,7 +69,8 @@ void JobRunner::work(TrainJob job, const JobFactory& make_job) {
     train(std::move(job), make_job);
     done.outcome = Outcome::Ok;
   } catch (const Interrupted& stop) {
-    done.outcome = Outcome::Interrupted;
+    // A job that was stopped has written its checkpoint; one that was aborted has not.
+    done.outcome = aborted() ? Outcome::Failed : Outcome::Interrupted;
     done.message = stop.what();
   } catch (const std::bad_alloc&) {
     done.outcome = Outcome::Failed;
@@ -124,8 +125,13 @@ std::vector<std::string> JobRunner::wait_for_start() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !endpoints_.empty() || aborted_ || stop_requested_; });
   if (aborted_) throw Interrupted(abort_reason_);
-  if (stop_requested_) throw Interrupted("stopped before the first step");
-  return endpoints_;
+  if (!endpoints_.empty()) return endpoints_;  // the group works: a stop ends it together, at a step boundary
+  throw Error("stopped before the first step");
+}
+
+bool JobRunner::aborted() const {
+  const std::lock_guard lock(mutex_);
+  return aborted_;
 }
 
 void JobRunner::enter_group(comm::Group& group) {

@@ -37,6 +37,7 @@ class JobRunner {
   void work(TrainJob job, const JobFactory& make_job);
   void train(TrainJob description, const JobFactory& make_job);
   std::vector<std::string> wait_for_start();
+  bool aborted() const;
   void enter_group(comm::Group& group);
   void leave_group();
 
