@@ -50,6 +50,8 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
     const uint64_t entries = modelet.neurons() * experiment.sampling.tables;
     const uint64_t offsets = (uint64_t{1} << experiment.sampling.bits) * experiment.sampling.tables;
     bytes += sizeof(uint32_t) * (entries + 2 * (entries + offsets));
+    // While a re-hash is at work: the rows that changed, at most all, and their new codes.
+    bytes += modelet.neurons() * modelet.inputs * sizeof(float) + sizeof(uint32_t) * (modelet.neurons() + entries);
   }
   return bytes;
 }

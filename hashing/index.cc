@@ -124,6 +124,8 @@ void LshIndex::work() {
   changes_.centre = options_.centre && count == rows_ ? mean_row(weights) : centre_;
   changes_.codes.resize(count * options_.hash.tables);
   hash_rows(weights, changes_.centre, changes_.codes);
+  changes_.weights =
+      AlignedVector<float>();  // as large as the rows themselves: not kept until the next re-hash
   fill_tables(standby_);
   rehash_ = Rehash::kDone;
 }

@@ -104,7 +104,7 @@ class LshIndex {
   // The rows of a re-hash, from begin_rehash() to finish_rehash().
   struct Changes {
     std::vector<uint32_t> rows;
-    AlignedVector<float> weights;  // [rows.size(), dim]
+    AlignedVector<float> weights;  // [rows.size(), dim], until they are hashed
     std::vector<uint32_t> codes;   // [rows.size(), tables]
     std::vector<float> centre;
   };

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "comm/codec.h"
+#include "comm/envelope.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -27,10 +29,17 @@ struct ActiveNeurons {
   double pairs = 0;  // (sample, neuron) logits
 };
 
+// Candidates that a sample keeps, over the layer: each output modelet keeps its part of sampling.top, rounded
+// up.
+double candidates_kept(const Experiment& experiment, const DataShape& shape) {
+  const uint64_t modelets = std::clamp<uint64_t>(experiment.modelets.output_modelets, 1, shape.labels);
+  return static_cast<double>((experiment.sampling.top + modelets - 1) / modelets * modelets);
+}
+
 ActiveNeurons active_neurons(const Experiment& experiment, const DataShape& shape) {
   const double batch = experiment.train.batch, labels = static_cast<double>(shape.labels);
-  const double wanted = shape.labels_per_row, found = experiment.sampling.top,
-               uniform = experiment.sampling.uniform;
+  const double wanted = shape.labels_per_row, uniform = experiment.sampling.uniform;
+  const double found = candidates_kept(experiment, shape);
   const auto capped = [labels](double rows) { return std::min(labels, rows); };
   switch (experiment.sampling.mode) {
     case SamplingMode::kFull:
@@ -59,51 +68,124 @@ double update_traffic(double parameters, const Experiment& experiment) {
   return parameters * ((kReads + kGradientPasses + 2) * kFloat + 2 * state);
 }
 
-// Encoded size of a matrix, as docs/wire_format.md gives it.
-uint64_t encoded_bytes(const std::string& codec, uint64_t rows, uint64_t cols) {
-  if (cols == 0) return 0;
-  if (codec == "bf16") return rows * cols * 2;
-  if (codec == "int8") return rows * (cols + kFloat);  // one scale a row
-  return rows * cols * kFloat;
+// Samples of a batch, padded as the kernels want them (shard/kernels/kernels.h).
+uint64_t padded_batch(const Experiment& experiment) {
+  constexpr uint64_t kMultiple = 16;
+  return (experiment.train.batch + kMultiple - 1) / kMultiple * kMultiple;
 }
 
-uint64_t columns_of(const std::vector<ModeletSpec>& cut, const std::vector<uint32_t>& owner, uint32_t layer,
-                    uint32_t node) {
-  uint64_t columns = 0;
-  for (const ModeletSpec& modelet : cut)
-    if (modelet.layer == layer && owner[modelet.id] == node) columns += modelet.neurons();
-  return columns;
-}
+// Blocks and bytes of a message, as docs/wire_format.md gives them.
+struct MessageSize {
+  uint64_t blocks = 0, bytes = 0;
 
-// Bytes that a node sends in a step: its columns of each hidden layer to everybody, and to every other node,
-// for the columns that one owns, its part of the gradient.
-uint64_t sent_bytes(const Experiment& experiment, const std::vector<ModeletSpec>& cut,
-                    const std::vector<uint32_t>& owner, uint32_t node, uint32_t nodes) {
-  constexpr uint64_t kStatistics = 3;  // floats a sample: maximum, sum of exponentials, loss
-  const uint64_t batch = experiment.train.batch, peers = nodes - 1;
-  const bool softmax = experiment.model.loss == Loss::kSoftmax;
-  uint64_t bytes = 0;
-  for (uint32_t layer = 0; layer < experiment.model.hidden.size(); ++layer) {
-    bytes += peers * encoded_bytes(experiment.exchange.codec, batch, columns_of(cut, owner, layer, node));
-    const bool below_output = layer + 1 == experiment.model.hidden.size();
-    // Softmax: the positive part and the part that the receiver rescales travel as two matrices.
-    const uint64_t matrices = below_output && softmax ? 2 : 1;
-    for (uint32_t peer = 0; peer < nodes; ++peer)
-      if (peer != node)
-        bytes +=
-            matrices * encoded_bytes(experiment.exchange.codec, batch, columns_of(cut, owner, layer, peer));
+  void add(const comm::Codec& codec, uint64_t rows, uint64_t cols) {
+    constexpr uint64_t kBlockHeader = 24;
+    ++blocks;
+    bytes += kBlockHeader + codec.max_bytes(rows, cols);
   }
-  if (softmax) bytes += peers * batch * kStatistics * kFloat;
-  return bytes;
-}
+};
 
-// Activations, gradients and logits of a step that every node keeps.
-uint64_t buffer_bytes(const Experiment& experiment, const DataShape& shape) {
+// What the nodes of a plan send each other in a step: one message a peer and round.
+class Traffic {
+ public:
+  Traffic(const Experiment& experiment, const std::vector<ModeletSpec>& cut,
+          const std::vector<uint32_t>& owner, uint32_t nodes)
+      : experiment_(experiment),
+        cut_(cut),
+        owner_(owner),
+        nodes_(nodes),
+        codec_(comm::require_codec(experiment.exchange.codec)),
+        exact_(comm::require_codec("none")) {}
+
+  uint64_t bytes_sent(uint32_t node) {
+    bytes_ = 0;
+    const auto layers = static_cast<uint32_t>(experiment_.model.hidden.size());
+    for (uint32_t peer = 0; peer < nodes_; ++peer) {
+      if (peer == node) continue;
+      for (uint32_t layer = 0; layer < layers; ++layer) send(activations(layer, node));
+      send(output_exchange(layers - 1, peer));
+      for (uint32_t layer = 0; layer + 1 < layers; ++layer) send(gradient_part(layer, peer));
+      if (experiment_.optimizer.clip != 0) send(one_number());
+    }
+    return bytes_;
+  }
+
+ private:
+  // A layer's columns that `node` owns: a block for each modelet.
+  MessageSize columns(uint32_t layer, uint32_t node) const {
+    MessageSize message;
+    for (const ModeletSpec& modelet : cut_)
+      if (modelet.layer == layer && owner_[modelet.id] == node)
+        message.add(codec_, experiment_.train.batch, modelet.neurons());
+    return message;
+  }
+  MessageSize activations(uint32_t layer, uint32_t node) const {
+    MessageSize message = columns(layer, node);
+    message.add(exact_, 1, 1);  // whether this node wishes to stop
+    return message;
+  }
+  // Statistics of the logits, and the part of the gradient that belongs to the peer's columns.
+  MessageSize output_exchange(uint32_t layer, uint32_t peer) const {
+    constexpr uint64_t kStatistics = 3;  // rows: maximum, sum of exponentials, loss
+    MessageSize message = columns(layer, peer);
+    if (experiment_.model.loss == Loss::kSoftmax) {  // the part that the receiver rescales, and the other
+      message.bytes *= 2;
+      message.blocks *= 2;
+    }
+    message.add(exact_, kStatistics, padded_batch(experiment_));
+    return message;
+  }
+  // Below the last hidden layer: the part of the gradient of the peer's columns, packed into one block.
+  MessageSize gradient_part(uint32_t layer, uint32_t peer) const {
+    uint64_t width = 0;
+    for (const ModeletSpec& modelet : cut_)
+      if (modelet.layer == layer && owner_[modelet.id] == peer) width += modelet.neurons();
+    MessageSize message;
+    message.add(codec_, experiment_.train.batch, width);
+    return message;
+  }
+  MessageSize one_number() const {
+    MessageSize message;
+    message.add(exact_, 1, 1);
+    return message;
+  }
+
+  void send(const MessageSize& message) {
+    constexpr uint64_t kEnvelope = 96;  // without blocks
+    if (message.blocks > comm::kMaxBlocks)
+      throw UsageError(
+          fmt::format("a message of the run would hold {} matrices, more than the limit of {}: make "
+                      "modelets.hidden_columns larger, or use more nodes",
+                      message.blocks, comm::kMaxBlocks));
+    bytes_ += kEnvelope + message.bytes;
+  }
+
+  const Experiment& experiment_;
+  const std::vector<ModeletSpec>& cut_;
+  const std::vector<uint32_t>& owner_;
+  const uint32_t nodes_;
+  const comm::Codec &codec_, &exact_;
+  uint64_t bytes_ = 0;
+};
+
+// Activations and gradients of the hidden layers in a step, which every node keeps whole.
+uint64_t buffer_bytes(const Experiment& experiment) {
   constexpr uint64_t kCopies = 4;  // values and gradients, encoded and decoded
   uint64_t widths = 0;
   for (const uint64_t width : experiment.model.hidden) widths += width;
-  const auto logits = static_cast<uint64_t>(active_neurons(experiment, shape).pairs) * kFloat;
-  return kCopies * experiment.train.batch * widths * kFloat + 2 * logits;
+  return kCopies * experiment.train.batch * widths * kFloat;
+}
+
+// Logits of the active neurons of the output layer and, where not all neurons are active, their rows
+// gathered.
+double active_bytes(const Experiment& experiment, const DataShape& shape) {
+  const ActiveNeurons active = active_neurons(experiment, shape);
+  if (experiment.sampling.mode == SamplingMode::kLshPerSample)
+    return active.pairs * (sizeof(uint32_t) + sizeof(uint8_t) + kFloat);  // row, whether it is a label, logit
+  const double logits = active.rows * static_cast<double>(padded_batch(experiment));
+  const double gathered =
+      experiment.sampling.mode == SamplingMode::kFull ? 0 : active.rows * experiment.model.hidden.back();
+  return (logits + gathered) * kFloat;
 }
 
 // Assigns modelets to nodes: longest processing time first (Graham 1969), then moves and swaps while they
@@ -310,6 +392,7 @@ ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experimen
       const ActiveNeurons active = active_neurons(experiment, shape);
       const double share =
           neurons / static_cast<double>(shape.labels);  // labels are spread evenly over the ranges
+      cost.memory_bytes += static_cast<uint64_t>(active_bytes(experiment, shape) * share);
       cost.flops = kPasses * kFlopsPerProduct * active.pairs * share * inputs;
       cost.traffic_bytes = update_traffic(active.rows * share * inputs, experiment);
       if (is_hashed(experiment)) {
@@ -331,13 +414,14 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
     costs.push_back(predict_cost(modelet, experiment, shape));
     plan.parameters += modelet.parameters();
   }
-  const uint64_t fixed = kProgramBytes + buffer_bytes(experiment, shape);
+  const uint64_t fixed = kProgramBytes + buffer_bytes(experiment);
   Placer placer(plan.cut, costs, nodes, fixed);
   plan.owner = placer.place();
 
   const size_t layers = plan.cut.back().layer + 1;
   std::vector<double> slowest(layers, 0);
   const auto count = static_cast<uint32_t>(nodes.size());
+  Traffic traffic(experiment, plan.cut, plan.owner, count);
   for (uint32_t n = 0; n < count; ++n) {
     NodePlan node{.name = nodes[n].name, .memory_bytes = fixed, .memory_limit = nodes[n].memory_bytes};
     std::vector<double> seconds(layers, 0);
@@ -349,7 +433,7 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
     }
     for (size_t layer = 0; layer < layers; ++layer) slowest[layer] = std::max(slowest[layer], seconds[layer]);
     node.seconds_per_step = std::accumulate(seconds.begin(), seconds.end(), 0.0);
-    node.bytes_sent_per_step = sent_bytes(experiment, plan.cut, plan.owner, n, count);
+    node.bytes_sent_per_step = traffic.bytes_sent(n);
     plan.nodes.push_back(std::move(node));
   }
   plan.seconds_per_step = std::accumulate(slowest.begin(), slowest.end(), 0.0);

@@ -29,7 +29,7 @@ struct NodeCapacity {
 
 // Predicted cost of one modelet.
 struct ModeletCost {
-  uint64_t memory_bytes = 0;  // parameters, optimiser state, tables
+  uint64_t memory_bytes = 0;  // parameters, optimiser state, tables; its part of the active neurons' buffers
   double flops = 0;           // per step, forward and backward
   double traffic_bytes = 0;   // per step, to and from memory
 };
@@ -39,8 +39,8 @@ struct NodePlan {
   std::vector<uint32_t> modelets;  // ids, ascending
   uint64_t memory_bytes = 0;       // modelets + buffers of a step + the program
   uint64_t memory_limit = 0;
-  double seconds_per_step = 0;  // computing
-  uint64_t bytes_sent_per_step = 0;
+  double seconds_per_step = 0;       // computing
+  uint64_t bytes_sent_per_step = 0;  // with envelopes, before LZ4
 };
 
 struct Plan {
@@ -55,8 +55,9 @@ struct Plan {
 
 ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape);
 
-// Throws Error if the model does not fit, with the missing memory. `nodes` must not be empty. With more nodes
-// than modelets some get none.
+// Throws Error if the model does not fit, with the missing memory, and UsageError if a message between the
+// nodes would hold more matrices than the wire format allows. `nodes` must not be empty. With more nodes than
+// modelets some get none.
 Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<const NodeCapacity> nodes);
 
 // A table for people.

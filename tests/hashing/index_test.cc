@@ -403,5 +403,18 @@ TEST(LshIndex, MemoryCountsTheLargeArrays) {
   EXPECT_LE(index.memory_bytes(), 3 * arrays + (64u << 10));
 }
 
+TEST(LshIndex, ARehashKeepsItsCopyOfTheRowsOnlyWhileItWorks) {
+  constexpr size_t kRows = 2000, kCopy = kRows * kDim * sizeof(float), kCodes = kRows * 13 * sizeof(uint32_t);
+  LshIndex index(options(), kRows);
+  const size_t before = index.memory_bytes();
+  const Rows rows = normal_rows(kRows, kDim, 18);
+  std::vector<uint32_t> all(kRows);
+  std::iota(all.begin(), all.end(), 0u);
+  index.begin_rehash(all, rows.matrix());
+  EXPECT_GE(index.memory_bytes(), before + kCopy);
+  index.work();
+  EXPECT_LE(index.memory_bytes(), before + kCodes + 4096);
+}
+
 }  // namespace
 }  // namespace modelet::hashing

@@ -109,7 +109,7 @@ TEST(Placement, EveryModeletHasOneOwnerAndMemoryAddsUp) {
   }
   for (const ModeletSpec& modelet : plan.cut) {
     parameters += modelet.parameters();
-    modelet_memory += modelet_bytes(modelet, experiment);
+    modelet_memory += predict_cost(modelet, experiment, shape()).memory_bytes;
   }
   EXPECT_THAT(owners, testing::Each(1));
   EXPECT_EQ(plan.parameters, parameters);
@@ -169,8 +169,8 @@ TEST(Placement, TheSameArgumentsGiveTheSamePlan) {
   EXPECT_EQ(first.owner, second.owner);
 }
 
-// Two nodes with half of 128 columns each, by hand: gather 256 x 64 values, return two matrices of 256 x 64
-// and 3 floats a sample.
+// Two nodes with half of 128 columns each, in two modelets, by hand: gather 256 x 64 values and a stop wish,
+// return two matrices of 256 x 64 and 3 floats a sample.
 TEST(Placement, BytesOfAStep) {
   Experiment experiment = experiment_with(8);
   const auto sent = [&](const std::string& codec, Loss loss) {
@@ -178,11 +178,51 @@ TEST(Placement, BytesOfAStep) {
     experiment.model.loss = loss;
     return make_plan(experiment, shape(), nodes_of({1, 1})).nodes[0].bytes_sent_per_step;
   };
-  constexpr uint64_t kMatrix = 256 * 64, kStatistics = 256 * 3 * 4;
-  EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4);
-  EXPECT_EQ(sent("none", Loss::kSoftmax), 3 * kMatrix * 4 + kStatistics);
-  EXPECT_EQ(sent("bf16", Loss::kSoftmax), 3 * kMatrix * 2 + kStatistics);
-  EXPECT_EQ(sent("int8", Loss::kSoftmax), 3 * (kMatrix + 256 * 4) + kStatistics);
+  constexpr uint64_t kMatrix = 256 * 64, kScales = 2 * 256 * 4, kStatistics = 256 * 3 * 4, kWish = 4;
+  constexpr uint64_t kSigmoidRest = kStatistics + kWish + 2 * 96 + 6 * 24,  // two envelopes, six blocks
+      kSoftmaxRest = kSigmoidRest + 2 * 24;
+  EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest);
+  EXPECT_EQ(sent("none", Loss::kSoftmax), 3 * kMatrix * 4 + kSoftmaxRest);
+  EXPECT_EQ(sent("bf16", Loss::kSoftmax), 3 * kMatrix * 2 + kSoftmaxRest);
+  EXPECT_EQ(sent("int8", Loss::kSoftmax), 3 * (kMatrix + kScales) + kSoftmaxRest);
+  experiment.optimizer.clip = 1;
+  EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest + 4 + 96 + 24);
+}
+
+// 4096 modelets of a hidden layer: each of two nodes would send two blocks for each of the other's 2048, and
+// one more.
+TEST(Placement, RefusesMoreBlocksThanAMessageHolds) {
+  Experiment experiment = experiment_with(8);
+  experiment.model.hidden = {65536};
+  experiment.modelets.hidden_columns = 16;
+  const auto two = nodes_of({1, 1}, 1024 * kGiB);
+  EXPECT_THAT(refusal(experiment, two), HasSubstr("modelets.hidden_columns"));
+  EXPECT_EQ(refusal(experiment, nodes_of({1}, 1024 * kGiB)), "accepted") << "one node sends nothing";
+  experiment.modelets.hidden_columns = 32;
+  EXPECT_EQ(refusal(experiment, two), "accepted");
+}
+
+// Each of 8 modelets keeps one of the 3 wanted candidates at least: as many as if 8 were wanted.
+TEST(Placement, CandidatesAreRoundedUpInEachModelet) {
+  Experiment experiment = experiment_with(8);
+  experiment.sampling.mode = SamplingMode::kLshPerSample;
+  const auto flops = [&](uint32_t top) {
+    experiment.sampling.top = top;
+    return predict_cost(cut_model(experiment, shape()).back(), experiment, shape()).flops;
+  };
+  EXPECT_EQ(flops(3), flops(8));
+  EXPECT_LT(flops(8), flops(9));
+}
+
+TEST(Placement, TheActiveNeuronsTakeMemoryOnTheirNode) {
+  Experiment experiment = experiment_with(4);
+  const auto buffers = [&](SamplingMode mode) {
+    experiment.sampling.mode = mode;
+    const ModeletSpec modelet = cut_model(experiment, shape()).back();
+    return predict_cost(modelet, experiment, shape()).memory_bytes - modelet_bytes(modelet, experiment);
+  };
+  EXPECT_EQ(buffers(SamplingMode::kFull), 30000 / 4 * 256 * 4) << "a logit a sample and neuron";
+  EXPECT_EQ(buffers(SamplingMode::kUniform), (256 * 5 + 1024) / 4 * (256 + 128) * 4) << "logits and rows";
 }
 
 TEST(Placement, TheTextNamesWhatMatters) {

@@ -1,0 +1,62 @@
+// What the plan says that a step sends, against what the ranks of a group count when they take one.
+#include <gtest/gtest.h>
+
+#include "scheduler/placement.h"
+#include "shard/data/synth.h"
+#include "tests/node_agent/ranks.h"
+
+namespace modelet::agent::testing {
+namespace {
+
+// Only the envelopes vary, by the padding between their fields.
+constexpr double kTolerance = 0.01;
+
+struct Case {
+  std::string codec;
+  Loss loss;
+  std::vector<uint32_t> hidden;
+  float clip;
+};
+
+void compare(const Case& c) {
+  SCOPED_TRACE(c.codec + ", " + std::to_string(c.hidden.size()) + " hidden layers");
+  constexpr int kRanks = 3;
+  TemporaryFolder folder;
+  shard::write_synth(
+      {.rows_train = 100, .rows_test = 1, .features = 150, .labels = 120, .features_per_row = 12},
+      folder.path(), false);
+  const shard::Dataset data = shard::Dataset::open(folder / "train.mlt");
+  const DataShape shape{.features = data.features(),
+                        .labels = data.labels(),
+                        .train_rows = 100,
+                        .features_per_row = 12,
+                        .labels_per_row = 3};
+  Experiment experiment;
+  experiment.model = {.hidden = c.hidden, .loss = c.loss};
+  experiment.modelets = {.hidden_columns = 16, .output_modelets = 5};
+  experiment.train.batch = 24;  // not a multiple of what it is padded to
+  experiment.optimizer.clip = c.clip;
+  experiment.exchange.codec = c.codec;
+  const std::vector<scheduler::NodeCapacity> nodes(kRanks, {"node", 1, uint64_t{4} << 30, 10, 10});
+  const scheduler::Plan plan = scheduler::make_plan(experiment, shape, nodes);
+
+  auto ranks = make_ranks(experiment, shape, plan.owner, kRanks);
+  auto groups = make_groups(kRanks);
+  constexpr uint64_t kSteps = 2;
+  train(ranks, groups, data, 0, kSteps);
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    const auto sent = static_cast<double>(groups[rank]->meters().bytes_sent()) / kSteps;
+    EXPECT_NEAR(static_cast<double>(plan.nodes[rank].bytes_sent_per_step), sent, kTolerance * sent)
+        << "rank " << rank;
+  }
+}
+
+TEST(Traffic, AStepSendsWhatThePlanSays) {
+  compare({"none", Loss::kSigmoid, {64}, 0});
+  compare({"bf16", Loss::kSoftmax, {64}, 0});
+  compare({"int8", Loss::kSoftmax, {80, 48}, 0});
+  compare({"bf16", Loss::kSigmoid, {64, 48}, 1});
+}
+
+}  // namespace
+}  // namespace modelet::agent::testing
