@@ -43,13 +43,58 @@ Message take_body(Union& body, std::index_sequence<kIndex...>) {
   return message;
 }
 
+// What a message unpacks into. Strings, and whole vectors of them, may share their bytes in a message:
+// without a limit a small one could unpack into any size. Four times its bytes is more than any message
+// without sharing needs.
+class UnpackedSize {
+ public:
+  void add(const flatbuffers::String* text) {
+    if (text != nullptr) add(text->size());
+  }
+  void add(const RunStatus* run) {
+    add(run->name());
+    add(run->detail());
+    add(run->node_names());
+  }
+  void add(const NodeStatus* node) {
+    add(node->name());
+    add(node->version());
+  }
+  template <class Element>
+  void add(const flatbuffers::Vector<flatbuffers::Offset<Element>>* list) {
+    if (list == nullptr) return;
+    add(list->size() * sizeof(std::string));
+    for (const Element* element : *list) add(element);
+  }
+
+ private:
+  void add(size_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ > 4 * kMaxControlBytes)
+      throw FormatError("control message that unpacks into far more than its size");
+  }
+
+  size_t bytes_ = 0;
+};
+
+void check_unpacked_size(const ToScheduler*) {}  // has no vectors, see control.fbs
+
+void check_unpacked_size(const FromScheduler* root) {
+  UnpackedSize size;
+  if (const auto* prepare = root->body_as_Prepare()) size.add(prepare->node_names());
+  if (const auto* start = root->body_as_Start()) size.add(start->endpoints());
+  if (const auto* run = root->body_as_RunStatus()) size.add(run);
+  if (const auto* list = root->body_as_RunList()) size.add(list->runs());
+  if (const auto* list = root->body_as_NodeList()) size.add(list->nodes());
+}
+
 template <class Root, class Message>
 Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
   if (bytes.size() > kMaxControlBytes)
     throw FormatError("control message of " + std::to_string(bytes.size()) +
                       " bytes, more than the limit of " + std::to_string(kMaxControlBytes));
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-  constexpr flatbuffers::uoffset_t kMaxDepth = 8, kMaxTables = 65536;
+  constexpr flatbuffers::uoffset_t kMaxDepth = 8, kMaxTables = 4096;  // a list of all nodes or runs
   flatbuffers::Verifier verifier(data, bytes.size(), kMaxDepth, kMaxTables);
   if (!verifier.VerifyBuffer<Root>(identifier)) throw FormatError("not a well-formed control message");
   const Root* root = flatbuffers::GetRoot<Root>(data);
@@ -61,6 +106,7 @@ Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
   const auto type = static_cast<size_t>(root->body_type());
   if (type == 0 || type > kBodies || root->body() == nullptr)
     throw FormatError("control message of an unknown kind");
+  check_unpacked_size(root);
   typename Root::NativeTableType unpacked;
   root->UnPackTo(&unpacked);
   return take_body<Message>(unpacked.body, std::make_index_sequence<kBodies>{});
@@ -195,7 +241,6 @@ bool ServerSocket::send(const std::string& peer, FromSchedulerMessage message) {
 }
 
 const std::string& ServerSocket::endpoint() const { return impl_->endpoint; }
-uint64_t ServerSocket::malformed() const { return impl_->malformed; }
 
 class ClientSocket::Impl {
  public:

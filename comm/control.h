@@ -59,7 +59,6 @@ class ServerSocket {
   bool send(const std::string& peer, FromSchedulerMessage message);
 
   const std::string& endpoint() const;  // as bound, with the actual port
-  uint64_t malformed() const;           // messages dropped
 
  private:
   class Impl;

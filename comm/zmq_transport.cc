@@ -41,7 +41,10 @@ class ZmqTransport::Impl {
     } catch (const zmq::error_t& error) {
       throw Error(fmt::format("{}: cannot listen: {}", options.bind, error.what()));
     }
-    endpoint_ = advertised(router_.get(zmq::sockopt::last_endpoint));
+    endpoint_ = router_.get(zmq::sockopt::last_endpoint);
+    if (endpoint_.starts_with("tcp://0.0.0.0:") || endpoint_.starts_with("tcp://[::]:"))
+      throw UsageError(options.bind +
+                       ": listens on every address; name the one at which peers reach this machine");
   }
 
   const std::string& endpoint() const { return endpoint_; }
@@ -97,15 +100,6 @@ class ZmqTransport::Impl {
     if (!interrupt_.is_set()) return;
     const std::lock_guard lock(interrupt_mutex_);
     throw Interrupted(interrupt_reason_);
-  }
-
-  std::string advertised(const std::string& bound) const {
-    const size_t port = bound.rfind(':');
-    if (!options_.advertise.empty()) return "tcp://" + options_.advertise + bound.substr(port);
-    if (bound.starts_with("tcp://0.0.0.0:") || bound.starts_with("tcp://[::]:"))
-      throw UsageError(options_.bind +
-                       ": listens on every address; say which one peers shall use (advertise)");
-    return bound;
   }
 
   zmq::socket_t dealer(const std::string& own_id, int peer, const std::string& endpoint) {

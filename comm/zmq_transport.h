@@ -24,16 +24,15 @@ namespace modelet::comm {
 
 struct ZmqOptions {
   std::string bind = "tcp://127.0.0.1:*";  // "*": a free port
-  std::string advertise;      // host name or address in endpoint(); needed if `bind` is a wildcard address
-  double linger_seconds = 2;  // so that the last messages (a barrier) still leave
-  int queue_messages = 256;   // per peer and direction; more unread ones are a PeerError at the sender
+  double linger_seconds = 2;               // so that the last messages (a barrier) still leave
+  int queue_messages = 256;  // per peer and direction; more unread ones are a PeerError at the sender
   size_t max_message_bytes = size_t{1} << 30;  // per part; ZeroMQ closes the connection of who sends more
 };
 
 class ZmqTransport final : public Transport {
  public:
-  // Binds. Throws Error if the address cannot be bound, UsageError if `bind` is a wildcard without
-  // `advertise`.
+  // Binds. Throws Error if the address cannot be bound, UsageError if `bind` is a wildcard
+  // address, at which no peer could reach this rank.
   explicit ZmqTransport(const ZmqOptions& options = {});
   ~ZmqTransport() override;
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "comm/codec.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -201,6 +202,8 @@ void Core::on(const std::string& peer, const msg::PreparedT& message) {
   if (message.endpoint.empty() || message.endpoint.size() > kLongestText)
     return fail(message.run, run, fmt::format("node '{}' gave no usable endpoint", node->second.info.name));
   member->endpoint = message.endpoint;
+  log(fmt::format("run {}: node '{}' is ready, its modelets take {} (planned: {})", message.run, member->name,
+                  bytes_text(message.memory_bytes), bytes_text(member->planned_bytes)));
   start_if_prepared(message.run, run);
 }
 
@@ -288,6 +291,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
     run.experiment = parse_experiment(message.experiment, "submitted experiment");
     run.shape = to_shape(*message.shape);
     check_size(run.experiment, run.shape);
+    comm::require_codec(run.experiment.exchange.codec);
   } catch (const Error& error) {
     return refuse(error.what());
   }
@@ -436,8 +440,11 @@ void Core::bind_group(uint64_t id, Run& run, const std::vector<uint64_t>& chosen
   run.members.clear();
   for (size_t i = 0; i < chosen.size(); ++i) {
     rank_of[i] = static_cast<uint32_t>(run.members.size());
-    if (!plan.nodes[i].modelets.empty())
-      run.members.push_back({.node = chosen[i], .name = plan.nodes[i].name});
+    if (plan.nodes[i].modelets.empty()) continue;
+    Member member{.node = chosen[i], .name = plan.nodes[i].name};
+    for (const uint32_t modelet : plan.nodes[i].modelets)
+      member.planned_bytes += modelet_bytes(plan.cut[modelet], run.experiment);
+    run.members.push_back(std::move(member));
   }
   ++run.epoch;
 

@@ -74,7 +74,7 @@ class Core {
  public:
   explicit Core(const CoreOptions& options) : options_(options) {}
 
-  // `now` in seconds, never going backwards. Call with Tick about every `heartbeat` seconds.
+  // `now` in seconds, never going backwards. Call with Tick about every `heartbeat` seconds or more often.
   std::vector<Action> handle(double now, const Event& event);
 
   // State, for tests and displays.
@@ -94,7 +94,8 @@ class Core {
   struct Member {  // of a run's group; its index is the rank
     uint64_t node = 0;
     std::string name;
-    std::string endpoint;  // empty: not prepared yet
+    std::string endpoint;        // empty: not prepared yet
+    uint64_t planned_bytes = 0;  // of its modelets
     bool done = false;
     comm::control::Outcome outcome = comm::control::Outcome::Ok;
   };

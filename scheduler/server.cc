@@ -10,6 +10,9 @@
 namespace modelet::scheduler {
 namespace {
 
+// Seconds: who watches a run hears of it once a second, however rarely the agents beat.
+constexpr double kLongestTick = 1;
+
 const std::string& checked_endpoint(const ServerOptions& options) {
   comm::control::require_loopback(options.listen, options.insecure, "the scheduler's address");
   return options.listen;
@@ -18,7 +21,9 @@ const std::string& checked_endpoint(const ServerOptions& options) {
 }  // namespace
 
 Server::Server(const ServerOptions& options)
-    : socket_(checked_endpoint(options)), core_(options.core), heartbeat_(options.core.heartbeat) {
+    : socket_(checked_endpoint(options)),
+      core_(options.core),
+      tick_(std::min(options.core.heartbeat, kLongestTick)) {
   if (!comm::control::is_loopback(endpoint()))
     spdlog::warn(
         "{} can be reached from other machines: connections are neither encrypted nor authenticated, anybody "
@@ -36,10 +41,10 @@ void Server::run() {
     const double wait = std::max(0.0, next_tick - clock.now());
     if (auto received = socket_.receive(wait, stop_.fd())) {
       handle(clock.now(), Received{std::move(received->peer), std::move(received->message)});
-      if (clock.now() < next_tick + heartbeat_) continue;
+      if (clock.now() < next_tick + tick_) continue;
     }
     if (clock.now() < next_tick) continue;
-    next_tick = clock.now() + heartbeat_;
+    next_tick = clock.now() + tick_;
     handle(clock.now(), Tick{});
   }
 }

@@ -23,7 +23,6 @@ class Server {
   explicit Server(const ServerOptions& options);
 
   const std::string& endpoint() const { return socket_.endpoint(); }
-  uint64_t malformed_messages() const { return socket_.malformed(); }
   void run();           // until request_stop()
   void request_stop();  // async-signal-safe
 
@@ -33,7 +32,7 @@ class Server {
   comm::control::ServerSocket socket_;
   WakeEvent stop_;
   Core core_;
-  double heartbeat_;
+  double tick_;  // seconds between two Ticks of the core
 };
 
 }  // namespace modelet::scheduler

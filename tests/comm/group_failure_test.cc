@@ -234,8 +234,6 @@ TEST(ZmqTransport, AQueueNobodyReadsIsAPeerError) {
 TEST(ZmqTransport, BadAddresses) {
   EXPECT_THROW(ZmqTransport({.bind = "nonsense"}), Error);
   EXPECT_THROW(ZmqTransport({.bind = "tcp://0.0.0.0:*"}), UsageError);
-  EXPECT_THAT(ZmqTransport({.bind = "tcp://0.0.0.0:*", .advertise = "localhost"}).endpoint(),
-              ::testing::MatchesRegex("tcp://localhost:[0-9]+"));
   ZmqTransport taken;
   EXPECT_THROW(ZmqTransport({.bind = taken.endpoint()}), Error);
   const std::string endpoints[] = {"", "nonsense"};

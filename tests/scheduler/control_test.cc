@@ -85,6 +85,36 @@ TEST(Control, MutatedMessagesAreRefusedOrRead) {
   EXPECT_GT(refused, 1000u);
 }
 
+// A vector of strings that all are the same one in the message.
+TEST(Control, AMessageThatUnpacksIntoGigabytesIsRefused) {
+  const auto start_with = [](size_t strings, size_t length) {
+    flatbuffers::FlatBufferBuilder builder;
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> same(
+        strings, builder.CreateString(std::string(length, 'x')));
+    const auto start = CreateStart(builder, 1, 1, builder.CreateVector(same));
+    builder.Finish(CreateFromScheduler(builder, kControlVersion, FromSchedulerBody::Start, start.Union()),
+                   "MCFS");
+    return std::string(reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize());
+  };
+  EXPECT_EQ(std::get<StartT>(decode_from_scheduler(bytes_of(start_with(1000, 1000)))).endpoints.size(),
+            1000u);
+  EXPECT_THROW(decode_from_scheduler(bytes_of(start_with(100000, 1000000))), FormatError);
+  EXPECT_THROW(decode_from_scheduler(bytes_of(start_with(900000, 0))), FormatError);
+}
+
+// What a full pool sends is far from all limits.
+TEST(Control, TheListsOfAFullPoolAreRead) {
+  RunListT runs;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    runs.runs.push_back(std::make_unique<RunStatusT>());
+    runs.runs.back()->detail = std::string(1000, 'x');
+    runs.runs.back()->node_names = std::vector<std::string>(100, "node-with-a-name");
+  }
+  EXPECT_EQ(std::get<RunListT>(decode_from_scheduler(bytes_of(encode(FromSchedulerMessage(std::move(runs))))))
+                .runs.size(),
+            1000u);
+}
+
 TEST(Control, Loopback) {
   for (const char* inside :
        {"tcp://127.0.0.1:5570", "tcp://127.9.9.9:*", "tcp://localhost:1", "tcp://[::1]:80", "ipc:///tmp/x"})

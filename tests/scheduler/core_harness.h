@@ -68,8 +68,10 @@ struct Harness {
   explicit Harness(const CoreOptions& options = {}) : core(options) {}
 
   void handle(const Event& event) {
-    for (Action& action : core.handle(now, event))
+    for (Action& action : core.handle(now, event)) {
       if (auto* send = std::get_if<Send>(&action)) inbox[send->peer].push_back(std::move(send->message));
+      if (auto* line = std::get_if<Log>(&action)) log += line->text + "\n";
+    }
   }
   void receive(const std::string& peer, msg::ToSchedulerMessage message) {
     handle(Received{peer, std::move(message)});
@@ -107,6 +109,7 @@ struct Harness {
   double now = 100;
   Core core;
   std::map<std::string, std::vector<msg::FromSchedulerMessage>> inbox;
+  std::string log;
 };
 
 }  // namespace modelet::scheduler::test

@@ -147,6 +147,14 @@ TEST_F(CoreTest, SeveralRunsWorkOnDisjointNodes) {
   EXPECT_EQ(nodes_of, (std::map<uint64_t, int>{{first, 2}, {second, 2}}));
 }
 
+TEST_F(CoreTest, TheLogComparesMemoryWithThePlan) {
+  add_agents(1);
+  msg::PreparedT ready = prepared(submit(1), "tcp://a");
+  ready.memory_bytes = 3 << 20;
+  pool.receive("a", ready);
+  EXPECT_THAT(pool.log, HasSubstr("node 'a' is ready, its modelets take 3.0 MiB (planned: "));
+}
+
 TEST_F(CoreTest, ANodeWithoutModeletsStaysFree) {
   add_agents(8);  // the cut has 6 modelets
   const uint64_t run = submit(0);
@@ -314,6 +322,11 @@ TEST_F(CoreTest, NonsenseIsRefusedWithAReason) {
   msg::SubmitT bad_toml = submission(1);
   bad_toml.experiment = "[train]\nepochz = 3\n";
   EXPECT_THAT(refusal(std::move(bad_toml)), HasSubstr("epochs"));
+  msg::SubmitT bad_codec = submission(1);
+  Experiment experiment = parse_experiment(bad_codec.experiment, "test");
+  experiment.exchange.codec = "int9";
+  bad_codec.experiment = to_toml(experiment);
+  EXPECT_THAT(refusal(std::move(bad_codec)), HasSubstr("unknown codec \"int9\"; known: none"));
   msg::SubmitT no_shape = submission(1);
   no_shape.shape.reset();
   EXPECT_THAT(refusal(std::move(no_shape)), HasSubstr("shape"));

@@ -281,6 +281,24 @@ TEST(ServerTest, RefusesToListenBeyondLoopback) {
   EXPECT_THROW(scheduler::Server({.listen = first.endpoint()}), Error) << "the address is in use";
 }
 
+// Agents may beat rarely; who watches must hear of the scheduler all the same.
+TEST(ServerTest, TellsWatchersEverySecondWhateverTheHeartbeat) {
+  scheduler::ServerOptions options{.listen = "tcp://127.0.0.1:*"};
+  options.core.heartbeat = 60;
+  options.core.dead_after = 180;
+  scheduler::Server server(options);
+  std::thread thread([&server] { server.run(); });
+  PoolClient client(server.endpoint());
+  const uint64_t run = client.submit(submission(1));  // waits: there is no node
+  int heard = 0;
+  const Stopwatch watch;
+  client.watch(run, {.on_status = [&heard](const RunStatusT&) { ++heard; },
+                     .detach = [&] { return heard > 2 || watch.seconds() > 30; }});
+  server.request_stop();
+  thread.join();
+  EXPECT_GT(heard, 2);
+}
+
 TEST(AgentTest, RefusesABadDataAddress) {
   const auto make = [](const std::string& address, bool insecure) {
     agent::Agent({.name = "a", .data_address = address, .insecure = insecure});
