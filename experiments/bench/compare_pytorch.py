@@ -72,6 +72,8 @@ test = {json.dumps(str(files['test']))}
 [model]
 hidden = [{arguments.hidden}]
 loss = "softmax"
+[modelets]
+hidden_columns = {arguments.hidden}
 [sampling]
 mode = "uniform"
 uniform = {arguments.negatives}
