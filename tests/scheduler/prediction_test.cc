@@ -1,8 +1,12 @@
-// What the plan says that a step sends, against what the ranks of a group count when they take one.
+// What a plan predicts against what is: bytes that a step sends, memory of a modelet.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
+#include "base/aligned.h"
 #include "scheduler/placement.h"
 #include "shard/data/synth.h"
+#include "shard/modelet.h"
 #include "tests/node_agent/ranks.h"
 
 namespace modelet::agent::testing {
@@ -51,11 +55,32 @@ void compare(const Case& c) {
   }
 }
 
-TEST(Traffic, AStepSendsWhatThePlanSays) {
+TEST(Prediction, AStepSendsWhatThePlanSays) {
   compare({"none", Loss::kSigmoid, {64}, 0});
   compare({"bf16", Loss::kSoftmax, {64}, 0});
   compare({"int8", Loss::kSoftmax, {80, 48}, 0});
   compare({"bf16", Loss::kSigmoid, {64, 48}, 1});
+}
+
+// The most that a modelet takes is what it takes while all of its rows are hashed anew.
+TEST(Prediction, AModeletTakesNoMoreMemoryThanThePlanSays) {
+  const ModeletSpec spec{.layer = 1, .kind = LayerKind::kOutput, .inputs = 64, .begin = 0, .end = 5000};
+  Experiment experiment;
+  experiment.sampling.mode = SamplingMode::kLsh;
+  shard::Modelet modelet(spec, experiment, true);
+  hashing::LshIndex& index = modelet.retrieval()->index;
+  std::vector<uint32_t> rows(spec.neurons());
+  std::iota(rows.begin(), rows.end(), 0u);
+  const AlignedVector<float> weights(spec.neurons() * spec.inputs, 0.5f);
+
+  const size_t idle = modelet.memory_bytes();
+  index.begin_rehash(rows, {weights.data(), spec.neurons(), spec.inputs, spec.inputs});
+  const size_t begun = modelet.memory_bytes();
+  index.work();
+  const size_t codes = modelet.memory_bytes() - idle;
+  const auto most = static_cast<double>(begun + codes),
+             planned = static_cast<double>(modelet_bytes(spec, experiment));
+  EXPECT_NEAR(planned, most, 0.05 * most);
 }
 
 }  // namespace
