@@ -38,7 +38,8 @@ DataShape shape_of(const Experiment& experiment) {
                   " of the experiment: correct it there, or give --set " + key + "=PATH");
     return shard::load_dataset(path, data.normalize);
   };
-  return shard::describe_shape(load("data.train", data.train), load("data.test", data.test));
+  const shard::Dataset train = load("data.train", data.train);
+  return shard::describe_shape(train, load("data.test", data.test));
 }
 
 std::string absolute(const std::string& path) {
