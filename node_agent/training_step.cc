@@ -15,7 +15,7 @@ using comm::Tag;
 
 namespace {
 
-// Rounds of a step: kForward + layer, kOutput, kBackward + layer, kClip.
+// Rounds of a step: one a hidden layer from kForward, kOutput, one a hidden layer but the first from kBackward, kClip.
 constexpr uint16_t kForward = 0, kOutput = 20, kBackward = 21, kClip = 41;
 
 size_t total(const std::vector<Sharding::Columns>& columns) {
@@ -154,7 +154,7 @@ void TrainingStep::combine_output_gradient() {
 // From the last hidden layer down: each rank has part of the gradient of the whole layer below; the owners of its columns
 // get the sum.
 void TrainingStep::backward_hidden(Tag tag) {
-  for (size_t layer = network_.hidden_layers() - 1; layer > 0; --layer) {
+  for (size_t layer = network_.hidden_layers() - 1; layer > 0; --layer, ++tag.round) {
     const Matrix below = forward_.activations(layer - 1);
     const Matrix partial = partial_.resize(below.rows, below.cols);
     network_.hidden(layer).backward(gradient(layer), partial);
@@ -164,7 +164,7 @@ void TrainingStep::backward_hidden(Tag tag) {
       parts.push_back(pack_columns(partial, sharding_.columns(layer - 1, rank), parts_[static_cast<size_t>(rank)]));
     const auto& own = sharding_.columns(layer - 1, sharding_.rank());
     const Matrix sum = sum_.resize(below.rows, total(own));
-    group_.reduce_scatter_sum({tag.step, static_cast<uint16_t>(tag.round + layer), tag.attempt}, parts, sum, codec_);
+    group_.reduce_scatter_sum(tag, parts, sum, codec_);
 
     const Matrix gradient = gradients_[layer - 1].resize(below.rows, below.cols);
     for (size_t s = 0; s < below.rows; ++s) {

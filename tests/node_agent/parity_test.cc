@@ -84,7 +84,7 @@ class ParityTest : public ::testing::TestWithParam<SamplingMode> {
 
 TEST_P(ParityTest, LossesDoNotDependOnRanksOrPlacement) {
   for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid})
-    for (const std::vector<uint32_t>& hidden : {std::vector<uint32_t>{32}, {32, 16}})
+    for (const std::vector<uint32_t>& hidden : {std::vector<uint32_t>{32}, {32, 16, 48}})
       for (const float clip : {0.0f, 0.5f}) {
         const Experiment experiment = small_experiment(GetParam(), loss, hidden, clip);
         SCOPED_TRACE("loss " + std::to_string(static_cast<int>(loss)) + ", layers " +
