@@ -146,14 +146,16 @@ void Trainer::Impl::load_data() {
 }
 
 void Trainer::Impl::prepare() {
+  const std::filesystem::path resumed = job_.resume.empty() ? "" : shard::find_checkpoint(job_.resume);
+  if (job_.rank == 0) shard::require_one_run(job_.out, resumed);
   load_data();
   network_.emplace(job_.experiment, job_.shape, sharding_.held(), true, pool_);
   memory = network_->memory_bytes();
-  if (job_.resume.empty()) {
+  if (resumed.empty()) {
     network_->initialise();
     return;
   }
-  const shard::Checkpoint checkpoint = shard::Checkpoint::open(shard::find_checkpoint(job_.resume));
+  const shard::Checkpoint checkpoint = shard::Checkpoint::open(resumed);
   require_same_run(checkpoint, job_);
   for (const auto& modelet : network_->modelets()) shard::restore_modelet(*modelet, checkpoint);
   checkpoint_ = checkpoint.folder();

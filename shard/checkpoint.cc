@@ -348,6 +348,18 @@ fs::path find_checkpoint(const fs::path& path) {
                    "checkpoints/step-*/index.json");
 }
 
+void require_one_run(const fs::path& run, const fs::path& resumed) {
+  const auto newest = newest_checkpoint(run / "checkpoints");
+  if (!newest) return;
+  if (resumed.empty())
+    throw UsageError(run.string() + ": holds a run already, up to " + newest->filename().string() +
+                     "; choose another --out, or continue that run with --resume " + run.string());
+  if (!fs::equivalent(resumed, *newest))
+    throw UsageError(run.string() +
+                     ": has a later checkpoint than the one to resume from, or one of another run: " +
+                     newest->string() + "; resume from that, or choose another --out");
+}
+
 Checkpoint Checkpoint::open(const fs::path& folder) {
   Checkpoint result;
   result.folder_ = folder;

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "base/error.h"
 #include "base/process.h"
@@ -39,28 +38,6 @@ fs::path run_folder(const Options& options, const fs::path& resumed) {
     return resumed.parent_path().parent_path();
   const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
   return absolute("runs/" + options.experiment.run_name() + "-" + time);
-}
-
-std::optional<fs::path> newest_checkpoint(const fs::path& run) {
-  if (!fs::is_directory(run / "checkpoints")) return std::nullopt;
-  try {
-    return shard::find_checkpoint(run / "checkpoints");
-  } catch (const UsageError&) {
-    return std::nullopt;
-  }
-}
-
-// A folder holds one run: what it has is only ever continued, and only from its end.
-void require_one_run(const fs::path& out, const fs::path& resumed) {
-  const auto newest = newest_checkpoint(out);
-  if (!newest) return;
-  if (resumed.empty())
-    throw UsageError(out.string() + ": holds a run already, up to " + newest->filename().string() +
-                     "; choose another --out, or continue that run with --resume " + out.string());
-  if (!fs::equivalent(resumed, *newest))
-    throw UsageError(out.string() +
-                     ": has a later checkpoint than the one to resume from, or one of another run: " +
-                     newest->string() + "; resume from that, or choose another --out");
 }
 
 void train_here(const Submission& submission, Reporter& reporter) {
@@ -97,7 +74,7 @@ void train(const Options& options) {
   submission.name = options.experiment.run_name();
   submission.resume = options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)).string();
   submission.out = run_folder(options, submission.resume).string();
-  require_one_run(submission.out, submission.resume);
+  shard::require_one_run(submission.out, submission.resume);
   Reporter reporter(options.json);
   reporter.record_in(submission.out, to_toml(submission.experiment));
   reporter.note("run folder: " + submission.out);

@@ -175,22 +175,33 @@ TEST_F(TrainerTest, LearnsMoreThanWhichLabelIsMostFrequent) {
 
   experiment_.train.epochs = 10;
   experiment_.train.checkpoint_every = 1000;
+  int runs = 0;
   for (const SamplingMode mode :
        {SamplingMode::kFull, SamplingMode::kUniform, SamplingMode::kLsh, SamplingMode::kLshPerSample})
     for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid}) {
       experiment_.sampling.mode = mode;
       experiment_.model.loss = loss;
-      const Outcome result = run("learns");
+      const Outcome result = run("learns" + std::to_string(runs++));
       EXPECT_GT(result.events.back().at("p_at_1").get<double>(), baseline + 0.25)
           << "mode " << static_cast<int>(mode) << ", loss " << static_cast<int>(loss) << ", baseline "
           << baseline;
     }
 }
 
+TEST_F(TrainerTest, AFolderHoldsOneRun) {
+  run("folder");
+  try {
+    run("folder");
+    FAIL() << "a second run was let into the folder of the first";
+  } catch (const UsageError& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("holds a run already"));
+  }
+}
+
 TEST_F(TrainerTest, ReportsEventsInOrderWithTheirFields) {
   experiment_.train.log_every = 4;
   for (const int size : {1, 3}) {
-    const Outcome result = run("events", {.size = size});
+    const Outcome result = run("events" + std::to_string(size), {.size = size});
     std::vector<std::string> order;
     for (const json& event : result.events) {
       const std::string kind = event.at("event");
@@ -276,12 +287,13 @@ TEST_F(TrainerTest, OneSampleIsEnough) {
               .labels = 4,
               .features_per_row = 5,
               .labels_per_row = 1});
+  int runs = 0;
   for (const SamplingMode mode : {SamplingMode::kFull, SamplingMode::kLsh, SamplingMode::kLshPerSample}) {
     experiment_.sampling.mode = mode;
     experiment_.train.epochs = 12;
     experiment_.train.checkpoint_every = 1000;
     for (const int size : {1, 5}) {
-      const std::vector<double> losses = run("one", {.size = size}).losses();
+      const std::vector<double> losses = run("one" + std::to_string(runs++), {.size = size}).losses();
       ASSERT_EQ(losses.size(), 12u);
       EXPECT_LT(losses.back(), losses.front());
     }
