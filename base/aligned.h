@@ -1,6 +1,7 @@
-// AlignedVector<T>: a std::vector whose storage starts at a cache line, for arrays that SIMD kernels walk. Large ones ask
-// the kernel for huge pages (and work without): a step touches thousands of rows all over the weights, and with small
-// pages most of the time of an update is spent on translating addresses (docs/decisions/0002).
+// AlignedVector<T>: a std::vector whose storage starts at a cache line, for arrays that SIMD kernels walk.
+// Large ones ask the kernel for huge pages (and work without): a step touches thousands of rows all over the
+// weights, and with small pages most of the time of an update is spent on translating addresses
+// (docs/decisions/0002).
 #pragma once
 
 #include <sys/mman.h>

@@ -16,9 +16,7 @@ class Clock {
 
 class SteadyClock final : public Clock {
  public:
-  double now() const override {
-    return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
+  double now() const override { return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 };
 
 class Stopwatch {

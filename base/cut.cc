@@ -42,7 +42,8 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
   const uint64_t rows = modelet.kind == LayerKind::kInput ? modelet.inputs : modelet.neurons();
   const uint64_t clocks = rows * sizeof(uint32_t);
   uint64_t bytes =
-      modelet.parameters() * (sizeof(float) + optimizer_bytes_per_parameter(experiment.optimizer.kind)) + clocks;
+      modelet.parameters() * (sizeof(float) + optimizer_bytes_per_parameter(experiment.optimizer.kind)) +
+      clocks;
   const bool hashed = experiment.sampling.mode == SamplingMode::kLsh ||
                       experiment.sampling.mode == SamplingMode::kLshPerSample;
   if (modelet.kind == LayerKind::kOutput && hashed) {
@@ -51,7 +52,8 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
     const uint64_t offsets = (uint64_t{1} << experiment.sampling.bits) * experiment.sampling.tables;
     bytes += sizeof(uint32_t) * (entries + 2 * (entries + offsets));
     // While a re-hash is at work: the rows that changed, at most all, and their new codes.
-    bytes += modelet.neurons() * modelet.inputs * sizeof(float) + sizeof(uint32_t) * (modelet.neurons() + entries);
+    bytes +=
+        modelet.neurons() * modelet.inputs * sizeof(float) + sizeof(uint32_t) * (modelet.neurons() + entries);
   }
   return bytes;
 }

@@ -1,8 +1,8 @@
-// The cut: how a model's layers are divided into modelets. A pure function of experiment and data shape: it does not
-// depend on how many nodes there are, and every node computes the same cut by itself.
+// The cut: how a model's layers are divided into modelets. A pure function of experiment and data shape: it
+// does not depend on how many nodes there are, and every node computes the same cut by itself.
 //
-// A modelet is the unit of placement, migration and checkpoint: a contiguous range of neurons of one layer with its
-// weights, bias, optimiser state and LSH tables.
+// A modelet is the unit of placement, migration and checkpoint: a contiguous range of neurons of one layer
+// with its weights, bias, optimiser state and LSH tables.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace modelet {
 enum class LayerKind : uint8_t { kInput, kHidden, kOutput };
 
 struct ModeletSpec {
-  uint32_t id = 0;        // index in the cut
-  uint32_t layer = 0;     // 0: sparse input layer, then the dense hidden layers, last: the output layer
+  uint32_t id = 0;     // index in the cut
+  uint32_t layer = 0;  // 0: sparse input layer, then the dense hidden layers, last: the output layer
   LayerKind kind = LayerKind::kInput;
-  uint64_t inputs = 0;    // width of what the layer reads: features, or the previous hidden width
+  uint64_t inputs = 0;          // width of what the layer reads: features, or the previous hidden width
   uint64_t begin = 0, end = 0;  // neurons [begin, end) of the layer
 
   uint64_t neurons() const { return end - begin; }

@@ -32,7 +32,8 @@ class FormatError : public Error {
   using Error::Error;
 };
 
-// A peer did not answer in time or went away. Recoverable: nothing was changed by the operation that threw it.
+// A peer did not answer in time or went away. Recoverable: nothing was changed by the operation that threw
+// it.
 class PeerError : public Error {
  public:
   PeerError(int rank, const std::string& what) : Error(what), rank_(rank) {}
@@ -56,8 +57,8 @@ std::string errno_text(const std::string& path);
 
 }  // namespace modelet
 
-#define MODELET_CHECK(condition, ...)                                                                \
-  do {                                                                                               \
-    if (!(condition)) [[unlikely]]                                                                   \
-      ::modelet::check_failed(#condition, __FILE__, __LINE__, std::string{__VA_ARGS__});             \
+#define MODELET_CHECK(condition, ...)                                                    \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]]                                                       \
+      ::modelet::check_failed(#condition, __FILE__, __LINE__, std::string{__VA_ARGS__}); \
   } while (false)

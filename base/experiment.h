@@ -1,8 +1,8 @@
-// An experiment: everything that, with its seed, determines a training run. One TOML file; docs/experiment.md lists
-// every key. The defaults stand here, key names, ranges and meanings in one table in experiment.cc, which drives the
-// parser, `--set`, validation, the TOML writer and the test of the documentation. A new key is a member here, a row
-// there, and the row that the documentation test prints.
-// Plain values; thread-safe as such.
+// An experiment: everything that, with its seed, determines a training run. One TOML file; docs/experiment.md
+// lists every key. The defaults stand here, key names, ranges and meanings in one table in experiment.cc,
+// which drives the parser, `--set`, validation, the TOML writer and the test of the documentation. A new key
+// is a member here, a row there, and the row that the documentation test prints. Plain values; thread-safe as
+// such.
 #pragma once
 
 #include <cstdint>
@@ -22,62 +22,63 @@ enum class Normalize { kNone, kL2 };
 
 struct Experiment {
   struct Data {
-    std::string train, test;             // XMC text (also .xz/.gz) or prepared file; relative to the experiment file
-    std::string labels;                  // optional: names of the labels, one a line
+    std::string train, test;  // XMC text (also .xz/.gz) or prepared file; relative to the experiment file
+    std::string labels;       // optional: names of the labels, one a line
     Normalize normalize = Normalize::kNone;  // scale each sample's feature vector
   } data;
 
   struct Model {
-    std::vector<uint32_t> hidden = {128};  // width of each hidden layer; the first is the sparse input layer's
+    std::vector<uint32_t> hidden = {
+        128};  // width of each hidden layer; the first is the sparse input layer's
     Loss loss = Loss::kSoftmax;
   } model;
 
-  struct Modelets {                      // the cut; belongs to the experiment, not to the number of nodes
-    uint32_t hidden_columns = 32;        // neurons per hidden modelet (multiple of 16)
-    uint32_t output_modelets = 8;        // pieces of the output layer
+  struct Modelets {                // the cut; belongs to the experiment, not to the number of nodes
+    uint32_t hidden_columns = 32;  // neurons per hidden modelet (multiple of 16)
+    uint32_t output_modelets = 8;  // pieces of the output layer
   } modelets;
 
-  struct Sampling {                      // the active set of the output layer
+  struct Sampling {  // the active set of the output layer
     SamplingMode mode = SamplingMode::kUniform;
-    uint32_t uniform = 1024;             // uniform draws a step, over the whole layer
-    uint32_t top = 8;                    // lsh: candidates kept per sample after the exact re-rank, over the layer
-    uint32_t candidates = 64;            // lsh: candidates per sample and modelet that are re-ranked
+    uint32_t uniform = 1024;   // uniform draws a step, over the whole layer
+    uint32_t top = 8;          // lsh: candidates kept per sample after the exact re-rank, over the layer
+    uint32_t candidates = 64;  // lsh: candidates per sample and modelet that are re-ranked
     HashFamilyKind family = HashFamilyKind::kDwta;
-    uint32_t tables = 16;                // L
-    uint32_t bits = 9;                   // log2 of the buckets of a table
-    uint32_t bucket = 64;                // neurons a bucket holds at most
-    bool centre = true;                  // hash weights and activations after subtracting their means
-    uint32_t rehash_every = 50;          // steps between two background re-hashes of the rows that changed
+    uint32_t tables = 16;        // L
+    uint32_t bits = 9;           // log2 of the buckets of a table
+    uint32_t bucket = 64;        // neurons a bucket holds at most
+    bool centre = true;          // hash weights and activations after subtracting their means
+    uint32_t rehash_every = 50;  // steps between two background re-hashes of the rows that changed
   } sampling;
 
   struct Optimizer {
     OptimizerKind kind = OptimizerKind::kAdam;
     float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adam; epsilon also adagrad
-    float momentum = 0.9f;               // sgd
-    float clip = 0;                      // largest global gradient norm; 0: no clipping
+    float momentum = 0.9f;                                // sgd
+    float clip = 0;                                       // largest global gradient norm; 0: no clipping
   } optimizer;
 
   struct Train {
     uint32_t epochs = 8;
-    uint32_t batch = 256;                // samples a step, over the whole group
+    uint32_t batch = 256;  // samples a step, over the whole group
     float learning_rate = 1e-3f;
     ScheduleKind schedule = ScheduleKind::kConstant;
-    uint32_t warmup_steps = 0;           // linear from 0, before any schedule
-    float final_fraction = 0.1f;         // linear, cosine: learning rate at the end, as a fraction
-    uint32_t step_epochs = 4;            // step: epochs between two reductions
-    float step_factor = 0.5f;            // step: factor of a reduction
+    uint32_t warmup_steps = 0;    // linear from 0, before any schedule
+    float final_fraction = 0.1f;  // linear, cosine: learning rate at the end, as a fraction
+    uint32_t step_epochs = 4;     // step: epochs between two reductions
+    float step_factor = 0.5f;     // step: factor of a reduction
     uint64_t seed = 1;
-    uint32_t threads = 0;                // per node; 0: all cores of the machine
-    uint32_t log_every = 50;             // steps between two progress events
-    uint32_t evaluate_every = 1;         // epochs between two evaluations on data.test; 0: only at the end
-    uint32_t checkpoint_every = 0;       // steps between two checkpoints; 0: at the end of each epoch
+    uint32_t threads = 0;           // per node; 0: all cores of the machine
+    uint32_t log_every = 50;        // steps between two progress events
+    uint32_t evaluate_every = 1;    // epochs between two evaluations on data.test; 0: only at the end
+    uint32_t checkpoint_every = 0;  // steps between two checkpoints; 0: at the end of each epoch
     uint32_t keep_checkpoints = 2;
   } train;
 
   struct Exchange {
-    std::string codec = "none";          // of activations and hidden gradients; comm/codec.h lists them
-    bool lz4 = false;                    // compress the encoded bytes
-    float timeout_seconds = 30;          // a peer that is silent for longer is reported as missing
+    std::string codec = "none";  // of activations and hidden gradients; comm/codec.h lists them
+    bool lz4 = false;            // compress the encoded bytes
+    float timeout_seconds = 30;  // a peer that is silent for longer is reported as missing
   } exchange;
 };
 
@@ -88,9 +89,9 @@ struct DataShape {
 };
 
 // Reads and validates a file; paths inside become absolute (relative to the file's folder).
-// `overrides` are "section.key=value" in TOML syntax (strings need no quotes); relative paths in them start at the
-// current folder, where the user typed them.
-// Throws UsageError with file, line and, for an unknown key, the nearest known one.
+// `overrides` are "section.key=value" in TOML syntax (strings need no quotes); relative paths in them start
+// at the current folder, where the user typed them. Throws UsageError with file, line and, for an unknown
+// key, the nearest known one.
 Experiment load_experiment(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
 // The same from text; `origin` stands for the file name in messages and its folder for relative paths.

@@ -102,8 +102,8 @@ void AtomicFile::commit() {
 std::string read_text_file(const std::filesystem::path& path, size_t limit) {
   const MappedFile file(path);
   if (file.bytes().size() > limit)
-    throw Error(path.string() + ": " + std::to_string(file.bytes().size()) + " bytes, more than the limit of " +
-                std::to_string(limit));
+    throw Error(path.string() + ": " + std::to_string(file.bytes().size()) +
+                " bytes, more than the limit of " + std::to_string(limit));
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 

@@ -19,7 +19,9 @@ struct Matrix {
   float* row(size_t r) const { return data + r * stride; }
   // Columns [first, first + count).
   Matrix columns(size_t first, size_t count) const { return {data + first, rows, count, stride}; }
-  operator ConstMatrix() const { return {data, rows, cols, stride}; }  // NOLINT: a view converts to its const view
+  operator ConstMatrix() const {
+    return {data, rows, cols, stride};
+  }  // NOLINT: a view converts to its const view
 };
 
 }  // namespace modelet

@@ -1,6 +1,6 @@
-// Random numbers. Every random choice in Modelet is a pure function of the experiment's seed and of the place where
-// it is made (layer, row, step, ...), never of thread, node or time: this is what makes runs repeatable and
-// independent of placement. So generators are cheap values, created where they are used.
+// Random numbers. Every random choice in Modelet is a pure function of the experiment's seed and of the place
+// where it is made (layer, row, step, ...), never of thread, node or time: this is what makes runs repeatable
+// and independent of placement. So generators are cheap values, created where they are used.
 #pragma once
 
 #include <cmath>
@@ -47,8 +47,8 @@ class Rng {
   uint64_t state_;
 };
 
-// First key of every stream, so that no two uses share random numbers. Append only: the values are part of what a
-// seed means.
+// First key of every stream, so that no two uses share random numbers. Append only: the values are part of
+// what a seed means.
 enum RngStream : uint64_t {
   kStreamInit = 1,         // {layer, row}
   kStreamBatchOrder = 2,   // {epoch}

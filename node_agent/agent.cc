@@ -75,7 +75,7 @@ void Agent::beat() {
   next_beat_ = clock_.now() + (node_ != 0 ? heartbeat_ : kRegisterInterval);
   if (node_ != 0) {
     socket_.send(HeartbeatT{{}, node_, runner_ ? runner_->run() : 0, runner_ ? runner_->step() : 0});
-  } else if (stops_requested_ == 0 && aborting_since_ == 0) {  // who registers may get work at once
+  } else if (stops_requested_ == 0 && runner_ == nullptr) {  // who registers may get work at once
     RegisterT message;
     message.name = options_.name;
     message.incarnation = incarnation_;
@@ -95,6 +95,7 @@ void Agent::forward_mail() {
                    done->message.empty() ? "" : ": ", done->message);
       runner_.reset();
       aborting_since_ = 0;
+      if (node_ == 0) next_beat_ = clock_.now();
     }
     socket_.send(std::move(message));
   }
@@ -110,7 +111,9 @@ void Agent::on(const RegisteredT& message) {
   next_beat_ = std::min(next_beat_, clock_.now() + heartbeat_);
 }
 
+// The scheduler was restarted, or took this agent for dead: either way nobody waits for its run any more.
 void Agent::on(const RegisterAgainT&) {
+  abort_run("the scheduler was restarted, or had lost this agent");
   node_ = 0;
   next_beat_ = clock_.now();
 }

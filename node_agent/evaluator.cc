@@ -24,8 +24,8 @@ Evaluator::Evaluator(shard::Network& network, const Sharding& sharding, comm::Gr
       ranker_(network.output().modelets(), network.experiment(), network.spread(), network.shape().labels,
               network.pool()) {}
 
-void Evaluator::predict(const shard::Dataset& data, size_t k, bool sparse, comm::Tag tag, const OnBatch& on_batch,
-                        size_t limit) {
+void Evaluator::predict(const shard::Dataset& data, size_t k, bool sparse, comm::Tag tag,
+                        const OnBatch& on_batch, size_t limit) {
   const size_t samples = std::min(limit, data.rows());
   const size_t rounds_a_batch = network_.hidden_layers() + 1;
   const size_t fewest = samples * rounds_a_batch / kMaxRounds + 1;
@@ -55,7 +55,8 @@ void Evaluator::merge(comm::Tag tag, shard::TopK& best) {
   const size_t samples = best.samples(), k = best.k();
   std::vector<Buffer> tables(static_cast<size_t>(sharding_.size()));
   std::vector<std::vector<comm::InBlock>> theirs(tables.size());
-  for (size_t rank = 0; rank < tables.size(); ++rank) theirs[rank].push_back(tables[rank].resize(samples, 2 * k));
+  for (size_t rank = 0; rank < tables.size(); ++rank)
+    theirs[rank].push_back(tables[rank].resize(samples, 2 * k));
   const auto self = static_cast<size_t>(sharding_.rank());
   const Matrix own = tables[self].matrix();
   for (size_t s = 0; s < samples; ++s)
@@ -76,8 +77,8 @@ void Evaluator::merge(comm::Tag tag, shard::TopK& best) {
   }
 }
 
-std::vector<double> Evaluator::precision(const shard::Dataset& data, const std::vector<size_t>& ks, bool sparse,
-                                         comm::Tag tag) {
+std::vector<double> Evaluator::precision(const shard::Dataset& data, const std::vector<size_t>& ks,
+                                         bool sparse, comm::Tag tag) {
   MODELET_CHECK(!ks.empty());
   shard::PrecisionAtK precision(ks);
   predict(data, *std::max_element(ks.begin(), ks.end()), sparse, tag,

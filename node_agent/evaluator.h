@@ -1,5 +1,5 @@
-// Evaluation over a group: every rank finds the best labels among its output modelets, one all-gather merges them.
-// With a group of one it is local evaluation and prediction. One thread.
+// Evaluation over a group: every rank finds the best labels among its output modelets, one all-gather merges
+// them. With a group of one it is local evaluation and prediction. One thread.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,16 @@ class Evaluator {
   // All arguments must outlive it.
   Evaluator(shard::Network& network, const Sharding& sharding, comm::Group& group);
 
-  // The k best labels of the first `limit` samples of `data`, a batch at a time in the data's order: on_batch(batch, best) on
-  // every rank.
-  // `sparse`: only neurons that the hash tables retrieve are scored. Uses rounds from tag.round upwards.
+  // The k best labels of the first `limit` samples of `data`, a batch at a time in the data's order:
+  // on_batch(batch, best) on every rank. `sparse`: only neurons that the hash tables retrieve are scored.
+  // Uses rounds from tag.round upwards.
   using OnBatch = std::function<void(const shard::Batch& batch, const shard::TopK& best)>;
   void predict(const shard::Dataset& data, size_t k, bool sparse, comm::Tag tag, const OnBatch& on_batch,
                size_t limit = std::numeric_limits<size_t>::max());
 
   // Precision at each k, the same on all ranks.
-  std::vector<double> precision(const shard::Dataset& data, const std::vector<size_t>& ks, bool sparse, comm::Tag tag);
+  std::vector<double> precision(const shard::Dataset& data, const std::vector<size_t>& ks, bool sparse,
+                                comm::Tag tag);
 
  private:
   void merge(comm::Tag tag, shard::TopK& best);

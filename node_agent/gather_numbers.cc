@@ -6,7 +6,8 @@
 
 namespace modelet::agent {
 
-std::vector<std::vector<uint64_t>> all_gather_numbers(comm::Group& group, comm::Tag tag, std::span<const uint64_t> mine,
+std::vector<std::vector<uint64_t>> all_gather_numbers(comm::Group& group, comm::Tag tag,
+                                                      std::span<const uint64_t> mine,
                                                       std::span<const size_t> counts) {
   // The exact codec moves the bits of floats unchanged, so a number travels as two of them.
   const comm::Codec& exact = comm::require_codec("none");
@@ -28,7 +29,8 @@ std::vector<std::vector<uint64_t>> all_gather_numbers(comm::Group& group, comm::
   std::vector<std::vector<uint64_t>> numbers(counts.size());
   for (size_t rank = 0; rank < counts.size(); ++rank) {
     numbers[rank].resize(counts[rank]);
-    if (counts[rank] > 0) std::memcpy(numbers[rank].data(), bits[rank].data(), counts[rank] * sizeof(uint64_t));
+    if (counts[rank] > 0)
+      std::memcpy(numbers[rank].data(), bits[rank].data(), counts[rank] * sizeof(uint64_t));
   }
   return numbers;
 }

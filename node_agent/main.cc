@@ -73,8 +73,10 @@ int main(int argc, char** argv) {
                  "a run may take to stop, with a checkpoint, when this agent is asked to leave (SIGTERM)")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
-  app.add_flag("--insecure", options.insecure, "allow a data address that other machines can reach; closed test networks only: connections are "
-               "neither encrypted nor authenticated");
+  app.add_flag(
+      "--insecure", options.insecure,
+      "allow a data address that other machines can reach; closed test networks only: connections are "
+      "neither encrypted nor authenticated");
   app.add_option("--exit-with-parent", parent, "process id of the parent: end when it ends")
       ->configurable(false);
 

@@ -31,7 +31,8 @@ bool ShardedForward::run(const shard::Batch& batch, comm::Tag tag, bool stop) {
     else
       network_.hidden(layer).forward(activations(layer - 1), transposed_[layer - 1].matrix(), out);
     any_stop |= gather(layer, {tag.step, static_cast<uint16_t>(tag.round + layer), tag.attempt}, stop);
-    shard::transpose(out, transposed_[layer].resize(width, shard::kernels::padded(batch.size())), network_.pool());
+    shard::transpose(out, transposed_[layer].resize(width, shard::kernels::padded(batch.size())),
+                     network_.pool());
   }
   return any_stop;
 }
@@ -46,7 +47,8 @@ bool ShardedForward::gather(size_t layer, comm::Tag tag, bool stop) {
     for (const Sharding::Columns& columns : sharding_.columns(layer, rank)) {
       const Matrix block = all.columns(columns.first, columns.count);
       if (rank == sharding_.rank())
-        mine.push_back({&codec_, block, block_seed(network_.experiment().train.seed, tag, rank, mine.size())});
+        mine.push_back(
+            {&codec_, block, block_seed(network_.experiment().train.seed, tag, rank, mine.size())});
       else
         theirs[static_cast<size_t>(rank)].push_back(block);
     }

@@ -1,6 +1,6 @@
-// The hidden layers' forward pass over a group: each rank computes the columns of its modelets, an all-gather a layer
-// gives every rank the whole activations. Training and evaluation share it.
-// One thread; owns the activations.
+// The hidden layers' forward pass over a group: each rank computes the columns of its modelets, an all-gather
+// a layer gives every rank the whole activations. Training and evaluation share it. One thread; owns the
+// activations.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Sharding: which rank holds which columns of which layer. The bridge between the placement (modelet -> rank) and
-// the blocks that the collectives move. Immutable.
+// Sharding: which rank holds which columns of which layer. The bridge between the placement (modelet -> rank)
+// and the blocks that the collectives move. Immutable.
 #pragma once
 
 #include <cstddef>

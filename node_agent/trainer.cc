@@ -44,11 +44,13 @@ unsigned thread_count(const TrainJob& job) {
 
 const std::vector<size_t> kPrecisions = {1, 3, 5};
 
-// A run goes on as what it was begun as. What the files themselves do not show is compared here: the seed stands for the labels'
-// places and the order of samples, the step number for a batch size, and optimisers keep state under the same names.
+// A run goes on as what it was begun as. What the files themselves do not show is compared here: the seed
+// stands for the labels' places and the order of samples, the step number for a batch size, and optimisers
+// keep state under the same names.
 void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) {
   const Experiment &then = checkpoint.index().experiment, &now = job.experiment;
-  const bool tables = shard::uses_hash_tables(then.sampling.mode) && shard::uses_hash_tables(now.sampling.mode);
+  const bool tables =
+      shard::uses_hash_tables(then.sampling.mode) && shard::uses_hash_tables(now.sampling.mode);
   const std::pair<const char*, bool> settings[] = {
       {"model.loss", then.model.loss == now.model.loss},
       {"data.normalize", then.data.normalize == now.data.normalize},
@@ -106,7 +108,9 @@ class Trainer::Impl {
   double bytes_per_step() const {
     return steps_here_ == 0 ? 0 : static_cast<double>(bytes_sent_) / static_cast<double>(steps_here_);
   }
-  double samples_per_second() const { return seconds_here_ > 0 ? static_cast<double>(samples_here_) / seconds_here_ : 0; }
+  double samples_per_second() const {
+    return seconds_here_ > 0 ? static_cast<double>(samples_here_) / seconds_here_ : 0;
+  }
 
   TrainJob job_;
   shard::ThreadPool pool_;
@@ -114,17 +118,18 @@ class Trainer::Impl {
   shard::Dataset train_, test_;
   std::optional<shard::BatchOrder> order_;
   std::optional<shard::Network> network_;
-  shard::Batch batches_[2];        // of this step and, prepared beside it, of the next
+  shard::Batch batches_[2];  // of this step and, prepared beside it, of the next
   uint64_t prepared_step_ = ~uint64_t{0};
 
-  uint64_t step_ = 0;              // steps completed
-  double train_seconds_ = 0;       // in steps, over all sessions of the run; evaluation and checkpoints not counted
+  uint64_t step_ = 0;  // steps completed
+  double train_seconds_ =
+      0;  // in steps, over all sessions of the run; evaluation and checkpoints not counted
   // Of this session:
   uint64_t steps_here_ = 0, samples_here_ = 0, bytes_sent_ = 0;
   double seconds_here_ = 0, wait_seconds_ = 0;  // wait: for messages of other ranks
-  double loss_sum_ = 0;            // since the last progress event
+  double loss_sum_ = 0;                         // since the last progress event
   uint64_t loss_steps_ = 0;
-  double epoch_loss_sum_ = 0;      // since the epoch, or this session, began
+  double epoch_loss_sum_ = 0;  // since the epoch, or this session, began
   uint64_t epoch_loss_steps_ = 0;
   std::vector<double> precision_;  // of the last evaluation
   uint64_t evaluated_step_ = 0, checkpoint_step_ = 0;
@@ -139,9 +144,10 @@ void Trainer::Impl::load_data() {
   const DataShape shape = shard::describe_shape(train_, test_);
   if (shape.features != job_.shape.features || shape.labels != job_.shape.labels ||
       shape.train_rows != job_.shape.train_rows || shape.test_rows != job_.shape.test_rows)
-    throw Error("the data at " + data.train + " is not the data that the run was planned for: this node sees " +
-                std::to_string(shape.train_rows) + " samples, " + std::to_string(shape.features) + " features, " +
-                std::to_string(shape.labels) + " labels");
+    throw Error("the data at " + data.train +
+                " is not the data that the run was planned for: this node sees " +
+                std::to_string(shape.train_rows) + " samples, " + std::to_string(shape.features) +
+                " features, " + std::to_string(shape.labels) + " labels");
   order_.emplace(train_.rows(), job_.experiment.train.batch, job_.experiment.train.seed);
 }
 
@@ -169,10 +175,18 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
   uint64_t parameters = 0;
   for (const ModeletSpec& spec : sharding_.cut()) parameters += spec.parameters();
   const Experiment::Train& train = job_.experiment.train;
-  emit(session, {{"event", "started"}, {"run", job_.run}, {"epochs", train.epochs}, {"steps", total_steps()},
-                 {"step", step_}, {"parameters", parameters}, {"nodes", job_.size}, {"threads", pool_.threads()},
-                 {"features", job_.shape.features}, {"labels", job_.shape.labels},
-                 {"train_rows", job_.shape.train_rows}, {"instruction_set", shard::kernels::instruction_set()}});
+  emit(session, {{"event", "started"},
+                 {"run", job_.run},
+                 {"epochs", train.epochs},
+                 {"steps", total_steps()},
+                 {"step", step_},
+                 {"parameters", parameters},
+                 {"nodes", job_.size},
+                 {"threads", pool_.threads()},
+                 {"features", job_.shape.features},
+                 {"labels", job_.shape.labels},
+                 {"train_rows", job_.shape.train_rows},
+                 {"instruction_set", shard::kernels::instruction_set()}});
   while (step_ < total_steps()) {
     const bool stop = one_step(session);
     if (step_ % train.log_every == 0 || step_ == total_steps()) report_progress(session);
@@ -203,7 +217,8 @@ bool Trainer::Impl::one_step(Session& session) {
   const Stopwatch watch;
   const uint64_t bytes_before = session.group.meters().bytes_sent();
   const double wait_before = session.group.meters().wait_seconds;
-  const float rate = shard::learning_rate(job_.experiment.train, step_, order_->steps_per_epoch(), total_steps());
+  const float rate =
+      shard::learning_rate(job_.experiment.train, step_, order_->steps_per_epoch(), total_steps());
   const shard::Batch& batch = this_batch();
   const StepResult result = session.step.run(batch, step_, rate, stop_requested);
   steps_done = ++step_;
@@ -248,8 +263,11 @@ void Trainer::Impl::evaluate(Session& session) {
 void Trainer::Impl::end_epoch(Session& session) {
   const uint64_t epoch = step_ / order_->steps_per_epoch();
   const uint32_t every = job_.experiment.train.evaluate_every;
-  json event = {{"event", "epoch"}, {"epoch", epoch}, {"step", step_},
-                {"loss", epoch_loss_sum_ / static_cast<double>(epoch_loss_steps_)}, {"train_seconds", train_seconds_},
+  json event = {{"event", "epoch"},
+                {"epoch", epoch},
+                {"step", step_},
+                {"loss", epoch_loss_sum_ / static_cast<double>(epoch_loss_steps_)},
+                {"train_seconds", train_seconds_},
                 {"samples_per_second", samples_per_second()}};
   if (step_ == total_steps() || (every > 0 && epoch % every == 0)) {
     evaluate(session);
@@ -272,13 +290,14 @@ void Trainer::Impl::checkpoint(Session& session) {
   }
   // Rank 0 makes the checkpoint visible once every rank's files are written.
   std::vector<size_t> counts;
-  for (int rank = 0; rank < sharding_.size(); ++rank) counts.push_back(2 * sharding_.modelets_of(rank).size());
+  for (int rank = 0; rank < sharding_.size(); ++rank)
+    counts.push_back(2 * sharding_.modelets_of(rank).size());
   const auto all = all_gather_numbers(session.group, tag(kCheckpointRound), digests, counts);
   checkpoint_step_ = step_;
   checkpoint_ = writer.folder();
   if (job_.rank != 0) return;
-  shard::CheckpointIndex index{.modelet_version = kVersion, .step = step_, .experiment = job_.experiment,
-                               .shape = job_.shape};
+  shard::CheckpointIndex index{
+      .modelet_version = kVersion, .step = step_, .experiment = job_.experiment, .shape = job_.shape};
   for (int rank = 0; rank < sharding_.size(); ++rank) {
     size_t i = 0;
     for (const ModeletSpec& spec : sharding_.modelets_of(rank)) {

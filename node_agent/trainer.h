@@ -1,5 +1,6 @@
-// Trainer: one rank's part of a training run, from loading data to the final checkpoint. `modelet train --nodes 1` runs one with a
-// group of one, an agent runs one with a ZeroMQ group: there is no second implementation.
+// Trainer: one rank's part of a training run, from loading data to the final checkpoint. `modelet train
+// --nodes 1` runs one with a group of one, an agent runs one with a ZeroMQ group: there is no second
+// implementation.
 //
 // Threads: construct, prepare() and run() on one thread; request_stop(), step() and memory_bytes() from any.
 // A run is abandoned through its group (Group::interrupt).
@@ -10,11 +11,10 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "base/cut.h"
 #include "base/experiment.h"
@@ -23,17 +23,18 @@
 namespace modelet::agent {
 
 struct TrainJob {
-  std::string run;                       // name of the run
+  std::string run;  // name of the run
   Experiment experiment;
   DataShape shape;
-  std::vector<uint32_t> owner;           // [modelets of the cut] -> rank
+  std::vector<uint32_t> owner;  // [modelets of the cut] -> rank
   int rank = 0, size = 1;
-  uint32_t threads = 0;                  // 0: the experiment's, or all cores
-  std::filesystem::path out;             // folder of the run: checkpoints/
-  std::filesystem::path resume;          // empty, or a checkpoint to continue from
+  uint32_t threads = 0;          // 0: the experiment's, or all cores
+  std::filesystem::path out;     // folder of the run: checkpoints/
+  std::filesystem::path resume;  // empty, or a checkpoint to continue from
 };
 
-// An event of the run as it appears in JSON Lines ("event" names it: started, progress, epoch, checkpoint, finished).
+// An event of the run as it appears in JSON Lines ("event" names it: started, progress, epoch, checkpoint,
+// finished).
 using EventSink = std::function<void(const nlohmann::json&)>;
 
 class Trainer {
@@ -41,15 +42,17 @@ class Trainer {
   explicit Trainer(TrainJob job);
   ~Trainer();
 
-  // Loads data, allocates and initialises (or restores) this rank's modelets. Needs no group. Throws on bad data or checkpoint.
+  // Loads data, allocates and initialises (or restores) this rank's modelets. Needs no group. Throws on bad
+  // data or checkpoint.
   void prepare();
 
-  // Trains to the end. Rank 0 reports events; the last one is "finished". All ranks stop at the same step boundary after
-  // request_stop() on any of them, write a checkpoint, and run() throws Interrupted. PeerError: a rank is missing.
+  // Trains to the end. Rank 0 reports events; the last one is "finished". All ranks stop at the same step
+  // boundary after request_stop() on any of them, write a checkpoint, and run() throws Interrupted.
+  // PeerError: a rank is missing.
   void run(comm::Group& group, const EventSink& events);
 
-  void request_stop();  // async-signal-safe
-  uint64_t step() const;  // steps completed; any thread
+  void request_stop();            // async-signal-safe
+  uint64_t step() const;          // steps completed; any thread
   uint64_t memory_bytes() const;  // of this rank's modelets
 
  private:

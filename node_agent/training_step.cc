@@ -15,7 +15,8 @@ using comm::Tag;
 
 namespace {
 
-// Rounds of a step: one a hidden layer from kForward, kOutput, one a hidden layer but the first from kBackward, kClip.
+// Rounds of a step: one a hidden layer from kForward, kOutput, one a hidden layer but the first from
+// kBackward, kClip.
 constexpr uint16_t kForward = 0, kOutput = 20, kBackward = 21, kClip = 41;
 
 size_t total(const std::vector<Sharding::Columns>& columns) {
@@ -28,12 +29,14 @@ size_t total(const std::vector<Sharding::Columns>& columns) {
 void append_blocks(const comm::Codec& codec, uint64_t seed, Tag tag, int rank, ConstMatrix matrix,
                    const std::vector<Sharding::Columns>& columns, std::vector<OutBlock>& blocks) {
   for (const Sharding::Columns& c : columns)
-    blocks.push_back({&codec, {matrix.data + c.first, matrix.rows, c.count, matrix.stride},
+    blocks.push_back({&codec,
+                      {matrix.data + c.first, matrix.rows, c.count, matrix.stride},
                       block_seed(seed, tag, rank, blocks.size())});
 }
 
 // The same ranges, side by side, in a buffer of their own.
-void append_blocks(Matrix packed, const std::vector<Sharding::Columns>& columns, std::vector<InBlock>& blocks) {
+void append_blocks(Matrix packed, const std::vector<Sharding::Columns>& columns,
+                   std::vector<InBlock>& blocks) {
   size_t at = 0;
   for (const Sharding::Columns& c : columns) {
     blocks.push_back(packed.columns(at, c.count));
@@ -87,8 +90,8 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   return {batch_loss_.loss, any_stop, output.active_neurons()};
 }
 
-// One exchange for normaliser and hidden gradient (DESIGN section 3.4): every rank sends the statistics of its logits and,
-// to the owner of each hidden column, its un-normalised part of that column's gradient.
+// One exchange for normaliser and hidden gradient (DESIGN section 3.4): every rank sends the statistics of
+// its logits and, to the owner of each hidden column, its un-normalised part of that column's gradient.
 void TrainingStep::exchange_output(const shard::Batch& batch, Tag tag) {
   const shard::OutputLayer& output = network_.output();
   const size_t last = network_.hidden_layers() - 1, self = static_cast<size_t>(sharding_.rank());
@@ -118,7 +121,9 @@ void TrainingStep::exchange_output(const shard::Batch& batch, Tag tag) {
     all.push_back(rank == self ? statistics : ConstMatrix(from_rank_[rank].statistics.matrix()));
   loss_->combine(batch, all, batch_loss_);
   if (!std::isfinite(batch_loss_.loss))
-    throw Error("training diverged: the loss is not a finite number; lower train.learning_rate, or set optimizer.clip");
+    throw Error(
+        "training diverged: the loss is not a finite number; lower train.learning_rate, or set "
+        "optimizer.clip");
 }
 
 // Own columns of the last hidden layer's gradient: all ranks' parts, rescaled to the common normaliser.
@@ -139,10 +144,11 @@ void TrainingStep::combine_output_gradient() {
           const auto part = [&](ConstMatrix whole, const Buffer& received) {
             return self ? whole.row(s) + c.first : received.matrix().row(s) + packed;
           };
-          kernels::axpy(batch_loss_.factors[rank][s], part(output.positive(), from_rank_[rank].positive), g, c.count);
+          kernels::axpy(batch_loss_.factors[rank][s], part(output.positive(), from_rank_[rank].positive), g,
+                        c.count);
           if (loss_->normalised())
-            kernels::axpy(-batch_loss_.target_factor[s], part(output.negative(), from_rank_[rank].negative), g,
-                          c.count);
+            kernels::axpy(-batch_loss_.target_factor[s], part(output.negative(), from_rank_[rank].negative),
+                          g, c.count);
         }
         kernels::relu_backward(activations.row(s) + c.first, g, c.count);
         packed += c.count;
@@ -151,8 +157,8 @@ void TrainingStep::combine_output_gradient() {
   });
 }
 
-// From the last hidden layer down: each rank has part of the gradient of the whole layer below; the owners of its columns
-// get the sum.
+// From the last hidden layer down: each rank has part of the gradient of the whole layer below; the owners of
+// its columns get the sum.
 void TrainingStep::backward_hidden(Tag tag) {
   for (size_t layer = network_.hidden_layers() - 1; layer > 0; --layer, ++tag.round) {
     const Matrix below = forward_.activations(layer - 1);
@@ -161,7 +167,8 @@ void TrainingStep::backward_hidden(Tag tag) {
 
     std::vector<ConstMatrix> parts;
     for (int rank = 0; rank < sharding_.size(); ++rank)
-      parts.push_back(pack_columns(partial, sharding_.columns(layer - 1, rank), parts_[static_cast<size_t>(rank)]));
+      parts.push_back(
+          pack_columns(partial, sharding_.columns(layer - 1, rank), parts_[static_cast<size_t>(rank)]));
     const auto& own = sharding_.columns(layer - 1, sharding_.rank());
     const Matrix sum = sum_.resize(below.rows, total(own));
     group_.reduce_scatter_sum(tag, parts, sum, codec_);
@@ -185,9 +192,10 @@ float TrainingStep::clip_scale(const shard::Batch& batch, Tag tag) {
   const size_t self = static_cast<size_t>(sharding_.rank());
   double square_sum = network_.input().gradient_square_sum(batch, gradient(0));
   for (size_t layer = 1; layer < network_.hidden_layers(); ++layer)
-    square_sum += network_.hidden(layer).gradient_square_sum(forward_.activations(layer - 1), gradient(layer));
-  square_sum += network_.output().gradient_square_sum(forward_.output_input(), batch_loss_.factors[self].data(),
-                                                      batch_loss_.target_factor.data());
+    square_sum +=
+        network_.hidden(layer).gradient_square_sum(forward_.activations(layer - 1), gradient(layer));
+  square_sum += network_.output().gradient_square_sum(
+      forward_.output_input(), batch_loss_.factors[self].data(), batch_loss_.target_factor.data());
   auto sum = static_cast<float>(square_sum);
   group_.all_reduce_sum(tag, {&sum, 1, 1, 1}, exact_);
   const float norm = std::sqrt(sum);

@@ -1,9 +1,8 @@
-// One training step, model-sharded: the heart of Modelet (DESIGN section 3). Composes the arithmetic of shard/ with the
-// collectives of comm/; with a group of one it is plain local training.
+// One training step, model-sharded: the heart of Modelet (DESIGN section 3). Composes the arithmetic of
+// shard/ with the collectives of comm/; with a group of one it is plain local training.
 //
-// All exchanges come before any update: a step that throws PeerError has changed no weight, state or table, and may be
-// run again with the next `attempt`.
-// Used by one thread.
+// All exchanges come before any update: a step that throws PeerError has changed no weight, state or table,
+// and may be run again with the next `attempt`. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +18,9 @@
 namespace modelet::agent {
 
 struct StepResult {
-  double loss = 0;           // mean over the batch, the same on all ranks
-  bool stop = false;         // some rank wishes to stop after this step
-  size_t active_neurons = 0; // of the modelets held here
+  double loss = 0;            // mean over the batch, the same on all ranks
+  bool stop = false;          // some rank wishes to stop after this step
+  size_t active_neurons = 0;  // of the modelets held here
 };
 
 class TrainingStep {
@@ -29,7 +28,8 @@ class TrainingStep {
   // All arguments must outlive it.
   TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group);
 
-  StepResult run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop, uint16_t attempt = 0);
+  StepResult run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
+                 uint16_t attempt = 0);
 
   // The first round that a step does not use; other operations of the same step may start there.
   static constexpr uint16_t kRounds = 64;
@@ -56,11 +56,11 @@ class TrainingStep {
   const shard::AdamCorrections corrections_;
   ShardedForward forward_;
   shard::BatchLoss batch_loss_;
-  std::vector<Buffer> gradients_;       // [hidden layers] by pre-activations; own columns are valid
-  Buffer partial_;                      // this rank's part of a hidden layer's input gradient
-  std::vector<Buffer> parts_;           // [size] its columns, by owner
-  Buffer sum_;                          // own columns, summed over ranks
-  std::vector<FromRank> from_rank_;     // [size]
+  std::vector<Buffer> gradients_;    // [hidden layers] by pre-activations; own columns are valid
+  Buffer partial_;                   // this rank's part of a hidden layer's input gradient
+  std::vector<Buffer> parts_;        // [size] its columns, by owner
+  Buffer sum_;                       // own columns, summed over ranks
+  std::vector<FromRank> from_rank_;  // [size]
 };
 
 }  // namespace modelet::agent

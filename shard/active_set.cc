@@ -44,8 +44,8 @@ void ActiveSetSampler::add_uniform(const Modelet& modelet, uint64_t step) {
   const auto neurons = static_cast<uint32_t>(spec.neurons());
   uint32_t wanted = std::min<uint32_t>(draws_, neurons - static_cast<uint32_t>(set_.rows.size()));
   Rng rng(seed_, {kStreamUniform, spec.layer, spec.begin, step});
-  // Drawing until enough new rows are found is fast while half of them are free; past that, walk and choose (Knuth,
-  // TAOCP 2, algorithm S).
+  // Drawing until enough new rows are found is fast while half of them are free; past that, walk and choose
+  // (Knuth, TAOCP 2, algorithm S).
   auto free = static_cast<uint32_t>(neurons - set_.rows.size());
   if (wanted <= free / 2) {
     while (wanted > 0) {
@@ -77,8 +77,8 @@ void QueryCodes::hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool
   });
 }
 
-void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes, size_t top,
-                                ThreadPool& pool, std::vector<uint32_t>& best) {
+void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes,
+                                size_t top, ThreadPool& pool, std::vector<uint32_t>& best) {
   const size_t samples = hidden.rows;
   best.assign(samples * top, kNone);
   scratch_.resize(std::max<size_t>(scratch_.size(), pool.threads()));
@@ -100,9 +100,9 @@ void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, cons
   });
 }
 
-const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& batch, const LabelSpread& spread,
-                                          ConstMatrix hidden, const QueryCodes& codes, uint64_t step,
-                                          ThreadPool& pool) {
+const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& batch,
+                                          const LabelSpread& spread, ConstMatrix hidden,
+                                          const QueryCodes& codes, uint64_t step, ThreadPool& pool) {
   for (const uint32_t row : set_.rows) position_[row] = kNone;
   set_.rows.clear();
   set_.targets.clear();

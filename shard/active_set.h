@@ -1,6 +1,7 @@
-// Active set: the output neurons of one modelet that take part in a step (DESIGN section 3.2). Shared by the whole batch: the labels of
-// the batch in the modelet's range, per sample the best candidates of the hash tables after an exact re-rank, and uniform
-// draws. A function of (experiment, modelet, batch, weights, step): not of placement or threads.
+// Active set: the output neurons of one modelet that take part in a step (DESIGN section 3.2). Shared by the
+// whole batch: the labels of the batch in the modelet's range, per sample the best candidates of the hash
+// tables after an exact re-rank, and uniform draws. A function of (experiment, modelet, batch, weights,
+// step): not of placement or threads.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +25,12 @@ struct Target {
 };
 
 struct ActiveSet {
-  std::vector<uint32_t> rows;     // rows of the modelet, each once: labels, then retrieved, then drawn
-  std::vector<Target> targets;    // by sample
+  std::vector<uint32_t> rows;   // rows of the modelet, each once: labels, then retrieved, then drawn
+  std::vector<Target> targets;  // by sample
 };
 
-// Hash codes [samples, tables] of a batch. The modelets of a layer share hash functions and the mean that queries are centred by
-// (shard/modelet.h), so a sample is hashed once, with any of them.
+// Hash codes [samples, tables] of a batch. The modelets of a layer share hash functions and the mean that
+// queries are centred by (shard/modelet.h), so a sample is hashed once, with any of them.
 class QueryCodes {
  public:
   void hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool);
@@ -41,20 +42,21 @@ class QueryCodes {
   std::vector<hashing::QueryScratch> scratch_;  // one a thread
 };
 
-// Builds the active sets of one modelet, step after step. Owns scratch; one thread at a time, except that retrieval runs on the pool.
+// Builds the active sets of one modelet, step after step. Owns scratch; one thread at a time, except that
+// retrieval runs on the pool.
 class ActiveSetSampler {
  public:
   ActiveSetSampler(const Modelet& modelet, const Experiment& experiment, uint64_t labels);
 
-  // hidden [batch, inputs]: what the output layer reads, `codes`: its hash codes in mode lsh. Result valid until the
-  // next call.
-  const ActiveSet& select(const Modelet& modelet, const Batch& batch, const LabelSpread& spread, ConstMatrix hidden,
-                          const QueryCodes& codes, uint64_t step, ThreadPool& pool);
+  // hidden [batch, inputs]: what the output layer reads, `codes`: its hash codes in mode lsh. Result valid
+  // until the next call.
+  const ActiveSet& select(const Modelet& modelet, const Batch& batch, const LabelSpread& spread,
+                          ConstMatrix hidden, const QueryCodes& codes, uint64_t step, ThreadPool& pool);
 
   // The best `top` rows for each sample: candidates of the tables, ordered by exact logit (ties: lower row).
   // best [samples * top], filled with kNone where there are fewer.
-  void retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes, size_t top, ThreadPool& pool,
-                std::vector<uint32_t>& best);
+  void retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes, size_t top,
+                ThreadPool& pool, std::vector<uint32_t>& best);
 
   // What the last select() chose.
   const ActiveSet& set() const { return set_; }

@@ -81,8 +81,8 @@ class CheckpointWriter {
 // or of its checkpoints/ folder. UsageError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
-// A run's folder holds one run: what it has is only continued, and only from its end. UsageError if `run` has a
-// checkpoint and `resumed` (empty: nothing is resumed) is not its newest.
+// A run's folder holds one run: what it has is only continued, and only from its end. UsageError if `run` has
+// a checkpoint and `resumed` (empty: nothing is resumed) is not its newest.
 void require_one_run(const std::filesystem::path& run, const std::filesystem::path& resumed);
 
 class Checkpoint {

@@ -26,7 +26,9 @@ void TopK::reset(size_t samples, size_t k) {
 void TopK::insert_slowly(size_t sample, float score, uint32_t label) {
   float* scores = scores_.data() + sample * k_;
   uint32_t* labels = labels_.data() + sample * k_;
-  const auto before = [&](size_t i) { return score > scores[i] || (score == scores[i] && label < labels[i]); };
+  const auto before = [&](size_t i) {
+    return score > scores[i] || (score == scores[i] && label < labels[i]);
+  };
   if (!before(k_ - 1)) return;
   size_t i = k_ - 1;
   for (; i > 0 && before(i - 1); --i) {
@@ -44,8 +46,8 @@ void TopK::merge(const TopK& other) {
       if (other.labels(s)[i] != kNoLabel) insert(s, other.scores(s)[i], other.labels(s)[i]);
 }
 
-LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const Experiment& experiment, const LabelSpread& spread,
-                         uint64_t labels, ThreadPool& pool)
+LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const Experiment& experiment,
+                         const LabelSpread& spread, uint64_t labels, ThreadPool& pool)
     : modelets_(std::move(output_modelets)), spread_(spread), pool_(pool), scratch_(pool.threads()) {
   for (const Modelet* modelet : modelets_) samplers_.emplace_back(*modelet, experiment, labels);
 }
@@ -61,8 +63,16 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
       scratch.logits.resize(kPiece * columns);
       scratch.positions.resize(columns);
       float* logits = scratch.logits.data();
-      kernels::gemm({.m = end - begin, .n = columns, .k = p.cols(), .a = p.row(begin), .a_row = p.cols(), .a_col = 1,
-                     .b = hidden_transposed.data, .b_row = hidden_transposed.stride, .c = logits, .c_row = columns,
+      kernels::gemm({.m = end - begin,
+                     .n = columns,
+                     .k = p.cols(),
+                     .a = p.row(begin),
+                     .a_row = p.cols(),
+                     .a_col = 1,
+                     .b = hidden_transposed.data,
+                     .b_row = hidden_transposed.stride,
+                     .c = logits,
+                     .c_row = columns,
                      .row_start = &p.biases()[begin]});
       for (size_t r = begin; r < end; ++r) {
         const float* row = logits + (r - begin) * columns;
@@ -82,8 +92,9 @@ void LabelRanker::rank_sparse(ConstMatrix hidden, size_t k, TopK& best) {
   for (size_t m = 0; m < modelets_.size(); ++m) {
     const Modelet& modelet = *modelets_[m];
     if (modelet.retrieval() == nullptr)
-      throw UsageError("sparse inference needs hash tables, and this model was trained without (sampling.mode lsh "
-                       "keeps tables); run it without --sparse");
+      throw UsageError(
+          "sparse inference needs hash tables, and this model was trained without (sampling.mode lsh "
+          "keeps tables); run it without --sparse");
     if (m == 0) codes_.hash(*modelet.retrieval(), hidden, pool_);
     samplers_[m].retrieve(modelet, hidden, codes_, k, pool_, retrieved_);
     for (size_t s = 0; s < hidden.rows; ++s)
@@ -113,8 +124,8 @@ std::vector<double> PrecisionAtK::values() const {
   std::vector<double> values;
   for (size_t q = 0; q < ks_.size(); ++q)
     values.push_back(samples_ == 0 ? 0.0
-                                   : static_cast<double>(hits_[q]) / (static_cast<double>(samples_) *
-                                                                      static_cast<double>(ks_[q])));
+                                   : static_cast<double>(hits_[q]) /
+                                         (static_cast<double>(samples_) * static_cast<double>(ks_[q])));
   return values;
 }
 

@@ -17,8 +17,8 @@
 
 namespace modelet::shard {
 
-// The k best labels of each sample, best first; equal scores: lower label first, so the result does not depend on the order of
-// insertion. Unfilled places have score -infinity and label kNoLabel.
+// The k best labels of each sample, best first; equal scores: lower label first, so the result does not
+// depend on the order of insertion. Unfilled places have score -infinity and label kNoLabel.
 class TopK {
  public:
   static constexpr uint32_t kNoLabel = ~uint32_t{0};
@@ -46,7 +46,8 @@ class TopK {
   AlignedVector<float> thresholds_;
 };
 
-// Finds the best labels among the neurons of the modelets held here. Keeps scratch; used by one thread, parallel inside.
+// Finds the best labels among the neurons of the modelets held here. Keeps scratch; used by one thread,
+// parallel inside.
 class LabelRanker {
  public:
   LabelRanker(std::vector<Modelet*> output_modelets, const Experiment& experiment, const LabelSpread& spread,
@@ -72,8 +73,8 @@ class LabelRanker {
   std::vector<uint32_t> retrieved_;
 };
 
-// Precision at k: the share of the k best labels that are right, averaged over samples (the extreme-classification
-// repository's definition: samples without labels count as 0).
+// Precision at k: the share of the k best labels that are right, averaged over samples (the
+// extreme-classification repository's definition: samples without labels count as 0).
 class PrecisionAtK {
  public:
   explicit PrecisionAtK(std::vector<size_t> ks) : ks_(std::move(ks)), hits_(ks_.size()) {}

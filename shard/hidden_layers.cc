@@ -33,7 +33,8 @@ void transpose(ConstMatrix in, Matrix out, ThreadPool& pool) {
   });
 }
 
-// ---- InputLayer ---------------------------------------------------------------------------------------------------
+// ---- InputLayer
+// ---------------------------------------------------------------------------------------------------
 
 InputLayer::InputLayer(std::vector<Modelet*> modelets, ThreadPool& pool)
     : modelets_(std::move(modelets)), pool_(pool), scratch_(pool.threads()) {}
@@ -46,7 +47,8 @@ void InputLayer::forward(const Batch& batch, Matrix out) {
         const uint64_t first = batch.offsets[s];
         float* h = out.row(s) + modelet->spec().begin;
         kernels::weighted_row_sum(batch.features.data() + first, batch.values.data() + first,
-                                  batch.offsets[s + 1] - first, p.row(0), p.cols(), p.row(p.rows() - 1), h, p.cols());
+                                  batch.offsets[s + 1] - first, p.row(0), p.cols(), p.row(p.rows() - 1), h,
+                                  p.cols());
         kernels::relu(h, p.cols());
       }
     }
@@ -69,8 +71,9 @@ void InputLayer::for_each_gradient_row(const Batch& batch, ConstMatrix pre_gradi
         if (f + kRowsAhead < end) p.prefetch(batch.unique_features[f + kRowsAhead]);
         const uint64_t first = batch.feature_offsets[f];
         kernels::weighted_row_sum(batch.feature_samples.data() + first, batch.feature_values.data() + first,
-                                  batch.feature_offsets[f + 1] - first, pre_gradient.data + modelet->spec().begin,
-                                  pre_gradient.stride, nullptr, gradient, p.cols());
+                                  batch.feature_offsets[f + 1] - first,
+                                  pre_gradient.data + modelet->spec().begin, pre_gradient.stride, nullptr,
+                                  gradient, p.cols());
         use(p, batch.unique_features[f], gradient);
       }
     }
@@ -79,8 +82,8 @@ void InputLayer::for_each_gradient_row(const Batch& batch, ConstMatrix pre_gradi
     Parameters& p = modelet->parameters();
     float* gradient = thread_scratch(scratch_, pool_, p.cols());
     kernels::weighted_row_sum(all_samples_.data(), ones_.data(), batch.size(),
-                              pre_gradient.data + modelet->spec().begin, pre_gradient.stride, nullptr, gradient,
-                              p.cols());
+                              pre_gradient.data + modelet->spec().begin, pre_gradient.stride, nullptr,
+                              gradient, p.cols());
     use(p, p.rows() - 1, gradient);
   }
 }
@@ -100,21 +103,31 @@ void InputLayer::update(const Batch& batch, ConstMatrix pre_gradient, const Upda
   });
 }
 
-// ---- HiddenLayer --------------------------------------------------------------------------------------------------
+// ---- HiddenLayer
+// --------------------------------------------------------------------------------------------------
 
 HiddenLayer::HiddenLayer(std::vector<Modelet*> modelets, ThreadPool& pool)
     : modelets_(std::move(modelets)), pool_(pool), scratch_(pool.threads()) {}
 
 void HiddenLayer::forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out) {
-  // Computed as out^T = W in^T, so that the GEMM walks weights and activations by contiguous rows, and transposed back.
+  // Computed as out^T = W in^T, so that the GEMM walks weights and activations by contiguous rows, and
+  // transposed back.
   for (const Modelet* modelet : modelets_) {
     const Parameters& p = modelet->parameters();
     const size_t columns = in_transposed.cols;
     pool_.for_pieces(p.rows(), kNeuronPiece, [&](size_t begin, size_t end) {
       const size_t count = end - begin;
       float* z = thread_scratch(scratch_, pool_, kNeuronPiece * columns);
-      kernels::gemm({.m = count, .n = columns, .k = in.cols, .a = p.row(begin), .a_row = p.cols(), .a_col = 1,
-                     .b = in_transposed.data, .b_row = in_transposed.stride, .c = z, .c_row = columns,
+      kernels::gemm({.m = count,
+                     .n = columns,
+                     .k = in.cols,
+                     .a = p.row(begin),
+                     .a_row = p.cols(),
+                     .a_col = 1,
+                     .b = in_transposed.data,
+                     .b_row = in_transposed.stride,
+                     .c = z,
+                     .c_row = columns,
                      .row_start = &p.biases()[begin]});
       kernels::relu(z, count * columns);
       for (size_t s = 0; s < in.rows; ++s)
@@ -128,9 +141,16 @@ void HiddenLayer::backward(ConstMatrix pre_gradient, Matrix in_gradient) {
     bool accumulate = false;
     for (const Modelet* modelet : modelets_) {
       const Parameters& p = modelet->parameters();
-      kernels::gemm({.m = end - begin, .n = p.cols(), .k = p.rows(),
-                     .a = pre_gradient.row(begin) + modelet->spec().begin, .a_row = pre_gradient.stride, .a_col = 1,
-                     .b = p.row(0), .b_row = p.cols(), .c = in_gradient.row(begin), .c_row = in_gradient.stride,
+      kernels::gemm({.m = end - begin,
+                     .n = p.cols(),
+                     .k = p.rows(),
+                     .a = pre_gradient.row(begin) + modelet->spec().begin,
+                     .a_row = pre_gradient.stride,
+                     .a_col = 1,
+                     .b = p.row(0),
+                     .b_row = p.cols(),
+                     .c = in_gradient.row(begin),
+                     .c_row = in_gradient.stride,
                      .accumulate = accumulate});
       accumulate = true;
     }
@@ -147,8 +167,16 @@ void HiddenLayer::for_each_gradient_row(ConstMatrix in, ConstMatrix pre_gradient
     pool_.for_pieces(p.rows(), kNeuronPiece, [&](size_t begin, size_t end) {
       float* gradient = thread_scratch(scratch_, pool_, kNeuronPiece * p.cols());
       const float* g = pre_gradient.data + modelet->spec().begin + begin;
-      kernels::gemm({.m = end - begin, .n = p.cols(), .k = in.rows, .a = g, .a_row = 1, .a_col = pre_gradient.stride,
-                     .b = in.data, .b_row = in.stride, .c = gradient, .c_row = p.cols()});
+      kernels::gemm({.m = end - begin,
+                     .n = p.cols(),
+                     .k = in.rows,
+                     .a = g,
+                     .a_row = 1,
+                     .a_col = pre_gradient.stride,
+                     .b = in.data,
+                     .b_row = in.stride,
+                     .c = gradient,
+                     .c_row = p.cols()});
       for (size_t n = 0; n < end - begin; ++n) {
         float bias_gradient = 0;
         for (size_t s = 0; s < in.rows; ++s) bias_gradient += g[s * pre_gradient.stride + n];
@@ -161,16 +189,18 @@ void HiddenLayer::for_each_gradient_row(ConstMatrix in, ConstMatrix pre_gradient
 double HiddenLayer::gradient_square_sum(ConstMatrix in, ConstMatrix pre_gradient) {
   std::vector<double> sums;  // by row, added in order: the same whatever the threads
   for (Modelet* modelet : modelets_) sums.resize(std::max(sums.size(), modelet->parameters().rows()));
-  for_each_gradient_row(in, pre_gradient, [&](const Parameters& p, size_t row, const float* gradient, float bias) {
-    sums[row] += double{kernels::sum_squares(gradient, p.cols())} + double{bias} * bias;
-  });
+  for_each_gradient_row(in, pre_gradient,
+                        [&](const Parameters& p, size_t row, const float* gradient, float bias) {
+                          sums[row] += double{kernels::sum_squares(gradient, p.cols())} + double{bias} * bias;
+                        });
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
 void HiddenLayer::update(ConstMatrix in, ConstMatrix pre_gradient, const UpdateRule& rule) {
-  for_each_gradient_row(in, pre_gradient, [&](Parameters& p, size_t row, float* gradient, float bias_gradient) {
-    p.update(row, gradient, bias_gradient, rule);
-  });
+  for_each_gradient_row(in, pre_gradient,
+                        [&](Parameters& p, size_t row, float* gradient, float bias_gradient) {
+                          p.update(row, gradient, bias_gradient, rule);
+                        });
 }
 
 }  // namespace modelet::shard

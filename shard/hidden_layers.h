@@ -1,9 +1,9 @@
-// The hidden part of a network on one node: the sparse input layer and dense hidden layers, as far as this node holds
-// their modelets. A layer reads whole activations and computes the columns of its own modelets; gathering the
-// others' columns is the caller's work (node_agent/training_step.cc), shards never send.
+// The hidden part of a network on one node: the sparse input layer and dense hidden layers, as far as this
+// node holds their modelets. A layer reads whole activations and computes the columns of its own modelets;
+// gathering the others' columns is the caller's work (node_agent/training_step.cc), shards never send.
 //
-// Used by the training thread; parallel inside through the pool. Gradients are not kept: update() recomputes them row by row while
-// they are in cache and applies them at once, gradient_square_sum() only measures them.
+// Used by the training thread; parallel inside through the pool. Gradients are not kept: update() recomputes
+// them row by row while they are in cache and applies them at once, gradient_square_sum() only measures them.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,8 @@ class InputLayer {
   // Fills the own columns of `out` [batch, width].
   void forward(const Batch& batch, Matrix out);
 
-  // pre_gradient [batch, width]: gradient of the loss by the layer's pre-activations; only own columns are read.
+  // pre_gradient [batch, width]: gradient of the loss by the layer's pre-activations; only own columns are
+  // read.
   double gradient_square_sum(const Batch& batch, ConstMatrix pre_gradient);
   void update(const Batch& batch, ConstMatrix pre_gradient, const UpdateRule& rule);
 
@@ -37,8 +38,8 @@ class InputLayer {
 
   std::vector<Modelet*> modelets_;
   ThreadPool& pool_;
-  std::vector<AlignedVector<float>> scratch_;      // one row a thread
-  std::vector<uint32_t> all_samples_;              // 0 .. batch-1 and as many ones: the bias is a feature of every sample
+  std::vector<AlignedVector<float>> scratch_;  // one row a thread
+  std::vector<uint32_t> all_samples_;  // 0 .. batch-1 and as many ones: the bias is a feature of every sample
   std::vector<float> ones_;
 };
 
@@ -50,7 +51,8 @@ class HiddenLayer {
   // in [batch, inputs], in_transposed [inputs, padded batch]; fills the own columns of `out` [batch, width].
   void forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out);
 
-  // in_gradient [batch, inputs] = this node's part of the gradient by the layer's input: the sum over own columns.
+  // in_gradient [batch, inputs] = this node's part of the gradient by the layer's input: the sum over own
+  // columns.
   void backward(ConstMatrix pre_gradient, Matrix in_gradient);
 
   double gradient_square_sum(ConstMatrix in, ConstMatrix pre_gradient);
@@ -64,7 +66,7 @@ class HiddenLayer {
 
   std::vector<Modelet*> modelets_;
   ThreadPool& pool_;
-  std::vector<AlignedVector<float>> scratch_;      // a piece of gradient rows a thread
+  std::vector<AlignedVector<float>> scratch_;  // a piece of gradient rows a thread
 };
 
 // out [in.cols, stride >= in.rows] = transposed in; columns past in.rows are set to zero.

@@ -1,5 +1,5 @@
-// LabelSpread: the seeded permutation between label ids and neurons of the output layer. Data sets often number labels
-// by frequency; without it the frequent ones would gather in one modelet, and so on one node.
+// LabelSpread: the seeded permutation between label ids and neurons of the output layer. Data sets often
+// number labels by frequency; without it the frequent ones would gather in one modelet, and so on one node.
 // Immutable; any thread may read it.
 #pragma once
 
@@ -18,8 +18,10 @@ class LabelSpread {
   LabelSpread(size_t labels, uint64_t seed) : label_of_(labels), neuron_of_(labels) {
     std::iota(label_of_.begin(), label_of_.end(), 0u);
     Rng rng(seed, {kStreamLabelSpread});
-    for (size_t i = labels; i > 1; --i) std::swap(label_of_[i - 1], label_of_[rng.below(static_cast<uint32_t>(i))]);
-    for (size_t neuron = 0; neuron < labels; ++neuron) neuron_of_[label_of_[neuron]] = static_cast<uint32_t>(neuron);
+    for (size_t i = labels; i > 1; --i)
+      std::swap(label_of_[i - 1], label_of_[rng.below(static_cast<uint32_t>(i))]);
+    for (size_t neuron = 0; neuron < labels; ++neuron)
+      neuron_of_[label_of_[neuron]] = static_cast<uint32_t>(neuron);
   }
 
   uint32_t neuron(uint32_t label) const { return neuron_of_[label]; }

@@ -11,11 +11,13 @@
 namespace modelet::shard {
 
 // Learning rate of `step`, counted from 0, of `total` steps with `steps_per_epoch` each epoch.
-inline float learning_rate(const Experiment::Train& train, uint64_t step, uint64_t steps_per_epoch, uint64_t total) {
+inline float learning_rate(const Experiment::Train& train, uint64_t step, uint64_t steps_per_epoch,
+                           uint64_t total) {
   if (step < train.warmup_steps)
     return train.learning_rate * static_cast<float>(step + 1) / static_cast<float>(train.warmup_steps);
   const auto after = static_cast<float>(step - train.warmup_steps);
-  const float done = after / static_cast<float>(std::max<uint64_t>(total - std::min<uint64_t>(total, train.warmup_steps), 1));
+  const float done = after / static_cast<float>(std::max<uint64_t>(
+                                 total - std::min<uint64_t>(total, train.warmup_steps), 1));
   switch (train.schedule) {
     case ScheduleKind::kConstant:
       return train.learning_rate;

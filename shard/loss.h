@@ -1,6 +1,7 @@
-// Losses over the active set, arranged for a sharded output layer: every node turns its own logits into activations and three
-// numbers per sample; together these give the loss, and the factor that turns activations into gradients (online
-// softmax: Milakov, Gimelshein, 2018; DESIGN section 3.4). So one exchange carries normaliser and gradient.
+// Losses over the active set, arranged for a sharded output layer: every node turns its own logits into
+// activations and three numbers per sample; together these give the loss, and the factor that turns
+// activations into gradients (online softmax: Milakov, Gimelshein, 2018; DESIGN section 3.4). So one exchange
+// carries normaliser and gradient.
 //
 //   softmax   targets share a sample's mass equally; a sample without labels has no loss and no gradient
 //   sigmoid   binary cross-entropy of every active neuron, summed over neurons
@@ -25,8 +26,9 @@ enum Statistic : size_t { kMaximum, kSum, kTarget, kStatistics };
 
 // What follows from all nodes' statistics. Arrays are [padded batch], zero in the padding.
 struct BatchLoss {
-  double loss = 0;                              // mean over the batch
-  std::vector<AlignedVector<float>> factors;    // [ranks] gradient by logit = factor * activation - target_factor * is label
+  double loss = 0;  // mean over the batch
+  std::vector<AlignedVector<float>>
+      factors;  // [ranks] gradient by logit = factor * activation - target_factor * is label
   AlignedVector<float> target_factor;
 
   // All zero, for a batch and a number of ranks.
@@ -40,23 +42,26 @@ class LossFunction {
   // logits [rows, stride], columns = samples. First pass: what to subtract before exponentials.
   virtual void maximum(const float* logits, size_t rows, size_t stride, float* maximum, size_t n) const = 0;
   // Second pass: logits become activations; sum [n] of what the loss needs.
-  virtual void activate(float* logits, size_t rows, size_t stride, const float* maximum, float* sum, size_t n) const = 0;
+  virtual void activate(float* logits, size_t rows, size_t stride, const float* maximum, float* sum,
+                        size_t n) const = 0;
 
   // The same for a single logit; returns what it adds to the sum.
   virtual float activate_one(float& logit, float maximum) const = 0;
 
   // statistics: one matrix [kStatistics, padded batch] a rank, in rank order.
-  virtual void combine(const Batch& batch, std::span<const ConstMatrix> statistics, BatchLoss& result) const = 0;
+  virtual void combine(const Batch& batch, std::span<const ConstMatrix> statistics,
+                       BatchLoss& result) const = 0;
 
-  // True if activations are scaled by a factor that depends on the other nodes; then the sums over active neurons and
-  // over labels must travel as two matrices.
+  // True if activations are scaled by a factor that depends on the other nodes; then the sums over active
+  // neurons and over labels must travel as two matrices.
   virtual bool normalised() const = 0;
 
   // What output biases start at. frequency: mean share of the labels that a sample has.
   virtual float initial_output_bias(double frequency) const = 0;
 };
 
-// Adding a loss: one file like loss_softmax.cc, its line in loss.cc and shard/CMakeLists.txt, its word in base/experiment.
+// Adding a loss: one file like loss_softmax.cc, its line in loss.cc and shard/CMakeLists.txt, its word in
+// base/experiment.
 std::unique_ptr<LossFunction> make_loss(Loss kind);
 
 }  // namespace modelet::shard

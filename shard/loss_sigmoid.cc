@@ -12,7 +12,8 @@ class Sigmoid final : public LossFunction {
   void maximum(const float*, size_t, size_t, float* maximum, size_t n) const override {
     std::fill_n(maximum, n, 0.0f);
   }
-  void activate(float* logits, size_t rows, size_t stride, const float*, float* sum, size_t n) const override {
+  void activate(float* logits, size_t rows, size_t stride, const float*, float* sum,
+                size_t n) const override {
     kernels::column_sigmoid(logits, rows, stride, sum, n);
   }
   float activate_one(float& logit, float) const override {
@@ -29,8 +30,8 @@ class Sigmoid final : public LossFunction {
     return frequency > 0 && frequency < 1 ? static_cast<float>(std::log(frequency / (1 - frequency))) : 0;
   }
 
-
-  void combine(const Batch& batch, std::span<const ConstMatrix> statistics, BatchLoss& result) const override {
+  void combine(const Batch& batch, std::span<const ConstMatrix> statistics,
+               BatchLoss& result) const override {
     result.reset(batch, statistics.size());
     const float share = 1.0f / static_cast<float>(batch.size());
     for (size_t s = 0; s < batch.size(); ++s) {

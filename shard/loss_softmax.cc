@@ -13,14 +13,16 @@ class Softmax final : public LossFunction {
   void maximum(const float* logits, size_t rows, size_t stride, float* maximum, size_t n) const override {
     kernels::column_max(logits, rows, stride, maximum, n);
   }
-  void activate(float* logits, size_t rows, size_t stride, const float* maximum, float* sum, size_t n) const override {
+  void activate(float* logits, size_t rows, size_t stride, const float* maximum, float* sum,
+                size_t n) const override {
     kernels::column_exp_sum(logits, rows, stride, maximum, sum, n);
   }
   float activate_one(float& logit, float maximum) const override { return logit = std::exp(logit - maximum); }
   bool normalised() const override { return true; }
   float initial_output_bias(double) const override { return 0; }
 
-  void combine(const Batch& batch, std::span<const ConstMatrix> statistics, BatchLoss& result) const override {
+  void combine(const Batch& batch, std::span<const ConstMatrix> statistics,
+               BatchLoss& result) const override {
     result.reset(batch, statistics.size());
     const float share = 1.0f / static_cast<float>(batch.size());
     for (size_t s = 0; s < batch.size(); ++s) {

@@ -50,13 +50,16 @@ Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment, bool tra
 
 void Modelet::initialise(float output_bias) {
   const bool input = spec_.kind == LayerKind::kInput;
-  // Input: samples are sums of a few rows, so their scale does not follow from the number of features. Others: He et al., ICCV
-  // 2015, halved for the output layer's sake, whose logits should start near zero.
-  const float deviation = input ? 0.1f : std::sqrt((spec_.kind == LayerKind::kHidden ? 2.0f : 1.0f) / static_cast<float>(spec_.inputs));
+  // Input: samples are sums of a few rows, so their scale does not follow from the number of features.
+  // Others: He et al., ICCV 2015, halved for the output layer's sake, whose logits should start near zero.
+  const float deviation =
+      input ? 0.1f
+            : std::sqrt((spec_.kind == LayerKind::kHidden ? 2.0f : 1.0f) / static_cast<float>(spec_.inputs));
   const Matrix weights = parameters_.weights();
   const size_t rows = input ? weights.rows - 1 : weights.rows;  // the input's bias row stays zero
   for (size_t r = 0; r < rows; ++r) {
-    // Keyed by what the row stands for, and for the input layer by the column range too, since a row is spread over modelets.
+    // Keyed by what the row stands for, and for the input layer by the column range too, since a row is
+    // spread over modelets.
     Rng rng(seed_, {kStreamInit, spec_.layer, input ? r : spec_.begin + r, input ? spec_.begin : 0});
     for (size_t c = 0; c < weights.cols; ++c) weights.row(r)[c] = deviation * rng.normal();
   }

@@ -1,10 +1,9 @@
-// Modelet: weights, bias, optimiser state and (output layer, LSH modes) hash tables of one neuron range of one layer.
-// The unit that is placed on a node, moved, and saved.
+// Modelet: weights, bias, optimiser state and (output layer, LSH modes) hash tables of one neuron range of
+// one layer. The unit that is placed on a node, moved, and saved.
 //
 // Layout of the parameters:
-//   input    [features + 1, neurons]: a row per feature; the last row is the bias, the weights of a feature that is always 1
-//   hidden   [neurons, inputs] + bias
-//   output   [neurons, inputs] + bias
+//   input    [features + 1, neurons]: a row per feature; the last row is the bias, the weights of a feature
+//   that is always 1 hidden   [neurons, inputs] + bias output   [neurons, inputs] + bias
 //
 // A Modelet is used by one training step at a time; see Parameters for what may run in parallel.
 #pragma once
@@ -22,9 +21,9 @@ namespace modelet::shard {
 // Hash tables of an output modelet and what goes with them.
 struct Retrieval {
   hashing::LshIndex index;
-  std::vector<float> query_mean;    // [inputs] running mean of the activations; queries are centred by it
-  std::vector<uint8_t> changed;     // [neurons] 1: updated since the last re-hash began
-  bool rehash_running = false;      // begin_rehash() was called, finish_rehash() not yet
+  std::vector<float> query_mean;  // [inputs] running mean of the activations; queries are centred by it
+  std::vector<uint8_t> changed;   // [neurons] 1: updated since the last re-hash began
+  bool rehash_running = false;    // begin_rehash() was called, finish_rehash() not yet
 };
 
 class Modelet {
@@ -32,8 +31,8 @@ class Modelet {
   // `trainable`: with optimiser state.
   Modelet(const ModeletSpec& spec, const Experiment& experiment, bool trainable);
 
-  // Random initial weights: a function of (seed, layer, row), the same wherever the modelet is placed. Output neurons
-  // start with `output_bias`.
+  // Random initial weights: a function of (seed, layer, row), the same wherever the modelet is placed. Output
+  // neurons start with `output_bias`.
   void initialise(float output_bias);
 
   const ModeletSpec& spec() const { return spec_; }

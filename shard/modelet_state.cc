@@ -22,7 +22,8 @@ void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
   std::copy(changed.begin(), changed.end(), retrieval.changed.begin());
   retrieval.rehash_running = file.contains("tables.next_codes");
   if (retrieval.rehash_running)
-    retrieval.index.restore_rehash(codes("tables.next_codes"), file.values<float>("tables.next_centre", {centre}));
+    retrieval.index.restore_rehash(codes("tables.next_codes"),
+                                   file.values<float>("tables.next_centre", {centre}));
 }
 
 }  // namespace

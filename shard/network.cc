@@ -1,18 +1,19 @@
 #include "shard/network.h"
 
-
 namespace modelet::shard {
 
-Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held, bool trainable,
-                 ThreadPool& pool)
+Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
+                 bool trainable, ThreadPool& pool)
     : experiment_(experiment), shape_(shape), pool_(pool), spread_(shape.labels, experiment.train.seed) {
-  for (const ModeletSpec& spec : held) modelets_.push_back(std::make_unique<Modelet>(spec, experiment_, trainable));
+  for (const ModeletSpec& spec : held)
+    modelets_.push_back(std::make_unique<Modelet>(spec, experiment_, trainable));
   const size_t hidden_layers = experiment.model.hidden.size();
   input_ = std::make_unique<InputLayer>(modelets_of_layer(0), pool);
   for (size_t layer = 1; layer < hidden_layers; ++layer)
     hidden_.push_back(std::make_unique<HiddenLayer>(modelets_of_layer(layer), pool));
-  const auto make_output = experiment.sampling.mode == SamplingMode::kLshPerSample ? make_per_sample_output_layer
-                                                                                    : make_shared_output_layer;
+  const auto make_output = experiment.sampling.mode == SamplingMode::kLshPerSample
+                               ? make_per_sample_output_layer
+                               : make_shared_output_layer;
   output_ = make_output(modelets_of_layer(hidden_layers), experiment_, spread_, shape.labels, pool);
 }
 

@@ -1,5 +1,5 @@
-// Network: what one node holds of a model: its modelets, arranged in layers. All of them, if there is one node.
-// Owns the modelets. Used by the training thread.
+// Network: what one node holds of a model: its modelets, arranged in layers. All of them, if there is one
+// node. Owns the modelets. Used by the training thread.
 #pragma once
 
 #include <memory>
@@ -17,10 +17,11 @@ namespace modelet::shard {
 
 class Network {
  public:
-  // Allocates the modelets of `held` (a subset of the cut, in its order). Their parameters are zero until initialise()
-  // or restoring from a checkpoint. `trainable`: with optimiser state; without it the network is for inference.
-  Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held, bool trainable,
-          ThreadPool& pool);
+  // Allocates the modelets of `held` (a subset of the cut, in its order). Their parameters are zero until
+  // initialise() or restoring from a checkpoint. `trainable`: with optimiser state; without it the network is
+  // for inference.
+  Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
+          bool trainable, ThreadPool& pool);
 
   void initialise();
 

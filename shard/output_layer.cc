@@ -42,7 +42,8 @@ void OutputLayer::maintain(ConstMatrix hidden, uint64_t step) {
     }
   }
   if (!turn) return;
-  // The tables that were begun `every` steps ago take over now, whenever their work was done: so a run can be repeated.
+  // The tables that were begun `every` steps ago take over now, whenever their work was done: so a run can be
+  // repeated.
   rehash_.wait();
   for (Modelet* modelet : modelets_) {
     Retrieval& retrieval = *modelet->retrieval();

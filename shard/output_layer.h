@@ -1,8 +1,8 @@
 // The wide output layer on one node: forward and backward over the active neurons of the modelets held here.
 //
-// Order of calls in a step: select, forward, [the caller exchanges statistics, positive() and negative()], then
-// gradient_square_sum (only for clipping) and update. Nothing is changed before update(), so a step whose exchange failed
-// is simply begun again.
+// Order of calls in a step: select, forward, [the caller exchanges statistics, positive() and negative()],
+// then gradient_square_sum (only for clipping) and update. Nothing is changed before update(), so a step
+// whose exchange failed is simply begun again.
 //
 // Used by the training thread; parallel inside through the pool. B: batch, d: width of the last hidden layer.
 #pragma once
@@ -32,19 +32,20 @@ class OutputLayer {
 
   // factor, target_factor: this rank's arrays of BatchLoss.
   virtual double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) = 0;
-  virtual void update(ConstMatrix hidden, const float* factor, const float* target_factor, const UpdateRule& rule) = 0;
+  virtual void update(ConstMatrix hidden, const float* factor, const float* target_factor,
+                      const UpdateRule& rule) = 0;
 
   // Neurons that took part, summed over the modelets here (per sample mode: over samples too).
   virtual size_t active_neurons() const = 0;
 
   ConstMatrix statistics() const { return {statistics_.data(), kStatistics, columns_, columns_}; }
-  // [B, d]: per sample the sum of activation * weight row over the active neurons, and of weight rows over the labels.
-  // If the loss is not normalised, positive() already has negative() subtracted.
+  // [B, d]: per sample the sum of activation * weight row over the active neurons, and of weight rows over
+  // the labels. If the loss is not normalised, positive() already has negative() subtracted.
   ConstMatrix positive() const { return {positive_.data(), samples_, width_, width_}; }
   ConstMatrix negative() const { return {negative_.data(), samples_, width_, width_}; }
 
-  // Keeps the hash tables close to the weights: running mean of the activations and, every few steps, a re-hash of the
-  // changed rows in the background. Call after update().
+  // Keeps the hash tables close to the weights: running mean of the activations and, every few steps, a
+  // re-hash of the changed rows in the background. Call after update().
   void maintain(ConstMatrix hidden, uint64_t step);
 
   // Waits for a re-hash under way: it is part of what a checkpoint saves.
@@ -68,12 +69,16 @@ class OutputLayer {
   BackgroundTask rehash_;  // last: it ends before what it works on
 };
 
-// One active set shared by the batch (full, uniform, lsh): three GEMMs over gathered rows. `spread` must outlive the layer.
-std::unique_ptr<OutputLayer> make_shared_output_layer(std::vector<Modelet*> modelets, const Experiment& experiment,
-                                                      const LabelSpread& spread, uint64_t labels, ThreadPool& pool);
+// One active set shared by the batch (full, uniform, lsh): three GEMMs over gathered rows. `spread` must
+// outlive the layer.
+std::unique_ptr<OutputLayer> make_shared_output_layer(std::vector<Modelet*> modelets,
+                                                      const Experiment& experiment, const LabelSpread& spread,
+                                                      uint64_t labels, ThreadPool& pool);
 
-// An active set for each sample (lsh_per_sample, the classic SLIDE: Chen et al., MLSys 2020): scattered dot products.
-std::unique_ptr<OutputLayer> make_per_sample_output_layer(std::vector<Modelet*> modelets, const Experiment& experiment,
+// An active set for each sample (lsh_per_sample, the classic SLIDE: Chen et al., MLSys 2020): scattered dot
+// products.
+std::unique_ptr<OutputLayer> make_per_sample_output_layer(std::vector<Modelet*> modelets,
+                                                          const Experiment& experiment,
                                                           const LabelSpread& spread, uint64_t labels,
                                                           ThreadPool& pool);
 

@@ -6,10 +6,12 @@
 namespace modelet::shard {
 
 std::vector<float> AdamCorrections::table(float beta) {
-  constexpr size_t kLongest = size_t{1} << 20;  // a beta so close to 1 that more are needed is taken as converged there
+  constexpr size_t kLongest = size_t{1}
+                              << 20;  // a beta so close to 1 that more are needed is taken as converged there
   std::vector<float> values = {0};
   double power = 1;
-  while (values.back() != 1 && values.size() < kLongest) values.push_back(static_cast<float>(1 - (power *= beta)));
+  while (values.back() != 1 && values.size() < kLongest)
+    values.push_back(static_cast<float>(1 - (power *= beta)));
   return values;
 }
 
@@ -81,8 +83,8 @@ std::vector<Parameters::Array> Parameters::arrays() {
 }
 
 size_t Parameters::memory_bytes() const {
-  return sizeof(float) * (weights_.size() + first_.size() + second_.size() + bias_.size() + bias_first_.size() +
-                          bias_second_.size() + clock_.size());
+  return sizeof(float) * (weights_.size() + first_.size() + second_.size() + bias_.size() +
+                          bias_first_.size() + bias_second_.size() + clock_.size());
 }
 
 }  // namespace modelet::shard

@@ -1,6 +1,6 @@
-// Parameters: the rows of one modelet's weight matrix with their optimiser state, updated row by row ("lazily": a row that no
-// gradient touches costs nothing). Each row has its own clock, the number of its updates, which Adam's bias correction
-// uses (Kingma, Ba, ICLR 2015, algorithm 1, with t counted per row).
+// Parameters: the rows of one modelet's weight matrix with their optimiser state, updated row by row
+// ("lazily": a row that no gradient touches costs nothing). Each row has its own clock, the number of its
+// updates, which Adam's bias correction uses (Kingma, Ba, ICLR 2015, algorithm 1, with t counted per row).
 //
 // Owns its memory. Different rows may be updated by different threads at the same time.
 #pragma once
@@ -17,8 +17,8 @@
 
 namespace modelet::shard {
 
-// Adam's bias corrections 1 - beta^t by the clock t of a row, tabulated: a step needs them for thousands of rows.
-// Immutable.
+// Adam's bias corrections 1 - beta^t by the clock t of a row, tabulated: a step needs them for thousands of
+// rows. Immutable.
 class AdamCorrections {
  public:
   AdamCorrections(float beta1, float beta2) : first_(table(beta1)), second_(table(beta2)) {}
@@ -42,8 +42,8 @@ struct UpdateRule {
 
 class Parameters {
  public:
-  // Zero-initialised. `with_bias`: every row has one bias value beside its weights. Without an optimiser there is no state, and
-  // no update(): for inference.
+  // Zero-initialised. `with_bias`: every row has one bias value beside its weights. Without an optimiser
+  // there is no state, and no update(): for inference.
   Parameters(std::optional<OptimizerKind> optimizer, size_t rows, size_t cols, bool with_bias);
 
   size_t rows() const { return rows_; }
@@ -60,8 +60,8 @@ class Parameters {
   // One optimiser step of row r. gradient [cols] is scaled in place by the rule's gradient_scale.
   void update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule);
 
-  // Asks the memory for row r, which will be updated soon: active rows lie far apart, and waiting for them is most of
-  // an update's time.
+  // Asks the memory for row r, which will be updated soon: active rows lie far apart, and waiting for them is
+  // most of an update's time.
   void prefetch(size_t r) const;
 
   // The named arrays that make up the state, for checkpoints: weights, bias, optimiser state, clocks.
@@ -76,14 +76,14 @@ class Parameters {
   size_t memory_bytes() const;
 
  private:
-  void update_values(const float* gradient, float* weights, float* first, float* second, size_t n, uint32_t clock,
-                     const UpdateRule& rule) const;
+  void update_values(const float* gradient, float* weights, float* first, float* second, size_t n,
+                     uint32_t clock, const UpdateRule& rule) const;
 
   std::optional<OptimizerKind> optimizer_;
   size_t rows_, cols_;
-  AlignedVector<float> weights_, first_, second_;            // [rows, cols]; second only for Adam
-  std::vector<float> bias_, bias_first_, bias_second_;       // [rows] or empty
-  std::vector<uint32_t> clock_;                              // [rows]
+  AlignedVector<float> weights_, first_, second_;       // [rows, cols]; second only for Adam
+  std::vector<float> bias_, bias_first_, bias_second_;  // [rows] or empty
+  std::vector<uint32_t> clock_;                         // [rows]
 };
 
 }  // namespace modelet::shard

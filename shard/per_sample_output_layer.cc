@@ -1,7 +1,9 @@
-// Output layer with an active set for each sample: the classic SLIDE (Chen et al., MLSys 2020), kept for comparison. Its products are
-// scattered: a dot product for each (sample, neuron) forward, a sum over samples for each neuron backward.
+// Output layer with an active set for each sample: the classic SLIDE (Chen et al., MLSys 2020), kept for
+// comparison. Its products are scattered: a dot product for each (sample, neuron) forward, a sum over samples
+// for each neuron backward.
 //
-// A sample's set: its labels, its best candidates of the hash tables, and uniform draws (sampling.uniform a sample).
+// A sample's set: its labels, its best candidates of the hash tables, and uniform draws (sampling.uniform a
+// sample).
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -18,16 +20,16 @@ constexpr size_t kNeuronPiece = 64;
 
 // The active sets of all samples in one modelet, as a sparse matrix [B, neurons].
 struct SampleSets {
-  std::vector<size_t> offsets;        // [B + 1]
-  std::vector<uint32_t> rows;         // ascending within a sample
-  std::vector<float> values;          // logits, then activations, then gradients
+  std::vector<size_t> offsets;  // [B + 1]
+  std::vector<uint32_t> rows;   // ascending within a sample
+  std::vector<float> values;    // logits, then activations, then gradients
   std::vector<uint8_t> is_label;
 };
 
 class PerSampleOutputLayer final : public OutputLayer {
  public:
-  PerSampleOutputLayer(std::vector<Modelet*> modelets, const Experiment& experiment, const LabelSpread& spread,
-                       uint64_t labels, ThreadPool& pool)
+  PerSampleOutputLayer(std::vector<Modelet*> modelets, const Experiment& experiment,
+                       const LabelSpread& spread, uint64_t labels, ThreadPool& pool)
       : OutputLayer(std::move(modelets), experiment, pool),
         spread_(spread),
         labels_(labels),
@@ -39,7 +41,8 @@ class PerSampleOutputLayer final : public OutputLayer {
   void select(const Batch& batch, ConstMatrix hidden, uint64_t step) override;
   void forward(ConstMatrix hidden, ConstMatrix hidden_transposed) override;
   double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) override;
-  void update(ConstMatrix hidden, const float* factor, const float* target_factor, const UpdateRule& rule) override;
+  void update(ConstMatrix hidden, const float* factor, const float* target_factor,
+              const UpdateRule& rule) override;
 
   size_t active_neurons() const override {
     size_t sum = 0;
@@ -50,16 +53,17 @@ class PerSampleOutputLayer final : public OutputLayer {
  private:
   void forward_sample(size_t s, ConstMatrix hidden);
   template <class Use>
-  void for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor, const Use& use);
+  void for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor,
+                             const Use& use);
 
   const LabelSpread& spread_;
   uint64_t labels_;
   std::vector<ActiveSetSampler> samplers_;
   QueryCodes codes_;
-  std::vector<SampleSets> sets_;                      // a modelet
+  std::vector<SampleSets> sets_;  // a modelet
   std::vector<uint32_t> best_;
   bool values_are_gradients_ = false;
-  std::vector<AlignedVector<float>> gradient_rows_;   // [d] a thread
+  std::vector<AlignedVector<float>> gradient_rows_;  // [d] a thread
 };
 
 void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
@@ -81,7 +85,8 @@ void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64
       labels.clear();
       for (uint64_t i = batch.label_offsets[s]; i < batch.label_offsets[s + 1]; ++i) {
         const uint32_t neuron = spread_.neuron(batch.labels[i]);
-        if (neuron >= spec.begin && neuron < spec.end) labels.push_back(static_cast<uint32_t>(neuron - spec.begin));
+        if (neuron >= spec.begin && neuron < spec.end)
+          labels.push_back(static_cast<uint32_t>(neuron - spec.begin));
       }
       std::sort(labels.begin(), labels.end());
       rows = labels;
@@ -143,8 +148,8 @@ void PerSampleOutputLayer::forward_sample(size_t s, ConstMatrix hidden) {
 
 // Calls use(modelet, row, gradient, bias gradient) for every neuron that is active for some sample.
 template <class Use>
-void PerSampleOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor,
-                                                 const Use& use) {
+void PerSampleOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float* factor,
+                                                 const float* target_factor, const Use& use) {
   for (size_t m = 0; m < sets_.size(); ++m) {
     SampleSets& sets = sets_[m];
     struct Entry {
@@ -159,7 +164,8 @@ void PerSampleOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float
           sets.values[i] = sets.values[i] * factor[s] - (sets.is_label[i] != 0 ? target_factor[s] : 0);
         entries.push_back({sets.rows[i], static_cast<uint32_t>(s), sets.values[i]});
       }
-    std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.row < b.row; });
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Entry& a, const Entry& b) { return a.row < b.row; });
     std::vector<uint32_t> samples;
     std::vector<float> values;
     std::vector<size_t> starts;
@@ -174,10 +180,11 @@ void PerSampleOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float
       gradient.resize(width_);
       for (size_t n = begin; n < end; ++n) {
         const size_t first = starts[n], count = starts[n + 1] - first;
-        kernels::weighted_row_sum(samples.data() + first, values.data() + first, count, hidden.data, hidden.stride,
-                                  nullptr, gradient.data(), width_);
-        const float bias_gradient = std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(first),
-                                                    values.begin() + static_cast<std::ptrdiff_t>(first + count), 0.0f);
+        kernels::weighted_row_sum(samples.data() + first, values.data() + first, count, hidden.data,
+                                  hidden.stride, nullptr, gradient.data(), width_);
+        const float bias_gradient =
+            std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(first),
+                            values.begin() + static_cast<std::ptrdiff_t>(first + count), 0.0f);
         use(*modelets_[m], entries[first].row, gradient.data(), bias_gradient);
       }
     });
@@ -185,12 +192,15 @@ void PerSampleOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float
   values_are_gradients_ = true;
 }
 
-double PerSampleOutputLayer::gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) {
+double PerSampleOutputLayer::gradient_square_sum(ConstMatrix hidden, const float* factor,
+                                                 const float* target_factor) {
   std::vector<double> sums;  // by row, added in order: the same whatever the threads
-  for (const Modelet* modelet : modelets_) sums.resize(std::max<size_t>(sums.size(), modelet->spec().neurons()));
+  for (const Modelet* modelet : modelets_)
+    sums.resize(std::max<size_t>(sums.size(), modelet->spec().neurons()));
   for_each_gradient_row(hidden, factor, target_factor,
                         [&](const Modelet&, uint32_t row, const float* gradient, float bias_gradient) {
-                          sums[row] += double{kernels::sum_squares(gradient, width_)} + double{bias_gradient} * bias_gradient;
+                          sums[row] += double{kernels::sum_squares(gradient, width_)} +
+                                       double{bias_gradient} * bias_gradient;
                         });
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
@@ -206,7 +216,8 @@ void PerSampleOutputLayer::update(ConstMatrix hidden, const float* factor, const
 
 }  // namespace
 
-std::unique_ptr<OutputLayer> make_per_sample_output_layer(std::vector<Modelet*> modelets, const Experiment& experiment,
+std::unique_ptr<OutputLayer> make_per_sample_output_layer(std::vector<Modelet*> modelets,
+                                                          const Experiment& experiment,
                                                           const LabelSpread& spread, uint64_t labels,
                                                           ThreadPool& pool) {
   return std::make_unique<PerSampleOutputLayer>(std::move(modelets), experiment, spread, labels, pool);

@@ -1,7 +1,8 @@
 // Output layer with one active set for the whole batch.
 //
-// Logits are kept transposed, [active, padded B]. In this layout no product needs packing: weight rows and hidden rows are contiguous
-// where the GEMM wants them so, and the softmax of all samples is computed column-wise without horizontal sums.
+// Logits are kept transposed, [active, padded B]. In this layout no product needs packing: weight rows and
+// hidden rows are contiguous where the GEMM wants them so, and the softmax of all samples is computed
+// column-wise without horizontal sums.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -13,7 +14,8 @@
 namespace modelet::shard {
 namespace {
 
-// Active neurons that are processed together: their logits for 256 samples fit into L2. A multiple of the GEMM's tile.
+// Active neurons that are processed together: their logits for 256 samples fit into L2. A multiple of the
+// GEMM's tile.
 constexpr size_t kPiece = 96;
 constexpr size_t kRowsAhead = 4;  // rows that are fetched before they are updated
 
@@ -28,7 +30,8 @@ struct GroupedTargets {
     std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
     targets.resize(from.size());
     for (const Target& target : from) targets[offsets[target.*key]++] = target;
-    std::copy_backward(offsets.begin(), offsets.end() - 1, offsets.end());  // filling moved each to the next one's place
+    std::copy_backward(offsets.begin(), offsets.end() - 1,
+                       offsets.end());  // filling moved each to the next one's place
     offsets[0] = 0;
   }
 };
@@ -44,14 +47,16 @@ class SharedOutputLayer final : public OutputLayer {
   void select(const Batch& batch, ConstMatrix hidden, uint64_t step) override;
   void forward(ConstMatrix hidden, ConstMatrix hidden_transposed) override;
   double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) override;
-  void update(ConstMatrix hidden, const float* factor, const float* target_factor, const UpdateRule& rule) override;
+  void update(ConstMatrix hidden, const float* factor, const float* target_factor,
+              const UpdateRule& rule) override;
   size_t active_neurons() const override { return neurons_.size(); }
 
  private:
   struct Neuron {
     uint32_t modelet, row;
   };
-  // Active neurons [first, first + count) of one matrix of weight rows: the gathered rows, or a whole modelet.
+  // Active neurons [first, first + count) of one matrix of weight rows: the gathered rows, or a whole
+  // modelet.
   struct Run {
     const float* weights;
     size_t first, count;
@@ -63,7 +68,8 @@ class SharedOutputLayer final : public OutputLayer {
   void positive_of_samples(size_t begin, size_t end);
   void negative_of_samples(size_t begin, size_t end);
   template <class Use>
-  void for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor, const Use& use);
+  void for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor,
+                             const Use& use);
   const float* weights_of(size_t active) const;
   size_t first_target(const Run& piece) const { return by_neuron_.offsets[piece.first]; }
   size_t last_target(const Run& piece) const { return by_neuron_.offsets[piece.first + piece.count]; }
@@ -71,17 +77,17 @@ class SharedOutputLayer final : public OutputLayer {
   const LabelSpread& spread_;
   std::vector<ActiveSetSampler> samplers_;
   QueryCodes codes_;
-  std::vector<Neuron> neurons_;            // [active]
-  std::vector<Run> runs_, pieces_;         // pieces_: the runs cut into kPiece
-  AlignedVector<float> gathered_;          // [active, d], unless all neurons are active
-  AlignedVector<float> logits_;            // [active, padded B]; later activations, later gradients
+  std::vector<Neuron> neurons_;     // [active]
+  std::vector<Run> runs_, pieces_;  // pieces_: the runs cut into kPiece
+  AlignedVector<float> gathered_;   // [active, d], unless all neurons are active
+  AlignedVector<float> logits_;     // [active, padded B]; later activations, later gradients
   bool logits_are_gradients_ = false;
 
   std::vector<Target> targets_;
   GroupedTargets by_sample_, by_neuron_;
-  std::vector<float> target_logits_;       // of by_neuron_.targets
+  std::vector<float> target_logits_;  // of by_neuron_.targets
 
-  AlignedVector<float> piece_statistics_;  // [pieces, padded B]
+  AlignedVector<float> piece_statistics_;            // [pieces, padded B]
   std::vector<AlignedVector<float>> gradient_rows_;  // [kPiece, d] a thread
 };
 
@@ -112,7 +118,8 @@ void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t 
   target_logits_.resize(targets_.size());
 }
 
-// Modelets choose independently: side by side, or, where each retrieves with all threads, one after the other.
+// Modelets choose independently: side by side, or, where each retrieves with all threads, one after the
+// other.
 void SharedOutputLayer::select_in_modelets(const Batch& batch, ConstMatrix hidden, uint64_t step) {
   const auto select_in = [&](size_t m) {
     samplers_[m].select(*modelets_[m], batch, spread_, hidden, codes_, step, pool_);
@@ -166,8 +173,10 @@ void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transpose
                     piece_statistics_.data() + i * columns_, columns_);
   });
   std::fill_n(sum, 2 * columns_, 0.0f);  // sums and target sums lie side by side
-  for (size_t i = 0; i < pieces_.size(); ++i) kernels::add(piece_statistics_.data() + i * columns_, sum, columns_);
-  for (size_t t = 0; t < target_logits_.size(); ++t) target[by_neuron_.targets[t].sample] += target_logits_[t];
+  for (size_t i = 0; i < pieces_.size(); ++i)
+    kernels::add(piece_statistics_.data() + i * columns_, sum, columns_);
+  for (size_t t = 0; t < target_logits_.size(); ++t)
+    target[by_neuron_.targets[t].sample] += target_logits_[t];
 
   // As few pieces as keep the threads busy: each piece streams all active rows through the cache.
   const size_t samples_a_piece = std::max<size_t>(24, (hidden.rows / (4 * pool_.threads()) + 5) / 6 * 6);
@@ -184,8 +193,16 @@ void SharedOutputLayer::logits_of_piece(const Run& piece, ConstMatrix hidden_tra
     const Neuron neuron = neurons_[piece.first + i];
     biases[i] = modelets_[neuron.modelet]->parameters().bias(neuron.row);
   }
-  kernels::gemm({.m = piece.count, .n = columns_, .k = width_, .a = piece.weights, .a_row = width_, .a_col = 1,
-                 .b = hidden_transposed.data, .b_row = hidden_transposed.stride, .c = logits, .c_row = columns_,
+  kernels::gemm({.m = piece.count,
+                 .n = columns_,
+                 .k = width_,
+                 .a = piece.weights,
+                 .a_row = width_,
+                 .a_col = 1,
+                 .b = hidden_transposed.data,
+                 .b_row = hidden_transposed.stride,
+                 .c = logits,
+                 .c_row = columns_,
                  .row_start = biases.data()});
 }
 
@@ -193,9 +210,17 @@ void SharedOutputLayer::positive_of_samples(size_t begin, size_t end) {
   float* out = positive_.data() + begin * width_;
   if (runs_.empty()) std::fill_n(out, (end - begin) * width_, 0.0f);
   for (size_t r = 0; r < runs_.size(); ++r)
-    kernels::gemm({.m = end - begin, .n = width_, .k = runs_[r].count,
-                   .a = logits_.data() + runs_[r].first * columns_ + begin, .a_row = 1, .a_col = columns_,
-                   .b = runs_[r].weights, .b_row = width_, .c = out, .c_row = width_, .accumulate = r > 0});
+    kernels::gemm({.m = end - begin,
+                   .n = width_,
+                   .k = runs_[r].count,
+                   .a = logits_.data() + runs_[r].first * columns_ + begin,
+                   .a_row = 1,
+                   .a_col = columns_,
+                   .b = runs_[r].weights,
+                   .b_row = width_,
+                   .c = out,
+                   .c_row = width_,
+                   .accumulate = r > 0});
 }
 
 void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {
@@ -210,8 +235,8 @@ void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {
 
 // Calls use(modelet, row, gradient, bias gradient) for every active neuron.
 template <class Use>
-void SharedOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor,
-                                              const Use& use) {
+void SharedOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float* factor,
+                                              const float* target_factor, const Use& use) {
   pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
     const Run& piece = pieces_[i];
     float* logits = logits_.data() + piece.first * columns_;
@@ -224,8 +249,16 @@ void SharedOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float* f
     }
     AlignedVector<float>& rows = gradient_rows_[pool_.thread_index()];
     if (rows.size() < kPiece * width_) rows.resize(kPiece * width_);
-    kernels::gemm({.m = piece.count, .n = width_, .k = samples_, .a = logits, .a_row = columns_, .a_col = 1,
-                   .b = hidden.data, .b_row = hidden.stride, .c = rows.data(), .c_row = width_});
+    kernels::gemm({.m = piece.count,
+                   .n = width_,
+                   .k = samples_,
+                   .a = logits,
+                   .a_row = columns_,
+                   .a_col = 1,
+                   .b = hidden.data,
+                   .b_row = hidden.stride,
+                   .c = rows.data(),
+                   .c_row = width_});
     for (size_t a = 0; a < piece.count; ++a) {
       if (a + kRowsAhead < piece.count) {
         const Neuron& ahead = neurons_[piece.first + a + kRowsAhead];
@@ -237,28 +270,32 @@ void SharedOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float* f
   logits_are_gradients_ = true;
 }
 
-double SharedOutputLayer::gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) {
+double SharedOutputLayer::gradient_square_sum(ConstMatrix hidden, const float* factor,
+                                              const float* target_factor) {
   std::vector<double> sums(neurons_.size());  // added in order: the same whatever the threads
-  for_each_gradient_row(hidden, factor, target_factor, [&](size_t active, const float* gradient, float bias_gradient) {
-    sums[active] = double{kernels::sum_squares(gradient, width_)} + double{bias_gradient} * bias_gradient;
-  });
+  for_each_gradient_row(
+      hidden, factor, target_factor, [&](size_t active, const float* gradient, float bias_gradient) {
+        sums[active] = double{kernels::sum_squares(gradient, width_)} + double{bias_gradient} * bias_gradient;
+      });
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
 void SharedOutputLayer::update(ConstMatrix hidden, const float* factor, const float* target_factor,
                                const UpdateRule& rule) {
-  for_each_gradient_row(hidden, factor, target_factor, [&](size_t active, float* gradient, float bias_gradient) {
-    Modelet& modelet = *modelets_[neurons_[active].modelet];
-    const uint32_t row = neurons_[active].row;
-    modelet.parameters().update(row, gradient, bias_gradient, rule);
-    if (Retrieval* retrieval = modelet.retrieval()) retrieval->changed[row] = 1;
-  });
+  for_each_gradient_row(hidden, factor, target_factor,
+                        [&](size_t active, float* gradient, float bias_gradient) {
+                          Modelet& modelet = *modelets_[neurons_[active].modelet];
+                          const uint32_t row = neurons_[active].row;
+                          modelet.parameters().update(row, gradient, bias_gradient, rule);
+                          if (Retrieval* retrieval = modelet.retrieval()) retrieval->changed[row] = 1;
+                        });
 }
 
 }  // namespace
 
-std::unique_ptr<OutputLayer> make_shared_output_layer(std::vector<Modelet*> modelets, const Experiment& experiment,
-                                                      const LabelSpread& spread, uint64_t labels, ThreadPool& pool) {
+std::unique_ptr<OutputLayer> make_shared_output_layer(std::vector<Modelet*> modelets,
+                                                      const Experiment& experiment, const LabelSpread& spread,
+                                                      uint64_t labels, ThreadPool& pool) {
   return std::make_unique<SharedOutputLayer>(std::move(modelets), experiment, spread, labels, pool);
 }
 

@@ -1,8 +1,8 @@
-// ThreadPool: the cores that one node may use. Everything parallel in a training step goes through it (a oneTBB arena), so that
-// nothing else competes for the cores.
+// ThreadPool: the cores that one node may use. Everything parallel in a training step goes through it (a
+// oneTBB arena), so that nothing else competes for the cores.
 //
-// Results never depend on the number of threads: callers give every index range its own output and reduce in index order.
-// Use from one thread (the training thread); body functions run on the pool's threads.
+// Results never depend on the number of threads: callers give every index range its own output and reduce in
+// index order. Use from one thread (the training thread); body functions run on the pool's threads.
 #pragma once
 
 #ifdef __SANITIZE_THREAD__
@@ -27,8 +27,8 @@ class ThreadPool {
 
   unsigned threads() const { return static_cast<unsigned>(arena_.max_concurrency()); }
 
-  // Calls body(begin, end) over [0, count) in pieces of exactly `piece` (the last may be shorter), and waits for all.
-  // The pieces do not depend on the number of threads.
+  // Calls body(begin, end) over [0, count) in pieces of exactly `piece` (the last may be shorter), and waits
+  // for all. The pieces do not depend on the number of threads.
   template <class Body>
   void for_pieces(size_t count, size_t piece, const Body& body) {
     const size_t pieces = (count + piece - 1) / piece;
@@ -51,8 +51,8 @@ class ThreadPool {
   tbb::task_arena arena_;
 };
 
-// Work that goes on beside the steps, on the pool's threads; in a pool of one it is done in wait(). One task at a time.
-// Used by the pool's owner thread. What the task touches must outlive it: the destructor waits.
+// Work that goes on beside the steps, on the pool's threads; in a pool of one it is done in wait(). One task
+// at a time. Used by the pool's owner thread. What the task touches must outlive it: the destructor waits.
 class BackgroundTask {
  public:
   explicit BackgroundTask(ThreadPool& pool) : pool_(pool) {}

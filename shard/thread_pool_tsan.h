@@ -1,6 +1,7 @@
-// The thread pool as the thread sanitizer needs it: plain std::thread. Debian's oneTBB is not built for the sanitizer, which would
-// report every piece of work that TBB hands from one thread to another and so hide the real races in the pieces.
-// Same interface and meaning as in thread_pool.h, which includes this in such builds only. Slow: starts threads in every call.
+// The thread pool as the thread sanitizer needs it: plain std::thread. Debian's oneTBB is not built for the
+// sanitizer, which would report every piece of work that TBB hands from one thread to another and so hide the
+// real races in the pieces. Same interface and meaning as in thread_pool.h, which includes this in such
+// builds only. Slow: starts threads in every call.
 #pragma once
 
 #include <algorithm>

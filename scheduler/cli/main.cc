@@ -33,14 +33,16 @@ int run(int argc, char** argv) {
   CLI::App app{"Modelet: trains very wide neural networks on idle, ordinary CPU machines.", "modelet"};
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 done, 1 failed while running, 2 bad arguments or experiment file, 130 interrupted (checkpoint "
+      "Exit codes: 0 done, 1 failed while running, 2 bad arguments or experiment file, 130 interrupted "
+      "(checkpoint "
       "written).\n'modelet VERB --help' tells more.");
   modelet::cli::add_train_verb(app);
   modelet::cli::add_model_verbs(app);
   modelet::cli::add_data_verbs(app);
   modelet::cli::add_pool_verbs(app);
   app.add_subcommand("version", "Print the version and the instruction set in use")->callback([] {
-    std::cout << "modelet " << modelet::kVersion << " (" << modelet::shard::kernels::instruction_set() << ")\n";
+    std::cout << "modelet " << modelet::kVersion << " (" << modelet::shard::kernels::instruction_set()
+              << ")\n";
   });
   try {
     app.parse(argc, argv);

@@ -53,8 +53,8 @@ class LoadedModel {
     const DataShape& shape = checkpoint_.index().shape;
     if (data.features() != shape.features || data.labels() != shape.labels)
       throw UsageError(fmt::format("{} has {} features and {} labels, the model of {} has {} and {}", path,
-                                   data.features(), data.labels(), checkpoint_.folder().string(), shape.features,
-                                   shape.labels));
+                                   data.features(), data.labels(), checkpoint_.folder().string(),
+                                   shape.features, shape.labels));
     return data;
   }
 
@@ -78,15 +78,19 @@ void evaluate(const Options& options) {
   const std::vector<double> precision = model.evaluator().precision(data, options.ks, options.sparse, {});
   const double rate = static_cast<double>(data.rows()) / watch.seconds();
   if (options.json) {
-    json result = {{"event", "evaluated"}, {"step", model.step()}, {"samples", data.rows()},
+    json result = {{"event", "evaluated"},
+                   {"step", model.step()},
+                   {"samples", data.rows()},
                    {"samples_per_second", rate}};
-    for (size_t i = 0; i < precision.size(); ++i) result[fmt::format("p_at_{}", options.ks[i])] = precision[i];
+    for (size_t i = 0; i < precision.size(); ++i)
+      result[fmt::format("p_at_{}", options.ks[i])] = precision[i];
     std::cout << result.dump() << '\n';
     return;
   }
   for (size_t i = 0; i < precision.size(); ++i)
     std::cout << fmt::format("P@{:<3} {:.4f}\n", options.ks[i], precision[i]);
-  std::cerr << fmt::format("{} samples, {:.0f} a second, checkpoint of step {}\n", data.rows(), rate, model.step());
+  std::cerr << fmt::format("{} samples, {:.0f} a second, checkpoint of step {}\n", data.rows(), rate,
+                           model.step());
 }
 
 void predict(const Options& options) {
@@ -112,7 +116,9 @@ void predict(const Options& options) {
         }
       }
       if (options.json)
-        std::cout << json{{"sample", row}, {"labels", std::move(labels)}}.dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
+        std::cout << json{{"sample", row}, {"labels", std::move(labels)}}.dump(-1, ' ', false,
+                                                                               json::error_handler_t::replace)
+                  << '\n';
       else
         std::cout << fmt::format("{}\n", fmt::join(texts, " "));
     }
@@ -122,9 +128,15 @@ void predict(const Options& options) {
 }
 
 void add_model_arguments(CLI::App& verb, Options& options) {
-  verb.add_option("checkpoint", options.checkpoint, "run folder or checkpoint")->required()->check(CLI::ExistingDirectory);
-  verb.add_option("data", options.data, "XMC text (also .xz, .gz) or prepared file")->required()->check(CLI::ExistingFile);
-  verb.add_option("--threads", options.threads, "0: all cores")->check(CLI::Range(0u, 1024u))->capture_default_str();
+  verb.add_option("checkpoint", options.checkpoint, "run folder or checkpoint")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  verb.add_option("data", options.data, "XMC text (also .xz, .gz) or prepared file")
+      ->required()
+      ->check(CLI::ExistingFile);
+  verb.add_option("--threads", options.threads, "0: all cores")
+      ->check(CLI::Range(0u, 1024u))
+      ->capture_default_str();
   verb.add_flag("--sparse", options.sparse, "score only what the hash tables retrieve");
   verb.add_flag("--json", options.json, "JSON Lines on standard output");
 }
@@ -145,8 +157,9 @@ void plan(const PlanOptions& options) {
   for (uint32_t i = 0; i < options.nodes; ++i)
     nodes.push_back({.name = "node-" + std::to_string(i),
                      .cores = cores,
-                     .memory_bytes = options.memory_gib > 0 ? static_cast<uint64_t>(options.memory_gib * 0x1p30)
-                                                            : agent::usable_memory_bytes(),
+                     .memory_bytes = options.memory_gib > 0
+                                         ? static_cast<uint64_t>(options.memory_gib * 0x1p30)
+                                         : agent::usable_memory_bytes(),
                      .gflops = one.gflops * cores,
                      .memory_gbps = one.memory_gbps * cores});
   std::cout << scheduler::to_text(scheduler::make_plan(experiment, shape, nodes));
@@ -166,21 +179,27 @@ void add_model_verbs(CLI::App& app) {
   eval_verb.callback([eval_options] { evaluate(*eval_options); });
 
   const auto predict_options = std::make_shared<Options>();
-  CLI::App& predict_verb = *app.add_subcommand("predict", "Print the best labels of each sample, a line each");
+  CLI::App& predict_verb =
+      *app.add_subcommand("predict", "Print the best labels of each sample, a line each");
   add_model_arguments(predict_verb, *predict_options);
-  predict_verb.add_option("--k", predict_options->k, "labels a sample")->check(CLI::Range(1, 1000))->capture_default_str();
+  predict_verb.add_option("--k", predict_options->k, "labels a sample")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   predict_verb.add_option("--labels", predict_options->labels,
                           "names of the labels, one a line (default: data.labels of the experiment)");
   predict_verb.add_option("--limit", predict_options->limit, "only the first samples; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  predict_verb.footer("Example:\n  modelet predict runs/quickstart-20260101-120000 test.txt.xz --k 3 --limit 10");
+  predict_verb.footer(
+      "Example:\n  modelet predict runs/quickstart-20260101-120000 test.txt.xz --k 3 --limit 10");
   predict_verb.callback([predict_options] { predict(*predict_options); });
 
   const auto plan_options = std::make_shared<PlanOptions>();
   CLI::App& plan_verb = *app.add_subcommand("plan", "Show which node would hold what, without training");
   plan_options->experiment.add_to(plan_verb);
-  plan_verb.add_option("--nodes", plan_options->nodes, "nodes of the group")->check(CLI::Range(1u, 4096u))->capture_default_str();
+  plan_verb.add_option("--nodes", plan_options->nodes, "nodes of the group")
+      ->check(CLI::Range(1u, 4096u))
+      ->capture_default_str();
   plan_verb.add_option("--cores", plan_options->cores, "of each node; 0: as this machine")
       ->check(CLI::Range(0u, 4096u))
       ->capture_default_str();

@@ -6,16 +6,18 @@
 
 #include "base/error.h"
 
-// Compiled once per instruction set. SSE is left out (every machine worth renting has AVX2), and SVE, whose vectors
-// have no fixed size and cannot be held in the arrays that the GEMM keeps its accumulators in; NEON serves ARM.
+// Compiled once per instruction set. SSE is left out (every machine worth renting has AVX2), and SVE, whose
+// vectors have no fixed size and cannot be held in the arrays that the GEMM keeps its accumulators in; NEON
+// serves ARM.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/kernels.cc"
+// clang-format off: foreach_target.h includes this file again for each target and must come first
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+// clang-format on
 
 #include <hwy/cache_control.h>
-
 #include <hwy/contrib/math/math-inl.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -28,12 +30,13 @@ constexpr D d;
 constexpr size_t kLanes = HWY_LANES(float);
 static_assert(kWidthMultiple % kLanes == 0);
 
-// ---- GEMM ---------------------------------------------------------------------------------------------------------
-// No packing: the callers' layouts already give what the micro-kernel wants, B rows contiguous and A read as scalars.
-// Registers: kTileRows x kTileVectors accumulators, kTileVectors of B, one broadcast of A.
+// ---- GEMM
+// ---------------------------------------------------------------------------------------------------------
+// No packing: the callers' layouts already give what the micro-kernel wants, B rows contiguous and A read as
+// scalars. Registers: kTileRows x kTileVectors accumulators, kTileVectors of B, one broadcast of A.
 constexpr size_t kTileRows = 6;
 constexpr size_t kTileVectors = kLanes == 8 ? 2 : 4;  // AVX2 has 16 registers, AVX-512 and NEON 32
-constexpr size_t kDepth = 128;                        // k block: kDepth x kTileVectors vectors of B stay in L1
+constexpr size_t kDepth = 128;  // k block: kDepth x kTileVectors vectors of B stay in L1
 
 template <size_t kRows, size_t kVectors>
 HWY_INLINE void gemm_tile(size_t k, const float* HWY_RESTRICT a, size_t a_row, size_t a_col,
@@ -44,7 +47,8 @@ HWY_INLINE void gemm_tile(size_t k, const float* HWY_RESTRICT a, size_t a_row, s
   for (size_t i = 0; i < kRows; ++i) {
     const V start = row_start != nullptr ? hn::Set(d, row_start[i]) : hn::Zero(d);
     HWY_UNROLL(4)
-    for (size_t j = 0; j < kVectors; ++j) acc[i][j] = accumulate ? hn::LoadU(d, c + i * c_row + j * kLanes) : start;
+    for (size_t j = 0; j < kVectors; ++j)
+      acc[i][j] = accumulate ? hn::LoadU(d, c + i * c_row + j * kLanes) : start;
   }
   for (size_t p = 0; p < k; ++p) {
     V row[kVectors];
@@ -79,11 +83,11 @@ HWY_NOINLINE void gemm_panel(const Gemm& g, size_t first_k, size_t k, size_t col
     gemm_tile<kTileRows, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row,
                                    accumulate, start(i));
   for (; i + 2 <= g.m; i += 2)
-    gemm_tile<2, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row, accumulate,
-                           start(i));
+    gemm_tile<2, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row,
+                           accumulate, start(i));
   if (i < g.m)
-    gemm_tile<1, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row, accumulate,
-                           start(i));
+    gemm_tile<1, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row,
+                           accumulate, start(i));
 }
 
 void gemm(const Gemm& g) {
@@ -100,12 +104,14 @@ void gemm(const Gemm& g) {
   }
 }
 
-// ---- Gathered sums ------------------------------------------------------------------------------------------------
-// kVectors wide. Narrow panels add up kChains rows at a time: a single chain of additions would wait for each one's latency.
+// ---- Gathered sums
+// ------------------------------------------------------------------------------------------------ kVectors
+// wide. Narrow panels add up kChains rows at a time: a single chain of additions would wait for each one's
+// latency.
 template <size_t kVectors, size_t kChains>
-HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float* HWY_RESTRICT weights, size_t count,
-                              const float* HWY_RESTRICT rows, size_t stride, const float* HWY_RESTRICT init,
-                              float* HWY_RESTRICT out) {
+HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float* HWY_RESTRICT weights,
+                              size_t count, const float* HWY_RESTRICT rows, size_t stride,
+                              const float* HWY_RESTRICT init, float* HWY_RESTRICT out) {
   constexpr size_t kAhead = 8;  // rows are far apart: fetch them before they are needed
   V acc[kChains][kVectors];
   HWY_UNROLL(4)
@@ -140,8 +146,8 @@ HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float*
   }
 }
 
-void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows, size_t stride,
-                      const float* init, float* out, size_t n) {
+void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
+                      size_t stride, const float* init, float* out, size_t n) {
   size_t c = 0;
   const auto at = [&](size_t offset) { return init != nullptr ? init + offset : nullptr; };
   for (; c + 8 * kLanes <= n; c += 8 * kLanes)
@@ -151,7 +157,8 @@ void weighted_row_sum(const uint32_t* indices, const float* weights, size_t coun
   for (; c < n; c += kLanes) row_sum_panel<1, 4>(indices, weights, count, rows + c, stride, at(c), out + c);
 }
 
-// ---- Vectors ------------------------------------------------------------------------------------------------------
+// ---- Vectors
+// ------------------------------------------------------------------------------------------------------
 float dot(const float* x, const float* y, size_t n) {
   V a = hn::Zero(d), b = hn::Zero(d);
   size_t i = 0;
@@ -164,7 +171,8 @@ float dot(const float* x, const float* y, size_t n) {
 }
 
 void add(const float* x, float* y, size_t n) {
-  for (size_t i = 0; i < n; i += kLanes) hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
+  for (size_t i = 0; i < n; i += kLanes)
+    hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
 }
 
 void axpy(float a, const float* x, float* y, size_t n) {
@@ -195,7 +203,8 @@ void relu_backward(const float* activation, float* gradient, size_t n) {
   }
 }
 
-// ---- Softmax and sigmoid over columns -----------------------------------------------------------------------------
+// ---- Softmax and sigmoid over columns
+// -----------------------------------------------------------------------------
 void column_max(const float* logits, size_t rows, size_t stride, float* maximum, size_t n) {
   for (size_t c = 0; c < n; c += kLanes) {
     V best = hn::Set(d, -std::numeric_limits<float>::infinity());
@@ -253,8 +262,10 @@ size_t positions_above(const float* x, const float* threshold, size_t n, uint32_
   return found;
 }
 
-// ---- Optimisers ---------------------------------------------------------------------------------------------------
-// Rows are multiples of a vector, except biases: single values, which go through a vector of which one lane counts.
+// ---- Optimisers
+// --------------------------------------------------------------------------------------------------- Rows
+// are multiples of a vector, except biases: single values, which go through a vector of which one lane
+// counts.
 template <class Update>
 HWY_INLINE void for_each_vector(size_t n, const Update& update) {
   size_t i = 0;
@@ -263,21 +274,25 @@ HWY_INLINE void for_each_vector(size_t n, const Update& update) {
   for (; i < n; ++i) update(i, one);
 }
 
-void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second, size_t n) {
+void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second,
+          size_t n) {
   for_each_vector(n, [&](size_t i, auto tag) HWY_ATTR {
     const auto g = hn::LoadU(tag, gradient + i);
-    const auto m = hn::MulAdd(hn::Set(tag, args.beta1), hn::LoadU(tag, first + i), hn::Mul(hn::Set(tag, 1 - args.beta1), g));
+    const auto m = hn::MulAdd(hn::Set(tag, args.beta1), hn::LoadU(tag, first + i),
+                              hn::Mul(hn::Set(tag, 1 - args.beta1), g));
     const auto v = hn::MulAdd(hn::Set(tag, args.beta2), hn::LoadU(tag, second + i),
                               hn::Mul(hn::Set(tag, 1 - args.beta2), hn::Mul(g, g)));
     hn::StoreU(m, tag, first + i);
     hn::StoreU(v, tag, second + i);
-    const auto root = hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(tag, args.second_scale))), hn::Set(tag, args.epsilon));
+    const auto root =
+        hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(tag, args.second_scale))), hn::Set(tag, args.epsilon));
     const auto change = hn::Div(hn::Mul(hn::Set(tag, args.step_size), m), root);
     hn::StoreU(hn::Sub(hn::LoadU(tag, weights + i), change), tag, weights + i);
   });
 }
 
-void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum, size_t n) {
+void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum,
+             size_t n) {
   for_each_vector(n, [&](size_t i, auto tag) HWY_ATTR {
     const auto g = hn::LoadU(tag, gradient + i);
     const auto s = hn::MulAdd(g, g, hn::LoadU(tag, square_sum + i));
@@ -288,9 +303,11 @@ void adagrad(float learning_rate, float epsilon, const float* gradient, float* w
   });
 }
 
-void sgd_momentum(float learning_rate, float momentum, const float* gradient, float* weights, float* velocity, size_t n) {
+void sgd_momentum(float learning_rate, float momentum, const float* gradient, float* weights, float* velocity,
+                  size_t n) {
   for_each_vector(n, [&](size_t i, auto tag) HWY_ATTR {
-    const auto u = hn::MulAdd(hn::Set(tag, momentum), hn::LoadU(tag, velocity + i), hn::LoadU(tag, gradient + i));
+    const auto u =
+        hn::MulAdd(hn::Set(tag, momentum), hn::LoadU(tag, velocity + i), hn::LoadU(tag, gradient + i));
     hn::StoreU(u, tag, velocity + i);
     hn::StoreU(hn::NegMulAdd(hn::Set(tag, learning_rate), u, hn::LoadU(tag, weights + i)), tag, weights + i);
   });
@@ -327,8 +344,8 @@ const char* target_name(int64_t target) { return hwy::TargetName(target); }
 }  // namespace
 
 void gemm(const Gemm& args) { HWY_DYNAMIC_DISPATCH(gemm)(args); }
-void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows, size_t stride,
-                      const float* init, float* out, size_t n) {
+void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
+                      size_t stride, const float* init, float* out, size_t n) {
   HWY_DYNAMIC_DISPATCH(weighted_row_sum)(indices, weights, count, rows, stride, init, out, n);
 }
 float dot(const float* x, const float* y, size_t n) { return HWY_DYNAMIC_DISPATCH(dot)(x, y, n); }
@@ -356,13 +373,16 @@ void scale_columns(float* x, size_t rows, size_t stride, const float* factor, si
 size_t positions_above(const float* x, const float* threshold, size_t n, uint32_t* positions) {
   return HWY_DYNAMIC_DISPATCH(positions_above)(x, threshold, n, positions);
 }
-void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second, size_t n) {
+void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second,
+          size_t n) {
   HWY_DYNAMIC_DISPATCH(adam)(args, gradient, weights, first, second, n);
 }
-void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum, size_t n) {
+void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum,
+             size_t n) {
   HWY_DYNAMIC_DISPATCH(adagrad)(learning_rate, epsilon, gradient, weights, square_sum, n);
 }
-void sgd_momentum(float learning_rate, float momentum, const float* gradient, float* weights, float* velocity, size_t n) {
+void sgd_momentum(float learning_rate, float momentum, const float* gradient, float* weights, float* velocity,
+                  size_t n) {
   HWY_DYNAMIC_DISPATCH(sgd_momentum)(learning_rate, momentum, gradient, weights, velocity, n);
 }
 

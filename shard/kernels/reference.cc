@@ -15,8 +15,8 @@ void gemm(const Gemm& g) {
     }
 }
 
-void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows, size_t stride,
-                      const float* init, float* out, size_t n) {
+void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
+                      size_t stride, const float* init, float* out, size_t n) {
   for (size_t c = 0; c < n; ++c) {
     double sum = init != nullptr ? init[c] : 0.0;
     for (size_t i = 0; i < count; ++i) sum += double{weights[i]} * rows[indices[i] * stride + c];
@@ -69,7 +69,8 @@ void adam(const AdamArgs& a, const float* gradient, float* weights, float* first
   }
 }
 
-void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum, size_t n) {
+void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum,
+             size_t n) {
   for (size_t i = 0; i < n; ++i) {
     square_sum[i] += gradient[i] * gradient[i];
     weights[i] -= learning_rate * gradient[i] / (std::sqrt(square_sum[i]) + epsilon);

@@ -6,14 +6,16 @@
 namespace modelet::shard::kernels::reference {
 
 void gemm(const Gemm& args);
-void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows, size_t stride,
-                      const float* init, float* out, size_t n);
+void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
+                      size_t stride, const float* init, float* out, size_t n);
 float dot(const float* x, const float* y, size_t n);
 void column_max(const float* logits, size_t rows, size_t stride, float* maximum, size_t n);
 void column_exp_sum(float* logits, size_t rows, size_t stride, const float* maximum, float* sum, size_t n);
 void column_sigmoid(float* logits, size_t rows, size_t stride, float* sum, size_t n);
 void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second, size_t n);
-void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum, size_t n);
-void sgd_momentum(float learning_rate, float momentum, const float* gradient, float* weights, float* velocity, size_t n);
+void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum,
+             size_t n);
+void sgd_momentum(float learning_rate, float momentum, const float* gradient, float* weights, float* velocity,
+                  size_t n);
 
 }  // namespace modelet::shard::kernels::reference

@@ -93,7 +93,8 @@ TEST_F(ActiveSetTest, HasAllLabelsOfItsRangeAndTheAskedNumberOfDraws) {
     std::set<uint32_t> unique(set.rows.begin(), set.rows.end()), labels;
     EXPECT_EQ(unique.size(), set.rows.size()) << "each neuron once";
     for (const Target& target : set.targets) {
-      const uint32_t label = spread_.label(static_cast<uint32_t>(modelets_[m]->spec().begin) + set.rows[target.active]);
+      const uint32_t label =
+          spread_.label(static_cast<uint32_t>(modelets_[m]->spec().begin) + set.rows[target.active]);
       const auto first = batch.labels.begin() + static_cast<ptrdiff_t>(batch.label_offsets[target.sample]);
       const auto last = batch.labels.begin() + static_cast<ptrdiff_t>(batch.label_offsets[target.sample + 1]);
       EXPECT_NE(std::find(first, last, label), last);
@@ -128,7 +129,9 @@ TEST_F(ActiveSetTest, MoreDrawsThanNeuronsGivesAll) {
   make(SamplingMode::kUniform);
   experiment_.sampling.uniform = 5000;
   ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
-  EXPECT_EQ(sampler.select(*modelets_[0], batch_of({{1, 2}}), spread_, hidden(1), codes_, 0, pool_).rows.size(), 500u);
+  EXPECT_EQ(
+      sampler.select(*modelets_[0], batch_of({{1, 2}}), spread_, hidden(1), codes_, 0, pool_).rows.size(),
+      500u);
 }
 
 TEST_F(ActiveSetTest, NearlyAllNeuronsAreDrawnWithoutRepetition) {
@@ -159,7 +162,8 @@ TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
     std::vector<std::pair<float, uint32_t>> exact;
     for (uint32_t row = 0; row < 500; ++row) {
       float z = 0;
-      for (size_t c = 0; c < kWidth; ++c) z += hidden_[s * kWidth + c] * modelets_[0]->parameters().row(row)[c];
+      for (size_t c = 0; c < kWidth; ++c)
+        z += hidden_[s * kWidth + c] * modelets_[0]->parameters().row(row)[c];
       exact.emplace_back(-z, row);
     }
     std::sort(exact.begin(), exact.end());
@@ -171,7 +175,8 @@ TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
       ASSERT_NE(row, ActiveSetSampler::kNone);
       found += truth.count(row);
       float z = 0;
-      for (size_t c = 0; c < kWidth; ++c) z += hidden_[s * kWidth + c] * modelets_[0]->parameters().row(row)[c];
+      for (size_t c = 0; c < kWidth; ++c)
+        z += hidden_[s * kWidth + c] * modelets_[0]->parameters().row(row)[c];
       EXPECT_LE(z, previous + 1e-4f) << "best first";
       previous = z;
     }

@@ -13,12 +13,15 @@ namespace {
 TEST(TopKTest, KeepsTheBestWhateverTheOrder) {
   std::vector<std::pair<float, uint32_t>> entries;
   Rng rng(1);
-  for (uint32_t label = 0; label < 200; ++label) entries.emplace_back(std::floor(rng.uniform() * 20), label);  // many ties
+  for (uint32_t label = 0; label < 200; ++label)
+    entries.emplace_back(std::floor(rng.uniform() * 20), label);  // many ties
   std::vector<std::pair<float, uint32_t>> expected = entries;
-  std::sort(expected.begin(), expected.end(),
-            [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+  std::sort(expected.begin(), expected.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
   for (int round = 0; round < 20; ++round) {
-    for (size_t i = entries.size(); i > 1; --i) std::swap(entries[i - 1], entries[rng.below(static_cast<uint32_t>(i))]);
+    for (size_t i = entries.size(); i > 1; --i)
+      std::swap(entries[i - 1], entries[rng.below(static_cast<uint32_t>(i))]);
     TopK all, left, right;
     for (TopK* t : {&all, &left, &right}) t->reset(1, 7);
     for (size_t i = 0; i < entries.size(); ++i) {
@@ -50,7 +53,8 @@ TEST(PrecisionTest, CountsHitsByHand) {
   batch.labels = {4, 9, 1};
   TopK best;
   best.reset(3, 3);
-  for (const auto& [sample, labels] : std::vector<std::pair<size_t, std::vector<uint32_t>>>{{0, {9, 5, 4}}, {1, {2, 1, 3}}, {2, {1, 2, 3}}})
+  for (const auto& [sample, labels] :
+       std::vector<std::pair<size_t, std::vector<uint32_t>>>{{0, {9, 5, 4}}, {1, {2, 1, 3}}, {2, {1, 2, 3}}})
     for (size_t i = 0; i < 3; ++i) best.insert(sample, 10.0f - static_cast<float>(i), labels[i]);
   PrecisionAtK precision({1, 3});
   EXPECT_EQ(precision.values(), (std::vector<double>{0, 0})) << "nothing added";
@@ -93,7 +97,8 @@ class RankerTest : public testing::Test {
     for (const Modelet* m : pointers_)
       for (uint32_t row = 0; row < m->spec().neurons(); ++row) {
         double z = m->parameters().bias(row);
-        for (size_t c = 0; c < kWidth; ++c) z += double{hidden_[sample * kWidth + c]} * m->parameters().row(row)[c];
+        for (size_t c = 0; c < kWidth; ++c)
+          z += double{hidden_[sample * kWidth + c]} * m->parameters().row(row)[c];
         all.emplace_back(-z, spread_.label(static_cast<uint32_t>(m->spec().begin) + row));
       }
     std::sort(all.begin(), all.end());
@@ -115,7 +120,8 @@ TEST_F(RankerTest, DenseRankingEqualsBruteForce) {
   make(SamplingMode::kUniform);
   LabelRanker ranker(pointers_, experiment_, spread_, kLabels, pool_);
   TopK best;
-  ranker.rank_dense({transposed_.data(), kWidth, kernels_padded(kSamples), kernels_padded(kSamples)}, kSamples, 5, best);
+  ranker.rank_dense({transposed_.data(), kWidth, kernels_padded(kSamples), kernels_padded(kSamples)},
+                    kSamples, 5, best);
   for (size_t s = 0; s < kSamples; ++s)
     EXPECT_EQ(std::vector<uint32_t>(best.labels(s).begin(), best.labels(s).end()), brute_force(s, 5));
 }

@@ -50,8 +50,17 @@ TEST_P(KernelsTest, GemmOfEveryShapeAndLayout) {
         const Values a = random_values(std::max<size_t>(m * k, 1), m * 1000 + k);
         const Values b = random_values(std::max<size_t>(k * n, 1), n * 1000 + k);
         Values c = random_values(m * c_row, 7), expected = c;
-        Gemm args{.m = m, .n = n, .k = k, .a = a.data(), .a_row = transposed ? 1 : k, .a_col = transposed ? m : 1,
-                  .b = b.data(), .b_row = n, .c = expected.data(), .c_row = c_row, .accumulate = accumulate};
+        Gemm args{.m = m,
+                  .n = n,
+                  .k = k,
+                  .a = a.data(),
+                  .a_row = transposed ? 1 : k,
+                  .a_col = transposed ? m : 1,
+                  .b = b.data(),
+                  .b_row = n,
+                  .c = expected.data(),
+                  .c_row = c_row,
+                  .accumulate = accumulate};
         reference::gemm(args);
         args.c = c.data();
         gemm(args);
@@ -71,13 +80,15 @@ TEST_P(KernelsTest, WeightedRowSum) {
   for (const size_t n : {16, 32, 48, 64, 128, 144, 272})
     for (const size_t count : {0, 1, 7, 8, 9, 40}) {
       const size_t stride = n + 16;
-      const Values matrix = random_values(rows * stride, n), weights = random_values(count + 1, count), init = random_values(n, 3);
+      const Values matrix = random_values(rows * stride, n), weights = random_values(count + 1, count),
+                   init = random_values(n, 3);
       std::vector<uint32_t> indices;
       Rng rng(count + n);
       for (size_t i = 0; i < count; ++i) indices.push_back(rng.below(rows));
       for (const float* start : {static_cast<const float*>(nullptr), init.data()}) {
         Values out(n), expected(n);
-        reference::weighted_row_sum(indices.data(), weights.data(), count, matrix.data(), stride, start, expected.data(), n);
+        reference::weighted_row_sum(indices.data(), weights.data(), count, matrix.data(), stride, start,
+                                    expected.data(), n);
         weighted_row_sum(indices.data(), weights.data(), count, matrix.data(), stride, start, out.data(), n);
         expect_near(out, expected, 1e-5f, "weighted_row_sum");
       }

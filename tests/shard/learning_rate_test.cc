@@ -19,7 +19,8 @@ TEST(LearningRateTest, WarmUpRisesLinearlyToTheFullRate) {
   Experiment::Train train = schedule(ScheduleKind::kConstant);
   train.warmup_steps = 4;
   const float expected[] = {0.25f, 0.5f, 0.75f, 1, 1, 1};
-  for (uint64_t step = 0; step < 6; ++step) EXPECT_FLOAT_EQ(learning_rate(train, step, 10, 100), expected[step]);
+  for (uint64_t step = 0; step < 6; ++step)
+    EXPECT_FLOAT_EQ(learning_rate(train, step, 10, 100), expected[step]);
 }
 
 TEST(LearningRateTest, LinearAndCosineEndAtTheFinalFraction) {
