@@ -9,17 +9,17 @@
 #include <limits>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include "base/aligned.h"
-#include "base/clock.h"
 #include "base/error.h"
-#include "shard/kernels/kernels.h"
+#include "shard/bench/machine_rates.h"
+#include "shard/bench/step_kernels.h"
+#include "shard/thread_pool.h"
 
 namespace modelet::agent {
 namespace {
 
-constexpr double kMeasureSeconds = 0.05;  // of each of the two measurements
+constexpr double kMeasureSeconds = 0.05;           // of each of the two measurements
+constexpr size_t kStreamBytes = size_t{32} << 20;  // a thread: more than a core's share of the caches
 constexpr const char* kCgroupRoot = "/sys/fs/cgroup";
 
 // Limits of this process's cgroup and of those above it: calls `visit` with each folder.
@@ -49,50 +49,6 @@ uint64_t available_memory() {
   for (uint64_t kib = 0; file >> key >> kib; std::getline(file, unit))
     if (key == "MemAvailable:") return kib * 1024;
   throw Error("/proc/meminfo: no MemAvailable; give the memory limit with --memory-mib");
-}
-
-// Runs `body` on `threads` threads at once for about kMeasureSeconds; returns the sum of what they did per
-// second.
-double rate_of(uint32_t threads, const std::function<double()>& body) {
-  std::vector<double> rates(threads);
-  std::vector<std::thread> workers;
-  for (uint32_t i = 0; i < threads; ++i)
-    workers.emplace_back([&rate = rates[i], &body] {
-      body();  // allocates and warms up
-      const Stopwatch watch;
-      double done = 0;
-      while (watch.seconds() < kMeasureSeconds) done += body();
-      rate = done / watch.seconds();
-    });
-  for (std::thread& worker : workers) worker.join();
-  double sum = 0;
-  for (const double rate : rates) sum += rate;
-  return sum;
-}
-
-// Floating-point operations of one small product of the shape that the output layer has.
-double multiply() {
-  constexpr size_t kM = 64, kN = 128, kK = 128;
-  thread_local AlignedVector<float> a(kM * kK, 0.5f), b(kK * kN, 0.25f), c(kM * kN);
-  shard::kernels::gemm({.m = kM,
-                        .n = kN,
-                        .k = kK,
-                        .a = a.data(),
-                        .a_row = kK,
-                        .a_col = 1,
-                        .b = b.data(),
-                        .b_row = kN,
-                        .c = c.data(),
-                        .c_row = kN});
-  return 2.0 * kM * kN * kK;
-}
-
-// Bytes read and written by y += a x over arrays larger than a core's share of the caches.
-double stream() {
-  constexpr size_t kFloats = size_t{2} << 20;
-  thread_local AlignedVector<float> x(kFloats, 1.0f), y(kFloats);
-  shard::kernels::axpy(1e-3f, x.data(), y.data(), kFloats);
-  return 3.0 * kFloats * sizeof(float);
 }
 
 }  // namespace
@@ -125,8 +81,13 @@ uint64_t usable_memory_bytes() {
 }
 
 Speed measure_speed(uint32_t threads) {
+  namespace bench = shard::bench;
   constexpr double kGiga = 1e9;
-  return {rate_of(threads, multiply) / kGiga, rate_of(threads, stream) / kGiga};
+  shard::ThreadPool pool(threads);
+  return {
+      .gflops = bench::logits_flops(pool, {}, kMeasureSeconds) / kGiga,
+      .memory_gbps =
+          bench::stream_bytes(pool, bench::Stream::kUpdate, kStreamBytes * threads, kMeasureSeconds) / kGiga};
 }
 
 }  // namespace modelet::agent

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/suggest.h"
 #include "base/version.h"
+#include "scheduler/cli/bench_verbs.h"
 #include "scheduler/cli/data_verbs.h"
 #include "scheduler/cli/model_verbs.h"
 #include "scheduler/cli/pool_verbs.h"
@@ -40,6 +41,7 @@ int run(int argc, char** argv) {
   modelet::cli::add_model_verbs(app);
   modelet::cli::add_data_verbs(app);
   modelet::cli::add_pool_verbs(app);
+  modelet::cli::add_bench_verbs(app);
   app.add_subcommand("version", "Print the version and the instruction set in use")->callback([] {
     std::cout << "modelet " << modelet::kVersion << " (" << modelet::shard::kernels::instruction_set()
               << ")\n";

@@ -5,11 +5,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "shard/kernels/targets.h"
 
-// Compiled once per instruction set. SSE is left out (every machine worth renting has AVX2), and SVE, whose
-// vectors have no fixed size and cannot be held in the arrays that the GEMM keeps its accumulators in; NEON
-// serves ARM.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/kernels.cc"
 // clang-format off: foreach_target.h includes this file again for each target and must come first

@@ -87,10 +87,12 @@ class Help(ProgramTest):
         verbs = [[verb] for verb in subcommands(self.modelet("--help").stdout)]
         self.assertGreaterEqual({verb for (verb,) in verbs}, {"train", "eval", "predict", "plan", "data", "submit", "list", "watch",
                                                              "stop", "nodes", "version"})
-        verbs.remove(["data"])
         verbs.remove(["version"])  # has no arguments
-        verbs += [["data", verb] for verb in subcommands(self.modelet("data", "--help").stdout)]
+        for group in ("data", "bench"):
+            verbs.remove([group])
+            verbs += [[group, verb] for verb in subcommands(self.modelet(group, "--help").stdout)]
         self.assertIn(["data", "synth"], verbs)
+        self.assertIn(["bench", "kernels"], verbs)
         for verb in verbs:
             shown = self.modelet(*verb, "--help").stdout
             self.assertRegex(shown, r"Examples?:\s", verb)

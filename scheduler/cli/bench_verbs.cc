@@ -1,0 +1,260 @@
+#include "scheduler/cli/bench_verbs.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "node_agent/capacity.h"
+#include "shard/bench/data_rates.h"
+#include "shard/bench/machine_rates.h"
+#include "shard/bench/step_kernels.h"
+#include "shard/data/prepared.h"
+#include "shard/kernels/kernels.h"
+#include "shard/thread_pool.h"
+
+namespace modelet::cli {
+namespace {
+
+namespace bench = shard::bench;
+using nlohmann::ordered_json;
+
+constexpr double kGiga = 1e9;
+constexpr size_t kWidths[] = {128, 512};
+
+// ---- kernels
+
+struct KernelOptions {
+  unsigned threads = 0;
+  double seconds = 0.3;
+  bool json = false;
+};
+
+// What the machine can do with some number of threads, by Bound.
+struct Limits {
+  double flops = 0, read = 0, copy = 0, update = 0;
+
+  double of(bench::Bound bound) const {
+    switch (bound) {
+      case bench::Bound::kArithmetic:
+        return flops;
+      case bench::Bound::kRead:
+        return read;
+      case bench::Bound::kCopy:
+        return copy;
+      case bench::Bound::kUpdate:
+        return update;
+    }
+    MODELET_CHECK(false, "bound out of range");
+    return 0;
+  }
+};
+
+Limits measure_limits(shard::ThreadPool& pool, double seconds) {
+  const auto stream = [&](bench::Stream kind) {
+    return bench::stream_bytes(pool, kind, bench::kBeyondCaches, seconds);
+  };
+  return {bench::peak_flops(pool, seconds), stream(bench::Stream::kRead), stream(bench::Stream::kCopy),
+          stream(bench::Stream::kUpdate)};
+}
+
+const char* unit_of(bench::Bound bound) { return bound == bench::Bound::kArithmetic ? "GFLOP/s" : "GB/s"; }
+
+// One line for each numbers of threads: of the machine, or of a kernel.
+void print_rates(const std::string& name, const char* unit, const std::vector<double>& rates,
+                 const std::vector<double>& limits) {
+  std::cout << fmt::format("{:<26}{:<8}", name, unit);
+  for (size_t i = 0; i < rates.size(); ++i) {
+    std::cout << fmt::format("{:>12.1f}", rates[i] / kGiga);
+    if (!limits.empty())
+      std::cout << fmt::format("{:>6.0f} %", 100 * rates[i] / limits[i]);
+    else
+      std::cout << fmt::format("{:>8}", "");
+  }
+  if (rates.size() > 1) std::cout << fmt::format("{:>9.2f}x", rates.back() / rates.front());
+  std::cout << '\n' << std::flush;
+}
+
+class KernelBench {
+ public:
+  explicit KernelBench(const KernelOptions& options) : options_(options) {
+    const unsigned all = options.threads > 0 ? options.threads : agent::usable_cores();
+    threads_ = all == 1 ? std::vector<unsigned>{1} : std::vector<unsigned>{1, all};
+  }
+
+  void run() {
+    for (const unsigned threads : threads_) {
+      shard::ThreadPool pool(threads);
+      limits_.push_back(measure_limits(pool, options_.seconds));
+    }
+    print_machine();
+    for (const size_t width : kWidths) measure_width(width);
+  }
+
+ private:
+  void print_machine() const {
+    if (options_.json) {
+      for (size_t i = 0; i < threads_.size(); ++i)
+        print_json({{"event", "machine"},
+                    {"threads", threads_[i]},
+                    {"instruction_set", shard::kernels::instruction_set()},
+                    {"gflops", limits_[i].flops / kGiga},
+                    {"read_gbps", limits_[i].read / kGiga},
+                    {"copy_gbps", limits_[i].copy / kGiga},
+                    {"update_gbps", limits_[i].update / kGiga}});
+      return;
+    }
+    std::cout << fmt::format("{:<34}", "machine, " + shard::kernels::instruction_set());
+    for (const unsigned threads : threads_)
+      std::cout << fmt::format("{:>12}{:>8}", fmt::format("{} thread{}", threads, threads > 1 ? "s" : ""),
+                               "");
+    std::cout << '\n';
+    const auto row = [&](const char* name, bench::Bound bound) {
+      std::vector<double> rates;
+      for (const Limits& limits : limits_) rates.push_back(limits.of(bound));
+      print_rates(name, unit_of(bound), rates, {});
+    };
+    row("  multiply-adds", bench::Bound::kArithmetic);
+    row("  memory read", bench::Bound::kRead);
+    row("  memory copy", bench::Bound::kCopy);
+    row("  memory update", bench::Bound::kUpdate);
+  }
+
+  void measure_width(size_t width) const {
+    const bench::StepShape shape{.width = width};
+    std::vector<std::vector<bench::KernelRate>> rates;  // [threads][kernel]
+    for (const unsigned threads : threads_) {
+      shard::ThreadPool pool(threads);
+      rates.push_back(bench::measure_step_kernels(pool, shape, options_.seconds));
+    }
+    if (!options_.json)
+      std::cout << fmt::format("\nbatch {}, {} active neurons, {} features a row, width {}\n", shape.batch,
+                               shape.active, shape.features_per_row, width);
+    for (size_t kernel = 0; kernel < rates[0].size(); ++kernel) print_kernel(width, rates, kernel);
+  }
+
+  void print_kernel(size_t width, const std::vector<std::vector<bench::KernelRate>>& rates,
+                    size_t kernel) const {
+    const bench::KernelRate& first = rates[0][kernel];
+    std::vector<double> here, limits;
+    for (size_t i = 0; i < threads_.size(); ++i) {
+      here.push_back(rates[i][kernel].per_second);
+      limits.push_back(limits_[i].of(first.bound));
+      if (options_.json)
+        print_json({{"event", "kernel"},
+                    {"kernel", first.name},
+                    {"width", width},
+                    {"threads", threads_[i]},
+                    {"rate", here[i] / kGiga},
+                    {"unit", unit_of(first.bound)},
+                    {"limit", limits[i] / kGiga},
+                    {"share_of_limit", here[i] / limits[i]}});
+    }
+    if (!options_.json) print_rates("  " + first.name, unit_of(first.bound), here, limits);
+  }
+
+  static void print_json(const ordered_json& line) { std::cout << line.dump() << '\n' << std::flush; }
+
+  const KernelOptions options_;
+  std::vector<unsigned> threads_;
+  std::vector<Limits> limits_;  // [threads_]
+};
+
+void add_kernels(CLI::App& bench_verb) {
+  const auto options = std::make_shared<KernelOptions>();
+  CLI::App& verb = *bench_verb.add_subcommand(
+      "kernels", "Rates of the training step's kernels beside what the machine can do");
+  verb.add_option("--threads", options->threads, "measured beside one thread; 0: all cores")
+      ->check(CLI::Range(0u, 1024u))
+      ->capture_default_str();
+  verb.add_option("--seconds", options->seconds, "for each figure")
+      ->check(CLI::Range(0.001, 60.0))
+      ->capture_default_str();
+  verb.add_flag("--json", options->json, "JSON Lines on standard output");
+  verb.footer(
+      "The percentage is of the limit above: of the multiply-adds, or of the memory traffic of the same "
+      "kind. What "
+      "stays\nin a cache, like the softmax, may be over 100 %. Needs 512 MiB of memory; other work on the "
+      "machine "
+      "lowers the\nfigures.\n\n"
+      "Examples:\n"
+      "  modelet bench kernels\n"
+      "  modelet bench kernels --threads 4 --seconds 1 --json\n"
+      "  MODELET_SIMD=AVX2 modelet bench kernels");
+  verb.callback([options] { KernelBench(*options).run(); });
+}
+
+// ---- data
+
+struct DataOptions {
+  std::string file;
+  double seconds = 1;
+  size_t batch = 256;
+  bool json = false;
+};
+
+void bench_data(const DataOptions& options) {
+  const bool prepared = shard::is_prepared(options.file);
+  std::vector<bench::DataRate> rates;
+  if (!prepared) rates = bench::measure_text(options.file);
+  // As training gets it: text goes through the cache.
+  const shard::Dataset data =
+      prepared ? shard::Dataset::open(options.file) : shard::load_dataset(options.file, Normalize::kNone);
+  if (data.rows() == 0) throw FormatError(options.file + ": has no samples");
+  for (const bench::DataRate& rate : bench::measure_prepared(data, options.batch, options.seconds))
+    rates.push_back(rate);
+  if (!options.json) std::cout << fmt::format("{:<20}{:>12}{:>14}\n", "one thread", "MB/s", "rows/s");
+  for (const bench::DataRate& rate : rates) {
+    const double bytes = static_cast<double>(rate.bytes) / rate.seconds;
+    const double rows = static_cast<double>(rate.rows) / rate.seconds;
+    if (options.json)
+      std::cout << ordered_json{{"event", "data"},
+                                {"pass", rate.name},
+                                {"megabytes_per_second", bytes / 1e6},
+                                {"rows_per_second", rows},
+                                {"seconds", rate.seconds}}
+                       .dump()
+                << '\n';
+    else
+      std::cout << fmt::format("{:<20}{:>12.0f}{:>14.0f}\n", rate.name, bytes / 1e6, rows);
+  }
+}
+
+void add_data(CLI::App& bench_verb) {
+  const auto options = std::make_shared<DataOptions>();
+  CLI::App& verb = *bench_verb.add_subcommand("data", "How fast a data file is read, on one thread");
+  verb.add_option("FILE", options->file, "XMC text (plain, .xz, .gz) or a prepared file")->required();
+  verb.add_option("--batch", options->batch, "samples of a batch")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  verb.add_option("--seconds", options->seconds, "for each figure of prepared data; text is read once")
+      ->check(CLI::Range(0.001, 60.0))
+      ->capture_default_str();
+  verb.add_flag("--json", options->json, "JSON Lines on standard output");
+  verb.footer(
+      "lines    the lines of the text are found, decompressed if need be\n"
+      "parse    the same, and samples are read out of them\n"
+      "scan     prepared data is walked in order\n"
+      "batches  shuffled batches are gathered from it, by sample and by feature, as a training step needs "
+      "them\n\n"
+      "Examples:\n"
+      "  modelet bench data train.txt\n"
+      "  modelet bench data train.mlt --batch 1024 --json");
+  verb.callback([options] { bench_data(*options); });
+}
+
+}  // namespace
+
+void add_bench_verbs(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("bench", "Measure this machine, the kernels and the readers of data");
+  verb->require_subcommand(1);
+  add_kernels(*verb);
+  add_data(*verb);
+}
+
+}  // namespace modelet::cli

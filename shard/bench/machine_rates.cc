@@ -1,0 +1,148 @@
+#include "shard/bench/machine_rates.h"
+
+#include <algorithm>
+
+#include "base/aligned.h"
+#include "base/clock.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shard/bench/machine_rates.cc"
+#include "shard/kernels/targets.h"
+// clang-format off: foreach_target.h includes this file again for each target and must come first
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace modelet::shard::bench::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+constexpr D d;
+constexpr size_t kLanes = HWY_LANES(float);
+constexpr size_t kChains = 12;  // enough to hide a multiply-add's latency, few enough for 16 registers
+
+// `rounds` times kChains multiply-adds that do not wait for each other. Returns something that depends on
+// all.
+float multiply_add(size_t rounds, float start) {
+  const V factor = hn::Set(d, 0.999f), term = hn::Set(d, 0.001f);
+  V chain[kChains];
+  HWY_UNROLL(12)
+  for (size_t i = 0; i < kChains; ++i) chain[i] = hn::Set(d, start + static_cast<float>(i));
+  for (size_t r = 0; r < rounds; ++r) {
+    HWY_UNROLL(12)
+    for (size_t i = 0; i < kChains; ++i) chain[i] = hn::MulAdd(chain[i], factor, term);
+  }
+  V total = hn::Zero(d);
+  HWY_UNROLL(12)
+  for (size_t i = 0; i < kChains; ++i) total = hn::Add(total, chain[i]);
+  return hn::GetLane(hn::SumOfLanes(d, total));
+}
+
+size_t operations_of_round() { return kChains * 2 * kLanes; }
+
+// n: multiple of kStreamVectors * kLanes, here and below.
+constexpr size_t kStreamVectors = 8;
+
+float read(const float* x, size_t n) {
+  V sums[kStreamVectors];
+  HWY_UNROLL(8)
+  for (size_t j = 0; j < kStreamVectors; ++j) sums[j] = hn::Zero(d);
+  for (size_t i = 0; i < n; i += kStreamVectors * kLanes) {
+    HWY_UNROLL(8)
+    for (size_t j = 0; j < kStreamVectors; ++j) sums[j] = hn::Add(sums[j], hn::Load(d, x + i + j * kLanes));
+  }
+  V total = hn::Zero(d);
+  HWY_UNROLL(8)
+  for (size_t j = 0; j < kStreamVectors; ++j) total = hn::Add(total, sums[j]);
+  return hn::GetLane(hn::SumOfLanes(d, total));
+}
+
+void copy(const float* from, float* to, size_t n) {
+  for (size_t i = 0; i < n; i += kStreamVectors * kLanes) {
+    HWY_UNROLL(8)
+    for (size_t j = 0; j < kStreamVectors; ++j)
+      hn::Stream(hn::Load(d, from + i + j * kLanes), d, to + i + j * kLanes);
+  }
+}
+
+void update(float* x, size_t n) {
+  const V factor = hn::Set(d, 0.999f);
+  for (size_t i = 0; i < n; i += kStreamVectors * kLanes) {
+    HWY_UNROLL(8)
+    for (size_t j = 0; j < kStreamVectors; ++j)
+      hn::Store(hn::Mul(factor, hn::Load(d, x + i + j * kLanes)), d, x + i + j * kLanes);
+  }
+}
+
+}  // namespace modelet::shard::bench::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace modelet::shard::bench {
+
+HWY_EXPORT(multiply_add);
+HWY_EXPORT(operations_of_round);
+HWY_EXPORT(read);
+HWY_EXPORT(copy);
+HWY_EXPORT(update);
+
+namespace {
+
+// Floats of a parallel piece: long enough to stream, and many to a call, so that threads end together. A call
+// is short; the next one goes on where it ended.
+constexpr size_t kPiece = size_t{1} << 15, kCall = 64 * kPiece;
+
+}  // namespace
+
+double calls_per_second(double seconds, const std::function<void()>& work) {
+  constexpr double kWindow = 0.002;  // seconds: shorter than what a scheduler gives to others at a time
+  work();                            // touches memory, fills caches, wakes threads
+  double best = 0;
+  const Stopwatch all;
+  do {
+    const Stopwatch watch;
+    double calls = 0, passed = 0;
+    do {
+      work();
+      ++calls;
+      passed = watch.seconds();
+    } while (passed < kWindow);
+    best = std::max(best, calls / passed);
+  } while (all.seconds() < seconds);
+  return best;
+}
+
+double peak_flops(ThreadPool& pool, double seconds) {
+  constexpr size_t kRounds = 2000, kPieces = 64;
+  AlignedVector<float> results(kPieces);  // kept, so that no compiler finds the work useless
+  const double calls = calls_per_second(seconds, [&] {
+    pool.for_pieces(kPieces, 1, [&](size_t i, size_t) {
+      results[i] = HWY_DYNAMIC_DISPATCH(multiply_add)(kRounds, results[i]);
+    });
+  });
+  return calls * static_cast<double>(HWY_DYNAMIC_DISPATCH(operations_of_round)() * kRounds * kPieces);
+}
+
+double stream_bytes(ThreadPool& pool, Stream stream, size_t bytes, double seconds) {
+  const size_t arrays = stream == Stream::kCopy ? 2 : 1;
+  const size_t calls_a_pass = std::max<size_t>(1, bytes / sizeof(float) / arrays / kCall);
+  AlignedVector<float> x(calls_a_pass * kCall, 1.0f), y(arrays == 2 ? x.size() : 0), sums(kCall / kPiece);
+  size_t next = 0;  // call of the pass
+  const double calls = calls_per_second(seconds, [&] {
+    float* const from = &x[next * kCall];
+    float* const to = y.empty() ? nullptr : &y[next * kCall];
+    next = (next + 1) % calls_a_pass;
+    pool.for_pieces(kCall, kPiece, [&](size_t begin, size_t) {
+      if (stream == Stream::kRead) sums[begin / kPiece] = HWY_DYNAMIC_DISPATCH(read)(from + begin, kPiece);
+      if (stream == Stream::kCopy) HWY_DYNAMIC_DISPATCH(copy)(from + begin, to + begin, kPiece);
+      if (stream == Stream::kUpdate) HWY_DYNAMIC_DISPATCH(update)(from + begin, kPiece);
+    });
+  });
+  const double directions = stream == Stream::kRead ? 1 : 2;
+  return calls * directions * static_cast<double>(kCall * sizeof(float));
+}
+
+}  // namespace modelet::shard::bench
+#endif  // HWY_ONCE

@@ -1,0 +1,35 @@
+// What the machine can do at most, measured: multiply-adds on registers, and bytes to and from memory.
+// Kernels are compared with it (`modelet bench kernels`), placement is planned with it
+// (node_agent/capacity.h).
+//
+// The rate of the best of several short windows is taken: what other processes take in between says nothing
+// about the machine. All functions run on the pool, as the training step does, and are called by its owner.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "shard/thread_pool.h"
+
+namespace modelet::shard::bench {
+
+// Calls of `work` per second in the best window; about `seconds` in all, at least two calls.
+double calls_per_second(double seconds, const std::function<void()>& work);
+
+// Bytes of which the caches of ordinary machines hold a small part.
+inline constexpr size_t kBeyondCaches = size_t{256} << 20;
+
+// Fused multiply-adds on registers with the instruction set in use, in floating-point operations (two each) a
+// second.
+double peak_flops(ThreadPool& pool, double seconds);
+
+enum class Stream {
+  kRead,
+  kCopy,    // with stores that bypass the caches; bytes read plus bytes written
+  kUpdate,  // read, changed and written back in place, as an optimiser does; both directions count
+};
+
+// Bytes a second, over `bytes` of memory.
+double stream_bytes(ThreadPool& pool, Stream stream, size_t bytes, double seconds);
+
+}  // namespace modelet::shard::bench

@@ -1,0 +1,43 @@
+// The kernels of the training step at the step's shapes, each measured alone: what `modelet bench kernels`
+// prints beside what the machine can do at most (machine_rates.h). Pieces are as long as those of the layers
+// (shard/shared_output_layer.cc, shard/hidden_layers.cc), rows are drawn from more memory than caches hold,
+// and the pool is the step's, so the figures are those of a step in which nothing else is lost.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "shard/thread_pool.h"
+
+namespace modelet::shard::bench {
+
+struct StepShape {
+  size_t batch = 256;
+  size_t active = 4000;  // output neurons of the active set
+  size_t width = 128;    // of the last hidden layer
+  size_t features_per_row = 75;
+};
+
+// What a kernel's rate is compared with.
+enum class Bound {
+  kArithmetic,  // operations: peak_flops
+  kRead,        // bytes: the streams of machine_rates.h
+  kCopy,
+  kUpdate,
+};
+
+struct KernelRate {
+  std::string name;
+  Bound bound = Bound::kArithmetic;
+  double per_second = 0;  // operations or bytes
+};
+
+// `seconds` for each kernel.
+std::vector<KernelRate> measure_step_kernels(ThreadPool& pool, const StepShape& shape, double seconds);
+
+// The first of them alone, as operations a second: logits of the active neurons. What agents are compared by.
+double logits_flops(ThreadPool& pool, const StepShape& shape, double seconds);
+
+}  // namespace modelet::shard::bench

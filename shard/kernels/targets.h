@@ -1,0 +1,7 @@
+// Instruction sets that vector code is compiled for, once each. Include it before Highway's headers.
+//
+// SSE is left out (every machine worth renting has AVX2), and SVE, whose vectors have no fixed size and
+// cannot be held in arrays of accumulators; NEON serves ARM.
+#pragma once
+
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)

@@ -1,0 +1,67 @@
+"""`modelet bench`: what is printed, and that the figures are of one kind with each other. No speed is asserted."""
+import unittest
+
+from programs import ProgramTest
+
+KERNELS = {"logits", "hidden gradient", "gradient rows", "softmax", "sigmoid", "gather rows", "lazy Adam", "embedding bag",
+           "embedding bag gradient"}
+
+
+class Kernels(ProgramTest):
+    def test_lines(self):
+        run = self.modelet("bench", "kernels", "--threads", "2", "--seconds", "0.001", "--json")
+        lines = run.events()
+        self.assert_documented(lines, {"machine", "kernel"})
+        limits = {line["threads"]: line for line in run.events("machine")}
+        self.assertEqual(list(limits), [1, 2])
+        measured = [(line["kernel"], line["width"], line["threads"]) for line in run.events("kernel")]
+        self.assertEqual(set(measured), {(kernel, width, threads) for kernel in KERNELS for width in (128, 512) for threads in (1, 2)})
+        self.assertEqual(len(measured), len(set(measured)))
+        for line in run.events("kernel"):
+            self.assertGreater(line["rate"], 0)
+            self.assertAlmostEqual(line["share_of_limit"], line["rate"] / line["limit"])
+            machine = limits[line["threads"]]
+            if line["unit"] == "GFLOP/s":
+                self.assertEqual(line["limit"], machine["gflops"])
+            else:
+                self.assertEqual(line["unit"], "GB/s")
+                self.assertIn(line["limit"], [machine[key] for key in ("read_gbps", "copy_gbps", "update_gbps")])
+
+    def test_table(self):
+        shown = self.modelet("bench", "kernels", "--threads", "1", "--seconds", "0.001").stdout
+        for kernel in KERNELS:
+            self.assertEqual(shown.count(f"\n  {kernel}  "), 2, shown)
+        self.assertNotIn("2 threads", shown)
+
+    def test_errors(self):
+        self.assert_refused(2, "--seconds", "modelet", "bench", "kernels", "--seconds", "0")
+        self.assert_refused(2, "--threads", "modelet", "bench", "kernels", "--threads", "-1")
+        self.assert_refused(2, "kernels", "modelet", "bench", "kernel")
+
+
+class Data(ProgramTest):
+    def passes(self, path):
+        run = self.modelet("bench", "data", path, "--seconds", "0.001", "--json")
+        self.assert_documented(run.events(), {"data"})
+        return {line["pass"]: line for line in run.events()}
+
+    def test_passes(self):
+        text = self.passes("data/train.txt")
+        self.assertEqual(list(text), ["lines", "parse", "scan", "batches"])
+        size = (self.folder / "data/train.txt").stat().st_size
+        self.assertAlmostEqual(text["lines"]["megabytes_per_second"] * text["lines"]["seconds"], size / 1e6)
+        self.assertAlmostEqual(text["lines"]["rows_per_second"] * text["lines"]["seconds"], 1601)  # with the header
+        self.assertAlmostEqual(text["parse"]["rows_per_second"] * text["parse"]["seconds"], 1600)
+        self.assertEqual(list(self.passes("data/train.mlt")), ["scan", "batches"])
+        self.assertIn("parse", self.modelet("bench", "data", "data/train.txt", "--seconds", "0.001").stdout)
+
+    def test_errors(self):
+        damaged = self.folder / "damaged.txt"
+        damaged.write_text("2 10 10\n1 3:1\n1 10:1\n")
+        self.assert_refused(1, "damaged.txt:3", "modelet", "bench", "data", damaged)
+        self.assert_refused(1, "nowhere.txt", "modelet", "bench", "data", "nowhere.txt")
+        self.assert_refused(2, "--batch", "modelet", "bench", "data", "data/train.txt", "--batch", "0")
+
+
+if __name__ == "__main__":
+    unittest.main()
