@@ -384,8 +384,11 @@ void sgd_momentum(float learning_rate, float momentum, const float* gradient, fl
 }
 
 std::vector<std::string> available_instruction_sets() {
+  const int64_t in_use = hwy::SupportedTargets();
+  hwy::SetSupportedTargetsForTest(0);  // what use_instruction_set forced does not count
   std::vector<std::string> names;
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) names.emplace_back(target_name(target));
+  hwy::SetSupportedTargetsForTest(in_use);
   return names;
 }
 

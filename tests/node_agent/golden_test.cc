@@ -1,6 +1,6 @@
 // The training step against an independent reference (tests/golden/make_golden.py): logits, loss and
 // gradients of the first step, the losses of ten steps, the final tensors. The same on one rank, two and
-// three.
+// three, and on every instruction set of this machine.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 
 #include "node_agent/evaluator.h"
 #include "tests/node_agent/ranks.h"
+#include "tests/shard/forced_instruction_set.h"
 
 namespace modelet::agent::testing {
 namespace {
@@ -89,9 +90,9 @@ Tensors extract(const std::vector<std::unique_ptr<Rank>>& ranks, Tensors shape) 
   return shape;
 }
 
-class GoldenTest : public ::testing::TestWithParam<int> {
+class GoldenTest : public ::testing::TestWithParam<std::tuple<int, std::string>> {
  protected:
-  GoldenTest() {
+  GoldenTest() : ranks_(std::get<0>(GetParam())), forced_(std::get<1>(GetParam())) {
     std::ifstream file(MODELET_GOLDEN);
     golden_ = json::parse(file);
     std::vector<OwnedSample> samples;
@@ -127,14 +128,14 @@ class GoldenTest : public ::testing::TestWithParam<int> {
 
   std::vector<std::unique_ptr<Rank>> model(const Experiment& experiment, const Tensors& initial) const {
     const DataShape shape{.features = features_, .labels = labels_};
-    auto ranks = make_ranks(experiment, shape, round_robin(experiment, shape, GetParam()), GetParam());
+    auto ranks = make_ranks(experiment, shape, round_robin(experiment, shape, ranks_), ranks_);
     inject(ranks, initial);
     return ranks;
   }
 
   // Losses of the first `steps` batches.
   std::vector<double> losses(std::vector<std::unique_ptr<Rank>>& ranks, uint64_t steps) const {
-    auto groups = make_groups(GetParam());
+    auto groups = make_groups(ranks_);
     std::vector<std::vector<double>> losses(ranks.size());
     comm::testing::run_ranks(groups, [&](comm::Group& group) {
       Rank& rank = *ranks[static_cast<size_t>(group.rank())];
@@ -155,7 +156,7 @@ class GoldenTest : public ::testing::TestWithParam<int> {
 
   // Logits [batch, labels] of the first batch.
   std::vector<double> logits(std::vector<std::unique_ptr<Rank>>& ranks) const {
-    auto groups = make_groups(GetParam());
+    auto groups = make_groups(ranks_);
     std::vector<double> logits(golden_["batch"].get<size_t>() * labels_);
     comm::testing::run_ranks(groups, [&](comm::Group& group) {
       Rank& rank = *ranks[static_cast<size_t>(group.rank())];
@@ -181,6 +182,8 @@ class GoldenTest : public ::testing::TestWithParam<int> {
     return columns;
   }
 
+  int ranks_;
+  shard::kernels::ForcedInstructionSet forced_;
   json golden_;
   TemporaryFolder folder_;
   shard::Dataset data_;
@@ -216,7 +219,11 @@ TEST_P(GoldenTest, TenSteps) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, GoldenTest, ::testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, GoldenTest,
+    ::testing::Combine(::testing::Values(1, 2, 3),
+                       ::testing::ValuesIn(shard::kernels::available_instruction_sets())),
+    [](const auto& test) { return std::get<1>(test.param) + "_" + std::to_string(std::get<0>(test.param)); });
 
 }  // namespace
 }  // namespace modelet::agent::testing

@@ -1,6 +1,7 @@
 // Every kernel, on every instruction set of this machine, against its plain C++ meaning.
 #include "shard/kernels/kernels.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "shard/kernels/reference.h"
+#include "tests/shard/forced_instruction_set.h"
 
 namespace modelet::shard::kernels {
 namespace {
@@ -31,14 +33,19 @@ void expect_near(const Values& got, const Values& expected, float tolerance, con
 
 class KernelsTest : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override { use_instruction_set(GetParam()); }
-  void TearDown() override { use_instruction_set(available_instruction_sets().front()); }
+  ForcedInstructionSet forced_set_{GetParam()};
 };
 
 INSTANTIATE_TEST_SUITE_P(InstructionSets, KernelsTest, testing::ValuesIn(available_instruction_sets()),
                          [](const auto& set) { return set.param; });
 
-TEST_P(KernelsTest, InstructionSetIsTheOneAskedFor) { EXPECT_EQ(instruction_set(), GetParam()); }
+TEST_P(KernelsTest, InstructionSetIsTheOneAskedFor) {
+  EXPECT_EQ(instruction_set(), GetParam());
+  EXPECT_THAT(available_instruction_sets(), testing::Contains(GetParam()));
+  if (!is_plain(GetParam())) {
+    EXPECT_GT(available_instruction_sets().size(), 1) << "the others are there all the same";
+  }
+}
 
 TEST_P(KernelsTest, GemmOfEveryShapeAndLayout) {
   // Sizes around the tile (6 rows; 1, 2, 4 vectors) and the depth block (128).
@@ -205,6 +212,14 @@ TEST_P(KernelsTest, Optimisers) {
       expect_near(u, eu, 1e-6f, "sgd velocity");
     }
   }
+}
+
+// A build without the vector kernels of its machine would pass all else, slowly.
+TEST(InstructionSetTest, TheBestOneHasVectors) {
+  EXPECT_FALSE(is_plain(instruction_set()));
+#ifdef __aarch64__
+  EXPECT_EQ(instruction_set().substr(0, 4), "NEON");
+#endif
 }
 
 TEST(InstructionSetTest, UnknownNameIsAnError) { EXPECT_THROW(use_instruction_set("MMX"), UsageError); }

@@ -1,0 +1,91 @@
+// A machine with other vectors learns the same: the losses of a training run on every instruction set of this
+// machine against those of the plainest one, which has no vector instructions.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+
+#include "shard/data/synth.h"
+#include "tests/node_agent/ranks.h"
+#include "tests/shard/forced_instruction_set.h"
+
+namespace modelet::agent::testing {
+namespace {
+
+using shard::kernels::available_instruction_sets;
+using shard::kernels::ForcedInstructionSet;
+
+constexpr uint64_t kSteps = 20;
+// Relative, of the loss of any step. Sums in another order differ by about 1e-7, and Adam divides by
+// small numbers.
+constexpr double kTolerance = 1e-5;
+// Rounding may decide which of two nearly equal neurons the tables retrieve.
+constexpr double kRetrievalTolerance = 2e-2;
+
+class InstructionSetTest : public ::testing::TestWithParam<std::tuple<std::string, SamplingMode>> {
+ protected:
+  InstructionSetTest() {
+    shard::write_synth(
+        {.rows_train = 400, .rows_test = 1, .features = 300, .labels = 250, .features_per_row = 20},
+        folder_.path(), false);
+    data_ = shard::Dataset::open(folder_ / "train.mlt");
+  }
+
+  std::vector<double> losses(const Experiment& experiment, const std::string& instruction_set) const {
+    const ForcedInstructionSet forced(instruction_set);
+    const DataShape shape{.features = data_.features(), .labels = data_.labels(), .labels_per_row = 3};
+    auto ranks = make_ranks(experiment, shape, round_robin(experiment, shape, 1), 1, kSeveralThreads);
+    auto groups = make_groups(1);
+    return train(ranks, groups, data_, 0, kSteps);
+  }
+
+  TemporaryFolder folder_;
+  shard::Dataset data_;
+};
+
+TEST_P(InstructionSetTest, LossesAreThoseOfThePlainestOne) {
+  const auto& [instruction_set, mode] = GetParam();
+  for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid})
+    for (const OptimizerKind optimizer :
+         {OptimizerKind::kAdam, OptimizerKind::kAdagrad, OptimizerKind::kSgd}) {
+      SCOPED_TRACE("loss " + std::to_string(static_cast<int>(loss)) + ", optimiser " +
+                   std::to_string(static_cast<int>(optimizer)));
+      Experiment experiment;
+      experiment.model = {.hidden = {48, 32}, .loss = loss};
+      experiment.modelets = {.hidden_columns = 16, .output_modelets = 3};
+      experiment.sampling.mode = mode;
+      experiment.sampling.uniform = 60;
+      experiment.sampling.tables = 8;
+      experiment.sampling.bits = 5;
+      experiment.sampling.rehash_every = 7;
+      experiment.optimizer.kind = optimizer;
+      experiment.train.batch = 40;
+      experiment.train.learning_rate = 0.02f;
+      const std::vector<double> expected = losses(experiment, available_instruction_sets().back());
+      const std::vector<double> actual = losses(experiment, instruction_set);
+      const double tolerance = shard::uses_hash_tables(mode) ? kRetrievalTolerance : kTolerance;
+      EXPECT_LT(expected.back(), 0.99 * expected.front()) << "nothing is learned";
+      for (size_t step = 0; step < kSteps; ++step)
+        ASSERT_NEAR(actual[step], expected[step], tolerance * expected[step]) << "loss of step " << step;
+    }
+}
+
+// What the test above takes for granted: the last of the available sets is the one without vectors.
+TEST(InstructionSetsTest, TheLastOneIsPlain) {
+  EXPECT_TRUE(shard::kernels::is_plain(available_instruction_sets().back()));
+}
+
+std::string name_of(const std::string& instruction_set, SamplingMode mode) {
+  const char* modes[] = {"full", "uniform", "lsh", "lsh_per_sample"};
+  return instruction_set + "_" + modes[static_cast<int>(mode)];
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, InstructionSetTest,
+    ::testing::Combine(::testing::ValuesIn(available_instruction_sets()),
+                       ::testing::Values(SamplingMode::kFull, SamplingMode::kUniform, SamplingMode::kLsh,
+                                         SamplingMode::kLshPerSample)),
+    [](const auto& test) { return name_of(std::get<0>(test.param), std::get<1>(test.param)); });
+
+}  // namespace
+}  // namespace modelet::agent::testing
