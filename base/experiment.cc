@@ -154,6 +154,11 @@ const std::vector<Field>& fields() {
       {"train.keep_checkpoints", at(&E::train, &E::Train::keep_checkpoints), "checkpoints",
        "newest checkpoints that are kept", 1, 1000},
 
+      {"metrics.propensity_a", at(&E::metrics, &E::Metrics::propensity_a), "",
+       "psp: A of the labels' propensities (Wikipedia sets 0.5, Amazon sets 0.6)", 0, 10},
+      {"metrics.propensity_b", at(&E::metrics, &E::Metrics::propensity_b), "",
+       "psp: B of the labels' propensities (Wikipedia sets 0.4, Amazon sets 2.6)", 0.001, 1000},
+
       {"exchange.codec", at(&E::exchange, &E::Exchange::codec), "",
        "codec of activations and hidden gradients between nodes: none (exact), bf16, int8 (comm/codec.h)", 0,
        0, Text::kWord},

@@ -75,6 +75,10 @@ struct Experiment {
     uint32_t keep_checkpoints = 2;
   } train;
 
+  struct Metrics {  // beside precision; defaults of Jain, Prabhu, Varma, KDD 2016
+    float propensity_a = 0.55f, propensity_b = 1.5f;
+  } metrics;
+
   struct Exchange {
     std::string codec = "none";  // of activations and hidden gradients; comm/codec.h lists them
     bool lz4 = false;            // compress the encoded bytes

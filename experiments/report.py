@@ -57,6 +57,12 @@ def print_numbers(started, finished):
           f"{started['train_rows']:,} training samples; {started['nodes']} node(s) x {started['threads']} thread(s)\n")
     for k in (1, 3, 5):
         print(f"P@{k}                    {100 * finished[f'p_at_{k}']:.1f} %")
+    for name, title in (("ndcg", "nDCG"), ("psp", "PSP"), ("recall", "recall")):
+        values = [finished.get(f"{name}_at_{k}") for k in (1, 3, 5)]
+        if None not in values:  # a log of an older program
+            print(f"{title + '@1, 3, 5':<23}{'  '.join(f'{100 * value:.1f}' for value in values)} %")
+    if finished.get("auc") is not None:
+        print(f"AUC, log-loss          {finished['auc']:.4f}  {finished['log_loss']:.4f}")
     print(f"training               {finished['train_seconds']:.1f} s, {finished['steps']:,} steps, "
           f"{finished['samples_per_second']:,.0f} samples/s")
     if started["nodes"] > 1:

@@ -77,13 +77,9 @@ void Evaluator::merge(comm::Tag tag, shard::TopK& best) {
   }
 }
 
-std::vector<double> Evaluator::precision(const shard::Dataset& data, const std::vector<size_t>& ks,
-                                         bool sparse, comm::Tag tag) {
-  MODELET_CHECK(!ks.empty());
-  shard::PrecisionAtK precision(ks);
-  predict(data, *std::max_element(ks.begin(), ks.end()), sparse, tag,
-          [&](const shard::Batch& batch, const shard::TopK& best) { precision.add(batch, best); });
-  return precision.values();
+void Evaluator::evaluate(const shard::Dataset& data, shard::Metrics& metrics, bool sparse, comm::Tag tag) {
+  predict(data, metrics.depth(), sparse, tag,
+          [&](const shard::Batch& batch, const shard::TopK& best) { metrics.add(batch, best); });
 }
 
 }  // namespace modelet::agent

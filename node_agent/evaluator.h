@@ -14,6 +14,7 @@
 #include "node_agent/sharding.h"
 #include "shard/data/dataset.h"
 #include "shard/evaluation.h"
+#include "shard/metrics.h"
 #include "shard/network.h"
 
 namespace modelet::agent {
@@ -30,9 +31,8 @@ class Evaluator {
   void predict(const shard::Dataset& data, size_t k, bool sparse, comm::Tag tag, const OnBatch& on_batch,
                size_t limit = std::numeric_limits<size_t>::max());
 
-  // Precision at each k, the same on all ranks.
-  std::vector<double> precision(const shard::Dataset& data, const std::vector<size_t>& ks, bool sparse,
-                                comm::Tag tag);
+  // Adds all samples of `data` to `metrics`; what results is the same on all ranks.
+  void evaluate(const shard::Dataset& data, shard::Metrics& metrics, bool sparse, comm::Tag tag);
 
  private:
   void merge(comm::Tag tag, shard::TopK& best);

@@ -42,7 +42,11 @@ unsigned thread_count(const TrainJob& job) {
   return usable_cores();
 }
 
-const std::vector<size_t> kPrecisions = {1, 3, 5};
+const std::vector<size_t> kFigureRanks = {1, 3, 5};  // the K of p_at_K and its like
+
+void add_figures(json& event, const std::vector<shard::Figure>& figures) {
+  for (const shard::Figure& figure : figures) event[figure.name] = figure.value;
+}
 
 // A run goes on as what it was begun as. What the files themselves do not show is compared here: the seed
 // stands for the labels' places and the order of samples, the step number for a batch size, and optimisers
@@ -92,6 +96,7 @@ class Trainer::Impl {
   };
 
   void load_data();
+  void restore(const std::filesystem::path& resumed);
   const shard::Batch& this_batch();
   bool one_step(Session& session);
   void report_progress(const Session& session);
@@ -131,7 +136,8 @@ class Trainer::Impl {
   uint64_t loss_steps_ = 0;
   double epoch_loss_sum_ = 0;  // since the epoch, or this session, began
   uint64_t epoch_loss_steps_ = 0;
-  std::vector<double> precision_;  // of the last evaluation
+  std::vector<float> inverse_propensities_;  // [labels]
+  std::vector<shard::Figure> figures_;       // of the last evaluation
   uint64_t evaluated_step_ = 0, checkpoint_step_ = 0;
   std::filesystem::path checkpoint_;
   shard::BackgroundTask prepare_batch_{pool_};  // last: it ends before what it works on
@@ -157,10 +163,16 @@ void Trainer::Impl::prepare() {
   load_data();
   network_.emplace(job_.experiment, job_.shape, sharding_.held(), true, pool_);
   memory = network_->memory_bytes();
-  if (resumed.empty()) {
+  if (resumed.empty())
     network_->initialise();
-    return;
-  }
+  else
+    restore(resumed);
+  const std::vector<uint32_t> counts = shard::count_labels(train_);
+  network_->set_label_counts(counts);
+  inverse_propensities_ = shard::inverse_propensities(counts, train_.rows(), job_.experiment.metrics);
+}
+
+void Trainer::Impl::restore(const std::filesystem::path& resumed) {
   const shard::Checkpoint checkpoint = shard::Checkpoint::open(resumed);
   require_same_run(checkpoint, job_);
   for (const auto& modelet : network_->modelets()) shard::restore_modelet(*modelet, checkpoint);
@@ -256,7 +268,10 @@ void Trainer::Impl::report_progress(const Session& session) {
 
 void Trainer::Impl::evaluate(Session& session) {
   if (evaluated_step_ == step_) return;
-  precision_ = session.evaluator.precision(test_, kPrecisions, false, tag(kEvaluationRound));
+  const bool auc = shard::has_auc(job_.experiment.model.loss, job_.shape.labels);
+  shard::Metrics metrics(kFigureRanks, inverse_propensities_, auc ? job_.shape.labels : 0);
+  session.evaluator.evaluate(test_, metrics, false, tag(kEvaluationRound));
+  figures_ = metrics.figures();
   evaluated_step_ = step_;
 }
 
@@ -271,7 +286,7 @@ void Trainer::Impl::end_epoch(Session& session) {
                 {"samples_per_second", samples_per_second()}};
   if (step_ == total_steps() || (every > 0 && epoch % every == 0)) {
     evaluate(session);
-    event.update({{"p_at_1", precision_[0]}, {"p_at_3", precision_[1]}, {"p_at_5", precision_[2]}});
+    add_figures(event, figures_);
   }
   emit(session, event);
   epoch_loss_sum_ = 0;
@@ -320,16 +335,15 @@ void Trainer::Impl::finish(Session& session) {
     bytes += numbers[0];
     rss = std::max(rss, numbers[1]);
   }
-  emit(session, {{"event", "finished"},
-                 {"p_at_1", precision_[0]},
-                 {"p_at_3", precision_[1]},
-                 {"p_at_5", precision_[2]},
-                 {"train_seconds", train_seconds_},
-                 {"samples_per_second", samples_per_second()},
-                 {"steps", step_},
-                 {"bytes_sent_per_node_per_step", bytes / counts.size()},
-                 {"peak_rss_bytes", rss},
-                 {"checkpoint", checkpoint_.string()}});
+  json event = {{"event", "finished"},
+                {"train_seconds", train_seconds_},
+                {"samples_per_second", samples_per_second()},
+                {"steps", step_},
+                {"bytes_sent_per_node_per_step", bytes / counts.size()},
+                {"peak_rss_bytes", rss},
+                {"checkpoint", checkpoint_.string()}};
+  add_figures(event, figures_);
+  emit(session, event);
 }
 
 Trainer::Trainer(TrainJob job) : impl_(std::make_unique<Impl>(std::move(job))) {}

@@ -108,25 +108,4 @@ void LabelRanker::rank_sparse(ConstMatrix hidden, size_t k, TopK& best) {
   }
 }
 
-void PrecisionAtK::add(const Batch& batch, const TopK& best) {
-  samples_ += batch.size();
-  for (size_t s = 0; s < batch.size(); ++s) {
-    const auto first = batch.labels.begin() + static_cast<std::ptrdiff_t>(batch.label_offsets[s]);
-    const auto last = batch.labels.begin() + static_cast<std::ptrdiff_t>(batch.label_offsets[s + 1]);
-    for (size_t i = 0; i < best.k(); ++i) {
-      if (!std::binary_search(first, last, best.labels(s)[i])) continue;
-      for (size_t q = 0; q < ks_.size(); ++q) hits_[q] += i < ks_[q] ? 1 : 0;
-    }
-  }
-}
-
-std::vector<double> PrecisionAtK::values() const {
-  std::vector<double> values;
-  for (size_t q = 0; q < ks_.size(); ++q)
-    values.push_back(samples_ == 0 ? 0.0
-                                   : static_cast<double>(hits_[q]) /
-                                         (static_cast<double>(samples_) * static_cast<double>(ks_[q])));
-  return values;
-}
-
 }  // namespace modelet::shard

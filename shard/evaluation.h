@@ -1,10 +1,9 @@
-// Evaluation: the best labels of each sample, and how good they are.
+// The best labels of each sample. How good they are: shard/metrics.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/aligned.h"
@@ -71,21 +70,6 @@ class LabelRanker {
   };
   std::vector<Scratch> scratch_;  // one a thread
   std::vector<uint32_t> retrieved_;
-};
-
-// Precision at k: the share of the k best labels that are right, averaged over samples (the
-// extreme-classification repository's definition: samples without labels count as 0).
-class PrecisionAtK {
- public:
-  explicit PrecisionAtK(std::vector<size_t> ks) : ks_(std::move(ks)), hits_(ks_.size()) {}
-  void add(const Batch& batch, const TopK& best);
-  // In the order of the ks; 0 if nothing was added.
-  std::vector<double> values() const;
-
- private:
-  std::vector<size_t> ks_;
-  std::vector<uint64_t> hits_;
-  uint64_t samples_ = 0;
 };
 
 }  // namespace modelet::shard

@@ -42,6 +42,10 @@ class Modelet {
   Retrieval* retrieval() { return retrieval_ ? &*retrieval_ : nullptr; }
   const Retrieval* retrieval() const { return retrieval_ ? &*retrieval_ : nullptr; }
 
+  // [neurons] how many train samples have each label of an output modelet. Empty if not known.
+  std::vector<uint32_t>& label_counts() { return label_counts_; }
+  const std::vector<uint32_t>& label_counts() const { return label_counts_; }
+
   size_t memory_bytes() const;
 
  private:
@@ -49,6 +53,7 @@ class Modelet {
   uint64_t seed_;
   Parameters parameters_;
   std::optional<Retrieval> retrieval_;
+  std::vector<uint32_t> label_counts_;
 };
 
 bool uses_hash_tables(SamplingMode mode);

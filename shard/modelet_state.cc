@@ -46,6 +46,8 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
       tensors.push_back(tensor("tables.next_centre", {index.next_centre().size()}, index.next_centre()));
     }
   }
+  if (!modelet.label_counts().empty())
+    tensors.push_back(tensor("label_counts", {modelet.label_counts().size()}, modelet.label_counts()));
   return writer.write_modelet(modelet.spec(), tensors);
 }
 
@@ -57,6 +59,10 @@ void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint) {
     std::memcpy(array.bytes.data(), stored.data(), stored.size());
   }
   if (modelet.retrieval() != nullptr) restore_tables(modelet, file);
+  if (file.contains("label_counts")) {
+    const auto counts = file.values<uint32_t>("label_counts", {modelet.spec().neurons()});
+    modelet.label_counts().assign(counts.begin(), counts.end());
+  }
 }
 
 }  // namespace modelet::shard

@@ -23,6 +23,26 @@ void Network::initialise() {
   pool_.for_pieces(modelets_.size(), 1, [&](size_t i, size_t) { modelets_[i]->initialise(output_bias); });
 }
 
+void Network::set_label_counts(std::span<const uint32_t> counts) {
+  for (Modelet* modelet : output_->modelets()) {
+    const ModeletSpec& spec = modelet->spec();
+    modelet->label_counts().resize(spec.neurons());
+    for (size_t i = 0; i < spec.neurons(); ++i)
+      modelet->label_counts()[i] = counts[spread_.label(static_cast<uint32_t>(spec.begin + i))];
+  }
+}
+
+std::vector<uint32_t> Network::label_counts() const {
+  std::vector<uint32_t> counts(shape_.labels);
+  for (const Modelet* modelet : output_->modelets()) {
+    const std::vector<uint32_t>& part = modelet->label_counts();
+    if (part.empty()) return {};
+    for (size_t i = 0; i < part.size(); ++i)
+      counts[spread_.label(static_cast<uint32_t>(modelet->spec().begin + i))] = part[i];
+  }
+  return counts;
+}
+
 std::vector<Modelet*> Network::modelets_of_layer(size_t layer) const {
   std::vector<Modelet*> found;
   for (const auto& modelet : modelets_)

@@ -31,6 +31,11 @@ class Network {
   OutputLayer& output() { return *output_; }
   size_t hidden_layers() const { return hidden_.size() + 1; }
 
+  // How many train samples have each label [labels]. The output modelets that are held keep their part. To
+  // get them, hold all output modelets; empty if one does not know its part.
+  void set_label_counts(std::span<const uint32_t> counts);
+  std::vector<uint32_t> label_counts() const;
+
   std::span<const std::unique_ptr<Modelet>> modelets() const { return modelets_; }
   std::vector<Modelet*> modelets_of_layer(size_t layer) const;
   const LabelSpread& spread() const { return spread_; }

@@ -15,6 +15,7 @@
 #include "node_agent/capacity.h"
 #include "node_agent/evaluator.h"
 #include "scheduler/cli/arguments.h"
+#include "scheduler/cli/report.h"
 #include "scheduler/placement.h"
 #include "shard/checkpoint.h"
 #include "shard/data/dataset.h"
@@ -29,6 +30,8 @@ using nlohmann::json;
 struct Options {
   std::string checkpoint, data, labels;
   std::vector<size_t> ks;
+  std::vector<std::string> metrics;  // empty: all
+  std::vector<float> propensity;     // A, B; empty: the experiment's
   size_t k = 5, limit = 0;
   uint32_t threads = 0;
   bool sparse = false, json = false;
@@ -60,6 +63,7 @@ class LoadedModel {
 
   const Experiment& experiment() const { return checkpoint_.index().experiment; }
   uint64_t step() const { return checkpoint_.index().step; }
+  shard::Network& network() { return network_; }
   agent::Evaluator& evaluator() { return *evaluator_; }
 
  private:
@@ -71,24 +75,57 @@ class LoadedModel {
   std::optional<agent::Evaluator> evaluator_;
 };
 
+const std::vector<std::string> kMetricNames = {"p", "ndcg", "recall", "psp", "auc", "log_loss"};
+
+bool asked_for(const Options& options, const std::string& metric) {
+  return options.metrics.empty() || std::ranges::count(options.metrics, metric) > 0;
+}
+
+// What was asked for by name and this model or way of scoring cannot give, is an error that says why.
+shard::Metrics make_metrics(LoadedModel& model, const Options& options) {
+  const size_t labels = model.network().shape().labels;
+  Experiment::Metrics propensities = model.experiment().metrics;
+  if (!options.propensity.empty()) propensities = {options.propensity[0], options.propensity[1]};
+  const auto named = [&](const char* metric) { return std::ranges::count(options.metrics, metric) > 0; };
+  std::vector<uint32_t> counts;
+  if (asked_for(options, "psp")) counts = model.network().label_counts();
+  if (named("psp") && counts.empty())
+    throw UsageError(
+        "psp needs the label frequencies of train, and this checkpoint has none: it is of an older program; "
+        "resuming its run writes them");
+  const bool auc = shard::has_auc(model.experiment().model.loss, labels) && !options.sparse;
+  if ((named("auc") || named("log_loss")) && !auc)
+    throw UsageError(fmt::format(
+        "auc and log_loss need the scores of all labels, comparable over samples: they exist for sigmoid "
+        "models (model.loss) of at most {} labels, without --sparse. For wide outputs use p, ndcg, recall "
+        "and psp",
+        shard::kMostLabelsForAuc));
+  return {options.ks, shard::inverse_propensities(counts, model.network().shape().train_rows, propensities),
+          auc && (asked_for(options, "auc") || asked_for(options, "log_loss")) ? labels : 0};
+}
+
 void evaluate(const Options& options) {
   LoadedModel model(options.checkpoint, options.threads);
   const shard::Dataset data = model.load_data(options.data);
+  shard::Metrics metrics = make_metrics(model, options);
   const Stopwatch watch;
-  const std::vector<double> precision = model.evaluator().precision(data, options.ks, options.sparse, {});
+  model.evaluator().evaluate(data, metrics, options.sparse, {});
   const double rate = static_cast<double>(data.rows()) / watch.seconds();
+  std::vector<shard::Figure> figures = metrics.figures();
+  std::erase_if(figures, [&](const shard::Figure& figure) {
+    return !asked_for(options, figure.name.substr(0, figure.name.find("_at_")));
+  });
   if (options.json) {
     json result = {{"event", "evaluated"},
                    {"step", model.step()},
                    {"samples", data.rows()},
                    {"samples_per_second", rate}};
-    for (size_t i = 0; i < precision.size(); ++i)
-      result[fmt::format("p_at_{}", options.ks[i])] = precision[i];
+    for (const shard::Figure& figure : figures) result[figure.name] = figure.value;
     std::cout << result.dump() << '\n';
     return;
   }
-  for (size_t i = 0; i < precision.size(); ++i)
-    std::cout << fmt::format("P@{:<3} {:.4f}\n", options.ks[i], precision[i]);
+  for (const shard::Figure& figure : figures)
+    std::cout << fmt::format("{:<10} {:.4f}\n", figure_title(figure.name), figure.value);
   std::cerr << fmt::format("{} samples, {:.0f} a second, checkpoint of step {}\n", data.rows(), rate,
                            model.step());
 }
@@ -171,11 +208,24 @@ void add_model_verbs(CLI::App& app) {
   const auto eval_options = std::make_shared<Options>();
   CLI::App& eval_verb = *app.add_subcommand("eval", "Evaluate a checkpoint on a data set");
   add_model_arguments(eval_verb, *eval_options);
-  eval_verb.add_option("--k", eval_options->ks, "precision at these, comma-separated")
+  eval_verb.add_option("--k", eval_options->ks, "figures at these ranks, comma-separated")
       ->delimiter(',')
       ->check(CLI::Range(1, 1000))
       ->default_val(std::vector<size_t>{1, 3, 5});
-  eval_verb.footer("Example:\n  modelet eval runs/quickstart-20260101-120000 test.txt.xz --k 1,5");
+  eval_verb
+      .add_option("--metrics", eval_options->metrics,
+                  "comma-separated; default: all that the model has (docs/metrics.md)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(kMetricNames));
+  eval_verb
+      .add_option("--propensity", eval_options->propensity,
+                  "A,B of psp (default: metrics.propensity_a and _b of the experiment)")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(CLI::Range(0.001, 1000.0));
+  eval_verb.footer(
+      "Examples:\n  modelet eval runs/quickstart-20260101-120000 test.txt.xz --k 1,5\n"
+      "  modelet eval runs/amazon test.mlt --metrics psp --propensity 0.6,2.6");
   eval_verb.callback([eval_options] { evaluate(*eval_options); });
 
   const auto predict_options = std::make_shared<Options>();

@@ -56,15 +56,30 @@ size_t terminal_columns() {
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
-std::string precision_text(const json& event) {
+// "  P@1 0.6614  P@3 ...": those of the figures that the event has.
+std::string figures_text(const json& event, std::initializer_list<const char*> names) {
   std::string result;
-  for (const char* k : {"1", "3", "5"})
-    if (const auto value = number(event, ("p_at_" + std::string(k)).c_str()))
-      result += fmt::format("  P@{} {:.4f}", k, *value);
+  for (const char* name : names)
+    if (const auto value = number(event, name))
+      result += fmt::format("  {} {:.4f}", figure_title(name), *value);
   return result;
 }
 
+std::string main_figures_text(const json& event) {
+  return figures_text(event, {"p_at_1", "p_at_3", "p_at_5", "auc", "log_loss"});
+}
+
 }  // namespace
+
+std::string figure_title(const std::string& name) {
+  static const std::pair<const char*, const char*> titles[] = {
+      {"p", "P"}, {"ndcg", "nDCG"}, {"psp", "PSP"}, {"auc", "AUC"}, {"log_loss", "log-loss"}};
+  const size_t at = name.find("_at_");
+  std::string title = name.substr(0, at);
+  for (const auto& [word, shown] : titles)
+    if (title == word) title = shown;
+  return at == std::string::npos ? title : title + "@" + name.substr(at + 4);
+}
 
 std::string with_bar(double done, const std::string& text, size_t columns) {
   constexpr size_t kShortest = 10, kLongest = 40, kFrame = 3;  // brackets and a space
@@ -137,18 +152,22 @@ void Reporter::show(const json& event) {
   } else if (kind == "epoch") {
     p_at_1_ = number(event, "p_at_1").value_or(p_at_1_);
     line(fmt::format("epoch {}/{}  step {}  loss {}{}  {} of training", count(event, "epoch"), epochs_,
-                     count(event, "step"), number_text(event, "loss", "{:.4f}"), precision_text(event),
+                     count(event, "step"), number_text(event, "loss", "{:.4f}"), main_figures_text(event),
                      duration_text(number(event, "train_seconds").value_or(0))));
   } else if (kind == "checkpoint") {
     line(fmt::format("checkpoint at step {}: {}", count(event, "step"), text(event, "path")));
   } else if (kind == "finished") {
     line(fmt::format(
         "finished{}  {} steps in {} of training, {} samples/s, {} sent per node and step, peak memory {}",
-        precision_text(event), count(event, "steps"),
+        main_figures_text(event), count(event, "steps"),
         duration_text(number(event, "train_seconds").value_or(0)),
         number_text(event, "samples_per_second", "{:.0f}"),
         scheduler::bytes_text(count(event, "bytes_sent_per_node_per_step")),
         scheduler::bytes_text(count(event, "peak_rss_bytes"))));
+    for (const auto& names : {std::initializer_list<const char*>{"ndcg_at_1", "ndcg_at_3", "ndcg_at_5"},
+                              {"psp_at_1", "psp_at_3", "psp_at_5"},
+                              {"recall_at_1", "recall_at_3", "recall_at_5"}})
+      if (const std::string shown = figures_text(event, names); !shown.empty()) line(shown);
     line("checkpoint: " + text(event, "checkpoint"));
   } else if (kind == "interrupted") {
     const std::string checkpoint = text(event, "checkpoint");

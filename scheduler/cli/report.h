@@ -21,6 +21,9 @@ namespace modelet::cli {
 // the text leaves, and of the text only its end is given up.
 std::string with_bar(double done, const std::string& text, size_t columns);
 
+// What people call a figure of an evaluation (shard/metrics.h): "p_at_5" is P@5.
+std::string figure_title(const std::string& name);
+
 class Reporter {
  public:
   explicit Reporter(bool json);

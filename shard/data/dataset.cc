@@ -104,6 +104,13 @@ std::vector<std::string> load_label_names(const std::filesystem::path& path, siz
   return names;
 }
 
+std::vector<uint32_t> count_labels(const Dataset& data) {
+  std::vector<uint32_t> counts(data.labels());
+  for (size_t row = 0; row < data.rows(); ++row)
+    for (const uint32_t label : data.sample(row).labels) ++counts[label];
+  return counts;
+}
+
 DataShape describe_shape(const Dataset& train, const Dataset& test) {
   if (train.features() != test.features() || train.labels() != test.labels())
     throw UsageError("data.train has " + std::to_string(train.features()) + " features and " +

@@ -53,6 +53,9 @@ Dataset load_dataset(const std::filesystem::path& path, Normalize normalize);
 // Names of labels, line = id; plain, .xz or .gz. Fewer or more lines than `labels` is a FormatError.
 std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels);
 
+// How many samples have each label [labels].
+std::vector<uint32_t> count_labels(const Dataset& data);
+
 // Throws UsageError if the two differ in features or labels.
 DataShape describe_shape(const Dataset& train, const Dataset& test);
 

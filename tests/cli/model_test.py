@@ -1,4 +1,6 @@
 """`modelet eval` and `modelet predict` on checkpoints of one and of four nodes, with and without hash tables."""
+import collections
+import math
 import shutil
 import unittest
 
@@ -47,7 +49,7 @@ class Model(ProgramTest):
         prepared = self.modelet("eval", run, "data/test.mlt", "--json").events()[0]
         self.assertEqual(prepared["p_at_1"], end["p_at_1"])
         people = self.modelet("eval", run, "data/test.txt")
-        self.assertIn(f"P@1   {end['p_at_1']:.4f}", people.stdout)
+        self.assertIn(f"P@1        {end['p_at_1']:.4f}\n", people.stdout)
 
     def test_checkpoint_of_four_nodes(self):
         run, end = self.trained("four", "--nodes", "4")
@@ -79,6 +81,69 @@ class Model(ProgramTest):
         some = self.predicted(run, "--k", "2", "--limit", "300")
         self.assertEqual([line["labels"] for line in some], [line["labels"][:2] for line in lines[:300]])
         self.assertEqual(len(self.predicted(run, "--k", "1000", "--limit", "1")[0]["labels"]), LABELS)
+
+    def test_figures_of_the_predictions(self):
+        """eval against the definitions of docs/metrics.md, from predict's output and the text files."""
+        run, end = self.dense()
+
+        def labels_of(file):
+            lines = (self.folder / "data" / file).read_text().splitlines()[1:]
+            return [{int(label) for label in line.partition(" ")[0].split(",") if label} for line in lines]
+
+        train, truth = labels_of("train.txt"), labels_of("test.txt")
+        counts = collections.Counter(label for labels in train for label in labels)
+        predicted = [[entry["label"] for entry in line["labels"]] for line in self.predicted(run)]
+        line = self.evaluated(run, "--propensity", "0.6,2.6")
+        for a, b, figures in ((0.55, 1.5, end), (0.6, 2.6, line)):
+            weight = [1 + (math.log(len(train)) - 1) * (b + 1) ** a * (counts[label] + b) ** -a for label in range(LABELS)]
+            for k in (1, 3, 5):
+                psp = best_psp = ndcg = recall = 0
+                for labels, best in zip(truth, predicted):
+                    hits = [rank for rank, label in enumerate(best[:k]) if label in labels]
+                    psp += sum(weight[best[rank]] for rank in hits)
+                    best_psp += sum(sorted((weight[label] for label in labels), reverse=True)[:k])
+                    ndcg += sum(1 / math.log2(rank + 2) for rank in hits) / sum(1 / math.log2(i + 2) for i in range(min(k, len(labels))))
+                    recall += len(hits) / len(labels)
+                self.assertAlmostEqual(figures[f"ndcg_at_{k}"], ndcg / TEST_ROWS, places=9)
+                self.assertAlmostEqual(figures[f"recall_at_{k}"], recall / TEST_ROWS, places=9)
+                self.assertAlmostEqual(figures[f"psp_at_{k}"], psp / best_psp, places=6)
+
+    def test_chosen_metrics(self):
+        run, end = self.dense()
+        line = self.evaluated(run, "--metrics", "psp,p", "--k", "3")
+        self.assertEqual(set(line), {"event", "step", "samples", "samples_per_second", "p_at_3", "psp_at_3"})
+        self.assertEqual(line["psp_at_3"], end["psp_at_3"])
+        self.assertEqual(self.modelet("eval", run, "data/test.txt", "--metrics", "ndcg", "--k", "1").stdout, f"nDCG@1     {end['ndcg_at_1']:.4f}\n")
+        self.assert_refused(2, ["auc", "sigmoid", "64 labels"], "modelet", "eval", run, "data/test.txt", "--metrics", "auc")
+        self.assert_refused(2, "--metrics", "modelet", "eval", run, "data/test.txt", "--metrics", "accuracy")
+        self.assert_refused(2, "--propensity", "modelet", "eval", run, "data/test.txt", "--propensity", "-1,2")
+
+    def test_auc_and_log_loss(self):
+        """Few labels, sigmoid: the same on two nodes, and equal to what the predicted scores give."""
+        self.modelet("data", "synth", "clicks", "--rows", "800", "--rows-test", "300", "--features", "400", "--labels", "3", "--labels-per-row",
+                     "1", "--text")
+        options = ("--set", "data.train=clicks/train.mlt", "--set", "data.test=clicks/test.mlt", "--set", "model.loss=sigmoid", "--set",
+                   "modelets.output_modelets=2", "--set", "train.epochs=2")
+        run, end = self.trained("clicks", *options)
+        _, pair = self.trained("clicks-2", *options, "--nodes", "2")
+        truth = [{int(label) for label in line.partition(" ")[0].split(",")}
+                 for line in (self.folder / "clicks/test.txt").read_text().splitlines()[1:]]
+        pairs = [(entry["score"], entry["label"] in truth[line["sample"]])
+                 for line in self.modelet("predict", run, "clicks/test.txt", "--json").events() for entry in line["labels"]]
+        self.assertEqual(len(pairs), 3 * len(truth))
+        right = [score for score, is_label in pairs if is_label]
+        wrong = [score for score, is_label in pairs if not is_label]
+        auc = sum((r > w) + 0.5 * (r == w) for r in right for w in wrong) / (len(right) * len(wrong))
+        log_loss = sum(math.log1p(math.exp(-score if is_label else score)) for score, is_label in pairs) / len(pairs)
+        (line,) = self.modelet("eval", run, "clicks/test.txt", "--json").events()
+        for figures in (line, end):
+            self.assertAlmostEqual(figures["auc"], auc, places=9)
+            self.assertAlmostEqual(figures["log_loss"], log_loss, places=6)
+        self.assertGreater(auc, 0.6)
+        self.assertAlmostEqual(pair["auc"], auc, places=3)
+        self.assertAlmostEqual(pair["log_loss"], log_loss, places=3)
+        self.assertIn("AUC ", self.modelet("eval", run, "clicks/test.txt").stdout)
+        self.assertNotIn("auc", self.modelet("eval", run, "clicks/test.txt", "--json", "--metrics", "p").events()[0])
 
     def test_label_names(self):
         run, _ = self.dense()

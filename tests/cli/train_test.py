@@ -34,8 +34,9 @@ class Train(ProgramTest):
         self.assertEqual([("p_at_1" in event) for event in run.events("epoch")], [False, True, False, True, True])
 
         last = events[-1]
-        self.assertEqual(set(last), {"event", "p_at_1", "p_at_3", "p_at_5", "train_seconds", "samples_per_second", "steps",
-                                     "bytes_sent_per_node_per_step", "peak_rss_bytes", "checkpoint"})
+        figures = {f"{name}_at_{k}" for name in ("p", "ndcg", "recall", "psp") for k in (1, 3, 5)}
+        self.assertEqual(set(last), {"event", "train_seconds", "samples_per_second", "steps", "bytes_sent_per_node_per_step",
+                                     "peak_rss_bytes", "checkpoint"} | figures)
         self.assertEqual(last["steps"], steps)
         self.assertEqual(last["bytes_sent_per_node_per_step"], 0)
         for key in ("train_seconds", "samples_per_second", "peak_rss_bytes"):
@@ -57,9 +58,12 @@ class Train(ProgramTest):
 
     def test_every_field_is_documented(self):
         run = self.train("documented", "--set", "train.epochs=2", "--set", "train.evaluate_every=0")
-        self.assert_documented(run.events(), {"started", "progress", "epoch", "checkpoint", "finished"})
         pool = self.train("documented-2", "--set", "train.epochs=2", "--set", "train.evaluate_every=0", "--nodes", "2")
-        self.assert_documented(pool.events(), {"started", "progress", "epoch", "checkpoint", "finished"})
+        self.modelet("data", "synth", "few", "--rows", "200", "--rows-test", "50", "--features", "100", "--labels", "5")
+        clicks = self.train("documented-few", "--set", "data.train=few/train.mlt", "--set", "data.test=few/test.mlt", "--set",
+                            "model.loss=sigmoid", "--set", "modelets.output_modelets=1", "--set", "train.epochs=1")
+        for events in (run.events(), pool.events()):
+            self.assert_documented(events + clicks.events(), {"started", "progress", "epoch", "checkpoint", "finished"})
         for nodes in ("1", "2"):
             name = f"documented-interrupted-{nodes}"
             stopped = self.start_training(name, *ENDLESS, "--nodes", nodes)
@@ -69,7 +73,9 @@ class Train(ProgramTest):
             self.assert_documented(stopped.events("interrupted"), {"interrupted"})
             failed = self.train(name, "--resume", self.folder / name, "--set", "train.seed=5", "--nodes", nodes, code=3 - int(nodes))
             self.assert_documented(failed.events(), {"failed"})
-        self.assert_documented(self.modelet("eval", self.folder / "documented", "data/test.txt", "--json").events(), {"evaluated"})
+        evaluated = [event for name, data in (("documented", "data/test.txt"), ("documented-few", "few/test.mlt"))
+                     for event in self.modelet("eval", self.folder / name, data, "--json").events()]
+        self.assert_documented(evaluated, {"evaluated"})
         names = self.folder / "names.txt"
         names.write_text("".join(f"label {i}\n" for i in range(LABELS)))
         predicted = self.modelet("predict", self.folder / "documented", "data/test.txt", "--json", "--labels", names, "--limit", "3").events()

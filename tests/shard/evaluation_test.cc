@@ -46,23 +46,6 @@ TEST(TopKTest, UnfilledPlacesAreMarked) {
   EXPECT_EQ(best.labels(1)[1], TopK::kNoLabel);
 }
 
-TEST(PrecisionTest, CountsHitsByHand) {
-  Batch batch;
-  batch.offsets = {0, 0, 0, 0};
-  batch.label_offsets = {0, 2, 3, 3};
-  batch.labels = {4, 9, 1};
-  TopK best;
-  best.reset(3, 3);
-  for (const auto& [sample, labels] :
-       std::vector<std::pair<size_t, std::vector<uint32_t>>>{{0, {9, 5, 4}}, {1, {2, 1, 3}}, {2, {1, 2, 3}}})
-    for (size_t i = 0; i < 3; ++i) best.insert(sample, 10.0f - static_cast<float>(i), labels[i]);
-  PrecisionAtK precision({1, 3});
-  EXPECT_EQ(precision.values(), (std::vector<double>{0, 0})) << "nothing added";
-  precision.add(batch, best);
-  EXPECT_DOUBLE_EQ(precision.values()[0], 1.0 / 3);
-  EXPECT_DOUBLE_EQ(precision.values()[1], 3.0 / 9);
-}
-
 class RankerTest : public testing::Test {
  protected:
   static constexpr size_t kLabels = 700, kWidth = 32, kSamples = 21;
