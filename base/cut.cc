@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/bf16.h"
+
 namespace modelet {
 
 std::string ModeletSpec::name() const {
@@ -33,17 +35,23 @@ std::vector<ModeletSpec> cut_model(const Experiment& experiment, const DataShape
   return cut;
 }
 
-uint64_t optimizer_bytes_per_parameter(OptimizerKind kind) {
-  return kind == OptimizerKind::kAdam ? 2 * sizeof(float) : sizeof(float);
+uint64_t optimizer_values_per_parameter(OptimizerKind kind) { return kind == OptimizerKind::kAdam ? 2 : 1; }
+
+uint64_t value_bytes(LayerKind kind, const Experiment& experiment) {
+  const bool exact = kind == LayerKind::kHidden || experiment.model.precision == Precision::kFp32;
+  return exact ? sizeof(float) : sizeof(Bf16);
 }
 
 uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment) {
-  // The input layer is stored and updated by feature, the others by neuron (shard/modelet.h).
-  const uint64_t rows = modelet.kind == LayerKind::kInput ? modelet.inputs : modelet.neurons();
-  const uint64_t clocks = rows * sizeof(uint32_t);
-  uint64_t bytes =
-      modelet.parameters() * (sizeof(float) + optimizer_bytes_per_parameter(experiment.optimizer.kind)) +
-      clocks;
+  // The input layer is stored and updated by feature, with its bias as one more row; the others by neuron,
+  // with biases beside (shard/modelet.h).
+  const bool input = modelet.kind == LayerKind::kInput;
+  const uint64_t rows = input ? modelet.inputs + 1 : modelet.neurons();
+  const uint64_t biases = input ? 0 : modelet.neurons();
+  const uint64_t values = 1 + optimizer_values_per_parameter(experiment.optimizer.kind);
+  uint64_t bytes = values * ((modelet.parameters() - biases) * value_bytes(modelet.kind, experiment) +
+                             biases * sizeof(float)) +
+                   rows * sizeof(uint32_t);
   const bool hashed = experiment.sampling.mode == SamplingMode::kLsh ||
                       experiment.sampling.mode == SamplingMode::kLshPerSample;
   if (modelet.kind == LayerKind::kOutput && hashed) {

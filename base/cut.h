@@ -30,8 +30,11 @@ struct ModeletSpec {
 // Modelets in the order of layers and ranges.
 std::vector<ModeletSpec> cut_model(const Experiment& experiment, const DataShape& shape);
 
-// Bytes of optimiser state per parameter.
-uint64_t optimizer_bytes_per_parameter(OptimizerKind kind);
+// Values of optimiser state per parameter.
+uint64_t optimizer_values_per_parameter(OptimizerKind kind);
+// Bytes of one weight, or of one value of its optimiser state: model.precision is that of the wide layers.
+// Dense hidden layers are small, and every weight of them is used in every step: they stay exact.
+uint64_t value_bytes(LayerKind kind, const Experiment& experiment);
 // Weights, bias, optimiser state and tables of one modelet, in bytes.
 uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment);
 

@@ -34,6 +34,7 @@ constexpr double kAnyCount = std::numeric_limits<uint32_t>::max();
 
 // Spellings of the enums, in the order of their values.
 constexpr auto spellings(Normalize) { return std::to_array<std::string_view>({"none", "l2"}); }
+constexpr auto spellings(Precision) { return std::to_array<std::string_view>({"fp32", "bf16"}); }
 constexpr auto spellings(Loss) { return std::to_array<std::string_view>({"softmax", "sigmoid"}); }
 constexpr auto spellings(SamplingMode) {
   return std::to_array<std::string_view>({"full", "uniform", "lsh", "lsh_per_sample"});
@@ -54,8 +55,9 @@ template <class T>
 concept WholeNumber = std::same_as<T, uint32_t> || std::same_as<T, uint64_t>;
 
 // Where a field's value lives.
-using Target = std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*,
-                            Normalize*, Loss*, SamplingMode*, HashFamilyKind*, OptimizerKind*, ScheduleKind*>;
+using Target =
+    std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*, Normalize*,
+                 Precision*, Loss*, SamplingMode*, HashFamilyKind*, OptimizerKind*, ScheduleKind*>;
 
 enum class Text { kNone, kPath, kRequiredPath, kWord };  // what a string field holds
 
@@ -88,6 +90,10 @@ const std::vector<Field>& fields() {
        kColumnAlignment, kMaxWidth},
       {"model.loss", at(&E::model, &E::Model::loss), "",
        "softmax: a sample's labels share the target mass; sigmoid: one binary choice a label"},
+      {"model.precision", at(&E::model, &E::Model::precision), "",
+       "how the wide layers (input and output) keep weights and optimiser state, and multiply: bf16 takes "
+       "half "
+       "the memory, with stochastic rounding; sums are fp32 in both"},
 
       {"modelets.hidden_columns", at(&E::modelets, &E::Modelets::hidden_columns), "neurons",
        "neurons of a hidden modelet, a multiple of 16", kColumnAlignment, kMaxWidth},

@@ -19,6 +19,7 @@ enum class HashFamilyKind { kDwta, kSimHash, kMinHash };
 enum class OptimizerKind { kAdam, kAdagrad, kSgd };
 enum class ScheduleKind { kConstant, kLinear, kCosine, kStep };  // after the warm-up
 enum class Normalize { kNone, kL2 };
+enum class Precision { kFp32, kBf16 };
 
 struct Experiment {
   struct Data {
@@ -31,6 +32,7 @@ struct Experiment {
     std::vector<uint32_t> hidden = {
         128};  // width of each hidden layer; the first is the sparse input layer's
     Loss loss = Loss::kSoftmax;
+    Precision precision = Precision::kFp32;  // how the wide layers, input and output, are stored
   } model;
 
   struct Modelets {                // the cut; belongs to the experiment, not to the number of nodes

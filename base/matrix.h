@@ -1,7 +1,10 @@
-// Row-major views of float matrices. They own nothing; `stride` is the distance between rows, in elements.
+// Row-major views of matrices. They own nothing; `stride` is the distance between rows, in elements.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+
+#include "base/bf16.h"
 
 namespace modelet {
 
@@ -22,6 +25,38 @@ struct Matrix {
   operator ConstMatrix() const {
     return {data, rows, cols, stride};
   }  // NOLINT: a view converts to its const view
+};
+
+// Rows stored as fp32 or as bf16, for what reads them one by one.
+class ConstRows {
+ public:
+  ConstRows(ConstMatrix matrix)  // NOLINT: a matrix of floats is one
+      : floats_(matrix.data), rows_(matrix.rows), cols_(matrix.cols), stride_(matrix.stride) {}
+  ConstRows(Matrix matrix) : ConstRows(ConstMatrix(matrix)) {}  // NOLINT
+  ConstRows(const Bf16* data, size_t rows, size_t cols, size_t stride)
+      : halves_(data), rows_(rows), cols_(cols), stride_(stride) {}
+
+  size_t rows() const { return rows_; }
+  size_t cols() const { return cols_; }
+
+  // Row r [cols] as floats: where it lies, or widened into `scratch` [cols].
+  const float* row(size_t r, float* scratch) const {
+    if (halves_ == nullptr) return floats_ + r * stride_;
+    const Bf16* from = halves_ + r * stride_;
+    std::transform(from, from + cols_, scratch, to_float);
+    return scratch;
+  }
+  // Rows [first, first + count), likewise; scratch [count, cols].
+  ConstMatrix block(size_t first, size_t count, float* scratch) const {
+    if (halves_ == nullptr) return {floats_ + first * stride_, count, cols_, stride_};
+    for (size_t r = 0; r < count; ++r) row(first + r, scratch + r * cols_);
+    return {scratch, count, cols_, cols_};
+  }
+
+ private:
+  const float* floats_ = nullptr;
+  const Bf16* halves_ = nullptr;
+  size_t rows_, cols_, stride_;
 };
 
 }  // namespace modelet

@@ -58,6 +58,7 @@ enum RngStream : uint64_t {
   kStreamQuantise = 6,     // {step, round, block}
   kStreamSynth = 7,        // {...}
   kStreamTables = 8,       // {layer, modelet}
+  kStreamRounding = 9,     // {layer, modelet}
 };
 
 }  // namespace modelet

@@ -33,8 +33,8 @@ LshIndex::LshIndex(const IndexOptions& options, size_t rows)
       active_(bucket_options(options), rows),
       standby_(bucket_options(options), rows) {}
 
-void LshIndex::build(ConstMatrix weights) {
-  MODELET_CHECK(weights.rows == rows_ && weights.cols == options_.hash.dim);
+void LshIndex::build(ConstRows weights) {
+  MODELET_CHECK(weights.rows() == rows_ && weights.cols() == options_.hash.dim);
   rehash_ = Rehash::kNone;
   if (options_.centre) centre_ = mean_row(weights);
   hash_rows(weights, centre_, codes_);
@@ -105,15 +105,17 @@ void LshIndex::rank_touched(size_t limit, QueryScratch& scratch) const {
                             ties.begin() + static_cast<ptrdiff_t>(places));
 }
 
-void LshIndex::begin_rehash(std::span<const uint32_t> rows, ConstMatrix weights) {
+void LshIndex::begin_rehash(std::span<const uint32_t> rows, ConstRows weights) {
   const size_t dim = options_.hash.dim;
   MODELET_CHECK(rehash_ == Rehash::kNone, "the last re-hash is not finished");
-  MODELET_CHECK(weights.rows == rows_ && weights.cols == dim);
+  MODELET_CHECK(weights.rows() == rows_ && weights.cols() == dim);
   MODELET_CHECK(std::is_sorted(rows.begin(), rows.end(), std::less_equal<>()), "rows must ascend strictly");
   MODELET_CHECK(rows.empty() || rows.back() < rows_);
   changes_.rows.assign(rows.begin(), rows.end());
   changes_.weights.resize(rows.size() * dim);
-  for (size_t i = 0; i < rows.size(); ++i) std::copy_n(weights.row(rows[i]), dim, &changes_.weights[i * dim]);
+  std::vector<float> scratch(dim);
+  for (size_t i = 0; i < rows.size(); ++i)
+    std::copy_n(weights.row(rows[i], scratch.data()), dim, &changes_.weights[i * dim]);
   rehash_ = Rehash::kBegun;
 }
 
@@ -205,26 +207,25 @@ void LshIndex::check_restored(std::span<const uint32_t> codes, std::span<const f
   }
 }
 
-std::vector<float> LshIndex::mean_row(ConstMatrix weights) const {
-  std::vector<double> sum(weights.cols, 0.0);
-  for (size_t r = 0; r < weights.rows; ++r) {
-    for (size_t c = 0; c < weights.cols; ++c) sum[c] += weights.row(r)[c];
-  }
-  std::vector<float> mean(weights.cols, 0.0f);
-  if (weights.rows == 0) return mean;
-  for (size_t c = 0; c < weights.cols; ++c)
-    mean[c] = static_cast<float>(sum[c] / static_cast<double>(weights.rows));
+std::vector<float> LshIndex::mean_row(const ConstRows& weights) const {
+  std::vector<double> sum(weights.cols(), 0.0);
+  std::vector<float> mean(weights.cols(), 0.0f);
+  if (weights.rows() == 0) return mean;
+  for (size_t r = 0; r < weights.rows(); ++r)
+    std::transform(sum.begin(), sum.end(), weights.row(r, mean.data()), sum.begin(), std::plus<>());
+  for (size_t c = 0; c < weights.cols(); ++c)
+    mean[c] = static_cast<float>(sum[c] / static_cast<double>(weights.rows()));
   return mean;
 }
 
 // codes [weights.rows, tables]; an empty centre is none.
-void LshIndex::hash_rows(ConstMatrix weights, std::span<const float> centre,
+void LshIndex::hash_rows(const ConstRows& weights, std::span<const float> centre,
                          std::span<uint32_t> codes) const {
   const uint32_t tables = options_.hash.tables;
   HashScratch scratch;
-  std::vector<float> centred(weights.cols);
-  for (size_t r = 0; r < weights.rows; ++r) {
-    std::copy_n(weights.row(r), weights.cols, centred.begin());
+  std::vector<float> widened(weights.cols()), centred(weights.cols());
+  for (size_t r = 0; r < weights.rows(); ++r) {
+    std::copy_n(weights.row(r, widened.data()), weights.cols(), centred.begin());
     for (size_t c = 0; c < centre.size(); ++c) centred[c] -= centre[c];
     family_->hash(centred, codes.subspan(r * tables, tables), scratch);
   }

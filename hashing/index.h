@@ -61,7 +61,7 @@ class LshIndex {
 
   // Hashes all rows of weights [rows, dim] and builds the active tables. Single-threaded. Drops a re-hash
   // that has begun.
-  void build(ConstMatrix weights);
+  void build(ConstRows weights);
 
   // The rows that collide with `query` [dim] most often (ties: lower row first), at most `limit`, most
   // collisions first. `query_mean` [dim] is subtracted from the query if centring is on (empty: not). The
@@ -77,7 +77,7 @@ class LshIndex {
                                         QueryScratch& scratch) const;
 
   // `rows` ascend, without repetition; `weights` [rows(), dim] is read only during the call.
-  void begin_rehash(std::span<const uint32_t> rows, ConstMatrix weights);
+  void begin_rehash(std::span<const uint32_t> rows, ConstRows weights);
   void work();
   void finish_rehash();
 
@@ -109,8 +109,8 @@ class LshIndex {
     std::vector<float> centre;
   };
 
-  std::vector<float> mean_row(ConstMatrix weights) const;
-  void hash_rows(ConstMatrix weights, std::span<const float> centre, std::span<uint32_t> codes) const;
+  std::vector<float> mean_row(const ConstRows& weights) const;
+  void hash_rows(const ConstRows& weights, std::span<const float> centre, std::span<uint32_t> codes) const;
   void check_restored(std::span<const uint32_t> codes, std::span<const float> centre) const;
   void apply_changes(std::span<uint32_t> codes) const;
   void fill_tables(BucketTables& tables) const;

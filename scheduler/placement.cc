@@ -62,10 +62,11 @@ ActiveNeurons active_neurons(const Experiment& experiment, const DataShape& shap
 
 // Touched parameters are read forward and backward, and read and written with their optimiser state by the
 // update.
-double update_traffic(double parameters, const Experiment& experiment) {
-  const double state = static_cast<double>(optimizer_bytes_per_parameter(experiment.optimizer.kind));
+double update_traffic(double parameters, LayerKind kind, const Experiment& experiment) {
+  const auto state = static_cast<double>(optimizer_values_per_parameter(experiment.optimizer.kind));
+  const auto value = static_cast<double>(value_bytes(kind, experiment));
   constexpr double kReads = 2, kGradientPasses = 2;  // gradient: written, then read
-  return parameters * ((kReads + kGradientPasses + 2) * kFloat + 2 * state);
+  return parameters * ((kReads + 2 + 2 * state) * value + kGradientPasses * kFloat);
 }
 
 // Samples of a batch, padded as the kernels want them (shard/kernels/kernels.h).
@@ -177,15 +178,17 @@ uint64_t buffer_bytes(const Experiment& experiment) {
 }
 
 // Logits of the active neurons of the output layer and, where not all neurons are active, their rows
-// gathered.
+// gathered. In bf16 all are gathered, in two layouts, and so are the activations (shard/output_products.cc).
 double active_bytes(const Experiment& experiment, const DataShape& shape) {
   const ActiveNeurons active = active_neurons(experiment, shape);
   if (experiment.sampling.mode == SamplingMode::kLshPerSample)
     return active.pairs * (sizeof(uint32_t) + sizeof(uint8_t) + kFloat);  // row, whether it is a label, logit
+  const bool pairs = experiment.model.precision == Precision::kBf16;
   const double logits = active.rows * static_cast<double>(padded_batch(experiment));
-  const double gathered =
-      experiment.sampling.mode == SamplingMode::kFull ? 0 : active.rows * experiment.model.hidden.back();
-  return (logits + gathered) * kFloat;
+  const double gathered = pairs || experiment.sampling.mode != SamplingMode::kFull
+                              ? active.rows * experiment.model.hidden.back()
+                              : 0;
+  return (logits + gathered) * kFloat + (pairs ? logits * sizeof(Bf16) : 0);
 }
 
 // Assigns modelets to nodes: longest processing time first (Graham 1969), then moves and swaps while they
@@ -380,13 +383,13 @@ ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experimen
     case LayerKind::kInput: {
       const double nonzeros = batch * shape.features_per_row;
       cost.flops = kPasses * kFlopsPerProduct * nonzeros * neurons;
-      cost.traffic_bytes =
-          nonzeros * neurons * kFloat + update_traffic(std::min(nonzeros, inputs) * neurons, experiment);
+      cost.traffic_bytes = nonzeros * neurons * kFloat +
+                           update_traffic(std::min(nonzeros, inputs) * neurons, modelet.kind, experiment);
       break;
     }
     case LayerKind::kHidden:
       cost.flops = kPasses * kFlopsPerProduct * batch * inputs * neurons;
-      cost.traffic_bytes = update_traffic(inputs * neurons, experiment);
+      cost.traffic_bytes = update_traffic(inputs * neurons, modelet.kind, experiment);
       break;
     case LayerKind::kOutput: {
       const ActiveNeurons active = active_neurons(experiment, shape);
@@ -394,7 +397,7 @@ ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experimen
           neurons / static_cast<double>(shape.labels);  // labels are spread evenly over the ranges
       cost.memory_bytes += static_cast<uint64_t>(active_bytes(experiment, shape) * share);
       cost.flops = kPasses * kFlopsPerProduct * active.pairs * share * inputs;
-      cost.traffic_bytes = update_traffic(active.rows * share * inputs, experiment);
+      cost.traffic_bytes = update_traffic(active.rows * share * inputs, modelet.kind, experiment);
       if (is_hashed(experiment)) {
         const double ranked = batch * std::min<double>(experiment.sampling.candidates, neurons);
         cost.flops += kFlopsPerProduct * ranked * inputs;

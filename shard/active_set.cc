@@ -90,8 +90,7 @@ void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, cons
       const auto found = index.query_codes(codes.of(s), candidates_, scratch.query);
       scratch.scored.clear();
       for (const uint32_t row : found)
-        scratch.scored.emplace_back(
-            -(kernels::dot(hidden.row(s), parameters.row(row), hidden.cols) + parameters.bias(row)), row);
+        scratch.scored.emplace_back(-parameters.logit(row, hidden.row(s)), row);
       const size_t kept = std::min(top, scratch.scored.size());
       std::partial_sort(scratch.scored.begin(), scratch.scored.begin() + static_cast<std::ptrdiff_t>(kept),
                         scratch.scored.end());

@@ -62,12 +62,14 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
       Scratch& scratch = scratch_[pool_.thread_index()];
       scratch.logits.resize(kPiece * columns);
       scratch.positions.resize(columns);
+      scratch.rows.resize(kPiece * p.cols());
       float* logits = scratch.logits.data();
-      kernels::gemm({.m = end - begin,
+      const ConstMatrix rows = p.weights().block(begin, end - begin, scratch.rows.data());
+      kernels::gemm({.m = rows.rows,
                      .n = columns,
-                     .k = p.cols(),
-                     .a = p.row(begin),
-                     .a_row = p.cols(),
+                     .k = rows.cols,
+                     .a = rows.data,
+                     .a_row = rows.stride,
                      .a_col = 1,
                      .b = hidden_transposed.data,
                      .b_row = hidden_transposed.stride,
@@ -102,7 +104,7 @@ void LabelRanker::rank_sparse(ConstMatrix hidden, size_t k, TopK& best) {
         const uint32_t row = retrieved_[s * k + i];
         if (row == ActiveSetSampler::kNone) break;
         const Parameters& p = modelet.parameters();
-        best.insert(s, kernels::dot(hidden.row(s), p.row(row), hidden.cols) + p.bias(row),
+        best.insert(s, p.logit(row, hidden.row(s)),
                     spread_.label(static_cast<uint32_t>(modelet.spec().begin + row)));
       }
   }

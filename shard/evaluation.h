@@ -64,7 +64,7 @@ class LabelRanker {
   std::vector<ActiveSetSampler> samplers_;
   QueryCodes codes_;
   struct Scratch {
-    AlignedVector<float> logits;
+    AlignedVector<float> rows, logits;
     std::vector<uint32_t> positions;
     TopK best;
   };

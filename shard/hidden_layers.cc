@@ -46,9 +46,11 @@ void InputLayer::forward(const Batch& batch, Matrix out) {
       for (size_t s = begin; s < end; ++s) {
         const uint64_t first = batch.offsets[s];
         float* h = out.row(s) + modelet->spec().begin;
-        kernels::weighted_row_sum(batch.features.data() + first, batch.values.data() + first,
-                                  batch.offsets[s + 1] - first, p.row(0), p.cols(), p.row(p.rows() - 1), h,
-                                  p.cols());
+        p.with_weights([&](const auto* weights) {
+          kernels::weighted_row_sum(batch.features.data() + first, batch.values.data() + first,
+                                    batch.offsets[s + 1] - first, weights, p.cols(),
+                                    weights + (p.rows() - 1) * p.cols(), h, p.cols());
+        });
         kernels::relu(h, p.cols());
       }
     }
@@ -121,7 +123,7 @@ void HiddenLayer::forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out)
       kernels::gemm({.m = count,
                      .n = columns,
                      .k = in.cols,
-                     .a = p.row(begin),
+                     .a = p.floats().row(begin),
                      .a_row = p.cols(),
                      .a_col = 1,
                      .b = in_transposed.data,
@@ -147,7 +149,7 @@ void HiddenLayer::backward(ConstMatrix pre_gradient, Matrix in_gradient) {
                      .a = pre_gradient.row(begin) + modelet->spec().begin,
                      .a_row = pre_gradient.stride,
                      .a_col = 1,
-                     .b = p.row(0),
+                     .b = p.floats().data,
                      .b_row = p.cols(),
                      .c = in_gradient.row(begin),
                      .c_row = in_gradient.stride,

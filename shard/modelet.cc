@@ -10,12 +10,13 @@
 namespace modelet::shard {
 namespace {
 
-size_t parameter_rows(const ModeletSpec& spec) {
-  return spec.kind == LayerKind::kInput ? spec.inputs + 1 : spec.neurons();
+Parameters::Shape parameter_shape(const ModeletSpec& spec) {
+  if (spec.kind == LayerKind::kInput) return {.rows = spec.inputs + 1, .cols = spec.neurons()};
+  return {.rows = spec.neurons(), .cols = spec.inputs, .with_bias = true};
 }
 
-size_t parameter_cols(const ModeletSpec& spec) {
-  return spec.kind == LayerKind::kInput ? spec.neurons() : spec.inputs;
+Precision parameter_precision(const ModeletSpec& spec, const Experiment& e) {
+  return value_bytes(spec.kind, e) == sizeof(float) ? Precision::kFp32 : Precision::kBf16;
 }
 
 // One family for all modelets of the layer: the seed does not depend on the modelet.
@@ -38,8 +39,9 @@ bool uses_hash_tables(SamplingMode mode) {
 Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment, bool trainable)
     : spec_(spec),
       seed_(experiment.train.seed),
-      parameters_(trainable ? std::optional(experiment.optimizer.kind) : std::nullopt, parameter_rows(spec),
-                  parameter_cols(spec), spec.kind != LayerKind::kInput) {
+      parameters_(parameter_shape(spec), parameter_precision(spec, experiment),
+                  trainable ? std::optional(experiment.optimizer.kind) : std::nullopt,
+                  Rng(seed_, {kStreamRounding, spec.layer, spec.begin}).next()) {
   // Kernels store whole vectors; parse_experiment() lets no other width through.
   MODELET_CHECK(parameters_.cols() % kernels::kWidthMultiple == 0, "width of a layer");
   if (spec.kind == LayerKind::kOutput && uses_hash_tables(experiment.sampling.mode))
@@ -55,16 +57,17 @@ void Modelet::initialise(float output_bias) {
   const float deviation =
       input ? 0.1f
             : std::sqrt((spec_.kind == LayerKind::kHidden ? 2.0f : 1.0f) / static_cast<float>(spec_.inputs));
-  const Matrix weights = parameters_.weights();
-  const size_t rows = input ? weights.rows - 1 : weights.rows;  // the input's bias row stays zero
+  const size_t rows = input ? parameters_.rows() - 1 : parameters_.rows();  // the input's bias row stays zero
+  std::vector<float> values(parameters_.cols());
   for (size_t r = 0; r < rows; ++r) {
     // Keyed by what the row stands for, and for the input layer by the column range too, since a row is
     // spread over modelets.
     Rng rng(seed_, {kStreamInit, spec_.layer, input ? r : spec_.begin + r, input ? spec_.begin : 0});
-    for (size_t c = 0; c < weights.cols; ++c) weights.row(r)[c] = deviation * rng.normal();
+    for (float& value : values) value = deviation * rng.normal();
+    parameters_.set_row(r, values.data());
   }
   if (spec_.kind == LayerKind::kOutput) std::ranges::fill(parameters_.biases(), output_bias);
-  if (retrieval_) retrieval_->index.build(weights);
+  if (retrieval_) retrieval_->index.build(parameters_.weights());
 }
 
 size_t Modelet::memory_bytes() const {

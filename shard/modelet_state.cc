@@ -31,7 +31,7 @@ void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
 CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
   std::vector<Tensor> tensors;
   for (const Parameters::Array& array : modelet.parameters().arrays())
-    tensors.push_back({array.name, array.is_float ? DType::kF32 : DType::kU32, array.shape, array.bytes});
+    tensors.push_back({array.name, array.dtype, array.shape, array.bytes});
   std::vector<uint32_t> next_codes;
   if (const Retrieval* retrieval = modelet.retrieval()) {
     const hashing::LshIndex& index = retrieval->index;
@@ -54,9 +54,8 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
 void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint) {
   const SafetensorsFile file = checkpoint.open_modelet(modelet.spec());
   for (const Parameters::Array& array : modelet.parameters().arrays()) {
-    const auto stored = array.is_float ? std::as_bytes(file.values<float>(array.name, array.shape))
-                                       : std::as_bytes(file.values<uint32_t>(array.name, array.shape));
-    std::memcpy(array.bytes.data(), stored.data(), stored.size());
+    const Tensor& stored = file.at(array.name, array.dtype, array.shape);
+    std::memcpy(array.bytes.data(), stored.bytes.data(), stored.bytes.size());
   }
   if (modelet.retrieval() != nullptr) restore_tables(modelet, file);
   if (file.contains("label_counts")) {

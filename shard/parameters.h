@@ -2,6 +2,10 @@
 // ("lazily": a row that no gradient touches costs nothing). Each row has its own clock, the number of its
 // updates, which Adam's bias correction uses (Kingma, Ba, ICLR 2015, algorithm 1, with t counted per row).
 //
+// Weights and state are stored as fp32 or as bf16 (half the memory); biases are fp32. A weight in bf16 is
+// rounded stochastically at each update (Gupta et al., ICML 2015), since most updates are smaller than the
+// distance of two neighbours. The random numbers follow from the seed, the row and its clock.
+//
 // Owns its memory. Different rows may be updated by different threads at the same time.
 #pragma once
 
@@ -9,11 +13,13 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "base/aligned.h"
 #include "base/experiment.h"
 #include "base/matrix.h"
+#include "shard/safetensors.h"
 
 namespace modelet::shard {
 
@@ -42,17 +48,43 @@ struct UpdateRule {
 
 class Parameters {
  public:
-  // Zero-initialised. `with_bias`: every row has one bias value beside its weights. Without an optimiser
-  // there is no state, and no update(): for inference.
-  Parameters(std::optional<OptimizerKind> optimizer, size_t rows, size_t cols, bool with_bias);
+  struct Shape {
+    size_t rows = 0, cols = 0;
+    bool with_bias = false;  // every row has one bias value beside its weights
+  };
 
-  size_t rows() const { return rows_; }
-  size_t cols() const { return cols_; }
-  bool has_bias() const { return !bias_.empty(); }
+  // Zero-initialised. Without an optimiser there is no state, and no update(): for inference. `seed`: of the
+  // stochastic rounding.
+  Parameters(const Shape& shape, Precision precision, std::optional<OptimizerKind> optimizer, uint64_t seed);
 
-  ConstMatrix weights() const { return {weights_.data(), rows_, cols_, cols_}; }
-  Matrix weights() { return {weights_.data(), rows_, cols_, cols_}; }
-  const float* row(size_t r) const { return weights_.data() + r * cols_; }
+  size_t rows() const { return shape_.rows; }
+  size_t cols() const { return shape_.cols; }
+  bool has_bias() const { return shape_.with_bias; }
+  Precision precision() const { return stored_.index() == 0 ? Precision::kFp32 : Precision::kBf16; }
+
+  // The weights [rows, cols], one row after the other: calls use(const float*) or use(const Bf16*).
+  template <class Use>
+  decltype(auto) with_weights(const Use& use) const {
+    return std::visit([&](const auto& stored) -> decltype(auto) { return use(stored.weights.data()); },
+                      stored_);
+  }
+  // One row, in the type that it is known to be stored as; a broken invariant else.
+  template <class T>
+  const T* stored_row(size_t r) const {
+    return std::get<Stored<T>>(stored_).weights.data() + r * cols();
+  }
+  // The same for readers of single rows.
+  ConstRows weights() const;
+  // The same where they are known to be fp32; a broken invariant else.
+  Matrix floats();
+  ConstMatrix floats() const;
+  // x [cols] * row r, plus its bias.
+  float logit(size_t r, const float* x) const;
+  // out [cols] += factor * row r.
+  void add_row(size_t r, float factor, float* out) const;
+  // Rounds to the nearest.
+  void set_row(size_t r, const float* values);
+
   float bias(size_t r) const { return bias_[r]; }
   std::span<float> biases() { return bias_; }
   std::span<const float> biases() const { return bias_; }
@@ -67,21 +99,28 @@ class Parameters {
   // The named arrays that make up the state, for checkpoints: weights, bias, optimiser state, clocks.
   struct Array {
     const char* name;
+    DType dtype;
     std::vector<uint64_t> shape;
     std::span<std::byte> bytes;
-    bool is_float;  // else uint32
   };
   std::vector<Array> arrays();
 
   size_t memory_bytes() const;
 
  private:
-  void update_values(const float* gradient, float* weights, float* first, float* second, size_t n,
-                     uint32_t clock, const UpdateRule& rule) const;
+  template <class T>
+  struct Stored {
+    AlignedVector<T> weights, first, second;  // [rows, cols]; first: any optimiser, second: Adam
+  };
 
+  template <class T>
+  void update_values(const float* gradient, T* weights, T* first, T* second, size_t n, uint32_t clock,
+                     uint32_t noise, const UpdateRule& rule) const;
+
+  Shape shape_;
   std::optional<OptimizerKind> optimizer_;
-  size_t rows_, cols_;
-  AlignedVector<float> weights_, first_, second_;       // [rows, cols]; second only for Adam
+  uint64_t seed_;
+  std::variant<Stored<float>, Stored<Bf16>> stored_;
   std::vector<float> bias_, bias_first_, bias_second_;  // [rows] or empty
   std::vector<uint32_t> clock_;                         // [rows]
 };

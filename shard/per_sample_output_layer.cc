@@ -124,11 +124,11 @@ void PerSampleOutputLayer::forward_sample(size_t s, ConstMatrix hidden) {
     SampleSets& sets = sets_[m];
     const Parameters& p = modelets_[m]->parameters();
     for (size_t i = sets.offsets[s]; i < sets.offsets[s + 1]; ++i) {
-      sets.values[i] = kernels::dot(hidden.row(s), p.row(sets.rows[i]), width_) + p.bias(sets.rows[i]);
+      sets.values[i] = p.logit(sets.rows[i], hidden.row(s));
       maximum = std::max(maximum, sets.values[i]);
       if (sets.is_label[i] == 0) continue;
       target += sets.values[i];
-      kernels::add(p.row(sets.rows[i]), negative, width_);
+      p.add_row(sets.rows[i], 1, negative);
     }
   }
   if (!loss_->normalised()) maximum = 0;
@@ -137,7 +137,7 @@ void PerSampleOutputLayer::forward_sample(size_t s, ConstMatrix hidden) {
     const Parameters& p = modelets_[m]->parameters();
     for (size_t i = sets.offsets[s]; i < sets.offsets[s + 1]; ++i) {
       sum += loss_->activate_one(sets.values[i], maximum);
-      kernels::axpy(sets.values[i], p.row(sets.rows[i]), positive, width_);
+      p.add_row(sets.rows[i], sets.values[i], positive);
     }
   }
   if (!loss_->normalised()) kernels::axpy(-1, negative, positive, width_);

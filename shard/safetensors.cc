@@ -230,8 +230,8 @@ const Tensor& SafetensorsFile::at(std::string_view name) const {
   return *found;
 }
 
-const Tensor& SafetensorsFile::require(std::string_view name, DType dtype, const std::vector<uint64_t>& shape,
-                                       size_t alignment) const {
+const Tensor& SafetensorsFile::at(std::string_view name, DType dtype, const std::vector<uint64_t>& shape,
+                                  size_t alignment) const {
   const Tensor& found = at(name);
   if (found.dtype != dtype || found.shape != shape)
     throw FormatError(origin_.string() + ": tensor '" + found.name + "' is " +

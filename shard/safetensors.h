@@ -100,18 +100,19 @@ class SafetensorsFile {
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   // FormatError if there is no such tensor.
   const Tensor& at(std::string_view name) const;
+  // FormatError also if it differs in type or shape, or does not lie at a multiple of `alignment`.
+  const Tensor& at(std::string_view name, DType dtype, const std::vector<uint64_t>& shape,
+                   size_t alignment = 1) const;
   // The elements of `name`; FormatError if it is missing or differs in type or shape.
   template <class T>
   std::span<const T> values(std::string_view name, const std::vector<uint64_t>& shape) const {
-    const Tensor& found = require(name, dtype_of<T>(), shape, alignof(T));
+    const Tensor& found = at(name, dtype_of<T>(), shape, alignof(T));
     return {reinterpret_cast<const T*>(found.bytes.data()), found.bytes.size() / sizeof(T)};
   }
 
  private:
   void parse();
   const Tensor* find(std::string_view name) const;
-  const Tensor& require(std::string_view name, DType dtype, const std::vector<uint64_t>& shape,
-                        size_t alignment) const;
 
   MappedFile file_;
   std::filesystem::path origin_;

@@ -125,8 +125,10 @@ class RowKernels {
   RowKernels(ThreadPool& pool, const StepShape& shape)
       : pool_(pool),
         shape_(shape),
-        parameters_(OptimizerKind::kAdam, kBeyondCaches / (3 * sizeof(float) * shape.width), shape.width,
-                    true),
+        parameters_({.rows = kBeyondCaches / (3 * sizeof(float) * shape.width),
+                     .cols = shape.width,
+                     .with_bias = true},
+                    Precision::kFp32, OptimizerKind::kAdam, kSeed),
         order_(parameters_.rows()),
         gathered_(shape.active * shape.width),
         gradients_(random_values(kNeuronPiece * shape.width)),
@@ -146,7 +148,7 @@ class RowKernels {
     const uint32_t* rows = next(shape_.active);
     pool_.for_pieces(shape_.active, kNeuronPiece, [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i)
-        std::copy_n(parameters_.row(rows[i]), shape_.width, &gathered_[i * shape_.width]);
+        std::copy_n(parameters_.stored_row<float>(rows[i]), shape_.width, &gathered_[i * shape_.width]);
     });
   }
 

@@ -1,17 +1,18 @@
+// Gathered sums, vectors, and columns of logits.
 #include "shard/kernels/kernels.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 
-#include "base/error.h"
+#include "base/aligned.h"
 #include "shard/kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/kernels.cc"
 // clang-format off: foreach_target.h includes this file again for each target and must come first
 #include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+
+#include "shard/kernels/vector-inl.h"
 // clang-format on
 
 #include <hwy/cache_control.h>
@@ -20,113 +21,32 @@
 HWY_BEFORE_NAMESPACE();
 namespace modelet::shard::kernels::HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::ScalableTag<float>;
-using V = hn::Vec<D>;
-constexpr D d;
-constexpr size_t kLanes = HWY_LANES(float);
-static_assert(kWidthMultiple % kLanes == 0);
-
-// ---- GEMM
-// ---------------------------------------------------------------------------------------------------------
-// No packing: the callers' layouts already give what the micro-kernel wants, B rows contiguous and A read as
-// scalars. Registers: kTileRows x kTileVectors accumulators, kTileVectors of B, one broadcast of A.
-constexpr size_t kTileRows = 6;
-constexpr size_t kTileVectors = kLanes == 8 ? 2 : 4;  // AVX2 has 16 registers, AVX-512 and NEON 32
-constexpr size_t kDepth = 128;  // k block: kDepth x kTileVectors vectors of B stay in L1
-
-template <size_t kRows, size_t kVectors>
-HWY_INLINE void gemm_tile(size_t k, const float* HWY_RESTRICT a, size_t a_row, size_t a_col,
-                          const float* HWY_RESTRICT b, size_t b_row, float* HWY_RESTRICT c, size_t c_row,
-                          bool accumulate, const float* HWY_RESTRICT row_start) {
-  V acc[kRows][kVectors];
-  HWY_UNROLL(8)
-  for (size_t i = 0; i < kRows; ++i) {
-    const V start = row_start != nullptr ? hn::Set(d, row_start[i]) : hn::Zero(d);
-    HWY_UNROLL(4)
-    for (size_t j = 0; j < kVectors; ++j)
-      acc[i][j] = accumulate ? hn::LoadU(d, c + i * c_row + j * kLanes) : start;
-  }
-  for (size_t p = 0; p < k; ++p) {
-    V row[kVectors];
-    HWY_UNROLL(4)
-    for (size_t j = 0; j < kVectors; ++j) row[j] = hn::LoadU(d, b + j * kLanes);
-    HWY_UNROLL(8)
-    for (size_t i = 0; i < kRows; ++i) {
-      const V value = hn::Set(d, a[i * a_row]);
-      HWY_UNROLL(4)
-      for (size_t j = 0; j < kVectors; ++j) acc[i][j] = hn::MulAdd(value, row[j], acc[i][j]);
-    }
-    a += a_col;
-    b += b_row;
-  }
-  HWY_UNROLL(8)
-  for (size_t i = 0; i < kRows; ++i) {
-    HWY_UNROLL(4)
-    for (size_t j = 0; j < kVectors; ++j) hn::StoreU(acc[i][j], d, c + i * c_row + j * kLanes);
-  }
-}
-
-// All rows of one column panel that is kVectors wide.
-template <size_t kVectors>
-HWY_NOINLINE void gemm_panel(const Gemm& g, size_t first_k, size_t k, size_t column) {
-  const bool accumulate = g.accumulate || first_k > 0;
-  const float* b = g.b + first_k * g.b_row + column;
-  const float* a = g.a + first_k * g.a_col;
-  float* c = g.c + column;
-  const auto start = [&](size_t i) { return g.row_start != nullptr ? g.row_start + i : nullptr; };
-  size_t i = 0;
-  for (; i + kTileRows <= g.m; i += kTileRows)
-    gemm_tile<kTileRows, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row,
-                                   accumulate, start(i));
-  for (; i + 2 <= g.m; i += 2)
-    gemm_tile<2, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row,
-                           accumulate, start(i));
-  if (i < g.m)
-    gemm_tile<1, kVectors>(k, a + i * g.a_row, g.a_row, g.a_col, b, g.b_row, c + i * g.c_row, g.c_row,
-                           accumulate, start(i));
-}
-
-void gemm(const Gemm& g) {
-  if (g.k == 0 && !g.accumulate)
-    for (size_t i = 0; i < g.m; ++i)
-      std::fill_n(g.c + i * g.c_row, g.n, g.row_start != nullptr ? g.row_start[i] : 0.0f);
-  for (size_t first_k = 0; first_k < g.k; first_k += kDepth) {
-    const size_t k = std::min(kDepth, g.k - first_k);
-    size_t column = 0;
-    for (; column + kTileVectors * kLanes <= g.n; column += kTileVectors * kLanes)
-      gemm_panel<kTileVectors>(g, first_k, k, column);
-    for (; column + kLanes < g.n; column += 2 * kLanes) gemm_panel<2>(g, first_k, k, column);
-    if (column < g.n) gemm_panel<1>(g, first_k, k, column);
-  }
-}
-
 // ---- Gathered sums
 // ------------------------------------------------------------------------------------------------ kVectors
 // wide. Narrow panels add up kChains rows at a time: a single chain of additions would wait for each one's
 // latency.
-template <size_t kVectors, size_t kChains>
+template <size_t kVectors, size_t kChains, class T>
 HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float* HWY_RESTRICT weights,
-                              size_t count, const float* HWY_RESTRICT rows, size_t stride,
-                              const float* HWY_RESTRICT init, float* HWY_RESTRICT out) {
+                              size_t count, const T* HWY_RESTRICT rows, size_t stride,
+                              const T* HWY_RESTRICT init, float* HWY_RESTRICT out) {
   constexpr size_t kAhead = 8;  // rows are far apart: fetch them before they are needed
   V acc[kChains][kVectors];
   HWY_UNROLL(4)
   for (size_t chain = 0; chain < kChains; ++chain) {
     HWY_UNROLL(8)
     for (size_t j = 0; j < kVectors; ++j)
-      acc[chain][j] = chain == 0 && init != nullptr ? hn::LoadU(d, init + j * kLanes) : hn::Zero(d);
+      acc[chain][j] = chain == 0 && init != nullptr ? load(d, init + j * kLanes) : hn::Zero(d);
   }
   const auto add_row = [&](size_t i, V* HWY_RESTRICT sum) HWY_ATTR {
     if (i + kAhead < count) {
-      const float* ahead = rows + indices[i + kAhead] * stride;
+      const T* ahead = rows + indices[i + kAhead] * stride;
       HWY_UNROLL(8)
-      for (size_t j = 0; j < kVectors * kLanes; j += 16) hwy::Prefetch(ahead + j);
+      for (size_t j = 0; j < kVectors * kLanes; j += kCacheLine / sizeof(T)) hwy::Prefetch(ahead + j);
     }
-    const float* row = rows + indices[i] * stride;
+    const T* row = rows + indices[i] * stride;
     const V weight = hn::Set(d, weights[i]);
     HWY_UNROLL(8)
-    for (size_t j = 0; j < kVectors; ++j) sum[j] = hn::MulAdd(weight, hn::LoadU(d, row + j * kLanes), sum[j]);
+    for (size_t j = 0; j < kVectors; ++j) sum[j] = hn::MulAdd(weight, load(d, row + j * kLanes), sum[j]);
   };
   size_t i = 0;
   for (; i + kChains <= count; i += kChains) {
@@ -143,8 +63,9 @@ HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float*
   }
 }
 
-void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
-                      size_t stride, const float* init, float* out, size_t n) {
+template <class T>
+HWY_INLINE void row_sum(const uint32_t* indices, const float* weights, size_t count, const T* rows,
+                        size_t stride, const T* init, float* out, size_t n) {
   size_t c = 0;
   const auto at = [&](size_t offset) { return init != nullptr ? init + offset : nullptr; };
   for (; c + 8 * kLanes <= n; c += 8 * kLanes)
@@ -154,29 +75,44 @@ void weighted_row_sum(const uint32_t* indices, const float* weights, size_t coun
   for (; c < n; c += kLanes) row_sum_panel<1, 4>(indices, weights, count, rows + c, stride, at(c), out + c);
 }
 
+void row_sum_fp32(const uint32_t* indices, const float* weights, size_t count, const float* rows,
+                  size_t stride, const float* init, float* out, size_t n) {
+  row_sum(indices, weights, count, rows, stride, init, out, n);
+}
+void row_sum_bf16(const uint32_t* indices, const float* weights, size_t count, const Bf16* rows,
+                  size_t stride, const Bf16* init, float* out, size_t n) {
+  row_sum(indices, weights, count, rows, stride, init, out, n);
+}
+
 // ---- Vectors
 // ------------------------------------------------------------------------------------------------------
-float dot(const float* x, const float* y, size_t n) {
+template <class T>
+HWY_INLINE float dot_with(const float* x, const T* y, size_t n) {
   V a = hn::Zero(d), b = hn::Zero(d);
   size_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    a = hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), a);
-    b = hn::MulAdd(hn::LoadU(d, x + i + kLanes), hn::LoadU(d, y + i + kLanes), b);
+    a = hn::MulAdd(hn::LoadU(d, x + i), load(d, y + i), a);
+    b = hn::MulAdd(hn::LoadU(d, x + i + kLanes), load(d, y + i + kLanes), b);
   }
-  if (i < n) a = hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), a);
+  if (i < n) a = hn::MulAdd(hn::LoadU(d, x + i), load(d, y + i), a);
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
 }
+float dot_fp32(const float* x, const float* y, size_t n) { return dot_with(x, y, n); }
+float dot_bf16(const float* x, const Bf16* y, size_t n) { return dot_with(x, y, n); }
 
 void add(const float* x, float* y, size_t n) {
   for (size_t i = 0; i < n; i += kLanes)
     hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
 }
 
-void axpy(float a, const float* x, float* y, size_t n) {
+template <class T>
+HWY_INLINE void axpy_with(float a, const T* x, float* y, size_t n) {
   const V factor = hn::Set(d, a);
   for (size_t i = 0; i < n; i += kLanes)
-    hn::StoreU(hn::MulAdd(factor, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
+    hn::StoreU(hn::MulAdd(factor, load(d, x + i), hn::LoadU(d, y + i)), d, y + i);
 }
+void axpy_fp32(float a, const float* x, float* y, size_t n) { axpy_with(a, x, y, n); }
+void axpy_bf16(float a, const Bf16* x, float* y, size_t n) { axpy_with(a, x, y, n); }
 
 void scale(float a, float* x, size_t n) {
   const V factor = hn::Set(d, a);
@@ -259,68 +195,19 @@ size_t positions_above(const float* x, const float* threshold, size_t n, uint32_
   return found;
 }
 
-// ---- Optimisers
-// --------------------------------------------------------------------------------------------------- Rows
-// are multiples of a vector, except biases: single values, which go through a vector of which one lane
-// counts.
-template <class Update>
-HWY_INLINE void for_each_vector(size_t n, const Update& update) {
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) update(i, d);
-  const hn::CappedTag<float, 1> one;
-  for (; i < n; ++i) update(i, one);
-}
-
-void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second,
-          size_t n) {
-  for_each_vector(n, [&](size_t i, auto tag) HWY_ATTR {
-    const auto g = hn::LoadU(tag, gradient + i);
-    const auto m = hn::MulAdd(hn::Set(tag, args.beta1), hn::LoadU(tag, first + i),
-                              hn::Mul(hn::Set(tag, 1 - args.beta1), g));
-    const auto v = hn::MulAdd(hn::Set(tag, args.beta2), hn::LoadU(tag, second + i),
-                              hn::Mul(hn::Set(tag, 1 - args.beta2), hn::Mul(g, g)));
-    hn::StoreU(m, tag, first + i);
-    hn::StoreU(v, tag, second + i);
-    const auto root =
-        hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(tag, args.second_scale))), hn::Set(tag, args.epsilon));
-    const auto change = hn::Div(hn::Mul(hn::Set(tag, args.step_size), m), root);
-    hn::StoreU(hn::Sub(hn::LoadU(tag, weights + i), change), tag, weights + i);
-  });
-}
-
-void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum,
-             size_t n) {
-  for_each_vector(n, [&](size_t i, auto tag) HWY_ATTR {
-    const auto g = hn::LoadU(tag, gradient + i);
-    const auto s = hn::MulAdd(g, g, hn::LoadU(tag, square_sum + i));
-    hn::StoreU(s, tag, square_sum + i);
-    const auto root = hn::Add(hn::Sqrt(s), hn::Set(tag, epsilon));
-    const auto change = hn::Div(hn::Mul(hn::Set(tag, learning_rate), g), root);
-    hn::StoreU(hn::Sub(hn::LoadU(tag, weights + i), change), tag, weights + i);
-  });
-}
-
-void sgd_momentum(float learning_rate, float momentum, const float* gradient, float* weights, float* velocity,
-                  size_t n) {
-  for_each_vector(n, [&](size_t i, auto tag) HWY_ATTR {
-    const auto u =
-        hn::MulAdd(hn::Set(tag, momentum), hn::LoadU(tag, velocity + i), hn::LoadU(tag, gradient + i));
-    hn::StoreU(u, tag, velocity + i);
-    hn::StoreU(hn::NegMulAdd(hn::Set(tag, learning_rate), u, hn::LoadU(tag, weights + i)), tag, weights + i);
-  });
-}
-
 }  // namespace modelet::shard::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace modelet::shard::kernels {
 
-HWY_EXPORT(gemm);
-HWY_EXPORT(weighted_row_sum);
-HWY_EXPORT(dot);
+HWY_EXPORT(row_sum_fp32);
+HWY_EXPORT(row_sum_bf16);
+HWY_EXPORT(dot_fp32);
+HWY_EXPORT(dot_bf16);
 HWY_EXPORT(add);
-HWY_EXPORT(axpy);
+HWY_EXPORT(axpy_fp32);
+HWY_EXPORT(axpy_bf16);
 HWY_EXPORT(scale);
 HWY_EXPORT(sum);
 HWY_EXPORT(relu);
@@ -330,24 +217,20 @@ HWY_EXPORT(column_exp_sum);
 HWY_EXPORT(column_sigmoid);
 HWY_EXPORT(scale_columns);
 HWY_EXPORT(positions_above);
-HWY_EXPORT(adam);
-HWY_EXPORT(adagrad);
-HWY_EXPORT(sgd_momentum);
 
-namespace {
-
-const char* target_name(int64_t target) { return hwy::TargetName(target); }
-
-}  // namespace
-
-void gemm(const Gemm& args) { HWY_DYNAMIC_DISPATCH(gemm)(args); }
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
                       size_t stride, const float* init, float* out, size_t n) {
-  HWY_DYNAMIC_DISPATCH(weighted_row_sum)(indices, weights, count, rows, stride, init, out, n);
+  HWY_DYNAMIC_DISPATCH(row_sum_fp32)(indices, weights, count, rows, stride, init, out, n);
 }
-float dot(const float* x, const float* y, size_t n) { return HWY_DYNAMIC_DISPATCH(dot)(x, y, n); }
+void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const Bf16* rows,
+                      size_t stride, const Bf16* init, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(row_sum_bf16)(indices, weights, count, rows, stride, init, out, n);
+}
+float dot(const float* x, const float* y, size_t n) { return HWY_DYNAMIC_DISPATCH(dot_fp32)(x, y, n); }
+float dot(const float* x, const Bf16* y, size_t n) { return HWY_DYNAMIC_DISPATCH(dot_bf16)(x, y, n); }
 void add(const float* x, float* y, size_t n) { HWY_DYNAMIC_DISPATCH(add)(x, y, n); }
-void axpy(float a, const float* x, float* y, size_t n) { HWY_DYNAMIC_DISPATCH(axpy)(a, x, y, n); }
+void axpy(float a, const float* x, float* y, size_t n) { HWY_DYNAMIC_DISPATCH(axpy_fp32)(a, x, y, n); }
+void axpy(float a, const Bf16* x, float* y, size_t n) { HWY_DYNAMIC_DISPATCH(axpy_bf16)(a, x, y, n); }
 void scale(float a, float* x, size_t n) { HWY_DYNAMIC_DISPATCH(scale)(a, x, n); }
 float sum(const float* x, size_t n) { return HWY_DYNAMIC_DISPATCH(sum)(x, n); }
 float sum_squares(const float* x, size_t n) { return dot(x, x, n); }
@@ -369,49 +252,6 @@ void scale_columns(float* x, size_t rows, size_t stride, const float* factor, si
 }
 size_t positions_above(const float* x, const float* threshold, size_t n, uint32_t* positions) {
   return HWY_DYNAMIC_DISPATCH(positions_above)(x, threshold, n, positions);
-}
-void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second,
-          size_t n) {
-  HWY_DYNAMIC_DISPATCH(adam)(args, gradient, weights, first, second, n);
-}
-void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum,
-             size_t n) {
-  HWY_DYNAMIC_DISPATCH(adagrad)(learning_rate, epsilon, gradient, weights, square_sum, n);
-}
-void sgd_momentum(float learning_rate, float momentum, const float* gradient, float* weights, float* velocity,
-                  size_t n) {
-  HWY_DYNAMIC_DISPATCH(sgd_momentum)(learning_rate, momentum, gradient, weights, velocity, n);
-}
-
-std::vector<std::string> available_instruction_sets() {
-  const int64_t in_use = hwy::SupportedTargets();
-  hwy::SetSupportedTargetsForTest(0);  // what use_instruction_set forced does not count
-  std::vector<std::string> names;
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) names.emplace_back(target_name(target));
-  hwy::SetSupportedTargetsForTest(in_use);
-  return names;
-}
-
-std::string instruction_set() {
-  return target_name(hwy::SupportedAndGeneratedTargets().front());  // best first
-}
-
-void use_instruction_set_from_environment() {
-  if (const char* name = std::getenv("MODELET_SIMD")) use_instruction_set(name);
-}
-
-void use_instruction_set(const std::string& name) {
-  hwy::SetSupportedTargetsForTest(0);
-  std::string known;
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    if (name == target_name(target)) {
-      hwy::SetSupportedTargetsForTest(target);
-      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-      return;
-    }
-    known += std::string(known.empty() ? "" : ", ") + target_name(target);
-  }
-  throw UsageError("instruction set '" + name + "' is not available on this machine; there are " + known);
 }
 
 }  // namespace modelet::shard::kernels

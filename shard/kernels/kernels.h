@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/bf16.h"
+
 namespace modelet::shard::kernels {
 
 // Layer widths and padded batch sizes are multiples of this, so that no instruction set has a partial vector.
@@ -22,28 +24,48 @@ constexpr size_t padded(size_t n) { return (n + kWidthMultiple - 1) / kWidthMult
 // C [m, n] = A [m, k] * B [k, n] + start, where start is C itself (accumulate), or row_start[i] in every
 // column of row i, or zero. Rows of B and C are contiguous; A is read at a[i * a_row + j * a_col], so it may
 // be a transposed matrix. n: multiple of kWidthMultiple.
-struct Gemm {
+//
+// bf16 operands come in pairs, as the instructions that multiply them want it: position j of k stands for two
+// neighbours along k, which lie side by side (pack_pairs()). k, a_row, a_col and b_row count pairs. Sums are
+// fp32.
+template <class Element>
+struct GemmOf {
   size_t m = 0, n = 0, k = 0;
-  const float* a = nullptr;
+  const Element* a = nullptr;
   size_t a_row = 0, a_col = 0;
-  const float* b = nullptr;
+  const Element* b = nullptr;
   size_t b_row = 0;
   float* c = nullptr;
   size_t c_row = 0;
   bool accumulate = false;
   const float* row_start = nullptr;  // [m]; only without accumulate
 };
+using Gemm = GemmOf<float>;
+using PairGemm = GemmOf<Bf16>;
 void gemm(const Gemm& args);
+void gemm(const PairGemm& args);
+
+// out [n, 2]: the elements of two rows of a matrix side by side, rounded to the nearest bf16; odd may be null
+// (zeros).
+void pack_pairs(const float* even, const float* odd, Bf16* out, size_t n);
+// The same from rows that are bf16 already.
+void interleave(const Bf16* even, const Bf16* odd, Bf16* out, size_t n);
+// Rounds to the nearest.
+void narrow(const float* x, Bf16* out, size_t n);
 
 // out [n] = init [n] (0 if null) + sum_i weights[i] * rows[indices[i] * stride ...]. The embedding-bag sum,
 // and its gradient by feature.
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
                       size_t stride, const float* init, float* out, size_t n);
+void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const Bf16* rows,
+                      size_t stride, const Bf16* init, float* out, size_t n);
 
 float dot(const float* x, const float* y, size_t n);
+float dot(const float* x, const Bf16* y, size_t n);
 void add(const float* x, float* y, size_t n);            // y += x
 void axpy(float a, const float* x, float* y, size_t n);  // y += a x
-void scale(float a, float* x, size_t n);                 // x *= a
+void axpy(float a, const Bf16* x, float* y, size_t n);
+void scale(float a, float* x, size_t n);  // x *= a
 float sum_squares(const float* x, size_t n);
 
 void relu(float* x, size_t n);
@@ -64,19 +86,32 @@ float sum(const float* x, size_t n);
 // Positions i < n with x[i] >= threshold[i]; returns how many were written to `positions` [n].
 size_t positions_above(const float* x, const float* threshold, size_t n, uint32_t* positions);
 
-// One row of a lazily updated parameter matrix; n may be any number.
+// One row of a lazily updated parameter matrix; n may be any number. Parameters kept as bf16 are rounded
+// stochastically where small changes have to add up (weights, sums of squares) by random numbers that follow
+// from `noise` and the place in the row.
 struct AdamArgs {
   float beta1, beta2, epsilon;
   float step_size;     // learning rate / (1 - beta1^t)
   float second_scale;  // 1 / (1 - beta2^t)
+  uint32_t noise = 0;
 };
 void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second, size_t n);
-void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum,
-             size_t n);
-void sgd_momentum(float learning_rate, float momentum, const float* gradient, float* weights, float* velocity,
-                  size_t n);
+void adam(const AdamArgs& args, const float* gradient, Bf16* weights, Bf16* first, Bf16* second, size_t n);
+struct AdagradArgs {
+  float learning_rate, epsilon;
+  uint32_t noise = 0;
+};
+void adagrad(const AdagradArgs& args, const float* gradient, float* weights, float* square_sum, size_t n);
+void adagrad(const AdagradArgs& args, const float* gradient, Bf16* weights, Bf16* square_sum, size_t n);
+struct MomentumArgs {
+  float learning_rate, momentum;
+  uint32_t noise = 0;
+};
+void sgd_momentum(const MomentumArgs& args, const float* gradient, float* weights, float* velocity, size_t n);
+void sgd_momentum(const MomentumArgs& args, const float* gradient, Bf16* weights, Bf16* velocity, size_t n);
 
-// Name of the instruction set in use, and those this machine could use ("AVX3", "AVX2", "EMU128", ...).
+// Name of the instruction set in use, and those this machine could use ("AVX3_BF16", "AVX3", "AVX2",
+// "EMU128", ...; AVX3 is AVX-512).
 std::string instruction_set();
 std::vector<std::string> available_instruction_sets();
 // Forces one of them (tests, comparisons). UsageError if there is none of that name.

@@ -69,19 +69,17 @@ void adam(const AdamArgs& a, const float* gradient, float* weights, float* first
   }
 }
 
-void adagrad(float learning_rate, float epsilon, const float* gradient, float* weights, float* square_sum,
-             size_t n) {
+void adagrad(const AdagradArgs& a, const float* gradient, float* weights, float* square_sum, size_t n) {
   for (size_t i = 0; i < n; ++i) {
     square_sum[i] += gradient[i] * gradient[i];
-    weights[i] -= learning_rate * gradient[i] / (std::sqrt(square_sum[i]) + epsilon);
+    weights[i] -= a.learning_rate * gradient[i] / (std::sqrt(square_sum[i]) + a.epsilon);
   }
 }
 
-void sgd_momentum(float learning_rate, float momentum, const float* gradient, float* weights, float* velocity,
-                  size_t n) {
+void sgd_momentum(const MomentumArgs& a, const float* gradient, float* weights, float* velocity, size_t n) {
   for (size_t i = 0; i < n; ++i) {
-    velocity[i] = momentum * velocity[i] + gradient[i];
-    weights[i] -= learning_rate * velocity[i];
+    velocity[i] = a.momentum * velocity[i] + gradient[i];
+    weights[i] -= a.learning_rate * velocity[i];
   }
 }
 

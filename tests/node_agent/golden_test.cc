@@ -58,7 +58,7 @@ void for_each_parameter(const std::vector<std::unique_ptr<Rank>>& ranks, Tensors
     for (const auto& modelet : rank->network.modelets()) {
       const ModeletSpec& spec = modelet->spec();
       shard::Parameters& p = modelet->parameters();
-      const Matrix weights = p.weights();
+      const Matrix weights = p.floats();
       if (spec.kind == LayerKind::kInput) {
         const size_t width = rank->network.experiment().model.hidden[0], bias_row = weights.rows - 1;
         for (size_t f = 0; f < bias_row; ++f)

@@ -62,7 +62,7 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     Rng rng(5);
     for (const auto& modelet : rank_->network.modelets()) {
       const LayerKind kind = modelet->spec().kind;
-      const Matrix weights = modelet->parameters().weights();
+      const Matrix weights = modelet->parameters().floats();
       const auto large = [&] { return rng.below(2) == 0 ? 2.0f : -2.0f; };
       for (size_t r = 0; r < weights.rows; ++r)
         for (size_t c = 0; c < weights.cols; ++c) {
@@ -91,7 +91,7 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     for (const auto& modelet : rank_->network.modelets()) {
       const LayerKind kind = modelet->spec().kind;
       const std::string name = kinds[static_cast<int>(kind)];
-      const Matrix weights = modelet->parameters().weights();
+      const Matrix weights = modelet->parameters().floats();
       for (size_t r = 0; r < weights.rows; ++r) {
         const bool bias = kind == LayerKind::kInput && r + 1 == weights.rows;
         for (size_t c = 0; c < weights.cols; ++c)

@@ -163,7 +163,7 @@ TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
     for (uint32_t row = 0; row < 500; ++row) {
       float z = 0;
       for (size_t c = 0; c < kWidth; ++c)
-        z += hidden_[s * kWidth + c] * modelets_[0]->parameters().row(row)[c];
+        z += hidden_[s * kWidth + c] * modelets_[0]->parameters().floats().row(row)[c];
       exact.emplace_back(-z, row);
     }
     std::sort(exact.begin(), exact.end());
@@ -176,7 +176,7 @@ TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
       found += truth.count(row);
       float z = 0;
       for (size_t c = 0; c < kWidth; ++c)
-        z += hidden_[s * kWidth + c] * modelets_[0]->parameters().row(row)[c];
+        z += hidden_[s * kWidth + c] * modelets_[0]->parameters().floats().row(row)[c];
       EXPECT_LE(z, previous + 1e-4f) << "best first";
       previous = z;
     }

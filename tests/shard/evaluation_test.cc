@@ -81,7 +81,7 @@ class RankerTest : public testing::Test {
       for (uint32_t row = 0; row < m->spec().neurons(); ++row) {
         double z = m->parameters().bias(row);
         for (size_t c = 0; c < kWidth; ++c)
-          z += double{hidden_[sample * kWidth + c]} * m->parameters().row(row)[c];
+          z += double{hidden_[sample * kWidth + c]} * m->parameters().floats().row(row)[c];
         all.emplace_back(-z, spread_.label(static_cast<uint32_t>(m->spec().begin) + row));
       }
     std::sort(all.begin(), all.end());

@@ -82,6 +82,99 @@ TEST_P(KernelsTest, GemmOfEveryShapeAndLayout) {
       }
 }
 
+using Halves = AlignedVector<Bf16>;
+
+Halves halved(const Values& values) {
+  Halves halves(values.size());
+  for (size_t i = 0; i < values.size(); ++i) halves[i] = nearest_bf16(values[i]);
+  return halves;
+}
+
+Values widened(const Halves& halves) {
+  Values values(halves.size());
+  for (size_t i = 0; i < halves.size(); ++i) values[i] = to_float(halves[i]);
+  return values;
+}
+
+TEST_P(KernelsTest, PairGemmIsTheGemmOfTheRoundedOperands) {
+  for (const size_t m : {1, 2, 6, 7, 13})
+    for (const size_t n : {16, 32, 48, 64, 128})
+      for (const size_t k : {0, 2, 6, 254, 256, 300}) {
+        const bool transposed = (m + n + k / 2) % 2 == 0, accumulate = (m + k / 2) % 3 == 0;
+        const Values a = widened(halved(random_values(std::max<size_t>(m * k, 1), m * 1000 + k)));
+        const Values b = widened(halved(random_values(std::max<size_t>(k * n, 1), n * 1000 + k)));
+        Halves a_pairs(a.size()), b_pairs(b.size());
+        for (size_t p = 0; p < k / 2; ++p) {
+          for (size_t i = 0; i < m; ++i)
+            for (const size_t half : {0, 1})
+              a_pairs[transposed ? 2 * (p * m + i) + half : i * k + 2 * p + half] =
+                  nearest_bf16(a[i * k + 2 * p + half]);
+          pack_pairs(b.data() + 2 * p * n, b.data() + (2 * p + 1) * n, b_pairs.data() + 2 * p * n, n);
+        }
+        Values c = random_values(m * n, 7), expected = c;
+        reference::gemm({.m = m,
+                         .n = n,
+                         .k = k,
+                         .a = a.data(),
+                         .a_row = k,
+                         .a_col = 1,
+                         .b = b.data(),
+                         .b_row = n,
+                         .c = expected.data(),
+                         .c_row = n,
+                         .accumulate = accumulate});
+        gemm(PairGemm{.m = m,
+                      .n = n,
+                      .k = k / 2,
+                      .a = a_pairs.data(),
+                      .a_row = transposed ? 1 : k / 2,
+                      .a_col = transposed ? m : 1,
+                      .b = b_pairs.data(),
+                      .b_row = n,
+                      .c = c.data(),
+                      .c_row = n,
+                      .accumulate = accumulate});
+        expect_near(c, expected, 2e-5f, "pair gemm");
+      }
+}
+
+TEST_P(KernelsTest, PairsOfRows) {
+  const size_t n = 48;
+  const Values even = random_values(n, 1), odd = random_values(n, 2);
+  const Halves even_halves = halved(even), odd_halves = halved(odd);
+  Halves packed(2 * n), interleaved(2 * n), narrowed(n);
+  for (const bool last : {false, true}) {
+    pack_pairs(even.data(), last ? nullptr : odd.data(), packed.data(), n);
+    interleave(even_halves.data(), last ? nullptr : odd_halves.data(), interleaved.data(), n);
+    for (size_t i = 0; i < n; ++i) {
+      const uint16_t second = last ? 0 : odd_halves[i].bits;
+      EXPECT_EQ(packed[2 * i].bits, even_halves[i].bits);
+      EXPECT_EQ(packed[2 * i + 1].bits, second);
+      EXPECT_EQ(interleaved[2 * i].bits, even_halves[i].bits);
+      EXPECT_EQ(interleaved[2 * i + 1].bits, second);
+    }
+  }
+  narrow(even.data(), narrowed.data(), n);
+  for (size_t i = 0; i < n; ++i) EXPECT_EQ(narrowed[i].bits, even_halves[i].bits);
+}
+
+TEST_P(KernelsTest, RowsInBf16AreReadAsTheFloatsTheyStandFor) {
+  const size_t rows = 20, n = 144;
+  const Halves halves = halved(random_values(rows * n, 3));
+  const Values floats = widened(halves), x = random_values(n, 4), factors = random_values(7, 5);
+  const std::vector<uint32_t> indices = {3, 19, 0, 3, 7, 11, 2};
+  Values out(n), expected(n);
+  weighted_row_sum(indices.data(), factors.data(), indices.size(), halves.data(), n, halves.data() + n,
+                   out.data(), n);
+  reference::weighted_row_sum(indices.data(), factors.data(), indices.size(), floats.data(), n,
+                              floats.data() + n, expected.data(), n);
+  expect_near(out, expected, 1e-5f, "weighted row sum");
+  axpy(0.5f, halves.data(), out.data(), n);
+  axpy(0.5f, floats.data(), expected.data(), n);
+  expect_near(out, expected, 1e-5f, "axpy");
+  EXPECT_NEAR(dot(x.data(), halves.data(), n), reference::dot(x.data(), floats.data(), n), 1e-4);
+}
+
 TEST_P(KernelsTest, WeightedRowSum) {
   const size_t rows = 50;
   for (const size_t n : {16, 32, 48, 64, 128, 144, 272})
@@ -199,15 +292,15 @@ TEST_P(KernelsTest, Optimisers) {
     }
     {
       Values w = weights, s = second, ew = weights, es = second;
-      adagrad(0.1f, 1e-8f, gradient.data(), w.data(), s.data(), n);
-      reference::adagrad(0.1f, 1e-8f, gradient.data(), ew.data(), es.data(), n);
+      adagrad({0.1f, 1e-8f}, gradient.data(), w.data(), s.data(), n);
+      reference::adagrad({0.1f, 1e-8f}, gradient.data(), ew.data(), es.data(), n);
       expect_near(w, ew, 1e-6f, "adagrad weights");
       expect_near(s, es, 1e-6f, "adagrad sum");
     }
     {
       Values w = weights, u = first, ew = weights, eu = first;
-      sgd_momentum(0.1f, 0.9f, gradient.data(), w.data(), u.data(), n);
-      reference::sgd_momentum(0.1f, 0.9f, gradient.data(), ew.data(), eu.data(), n);
+      sgd_momentum({0.1f, 0.9f}, gradient.data(), w.data(), u.data(), n);
+      reference::sgd_momentum({0.1f, 0.9f}, gradient.data(), ew.data(), eu.data(), n);
       expect_near(w, ew, 1e-6f, "sgd weights");
       expect_near(u, eu, 1e-6f, "sgd velocity");
     }
@@ -220,6 +313,62 @@ TEST(InstructionSetTest, TheBestOneHasVectors) {
 #ifdef __aarch64__
   EXPECT_EQ(instruction_set().substr(0, 4), "NEON");
 #endif
+}
+
+// Each update is a hundredth of the distance of two neighbouring bf16 numbers: rounding to the nearest would
+// lose all of them, stochastic rounding none on average.
+TEST_P(KernelsTest, SmallUpdatesOfBf16Add) {
+  const size_t n = 1024, steps = 1000;
+  const Values gradient(n, -1.0f);
+  Halves weights(n, nearest_bf16(1.0f)), velocity(n), squares(n, nearest_bf16(1.0f));
+  for (uint32_t step = 0; step < steps; ++step) {
+    const uint32_t noise = step * 7919;
+    sgd_momentum({.learning_rate = 1.0f / 12800, .momentum = 0, .noise = noise}, gradient.data(),
+                 weights.data(), velocity.data(), n);
+  }
+  Values small(n, std::sqrt(1.0f / 12800));
+  Halves unused(n);
+  for (uint32_t step = 0; step < steps; ++step)
+    adagrad({.learning_rate = 0, .epsilon = 1, .noise = step * 7919}, small.data(), unused.data(),
+            squares.data(), n);
+  double mean_weight = 0, mean_square = 0;
+  for (size_t i = 0; i < n; ++i) {
+    mean_weight += to_float(weights[i]) / static_cast<double>(n);
+    mean_square += to_float(squares[i]) / static_cast<double>(n);
+  }
+  EXPECT_NEAR(mean_weight, 1 + steps / 12800.0, 2e-3);
+  EXPECT_NEAR(mean_square, 1 + steps / 12800.0, 2e-3);
+}
+
+TEST_P(KernelsTest, AdamOfBf16IsThatOfFloatsButForRounding) {
+  for (const size_t n : {1, 16, 33, 128}) {
+    const Values gradient = random_values(n, 1);
+    Halves w = halved(random_values(n, 2)), m = halved(random_values(n, 3)), v(n);
+    for (size_t i = 0; i < n; ++i) v[i] = nearest_bf16(0.1f + 0.01f * static_cast<float>(i));
+    Values ew = widened(w), em = widened(m), ev = widened(v);
+    const AdamArgs args{0.9f, 0.999f, 1e-8f, 0.01f, 1.7f, 12345};
+    adam(args, gradient.data(), w.data(), m.data(), v.data(), n);
+    reference::adam(args, gradient.data(), ew.data(), em.data(), ev.data(), n);
+    expect_near(widened(w), ew, 1.0f / 128, "adam weights");
+    expect_near(widened(m), em, 1.0f / 256, "adam first");
+    expect_near(widened(v), ev, 1.0f / 128, "adam second");
+  }
+}
+
+TEST(InstructionSetTest, BothHalvesOfARowOfRandomBitsDependOnThePlaceAndNotOnTheVector) {
+  const size_t n = 128;
+  const Values gradient(n, 1e-3f);
+  std::vector<std::vector<uint16_t>> results;
+  for (const std::string& set : available_instruction_sets()) {
+    use_instruction_set(set);
+    Halves weights(n, nearest_bf16(1.0f)), velocity(n);
+    sgd_momentum({.learning_rate = 1, .momentum = 0, .noise = 99}, gradient.data(), weights.data(),
+                 velocity.data(), n);
+    results.emplace_back();
+    for (const Bf16 weight : weights) results.back().push_back(weight.bits);
+  }
+  use_instruction_set(available_instruction_sets().front());
+  for (const auto& result : results) EXPECT_EQ(result, results.front());
 }
 
 TEST(InstructionSetTest, UnknownNameIsAnError) { EXPECT_THROW(use_instruction_set("MMX"), UsageError); }

@@ -1,0 +1,261 @@
+// Dense products of fp32 and of bf16 operands on one register tile.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "shard/kernels/kernels.h"
+#include "shard/kernels/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shard/kernels/gemm.cc"
+// clang-format off: foreach_target.h includes this file again for each target and must come first
+#include <hwy/foreach_target.h>
+
+#include "shard/kernels/vector-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace modelet::shard::kernels::HWY_NAMESPACE {
+
+// No packing: the callers' layouts already give what the micro-kernel wants, B rows contiguous and A read as
+// scalars. Registers: Operand::kTileRows x kTileVectors accumulators, kTileVectors of B, one broadcast of A.
+constexpr size_t kTileVectors = kLanes == 8 ? 2 : 4;  // AVX2 has 16 registers, AVX-512 and NEON 32
+constexpr size_t kDepth = 128;  // k block: kDepth x kTileVectors vectors of B stay in L1
+
+// How a step along k multiplies: acc [rows, vectors] += column of A * row of B.
+struct Floats {
+  using Element = float;
+  static constexpr size_t kWidth = 1;  // elements that make up one position along k
+  static constexpr size_t kTileRows = 6;
+
+  template <size_t kRows, size_t kVectors>
+  static HWY_INLINE void step(const float* HWY_RESTRICT a, size_t a_row, const float* HWY_RESTRICT b,
+                              V (&acc)[kRows][kVectors]) {
+    V row[kVectors];
+    HWY_UNROLL(4)
+    for (size_t j = 0; j < kVectors; ++j) row[j] = hn::LoadU(d, b + j * kLanes);
+    HWY_UNROLL(8)
+    for (size_t i = 0; i < kRows; ++i) {
+      const V value = hn::Set(d, a[i * a_row]);
+      HWY_UNROLL(4)
+      for (size_t j = 0; j < kVectors; ++j) acc[i][j] = hn::MulAdd(value, row[j], acc[i][j]);
+    }
+  }
+};
+
+constexpr Bits<D> u32;
+
+// Pairs of bf16 as 32-bit lanes.
+HWY_INLINE hn::Vec<Bits<D>> broadcast_pair(const Bf16* from) {
+  uint32_t pair;
+  std::memcpy(&pair, from, sizeof(pair));
+  return hn::Set(u32, pair);
+}
+#if HWY_TARGET == HWY_SCALAR  // a lane of 32 bits cannot be taken for two of 16
+HWY_INLINE hn::Vec<Bits<D>> load_pairs(const Bf16* from) { return broadcast_pair(from); }
+HWY_INLINE void store_pairs(hn::Vec<Bits<D>> pairs, Bf16* to) {
+  const uint32_t pair = hn::GetLane(pairs);
+  std::memcpy(static_cast<void*>(to), &pair, sizeof(pair));
+}
+#else
+constexpr hn::Repartition<uint16_t, D> u16;
+HWY_INLINE hn::Vec<Bits<D>> load_pairs(const Bf16* from) {
+  return hn::BitCast(u32, hn::LoadU(u16, &from->bits));
+}
+HWY_INLINE void store_pairs(hn::Vec<Bits<D>> pairs, Bf16* to) {
+  hn::StoreU(hn::BitCast(u16, pairs), u16, &to->bits);
+}
+#endif
+
+// For machines without bf16 instructions. Either half of a pair becomes a float by a shift or a mask. One
+// half after the other, so that the registers suffice.
+struct SplitPairs {
+  using Element = Bf16;
+  static constexpr size_t kWidth = 2;
+  static constexpr size_t kTileRows = kLanes == 8 ? 4 : 6;  // AVX2 needs registers for the halves
+
+  template <class Half, size_t kRows, size_t kVectors>
+  static HWY_INLINE void half_step(const Half& half, const Bf16* HWY_RESTRICT a, size_t a_row,
+                                   const Bf16* HWY_RESTRICT b, V (&acc)[kRows][kVectors]) {
+    V row[kVectors];
+    HWY_UNROLL(4)
+    for (size_t j = 0; j < kVectors; ++j) row[j] = half(load_pairs(b + kWidth * j * kLanes));
+    HWY_UNROLL(8)
+    for (size_t i = 0; i < kRows; ++i) {
+      const V value = half(broadcast_pair(a + kWidth * i * a_row));
+      HWY_UNROLL(4)
+      for (size_t j = 0; j < kVectors; ++j) acc[i][j] = hn::MulAdd(value, row[j], acc[i][j]);
+    }
+  }
+  template <size_t kRows, size_t kVectors>
+  static HWY_INLINE void step(const Bf16* HWY_RESTRICT a, size_t a_row, const Bf16* HWY_RESTRICT b,
+                              V (&acc)[kRows][kVectors]) {
+    const auto lower = [](hn::Vec<Bits<D>> pairs)
+                           HWY_ATTR { return hn::BitCast(d, hn::ShiftLeft<16>(pairs)); };
+    const auto upper = [](hn::Vec<Bits<D>> pairs)
+                           HWY_ATTR { return hn::BitCast(d, hn::And(pairs, hn::Set(u32, 0xffff0000u))); };
+    half_step(lower, a, a_row, b, acc);
+    half_step(upper, a, a_row, b, acc);
+  }
+};
+
+#if HWY_TARGET == HWY_AVX3
+// AVX512-BF16 multiplies both halves of a pair at once. This version of Highway has no target for it, hence
+// the one line of assembly.
+struct DotPairs {
+  using Element = Bf16;
+  static constexpr size_t kWidth = 2;
+  static constexpr size_t kTileRows = 6;
+
+  template <size_t kRows, size_t kVectors>
+  static HWY_INLINE void step(const Bf16* HWY_RESTRICT a, size_t a_row, const Bf16* HWY_RESTRICT b,
+                              V (&acc)[kRows][kVectors]) {
+    hn::Vec<Bits<D>> row[kVectors];
+    HWY_UNROLL(4)
+    for (size_t j = 0; j < kVectors; ++j) row[j] = load_pairs(b + kWidth * j * kLanes);
+    HWY_UNROLL(8)
+    for (size_t i = 0; i < kRows; ++i) {
+      const auto value = broadcast_pair(a + kWidth * i * a_row);
+      HWY_UNROLL(4)
+      for (size_t j = 0; j < kVectors; ++j)
+        asm("vdpbf16ps %1, %2, %0" : "+v"(acc[i][j].raw) : "v"(value.raw), "v"(row[j].raw));
+    }
+  }
+};
+#else
+using DotPairs = SplitPairs;  // never chosen, see dot_pairs_available()
+#endif
+
+template <class Operand>
+struct Panel {
+  size_t k;  // positions, see Operand::kWidth
+  const typename Operand::Element* HWY_RESTRICT a;
+  size_t a_row, a_col;
+  const typename Operand::Element* HWY_RESTRICT b;
+  size_t b_row;
+  float* HWY_RESTRICT c;
+  size_t c_row;
+  bool accumulate;
+  const float* HWY_RESTRICT row_start;
+};
+
+// Rows [first, first + kRows) of a panel that is kVectors wide.
+template <class Operand, size_t kRows, size_t kVectors>
+HWY_INLINE void tile(const Panel<Operand>& p, size_t first) {
+  const auto* a = p.a + Operand::kWidth * first * p.a_row;
+  const auto* b = p.b;
+  float* c = p.c + first * p.c_row;
+  V acc[kRows][kVectors];
+  HWY_UNROLL(8)
+  for (size_t i = 0; i < kRows; ++i) {
+    const V start = p.row_start != nullptr ? hn::Set(d, p.row_start[first + i]) : hn::Zero(d);
+    HWY_UNROLL(4)
+    for (size_t j = 0; j < kVectors; ++j)
+      acc[i][j] = p.accumulate ? hn::LoadU(d, c + i * p.c_row + j * kLanes) : start;
+  }
+  for (size_t k = 0; k < p.k; ++k) {
+    Operand::step(a, p.a_row, b, acc);
+    a += Operand::kWidth * p.a_col;
+    b += Operand::kWidth * p.b_row;
+  }
+  HWY_UNROLL(8)
+  for (size_t i = 0; i < kRows; ++i) {
+    HWY_UNROLL(4)
+    for (size_t j = 0; j < kVectors; ++j) hn::StoreU(acc[i][j], d, c + i * p.c_row + j * kLanes);
+  }
+}
+
+// All rows of one column panel.
+template <class Operand, size_t kVectors>
+HWY_NOINLINE void panel(const GemmOf<typename Operand::Element>& g, size_t first_k, size_t k, size_t column) {
+  constexpr size_t kWidth = Operand::kWidth;
+  const Panel<Operand> p{k,
+                         g.a + kWidth * first_k * g.a_col,
+                         g.a_row,
+                         g.a_col,
+                         g.b + kWidth * (first_k * g.b_row + column),
+                         g.b_row,
+                         g.c + column,
+                         g.c_row,
+                         g.accumulate || first_k > 0,
+                         g.row_start};
+  constexpr size_t kTileRows = Operand::kTileRows;
+  size_t i = 0;
+  for (; i + kTileRows <= g.m; i += kTileRows) tile<Operand, kTileRows, kVectors>(p, i);
+  for (; i + 2 <= g.m; i += 2) tile<Operand, 2, kVectors>(p, i);
+  if (i < g.m) tile<Operand, 1, kVectors>(p, i);
+}
+
+template <class Operand>
+HWY_INLINE void multiply(const GemmOf<typename Operand::Element>& g) {
+  if (g.k == 0 && !g.accumulate)
+    for (size_t i = 0; i < g.m; ++i)
+      std::fill_n(g.c + i * g.c_row, g.n, g.row_start != nullptr ? g.row_start[i] : 0.0f);
+  for (size_t first_k = 0; first_k < g.k; first_k += kDepth) {
+    const size_t k = std::min(kDepth, g.k - first_k);
+    size_t column = 0;
+    for (; column + kTileVectors * kLanes <= g.n; column += kTileVectors * kLanes)
+      panel<Operand, kTileVectors>(g, first_k, k, column);
+    for (; column + kLanes < g.n; column += 2 * kLanes) panel<Operand, 2>(g, first_k, k, column);
+    if (column < g.n) panel<Operand, 1>(g, first_k, k, column);
+  }
+}
+
+void gemm_floats(const Gemm& g) { multiply<Floats>(g); }
+void gemm_split_pairs(const PairGemm& g) { multiply<SplitPairs>(g); }
+void gemm_dot_pairs(const PairGemm& g) { multiply<DotPairs>(g); }
+
+// ---- Packing of pairs ----
+
+void pack_pairs(const float* even, const float* odd, Bf16* out, size_t n) {
+  for (size_t i = 0; i < n; i += kLanes) {
+    const auto low = hn::ShiftRight<16>(round_to_bf16(d, hn::LoadU(d, even + i)));
+    const auto high = odd == nullptr ? hn::Zero(u32) : round_to_bf16(d, hn::LoadU(d, odd + i));
+    store_pairs(hn::Or(low, hn::And(high, hn::Set(u32, 0xffff0000u))), out + 2 * i);
+  }
+}
+
+void interleave(const Bf16* even, const Bf16* odd, Bf16* out, size_t n) {
+  const hn::Rebind<uint16_t, D> halves;
+  for (size_t i = 0; i < n; i += kLanes) {
+    const auto low = hn::PromoteTo(u32, hn::LoadU(halves, &even[i].bits));
+    const auto high = odd == nullptr ? hn::Zero(u32) : hn::PromoteTo(u32, hn::LoadU(halves, &odd[i].bits));
+    store_pairs(hn::Or(low, hn::ShiftLeft<16>(high)), out + 2 * i);
+  }
+}
+
+void narrow(const float* x, Bf16* out, size_t n) {
+  for (size_t i = 0; i < n; i += kLanes) store(d, hn::LoadU(d, x + i), out + i);
+}
+
+}  // namespace modelet::shard::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace modelet::shard::kernels {
+
+HWY_EXPORT(gemm_floats);
+HWY_EXPORT(gemm_split_pairs);
+HWY_EXPORT(gemm_dot_pairs);
+HWY_EXPORT(pack_pairs);
+HWY_EXPORT(interleave);
+HWY_EXPORT(narrow);
+
+void gemm(const Gemm& args) { HWY_DYNAMIC_DISPATCH(gemm_floats)(args); }
+void gemm(const PairGemm& args) {
+  if (dot_pairs_in_use()) {
+    HWY_DYNAMIC_DISPATCH(gemm_dot_pairs)(args);
+  } else {
+    HWY_DYNAMIC_DISPATCH(gemm_split_pairs)(args);
+  }
+}
+void pack_pairs(const float* even, const float* odd, Bf16* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(pack_pairs)(even, odd, out, n);
+}
+void interleave(const Bf16* even, const Bf16* odd, Bf16* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(interleave)(even, odd, out, n);
+}
+void narrow(const float* x, Bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(narrow)(x, out, n); }
+
+}  // namespace modelet::shard::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,83 @@
+// Which of the compiled instruction sets the kernels use.
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+
+#include "shard/kernels/kernels.h"
+#include "shard/kernels/targets.h"
+// Highway comes after targets.h, which says what it compiles for.
+#include <hwy/highway.h>
+
+#include "base/error.h"
+
+namespace modelet::shard::kernels {
+namespace {
+
+constexpr const char* kDotPairs = "AVX3_BF16";
+
+struct InstructionSet {
+  std::string name;
+  int64_t target;
+  bool dot_pairs;
+};
+
+bool machine_has_dot_pairs() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
+// Best first. What use_instruction_set() forced does not count.
+std::vector<InstructionSet> instruction_sets() {
+  const int64_t in_use = hwy::SupportedTargets();
+  hwy::SetSupportedTargetsForTest(0);
+  std::vector<InstructionSet> sets;
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    if (target == HWY_AVX3 && machine_has_dot_pairs()) sets.push_back({kDotPairs, target, true});
+    sets.push_back({hwy::TargetName(target), target, false});
+  }
+  hwy::SetSupportedTargetsForTest(in_use);
+  return sets;
+}
+
+// Beside Highway's own choice, which is global too: kernels are plain functions.
+std::atomic<bool>& dot_pairs() {
+  static std::atomic<bool> in_use = machine_has_dot_pairs();
+  return in_use;
+}
+
+}  // namespace
+
+bool dot_pairs_in_use() { return dot_pairs().load(std::memory_order_relaxed); }
+
+std::vector<std::string> available_instruction_sets() {
+  std::vector<std::string> names;
+  for (const InstructionSet& set : instruction_sets()) names.push_back(set.name);
+  return names;
+}
+
+std::string instruction_set() {
+  return dot_pairs_in_use() ? kDotPairs : hwy::TargetName(hwy::SupportedAndGeneratedTargets().front());
+}
+
+void use_instruction_set_from_environment() {
+  if (const char* name = std::getenv("MODELET_SIMD")) use_instruction_set(name);
+}
+
+void use_instruction_set(const std::string& name) {
+  std::string known;
+  for (const InstructionSet& set : instruction_sets()) {
+    if (name == set.name) {
+      dot_pairs() = set.dot_pairs;
+      hwy::SetSupportedTargetsForTest(set.target);
+      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+      return;
+    }
+    known += (known.empty() ? "" : ", ") + set.name;
+  }
+  throw UsageError("instruction set '" + name + "' is not available on this machine; there are " + known);
+}
+
+}  // namespace modelet::shard::kernels

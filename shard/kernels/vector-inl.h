@@ -1,0 +1,68 @@
+// What the kernel files share: the widest vector of floats, and how fp32 and bf16 numbers get into it and
+// out of it. Compiled once per instruction set, like the files that include it.
+#if defined(MODELET_SHARD_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MODELET_SHARD_KERNELS_VECTOR_INL_H_
+#undef MODELET_SHARD_KERNELS_VECTOR_INL_H_
+#else
+#define MODELET_SHARD_KERNELS_VECTOR_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "base/bf16.h"
+#include "shard/kernels/kernels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace modelet::shard::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+constexpr D d;
+constexpr size_t kLanes = HWY_LANES(float);
+static_assert(kWidthMultiple % kLanes == 0);
+
+// The same number of 32-bit integers as Tag has floats.
+template <class Tag>
+using Bits = hn::RebindToUnsigned<Tag>;
+
+template <class Tag>
+HWY_INLINE hn::Vec<Tag> load(Tag tag, const float* from) {
+  return hn::LoadU(tag, from);
+}
+
+template <class Tag>
+HWY_INLINE hn::Vec<Tag> load(Tag tag, const Bf16* from) {
+  const hn::Rebind<uint16_t, Tag> halves;
+  const auto bits = hn::PromoteTo(Bits<Tag>(), hn::LoadU(halves, &from->bits));
+  return hn::BitCast(tag, hn::ShiftLeft<16>(bits));
+}
+
+// Bits of the nearest bf16 in the upper half; the lower half is to be dropped.
+template <class Tag>
+HWY_INLINE hn::Vec<Bits<Tag>> round_to_bf16(Tag, hn::Vec<Tag> value) {
+  const Bits<Tag> u32;
+  const auto bits = hn::BitCast(u32, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1u));
+  return hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7fffu)));
+}
+
+template <class Tag>
+HWY_INLINE void store_upper_halves(Tag, hn::Vec<Bits<Tag>> bits, Bf16* to) {
+  const hn::Rebind<uint16_t, Tag> halves;
+  hn::StoreU(hn::TruncateTo(halves, hn::ShiftRight<16>(bits)), halves, &to->bits);
+}
+
+template <class Tag>
+HWY_INLINE void store(Tag tag, hn::Vec<Tag> value, float* to) {
+  hn::StoreU(value, tag, to);
+}
+template <class Tag>
+HWY_INLINE void store(Tag tag, hn::Vec<Tag> value, Bf16* to) {
+  store_upper_halves(tag, round_to_bf16(tag, value), to);
+}
+
+}  // namespace modelet::shard::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

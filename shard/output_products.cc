@@ -1,0 +1,258 @@
+#include "shard/output_products.h"
+
+#include "base/aligned.h"
+#include "base/error.h"
+#include "shard/kernels/kernels.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr size_t kGatherPiece = 64;  // rows that one thread gathers at a time; even
+constexpr size_t kRowsAhead = 4;     // rows that are fetched before they are copied
+
+template <class T>
+T* grown(AlignedVector<T>& buffer, size_t size) {
+  if (buffer.size() < size) buffer.resize(size);
+  return buffer.data();
+}
+
+template <class T>
+void prefetch(const T* row, size_t width) {
+  for (size_t c = 0; c < width; c += kCacheLine / sizeof(T)) __builtin_prefetch(row + c);
+}
+
+// Calls use(active, weight row) for all active neurons, in pieces on all threads.
+template <class T, class Use>
+void for_each_row(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons, size_t width,
+                  ThreadPool& pool, const Use& use) {
+  const auto row = [&](size_t a) {
+    const Parameters& p = modelets[neurons[a].modelet]->parameters();
+    return p.template stored_row<T>(neurons[a].row);
+  };
+  pool.for_pieces(neurons.size(), kGatherPiece, [&](size_t begin, size_t end) {
+    for (size_t a = begin; a < end; ++a) {
+      if (a + kRowsAhead < end) prefetch(row(a + kRowsAhead), width);
+      use(a, row(a));
+    }
+  });
+}
+
+class FloatProducts final : public OutputProducts {
+ public:
+  explicit FloatProducts(ThreadPool& pool) : pool_(pool) {}
+
+  std::span<const ActiveRun> begin(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
+                                   bool in_order, ConstMatrix hidden,
+                                   ConstMatrix hidden_transposed) override {
+    hidden_ = hidden;
+    hidden_transposed_ = hidden_transposed;
+    runs_.clear();
+    weights_.clear();
+    if (in_order) {
+      read_in_place(modelets);
+    } else if (!neurons.empty()) {
+      gather(modelets, neurons);
+    }
+    return runs_;
+  }
+
+  void logits(size_t first, size_t count, const float* biases, float* out) const override {
+    kernels::gemm({.m = count,
+                   .n = hidden_transposed_.cols,
+                   .k = width(),
+                   .a = weights_of(first),
+                   .a_row = width(),
+                   .a_col = 1,
+                   .b = hidden_transposed_.data,
+                   .b_row = hidden_transposed_.stride,
+                   .c = out,
+                   .c_row = hidden_transposed_.cols,
+                   .row_start = biases});
+  }
+
+  void keep_activations(size_t, size_t, const float*) override {}
+
+  void positive(const float* activations, size_t begin, size_t end, float* out) const override {
+    const size_t columns = hidden_transposed_.cols;
+    if (runs_.empty()) std::fill_n(out, (end - begin) * width(), 0.0f);
+    for (size_t r = 0; r < runs_.size(); ++r)
+      kernels::gemm({.m = end - begin,
+                     .n = width(),
+                     .k = runs_[r].count,
+                     .a = activations + runs_[r].first * columns + begin,
+                     .a_row = 1,
+                     .a_col = columns,
+                     .b = weights_[r],
+                     .b_row = width(),
+                     .c = out,
+                     .c_row = width(),
+                     .accumulate = r > 0});
+  }
+
+  void add_row(size_t active, float* out) const override { kernels::add(weights_of(active), out, width()); }
+
+  void gradient_rows(size_t count, const float* gradient, float* out) override {
+    kernels::gemm({.m = count,
+                   .n = width(),
+                   .k = hidden_.rows,
+                   .a = gradient,
+                   .a_row = hidden_transposed_.cols,
+                   .a_col = 1,
+                   .b = hidden_.data,
+                   .b_row = hidden_.stride,
+                   .c = out,
+                   .c_row = width()});
+  }
+
+ private:
+  size_t width() const { return hidden_.cols; }
+
+  void read_in_place(std::span<Modelet* const> modelets) {
+    size_t first = 0;
+    for (const Modelet* modelet : modelets) {
+      const ConstMatrix weights = std::as_const(*modelet).parameters().floats();
+      runs_.push_back({first, weights.rows});
+      weights_.push_back(weights.data);
+      first += weights.rows;
+    }
+  }
+
+  // Brings the active rows together once: every product of the step then reads contiguous memory.
+  void gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons) {
+    float* gathered = grown(gathered_, neurons.size() * width());
+    for_each_row<float>(modelets, neurons, width(), pool_, [&](size_t a, const float* row) {
+      std::copy_n(row, width(), gathered + a * width());
+    });
+    runs_.push_back({0, neurons.size()});
+    weights_.push_back(gathered);
+  }
+
+  const float* weights_of(size_t active) const {
+    for (size_t r = 0; r < runs_.size(); ++r)
+      if (active < runs_[r].first + runs_[r].count) return weights_[r] + (active - runs_[r].first) * width();
+    MODELET_CHECK(false, "active neuron out of range");
+    return nullptr;
+  }
+
+  ThreadPool& pool_;
+  ConstMatrix hidden_, hidden_transposed_;
+  std::vector<ActiveRun> runs_;
+  std::vector<const float*> weights_;  // of a run's first neuron
+  AlignedVector<float> gathered_;      // [active, d]
+};
+
+// A GEMM of bf16 reads pairs along k. What k is differs: the hidden width in the logits, neurons in the
+// positive part, samples in the gradient; so weights and hidden activations are kept in two layouts.
+class PairProducts final : public OutputProducts {
+ public:
+  explicit PairProducts(ThreadPool& pool) : pool_(pool), gradients_(pool.threads()) {}
+
+  std::span<const ActiveRun> begin(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
+                                   bool, ConstMatrix hidden, ConstMatrix hidden_transposed) override {
+    hidden_ = hidden;
+    columns_ = hidden_transposed.cols;
+    run_ = {0, neurons.size()};
+    pack(hidden, hidden_pairs_);
+    pack(hidden_transposed, transposed_pairs_);
+    gather(modelets, neurons);
+    grown(activations_, (neurons.size() + 1) / 2 * 2 * columns_);
+    return {&run_, neurons.empty() ? size_t{0} : size_t{1}};
+  }
+
+  void logits(size_t first, size_t count, const float* biases, float* out) const override {
+    kernels::gemm({.m = count,
+                   .n = columns_,
+                   .k = width() / 2,
+                   .a = rows_.data() + first * width(),
+                   .a_row = width() / 2,
+                   .a_col = 1,
+                   .b = transposed_pairs_.data(),
+                   .b_row = columns_,
+                   .c = out,
+                   .c_row = columns_,
+                   .row_start = biases});
+  }
+
+  void keep_activations(size_t first, size_t count, const float* activations) override {
+    for (size_t a = 0; a < count; a += 2)
+      kernels::pack_pairs(activations + a * columns_,
+                          a + 1 < count ? activations + (a + 1) * columns_ : nullptr,
+                          activations_.data() + (first + a) * columns_, columns_);
+  }
+
+  void positive(const float*, size_t begin, size_t end, float* out) const override {
+    kernels::gemm({.m = end - begin,
+                   .n = width(),
+                   .k = (run_.count + 1) / 2,
+                   .a = activations_.data() + 2 * begin,
+                   .a_row = 1,
+                   .a_col = columns_,
+                   .b = row_pairs_.data(),
+                   .b_row = width(),
+                   .c = out,
+                   .c_row = width()});
+  }
+
+  void add_row(size_t active, float* out) const override {
+    kernels::axpy(1, rows_.data() + active * width(), out, width());
+  }
+
+  void gradient_rows(size_t count, const float* gradient, float* out) override {
+    Bf16* narrow = grown(gradients_[pool_.thread_index()], count * columns_);
+    kernels::narrow(gradient, narrow, count * columns_);
+    kernels::gemm({.m = count,
+                   .n = width(),
+                   .k = (hidden_.rows + 1) / 2,
+                   .a = narrow,
+                   .a_row = columns_ / 2,
+                   .a_col = 1,
+                   .b = hidden_pairs_.data(),
+                   .b_row = width(),
+                   .c = out,
+                   .c_row = width()});
+  }
+
+ private:
+  size_t width() const { return hidden_.cols; }
+
+  // Pairs along the rows of a matrix: [rows / 2, cols, 2].
+  void pack(ConstMatrix matrix, AlignedVector<Bf16>& pairs) {
+    Bf16* out = grown(pairs, (matrix.rows + 1) / 2 * 2 * matrix.cols);
+    pool_.for_pieces(matrix.rows, kGatherPiece, [&](size_t begin, size_t end) {
+      for (size_t r = begin; r < end; r += 2)
+        kernels::pack_pairs(matrix.row(r), r + 1 < end ? matrix.row(r + 1) : nullptr, out + r * matrix.cols,
+                            matrix.cols);
+    });
+  }
+
+  void gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons) {
+    Bf16* rows = grown(rows_, neurons.size() * width());
+    Bf16* pairs = grown(row_pairs_, (neurons.size() + 1) / 2 * 2 * width());
+    for_each_row<Bf16>(modelets, neurons, width(), pool_, [&](size_t a, const Bf16* row) {
+      Bf16* copy = std::copy_n(row, width(), rows + a * width()) - width();
+      if (a % 2 == 1) kernels::interleave(copy - width(), copy, pairs + (a - 1) * width(), width());
+      if (a % 2 == 0 && a + 1 == neurons.size())
+        kernels::interleave(copy, nullptr, pairs + a * width(), width());
+    });
+  }
+
+  ThreadPool& pool_;
+  ConstMatrix hidden_;
+  size_t columns_ = 0;
+  ActiveRun run_{};
+  AlignedVector<Bf16> hidden_pairs_;            // [B / 2, d, 2]
+  AlignedVector<Bf16> transposed_pairs_;        // [d / 2, padded B, 2]
+  AlignedVector<Bf16> rows_;                    // [active, d]
+  AlignedVector<Bf16> row_pairs_;               // [active / 2, d, 2]
+  AlignedVector<Bf16> activations_;             // [active / 2, padded B, 2]
+  std::vector<AlignedVector<Bf16>> gradients_;  // [piece, padded B] a thread
+};
+
+}  // namespace
+
+std::unique_ptr<OutputProducts> make_output_products(Precision precision, ThreadPool& pool) {
+  if (precision == Precision::kBf16) return std::make_unique<PairProducts>(pool);
+  return std::make_unique<FloatProducts>(pool);
+}
+
+}  // namespace modelet::shard

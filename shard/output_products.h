@@ -1,0 +1,57 @@
+// OutputProducts: the dense products of the shared output layer over its active neurons, in the precision of
+// the weights. Logits, activations and gradients are [active, padded B] outside, fp32; inside, each
+// implementation keeps the operands in the layout that its GEMM reads without packing.
+//
+// Order of calls in a step: begin, then logits of each piece, keep_activations of each piece, positive, and
+// gradient_rows of each piece. Functions on different pieces or samples may run at the same time. A piece:
+// neighbouring active neurons [first, first + count); first is a multiple of kPieceMultiple or begins a run.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/matrix.h"
+#include "shard/modelet.h"
+#include "shard/thread_pool.h"
+
+namespace modelet::shard {
+
+// An active neuron: row of a modelet, both by index.
+struct ActiveNeuron {
+  uint32_t modelet, row;
+};
+
+// Active neurons [first, first + count) that pieces must not reach beyond.
+struct ActiveRun {
+  size_t first, count;
+};
+
+class OutputProducts {
+ public:
+  static constexpr size_t kPieceMultiple = 2;
+
+  virtual ~OutputProducts() = default;
+
+  // Takes the weights of the active neurons and the hidden activations of the batch. hidden [B, d] and
+  // hidden_transposed [d, padded B] are kept by reference until the step ends, `neurons` only during the
+  // call. Returns the runs that make up all neurons. `in_order`: neurons are all rows of all modelets.
+  virtual std::span<const ActiveRun> begin(std::span<Modelet* const> modelets,
+                                           std::span<const ActiveNeuron> neurons, bool in_order,
+                                           ConstMatrix hidden, ConstMatrix hidden_transposed) = 0;
+
+  // out [count, padded B] = weights * hidden^T + biases [count].
+  virtual void logits(size_t first, size_t count, const float* biases, float* out) const = 0;
+  // Says that activations [count, padded B] of a piece are final. They must stay until positive().
+  virtual void keep_activations(size_t first, size_t count, const float* activations) = 0;
+  // out [end - begin, d] = sum over the active neurons of activation * weight row. `activations` of all.
+  virtual void positive(const float* activations, size_t begin, size_t end, float* out) const = 0;
+  // out [d] += weights of an active neuron.
+  virtual void add_row(size_t active, float* out) const = 0;
+  // out [count, d] = gradient [count, padded B] by the logits of a piece * hidden.
+  virtual void gradient_rows(size_t count, const float* gradient, float* out) = 0;
+};
+
+std::unique_ptr<OutputProducts> make_output_products(Precision precision, ThreadPool& pool);
+
+}  // namespace modelet::shard
