@@ -135,7 +135,7 @@ TEST(LshIndex, OneDimensionAndZeroRows) {
   for (HashFamilyKind kind : {HashFamilyKind::kDwta, HashFamilyKind::kSimHash, HashFamilyKind::kMinHash}) {
     LshIndex index({{kind, 1, 8, 9, 3}, kNoCapacity, false}, 4);
     const std::vector<float> weights = {1, 0, 2, 0};
-    index.build({weights.data(), 4, 1, 1});
+    index.build(ConstMatrix{weights.data(), 4, 1, 1});
     const std::vector<float> five = {5}, zero = {0};
     const Result like_five = query(index, five, 2);
     if (kind != HashFamilyKind::kDwta) {  // one number has no order: all its codes are equal
@@ -151,7 +151,7 @@ TEST(LshIndex, RowsMayBeStrided) {
   for (size_t r = 0; r < 100; ++r) std::copy_n(rows.row(r).begin(), kDim, &padded[r * (kDim + 5)]);
   LshIndex dense(options(), 100), strided(options(), 100);
   dense.build(rows.matrix());
-  strided.build({padded.data(), 100, kDim, kDim + 5});
+  strided.build(ConstMatrix{padded.data(), 100, kDim, kDim + 5});
   EXPECT_THAT(strided.codes(), ElementsAreArray(dense.codes()));
   std::vector<uint32_t> some = {1, 50, 99};
   for (LshIndex* index : {&dense, &strided}) {

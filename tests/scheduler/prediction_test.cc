@@ -74,7 +74,7 @@ TEST(Prediction, AModeletTakesNoMoreMemoryThanThePlanSays) {
   const AlignedVector<float> weights(spec.neurons() * spec.inputs, 0.5f);
 
   const size_t idle = modelet.memory_bytes();
-  index.begin_rehash(rows, {weights.data(), spec.neurons(), spec.inputs, spec.inputs});
+  index.begin_rehash(rows, ConstMatrix{weights.data(), spec.neurons(), spec.inputs, spec.inputs});
   const size_t begun = modelet.memory_bytes();
   index.work();
   const size_t codes = modelet.memory_bytes() - idle;
