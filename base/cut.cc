@@ -43,15 +43,14 @@ uint64_t value_bytes(LayerKind kind, const Experiment& experiment) {
 }
 
 uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment) {
-  // The input layer is stored and updated by feature, with its bias as one more row; the others by neuron,
-  // with biases beside (shard/modelet.h).
+  // The input layer is stored and updated by feature, with its bias as one more row; the others by neuron.
+  // Beside its vectors a row has its bias, the bias' state and its clock (shard/parameters.h).
   const bool input = modelet.kind == LayerKind::kInput;
   const uint64_t rows = input ? modelet.inputs + 1 : modelet.neurons();
-  const uint64_t biases = input ? 0 : modelet.neurons();
-  const uint64_t values = 1 + optimizer_values_per_parameter(experiment.optimizer.kind);
-  uint64_t bytes = values * ((modelet.parameters() - biases) * value_bytes(modelet.kind, experiment) +
-                             biases * sizeof(float)) +
-                   rows * sizeof(uint32_t);
+  const uint64_t cols = input ? modelet.neurons() : modelet.inputs;
+  const uint64_t vectors = 1 + optimizer_values_per_parameter(experiment.optimizer.kind);
+  constexpr uint64_t kRowState = 4 * sizeof(float);
+  uint64_t bytes = rows * (vectors * cols * value_bytes(modelet.kind, experiment) + kRowState);
   const bool hashed = experiment.sampling.mode == SamplingMode::kLsh ||
                       experiment.sampling.mode == SamplingMode::kLshPerSample;
   if (modelet.kind == LayerKind::kOutput && hashed) {

@@ -1,6 +1,7 @@
 #include "shard/evaluation.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "base/error.h"
@@ -64,6 +65,8 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
       scratch.positions.resize(columns);
       scratch.rows.resize(kPiece * p.cols());
       float* logits = scratch.logits.data();
+      std::array<float, kPiece> biases;
+      p.copy_biases(begin, end - begin, biases.data());
       const ConstMatrix rows = p.weights().block(begin, end - begin, scratch.rows.data());
       kernels::gemm({.m = rows.rows,
                      .n = columns,
@@ -75,7 +78,7 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
                      .b_row = hidden_transposed.stride,
                      .c = logits,
                      .c_row = columns,
-                     .row_start = &p.biases()[begin]});
+                     .row_start = biases.data()});
       for (size_t r = begin; r < end; ++r) {
         const float* row = logits + (r - begin) * columns;
         const uint32_t label = spread_.label(static_cast<uint32_t>(modelet->spec().begin + r));

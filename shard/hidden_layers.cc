@@ -1,10 +1,12 @@
 #include "shard/hidden_layers.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/error.h"
 #include "shard/kernels/kernels.h"
+#include "shard/prefetch.h"
 
 namespace modelet::shard {
 namespace {
@@ -12,7 +14,6 @@ namespace {
 constexpr size_t kWidthPiece = 16;    // columns of a parallel piece when transposing
 constexpr size_t kSamplePiece = 16;   // samples of a parallel piece
 constexpr size_t kFeaturePiece = 64;  // feature rows of a parallel piece
-constexpr size_t kRowsAhead = 4;      // rows that are fetched before they are updated
 constexpr size_t kNeuronPiece = 32;   // neurons of a parallel piece in dense layers
 
 float* thread_scratch(std::vector<AlignedVector<float>>& scratch, const ThreadPool& pool, size_t size) {
@@ -46,10 +47,10 @@ void InputLayer::forward(const Batch& batch, Matrix out) {
       for (size_t s = begin; s < end; ++s) {
         const uint64_t first = batch.offsets[s];
         float* h = out.row(s) + modelet->spec().begin;
-        p.with_weights([&](const auto* weights) {
+        p.with_weights([&](const auto* weights, size_t stride) {
           kernels::weighted_row_sum(batch.features.data() + first, batch.values.data() + first,
-                                    batch.offsets[s + 1] - first, weights, p.cols(),
-                                    weights + (p.rows() - 1) * p.cols(), h, p.cols());
+                                    batch.offsets[s + 1] - first, weights, stride,
+                                    weights + (p.rows() - 1) * stride, h, p.cols());
         });
         kernels::relu(h, p.cols());
       }
@@ -69,15 +70,17 @@ void InputLayer::for_each_gradient_row(const Batch& batch, ConstMatrix pre_gradi
     for (Modelet* modelet : modelets_) {
       Parameters& p = modelet->parameters();
       float* gradient = thread_scratch(scratch_, pool_, p.cols());
-      for (size_t f = begin; f < end; ++f) {
-        if (f + kRowsAhead < end) p.prefetch(batch.unique_features[f + kRowsAhead]);
-        const uint64_t first = batch.feature_offsets[f];
-        kernels::weighted_row_sum(batch.feature_samples.data() + first, batch.feature_values.data() + first,
-                                  batch.feature_offsets[f + 1] - first,
-                                  pre_gradient.data + modelet->spec().begin, pre_gradient.stride, nullptr,
-                                  gradient, p.cols());
-        use(p, batch.unique_features[f], gradient);
-      }
+      const auto row = [&](size_t f) { return batch.unique_features[f]; };
+      for_each_fetched(
+          begin, end, rows_ahead(p.cache_lines_of_row()), [&](size_t f) { p.prefetch(row(f)); },
+          [&](size_t f) {
+            const uint64_t first = batch.feature_offsets[f];
+            kernels::weighted_row_sum(
+                batch.feature_samples.data() + first, batch.feature_values.data() + first,
+                batch.feature_offsets[f + 1] - first, pre_gradient.data + modelet->spec().begin,
+                pre_gradient.stride, nullptr, gradient, p.cols());
+            use(p, row(f), gradient);
+          });
     }
   });
   for (Modelet* modelet : modelets_) {
@@ -119,18 +122,20 @@ void HiddenLayer::forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out)
     const size_t columns = in_transposed.cols;
     pool_.for_pieces(p.rows(), kNeuronPiece, [&](size_t begin, size_t end) {
       const size_t count = end - begin;
+      std::array<float, kNeuronPiece> biases;
+      p.copy_biases(begin, count, biases.data());
       float* z = thread_scratch(scratch_, pool_, kNeuronPiece * columns);
       kernels::gemm({.m = count,
                      .n = columns,
                      .k = in.cols,
                      .a = p.floats().row(begin),
-                     .a_row = p.cols(),
+                     .a_row = p.floats().stride,
                      .a_col = 1,
                      .b = in_transposed.data,
                      .b_row = in_transposed.stride,
                      .c = z,
                      .c_row = columns,
-                     .row_start = &p.biases()[begin]});
+                     .row_start = biases.data()});
       kernels::relu(z, count * columns);
       for (size_t s = 0; s < in.rows; ++s)
         for (size_t n = 0; n < count; ++n) out.row(s)[modelet->spec().begin + begin + n] = z[n * columns + s];
@@ -150,7 +155,7 @@ void HiddenLayer::backward(ConstMatrix pre_gradient, Matrix in_gradient) {
                      .a_row = pre_gradient.stride,
                      .a_col = 1,
                      .b = p.floats().data,
-                     .b_row = p.cols(),
+                     .b_row = p.floats().stride,
                      .c = in_gradient.row(begin),
                      .c_row = in_gradient.stride,
                      .accumulate = accumulate});

@@ -66,7 +66,8 @@ void Modelet::initialise(float output_bias) {
     for (float& value : values) value = deviation * rng.normal();
     parameters_.set_row(r, values.data());
   }
-  if (spec_.kind == LayerKind::kOutput) std::ranges::fill(parameters_.biases(), output_bias);
+  if (spec_.kind == LayerKind::kOutput)
+    for (size_t r = 0; r < parameters_.rows(); ++r) parameters_.bias(r) = output_bias;
   if (retrieval_) retrieval_->index.build(parameters_.weights());
 }
 

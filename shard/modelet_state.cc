@@ -1,7 +1,6 @@
 #include "shard/modelet_state.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace modelet::shard {
 namespace {
@@ -30,8 +29,11 @@ void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
 
 CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
   std::vector<Tensor> tensors;
-  for (const Parameters::Array& array : modelet.parameters().arrays())
-    tensors.push_back({array.name, array.dtype, array.shape, array.bytes});
+  std::vector<std::vector<std::byte>> packed;  // tensors refer to it
+  for (const Parameters::Array& array : modelet.parameters().arrays()) {
+    packed.push_back(array.packed());
+    tensors.push_back({array.name, array.dtype, array.shape, packed.back()});
+  }
   std::vector<uint32_t> next_codes;
   if (const Retrieval* retrieval = modelet.retrieval()) {
     const hashing::LshIndex& index = retrieval->index;
@@ -53,10 +55,8 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
 
 void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint) {
   const SafetensorsFile file = checkpoint.open_modelet(modelet.spec());
-  for (const Parameters::Array& array : modelet.parameters().arrays()) {
-    const Tensor& stored = file.at(array.name, array.dtype, array.shape);
-    std::memcpy(array.bytes.data(), stored.bytes.data(), stored.bytes.size());
-  }
+  for (const Parameters::Array& array : modelet.parameters().arrays())
+    array.unpack(file.at(array.name, array.dtype, array.shape).bytes);
   if (modelet.retrieval() != nullptr) restore_tables(modelet, file);
   if (file.contains("label_counts")) {
     const auto counts = file.values<uint32_t>("label_counts", {modelet.spec().neurons()});

@@ -3,22 +3,17 @@
 #include "base/aligned.h"
 #include "base/error.h"
 #include "shard/kernels/kernels.h"
+#include "shard/prefetch.h"
 
 namespace modelet::shard {
 namespace {
 
 constexpr size_t kGatherPiece = 64;  // rows that one thread gathers at a time; even
-constexpr size_t kRowsAhead = 4;     // rows that are fetched before they are copied
 
 template <class T>
 T* grown(AlignedVector<T>& buffer, size_t size) {
   if (buffer.size() < size) buffer.resize(size);
   return buffer.data();
-}
-
-template <class T>
-void prefetch(const T* row, size_t width) {
-  for (size_t c = 0; c < width; c += kCacheLine / sizeof(T)) __builtin_prefetch(row + c);
 }
 
 // Calls use(active, weight row) for all active neurons, in pieces on all threads.
@@ -29,11 +24,11 @@ void for_each_row(std::span<Modelet* const> modelets, std::span<const ActiveNeur
     const Parameters& p = modelets[neurons[a].modelet]->parameters();
     return p.template stored_row<T>(neurons[a].row);
   };
+  const size_t bytes = width * sizeof(T), ahead = rows_ahead(cache_lines(bytes));
   pool.for_pieces(neurons.size(), kGatherPiece, [&](size_t begin, size_t end) {
-    for (size_t a = begin; a < end; ++a) {
-      if (a + kRowsAhead < end) prefetch(row(a + kRowsAhead), width);
-      use(a, row(a));
-    }
+    for_each_fetched(
+        begin, end, ahead, [&](size_t a) { prefetch_bytes(row(a), bytes); },
+        [&](size_t a) { use(a, row(a)); });
   });
 }
 
@@ -61,7 +56,7 @@ class FloatProducts final : public OutputProducts {
                    .n = hidden_transposed_.cols,
                    .k = width(),
                    .a = weights_of(first),
-                   .a_row = width(),
+                   .a_row = stride_,
                    .a_col = 1,
                    .b = hidden_transposed_.data,
                    .b_row = hidden_transposed_.stride,
@@ -83,7 +78,7 @@ class FloatProducts final : public OutputProducts {
                      .a_row = 1,
                      .a_col = columns,
                      .b = weights_[r],
-                     .b_row = width(),
+                     .b_row = stride_,
                      .c = out,
                      .c_row = width(),
                      .accumulate = r > 0});
@@ -113,6 +108,7 @@ class FloatProducts final : public OutputProducts {
       const ConstMatrix weights = std::as_const(*modelet).parameters().floats();
       runs_.push_back({first, weights.rows});
       weights_.push_back(weights.data);
+      stride_ = weights.stride;
       first += weights.rows;
     }
   }
@@ -125,11 +121,12 @@ class FloatProducts final : public OutputProducts {
     });
     runs_.push_back({0, neurons.size()});
     weights_.push_back(gathered);
+    stride_ = width();
   }
 
   const float* weights_of(size_t active) const {
     for (size_t r = 0; r < runs_.size(); ++r)
-      if (active < runs_[r].first + runs_[r].count) return weights_[r] + (active - runs_[r].first) * width();
+      if (active < runs_[r].first + runs_[r].count) return weights_[r] + (active - runs_[r].first) * stride_;
     MODELET_CHECK(false, "active neuron out of range");
     return nullptr;
   }
@@ -138,6 +135,7 @@ class FloatProducts final : public OutputProducts {
   ConstMatrix hidden_, hidden_transposed_;
   std::vector<ActiveRun> runs_;
   std::vector<const float*> weights_;  // of a run's first neuron
+  size_t stride_ = 0;                  // between the weights of neighbours
   AlignedVector<float> gathered_;      // [active, d]
 };
 

@@ -1,8 +1,13 @@
 #include "shard/parameters.h"
 
+#include <concepts>
+#include <cstring>
+
+#include "base/cut.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "shard/kernels/kernels.h"
+#include "shard/prefetch.h"
 
 namespace modelet::shard {
 
@@ -18,87 +23,78 @@ std::vector<float> AdamCorrections::table(float beta) {
 
 Parameters::Parameters(const Shape& shape, Precision precision, std::optional<OptimizerKind> optimizer,
                        uint64_t seed)
-    : shape_(shape), optimizer_(optimizer), seed_(seed), bias_(shape.with_bias ? shape.rows : 0) {
-  if (precision == Precision::kBf16) stored_.emplace<Stored<Bf16>>();
-  const bool adam = optimizer == OptimizerKind::kAdam;
-  std::visit(
-      [&](auto& stored) {
-        stored.weights.resize(rows() * cols());
-        stored.first.resize(optimizer ? rows() * cols() : 0);
-        stored.second.resize(adam ? rows() * cols() : 0);
-      },
-      stored_);
-  if (!optimizer) return;
-  bias_first_.resize(bias_.size());
-  bias_second_.resize(adam ? bias_.size() : 0);
-  clock_.resize(rows());
+    : shape_(shape),
+      optimizer_(optimizer),
+      seed_(seed),
+      stride_(shape.cols * (1 + (optimizer ? optimizer_values_per_parameter(*optimizer) : 0))),
+      states_(shape.rows) {
+  if (precision == Precision::kBf16) values_.emplace<AlignedVector<Bf16>>();
+  std::visit([&](auto& values) { values.resize(rows() * stride_); }, values_);
 }
 
 ConstRows Parameters::weights() const {
   if (precision() == Precision::kFp32) return floats();
-  return {std::get<Stored<Bf16>>(stored_).weights.data(), rows(), cols(), cols()};
+  return {std::get<AlignedVector<Bf16>>(values_).data(), rows(), cols(), stride_};
 }
 
 Matrix Parameters::floats() {
   MODELET_CHECK(precision() == Precision::kFp32);
-  return {std::get<Stored<float>>(stored_).weights.data(), rows(), cols(), cols()};
+  return {std::get<AlignedVector<float>>(values_).data(), rows(), cols(), stride_};
 }
 
 ConstMatrix Parameters::floats() const {
   MODELET_CHECK(precision() == Precision::kFp32);
-  return {std::get<Stored<float>>(stored_).weights.data(), rows(), cols(), cols()};
+  return {std::get<AlignedVector<float>>(values_).data(), rows(), cols(), stride_};
+}
+
+void Parameters::copy_biases(size_t first, size_t count, float* out) const {
+  for (size_t i = 0; i < count; ++i) out[i] = states_[first + i].bias;
 }
 
 float Parameters::logit(size_t r, const float* x) const {
-  const float product =
-      with_weights([&](const auto* weights) { return kernels::dot(x, weights + r * cols(), cols()); });
-  return has_bias() ? product + bias_[r] : product;
+  const float product = with_weights(
+      [&](const auto* weights, size_t stride) { return kernels::dot(x, weights + r * stride, cols()); });
+  return product + states_[r].bias;
 }
 
 void Parameters::add_row(size_t r, float factor, float* out) const {
-  with_weights([&](const auto* weights) { kernels::axpy(factor, weights + r * cols(), out, cols()); });
+  with_weights(
+      [&](const auto* weights, size_t stride) { kernels::axpy(factor, weights + r * stride, out, cols()); });
 }
 
 void Parameters::set_row(size_t r, const float* values) {
   if (precision() == Precision::kFp32) {
     std::copy_n(values, cols(), floats().row(r));
   } else {
-    kernels::narrow(values, std::get<Stored<Bf16>>(stored_).weights.data() + r * cols(), cols());
+    kernels::narrow(values, std::get<AlignedVector<Bf16>>(values_).data() + r * stride_, cols());
   }
 }
 
 void Parameters::update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule) {
   MODELET_CHECK(optimizer_.has_value(), "update() of a model for inference");
-  const uint32_t clock = ++clock_[r];
+  RowState& state = states_[r];
+  const uint32_t clock = ++state.clock;
   const auto noise = static_cast<uint32_t>(mix64(seed_ ^ (uint64_t{clock} << 32 | r)));
   if (rule.gradient_scale != 1) kernels::scale(rule.gradient_scale, gradient, cols());
   std::visit(
-      [&](auto& s) {
-        const size_t at = r * cols();
-        auto* second = s.second.empty() ? nullptr : s.second.data() + at;
-        update_values(gradient, s.weights.data() + at, s.first.data() + at, second, cols(), clock, noise,
-                      rule);
+      [&](auto& values) {
+        auto* row = values.data() + r * stride_;
+        update_values(gradient, row, row + cols(), row + 2 * cols(), cols(), clock, noise, rule);
       },
-      stored_);
-  if (bias_.empty()) return;
+      values_);
+  if (!has_bias()) return;
   bias_gradient *= rule.gradient_scale;
-  float* bias_second = bias_second_.empty() ? nullptr : &bias_second_[r];
-  update_values(&bias_gradient, &bias_[r], &bias_first_[r], bias_second, 1, clock, noise, rule);
+  update_values(&bias_gradient, &state.bias, &state.bias_first, &state.bias_second, 1, clock, noise, rule);
 }
 
 void Parameters::prefetch(size_t r) const {
-  const auto fetch = [&](const auto& array) {
-    if (array.empty()) return;
-    const auto* row = array.data() + r * cols();
-    for (size_t c = 0; c < cols(); c += kCacheLine / sizeof(*row)) __builtin_prefetch(row + c, 1);
-  };
-  std::visit(
-      [&](const auto& stored) {
-        fetch(stored.weights);
-        fetch(stored.first);
-        fetch(stored.second);
-      },
-      stored_);
+  prefetch_bytes(&states_[r], sizeof(RowState));
+  std::visit([&](const auto& values) { prefetch_bytes(&values[r * stride_], stride_ * sizeof(values[0])); },
+             values_);
+}
+
+size_t Parameters::cache_lines_of_row() const {
+  return 1 + cache_lines(stride_ * (precision() == Precision::kFp32 ? sizeof(float) : sizeof(Bf16)));
 }
 
 template <class T>
@@ -120,36 +116,52 @@ void Parameters::update_values(const float* gradient, T* weights, T* first, T* s
   }
 }
 
+std::vector<std::byte> Parameters::Array::packed() const {
+  std::vector<std::byte> bytes(shape[0] * row_bytes);
+  for (size_t r = 0; r < shape[0]; ++r)
+    std::memcpy(&bytes[r * row_bytes], first + r * stride_bytes, row_bytes);
+  return bytes;
+}
+
+void Parameters::Array::unpack(std::span<const std::byte> bytes) const {
+  MODELET_CHECK(bytes.size() == shape[0] * row_bytes);
+  for (size_t r = 0; r < shape[0]; ++r)
+    std::memcpy(first + r * stride_bytes, &bytes[r * row_bytes], row_bytes);
+}
+
 std::vector<Parameters::Array> Parameters::arrays() {
-  const std::vector<uint64_t> matrix = {rows(), cols()}, column = {rows()};
   std::vector<Array> arrays;
-  const auto add = [&](const char* name, DType dtype, auto& values, const std::vector<uint64_t>& shape) {
-    if (!values.empty()) arrays.push_back({name, dtype, shape, std::as_writable_bytes(std::span(values))});
-  };
-  const DType stored_as = precision() == Precision::kFp32 ? DType::kF32 : DType::kBF16;
   std::visit(
-      [&](auto& stored) {
-        add("weight", stored_as, stored.weights, matrix);
-        add("optimizer.first", stored_as, stored.first, matrix);
-        add("optimizer.second", stored_as, stored.second, matrix);
+      [&](auto& values) {
+        using T = std::decay_t<decltype(values[0])>;
+        const char* names[] = {"weight", "optimizer.first", "optimizer.second"};
+        for (size_t vector = 0; vector * cols() < stride_; ++vector)
+          arrays.push_back({names[vector],
+                            std::same_as<T, float> ? DType::kF32 : DType::kBF16,
+                            {rows(), cols()},
+                            reinterpret_cast<std::byte*>(values.data() + vector * cols()),
+                            cols() * sizeof(T),
+                            stride_ * sizeof(T)});
       },
-      stored_);
-  add("bias", DType::kF32, bias_, column);
-  add("optimizer.bias_first", DType::kF32, bias_first_, column);
-  add("optimizer.bias_second", DType::kF32, bias_second_, column);
-  add("optimizer.clock", DType::kU32, clock_, column);
+      values_);
+  const auto add = [&](const char* name, DType dtype, auto RowState::*member) {
+    auto* first = reinterpret_cast<std::byte*>(&(states_.data()->*member));
+    arrays.push_back({name, dtype, {rows()}, first, sizeof(states_.data()->*member), sizeof(RowState)});
+  };
+  const size_t vectors = arrays.size();
+  if (has_bias()) {
+    add("bias", DType::kF32, &RowState::bias);
+    if (vectors > 1) add("optimizer.bias_first", DType::kF32, &RowState::bias_first);
+    if (vectors > 2) add("optimizer.bias_second", DType::kF32, &RowState::bias_second);
+  }
+  if (optimizer_) add("optimizer.clock", DType::kU32, &RowState::clock);
   return arrays;
 }
 
 size_t Parameters::memory_bytes() const {
-  const size_t matrices = std::visit(
-      [](const auto& stored) {
-        return (stored.weights.size() + stored.first.size() + stored.second.size()) *
-               sizeof(stored.weights.front());
-      },
-      stored_);
-  return matrices + sizeof(float) * (bias_.size() + bias_first_.size() + bias_second_.size()) +
-         sizeof(uint32_t) * clock_.size();
+  const size_t vectors =
+      std::visit([](const auto& values) { return values.size() * sizeof(values[0]); }, values_);
+  return vectors + states_.size() * sizeof(RowState);
 }
 
 }  // namespace modelet::shard

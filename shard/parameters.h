@@ -60,18 +60,19 @@ class Parameters {
   size_t rows() const { return shape_.rows; }
   size_t cols() const { return shape_.cols; }
   bool has_bias() const { return shape_.with_bias; }
-  Precision precision() const { return stored_.index() == 0 ? Precision::kFp32 : Precision::kBf16; }
+  Precision precision() const { return values_.index() == 0 ? Precision::kFp32 : Precision::kBf16; }
 
-  // The weights [rows, cols], one row after the other: calls use(const float*) or use(const Bf16*).
+  // The weights [rows, cols], `stride` elements apart: calls use(const float*, stride) or use(const Bf16*,
+  // stride).
   template <class Use>
   decltype(auto) with_weights(const Use& use) const {
-    return std::visit([&](const auto& stored) -> decltype(auto) { return use(stored.weights.data()); },
-                      stored_);
+    return std::visit([&](const auto& values) -> decltype(auto) { return use(values.data(), stride_); },
+                      values_);
   }
   // One row, in the type that it is known to be stored as; a broken invariant else.
   template <class T>
   const T* stored_row(size_t r) const {
-    return std::get<Stored<T>>(stored_).weights.data() + r * cols();
+    return std::get<AlignedVector<T>>(values_).data() + r * stride_;
   }
   // The same for readers of single rows.
   ConstRows weights() const;
@@ -85,32 +86,39 @@ class Parameters {
   // Rounds to the nearest.
   void set_row(size_t r, const float* values);
 
-  float bias(size_t r) const { return bias_[r]; }
-  std::span<float> biases() { return bias_; }
-  std::span<const float> biases() const { return bias_; }
+  float bias(size_t r) const { return states_[r].bias; }
+  float& bias(size_t r) { return states_[r].bias; }
+  // out [count] = biases of rows [first, first + count).
+  void copy_biases(size_t first, size_t count, float* out) const;
 
   // One optimiser step of row r. gradient [cols] is scaled in place by the rule's gradient_scale.
   void update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule);
 
-  // Asks the memory for row r, which will be updated soon: active rows lie far apart, and waiting for them is
-  // most of an update's time.
+  // For loops over rows to be updated (shard/prefetch.h): asks the memory for row r.
   void prefetch(size_t r) const;
+  size_t cache_lines_of_row() const;
 
-  // The named arrays that make up the state, for checkpoints: weights, bias, optimiser state, clocks.
+  // The named arrays that make up the state, for checkpoints: weights, bias, optimiser state, clocks. An
+  // array's rows lie `stride_bytes` apart.
   struct Array {
     const char* name;
     DType dtype;
-    std::vector<uint64_t> shape;
-    std::span<std::byte> bytes;
+    std::vector<uint64_t> shape;  // [rows] or [rows, cols]
+    std::byte* first;
+    size_t row_bytes, stride_bytes;
+
+    std::vector<std::byte> packed() const;
+    void unpack(std::span<const std::byte> bytes) const;  // as many as packed() has
   };
   std::vector<Array> arrays();
 
   size_t memory_bytes() const;
 
  private:
-  template <class T>
-  struct Stored {
-    AlignedVector<T> weights, first, second;  // [rows, cols]; first: any optimiser, second: Adam
+  // What a row has beside its vectors, in one place: a step reads and writes all of it.
+  struct RowState {
+    float bias = 0, bias_first = 0, bias_second = 0;
+    uint32_t clock = 0;  // updates so far
   };
 
   template <class T>
@@ -120,9 +128,11 @@ class Parameters {
   Shape shape_;
   std::optional<OptimizerKind> optimizer_;
   uint64_t seed_;
-  std::variant<Stored<float>, Stored<Bf16>> stored_;
-  std::vector<float> bias_, bias_first_, bias_second_;  // [rows] or empty
-  std::vector<uint32_t> clock_;                         // [rows]
+  // [rows, weights | first | second]: the optimiser's vectors of a row follow its weights, since an update
+  // needs them together. first: any optimiser, second: Adam.
+  size_t stride_;
+  std::variant<AlignedVector<float>, AlignedVector<Bf16>> values_;
+  AlignedVector<RowState> states_;  // [rows]
 };
 
 }  // namespace modelet::shard

@@ -11,6 +11,7 @@
 #include "shard/kernels/kernels.h"
 #include "shard/output_layer.h"
 #include "shard/output_products.h"
+#include "shard/prefetch.h"
 
 namespace modelet::shard {
 namespace {
@@ -18,7 +19,6 @@ namespace {
 // Active neurons that are processed together: their logits for 256 samples fit into L2. A multiple of the
 // GEMM's tile.
 constexpr size_t kPiece = 96;
-constexpr size_t kRowsAhead = 4;  // rows that are fetched before they are updated
 
 // Targets in the order of one of their indices, by counting sort.
 struct GroupedTargets {
@@ -190,13 +190,13 @@ void SharedOutputLayer::for_each_gradient_row(const float* factor, const float* 
     AlignedVector<float>& rows = gradient_rows_[pool_.thread_index()];
     if (rows.size() < kPiece * width_) rows.resize(kPiece * width_);
     products_->gradient_rows(piece.count, logits, rows.data());
-    for (size_t a = 0; a < piece.count; ++a) {
-      if (a + kRowsAhead < piece.count) {
-        const ActiveNeuron& ahead = neurons_[piece.first + a + kRowsAhead];
-        modelets_[ahead.modelet]->parameters().prefetch(ahead.row);
-      }
-      use(piece.first + a, rows.data() + a * width_, kernels::sum(logits + a * columns_, columns_));
-    }
+    const auto neuron = [&](size_t a) { return neurons_[piece.first + a]; };
+    for_each_fetched(
+        0, piece.count, rows_ahead(modelets_[0]->parameters().cache_lines_of_row()),
+        [&](size_t a) { modelets_[neuron(a).modelet]->parameters().prefetch(neuron(a).row); },
+        [&](size_t a) {
+          use(piece.first + a, rows.data() + a * width_, kernels::sum(logits + a * columns_, columns_));
+        });
   });
   logits_are_gradients_ = true;
 }

@@ -143,7 +143,8 @@ TEST_P(FailedStepTest, AStepWithoutAFiniteLossChangesNothing) {
   auto groups = make_groups(1);
   train(ranks, groups, data_, 0, kStepsBefore);
   for (shard::Modelet* modelet : ranks[0]->network.output().modelets())
-    for (float& bias : modelet->parameters().biases()) bias = std::numeric_limits<float>::infinity();
+    for (size_t r = 0; modelet->parameters().has_bias() && r < modelet->parameters().rows(); ++r)
+      modelet->parameters().bias(r) = std::numeric_limits<float>::infinity();
   const auto state = state_of(ranks);
   try {
     attempt(*ranks[0], *groups[0], 0);

@@ -74,7 +74,7 @@ void for_each_parameter(const std::vector<std::unique_ptr<Rank>>& ranks, Tensors
         const size_t row = spec.kind == LayerKind::kHidden ? neuron : rank->network.spread().label(neuron);
         for (size_t c = 0; c < weights.cols; ++c)
           use(weights.row(r)[c], whole[kind + ".weight"][row * weights.cols + c]);
-        use(p.biases()[r], whole[kind + ".bias"][row]);
+        use(p.bias(r), whole[kind + ".bias"][row]);
       }
     }
 }

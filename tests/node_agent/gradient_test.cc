@@ -70,8 +70,9 @@ class GradientTest : public ::testing::TestWithParam<Case> {
           weights.row(r)[c] =
               own_feature ? large() : (kind == LayerKind::kOutput ? 0.3f : 0.05f) * rng.normal();
         }
-      for (float& bias : modelet->parameters().biases())
-        bias = kind == LayerKind::kHidden ? large() : 0.3f * rng.normal();
+      shard::Parameters& p = modelet->parameters();
+      for (size_t r = 0; p.has_bias() && r < p.rows(); ++r)
+        p.bias(r) = kind == LayerKind::kHidden ? large() : 0.3f * rng.normal();
     }
   }
 
@@ -97,7 +98,8 @@ class GradientTest : public ::testing::TestWithParam<Case> {
         for (size_t c = 0; c < weights.cols; ++c)
           found.push_back({weights.row(r) + c, bias ? "input bias" : name});
       }
-      for (float& bias : modelet->parameters().biases()) found.push_back({&bias, name + " bias"});
+      shard::Parameters& p = modelet->parameters();
+      for (size_t r = 0; p.has_bias() && r < p.rows(); ++r) found.push_back({&p.bias(r), name + " bias"});
     }
     return found;
   }

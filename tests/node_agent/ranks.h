@@ -108,7 +108,7 @@ inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
   const auto append = [&](std::span<const std::byte> bytes) {
     state.insert(state.end(), bytes.begin(), bytes.end());
   };
-  for (const shard::Parameters::Array& array : modelet.parameters().arrays()) append(array.bytes);
+  for (const shard::Parameters::Array& array : modelet.parameters().arrays()) append(array.packed());
   if (const shard::Retrieval* retrieval = modelet.retrieval()) {
     append(std::as_bytes(retrieval->index.codes()));
     append(std::as_bytes(retrieval->index.centre()));

@@ -94,8 +94,7 @@ TEST_P(RetrievalTest, RecallStaysThatOfFreshTables) {
     for (size_t m = 0; m < fresh.network.modelets().size(); ++m) {
       shard::Modelet &from = *ranks[0]->network.modelets()[m], &to = *fresh.network.modelets()[m];
       const auto source = from.parameters().arrays(), target = to.parameters().arrays();
-      for (size_t a = 0; a < source.size(); ++a)
-        std::copy(source[a].bytes.begin(), source[a].bytes.end(), target[a].bytes.begin());
+      for (size_t a = 0; a < source.size(); ++a) target[a].unpack(source[a].packed());
       if (to.retrieval() == nullptr) continue;
       to.retrieval()->query_mean = from.retrieval()->query_mean;
       to.retrieval()->index.build(to.parameters().weights());

@@ -62,7 +62,8 @@ class RankerTest : public testing::Test {
       if (spec.kind != LayerKind::kOutput) continue;
       modelets_.push_back(std::make_unique<Modelet>(spec, experiment_, false));
       modelets_.back()->initialise(0);
-      for (float& b : modelets_.back()->parameters().biases()) b = 0.1f * rng_.normal();
+      Parameters& p = modelets_.back()->parameters();
+      for (size_t r = 0; r < p.rows(); ++r) p.bias(r) = 0.1f * rng_.normal();
       pointers_.push_back(modelets_.back().get());
     }
     hidden_.resize(kSamples * kWidth);

@@ -1,0 +1,38 @@
+// Loops over rows that lie far apart in memory: rows are asked for some time before they are used, because
+// waiting for them would be most of the time (docs/decisions/0002-fetch-rows-ahead.md).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/aligned.h"
+
+namespace modelet::shard {
+
+constexpr size_t cache_lines(size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine; }
+
+inline void prefetch_bytes(const void* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kCacheLine)
+    __builtin_prefetch(static_cast<const char*>(from) + at, 1);
+  asm volatile(
+      "");  // GCC takes a function that only prefetches for one without effect, and drops calls of it
+}
+
+// How many rows ahead of the one in use, if a row has so many cache lines: enough of them under way to keep
+// the memory busy, not so many that they push each other out of the first cache.
+constexpr size_t rows_ahead(size_t lines) {
+  constexpr size_t kLinesUnderWay = 96;
+  return std::clamp<size_t>(kLinesUnderWay / lines, 4, 32);
+}
+
+// fetch(i) and, `ahead` places later, use(i), for i in [begin, end).
+template <class Fetch, class Use>
+void for_each_fetched(size_t begin, size_t end, size_t ahead, const Fetch& fetch, const Use& use) {
+  for (size_t i = begin; i < std::min(end, begin + ahead); ++i) fetch(i);
+  for (size_t i = begin; i < end; ++i) {
+    if (i + ahead < end) fetch(i + ahead);
+    use(i);
+  }
+}
+
+}  // namespace modelet::shard
