@@ -278,6 +278,8 @@ shard::SynthOptions merged(const CLI::App& verb, const SynthVerbOptions& given) 
   take("--labels-per-row", &Options::labels_per_row);
   take("--zipf", &Options::zipf);
   take("--noise", &Options::noise);
+  take("--family", &Options::family);
+  take("--shared", &Options::shared);
   take("--seed", &Options::seed);
   return result;
 }
@@ -300,7 +302,8 @@ void add_synth(CLI::App& data) {
       "Writes train.mlt and test.mlt to OUT_DIR. The seed and the other options determine every row.\n\n"
       "Examples:\n"
       "  modelet data synth small --rows 5000 --rows-test 1000 --labels 2000\n"
-      "  modelet data synth amazon --preset amazon-670k --rows 100000 --rows-test 10000");
+      "  modelet data synth amazon --preset amazon-670k --rows 100000 --rows-test 10000\n"
+      "  modelet data synth families --preset confusable --family 50 --shared 0.9");
   verb->add_option("OUT_DIR", options->out, "folder to write to")->required();
   verb->add_option("--preset", options->preset, "start from a known shape; other options change it")
       ->check(CLI::IsMember(shard::synth_preset_names()));
@@ -313,6 +316,11 @@ void add_synth(CLI::App& data) {
   verb->add_option("--labels-per-row", shape.labels_per_row, "mean labels of a row")->capture_default_str();
   verb->add_option("--zipf", shape.zipf, "exponent of the labels' frequencies")->capture_default_str();
   verb->add_option("--noise", shape.noise, "share of features that say nothing, 0 to 1")
+      ->capture_default_str();
+  verb->add_option("--family", shape.family,
+                   "labels in a family, whose members share features; 1: no families")
+      ->capture_default_str();
+  verb->add_option("--shared", shape.shared, "share of a label's features that its family has, 0 to below 1")
       ->capture_default_str();
   verb->add_option("--seed", shape.seed, "seed")->capture_default_str();
   verb->add_flag("--text", options->text, "also write train.txt and test.txt (XMC)");

@@ -21,7 +21,14 @@ namespace {
 constexpr double kFeatureZipf = 1;
 
 // Keys after kStreamSynth.
-enum SynthStream : uint64_t { kRowLabels, kRowFeatures, kLabelFeatures, kLabelIds, kFeatureIds };
+enum SynthStream : uint64_t {
+  kRowLabels,
+  kRowFeatures,
+  kLabelFeatures,
+  kLabelIds,
+  kFeatureIds,
+  kFamilyFeatures
+};
 
 double uniform(Rng& rng) { return static_cast<double>(rng.next() >> 11) * 0x1p-53; }
 
@@ -109,14 +116,26 @@ void validate(const SynthOptions& options) {
       "labels per row must lie between 1 and half of all labels");
   require(options.zipf > 0 && options.zipf <= 4, "the Zipf exponent must lie between 0 and 4");
   require(options.noise >= 0 && options.noise <= 1, "the noise share must lie between 0 and 1");
+  require(options.family >= 1 && options.family <= options.labels,
+          "a family must have between 1 and all of the labels");
+  require(options.shared >= 0 && options.shared < 1,
+          "the share of features that a family has in common must be at least 0 and below 1");
 }
 
-std::vector<std::string> synth_preset_names() { return {"amazon-670k"}; }
+std::vector<std::string> synth_preset_names() { return {"amazon-670k", "confusable"}; }
 
 SynthOptions synth_preset(const std::string& name) {
-  require(name == "amazon-670k", "unknown preset '" + name + "', there is: amazon-670k");
-  // The shape of Amazon-670K in the Extreme Classification Repository.
   SynthOptions options;
+  if (name == "confusable") {
+    options.rows_train = 100000;
+    options.rows_test = 10000;
+    options.features = 20000;
+    options.labels = 20000;
+    options.family = 20;
+    return options;
+  }
+  require(name == "amazon-670k", "unknown preset '" + name + "', there are: amazon-670k, confusable");
+  // The shape of Amazon-670K in the Extreme Classification Repository.
   options.rows_train = 490449;
   options.rows_test = 153025;
   options.features = 135909;
@@ -145,6 +164,7 @@ SynthGenerator::SynthGenerator(const SynthOptions& options)
       features_per_label_(
           static_cast<uint32_t>(std::min(static_cast<double>(options.features),
                                          std::ceil(2 * options.features_per_row / options.labels_per_row)))),
+      family_features_(options.family == 1 ? 0 : static_cast<uint32_t>(options.shared * features_per_label_)),
       label_law_(options.labels, options.zipf),
       feature_law_(options.features, kFeatureZipf),
       label_of_rank_(permutation(options.labels, Rng(options.seed, {kStreamSynth, kLabelIds}))),
@@ -189,7 +209,9 @@ void SynthGenerator::draw_features(uint64_t split, uint64_t row) {
     } else {
       const uint32_t label = labels_[rng.below(static_cast<uint32_t>(labels_.size()))];
       const uint32_t which = rng.below(features_per_label_);
-      feature = Rng(options_.seed, {kStreamSynth, kLabelFeatures, label, which})
+      const bool of_family = which < family_features_;
+      feature = Rng(options_.seed, {kStreamSynth, of_family ? kFamilyFeatures : kLabelFeatures,
+                                    of_family ? label / options_.family : label, which})
                     .below(static_cast<uint32_t>(options_.features));
     }
     if (std::exchange(seen_in_[feature], samples_) != samples_) features_.push_back(feature);

@@ -3,8 +3,9 @@
 //
 // Every label owns a few characteristic features, a function of (seed, label). A sample draws its labels by
 // Zipf's law, most of its features from those of its labels, and the rest (`noise`) from all features by
-// Zipf's law. Values look like tf-idf: rare features weigh more. Rows have length one. A row is a function of
-// (options, split, row) alone.
+// Zipf's law. Labels may come in families whose members share part of their features: such labels are easily
+// taken for each other, and random negatives say little about which of them is right. Values look like
+// tf-idf: rare features weigh more. Rows have length one. A row is a function of (options, split, row) alone.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,8 @@ struct SynthOptions {
   double labels_per_row = 3;                 // mean; a row has 1 to twice that less one
   double zipf = 1.0;                         // exponent of the labels' law, > 0
   double noise = 0.25;                       // share of features that say nothing about the labels, in [0, 1]
+  uint64_t family = 1;                       // labels that share features with each other; 1: none do
+  double shared = 0.8;  // families: share of a label's features that all members have, in [0, 1)
   uint64_t seed = 1;
 };
 
@@ -59,7 +62,7 @@ class SynthGenerator {
   void draw_features(uint64_t split, uint64_t row);
 
   SynthOptions options_;
-  uint32_t features_per_label_;
+  uint32_t features_per_label_, family_features_;  // the first of a label's features are its family's
   ZipfTable label_law_, feature_law_;
   std::vector<uint32_t> label_of_rank_, feature_of_rank_;  // so that an id says nothing about its frequency
   std::vector<float> weight_;                              // [features]

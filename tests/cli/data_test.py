@@ -59,6 +59,8 @@ class Data(ProgramTest):
         self.assert_refused(1, "no-folder", "modelet", "data", "prepare", "data/train.txt", "no-folder/train.mlt")
         self.assert_refused(2, "labels", "modelet", "data", "synth", "bad", "--labels", "-1")
         self.assert_refused(2, "noise", "modelet", "data", "synth", "bad", "--noise", "2")
+        self.assert_refused(2, "family", "modelet", "data", "synth", "bad", "--family", "0")
+        self.assert_refused(2, "family", "modelet", "data", "synth", "bad", "--shared", "1")
 
 
 class Plan(ProgramTest):

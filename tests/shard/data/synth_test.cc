@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -127,6 +128,45 @@ TEST(Synth, CanBeLearned) {
   EXPECT_LT(precision_of_prototypes(options), 0.4);
 }
 
+// Members of a family have most features in common, others next to none; and without families nothing
+// changes.
+TEST(Synth, FamiliesShareFeatures) {
+  SynthOptions options = small();
+  options.labels_per_row = 1;
+  options.noise = 0;
+  options.features = 20000;
+  const auto features_of = [](const SynthOptions& made) {
+    SynthGenerator generator(made);
+    std::vector<std::set<uint32_t>> sets(made.labels);
+    for (uint64_t row = 0; row < made.rows_train; ++row) {
+      const Sample sample = generator.sample(Split::kTrain, row);
+      if (sample.labels.size() == 1)
+        sets[sample.labels[0]].insert(sample.features.begin(), sample.features.end());
+    }
+    return sets;
+  };
+  // Mean share of a label's features that its neighbour `apart` ids away has too, over frequent labels.
+  const auto overlap = [](const std::vector<std::set<uint32_t>>& sets, size_t apart) {
+    double sum = 0, count = 0;
+    for (size_t label = 0; label + apart < sets.size(); label += 10) {
+      const auto &a = sets[label], &b = sets[label + apart];
+      if (a.size() < 40 || b.size() < 40) continue;
+      sum += static_cast<double>(std::ranges::count_if(a, [&](uint32_t f) { return b.contains(f); })) /
+             static_cast<double>(a.size());
+      ++count;
+    }
+    EXPECT_GT(count, 2);
+    return sum / count;
+  };
+  options.family = 10;
+  options.shared = 0.7;
+  const auto families = features_of(options);
+  EXPECT_NEAR(overlap(families, 1), 0.7, 0.15);
+  EXPECT_LT(overlap(families, 10), 0.1);
+  options.family = 1;
+  EXPECT_LT(overlap(features_of(options), 1), 0.1);
+}
+
 TEST(Synth, RefusesShapesThatMakeNoSense) {
   const auto refused = [](auto change) {
     SynthOptions options = small();
@@ -142,6 +182,10 @@ TEST(Synth, RefusesShapesThatMakeNoSense) {
   refused([](SynthOptions& o) { o.labels_per_row = 0.5; });
   refused([](SynthOptions& o) { o.zipf = std::nan(""); });
   refused([](SynthOptions& o) { o.noise = -0.1; });
+  refused([](SynthOptions& o) { o.family = 0; });
+  refused([](SynthOptions& o) { o.family = o.labels + 1; });
+  refused([](SynthOptions& o) { o.shared = 1; });
+  EXPECT_NO_THROW(validate(synth_preset("confusable")));
   EXPECT_THROW(synth_preset("amazon"), UsageError);
 }
 
