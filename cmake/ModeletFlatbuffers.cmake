@@ -1,3 +1,6 @@
+# The compiler of this machine; a cross-build would find the other machine's as flatbuffers::flatc.
+find_program(MODELET_FLATC flatc REQUIRED)
+
 # modelet_flatbuffers(TARGET file.fbs...)
 # Generates NAME_generated.h of each schema of the current folder at build time and lets TARGET, and what links it,
 # include it as "FOLDER/NAME_generated.h". Generated headers are not in the repository.
@@ -7,7 +10,7 @@ function(modelet_flatbuffers target)
     set(header ${CMAKE_CURRENT_BINARY_DIR}/${name}_generated.h)
     add_custom_command(
       OUTPUT ${header}
-      COMMAND flatbuffers::flatc --cpp --gen-object-api --scoped-enums -o ${CMAKE_CURRENT_BINARY_DIR} ${schema}
+      COMMAND ${MODELET_FLATC} --cpp --gen-object-api --scoped-enums -o ${CMAKE_CURRENT_BINARY_DIR} ${schema}
       DEPENDS ${schema}
       WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}
       COMMENT "Generating ${name}_generated.h")

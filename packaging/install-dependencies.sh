@@ -5,24 +5,27 @@ set -euo pipefail
 
 usage() {
   cat <<USAGE
-usage: ${0##*/} [--dev] [-h]
-  --dev   also the packages that only the tests and sanitizer builds use
+usage: ${0##*/} [--dev] [--aarch64] [-h]
+  --dev      also the packages that only the tests and sanitizer builds use
+  --aarch64  also the cross compiler, the emulator, and the aarch64 libraries, unpacked into build/aarch64-sysroot
 USAGE
 }
 
-packages=(
-  g++ cmake ninja-build pkg-config ccache
-  libzmq3-dev cppzmq-dev libflatbuffers-dev flatbuffers-compiler flatbuffers-compiler-dev liblz4-dev libxxhash-dev
+libraries=(
+  libzmq3-dev cppzmq-dev libflatbuffers-dev liblz4-dev libxxhash-dev
   libtbb-dev libhwy-dev libboost-dev libboost-iostreams-dev
   libspdlog-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
   libgtest-dev libgmock-dev
-  python3 xz-utils
 )
+packages=(g++ cmake ninja-build pkg-config ccache flatbuffers-compiler python3 xz-utils "${libraries[@]}")
 dev_packages=(clang-14 libclang-rt-14-dev clang-format clang-tidy python3-numpy)
+aarch64_packages=(g++-aarch64-linux-gnu qemu-user-static)
+sysroot=
 
 for argument in "$@"; do
   case $argument in
     --dev) packages+=("${dev_packages[@]}") ;;
+    --aarch64) packages+=("${aarch64_packages[@]}") sysroot=build/aarch64-sysroot ;;
     -h | --help) usage; exit 0 ;;
     *) echo "${0##*/}: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
   esac
@@ -36,6 +39,10 @@ fail() {
 command -v dpkg-query >/dev/null ||
   fail "This is not a Debian system (no dpkg-query). Install the equivalents of: ${packages[*]}"
 
+unpack_sysroot() {
+  [[ -z $sysroot ]] || bash "$(dirname "$0")/make-sysroot.sh" arm64 "$(dirname "$0")/../$sysroot" "${libraries[@]}"
+}
+
 missing=()
 for package in "${packages[@]}"; do
   status=$(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null || true)
@@ -43,6 +50,7 @@ for package in "${packages[@]}"; do
 done
 if ((${#missing[@]} == 0)); then
   echo "All ${#packages[@]} packages that Modelet needs are installed."
+  unpack_sysroot
   exit 0
 fi
 
@@ -61,3 +69,4 @@ echo "+ ${apt[*]} install --yes --no-install-recommends ${missing[*]}"
 "${apt[@]}" install --yes --no-install-recommends "${missing[@]}" ||
   fail "apt-get install failed; its messages above say why. Modelet is built with the packages of Debian 12 (bookworm);" \
     "an older release does not have all of them."
+unpack_sysroot

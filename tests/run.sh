@@ -6,9 +6,10 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<USAGE
-usage: tests/run.sh [--preset dev|asan-ubsan|tsan]... [--jobs N] [-h]
-Without --preset: all three. Of the sanitizer builds only the tests that are labelled for them are built and run
-(LABELS asan: parses input; LABELS tsan: threads), and the fuzz targets.
+usage: tests/run.sh [--preset dev|asan-ubsan|tsan|aarch64]... [--jobs N] [-h]
+Without --preset: the first three. Of the sanitizer builds only the tests that are labelled for them are built and run
+(LABELS asan: parses input; LABELS tsan: threads), and the fuzz targets. aarch64 is cross-built and emulated: the tests
+with the label asan.
 USAGE
 }
 
@@ -24,7 +25,9 @@ while (($# > 0)); do
 done
 ((${#presets[@]} > 0)) || presets=(dev asan-ubsan tsan)
 
-bash packaging/install-dependencies.sh --dev
+needed=(--dev)
+[[ " ${presets[*]} " != *" aarch64 "* ]] || needed+=(--aarch64)
+bash packaging/install-dependencies.sh "${needed[@]}"
 
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
@@ -35,6 +38,7 @@ run_preset() {
   case $preset in
     dev) ;;
     asan-ubsan) target=(--target asan-tests) filter=(-L '^(asan|fuzz)$') ;;
+    aarch64) target=(--target asan-tests) filter=(-L '^asan$') ;;
     tsan) target=(--target tsan-tests) filter=(-L '^tsan$') ;;
     *) echo "tests/run.sh: unknown preset '$preset'" >&2; exit 2 ;;
   esac

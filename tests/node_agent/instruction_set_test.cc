@@ -70,9 +70,12 @@ TEST_P(InstructionSetTest, LossesAreThoseOfThePlainestOne) {
     }
 }
 
-// What the test above takes for granted: the last of the available sets is the one without vectors.
+// What the test above takes for granted. 64-bit ARM always has NEON and the kernels no other set there: its
+// steps are compared with numpy's (golden_test).
 TEST(InstructionSetsTest, TheLastOneIsPlain) {
-  EXPECT_TRUE(shard::kernels::is_plain(available_instruction_sets().back()));
+  const std::vector<std::string> sets = available_instruction_sets();
+  EXPECT_TRUE(shard::kernels::is_plain(sets.back()) || sets == std::vector<std::string>{"NEON"})
+      << sets.back();
 }
 
 std::string name_of(const std::string& instruction_set, SamplingMode mode) {

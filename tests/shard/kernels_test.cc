@@ -1,7 +1,6 @@
 // Every kernel, on every instruction set of this machine, against its plain C++ meaning.
 #include "shard/kernels/kernels.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,20 +30,19 @@ void expect_near(const Values& got, const Values& expected, float tolerance, con
     ASSERT_NEAR(got[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << what << " at " << i;
 }
 
+const std::vector<std::string> kInstructionSets = available_instruction_sets();  // while none is forced
+
 class KernelsTest : public testing::TestWithParam<std::string> {
  protected:
   ForcedInstructionSet forced_set_{GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(InstructionSets, KernelsTest, testing::ValuesIn(available_instruction_sets()),
+INSTANTIATE_TEST_SUITE_P(InstructionSets, KernelsTest, testing::ValuesIn(kInstructionSets),
                          [](const auto& set) { return set.param; });
 
 TEST_P(KernelsTest, InstructionSetIsTheOneAskedFor) {
   EXPECT_EQ(instruction_set(), GetParam());
-  EXPECT_THAT(available_instruction_sets(), testing::Contains(GetParam()));
-  if (!is_plain(GetParam())) {
-    EXPECT_GT(available_instruction_sets().size(), 1) << "the others are there all the same";
-  }
+  EXPECT_EQ(available_instruction_sets(), kInstructionSets) << "the others are there all the same";
 }
 
 TEST_P(KernelsTest, GemmOfEveryShapeAndLayout) {
