@@ -128,6 +128,24 @@ TEST_P(ParityTest, LossyCodecsStayCloseAndRepeat) {
     }
 }
 
+// An odd batch, so that samples are left without the other of their pair; the active set is odd at times too.
+TEST_P(ParityTest, Bf16WeightsLearnAsFp32DoesAndRepeat) {
+  const bool retrieves = shard::uses_hash_tables(GetParam());
+  for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid}) {
+    Experiment experiment = small_experiment(GetParam(), loss, {32, 16}, loss == Loss::kSoftmax ? 0 : 0.5f);
+    experiment.train.batch = 23;
+    const std::vector<double> exact = losses(experiment, 1);
+    experiment.model.precision = Precision::kBf16;
+    const std::vector<double> first = losses(experiment, 1);
+    EXPECT_NE(first, exact) << "bf16 is not used";
+    expect_close(first, exact, retrieves ? 0.05 : 0.02);
+    EXPECT_EQ(losses(experiment, 1, kSeveralThreads), first);
+    expect_close(losses(experiment, 3), first, retrieves ? 0.05 : 0.01);
+    experiment.train.seed = 2;
+    EXPECT_NE(losses(experiment, 1), first);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, ParityTest,
                          ::testing::Values(SamplingMode::kFull, SamplingMode::kUniform, SamplingMode::kLsh,
                                            SamplingMode::kLshPerSample),

@@ -306,6 +306,7 @@ TEST_F(TrainerTest, OneSampleIsEnough) {
 struct Resume {
   SamplingMode mode;
   OptimizerKind optimizer;
+  Precision precision = Precision::kFp32;
 };
 
 class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<Resume> {};
@@ -313,6 +314,7 @@ class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<Resu
 TEST_P(ResumeTest, GoesOnToTheBitAsIfItHadNotStopped) {
   experiment_.sampling.mode = GetParam().mode;
   experiment_.optimizer.kind = GetParam().optimizer;
+  experiment_.model.precision = GetParam().precision;
   experiment_.model.hidden = {32, 16};
   const Outcome whole = run("whole");
   ASSERT_EQ(whole.losses().size(), 20u);
@@ -340,7 +342,10 @@ INSTANTIATE_TEST_SUITE_P(Modes, ResumeTest,
                                            Resume{SamplingMode::kUniform, OptimizerKind::kSgd},
                                            Resume{SamplingMode::kLsh, OptimizerKind::kAdam},
                                            Resume{SamplingMode::kLsh, OptimizerKind::kSgd},
-                                           Resume{SamplingMode::kLshPerSample, OptimizerKind::kAdagrad}));
+                                           Resume{SamplingMode::kLshPerSample, OptimizerKind::kAdagrad},
+                                           Resume{SamplingMode::kLsh, OptimizerKind::kAdam, Precision::kBf16},
+                                           Resume{SamplingMode::kUniform, OptimizerKind::kSgd,
+                                                  Precision::kBf16}));
 
 TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {
   experiment_.sampling.mode = SamplingMode::kLsh;
