@@ -160,18 +160,27 @@ void column_exp_sum(float* logits, size_t rows, size_t stride, const float* maxi
   }
 }
 
+// softplus(z) = max(z, 0) + log(1 + e^-|z|). The logarithms of kFactors rows are taken as one, of the product
+// of what lies in (1, 2]: a logarithm costs as much as all the rest.
 void column_sigmoid(float* logits, size_t rows, size_t stride, float* sums, size_t n) {
+  constexpr size_t kFactors = 96;  // 2^96 is far from the largest float
   const V one = hn::Set(d, 1.0f);
   for (size_t c = 0; c < n; c += kLanes) {
     V total = hn::Zero(d);
-    for (size_t r = 0; r < rows; ++r) {
-      float* x = logits + r * stride + c;
-      const V z = hn::LoadU(d, x);
-      const V e = hn::Exp(d, hn::Neg(hn::Abs(z)));  // in (0, 1]: no overflow on either side
-      const V inverse = hn::Div(one, hn::Add(one, e));
-      const V p = hn::IfThenElse(hn::Lt(z, hn::Zero(d)), hn::Mul(e, inverse), inverse);
-      total = hn::Add(total, hn::Add(hn::Max(z, hn::Zero(d)), hn::Log1p(d, e)));
-      hn::StoreU(p, d, x);
+    for (size_t first = 0; first < rows; first += kFactors) {
+      V product = one;
+      for (size_t r = first; r < std::min(rows, first + kFactors); ++r) {
+        float* x = logits + r * stride + c;
+        const V z = hn::LoadU(d, x);
+        const V e = hn::Exp(d, hn::Neg(hn::Abs(z)));  // in (0, 1]: no overflow on either side
+        const V factor = hn::Add(one, e);
+        const V inverse = hn::Div(one, factor);
+        const V p = hn::IfThenElse(hn::Lt(z, hn::Zero(d)), hn::Mul(e, inverse), inverse);
+        product = hn::Mul(product, factor);
+        total = hn::Add(total, hn::Max(z, hn::Zero(d)));
+        hn::StoreU(p, d, x);
+      }
+      total = hn::Add(total, hn::Log(d, product));
     }
     hn::StoreU(total, d, sums + c);
   }
