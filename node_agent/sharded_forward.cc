@@ -1,5 +1,7 @@
 #include "node_agent/sharded_forward.h"
 
+#include <algorithm>
+
 #include "base/rng.h"
 #include "shard/kernels/kernels.h"
 
@@ -19,7 +21,9 @@ ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding
       codec_(comm::require_codec(network.experiment().exchange.codec)),
       exact_(comm::require_codec("none")),
       activations_(network.hidden_layers()),
-      transposed_(network.hidden_layers()) {}
+      transposed_(network.hidden_layers()),
+      wishes_(static_cast<size_t>(sharding.size())),
+      theirs_(wishes_.size()) {}
 
 bool ShardedForward::run(const shard::Batch& batch, comm::Tag tag, bool stop) {
   bool any_stop = stop;
@@ -40,25 +44,24 @@ bool ShardedForward::run(const shard::Batch& batch, comm::Tag tag, bool stop) {
 bool ShardedForward::gather(size_t layer, comm::Tag tag, bool stop) {
   if (sharding_.size() == 1) return stop;
   const Matrix all = activations(layer);
-  std::vector<float> wishes(static_cast<size_t>(sharding_.size()), stop ? 1.0f : 0.0f);
-  std::vector<OutBlock> mine;
-  std::vector<std::vector<InBlock>> theirs(wishes.size());
+  mine_.clear();
+  for (std::vector<InBlock>& blocks : theirs_) blocks.clear();
   for (int rank = 0; rank < sharding_.size(); ++rank) {
     for (const Sharding::Columns& columns : sharding_.columns(layer, rank)) {
       const Matrix block = all.columns(columns.first, columns.count);
       if (rank == sharding_.rank())
-        mine.push_back(
-            {&codec_, block, block_seed(network_.experiment().train.seed, tag, rank, mine.size())});
+        mine_.push_back(
+            {&codec_, block, block_seed(network_.experiment().train.seed, tag, rank, mine_.size())});
       else
-        theirs[static_cast<size_t>(rank)].push_back(block);
+        theirs_[static_cast<size_t>(rank)].push_back(block);
     }
   }
-  float wish = wishes[0];
-  mine.push_back({&exact_, {&wish, 1, 1, 1}});
-  for (size_t rank = 0; rank < wishes.size(); ++rank) theirs[rank].push_back({&wishes[rank], 1, 1, 1});
-  group_.all_gather(tag, mine, theirs);
-  for (const float w : wishes) stop |= w != 0;
-  return stop;
+  const float wish = stop ? 1 : 0;
+  wishes_[static_cast<size_t>(sharding_.rank())] = wish;
+  mine_.push_back({&exact_, {&wish, 1, 1, 1}});
+  for (size_t rank = 0; rank < wishes_.size(); ++rank) theirs_[rank].push_back({&wishes_[rank], 1, 1, 1});
+  group_.all_gather(tag, mine_, theirs_);
+  return std::any_of(wishes_.begin(), wishes_.end(), [](float w) { return w != 0; });
 }
 
 }  // namespace modelet::agent

@@ -38,6 +38,10 @@ class ShardedForward {
   const comm::Codec& codec_;
   const comm::Codec& exact_;
   std::vector<Buffer> activations_, transposed_;  // [hidden layers]
+  // Of gather(), kept for their memory.
+  std::vector<float> wishes_;  // [size] 1: the rank wishes to stop
+  std::vector<comm::OutBlock> mine_;
+  std::vector<std::vector<comm::InBlock>> theirs_;  // [size]
 };
 
 // Seed of a block's stochastic rounding: a function of where in the run it is sent.

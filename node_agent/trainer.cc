@@ -14,7 +14,7 @@
 #include "node_agent/gather_numbers.h"
 #include "node_agent/sharding.h"
 #include "node_agent/training_step.h"
-#include "shard/data/batch.h"
+#include "shard/batch_feed.h"
 #include "shard/data/dataset.h"
 #include "shard/kernels/kernels.h"
 #include "shard/learning_rate.h"
@@ -97,7 +97,6 @@ class Trainer::Impl {
 
   void load_data();
   void restore(const std::filesystem::path& resumed);
-  const shard::Batch& this_batch();
   bool one_step(Session& session);
   void report_progress(const Session& session);
   void end_epoch(Session& session);
@@ -108,8 +107,8 @@ class Trainer::Impl {
     if (job_.rank == 0) session.events(event);
   }
   comm::Tag tag(uint16_t round) const { return {step_ - 1, round, 0}; }  // after the last step
-  uint64_t total_steps() const { return order_->steps_per_epoch() * job_.experiment.train.epochs; }
-  bool ends_epoch() const { return step_ % order_->steps_per_epoch() == 0; }
+  uint64_t total_steps() const { return feed_->steps_per_epoch() * job_.experiment.train.epochs; }
+  bool ends_epoch() const { return step_ % feed_->steps_per_epoch() == 0; }
   double bytes_per_step() const {
     return steps_here_ == 0 ? 0 : static_cast<double>(bytes_sent_) / static_cast<double>(steps_here_);
   }
@@ -121,10 +120,8 @@ class Trainer::Impl {
   shard::ThreadPool pool_;
   Sharding sharding_;
   shard::Dataset train_, test_;
-  std::optional<shard::BatchOrder> order_;
   std::optional<shard::Network> network_;
-  shard::Batch batches_[2];  // of this step and, prepared beside it, of the next
-  uint64_t prepared_step_ = ~uint64_t{0};
+  std::optional<shard::BatchFeed> feed_;
 
   uint64_t step_ = 0;  // steps completed
   double train_seconds_ =
@@ -140,7 +137,6 @@ class Trainer::Impl {
   std::vector<shard::Figure> figures_;       // of the last evaluation
   uint64_t evaluated_step_ = 0, checkpoint_step_ = 0;
   std::filesystem::path checkpoint_;
-  shard::BackgroundTask prepare_batch_{pool_};  // last: it ends before what it works on
 };
 
 void Trainer::Impl::load_data() {
@@ -154,7 +150,7 @@ void Trainer::Impl::load_data() {
                 " is not the data that the run was planned for: this node sees " +
                 std::to_string(shape.train_rows) + " samples, " + std::to_string(shape.features) +
                 " features, " + std::to_string(shape.labels) + " labels");
-  order_.emplace(train_.rows(), job_.experiment.train.batch, job_.experiment.train.seed);
+  feed_.emplace(train_, job_.experiment.train.batch, job_.experiment.train.seed, pool_);
 }
 
 void Trainer::Impl::prepare() {
@@ -214,24 +210,14 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
   finish(session);
 }
 
-// The batch of step_. Sets out to prepare the next one, which needs no weights, beside the step.
-const shard::Batch& Trainer::Impl::this_batch() {
-  prepare_batch_.wait();
-  const auto assign = [this](uint64_t step) { batches_[step % 2].assign(train_, order_->rows(step), true); };
-  if (prepared_step_ != step_) assign(step_);
-  prepared_step_ = step_ + 1;
-  if (prepared_step_ < total_steps()) prepare_batch_.run([=, this] { assign(prepared_step_); });
-  return batches_[step_ % 2];
-}
-
 // Returns whether some rank wishes to stop.
 bool Trainer::Impl::one_step(Session& session) {
   const Stopwatch watch;
   const uint64_t bytes_before = session.group.meters().bytes_sent();
   const double wait_before = session.group.meters().wait_seconds;
   const float rate =
-      shard::learning_rate(job_.experiment.train, step_, order_->steps_per_epoch(), total_steps());
-  const shard::Batch& batch = this_batch();
+      shard::learning_rate(job_.experiment.train, step_, feed_->steps_per_epoch(), total_steps());
+  const shard::Batch& batch = feed_->at(step_, total_steps());
   const StepResult result = session.step.run(batch, step_, rate, stop_requested);
   steps_done = ++step_;
   ++steps_here_;
@@ -254,14 +240,14 @@ void Trainer::Impl::report_progress(const Session& session) {
   emit(session, {{"event", "progress"},
                  {"step", step_},
                  {"steps", total_steps()},
-                 {"epoch", (step_ - 1) / order_->steps_per_epoch() + 1},
+                 {"epoch", (step_ - 1) / feed_->steps_per_epoch() + 1},
                  {"loss", loss_sum_ / static_cast<double>(loss_steps_)},
                  {"samples_per_second", samples_per_second()},
                  {"eta_seconds", seconds_per_step * static_cast<double>(total_steps() - step_)},
                  {"bytes_sent_per_node_per_step", bytes_per_step()},
                  {"wait_fraction", seconds_here_ > 0 ? wait_seconds_ / seconds_here_ : 0},
                  {"learning_rate", shard::learning_rate(job_.experiment.train, step_ - 1,
-                                                        order_->steps_per_epoch(), total_steps())}});
+                                                        feed_->steps_per_epoch(), total_steps())}});
   loss_sum_ = 0;
   loss_steps_ = 0;
 }
@@ -276,7 +262,7 @@ void Trainer::Impl::evaluate(Session& session) {
 }
 
 void Trainer::Impl::end_epoch(Session& session) {
-  const uint64_t epoch = step_ / order_->steps_per_epoch();
+  const uint64_t epoch = step_ / feed_->steps_per_epoch();
   const uint32_t every = job_.experiment.train.evaluate_every;
   json event = {{"event", "epoch"},
                 {"epoch", epoch},

@@ -67,7 +67,9 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
       forward_(network, sharding, group),
       gradients_(network.hidden_layers()),
       parts_(static_cast<size_t>(sharding.size())),
-      from_rank_(static_cast<size_t>(sharding.size())) {}
+      from_rank_(static_cast<size_t>(sharding.size())),
+      to_(from_rank_.size()),
+      from_(from_rank_.size()) {}
 
 StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
                              uint16_t attempt) {
@@ -98,13 +100,13 @@ void TrainingStep::exchange_output(const shard::Batch& batch, Tag tag) {
   const auto& own = sharding_.columns(last, sharding_.rank());
   const ConstMatrix statistics = output.statistics();
   const uint64_t seed = network_.experiment().train.seed;
-  std::vector<std::vector<OutBlock>> to(from_rank_.size());
-  std::vector<std::vector<InBlock>> from(from_rank_.size());
   for (int rank = 0; rank < sharding_.size(); ++rank) {
     if (rank == sharding_.rank()) continue;
     const auto& columns = sharding_.columns(last, rank);
-    auto& out = to[static_cast<size_t>(rank)];
-    auto& in = from[static_cast<size_t>(rank)];
+    auto& out = to_[static_cast<size_t>(rank)];
+    auto& in = from_[static_cast<size_t>(rank)];
+    out.clear();
+    in.clear();
     FromRank& buffers = from_rank_[static_cast<size_t>(rank)];
     out.push_back({&exact_, statistics});
     in.push_back(buffers.statistics.resize(statistics.rows, statistics.cols));
@@ -114,12 +116,12 @@ void TrainingStep::exchange_output(const shard::Batch& batch, Tag tag) {
     append_blocks(codec_, seed, tag, sharding_.rank(), output.negative(), columns, out);
     append_blocks(buffers.negative.resize(batch.size(), total(own)), own, in);
   }
-  group_.all_to_all(tag, to, from);
+  group_.all_to_all(tag, to_, from_);
 
-  std::vector<ConstMatrix> all;
+  matrices_.clear();
   for (size_t rank = 0; rank < from_rank_.size(); ++rank)
-    all.push_back(rank == self ? statistics : ConstMatrix(from_rank_[rank].statistics.matrix()));
-  loss_->combine(batch, all, batch_loss_);
+    matrices_.push_back(rank == self ? statistics : ConstMatrix(from_rank_[rank].statistics.matrix()));
+  loss_->combine(batch, matrices_, batch_loss_);
   if (!std::isfinite(batch_loss_.loss))
     throw Error(
         "training diverged: the loss is not a finite number; lower train.learning_rate, or set "
@@ -165,13 +167,13 @@ void TrainingStep::backward_hidden(Tag tag) {
     const Matrix partial = partial_.resize(below.rows, below.cols);
     network_.hidden(layer).backward(gradient(layer), partial);
 
-    std::vector<ConstMatrix> parts;
+    matrices_.clear();
     for (int rank = 0; rank < sharding_.size(); ++rank)
-      parts.push_back(
+      matrices_.push_back(
           pack_columns(partial, sharding_.columns(layer - 1, rank), parts_[static_cast<size_t>(rank)]));
     const auto& own = sharding_.columns(layer - 1, sharding_.rank());
     const Matrix sum = sum_.resize(below.rows, total(own));
-    group_.reduce_scatter_sum(tag, parts, sum, codec_);
+    group_.reduce_scatter_sum(tag, matrices_, sum, codec_);
 
     const Matrix gradient = gradients_[layer - 1].resize(below.rows, below.cols);
     for (size_t s = 0; s < below.rows; ++s) {

@@ -61,6 +61,10 @@ class TrainingStep {
   std::vector<Buffer> parts_;        // [size] its columns, by owner
   Buffer sum_;                       // own columns, summed over ranks
   std::vector<FromRank> from_rank_;  // [size]
+  // Lists of blocks, by rank, and of matrices: kept for their memory.
+  std::vector<std::vector<comm::OutBlock>> to_;
+  std::vector<std::vector<comm::InBlock>> from_;
+  std::vector<ConstMatrix> matrices_;
 };
 
 }  // namespace modelet::agent

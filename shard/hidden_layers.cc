@@ -16,12 +16,6 @@ constexpr size_t kSamplePiece = 16;   // samples of a parallel piece
 constexpr size_t kFeaturePiece = 64;  // feature rows of a parallel piece
 constexpr size_t kNeuronPiece = 32;   // neurons of a parallel piece in dense layers
 
-float* thread_scratch(std::vector<AlignedVector<float>>& scratch, const ThreadPool& pool, size_t size) {
-  AlignedVector<float>& mine = scratch[pool.thread_index()];
-  if (mine.size() < size) mine.resize(size);
-  return mine.data();
-}
-
 }  // namespace
 
 void transpose(ConstMatrix in, Matrix out, ThreadPool& pool) {
@@ -38,7 +32,7 @@ void transpose(ConstMatrix in, Matrix out, ThreadPool& pool) {
 // ---------------------------------------------------------------------------------------------------
 
 InputLayer::InputLayer(std::vector<Modelet*> modelets, ThreadPool& pool)
-    : modelets_(std::move(modelets)), pool_(pool), scratch_(pool.threads()) {}
+    : modelets_(std::move(modelets)), pool_(pool), scratch_(pool) {}
 
 void InputLayer::forward(const Batch& batch, Matrix out) {
   pool_.for_pieces(batch.size(), kSamplePiece, [&](size_t begin, size_t end) {
@@ -65,11 +59,12 @@ void InputLayer::for_each_gradient_row(const Batch& batch, ConstMatrix pre_gradi
     all_samples_.push_back(static_cast<uint32_t>(all_samples_.size()));
     ones_.push_back(1.0f);
   }
+  for (const Modelet* modelet : modelets_) scratch_.reserve(modelet->parameters().cols());
   const size_t features = batch.unique_features.size();
   pool_.for_pieces(features, kFeaturePiece, [&](size_t begin, size_t end) {
     for (Modelet* modelet : modelets_) {
       Parameters& p = modelet->parameters();
-      float* gradient = thread_scratch(scratch_, pool_, p.cols());
+      float* gradient = scratch_.mine();
       const auto row = [&](size_t f) { return batch.unique_features[f]; };
       for_each_fetched(
           begin, end, rows_ahead(p.cache_lines_of_row()), [&](size_t f) { p.prefetch(row(f)); },
@@ -85,7 +80,7 @@ void InputLayer::for_each_gradient_row(const Batch& batch, ConstMatrix pre_gradi
   });
   for (Modelet* modelet : modelets_) {
     Parameters& p = modelet->parameters();
-    float* gradient = thread_scratch(scratch_, pool_, p.cols());
+    float* gradient = scratch_.mine();
     kernels::weighted_row_sum(all_samples_.data(), ones_.data(), batch.size(),
                               pre_gradient.data + modelet->spec().begin, pre_gradient.stride, nullptr,
                               gradient, p.cols());
@@ -94,12 +89,13 @@ void InputLayer::for_each_gradient_row(const Batch& batch, ConstMatrix pre_gradi
 }
 
 double InputLayer::gradient_square_sum(const Batch& batch, ConstMatrix pre_gradient) {
-  std::vector<double> sums;  // by row, added in order: the same whatever the threads
-  for (Modelet* modelet : modelets_) sums.resize(std::max(sums.size(), modelet->parameters().rows()));
+  size_t rows = 0;
+  for (const Modelet* modelet : modelets_) rows = std::max(rows, modelet->parameters().rows());
+  sums_.assign(rows, 0.0);  // by row, added in order: the same whatever the threads
   for_each_gradient_row(batch, pre_gradient, [&](const Parameters& p, size_t row, const float* gradient) {
-    sums[row] += kernels::sum_squares(gradient, p.cols());
+    sums_[row] += kernels::sum_squares(gradient, p.cols());
   });
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
+  return std::accumulate(sums_.begin(), sums_.end(), 0.0);
 }
 
 void InputLayer::update(const Batch& batch, ConstMatrix pre_gradient, const UpdateRule& rule) {
@@ -112,7 +108,7 @@ void InputLayer::update(const Batch& batch, ConstMatrix pre_gradient, const Upda
 // --------------------------------------------------------------------------------------------------
 
 HiddenLayer::HiddenLayer(std::vector<Modelet*> modelets, ThreadPool& pool)
-    : modelets_(std::move(modelets)), pool_(pool), scratch_(pool.threads()) {}
+    : modelets_(std::move(modelets)), pool_(pool), scratch_(pool) {}
 
 void HiddenLayer::forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out) {
   // Computed as out^T = W in^T, so that the GEMM walks weights and activations by contiguous rows, and
@@ -120,11 +116,12 @@ void HiddenLayer::forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out)
   for (const Modelet* modelet : modelets_) {
     const Parameters& p = modelet->parameters();
     const size_t columns = in_transposed.cols;
+    scratch_.reserve(kNeuronPiece * columns);
     pool_.for_pieces(p.rows(), kNeuronPiece, [&](size_t begin, size_t end) {
       const size_t count = end - begin;
       std::array<float, kNeuronPiece> biases;
       p.copy_biases(begin, count, biases.data());
-      float* z = thread_scratch(scratch_, pool_, kNeuronPiece * columns);
+      float* z = scratch_.mine();
       kernels::gemm({.m = count,
                      .n = columns,
                      .k = in.cols,
@@ -171,8 +168,9 @@ template <class Use>
 void HiddenLayer::for_each_gradient_row(ConstMatrix in, ConstMatrix pre_gradient, const Use& use) {
   for (Modelet* modelet : modelets_) {
     Parameters& p = modelet->parameters();
+    scratch_.reserve(kNeuronPiece * p.cols());
     pool_.for_pieces(p.rows(), kNeuronPiece, [&](size_t begin, size_t end) {
-      float* gradient = thread_scratch(scratch_, pool_, kNeuronPiece * p.cols());
+      float* gradient = scratch_.mine();
       const float* g = pre_gradient.data + modelet->spec().begin + begin;
       kernels::gemm({.m = end - begin,
                      .n = p.cols(),
@@ -194,13 +192,14 @@ void HiddenLayer::for_each_gradient_row(ConstMatrix in, ConstMatrix pre_gradient
 }
 
 double HiddenLayer::gradient_square_sum(ConstMatrix in, ConstMatrix pre_gradient) {
-  std::vector<double> sums;  // by row, added in order: the same whatever the threads
-  for (Modelet* modelet : modelets_) sums.resize(std::max(sums.size(), modelet->parameters().rows()));
-  for_each_gradient_row(in, pre_gradient,
-                        [&](const Parameters& p, size_t row, const float* gradient, float bias) {
-                          sums[row] += double{kernels::sum_squares(gradient, p.cols())} + double{bias} * bias;
-                        });
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
+  size_t rows = 0;
+  for (const Modelet* modelet : modelets_) rows = std::max(rows, modelet->parameters().rows());
+  sums_.assign(rows, 0.0);  // by row, added in order: the same whatever the threads
+  for_each_gradient_row(
+      in, pre_gradient, [&](const Parameters& p, size_t row, const float* gradient, float bias) {
+        sums_[row] += double{kernels::sum_squares(gradient, p.cols())} + double{bias} * bias;
+      });
+  return std::accumulate(sums_.begin(), sums_.end(), 0.0);
 }
 
 void HiddenLayer::update(ConstMatrix in, ConstMatrix pre_gradient, const UpdateRule& rule) {

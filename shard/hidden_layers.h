@@ -14,6 +14,7 @@
 #include "shard/data/batch.h"
 #include "shard/modelet.h"
 #include "shard/thread_pool.h"
+#include "shard/thread_scratch.h"
 
 namespace modelet::shard {
 
@@ -38,9 +39,10 @@ class InputLayer {
 
   std::vector<Modelet*> modelets_;
   ThreadPool& pool_;
-  std::vector<AlignedVector<float>> scratch_;  // one row a thread
+  ThreadScratch<float> scratch_;       // one row a thread
   std::vector<uint32_t> all_samples_;  // 0 .. batch-1 and as many ones: the bias is a feature of every sample
   std::vector<float> ones_;
+  std::vector<double> sums_;  // of gradient_square_sum
 };
 
 // Dense hidden layer: activations = relu(x W^T + b).
@@ -66,7 +68,8 @@ class HiddenLayer {
 
   std::vector<Modelet*> modelets_;
   ThreadPool& pool_;
-  std::vector<AlignedVector<float>> scratch_;  // a piece of gradient rows a thread
+  ThreadScratch<float> scratch_;  // a piece of gradient rows, or of activations, a thread
+  std::vector<double> sums_;      // of gradient_square_sum
 };
 
 // out [in.cols, stride >= in.rows] = transposed in; columns past in.rows are set to zero.

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "shard/kernels/kernels.h"
 #include "shard/prefetch.h"
+#include "shard/thread_scratch.h"
 
 namespace modelet::shard {
 namespace {
@@ -143,13 +144,14 @@ class FloatProducts final : public OutputProducts {
 // positive part, samples in the gradient; so weights and hidden activations are kept in two layouts.
 class PairProducts final : public OutputProducts {
  public:
-  explicit PairProducts(ThreadPool& pool) : pool_(pool), gradients_(pool.threads()) {}
+  explicit PairProducts(ThreadPool& pool) : pool_(pool), gradients_(pool) {}
 
   std::span<const ActiveRun> begin(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
                                    bool, ConstMatrix hidden, ConstMatrix hidden_transposed) override {
     hidden_ = hidden;
     columns_ = hidden_transposed.cols;
     run_ = {0, neurons.size()};
+    gradients_.reserve(kLargestPiece * columns_);
     pack(hidden, hidden_pairs_);
     pack(hidden_transposed, transposed_pairs_);
     gather(modelets, neurons);
@@ -196,7 +198,7 @@ class PairProducts final : public OutputProducts {
   }
 
   void gradient_rows(size_t count, const float* gradient, float* out) override {
-    Bf16* narrow = grown(gradients_[pool_.thread_index()], count * columns_);
+    Bf16* narrow = gradients_.mine();
     kernels::narrow(gradient, narrow, count * columns_);
     kernels::gemm({.m = count,
                    .n = width(),
@@ -238,12 +240,12 @@ class PairProducts final : public OutputProducts {
   ConstMatrix hidden_;
   size_t columns_ = 0;
   ActiveRun run_{};
-  AlignedVector<Bf16> hidden_pairs_;            // [B / 2, d, 2]
-  AlignedVector<Bf16> transposed_pairs_;        // [d / 2, padded B, 2]
-  AlignedVector<Bf16> rows_;                    // [active, d]
-  AlignedVector<Bf16> row_pairs_;               // [active / 2, d, 2]
-  AlignedVector<Bf16> activations_;             // [active / 2, padded B, 2]
-  std::vector<AlignedVector<Bf16>> gradients_;  // [piece, padded B] a thread
+  AlignedVector<Bf16> hidden_pairs_;      // [B / 2, d, 2]
+  AlignedVector<Bf16> transposed_pairs_;  // [d / 2, padded B, 2]
+  AlignedVector<Bf16> rows_;              // [active, d]
+  AlignedVector<Bf16> row_pairs_;         // [active / 2, d, 2]
+  AlignedVector<Bf16> activations_;       // [active / 2, padded B, 2]
+  ThreadScratch<Bf16> gradients_;         // [kLargestPiece, padded B] a thread
 };
 
 }  // namespace

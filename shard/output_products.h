@@ -4,7 +4,8 @@
 //
 // Order of calls in a step: begin, then logits of each piece, keep_activations of each piece, positive, and
 // gradient_rows of each piece. Functions on different pieces or samples may run at the same time. A piece:
-// neighbouring active neurons [first, first + count); first is a multiple of kPieceMultiple or begins a run.
+// neighbouring active neurons [first, first + count); first is a multiple of kPieceMultiple or begins a run,
+// count is at most kLargestPiece.
 #pragma once
 
 #include <memory>
@@ -29,7 +30,7 @@ struct ActiveRun {
 
 class OutputProducts {
  public:
-  static constexpr size_t kPieceMultiple = 2;
+  static constexpr size_t kPieceMultiple = 2, kLargestPiece = 96;
 
   virtual ~OutputProducts() = default;
 

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "base/rng.h"
 #include "shard/kernels/kernels.h"
 #include "shard/output_layer.h"
+#include "shard/thread_scratch.h"
 
 namespace modelet::shard {
 namespace {
@@ -26,6 +28,12 @@ struct SampleSets {
   std::vector<uint8_t> is_label;
 };
 
+// An active neuron of a sample.
+struct Entry {
+  uint32_t row, sample;
+  float value;
+};
+
 class PerSampleOutputLayer final : public OutputLayer {
  public:
   PerSampleOutputLayer(std::vector<Modelet*> modelets, const Experiment& experiment,
@@ -34,7 +42,7 @@ class PerSampleOutputLayer final : public OutputLayer {
         spread_(spread),
         labels_(labels),
         sets_(modelets_.size()),
-        gradient_rows_(pool.threads()) {
+        gradient_rows_(pool) {
     for (const Modelet* modelet : modelets_) samplers_.emplace_back(*modelet, experiment, labels);
   }
 
@@ -55,6 +63,7 @@ class PerSampleOutputLayer final : public OutputLayer {
   template <class Use>
   void for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor,
                              const Use& use);
+  void group_entries();
 
   const LabelSpread& spread_;
   uint64_t labels_;
@@ -63,7 +72,15 @@ class PerSampleOutputLayer final : public OutputLayer {
   std::vector<SampleSets> sets_;  // a modelet
   std::vector<uint32_t> best_;
   bool values_are_gradients_ = false;
-  std::vector<AlignedVector<float>> gradient_rows_;  // [d] a thread
+
+  // Of select() and for_each_gradient_row(), kept for their memory.
+  std::vector<uint32_t> labels_here_, rows_;  // of one sample
+  std::vector<Entry> entries_;                // of one modelet
+  std::vector<uint32_t> entry_samples_;
+  std::vector<float> entry_values_;
+  std::vector<size_t> starts_;          // of each row in the entries, and their end
+  std::vector<double> square_sums_;     // [rows]
+  ThreadScratch<float> gradient_rows_;  // [d] a thread
 };
 
 void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
@@ -80,7 +97,7 @@ void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64
     sets.offsets.assign(1, 0);
     sets.rows.clear();
     sets.is_label.clear();
-    std::vector<uint32_t> labels, rows;
+    std::vector<uint32_t>&labels = labels_here_, &rows = rows_;
     for (size_t s = 0; s < batch.size(); ++s) {
       labels.clear();
       for (uint64_t i = batch.label_offsets[s]; i < batch.label_offsets[s + 1]; ++i) {
@@ -152,57 +169,58 @@ void PerSampleOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float
                                                  const float* target_factor, const Use& use) {
   for (size_t m = 0; m < sets_.size(); ++m) {
     SampleSets& sets = sets_[m];
-    struct Entry {
-      uint32_t row, sample;
-      float value;
-    };
-    std::vector<Entry> entries;
-    entries.reserve(sets.rows.size());
+    entries_.clear();
     for (size_t s = 0; s < samples_; ++s)
       for (size_t i = sets.offsets[s]; i < sets.offsets[s + 1]; ++i) {
         if (!values_are_gradients_)
           sets.values[i] = sets.values[i] * factor[s] - (sets.is_label[i] != 0 ? target_factor[s] : 0);
-        entries.push_back({sets.rows[i], static_cast<uint32_t>(s), sets.values[i]});
+        entries_.push_back({sets.rows[i], static_cast<uint32_t>(s), sets.values[i]});
       }
-    std::stable_sort(entries.begin(), entries.end(),
-                     [](const Entry& a, const Entry& b) { return a.row < b.row; });
-    std::vector<uint32_t> samples;
-    std::vector<float> values;
-    std::vector<size_t> starts;
-    for (size_t i = 0; i < entries.size(); ++i) {
-      if (i == 0 || entries[i].row != entries[i - 1].row) starts.push_back(i);
-      samples.push_back(entries[i].sample);
-      values.push_back(entries[i].value);
-    }
-    starts.push_back(entries.size());
-    pool_.for_pieces(starts.size() - 1, kNeuronPiece, [&](size_t begin, size_t end) {
-      AlignedVector<float>& gradient = gradient_rows_[pool_.thread_index()];
-      gradient.resize(width_);
+    group_entries();
+    gradient_rows_.reserve(width_);
+    pool_.for_pieces(starts_.size() - 1, kNeuronPiece, [&](size_t begin, size_t end) {
+      float* const gradient = gradient_rows_.mine();
       for (size_t n = begin; n < end; ++n) {
-        const size_t first = starts[n], count = starts[n + 1] - first;
-        kernels::weighted_row_sum(samples.data() + first, values.data() + first, count, hidden.data,
-                                  hidden.stride, nullptr, gradient.data(), width_);
+        const size_t first = starts_[n], count = starts_[n + 1] - first;
+        kernels::weighted_row_sum(entry_samples_.data() + first, entry_values_.data() + first, count,
+                                  hidden.data, hidden.stride, nullptr, gradient, width_);
         const float bias_gradient =
-            std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(first),
-                            values.begin() + static_cast<std::ptrdiff_t>(first + count), 0.0f);
-        use(*modelets_[m], entries[first].row, gradient.data(), bias_gradient);
+            std::accumulate(entry_values_.begin() + static_cast<std::ptrdiff_t>(first),
+                            entry_values_.begin() + static_cast<std::ptrdiff_t>(first + count), 0.0f);
+        use(*modelets_[m], entries_[first].row, gradient, bias_gradient);
       }
     });
   }
   values_are_gradients_ = true;
 }
 
+// Brings the entries of a row together, samples ascending.
+void PerSampleOutputLayer::group_entries() {
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.row, a.sample) < std::tie(b.row, b.sample);
+  });
+  entry_samples_.clear();
+  entry_values_.clear();
+  starts_.clear();
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (i == 0 || entries_[i].row != entries_[i - 1].row) starts_.push_back(i);
+    entry_samples_.push_back(entries_[i].sample);
+    entry_values_.push_back(entries_[i].value);
+  }
+  starts_.push_back(entries_.size());
+}
+
 double PerSampleOutputLayer::gradient_square_sum(ConstMatrix hidden, const float* factor,
                                                  const float* target_factor) {
-  std::vector<double> sums;  // by row, added in order: the same whatever the threads
-  for (const Modelet* modelet : modelets_)
-    sums.resize(std::max<size_t>(sums.size(), modelet->spec().neurons()));
+  size_t rows = 0;
+  for (const Modelet* modelet : modelets_) rows = std::max<size_t>(rows, modelet->spec().neurons());
+  square_sums_.assign(rows, 0.0);  // by row, added in order: the same whatever the threads
   for_each_gradient_row(hidden, factor, target_factor,
                         [&](const Modelet&, uint32_t row, const float* gradient, float bias_gradient) {
-                          sums[row] += double{kernels::sum_squares(gradient, width_)} +
-                                       double{bias_gradient} * bias_gradient;
+                          square_sums_[row] += double{kernels::sum_squares(gradient, width_)} +
+                                               double{bias_gradient} * bias_gradient;
                         });
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
+  return std::accumulate(square_sums_.begin(), square_sums_.end(), 0.0);
 }
 
 void PerSampleOutputLayer::update(ConstMatrix hidden, const float* factor, const float* target_factor,

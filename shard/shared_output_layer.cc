@@ -12,13 +12,14 @@
 #include "shard/output_layer.h"
 #include "shard/output_products.h"
 #include "shard/prefetch.h"
+#include "shard/thread_scratch.h"
 
 namespace modelet::shard {
 namespace {
 
 // Active neurons that are processed together: their logits for 256 samples fit into L2. A multiple of the
 // GEMM's tile.
-constexpr size_t kPiece = 96;
+constexpr size_t kPiece = OutputProducts::kLargestPiece;
 
 // Targets in the order of one of their indices, by counting sort.
 struct GroupedTargets {
@@ -44,7 +45,7 @@ class SharedOutputLayer final : public OutputLayer {
       : OutputLayer(std::move(modelets), experiment, pool),
         spread_(spread),
         products_(make_output_products(experiment.model.precision, pool)),
-        gradient_rows_(pool.threads()) {
+        gradient_rows_(pool) {
     for (const Modelet* modelet : modelets_) samplers_.emplace_back(*modelet, experiment, labels);
   }
 
@@ -77,8 +78,9 @@ class SharedOutputLayer final : public OutputLayer {
   GroupedTargets by_sample_, by_neuron_;
   std::vector<float> target_logits_;  // of by_neuron_.targets
 
-  AlignedVector<float> piece_statistics_;            // [pieces, padded B]
-  std::vector<AlignedVector<float>> gradient_rows_;  // [kPiece, d] a thread
+  AlignedVector<float> piece_statistics_;  // [pieces, padded B]
+  ThreadScratch<float> gradient_rows_;     // [kPiece, d] a thread
+  std::vector<double> square_sums_;        // [active] of gradient_square_sum
 };
 
 void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
@@ -177,6 +179,7 @@ void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {
 template <class Use>
 void SharedOutputLayer::for_each_gradient_row(const float* factor, const float* target_factor,
                                               const Use& use) {
+  gradient_rows_.reserve(kPiece * width_);
   pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
     const ActiveRun& piece = pieces_[i];
     float* logits = logits_.data() + piece.first * columns_;
@@ -187,27 +190,27 @@ void SharedOutputLayer::for_each_gradient_row(const float* factor, const float* 
         logits_[target.active * columns_ + target.sample] -= target_factor[target.sample];
       }
     }
-    AlignedVector<float>& rows = gradient_rows_[pool_.thread_index()];
-    if (rows.size() < kPiece * width_) rows.resize(kPiece * width_);
-    products_->gradient_rows(piece.count, logits, rows.data());
+    float* const rows = gradient_rows_.mine();
+    products_->gradient_rows(piece.count, logits, rows);
     const auto neuron = [&](size_t a) { return neurons_[piece.first + a]; };
     for_each_fetched(
         0, piece.count, rows_ahead(modelets_[0]->parameters().cache_lines_of_row()),
         [&](size_t a) { modelets_[neuron(a).modelet]->parameters().prefetch(neuron(a).row); },
         [&](size_t a) {
-          use(piece.first + a, rows.data() + a * width_, kernels::sum(logits + a * columns_, columns_));
+          use(piece.first + a, rows + a * width_, kernels::sum(logits + a * columns_, columns_));
         });
   });
   logits_are_gradients_ = true;
 }
 
 double SharedOutputLayer::gradient_square_sum(ConstMatrix, const float* factor, const float* target_factor) {
-  std::vector<double> sums(neurons_.size());  // added in order: the same whatever the threads
+  square_sums_.resize(neurons_.size());  // added in order: the same whatever the threads
   for_each_gradient_row(
       factor, target_factor, [&](size_t active, const float* gradient, float bias_gradient) {
-        sums[active] = double{kernels::sum_squares(gradient, width_)} + double{bias_gradient} * bias_gradient;
+        square_sums_[active] =
+            double{kernels::sum_squares(gradient, width_)} + double{bias_gradient} * bias_gradient;
       });
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
+  return std::accumulate(square_sums_.begin(), square_sums_.end(), 0.0);
 }
 
 void SharedOutputLayer::update(ConstMatrix, const float* factor, const float* target_factor,

@@ -1,0 +1,18 @@
+#include "shard/batch_feed.h"
+
+namespace modelet::shard {
+
+BatchFeed::BatchFeed(const Dataset& data, size_t batch, uint64_t seed, ThreadPool& pool)
+    : data_(data), order_(data.rows(), batch, seed), prepare_(pool) {}
+
+const Batch& BatchFeed::at(uint64_t step, uint64_t steps) {
+  prepare_.wait();
+  if (prepared_step_ != step) assign(step);
+  prepared_step_ = step + 1;
+  if (prepared_step_ < steps) prepare_.run([this] { assign(prepared_step_); });
+  return batches_[step % 2];
+}
+
+void BatchFeed::assign(uint64_t step) { batches_[step % 2].assign(data_, order_.rows(step), true); }
+
+}  // namespace modelet::shard

@@ -1,0 +1,37 @@
+// BatchFeed: the batches of a run, step after step. While a step works on its batch, the next one, which
+// needs no weights, is gathered beside it on the pool's threads.
+//
+// Used by the training thread. Keeps its memory: after warm-up it allocates nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shard/data/batch.h"
+#include "shard/data/dataset.h"
+#include "shard/thread_pool.h"
+
+namespace modelet::shard {
+
+class BatchFeed {
+ public:
+  // `data` and `pool` must outlive it.
+  BatchFeed(const Dataset& data, size_t batch, uint64_t seed, ThreadPool& pool);
+
+  size_t steps_per_epoch() const { return order_.steps_per_epoch(); }
+
+  // The batch of a step, valid until the next call. If the next call will be for the step after it, `steps`
+  // (of the whole run) is larger than step + 1, and that batch is begun.
+  const Batch& at(uint64_t step, uint64_t steps);
+
+ private:
+  void assign(uint64_t step);
+
+  const Dataset& data_;
+  BatchOrder order_;
+  Batch batches_[2];  // of this step and the next
+  uint64_t prepared_step_ = ~uint64_t{0};
+  BackgroundTask prepare_;  // last: it ends before what it works on
+};
+
+}  // namespace modelet::shard
