@@ -148,8 +148,10 @@ void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transpose
   for (size_t t = 0; t < target_logits_.size(); ++t)
     target[by_neuron_.targets[t].sample] += target_logits_[t];
 
-  // As few pieces as keep the threads busy: each piece streams all active rows through the cache.
-  const size_t samples_a_piece = std::max<size_t>(24, (hidden.rows / (4 * pool_.threads()) + 5) / 6 * 6);
+  // Few pieces, since each streams all active rows through the cache; equal ones, so that threads end
+  // together.
+  const size_t pieces = 4 * pool_.threads();
+  const size_t samples_a_piece = std::max<size_t>(24, (samples_ + pieces - 1) / pieces);
   pool_.for_pieces(samples_, samples_a_piece, [&](size_t begin, size_t end) {
     products_->positive(logits_.data(), begin, end, positive_.data() + begin * width_);
     negative_of_samples(begin, end);
