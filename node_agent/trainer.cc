@@ -242,6 +242,7 @@ void Trainer::Impl::report_progress(const Session& session) {
                  {"steps", total_steps()},
                  {"epoch", (step_ - 1) / feed_->steps_per_epoch() + 1},
                  {"loss", loss_sum_ / static_cast<double>(loss_steps_)},
+                 {"train_seconds", train_seconds_},
                  {"samples_per_second", samples_per_second()},
                  {"eta_seconds", seconds_per_step * static_cast<double>(total_steps() - step_)},
                  {"bytes_sent_per_node_per_step", bytes_per_step()},

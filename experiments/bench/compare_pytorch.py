@@ -11,14 +11,11 @@ import argparse
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 import measuring
-
-BASELINE = pathlib.Path(__file__).with_name("pytorch_sampled.py")
-INSTALL = "Debian: apt install python3-torch python3-numpy libopenblas0-openmp"
+import peers
 
 
 def parse_arguments():
@@ -40,27 +37,9 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def python_with_torch():
-    """Debian's interpreter has its packages; the first `python3` on PATH may be another one."""
-    for python in ("/usr/bin/python3", "python3"):
-        try:
-            found = subprocess.run([python, "-c", "import torch, numpy"], stderr=subprocess.DEVNULL).returncode == 0
-        except OSError:
-            found = False
-        if found:
-            return python
-    sys.exit(f"no Python with torch and numpy found. {INSTALL}")
-
-
 def run_pytorch(python, arguments, files):
-    event = measuring.run_json_lines(
-        [python, BASELINE, "--train", files["train"], "--test", files["test"], "--epochs", arguments.epochs,
-         "--batch", arguments.batch, "--hidden", arguments.hidden, "--negatives", arguments.negatives,
-         "--lr", arguments.lr, "--threads", arguments.threads])[-1]
-    if event["blas"].startswith("libblas"):
-        sys.exit(f"PyTorch runs on {event['blas']}, the reference BLAS, several times slower than it can be: "
-                 f"a comparison would say nothing. {INSTALL}")
-    return event
+    return peers.run_pytorch(python, files["train"], files["test"],
+                             {name: getattr(arguments, name) for name in ("epochs", "batch", "hidden", "negatives", "lr", "threads")})
 
 
 def write_experiment(path, arguments, files):
@@ -96,7 +75,7 @@ def main():
     for file in files.values():
         if not file.is_file():
             sys.exit(f"{file} does not exist: name the data set's folder with --data")
-    python = python_with_torch()
+    python = peers.python_with_torch()
     with tempfile.TemporaryDirectory(prefix="modelet-bench-") as folder:
         experiment = write_experiment(pathlib.Path(folder) / "compare.toml", arguments, files)
         runs = measuring.alternate({

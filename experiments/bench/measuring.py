@@ -1,6 +1,7 @@
 """What the drivers of this folder share: running `modelet train`, alternating repeats, medians, noticing a busy machine."""
 
 import json
+import lzma
 import os
 import pathlib
 import resource
@@ -38,13 +39,39 @@ def run_json_lines(command):
     return events
 
 
+def run_train(modelet, experiment, nodes, settings, out):
+    """Events of one `modelet train` into the folder `out`. `settings` are "section.key=value"."""
+    require_modelet(modelet)
+    command = [modelet, "train", experiment, "--nodes", nodes, "--out", out, "--json"]
+    return run_json_lines(command + [part for setting in settings for part in ("--set", setting)])
+
+
 def train(modelet, experiment, nodes, settings):
-    """Events of one `modelet train`; its output folder is temporary. `settings` are "section.key=value"."""
+    """The same; its output folder is temporary."""
+    with tempfile.TemporaryDirectory(prefix="modelet-bench-") as out:
+        return run_train(modelet, experiment, nodes, settings, out)
+
+
+def evaluate(modelet, checkpoint, test):
+    """P@1 of a checkpoint."""
+    require_modelet(modelet)
+    done = subprocess.run([str(part) for part in (modelet, "eval", checkpoint, test, "--k", 1, "--json")],
+                          stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])["p_at_1"]
+
+
+def require_modelet(modelet):
     if not pathlib.Path(modelet).is_file():
         sys.exit(f"{modelet} does not exist. Build it: cmake --preset release && cmake --build --preset release")
-    with tempfile.TemporaryDirectory(prefix="modelet-bench-") as out:
-        command = [modelet, "train", experiment, "--nodes", nodes, "--out", out, "--json"]
-        return run_json_lines(command + [part for setting in settings for part in ("--set", setting)])
+
+
+def xmc_rows(path):
+    """(set of labels, [(feature, value), ...]) of each row of an XMC text, plain or .xz; all of them strings."""
+    with (lzma.open if path.suffix == ".xz" else open)(path, "rt") as file:
+        next(file)
+        for line in file:
+            labels, _, features = line.rstrip("\n").partition(" ")
+            yield set(filter(None, labels.split(","))), [tuple(pair.split(":")) for pair in features.split()]
 
 
 def _busy_seconds():
@@ -73,8 +100,8 @@ def alternate(contestants, repeats):
             others = (_busy_seconds() - busy) - (_own_seconds() - own)
             event["others_share"] = round(max(0.0, others / seconds / os.cpu_count()), 3)
             runs[name].append(event)
-            print(f"  {repeat + 1}/{repeats} {name}: {event['samples_per_second']:,.0f} samples/s, "
-                  f"P@1 {event['p_at_1']:.4f}", file=sys.stderr, flush=True)
+            speed = f"{event['samples_per_second']:,.0f} samples/s" if "samples_per_second" in event else f"{event['train_seconds']:.2f} s"
+            print(f"  {repeat + 1}/{repeats} {name}: {speed}, P@1 {event['p_at_1']:.4f}", file=sys.stderr, flush=True)
     return runs
 
 
@@ -90,11 +117,15 @@ def print_rates(runs):
     print(f"{'samples/s':<22}{'median':>10}{'min':>10}{'max':>10}{'P@1':>9}")
     for name, row in summaries.items():
         print(f"{name:<22}{row['median']:>10,.0f}{row['min']:>10,.0f}{row['max']:>10,.0f}{row['p_at_1']:>9.4f}")
+    warn_if_busy(runs)
+    return summaries
+
+
+def warn_if_busy(runs):
     busiest = max(event["others_share"] for events in runs.values() for event in events)
     if busiest > BUSY_SHARE:
         print(f"The machine was not quiet: other processes used up to {busiest:.0%} of it during a run. "
               "Do not quote these figures.")
-    return summaries
 
 
 def finish(result, json_file, passed):

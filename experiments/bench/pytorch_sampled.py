@@ -34,6 +34,9 @@ def parse_arguments():
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--negatives", type=int, default=1024, help="uniform draws a step, shared by the batch")
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--schedule", choices=["constant", "linear"], default="constant",
+                        help="linear: the learning rate falls to a tenth over the run")
+    parser.add_argument("--evaluate-every", type=int, metavar="STEPS", help="default: at the end of an epoch")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loss", choices=["softmax", "sigmoid"], default="softmax")
@@ -195,6 +198,23 @@ def make_optimizers(model):
             torch.optim.Adam(others, lr=arguments.lr, foreach=True)]
 
 
+def scheduled_lr(step, total):
+    return arguments.lr * (1 - 0.9 * step / total if arguments.schedule == "linear" else 1)
+
+
+class Clock:
+    """Seconds of training: runs from start() to stop()."""
+
+    def __init__(self):
+        self.seconds, self.started = 0.0, None
+
+    def start(self):
+        self.started = time.perf_counter()
+
+    def stop(self):
+        self.seconds += time.perf_counter() - self.started
+
+
 def main():
     x, y, features, labels = read_xmc(arguments.train)
     test_x, test_y, _, _ = read_xmc(arguments.test)
@@ -206,40 +226,40 @@ def main():
     model = Model(features, arguments.hidden, labels, not arguments.full, output_bias)
     optimizers = make_optimizers(model)
 
-    steps, train_seconds, measured_samples, measured_seconds = 0, 0.0, 0, 0.0
-    epochs = []
-    for epoch in range(1, arguments.epochs + 1):
-        epoch_loss, begins = 0.0, range(0, rows, arguments.batch)
-        if arguments.max_steps:
-            begins = begins[:arguments.max_steps - steps]
-        started = time.perf_counter()
-        order = rng.permutation(rows)
-        shuffled_x, shuffled_y = x.permuted(order), y.permuted(order)
-        mark, mark_samples = started, 0
-        for begin in begins:
-            if steps == arguments.warmup:
-                mark, mark_samples = time.perf_counter(), 0
-            end = min(begin + arguments.batch, rows)
-            epoch_loss += train_step(model, optimizers, shuffled_x, shuffled_y, begin, end, rng).item()
-            steps += 1
-            mark_samples += end - begin
-        finished = time.perf_counter()
-        train_seconds += finished - started
-        if steps > arguments.warmup:
-            measured_samples += mark_samples
-            measured_seconds += finished - mark
-        epochs.append({"epoch": epoch, "loss": round(epoch_loss / len(begins), 5),
-                       "train_seconds": round(train_seconds, 3), **precision(model, test_x, test_y)})
-        print(json.dumps(epochs[-1]), file=sys.stderr, flush=True)
-        if steps == arguments.max_steps:
-            break
+    steps_per_epoch = -(-rows // arguments.batch)
+    total = arguments.max_steps or steps_per_epoch * arguments.epochs
+    evaluate_every = arguments.evaluate_every or steps_per_epoch
+    clock, samples, losses, evaluations = Clock(), 0, [], []
+    warm_samples = warm_seconds = 0
+    for step in range(total):
+        clock.start()
+        if step % steps_per_epoch == 0:
+            order = rng.permutation(rows)
+            shuffled_x, shuffled_y = x.permuted(order), y.permuted(order)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = scheduled_lr(step, total)
+        begin = step % steps_per_epoch * arguments.batch
+        end = min(begin + arguments.batch, rows)
+        losses.append(train_step(model, optimizers, shuffled_x, shuffled_y, begin, end, rng).item())
+        clock.stop()
+        samples += end - begin
+        steps = step + 1
+        if steps == arguments.warmup:
+            warm_samples, warm_seconds = samples, clock.seconds
+        if steps % evaluate_every == 0 or steps == total:
+            evaluations.append({"step": steps, "loss": round(float(np.mean(losses)), 5), "samples": samples,
+                                "train_seconds": round(clock.seconds, 4), **precision(model, test_x, test_y)})
+            losses.clear()
+            print(json.dumps(evaluations[-1]), file=sys.stderr, flush=True)
 
+    last = evaluations[-1]
     print(json.dumps({
         "event": "finished", "system": f"PyTorch {torch.__version__}", "blas": blas_in_use(),
-        "threads": arguments.threads, "steps": steps,
-        "samples_per_second": round(measured_samples / measured_seconds, 1) if measured_seconds else None,
-        "train_seconds": round(train_seconds, 3), "p_at_1": epochs[-1]["p_at_1"], "p_at_3": epochs[-1]["p_at_3"],
-        "p_at_5": epochs[-1]["p_at_5"], "epochs": epochs}))
+        "threads": arguments.threads, "steps": total,
+        "samples_per_second": round((samples - warm_samples) / (clock.seconds - warm_seconds), 1) if samples > warm_samples else None,
+        "train_seconds": last["train_seconds"], "p_at_1": last["p_at_1"], "p_at_3": last["p_at_3"],
+        "p_at_5": last["p_at_5"], "evaluations": evaluations}))
 
 
 if __name__ == "__main__":
