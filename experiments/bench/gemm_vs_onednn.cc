@@ -12,9 +12,12 @@
 #include <cstdlib>
 #include <functional>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <type_traits>
 #include <unordered_map>
+#include <utility>
 
 #include "base/aligned.h"
+#include "base/bf16.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "shard/kernels/kernels.h"
@@ -22,6 +25,7 @@
 namespace {
 
 using modelet::AlignedVector;
+using modelet::Bf16;
 using modelet::Stopwatch;
 namespace kernels = modelet::shard::kernels;
 
@@ -34,11 +38,13 @@ struct Product {
   size_t piece;
 };
 
-void multiply(kernels::Gemm gemm, size_t piece) {
-  const kernels::Gemm whole = gemm;
+template <class Element>
+void multiply(kernels::GemmOf<Element> gemm, size_t piece) {
+  constexpr size_t kWidth = std::is_same_v<Element, Bf16> ? 2 : 1;  // elements of a position of k
+  const kernels::GemmOf<Element> whole = gemm;
   for (size_t row = 0; row < whole.m; row += piece) {
     gemm.m = std::min(piece, whole.m - row);
-    gemm.a = whole.a + row * whole.a_row;
+    gemm.a = whole.a + kWidth * row * whole.a_row;
     gemm.c = whole.c + row * whole.c_row;
     kernels::gemm(gemm);
   }
@@ -46,14 +52,14 @@ void multiply(kernels::Gemm gemm, size_t piece) {
 
 class Onednn {
  public:
-  explicit Onednn(const Product& p, float* a, float* b, float* c) {
+  Onednn(const Product& p, dnnl::memory::data_type type, void* a, void* b, float* c) {
     const auto dim = [](size_t n) { return static_cast<dnnl::memory::dim>(n); };
-    const auto type = dnnl::memory::data_type::f32;
     const dnnl::memory::dims a_strides =
         p.a_transposed ? dnnl::memory::dims{1, dim(p.m)} : dnnl::memory::dims{dim(p.k), 1};
     const dnnl::memory::desc a_desc({dim(p.m), dim(p.k)}, type, a_strides);
     const dnnl::memory::desc b_desc({dim(p.k), dim(p.n)}, type, dnnl::memory::dims{dim(p.n), 1});
-    const dnnl::memory::desc c_desc({dim(p.m), dim(p.n)}, type, dnnl::memory::dims{dim(p.n), 1});
+    const dnnl::memory::desc c_desc({dim(p.m), dim(p.n)}, dnnl::memory::data_type::f32,
+                                    dnnl::memory::dims{dim(p.n), 1});
     matmul_ = dnnl::matmul(dnnl::matmul::primitive_desc(dnnl::matmul::desc(a_desc, b_desc, c_desc), engine_));
     arguments_ = {{DNNL_ARG_SRC, dnnl::memory(a_desc, engine_, a)},
                   {DNNL_ARG_WEIGHTS, dnnl::memory(b_desc, engine_, b)},
@@ -103,10 +109,21 @@ std::pair<double, double> race(double seconds, const std::function<void()>& ours
   return best;
 }
 
-void compare(const Product& p, double seconds) {
+void report(const Product& p, const std::pair<double, double>& seconds, const AlignedVector<float>& ours,
+            const AlignedVector<float>& theirs) {
+  float difference = 0;
+  for (size_t i = 0; i < ours.size(); ++i) difference = std::max(difference, std::abs(ours[i] - theirs[i]));
+  const double operations =
+      2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  std::printf("%-16s %5zu x %4zu x %5zu %10.1f %10.1f %8.2f %12.1e\n", p.name, p.m, p.n, p.k,
+              operations / seconds.first / 1e9, operations / seconds.second / 1e9,
+              seconds.second / seconds.first, static_cast<double>(difference));
+}
+
+void compare_fp32(const Product& p, double seconds) {
   AlignedVector<float> a = random_values(p.m * p.k), b = random_values(p.k * p.n), ours(p.m * p.n),
                        theirs(p.m * p.n);
-  Onednn onednn(p, a.data(), b.data(), theirs.data());
+  Onednn onednn(p, dnnl::memory::data_type::f32, a.data(), b.data(), theirs.data());
   const kernels::Gemm gemm{.m = p.m,
                            .n = p.n,
                            .k = p.k,
@@ -117,15 +134,48 @@ void compare(const Product& p, double seconds) {
                            .b_row = p.n,
                            .c = ours.data(),
                            .c_row = p.n};
-  const auto [our_seconds, their_seconds] = race(
-      seconds, [&] { multiply(gemm, p.piece); }, [&] { onednn.run(); });
-  float difference = 0;
-  for (size_t i = 0; i < ours.size(); ++i) difference = std::max(difference, std::abs(ours[i] - theirs[i]));
-  const double operations =
-      2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  std::printf("%-16s %5zu x %4zu x %5zu %10.1f %10.1f %8.2f %12.1e\n", p.name, p.m, p.n, p.k,
-              operations / our_seconds / 1e9, operations / their_seconds / 1e9, their_seconds / our_seconds,
-              static_cast<double>(difference));
+  report(p,
+         race(
+             seconds, [&] { multiply(gemm, p.piece); }, [&] { onednn.run(); }),
+         ours, theirs);
+}
+
+AlignedVector<Bf16> narrowed(const AlignedVector<float>& values) {
+  AlignedVector<Bf16> narrow(values.size());
+  kernels::narrow(values.data(), narrow.data(), values.size());
+  return narrow;
+}
+
+// Rows 2i and 2i + 1 of [rows, cols] side by side.
+AlignedVector<Bf16> paired(const AlignedVector<float>& values, size_t rows, size_t cols) {
+  AlignedVector<Bf16> pairs(values.size());
+  for (size_t r = 0; r < rows; r += 2)
+    kernels::pack_pairs(&values[r * cols], &values[(r + 1) * cols], &pairs[r * cols], cols);
+  return pairs;
+}
+
+// oneDNN gets the plain matrices, ours the pairs that the layers keep; packing is in neither figure.
+void compare_bf16(const Product& p, double seconds) {
+  const AlignedVector<float> a = random_values(p.m * p.k), b = random_values(p.k * p.n);
+  AlignedVector<Bf16> a_plain = narrowed(a), b_plain = narrowed(b);
+  const AlignedVector<Bf16> a_ours = p.a_transposed ? paired(a, p.k, p.m) : a_plain,
+                            b_ours = paired(b, p.k, p.n);
+  AlignedVector<float> ours(p.m * p.n), theirs(p.m * p.n);
+  Onednn onednn(p, dnnl::memory::data_type::bf16, a_plain.data(), b_plain.data(), theirs.data());
+  const kernels::PairGemm gemm{.m = p.m,
+                               .n = p.n,
+                               .k = p.k / 2,
+                               .a = a_ours.data(),
+                               .a_row = p.a_transposed ? 1 : p.k / 2,
+                               .a_col = p.a_transposed ? p.m : 1,
+                               .b = b_ours.data(),
+                               .b_row = p.n,
+                               .c = ours.data(),
+                               .c_row = p.n};
+  report(p,
+         race(
+             seconds, [&] { multiply(gemm, p.piece); }, [&] { onednn.run(); }),
+         ours, theirs);
 }
 
 }  // namespace
@@ -133,11 +183,15 @@ void compare(const Product& p, double seconds) {
 int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 2;
   constexpr size_t kBatch = 256, kActive = 4000;
-  std::printf("fp32, one thread, %s        GFLOP/s ours     oneDNN    ratio   difference\n",
-              kernels::instruction_set().c_str());
-  for (const size_t width : {size_t{128}, size_t{512}})
-    for (const Product& product : {Product{"logits", kActive, kBatch, width, false, 96},
-                                   Product{"hidden gradient", kBatch, width, kActive, true, 66},
-                                   Product{"gradient rows", kActive, width, kBatch, false, 96}})
-      compare(product, seconds);
+  const std::pair<const char*, void (*)(const Product&, double)> precisions[] = {{"fp32", compare_fp32},
+                                                                                 {"bf16", compare_bf16}};
+  for (const auto& [precision, compare] : precisions) {
+    std::printf("%s, one thread, %s        GFLOP/s ours     oneDNN    ratio   difference\n", precision,
+                kernels::instruction_set().c_str());
+    for (const size_t width : {size_t{128}, size_t{512}})
+      for (const Product& product : {Product{"logits", kActive, kBatch, width, false, 96},
+                                     Product{"hidden gradient", kBatch, width, kActive, true, 64},
+                                     Product{"gradient rows", kActive, width, kBatch, false, 96}})
+        compare(product, seconds);
+  }
 }

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -37,12 +38,14 @@ struct KernelOptions {
 
 // What the machine can do with some number of threads, by Bound.
 struct Limits {
-  double flops = 0, read = 0, copy = 0, update = 0;
+  double fp32 = 0, bf16 = 0, read = 0, copy = 0, update = 0;
 
   double of(bench::Bound bound) const {
     switch (bound) {
-      case bench::Bound::kArithmetic:
-        return flops;
+      case bench::Bound::kFp32:
+        return fp32;
+      case bench::Bound::kBf16:
+        return bf16;
       case bench::Bound::kRead:
         return read;
       case bench::Bound::kCopy:
@@ -59,16 +62,19 @@ Limits measure_limits(shard::ThreadPool& pool, double seconds) {
   const auto stream = [&](bench::Stream kind) {
     return bench::stream_bytes(pool, kind, bench::kBeyondCaches, seconds);
   };
-  return {bench::peak_flops(pool, seconds), stream(bench::Stream::kRead), stream(bench::Stream::kCopy),
-          stream(bench::Stream::kUpdate)};
+  return {bench::peak_flops(pool, Precision::kFp32, seconds),
+          bench::peak_flops(pool, Precision::kBf16, seconds), stream(bench::Stream::kRead),
+          stream(bench::Stream::kCopy), stream(bench::Stream::kUpdate)};
 }
 
-const char* unit_of(bench::Bound bound) { return bound == bench::Bound::kArithmetic ? "GFLOP/s" : "GB/s"; }
+const char* unit_of(bench::Bound bound) {
+  return bound == bench::Bound::kFp32 || bound == bench::Bound::kBf16 ? "GFLOP/s" : "GB/s";
+}
 
 // One line for each numbers of threads: of the machine, or of a kernel.
 void print_rates(const std::string& name, const char* unit, const std::vector<double>& rates,
                  const std::vector<double>& limits) {
-  std::cout << fmt::format("{:<26}{:<8}", name, unit);
+  std::cout << fmt::format("{:<32}{:<8}", name, unit);
   for (size_t i = 0; i < rates.size(); ++i) {
     std::cout << fmt::format("{:>12.1f}", rates[i] / kGiga);
     if (!limits.empty())
@@ -103,13 +109,14 @@ class KernelBench {
         print_json({{"event", "machine"},
                     {"threads", threads_[i]},
                     {"instruction_set", shard::kernels::instruction_set()},
-                    {"gflops", limits_[i].flops / kGiga},
+                    {"gflops", limits_[i].fp32 / kGiga},
+                    {"bf16_gflops", limits_[i].bf16 / kGiga},
                     {"read_gbps", limits_[i].read / kGiga},
                     {"copy_gbps", limits_[i].copy / kGiga},
                     {"update_gbps", limits_[i].update / kGiga}});
       return;
     }
-    std::cout << fmt::format("{:<34}", "machine, " + shard::kernels::instruction_set());
+    std::cout << fmt::format("{:<40}", "machine, " + shard::kernels::instruction_set());
     for (const unsigned threads : threads_)
       std::cout << fmt::format("{:>12}{:>8}", fmt::format("{} thread{}", threads, threads > 1 ? "s" : ""),
                                "");
@@ -119,43 +126,58 @@ class KernelBench {
       for (const Limits& limits : limits_) rates.push_back(limits.of(bound));
       print_rates(name, unit_of(bound), rates, {});
     };
-    row("  multiply-adds", bench::Bound::kArithmetic);
+    row("  multiply-adds, fp32", bench::Bound::kFp32);
+    row("  multiply-adds, bf16", bench::Bound::kBf16);
     row("  memory read", bench::Bound::kRead);
     row("  memory copy", bench::Bound::kCopy);
     row("  memory update", bench::Bound::kUpdate);
   }
 
+  using Measure = std::function<std::vector<bench::KernelRate>(shard::ThreadPool&)>;
+
   void measure_width(size_t width) const {
     const bench::StepShape shape{.width = width};
-    std::vector<std::vector<bench::KernelRate>> rates;  // [threads][kernel]
-    for (const unsigned threads : threads_) {
-      shard::ThreadPool pool(threads);
-      rates.push_back(bench::measure_step_kernels(pool, shape, options_.seconds));
-    }
     if (!options_.json)
       std::cout << fmt::format("\nbatch {}, {} active neurons, {} features a row, width {}\n", shape.batch,
                                shape.active, shape.features_per_row, width);
-    for (size_t kernel = 0; kernel < rates[0].size(); ++kernel) print_kernel(width, rates, kernel);
+    const auto output = [&](Precision precision) {
+      return [&, precision](shard::ThreadPool& pool) {
+        return bench::measure_output_kernels(pool, shape, precision, options_.seconds);
+      };
+    };
+    print_kernels(width, "fp32", output(Precision::kFp32));
+    print_kernels(width, "bf16", output(Precision::kBf16));
+    print_kernels(width, "fp32", [&](shard::ThreadPool& pool) {
+      return bench::measure_input_kernels(pool, shape, options_.seconds);
+    });
   }
 
-  void print_kernel(size_t width, const std::vector<std::vector<bench::KernelRate>>& rates,
-                    size_t kernel) const {
-    const bench::KernelRate& first = rates[0][kernel];
-    std::vector<double> here, limits;
-    for (size_t i = 0; i < threads_.size(); ++i) {
-      here.push_back(rates[i][kernel].per_second);
-      limits.push_back(limits_[i].of(first.bound));
-      if (options_.json)
-        print_json({{"event", "kernel"},
-                    {"kernel", first.name},
-                    {"width", width},
-                    {"threads", threads_[i]},
-                    {"rate", here[i] / kGiga},
-                    {"unit", unit_of(first.bound)},
-                    {"limit", limits[i] / kGiga},
-                    {"share_of_limit", here[i] / limits[i]}});
+  void print_kernels(size_t width, const char* precision, const Measure& measure) const {
+    std::vector<std::vector<bench::KernelRate>> rates;  // [threads][kernel]
+    for (const unsigned threads : threads_) {
+      shard::ThreadPool pool(threads);
+      rates.push_back(measure(pool));
     }
-    if (!options_.json) print_rates("  " + first.name, unit_of(first.bound), here, limits);
+    for (size_t kernel = 0; kernel < rates[0].size(); ++kernel) {
+      const bench::KernelRate& first = rates[0][kernel];
+      std::vector<double> here, limits;
+      for (size_t i = 0; i < threads_.size(); ++i) {
+        here.push_back(rates[i][kernel].per_second);
+        limits.push_back(limits_[i].of(first.bound));
+        if (options_.json)
+          print_json({{"event", "kernel"},
+                      {"kernel", first.name},
+                      {"precision", precision},
+                      {"width", width},
+                      {"threads", threads_[i]},
+                      {"rate", here[i] / kGiga},
+                      {"unit", unit_of(first.bound)},
+                      {"limit", limits[i] / kGiga},
+                      {"share_of_limit", here[i] / limits[i]}});
+      }
+      if (!options_.json)
+        print_rates(fmt::format("  {}, {}", first.name, precision), unit_of(first.bound), here, limits);
+    }
   }
 
   static void print_json(const ordered_json& line) { std::cout << line.dump() << '\n' << std::flush; }

@@ -40,6 +40,27 @@ float multiply_add(size_t rounds, float start) {
   return hn::GetLane(hn::SumOfLanes(d, total));
 }
 
+#if HWY_TARGET == HWY_AVX3
+// The same with pairs of bf16: twice the operations. One line of assembly as in shard/kernels/gemm.cc.
+float multiply_add_pairs(size_t rounds, float start) {
+  const V factor = hn::Set(d, start);
+  V chain[kChains];
+  HWY_UNROLL(12)
+  for (size_t i = 0; i < kChains; ++i) chain[i] = hn::Set(d, start + static_cast<float>(i));
+  for (size_t r = 0; r < rounds; ++r) {
+    HWY_UNROLL(12)
+    for (size_t i = 0; i < kChains; ++i)
+      asm volatile("vdpbf16ps %1, %1, %0" : "+v"(chain[i].raw) : "v"(factor.raw));
+  }
+  V total = hn::Zero(d);
+  HWY_UNROLL(12)
+  for (size_t i = 0; i < kChains; ++i) total = hn::Add(total, chain[i]);
+  return hn::GetLane(hn::SumOfLanes(d, total));
+}
+#else
+float multiply_add_pairs(size_t rounds, float start) { return multiply_add(rounds, start); }
+#endif
+
 size_t operations_of_round() { return kChains * 2 * kLanes; }
 
 // n: multiple of kStreamVectors * kLanes, here and below.
@@ -83,6 +104,7 @@ HWY_AFTER_NAMESPACE();
 namespace modelet::shard::bench {
 
 HWY_EXPORT(multiply_add);
+HWY_EXPORT(multiply_add_pairs);
 HWY_EXPORT(operations_of_round);
 HWY_EXPORT(read);
 HWY_EXPORT(copy);
@@ -114,15 +136,18 @@ double calls_per_second(double seconds, const std::function<void()>& work) {
   return best;
 }
 
-double peak_flops(ThreadPool& pool, double seconds) {
+double peak_flops(ThreadPool& pool, Precision precision, double seconds) {
   constexpr size_t kRounds = 2000, kPieces = 64;
+  const bool pairs = precision == Precision::kBf16 && kernels::dot_pairs_in_use();
   AlignedVector<float> results(kPieces);  // kept, so that no compiler finds the work useless
   const double calls = calls_per_second(seconds, [&] {
     pool.for_pieces(kPieces, 1, [&](size_t i, size_t) {
-      results[i] = HWY_DYNAMIC_DISPATCH(multiply_add)(kRounds, results[i]);
+      results[i] = pairs ? HWY_DYNAMIC_DISPATCH(multiply_add_pairs)(kRounds, 0)
+                         : HWY_DYNAMIC_DISPATCH(multiply_add)(kRounds, results[i]);
     });
   });
-  return calls * static_cast<double>(HWY_DYNAMIC_DISPATCH(operations_of_round)() * kRounds * kPieces);
+  const size_t operations = HWY_DYNAMIC_DISPATCH(operations_of_round)() * (pairs ? 2 : 1);
+  return calls * static_cast<double>(operations * kRounds * kPieces);
 }
 
 double stream_bytes(ThreadPool& pool, Stream stream, size_t bytes, double seconds) {

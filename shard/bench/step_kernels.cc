@@ -1,23 +1,26 @@
 #include "shard/bench/step_kernels.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <utility>
 
 #include "base/aligned.h"
+#include "base/error.h"
 #include "base/experiment.h"
 #include "base/rng.h"
 #include "shard/bench/machine_rates.h"
 #include "shard/kernels/kernels.h"
-#include "shard/parameters.h"
+#include "shard/modelet.h"
+#include "shard/output_products.h"
+#include "shard/prefetch.h"
 
 namespace modelet::shard::bench {
 namespace {
 
-constexpr size_t kNeuronPiece = 96;   // active neurons of a parallel piece
+constexpr size_t kNeuronPiece = OutputProducts::kLargestPiece;  // active neurons of a parallel piece
 constexpr size_t kSamplePiece = 16;   // samples of a parallel piece, in the input layer
 constexpr size_t kFeaturePiece = 64;  // features of a parallel piece
-constexpr size_t kRowsAhead = 4;      // rows that are fetched before they are updated
 constexpr uint64_t kSeed = 1;         // any: the figures do not depend on it
 
 AlignedVector<float> random_values(size_t count) {
@@ -27,155 +30,142 @@ AlignedVector<float> random_values(size_t count) {
   return values;
 }
 
-// The three products of the output layer, and its passes over the logits.
+// The output layer: rows are gathered from, and updated in, a modelet's parameters, in random order and each
+// time other ones; between that come three products and the passes over the logits.
 class OutputKernels {
  public:
-  OutputKernels(ThreadPool& pool, const StepShape& shape)
+  // rows: of the modelet.
+  OutputKernels(ThreadPool& pool, const StepShape& shape, Precision precision, size_t rows)
       : pool_(pool),
         shape_(shape),
         columns_(kernels::padded(shape.batch)),
-        rows_(random_values(shape.active * shape.width)),
+        modelet_({.layer = 1, .kind = LayerKind::kOutput, .inputs = shape.width, .begin = 0, .end = rows},
+                 experiment_of(precision), true),
+        products_(make_output_products(precision, pool)),
+        order_(rows),
+        neurons_(shape.active),
         hidden_(random_values(columns_ * shape.width)),
+        biases_(shape.active),
         logits_(random_values(shape.active * columns_)),
         gradient_(shape.batch * shape.width),
         gradient_rows_(shape.active * shape.width),
-        statistics_(2 * (shape.active / kNeuronPiece + 1) * columns_) {}
+        statistics_(2 * (shape.active / kNeuronPiece + 1) * columns_),
+        corrections_(optimizer_.beta1, optimizer_.beta2) {
+    MODELET_CHECK(rows >= shape.active);
+    std::iota(order_.begin(), order_.end(), 0u);
+    Rng rng(kSeed);
+    for (size_t left = order_.size(); left > 1; --left)
+      std::swap(order_[left - 1], order_[rng.below(static_cast<uint32_t>(left))]);
+    gather();
+    for_neurons([&](size_t first, size_t count) {
+      products_->keep_activations(first, count, &logits_[first * columns_]);
+    });
+  }
 
   double operations() const {
     return 2.0 * double(shape_.active) * double(shape_.batch) * double(shape_.width);
   }
   double logit_bytes() const { return double(shape_.active) * double(columns_) * sizeof(float); }
+  double update_bytes() const {
+    const Parameters& p = modelet_.parameters();
+    return 2.0 * double(shape_.active) * double(p.memory_bytes()) / double(p.rows());
+  }
+  double gather_bytes() const {
+    const size_t weight =
+        modelet_.parameters().precision() == Precision::kFp32 ? sizeof(float) : sizeof(Bf16);
+    return 2.0 * double(shape_.active) * double(shape_.width) * double(weight);
+  }
 
-  // logits [active, padded batch] = rows [active, width] * hidden^T [width, padded batch]
+  void gather() {
+    next_rows();
+    Modelet* const modelets[] = {&modelet_};
+    products_->begin(modelets, neurons_, false, {hidden_.data(), shape_.batch, shape_.width, shape_.width},
+                     {hidden_.data(), shape_.width, columns_, columns_});
+  }
+
+  // [active, width] x [width, padded batch]
   void logits() {
-    pool_.for_pieces(shape_.active, kNeuronPiece, [&](size_t begin, size_t end) {
-      kernels::gemm({.m = end - begin,
-                     .n = columns_,
-                     .k = shape_.width,
-                     .a = &rows_[begin * shape_.width],
-                     .a_row = shape_.width,
-                     .a_col = 1,
-                     .b = hidden_.data(),
-                     .b_row = columns_,
-                     .c = &logits_[begin * columns_],
-                     .c_row = columns_});
+    for_neurons([&](size_t first, size_t count) {
+      products_->logits(first, count, &biases_[first], &logits_[first * columns_]);
     });
   }
 
-  // hidden gradient [batch, width] = activations^T [batch, active] * rows
+  // [batch, active] x [active, width]
   void positive() {
-    const size_t piece = std::max<size_t>(24, (shape_.batch / (4 * pool_.threads()) + 5) / 6 * 6);
-    pool_.for_pieces(shape_.batch, piece, [&](size_t begin, size_t end) {
-      kernels::gemm({.m = end - begin,
-                     .n = shape_.width,
-                     .k = shape_.active,
-                     .a = &logits_[begin],
-                     .a_row = 1,
-                     .a_col = columns_,
-                     .b = rows_.data(),
-                     .b_row = shape_.width,
-                     .c = &gradient_[begin * shape_.width],
-                     .c_row = shape_.width});
-    });
+    const size_t pieces = 4 * pool_.threads();
+    pool_.for_pieces(shape_.batch, std::max<size_t>(24, (shape_.batch + pieces - 1) / pieces),
+                     [&](size_t begin, size_t end) {
+                       products_->positive(logits_.data(), begin, end, &gradient_[begin * shape_.width]);
+                     });
   }
 
-  // gradient rows [active, width] = logit gradients [active, batch] * hidden [batch, width]
+  // [active, batch] x [batch, width]
   void gradient_rows() {
-    pool_.for_pieces(shape_.active, kNeuronPiece, [&](size_t begin, size_t end) {
-      kernels::gemm({.m = end - begin,
-                     .n = shape_.width,
-                     .k = shape_.batch,
-                     .a = &logits_[begin * columns_],
-                     .a_row = columns_,
-                     .a_col = 1,
-                     .b = hidden_.data(),
-                     .b_row = shape_.width,
-                     .c = &gradient_rows_[begin * shape_.width],
-                     .c_row = shape_.width});
+    for_neurons([&](size_t first, size_t count) {
+      products_->gradient_rows(count, &logits_[first * columns_], &gradient_rows_[first * shape_.width]);
     });
   }
 
   // Applied to their own results again and again: these stay ordinary numbers.
   void softmax() {
-    pool_.for_pieces(shape_.active, kNeuronPiece, [&](size_t begin, size_t end) {
-      float* maximum = &statistics_[2 * (begin / kNeuronPiece) * columns_];
-      float* logits = &logits_[begin * columns_];
-      kernels::column_max(logits, end - begin, columns_, maximum, columns_);
-      kernels::column_exp_sum(logits, end - begin, columns_, maximum, maximum + columns_, columns_);
+    for_neurons([&](size_t first, size_t count) {
+      float* maximum = &statistics_[2 * (first / kNeuronPiece) * columns_];
+      float* logits = &logits_[first * columns_];
+      kernels::column_max(logits, count, columns_, maximum, columns_);
+      kernels::column_exp_sum(logits, count, columns_, maximum, maximum + columns_, columns_);
     });
   }
   void sigmoid() {
-    pool_.for_pieces(shape_.active, kNeuronPiece, [&](size_t begin, size_t end) {
-      kernels::column_sigmoid(&logits_[begin * columns_], end - begin, columns_,
-                              &statistics_[2 * (begin / kNeuronPiece) * columns_], columns_);
-    });
-  }
-
- private:
-  ThreadPool& pool_;
-  const StepShape shape_;
-  const size_t columns_;  // padded batch
-  AlignedVector<float> rows_, hidden_, logits_, gradient_, gradient_rows_;
-  AlignedVector<float> statistics_;  // two rows of columns_ a piece
-};
-
-// What reaches into a large parameter matrix: rows in random order, each next call other ones.
-class RowKernels {
- public:
-  RowKernels(ThreadPool& pool, const StepShape& shape)
-      : pool_(pool),
-        shape_(shape),
-        parameters_({.rows = kBeyondCaches / (3 * sizeof(float) * shape.width),
-                     .cols = shape.width,
-                     .with_bias = true},
-                    Precision::kFp32, OptimizerKind::kAdam, kSeed),
-        order_(parameters_.rows()),
-        gathered_(shape.active * shape.width),
-        gradients_(random_values(kNeuronPiece * shape.width)),
-        corrections_(optimizer_.beta1, optimizer_.beta2) {
-    std::iota(order_.begin(), order_.end(), 0u);
-    Rng rng(kSeed);
-    for (size_t left = order_.size(); left > 1; --left)
-      std::swap(order_[left - 1], order_[rng.below(static_cast<uint32_t>(left))]);
-  }
-
-  double update_bytes() const {
-    return 2.0 * double(shape_.active) * double(parameters_.memory_bytes()) / double(parameters_.rows());
-  }
-  double gather_bytes() const { return 2.0 * double(gathered_.size()) * sizeof(float); }
-
-  void gather() {
-    const uint32_t* rows = next(shape_.active);
-    pool_.for_pieces(shape_.active, kNeuronPiece, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i)
-        std::copy_n(parameters_.stored_row<float>(rows[i]), shape_.width, &gathered_[i * shape_.width]);
+    for_neurons([&](size_t first, size_t count) {
+      kernels::column_sigmoid(&logits_[first * columns_], count, columns_,
+                              &statistics_[2 * (first / kNeuronPiece) * columns_], columns_);
     });
   }
 
   void adam() {
-    const uint32_t* rows = next(shape_.active);
+    next_rows();
+    Parameters& p = modelet_.parameters();
     const UpdateRule rule{optimizer_, corrections_, 1e-3f};
-    pool_.for_pieces(shape_.active, kNeuronPiece, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) {
-        if (i + kRowsAhead < end) parameters_.prefetch(rows[i + kRowsAhead]);
-        parameters_.update(rows[i], &gradients_[(i - begin) * shape_.width], 1e-3f, rule);
-      }
+    for_neurons([&](size_t first, size_t count) {
+      for_each_fetched(
+          first, first + count, rows_ahead(p.cache_lines_of_row()),
+          [&](size_t a) { p.prefetch(neurons_[a].row); },
+          [&](size_t a) {
+            p.update(neurons_[a].row, &gradient_rows_[(a - first) * shape_.width], 1e-3f, rule);
+          });
     });
   }
 
  private:
-  // `count` rows that have not been touched for long.
-  const uint32_t* next(size_t count) {
-    if (at_ + count > order_.size()) at_ = 0;
-    return &order_[std::exchange(at_, at_ + count)];
+  static Experiment experiment_of(Precision precision) {
+    Experiment experiment;
+    experiment.model.precision = precision;
+    return experiment;
+  }
+
+  template <class Body>
+  void for_neurons(const Body& body) {
+    pool_.for_pieces(shape_.active, kNeuronPiece,
+                     [&](size_t begin, size_t end) { body(begin, end - begin); });
+  }
+
+  // Active neurons that have not been touched for long.
+  void next_rows() {
+    if (at_ + shape_.active > order_.size()) at_ = 0;
+    for (size_t a = 0; a < shape_.active; ++a) neurons_[a] = {0, order_[at_ + a]};
+    at_ += shape_.active;
   }
 
   ThreadPool& pool_;
   const StepShape shape_;
-  Parameters parameters_;
-  std::vector<uint32_t> order_;
+  const size_t columns_;  // padded batch
+  Modelet modelet_;
+  std::unique_ptr<OutputProducts> products_;
+  std::vector<uint32_t> order_;  // of rows
   size_t at_ = 0;
-  AlignedVector<float> gathered_, gradients_;
+  std::vector<ActiveNeuron> neurons_;
+  AlignedVector<float> hidden_, biases_, logits_, gradient_, gradient_rows_;
+  AlignedVector<float> statistics_;  // two rows of columns_ a piece
   const Experiment::Optimizer optimizer_;
   const AdamCorrections corrections_;
 };
@@ -238,32 +228,36 @@ class InputKernels {
 }  // namespace
 
 double logits_flops(ThreadPool& pool, const StepShape& shape, double seconds) {
-  OutputKernels output(pool, shape);
+  OutputKernels output(pool, shape, Precision::kFp32, shape.active);
   return output.operations() * calls_per_second(seconds, [&] { output.logits(); });
 }
 
-std::vector<KernelRate> measure_step_kernels(ThreadPool& pool, const StepShape& shape, double seconds) {
-  std::vector<KernelRate> rates;
-  const auto add = [&](const char* name, Bound bound, double work, const std::function<void()>& call) {
-    rates.push_back({name, bound, work * calls_per_second(seconds, call)});
-  };
-  rates.push_back({"logits", Bound::kArithmetic, logits_flops(pool, shape, seconds)});
-  {
-    OutputKernels output(pool, shape);
-    add("hidden gradient", Bound::kArithmetic, output.operations(), [&] { output.positive(); });
-    add("gradient rows", Bound::kArithmetic, output.operations(), [&] { output.gradient_rows(); });
-    add("softmax", Bound::kUpdate, 3 * output.logit_bytes(), [&] { output.softmax(); });
-    add("sigmoid", Bound::kUpdate, 2 * output.logit_bytes(), [&] { output.sigmoid(); });
-  }
-  {
-    RowKernels rows(pool, shape);
-    add("gather rows", Bound::kCopy, rows.gather_bytes(), [&] { rows.gather(); });
-    add("lazy Adam", Bound::kUpdate, rows.update_bytes(), [&] { rows.adam(); });
-  }
+std::vector<KernelRate> measure_output_kernels(ThreadPool& pool, const StepShape& shape, Precision precision,
+                                               double seconds) {
+  const size_t value = precision == Precision::kFp32 ? sizeof(float) : sizeof(Bf16);
+  OutputKernels output(pool, shape, precision, kBeyondCaches / (3 * value * shape.width));
+  const Bound product = precision == Precision::kFp32 ? Bound::kFp32 : Bound::kBf16;
+  return {{"gather rows", Bound::kCopy,
+           output.gather_bytes() * calls_per_second(seconds, [&] { output.gather(); })},
+          {"logits", product, output.operations() * calls_per_second(seconds, [&] { output.logits(); })},
+          {"hidden gradient", product,
+           output.operations() * calls_per_second(seconds, [&] { output.positive(); })},
+          {"gradient rows", product,
+           output.operations() * calls_per_second(seconds, [&] { output.gradient_rows(); })},
+          {"lazy Adam", Bound::kUpdate,
+           output.update_bytes() * calls_per_second(seconds, [&] { output.adam(); })},
+          {"softmax", Bound::kUpdate,
+           3 * output.logit_bytes() * calls_per_second(seconds, [&] { output.softmax(); })},
+          {"sigmoid", Bound::kUpdate,
+           2 * output.logit_bytes() * calls_per_second(seconds, [&] { output.sigmoid(); })}};
+}
+
+std::vector<KernelRate> measure_input_kernels(ThreadPool& pool, const StepShape& shape, double seconds) {
   InputKernels input(pool, shape);
-  add("embedding bag", Bound::kRead, input.row_bytes(), [&] { input.forward(); });
-  add("embedding bag gradient", Bound::kArithmetic, input.operations(), [&] { input.gradient(); });
-  return rates;
+  return {{"embedding bag", Bound::kRead,
+           input.row_bytes() * calls_per_second(seconds, [&] { input.forward(); })},
+          {"embedding bag gradient", Bound::kFp32,
+           input.operations() * calls_per_second(seconds, [&] { input.gradient(); })}};
 }
 
 }  // namespace modelet::shard::bench

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/experiment.h"
 #include "shard/thread_pool.h"
 
 namespace modelet::shard::bench {
@@ -22,22 +22,26 @@ struct StepShape {
 
 // What a kernel's rate is compared with.
 enum class Bound {
-  kArithmetic,  // operations: peak_flops
-  kRead,        // bytes: the streams of machine_rates.h
+  kFp32,  // operations: peak_flops of the precision
+  kBf16,
+  kRead,  // bytes: the streams of machine_rates.h
   kCopy,
   kUpdate,
 };
 
 struct KernelRate {
   std::string name;
-  Bound bound = Bound::kArithmetic;
+  Bound bound = Bound::kFp32;
   double per_second = 0;  // operations or bytes
 };
 
-// `seconds` for each kernel.
-std::vector<KernelRate> measure_step_kernels(ThreadPool& pool, const StepShape& shape, double seconds);
+// `seconds` for each kernel. Of the output layer, whose weights are stored in `precision`, and of the input
+// layer.
+std::vector<KernelRate> measure_output_kernels(ThreadPool& pool, const StepShape& shape, Precision precision,
+                                               double seconds);
+std::vector<KernelRate> measure_input_kernels(ThreadPool& pool, const StepShape& shape, double seconds);
 
-// The first of them alone, as operations a second: logits of the active neurons. What agents are compared by.
+// Logits of the active neurons alone, fp32, as operations a second: what agents are compared by.
 double logits_flops(ThreadPool& pool, const StepShape& shape, double seconds);
 
 }  // namespace modelet::shard::bench

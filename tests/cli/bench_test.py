@@ -3,8 +3,9 @@ import unittest
 
 from programs import ProgramTest
 
-KERNELS = {"logits", "hidden gradient", "gradient rows", "softmax", "sigmoid", "gather rows", "lazy Adam", "embedding bag",
-           "embedding bag gradient"}
+OUTPUT_KERNELS = {"logits", "hidden gradient", "gradient rows", "softmax", "sigmoid", "gather rows", "lazy Adam"}
+KERNELS = {(kernel, precision) for kernel in OUTPUT_KERNELS for precision in ("fp32", "bf16")} | {
+    ("embedding bag", "fp32"), ("embedding bag gradient", "fp32")}
 
 
 class Kernels(ProgramTest):
@@ -14,23 +15,23 @@ class Kernels(ProgramTest):
         self.assert_documented(lines, {"machine", "kernel"})
         limits = {line["threads"]: line for line in run.events("machine")}
         self.assertEqual(list(limits), [1, 2])
-        measured = [(line["kernel"], line["width"], line["threads"]) for line in run.events("kernel")]
-        self.assertEqual(set(measured), {(kernel, width, threads) for kernel in KERNELS for width in (128, 512) for threads in (1, 2)})
+        measured = [(line["kernel"], line["precision"], line["width"], line["threads"]) for line in run.events("kernel")]
+        self.assertEqual(set(measured), {(*kernel, width, threads) for kernel in KERNELS for width in (128, 512) for threads in (1, 2)})
         self.assertEqual(len(measured), len(set(measured)))
         for line in run.events("kernel"):
             self.assertGreater(line["rate"], 0)
             self.assertAlmostEqual(line["share_of_limit"], line["rate"] / line["limit"])
             machine = limits[line["threads"]]
             if line["unit"] == "GFLOP/s":
-                self.assertEqual(line["limit"], machine["gflops"])
+                self.assertIn(line["limit"], [machine[key] for key in ("gflops", "bf16_gflops")])
             else:
                 self.assertEqual(line["unit"], "GB/s")
                 self.assertIn(line["limit"], [machine[key] for key in ("read_gbps", "copy_gbps", "update_gbps")])
 
     def test_table(self):
         shown = self.modelet("bench", "kernels", "--threads", "1", "--seconds", "0.001").stdout
-        for kernel in KERNELS:
-            self.assertEqual(shown.count(f"\n  {kernel}  "), 2, shown)
+        for kernel, precision in KERNELS:
+            self.assertEqual(shown.count(f"\n  {kernel}, {precision}  "), 2, shown)
         self.assertNotIn("2 threads", shown)
 
     def test_errors(self):
