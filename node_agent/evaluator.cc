@@ -24,8 +24,8 @@ Evaluator::Evaluator(shard::Network& network, const Sharding& sharding, comm::Gr
       ranker_(network.output().modelets(), network.experiment(), network.spread(), network.shape().labels,
               network.pool()) {}
 
-void Evaluator::predict(const shard::Dataset& data, size_t k, bool sparse, comm::Tag tag,
-                        const OnBatch& on_batch, size_t limit) {
+void Evaluator::predict(const shard::Dataset& data, size_t k, comm::Tag tag, const OnBatch& on_batch,
+                        size_t limit) {
   const size_t samples = std::min(limit, data.rows());
   const size_t rounds_a_batch = network_.hidden_layers() + 1;
   const size_t fewest = samples * rounds_a_batch / kMaxRounds + 1;
@@ -38,10 +38,7 @@ void Evaluator::predict(const shard::Dataset& data, size_t k, bool sparse, comm:
     std::iota(rows.begin(), rows.end(), static_cast<uint32_t>(first));
     batch.assign(data, rows, false);
     forward_.run(batch, tag, false);
-    if (sparse)
-      ranker_.rank_sparse(forward_.output_input(), k, best);
-    else
-      ranker_.rank_dense(forward_.output_input_transposed(), batch.size(), k, best);
+    ranker_.rank_dense(forward_.output_input_transposed(), batch.size(), k, best);
     tag.round = static_cast<uint16_t>(tag.round + rounds_a_batch);
     merge({tag.step, static_cast<uint16_t>(tag.round - 1), tag.attempt}, best);
     on_batch(batch, best);
@@ -77,8 +74,8 @@ void Evaluator::merge(comm::Tag tag, shard::TopK& best) {
   }
 }
 
-void Evaluator::evaluate(const shard::Dataset& data, shard::Metrics& metrics, bool sparse, comm::Tag tag) {
-  predict(data, metrics.depth(), sparse, tag,
+void Evaluator::evaluate(const shard::Dataset& data, shard::Metrics& metrics, comm::Tag tag) {
+  predict(data, metrics.depth(), tag,
           [&](const shard::Batch& batch, const shard::TopK& best) { metrics.add(batch, best); });
 }
 

@@ -25,14 +25,13 @@ class Evaluator {
   Evaluator(shard::Network& network, const Sharding& sharding, comm::Group& group);
 
   // The k best labels of the first `limit` samples of `data`, a batch at a time in the data's order:
-  // on_batch(batch, best) on every rank. `sparse`: only neurons that the hash tables retrieve are scored.
-  // Uses rounds from tag.round upwards.
+  // on_batch(batch, best) on every rank. Uses rounds from tag.round upwards.
   using OnBatch = std::function<void(const shard::Batch& batch, const shard::TopK& best)>;
-  void predict(const shard::Dataset& data, size_t k, bool sparse, comm::Tag tag, const OnBatch& on_batch,
+  void predict(const shard::Dataset& data, size_t k, comm::Tag tag, const OnBatch& on_batch,
                size_t limit = std::numeric_limits<size_t>::max());
 
   // Adds all samples of `data` to `metrics`; what results is the same on all ranks.
-  void evaluate(const shard::Dataset& data, shard::Metrics& metrics, bool sparse, comm::Tag tag);
+  void evaluate(const shard::Dataset& data, shard::Metrics& metrics, comm::Tag tag);
 
  private:
   void merge(comm::Tag tag, shard::TopK& best);

@@ -257,7 +257,7 @@ void Trainer::Impl::evaluate(Session& session) {
   if (evaluated_step_ == step_) return;
   const bool auc = shard::has_auc(job_.experiment.model.loss, job_.shape.labels);
   shard::Metrics metrics(kFigureRanks, inverse_propensities_, auc ? job_.shape.labels : 0);
-  session.evaluator.evaluate(test_, metrics, false, tag(kEvaluationRound));
+  session.evaluator.evaluate(test_, metrics, tag(kEvaluationRound));
   figures_ = metrics.figures();
   evaluated_step_ = step_;
 }

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "node_agent/capacity.h"
 #include "shard/bench/data_rates.h"
@@ -17,6 +19,7 @@
 #include "shard/bench/step_kernels.h"
 #include "shard/data/prepared.h"
 #include "shard/kernels/kernels.h"
+#include "shard/predictor.h"
 #include "shard/thread_pool.h"
 
 namespace modelet::cli {
@@ -270,13 +273,142 @@ void add_data(CLI::App& bench_verb) {
   verb.callback([options] { bench_data(*options); });
 }
 
+// ---- inference
+
+struct InferenceOptions {
+  std::string checkpoint, data;
+  size_t queries = 1000;
+  bool json = false;
+};
+
+// Answers of one way of scoring, and how long they took.
+struct Answers {
+  std::vector<double> microseconds;
+  std::vector<uint32_t> best;
+  size_t right = 0;
+
+  void add(const shard::Sample& sample, const shard::TopK& top, double seconds) {
+    microseconds.push_back(seconds * 1e6);
+    best.push_back(top.labels(0)[0]);
+    right += std::ranges::binary_search(sample.labels, best.back()) ? 1 : 0;
+  }
+  double quantile(double q) const {
+    std::vector<double> sorted = microseconds;
+    const auto at = sorted.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(sorted.size() - 1));
+    std::nth_element(sorted.begin(), at, sorted.end());
+    return *at;
+  }
+  double precision() const { return static_cast<double>(right) / static_cast<double>(best.size()); }
+};
+
+void print_answers(const char* name, const Answers& answers) {
+  std::cout << fmt::format("{:<8}{:>12.1f}{:>12.1f}{:>10.4f}\n", name, answers.quantile(0.5),
+                           answers.quantile(0.99), answers.precision());
+}
+
+void bench_inference(const InferenceOptions& options) {
+  constexpr size_t kLabels = 5;  // of an answer
+  constexpr size_t kTurn = 50;   // queries answered one way before it is the other's turn
+  shard::Predictor model(options.checkpoint, 1);
+  const shard::Dataset data = model.load_data(options.data);
+  const Stopwatch preparation;
+  model.prepare_sparse(data);
+  const double prepared_seconds = preparation.seconds();
+  shard::Predictor::Session session = model.session();
+  // Halfway between the samples that the index was tuned on.
+  const size_t queries = std::min(options.queries, data.rows());
+  const auto query = [&](size_t i) { return data.sample((2 * i + 1) * data.rows() / (2 * queries)); };
+  Answers dense, sparse;
+  session.sparse(query(0), kLabels);  // warms up
+  session.dense(query(0), kLabels);
+  for (size_t first = 0; first < queries; first += kTurn) {
+    const size_t last = std::min(queries, first + kTurn);
+    for (size_t i = first; i < last; ++i) {
+      const Stopwatch watch;
+      const shard::TopK& top = session.sparse(query(i), kLabels);
+      sparse.add(query(i), top, watch.seconds());
+    }
+    for (size_t i = first; i < last; ++i) {
+      const Stopwatch watch;
+      const shard::TopK& top = session.dense(query(i), kLabels);
+      dense.add(query(i), top, watch.seconds());
+    }
+  }
+  size_t agreed = 0;
+  for (size_t i = 0; i < queries; ++i) agreed += dense.best[i] == sparse.best[i] ? 1 : 0;
+  const double agreement = static_cast<double>(agreed) / static_cast<double>(queries);
+  const shard::SparseSettings& settings = model.sparse_settings().settings;
+  if (options.json) {
+    std::cout << ordered_json{{"event", "inference"},
+                              {"queries", queries},
+                              {"labels", data.labels()},
+                              {"dense_p50_us", dense.quantile(0.5)},
+                              {"dense_p99_us", dense.quantile(0.99)},
+                              {"dense_p_at_1", dense.precision()},
+                              {"sparse_p50_us", sparse.quantile(0.5)},
+                              {"sparse_p99_us", sparse.quantile(0.99)},
+                              {"sparse_p_at_1", sparse.precision()},
+                              {"agreement", agreement},
+                              {"prepare_seconds", prepared_seconds},
+                              {"index_bytes", model.sparse_index().memory_bytes()},
+                              {"rows", settings.rows},
+                              {"head", settings.head},
+                              {"tables", settings.tables},
+                              {"bits", settings.bits},
+                              {"bucket", settings.bucket},
+                              {"candidates", settings.candidates}}
+                     .dump()
+              << '\n';
+    return;
+  }
+  std::cout << fmt::format("{:<8}{:>12}{:>12}{:>10}\n", "", "p50 us", "p99 us", "P@1");
+  print_answers("dense", dense);
+  print_answers("sparse", sparse);
+  std::cout << fmt::format(
+      "\np50 {:.1f} times as fast, p99 {:.1f} times; P@1 {:.2f} % of dense, the same best label for {:.2f} "
+      "%\n",
+      dense.quantile(0.5) / sparse.quantile(0.5), dense.quantile(0.99) / sparse.quantile(0.99),
+      100 * sparse.precision() / std::max(dense.precision(), 1e-9), 100 * agreement);
+  std::cout << fmt::format(
+      "{} queries, {} labels; index of {} rows, {:.1f} MB, built in {:.1f} s: {} always scored, {} tables of "
+      "2^{} "
+      "buckets, {} rows of a bucket, {} candidates\n",
+      queries, data.labels(), settings.rows, static_cast<double>(model.sparse_index().memory_bytes()) / 1e6,
+      prepared_seconds, settings.head, settings.tables, settings.bits, settings.bucket, settings.candidates);
+}
+
+void add_inference(CLI::App& bench_verb) {
+  const auto options = std::make_shared<InferenceOptions>();
+  CLI::App& verb = *bench_verb.add_subcommand(
+      "inference", "Latency of single queries to a model, dense and sparse, on one thread");
+  verb.add_option("CHECKPOINT", options->checkpoint, "run folder or checkpoint")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  verb.add_option("DATA", options->data, "samples to ask for, as for modelet eval")
+      ->required()
+      ->check(CLI::ExistingFile);
+  verb.add_option("--queries", options->queries, "samples that are asked for, spread over DATA")
+      ->check(CLI::Range(1u, 1000000u))
+      ->capture_default_str();
+  verb.add_flag("--json", options->json, "JSON on standard output");
+  verb.footer(
+      "A query is one sample: from its features to its five best labels. Dense and sparse answer in turns of "
+      "50 "
+      "queries.\nThe sparse index is tuned on other samples of DATA, as far as there are enough.\n\n"
+      "Example:\n"
+      "  modelet bench inference runs/quickstart-20260101-120000 test.txt.xz --queries 2000");
+  verb.callback([options] { bench_inference(*options); });
+}
+
 }  // namespace
 
 void add_bench_verbs(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("bench", "Measure this machine, the kernels and the readers of data");
+  CLI::App* verb =
+      app.add_subcommand("bench", "Measure this machine, the kernels, the readers of data, inference");
   verb->require_subcommand(1);
   add_kernels(*verb);
   add_data(*verb);
+  add_inference(*verb);
 }
 
 }  // namespace modelet::cli

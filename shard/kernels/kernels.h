@@ -60,6 +60,13 @@ void weighted_row_sum(const uint32_t* indices, const float* weights, size_t coun
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const Bf16* rows,
                       size_t stride, const Bf16* init, float* out, size_t n);
 
+// out [count] = dots of x [n] with rows that begin `stride` elements apart: the first `count`, or the rows
+// `indices`, which are fetched ahead. One query against many rows.
+void row_dots(const float* rows, size_t stride, size_t count, const float* x, size_t n, float* out);
+void row_dots(const Bf16* rows, size_t stride, size_t count, const float* x, size_t n, float* out);
+void scattered_row_dots(const float* rows, size_t stride, const uint32_t* indices, size_t count,
+                        const float* x, size_t n, float* out);
+
 float dot(const float* x, const float* y, size_t n);
 float dot(const float* x, const Bf16* y, size_t n);
 void add(const float* x, float* y, size_t n);            // y += x
