@@ -128,6 +128,10 @@ const std::vector<Field>& fields() {
        0.999999},
       {"optimizer.epsilon", at(&E::optimizer, &E::Optimizer::epsilon), "",
        "adam, adagrad: added to the root of the mean square", 1e-12, 1},
+      {"optimizer.row_clocks", at(&E::optimizer, &E::Optimizer::row_clocks), "",
+       "adam: bias correction by the updates that a row has had; false: by the step, as for dense layers, "
+       "which "
+       "begins rare rows with updates three times as large"},
       {"optimizer.momentum", at(&E::optimizer, &E::Optimizer::momentum), "", "sgd: momentum", 0, 0.9999},
       {"optimizer.clip", at(&E::optimizer, &E::Optimizer::clip), "",
        "largest global gradient norm; 0: no clipping", 0, 1e6},

@@ -56,8 +56,9 @@ struct Experiment {
   struct Optimizer {
     OptimizerKind kind = OptimizerKind::kAdam;
     float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adam; epsilon also adagrad
-    float momentum = 0.9f;                                // sgd
-    float clip = 0;                                       // largest global gradient norm; 0: no clipping
+    bool row_clocks = true;  // adam: bias correction by the updates that a row has had; else by the step
+    float momentum = 0.9f;   // sgd
+    float clip = 0;          // largest global gradient norm; 0: no clipping
   } optimizer;
 
   struct Train {

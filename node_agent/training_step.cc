@@ -87,7 +87,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   const float scale = clip_scale(batch, {step, kClip, attempt});
 
   // Every rank has all it needs: from here on nothing can fail because of a peer.
-  update(batch, {network_.experiment().optimizer, corrections_, learning_rate, scale});
+  update(batch, {network_.experiment().optimizer, corrections_, step, learning_rate, scale});
   output.maintain(hidden, step);
   return {batch_loss_.loss, any_stop, output.active_neurons()};
 }

@@ -102,11 +102,13 @@ void Parameters::update_values(const float* gradient, T* weights, T* first, T* s
                                uint32_t clock, uint32_t noise, const UpdateRule& rule) const {
   const Experiment::Optimizer& o = rule.optimizer;
   switch (*optimizer_) {
-    case OptimizerKind::kAdam:
-      kernels::adam({o.beta1, o.beta2, o.epsilon, rule.learning_rate / rule.corrections.first(clock),
-                     1 / rule.corrections.second(clock), noise},
+    case OptimizerKind::kAdam: {
+      const uint64_t t = o.row_clocks ? clock : rule.step + 1;
+      kernels::adam({o.beta1, o.beta2, o.epsilon, rule.learning_rate / rule.corrections.first(t),
+                     1 / rule.corrections.second(t), noise},
                     gradient, weights, first, second, n);
       return;
+    }
     case OptimizerKind::kAdagrad:
       kernels::adagrad({rule.learning_rate, o.epsilon, noise}, gradient, weights, first, n);
       return;

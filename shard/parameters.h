@@ -1,6 +1,7 @@
 // Parameters: the rows of one modelet's weight matrix with their optimiser state, updated row by row
 // ("lazily": a row that no gradient touches costs nothing). Each row has its own clock, the number of its
-// updates, which Adam's bias correction uses (Kingma, Ba, ICLR 2015, algorithm 1, with t counted per row).
+// updates, which Adam's bias correction uses (Kingma, Ba, ICLR 2015, algorithm 1, with t counted per row),
+// unless optimizer.row_clocks says that it uses the step.
 //
 // Weights and state are stored as fp32 or as bf16 (half the memory); biases are fp32. A weight in bf16 is
 // rounded stochastically at each update (Gupta et al., ICML 2015), since most updates are smaller than the
@@ -28,8 +29,8 @@ namespace modelet::shard {
 class AdamCorrections {
  public:
   AdamCorrections(float beta1, float beta2) : first_(table(beta1)), second_(table(beta2)) {}
-  float first(uint32_t clock) const { return clock < first_.size() ? first_[clock] : 1.0f; }
-  float second(uint32_t clock) const { return clock < second_.size() ? second_[clock] : 1.0f; }
+  float first(uint64_t clock) const { return clock < first_.size() ? first_[clock] : 1.0f; }
+  float second(uint64_t clock) const { return clock < second_.size() ? second_[clock] : 1.0f; }
 
  private:
   // Up to the clock from which the correction is 1 in single precision.
@@ -42,6 +43,7 @@ class AdamCorrections {
 struct UpdateRule {
   const Experiment::Optimizer& optimizer;
   const AdamCorrections& corrections;
+  uint64_t step = 0;  // of the run, from 0
   float learning_rate = 0;
   float gradient_scale = 1;  // < 1 when the global gradient norm is clipped
 };

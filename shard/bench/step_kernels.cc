@@ -125,7 +125,7 @@ class OutputKernels {
   void adam() {
     next_rows();
     Parameters& p = modelet_.parameters();
-    const UpdateRule rule{optimizer_, corrections_, 1e-3f};
+    const UpdateRule rule{optimizer_, corrections_, 0, 1e-3f};
     for_neurons([&](size_t first, size_t count) {
       for_each_fetched(
           first, first + count, rows_ahead(p.cache_lines_of_row()),

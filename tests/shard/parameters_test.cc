@@ -1,0 +1,90 @@
+// Rows of parameters: what an update does against the formula, and that state goes out and in again whole.
+#include "shard/parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/rng.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr size_t kRows = 5, kCols = 32;
+
+std::vector<float> random_values(size_t n, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<float> values(n);
+  for (float& v : values) v = rng.normal();
+  return values;
+}
+
+Parameters parameters(Precision precision, OptimizerKind kind = OptimizerKind::kAdam) {
+  Parameters p({.rows = kRows, .cols = kCols, .with_bias = true}, precision, kind, 1);
+  for (size_t r = 0; r < kRows; ++r) p.set_row(r, random_values(kCols, r).data());
+  return p;
+}
+
+// The third update of a row, at step 100 of the run, in double precision.
+TEST(Parameters, AdamCorrectsByTheRowsClockOrByTheStep) {
+  for (const bool row_clocks : {true, false}) {
+    Experiment::Optimizer o;
+    o.row_clocks = row_clocks;
+    const AdamCorrections corrections(o.beta1, o.beta2);
+    Parameters p = parameters(Precision::kFp32);
+    const std::vector<float> start(p.floats().row(2), p.floats().row(2) + kCols);
+    std::vector<double> w(start.begin(), start.end()), m(kCols), v(kCols);
+    double bias = 0, bias_m = 0, bias_v = 0;
+    const uint64_t steps[] = {7, 50, 100};
+    for (uint64_t i = 0; i < 3; ++i) {
+      const UpdateRule rule{o, corrections, steps[i], 0.01f};
+      std::vector<float> gradient = random_values(kCols, 10 + i);
+      const double t = row_clocks ? static_cast<double>(i + 1) : static_cast<double>(steps[i] + 1);
+      const auto adam = [&](double g, double& weight, double& first, double& second) {
+        first = 0.9 * first + 0.1 * g;
+        second = 0.999 * second + 0.001 * g * g;
+        weight -=
+            0.01 * first / (1 - std::pow(0.9, t)) / (std::sqrt(second / (1 - std::pow(0.999, t))) + 1e-8);
+      };
+      for (size_t c = 0; c < kCols; ++c) adam(gradient[c], w[c], m[c], v[c]);
+      adam(0.5, bias, bias_m, bias_v);
+      p.update(2, gradient.data(), 0.5f, rule);
+    }
+    for (size_t c = 0; c < kCols; ++c) EXPECT_NEAR(p.floats().row(2)[c], w[c], 1e-5);
+    EXPECT_NEAR(p.bias(2), bias, 1e-5);
+    EXPECT_EQ(p.bias(1), 0) << "other rows stay";
+    EXPECT_EQ(p.floats().row(3)[0], random_values(kCols, 3)[0]);
+  }
+}
+
+TEST(Parameters, ArraysGoOutAndInWhole) {
+  const Experiment::Optimizer o;
+  const AdamCorrections corrections(o.beta1, o.beta2);
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+    for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kSgd}) {
+      Parameters from = parameters(precision, kind);
+      Parameters to({.rows = kRows, .cols = kCols, .with_bias = true}, precision, kind, 1);
+      std::vector<float> gradient = random_values(kCols, 99);
+      from.update(1, gradient.data(), 0.3f, {o, corrections, 0, 0.01f});
+      const auto source = from.arrays(), target = to.arrays();
+      ASSERT_EQ(source.size(), kind == OptimizerKind::kAdam ? 7u : 5u);
+      for (size_t a = 0; a < source.size(); ++a) {
+        EXPECT_NE(source[a].packed(), target[a].packed()) << source[a].name;
+        target[a].unpack(source[a].packed());
+        EXPECT_EQ(source[a].packed(), target[a].packed()) << source[a].name;
+      }
+      // The same state goes on in the same way.
+      std::vector<float> again = gradient;
+      from.update(1, gradient.data(), 0.3f, {o, corrections, 1, 0.01f});
+      to.update(1, again.data(), 0.3f, {o, corrections, 1, 0.01f});
+      for (size_t a = 0; a < source.size(); ++a) EXPECT_EQ(source[a].packed(), target[a].packed());
+    }
+}
+
+TEST(Parameters, Bf16TakesHalfTheMemory) {
+  EXPECT_EQ(parameters(Precision::kFp32).memory_bytes() - parameters(Precision::kBf16).memory_bytes(),
+            kRows * kCols * 3 * 2);
+}
+
+}  // namespace
+}  // namespace modelet::shard
