@@ -24,6 +24,7 @@ namespace {
 
 constexpr size_t kMaxFileBytes = size_t{1} << 20;  // an experiment file is a page of text
 constexpr size_t kMaxHiddenLayers = 16;
+constexpr size_t kMaxColumns = 4096;     // names in a list of columns
 constexpr uint32_t kMaxWidth = 1 << 16;  // of a hidden layer
 // Floats in a cache line: nodes never share one in the exchange, and kernels read and write whole vectors of
 // a row.
@@ -35,6 +36,14 @@ constexpr double kAnyCount = std::numeric_limits<uint32_t>::max();
 // Spellings of the enums, in the order of their values.
 constexpr auto spellings(Normalize) { return std::to_array<std::string_view>({"none", "l2"}); }
 constexpr auto spellings(Precision) { return std::to_array<std::string_view>({"fp32", "bf16"}); }
+constexpr auto spellings(DataFormat) {
+  return std::to_array<std::string_view>({"auto", "xmc", "text", "csv", "words"});
+}
+constexpr auto spellings(TextWeight) { return std::to_array<std::string_view>({"tf", "tfidf"}); }
+constexpr auto spellings(WordsTask) { return std::to_array<std::string_view>({"skipgram", "next"}); }
+constexpr auto spellings(Delimiter) {
+  return std::to_array<std::string_view>({"comma", "tab", "semicolon", "pipe", "space", "none"});
+}
 constexpr auto spellings(Loss) { return std::to_array<std::string_view>({"softmax", "sigmoid"}); }
 constexpr auto spellings(SamplingMode) {
   return std::to_array<std::string_view>({"full", "uniform", "lsh", "lsh_per_sample"});
@@ -56,10 +65,11 @@ concept WholeNumber = std::same_as<T, uint32_t> || std::same_as<T, uint64_t>;
 
 // Where a field's value lives.
 using Target =
-    std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*, Normalize*,
-                 Precision*, Loss*, SamplingMode*, HashFamilyKind*, OptimizerKind*, ScheduleKind*>;
+    std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*,
+                 std::vector<std::string>*, Normalize*, Precision*, DataFormat*, TextWeight*, WordsTask*,
+                 Delimiter*, Loss*, SamplingMode*, HashFamilyKind*, OptimizerKind*, ScheduleKind*>;
 
-enum class Text { kNone, kPath, kRequiredPath, kWord };  // what a string field holds
+enum class Text { kNone, kPath, kRequiredPath, kWord, kColumn };  // what a string field holds
 
 struct Field {
   std::string_view key;  // "section.name"
@@ -78,12 +88,57 @@ const std::vector<Field>& fields() {
   using E = Experiment;
   static const std::vector<Field> table = {
       {"data.train", at(&E::data, &E::Data::train), "",
-       "training samples: XMC text (plain, .xz, .gz) or a prepared file", 0, 0, Text::kRequiredPath},
+       "training samples: text (plain, .xz, .gz) or a prepared file", 0, 0, Text::kRequiredPath},
       {"data.test", at(&E::data, &E::Data::test), "", "test samples, in the same formats", 0, 0,
        Text::kRequiredPath},
+      {"data.format", at(&E::data, &E::Data::format), "",
+       "of text: xmc (numbers), text (words; labels begin with text.label_prefix), csv, words (running "
+       "text); "
+       "auto: text if the first line has a label, else xmc"},
       {"data.labels", at(&E::data, &E::Data::labels), "", "names of the labels, one a line; line = label id",
        0, 0, Text::kPath},
       {"data.normalize", at(&E::data, &E::Data::normalize), "", "scaling of each sample's feature vector"},
+
+      {"text.label_prefix", at(&E::text, &E::Text::label_prefix), "",
+       "format text: words that begin with it are labels", 0, 0, Text::kWord},
+      {"text.word_ngrams", at(&E::text, &E::Text::word_ngrams), "words",
+       "features are the n-grams of 1 to this many words", 1, 10},
+      {"text.min_char", at(&E::text, &E::Text::min_char), "characters",
+       "shortest character n-gram inside a word, with < and > as the word's ends", 0, 64},
+      {"text.max_char", at(&E::text, &E::Text::max_char), "characters",
+       "longest character n-gram inside a word; 0: no character n-grams", 0, 64},
+      {"text.buckets", at(&E::text, &E::Text::buckets), "buckets",
+       "n-grams are hashed to this many; only buckets that occur in training become features", 16, 1 << 26},
+      {"text.min_count", at(&E::text, &E::Text::min_count), "samples",
+       "buckets that occur in fewer training samples are left out", 1, kAnyCount},
+      {"text.weight", at(&E::text, &E::Text::weight), "",
+       "value of a feature: tf, its occurrences in the sample; tfidf, (1 + ln tf) times (1 + ln of (1 + "
+       "samples) / (1 + "
+       "training samples with it))"},
+
+      {"csv.delimiter", at(&E::csv, &E::Csv::delimiter), "", "between the columns of a record"},
+      {"csv.header", at(&E::csv, &E::Csv::header), "", "the first record names the columns"},
+      {"csv.labels", at(&E::csv, &E::Csv::labels), "", "column of the labels, by name or by number from 1", 0,
+       0, Text::kColumn},
+      {"csv.label_separator", at(&E::csv, &E::Csv::label_separator), "",
+       "between several labels of a sample; none: the whole column is one label"},
+      {"csv.text", at(&E::csv, &E::Csv::text), "", "columns of words; [text] says which features they become",
+       0, 0, Text::kColumn},
+
+      {"words.task", at(&E::words, &E::Words::task), "",
+       "skipgram: a word tells its neighbours; next: the words before tell the next one"},
+      {"words.window", at(&E::words, &E::Words::window), "words",
+       "neighbours on each side; next: words before", 1, 100},
+      {"words.positions", at(&E::words, &E::Words::positions), "",
+       "next: a word is another feature at each distance"},
+      {"words.min_count", at(&E::words, &E::Words::min_count), "occurrences", "rarer words are left out", 1,
+       kAnyCount},
+      {"words.vocabulary", at(&E::words, &E::Words::vocabulary), "words",
+       "at most so many words, the most frequent ones", 2, 1 << 24},
+      {"words.subsample", at(&E::words, &E::Words::subsample), "",
+       "share of the text from which on occurrences of a word are left out by chance; 0: all stay", 0, 1},
+      {"words.seed", at(&E::words, &E::Words::seed), "", "start of the choice of those occurrences", 0,
+       kMaxSeed},
 
       {"model.hidden", at(&E::model, &E::Model::hidden), "neurons",
        "width of each hidden layer, a multiple of 16; the first belongs to the sparse input layer",
@@ -251,9 +306,10 @@ std::string toml_text(T value) {
   return number_text(value);
 }
 std::string toml_text(float value) { return number_text(value); }
-std::string toml_text(const std::vector<uint32_t>& value) {
+template <class T>
+std::string toml_text(const std::vector<T>& value) {
   std::string text;
-  for (const uint32_t element : value) text += (text.empty() ? "" : ", ") + number_text(element);
+  for (const T& element : value) text += (text.empty() ? "" : ", ") + toml_text(element);
   return "[" + text + "]";
 }
 template <Enum T>
@@ -267,6 +323,7 @@ std::string_view type_name() {
   if constexpr (WholeNumber<T>) return "whole number";
   if constexpr (std::same_as<T, float>) return "number";
   if constexpr (std::same_as<T, std::vector<uint32_t>>) return "list of whole numbers";
+  if constexpr (std::same_as<T, std::vector<std::string>>) return "list of strings";
   return "string";
 }
 
@@ -282,6 +339,7 @@ std::string range_text(const Field& field) {
   if constexpr (WholeNumber<T> || std::same_as<T, float>) return interval();
   if constexpr (std::same_as<T, std::vector<uint32_t>>)
     return "1 to " + number_text(kMaxHiddenLayers) + " of " + interval();
+  if constexpr (std::same_as<T, std::vector<std::string>>) return "columns; may be empty";
   switch (field.text) {
     case Text::kRequiredPath:
       return "a path; required";
@@ -289,6 +347,8 @@ std::string range_text(const Field& field) {
       return "a path, or empty";
     case Text::kWord:
       return "a word";
+    case Text::kColumn:
+      return "a column, or empty";
     case Text::kNone:
       return "";
   }
@@ -345,8 +405,10 @@ class ValueReader {
         bad_value<T>(number_text(given));
     } else if constexpr (std::same_as<T, std::vector<uint32_t>>) {
       read_list(value);
+    } else if constexpr (std::same_as<T, std::vector<std::string>>) {
+      read_strings(value);
     } else if constexpr (Enum<T>) {
-      const std::string given = string<T>();
+      const std::string given = string<T>(node_);
       const auto names = spellings(T{});
       const auto it = std::ranges::find(names, given);
       if (it == names.end()) bad_value<T>(shown(given));
@@ -372,14 +434,19 @@ class ValueReader {
     fail("must be a " + std::string(type_name<T>()) + ", but there is a " + kind_of(found));
   }
 
-  template <class T>
-  std::string string() const {
-    const auto given = node_.value_exact<std::string>();
-    if (!given) wrong_type<T>(node_);
+  // `Whole` is the type of the whole field, for messages.
+  template <class Whole>
+  std::string string(const toml::node& node) const {
+    const auto given = node.value_exact<std::string>();
+    if (!given) wrong_type<Whole>(node);
+    if (given->size() > kMaxStringBytes)
+      fail("is " + number_text(given->size()) + " bytes long, more than the limit of " +
+           number_text(kMaxStringBytes));
+    if (std::ranges::any_of(*given, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+      fail("contains a control character");
     return *given;
   }
 
-  // `Whole` is the type of the whole field, for messages.
   template <class T, class Whole>
   T whole_number(const toml::node& node) const {
     const auto given = node.value_exact<int64_t>();
@@ -399,17 +466,23 @@ class ValueReader {
     for (const toml::node& element : *given) value.push_back(whole_number<uint32_t, List>(element));
   }
 
+  void read_strings(std::vector<std::string>& value) const {
+    using List = std::vector<std::string>;
+    const toml::array* given = node_.as_array();
+    if (given == nullptr) wrong_type<List>(node_);
+    if (given->size() > kMaxColumns)
+      fail("has " + number_text(given->size()) + " columns, more than the limit of " +
+           number_text(kMaxColumns));
+    value.clear();
+    for (const toml::node& element : *given) value.push_back(string<List>(element));
+  }
+
   void read_string(std::string& value) const {
-    value = string<std::string>();
-    if (value.size() > kMaxStringBytes)
-      fail("is " + number_text(value.size()) + " bytes long, more than the limit of " +
-           number_text(kMaxStringBytes));
-    if (std::ranges::any_of(value, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-      fail("contains a control character");
+    value = string<std::string>(node_);
     if (field_.text == Text::kWord) {
       const auto in_word = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
       if (value.empty() || !std::ranges::all_of(value, in_word)) bad_value<std::string>(shown(value));
-    } else if (!value.empty()) {
+    } else if (field_.text != Text::kColumn && !value.empty()) {
       value = (source_.folder / value).lexically_normal().string();
     }
   }
@@ -486,6 +559,7 @@ class Parser {
         throw UsageError(origin_ + ": " + std::string(field.key) +
                          " is missing: " + std::string(field.meaning));
     }
+    check_encoding();
     const auto& modelets = experiment_.modelets;
     const auto& sampling = experiment_.sampling;
     if (modelets.hidden_columns % kColumnAlignment != 0)
@@ -500,7 +574,23 @@ class Parser {
     return std::move(experiment_);
   }
 
+  // The same of an experiment of which only the keys of the encoding are given.
+  Experiment finish_encoding() {
+    check_encoding();
+    return std::move(experiment_);
+  }
+
  private:
+  void check_encoding() const {
+    const auto& text = experiment_.text;
+    if ((text.min_char == 0) != (text.max_char == 0) || text.min_char > text.max_char)
+      fail("text.min_char", "is " + number_text(text.min_char) + " and text.max_char " +
+                                number_text(text.max_char) +
+                                "; both must be 0, or 1 <= min_char <= max_char");
+    if (experiment_.csv.delimiter == Delimiter::kNone || experiment_.csv.delimiter == Delimiter::kSpace)
+      fail("csv.delimiter", "must be comma, tab, semicolon or pipe");
+  }
+
   static bool takes_text(const Field& field) {
     Experiment scratch;
     return std::visit(
@@ -575,11 +665,16 @@ Experiment parse_experiment(std::string_view toml, const std::filesystem::path& 
   return parser.finish();
 }
 
-std::string to_toml(const Experiment& experiment) {
+namespace {
+
+// The fields that `wanted` takes.
+template <class Wanted>
+std::string fields_toml(const Experiment& experiment, const Wanted& wanted) {
   Experiment copy = experiment;  // targets are writable pointers
   std::string text;
   std::string_view section;
   for (const Field& field : fields()) {
+    if (!wanted(field)) continue;
     if (section_of(field.key) != section) {
       section = section_of(field.key);
       text += (text.empty() ? "[" : "\n[") + std::string(section) + "]\n";
@@ -588,6 +683,32 @@ std::string to_toml(const Experiment& experiment) {
     text += std::string(name_of(field.key)) + " = " + value + "\n";
   }
   return text;
+}
+
+bool of_encoding(const Field& field) {
+  constexpr std::string_view kSections[] = {"text", "csv", "words"};
+  return field.key == "data.format" ||
+         std::ranges::find(kSections, section_of(field.key)) != std::end(kSections);
+}
+
+}  // namespace
+
+std::string to_toml(const Experiment& experiment) {
+  return fields_toml(experiment, [](const Field&) { return true; });
+}
+
+std::string to_encoding_toml(const Experiment& experiment) { return fields_toml(experiment, of_encoding); }
+
+Experiment parse_encoding_toml(std::string_view toml, const std::filesystem::path& origin,
+                               const std::vector<std::string>& overrides) {
+  Parser parser(origin);
+  parser.read_file(toml);
+  for (const std::string& argument : overrides) parser.override_with(argument);
+  return parser.finish_encoding();
+}
+
+std::string to_text(DataFormat format) {
+  return std::string(spellings(DataFormat{})[static_cast<size_t>(format)]);
 }
 
 std::vector<ExperimentField> experiment_fields() {

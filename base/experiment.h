@@ -20,13 +20,45 @@ enum class OptimizerKind { kAdam, kAdagrad, kSgd };
 enum class ScheduleKind { kConstant, kLinear, kCosine, kStep };  // after the warm-up
 enum class Normalize { kNone, kL2 };
 enum class Precision { kFp32, kBf16 };
+enum class DataFormat { kAuto, kXmc, kText, kCsv, kWords };
+enum class TextWeight { kTf, kTfIdf };
+enum class WordsTask { kSkipgram, kNext };
+enum class Delimiter { kComma, kTab, kSemicolon, kPipe, kSpace, kNone };
 
 struct Experiment {
   struct Data {
-    std::string train, test;  // XMC text (also .xz/.gz) or prepared file; relative to the experiment file
-    std::string labels;       // optional: names of the labels, one a line
+    std::string train, test;  // text (also .xz/.gz) or prepared file; relative to the experiment file
+    DataFormat format = DataFormat::kAuto;   // of text
+    std::string labels;                      // optional: names of the labels, one a line
     Normalize normalize = Normalize::kNone;  // scale each sample's feature vector
   } data;
+
+  struct Text {  // words of text and csv -> features
+    std::string label_prefix = "__label__";
+    uint32_t word_ngrams = 1;             // word n-grams of 1 to this many words
+    uint32_t min_char = 0, max_char = 0;  // lengths of character n-grams inside words; 0: none
+    uint32_t buckets = 1 << 21;           // n-grams are hashed to this many
+    uint32_t min_count = 1;               // buckets in fewer training samples are left out
+    TextWeight weight = TextWeight::kTf;
+  } text;
+
+  struct Csv {
+    Delimiter delimiter = Delimiter::kComma;
+    bool header = true;                            // the first record names the columns
+    std::string labels = "label";                  // column, by name or by number from 1
+    Delimiter label_separator = Delimiter::kNone;  // between the labels in that column
+    std::vector<std::string> text = {"text"};      // columns of words
+  } csv;
+
+  struct Words {  // running text
+    WordsTask task = WordsTask::kSkipgram;
+    uint32_t window = 5;            // words on each side; next: words before
+    bool positions = false;         // next: features tell where a word stands
+    uint32_t min_count = 5;         // rarer words are left out
+    uint32_t vocabulary = 1 << 20;  // most words
+    float subsample = 1e-4f;        // share of the text from which on a word is thinned out; 0: never
+    uint64_t seed = 1;              // of the thinning
+  } words;
 
   struct Model {
     std::vector<uint32_t> hidden = {
@@ -93,6 +125,7 @@ struct Experiment {
 struct DataShape {
   uint64_t features = 0, labels = 0, train_rows = 0, test_rows = 0;
   double features_per_row = 0, labels_per_row = 0;  // means over train, for predictions
+  uint64_t encoder = 0;  // XXH3 of the state of the text's encoder (shard/data/encoder.h); 0: none
 };
 
 // Reads and validates a file; paths inside become absolute (relative to the file's folder).
@@ -107,6 +140,14 @@ Experiment parse_experiment(std::string_view toml, const std::filesystem::path& 
 
 // Complete TOML with every key; parse_experiment(to_toml(e)) equals e.
 std::string to_toml(const Experiment& experiment);
+
+// The keys that decide how text becomes samples (data.format and the sections of formats) as TOML, and back,
+// with defaults elsewhere: what an encoder of text remembers of its experiment.
+std::string to_encoding_toml(const Experiment& experiment);
+Experiment parse_encoding_toml(std::string_view toml, const std::filesystem::path& origin,
+                               const std::vector<std::string>& overrides = {});
+
+std::string to_text(DataFormat format);  // as in the file
 
 // One key, as text for people.
 struct ExperimentField {

@@ -59,6 +59,7 @@ enum RngStream : uint64_t {
   kStreamSynth = 7,        // {...}
   kStreamTables = 8,       // {layer, modelet}
   kStreamRounding = 9,     // {layer, modelet}
+  kStreamSubsample = 10,   // {position}
 };
 
 }  // namespace modelet

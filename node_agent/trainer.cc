@@ -58,6 +58,8 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
   const std::pair<const char*, bool> settings[] = {
       {"model.loss", then.model.loss == now.model.loss},
       {"data.normalize", then.data.normalize == now.data.normalize},
+      {"encoding of the text (data.format and its section, or the training text itself)",
+       checkpoint.index().shape.encoder == job.shape.encoder},
       {"sampling.family", !tables || then.sampling.family == now.sampling.family},
       {"optimizer.kind", then.optimizer.kind == now.optimizer.kind},
       {"train.batch", then.train.batch == now.train.batch},
@@ -141,11 +143,12 @@ class Trainer::Impl {
 
 void Trainer::Impl::load_data() {
   const Experiment::Data& data = job_.experiment.data;
-  train_ = shard::load_dataset(data.train, data.normalize);
-  test_ = shard::load_dataset(data.test, data.normalize);
+  train_ = shard::load_training_data(job_.experiment);
+  test_ = shard::load_dataset(data.test, data.normalize, train_.encoder());
   const DataShape shape = shard::describe_shape(train_, test_);
   if (shape.features != job_.shape.features || shape.labels != job_.shape.labels ||
-      shape.train_rows != job_.shape.train_rows || shape.test_rows != job_.shape.test_rows)
+      shape.train_rows != job_.shape.train_rows || shape.test_rows != job_.shape.test_rows ||
+      shape.encoder != job_.shape.encoder)
     throw Error("the data at " + data.train +
                 " is not the data that the run was planned for: this node sees " +
                 std::to_string(shape.train_rows) + " samples, " + std::to_string(shape.features) +
@@ -308,6 +311,7 @@ void Trainer::Impl::checkpoint(Session& session) {
       i += 2;
     }
   }
+  if (!train_.encoder().empty()) index.encoder = writer.write_encoder(train_.encoder());
   index.extra = json{{"train_seconds", train_seconds_}}.dump();
   checkpoint_ = writer.commit(std::move(index), job_.experiment.train.keep_checkpoints);
   emit(session, {{"event", "checkpoint"}, {"step", step_}, {"path", checkpoint_.string()}});

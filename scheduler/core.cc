@@ -49,7 +49,7 @@ bool is_sane(const msg::RegisterT& info) {
 
 DataShape to_shape(const msg::ShapeT& shape) {
   return {shape.features,  shape.labels,           shape.train_rows,
-          shape.test_rows, shape.features_per_row, shape.labels_per_row};
+          shape.test_rows, shape.features_per_row, shape.labels_per_row, shape.encoder};
 }
 
 // Throws UsageError if the submission cannot be run anywhere.

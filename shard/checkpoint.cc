@@ -25,6 +25,7 @@ constexpr std::string_view kFormat = "modelet-checkpoint";
 constexpr uint64_t kVersion = 1;
 constexpr const char* kIndexName = "index.json";
 constexpr const char* kExtension = ".safetensors";
+constexpr const char* kEncoderName = "encoder.safetensors";
 constexpr size_t kMaxIndexBytes = size_t{64} << 20;
 constexpr int kMaxDepth = 16;  // of index.json; the trainer's `extra` may nest a little
 constexpr uint64_t kMaxLayers = 64;
@@ -115,6 +116,9 @@ void sync_folder(const fs::path& folder) {
 
 // ---- JSON ----
 
+// As text: many JSON readers keep only 53 bits of a number.
+std::string hex64_text(uint64_t value) { return fmt::format("{:016x}", value); }
+
 nlohmann::ordered_json entry_json(const CheckpointEntry& entry) {
   const ModeletSpec& spec = entry.spec;
   return {{"id", spec.id},
@@ -126,8 +130,7 @@ nlohmann::ordered_json entry_json(const CheckpointEntry& entry) {
           {"end", spec.end},
           {"file", entry.file},
           {"bytes", entry.digest.bytes},
-          // As text: many JSON readers keep only 53 bits of a number.
-          {"xxh3", fmt::format("{:016x}", entry.digest.xxh3)}};
+          {"xxh3", hex64_text(entry.digest.xxh3)}};
 }
 
 uint64_t parse_hex64(const std::string& text, const std::string& where) {
@@ -137,6 +140,10 @@ uint64_t parse_hex64(const std::string& text, const std::string& where) {
   if (text.size() != 16 || failure != std::errc() || stop != end)
     throw FormatError(where + ": xxh3 is not 16 hexadecimal digits");
   return value;
+}
+
+FileDigest digest_at(const nlohmann::json& json, const std::string& where) {
+  return {unsigned_at(json, "bytes", where), parse_hex64(string_at(json, "xxh3", where), where)};
 }
 
 uint32_t small_at(const nlohmann::json& object, const char* key, uint64_t limit, const std::string& where) {
@@ -162,7 +169,7 @@ CheckpointEntry parse_entry(const nlohmann::json& json, const std::string& where
   if (string_at(json, "name", where) != spec.name() || entry.file != spec.name() + kExtension)
     throw FormatError(where + ": name and file do not belong to layer and range; expected '" + spec.name() +
                       "'");
-  entry.digest = {unsigned_at(json, "bytes", where), parse_hex64(string_at(json, "xxh3", where), where)};
+  entry.digest = digest_at(json, where);
   return entry;
 }
 
@@ -220,6 +227,9 @@ std::string format_checkpoint_index(const CheckpointIndex& index) {
                                  {"modelets", nlohmann::ordered_json::array()},
                                  {"extra", nlohmann::ordered_json::parse(index.extra)}};
   for (const CheckpointEntry& entry : index.modelets) json["modelets"].push_back(entry_json(entry));
+  if (index.encoder)
+    json["encoder"] = {
+        {"file", kEncoderName}, {"bytes", index.encoder->bytes}, {"xxh3", hex64_text(index.encoder->xxh3)}};
   return json.dump(1) + "\n";
 }
 
@@ -250,6 +260,14 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
     index.modelets.push_back(
         parse_entry(entry, fmt::format("{}: modelet {}", origin, index.modelets.size())));
   check_cover(index, origin);
+  if (json.contains("encoder")) {
+    const std::string where = origin + ": encoder";
+    const nlohmann::json& encoder = member_at(json, "encoder", origin);
+    if (string_at(encoder, "file", where) != kEncoderName)
+      throw FormatError(where + ": its file is not '" + kEncoderName + "'");
+    index.encoder = digest_at(encoder, where);
+    index.shape.encoder = index.encoder->xxh3;
+  }
   const nlohmann::json& extra = member_at(json, "extra", origin);
   if (!extra.is_object()) throw FormatError(origin + ": 'extra' is not an object");
   index.extra = extra.dump();
@@ -266,6 +284,13 @@ CheckpointWriter::CheckpointWriter(const fs::path& checkpoints, uint64_t step)
 CheckpointEntry CheckpointWriter::write_modelet(const ModeletSpec& spec, std::span<const Tensor> tensors,
                                                 const Metadata& metadata) const {
   return checkpoint_entry(spec, write_safetensors(partial_ / (spec.name() + kExtension), tensors, metadata));
+}
+
+FileDigest CheckpointWriter::write_encoder(std::span<const std::byte> state) const {
+  AtomicFile file(partial_ / kEncoderName);
+  file.write(state);
+  file.commit();
+  return {state.size(), xxh3_of(state)};
 }
 
 fs::path CheckpointWriter::folder() const { return parent_ / step_name(step_); }
@@ -302,6 +327,7 @@ void CheckpointWriter::check_files(const CheckpointIndex& index) const {
 // Temporary files of a crashed attempt at this step, modelets of another cut.
 void CheckpointWriter::remove_other_files(const CheckpointIndex& index) const {
   std::set<std::string> known;
+  if (index.encoder) known.insert(kEncoderName);
   for (const CheckpointEntry& entry : index.modelets) known.insert(entry.file);
   std::vector<fs::path> others;
   for (const fs::directory_entry& entry : fs::directory_iterator(partial_))
@@ -376,6 +402,12 @@ SafetensorsFile Checkpoint::open_modelet(const ModeletSpec& spec) const {
         folder_.string() + ": no modelet '" + spec.name() + "' with " + std::to_string(spec.inputs) +
         " inputs; the checkpoint was made with another cut ([modelets], model.hidden) or other data");
   return SafetensorsFile(folder_ / entry->file, &entry->digest);
+}
+
+std::vector<std::byte> Checkpoint::read_encoder() const {
+  if (!index_.encoder) return {};
+  const SafetensorsFile file(folder_ / kEncoderName, &*index_.encoder);
+  return {file.bytes().begin(), file.bytes().end()};
 }
 
 }  // namespace modelet::shard

@@ -3,7 +3,10 @@
 //
 //   RUN/checkpoints/step-0000001434/       one folder a checkpoint
 //     index.json                           experiment, data shape, list of the modelets with sizes and
-//     checksums output.00000000-00004621.safetensors one file a modelet
+//                                          checksums
+//     output.00000000-00004621.safetensors one file a modelet
+//     encoder.safetensors                  how text becomes samples (shard/data/encoder.h), if the data needs
+//     it
 //
 // Writing. Every process of the group makes a CheckpointWriter for the same folder and step and writes its
 // own modelets; they go to a hidden folder beside. One process (rank 0) collects the entries of all modelets
@@ -17,6 +20,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +49,7 @@ struct CheckpointIndex {
   Experiment experiment;
   DataShape shape;
   std::vector<CheckpointEntry> modelets;  // in the order of ids
+  std::optional<FileDigest> encoder;      // of the text's encoder; shape.encoder is its checksum
   std::string extra = "{}";               // JSON object, nested at most 12 deep: the trainer's own state
 };
 
@@ -56,6 +61,9 @@ class CheckpointWriter {
   // Writes one modelet's arrays. May be called from several threads for different modelets.
   CheckpointEntry write_modelet(const ModeletSpec& spec, std::span<const Tensor> tensors,
                                 const Metadata& metadata = {}) const;
+
+  // Writes the state of the text's encoder (Dataset::encoder()).
+  FileDigest write_encoder(std::span<const std::byte> state) const;
 
   // Where the checkpoint will be once it is committed.
   std::filesystem::path folder() const;
@@ -97,6 +105,9 @@ class Checkpoint {
   // The file of the modelet with this layer and range (the cut's id does not matter). FormatError if the
   // checkpoint has no such modelet, or if size or checksum differ.
   SafetensorsFile open_modelet(const ModeletSpec& spec) const;
+
+  // The state of the text's encoder; empty if the data needs none. FormatError if size or checksum differ.
+  std::vector<std::byte> read_encoder() const;
 
  private:
   std::filesystem::path folder_;

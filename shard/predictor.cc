@@ -26,6 +26,7 @@ Sample sample_of(const Batch& batch, size_t s) {
 
 Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
     : checkpoint_(Checkpoint::open(find_checkpoint(checkpoint))),
+      encoder_(checkpoint_.read_encoder()),
       pool_(threads),
       cut_(cut_model(index().experiment, index().shape)),
       network_(index().experiment, index().shape, cut_, false, pool_) {
@@ -33,7 +34,7 @@ Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
 }
 
 Dataset Predictor::load_data(const std::filesystem::path& path) const {
-  Dataset data = load_dataset(path, index().experiment.data.normalize);
+  Dataset data = load_dataset(path, index().experiment.data.normalize, encoder_);
   const DataShape& shape = index().shape;
   if (data.features() != shape.features || data.labels() != shape.labels)
     throw UsageError(path.string() + " has " + std::to_string(data.features()) + " features and " +

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/aligned.h"
@@ -39,9 +40,12 @@ class Predictor {
 
   const CheckpointIndex& index() const { return checkpoint_.index(); }
   const std::filesystem::path& folder() const { return checkpoint_.folder(); }
+  // State of the encoder of the model's data (shard/data/encoder.h); empty: XMC text.
+  std::span<const std::byte> encoder() const { return encoder_; }
   Network& network() { return network_; }
 
-  // Opens data for this model: normalised as it was trained. UsageError if it has other features or labels.
+  // Opens data for this model: encoded and normalised as it was trained. UsageError if it has other features
+  // or labels.
   Dataset load_data(const std::filesystem::path& path) const;
 
   // Builds the index, tuned on up to kTuningQueries samples, spread evenly over `data`; labels are not looked
@@ -80,6 +84,7 @@ class Predictor {
 
  private:
   Checkpoint checkpoint_;
+  std::vector<std::byte> encoder_;
   ThreadPool pool_;
   std::vector<ModeletSpec> cut_;
   Network network_;

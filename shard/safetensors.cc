@@ -67,6 +67,14 @@ std::string header_bytes(std::span<const Tensor* const> tensors, const Metadata&
   return bytes + text;
 }
 
+// In the order of the file.
+std::vector<const Tensor*> ordered(std::span<const Tensor> tensors) {
+  std::vector<const Tensor*> result;
+  for (const Tensor& t : tensors) result.push_back(&t);
+  std::ranges::stable_sort(result, std::greater{}, [](const Tensor* t) { return element_bytes(t->dtype); });
+  return result;
+}
+
 // ---- Reading ----
 
 // Turns the header's JSON into tensors, checking everything but how their ranges follow each other.
@@ -152,10 +160,7 @@ uint64_t xxh3_of(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.da
 
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const Tensor> tensors,
                              const Metadata& metadata) {
-  std::vector<const Tensor*> ordered;
-  for (const Tensor& t : tensors) ordered.push_back(&t);
-  std::ranges::stable_sort(ordered, std::greater{}, [](const Tensor* t) { return element_bytes(t->dtype); });
-
+  const std::vector<const Tensor*> in_order = ordered(tensors);
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> hash(XXH3_createState(),
                                                                              XXH3_freeState);
   MODELET_CHECK(hash != nullptr);
@@ -167,12 +172,24 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
     XXH3_64bits_update(hash.get(), bytes.data(), bytes.size());
     digest.bytes += bytes.size();
   };
-  const std::string header = header_bytes(ordered, metadata);
+  const std::string header = header_bytes(in_order, metadata);
   append(std::as_bytes(std::span(header)));
-  for (const Tensor* t : ordered) append(t->bytes);
+  for (const Tensor* t : in_order) append(t->bytes);
   file.commit();
   digest.xxh3 = XXH3_64bits_digest(hash.get());
   return digest;
+}
+
+std::vector<std::byte> safetensors_bytes(std::span<const Tensor> tensors, const Metadata& metadata) {
+  const std::vector<const Tensor*> in_order = ordered(tensors);
+  std::vector<std::byte> bytes;
+  const auto append = [&](std::span<const std::byte> more) {
+    bytes.insert(bytes.end(), more.begin(), more.end());
+  };
+  const std::string header = header_bytes(in_order, metadata);
+  append(std::as_bytes(std::span(header)));
+  for (const Tensor* t : in_order) append(t->bytes);
+  return bytes;
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, const FileDigest* expected)

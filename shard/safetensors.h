@@ -82,6 +82,9 @@ uint64_t xxh3_of(std::span<const std::byte> bytes);
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const Tensor> tensors,
                              const Metadata& metadata = {});
 
+// The same bytes in memory.
+std::vector<std::byte> safetensors_bytes(std::span<const Tensor> tensors, const Metadata& metadata = {});
+
 // A file, memory-mapped and fully checked: header, types, shapes, offsets (no overlap, no hole). Every defect
 // is a FormatError that names the file. Owns the mapping; movable; tensors stay valid while it lives. Any
 // thread may read.

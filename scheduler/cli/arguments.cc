@@ -2,10 +2,10 @@
 
 #include <cctype>
 #include <filesystem>
+#include <iostream>
 
 #include "base/error.h"
 #include "comm/codec.h"
-#include "shard/data/dataset.h"
 
 namespace modelet::cli {
 
@@ -32,14 +32,23 @@ std::string ExperimentArguments::run_name() const {
 
 DataShape shape_of(const Experiment& experiment) {
   const Experiment::Data& data = experiment.data;
-  const auto load = [&](const std::string& key, const std::string& path) {
+  const auto require = [](const std::string& key, const std::string& path) {
     if (!std::filesystem::exists(path))
       throw Error(path + ": no such file; it is " + key +
                   " of the experiment: correct it there, or give --set " + key + "=PATH");
-    return shard::load_dataset(path, data.normalize);
   };
-  const shard::Dataset train = load("data.train", data.train);
-  return shard::describe_shape(train, load("data.test", data.test));
+  require("data.train", data.train);
+  const shard::Dataset train = shard::load_training_data(experiment);
+  require("data.test", data.test);
+  const shard::Dataset test = shard::load_dataset(data.test, data.normalize, train.encoder());
+  note_unknown_labels(test, data.test);
+  return shard::describe_shape(train, test);
+}
+
+void note_unknown_labels(const shard::Dataset& data, const std::string& path) {
+  if (data.unknown_labels() > 0)
+    std::cerr << path << ": " << data.unknown_labels() << " labels of its " << data.rows()
+              << " samples do not occur in the training data and are left out\n";
 }
 
 std::string absolute(const std::string& path) {

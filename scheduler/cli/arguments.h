@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/experiment.h"
+#include "shard/data/dataset.h"
 
 namespace modelet::cli {
 
@@ -22,6 +23,9 @@ struct ExperimentArguments {
 
 // Reads (and prepares, the first time) the experiment's data.
 DataShape shape_of(const Experiment& experiment);
+
+// Tells on standard error how many labels the encoder did not know, if any.
+void note_unknown_labels(const shard::Dataset& data, const std::string& path);
 
 // Absolute and normalised; empty stays empty.
 std::string absolute(const std::string& path);

@@ -15,7 +15,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "scheduler/cli/arguments.h"
+#include "shard/checkpoint.h"
 #include "shard/data/dataset.h"
+#include "shard/data/encoder.h"
 #include "shard/data/prepared.h"
 #include "shard/data/synth.h"
 
@@ -55,41 +58,83 @@ class ProgressLine {
 
 // ---- prepare
 
-struct PrepareOptions {
-  std::string in, out, normalize = "none";
+// How a text is read: keys of the experiment.
+struct Reading {
+  std::vector<std::string> overrides;
+
+  void add_to(CLI::App& verb) {
+    verb.add_option("--set", overrides,
+                    "section.key=value of the experiment that says how the text is read: data.format and "
+                    "what belongs to "
+                    "it, docs/experiment.md (repeatable)")
+        ->take_all();
+  }
+  Experiment options(const std::string& text) const {
+    Experiment options = parse_encoding_toml("", "options", overrides);
+    options.data.train = text;
+    return options;
+  }
 };
+
+struct PrepareOptions {
+  std::string in, out, normalize = "none", like;
+  Reading reading;
+};
+
+// A prepared file or a checkpoint -> the state of its encoder.
+std::vector<std::byte> encoder_of(const std::string& like) {
+  if (fs::is_directory(like)) return shard::Checkpoint::open(shard::find_checkpoint(like)).read_encoder();
+  const Dataset data = Dataset::open(like, true);
+  return {data.encoder().begin(), data.encoder().end()};
+}
 
 void prepare(const PrepareOptions& options) {
   if (shard::is_prepared(options.in))
-    throw UsageError(options.in + ": is prepared already; give the XMC text it was made of");
+    throw UsageError(options.in + ": is prepared already; give the text it was made of");
   ProgressLine line;
+  const auto progress = [&](uint64_t rows, uint64_t bytes, double fraction) {
+    line.show(rows, bytes, fraction);
+  };
   const Normalize normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
-  shard::prepare_text(
-      options.in, options.out, normalize,
-      [&](uint64_t rows, uint64_t bytes, double fraction) { line.show(rows, bytes, fraction); });
+  if (options.like.empty()) {
+    Experiment experiment = options.reading.options(options.in);
+    experiment.data.normalize = normalize;
+    shard::prepare_training_data(experiment, options.out, progress);
+  } else {
+    shard::prepare_data(options.in, normalize, encoder_of(options.like), options.out, progress);
+  }
   const Dataset data = Dataset::open(options.out);
+  note_unknown_labels(data, options.in);
   std::cout << options.out << ": " << data.rows() << " rows, " << data.features() << " features, "
             << data.labels() << " labels, " << data.nonzeros() << " non-zeros\n";
 }
 
 void add_prepare(CLI::App& data) {
   auto options = std::make_shared<PrepareOptions>();
-  CLI::App* verb = data.add_subcommand("prepare", "Turn XMC text into a memory-mapped binary file");
+  CLI::App* verb = data.add_subcommand("prepare", "Turn text into a memory-mapped binary file");
   verb->footer(
-      "IN is XMC text: a line 'SAMPLES FEATURES LABELS', then 'l1,l2,... f:v f:v ...' for each sample, ids "
-      "from zero;\n"
-      "plain, .xz or .gz. Training does this by itself through a cache; prepare a file to ship it or to "
-      "check it.\n\n"
+      "IN is text in one of the formats of docs/data_format.md; plain, .xz or .gz. Training does this by "
+      "itself through a "
+      "cache; prepare a file to ship it or to check it.\n"
+      "Words and labels get their ids from training data: prepare that first, other data --like it.\n\n"
       "Examples:\n"
       "  modelet data prepare train.txt.xz train.mlt\n"
-      "  modelet data prepare --normalize l2 train.txt train.mlt");
-  verb->add_option("IN", options->in, "XMC text (plain, .xz, .gz)")->required();
+      "  modelet data prepare --normalize l2 --set data.format=text --set text.word_ngrams=2 train.txt "
+      "train.mlt\n"
+      "  modelet data prepare --normalize l2 --like train.mlt test.txt test.mlt");
+  verb->add_option("IN", options->in, "text (plain, .xz, .gz)")->required();
   verb->add_option("OUT", options->out, "prepared file to write")->required();
   verb->add_option(
           "--normalize", options->normalize,
           "scale each sample's features: none or l2 (length one); must equal the experiment's data.normalize")
       ->check(CLI::IsMember({"none", "l2"}))
       ->capture_default_str();
+  options->reading.add_to(*verb);
+  verb->add_option(
+          "--like", options->like,
+          "prepared training data, or a run: read IN as that was read, with its ids of labels and features")
+      ->check(CLI::ExistingPath)
+      ->excludes("--set");
   verb->callback([options] { prepare(*options); });
 }
 
@@ -98,6 +143,7 @@ void add_prepare(CLI::App& data) {
 struct DescribeOptions {
   std::string file, label_names;
   bool json = false;
+  Reading reading;
 };
 
 struct Spread {
@@ -169,15 +215,18 @@ ordered_json describe_labels(const Dataset& data, const std::vector<std::string>
 }
 
 // Prepared or text; opening verifies the checksums of a prepared file.
-Dataset open_any(const fs::path& path) {
-  return shard::is_prepared(path) ? Dataset::open(path, true) : shard::load_dataset(path, Normalize::kNone);
+Dataset open_any(const Experiment& options) {
+  const std::string& path = options.data.train;
+  return shard::is_prepared(path) ? Dataset::open(path, true) : shard::load_training_data(options);
 }
 
 ordered_json describe(const DescribeOptions& options) {
   const bool prepared = shard::is_prepared(options.file);
-  const Dataset data = open_any(options.file);
-  std::vector<std::string> names;
-  if (!options.label_names.empty()) names = shard::load_label_names(options.label_names, data.labels());
+  const Experiment reading = options.reading.options(options.file);
+  const Dataset data = open_any(reading);
+  const std::vector<std::string> names = options.label_names.empty()
+                                             ? shard::label_names(data.encoder(), options.file)
+                                             : shard::load_label_names(options.label_names, data.labels());
   std::vector<size_t> features, labels;
   for (size_t row = 0; row < data.rows(); ++row) {
     features.push_back(data.sample(row).features.size());
@@ -185,7 +234,7 @@ ordered_json describe(const DescribeOptions& options) {
   }
   ordered_json json;
   json["file"] = options.file;
-  json["format"] = prepared ? "prepared" : "xmc";
+  json["format"] = prepared ? "prepared" : to_text(shard::format_of(options.file, reading));
   if (prepared) json["checksums"] = "ok";  // a wrong one is an error
   json["normalize"] = data.normalize() == Normalize::kL2 ? "l2" : "none";
   json["rows"] = data.rows();
@@ -241,7 +290,8 @@ void add_describe(CLI::App& data) {
       "Examples:\n"
       "  modelet data describe train.txt.xz --labels-file labels.txt.xz\n"
       "  modelet data describe train.mlt --json");
-  verb->add_option("FILE", options->file, "XMC text (plain, .xz, .gz) or a prepared file")->required();
+  verb->add_option("FILE", options->file, "text (plain, .xz, .gz) or a prepared file")->required();
+  options->reading.add_to(*verb);
   verb->add_option("--labels-file", options->label_names, "names of the labels, one a line");
   verb->add_flag("--json", options->json, "one JSON object instead of text");
   verb->callback([options] {

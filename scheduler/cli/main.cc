@@ -12,6 +12,7 @@
 #include "scheduler/cli/bench_verbs.h"
 #include "scheduler/cli/data_verbs.h"
 #include "scheduler/cli/model_verbs.h"
+#include "scheduler/cli/neighbours_verb.h"
 #include "scheduler/cli/pool_verbs.h"
 #include "scheduler/cli/train_verb.h"
 #include "shard/kernels/kernels.h"
@@ -39,6 +40,7 @@ int run(int argc, char** argv) {
       "written).\n'modelet VERB --help' tells more.");
   modelet::cli::add_train_verb(app);
   modelet::cli::add_model_verbs(app);
+  modelet::cli::add_neighbours_verb(app);
   modelet::cli::add_data_verbs(app);
   modelet::cli::add_pool_verbs(app);
   modelet::cli::add_bench_verbs(app);

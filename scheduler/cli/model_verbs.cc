@@ -18,6 +18,7 @@
 #include "scheduler/cli/report.h"
 #include "scheduler/placement.h"
 #include "shard/data/dataset.h"
+#include "shard/data/encoder.h"
 #include "shard/metrics.h"
 #include "shard/predictor.h"
 
@@ -46,7 +47,18 @@ class LoadedModel {
         group_(comm::make_solo_group()),
         evaluator_(predictor_.network(), sharding_, *group_) {}
 
-  shard::Dataset load_data(const std::string& path) const { return predictor_.load_data(path); }
+  shard::Dataset load_data(const std::string& path) const {
+    shard::Dataset data = predictor_.load_data(path);
+    note_unknown_labels(data, path);
+    return data;
+  }
+
+  // Those of a file with one a line; without one, those that the encoder of the text knows, if there is one.
+  std::vector<std::string> label_names(const std::string& file) const {
+    if (!file.empty()) return shard::load_label_names(file, predictor_.index().shape.labels);
+    return shard::label_names(predictor_.encoder(), predictor_.folder().string());
+  }
+
   const Experiment& experiment() const { return predictor_.index().experiment; }
   uint64_t step() const { return predictor_.index().step; }
   shard::Network& network() { return predictor_.network(); }
@@ -137,8 +149,7 @@ void predict(const Options& options) {
   LoadedModel model(options.checkpoint, options.threads);
   const shard::Dataset data = model.load_data(options.data);
   const std::string& names_file = options.labels.empty() ? model.experiment().data.labels : options.labels;
-  std::vector<std::string> names;
-  if (!names_file.empty()) names = shard::load_label_names(names_file, data.labels());
+  const std::vector<std::string> names = model.label_names(names_file);
   size_t row = 0;
   const auto print = [&](const shard::Batch& batch, const shard::TopK& best) {
     for (size_t s = 0; s < batch.size(); ++s, ++row) {
@@ -171,7 +182,7 @@ void add_model_arguments(CLI::App& verb, Options& options) {
   verb.add_option("checkpoint", options.checkpoint, "run folder or checkpoint")
       ->required()
       ->check(CLI::ExistingDirectory);
-  verb.add_option("data", options.data, "XMC text (also .xz, .gz) or prepared file")
+  verb.add_option("data", options.data, "text as the training data (also .xz, .gz) or prepared file")
       ->required()
       ->check(CLI::ExistingFile);
   verb.add_option("--threads", options.threads, "0: all cores")

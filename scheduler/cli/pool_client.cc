@@ -103,6 +103,7 @@ uint64_t PoolClient::submit(const Submission& submission) {
   message.shape->test_rows = shape.test_rows;
   message.shape->features_per_row = shape.features_per_row;
   message.shape->labels_per_row = shape.labels_per_row;
+  message.shape->encoder = shape.encoder;
   message.nodes = submission.nodes;
   message.out = submission.out;
   message.resume = submission.resume;

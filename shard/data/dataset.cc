@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "shard/data/encoder.h"
 #include "shard/data/line_reader.h"
+#include "shard/data/xmc_reader.h"
 
 namespace modelet::shard {
 namespace {
@@ -41,8 +43,15 @@ fs::path cache_folder() {
   return folder;
 }
 
-// Changes whenever the text, or what is made of it, may have changed.
-fs::path cache_entry(const fs::path& text, Normalize normalize) {
+std::string hex(uint64_t value) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string text;
+  for (int shift = 60; shift >= 0; shift -= 4) text += kHex[(value >> shift) & 15];
+  return text;
+}
+
+// Changes whenever the text, or what is made of it, may have changed. `reading`: how the text is read.
+fs::path cache_entry(const fs::path& text, Normalize normalize, const std::string& reading) {
   struct stat info {};
   if (::stat(text.c_str(), &info) != 0) throw Error(errno_text(text.string()));
   std::string key = fs::canonical(text).string();
@@ -52,15 +61,14 @@ fs::path cache_entry(const fs::path& text, Normalize normalize) {
     key += '\n' + std::to_string(part);
   key += '\n';
   key += name_of(normalize);
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string name = text.filename().string() + ".";
-  const uint64_t hash = XXH3_64bits(key.data(), key.size());
-  for (int shift = 60; shift >= 0; shift -= 4) name += kHex[(hash >> shift) & 15];
+  key += '\n' + reading;
+  const std::string name = text.filename().string() + "." + hex(XXH3_64bits(key.data(), key.size()));
   return cache_folder() / (name + ".mlt");
 }
 
-Dataset open_through_cache(const fs::path& text, Normalize normalize) {
-  const fs::path entry = cache_entry(text, normalize);
+// `prepare` makes the entry.
+template <class Prepare>
+Dataset open_through_cache(const fs::path& entry, const Prepare& prepare) {
   if (fs::exists(entry)) {
     try {
       return Dataset::open(entry, true);
@@ -68,8 +76,24 @@ Dataset open_through_cache(const fs::path& text, Normalize normalize) {
       // A damaged entry is only a lost copy: make it anew.
     }
   }
-  prepare_text(text, entry, normalize);
+  prepare();
   return Dataset::open(entry, true);
+}
+
+Dataset checked(Dataset data, const fs::path& path, Normalize normalize) {
+  if (data.normalize() != normalize)
+    throw UsageError(path.string() + ": was prepared with normalisation '" + name_of(data.normalize()) +
+                     "', data.normalize asks for '" + name_of(normalize) +
+                     "': change that key, or prepare the file again");
+  if (data.rows() == 0) throw FormatError(path.string() + ": holds no samples");
+  return data;
+}
+
+// With the format that the text has.
+Experiment reading_options(const Experiment& experiment) {
+  Experiment options = experiment;
+  options.data.format = format_of(experiment.data.train, experiment);
+  return options;
 }
 
 }  // namespace
@@ -81,14 +105,55 @@ Dataset Dataset::open(const std::filesystem::path& path, bool verify) {
   return data;
 }
 
-Dataset load_dataset(const std::filesystem::path& path, Normalize normalize) {
-  Dataset data = is_prepared(path) ? Dataset::open(path, true) : open_through_cache(path, normalize);
-  if (data.normalize() != normalize)
-    throw UsageError(path.string() + ": was prepared with normalisation '" + name_of(data.normalize()) +
-                     "', data.normalize asks for '" + name_of(normalize) +
-                     "': change that key, or prepare the file again");
-  if (data.rows() == 0) throw FormatError(path.string() + ": holds no samples");
-  return data;
+void prepare_training_data(const Experiment& experiment, const fs::path& prepared,
+                           const PrepareProgress& progress) {
+  const Experiment options = reading_options(experiment);
+  const fs::path text = options.data.train;
+  if (options.data.format == DataFormat::kXmc)
+    return prepare_data(text, options.data.normalize, {}, prepared, progress);
+  FitProgress fitting;
+  if (progress) fitting = [&](uint64_t bytes, double fraction) { progress(0, bytes, fraction); };
+  const auto encoder = fit_encoder(options, text, fitting);
+  prepare_text(*encoder->open(text), encoder->state(), prepared, options.data.normalize, progress);
+}
+
+void prepare_data(const fs::path& text, Normalize normalize, std::span<const std::byte> encoder,
+                  const fs::path& prepared, const PrepareProgress& progress) {
+  if (encoder.empty()) {
+    XmcReader reader(text);
+    prepare_text(reader, {}, prepared, normalize, progress);
+  } else {
+    const auto restored = restore_encoder(encoder, "the encoder for " + text.string());
+    prepare_text(*restored->open(text), encoder, prepared, normalize, progress);
+  }
+}
+
+Dataset load_training_data(const Experiment& experiment, const PrepareProgress& progress) {
+  const fs::path path = experiment.data.train;
+  const Normalize normalize = experiment.data.normalize;
+  if (is_prepared(path)) return checked(Dataset::open(path, true), path, normalize);
+  const Experiment options = reading_options(experiment);
+  const fs::path entry =
+      cache_entry(path, normalize, options.data.format == DataFormat::kXmc ? "" : to_encoding_toml(options));
+  return checked(open_through_cache(entry, [&] { prepare_training_data(options, entry, progress); }), path,
+                 normalize);
+}
+
+Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const std::byte> encoder,
+                     const PrepareProgress& progress) {
+  const uint64_t checksum = encoder.empty() ? 0 : XXH3_64bits(encoder.data(), encoder.size());
+  if (is_prepared(path)) {
+    Dataset data = Dataset::open(path, true);
+    if (data.encoder_checksum() != checksum)
+      throw UsageError(
+          path.string() +
+          ": was not prepared with the encoder of the training data, so its ids mean other things: give "
+          "the text itself, or prepare it with 'modelet data prepare --like TRAIN'");
+    return checked(std::move(data), path, normalize);
+  }
+  const fs::path entry = cache_entry(path, normalize, encoder.empty() ? "" : hex(checksum));
+  return checked(open_through_cache(entry, [&] { prepare_data(path, normalize, encoder, entry, progress); }),
+                 path, normalize);
 }
 
 std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels) {
@@ -127,6 +192,7 @@ DataShape describe_shape(const Dataset& train, const Dataset& test) {
   shape.test_rows = test.rows();
   shape.features_per_row = mean(train.nonzeros());
   shape.labels_per_row = mean(train.label_entries());
+  shape.encoder = train.encoder_checksum();
   return shape;
 }
 

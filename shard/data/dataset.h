@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,11 @@ class Dataset {
   size_t nonzeros() const { return view_.feature_ids.size(); }
   size_t label_entries() const { return view_.label_ids.size(); }
   Normalize normalize() const { return view_.normalize; }
+  // State of the encoder that read the text (shard/data/encoder.h), valid as long as the Dataset, and its
+  // XXH3; empty and 0: XMC text.
+  std::span<const std::byte> encoder() const { return view_.encoder; }
+  uint64_t encoder_checksum() const { return view_.encoder_checksum; }
+  uint64_t unknown_labels() const { return view_.unknown_labels; }  // occurrences that the encoder left out
   // Valid as long as the Dataset.
   Sample sample(size_t row) const {
     const uint64_t first = view_.feature_offsets[row], count = view_.feature_offsets[row + 1] - first;
@@ -42,13 +48,24 @@ class Dataset {
   PreparedView view_;
 };
 
-// Opens XMC text (plain, .xz, .gz) or a prepared file and verifies it. Text is prepared into the cache folder
-// first if it is not there
-// ($MODELET_CACHE, else $XDG_CACHE_HOME/modelet, else ~/.cache/modelet; the entry's name depends on path,
-// size, time of change and options). Safe when several processes do it at once. Normalisation applies to both
-// kinds: a prepared file records its own, and a mismatch with `normalize` is a UsageError. A file without
-// samples is a FormatError.
-Dataset load_dataset(const std::filesystem::path& path, Normalize normalize);
+// Open a text (plain, .xz, .gz) or a prepared file and verify it. Text is prepared into the cache folder
+// first if it is not there ($MODELET_CACHE, else $XDG_CACHE_HOME/modelet, else ~/.cache/modelet; the entry's
+// name depends on path, size, time of change, and everything that decides how the text is read). Safe when
+// several processes do it at once. Normalisation applies to both kinds: a prepared file records its own, and
+// a mismatch is a UsageError. A file without samples is a FormatError.
+//
+// load_training_data: data.train of an experiment. A format that needs an encoder is fitted on it.
+// load_dataset: any other data, read with the encoder whose state is `encoder`: Dataset::encoder() of the
+// training data, or the one in a checkpoint. A prepared file must have been made with the same.
+Dataset load_training_data(const Experiment& experiment, const PrepareProgress& progress = {});
+Dataset load_dataset(const std::filesystem::path& path, Normalize normalize,
+                     std::span<const std::byte> encoder = {}, const PrepareProgress& progress = {});
+
+// Text -> prepared file, without the cache; what the two above do.
+void prepare_training_data(const Experiment& experiment, const std::filesystem::path& prepared,
+                           const PrepareProgress& progress = {});
+void prepare_data(const std::filesystem::path& text, Normalize normalize, std::span<const std::byte> encoder,
+                  const std::filesystem::path& prepared, const PrepareProgress& progress = {});
 
 // Names of labels, line = id; plain, .xz or .gz. Fewer or more lines than `labels` is a FormatError.
 std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels);

@@ -1,5 +1,6 @@
 #include "shard/data/line_reader.h"
 
+#include <algorithm>
 #include <boost/iostreams/filter/gzip.hpp>
 #include <boost/iostreams/filter/lzma.hpp>
 #include <boost/iostreams/filtering_streambuf.hpp>
@@ -85,6 +86,15 @@ bool LineReader::next(std::string_view& line) {
   ++line_number_;
   line = {start, length};
   if (line.ends_with('\r')) line.remove_suffix(1);
+  return true;
+}
+
+bool LineReader::next_piece(std::string_view& piece) {
+  if (begin_ == end_ && !refill()) return false;
+  piece = {buffer_.get() + begin_, end_ - begin_};
+  bytes_ += piece.size();
+  line_number_ += static_cast<uint64_t>(std::count(piece.begin(), piece.end(), '\n'));
+  begin_ = end_;
   return true;
 }
 

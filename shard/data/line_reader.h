@@ -28,6 +28,10 @@ class LineReader {
   // compressed stream.
   bool next(std::string_view& line);
 
+  // Instead of lines: the next piece of the text, at least a byte, cut anywhere; valid until the next call.
+  // For text whose lines may have any length. False at the end. Throws as next().
+  bool next_piece(std::string_view& piece);
+
   uint64_t line_number() const {
     return line_number_;
   }                                          // of the last line returned, from 1; 0 before the first

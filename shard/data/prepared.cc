@@ -14,7 +14,7 @@
 #include "base/aligned.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "shard/data/xmc_reader.h"
+#include "shard/data/encoder.h"
 
 namespace modelet::shard {
 namespace {
@@ -34,6 +34,7 @@ enum Section : size_t {
   kValues,          // f32 [nonzeros]
   kLabelOffsets,    // u64 [rows + 1] into the next
   kLabelIds,        // u32 [label entries]
+  kEncoder,         // bytes, may be empty
   kSections
 };
 
@@ -48,17 +49,21 @@ struct Header {
   uint64_t rows, features, labels, nonzeros, label_entries;
   uint32_t flags, reserved;
   std::array<SectionEntry, kSections> sections;
+  uint64_t unknown_labels;
+  std::array<uint64_t, 4> zeros;
   uint64_t checksum;  // XXH3-64 of everything above
 };
-static_assert(sizeof(Header) == 192 && sizeof(Header) % kCacheLine == 0);
+static_assert(sizeof(Header) == 256 && sizeof(Header) % kCacheLine == 0);
 
 uint64_t header_checksum(const Header& header) { return XXH3_64bits(&header, offsetof(Header, checksum)); }
 
 uint64_t aligned(uint64_t offset) { return (offset + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
-// Counts -> bytes of each section. Counts must be below 2^60, so that nothing wraps.
+// Counts -> bytes of each section but the last, whose size nothing tells. Counts must be below 2^60, so that
+// nothing wraps.
 std::array<uint64_t, kSections> section_bytes(const Header& header) {
   std::array<uint64_t, kSections> bytes{};
+  bytes[kEncoder] = header.sections[kEncoder].bytes;
   bytes[kFeatureOffsets] = bytes[kLabelOffsets] = (header.rows + 1) * sizeof(uint64_t);
   bytes[kFeatureIds] = header.nonzeros * sizeof(uint32_t);
   bytes[kValues] = header.nonzeros * sizeof(float);
@@ -91,7 +96,10 @@ void check_layout(const Header& header, size_t file_bytes, const std::string& na
   if (header.rows >= kMaxCount || header.features >= kMaxCount || header.labels >= kMaxCount ||
       header.nonzeros >= kMaxEntries || header.label_entries >= kMaxEntries)
     fail(name, "a count in the header is absurdly large");
-  if ((header.flags & ~kFlagL2) != 0 || header.reserved != 0) fail(name, "unknown flags in the header");
+  if (header.sections[kEncoder].bytes > kMaxEncoderBytes)
+    fail(name, "its encoder has more than " + std::to_string(kMaxEncoderBytes >> 30) + " GiB");
+  if ((header.flags & ~kFlagL2) != 0 || header.reserved != 0 || header.zeros != decltype(header.zeros){})
+    fail(name, "unknown flags in the header");
   const auto bytes = section_bytes(header);
   uint64_t end = sizeof(Header);
   for (size_t i = 0; i < kSections; ++i) {
@@ -165,6 +173,9 @@ PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string&
   view.values = section(kValues, std::type_identity<float>());
   view.label_offsets = section(kLabelOffsets, std::type_identity<uint64_t>());
   view.label_ids = section(kLabelIds, std::type_identity<uint32_t>());
+  view.encoder = section(kEncoder, std::type_identity<std::byte>());
+  view.encoder_checksum = view.encoder.empty() ? 0 : header.sections[kEncoder].checksum;
+  view.unknown_labels = header.unknown_labels;
   check_offsets(view.feature_offsets, header.nonzeros, name);
   check_offsets(view.label_offsets, header.label_entries, name);
   check_ids(view.feature_offsets, view.feature_ids, header.features, "feature", name);
@@ -267,6 +278,11 @@ void PreparedWriter::add(const Sample& sample) {
   spools_[kLabelOffsets]->append(std::span<const uint64_t>(&label_entries_, 1));
 }
 
+void PreparedWriter::set_encoder(std::span<const std::byte> state, uint64_t unknown_labels) {
+  spools_[kEncoder]->append(state);
+  unknown_labels_ = unknown_labels;
+}
+
 void PreparedWriter::finish() {
   Header header{};
   header.magic = kMagic;
@@ -279,7 +295,9 @@ void PreparedWriter::finish() {
   header.label_entries = label_entries_;
   header.flags = normalize_ == Normalize::kL2 ? kFlagL2 : 0;
 
-  static_assert(kSections == kLabelIds + 1);
+  header.unknown_labels = unknown_labels_;
+
+  static_assert(kSections == kEncoder + 1);
   constexpr std::array<std::byte, kCacheLine> kZeros{};
   AtomicFile file(path_);
   const auto header_bytes = std::as_bytes(std::span(&header, 1));
@@ -298,17 +316,18 @@ void PreparedWriter::finish() {
   file.commit();
 }
 
-void prepare_text(const std::filesystem::path& text, const std::filesystem::path& prepared,
-                  Normalize normalize, const PrepareProgress& progress) {
+void prepare_text(SampleReader& reader, std::span<const std::byte> encoder,
+                  const std::filesystem::path& prepared, Normalize normalize,
+                  const PrepareProgress& progress) {
   constexpr uint64_t kRowsBetweenReports = 4096;
-  XmcReader reader(text);
-  PreparedWriter writer(prepared, reader.header().features, reader.header().labels, normalize);
+  PreparedWriter writer(prepared, reader.features(), reader.labels(), normalize);
   for (Sample sample; reader.next(sample);) {
     writer.add(sample);
     if (progress && writer.rows() % kRowsBetweenReports == 0)
       progress(writer.rows(), reader.bytes(), reader.fraction());
   }
   if (progress) progress(writer.rows(), reader.bytes(), 1);
+  writer.set_encoder(encoder, reader.unknown_labels());
   writer.finish();
 }
 

@@ -32,17 +32,15 @@
 
 #include "shard/data/line_reader.h"
 #include "shard/data/sample.h"
+#include "shard/data/sample_reader.h"
 
 namespace modelet::shard {
-
-// Counts in the header lie below this.
-inline constexpr uint64_t kMaxCount = uint64_t{1} << 31;
 
 struct XmcHeader {
   uint64_t rows = 0, features = 0, labels = 0;
 };
 
-class XmcReader {
+class XmcReader : public SampleReader {
  public:
   // Opens the file and reads its header.
   explicit XmcReader(const std::filesystem::path& path);
@@ -53,10 +51,12 @@ class XmcReader {
 
   // The next sample; valid until the next call. False after the last one, when the file has been found
   // complete.
-  bool next(Sample& sample);
+  bool next(Sample& sample) override;
 
-  uint64_t bytes() const { return lines_.bytes(); }      // of text read, decompressed
-  double fraction() const { return lines_.fraction(); }  // part of the file read, in [0, 1]
+  uint64_t features() const override { return header_.features; }
+  uint64_t labels() const override { return header_.labels; }
+  uint64_t bytes() const override { return lines_.bytes(); }
+  double fraction() const override { return lines_.fraction(); }
 
  private:
   void read_header();

@@ -17,8 +17,9 @@ namespace shard = modelet::shard;
 const std::string& good_file() {
   static const std::string bytes = [] {
     const shard::testing::TemporaryFolder folder;
-    shard::prepare_text(folder.write("good.txt", "3 40 30\n0,29 1:0.5 39:2\n 3:1.25\n7,8 0:1 5:-3.5 17:4\n"),
-                        folder / "good.mlt", modelet::Normalize::kNone);
+    shard::testing::prepare_xmc(
+        folder.write("good.txt", "3 40 30\n0,29 1:0.5 39:2\n 3:1.25\n7,8 0:1 5:-3.5 17:4\n"),
+        folder / "good.mlt", modelet::Normalize::kNone);
     return shard::testing::bytes_of(folder / "good.mlt");
   }();
   return bytes;

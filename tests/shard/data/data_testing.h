@@ -79,10 +79,16 @@ inline std::string bytes_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// XMC text -> prepared file.
+inline void prepare_xmc(const std::filesystem::path& text, const std::filesystem::path& prepared,
+                        Normalize normalize) {
+  prepare_data(text, normalize, {}, prepared);
+}
+
 // Puts the right checksum into the header of a prepared file (docs/data_format.md), as somebody who makes one
 // by hand would.
 inline void seal_header(std::span<std::byte> file) {
-  constexpr size_t kChecksumAt = 184;
+  constexpr size_t kChecksumAt = 248;
   if (file.size() < kChecksumAt + sizeof(uint64_t)) return;
   const uint64_t checksum = XXH3_64bits(file.data(), kChecksumAt);
   std::memcpy(file.data() + kChecksumAt, &checksum, sizeof checksum);

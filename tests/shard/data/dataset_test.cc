@@ -59,6 +59,40 @@ TEST_F(LoadDataset, UsesTheCacheTheSecondTime) {
   EXPECT_EQ(std::filesystem::last_write_time(entry), made);
 }
 
+TEST_F(LoadDataset, TextIsReadWithTheEncoderOfTheTrainingData) {
+  Experiment experiment;
+  experiment.data.train = folder_.write("train.txt", "__label__x a b\n__label__y b c\n").string();
+  const auto test = folder_.write("test.txt", "__label__z b __label__y\n");
+  const Dataset train = load_training_data(experiment);
+  EXPECT_EQ(train.rows(), 2u);
+  EXPECT_EQ(train.features(), 3u);
+  EXPECT_FALSE(train.encoder().empty());
+  const Dataset read = load_dataset(test, Normalize::kNone, train.encoder());
+  EXPECT_EQ(read.features(), 3u);
+  EXPECT_EQ(read.unknown_labels(), 1u);
+  EXPECT_EQ(read.sample(0).labels.size(), 1u);
+  EXPECT_EQ(describe_shape(train, read).encoder, train.encoder_checksum());
+  EXPECT_EQ(cache_entries().size(), 2u);
+  // Another way to read it is another entry.
+  experiment.text.word_ngrams = 2;
+  EXPECT_EQ(load_training_data(experiment).features(), 5u);
+  EXPECT_EQ(load_dataset(test, Normalize::kNone, load_training_data(experiment).encoder()).features(), 5u);
+  EXPECT_EQ(cache_entries().size(), 4u);
+}
+
+TEST_F(LoadDataset, PreparedDataOfAnotherEncoderIsRefused) {
+  Experiment experiment;
+  experiment.data.train = folder_.write("train.txt", "__label__x a b\n__label__y b c\n").string();
+  prepare_training_data(experiment, folder_ / "train.mlt");
+  experiment.text.word_ngrams = 2;
+  prepare_training_data(experiment, folder_ / "other.mlt");
+  const Dataset train = Dataset::open(folder_ / "train.mlt");
+  EXPECT_EQ(load_dataset(folder_ / "train.mlt", Normalize::kNone, train.encoder()).rows(), 2u);
+  EXPECT_THAT(error_of([&] { load_dataset(folder_ / "other.mlt", Normalize::kNone, train.encoder()); }),
+              HasSubstr("--like"));
+  EXPECT_THROW(load_dataset(folder_ / "train.mlt", Normalize::kNone), UsageError);
+}
+
 TEST_F(LoadDataset, NoticesAChangedText) {
   const auto path = folder_.write("data.txt", kText);
   EXPECT_EQ(load_dataset(path, Normalize::kNone).rows(), 3u);
@@ -83,7 +117,7 @@ TEST_F(LoadDataset, ReplacesADamagedEntry) {
 }
 
 TEST_F(LoadDataset, OpensPreparedFilesAndRefusesAnotherNormalisation) {
-  prepare_text(folder_.write("data.txt", kText), folder_ / "data.mlt", Normalize::kL2);
+  testing::prepare_xmc(folder_.write("data.txt", kText), folder_ / "data.mlt", Normalize::kL2);
   EXPECT_EQ(load_dataset(folder_ / "data.mlt", Normalize::kL2).rows(), 3u);
   EXPECT_THROW(load_dataset(folder_ / "data.mlt", Normalize::kNone), UsageError);
 }
@@ -149,7 +183,7 @@ TEST(LabelNames, OneALine) {
 TEST(DescribeShape, CountsAndMeans) {
   const testing::TemporaryFolder folder;
   const auto dataset = [&](const std::string& text) {
-    prepare_text(folder.write("data.txt", text), folder / "data.mlt", Normalize::kNone);
+    testing::prepare_xmc(folder.write("data.txt", text), folder / "data.mlt", Normalize::kNone);
     return Dataset::open(folder / "data.mlt");
   };
   const DataShape shape =

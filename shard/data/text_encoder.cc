@@ -1,0 +1,202 @@
+#include "shard/data/text_encoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "shard/data/line_reader.h"
+#include "shard/data/ngrams.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr uint32_t kNoFeature = UINT32_MAX;
+constexpr size_t kMaxLabelBytes = 4096;
+
+void sort_unique(std::vector<uint32_t>& ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
+}  // namespace
+
+// What the training text holds.
+struct TextEncoder::Counts {
+  uint64_t samples = 0;
+  std::vector<uint32_t> samples_with;  // [buckets]
+  StringTable labels;                  // in the order of the text
+  std::vector<uint64_t> of_label;      // samples
+};
+
+std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, const std::filesystem::path& text,
+                                              const FitProgress& progress) {
+  return fit(options, *open_records(options, text), progress);
+}
+
+std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, TextRecords& records,
+                                              const FitProgress& progress) {
+  constexpr uint64_t kRecordsBetweenReports = 4096;
+  Counts counts;
+  counts.samples_with.resize(options.text.buckets);
+  NgramHasher hasher(options.text);
+  TextRecord record;
+  std::vector<uint32_t> ids;
+  while (records.next(record)) {
+    ids.clear();
+    hasher.append(record.words, ids);
+    sort_unique(ids);
+    for (const uint32_t bucket : ids) ++counts.samples_with[bucket];
+    ids.clear();
+    for (const std::string_view label : record.labels) {
+      if (label.size() > kMaxLabelBytes)
+        records.fail("the label " + quoted(label) + " has " + std::to_string(label.size()) +
+                     " bytes, more than " + std::to_string(kMaxLabelBytes) +
+                     "; is this the right column or prefix?");
+      ids.push_back(counts.labels.insert(label));
+    }
+    sort_unique(ids);
+    counts.of_label.resize(counts.labels.size());
+    for (const uint32_t label : ids) ++counts.of_label[label];
+    ++counts.samples;
+    if (progress && counts.samples % kRecordsBetweenReports == 0)
+      progress(records.bytes(), records.fraction());
+  }
+  if (counts.labels.size() == 0)
+    records.fail("the training text has no label in " + std::to_string(counts.samples) +
+                 " samples; is data.format right, and text.label_prefix or csv.labels?");
+  std::unique_ptr<TextEncoder> encoder(new TextEncoder(options));
+  encoder->choose_features(counts);
+  encoder->choose_labels(counts);
+  encoder->number_buckets();
+  return encoder;
+}
+
+void TextEncoder::choose_features(const Counts& counts) {
+  for (uint32_t bucket = 0; bucket < counts.samples_with.size(); ++bucket) {
+    const uint32_t samples = counts.samples_with[bucket];
+    if (samples == 0 || samples < options_.text.min_count) continue;
+    buckets_.push_back(bucket);
+    if (options_.text.weight == TextWeight::kTfIdf)
+      idf_.push_back(static_cast<float>(
+          1 + std::log((1 + static_cast<double>(counts.samples)) / (1 + static_cast<double>(samples)))));
+  }
+  if (buckets_.empty())
+    throw UsageError("no feature occurs in text.min_count = " + std::to_string(options_.text.min_count) +
+                     " training samples; lower it, or check that the text holds words");
+}
+
+// Frequent labels first, so that a list of names is worth reading; ties as in the text.
+void TextEncoder::choose_labels(const Counts& counts) {
+  std::vector<uint32_t> order(counts.labels.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return counts.of_label[a] > counts.of_label[b]; });
+  for (const uint32_t label : order) labels_.insert(counts.labels.at(label));
+}
+
+void TextEncoder::number_buckets() {
+  feature_of_.assign(options_.text.buckets, kNoFeature);
+  for (uint32_t feature = 0; feature < buckets_.size(); ++feature) feature_of_[buckets_[feature]] = feature;
+}
+
+TextEncoder::TextEncoder(const SafetensorsFile& state)
+    : options_(encoder_options(state)), labels_(encoder_labels(state)) {
+  const auto buckets = list_in<uint32_t>(state, "buckets");
+  bool good = !buckets.empty() && buckets.back() < options_.text.buckets;
+  for (size_t i = 1; i < buckets.size(); ++i) good &= buckets[i - 1] < buckets[i];
+  if (!good) throw FormatError(state.path().string() + ": damaged: its buckets do not ascend");
+  buckets_.assign(buckets.begin(), buckets.end());
+  if (options_.text.weight == TextWeight::kTfIdf) {
+    const auto idf = state.values<float>("idf", {buckets_.size()});
+    // Checked, because a prepared file must not hold what is not finite.
+    if (!std::all_of(idf.begin(), idf.end(), [](float v) { return v > 0 && v < 100; }))
+      throw FormatError(state.path().string() + ": damaged: an idf is out of range");
+    idf_.assign(idf.begin(), idf.end());
+  }
+  number_buckets();
+}
+
+std::vector<std::byte> TextEncoder::state() const {
+  std::vector<Tensor> tensors = label_tensors(labels_);
+  tensors.push_back(tensor("buckets", {buckets_.size()}, buckets_));
+  if (!idf_.empty()) tensors.push_back(tensor("idf", {idf_.size()}, idf_));
+  return safetensors_bytes(tensors, encoder_metadata(options_));
+}
+
+class TextEncoder::Reader : public SampleReader {
+ public:
+  Reader(const TextEncoder& encoder, std::unique_ptr<TextRecords> records)
+      : encoder_(encoder), records_(std::move(records)), hasher_(encoder.options_.text) {}
+
+  uint64_t features() const override { return encoder_.buckets_.size(); }
+  uint64_t labels() const override { return encoder_.labels_.size(); }
+  uint64_t bytes() const override { return records_->bytes(); }
+  double fraction() const override { return records_->fraction(); }
+  uint64_t unknown_labels() const override { return unknown_labels_; }
+
+  bool next(Sample& sample) override {
+    if (!records_->next(record_)) return false;
+    if (++rows_ >= kMaxCount) records_->fail("more than 2^31 samples; divide the file");
+    encode_words();
+    encode_labels();
+    sample = {features_, values_, labels_};
+    return true;
+  }
+
+ private:
+  void encode_words() {
+    occurrences_.clear();
+    hasher_.append(record_.words, occurrences_);
+    size_t known = 0;
+    for (const uint32_t bucket : occurrences_) {
+      occurrences_[known] = encoder_.feature_of_[bucket];
+      known += occurrences_[known] != kNoFeature ? 1 : 0;
+    }
+    occurrences_.resize(known);
+    std::sort(occurrences_.begin(), occurrences_.end());
+    features_.clear();
+    values_.clear();
+    for (size_t i = 0; i < known;) {
+      const uint32_t feature = occurrences_[i];
+      const size_t first = i;
+      while (i < known && occurrences_[i] == feature) ++i;
+      features_.push_back(feature);
+      values_.push_back(weight(feature, static_cast<float>(i - first)));
+    }
+  }
+
+  float weight(uint32_t feature, float count) const {
+    return encoder_.idf_.empty() ? count : (1 + std::log(count)) * encoder_.idf_[feature];
+  }
+
+  void encode_labels() {
+    labels_.clear();
+    for (const std::string_view name : record_.labels) {
+      const uint32_t label = encoder_.labels_.find(name);
+      if (label == StringTable::kNone)
+        ++unknown_labels_;
+      else
+        labels_.push_back(label);
+    }
+    sort_unique(labels_);
+  }
+
+  const TextEncoder& encoder_;
+  std::unique_ptr<TextRecords> records_;
+  NgramHasher hasher_;
+  TextRecord record_;
+  uint64_t rows_ = 0, unknown_labels_ = 0;
+  std::vector<uint32_t> occurrences_, features_, labels_;
+  std::vector<float> values_;
+};
+
+std::unique_ptr<SampleReader> TextEncoder::open(const std::filesystem::path& text) const {
+  return open(open_records(options_, text));
+}
+
+std::unique_ptr<SampleReader> TextEncoder::open(std::unique_ptr<TextRecords> records) const {
+  return std::make_unique<Reader>(*this, std::move(records));
+}
+
+}  // namespace modelet::shard

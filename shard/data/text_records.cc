@@ -1,0 +1,194 @@
+#include "shard/data/text_records.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "shard/data/csv.h"
+#include "shard/data/line_reader.h"
+
+namespace modelet::shard {
+namespace {
+
+// White space of fastText: also vertical tab, form feed and the zero byte.
+constexpr std::array<bool, 256> kSpaces = [] {
+  std::array<bool, 256> table{};
+  for (const unsigned char c : {' ', '\t', '\n', '\v', '\f', '\r', '\0'}) table[c] = true;
+  return table;
+}();
+
+bool is_space(char c) { return kSpaces[static_cast<unsigned char>(c)]; }
+
+template <class Visit>
+void for_each_word(std::string_view text, const Visit& visit) {
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  for (;;) {
+    while (p != end && is_space(*p)) ++p;
+    if (p == end) return;
+    const char* const begin = p;
+    while (p != end && !is_space(*p)) ++p;
+    visit(std::string_view(begin, static_cast<size_t>(p - begin)));
+  }
+}
+
+class LabelledLines : public TextRecords {
+ public:
+  template <class... Source>
+  explicit LabelledLines(const Experiment& options, Source&&... source)
+      : lines_(std::forward<Source>(source)...), prefix_(options.text.label_prefix) {}
+
+  bool next(TextRecord& record) override {
+    std::string_view line;
+    if (!lines_.next(line)) return false;
+    record.labels.clear();
+    record.words.clear();
+    for_each_word(line, [&](std::string_view word) {
+      if (!word.starts_with(prefix_)) {
+        record.words.push_back(word);
+      } else if (word.size() == prefix_.size()) {
+        lines_.fail("a label without a name: '" + prefix_ + "' must be followed by one");
+      } else {
+        record.labels.push_back(word.substr(prefix_.size()));
+      }
+    });
+    return true;
+  }
+
+  void fail(const std::string& what) const override { lines_.fail(what); }
+  uint64_t bytes() const override { return lines_.bytes(); }
+  double fraction() const override { return lines_.fraction(); }
+
+ private:
+  LineReader lines_;
+  std::string prefix_;
+};
+
+char character(Delimiter delimiter) {
+  switch (delimiter) {
+    case Delimiter::kComma:
+      return ',';
+    case Delimiter::kTab:
+      return '\t';
+    case Delimiter::kSemicolon:
+      return ';';
+    case Delimiter::kPipe:
+      return '|';
+    case Delimiter::kSpace:
+      return ' ';
+    case Delimiter::kNone:
+      break;
+  }
+  MODELET_CHECK(false, "no delimiter");
+}
+
+class CsvRecords : public TextRecords {
+ public:
+  template <class... Source>
+  explicit CsvRecords(const Experiment& options, Source&&... source)
+      : options_(options.csv),
+        // Tab-separated values know no quoting (IANA text/tab-separated-values).
+        csv_(std::forward<Source>(source)...,
+             {.delimiter = character(options_.delimiter), .quotes = options_.delimiter != Delimiter::kTab}) {
+    if (options_.labels.empty() || options_.text.empty())
+      throw UsageError(csv_.name() + ": csv.labels and csv.text must name the columns of labels and words");
+    at_end_ = !csv_.next(fields_);
+    if (at_end_) throw FormatError(csv_.name() + ": the file is empty");
+    label_column_ = column("csv.labels", options_.labels);
+    for (const std::string& name : options_.text) text_columns_.push_back(column("csv.text", name));
+    if (options_.header) at_end_ = !csv_.next(fields_);
+  }
+
+  bool next(TextRecord& record) override {
+    if (at_end_) return false;
+    // The record before is given back only now: the first one was read to learn the columns.
+    if (begun_ && !csv_.next(fields_)) {
+      at_end_ = true;
+      return false;
+    }
+    begun_ = true;
+    record.labels.clear();
+    record.words.clear();
+    split_labels(fields_[label_column_], record.labels);
+    for (const size_t column : text_columns_) {
+      if (!record.words.empty()) record.words.emplace_back();
+      for_each_word(fields_[column], [&](std::string_view word) { record.words.push_back(word); });
+    }
+    return true;
+  }
+
+  void fail(const std::string& what) const override { csv_.fail(what); }
+  uint64_t bytes() const override { return csv_.bytes(); }
+  double fraction() const override { return csv_.fraction(); }
+
+ private:
+  // Of the first record's fields: the one with this name, if they are names, else the number.
+  size_t column(const std::string& key, const std::string& name) const {
+    std::vector<std::string> names;
+    for (const std::string_view field : fields_) names.push_back(std::string(field));
+    if (options_.header) {
+      const auto found = std::find(names.begin(), names.end(), name);
+      if (found != names.end()) return static_cast<size_t>(found - names.begin());
+    }
+    size_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    const bool is_number = error == std::errc{} && end == name.data() + name.size();
+    if (is_number && number >= 1 && number <= fields_.size()) return number - 1;
+    throw UsageError(
+        csv_.name() + ": " + key + ": there is no column " + shard::quoted(name) + " among " +
+        std::to_string(fields_.size()) +
+        (options_.header ? suggestion(name, names) : "; columns count from 1, names need csv.header"));
+  }
+
+  void split_labels(std::string_view field, std::vector<std::string_view>& labels) const {
+    if (options_.label_separator == Delimiter::kNone) {
+      if (!field.empty()) labels.push_back(field);
+      return;
+    }
+    const char separator = character(options_.label_separator);
+    while (!field.empty()) {
+      const size_t end = std::min(field.find(separator), field.size());
+      if (end > 0) labels.push_back(field.substr(0, end));
+      field.remove_prefix(std::min(end + 1, field.size()));
+    }
+  }
+
+  Experiment::Csv options_;
+  CsvReader csv_;
+  std::span<const std::string_view> fields_;
+  bool begun_ = false, at_end_ = false;
+  size_t label_column_ = 0;
+  std::vector<size_t> text_columns_;
+};
+
+template <class... Source>
+std::unique_ptr<TextRecords> open_any(const Experiment& options, Source&&... source) {
+  if (options.data.format == DataFormat::kCsv)
+    return std::make_unique<CsvRecords>(options, std::forward<Source>(source)...);
+  return std::make_unique<LabelledLines>(options, std::forward<Source>(source)...);
+}
+
+}  // namespace
+
+std::unique_ptr<TextRecords> open_records(const Experiment& options, const std::filesystem::path& path) {
+  return open_any(options, path);
+}
+
+std::unique_ptr<TextRecords> open_records(const Experiment& options, std::unique_ptr<std::streambuf> source,
+                                          std::string name) {
+  return open_any(options, std::move(source), std::move(name));
+}
+
+bool has_label(std::string_view line, std::string_view prefix) {
+  bool found = false;
+  for_each_word(
+      line, [&](std::string_view word) { found |= word.size() > prefix.size() && word.starts_with(prefix); });
+  return found;
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,183 @@
+#include "shard/data/words_encoder.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "base/aligned.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "tests/shard/data/data_testing.h"
+
+namespace modelet::shard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::OwnedSample;
+
+Experiment options_of(const std::string& toml) {
+  return parse_encoding_toml("[data]\nformat = \"words\"\n[words]\nsubsample = 0\nmin_count = 1\n" + toml,
+                             "test");
+}
+
+WordReader words_of(const std::string& text) {
+  return WordReader(std::make_unique<std::stringbuf>(text, std::ios::in), "text");
+}
+
+std::vector<std::string> tokens(const std::string& text) {
+  std::vector<std::string> result;
+  WordReader reader = words_of(text);
+  for (std::string_view word;;) {
+    const WordReader::Token token = reader.next(word);
+    if (token == WordReader::Token::kEnd) return result;
+    result.emplace_back(token == WordReader::Token::kLineEnd ? "\n" : std::string(word));
+  }
+}
+
+std::vector<OwnedSample> samples_of(const WordsEncoder& encoder, const std::string& text) {
+  std::vector<OwnedSample> samples;
+  const auto reader = encoder.open(words_of(text));
+  for (Sample sample; reader->next(sample);) samples.emplace_back(sample);
+  return samples;
+}
+
+std::vector<OwnedSample> samples_of(const Experiment& options, const std::string& text) {
+  return samples_of(*WordsEncoder::fit(options, words_of(text), {}), text);
+}
+
+TEST(WordReader, WordsAndLineEnds) {
+  EXPECT_THAT(tokens("a  b\tc\r\n\nd"), ElementsAre("a", "b", "c", "\n", "\n", "d"));
+  EXPECT_THAT(tokens(""), ElementsAre());
+}
+
+// The buffer of the reader has 64 KiB: words cross its borders, in one line without end.
+TEST(WordReader, PiecesDoNotCutWords) {
+  std::string text;
+  std::vector<std::string> expected;
+  for (uint32_t i = 0; i < 100000; ++i) {
+    expected.push_back("w" + std::to_string(Rng(1, {i}).below(1000000)));
+    text += expected.back() + " ";
+  }
+  EXPECT_EQ(tokens(text), expected);
+}
+
+TEST(WordReader, LeavesOutWordsThatAreTooLong) {
+  const std::string most(WordReader::kMaxWordBytes, 'x');
+  EXPECT_THAT(tokens("a " + most + "y b"), ElementsAre("a", "b"));
+  EXPECT_THAT(tokens("a " + most + " b"), ElementsAre("a", most, "b"));
+  EXPECT_THAT(tokens("a " + std::string(300000, 'y') + "\nb " + std::string(200000, 'z')),
+              ElementsAre("a", "\n", "b"));
+}
+
+// Vocabulary by frequency: a 4 times, b 3, c 2, d once.
+constexpr char kText[] = "a b a c a\nb a d b c\n";
+
+TEST(WordsEncoder, SkipgramPairsAWordWithItsNeighbours) {
+  const auto samples = samples_of(options_of("window = 2\n"), kText);
+  ASSERT_EQ(samples.size(), 10u);
+  EXPECT_EQ(samples[0], OwnedSample({0}, {1}, {0, 1}));     // a: b, a
+  EXPECT_EQ(samples[1], OwnedSample({1}, {1}, {0, 2}));     // b: a, a, c
+  EXPECT_EQ(samples[4], OwnedSample({0}, {1}, {0, 2}));     // a: a, c; nothing behind the line
+  EXPECT_EQ(samples[7], OwnedSample({3}, {1}, {0, 1, 2}));  // d: b, a, b, c
+}
+
+TEST(WordsEncoder, NextWordFromTheOnesBefore) {
+  const auto bag = samples_of(options_of("task = \"next\"\nwindow = 3\n"), kText);
+  ASSERT_EQ(bag.size(), 8u);  // the first word of a line has none before it
+  EXPECT_EQ(bag[0], OwnedSample({0}, {1}, {1}));
+  EXPECT_EQ(bag[2], OwnedSample({0, 1}, {2, 1}, {2}));
+  const auto placed = samples_of(options_of("task = \"next\"\nwindow = 3\npositions = true\n"), kText);
+  EXPECT_EQ(placed[2],
+            OwnedSample({0, 5, 8}, {1, 1, 1}, {2}));  // a at 1, b at 2, a at 3; four words a position
+}
+
+TEST(WordsEncoder, RareWordsCloseUp) {
+  const auto samples = samples_of(options_of("window = 1\nmin_count = 2\n"), kText);
+  ASSERT_EQ(samples.size(), 9u);
+  EXPECT_EQ(samples[6], OwnedSample({0}, {1}, {1}));  // b a (d) b: a's neighbours are both b
+  EXPECT_THAT(
+      label_names(WordsEncoder::fit(options_of("vocabulary = 2\n"), words_of(kText), {})->state(), "state"),
+      ElementsAre("a", "b"));
+}
+
+// Against a window over the whole line, kept in memory.
+TEST(WordsEncoder, OneEndlessLine) {
+  std::string text;
+  std::vector<uint32_t> ids;
+  for (uint32_t i = 0; i < 20000; ++i) {
+    ids.push_back(Rng(4, {i}).below(50));
+    text += "w" + std::to_string(ids.back()) + " ";
+  }
+  const auto encoder = WordsEncoder::fit(options_of("window = 7\n"), words_of(text), {});
+  const auto samples = samples_of(*encoder, text);
+  ASSERT_EQ(samples.size(), ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::vector<uint32_t> expected;
+    for (size_t j = i < 7 ? 0 : i - 7; j < std::min(i + 8, ids.size()); ++j)
+      if (j != i) expected.push_back(encoder->words().find("w" + std::to_string(ids[j])));
+    std::sort(expected.begin(), expected.end());
+    expected.erase(std::unique(expected.begin(), expected.end()), expected.end());
+    ASSERT_EQ(samples[i].labels, expected) << i;
+  }
+}
+
+TEST(WordsEncoder, SubsamplingKeepsTheStatedShare) {
+  std::string text;
+  for (uint32_t i = 0; i < 40000; ++i) text += i % 4 == 0 ? "rare" + std::to_string(i % 400) + " " : "often ";
+  const auto sampled = samples_of(options_of("subsample = 0.03\n"), text);
+  size_t often = 0;
+  for (const OwnedSample& sample : sampled) often += sample.features[0] == 0 ? 1 : 0;
+  // sqrt(0.03 / 0.75) + 0.03 / 0.75 = 0.24 of 30,000; five standard deviations are 370.
+  EXPECT_NEAR(static_cast<double>(often), 0.24 * 30000, 370);
+  EXPECT_EQ(sampled.size() - often, 10000u);
+  EXPECT_EQ(samples_of(options_of("subsample = 0.03\n"), text), sampled);
+  EXPECT_NE(samples_of(options_of("subsample = 0.03\nseed = 2\n"), text), sampled);
+}
+
+TEST(WordsEncoder, CountingIsBounded) {
+  std::string text;
+  for (uint32_t i = 0; i < 3000; ++i) text += "often noise" + std::to_string(i) + " ";
+  const auto encoder = WordsEncoder::fit(options_of(""), words_of(text), {}, 100);
+  EXPECT_EQ(encoder->words().at(0), "often");
+  EXPECT_LE(encoder->words().size(), 100u);
+}
+
+TEST(WordsEncoder, StateRoundTripAndErrors) {
+  const auto encoder = WordsEncoder::fit(options_of("subsample = 0.2\n"), words_of(kText), {});
+  const auto state = encoder->state();
+  const WordsEncoder restored(SafetensorsFile(state, "state"));
+  EXPECT_EQ(restored.state(), state);
+  EXPECT_EQ(samples_of(restored, kText), samples_of(*encoder, kText));
+  try {
+    WordsEncoder::fit(options_of("min_count = 100\n"), words_of(kText), {});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("words.min_count = 100"));
+  }
+}
+
+TEST(WordsEncoder, MutatedStates) {
+  const auto good = WordsEncoder::fit(options_of(""), words_of(kText), {})->state();
+  size_t accepted = 0;
+  for (uint64_t i = 0; i < 20000; ++i) {
+    Rng rng(5, {i});
+    AlignedVector<std::byte> bytes(good.begin(), good.end());
+    for (uint32_t change = 0; change <= rng.below(2); ++change)
+      bytes[rng.below(static_cast<uint32_t>(bytes.size()))] = static_cast<std::byte>(rng.next());
+    try {
+      const auto encoder = restore_encoder(bytes, "state");
+      const auto* words = dynamic_cast<const WordsEncoder*>(encoder.get());
+      if (words != nullptr) samples_of(*words, kText);
+      ++accepted;
+    } catch (const FormatError&) {
+    }
+  }
+  EXPECT_GT(accepted, 0u);
+  EXPECT_LT(accepted, 20000u);
+}
+
+}  // namespace
+}  // namespace modelet::shard
