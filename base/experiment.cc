@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/suggest.h"
+#include "base/table_layout.h"
 
 namespace modelet {
 namespace {
@@ -37,7 +38,7 @@ constexpr double kAnyCount = std::numeric_limits<uint32_t>::max();
 constexpr auto spellings(Normalize) { return std::to_array<std::string_view>({"none", "l2"}); }
 constexpr auto spellings(Precision) { return std::to_array<std::string_view>({"fp32", "bf16"}); }
 constexpr auto spellings(DataFormat) {
-  return std::to_array<std::string_view>({"auto", "xmc", "text", "csv", "words"});
+  return std::to_array<std::string_view>({"auto", "xmc", "text", "csv", "words", "table", "criteo"});
 }
 constexpr auto spellings(TextWeight) { return std::to_array<std::string_view>({"tf", "tfidf"}); }
 constexpr auto spellings(WordsTask) { return std::to_array<std::string_view>({"skipgram", "next"}); }
@@ -93,8 +94,8 @@ const std::vector<Field>& fields() {
        Text::kRequiredPath},
       {"data.format", at(&E::data, &E::Data::format), "",
        "of text: xmc (numbers), text (words; labels begin with text.label_prefix), csv, words (running "
-       "text); "
-       "auto: text if the first line has a label, else xmc"},
+       "text), table (typed columns), criteo (click logs); auto: text if the first line has a label, else "
+       "xmc"},
       {"data.labels", at(&E::data, &E::Data::labels), "", "names of the labels, one a line; line = label id",
        0, 0, Text::kPath},
       {"data.normalize", at(&E::data, &E::Data::normalize), "", "scaling of each sample's feature vector"},
@@ -139,6 +140,17 @@ const std::vector<Field>& fields() {
        "share of the text from which on occurrences of a word are left out by chance; 0: all stay", 0, 1},
       {"words.seed", at(&E::words, &E::Words::seed), "", "start of the choice of those occurrences", 0,
        kMaxSeed},
+
+      {"table.columns", at(&E::table, &E::Table::columns), "",
+       "formats table and criteo: what the columns are, as KIND:NAMES; kinds label, cat, bin, num, log, "
+       "cross, skip "
+       "(docs/clicks.md); empty: those of the Criteo logs"},
+      {"table.hash_features", at(&E::table, &E::Table::hash_features), "features",
+       "values of categories and crosses are hashed to this many", 16, 1 << 28},
+      {"table.bins", at(&E::table, &E::Table::bins), "bins",
+       "of a number column of kind bin, equally many training samples in each", 2, 1024},
+      {"table.min_count", at(&E::table, &E::Table::min_count), "samples",
+       "values of categories and crosses in fewer training samples share one feature a column", 1, kAnyCount},
 
       {"model.hidden", at(&E::model, &E::Model::hidden), "neurons",
        "width of each hidden layer, a multiple of 16; the first belongs to the sparse input layer",
@@ -589,6 +601,13 @@ class Parser {
                                 "; both must be 0, or 1 <= min_char <= max_char");
     if (experiment_.csv.delimiter == Delimiter::kNone || experiment_.csv.delimiter == Delimiter::kSpace)
       fail("csv.delimiter", "must be comma, tab, semicolon or pipe");
+    const DataFormat format = experiment_.data.format;
+    if (format != DataFormat::kTable && format != DataFormat::kCriteo) return;
+    try {
+      table_layout(experiment_);
+    } catch (const UsageError& e) {
+      fail("table.columns", e.what());
+    }
   }
 
   static bool takes_text(const Field& field) {
@@ -686,7 +705,7 @@ std::string fields_toml(const Experiment& experiment, const Wanted& wanted) {
 }
 
 bool of_encoding(const Field& field) {
-  constexpr std::string_view kSections[] = {"text", "csv", "words"};
+  constexpr std::string_view kSections[] = {"text", "csv", "words", "table"};
   return field.key == "data.format" ||
          std::ranges::find(kSections, section_of(field.key)) != std::end(kSections);
 }

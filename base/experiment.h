@@ -20,7 +20,7 @@ enum class OptimizerKind { kAdam, kAdagrad, kSgd };
 enum class ScheduleKind { kConstant, kLinear, kCosine, kStep };  // after the warm-up
 enum class Normalize { kNone, kL2 };
 enum class Precision { kFp32, kBf16 };
-enum class DataFormat { kAuto, kXmc, kText, kCsv, kWords };
+enum class DataFormat { kAuto, kXmc, kText, kCsv, kWords, kTable, kCriteo };
 enum class TextWeight { kTf, kTfIdf };
 enum class WordsTask { kSkipgram, kNext };
 enum class Delimiter { kComma, kTab, kSemicolon, kPipe, kSpace, kNone };
@@ -59,6 +59,13 @@ struct Experiment {
     float subsample = 1e-4f;        // share of the text from which on a word is thinned out; 0: never
     uint64_t seed = 1;              // of the thinning
   } words;
+
+  struct Table {  // typed columns of formats table (file syntax: csv) and criteo -> features
+    std::vector<std::string> columns;  // base/table_layout.h; empty: those of criteo
+    uint32_t hash_features = 1 << 20;  // values of categories and crosses are hashed to this many features
+    uint32_t bins = 32;                // of a number column
+    uint32_t min_count = 2;            // values in fewer training samples share one feature a column
+  } table;
 
   struct Model {
     std::vector<uint32_t> hidden = {

@@ -60,6 +60,7 @@ enum RngStream : uint64_t {
   kStreamTables = 8,       // {layer, modelet}
   kStreamRounding = 9,     // {layer, modelet}
   kStreamSubsample = 10,   // {position}
+  kStreamReservoir = 11,   // {record}
 };
 
 }  // namespace modelet

@@ -12,7 +12,8 @@ namespace {
 
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
-// Share of the (positive, negative) pairs in the right order.
+}  // namespace
+
 double area_under_curve(std::vector<float> positives, std::vector<float> negatives) {
   if (positives.empty() || negatives.empty()) return std::numeric_limits<double>::quiet_NaN();
   std::sort(positives.begin(), positives.end());
@@ -33,8 +34,6 @@ double log_loss(std::span<const float> positives, std::span<const float> negativ
   for (const float score : negatives) sum += softplus(double{score});
   return sum / static_cast<double>(positives.size() + negatives.size());
 }
-
-}  // namespace
 
 std::vector<float> inverse_propensities(std::span<const uint32_t> counts, uint64_t rows,
                                         const Experiment::Metrics& options) {

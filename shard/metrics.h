@@ -40,6 +40,11 @@ std::vector<float> inverse_propensities(std::span<const uint32_t> counts, uint64
 inline constexpr size_t kMostLabelsForAuc = 64;
 bool has_auc(Loss loss, size_t labels);
 
+// From the scores (log-odds) of (sample, label) pairs that are right and of those that are not: the share of
+// the pairs of both kinds in the right order (NaN if a kind is missing), and the mean binary cross-entropy.
+double area_under_curve(std::vector<float> positives, std::vector<float> negatives);
+double log_loss(std::span<const float> positives, std::span<const float> negatives);
+
 class Metrics {
  public:
   // ks: not empty. inverse_propensities [labels]; empty: no psp. `all_labels`: 0, or the number of labels,

@@ -21,6 +21,7 @@
 #include "shard/data/encoder.h"
 #include "shard/data/prepared.h"
 #include "shard/data/synth.h"
+#include "shard/data/synth_clicks.h"
 
 namespace modelet::cli {
 namespace {
@@ -334,7 +335,35 @@ shard::SynthOptions merged(const CLI::App& verb, const SynthVerbOptions& given) 
   return result;
 }
 
+constexpr const char* kClicksPreset = "clicks";
+
+// A click log has the columns that it has: only its length and its seed can be chosen.
+void synth_clicks(const CLI::App& verb, const SynthVerbOptions& given) {
+  for (const char* option : {"--features", "--labels", "--features-per-row", "--labels-per-row", "--zipf",
+                             "--noise", "--family", "--shared", "--text"})
+    if (verb.count(option) > 0)
+      throw UsageError(std::string(option) +
+                       " does not go with --preset clicks; --rows, --rows-test and --seed do");
+  shard::ClickOptions options;
+  if (verb.count("--rows") > 0) options.rows_train = given.shape.rows_train;
+  if (verb.count("--rows-test") > 0) options.rows_test = given.shape.rows_test;
+  if (verb.count("--seed") > 0) options.seed = given.shape.seed;
+  ProgressLine line;
+  const shard::ClickTruth truth = shard::write_clicks(options, given.out, [&](uint64_t rows, uint64_t total) {
+    line.show(rows, 0, static_cast<double>(rows) / static_cast<double>(total));
+  });
+  std::printf("%s: %llu rows\n%s: %llu rows, %.1f %% of them clicks\n",
+              (fs::path(given.out) / "train.tsv").c_str(),
+              static_cast<unsigned long long>(options.rows_train), (fs::path(given.out) / "test.tsv").c_str(),
+              static_cast<unsigned long long>(options.rows_test), 100 * truth.click_rate);
+  std::printf(
+      "best possible on the test rows            AUC %.4f, log-loss %.4f (by the true probabilities)\n"
+      "best possible without interactions        AUC %.4f, log-loss %.4f\n",
+      truth.auc, truth.log_loss, truth.additive_auc, truth.additive_log_loss);
+}
+
 void synth(const CLI::App& verb, const SynthVerbOptions& given) {
+  if (given.preset == kClicksPreset) return synth_clicks(verb, given);
   const shard::SynthOptions options = merged(verb, given);
   ProgressLine line;
   shard::write_synth(options, given.out, given.text, [&](uint64_t rows, uint64_t total) {
@@ -349,14 +378,20 @@ void add_synth(CLI::App& data) {
   shard::SynthOptions& shape = options->shape;
   CLI::App* verb = data.add_subcommand("synth", "Make synthetic data that can be learned, of any shape");
   verb->footer(
-      "Writes train.mlt and test.mlt to OUT_DIR. The seed and the other options determine every row.\n\n"
+      "Writes train.mlt and test.mlt to OUT_DIR. The seed and the other options determine every row.\n"
+      "--preset clicks writes a click log in Criteo's layout, train.tsv and test.tsv, and what the best "
+      "possible model\n"
+      "reaches on it to truth.json (docs/clicks.md).\n\n"
       "Examples:\n"
       "  modelet data synth small --rows 5000 --rows-test 1000 --labels 2000\n"
       "  modelet data synth amazon --preset amazon-670k --rows 100000 --rows-test 10000\n"
-      "  modelet data synth families --preset confusable --family 50 --shared 0.9");
+      "  modelet data synth families --preset confusable --family 50 --shared 0.9\n"
+      "  modelet data synth clicks --preset clicks");
   verb->add_option("OUT_DIR", options->out, "folder to write to")->required();
+  std::vector<std::string> presets = shard::synth_preset_names();
+  presets.emplace_back(kClicksPreset);
   verb->add_option("--preset", options->preset, "start from a known shape; other options change it")
-      ->check(CLI::IsMember(shard::synth_preset_names()));
+      ->check(CLI::IsMember(presets));
   verb->add_option("--rows", shape.rows_train, "training rows")->capture_default_str();
   verb->add_option("--rows-test", shape.rows_test, "test rows")->capture_default_str();
   verb->add_option("--features", shape.features, "number of features")->capture_default_str();

@@ -33,6 +33,28 @@ bool has_quote(std::string_view line) { return line.find('"') != std::string_vie
 
 }  // namespace
 
+char character(Delimiter delimiter) {
+  switch (delimiter) {
+    case Delimiter::kComma:
+      return ',';
+    case Delimiter::kTab:
+      return '\t';
+    case Delimiter::kSemicolon:
+      return ';';
+    case Delimiter::kPipe:
+      return '|';
+    case Delimiter::kSpace:
+      return ' ';
+    case Delimiter::kNone:
+      break;
+  }
+  MODELET_CHECK(false, "no delimiter");
+}
+
+CsvDialect csv_dialect(const Experiment::Csv& options) {
+  return {.delimiter = character(options.delimiter), .quotes = options.delimiter != Delimiter::kTab};
+}
+
 CsvReader::CsvReader(const std::filesystem::path& path, CsvDialect dialect)
     : lines_(path), dialect_(dialect) {}
 

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/experiment.h"
 #include "shard/data/line_reader.h"
 
 namespace modelet::shard {
@@ -34,6 +35,11 @@ struct CsvDialect {
 };
 // Tab-separated values know no quoting (IANA text/tab-separated-values).
 inline constexpr CsvDialect kTabSeparated{.delimiter = '\t', .quotes = false};
+
+// The character of a delimiter that is not kNone.
+char character(Delimiter delimiter);
+// Quotes are what they are for every delimiter but the tab.
+CsvDialect csv_dialect(const Experiment::Csv& options);
 
 class CsvReader {
  public:

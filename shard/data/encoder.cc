@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "shard/data/line_reader.h"
+#include "shard/data/table_encoder.h"
 #include "shard/data/text_encoder.h"
 #include "shard/data/text_records.h"
 #include "shard/data/words_encoder.h"
@@ -32,6 +33,8 @@ DataFormat format_of(const std::filesystem::path& text, const Experiment& option
 std::unique_ptr<Encoder> fit_encoder(const Experiment& options, const std::filesystem::path& text,
                                      const FitProgress& progress) {
   if (options.data.format == DataFormat::kWords) return WordsEncoder::fit(options, text, progress);
+  if (options.data.format == DataFormat::kTable || options.data.format == DataFormat::kCriteo)
+    return TableEncoder::fit(options, text, progress);
   return TextEncoder::fit(options, text, progress);
 }
 
@@ -43,6 +46,9 @@ std::unique_ptr<Encoder> restore_encoder(std::span<const std::byte> state, const
       return std::make_unique<TextEncoder>(file);
     case DataFormat::kWords:
       return std::make_unique<WordsEncoder>(file);
+    case DataFormat::kTable:
+    case DataFormat::kCriteo:
+      return std::make_unique<TableEncoder>(file);
     case DataFormat::kAuto:
     case DataFormat::kXmc:
       break;

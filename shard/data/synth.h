@@ -43,6 +43,7 @@ class ZipfTable {
   ZipfTable(uint64_t count, double exponent);
   // `u` uniform in [0, 1) -> rank. One binary search.
   uint32_t rank(double u) const;
+  double share(uint32_t rank) const { return cumulative_[rank] - (rank == 0 ? 0 : cumulative_[rank - 1]); }
 
  private:
   std::vector<double> cumulative_;  // [count]; the last is 1

@@ -69,32 +69,11 @@ class LabelledLines : public TextRecords {
   std::string prefix_;
 };
 
-char character(Delimiter delimiter) {
-  switch (delimiter) {
-    case Delimiter::kComma:
-      return ',';
-    case Delimiter::kTab:
-      return '\t';
-    case Delimiter::kSemicolon:
-      return ';';
-    case Delimiter::kPipe:
-      return '|';
-    case Delimiter::kSpace:
-      return ' ';
-    case Delimiter::kNone:
-      break;
-  }
-  MODELET_CHECK(false, "no delimiter");
-}
-
 class CsvRecords : public TextRecords {
  public:
   template <class... Source>
   explicit CsvRecords(const Experiment& options, Source&&... source)
-      : options_(options.csv),
-        // Tab-separated values know no quoting (IANA text/tab-separated-values).
-        csv_(std::forward<Source>(source)...,
-             {.delimiter = character(options_.delimiter), .quotes = options_.delimiter != Delimiter::kTab}) {
+      : options_(options.csv), csv_(std::forward<Source>(source)..., csv_dialect(options.csv)) {
     if (options_.labels.empty() || options_.text.empty())
       throw UsageError(csv_.name() + ": csv.labels and csv.text must name the columns of labels and words");
     at_end_ = !csv_.next(fields_);

@@ -1,0 +1,71 @@
+// TableEncoder: records of typed columns (shard/data/table_records.h) -> samples. Features of a model, in
+// this order:
+//
+//   for each number column    missing; then its bins, or the standardised value
+//   for each category column  missing; rare: all values that fewer than table.min_count training samples have
+//   for each cross            rare
+//   table.hash_features       buckets of the other values of all categories and crosses
+//
+// All have the value 1, but the standardised number, and a bucket that several values of a record fall into:
+// their number. With table.min_count = 1 no training sample has a rare feature; then values that training did
+// not have are left out. Bins and scales come from a reservoir of training records. State, beside that of
+// every encoder (shard/data/encoder.h):
+//
+//   known U8 [(hash_features + 7) / 8]   bit b % 8 of byte b / 8: bucket b is not rare
+//   edges.counts U32 [bin columns]       how many edges a column has
+//   edges F32                            of all these columns, ascending; bin: edges not above the value
+//   scales F32 [2 x other columns]       mean and reciprocal standard deviation of each number column
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "base/table_layout.h"
+#include "shard/data/encoder.h"
+#include "shard/data/table_records.h"
+
+namespace modelet::shard {
+
+class TableEncoder : public Encoder {
+ public:
+  static std::unique_ptr<TableEncoder> fit(const Experiment& options, const std::filesystem::path& text,
+                                           const FitProgress& progress);
+  static std::unique_ptr<TableEncoder> fit(const Experiment& options, CsvReader csv,
+                                           const FitProgress& progress);
+  explicit TableEncoder(const SafetensorsFile& state);
+
+  std::vector<std::byte> state() const override;
+  std::unique_ptr<SampleReader> open(const std::filesystem::path& text) const override;
+  std::unique_ptr<SampleReader> open(CsvReader csv) const;
+
+ private:
+  class Reader;
+  class Reservoir;
+
+  struct Scale {
+    float mean, reciprocal_deviation;
+  };
+  // How values of a number column become features.
+  struct Number {
+    NumberKind kind;
+    std::vector<float> edges;  // kBins
+    Scale scale{};             // the others
+    uint32_t slot = 0;         // feature of its missing value
+  };
+
+  explicit TableEncoder(const Experiment& options);
+  TableRecords records(CsvReader csv) const;
+  void fit_number(Number& number, std::vector<float> values) const;
+  void number_features();
+  bool known(uint32_t bucket) const { return (known_[bucket / 8] >> (bucket % 8) & 1) != 0; }
+
+  Experiment options_;
+  TableLayout layout_;
+  std::vector<Number> numbers_;  // [layout.numbers]
+  std::vector<uint8_t> known_;
+  uint32_t category_slot_ = 0, cross_slot_ = 0, first_bucket_ = 0;  // features where the groups begin
+};
+
+}  // namespace modelet::shard

@@ -1,0 +1,44 @@
+// Any bytes as a table with typed columns: tokenised, fitted and encoded, or FormatError. The first byte
+// chooses the dialect.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "base/error.h"
+#include "shard/data/table_encoder.h"
+
+namespace {
+
+using namespace modelet;
+using namespace modelet::shard;
+
+CsvReader reader_of(const std::string& text, CsvDialect dialect) {
+  return {std::make_unique<std::stringbuf>(text, std::ios::in), "fuzz", dialect};
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  Experiment options;
+  options.data.format = DataFormat::kTable;
+  options.table.columns = {"label:y", "bin:n", "log:n", "num:m", "cat:a,b", "cross:a*b"};
+  options.table.hash_features = 64;
+  options.csv.header = (data[0] & 1) != 0;
+  const CsvDialect dialect = (data[0] & 2) != 0 ? kTabSeparated : CsvDialect{};
+  const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  try {
+    const auto encoder = TableEncoder::fit(options, reader_of(text, dialect), {});
+    const auto samples = encoder->open(reader_of(text, dialect));
+    for (Sample sample; samples->next(sample);)
+      for (size_t i = 0; i < sample.features.size(); ++i)
+        if (sample.features[i] >= samples->features() || !std::isfinite(sample.values[i]) ||
+            (i > 0 && sample.features[i - 1] >= sample.features[i]))
+          __builtin_trap();
+  } catch (const FormatError&) {
+  }
+  return 0;
+}
