@@ -50,15 +50,18 @@ class Rng {
 // First key of every stream, so that no two uses share random numbers. Append only: the values are part of
 // what a seed means.
 enum RngStream : uint64_t {
-  kStreamInit = 1,         // {layer, row}
-  kStreamBatchOrder = 2,   // {epoch}
-  kStreamUniform = 3,      // {layer, modelet, step}
-  kStreamHash = 4,         // {layer}
-  kStreamLabelSpread = 5,  // {}
-  kStreamQuantise = 6,     // {step, round, block}
-  kStreamSynth = 7,        // {...}
-  kStreamTables = 8,       // {layer, modelet}
-  kStreamRounding = 9,     // {layer, modelet}
+  kStreamInit = 1,            // {layer, row}
+  kStreamBatchOrder = 2,      // {epoch}
+  kStreamUniform = 3,         // {layer, modelet, step}
+  kStreamHash = 4,            // {layer}
+  kStreamLabelSpread = 5,     // {}
+  kStreamQuantise = 6,        // {step, round, block}
+  kStreamSynth = 7,           // {...}
+  kStreamTables = 8,          // {layer, modelet}
+  kStreamRounding = 9,        // {layer, modelet}
+  kStreamValidation = 10,     // {}
+  kStreamInputDropout = 11,   // {step, place in the batch}
+  kStreamHiddenDropout = 12,  // {step, layer, first column of the modelet, place in the batch}
 };
 
 }  // namespace modelet
