@@ -99,6 +99,10 @@ const std::vector<Field>& fields() {
       {"data.labels", at(&E::data, &E::Data::labels), "", "names of the labels, one a line; line = label id",
        0, 0, Text::kPath},
       {"data.normalize", at(&E::data, &E::Data::normalize), "", "scaling of each sample's feature vector"},
+      {"data.validation", at(&E::data, &E::Data::validation), "",
+       "share of data.train, drawn by the seed, that is held out: evaluations use it instead of data.test, "
+       "which is used once, at the end, with the best weights; 0: none",
+       0, 0.5},
 
       {"text.label_prefix", at(&E::text, &E::Text::label_prefix), "",
        "format text: words that begin with it are labels", 0, 0, Text::kWord},
@@ -219,13 +223,25 @@ const std::vector<Field>& fields() {
        "step: epochs between two reductions", 1, 100000},
       {"train.step_factor", at(&E::train, &E::Train::step_factor), "", "step: factor of a reduction", 1e-6,
        1},
+      {"train.input_dropout", at(&E::train, &E::Train::input_dropout), "",
+       "share of each sample's features that a step leaves out at random; the others are scaled up", 0, 0.95},
+      {"train.hidden_dropout", at(&E::train, &E::Train::hidden_dropout), "",
+       "share of each hidden layer's activations that a step leaves out at random; the others are scaled up",
+       0, 0.95},
       {"train.seed", at(&E::train, &E::Train::seed), "", "start of all random choices", 0, kMaxSeed},
       {"train.threads", at(&E::train, &E::Train::threads), "threads",
        "threads of a node; 0: all cores of the machine", 0, 1024},
       {"train.log_every", at(&E::train, &E::Train::log_every), "steps", "steps between two progress events",
        1, kAnyCount},
       {"train.evaluate_every", at(&E::train, &E::Train::evaluate_every), "epochs",
-       "epochs between two evaluations on data.test; 0: only at the end", 0, 100000},
+       "epochs between two evaluations; 0: only at the end", 0, 100000},
+      {"train.patience", at(&E::train, &E::Train::patience), "evaluations",
+       "evaluations without improvement after which training ends (needs data.validation); 0: never", 0,
+       100000},
+      {"train.metric", at(&E::train, &E::Train::metric), "",
+       "figure of the held-out samples that decides which weights are the best, as events name it: p_at_1, "
+       "ndcg_at_5, psp_at_3, auc ...",
+       0, 0, Text::kWord},
       {"train.checkpoint_every", at(&E::train, &E::Train::checkpoint_every), "steps",
        "steps between two checkpoints; 0: at the end of each epoch", 0, kAnyCount},
       {"train.keep_checkpoints", at(&E::train, &E::Train::keep_checkpoints), "checkpoints",
@@ -583,6 +599,10 @@ class Parser {
     if (hashed && sampling.top > candidates)
       fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
                                " candidates of a sample (sampling.candidates x modelets.output_modelets)");
+    if (experiment_.train.patience > 0 && experiment_.data.validation == 0)
+      fail("train.patience",
+           "needs samples to judge by that are not the test's: set data.validation, the share "
+           "of data.train to hold out (such as 0.05)");
     return std::move(experiment_);
   }
 

@@ -31,6 +31,7 @@ struct Experiment {
     DataFormat format = DataFormat::kAuto;   // of text
     std::string labels;                      // optional: names of the labels, one a line
     Normalize normalize = Normalize::kNone;  // scale each sample's feature vector
+    float validation = 0;                    // share of train that is held out; 0: none
   } data;
 
   struct Text {  // words of text and csv -> features
@@ -109,10 +110,14 @@ struct Experiment {
     float final_fraction = 0.1f;  // linear, cosine: learning rate at the end, as a fraction
     uint32_t step_epochs = 4;     // step: epochs between two reductions
     float step_factor = 0.5f;     // step: factor of a reduction
+    float input_dropout = 0;      // share of each sample's features that a step leaves out
+    float hidden_dropout = 0;     // share of each hidden layer's activations that a step leaves out
     uint64_t seed = 1;
     uint32_t threads = 0;           // per node; 0: all cores of the machine
     uint32_t log_every = 50;        // steps between two progress events
-    uint32_t evaluate_every = 1;    // epochs between two evaluations on data.test; 0: only at the end
+    uint32_t evaluate_every = 1;    // epochs between two evaluations; 0: only at the end
+    uint32_t patience = 0;          // evaluations without improvement after which training ends; 0: never
+    std::string metric = "p_at_1";  // of validation: decides which weights are the best
     uint32_t checkpoint_every = 0;  // steps between two checkpoints; 0: at the end of each epoch
     uint32_t keep_checkpoints = 2;
   } train;

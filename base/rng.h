@@ -50,17 +50,20 @@ class Rng {
 // First key of every stream, so that no two uses share random numbers. Append only: the values are part of
 // what a seed means.
 enum RngStream : uint64_t {
-  kStreamInit = 1,         // {layer, row}
-  kStreamBatchOrder = 2,   // {epoch}
-  kStreamUniform = 3,      // {layer, modelet, step}
-  kStreamHash = 4,         // {layer}
-  kStreamLabelSpread = 5,  // {}
-  kStreamQuantise = 6,     // {step, round, block}
-  kStreamSynth = 7,        // {...}
-  kStreamTables = 8,       // {layer, modelet}
-  kStreamRounding = 9,     // {layer, modelet}
-  kStreamSubsample = 10,   // {position}
-  kStreamReservoir = 11,   // {record}
+  kStreamInit = 1,            // {layer, row}
+  kStreamBatchOrder = 2,      // {epoch}
+  kStreamUniform = 3,         // {layer, modelet, step}
+  kStreamHash = 4,            // {layer}
+  kStreamLabelSpread = 5,     // {}
+  kStreamQuantise = 6,        // {step, round, block}
+  kStreamSynth = 7,           // {...}
+  kStreamTables = 8,          // {layer, modelet}
+  kStreamRounding = 9,        // {layer, modelet}
+  kStreamSubsample = 10,      // {position}
+  kStreamReservoir = 11,      // {record}
+  kStreamValidation = 12,     // {}
+  kStreamInputDropout = 13,   // {step, place in the batch}
+  kStreamHiddenDropout = 14,  // {step, layer, first column of the modelet, place in the batch}
 };
 
 }  // namespace modelet

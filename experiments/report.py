@@ -57,6 +57,10 @@ def print_numbers(started, finished):
           f"{started['train_rows']:,} training samples; {started['nodes']} node(s) x {started['threads']} thread(s)\n")
     for k in (1, 3, 5):
         print(f"P@{k}                    {100 * finished[f'p_at_{k}']:.1f} %")
+    if "best_step" in finished:
+        held_out = finished["validation"]
+        shown = "  ".join(f"{100 * held_out[f'p_at_{k}']:.1f}" for k in (1, 3, 5))
+        print(f"held-out P@1, 3, 5     {shown} %, best of the run, at step {finished['best_step']:,}")
     for name, title in (("ndcg", "nDCG"), ("psp", "PSP"), ("recall", "recall")):
         values = [finished.get(f"{name}_at_{k}") for k in (1, 3, 5)]
         if None not in values:  # a log of an older program

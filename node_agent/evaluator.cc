@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 
 #include "base/error.h"
 
@@ -24,19 +23,15 @@ Evaluator::Evaluator(shard::Network& network, const Sharding& sharding, comm::Gr
       ranker_(network.output().modelets(), network.experiment(), network.spread(), network.shape().labels,
               network.pool()) {}
 
-void Evaluator::predict(const shard::Dataset& data, size_t k, comm::Tag tag, const OnBatch& on_batch,
-                        size_t limit) {
-  const size_t samples = std::min(limit, data.rows());
+void Evaluator::predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, comm::Tag tag,
+                        const OnBatch& on_batch) {
   const size_t rounds_a_batch = network_.hidden_layers() + 1;
-  const size_t fewest = samples * rounds_a_batch / kMaxRounds + 1;
+  const size_t fewest = rows.size() * rounds_a_batch / kMaxRounds + 1;
   const size_t batch_size = std::max(kBatch, fewest);
   shard::Batch batch;
   shard::TopK best;
-  std::vector<uint32_t> rows;
-  for (size_t first = 0; first < samples; first += batch_size) {
-    rows.resize(std::min(batch_size, samples - first));
-    std::iota(rows.begin(), rows.end(), static_cast<uint32_t>(first));
-    batch.assign(data, rows, false);
+  for (size_t first = 0; first < rows.size(); first += batch_size) {
+    batch.assign(data, rows.subspan(first, std::min(batch_size, rows.size() - first)), false);
     forward_.run(batch, tag, false);
     ranker_.rank_dense(forward_.output_input_transposed(), batch.size(), k, best);
     tag.round = static_cast<uint16_t>(tag.round + rounds_a_batch);
@@ -74,8 +69,9 @@ void Evaluator::merge(comm::Tag tag, shard::TopK& best) {
   }
 }
 
-void Evaluator::evaluate(const shard::Dataset& data, shard::Metrics& metrics, comm::Tag tag) {
-  predict(data, metrics.depth(), tag,
+void Evaluator::evaluate(const shard::Dataset& data, std::span<const uint32_t> rows, shard::Metrics& metrics,
+                         comm::Tag tag) {
+  predict(data, rows, metrics.depth(), tag,
           [&](const shard::Batch& batch, const shard::TopK& best) { metrics.add(batch, best); });
 }
 

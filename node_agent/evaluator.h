@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -24,14 +23,15 @@ class Evaluator {
   // All arguments must outlive it.
   Evaluator(shard::Network& network, const Sharding& sharding, comm::Group& group);
 
-  // The k best labels of the first `limit` samples of `data`, a batch at a time in the data's order:
-  // on_batch(batch, best) on every rank. Uses rounds from tag.round upwards.
+  // The k best labels of `rows` of `data`, a batch at a time in their order: on_batch(batch, best) on every
+  // rank. Uses rounds from tag.round upwards.
   using OnBatch = std::function<void(const shard::Batch& batch, const shard::TopK& best)>;
-  void predict(const shard::Dataset& data, size_t k, comm::Tag tag, const OnBatch& on_batch,
-               size_t limit = std::numeric_limits<size_t>::max());
+  void predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, comm::Tag tag,
+               const OnBatch& on_batch);
 
-  // Adds all samples of `data` to `metrics`; what results is the same on all ranks.
-  void evaluate(const shard::Dataset& data, shard::Metrics& metrics, comm::Tag tag);
+  // Adds `rows` of `data` to `metrics`; what results is the same on all ranks.
+  void evaluate(const shard::Dataset& data, std::span<const uint32_t> rows, shard::Metrics& metrics,
+                comm::Tag tag);
 
  private:
   void merge(comm::Tag tag, shard::TopK& best);

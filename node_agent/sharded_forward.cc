@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
+#include "shard/dropout.h"
 #include "shard/kernels/kernels.h"
 
 namespace modelet::agent {
@@ -14,10 +15,12 @@ uint64_t block_seed(uint64_t seed, comm::Tag tag, int rank, size_t block) {
   return Rng(seed, {kStreamQuantise, tag.step, tag.round, static_cast<uint64_t>(rank), block}).next();
 }
 
-ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group)
+ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group,
+                               float dropout)
     : network_(network),
       sharding_(sharding),
       group_(group),
+      dropout_(dropout),
       codec_(comm::require_codec(network.experiment().exchange.codec)),
       exact_(comm::require_codec("none")),
       activations_(network.hidden_layers()),
@@ -34,11 +37,24 @@ bool ShardedForward::run(const shard::Batch& batch, comm::Tag tag, bool stop) {
       network_.input().forward(batch, out);
     else
       network_.hidden(layer).forward(activations(layer - 1), transposed_[layer - 1].matrix(), out);
+    if (dropout_ > 0) drop_out(layer, tag.step);
     any_stop |= gather(layer, {tag.step, static_cast<uint16_t>(tag.round + layer), tag.attempt}, stop);
     shard::transpose(out, transposed_[layer].resize(width, shard::kernels::padded(batch.size())),
                      network_.pool());
   }
   return any_stop;
+}
+
+// Own columns, modelet by modelet.
+void ShardedForward::drop_out(size_t layer, uint64_t step) {
+  const Matrix all = activations(layer);
+  const uint64_t seed = network_.experiment().train.seed;
+  network_.pool().for_pieces(all.rows, 16, [&](size_t begin, size_t end) {
+    for (size_t s = begin; s < end; ++s)
+      for (const Sharding::Columns& c : sharding_.columns(layer, sharding_.rank()))
+        shard::drop_out(all.row(s) + c.first, c.count, dropout_,
+                        Rng(seed, {kStreamHiddenDropout, step, layer, c.first, s}));
+  });
 }
 
 bool ShardedForward::gather(size_t layer, comm::Tag tag, bool stop) {

@@ -16,8 +16,9 @@ namespace modelet::agent {
 
 class ShardedForward {
  public:
-  // All arguments must outlive it.
-  ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group);
+  // All arguments must outlive it. `dropout`: share of each layer's activations that is left out, in
+  // training.
+  ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group, float dropout = 0);
 
   // Computes the activations of all hidden layers. Uses rounds tag.round .. tag.round + hidden layers - 1.
   // `stop`: this rank wishes to stop; returns whether any rank does (the wish travels with the first layer).
@@ -30,11 +31,13 @@ class ShardedForward {
   ConstMatrix output_input_transposed() const { return transposed_.back().matrix(); }
 
  private:
+  void drop_out(size_t layer, uint64_t step);
   bool gather(size_t layer, comm::Tag tag, bool stop);
 
   shard::Network& network_;
   const Sharding& sharding_;
   comm::Group& group_;
+  const float dropout_;
   const comm::Codec& codec_;
   const comm::Codec& exact_;
   std::vector<Buffer> activations_, transposed_;  // [hidden layers]

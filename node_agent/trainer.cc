@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/version.h"
+#include "node_agent/best_model.h"
 #include "node_agent/capacity.h"
 #include "node_agent/evaluator.h"
 #include "node_agent/gather_numbers.h"
@@ -16,6 +17,7 @@
 #include "node_agent/training_step.h"
 #include "shard/batch_feed.h"
 #include "shard/data/dataset.h"
+#include "shard/data/split.h"
 #include "shard/kernels/kernels.h"
 #include "shard/learning_rate.h"
 #include "shard/modelet_state.h"
@@ -48,6 +50,12 @@ void add_figures(json& event, const std::vector<shard::Figure>& figures) {
   for (const shard::Figure& figure : figures) event[figure.name] = figure.value;
 }
 
+json as_object(const std::vector<shard::Figure>& figures) {
+  json object = json::object();
+  add_figures(object, figures);
+  return object;
+}
+
 // A run goes on as what it was begun as. What the files themselves do not show is compared here: the seed
 // stands for the labels' places and the order of samples, the step number for a batch size, and optimisers
 // keep state under the same names.
@@ -57,6 +65,8 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       shard::uses_hash_tables(then.sampling.mode) && shard::uses_hash_tables(now.sampling.mode);
   const std::pair<const char*, bool> settings[] = {
       {"model.loss", then.model.loss == now.model.loss},
+      {"data.validation", then.data.validation == now.data.validation},
+      {"train.metric", now.data.validation == 0 || then.train.metric == now.train.metric},
       {"data.normalize", then.data.normalize == now.data.normalize},
       {"encoding of the text (data.format and its section, or the training text itself)",
        checkpoint.index().shape.encoder == job.shape.encoder},
@@ -102,14 +112,22 @@ class Trainer::Impl {
   bool one_step(Session& session);
   void report_progress(const Session& session);
   void end_epoch(Session& session);
-  void evaluate(Session& session);
+  shard::Metrics metrics() const;
+  void require_metric() const;
+  json validate(Session& session);
+  void test(Session& session, comm::Tag tag);
+  void return_to_best();
   void checkpoint(Session& session);
   void finish(Session& session);
   void emit(const Session& session, const json& event) const {
     if (job_.rank == 0) session.events(event);
   }
   comm::Tag tag(uint16_t round) const { return {step_ - 1, round, 0}; }  // after the last step
+  // After that step's evaluation and checkpoint: tags of a group must grow, an attempt is the larger part.
+  comm::Tag end_tag(uint16_t round) const { return {step_ - 1, round, 1}; }
   uint64_t total_steps() const { return feed_->steps_per_epoch() * job_.experiment.train.epochs; }
+  bool validates() const { return !validation_rows_.empty(); }
+  bool ended() const { return step_ == total_steps() || best_.exhausted(job_.experiment.train.patience); }
   bool ends_epoch() const { return step_ % feed_->steps_per_epoch() == 0; }
   double bytes_per_step() const {
     return steps_here_ == 0 ? 0 : static_cast<double>(bytes_sent_) / static_cast<double>(steps_here_);
@@ -122,6 +140,7 @@ class Trainer::Impl {
   shard::ThreadPool pool_;
   Sharding sharding_;
   shard::Dataset train_, test_;
+  std::vector<uint32_t> validation_rows_;  // of train_; the others are trained on
   std::optional<shard::Network> network_;
   std::optional<shard::BatchFeed> feed_;
 
@@ -136,8 +155,9 @@ class Trainer::Impl {
   double epoch_loss_sum_ = 0;  // since the epoch, or this session, began
   uint64_t epoch_loss_steps_ = 0;
   std::vector<float> inverse_propensities_;  // [labels]
-  std::vector<shard::Figure> figures_;       // of the last evaluation
-  uint64_t evaluated_step_ = 0, checkpoint_step_ = 0;
+  BestModel best_;                           // by validation
+  std::vector<shard::Figure> figures_;       // of the last evaluation on data.test
+  uint64_t tested_step_ = 0, checkpoint_step_ = 0;
   std::filesystem::path checkpoint_;
 };
 
@@ -153,7 +173,9 @@ void Trainer::Impl::load_data() {
                 " is not the data that the run was planned for: this node sees " +
                 std::to_string(shape.train_rows) + " samples, " + std::to_string(shape.features) +
                 " features, " + std::to_string(shape.labels) + " labels");
-  feed_.emplace(train_, job_.experiment.train.batch, job_.experiment.train.seed, pool_);
+  shard::RowSplit split = shard::split_rows(train_.rows(), data.validation, job_.experiment.train.seed);
+  validation_rows_ = std::move(split.validation);
+  feed_.emplace(train_, std::move(split.train), job_.experiment.train, pool_);
 }
 
 void Trainer::Impl::prepare() {
@@ -169,6 +191,7 @@ void Trainer::Impl::prepare() {
   const std::vector<uint32_t> counts = shard::count_labels(train_);
   network_->set_label_counts(counts);
   inverse_propensities_ = shard::inverse_propensities(counts, train_.rows(), job_.experiment.metrics);
+  if (validates()) require_metric();
 }
 
 void Trainer::Impl::restore(const std::filesystem::path& resumed) {
@@ -177,7 +200,13 @@ void Trainer::Impl::restore(const std::filesystem::path& resumed) {
   for (const auto& modelet : network_->modelets()) shard::restore_modelet(*modelet, checkpoint);
   checkpoint_ = checkpoint.folder();
   checkpoint_step_ = steps_done = step_ = checkpoint.index().step;
-  train_seconds_ = json::parse(checkpoint.index().extra).value("train_seconds", 0.0);
+  const json extra = json::parse(checkpoint.index().extra);
+  train_seconds_ = extra.value("train_seconds", 0.0);
+  if (!validates() || !extra.contains("validation")) return;
+  best_ = BestModel::restore(extra.at("validation"), job_.experiment.train.metric);
+  // The run ends with its best weights: they come along, should it go on in another folder.
+  if (job_.rank == 0 && best_.step() > 0)
+    shard::bring_checkpoint(resumed.parent_path(), best_.step(), job_.out / "checkpoints");
 }
 
 void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
@@ -197,14 +226,15 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
                  {"features", job_.shape.features},
                  {"labels", job_.shape.labels},
                  {"train_rows", job_.shape.train_rows},
+                 {"validation_rows", validation_rows_.size()},
                  {"instruction_set", shard::kernels::instruction_set()}});
-  while (step_ < total_steps()) {
+  while (!ended()) {
     const bool stop = one_step(session);
     if (step_ % train.log_every == 0 || step_ == total_steps()) report_progress(session);
     if (ends_epoch()) end_epoch(session);
     const bool turn = train.checkpoint_every == 0 ? ends_epoch() : step_ % train.checkpoint_every == 0;
-    if (turn || stop || step_ == total_steps()) checkpoint(session);
-    if (stop && step_ < total_steps()) {
+    if (turn || stop || ended() || best_.step() == step_) checkpoint(session);
+    if (stop && !ended()) {
       emit(session, {{"event", "interrupted"}, {"step", step_}, {"checkpoint", checkpoint_.string()}});
       throw Interrupted("stopped after step " + std::to_string(step_) + "; continue with --resume " +
                         checkpoint_.string());
@@ -256,13 +286,47 @@ void Trainer::Impl::report_progress(const Session& session) {
   loss_steps_ = 0;
 }
 
-void Trainer::Impl::evaluate(Session& session) {
-  if (evaluated_step_ == step_) return;
+shard::Metrics Trainer::Impl::metrics() const {
   const bool auc = shard::has_auc(job_.experiment.model.loss, job_.shape.labels);
-  shard::Metrics metrics(kFigureRanks, inverse_propensities_, auc ? job_.shape.labels : 0);
-  session.evaluator.evaluate(test_, metrics, tag(kEvaluationRound));
+  return {kFigureRanks, inverse_propensities_, auc ? job_.shape.labels : 0};
+}
+
+// log_loss is no choice: less of it is better.
+void Trainer::Impl::require_metric() const {
+  const std::string& wanted = job_.experiment.train.metric;
+  std::string names;
+  for (const shard::Figure& figure : metrics().figures()) {
+    if (figure.name == "log_loss") continue;
+    if (figure.name == wanted) return;
+    names += (names.empty() ? "" : ", ") + figure.name;
+  }
+  throw UsageError("train.metric is '" + wanted + "'; this model can be judged by " + names);
+}
+
+json Trainer::Impl::validate(Session& session) {
+  shard::Metrics metrics = this->metrics();
+  session.evaluator.evaluate(train_, validation_rows_, metrics, tag(kEvaluationRound));
+  json figures = as_object(metrics.figures());
+  best_.add(step_, figures, job_.experiment.train.metric);
+  return figures;
+}
+
+void Trainer::Impl::test(Session& session, comm::Tag tag) {
+  if (tested_step_ == step_) return;
+  shard::Metrics metrics = this->metrics();
+  session.evaluator.evaluate(test_, shard::all_rows(test_.rows()), metrics, tag);
   figures_ = metrics.figures();
-  evaluated_step_ = step_;
+  tested_step_ = step_;
+}
+
+// The weights of the step that validated best.
+void Trainer::Impl::return_to_best() {
+  if (best_.step() == 0) return;
+  checkpoint_ = shard::checkpoint_of_step(job_.out / "checkpoints", best_.step());
+  if (best_.step() == step_) return;
+  network_->output().wait_for_rehash();
+  const shard::Checkpoint best = shard::Checkpoint::open(checkpoint_);
+  for (const auto& modelet : network_->modelets()) shard::restore_modelet(*modelet, best);
 }
 
 void Trainer::Impl::end_epoch(Session& session) {
@@ -275,8 +339,12 @@ void Trainer::Impl::end_epoch(Session& session) {
                 {"train_seconds", train_seconds_},
                 {"samples_per_second", samples_per_second()}};
   if (step_ == total_steps() || (every > 0 && epoch % every == 0)) {
-    evaluate(session);
-    add_figures(event, figures_);
+    if (validates()) {
+      event["validation"] = validate(session);
+    } else {
+      test(session, tag(kEvaluationRound));
+      add_figures(event, figures_);
+    }
   }
   emit(session, event);
   epoch_loss_sum_ = 0;
@@ -312,17 +380,21 @@ void Trainer::Impl::checkpoint(Session& session) {
     }
   }
   if (!train_.encoder().empty()) index.encoder = writer.write_encoder(train_.encoder());
-  index.extra = json{{"train_seconds", train_seconds_}}.dump();
+  index.best_step = validates() ? best_.step() : step_;
+  json extra = {{"train_seconds", train_seconds_}};
+  if (validates()) extra["validation"] = best_.state();
+  index.extra = extra.dump();
   checkpoint_ = writer.commit(std::move(index), job_.experiment.train.keep_checkpoints);
   emit(session, {{"event", "checkpoint"}, {"step", step_}, {"path", checkpoint_.string()}});
 }
 
 void Trainer::Impl::finish(Session& session) {
-  evaluate(session);  // only if the run was resumed at its end
+  return_to_best();
+  test(session, end_tag(kEvaluationRound));
   const std::vector<size_t> counts(static_cast<size_t>(sharding_.size()), 2);
   const std::vector<uint64_t> mine = {static_cast<uint64_t>(bytes_per_step()), peak_rss_bytes()};
   uint64_t bytes = 0, rss = 0;
-  for (const auto& numbers : all_gather_numbers(session.group, tag(kFinishRound), mine, counts)) {
+  for (const auto& numbers : all_gather_numbers(session.group, end_tag(kFinishRound), mine, counts)) {
     bytes += numbers[0];
     rss = std::max(rss, numbers[1]);
   }
@@ -334,6 +406,10 @@ void Trainer::Impl::finish(Session& session) {
                 {"peak_rss_bytes", rss},
                 {"checkpoint", checkpoint_.string()}};
   add_figures(event, figures_);
+  if (validates()) {
+    event["validation"] = best_.figures();
+    event["best_step"] = best_.step();
+  }
   emit(session, event);
 }
 

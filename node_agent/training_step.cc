@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "shard/dropout.h"
 #include "shard/kernels/kernels.h"
 
 namespace modelet::agent {
@@ -64,7 +65,7 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
       exact_(comm::require_codec("none")),
       loss_(shard::make_loss(network.experiment().model.loss)),
       corrections_(network.experiment().optimizer.beta1, network.experiment().optimizer.beta2),
-      forward_(network, sharding, group),
+      forward_(network, sharding, group, network.experiment().train.hidden_dropout),
       gradients_(network.hidden_layers()),
       parts_(static_cast<size_t>(sharding.size())),
       from_rank_(static_cast<size_t>(sharding.size())),
@@ -152,11 +153,19 @@ void TrainingStep::combine_output_gradient() {
             kernels::axpy(-batch_loss_.target_factor[s], part(output.negative(), from_rank_[rank].negative),
                           g, c.count);
         }
-        kernels::relu_backward(activations.row(s) + c.first, g, c.count);
+        backward_activation(activations.row(s) + c.first, g, c.count);
         packed += c.count;
       }
     }
   });
+}
+
+// From the gradient by activations to that by pre-activations. An activation that was dropped is zero, like
+// one that ReLU cut off.
+void TrainingStep::backward_activation(const float* activations, float* gradient, size_t n) const {
+  kernels::relu_backward(activations, gradient, n);
+  const float dropout = network_.experiment().train.hidden_dropout;
+  if (dropout > 0) kernels::scale(shard::dropout_scale(dropout), gradient, n);
 }
 
 // From the last hidden layer down: each rank has part of the gradient of the whole layer below; the owners of
@@ -180,7 +189,7 @@ void TrainingStep::backward_hidden(Tag tag) {
       const float* g = sum.row(s);
       for (const Sharding::Columns& c : own) {
         std::copy_n(g, c.count, gradient.row(s) + c.first);
-        kernels::relu_backward(below.row(s) + c.first, gradient.row(s) + c.first, c.count);
+        backward_activation(below.row(s) + c.first, gradient.row(s) + c.first, c.count);
         g += c.count;
       }
     }

@@ -43,6 +43,7 @@ class TrainingStep {
   void exchange_output(const shard::Batch& batch, comm::Tag tag);
   void combine_output_gradient();
   void backward_hidden(comm::Tag tag);
+  void backward_activation(const float* activations, float* gradient, size_t n) const;
   float clip_scale(const shard::Batch& batch, comm::Tag tag);
   void update(const shard::Batch& batch, const shard::UpdateRule& rule);
   Matrix gradient(size_t layer) const { return gradients_[layer].matrix(); }

@@ -1,9 +1,16 @@
 #include "shard/batch_feed.h"
 
+#include <utility>
+
 namespace modelet::shard {
 
-BatchFeed::BatchFeed(const Dataset& data, size_t batch, uint64_t seed, ThreadPool& pool)
-    : data_(data), order_(data.rows(), batch, seed), prepare_(pool) {}
+BatchFeed::BatchFeed(const Dataset& data, std::vector<uint32_t> rows, const Experiment::Train& train,
+                     ThreadPool& pool)
+    : data_(data),
+      order_(std::move(rows), train.batch, train.seed),
+      input_dropout_(train.input_dropout),
+      seed_(train.seed),
+      prepare_(pool) {}
 
 const Batch& BatchFeed::at(uint64_t step, uint64_t steps) {
   prepare_.wait();
@@ -13,6 +20,8 @@ const Batch& BatchFeed::at(uint64_t step, uint64_t steps) {
   return batches_[step % 2];
 }
 
-void BatchFeed::assign(uint64_t step) { batches_[step % 2].assign(data_, order_.rows(step), true); }
+void BatchFeed::assign(uint64_t step) {
+  batches_[step % 2].assign(data_, order_.rows(step), true, {input_dropout_, seed_, step});
+}
 
 }  // namespace modelet::shard

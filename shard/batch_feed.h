@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include "base/experiment.h"
 #include "shard/data/batch.h"
 #include "shard/data/dataset.h"
 #include "shard/thread_pool.h"
@@ -15,8 +17,9 @@ namespace modelet::shard {
 
 class BatchFeed {
  public:
-  // `data` and `pool` must outlive it.
-  BatchFeed(const Dataset& data, size_t batch, uint64_t seed, ThreadPool& pool);
+  // `data` and `pool` must outlive it. `rows` of the data take part.
+  BatchFeed(const Dataset& data, std::vector<uint32_t> rows, const Experiment::Train& train,
+            ThreadPool& pool);
 
   size_t steps_per_epoch() const { return order_.steps_per_epoch(); }
 
@@ -29,6 +32,8 @@ class BatchFeed {
 
   const Dataset& data_;
   BatchOrder order_;
+  float input_dropout_;
+  uint64_t seed_;
   Batch batches_[2];  // of this step and the next
   uint64_t prepared_step_ = ~uint64_t{0};
   BackgroundTask prepare_;  // last: it ends before what it works on

@@ -216,6 +216,7 @@ std::string format_checkpoint_index(const CheckpointIndex& index) {
                                  {"version", kVersion},
                                  {"modelet_version", index.modelet_version},
                                  {"step", index.step},
+                                 {"best_step", index.best_step},
                                  {"experiment", to_toml(index.experiment)},
                                  {"data_shape",
                                   {{"features", shape.features},
@@ -245,6 +246,8 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
   CheckpointIndex index;
   index.modelet_version = string_at(json, "modelet_version", origin);
   index.step = unsigned_at(json, "step", origin);
+  index.best_step = json.contains("best_step") ? unsigned_at(json, "best_step", origin) : index.step;
+  if (index.best_step > index.step) throw FormatError(origin + ": 'best_step' is later than 'step'");
   try {
     index.experiment = parse_experiment(string_at(json, "experiment", origin), path);
   } catch (const UsageError& e) {
@@ -293,7 +296,7 @@ FileDigest CheckpointWriter::write_encoder(std::span<const std::byte> state) con
   return {state.size(), xxh3_of(state)};
 }
 
-fs::path CheckpointWriter::folder() const { return parent_ / step_name(step_); }
+fs::path CheckpointWriter::folder() const { return checkpoint_of_step(parent_, step_); }
 
 fs::path CheckpointWriter::commit(CheckpointIndex index, uint32_t keep) const {
   MODELET_CHECK(keep >= 1 && index.step == step_);
@@ -308,7 +311,7 @@ fs::path CheckpointWriter::commit(CheckpointIndex index, uint32_t keep) const {
   const fs::path target = folder();
   publish(target);
   remove_leftovers();
-  prune(keep);
+  prune(keep, index.best_step);
   return target;
 }
 
@@ -351,12 +354,13 @@ void CheckpointWriter::remove_leftovers() const {
     if (folder.kind != FolderKind::kComplete && folder.step <= step_) remove_tree(folder.path);
 }
 
-void CheckpointWriter::prune(uint32_t keep) const {
+void CheckpointWriter::prune(uint32_t keep, uint64_t best_step) const {
   std::vector<StepFolder> folders = step_folders(parent_);
   std::erase_if(folders,
                 [&](const StepFolder& f) { return f.kind != FolderKind::kComplete || f.step > step_; });
   std::ranges::sort(folders, std::greater{}, &StepFolder::step);
   for (size_t i = keep; i < folders.size(); ++i) {
+    if (folders[i].step == best_step) continue;
     // Hidden first: a half-removed folder must not look like a checkpoint.
     const fs::path hidden = parent_ / partial_name(folders[i].step);
     rename_folder(folders[i].path, hidden);
@@ -372,6 +376,33 @@ fs::path find_checkpoint(const fs::path& path) {
   throw UsageError(path.string() +
                    ": no complete checkpoint here: neither index.json, nor step-*/index.json, nor " +
                    "checkpoints/step-*/index.json");
+}
+
+fs::path checkpoint_of_step(const fs::path& checkpoints, uint64_t step) {
+  return checkpoints / step_name(step);
+}
+
+fs::path find_model(const fs::path& path) {
+  const fs::path newest = find_checkpoint(path);
+  if (is_checkpoint(path)) return path;
+  const fs::path best = checkpoint_of_step(newest.parent_path(), Checkpoint::open(newest).index().best_step);
+  return is_checkpoint(best) ? best : newest;
+}
+
+void bring_checkpoint(const fs::path& from, uint64_t step, const fs::path& to) {
+  const fs::path source = checkpoint_of_step(from, step), target = checkpoint_of_step(to, step);
+  if (is_checkpoint(target)) return;
+  if (!is_checkpoint(source))
+    throw UsageError(source.string() +
+                     ": the best checkpoint of the run to resume is missing; it belongs beside the others");
+  // As a new checkpoint comes: hidden until it is whole.
+  const fs::path partial = to / partial_name(step);
+  std::error_code failure;
+  fs::create_directories(to, failure);
+  if (!failure) fs::copy(source, partial, fs::copy_options::recursive, failure);
+  if (failure) throw Error(partial.string() + ": " + failure.message() + " (copying a checkpoint)");
+  rename_folder(partial, target);
+  sync_folder(to);
 }
 
 void require_one_run(const fs::path& run, const fs::path& resumed) {

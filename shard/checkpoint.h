@@ -46,6 +46,7 @@ CheckpointEntry checkpoint_entry(const ModeletSpec& spec, const FileDigest& dige
 struct CheckpointIndex {
   std::string modelet_version;  // of the program that wrote it, for people
   uint64_t step = 0;            // steps completed
+  uint64_t best_step = 0;       // of the run's best checkpoint until now; `step` if it is this one
   Experiment experiment;
   DataShape shape;
   std::vector<CheckpointEntry> modelets;  // in the order of ids
@@ -68,10 +69,10 @@ class CheckpointWriter {
   // Where the checkpoint will be once it is committed.
   std::filesystem::path folder() const;
 
-  // Makes the checkpoint visible and removes older ones, so that `keep` (>= 1) of this step or before remain.
-  // `index` has the entries of all modelets in any order. Returns the checkpoint's folder. Error if a file is
-  // missing or has another size: then some process wrote to a folder this one does not see. Call it once, in
-  // one process, after all have written.
+  // Makes the checkpoint visible and removes older ones, so that `keep` (>= 1) of this step or before, and
+  // the run's best one, remain. `index` has the entries of all modelets in any order. Returns the
+  // checkpoint's folder. Error if a file is missing or has another size: then some process wrote to a folder
+  // this one does not see. Call it once, in one process, after all have written.
   std::filesystem::path commit(CheckpointIndex index, uint32_t keep) const;
 
  private:
@@ -79,7 +80,7 @@ class CheckpointWriter {
   void remove_other_files(const CheckpointIndex& index) const;
   void publish(const std::filesystem::path& target) const;
   void remove_leftovers() const;
-  void prune(uint32_t keep) const;
+  void prune(uint32_t keep, uint64_t best_step) const;
 
   std::filesystem::path parent_, partial_;
   uint64_t step_;
@@ -88,6 +89,17 @@ class CheckpointWriter {
 // The checkpoint meant by `path`: a checkpoint's folder itself, or the newest complete one of a run's folder
 // or of its checkpoints/ folder. UsageError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
+
+// Where the checkpoint of a step is, if there is one, in a run's folder of checkpoints.
+std::filesystem::path checkpoint_of_step(const std::filesystem::path& checkpoints, uint64_t step);
+
+// As find_checkpoint, but of a run its best one (where nothing was held out for validation, the newest): what
+// predictions should come from.
+std::filesystem::path find_model(const std::filesystem::path& path);
+
+// Makes sure that the checkpoint of `step` in the folder `from` is in `to` as well. UsageError if it is in
+// neither.
+void bring_checkpoint(const std::filesystem::path& from, uint64_t step, const std::filesystem::path& to);
 
 // A run's folder holds one run: what it has is only continued, and only from its end. UsageError if `run` has
 // a checkpoint and `resumed` (empty: nothing is resumed) is not its newest.

@@ -25,7 +25,7 @@ Sample sample_of(const Batch& batch, size_t s) {
 }  // namespace
 
 Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
-    : checkpoint_(Checkpoint::open(find_checkpoint(checkpoint))),
+    : checkpoint_(Checkpoint::open(find_model(checkpoint))),
       encoder_(checkpoint_.read_encoder()),
       pool_(threads),
       cut_(cut_model(index().experiment, index().shape)),

@@ -34,8 +34,8 @@ namespace modelet::shard {
 
 class Predictor {
  public:
-  // Loads a checkpoint's folder, or the newest checkpoint of a run. `threads` are for loading and
-  // prepare_sparse(), and for predict(). UsageError, FormatError.
+  // Loads a checkpoint's folder, or the best checkpoint of a run (find_model()). `threads` are for loading
+  // and prepare_sparse(), and for predict(). UsageError, FormatError.
   Predictor(const std::filesystem::path& checkpoint, unsigned threads);
 
   const CheckpointIndex& index() const { return checkpoint_.index(); }

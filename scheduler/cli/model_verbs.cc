@@ -7,7 +7,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <span>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -19,6 +19,7 @@
 #include "scheduler/placement.h"
 #include "shard/data/dataset.h"
 #include "shard/data/encoder.h"
+#include "shard/data/split.h"
 #include "shard/metrics.h"
 #include "shard/predictor.h"
 
@@ -63,18 +64,15 @@ class LoadedModel {
   uint64_t step() const { return predictor_.index().step; }
   shard::Network& network() { return predictor_.network(); }
 
-  // The k best labels of the first `limit` samples, a batch at a time.
-  void predict(const shard::Dataset& data, size_t k, bool sparse, size_t limit,
+  // The k best labels of `rows` of `data`, a batch at a time.
+  void predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, bool sparse,
                const agent::Evaluator::OnBatch& on_batch) {
-    if (!sparse) return evaluator_.predict(data, k, {}, on_batch, limit);
+    if (!sparse) return evaluator_.predict(data, rows, k, {}, on_batch);
     predictor_.prepare_sparse(data);
     shard::Batch batch;
     shard::TopK best;
-    std::vector<uint32_t> rows;
-    for (size_t first = 0; first < std::min(limit, data.rows()); first += rows.size()) {
-      rows.resize(std::min(kSparseBatch, std::min(limit, data.rows()) - first));
-      std::iota(rows.begin(), rows.end(), static_cast<uint32_t>(first));
-      batch.assign(data, rows, false);
+    for (size_t first = 0; first < rows.size(); first += kSparseBatch) {
+      batch.assign(data, rows.subspan(first, std::min(kSparseBatch, rows.size() - first)), false);
       predictor_.predict_sparse(batch, k, best);
       on_batch(batch, best);
     }
@@ -123,7 +121,7 @@ void evaluate(const Options& options) {
   const shard::Dataset data = model.load_data(options.data);
   shard::Metrics metrics = make_metrics(model, options);
   const Stopwatch watch;
-  model.predict(data, metrics.depth(), options.sparse, data.rows(),
+  model.predict(data, shard::all_rows(data.rows()), metrics.depth(), options.sparse,
                 [&](const shard::Batch& batch, const shard::TopK& best) { metrics.add(batch, best); });
   const double rate = static_cast<double>(data.rows()) / watch.seconds();
   std::vector<shard::Figure> figures = metrics.figures();
@@ -174,8 +172,8 @@ void predict(const Options& options) {
         std::cout << fmt::format("{}\n", fmt::join(texts, " "));
     }
   };
-  model.predict(data, std::min(options.k, data.labels()), options.sparse,
-                options.limit > 0 ? options.limit : data.rows(), print);
+  const size_t rows = options.limit > 0 ? std::min(options.limit, data.rows()) : data.rows();
+  model.predict(data, shard::all_rows(rows), std::min(options.k, data.labels()), options.sparse, print);
 }
 
 void add_model_arguments(CLI::App& verb, Options& options) {

@@ -66,7 +66,11 @@ std::string figures_text(const json& event, std::initializer_list<const char*> n
 }
 
 std::string main_figures_text(const json& event) {
-  return figures_text(event, {"p_at_1", "p_at_3", "p_at_5", "auc", "log_loss"});
+  const auto main = {"p_at_1", "p_at_3", "p_at_5", "auc", "log_loss"};
+  const std::string figures = figures_text(event, main);
+  const auto validation = event.find("validation");
+  if (validation == event.end()) return figures;
+  return "  validation" + figures_text(*validation, main) + (figures.empty() ? "" : "  test" + figures);
 }
 
 }  // namespace
@@ -150,13 +154,16 @@ void Reporter::show(const json& event) {
       shown += fmt::format("  {}/step", scheduler::bytes_text(bytes));
     progress(steps_ > 0 ? static_cast<double>(step) / static_cast<double>(steps_) : 0, shown);
   } else if (kind == "epoch") {
-    p_at_1_ = number(event, "p_at_1").value_or(p_at_1_);
+    for (const json& judged : {event, event.value("validation", json::object())})
+      p_at_1_ = number(judged, "p_at_1").value_or(p_at_1_);
     line(fmt::format("epoch {}/{}  step {}  loss {}{}  {} of training", count(event, "epoch"), epochs_,
                      count(event, "step"), number_text(event, "loss", "{:.4f}"), main_figures_text(event),
                      duration_text(number(event, "train_seconds").value_or(0))));
   } else if (kind == "checkpoint") {
     line(fmt::format("checkpoint at step {}: {}", count(event, "step"), text(event, "path")));
   } else if (kind == "finished") {
+    if (const uint64_t best = count(event, "best_step"); best > 0)
+      line(fmt::format("best by validation: step {}; its weights are tested", best));
     line(fmt::format(
         "finished{}  {} steps in {} of training, {} samples/s, {} sent per node and step, peak memory {}",
         main_figures_text(event), count(event, "steps"),

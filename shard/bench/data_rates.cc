@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "shard/data/batch.h"
 #include "shard/data/line_reader.h"
+#include "shard/data/split.h"
 #include "shard/data/xmc_reader.h"
 
 namespace modelet::shard::bench {
@@ -60,7 +61,7 @@ std::vector<DataRate> measure_prepared(const Dataset& data, size_t batch, double
   MODELET_CHECK(sum > 0 || data.nonzeros() + data.label_entries() == 0 || data.features() <= 1);
 
   constexpr uint64_t kSeed = 1;  // any
-  BatchOrder order(data.rows(), batch, kSeed);
+  BatchOrder order(all_rows(data.rows()), batch, kSeed);
   Batch gathered;
   uint64_t step = 0;
   const DataRate batches = repeat("batches", seconds, [&](DataRate& rate) {

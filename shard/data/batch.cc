@@ -9,12 +9,14 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "shard/data/split.h"
+#include "shard/dropout.h"
 
 namespace modelet::shard {
 
-BatchOrder::BatchOrder(size_t rows, size_t batch, uint64_t seed)
-    : batch_(batch), seed_(seed), permutation_(rows) {
-  MODELET_CHECK(rows > 0 && batch > 0 && rows <= std::numeric_limits<uint32_t>::max());
+BatchOrder::BatchOrder(std::vector<uint32_t> rows, size_t batch, uint64_t seed)
+    : rows_(std::move(rows)), batch_(batch), seed_(seed), permutation_(rows_.size()) {
+  MODELET_CHECK(!rows_.empty() && batch > 0 && rows_.size() <= std::numeric_limits<uint32_t>::max());
 }
 
 std::span<const uint32_t> BatchOrder::rows(uint64_t step) {
@@ -24,17 +26,17 @@ std::span<const uint32_t> BatchOrder::rows(uint64_t step) {
   return std::span(permutation_).subspan(first, std::min(batch_, permutation_.size() - first));
 }
 
-// Fisher-Yates from the identity, so that an epoch's order does not depend on the ones before.
+// Fisher-Yates from the same beginning, so that an epoch's order does not depend on the ones before.
 void BatchOrder::shuffle(uint64_t epoch) {
-  std::iota(permutation_.begin(), permutation_.end(), 0u);
-  Rng rng(seed_, {kStreamBatchOrder, epoch});
-  for (size_t left = permutation_.size(); left > 1; --left)
-    std::swap(permutation_[left - 1], permutation_[rng.below(static_cast<uint32_t>(left))]);
+  permutation_ = rows_;
+  shuffle_rows(permutation_, Rng(seed_, {kStreamBatchOrder, epoch}));
   epoch_ = epoch;
 }
 
-void Batch::assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature) {
+void Batch::assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature,
+                   const FeatureDropout& dropout) {
   gather(data, rows);
+  if (dropout.rate > 0) drop_features(dropout);
   unique_features.clear();
   feature_offsets.clear();
   feature_samples.clear();
@@ -62,6 +64,23 @@ void Batch::gather(const Dataset& data, std::span<const uint32_t> rows) {
 
 // Least-significant-digit radix sort of the keys by feature. It is stable, so entries of a feature stay in
 // the order of samples; the number of passes follows from the dimension (two up to four million features).
+// Closes the gaps: a feature that is left out costs nothing.
+void Batch::drop_features(const FeatureDropout& dropout) {
+  const float scale = dropout_scale(dropout.rate);
+  size_t kept = 0, next = 0;
+  for (size_t sample = 0; sample < size(); ++sample) {
+    DropoutMask mask(dropout.rate, Rng(dropout.seed, {kStreamInputDropout, dropout.step, sample}));
+    for (; next < offsets[sample + 1]; ++next) {
+      if (mask.drops_next()) continue;
+      features[kept] = features[next];
+      values[kept++] = values[next] * scale;
+    }
+    offsets[sample + 1] = kept;
+  }
+  features.resize(kept);
+  values.resize(kept);
+}
+
 void Batch::sort_by_feature(size_t feature_count) {
   constexpr int kDigitBits = 11;
   constexpr uint64_t kDigits = uint64_t{1} << kDigitBits;

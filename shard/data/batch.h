@@ -14,8 +14,8 @@ namespace modelet::shard {
 // The last batch of an epoch may be short. Not thread-safe (caches the current epoch's permutation).
 class BatchOrder {
  public:
-  // rows, batch > 0.
-  BatchOrder(size_t rows, size_t batch, uint64_t seed);
+  // `rows` of the data set take part; batch > 0.
+  BatchOrder(std::vector<uint32_t> rows, size_t batch, uint64_t seed);
   size_t steps_per_epoch() const { return (permutation_.size() + batch_ - 1) / batch_; }
   // Rows of the batch of a global step (epoch = step / steps_per_epoch()). Valid until the next call.
   std::span<const uint32_t> rows(uint64_t step);
@@ -23,9 +23,16 @@ class BatchOrder {
  private:
   void shuffle(uint64_t epoch);
 
+  std::vector<uint32_t> rows_;
   size_t batch_;
   uint64_t seed_, epoch_ = ~uint64_t{0};
   std::vector<uint32_t> permutation_;
+};
+
+// Which features of a batch's samples a training step leaves out (shard/dropout.h).
+struct FeatureDropout {
+  float rate = 0;
+  uint64_t seed = 0, step = 0;
 };
 
 // A gathered batch, by sample (CSR) and by feature (CSC: the input layer's gradient is accumulated per unique
@@ -44,10 +51,12 @@ struct Batch {
 
   size_t size() const { return offsets.empty() ? 0 : offsets.size() - 1; }
   // `by_feature` builds the second half (training); evaluation leaves it empty.
-  void assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature);
+  void assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature,
+              const FeatureDropout& dropout = {});
 
  private:
   void gather(const Dataset& data, std::span<const uint32_t> rows);
+  void drop_features(const FeatureDropout& dropout);
   void sort_by_feature(size_t feature_count);
   void fill_by_feature();
 

@@ -169,6 +169,11 @@ TEST(Experiment, FieldsAreCheckedTogether) {
               HasSubstr(":8: sampling.top is 21, more than the 20 candidates"));
 }
 
+TEST(Experiment, PatienceNeedsHeldOutSamples) {
+  EXPECT_THAT(error_of(kData, {"train.patience=3"}), HasSubstr("train.patience needs samples to judge by"));
+  EXPECT_NO_THROW(parse(kData, {"train.patience=3", "data.validation=0.1"}));
+}
+
 TEST(Experiment, DataIsRequired) {
   EXPECT_THAT(error_of(""), AllOf(StartsWith("/runs/quickstart.toml: data.train is missing"),
                                   HasSubstr("training samples")));

@@ -84,7 +84,7 @@ def documented_fields():
     return document
 
 
-FIELD_TYPES = {"string": str, "integer": int, "number": (int, float), "list": list}
+FIELD_TYPES = {"string": str, "integer": int, "number": (int, float), "list": list, "object": dict}
 
 
 class Program:

@@ -72,6 +72,17 @@ TEST(Reporter, OneLineIsRedrawnOnATerminal) {
   EXPECT_THAT(shown.people, HasSubstr("P@1 0.5000"));
 }
 
+TEST(Reporter, SaysWhichFiguresAreOfHeldOutSamples) {
+  const json epoch = {
+      {"event", "epoch"}, {"epoch", 2}, {"validation", {{"p_at_1", 0.625}, {"p_at_5", 0.25}}}};
+  const json finished = {
+      {"event", "finished"}, {"p_at_1", 0.5}, {"best_step", 200}, {"validation", {{"p_at_1", 0.625}}}};
+  const Shown shown = show(false, false, {kStarted, epoch, kProgress, finished});
+  for (const char* part : {"validation  P@1 0.6250  P@5 0.2500", "ETA 1:15  loss 3.5000  P@1 0.6250",
+                           "best by validation: step 200", "validation  P@1 0.6250  test  P@1 0.5000"})
+    EXPECT_THAT(shown.people, HasSubstr(part));
+}
+
 TEST(Reporter, ALogGetsEveryEventAndKeepsWhatItHas) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "report_test/run";
   std::filesystem::remove_all(folder);
@@ -111,9 +122,13 @@ TEST(Reporter, ALogThatCannotBeWrittenIsAnError) {
 TEST(Reporter, StrangeEventsDoNoHarm) {
   const json not_a_number =
       json::parse(R"({"event":"progress","loss":null,"step":"many","eta_seconds":-5,"epoch":1e300})");
-  const Shown shown =
-      show(false, false,
-           {json::array({1, 2}), json(nullptr), {{"event", 5}}, {{"event", "future"}}, not_a_number});
+  const Shown shown = show(false, false,
+                           {json::array({1, 2}),
+                            json(nullptr),
+                            {{"event", 5}},
+                            {{"event", "future"}},
+                            {{"event", "epoch"}, {"validation", 5}},
+                            not_a_number});
   EXPECT_THAT(shown.people, HasSubstr("loss ?"));
 }
 

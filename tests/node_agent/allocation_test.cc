@@ -143,7 +143,7 @@ TEST_P(AllocationTest, NoneAfterWarmUp) {
   comm::testing::run_ranks(groups, [&](comm::Group& group) {
     Rank& rank = *ranks[static_cast<size_t>(group.rank())];
     TrainingStep step(rank.network, rank.sharding, group);
-    shard::BatchFeed feed(data, experiment.train.batch, 1, rank.pool);
+    shard::BatchFeed feed(data, shard::all_rows(data.rows()), experiment.train, rank.pool);
     for (uint64_t s = 0; s < kSteps; ++s) {
       if (s == kWarmUp) {
         rank.network.output().wait_for_rehash();

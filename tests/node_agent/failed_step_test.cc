@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "comm/inproc_transport.h"
+#include "shard/data/split.h"
 #include "shard/data/synth.h"
 #include "tests/node_agent/ranks.h"
 
@@ -62,7 +63,7 @@ class FailedStepTest : public ::testing::TestWithParam<SamplingMode> {
   // Runs one attempt of step kStepsBefore on a rank; returns its loss.
   double attempt(Rank& rank, comm::Group& group, uint16_t attempt) const {
     const Experiment::Train& options = experiment_.train;
-    shard::BatchOrder order(data_.rows(), options.batch, options.seed);
+    shard::BatchOrder order(shard::all_rows(data_.rows()), options.batch, options.seed);
     shard::Batch batch;
     batch.assign(data_, order.rows(kStepsBefore), true);
     TrainingStep step(rank.network, rank.sharding, group);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "node_agent/evaluator.h"
+#include "shard/data/split.h"
 #include "tests/node_agent/ranks.h"
 #include "tests/shard/forced_instruction_set.h"
 
@@ -161,11 +162,13 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<int, std::string>>
     comm::testing::run_ranks(groups, [&](comm::Group& group) {
       Rank& rank = *ranks[static_cast<size_t>(group.rank())];
       Evaluator evaluator(rank.network, rank.sharding, group);
-      evaluator.predict(data_, labels_, {}, [&](const shard::Batch&, const shard::TopK& best) {
-        if (group.rank() != 0) return;
-        for (size_t s = 0; s < logits.size() / labels_; ++s)
-          for (size_t i = 0; i < labels_; ++i) logits[s * labels_ + best.labels(s)[i]] = best.scores(s)[i];
-      });
+      evaluator.predict(data_, shard::all_rows(data_.rows()), labels_, {},
+                        [&](const shard::Batch&, const shard::TopK& best) {
+                          if (group.rank() != 0) return;
+                          for (size_t s = 0; s < logits.size() / labels_; ++s)
+                            for (size_t i = 0; i < labels_; ++i)
+                              logits[s * labels_ + best.labels(s)[i]] = best.scores(s)[i];
+                        });
     });
     return logits;
   }

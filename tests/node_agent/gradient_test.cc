@@ -37,6 +37,7 @@ struct Case {
   Loss loss;
   SamplingMode mode;
   std::vector<uint32_t> hidden;
+  float dropout = 0;  // of hidden activations
 };
 
 class GradientTest : public ::testing::TestWithParam<Case> {
@@ -46,6 +47,7 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     experiment_.modelets = {.hidden_columns = 16, .output_modelets = 3};
     experiment_.sampling.mode = GetParam().mode;
     experiment_.sampling.uniform = 5;
+    experiment_.train.hidden_dropout = GetParam().dropout;
     experiment_.optimizer = {.kind = OptimizerKind::kSgd, .momentum = 0};
     const DataShape shape{.features = kFeatures, .labels = kLabels};
     rank_ = std::make_unique<Rank>(experiment_, shape, round_robin(experiment_, shape, 1), 0, 1, 1);
@@ -149,7 +151,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, GradientTest,
                                            Case{Loss::kSoftmax, SamplingMode::kFull, {16, 32}},
                                            Case{Loss::kSigmoid, SamplingMode::kFull, {16, 32}},
                                            Case{Loss::kSoftmax, SamplingMode::kUniform, {16}},
-                                           Case{Loss::kSigmoid, SamplingMode::kUniform, {32, 16}}));
+                                           Case{Loss::kSigmoid, SamplingMode::kUniform, {32, 16}},
+                                           Case{Loss::kSoftmax, SamplingMode::kFull, {16, 32}, 0.3f},
+                                           Case{Loss::kSigmoid, SamplingMode::kUniform, {32}, 0.3f}));
 
 }  // namespace
 }  // namespace modelet::agent::testing

@@ -110,6 +110,23 @@ TEST_P(ParityTest, LossesAreTheSameToTheBitWithOneThreadAndSeveral) {
     }
 }
 
+TEST_P(ParityTest, DropoutDoesNotDependOnRanksPlacementOrThreads) {
+  Experiment experiment = small_experiment(GetParam(), Loss::kSoftmax, {32, 16}, 0);
+  const std::vector<double> whole = losses(experiment, 1);
+  experiment.train.input_dropout = 0.2f;
+  const std::vector<double> input = losses(experiment, 1);
+  experiment.train.hidden_dropout = 0.3f;
+  const std::vector<double> both = losses(experiment, 1);
+  EXPECT_NE(input, whole);
+  EXPECT_NE(both, input);
+  EXPECT_EQ(losses(experiment, 1, kSeveralThreads), both);
+  for (const int size : {2, 4}) expect_close(losses(experiment, size), both, kTolerance);
+  for (const auto& owner : uneven_placements(experiment, 3))
+    expect_close(losses(experiment, 3, owner), both, kTolerance);
+  experiment.train.seed = 2;
+  EXPECT_NE(losses(experiment, 1), both);
+}
+
 // Lossy codecs are compared without hash tables: rounding may change which neurons a step retrieves.
 TEST_P(ParityTest, LossyCodecsStayCloseAndRepeat) {
   const bool retrieves = shard::uses_hash_tables(GetParam());

@@ -20,6 +20,7 @@
 #include "shard/data/batch.h"
 #include "shard/data/dataset.h"
 #include "shard/data/prepared.h"
+#include "shard/data/split.h"
 #include "shard/network.h"
 #include "tests/comm/groups.h"
 #include "tests/shard/data/data_testing.h"
@@ -91,10 +92,10 @@ inline std::vector<double> train(std::vector<std::unique_ptr<Rank>>& ranks,
     Rank& rank = *ranks[self];
     const Experiment::Train& options = rank.network.experiment().train;
     TrainingStep step(rank.network, rank.sharding, group);
-    shard::BatchOrder order(data.rows(), options.batch, options.seed);
+    shard::BatchOrder order(shard::all_rows(data.rows()), options.batch, options.seed);
     shard::Batch batch;
     for (uint64_t s = first; s < first + steps; ++s) {
-      batch.assign(data, order.rows(s), true);
+      batch.assign(data, order.rows(s), true, {options.input_dropout, options.seed, s});
       losses[self].push_back(step.run(batch, s, options.learning_rate, false).loss);
     }
   });

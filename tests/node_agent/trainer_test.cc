@@ -300,6 +300,97 @@ TEST_F(TrainerTest, OneSampleIsEnough) {
   }
 }
 
+// ---- Validation
+// ----------------------------------------------------------------------------------------------
+
+class ValidationTest : public TrainerTest {
+ protected:
+  ValidationTest() {
+    experiment_.data.validation = 0.2f;  // 60 of 300 samples; an epoch is 8 steps
+    experiment_.train.epochs = 40;
+    experiment_.train.patience = 3;
+    experiment_.train.metric = "p_at_3";
+    experiment_.train.keep_checkpoints = 1;
+  }
+
+  // The first of the epochs with the highest validation figure.
+  static uint64_t best_step(const Outcome& result) {
+    double best = -1;
+    uint64_t step = 0;
+    for (const json& event : result.of_kind("epoch"))
+      if (const double value = event.at("validation").at("p_at_3"); value > best) {
+        best = value;
+        step = event.at("step");
+      }
+    return step;
+  }
+};
+
+TEST_F(ValidationTest, EndsWithTheBestWeightsAndTestsOnlyThose) {
+  for (const int size : {1, 3}) {
+    const std::string name = "early" + std::to_string(size);
+    const Outcome result = run(name, {.size = size});
+    EXPECT_EQ(result.events.front()["validation_rows"], 60);
+    EXPECT_EQ(result.events.front()["steps"], 40 * 8) << "240 samples are trained on";
+    for (const json& event : result.of_kind("epoch")) EXPECT_FALSE(event.contains("p_at_1")) << event;
+    const json& last = result.events.back();
+    const uint64_t best = best_step(result);
+    EXPECT_EQ(last["best_step"], best);
+    EXPECT_EQ(last["steps"], best + 3 * 8) << "three epochs without improvement";
+    EXPECT_LT(last["steps"], 40 * 8);
+    EXPECT_EQ(last["validation"], result.of_kind("epoch")[best / 8 - 1]["validation"]);
+    EXPECT_EQ(result.checkpoint(), shard::checkpoint_of_step(folder_ / name / "checkpoints", best));
+    EXPECT_EQ(shard::find_model(folder_ / name), result.checkpoint());
+    EXPECT_EQ(checkpoints(name).size(), 2u) << "the best and the newest";
+
+    // A run that has just these steps.
+    const uint32_t epochs = std::exchange(experiment_.train.epochs, static_cast<uint32_t>(best / 8));
+    const Outcome exact = run(name + "-exact", {.size = size});
+    experiment_.train.epochs = epochs;
+    EXPECT_EQ(exact.events.back()["steps"], best);
+    expect_same_modelets(result.checkpoint(), exact.checkpoint());
+    EXPECT_EQ(last["p_at_1"], exact.events.back()["p_at_1"]) << "tested with the best weights";
+  }
+}
+
+TEST_F(ValidationTest, WithoutPatienceAllEpochsAreTrainedAndTheBestIsKept) {
+  experiment_.train.patience = 0;
+  experiment_.train.epochs = 15;
+  experiment_.train.checkpoint_every = 1000;
+  const Outcome result = run("whole");
+  EXPECT_EQ(result.events.back()["steps"], 15 * 8);
+  EXPECT_EQ(result.events.back()["best_step"], best_step(result));
+  EXPECT_TRUE(fs::exists(result.checkpoint() / "index.json"));
+}
+
+TEST_F(ValidationTest, AResumedRunEndsAsIfItHadNotStopped) {
+  const Outcome whole = run("whole");
+  const uint64_t best = whole.events.back()["best_step"], end = whole.events.back()["steps"];
+  for (const uint64_t stop_after : {best / 2, best + 9}) {
+    const std::string name = "part" + std::to_string(stop_after);
+    ASSERT_TRUE(run(name, {.stop_after = stop_after}).interrupted);
+    // Into another folder: the best checkpoint comes along.
+    for (const std::string& into : {name + "-elsewhere", name}) {
+      const Outcome rest = run(into, {.size = 2, .resume = folder_ / name});
+      EXPECT_EQ(rest.events.back()["best_step"], best);
+      EXPECT_EQ(rest.events.back()["steps"], end);
+      EXPECT_EQ(rest.checkpoint(), shard::checkpoint_of_step(folder_ / into / "checkpoints", best));
+      EXPECT_TRUE(fs::exists(rest.checkpoint() / "index.json"));
+    }
+  }
+  const Outcome again = run("whole", {.resume = folder_ / "whole"});
+  EXPECT_EQ(again.events.size(), 2u) << "started and finished";
+  EXPECT_EQ(again.events.back()["p_at_1"], whole.events.back()["p_at_1"]);
+  EXPECT_EQ(again.checkpoint(), whole.checkpoint());
+
+  fs::remove_all(whole.checkpoint());
+  EXPECT_THAT(failure(folder_ / "whole"), HasSubstr("best checkpoint of the run to resume is missing"));
+  experiment_.train.metric = "log_loss";
+  EXPECT_THAT(failure({}), AllOf(HasSubstr("train.metric"), HasSubstr("ndcg_at_3")));
+  experiment_.data.validation = 0.1f;
+  EXPECT_THAT(failure(folder_ / "whole"), HasSubstr("data.validation"));
+}
+
 // ---- Stop and resume
 // ----------------------------------------------------------------------------------------------
 

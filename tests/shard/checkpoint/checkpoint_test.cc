@@ -92,6 +92,28 @@ TEST_F(CheckpointTest, OldOnesArePrunedNewerOnesNot) {
   EXPECT_EQ(find_checkpoint(run_), checkpoints_ / "step-100000000000");
 }
 
+TEST_F(CheckpointTest, TheBestOneStays) {
+  const auto write = [&](uint64_t step, uint64_t best) {
+    CheckpointIndex index = sample_index(step);
+    index.best_step = best;
+    const CheckpointWriter writer(checkpoints_, step);
+    for (const ModeletSpec& spec : cut_model(index.experiment, index.shape))
+      index.modelets.push_back(write_sample_modelet(writer, spec, step));
+    return writer.commit(index, 1);
+  };
+  write(10, 10);
+  const fs::path best = write(20, 20);
+  write(30, 20);
+  const fs::path newest = write(40, 20);
+  EXPECT_THAT(names(), UnorderedElementsAre("step-0000000020", "step-0000000040"));
+  EXPECT_EQ(find_checkpoint(run_), newest);
+  EXPECT_EQ(find_model(run_), best);
+  EXPECT_EQ(find_model(newest), newest) << "a checkpoint that is named is meant";
+  EXPECT_EQ(Checkpoint::open(newest).index().best_step, 20u);
+  fs::remove_all(best);
+  EXPECT_EQ(find_model(run_), newest);
+}
+
 TEST_F(CheckpointTest, TheSameStepIsReplaced) {
   write_sample_checkpoint(checkpoints_, 10, 1);
   std::ofstream(checkpoints_ / "step-0000000010" / "old").flush();

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/rng.h"
+#include "shard/data/split.h"
 #include "tests/shard/data/data_testing.h"
 
 namespace modelet::shard {
@@ -24,7 +25,7 @@ std::vector<uint32_t> epoch_of(BatchOrder& order, uint64_t epoch) {
 TEST(BatchOrder, EachEpochIsAPermutation) {
   for (const auto& [rows, batch] :
        {std::pair<size_t, size_t>{1, 1}, {1, 8}, {8, 8}, {1000, 7}, {1000, 1000}, {1001, 250}}) {
-    BatchOrder order(rows, batch, 3);
+    BatchOrder order(all_rows(rows), batch, 3);
     EXPECT_EQ(order.steps_per_epoch(), (rows + batch - 1) / batch);
     for (uint64_t epoch = 0; epoch < 3; ++epoch) {
       auto seen = epoch_of(order, epoch);
@@ -37,12 +38,13 @@ TEST(BatchOrder, EachEpochIsAPermutation) {
 }
 
 TEST(BatchOrder, OnlyTheLastBatchIsShort) {
-  BatchOrder order(1001, 250, 3);
+  BatchOrder order(all_rows(1001), 250, 3);
   for (uint64_t step = 0; step < 10; ++step) EXPECT_EQ(order.rows(step).size(), step % 5 == 4 ? 1u : 250u);
 }
 
 TEST(BatchOrder, DependsOnSeedAndStepAlone) {
-  BatchOrder forwards(1000, 30, 5), backwards(1000, 30, 5), other_seed(1000, 30, 6);
+  BatchOrder forwards(all_rows(1000), 30, 5), backwards(all_rows(1000), 30, 5),
+      other_seed(all_rows(1000), 30, 6);
   std::vector<std::vector<uint32_t>> batches;
   for (uint64_t step = 0; step < 100; ++step) {
     const auto rows = forwards.rows(step);
@@ -56,7 +58,7 @@ TEST(BatchOrder, DependsOnSeedAndStepAlone) {
 
 TEST(BatchOrder, PlacesAreUniform) {
   // Row 0 comes first in a tenth of the epochs: 1000 epochs, five standard deviations.
-  BatchOrder order(10, 1, 9);
+  BatchOrder order(all_rows(10), 1, 9);
   int first = 0;
   for (uint64_t epoch = 0; epoch < 1000; ++epoch) first += order.rows(epoch * 10)[0] == 0;
   EXPECT_NEAR(first, 100, 48);
@@ -126,7 +128,7 @@ TEST_F(BatchTest, GathersAndTransposes) {
   for (const Shape& shape :
        {Shape{5, 3}, Shape{2048, 60}, Shape{3000, 60}, Shape{200000, 3000}, Shape{2147483647, 90000000}}) {
     const Dataset data = random_dataset(300, shape.features, shape.gap);
-    BatchOrder order(data.rows(), 64, 1);
+    BatchOrder order(all_rows(data.rows()), 64, 1);
     Batch batch;
     for (uint64_t step = 0; step < 2 * order.steps_per_epoch(); ++step) {
       const auto rows = order.rows(step);
@@ -149,6 +151,44 @@ TEST_F(BatchTest, EvaluationLeavesTheSecondHalfEmpty) {
   batch.assign(data, {}, true);
   EXPECT_EQ(batch.size(), 0u);
   EXPECT_THAT(batch.feature_offsets, ::testing::ElementsAre(0));
+}
+
+TEST(Batch, DropoutLeavesOutAShareOfTheFeatures) {
+  testing::TemporaryFolder folder;
+  PreparedWriter writer(folder / "data", 1000, 3, Normalize::kNone);
+  std::vector<uint32_t> ids(1000);
+  std::iota(ids.begin(), ids.end(), 0u);
+  const std::vector<float> values(1000, 2.0f);
+  for (uint32_t s = 0; s < 20; ++s) writer.add({ids, values, std::span(ids).subspan(s % 3, 1)});
+  writer.finish();
+  const Dataset data = Dataset::open(folder / "data");
+  const std::vector<uint32_t> rows = all_rows(20);
+  Batch whole, batch, again, other;
+  whole.assign(data, rows, true);
+  batch.assign(data, rows, true, {0.25f, 7, 3});
+  again.assign(data, rows, true, {0.25f, 7, 3});
+  other.assign(data, rows, true, {0.25f, 7, 4});
+  EXPECT_EQ(batch.features, again.features);
+  EXPECT_NE(batch.features, other.features);
+  EXPECT_EQ(batch.labels, whole.labels);
+  // 20,000 draws: five standard deviations are 306.
+  EXPECT_NEAR(static_cast<double>(batch.features.size()), 15000, 306);
+  EXPECT_THAT(batch.values, ::testing::Each(2.0f / 0.75f));
+  for (size_t s = 0; s < 20; ++s) {
+    const std::span<const uint32_t> sample(batch.features.data() + batch.offsets[s],
+                                           batch.offsets[s + 1] - batch.offsets[s]);
+    EXPECT_NEAR(static_cast<double>(sample.size()), 750, 69);
+    EXPECT_TRUE(std::ranges::is_sorted(sample));
+    for (const uint32_t feature : sample) {
+      const auto found = std::ranges::lower_bound(batch.unique_features, feature);
+      ASSERT_TRUE(found != batch.unique_features.end() && *found == feature);
+    }
+  }
+  EXPECT_EQ(batch.feature_samples.size(), batch.features.size());
+  EXPECT_NE(std::vector(batch.features.begin(), batch.features.begin() + 500),
+            std::vector(batch.features.begin() + static_cast<ptrdiff_t>(batch.offsets[1]),
+                        batch.features.begin() + static_cast<ptrdiff_t>(batch.offsets[1]) + 500))
+      << "every sample has draws of its own";
 }
 
 }  // namespace
