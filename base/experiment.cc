@@ -174,11 +174,30 @@ const std::vector<Field>& fields() {
       {"sampling.mode", at(&E::sampling, &E::Sampling::mode), "", "active set of the output layer"},
       {"sampling.uniform", at(&E::sampling, &E::Sampling::uniform), "neurons",
        "uniform draws a step, over the whole layer (all modes but full)", 0, kAnyCount},
+      {"sampling.logq", at(&E::sampling, &E::Sampling::logq), "",
+       "softmax: add -log of the chance of being drawn to the logits of uniform draws (logQ correction), so "
+       "that "
+       "they stand for all neurons that were not; without it, rare labels come out too high"},
+      {"sampling.sparsity", at(&E::sampling, &E::Sampling::sparsity), "",
+       "share of the output neurons that is active in a step: labels of the batch, then retrieved neurons "
+       "for at "
+       "most half of the rest, and draws that fill it up, in place of sampling.uniform; 0: not used",
+       0, 1},
       {"sampling.top", at(&E::sampling, &E::Sampling::top), "neurons",
        "lsh: candidates kept per sample after the exact re-rank, over the whole layer: split evenly over the "
        "output "
        "modelets, each share rounded up",
        1, 65536},
+      {"sampling.common", at(&E::sampling, &E::Sampling::common), "neurons",
+       "lsh: neurons with the largest mean logit, which are ranked exactly for every sample beside what the "
+       "tables "
+       "find, over the whole layer: split evenly over the output modelets",
+       0, 1 << 20},
+      {"sampling.query_every", at(&E::sampling, &E::Sampling::query_every), "steps",
+       "lsh: a sample in so many asks the tables, another one in each step; the others rank the common "
+       "neurons "
+       "only",
+       1, 1024},
       {"sampling.candidates", at(&E::sampling, &E::Sampling::candidates), "neurons",
        "lsh: candidates per sample and modelet that are re-ranked exactly", 1, 65536},
       {"sampling.family", at(&E::sampling, &E::Sampling::family), "", "lsh: hash family"},
@@ -191,7 +210,12 @@ const std::vector<Field>& fields() {
       {"sampling.centre", at(&E::sampling, &E::Sampling::centre), "",
        "lsh: hash weights and activations after subtracting their means"},
       {"sampling.rehash_every", at(&E::sampling, &E::Sampling::rehash_every), "steps",
-       "lsh: steps between two background re-hashes of the rows that changed", 1, kAnyCount},
+       "lsh: steps between two looks at how far the tables have fallen behind the weights", 1, kAnyCount},
+      {"sampling.drift", at(&E::sampling, &E::Sampling::drift), "",
+       "lsh: share of a modelet's hash codes that must be out of date, by a sample of its changed rows, for "
+       "them to "
+       "be hashed again in the background",
+       0, 1},
 
       {"optimizer.kind", at(&E::optimizer, &E::Optimizer::kind), "", "update rule"},
       {"optimizer.beta1", at(&E::optimizer, &E::Optimizer::beta1), "", "adam: decay of the mean", 0, 0.9999},
@@ -537,6 +561,18 @@ class Parser {
   explicit Parser(const std::filesystem::path& origin)
       : origin_(origin.string()), folder_(std::filesystem::absolute(origin).parent_path()) {}
 
+  // Defaults that were measured for this experiment.
+  void read_tuned(std::string_view text, const std::string& origin) {
+    const toml::table root = parse_toml(text, origin);
+    const toml::table* sampling = root["sampling"].as_table();
+    if (sampling == nullptr || root.size() != 1)
+      throw UsageError(origin +
+                       ": must hold one section, [sampling]; make it again with modelet tune, or remove it");
+    for (const auto& [key, value] : *sampling)
+      set("sampling." + std::string(key.str()), value,
+          {origin + ":" + number_text(key.source().begin.line), folder_});
+  }
+
   void read_file(std::string_view text) {
     if (text.size() > kMaxFileBytes)
       throw UsageError(origin_ + ": " + number_text(text.size()) + " bytes, more than the limit of " +
@@ -596,6 +632,10 @@ class Parser {
     for (const uint32_t width : experiment_.model.hidden) require_whole_vectors(width);
     const bool hashed = sampling.mode == SamplingMode::kLsh || sampling.mode == SamplingMode::kLshPerSample;
     const uint64_t candidates = uint64_t{sampling.candidates} * modelets.output_modelets;
+    if (sampling.logq && experiment_.model.loss != Loss::kSoftmax)
+      fail("sampling.logq",
+           "corrects the normaliser of the softmax; model.loss is sigmoid, which has none: leave "
+           "it out");
     if (hashed && sampling.top > candidates)
       fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
                                " candidates of a sample (sampling.candidates x modelets.output_modelets)");
@@ -686,14 +726,25 @@ class Parser {
 
 }  // namespace
 
+std::filesystem::path tuned_file(const std::filesystem::path& experiment) {
+  std::filesystem::path path = experiment;
+  return path.replace_extension(".tuned.toml");
+}
+
 Experiment load_experiment(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
-  std::string text;
-  try {
-    text = read_text_file(path, kMaxFileBytes);
-  } catch (const Error& e) {
-    throw UsageError(std::string("experiment file ") + e.what());
-  }
-  return parse_experiment(text, path, overrides);
+  const auto read = [](const std::filesystem::path& file) {
+    try {
+      return read_text_file(file, kMaxFileBytes);
+    } catch (const Error& e) {
+      throw UsageError(std::string("experiment file ") + e.what());
+    }
+  };
+  Parser parser(path);
+  const std::filesystem::path tuned = tuned_file(path);
+  if (std::filesystem::exists(tuned)) parser.read_tuned(read(tuned), tuned.string());
+  parser.read_file(read(path));
+  for (const std::string& argument : overrides) parser.override_with(argument);
+  return parser.finish();
 }
 
 Experiment parse_experiment(std::string_view toml, const std::filesystem::path& origin,

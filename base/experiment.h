@@ -82,15 +82,23 @@ struct Experiment {
 
   struct Sampling {  // the active set of the output layer
     SamplingMode mode = SamplingMode::kUniform;
-    uint32_t uniform = 1024;   // uniform draws a step, over the whole layer
-    uint32_t top = 8;          // lsh: candidates kept per sample after the exact re-rank, over the layer
+    uint32_t uniform = 1024;  // uniform draws a step, over the whole layer
+    bool logq = false;        // softmax: draws are weighted by what they were drawn from
+    float sparsity = 0;       // share of the layer's neurons that is active in a step; 0: `uniform` says
+    uint32_t top = 8;         // lsh: candidates kept per sample after the exact re-rank, over the layer
+    uint32_t common =
+        512;  // lsh: neurons with the largest mean logit, ranked for every sample, over the layer
     uint32_t candidates = 64;  // lsh: candidates per sample and modelet that are re-ranked
+    uint32_t query_every =
+        4;  // lsh: a sample in so many asks the tables, in turn; the others rank `common` only
     HashFamilyKind family = HashFamilyKind::kDwta;
-    uint32_t tables = 16;        // L
-    uint32_t bits = 9;           // log2 of the buckets of a table
-    uint32_t bucket = 64;        // neurons a bucket holds at most
-    bool centre = true;          // hash weights and activations after subtracting their means
-    uint32_t rehash_every = 50;  // steps between two background re-hashes of the rows that changed
+    uint32_t tables = 16;  // L
+    uint32_t bits = 9;     // log2 of the buckets of a table
+    uint32_t bucket = 64;  // neurons a bucket holds at most
+    bool centre = true;    // hash weights and activations after subtracting their means
+    uint32_t rehash_every =
+        50;              // steps between two looks at how far the weights have drifted from the tables
+    float drift = 0.1f;  // share of a modelet's codes that must be out of date for a re-hash
   } sampling;
 
   struct Optimizer {
@@ -145,6 +153,11 @@ struct DataShape {
 // at the current folder, where the user typed them. Throws UsageError with file, line and, for an unknown
 // key, the nearest known one.
 Experiment load_experiment(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
+
+// Where `modelet tune` keeps what it measured for an experiment: NAME.tuned.toml beside NAME.toml. If that
+// file exists, load_experiment() takes its values as defaults: keys in the experiment file and overrides win.
+// It may set only keys of [sampling].
+std::filesystem::path tuned_file(const std::filesystem::path& experiment);
 
 // The same from text; `origin` stands for the file name in messages and its folder for relative paths.
 Experiment parse_experiment(std::string_view toml, const std::filesystem::path& origin,

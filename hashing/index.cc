@@ -231,6 +231,20 @@ void LshIndex::hash_rows(const ConstRows& weights, std::span<const float> centre
   }
 }
 
+double LshIndex::stale_share(std::span<const uint32_t> rows, const ConstRows& weights) const {
+  MODELET_CHECK(weights.rows() == rows_ && weights.cols() == options_.hash.dim);
+  const uint32_t tables = options_.hash.tables;
+  std::vector<float> widened(weights.cols());
+  std::vector<uint32_t> codes(tables);
+  size_t stale = 0;
+  for (const uint32_t row : rows) {
+    const float* values = weights.row(row, widened.data());
+    hash_rows(ConstMatrix{values, 1, weights.cols(), weights.cols()}, centre_, codes);
+    for (uint32_t t = 0; t < tables; ++t) stale += codes[t] != codes_[size_t{row} * tables + t] ? 1 : 0;
+  }
+  return rows.empty() ? 0 : static_cast<double>(stale) / static_cast<double>(rows.size() * tables);
+}
+
 // Builds all tables from codes_, with the changed rows' new codes in place of theirs.
 void LshIndex::fill_tables(BucketTables& tables) const {
   const uint32_t count = options_.hash.tables;

@@ -94,6 +94,10 @@ class LshIndex {
   std::span<const float> next_centre() const { return changes_.centre; }
   void restore_rehash(std::span<const uint32_t> codes, std::span<const float> centre);
 
+  // Share of the codes of `rows` that are no longer those of their weights [rows(), dim], under the present
+  // centre; 0 for no rows. Hashes them all: give it a sample.
+  double stale_share(std::span<const uint32_t> rows, const ConstRows& weights) const;
+
   size_t rows() const { return rows_; }
   size_t memory_bytes() const;
   const IndexOptions& options() const { return options_; }

@@ -38,9 +38,11 @@ double candidates_kept(const Experiment& experiment, const DataShape& shape) {
 
 ActiveNeurons active_neurons(const Experiment& experiment, const DataShape& shape) {
   const double batch = experiment.train.batch, labels = static_cast<double>(shape.labels);
-  const double wanted = shape.labels_per_row, uniform = experiment.sampling.uniform;
-  const double found = candidates_kept(experiment, shape);
-  const auto capped = [labels](double rows) { return std::min(labels, rows); };
+  const double wanted = shape.labels_per_row;
+  const double uniform = experiment.sampling.sparsity > 0 ? 0 : experiment.sampling.uniform;
+  const double found = experiment.sampling.sparsity > 0 ? 0 : candidates_kept(experiment, shape);
+  const double share = experiment.sampling.sparsity * labels;  // 0: sampling.uniform says
+  const auto capped = [labels, share](double rows) { return std::min(labels, std::max(share, rows)); };
   switch (experiment.sampling.mode) {
     case SamplingMode::kFull:
       return {labels, batch * labels};

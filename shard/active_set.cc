@@ -1,24 +1,40 @@
 #include "shard/active_set.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/rng.h"
 #include "shard/kernels/kernels.h"
+#include "shard/prefetch.h"
 
 namespace modelet::shard {
+namespace {
+
+constexpr size_t kSamplePiece = 16;  // samples that a thread retrieves for together
+
+}  // namespace
 
 ActiveSetSampler::ActiveSetSampler(const Modelet& modelet, const Experiment& experiment, uint64_t labels)
     : mode_(experiment.sampling.mode),
       seed_(experiment.train.seed),
       candidates_(experiment.sampling.candidates),
-      position_(modelet.spec().neurons(), kNone) {
+      query_every_(experiment.sampling.query_every),
+      position_(modelet.spec().neurons(), kNone),
+      is_common_(modelet.retrieval() != nullptr ? modelet.spec().neurons() : 0) {
   // Shares of the layer's draws by range, so that they add up whatever the cut.
   const ModeletSpec& spec = modelet.spec();
   const uint64_t uniform = experiment.sampling.uniform;
   draws_ = static_cast<uint32_t>(uniform * spec.end / labels - uniform * spec.begin / labels);
+  if (experiment.sampling.sparsity > 0)
+    share_ = static_cast<size_t>(
+        std::ceil(double{experiment.sampling.sparsity} * static_cast<double>(spec.neurons())));
   const uint32_t pieces = experiment.modelets.output_modelets;
   top_ = uses_hash_tables(mode_) ? (experiment.sampling.top + pieces - 1) / pieces : 0;
+}
+
+float logq_correction(size_t drawn, size_t from) {
+  return static_cast<float>(std::log(static_cast<double>(from) / static_cast<double>(drawn)));
 }
 
 void ActiveSetSampler::add(uint32_t row) {
@@ -39,10 +55,25 @@ void ActiveSetSampler::add_targets(const Modelet& modelet, const Batch& batch, c
     }
 }
 
+uint32_t ActiveSetSampler::draws(size_t others) const {
+  if (share_ == 0) return draws_;
+  return static_cast<uint32_t>(share_ - std::min(share_, others));
+}
+
+// Best ones of all samples first, so that a limit takes the weakest away.
+void ActiveSetSampler::add_retrieved() {
+  const size_t samples = top_ == 0 ? 0 : best_.size() / top_, labels = set_.rows.size();
+  const size_t limit = share_ == 0 ? position_.size() : labels + (share_ - std::min(share_, labels)) / 2;
+  for (size_t rank = 0; rank < top_; ++rank)
+    for (size_t s = 0; s < samples && set_.rows.size() < limit; ++s)
+      if (const uint32_t row = best_[s * top_ + rank]; row != kNone) add(row);
+}
+
 void ActiveSetSampler::add_uniform(const Modelet& modelet, uint64_t step) {
   const ModeletSpec& spec = modelet.spec();
   const auto neurons = static_cast<uint32_t>(spec.neurons());
-  uint32_t wanted = std::min<uint32_t>(draws_, neurons - static_cast<uint32_t>(set_.rows.size()));
+  uint32_t wanted =
+      std::min<uint32_t>(draws(set_.rows.size()), neurons - static_cast<uint32_t>(set_.rows.size()));
   Rng rng(seed_, {kStreamUniform, spec.layer, spec.begin, step});
   // Drawing until enough new rows are found is fast while half of them are free; past that, walk and choose
   // (Knuth, TAOCP 2, algorithm S).
@@ -64,12 +95,38 @@ void ActiveSetSampler::add_uniform(const Modelet& modelet, uint64_t step) {
   }
 }
 
-void QueryCodes::hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool) {
+// The best rows of one sample while candidates come in: ascending keys of (-logit, row), so that nearly all
+// candidates are turned away by one comparison.
+class ActiveSetSampler::BestRows {
+ public:
+  BestRows(size_t top, std::vector<std::pair<float, uint32_t>>& kept) : top_(top), kept_(kept) {
+    kept_.clear();
+  }
+
+  void add(float logit, uint32_t row) {
+    const std::pair key(-logit, row);
+    if (kept_.size() == top_) {
+      if (top_ == 0 || !(key < kept_.back())) return;
+      kept_.pop_back();
+    }
+    kept_.insert(std::upper_bound(kept_.begin(), kept_.end(), key), key);
+  }
+  void write(uint32_t* rows) const {
+    for (const auto& [negative, row] : kept_) *rows++ = row;
+  }
+
+ private:
+  size_t top_;
+  std::vector<std::pair<float, uint32_t>>& kept_;
+};
+
+void QueryCodes::hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool, QueryTurn turn) {
   tables_ = retrieval.index.options().hash.tables;
   codes_.resize(hidden.rows * tables_);
   scratch_.resize(std::max<size_t>(scratch_.size(), pool.threads()));
-  pool.for_pieces(hidden.rows, 16, [&](size_t begin, size_t end) {
+  pool.for_pieces(hidden.rows, kSamplePiece, [&](size_t begin, size_t end) {
     for (size_t s = begin; s < end; ++s) {
+      if (!turn.of(s)) continue;
       const auto codes = retrieval.index.hash_query({hidden.row(s), hidden.cols}, retrieval.query_mean,
                                                     scratch_[pool.thread_index()]);
       std::copy(codes.begin(), codes.end(), codes_.begin() + static_cast<std::ptrdiff_t>(s * tables_));
@@ -77,26 +134,77 @@ void QueryCodes::hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool
   });
 }
 
+// The common rows as the columns of a matrix, so that their logits for a sample are one row of a product.
+void ActiveSetSampler::gather_common(const Modelet& modelet) {
+  const Parameters& parameters = modelet.parameters();
+  for (const uint32_t row : common_) is_common_[row] = 0;
+  common_.clear();
+  common_biases_.clear();
+  for (const uint32_t row : modelet.retrieval()->common) {
+    if (position_[row] != kNone) continue;
+    is_common_[row] = 1;
+    common_.push_back(row);
+    common_biases_.push_back(parameters.bias(row));
+  }
+  const size_t width = parameters.cols(), columns = kernels::padded(common_.size());
+  common_columns_.resize(width * columns);
+  widened_.resize(width);
+  for (size_t i = 0; i < common_.size(); ++i) {
+    const float* weights = parameters.weights().row(common_[i], widened_.data());
+    for (size_t c = 0; c < width; ++c) common_columns_[c * columns + i] = weights[c];
+  }
+}
+
 void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes,
-                                size_t top, ThreadPool& pool, std::vector<uint32_t>& best) {
+                                size_t top, ThreadPool& pool, std::vector<uint32_t>& best, QueryTurn turn) {
   const size_t samples = hidden.rows;
   best.assign(samples * top, kNone);
   scratch_.resize(std::max<size_t>(scratch_.size(), pool.threads()));
-  const Parameters& parameters = modelet.parameters();
-  const hashing::LshIndex& index = modelet.retrieval()->index;
-  pool.for_pieces(samples, 16, [&](size_t begin, size_t end) {
+  gather_common(modelet);
+  pool.for_pieces(samples, kSamplePiece, [&](size_t begin, size_t end) {
     Scratch& scratch = scratch_[pool.thread_index()];
+    rank_common(hidden, begin, end, scratch);
     for (size_t s = begin; s < end; ++s) {
-      const auto found = index.query_codes(codes.of(s), candidates_, scratch.query);
-      scratch.scored.clear();
-      for (const uint32_t row : found)
-        scratch.scored.emplace_back(-parameters.logit(row, hidden.row(s)), row);
-      const size_t kept = std::min(top, scratch.scored.size());
-      std::partial_sort(scratch.scored.begin(), scratch.scored.begin() + static_cast<std::ptrdiff_t>(kept),
-                        scratch.scored.end());
-      for (size_t i = 0; i < kept; ++i) best[s * top + i] = scratch.scored[i].second;
+      BestRows rows(top, scratch.scored);
+      const float* logits = scratch.common_logits.data() + (s - begin) * kernels::padded(common_.size());
+      for (size_t i = 0; i < common_.size(); ++i) rows.add(logits[i] + common_biases_[i], common_[i]);
+      if (turn.of(s)) rank_candidates(modelet, hidden, s, codes, scratch, rows);
+      rows.write(&best[s * top]);
     }
   });
+}
+
+// Logits, without biases, of the common rows for samples [begin, end).
+void ActiveSetSampler::rank_common(ConstMatrix hidden, size_t begin, size_t end, Scratch& scratch) const {
+  const size_t columns = kernels::padded(common_.size());
+  scratch.common_logits.resize(kSamplePiece * columns);
+  if (columns == 0) return;
+  kernels::gemm({.m = end - begin,
+                 .n = columns,
+                 .k = hidden.cols,
+                 .a = hidden.row(begin),
+                 .a_row = hidden.stride,
+                 .a_col = 1,
+                 .b = common_columns_.data(),
+                 .b_row = columns,
+                 .c = scratch.common_logits.data(),
+                 .c_row = columns});
+}
+
+// Candidates of the tables by exact logit. Their rows lie anywhere in the memory: they are asked for well
+// before they are read.
+void ActiveSetSampler::rank_candidates(const Modelet& modelet, ConstMatrix hidden, size_t sample,
+                                       const QueryCodes& codes, Scratch& scratch, BestRows& rows) const {
+  constexpr size_t kAhead = 8;
+  const Parameters& parameters = modelet.parameters();
+  const auto found = modelet.retrieval()->index.query_codes(codes.of(sample), candidates_, scratch.query);
+  for_each_fetched(
+      0, found.size(), kAhead, [&](size_t i) { parameters.prefetch_weights(found[i]); },
+      [&](size_t i) {
+        const uint32_t row = found[i];
+        if (position_[row] != kNone || is_common_[row] != 0) return;
+        rows.add(parameters.logit(row, hidden.row(sample)), row);
+      });
 }
 
 const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& batch,
@@ -105,6 +213,7 @@ const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& b
   for (const uint32_t row : set_.rows) position_[row] = kNone;
   set_.rows.clear();
   set_.targets.clear();
+  set_.drawn = 0;
   if (mode_ == SamplingMode::kFull) {  // rows in storage order: the products read the weights in place
     set_.rows.resize(modelet.spec().neurons());
     std::iota(set_.rows.begin(), set_.rows.end(), 0u);
@@ -114,11 +223,12 @@ const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& b
   }
   add_targets(modelet, batch, spread);
   if (mode_ == SamplingMode::kLsh) {
-    retrieve(modelet, hidden, codes, top_, pool, best_);
-    for (const uint32_t row : best_)
-      if (row != kNone) add(row);
+    retrieve(modelet, hidden, codes, top_, pool, best_, turn(step));
+    add_retrieved();
   }
+  const size_t certain = set_.rows.size();
   add_uniform(modelet, step);
+  set_.drawn = set_.rows.size() - certain;
   return set_;
 }
 

@@ -27,13 +27,29 @@ struct Target {
 struct ActiveSet {
   std::vector<uint32_t> rows;   // rows of the modelet, each once: labels, then retrieved, then drawn
   std::vector<Target> targets;  // by sample
+  size_t drawn = 0;             // how many of the rows, the last ones, are uniform draws
+};
+
+// The logQ correction of a row that takes part with a probability of `drawn` / `from`, at least one of each:
+// -log of that probability, to be added to its logit. exp(logit) of the draws then sums up, on average, to
+// that of all the rows they were drawn from; labels and retrieved rows take part for certain and need none.
+// So the sampled softmax estimates the normaliser of the full one without bias (Bengio, Senecal, 2008; Jean
+// et al., ACL 2015, section 3.1; Yi et al., RecSys 2019). The probabilities are those given the batch, hence
+// exact.
+float logq_correction(size_t drawn, size_t from);
+
+// Which samples of a batch ask the hash tables: each, or one in `every`.
+struct QueryTurn {
+  size_t every = 1, first = 0;
+  bool of(size_t sample) const { return sample % every == first; }
 };
 
 // Hash codes [samples, tables] of a batch. The modelets of a layer share hash functions and the mean that
 // queries are centred by (shard/modelet.h), so a sample is hashed once, with any of them.
 class QueryCodes {
  public:
-  void hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool);
+  // Hashes the samples whose turn it is.
+  void hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool, QueryTurn turn = {});
   std::span<const uint32_t> of(size_t sample) const { return {codes_.data() + sample * tables_, tables_}; }
 
  private:
@@ -53,33 +69,51 @@ class ActiveSetSampler {
   const ActiveSet& select(const Modelet& modelet, const Batch& batch, const LabelSpread& spread,
                           ConstMatrix hidden, const QueryCodes& codes, uint64_t step, ThreadPool& pool);
 
-  // The best `top` rows for each sample: candidates of the tables, ordered by exact logit (ties: lower row).
-  // best [samples * top], filled with kNone where there are fewer.
+  // The best `top` rows for each sample among the modelet's common rows and, for the samples whose turn it
+  // is, candidates of the tables, ordered by exact logit (ties: lower row). Rows that are active already are
+  // left out. best [samples * top], filled with kNone where there are fewer.
   void retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes, size_t top,
-                ThreadPool& pool, std::vector<uint32_t>& best);
+                ThreadPool& pool, std::vector<uint32_t>& best, QueryTurn turn = {});
 
   // What the last select() chose.
   const ActiveSet& set() const { return set_; }
   uint32_t top() const { return top_; }
+  // Uniform draws beside `others` rows.
+  uint32_t draws(size_t others) const;
+  QueryTurn turn(uint64_t step) const { return {query_every_, step % query_every_}; }
 
   static constexpr uint32_t kNone = ~uint32_t{0};
 
  private:
+  struct Scratch {
+    hashing::QueryScratch query;
+    AlignedVector<float> common_logits;              // [samples of a piece, padded common]
+    std::vector<std::pair<float, uint32_t>> scored;  // of the sample's best rows
+  };
+  class BestRows;
+
   void add(uint32_t row);
   void add_targets(const Modelet& modelet, const Batch& batch, const LabelSpread& spread);
+  void add_retrieved();
   void add_uniform(const Modelet& modelet, uint64_t step);
+  void gather_common(const Modelet& modelet);
+  void rank_common(ConstMatrix hidden, size_t begin, size_t end, Scratch& scratch) const;
+  void rank_candidates(const Modelet& modelet, ConstMatrix hidden, size_t sample, const QueryCodes& codes,
+                       Scratch& scratch, BestRows& rows) const;
 
   SamplingMode mode_;
   uint64_t seed_;
-  uint32_t draws_, top_, candidates_;
+  uint32_t draws_, top_, candidates_, query_every_;
+  size_t share_ = 0;  // rows that sampling.sparsity asks for; 0: draws_ says
   ActiveSet set_;
   std::vector<uint32_t> position_;  // [neurons] index in set_.rows, or kNone
   std::vector<uint32_t> best_;
-  struct Scratch {
-    hashing::QueryScratch query;
-    std::vector<std::pair<float, uint32_t>> scored;
-  };
-  std::vector<Scratch> scratch_;  // one a thread
+  // The common rows of this modelet that are not active: ids, biases, weights as columns.
+  std::vector<uint32_t> common_;
+  std::vector<float> common_biases_, widened_;
+  AlignedVector<float> common_columns_;  // [d, padded common]
+  std::vector<uint8_t> is_common_;       // [neurons]
+  std::vector<Scratch> scratch_;         // one a thread
 };
 
 }  // namespace modelet::shard

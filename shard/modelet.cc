@@ -30,6 +30,12 @@ hashing::IndexOptions index_options(const ModeletSpec& spec, const Experiment& e
           .centre = e.sampling.centre};
 }
 
+// This modelet's part of the layer's common rows.
+size_t common_rows(const ModeletSpec& spec, const Experiment& e) {
+  const size_t pieces = e.modelets.output_modelets;
+  return std::min<size_t>(spec.neurons(), (e.sampling.common + pieces - 1) / pieces);
+}
+
 }  // namespace
 
 bool uses_hash_tables(SamplingMode mode) {
@@ -41,12 +47,13 @@ Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment, bool tra
       seed_(experiment.train.seed),
       parameters_(parameter_shape(spec), parameter_precision(spec, experiment),
                   trainable ? std::optional(experiment.optimizer.kind) : std::nullopt,
-                  Rng(seed_, {kStreamRounding, spec.layer, spec.begin}).next()) {
+                  Rng(seed_, {kStreamRounding, spec.layer, spec.begin}).next()),
+      common_(common_rows(spec, experiment)) {
   // Kernels store whole vectors; parse_experiment() lets no other width through.
   MODELET_CHECK(parameters_.cols() % kernels::kWidthMultiple == 0, "width of a layer");
   if (spec.kind == LayerKind::kOutput && uses_hash_tables(experiment.sampling.mode))
     retrieval_ = Retrieval{.index = hashing::LshIndex(index_options(spec, experiment), spec.neurons()),
-                           .query_mean = std::vector<float>(experiment.sampling.centre ? spec.inputs : 0),
+                           .query_mean = std::vector<float>(spec.inputs),
                            .changed = std::vector<uint8_t>(spec.neurons())};
 }
 
@@ -68,7 +75,19 @@ void Modelet::initialise(float output_bias) {
   }
   if (spec_.kind == LayerKind::kOutput)
     for (size_t r = 0; r < parameters_.rows(); ++r) parameters_.bias(r) = output_bias;
-  if (retrieval_) retrieval_->index.build(parameters_.weights());
+  if (!retrieval_) return;
+  retrieval_->index.build(parameters_.weights());
+  choose_common();
+}
+
+void Modelet::choose_common() {
+  std::vector<std::pair<float, uint32_t>> ranking;
+  ranking.reserve(parameters_.rows());
+  for (uint32_t row = 0; row < parameters_.rows(); ++row)
+    ranking.emplace_back(-parameters_.logit(row, retrieval_->query_mean.data()), row);
+  std::partial_sort(ranking.begin(), ranking.begin() + static_cast<std::ptrdiff_t>(common_), ranking.end());
+  retrieval_->common.clear();
+  for (size_t i = 0; i < common_; ++i) retrieval_->common.push_back(ranking[i].second);
 }
 
 size_t Modelet::memory_bytes() const {

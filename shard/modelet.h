@@ -23,7 +23,11 @@ struct Retrieval {
   hashing::LshIndex index;
   std::vector<float> query_mean;  // [inputs] running mean of the activations; queries are centred by it
   std::vector<uint8_t> changed;   // [neurons] 1: updated since the last re-hash began
-  bool rehash_running = false;    // begin_rehash() was called, finish_rehash() not yet
+  // Rows with the largest mean logit, best first. Centring takes out of the hash what all queries share, so
+  // that it can tell them apart; but that shared part decides which rows are large for nearly every query.
+  // These few rows are candidates of every query.
+  std::vector<uint32_t> common;
+  bool rehash_running = false;  // begin_rehash() was called, finish_rehash() not yet
 };
 
 class Modelet {
@@ -38,6 +42,9 @@ class Modelet {
   const ModeletSpec& spec() const { return spec_; }
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
+  // Chooses the common rows anew, from the present weights and the mean query. Only with hash tables.
+  void choose_common();
+
   // nullptr if the modelet keeps no hash tables.
   Retrieval* retrieval() { return retrieval_ ? &*retrieval_ : nullptr; }
   const Retrieval* retrieval() const { return retrieval_ ? &*retrieval_ : nullptr; }
@@ -52,6 +59,7 @@ class Modelet {
   ModeletSpec spec_;
   uint64_t seed_;
   Parameters parameters_;
+  size_t common_;  // how many rows are common
   std::optional<Retrieval> retrieval_;
   std::vector<uint32_t> label_counts_;
 };

@@ -11,6 +11,7 @@ void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
   const uint64_t rows = index.rows(), tables = index.options().hash.tables, centre = index.centre().size();
   if (!file.contains("tables.codes")) {
     retrieval.index.build(modelet.parameters().weights());
+    modelet.choose_common();
     return;
   }
   const auto codes = [&](const char* name) { return file.values<uint32_t>(name, {rows, tables}); };
@@ -19,6 +20,12 @@ void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
   const auto changed = file.values<uint8_t>("tables.changed", {rows});
   std::copy(mean.begin(), mean.end(), retrieval.query_mean.begin());
   std::copy(changed.begin(), changed.end(), retrieval.changed.begin());
+  if (!file.contains("tables.common")) {
+    modelet.choose_common();  // of a checkpoint from before there were any
+  } else {
+    const auto common = file.values<uint32_t>("tables.common", {retrieval.common.size()});
+    retrieval.common.assign(common.begin(), common.end());
+  }
   retrieval.rehash_running = file.contains("tables.next_codes");
   if (retrieval.rehash_running)
     retrieval.index.restore_rehash(codes("tables.next_codes"),
@@ -42,6 +49,7 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
     tensors.push_back(tensor("tables.centre", {index.centre().size()}, index.centre()));
     tensors.push_back(tensor("tables.query_mean", {retrieval->query_mean.size()}, retrieval->query_mean));
     tensors.push_back(tensor("tables.changed", {rows}, retrieval->changed));
+    tensors.push_back(tensor("tables.common", {retrieval->common.size()}, retrieval->common));
     if (retrieval->rehash_running) {
       next_codes = index.next_codes();
       tensors.push_back(tensor("tables.next_codes", {rows, tables}, next_codes));

@@ -8,6 +8,16 @@ namespace modelet::shard {
 namespace {
 
 constexpr float kMeanDecay = 0.99f;  // of the running mean of activations, per step
+constexpr size_t kDriftSample = 64;  // changed rows of a modelet that are hashed to estimate its drift
+
+// Estimated share of the modelet's codes that are not those of its weights: a function of the modelet alone.
+double drift_of(const Modelet& modelet, std::span<const uint32_t> changed) {
+  std::vector<uint32_t> sample;
+  const size_t count = std::min(kDriftSample, changed.size());
+  for (size_t i = 0; i < count; ++i) sample.push_back(changed[i * changed.size() / count]);
+  const double share = static_cast<double>(changed.size()) / static_cast<double>(modelet.spec().neurons());
+  return share * modelet.retrieval()->index.stale_share(sample, modelet.parameters().weights());
+}
 
 }  // namespace
 
@@ -28,35 +38,36 @@ void OutputLayer::resize(size_t samples, size_t width) {
 }
 
 void OutputLayer::maintain(ConstMatrix hidden, uint64_t step) {
-  const auto every = experiment_.sampling.rehash_every;
-  const bool turn = (step + 1) % every == 0;
   if (!uses_hash_tables(experiment_.sampling.mode)) return;
-  if (experiment_.sampling.centre) {
-    mean_.assign(hidden.cols, 0.0f);
-    for (size_t s = 0; s < hidden.rows; ++s) kernels::add(hidden.row(s), mean_.data(), hidden.cols);
-    kernels::scale((1 - kMeanDecay) / static_cast<float>(hidden.rows), mean_.data(), hidden.cols);
-    for (Modelet* modelet : modelets_) {
-      float* running = modelet->retrieval()->query_mean.data();
-      kernels::scale(kMeanDecay, running, hidden.cols);
-      kernels::add(mean_.data(), running, hidden.cols);
-    }
+  mean_.assign(hidden.cols, 0.0f);
+  for (size_t s = 0; s < hidden.rows; ++s) kernels::add(hidden.row(s), mean_.data(), hidden.cols);
+  kernels::scale((1 - kMeanDecay) / static_cast<float>(hidden.rows), mean_.data(), hidden.cols);
+  for (Modelet* modelet : modelets_) {
+    float* running = modelet->retrieval()->query_mean.data();
+    kernels::scale(kMeanDecay, running, hidden.cols);
+    kernels::add(mean_.data(), running, hidden.cols);
   }
-  if (!turn) return;
+  if ((step + 1) % experiment_.sampling.rehash_every != 0) return;
   // The tables that were begun `every` steps ago take over now, whenever their work was done: so a run can be
   // repeated.
   rehash_.wait();
-  for (Modelet* modelet : modelets_) {
+  pool_.for_pieces(modelets_.size(), 1, [&](size_t m, size_t) {
+    Modelet* modelet = modelets_[m];
     Retrieval& retrieval = *modelet->retrieval();
     if (retrieval.rehash_running) retrieval.index.finish_rehash();
+    retrieval.rehash_running = false;
+    modelet->choose_common();
     std::vector<uint32_t> rows;
     for (uint32_t row = 0; row < retrieval.changed.size(); ++row)
       if (retrieval.changed[row] != 0) rows.push_back(row);
+    if (drift_of(*modelet, rows) < experiment_.sampling.drift) return;
     std::fill(retrieval.changed.begin(), retrieval.changed.end(), uint8_t{0});
     retrieval.index.begin_rehash(rows, modelet->parameters().weights());
     retrieval.rehash_running = true;
-  }
+  });
   rehash_.run([this] {
-    for (Modelet* modelet : modelets_) modelet->retrieval()->index.work();
+    for (Modelet* modelet : modelets_)
+      if (modelet->retrieval()->rehash_running) modelet->retrieval()->index.work();
   });
 }
 

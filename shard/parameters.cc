@@ -87,6 +87,12 @@ void Parameters::update(size_t r, float* gradient, float bias_gradient, const Up
   update_values(&bias_gradient, &state.bias, &state.bias_first, &state.bias_second, 1, clock, noise, rule);
 }
 
+void Parameters::prefetch_weights(size_t r) const {
+  prefetch_bytes(&states_[r], sizeof(RowState));
+  std::visit([&](const auto& values) { prefetch_bytes(&values[r * stride_], cols() * sizeof(values[0])); },
+             values_);
+}
+
 void Parameters::prefetch(size_t r) const {
   prefetch_bytes(&states_[r], sizeof(RowState));
   std::visit([&](const auto& values) { prefetch_bytes(&values[r * stride_], stride_ * sizeof(values[0])); },

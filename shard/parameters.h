@@ -96,6 +96,8 @@ class Parameters {
   // One optimiser step of row r. gradient [cols] is scaled in place by the rule's gradient_scale.
   void update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule);
 
+  // For loops over rows (shard/prefetch.h): asks the memory for the weights and bias of row r, to be read.
+  void prefetch_weights(size_t r) const;
   // For loops over rows to be updated (shard/prefetch.h): asks the memory for row r.
   void prefetch(size_t r) const;
   size_t cache_lines_of_row() const;

@@ -5,6 +5,7 @@
 // A sample's set: its labels, its best candidates of the hash tables, and uniform draws (sampling.uniform a
 // sample).
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <tuple>
@@ -26,6 +27,7 @@ struct SampleSets {
   std::vector<uint32_t> rows;   // ascending within a sample
   std::vector<float> values;    // logits, then activations, then gradients
   std::vector<uint8_t> is_label;
+  std::vector<float> corrections;  // logQ, added to the logits
 };
 
 // An active neuron of a sample.
@@ -40,7 +42,6 @@ class PerSampleOutputLayer final : public OutputLayer {
                        const LabelSpread& spread, uint64_t labels, ThreadPool& pool)
       : OutputLayer(std::move(modelets), experiment, pool),
         spread_(spread),
-        labels_(labels),
         sets_(modelets_.size()),
         gradient_rows_(pool) {
     for (const Modelet* modelet : modelets_) samplers_.emplace_back(*modelet, experiment, labels);
@@ -60,13 +61,13 @@ class PerSampleOutputLayer final : public OutputLayer {
 
  private:
   void forward_sample(size_t s, ConstMatrix hidden);
+  float draw_correction(uint64_t draws, size_t neurons) const;
   template <class Use>
   void for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor,
                              const Use& use);
   void group_entries();
 
   const LabelSpread& spread_;
-  uint64_t labels_;
   std::vector<ActiveSetSampler> samplers_;
   QueryCodes codes_;
   std::vector<SampleSets> sets_;  // a modelet
@@ -74,8 +75,8 @@ class PerSampleOutputLayer final : public OutputLayer {
   bool values_are_gradients_ = false;
 
   // Of select() and for_each_gradient_row(), kept for their memory.
-  std::vector<uint32_t> labels_here_, rows_;  // of one sample
-  std::vector<Entry> entries_;                // of one modelet
+  std::vector<uint32_t> labels_here_, certain_, rows_;  // of one sample
+  std::vector<Entry> entries_;                          // of one modelet
   std::vector<uint32_t> entry_samples_;
   std::vector<float> entry_values_;
   std::vector<size_t> starts_;          // of each row in the entries, and their end
@@ -90,14 +91,13 @@ void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64
     const ModeletSpec& spec = modelets_[m]->spec();
     const size_t top = samplers_[m].top();
     samplers_[m].retrieve(*modelets_[m], hidden, codes_, top, pool_, best_);
-    const uint64_t uniform = experiment_.sampling.uniform;
-    const uint64_t draws = uniform * spec.end / labels_ - uniform * spec.begin / labels_;
 
     SampleSets& sets = sets_[m];
     sets.offsets.assign(1, 0);
     sets.rows.clear();
     sets.is_label.clear();
-    std::vector<uint32_t>&labels = labels_here_, &rows = rows_;
+    sets.corrections.clear();
+    std::vector<uint32_t>&labels = labels_here_, &rows = rows_, &certain = certain_;
     for (size_t s = 0; s < batch.size(); ++s) {
       labels.clear();
       for (uint64_t i = batch.label_offsets[s]; i < batch.label_offsets[s + 1]; ++i) {
@@ -106,21 +106,34 @@ void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64
           labels.push_back(static_cast<uint32_t>(neuron - spec.begin));
       }
       std::sort(labels.begin(), labels.end());
-      rows = labels;
+      certain = labels;
       for (size_t i = 0; i < top; ++i)
-        if (best_[s * top + i] != ActiveSetSampler::kNone) rows.push_back(best_[s * top + i]);
+        if (best_[s * top + i] != ActiveSetSampler::kNone) certain.push_back(best_[s * top + i]);
+      std::sort(certain.begin(), certain.end());
+      certain.erase(std::unique(certain.begin(), certain.end()), certain.end());
+      const uint32_t draws = samplers_[m].draws(certain.size());
+      const float correction = draw_correction(draws, spec.neurons());
+      rows = certain;
       Rng rng(experiment_.train.seed, {kStreamUniform, spec.layer, spec.begin, step, s});
-      for (uint64_t i = 0; i < draws; ++i) rows.push_back(rng.below(static_cast<uint32_t>(spec.neurons())));
+      for (uint32_t i = 0; i < draws; ++i) rows.push_back(rng.below(static_cast<uint32_t>(spec.neurons())));
       std::sort(rows.begin(), rows.end());
       rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
       for (const uint32_t row : rows) {
         sets.rows.push_back(row);
         sets.is_label.push_back(std::binary_search(labels.begin(), labels.end(), row) ? 1 : 0);
+        sets.corrections.push_back(std::binary_search(certain.begin(), certain.end(), row) ? 0 : correction);
       }
       sets.offsets.push_back(sets.rows.size());
     }
     sets.values.resize(sets.rows.size());
   }
+}
+
+// A sample's draws may repeat: a row is among them with the probability that not all of them miss it.
+float PerSampleOutputLayer::draw_correction(uint64_t draws, size_t neurons) const {
+  if (!experiment_.sampling.logq || draws == 0) return 0;
+  const double missed = static_cast<double>(draws) * std::log1p(-1 / static_cast<double>(neurons));
+  return static_cast<float>(-std::log(-std::expm1(missed)));
 }
 
 void PerSampleOutputLayer::forward(ConstMatrix hidden, ConstMatrix) {
@@ -141,7 +154,7 @@ void PerSampleOutputLayer::forward_sample(size_t s, ConstMatrix hidden) {
     SampleSets& sets = sets_[m];
     const Parameters& p = modelets_[m]->parameters();
     for (size_t i = sets.offsets[s]; i < sets.offsets[s + 1]; ++i) {
-      sets.values[i] = p.logit(sets.rows[i], hidden.row(s));
+      sets.values[i] = p.logit(sets.rows[i], hidden.row(s)) + sets.corrections[i];
       maximum = std::max(maximum, sets.values[i]);
       if (sets.is_label[i] == 0) continue;
       target += sets.values[i];

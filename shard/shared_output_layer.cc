@@ -70,8 +70,9 @@ class SharedOutputLayer final : public OutputLayer {
   QueryCodes codes_;
   std::unique_ptr<OutputProducts> products_;
   std::vector<ActiveNeuron> neurons_;
-  std::vector<ActiveRun> pieces_;  // runs of the products cut into kPiece
-  AlignedVector<float> logits_;    // [active, padded B]; later activations, later gradients
+  std::vector<float> corrections_;  // [active] logQ, added to the logits
+  std::vector<ActiveRun> pieces_;   // runs of the products cut into kPiece
+  AlignedVector<float> logits_;     // [active, padded B]; later activations, later gradients
   bool logits_are_gradients_ = false;
 
   std::vector<Target> targets_;
@@ -86,12 +87,19 @@ class SharedOutputLayer final : public OutputLayer {
 void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
   resize(batch.size(), hidden.cols);
   neurons_.clear();
+  corrections_.clear();
   targets_.clear();
   select_in_modelets(batch, hidden, step);
   for (uint32_t m = 0; m < modelets_.size(); ++m) {
     const ActiveSet& set = samplers_[m].set();
     const size_t first = neurons_.size();
     for (const uint32_t row : set.rows) neurons_.push_back({m, row});
+    corrections_.resize(neurons_.size(), 0.0f);
+    if (experiment_.sampling.logq && set.drawn > 0) {
+      const size_t certain = set.rows.size() - set.drawn, free = modelets_[m]->spec().neurons() - certain;
+      std::fill(corrections_.end() - static_cast<std::ptrdiff_t>(set.drawn), corrections_.end(),
+                logq_correction(set.drawn, free));
+    }
     for (const Target& target : set.targets)
       targets_.push_back({target.sample, static_cast<uint32_t>(first) + target.active});
   }
@@ -107,7 +115,7 @@ void SharedOutputLayer::select_in_modelets(const Batch& batch, ConstMatrix hidde
     samplers_[m].select(*modelets_[m], batch, spread_, hidden, codes_, step, pool_);
   };
   if (experiment_.sampling.mode == SamplingMode::kLsh && !modelets_.empty()) {
-    codes_.hash(*modelets_[0]->retrieval(), hidden, pool_);
+    codes_.hash(*modelets_[0]->retrieval(), hidden, pool_, samplers_[0].turn(step));
     for (size_t m = 0; m < modelets_.size(); ++m) select_in(m);
   } else {
     pool_.for_pieces(modelets_.size(), 1, [&](size_t m, size_t) { select_in(m); });
@@ -162,7 +170,7 @@ void SharedOutputLayer::logits_of_piece(const ActiveRun& piece) {
   std::array<float, kPiece> biases;
   for (size_t i = 0; i < piece.count; ++i) {
     const ActiveNeuron neuron = neurons_[piece.first + i];
-    biases[i] = modelets_[neuron.modelet]->parameters().bias(neuron.row);
+    biases[i] = modelets_[neuron.modelet]->parameters().bias(neuron.row) + corrections_[piece.first + i];
   }
   products_->logits(piece.first, piece.count, biases.data(), logits_.data() + piece.first * columns_);
 }

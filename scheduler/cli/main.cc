@@ -15,6 +15,7 @@
 #include "scheduler/cli/neighbours_verb.h"
 #include "scheduler/cli/pool_verbs.h"
 #include "scheduler/cli/train_verb.h"
+#include "scheduler/cli/tune_verb.h"
 #include "shard/kernels/kernels.h"
 
 namespace {
@@ -39,6 +40,7 @@ int run(int argc, char** argv) {
       "(checkpoint "
       "written).\n'modelet VERB --help' tells more.");
   modelet::cli::add_train_verb(app);
+  modelet::cli::add_tune_verb(app);
   modelet::cli::add_model_verbs(app);
   modelet::cli::add_neighbours_verb(app);
   modelet::cli::add_data_verbs(app);

@@ -78,6 +78,8 @@ void train(const Options& options) {
   Reporter reporter(options.json);
   reporter.record_in(submission.out, to_toml(submission.experiment));
   reporter.note("run folder: " + submission.out);
+  if (const fs::path tuned = tuned_file(options.experiment.file); fs::exists(tuned))
+    reporter.note("hash tables as measured by modelet tune: " + tuned.string());
   submission.shape = shape_of(submission.experiment);
   if (options.nodes == 1)
     train_here(submission, reporter);

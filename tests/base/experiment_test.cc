@@ -167,6 +167,8 @@ TEST(Experiment, FieldsAreCheckedTogether) {
   EXPECT_EQ(parse(many).sampling.top, 21u) << "top means nothing to uniform draws";
   EXPECT_THAT(error_of(many, {"sampling.mode=lsh"}),
               HasSubstr(":8: sampling.top is 21, more than the 20 candidates"));
+  EXPECT_THAT(error_of(kData, {"sampling.logq=true", "model.loss=sigmoid"}), HasSubstr("sampling.logq"));
+  EXPECT_NO_THROW(parse(kData, {"sampling.logq=true"}));
 }
 
 TEST(Experiment, PatienceNeedsHeldOutSamples) {
@@ -233,6 +235,30 @@ TEST(Experiment, LoadNamesTheFile) {
   std::ofstream(path) << "[data]\ntrain = \"a\"\ntest = \"b\"\n";
   EXPECT_EQ(load_experiment(path).data.train, (path.parent_path() / "a").string());
   std::filesystem::remove(path);
+}
+
+TEST(Experiment, TunedValuesAreDefaults) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(),
+                              path = folder / "modelet_experiment_tuned.toml";
+  const std::filesystem::path tuned = folder / "modelet_experiment_tuned.tuned.toml";
+  EXPECT_EQ(tuned_file(path), tuned);
+  std::ofstream(path) << "[data]\ntrain = \"a\"\ntest = \"b\"\n[sampling]\nbits = 11\n";
+  std::ofstream(tuned) << "[sampling]\nbits = 5\ntables = 6\ncandidates = 7\n";
+  const Experiment e = load_experiment(path, {"sampling.tables=12"});
+  EXPECT_EQ(e.sampling.bits, 11u) << "the experiment file wins";
+  EXPECT_EQ(e.sampling.tables, 12u) << "an override wins";
+  EXPECT_EQ(e.sampling.candidates, 7u);
+  EXPECT_EQ(e.data.train, (folder / "a").string());
+  for (const char* bad : {"[train]\nepochs = 1\n", "[sampling]\nbits = 3\n[train]\nepochs = 1\n", "", "x"}) {
+    std::ofstream(tuned) << bad;
+    EXPECT_THAT([&] { load_experiment(path); },
+                testing::ThrowsMessage<UsageError>(HasSubstr(tuned.string())));
+  }
+  std::ofstream(tuned) << "[sampling]\n\nbitz = 3\n";
+  EXPECT_THAT([&] { load_experiment(path); },
+              testing::ThrowsMessage<UsageError>(HasSubstr(tuned.string() + ":3")));
+  std::filesystem::remove(path);
+  std::filesystem::remove(tuned);
 }
 
 TEST(Experiment, TomlRoundTripsExactly) {

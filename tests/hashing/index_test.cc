@@ -278,6 +278,26 @@ TEST_P(Rehash, PendingRehashSurvivesACheckpoint) {
 
 INSTANTIATE_TEST_SUITE_P(Capacity, Rehash, testing::Values(kNoCapacity, 5u));
 
+TEST(LshIndex, StaleShareCountsCodesThatChanged) {
+  Rows rows = normal_rows(300, kDim, 17);
+  LshIndex index(options(kNoCapacity, /*centre=*/false), rows.count());
+  index.build(rows.matrix());
+  std::vector<uint32_t> all(rows.count());
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(index.stale_share(all, rows.matrix()), 0);
+  EXPECT_EQ(index.stale_share({}, rows.matrix()), 0);
+  const std::vector<uint32_t> changed = change_rows(rows, 60, 5);
+  LshIndex fresh(options(kNoCapacity, /*centre=*/false), rows.count());
+  fresh.build(rows.matrix());
+  double different = 0;
+  for (size_t i = 0; i < fresh.codes().size(); ++i) different += fresh.codes()[i] != index.codes()[i];
+  EXPECT_GT(different, 0);
+  EXPECT_NEAR(index.stale_share(all, rows.matrix()), different / static_cast<double>(fresh.codes().size()),
+              1e-12);
+  EXPECT_NEAR(index.stale_share(changed, rows.matrix()), different / static_cast<double>(changed.size() * 12),
+              1e-12);
+}
+
 TEST(LshIndex, BuildAndRestoreDropABegunRehash) {
   Rows rows = normal_rows(200, kDim, 15);
   LshIndex index(options(), rows.count()), fresh(options(), rows.count());

@@ -38,6 +38,7 @@ struct Case {
   SamplingMode mode;
   std::vector<uint32_t> hidden;
   float dropout = 0;  // of hidden activations
+  bool logq = false;
 };
 
 class GradientTest : public ::testing::TestWithParam<Case> {
@@ -48,6 +49,11 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     experiment_.sampling.mode = GetParam().mode;
     experiment_.sampling.uniform = 5;
     experiment_.train.hidden_dropout = GetParam().dropout;
+    experiment_.sampling.logq = GetParam().logq;
+    // Nearly all rows share a bucket of some table: what is retrieved is the best of all, which small changes
+    // of the weights leave as it is.
+    experiment_.sampling.bits = 1;
+    experiment_.sampling.top = 3;
     experiment_.optimizer = {.kind = OptimizerKind::kSgd, .momentum = 0};
     const DataShape shape{.features = kFeatures, .labels = kLabels};
     rank_ = std::make_unique<Rank>(experiment_, shape, round_robin(experiment_, shape, 1), 0, 1, 1);
@@ -153,7 +159,11 @@ INSTANTIATE_TEST_SUITE_P(Cases, GradientTest,
                                            Case{Loss::kSoftmax, SamplingMode::kUniform, {16}},
                                            Case{Loss::kSigmoid, SamplingMode::kUniform, {32, 16}},
                                            Case{Loss::kSoftmax, SamplingMode::kFull, {16, 32}, 0.3f},
-                                           Case{Loss::kSigmoid, SamplingMode::kUniform, {32}, 0.3f}));
+                                           Case{Loss::kSigmoid, SamplingMode::kUniform, {32}, 0.3f},
+                                           Case{Loss::kSoftmax, SamplingMode::kUniform, {16}, 0, true},
+                                           Case{Loss::kSoftmax, SamplingMode::kLsh, {16}, 0, true},
+                                           Case{Loss::kSoftmax, SamplingMode::kLshPerSample, {16}, 0, true},
+                                           Case{Loss::kSigmoid, SamplingMode::kLshPerSample, {16}}));
 
 }  // namespace
 }  // namespace modelet::agent::testing

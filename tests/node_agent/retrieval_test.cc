@@ -29,6 +29,8 @@ class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
     experiment_.sampling.bits = 5;
     experiment_.sampling.candidates = 60;
     experiment_.sampling.rehash_every = 5;
+    experiment_.sampling.common = 0;
+    experiment_.sampling.query_every = 1;
     experiment_.train.batch = 50;
     experiment_.train.learning_rate = 0.01f;
   }
@@ -62,6 +64,7 @@ class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
 };
 
 TEST_P(RetrievalTest, TablesAreThoseOfTheWeightsAtTheLastRehash) {
+  experiment_.sampling.drift = 0;
   experiment_.sampling.centre = false;  // then the codes of a row depend on nothing but the row
   auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
   auto groups = make_groups(1);

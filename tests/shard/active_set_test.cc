@@ -24,6 +24,8 @@ Experiment small_experiment(SamplingMode mode) {
   e.sampling.bits = 4;
   e.sampling.candidates = 200;
   e.sampling.bucket = 500;
+  e.sampling.common = 0;
+  e.sampling.query_every = 1;
   return e;
 }
 
@@ -183,6 +185,69 @@ TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
   }
   // 200 candidates of 500 by chance would find 40 %.
   EXPECT_GT(static_cast<double>(found) / (samples * top), 0.75);
+}
+
+// Rows with a large bias are among the best of every sample, whatever the tables say of them.
+TEST_F(ActiveSetTest, CommonRowsAreRankedForEverySample) {
+  make(SamplingMode::kLsh);
+  experiment_.sampling.common = 64;  // 32 a modelet
+  experiment_.sampling.query_every = 1000;
+  Modelet modelet(modelets_[0]->spec(), experiment_, true);
+  modelet.initialise(0);
+  for (const uint32_t row : {7u, 300u, 499u}) modelet.parameters().bias(row) = 100 + static_cast<float>(row);
+  modelet.choose_common();
+  ASSERT_EQ(modelet.retrieval()->common.size(), 32u);
+  EXPECT_THAT(std::span(modelet.retrieval()->common).first(3), testing::ElementsAre(499, 300, 7));
+  ActiveSetSampler sampler(modelet, experiment_, kLabels);
+  std::vector<uint32_t> best;
+  const QueryTurn nobody = {.every = 1000, .first = 999};
+  codes_.hash(*modelet.retrieval(), hidden(64), pool_, nobody);
+  sampler.retrieve(modelet, hidden(64), codes_, 2, pool_, best, nobody);
+  for (size_t s = 0; s < 64; ++s) {
+    EXPECT_EQ(best[2 * s], 499u);
+    EXPECT_EQ(best[2 * s + 1], 300u);
+  }
+  // What is active as a label takes no place.
+  const uint32_t label = spread_.label(static_cast<uint32_t>(modelet.spec().begin) + 499);
+  const ActiveSet& set = sampler.select(modelet, batch_of({{label}}), spread_, hidden(1), codes_, 1, pool_);
+  EXPECT_EQ(set.rows[0], 499u);
+  EXPECT_THAT(std::vector(set.rows.begin() + 1, set.rows.begin() + 3), testing::ElementsAre(300, 7));
+}
+
+TEST_F(ActiveSetTest, EachSampleAsksTheTablesInItsTurn) {
+  make(SamplingMode::kLsh);
+  const std::vector<uint32_t> all = [&] {
+    std::vector<uint32_t> best;
+    codes_.hash(*modelets_[0]->retrieval(), hidden(64), pool_);
+    samplers_[0].retrieve(*modelets_[0], hidden(64), codes_, 3, pool_, best);
+    return best;
+  }();
+  for (size_t first = 0; first < 4; ++first) {
+    const QueryTurn turn = {.every = 4, .first = first};
+    std::vector<uint32_t> best;
+    codes_.hash(*modelets_[0]->retrieval(), hidden(64), pool_, turn);
+    samplers_[0].retrieve(*modelets_[0], hidden(64), codes_, 3, pool_, best, turn);
+    for (size_t s = 0; s < 64; ++s)
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_EQ(best[3 * s + i], turn.of(s) ? all[3 * s + i] : ActiveSetSampler::kNone) << "sample " << s;
+  }
+}
+
+TEST_F(ActiveSetTest, SparsityIsTheShareOfActiveNeurons) {
+  for (const SamplingMode mode : {SamplingMode::kUniform, SamplingMode::kLsh}) {
+    modelets_.clear();
+    samplers_.clear();
+    make(mode);
+    experiment_.sampling.sparsity = 0.2f;
+    ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
+    if (mode == SamplingMode::kLsh) codes_.hash(*modelets_[0]->retrieval(), hidden(64), pool_);
+    const Batch batch = batch_of(std::vector<std::vector<uint32_t>>(64, {1, 2, 3, 4}));
+    const ActiveSet& set = sampler.select(*modelets_[0], batch, spread_, hidden(64), codes_, 0, pool_);
+    EXPECT_EQ(set.rows.size(), 100u);
+    if (mode == SamplingMode::kLsh) {
+      EXPECT_NEAR(static_cast<double>(set.drawn), 50, 3) << "at most half is retrieved";
+    }
+  }
 }
 
 TEST_F(ActiveSetTest, ThreadsDoNotChangeTheSet) {

@@ -1,0 +1,171 @@
+#include "node_agent/tune.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <set>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "node_agent/sharded_forward.h"
+#include "node_agent/sharding.h"
+#include "node_agent/training_step.h"
+#include "shard/active_set.h"
+#include "shard/data/batch.h"
+#include "shard/kernels/kernels.h"
+#include "shard/network.h"
+
+namespace modelet::agent {
+namespace {
+
+constexpr size_t kBest =
+    5;  // neurons of a modelet that a sample's tables should find: its share of P@5 and more
+constexpr int kRounds =
+    3;  // a query is timed so often; the fastest counts, the others had the machine's noise
+constexpr uint32_t kMinBits = 4;
+
+// The settings that are tried. Widths of buckets follow from the modelet's neurons.
+std::vector<Experiment::Sampling> grid(const Experiment::Sampling& base, size_t neurons) {
+  std::vector<Experiment::Sampling> settings;
+  const auto most_bits = std::max<uint32_t>(kMinBits, static_cast<uint32_t>(std::bit_width(neurons)));
+  for (const HashFamilyKind family :
+       {HashFamilyKind::kDwta, HashFamilyKind::kSimHash, HashFamilyKind::kMinHash})
+    for (const uint32_t tables : {8u, 16u, 32u})
+      for (const uint32_t fewer : {6u, 4u, 2u})  // a bucket holds about 2^fewer neurons
+        for (const uint32_t candidates : {16u, 64u, 256u}) {
+          Experiment::Sampling s = base;
+          s.mode = SamplingMode::kLsh;
+          s.family = family;
+          s.tables = tables;
+          s.bits = std::max(kMinBits, most_bits - std::min(most_bits, fewer));
+          s.bucket = 4u << fewer;
+          s.candidates = candidates;
+          settings.push_back(s);
+        }
+  return settings;
+}
+
+// A model after a few steps, and what is measured on it: the activations of a batch that it was not trained
+// on.
+class TrainedModel {
+ public:
+  TrainedModel(const Experiment& experiment, const shard::Dataset& train, const DataShape& shape,
+               uint32_t steps)
+      : pool_(1),
+        sharding_(cut_model(experiment, shape), std::vector<uint32_t>(cut_model(experiment, shape).size(), 0),
+                  0, 1),
+        network_(experiment, shape, sharding_.held(), true, pool_),
+        group_(comm::make_solo_group()),
+        forward_(network_, sharding_, *group_) {
+    network_.initialise();
+    TrainingStep step(network_, sharding_, *group_);
+    shard::BatchOrder order(train.rows(), experiment.train.batch, experiment.train.seed);
+    shard::Batch batch;
+    for (uint32_t i = 0; i < steps; ++i) {
+      batch.assign(train, order.rows(i), true);
+      step.run(batch, i, experiment.train.learning_rate, false);
+    }
+    batch.assign(train, order.rows(steps), false);
+    forward_.run(batch, {.step = steps}, false);
+  }
+
+  ConstMatrix hidden() const { return forward_.output_input(); }
+  shard::Modelet& output() { return *network_.output().modelets().front(); }
+  shard::ThreadPool& pool() { return pool_; }
+
+ private:
+  shard::ThreadPool pool_;
+  Sharding sharding_;
+  shard::Network network_;
+  std::unique_ptr<comm::Group> group_;
+  ShardedForward forward_;
+};
+
+// The kBest rows of each sample, by all logits.
+std::vector<std::set<uint32_t>> true_best(const shard::Modelet& modelet, ConstMatrix hidden) {
+  const shard::Parameters& p = modelet.parameters();
+  const size_t count = std::min(kBest, p.rows());
+  std::vector<std::pair<float, uint32_t>> ranking(p.rows());
+  std::vector<std::set<uint32_t>> best(hidden.rows);
+  for (size_t s = 0; s < hidden.rows; ++s) {
+    for (uint32_t row = 0; row < p.rows(); ++row) ranking[row] = {-p.logit(row, hidden.row(s)), row};
+    std::partial_sort(ranking.begin(), ranking.begin() + static_cast<std::ptrdiff_t>(count), ranking.end());
+    for (size_t i = 0; i < count; ++i) best[s].insert(ranking[i].second);
+  }
+  return best;
+}
+
+// A modelet with the trained one's weights, and tables by these settings.
+std::unique_ptr<shard::Modelet> with_tables(shard::Modelet& trained, const Experiment& experiment,
+                                            ConstMatrix hidden) {
+  auto modelet = std::make_unique<shard::Modelet>(trained.spec(), experiment, false);
+  const auto from = trained.parameters().arrays();
+  for (const shard::Parameters::Array& to : modelet->parameters().arrays()) {
+    const auto same =
+        std::ranges::find_if(from, [&](const auto& array) { return !std::strcmp(array.name, to.name); });
+    MODELET_CHECK(same != from.end());
+    to.unpack(same->packed());
+  }
+  std::vector<float>& mean = modelet->retrieval()->query_mean;
+  for (size_t s = 0; s < hidden.rows; ++s)
+    shard::kernels::axpy(1 / static_cast<float>(hidden.rows), hidden.row(s), mean.data(), mean.size());
+  modelet->retrieval()->index.build(modelet->parameters().weights());
+  modelet->choose_common();
+  return modelet;
+}
+
+TuneTrial measure(shard::Modelet& trained, Experiment experiment, const Experiment::Sampling& sampling,
+                  uint64_t labels, ConstMatrix hidden, const std::vector<std::set<uint32_t>>& best,
+                  shard::ThreadPool& pool) {
+  experiment.sampling = sampling;
+  const auto modelet = with_tables(trained, experiment, hidden);
+  shard::ActiveSetSampler sampler(*modelet, experiment, labels);
+  shard::QueryCodes codes;
+  std::vector<uint32_t> found;
+  double seconds = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < kRounds; ++round) {
+    const Stopwatch watch;
+    codes.hash(*modelet->retrieval(), hidden, pool);
+    sampler.retrieve(*modelet, hidden, codes, kBest, pool, found);
+    seconds = std::min(seconds, watch.seconds());
+  }
+  size_t hits = 0, all = 0;
+  for (size_t s = 0; s < hidden.rows; ++s) {
+    all += best[s].size();
+    for (size_t i = 0; i < kBest; ++i) hits += best[s].count(found[s * kBest + i]);
+  }
+  return {sampling, static_cast<double>(hits) / static_cast<double>(all),
+          seconds / static_cast<double>(hidden.rows)};
+}
+
+}  // namespace
+
+TuneResult tune_tables(const Experiment& experiment, const shard::Dataset& train, const DataShape& shape,
+                       const TuneOptions& options, const std::function<void(size_t, size_t)>& report) {
+  Experiment training = experiment;
+  training.sampling.mode = SamplingMode::kUniform;
+  TrainedModel model(training, train, shape, options.steps);
+  shard::Modelet& trained = model.output();
+  const auto best = true_best(trained, model.hidden());
+
+  TuneResult result;
+  const auto settings = grid(experiment.sampling, trained.spec().neurons());
+  for (const Experiment::Sampling& sampling : settings) {
+    result.trials.push_back(
+        measure(trained, training, sampling, shape.labels, model.hidden(), best, model.pool()));
+    report(result.trials.size(), settings.size());
+  }
+  const auto better = [&](const TuneTrial& a, const TuneTrial& b) {
+    const bool enough = a.recall >= options.recall, other = b.recall >= options.recall;
+    if (enough != other) return enough;
+    return enough ? a.seconds_per_query < b.seconds_per_query : a.recall > b.recall;
+  };
+  result.chosen =
+      static_cast<size_t>(std::ranges::min_element(result.trials, better) - result.trials.begin());
+  result.reached = result.trials[result.chosen].recall >= options.recall;
+  return result;
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,125 @@
+#include "scheduler/cli/tune_verb.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "node_agent/tune.h"
+#include "scheduler/cli/arguments.h"
+#include "shard/data/dataset.h"
+
+namespace modelet::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  ExperimentArguments experiment;
+  agent::TuneOptions tune;
+  bool json = false;
+};
+
+const char* family_name(HashFamilyKind family) {
+  switch (family) {
+    case HashFamilyKind::kDwta:
+      return "dwta";
+    case HashFamilyKind::kSimHash:
+      return "simhash";
+    case HashFamilyKind::kMinHash:
+      return "minhash";
+  }
+  return "";
+}
+
+json to_json(const agent::TuneTrial& trial) {
+  const Experiment::Sampling& s = trial.sampling;
+  return {{"family", family_name(s.family)},
+          {"tables", s.tables},
+          {"bits", s.bits},
+          {"bucket", s.bucket},
+          {"candidates", s.candidates},
+          {"recall", trial.recall},
+          {"seconds_per_query", trial.seconds_per_query}};
+}
+
+void write_tuned(const std::filesystem::path& path, const Options& options, const agent::TuneTrial& trial) {
+  const Experiment::Sampling& s = trial.sampling;
+  AtomicFile file(path);
+  file.write(std::string_view(
+      fmt::format("# Made by modelet tune --recall {} --steps {}: finds {:.0f} % of the best neurons in "
+                  "{:.1f} us a query and "
+                  "modelet.\n"
+                  "# modelet train takes these where the experiment file and --set say nothing. Remove the "
+                  "file to undo it.\n"
+                  "[sampling]\nfamily = \"{}\"\ntables = {}\nbits = {}\nbucket = {}\ncandidates = {}\n",
+                  options.tune.recall, options.tune.steps, 100 * trial.recall, 1e6 * trial.seconds_per_query,
+                  family_name(s.family), s.tables, s.bits, s.bucket, s.candidates)));
+  file.commit();
+}
+
+void tune(const Options& options) {
+  const Experiment experiment = options.experiment.load();
+  const DataShape shape = shape_of(experiment);
+  const shard::Dataset train = shard::load_dataset(experiment.data.train, experiment.data.normalize);
+  const agent::TuneResult result =
+      agent::tune_tables(experiment, train, shape, options.tune, [&](size_t done, size_t of) {
+        if (done == of || done % 9 == 0) std::cerr << fmt::format("{} of {} settings measured\n", done, of);
+      });
+  const agent::TuneTrial& chosen = result.trials[result.chosen];
+  const std::filesystem::path path = tuned_file(options.experiment.file);
+  write_tuned(path, options, chosen);
+  if (!result.reached)
+    std::cerr << fmt::format(
+        "no setting finds {:.0f} % of the best neurons; took the one that finds most. More sampling.common "
+        "neurons find more\n",
+        100 * options.tune.recall);
+  if (options.json) {
+    for (const agent::TuneTrial& trial : result.trials) {
+      json line = to_json(trial);
+      line["event"] = "trial";
+      std::cout << line.dump() << '\n';
+    }
+    json line = to_json(chosen);
+    line.update({{"event", "tuned"}, {"file", path.string()}});
+    std::cout << line.dump() << '\n';
+    return;
+  }
+  const Experiment::Sampling& s = chosen.sampling;
+  std::cout << fmt::format(
+      "{}: {}, {} tables of 2^{} buckets of {}, {} candidates; recall {:.2f}, {:.1f} us a query\n",
+      path.string(), family_name(s.family), s.tables, s.bits, s.bucket, s.candidates, chosen.recall,
+      1e6 * chosen.seconds_per_query);
+}
+
+}  // namespace
+
+void add_tune_verb(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App& verb =
+      *app.add_subcommand("tune", "Measure which hash tables fit an experiment's data and width");
+  options->experiment.add_to(verb);
+  verb.add_option("--recall", options->tune.recall,
+                  "share of the neurons with the largest logits that must be found, 0 to 1")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  verb.add_option("--steps", options->tune.steps, "training steps before the tables are measured")
+      ->check(CLI::Range(1u, 100000u))
+      ->capture_default_str();
+  verb.add_flag("--json", options->json, "JSON Lines: every setting that was measured, then the chosen one");
+  verb.footer(
+      "Trains for a few steps with uniform draws, then measures hash families, tables, buckets and "
+      "candidates, and\n"
+      "writes the cheapest that finds enough to EXPERIMENT.tuned.toml, where modelet train finds it (modes "
+      "lsh and\n"
+      "lsh_per_sample; keys in the experiment file and --set win).\n"
+      "Examples:\n"
+      "  modelet tune experiments/debian-deps.toml\n"
+      "  modelet tune experiments/debian-deps.toml --recall 0.7 --steps 1000 --json");
+  verb.callback([options] { tune(*options); });
+}
+
+}  // namespace modelet::cli

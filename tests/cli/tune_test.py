@@ -1,0 +1,51 @@
+"""modelet tune: what it measures, where it writes it, and that training takes it unless the user says otherwise."""
+import json
+import re
+import unittest
+
+from programs import ProgramTest
+
+
+class Tune(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.tuned = self.folder / "small.tuned.toml"
+        self.addCleanup(lambda: self.tuned.unlink(missing_ok=True))
+
+    def test_chooses_and_training_takes_it(self):
+        lines = [json.loads(line) for line in self.modelet(
+            "tune", self.experiment, "--steps", "20", "--recall", "0.5", "--json").stdout.splitlines()]
+        trials, chosen = lines[:-1], lines[-1]
+        self.assertEqual({line["event"] for line in trials}, {"trial"})
+        self.assertEqual({trial["family"] for trial in trials}, {"dwta", "simhash", "minhash"})
+        self.assertEqual(chosen["event"], "tuned")
+        enough = [trial for trial in trials if trial["recall"] >= 0.5]
+        self.assertTrue(enough)
+        self.assert_documented(lines, ["trial", "tuned"])
+        self.assertEqual(chosen["seconds_per_query"], min(trial["seconds_per_query"] for trial in enough))
+        text = self.tuned.read_text()
+        for key in ("tables", "bits", "bucket", "candidates"):
+            self.assertIn(f"\n{key} = {chosen[key]}\n", text)
+        program = self.train("tuned", "--set", "sampling.mode=lsh", "--set", "sampling.tables=3", "--set", "train.epochs=1")
+        self.assertIn("small.tuned.toml", program.stderr)
+        used = (self.folder / "tuned/experiment.toml").read_text()
+        self.assertIn(f"\nbits = {chosen['bits']}\n", used)
+        self.assertIn("\ntables = 3\n", used)
+
+    def test_out_of_reach(self):
+        program = self.modelet("tune", self.experiment, "--steps", "5", "--recall", "1", "--set", "sampling.common=0")
+        self.assertRegex(program.stdout, r"small.tuned.toml: \w+, \d+ tables")
+        recall = float(re.search(r"recall ([\d.]+)", program.stdout)[1])
+        self.assertEqual("no setting finds" in program.stderr, recall < 1)
+
+    def test_errors(self):
+        self.assert_refused(2, "--recall", "modelet", "tune", self.experiment, "--recall", "1.5")
+        self.assert_refused(2, "--steps", "modelet", "tune", self.experiment, "--steps", "0")
+        self.assert_refused(1, ["no-such-file", "data.train"], "modelet", "tune", self.experiment, "--set",
+                            "data.train=no-such-file.txt")
+        self.tuned.write_text("[train]\nepochs = 3\n")
+        self.assert_refused(2, ["small.tuned.toml", "[sampling]", "modelet tune"], "modelet", "train", self.experiment)
+
+
+if __name__ == "__main__":
+    unittest.main()
