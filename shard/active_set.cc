@@ -27,8 +27,8 @@ ActiveSetSampler::ActiveSetSampler(const Modelet& modelet, const Experiment& exp
   const uint64_t uniform = experiment.sampling.uniform;
   draws_ = static_cast<uint32_t>(uniform * spec.end / labels - uniform * spec.begin / labels);
   if (experiment.sampling.sparsity > 0)
-    share_ = static_cast<size_t>(
-        std::ceil(double{experiment.sampling.sparsity} * static_cast<double>(spec.neurons())));
+    share_ = static_cast<size_t>(std::max(
+        1.0, std::round(double{experiment.sampling.sparsity} * static_cast<double>(spec.neurons()))));
   const uint32_t pieces = experiment.modelets.output_modelets;
   top_ = uses_hash_tables(mode_) ? (experiment.sampling.top + pieces - 1) / pieces : 0;
 }

@@ -1,6 +1,9 @@
 #include "shard/modelet_state.h"
 
 #include <algorithm>
+#include <string>
+
+#include "base/error.h"
 
 namespace modelet::shard {
 namespace {
@@ -9,7 +12,8 @@ void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
   Retrieval& retrieval = *modelet.retrieval();
   const hashing::LshIndex& index = retrieval.index;
   const uint64_t rows = index.rows(), tables = index.options().hash.tables, centre = index.centre().size();
-  if (!file.contains("tables.codes")) {
+  // A checkpoint without common rows is from before there were any: its tables may lack the mean query too.
+  if (!file.contains("tables.common")) {
     retrieval.index.build(modelet.parameters().weights());
     modelet.choose_common();
     return;
@@ -20,12 +24,13 @@ void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
   const auto changed = file.values<uint8_t>("tables.changed", {rows});
   std::copy(mean.begin(), mean.end(), retrieval.query_mean.begin());
   std::copy(changed.begin(), changed.end(), retrieval.changed.begin());
-  if (!file.contains("tables.common")) {
-    modelet.choose_common();  // of a checkpoint from before there were any
-  } else {
-    const auto common = file.values<uint32_t>("tables.common", {retrieval.common.size()});
-    retrieval.common.assign(common.begin(), common.end());
-  }
+  modelet.choose_common();
+  const auto common = file.values<uint32_t>("tables.common", {retrieval.common.size()});
+  for (const uint32_t row : common)
+    if (row >= rows)
+      throw FormatError(file.path().string() + ": tables.common names row " + std::to_string(row) +
+                        " of a modelet with " + std::to_string(rows));
+  retrieval.common.assign(common.begin(), common.end());
   retrieval.rehash_running = file.contains("tables.next_codes");
   if (retrieval.rehash_running)
     retrieval.index.restore_rehash(codes("tables.next_codes"),
