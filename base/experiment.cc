@@ -775,10 +775,23 @@ std::string fields_toml(const Experiment& experiment, const Wanted& wanted) {
   return text;
 }
 
-bool of_encoding(const Field& field) {
-  constexpr std::string_view kSections[] = {"text", "csv", "words", "table"};
-  return field.key == "data.format" ||
-         std::ranges::find(kSections, section_of(field.key)) != std::end(kSections);
+// The sections that say how a format is read; what the others hold changes no sample.
+std::vector<std::string_view> encoding_sections(DataFormat format) {
+  switch (format) {
+    case DataFormat::kText:
+      return {"text"};
+    case DataFormat::kCsv:
+      return {"csv", "text"};
+    case DataFormat::kWords:
+      return {"words"};
+    case DataFormat::kTable:
+    case DataFormat::kCriteo:
+      return {"csv", "table"};
+    case DataFormat::kAuto:
+    case DataFormat::kXmc:
+      return {};
+  }
+  return {};
 }
 
 }  // namespace
@@ -787,7 +800,12 @@ std::string to_toml(const Experiment& experiment) {
   return fields_toml(experiment, [](const Field&) { return true; });
 }
 
-std::string to_encoding_toml(const Experiment& experiment) { return fields_toml(experiment, of_encoding); }
+std::string to_encoding_toml(const Experiment& experiment) {
+  const auto sections = encoding_sections(experiment.data.format);
+  return fields_toml(experiment, [&](const Field& field) {
+    return field.key == "data.format" || std::ranges::find(sections, section_of(field.key)) != sections.end();
+  });
+}
 
 Experiment parse_encoding_toml(std::string_view toml, const std::filesystem::path& origin,
                                const std::vector<std::string>& overrides) {

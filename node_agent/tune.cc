@@ -14,6 +14,7 @@
 #include "node_agent/training_step.h"
 #include "shard/active_set.h"
 #include "shard/data/batch.h"
+#include "shard/data/split.h"
 #include "shard/kernels/kernels.h"
 #include "shard/network.h"
 
@@ -61,7 +62,7 @@ class TrainedModel {
         forward_(network_, sharding_, *group_) {
     network_.initialise();
     TrainingStep step(network_, sharding_, *group_);
-    shard::BatchOrder order(train.rows(), experiment.train.batch, experiment.train.seed);
+    shard::BatchOrder order(shard::all_rows(train.rows()), experiment.train.batch, experiment.train.seed);
     shard::Batch batch;
     for (uint32_t i = 0; i < steps; ++i) {
       batch.assign(train, order.rows(i), true);

@@ -109,7 +109,7 @@ TEST(Experiment, UnknownNamesSuggestTheNearest) {
               HasSubstr(":1: unknown key 'epochs'; did you mean 'train.epochs'?"));
   EXPECT_THAT(error_of(kData + "[trian]\nepochs = 3\n"),
               HasSubstr(":4: unknown section 'trian'; did you mean 'train'?"));
-  EXPECT_THAT(error_of(kData + "[something]\n"), HasSubstr("known: data, text, csv, words, model"));
+  EXPECT_THAT(error_of(kData + "[something]\n"), HasSubstr("known: data, text, csv, words, table, model"));
   EXPECT_THAT(error_of(kData + "[train]\nqqqqqqqqqqqq = 3\n"),
               HasSubstr("docs/experiment.md lists every key"));
   EXPECT_THAT(error_of(kData + "[train.more]\nepochs = 3\n"), HasSubstr("unknown key 'train.more'"));

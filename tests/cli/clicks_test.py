@@ -19,7 +19,7 @@ class Clicks(ProgramTest):
 
     def train_clicks(self, out, *arguments):
         settings = ["data.train=log/train.tsv", "data.test=log/test.tsv", "table.hash_features=16384", "table.bins=8", "model.hidden=[32,16]",
-                    "train.epochs=3", "train.batch=256", "train.learning_rate=2e-3", "train.threads=1", "train.log_every=1"]
+                    "train.epochs=1", "train.batch=256", "train.learning_rate=2e-3", "train.threads=1", "train.log_every=1"]
         return self.modelet("train", EXPERIMENT, "--out", out, "--json", *(word for s in settings for word in ("--set", s)), *arguments)
 
     def test_log_and_truth(self):
