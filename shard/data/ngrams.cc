@@ -37,7 +37,7 @@ void NgramHasher::append(std::span<const std::string_view> words, std::vector<ui
     // The n-grams that end with this word, from the shortest.
     const size_t longest = std::min<size_t>(options_.word_ngrams, last_.size());
     for (size_t n = 2; n <= longest; ++n) {
-      hash = mix64(hash + mix64(last_[last_.size() - n]));  // not symmetric: the order of words counts
+      hash = mix64(hash) + last_[last_.size() - n];  // no plain sum: "a b" is not "b a"
       buckets.push_back(bucket_of(hash));
     }
   }
