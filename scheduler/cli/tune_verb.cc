@@ -50,9 +50,9 @@ void write_tuned(const std::filesystem::path& path, const Options& options, cons
   const Experiment::Sampling& s = trial.sampling;
   AtomicFile file(path);
   file.write(std::string_view(
-      fmt::format("# Made by modelet tune --recall {} --steps {}: finds {:.0f} % of the best neurons in "
-                  "{:.1f} us a query and "
-                  "modelet.\n"
+      fmt::format("# Made by modelet tune --recall {} --steps {}: finds {:.0f} % of the best neurons that "
+                  "are not common, "
+                  "in {:.1f} us a query and modelet.\n"
                   "# modelet train takes these where the experiment file and --set say nothing. Remove the "
                   "file to undo it.\n"
                   "[sampling]\nfamily = \"{}\"\ntables = {}\nbits = {}\nbucket = {}\ncandidates = {}\n",
@@ -72,11 +72,6 @@ void tune(const Options& options) {
   const agent::TuneTrial& chosen = result.trials[result.chosen];
   const std::filesystem::path path = tuned_file(options.experiment.file);
   write_tuned(path, options, chosen);
-  if (!result.reached)
-    std::cerr << fmt::format(
-        "no setting finds {:.0f} % of the best neurons; took the one that finds most. More sampling.common "
-        "neurons find more\n",
-        100 * options.tune.recall);
   if (options.json) {
     for (const agent::TuneTrial& trial : result.trials) {
       json line = to_json(trial);
@@ -103,7 +98,7 @@ void add_tune_verb(CLI::App& app) {
       *app.add_subcommand("tune", "Measure which hash tables fit an experiment's data and width");
   options->experiment.add_to(verb);
   verb.add_option("--recall", options->tune.recall,
-                  "share of the neurons with the largest logits that must be found, 0 to 1")
+                  "how much must be found of what the best setting finds, 0 to 1")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   verb.add_option("--steps", options->tune.steps, "training steps before the tables are measured")
