@@ -16,7 +16,7 @@ import measuring
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiment", type=pathlib.Path, nargs="?", default=measuring.ROOT / "experiments/debian-deps.toml")
+    parser.add_argument("experiment", type=pathlib.Path, nargs="?", default=measuring.ROOT / "experiments/bench/debian-deps-128.toml")
     parser.add_argument("--modelet", type=pathlib.Path, default=measuring.DEFAULT_MODELET)
     many = parser.add_mutually_exclusive_group()
     many.add_argument("--nodes", type=int, default=2, help="of one thread each (default 2)")
