@@ -15,6 +15,7 @@ namespace {
 
 namespace io = boost::iostreams;
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of UTF-8; some editors begin files with it
 constexpr size_t kFirstCapacity = size_t{64} << 10;
 constexpr std::streamsize kFilterBuffer = 256 << 10;
 constexpr std::string_view kXzMagic(
@@ -86,6 +87,7 @@ bool LineReader::next(std::string_view& line) {
   ++line_number_;
   line = {start, length};
   if (line.ends_with('\r')) line.remove_suffix(1);
+  if (line_number_ == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
   return true;
 }
 

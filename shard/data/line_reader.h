@@ -23,9 +23,9 @@ class LineReader {
   LineReader(std::unique_ptr<std::streambuf> source, std::string name);
   LineReader(LineReader&&) noexcept = default;
 
-  // The next line without its end (LF or CRLF; the last line may have none); valid until the next call. False
-  // at the end. Throws FormatError for a line longer than kMaxLineBytes and for a corrupt or cut off
-  // compressed stream.
+  // The next line without its end (LF or CRLF; the last line may have none), the first without a UTF-8
+  // byte-order mark; valid until the next call. False at the end. Throws FormatError for a line longer than
+  // kMaxLineBytes and for a corrupt or cut off compressed stream.
   bool next(std::string_view& line);
 
   // Instead of lines: the next piece of the text, at least a byte, cut anywhere; valid until the next call.

@@ -80,6 +80,8 @@ TEST(LabelledText, LabelsStandAnywhere) {
   EXPECT_EQ(
       read(text_options(), "__label__a one two\nthree __label__b\t four __label__a\r\n\n__label__c"),
       (std::vector<OwnedRecord>{{{"a"}, {"one", "two"}}, {{"b", "a"}, {"three", "four"}}, {}, {{"c"}, {}}}));
+  EXPECT_EQ(read(text_options(), "\xef\xbb\xbf__label__a one\n"),
+            (std::vector<OwnedRecord>{{{"a"}, {"one"}}}));
   EXPECT_EQ(read(text_options("[text]\nlabel_prefix = \"L_\"\n"), "L_a __label__b\n"),
             (std::vector<OwnedRecord>{{{"a"}, {"__label__b"}}}));
   EXPECT_THAT(error_of(text_options(), "__label__a x\n y __label__ z\n"),
@@ -90,6 +92,7 @@ TEST(LabelledText, IsDetected) {
   const testing::TemporaryFolder folder;
   Experiment any;
   EXPECT_EQ(format_of(folder.write("a", "words __label__x\n"), any), DataFormat::kText);
+  EXPECT_EQ(format_of(folder.write("m", "\xef\xbb\xbf__label__x words\n"), any), DataFormat::kText);
   EXPECT_EQ(format_of(folder.write("b", "1 2 3\n0 1:1\n"), any), DataFormat::kXmc);
   EXPECT_EQ(format_of(folder.write("c", ""), any), DataFormat::kXmc);
   any.data.format = DataFormat::kCsv;
