@@ -11,12 +11,13 @@
 namespace modelet::shard {
 
 // Order of samples: a seeded permutation of each epoch, a function of (seed, epoch, step) alone.
-// The last batch of an epoch may be short. Not thread-safe (caches the current epoch's permutation).
+// The last batch of an epoch may be short. rows() is for one thread (it caches the current epoch's permutation),
+// steps_per_epoch() for any, meanwhile.
 class BatchOrder {
  public:
   // `rows` of the data set take part; batch > 0.
   BatchOrder(std::vector<uint32_t> rows, size_t batch, uint64_t seed);
-  size_t steps_per_epoch() const { return (permutation_.size() + batch_ - 1) / batch_; }
+  size_t steps_per_epoch() const { return (rows_.size() + batch_ - 1) / batch_; }
   // Rows of the batch of a global step (epoch = step / steps_per_epoch()). Valid until the next call.
   std::span<const uint32_t> rows(uint64_t step);
 
