@@ -81,19 +81,24 @@ def dependencies(fields):
     return names
 
 
-def read_packages():
-    """Name -> (source package, Counter of words, set of dependencies), in the order of names."""
+def described_packages():
+    """(name, source package, description, fields) of each package, once."""
     descriptions = read_descriptions()
-    packages = {}
+    seen = set()
     for path in index_files("Packages"):
         for fields in paragraphs(path):
             name = fields["Package"]
-            if name in packages:  # the same package from another suite or architecture
+            if name in seen:  # the same package from another suite or architecture
                 continue
+            seen.add(name)
             text = descriptions.get(fields.get("Description-md5"), fields.get("Description", ""))
-            words = collections.Counter(WORD.findall(text.lower()))
-            source = fields.get("Source", name).split(" ")[0]
-            packages[name] = (source, words, dependencies(fields))
+            yield name, fields.get("Source", name).split(" ")[0], text, fields
+
+
+def read_packages():
+    """Name -> (source package, Counter of words, set of dependencies), in the order of names."""
+    packages = {name: (source, collections.Counter(WORD.findall(text.lower())), dependencies(fields))
+                for name, source, text, fields in described_packages()}
     return dict(sorted(packages.items()))
 
 

@@ -16,24 +16,15 @@ import pathlib
 import re
 import sys
 
-from make_debian_deps import index_files, is_test, paragraphs, read_descriptions
+from make_debian_deps import described_packages, is_test
 
 WORD = re.compile(r"[a-z0-9][a-z0-9+._-]*[a-z0-9+]|[a-z0-9]")
 
 
 def read_packages():
     """Name -> (source package, section, words), in the order of names."""
-    descriptions = read_descriptions()
-    packages = {}
-    for path in index_files("Packages"):
-        for fields in paragraphs(path):
-            name = fields["Package"]
-            if name in packages:  # the same package from another suite or architecture
-                continue
-            text = descriptions.get(fields.get("Description-md5"), fields.get("Description", ""))
-            section = fields.get("Section", "").split("/")[-1]
-            source = fields.get("Source", name).split(" ")[0]
-            packages[name] = (source, section, WORD.findall(text.lower()))
+    packages = {name: (source, fields.get("Section", "").split("/")[-1], WORD.findall(text.lower()))
+                for name, source, text, fields in described_packages()}
     return dict(sorted(packages.items()))
 
 
