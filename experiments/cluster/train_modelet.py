@@ -1,0 +1,147 @@
+#!/usr/bin/python3
+"""Trains an experiment with Modelet on a cluster on this machine: a scheduler at the switch, an agent in every node.
+
+    sudo train_modelet.py ../quickstart.toml --nodes 4 --rate 100mbit
+    sudo train_modelet.py ../quickstart.toml --nodes 2 --cpu 1,0.5 --set train.epochs=1 --json
+
+Seconds and bytes are those between the first "progress" event and the last: starting, the first steps, and evaluation are not in
+them. Needs root (cluster.py says what else). Exit codes: 0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
+
+For scripts: train().
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import cluster as clusters
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PORT = 5570
+START_SECONDS = 60.0  # within which all agents register
+LOG_EVERY = 20  # steps between events: the first steps, left out of the figures
+
+
+class RunFailed(Exception):
+    """The text says what happened."""
+
+
+def train(cluster, programs, experiment, settings=(), threads=1):
+    """Trains on all nodes of a cluster, `threads` in each; programs: folder of modelet, modelet-agent and modelet-scheduler.
+
+    Returns {"seconds_per_step", "samples_per_second", "sent_bytes": of each node and step, as the shapers counted,
+    "own_meter_bytes": payload of a node and step, by Modelet's own meter, "wait_fraction": share of the step the first node
+    waits, "steps": measured ones, "curve": [(train_seconds, P@1), ...], "finished": the run's last event}.
+    """
+    with tempfile.TemporaryDirectory(prefix="modelet-cluster-") as folder:
+        return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder)).train(experiment, settings, threads)
+
+
+class _Run:
+    def __init__(self, cluster, programs, folder):
+        self.cluster, self.programs, self.folder = cluster, programs, folder
+        self.endpoint = f"tcp://{cluster.scheduler}:{PORT}"
+        self.processes = {}
+
+    def train(self, experiment, settings, threads):
+        try:
+            self._start_pool(threads)
+            return self._watch(experiment, settings)
+        finally:
+            clusters.stop(self.processes.values())
+
+    def _start(self, name, rank, program, *words):
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.processes[name] = self.cluster.start(rank, [self.programs / program, *words], stdout=log, stderr=log)
+
+    def _start_pool(self, threads):
+        self._start("scheduler", clusters.SWITCH, "modelet-scheduler", "--listen", self.endpoint, "--insecure")
+        # Agents that measure at the same time on shared cores would find different speeds for equal nodes.
+        speed = [] if self.cluster.cpu else ["--gflops", 10, "--memory-gbps", 5]
+        for rank in range(self.cluster.size):
+            self._start(f"node{rank}", rank, "modelet-agent", "--scheduler", self.endpoint, "--data-address", "{address}", "--name", "{node}",
+                        "--cores", threads, "--work-dir", self.folder, "--insecure", *speed)
+        deadline = time.monotonic() + START_SECONDS
+        while self._registered() < self.cluster.size:
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise RunFailed(f"{name} ended with exit code {process.returncode}: {self._tail(name)}")
+            if time.monotonic() > deadline:
+                raise RunFailed(f"not all agents registered within {START_SECONDS:.0f} s: {self._tail('node0')}")
+            time.sleep(0.1)
+
+    def _registered(self):
+        nodes = self.cluster.start(clusters.SWITCH, [self.programs / "modelet", "nodes", "--scheduler", self.endpoint, "--json"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return len(nodes.communicate()[0].splitlines())
+
+    def _tail(self, name):
+        return (self.folder / f"{name}.log").read_text(errors="replace").strip()[-500:]
+
+    def _watch(self, experiment, settings):
+        command = [self.programs / "modelet", "submit", experiment, "--scheduler", self.endpoint, "--nodes", self.cluster.size,
+                   "--out", self.folder / "run", "--watch", "--json"]
+        for setting in (f"train.log_every={LOG_EVERY}", *settings):
+            command += ["--set", setting]
+        with open(self.folder / "submit.log", "wb") as log:
+            submit = self.processes["submit"] = self.cluster.start(clusters.SWITCH, command, stdout=subprocess.PIPE, stderr=log, text=True)
+        first = last = finished = None
+        curve = []
+        with submit.stdout as lines:
+            for event in map(json.loads, lines):
+                if event["event"] == "progress" and (first is None or event["step"] == event["steps"]):
+                    last = (event, self.cluster.sent_bytes())
+                    first = first or last
+                elif event["event"] == "epoch" and "p_at_1" in event:
+                    curve.append((event["train_seconds"], event["p_at_1"]))
+                elif event["event"] == "finished":
+                    finished = event
+        if submit.wait() or finished is None:
+            raise RunFailed(f"modelet submit ended with exit code {submit.returncode}: {self._tail('submit')}")
+        steps = last[0]["step"] - first[0]["step"]
+        if steps <= 0:
+            raise RunFailed(f"the run has no more than {LOG_EVERY} steps, none of which is measured")
+        seconds = last[0]["train_seconds"] - first[0]["train_seconds"]
+        return {"steps": steps, "seconds_per_step": seconds / steps, "samples_per_second": finished["samples_per_second"],
+                "sent_bytes": [(after - before) / steps for after, before in zip(last[1], first[1])],
+                "own_meter_bytes": finished["bytes_sent_per_node_per_step"], "wait_fraction": last[0]["wait_fraction"],
+                "curve": curve, "finished": finished}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", type=pathlib.Path)
+    clusters.add_cluster_options(parser)
+    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/bin", help="folder of modelet (default: build/release/bin)")
+    parser.add_argument("--threads", type=int, default=1, help="of a node (default: 1)")
+    parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
+    parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
+    arguments = parser.parse_args()
+    if not (arguments.programs / "modelet").is_file():
+        parser.error(f"{arguments.programs} has no modelet; build it (cmake --preset release && cmake --build --preset release) or say --programs")
+    try:
+        with clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
+            result = train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads)
+    except RunFailed as error:
+        print(f"train_modelet.py: {error}", file=sys.stderr)
+        return clusters.EXIT_FAILED
+    except clusters.CannotRun as error:
+        print(f"train_modelet.py: {error}", file=sys.stderr)
+        return clusters.EXIT_CANNOT_RUN
+    except clusters.Interrupted:
+        return clusters.EXIT_INTERRUPTED
+    if arguments.json:
+        print(json.dumps(result))
+    else:
+        sent = ", ".join(f"{count:,.0f}" for count in result["sent_bytes"])
+        print(f"{1e3 * result['seconds_per_step']:.2f} ms/step, waiting {result['wait_fraction']:.0%}; {result['samples_per_second']:,.0f} samples/s; "
+              f"P@1 {result['finished']['p_at_1']:.4f}\nsent per step: {sent} bytes at the link; {result['own_meter_bytes']:,} by Modelet's meter")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
