@@ -8,7 +8,7 @@ import time
 
 import measuring
 
-BASELINE = pathlib.Path(__file__).with_name("pytorch_sampled.py")
+BASELINE = measuring.ROOT / "experiments/baselines/pytorch_sampled.py"
 INSTALL_PYTORCH = "Debian: apt install python3-torch python3-numpy libopenblas0-openmp"
 INSTALL_FASTTEXT = "Debian: apt install fasttext"
 

@@ -7,7 +7,8 @@
     sudo cluster.py down                    removes what a killed run left behind
 
 Words in a command that are replaced: {rank} 0, 1, ...; {nodes} how many; {node} its name, node0, node1, ...; {address} its IPv4
-address; {scheduler} the address of the switch, where --head runs. In every node the network interface is called eth0.
+address; {scheduler} the address of the switch, where --head runs. In every node the network interface is called eth0, and
+the host's name is the node's address.
 
 The switch is a bridge in a namespace of its own: the machine's own network, firewall and addresses are not touched, and several
 clusters can run at once. Both directions of a node's link are shaped. Bytes are those that the shaper counted: with the
@@ -72,7 +73,7 @@ def tool(*words):
 def require_root_and_tools():
     if os.geteuid() != 0:
         raise CannotRun("network namespaces and traffic shaping need root: run it with sudo")
-    missing = [name for name in ("ip", "tc", "nsenter", "taskset") if not shutil.which(name)]
+    missing = [name for name in ("ip", "tc", "nsenter", "unshare", "taskset") if not shutil.which(name)]
     if missing:
         raise CannotRun(f"not installed: {', '.join(missing)}. Debian: apt install iproute2 util-linux")
 
@@ -262,10 +263,11 @@ class Cluster:
     def start(self, rank, command, **options):
         """A process in a node, or in the switch; options are Popen's. Its placeholders are replaced."""
         words = ["nsenter", f"--net={NAMESPACES / self.namespace(rank)}"]  # unlike `ip netns exec` it leaves /sys as it is
-        if rank != SWITCH and self.cores:
-            words += ["taskset", "--cpu-list", str(self.cores[rank % len(self.cores)])]
-        if rank != SWITCH and self.groups:
-            words += self.groups[rank].join_and_run()
+        if rank != SWITCH:
+            # Its address is its host name: programs that look themselves up find the right one.
+            words += ["unshare", "--uts", "sh", "-c", 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"', self.address(rank)]
+            words += ["taskset", "--cpu-list", str(self.cores[rank % len(self.cores)])] if self.cores else []
+            words += self.groups[rank].join_and_run() if self.groups else []
         return subprocess.Popen(words + self.fill_in(rank, command), start_new_session=True, **options)
 
     def fill_in(self, rank, command):

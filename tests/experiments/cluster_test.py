@@ -113,7 +113,7 @@ class CommandLine(unittest.TestCase):
 
     def test_placeholders_head_and_logs(self):
         command = "import socket, time\nfor _ in range(200):\n try: c = socket.create_connection(('{scheduler}', 4000)); break\n" \
-                  " except OSError: time.sleep(0.05)\nprint('{rank}/{nodes}', '{node}', c.getsockname()[0] == '{address}', '{other}')"
+                  " except OSError: time.sleep(0.05)\nprint('{rank}/{nodes}', '{node}', c.getsockname()[0] == '{address}' == socket.gethostname(), '{other}')"
         head = f"{sys.executable} -c 'import socket; s = socket.create_server((\"\", 4000)); a = [s.accept() for _ in range(3)]'"
         done = run("run", "--nodes", 2, "--rate", "none", "--logs", self.folder, "--json", self.folder / "result.json", "--head", head,
                    "--", sys.executable, "-c", command)

@@ -1,0 +1,181 @@
+"""What the PyTorch baselines share: XMC data, the model, the loss, optimisers, precision, a clock.
+
+The model is Modelet's with one hidden layer: sparse input -> ReLU -> softmax or sigmoid over all labels, or over an active set.
+"""
+
+import itertools
+import lzma
+import sys
+import time
+
+try:
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+except ImportError as error:
+    sys.exit(f"{error}. Debian: apt install python3-torch python3-numpy libopenblas0-openmp, and run with /usr/bin/python3")
+
+
+# ---- data ----------------------------------------------------------------------------------------------------------
+
+class Csr:
+    """Rows of ids: row i is ids[offsets[i]:offsets[i + 1]]; `values` belongs to ids, or is None."""
+
+    def __init__(self, counts, ids, values=None):
+        self.offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.ids, self.values = ids, values
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+    def permuted(self, order):
+        counts = np.diff(self.offsets)[order]
+        starts = np.cumsum(counts) - counts
+        source = np.repeat(self.offsets[order] - starts, counts) + np.arange(len(self.ids))
+        return Csr(counts, self.ids[source], None if self.values is None else self.values[source])
+
+    def slice(self, begin, end):
+        """(ids, offsets, values) of rows as tensors, for EmbeddingBag."""
+        first, last = self.offsets[begin], self.offsets[end]
+        values = None if self.values is None else torch.from_numpy(self.values[first:last])
+        return torch.from_numpy(self.ids[first:last]), torch.from_numpy(self.offsets[begin:end + 1] - first), values
+
+    def row_ids(self, begin, end):
+        """(ids, index of the row of each id counted from `begin`, ids in each row) as arrays."""
+        counts = np.diff(self.offsets[begin:end + 1])
+        return self.ids[self.offsets[begin]:self.offsets[end]], np.repeat(np.arange(end - begin), counts), counts
+
+
+def read_xmc(path, limit=None):
+    """(features of each row, labels of each row, number of features, number of labels); of the first `limit` rows, if given."""
+    with (lzma.open if path.suffix == ".xz" else open)(path, "rt") as file:
+        rows, features, labels = map(int, file.readline().split())
+        rows = min(rows, limit or rows)
+        lines = list(itertools.islice(file, rows))
+    if len(lines) != rows:
+        sys.exit(f"{path}: the header promises {rows} rows, the file has {len(lines)}")
+    label_texts, _, feature_texts = zip(*(line.rstrip("\n").partition(" ") for line in lines))
+    pairs = np.fromstring(" ".join(feature_texts).replace(":", " "), sep=" ").reshape(-1, 2)
+    label_ids = np.fromstring(" ".join(text.replace(",", " ") for text in label_texts), dtype=np.int64, sep=" ")
+    x = Csr([text.count(":") for text in feature_texts], pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.float32))
+    y = Csr([text.count(",") + 1 if text else 0 for text in label_texts], label_ids)
+    return x, y, features, labels
+
+
+# ---- model ---------------------------------------------------------------------------------------------------------
+
+class InputLayer(torch.nn.Module):
+    """The sum of the rows of a sample's features, ReLU; `total_hidden`: width of the whole layer, if this is a part of it."""
+
+    def __init__(self, features, hidden, sparse, total_hidden=None):
+        super().__init__()
+        self.bag = torch.nn.EmbeddingBag(features, hidden, mode="sum", sparse=sparse, include_last_offset=True)
+        self.bias = torch.nn.Parameter(torch.zeros(hidden))
+        torch.nn.init.normal_(self.bag.weight, std=(total_hidden or hidden)**-0.5)
+
+    def forward(self, ids, offsets, values):
+        return F.relu(self.bag(ids, offsets, per_sample_weights=values) + self.bias)
+
+
+class OutputLayer(torch.nn.Module):
+    """`initial_bias`: with a label's mean log-prior the sigmoid loss starts from "hardly any applies"."""
+
+    def __init__(self, labels, hidden, sparse, initial_bias=0.0):
+        super().__init__()
+        self.weight = torch.nn.Embedding(labels, hidden, sparse=sparse)
+        self.bias = torch.nn.Embedding(labels, 1, sparse=sparse)
+        torch.nn.init.normal_(self.weight.weight, std=hidden**-0.5)
+        torch.nn.init.constant_(self.bias.weight, initial_bias)
+
+    def forward(self, h, active):
+        """[B, d] -> [B, A]; all labels where `active` is None."""
+        if active is None:
+            return torch.addmm(self.bias.weight[:, 0], h, self.weight.weight.t())
+        return torch.addmm(self.bias(active)[:, 0], h, self.weight(active).t())
+
+
+class Model(torch.nn.Module):
+    """sparse_input, sparse_output: whether the gradients of a layer name their rows or are as large as the layer."""
+
+    def __init__(self, features, hidden, labels, sparse_input=True, sparse_output=True, initial_bias=0.0):
+        super().__init__()
+        self.input = InputLayer(features, hidden, sparse_input)
+        self.output = OutputLayer(labels, hidden, sparse_output, initial_bias)
+        self.labels = labels
+
+    def forward(self, inputs, active):
+        return self.output(self.input(*inputs), active)
+
+
+def active_set(labels, width, negatives, rng):
+    """Labels of the batch and uniform draws: (ids in order, position of each of `labels` among them)."""
+    active, inverse = np.unique(np.concatenate([labels, rng.integers(width, size=negatives)]), return_inverse=True)
+    return torch.from_numpy(active), inverse[:len(labels)]
+
+
+def mean_loss(kind, logits, sample, position, counts):
+    """(sample, position): indices of the positives in logits [B, A]; counts: labels of each sample."""
+    if kind == "sigmoid":
+        return (F.softplus(logits).sum() - logits[sample, position].sum()) / len(counts)
+    share = 1.0 / counts[sample]
+    return -(F.log_softmax(logits, dim=1)[sample, position] * share).sum() / len(counts)
+
+
+def batch_loss(model, kind, x, y, begin, end, negatives, rng):
+    """Of rows [begin, end); negatives None: over all labels. `model` may be wrapped, as by DistributedDataParallel."""
+    labels, sample, counts = y.row_ids(begin, end)
+    width = getattr(model, "module", model).labels
+    active, position = (None, labels) if negatives is None else active_set(labels, width, negatives, rng)
+    logits = model(x.slice(begin, end), active)
+    return mean_loss(kind, logits, *map(torch.from_numpy, (sample, position, counts)))
+
+
+def count_hits(best, y, begin, width, cuts):
+    """Of the best labels [B, k] of the rows from `begin`: correct ones among the first c, summed over the rows, for each c of cuts."""
+    labels, row, _ = y.row_ids(begin, begin + len(best))
+    hits = np.isin(np.arange(len(best))[:, None] * width + best, row * width + labels).sum(axis=0)
+    return np.array([hits[:cut].sum() for cut in cuts])
+
+
+@torch.no_grad()
+def precision(top, x, y, width, cuts=(1, 3, 5), batch=512):
+    """{"p_at_1": ...}: mean over all rows. top(inputs, k): the best k of all labels, [B, k]."""
+    hits = sum(count_hits(top(x.slice(begin, min(begin + batch, len(x))), max(cuts)).numpy(), y, begin, width, cuts)
+               for begin in range(0, len(x), batch))
+    return {f"p_at_{cut}": round(float(count) / cut / len(x), 5) for cut, count in zip(cuts, hits)}
+
+
+def top_labels(model):
+    return lambda inputs, k: model(inputs, None).topk(k, dim=1).indices
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+def optimizers(sparse, dense, lr):
+    """Adam for each kind of gradient; parameters may be none."""
+    made = [torch.optim.SparseAdam(sparse, lr=lr)] if sparse else []
+    return made + ([torch.optim.Adam(dense, lr=lr, foreach=True)] if dense else [])
+
+
+def set_rate(made, rate):
+    for optimizer in made:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+
+def scheduled_rate(schedule, rate, step, total):
+    """linear: falls to a tenth over the run."""
+    return rate * (1 - 0.9 * step / total if schedule == "linear" else 1)
+
+
+class Clock:
+    """Seconds of training: runs from start() to stop()."""
+
+    def __init__(self):
+        self.seconds, self.started = 0.0, None
+
+    def start(self):
+        self.started = time.perf_counter()
+
+    def stop(self):
+        self.seconds += time.perf_counter() - self.started

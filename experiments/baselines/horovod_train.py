@@ -1,0 +1,42 @@
+"""Data-parallel training with Horovod over Gloo, a worker of it; launch.py starts them."""
+
+import time
+
+import distributed
+import horovod
+import horovod.torch as hvd
+
+# Gradients of the input: as large as the layer (dense), gathered row by row (sparse), or named by row and sent as a whole.
+MODES = distributed.MODES | {"sparse-as-dense": {"sparse_input": True, "sparse_as_dense": True}}
+
+
+class Horovod(distributed.DataParallel):
+    def __init__(self, arguments, features, labels):
+        options = MODES[arguments.mode]
+        super().__init__(arguments, options, features, labels)
+        self.name, self.rank, self.size = f"Horovod {horovod.__version__}", hvd.rank(), hvd.size()
+        compression = hvd.Compression.fp16 if options.get("half") else hvd.Compression.none
+        groups = [group for group in (self.sparse, self.dense) if group]
+        self.optimizers = [hvd.DistributedOptimizer(optimizer, [(self.names[parameter], parameter) for parameter in group], compression=compression,
+                                                    sparse_as_dense=options.get("sparse_as_dense", False))
+                           for optimizer, group in zip(self.optimizers, groups)]
+
+    def step(self, x, y, begin, end, rate):
+        distributed.common.set_rate(self.optimizers, rate)
+        loss = self.backward(self.model, x, y, begin, end)  # all-reduces begin while it runs
+        computed = time.perf_counter()
+        for optimizer in self.optimizers:
+            optimizer.synchronize()
+        waited = time.perf_counter() - computed
+        for optimizer in self.optimizers:
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        return loss, waited
+
+    def barrier(self):
+        hvd.barrier()
+
+
+arguments = distributed.parse_arguments(__doc__, MODES)
+hvd.init()
+distributed.run(arguments, lambda features, labels: Horovod(arguments, features, labels))
