@@ -75,14 +75,26 @@ def xmc_rows(path):
 
 
 def _busy_seconds():
-    """CPU seconds that all processes of the machine have used."""
-    user, nice, system, _, _, irq, softirq, steal = map(int, open("/proc/stat").readline().split()[1:9])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    """CPU seconds that all processes of the machine, and its host, have used; interrupts are nobody's, and left out."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _, _, _, _, steal = map(int, file.readline().split()[1:9])
+    return (user + nice + system + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def _own_seconds():
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+class OthersShare:
+    """Share of the machine's cores that others use from now on. Children count as ours once they have ended."""
+
+    def __init__(self):
+        self.started, self.busy, self.own = time.monotonic(), _busy_seconds(), _own_seconds()
+
+    def until_now(self):
+        others = (_busy_seconds() - self.busy) - (_own_seconds() - self.own)
+        return round(max(0.0, others / (time.monotonic() - self.started) / os.cpu_count()), 3)
 
 
 def alternate(contestants, repeats):
@@ -94,11 +106,9 @@ def alternate(contestants, repeats):
     runs = {name: [] for name in contestants}
     for repeat in range(repeats):
         for name, contestant in contestants.items():
-            started, busy, own = time.monotonic(), _busy_seconds(), _own_seconds()
+            others = OthersShare()
             event = dict(contestant())
-            seconds = time.monotonic() - started
-            others = (_busy_seconds() - busy) - (_own_seconds() - own)
-            event["others_share"] = round(max(0.0, others / seconds / os.cpu_count()), 3)
+            event["others_share"] = others.until_now()
             runs[name].append(event)
             speed = f"{event['samples_per_second']:,.0f} samples/s" if "samples_per_second" in event else f"{event['train_seconds']:.2f} s"
             print(f"  {repeat + 1}/{repeats} {name}: {speed}, P@1 {event['p_at_1']:.4f}", file=sys.stderr, flush=True)

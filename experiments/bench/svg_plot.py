@@ -1,4 +1,4 @@
-"""A line chart as an SVG file, with the standard library: enough for P@1 against seconds."""
+"""A line chart as SVG, with the standard library: enough for P@1 against seconds, or seconds against nodes."""
 
 import html
 import math
@@ -6,14 +6,14 @@ import pathlib
 
 WIDTH, HEIGHT = 760, 440
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 40, 50
-COLOURS = ["#c0392b", "#2471a3", "#7d8a97", "#1e8449", "#9a7d0a", "#6c3483"]
+COLOURS = ["#c0392b", "#2471a3", "#7d8a97", "#1e8449", "#9a7d0a", "#6c3483", "#d35400", "#17a589", "#212f3d"]
 STYLE = "font-family:sans-serif;font-size:13px"
 
 
-def _decades(low, high):
-    """1, 2, 5 times powers of ten in [low, high]."""
+def _decades(low, high, few):
+    """Powers of ten in [low, high], and unless few, 2 and 5 times them."""
     steps = [factor * 10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-             for factor in (1, 2, 5)]
+             for factor in ((1,) if few else (1, 2, 5))]
     return [step for step in steps if low <= step <= high]
 
 
@@ -25,18 +25,21 @@ def _linear_ticks(low, high):
     return [step * i for i in range(first, math.floor(high / step) + 1)]
 
 
-def write(path, title, x_label, y_label, curves, lines=()):
-    """curves: name -> [(x > 0, y), ...], x on a logarithmic axis; lines: values of y that are marked across the chart."""
+def render(title, x_label, y_label, curves, lines=(), log_y=False):
+    """curves: name -> [(x > 0, y), ...], x on a logarithmic axis, y as well if log_y; lines: values of y that are marked across the chart."""
     xs = [x for points in curves.values() for x, _ in points]
     ys = [y for points in curves.values() for _, y in points] + list(lines)
     low_x, high_x = min(xs) / 1.2, max(xs) * 1.2
-    margin = 0.05 * (max(ys) - min(ys)) or 0.05
-    low_y, high_y = min(ys) - margin, max(ys) + margin
+    if log_y:
+        low_y, high_y = min(ys) / 1.5, max(ys) * 1.5
+    else:
+        margin = 0.05 * (max(ys) - min(ys)) or 0.05
+        low_y, high_y = min(ys) - margin, max(ys) + margin
 
     def place(x, y):
         across = math.log(x / low_x) / math.log(high_x / low_x)
-        return (round(LEFT + across * (WIDTH - LEFT - RIGHT), 1),
-                round(HEIGHT - BOTTOM - (y - low_y) / (high_y - low_y) * (HEIGHT - TOP - BOTTOM), 1))
+        up = math.log(y / low_y) / math.log(high_y / low_y) if log_y else (y - low_y) / (high_y - low_y)
+        return round(LEFT + across * (WIDTH - LEFT - RIGHT), 1), round(HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM), 1)
 
     def text(x, y, words, anchor="middle", extra=""):
         return f'<text x="{x}" y="{y}" text-anchor="{anchor}" {extra}>{html.escape(words)}</text>'
@@ -49,9 +52,9 @@ def write(path, title, x_label, y_label, curves, lines=()):
              f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>', text(WIDTH / 2, 22, title, extra='font-weight="bold"'),
              text(WIDTH / 2, HEIGHT - 10, x_label),
              text(16, HEIGHT / 2, y_label, extra=f'transform="rotate(-90 16 {HEIGHT / 2})"')]
-    for x in _decades(low_x, high_x):
+    for x in _decades(low_x, high_x, few=high_x / low_x > 500):
         parts += [line(place(x, low_y), place(x, high_y), "#e5e8e8"), text(place(x, low_y)[0], HEIGHT - BOTTOM + 18, f"{x:g}")]
-    for y in _linear_ticks(low_y, high_y):
+    for y in _decades(low_y, high_y, few=high_y / low_y > 500) if log_y else _linear_ticks(low_y, high_y):
         parts += [line(place(low_x, y), place(high_x, y), "#e5e8e8"), text(LEFT - 6, place(low_x, y)[1] + 4, f"{y:.3g}", "end")]
     parts += [line(place(low_x, y), place(high_x, y), "#34495e", "6 4") for y in lines]
     for index, (name, points) in enumerate(curves.items()):
@@ -60,4 +63,9 @@ def write(path, title, x_label, y_label, curves, lines=()):
         parts.append(f'<polyline points="{path_points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in (place(*point) for point in points)]
         parts.append(text(WIDTH - RIGHT - 8, HEIGHT - BOTTOM - 12 - 18 * (len(curves) - 1 - index), name, "end", f'fill="{colour}"'))
-    pathlib.Path(path).write_text("\n".join(parts + ["</svg>"]) + "\n", encoding="utf-8")
+    return "\n".join(parts + ["</svg>"])
+
+
+def write(path, *arguments, **options):
+    """The same as a file."""
+    pathlib.Path(path).write_text(render(*arguments, **options) + "\n", encoding="utf-8")

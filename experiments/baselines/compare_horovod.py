@@ -1,0 +1,272 @@
+#!/usr/bin/python3
+"""Modelet against Horovod, DistributedDataParallel and a sharded softmax by hand, on nodes with shaped links on this machine.
+
+    sudo compare_horovod.py --short          the headline, two widths, 1 and 4 nodes: under 10 minutes on two quiet cores
+    sudo compare_horovod.py                  everything: hours
+    compare_horovod.py --report-only         the report again, from what is there
+
+Writes report.html (one file, with plots) and report.json to --out, after each part: a look at any time shows what is there so far. Each part
+is kept in --cache under its settings and the programs that ran it: a second call does only what is missing or has failed,
+--fresh does all. A part that fails is in the report, with its reason.
+
+Needs root (experiments/cluster), Horovod (install_horovod.sh; without it its parts fail) and Modelet's programs. Exit codes: 0 all parts are
+there, 1 some failed, 77 this machine cannot run a cluster, 130 interrupted: call it again to go on.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[1:1] = [str(ROOT / "experiments/cluster"), str(ROOT / "experiments/bench")]
+import cluster as clusters
+import compare_report
+import launch
+import measuring
+import peers
+import train_modelet
+
+AMAZON = ROOT / "experiments/amazon-670k-shape.toml"
+DEBIAN = ROOT / "experiments/debian-deps-fast.toml"
+DEBIAN_DATA = ROOT / "experiments/datasets/debian-deps"
+
+HIDDEN, BATCH = 128, 256
+WIDTHS = [16_384, 65_536, 131_072, 325_056, 670_091]
+HEADLINE_WIDTH, HEADLINE_NODES, HEADLINE_RATE = 670_091, 4, "1gbit"
+NODES, RATES = [1, 2, 4], ["100mbit", "1gbit", "10gbit"]
+ROWS, ROWS_TEST = 100_000, 2_000
+ACTIVE_SHARE = 0.005  # of the labels, drawn in each step beside those of the batch
+RATE = 1e-2  # learning rate at Amazon's shape; experiments/bench/README.md says how it was chosen
+DENSE_RATE = 1e-2  # of the full softmax
+FULL_SOFTMAX_MODES = ["dense", "sparse", "sparse-fp16", "fp16", "sparse-as-dense"]
+PART_SECONDS = 3600.0  # then a part has failed
+
+
+# ---- the plan: each part is a dictionary, which is also its key in the cache -----------------------------------------
+
+def shape(system, nodes=HEADLINE_NODES, rate=HEADLINE_RATE, width=HEADLINE_WIDTH, **more):
+    return {"data": "amazon", "system": system, "nodes": nodes, "rate": rate, "width": width, **more}
+
+
+def horovod(mode="dense", **where):
+    """Few steps: they are long, and alike."""
+    long = where.get("width", HEADLINE_WIDTH) >= 100_000
+    return shape("Horovod", mode=mode, warmup=1 if long else 2, steps=4 if long else 8, **where)
+
+
+def sampled(system, **where):
+    """What trains on sampled labels is fast enough for an epoch, and P@1 after it."""
+    return shape(system, warmup=20, steps=ROWS // BATCH, learning_rate=RATE, evaluate=True, **where)
+
+
+def one_process(width, learning_rate=DENSE_RATE):
+    """What every dense data-parallel system learns in the same number of samples: a step with all gradients added up is this one's."""
+    return {"data": "amazon", "system": "PyTorch full", "width": width, "learning_rate": learning_rate}
+
+
+def debian(system, **more):
+    return {"data": "debian-deps", "system": system, "nodes": HEADLINE_NODES, "rate": HEADLINE_RATE, **more}
+
+
+def links():
+    return [{"data": "link", "system": "link", "rate": rate} for rate in RATES]
+
+
+def short_plan():
+    few = {"warmup": 5, "steps": 30}
+    parts = links() + [shape("Modelet", nodes=nodes, width=width) for width in (WIDTHS[0], HEADLINE_WIDTH) for nodes in (HEADLINE_NODES, 1)]
+    parts += [horovod("dense", nodes=nodes, width=width) for width in (HEADLINE_WIDTH, WIDTHS[0]) for nodes in (HEADLINE_NODES, 1)]
+    parts += [horovod("sparse"), horovod("sparse-fp16"), shape("Horovod", mode="sampled", **few), sampled("sharded by hand")]
+    return parts + [one_process(WIDTHS[0])]
+
+
+def full_plan():
+    parts = links() + [shape("Modelet", nodes=nodes, rate=rate, width=width) for width in WIDTHS for nodes in NODES for rate in RATES]
+    parts += [horovod(mode) for mode in FULL_SOFTMAX_MODES]
+    parts += [horovod("dense", nodes=nodes, width=width) for width in WIDTHS for nodes in NODES]
+    parts += [horovod("dense", rate=rate) for rate in RATES] + [horovod("sparse", rate=rate) for rate in RATES]
+    parts += [shape("DDP", mode=mode, warmup=1, steps=4) for mode in ("dense", "sparse", "fp16")]
+    parts += [shape(system, mode="sampled", warmup=5, steps=30) for system in ("Horovod", "DDP")]
+    parts += [sampled("sharded by hand", width=width, rate=rate) for width in WIDTHS for rate in RATES]
+    parts += [sampled("sharded by hand", nodes=nodes) for nodes in NODES]
+    parts += [one_process(width) for width in (WIDTHS[0], HEADLINE_WIDTH)]
+    sampling = {"learning_rate": 2e-2, "schedule": "linear", "steps": 179, "warmup": 10, "evaluate_every": 30}
+    full = {"learning_rate": 5e-3, "schedule": "linear", "steps": 358, "warmup": 10, "evaluate_every": 30}
+    parts += [debian("Modelet"), debian("sharded by hand", **sampling), debian("Horovod", mode="sampled", **sampling)]
+    parts += [debian("Horovod", mode=mode, **full) for mode in ("dense", "sparse")] + [debian("DDP", mode="dense", **full)]
+    return parts
+
+
+# ---- running -------------------------------------------------------------------------------------------------------
+
+class Runner:
+    def __init__(self, arguments):
+        self.programs, self.python, self.cache, self.settings = arguments.programs, arguments.python, arguments.cache, arguments.set
+
+    def data(self, width):
+        """Folder of synthetic data of Amazon-670K's shape with so many labels; made once."""
+        folder = self.cache / f"amazon-shape-{width}-{ROWS}-{ROWS_TEST}"
+        if not (folder / "complete").exists():
+            subprocess.run([self.programs / "modelet", "data", "synth", folder, "--preset", "amazon-670k", "--labels", str(width),
+                            "--rows", str(ROWS), "--rows-test", str(ROWS_TEST), "--text"], check=True, stdout=subprocess.DEVNULL)
+            (folder / "complete").touch()
+        return folder
+
+    def run(self, part):
+        if part["system"] == "PyTorch full":
+            return self._one_process(part)
+        if part["system"] == "link":
+            with clusters.Cluster(2, part["rate"]) as cluster:
+                return {"payload_bits_per_second": cluster.measure_rate(0, 1, int(clusters.BITS_PER_SECOND[part["rate"]] / 8 / 4))}
+        with clusters.Cluster(part["nodes"], part["rate"]) as cluster:
+            return self._modelet(cluster, part) if part["system"] == "Modelet" else self._baseline(cluster, part)
+
+    def _modelet(self, cluster, part):
+        settings = ["train.checkpoint_every=1000000000", f"modelets.hidden_columns={max(16, HIDDEN // part['nodes'])}"]
+        if part["data"] == "amazon":
+            folder = self.data(part["width"])
+            settings += [f"data.train={folder / 'train.mlt'}", f"data.test={folder / 'test.mlt'}", f"sampling.uniform={draws(part['width'])}"]
+        found = train_modelet.train(cluster, self.programs, AMAZON if part["data"] == "amazon" else DEBIAN, settings + self.settings)
+        return {"steps": found["steps"], "seconds_per_step": found["seconds_per_step"], "sent_bytes": found["sent_bytes"],
+                "own_meter_bytes": found["own_meter_bytes"], "wait_seconds": [found["wait_fraction"] * found["seconds_per_step"]],
+                "peak_rss_bytes": [found["finished"]["peak_rss_bytes"]], "curve": found["curve"], "p_at_1": found["finished"]["p_at_1"]}
+
+    def _baseline(self, cluster, part):
+        words = ["--steps", part["steps"], "--warmup", part["warmup"], "--hidden", HIDDEN, "--batch", BATCH]
+        words += ["--mode", part["mode"]] if "mode" in part else []
+        words += ["--lr", part.get("learning_rate", RATE), "--schedule", part.get("schedule", "constant")]
+        if part["data"] == "amazon":
+            folder = self.data(part["width"])
+            words += ["--train", folder / "train.txt", "--rows", part["steps"] * BATCH, "--negatives", draws(part["width"])]
+            words += ["--test", folder / "test.txt"] if part.get("evaluate") else []
+        else:
+            words += ["--train", DEBIAN_DATA / "train.txt.xz", "--test", DEBIAN_DATA / "test.txt.xz", "--evaluate-every", part["evaluate_every"]]
+        family = {"Horovod": "horovod", "DDP": "ddp", "sharded by hand": "sharded"}[part["system"]]
+        found = launch.launch(cluster, self.python, family, words, seconds=PART_SECONDS)
+        kept = ("steps", "seconds_per_step", "sent_bytes", "wait_seconds", "cpu_seconds", "peak_rss_bytes", "blas")
+        last = found["curve"][-1:]
+        return {name: found[name] for name in kept} | {"curve": [(point["train_seconds"], point["p_at_1"]) for point in found["curve"]],
+                                                       "p_at_1": last[0]["p_at_1"] if last else None}
+
+    def _one_process(self, part):
+        folder = self.data(part["width"])
+        options = {"train": folder / "train.txt", "test": folder / "test.txt", "epochs": 1, "batch": BATCH, "hidden": HIDDEN,
+                   "lr": part["learning_rate"], "threads": len(os.sched_getaffinity(0))}
+        valued = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        done = subprocess.run([peers.python_with_torch(), peers.BASELINE, *valued, "--full"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, check=False, timeout=PART_SECONDS)
+        if done.returncode:
+            raise launch.BaselineFailed(done.stderr[-800:])
+        found = json.loads(done.stdout.splitlines()[-1])
+        return {"p_at_1": found["p_at_1"], "train_seconds": found["train_seconds"], "blas": found["blas"]}
+
+    def fingerprint(self, part):
+        """Of what runs a part: another build, or other scripts, make it another part."""
+        files = {"Modelet": [*(self.programs / name for name in ("modelet", "modelet-agent", "modelet-scheduler")), AMAZON, DEBIAN],
+                 "link": [pathlib.Path(clusters.__file__)]}.get(part["system"])
+        files = files or [file for file in sorted(HERE.glob("*.py")) if not file.name.startswith("compare_")]
+        digest = hashlib.sha256(json.dumps(self.settings if part["system"] == "Modelet" else []).encode())
+        for file in files:
+            digest.update(file.read_bytes())
+        return digest.hexdigest()
+
+
+def draws(width):
+    return math.ceil(ACTIVE_SHARE * width)
+
+
+def title(part):
+    if part["system"] == "link":
+        return f"a link of {part['rate']}"
+    mode = f" {part['mode']}" if "mode" in part else ""
+    where = f", {part['nodes']} node(s), {part['rate']}" if "nodes" in part else ""
+    return f"{part['system']}{mode}{where}, {part['data']}" + (f" {part['width']:,} labels" if "width" in part else "")
+
+
+def cache_file(runner, part):
+    key = hashlib.sha256(json.dumps([part, runner.fingerprint(part)], sort_keys=True).encode()).hexdigest()
+    return runner.cache / "parts" / f"{key[:20]}.json"
+
+
+def execute(runner, part):
+    """{"part", "title", and "result" or "error", ...}; a result is put into the cache."""
+    others, started = measuring.OthersShare(), time.monotonic()
+    record = {"part": part, "title": title(part), "at": time.strftime("%Y-%m-%d %H:%M:%S")}
+    try:
+        record["result"] = runner.run(part)
+    except (launch.BaselineFailed, train_modelet.RunFailed, subprocess.SubprocessError, OSError) as error:
+        record["error"] = f"{type(error).__name__}: {error}"
+    record |= {"wall_seconds": round(time.monotonic() - started, 1), "others_share": others.until_now()}
+    if "result" in record:
+        file = cache_file(runner, part)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_suffix(".new")
+        unfinished.write_text(json.dumps(record), encoding="utf-8")
+        unfinished.rename(file)
+    return record
+
+
+def machine(runner):
+    model = re.search(r"^model name\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    version = subprocess.run([runner.programs / "modelet", "version"], stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    return {"cpu": model[1] if model else platform.machine(), "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+            "modelet": version, "threads_of_a_node": 1, "settings": runner.settings}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="the headline and little more")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/compare_horovod", help="folder of the report (default: build/compare_horovod)")
+    parser.add_argument("--cache", type=pathlib.Path, help="folder of finished parts and synthetic data (default: cache in --out)")
+    parser.add_argument("--fresh", action="store_true", help="repeat parts that are in the cache")
+    parser.add_argument("--report-only", action="store_true", help="run nothing; parts that are not in the cache are left out")
+    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/bin", help="folder of modelet (default: build/release/bin)")
+    parser.add_argument("--python", type=pathlib.Path, default=launch.DEFAULT_PYTHON, help="with Horovod (default: build/horovod-venv)")
+    parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of Modelet's experiments")
+    arguments = parser.parse_args()
+    arguments.cache = arguments.cache or arguments.out / "cache"
+    if not (arguments.programs / "modelet").is_file():
+        parser.error(f"{arguments.programs} has no modelet; build it (cmake --preset release && cmake --build --preset release) or say --programs")
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
+    runner = Runner(arguments)
+    plan = short_plan() if arguments.short else full_plan()
+    plan = list({json.dumps(part, sort_keys=True): part for part in plan}.values())  # one part may serve several plots
+    report = {"short": arguments.short, "machine": machine(runner), "records": []}
+    try:
+        for number, part in enumerate(plan, 1):
+            known = cache_file(runner, part)
+            if known.exists() and not arguments.fresh:
+                record = json.loads(known.read_text(encoding="utf-8"))
+            elif arguments.report_only:
+                continue
+            else:
+                record = execute(runner, part)
+            print(f"{record['at']} {number}/{len(plan)} {record['title']}: {compare_report.summary(record)}", file=sys.stderr, flush=True)
+            report["records"].append(record)
+            compare_report.write(report, arguments.out)
+    except clusters.CannotRun as error:
+        print(f"compare_horovod.py: {error}", file=sys.stderr)
+        return clusters.EXIT_CANNOT_RUN
+    except (clusters.Interrupted, KeyboardInterrupt):
+        print("compare_horovod.py: interrupted; finished parts are kept, call it again to go on", file=sys.stderr)
+        return clusters.EXIT_INTERRUPTED
+    failed = [record["title"] for record in report["records"] if "error" in record]
+    print(f"{arguments.out / 'report.html'}: {len(report['records']) - len(failed)} of {len(plan)} parts\n{compare_report.headline_text(report)}")
+    return clusters.EXIT_FAILED if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""The report of compare_horovod.py: report.json with every figure, report.html with the comparison, plots, and every part.
+
+A report is {"short", "machine", "records"}; a record is {"part": its settings, "title", "result" or "error", "wall_seconds", "others_share"}.
+"""
+
+import html
+import json
+import statistics
+import sys
+import pathlib
+
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+import measuring
+import svg_plot
+
+TARGET = 0.645  # P@1 on debian-deps, as in experiments/bench
+LINE_RATE = {"100mbit": 1e8, "1gbit": 1e9, "10gbit": 1e10}
+HEADLINE = {"data": "amazon", "nodes": 4, "rate": "1gbit", "width": 670_091}
+FULL_SOFTMAX = ("dense", "sparse", "sparse-fp16", "fp16", "sparse-as-dense")
+
+
+# ---- figures -------------------------------------------------------------------------------------------------------
+
+def mean_bytes(result):
+    """Sent per node and step."""
+    return statistics.fmean(result["sent_bytes"])
+
+
+def wire_seconds(record):
+    """What a step takes on hosts of infinite speed: the bytes of the node that sends most, at the rate of the link; both directions work at once."""
+    return 8 * max(record["result"]["sent_bytes"]) / LINE_RATE[record["part"]["rate"]]
+
+
+def select(report, **settings):
+    """Records with a result whose parts have these settings."""
+    return [record for record in report["records"]
+            if "result" in record and all(record["part"].get(name) == value for name, value in settings.items())]
+
+
+def one(report, **settings):
+    found = select(report, **settings)
+    return found[0] if found else None
+
+
+def headline(report):
+    """Rows against Modelet, the fastest full softmax of Horovod, None where a part is missing."""
+    ours = one(report, system="Modelet", **HEADLINE)
+    if ours is None:
+        return None
+    rows = []
+    for record in [found for system in ("Horovod", "DDP", "sharded by hand") for found in select(report, system=system, **HEADLINE)]:
+        seconds, wire = record["result"]["seconds_per_step"], wire_seconds(record)
+        rows.append({"title": record["part"]["system"] + (f" {record['part']['mode']}" if "mode" in record["part"] else ""), "part": record["part"],
+                     "seconds": seconds, "times": seconds / ours["result"]["seconds_per_step"],
+                     "wire_seconds": wire, "wire_times": wire / ours["result"]["seconds_per_step"],
+                     "bytes": mean_bytes(record["result"]), "byte_times": mean_bytes(record["result"]) / mean_bytes(ours["result"])})
+    full = [row for row in rows if row["part"]["system"] == "Horovod" and row["part"]["mode"] in FULL_SOFTMAX]
+    dense = next((row for row in full if row["part"]["mode"] == "dense"), None)
+    return {"modelet": {"seconds": ours["result"]["seconds_per_step"], "bytes": mean_bytes(ours["result"]), "wire_seconds": wire_seconds(ours)},
+            "rows": rows, "horovod_fastest": min(full, key=lambda row: row["seconds"], default=None),
+            "horovod_least_wire": min(full, key=lambda row: row["wire_seconds"], default=None), "horovod_dense": dense}
+
+
+def seconds_to(curve, target):
+    """On the line between two points of [(seconds, P@1), ...]; None if it is never reached."""
+    before = (0.0, 0.0)
+    for seconds, precision in curve:
+        if precision >= target:
+            return before[0] + (seconds - before[0]) * (target - before[1]) / (precision - before[1])
+        before = (seconds, precision)
+    return None
+
+
+# ---- texts ---------------------------------------------------------------------------------------------------------
+
+def duration(seconds):
+    if seconds is None:
+        return "-"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def size(count):
+    if count is None:
+        return "-"
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def mean(values):
+    known = [value for value in values or [] if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def summary(record):
+    if "error" in record:
+        return f"FAILED: {record['error']}"
+    result = record["result"]
+    if "payload_bits_per_second" in result:
+        return f"{result['payload_bits_per_second'] / 1e6:,.0f} Mbit/s of payload"
+    shown = [f"{duration(result['seconds_per_step'])} a step, {size(mean_bytes(result))} a node and step"] if "seconds_per_step" in result else []
+    shown += [f"P@1 {result['p_at_1']:.4f}"] if result.get("p_at_1") is not None else []
+    return ", ".join(shown)
+
+
+def headline_text(report):
+    found = headline(report)
+    if not found or not found["horovod_fastest"]:
+        return "no headline: Modelet's or Horovod's part is missing or failed"
+    fastest, wire = found["horovod_fastest"], found["horovod_least_wire"]
+    text = f"Modelet {duration(found['modelet']['seconds'])} a step; {fastest['title']} {duration(fastest['seconds'])}: {fastest['times']:,.0f} times; " \
+           f"{wire['title']} on its wire alone {duration(wire['wire_seconds'])}: {wire['wire_times']:,.0f} times"
+    if found["horovod_dense"]:
+        text += f"; dense on its wire alone: {found['horovod_dense']['wire_times']:,.0f} times, bytes: {found['horovod_dense']['byte_times']:,.0f} times"
+    return text
+
+
+# ---- HTML ----------------------------------------------------------------------------------------------------------
+
+STYLE = """body{font-family:sans-serif;max-width:62em;margin:2em auto;padding:0 1em;line-height:1.45;color:#212f3d}
+table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .7em;border-bottom:1px solid #d5d8dc;text-align:right}
+td:first-child,th:first-child{text-align:left}.failed{color:#c0392b}.note{color:#566573;font-size:90%}svg{max-width:48em;display:block;margin:1.5em 0}"""
+
+
+def table(heads, rows):
+    def row(cells, tag):
+        return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+    return "<table>" + row(heads, "th") + "".join(row(cells, "td") for cells in rows) + "</table>"
+
+
+def paragraph(text, kind="note"):
+    return f'<p class="{kind}">{html.escape(text)}</p>'
+
+
+def plot(title, x_label, y_label, curves, **options):
+    """Nothing where there is nothing to see: a curve has two points or more, an axis two places."""
+    curves = {name: sorted(points) for name, points in curves.items() if points}
+    if len({x for points in curves.values() for x, _ in points}) < 2:
+        return ""
+    return svg_plot.render(title, x_label, y_label, curves, **options)
+
+
+def headline_section(report):
+    parts = ["<h2>The headline: 4 nodes, 1 Gbit/s, Amazon-670K's shape</h2>",
+             paragraph("670,091 labels, 135,909 features, hidden width 128, global batch 256, one thread a node. \"On dedicated hosts\": its bytes at the rate of "
+                       "the link and nothing else, no computation, no waiting: no host can be faster. Modelet's own time is the measured one in both columns.")]
+    found = headline(report)
+    if not found:
+        return parts + [paragraph("Modelet's part is missing or failed.", "failed")]
+    ours = found["modelet"]
+    rows = [("Modelet", duration(ours["seconds"]), "", duration(ours["wire_seconds"]), "", size(ours["bytes"]), "")]
+    rows += [(row["title"], duration(row["seconds"]), f"{row['times']:,.1f}x", duration(row["wire_seconds"]), f"{row['wire_times']:,.1f}x", size(row["bytes"]),
+              f"{row['byte_times']:,.0f}x") for row in found["rows"]]
+    parts.append(table(["", "s/step measured", "of Modelet's", "on dedicated hosts", "of Modelet's measured", "bytes a node and step", "of Modelet's"], rows))
+    if found["horovod_fastest"]:
+        parts.append(paragraph(headline_text(report), "result"))
+    return parts + [paragraph("\"sampled\" and \"sharded by hand\" train the same sampled softmax as Modelet; the others the full one.")]
+
+
+def amazon_curves(report, horizontal, value, **fixed):
+    """System and mode -> [(horizontal, value), ...]."""
+    curves = {}
+    for record in select(report, data="amazon", **fixed):
+        part = record["part"]
+        if "nodes" in part:
+            curves.setdefault(part["system"] + (f" {part['mode']}" if "mode" in part else ""), []).append((horizontal(part), value(record)))
+    return curves
+
+
+def scaling_section(report):
+    def seconds(record):
+        return record["result"]["seconds_per_step"]
+
+    def sent(record):
+        return max(1.0, mean_bytes(record["result"]))
+
+    at = {"nodes": 4, "rate": "1gbit"}
+    return ["<h2>Width, nodes, links</h2>",
+            plot("Seconds a step, 4 nodes, 1 Gbit/s", "labels", "seconds", amazon_curves(report, lambda part: part["width"], seconds, **at), log_y=True),
+            plot("Bytes sent by a node in a step, 4 nodes", "labels", "bytes", amazon_curves(report, lambda part: part["width"], sent, **at), log_y=True),
+            plot("Seconds a step, 670,091 labels, 1 Gbit/s", "nodes", "seconds",
+                 amazon_curves(report, lambda part: part["nodes"], seconds, width=670_091, rate="1gbit"), log_y=True),
+            plot("Seconds a step, 670,091 labels, 4 nodes", "Mbit/s", "seconds",
+                 amazon_curves(report, lambda part: LINE_RATE[part["rate"]] / 1e6, seconds, width=670_091, nodes=4), log_y=True)]
+
+
+def precision_section(report):
+    rows = []
+    for record in report["records"]:
+        part, result = record["part"], record.get("result", {})
+        if part["data"] == "amazon" and result.get("p_at_1") is not None and part.get("rate", "1gbit") == "1gbit":
+            rows.append((f"{part['width']:,} labels", record["title"].partition(",")[0], part.get("nodes", 1), f"{result['p_at_1']:.4f}"))
+    parts = ["<h2>P@1 after the same samples</h2>",
+             paragraph("One epoch of 100,000 synthetic samples. \"PyTorch full\" is the full softmax in one process: what every dense data-parallel system learns with "
+                       "the same global batch."), table(["", "system", "nodes", "P@1"], sorted(rows))] if rows else []
+    debian = [record for record in report["records"] if record["part"]["data"] == "debian-deps"]
+    if debian:
+        rows = []
+        for record in debian:
+            reached = seconds_to(record["result"]["curve"], TARGET) if "result" in record else None
+            rows.append((record["title"], "failed" if "error" in record else "never" if reached is None else duration(reached),
+                         "" if "error" in record else f"{record['result']['p_at_1']:.4f}"))
+        curves = {record["title"].partition(",")[0]: record["result"]["curve"] for record in debian if "result" in record}
+        parts += ["<h2>Time to P@1 on debian-deps, 4 nodes, 1 Gbit/s</h2>", table(["", f"seconds of training to {TARGET}", "P@1 at the end"], rows),
+                  plot("debian-deps, 4 nodes, 1 Gbit/s", "seconds of training", "P@1", curves, lines=[TARGET])]
+    return parts
+
+
+def parts_section(report):
+    rows = []
+    for record in report["records"]:
+        result = record.get("result", {})
+        rows.append((record["title"], duration(result.get("seconds_per_step")), duration(mean(result.get("wait_seconds"))),
+                     duration(mean(result.get("cpu_seconds"))), size(mean_bytes(result)) if "sent_bytes" in result else "-",
+                     size(max(result["peak_rss_bytes"])) if "peak_rss_bytes" in result else "-",
+                     "-" if result.get("p_at_1") is None else f"{result['p_at_1']:.4f}", f"{record['others_share']:.0%}"))
+    parts = ["<h2>Every part</h2>", table(["", "s/step", "of it waiting", "CPU seconds", "bytes a node and step", "memory of a process", "P@1", "others"], rows),
+             paragraph("\"Of it waiting\": a rank's mean (Modelet: the first node's); for Horovod the time in synchronize(); DistributedDataParallel does not tell. "
+                       "\"CPU seconds\": of all threads of a rank. \"Others\": share of the machine that other processes used meanwhile.")]
+    links = select(report, data="link")
+    if links:
+        parts.append(table(["link", "payload of one TCP connection, Mbit/s"],
+                           [(record["part"]["rate"], f"{record['result']['payload_bits_per_second'] / 1e6:,.0f}") for record in links]))
+    failed = [record for record in report["records"] if "error" in record]
+    if failed:
+        parts += ["<h2>What failed</h2>"] + [paragraph(f"{record['title']}: {record['error']}", "failed") for record in failed]
+    return parts
+
+
+def notes(report):
+    cores = report["machine"]["cores"]
+    text = [f"All nodes share the {cores} cores of this machine. With more nodes than cores every system's time is bound by the cores, also that of copying packets; on hosts "
+            "of their own all would be faster. The dedicated-host column is the bound that no host can beat."]
+    busiest = max((record["others_share"] for record in report["records"]), default=0)
+    if busiest > measuring.BUSY_SHARE:
+        text.append(f"The machine was not quiet: other processes used up to {busiest:.0%} of it during a part. Do not quote these figures.")
+    return [paragraph(line) for line in text]
+
+
+def write(report, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(report | {"headline": headline(report)}, indent=1) + "\n", encoding="utf-8")
+    machine = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in report["machine"].items() if value)
+    body = ["<h1>Modelet and Horovod on slow links</h1>", paragraph(machine), *notes(report), *headline_section(report), *scaling_section(report),
+            *precision_section(report), *parts_section(report)]
+    page = f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Modelet and Horovod</title><style>{STYLE}</style></head>\n<body>\n'
+    (folder / "report.html").write_text(page + "\n".join(body) + "\n</body></html>\n", encoding="utf-8")

@@ -1,0 +1,118 @@
+"""The comparison with Horovod: its plans, what it keeps, what it reports, also of parts that failed. Runs no baseline."""
+import json
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "experiments/baselines"))
+import compare_horovod
+import compare_report
+import launch
+
+
+def result(seconds, sent, **more):
+    return {"seconds_per_step": seconds, "sent_bytes": [sent] * 4, "wait_seconds": [None], "peak_rss_bytes": [1000], "curve": [], "p_at_1": None, **more}
+
+
+class FakeRunner:
+    def __init__(self, cache, results):
+        self.cache, self.results, self.calls = cache, results, 0
+
+    def fingerprint(self, part):
+        return "programs of today"
+
+    def run(self, part):
+        self.calls += 1
+        outcome = self.results(part)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def outcome(part):
+    if part["system"] == "link":
+        return {"payload_bits_per_second": 9e8}
+    if part["system"] == "PyTorch full":
+        return {"p_at_1": 0.5, "train_seconds": 10.0, "blas": "?"}
+    if part["system"] == "Modelet":
+        return result(0.01, 50_000.0, p_at_1=0.6, curve=[(1.0, 0.6), (2.0, 0.7)])
+    if part.get("mode") == "fp16":
+        return launch.BaselineFailed("rank 2 of horovod ended with exit code 1: <out of memory>")
+    learned = {"p_at_1": 0.65, "curve": [(50.0, 0.6), (100.0, 0.65)]} if part["data"] == "debian-deps" else {}
+    return result({"dense": 10.0, "sparse": 6.0}.get(part.get("mode"), 8.0), 625e6 if part.get("mode") == "dense" else 500e6, **learned)
+
+
+class Comparison(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def report_of(self, plan, runner=None):
+        runner = runner or FakeRunner(self.folder, outcome)
+        return {"short": False, "machine": {"cores": 2, "cpu": "x"}, "records": [compare_horovod.execute(runner, part) for part in plan]}
+
+    def test_headline(self):
+        for plan in (compare_horovod.short_plan(), compare_horovod.full_plan()):
+            found = compare_report.headline(self.report_of(plan))
+            fastest, dense = found["horovod_fastest"], found["horovod_dense"]
+            self.assertEqual(fastest["title"], "Horovod sparse")
+            self.assertAlmostEqual(fastest["times"], 600)
+            self.assertAlmostEqual(fastest["wire_seconds"], 4.0, msg="500 MB at 1 Gbit/s")
+            self.assertAlmostEqual(fastest["wire_times"], 400)
+            self.assertAlmostEqual(dense["byte_times"], 12500)
+        self.assertIsNone(compare_report.headline(self.report_of([compare_horovod.horovod("dense")])))
+
+    def test_what_failed_is_in_the_report(self):
+        report = self.report_of(compare_horovod.full_plan())
+        compare_report.write(report, self.folder / "out")
+        page = (self.folder / "out/report.html").read_text()
+        self.assertIn("Horovod fp16, 4 node(s), 1gbit, amazon 670,091 labels: BaselineFailed: rank 2 of horovod ended with exit code 1: &lt;out of memory&gt;", page)
+        self.assertEqual(page.count("<svg"), 5)
+        self.assertIn("<td>Horovod dense, 4 node(s), 1gbit, debian-deps</td><td>95 s</td><td>0.6500</td>", page)
+        self.assertNotIn("http:", page.replace("http://www.w3.org/2000/svg", ""), "the report fetches nothing")
+        written = json.loads((self.folder / "out/report.json").read_text())
+        self.assertEqual(len(written["records"]), len(report["records"]))
+        self.assertEqual(written["headline"]["horovod_fastest"]["title"], "Horovod sparse")
+        nothing = {"short": True, "machine": {"cores": 2}, "records": []}
+        compare_report.write(nothing, self.folder / "empty")
+        self.assertIn("missing or failed", (self.folder / "empty/report.html").read_text())
+
+    def test_finished_parts_are_kept_and_failed_ones_are_not(self):
+        runner = FakeRunner(self.folder, outcome)
+        part, failing = compare_horovod.horovod("dense"), compare_horovod.horovod("fp16")
+        record = compare_horovod.execute(runner, part)
+        kept = compare_horovod.cache_file(runner, part)
+        self.assertEqual(json.loads(kept.read_text()), record)
+        self.assertIn("error", compare_horovod.execute(runner, failing))
+        self.assertFalse(compare_horovod.cache_file(runner, failing).exists())
+        runner.fingerprint = lambda part: "programs of tomorrow"
+        self.assertNotEqual(compare_horovod.cache_file(runner, part), kept)
+
+    def test_fingerprint(self):
+        """Modelet's parts follow its programs and settings, the others the scripts."""
+        for name in ("modelet", "modelet-agent", "modelet-scheduler"):
+            (self.folder / name).write_text("build 1")
+        arguments = types.SimpleNamespace(programs=self.folder, python=None, cache=self.folder, set=[])
+        parts = [compare_horovod.shape("Modelet"), compare_horovod.horovod("dense"), *compare_horovod.links()[:1]]
+        before = [compare_horovod.Runner(arguments).fingerprint(part) for part in parts]
+        (self.folder / "modelet-agent").write_text("build 2")
+        rebuilt = [compare_horovod.Runner(arguments).fingerprint(part) for part in parts]
+        arguments.set = ["exchange.codec=int8"]
+        changed = [compare_horovod.Runner(arguments).fingerprint(part) for part in parts]
+        self.assertEqual(len({before[0], rebuilt[0], changed[0]}), 3)
+        self.assertEqual(before[1:], rebuilt[1:])
+        self.assertEqual(before[1:], changed[1:])
+
+    def test_seconds_to_a_precision(self):
+        curve = [(10.0, 0.4), (20.0, 0.6), (30.0, 0.5)]
+        self.assertAlmostEqual(compare_report.seconds_to(curve, 0.5), 15.0)
+        self.assertAlmostEqual(compare_report.seconds_to(curve, 0.2), 5.0)
+        self.assertIsNone(compare_report.seconds_to(curve, 0.61))
+
+
+if __name__ == "__main__":
+    unittest.main()
