@@ -199,6 +199,7 @@ def cache_file(runner, part):
 
 def execute(runner, part):
     """{"part", "title", and "result" or "error", ...}; a result is put into the cache."""
+    file = cache_file(runner, part)  # before it runs: of the programs that are there now
     others, started = measuring.OthersShare(), time.monotonic()
     record = {"part": part, "title": title(part), "at": time.strftime("%Y-%m-%d %H:%M:%S")}
     try:
@@ -207,7 +208,6 @@ def execute(runner, part):
         record["error"] = f"{type(error).__name__}: {error}"
     record |= {"wall_seconds": round(time.monotonic() - started, 1), "others_share": others.until_now()}
     if "result" in record:
-        file = cache_file(runner, part)
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_suffix(".new")
         unfinished.write_text(json.dumps(record), encoding="utf-8")

@@ -104,12 +104,11 @@ def run(arguments, make_family):
 
 # ---- data-parallel -------------------------------------------------------------------------------------------------
 
-# What the gradients of a mode are. sampled: softmax over the labels of the batch and uniform draws, instead of all labels.
+# What the gradients of a mode are: as large as the layer, or named by row (sparse_input); half: sent as 16-bit floats. sampled: softmax over the labels of the batch and uniform draws, instead of all labels.
 MODES = {
     "dense": {"sparse_input": False},
     "fp16": {"sparse_input": False, "half": True},
     "sparse": {"sparse_input": True},
-    "sparse-fp16": {"sparse_input": True, "half": True},
     "sampled": {"sparse_input": True, "sampled": True},
 }
 

@@ -6,8 +6,10 @@ import distributed
 import horovod
 import horovod.torch as hvd
 
-# Gradients of the input: as large as the layer (dense), gathered row by row (sparse), or named by row and sent as a whole.
-MODES = distributed.MODES | {"sparse-as-dense": {"sparse_input": True, "sparse_as_dense": True}}
+MODES = distributed.MODES | {
+    "sparse-fp16": {"sparse_input": True, "half": True},
+    "sparse-as-dense": {"sparse_input": True, "sparse_as_dense": True},
+}
 
 
 class Horovod(distributed.DataParallel):
@@ -15,11 +17,14 @@ class Horovod(distributed.DataParallel):
         options = MODES[arguments.mode]
         super().__init__(arguments, options, features, labels)
         self.name, self.rank, self.size = f"Horovod {horovod.__version__}", hvd.rank(), hvd.size()
-        compression = hvd.Compression.fp16 if options.get("half") else hvd.Compression.none
         groups = [group for group in (self.sparse, self.dense) if group]
-        self.optimizers = [hvd.DistributedOptimizer(optimizer, [(self.names[parameter], parameter) for parameter in group], compression=compression,
-                                                    sparse_as_dense=options.get("sparse_as_dense", False))
-                           for optimizer, group in zip(self.optimizers, groups)]
+        self.optimizers = [self._distributed(optimizer, group, options) for optimizer, group in zip(self.optimizers, groups)]
+
+    def _distributed(self, optimizer, group, options):
+        half = options.get("half") and group is self.dense  # Horovod 0.28.1 cannot decompress a gathered gradient
+        return hvd.DistributedOptimizer(optimizer, [(self.names[parameter], parameter) for parameter in group],
+                                        compression=hvd.Compression.fp16 if half else hvd.Compression.none,
+                                        sparse_as_dense=options.get("sparse_as_dense", False))
 
     def step(self, x, y, begin, end, rate):
         distributed.common.set_rate(self.optimizers, rate)

@@ -94,7 +94,7 @@ def torch_variables(cluster, rank):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("family", choices=FAMILIES)
-    parser.add_argument("--mode", help="of the data-parallel ones: dense, fp16, sparse, sparse-fp16, sampled; Horovod: sparse-as-dense, too")
+    parser.add_argument("--mode", help="of the data-parallel ones: dense, fp16, sparse, sampled; Horovod's also sparse-fp16 and sparse-as-dense")
     clusters.add_cluster_options(parser)
     parser.add_argument("--threads", type=int, default=1, help="of a worker (default: 1)")
     parser.add_argument("--python", type=pathlib.Path, default=DEFAULT_PYTHON, help="with torch and Horovod (default: build/horovod-venv)")
