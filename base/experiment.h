@@ -135,9 +135,11 @@ struct Experiment {
   } metrics;
 
   struct Exchange {
-    std::string codec = "none";  // of activations and hidden gradients; comm/codec.h lists them
-    bool lz4 = false;            // compress the encoded bytes
-    float timeout_seconds = 30;  // a peer that is silent for longer is reported as missing
+    std::string codec = "none";           // of activations; comm/codec.h lists them
+    std::string gradient_codec = "same";  // of hidden gradients; same: as codec
+    uint32_t micro_batches = 3;           // pieces of a batch; one travels while the next is computed
+    bool lz4 = false;                     // compress the encoded bytes
+    float timeout_seconds = 30;           // a peer that is silent for longer is reported as missing
   } exchange;
 };
 

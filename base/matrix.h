@@ -13,6 +13,11 @@ struct ConstMatrix {
   size_t rows = 0, cols = 0, stride = 0;
 
   const float* row(size_t r) const { return data + r * stride; }
+  // Columns, or rows, [first, first + count).
+  ConstMatrix columns(size_t first, size_t count) const { return {data + first, rows, count, stride}; }
+  ConstMatrix row_range(size_t first, size_t count) const {
+    return {data + first * stride, count, cols, stride};
+  }
 };
 
 struct Matrix {
@@ -20,8 +25,9 @@ struct Matrix {
   size_t rows = 0, cols = 0, stride = 0;
 
   float* row(size_t r) const { return data + r * stride; }
-  // Columns [first, first + count).
+  // Columns, or rows, [first, first + count).
   Matrix columns(size_t first, size_t count) const { return {data + first, rows, count, stride}; }
+  Matrix row_range(size_t first, size_t count) const { return {data + first * stride, count, cols, stride}; }
   operator ConstMatrix() const {
     return {data, rows, cols, stride};
   }  // NOLINT: a view converts to its const view

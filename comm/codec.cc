@@ -11,7 +11,7 @@ namespace modelet::comm {
 namespace {
 
 // The registry. Adding a codec: its file, its declaration in codecs.h, its line here.
-std::array<const Codec*, 3> codecs() { return {&codec_none(), &codec_bf16(), &codec_int8()}; }
+std::array<const Codec*, 4> codecs() { return {&codec_none(), &codec_bf16(), &codec_int8(), &codec_int4()}; }
 
 }  // namespace
 
@@ -38,6 +38,12 @@ const Codec& require_codec(std::string_view name) {
   std::string known;
   for (const std::string& codec : codec_names()) known += (known.empty() ? "" : ", ") + codec;
   throw UsageError(fmt::format("unknown codec \"{}\"; known: {}", name, known));
+}
+
+ExchangeCodecs exchange_codecs(const Experiment::Exchange& exchange) {
+  const Codec& activations = require_codec(exchange.codec);
+  if (exchange.gradient_codec == "same") return {&activations, &activations};
+  return {&activations, &require_codec(exchange.gradient_codec)};
 }
 
 void check_encoded_size(std::string_view codec, ConstMatrix shape, size_t got, size_t expected) {

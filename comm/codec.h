@@ -2,8 +2,8 @@
 // docs/wire_format.md, and one line in the registry in codec.cc.
 //
 // A codec is stateless and thread-safe. Lossy codecs that round stochastically take the seed of the block, so
-// that a retried step sends the same bytes. decode() gets bytes from outside: it checks them and throws
-// FormatError.
+// that a retried step sends the same bytes; kNearest asks for rounding to the nearest. decode() gets bytes
+// from outside: it checks them and throws FormatError.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/experiment.h"
 #include "base/matrix.h"
 
 namespace modelet::comm {
+
+// A seed that stands for no chance at all.
+inline constexpr uint64_t kNearest = 0;
 
 class Codec {
  public:
@@ -38,5 +42,11 @@ const Codec* find_codec(uint8_t id);
 std::vector<std::string> codec_names();
 // As find_codec(name), but an unknown name is a UsageError that lists the known ones.
 const Codec& require_codec(std::string_view name);
+
+struct ExchangeCodecs {
+  const Codec *activations, *gradients;
+};
+// What an experiment asks for; UsageError as require_codec.
+ExchangeCodecs exchange_codecs(const Experiment::Exchange& exchange);
 
 }  // namespace modelet::comm

@@ -15,6 +15,7 @@ namespace modelet::comm {
 const Codec& codec_none();
 const Codec& codec_bf16();
 const Codec& codec_int8();
+const Codec& codec_int4();
 
 // All formats are little-endian and are written by copying memory.
 static_assert(std::endian::native == std::endian::little,

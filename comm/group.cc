@@ -65,42 +65,47 @@ class Group::Impl {
     transport_->interrupt(reason);
   }
 
-  void barrier(Tag tag) { all_gather("barrier", tag, {}, nothing_); }
-
-  void all_gather(const char* name, Tag tag, std::span<const OutBlock> mine,
-                  std::span<const std::vector<InBlock>> theirs) {
-    MODELET_CHECK(theirs.size() == count());
-    begin(tag, name);
-    send_to_all(mine);
-    collect(theirs);
+  void barrier(Tag tag) {
+    begin_send(tag, "barrier");
+    send_to_all({});
+    collect(tag, "barrier", nothing_);
   }
 
-  void all_to_all(Tag tag, std::span<const std::vector<OutBlock>> to,
-                  std::span<const std::vector<InBlock>> from) {
-    MODELET_CHECK(to.size() == count() && from.size() == count());
-    begin(tag, "all-to-all");
+  void send_all(Tag tag, std::span<const OutBlock> mine) {
+    begin_send(tag, "all-gather");
+    send_to_all(mine);
+  }
+
+  void send_each(Tag tag, std::span<const std::vector<OutBlock>> to) {
+    MODELET_CHECK(to.size() == count());
+    begin_send(tag, "all-to-all");
     for (int i = 1; i < size(); ++i) {
       pack(to[static_cast<size_t>(neighbour(i))]);
       post(neighbour(i));
     }
+  }
+
+  void collect(Tag tag, const char* operation, std::span<const std::vector<InBlock>> from) {
+    MODELET_CHECK(from.size() == count());
+    begin_collect(tag, operation);
     collect(from);
   }
 
   void all_reduce_sum(Tag tag, Matrix values, const Codec& codec) {
-    begin(tag, "all-reduce");
+    begin_send(tag, "all-reduce");
     if (size() == 1) return;
     receive_into_scratch(values);
     const OutBlock mine{&codec, values, rounding_seed(rank())};
     send_to_all(std::span(&mine, 1));
     codec.decode(std::span(raw_payload_).first(outgoing_.raw_bytes), inbox_[own()][0]);
-    collect(inbox_);
+    collect(tag, "all-reduce", inbox_);
     add_up(values);
   }
 
   void reduce_scatter_sum(Tag tag, std::span<const ConstMatrix> parts, Matrix mine, const Codec& codec) {
     MODELET_CHECK(parts.size() == count());
     MODELET_CHECK(parts[own()].rows == mine.rows && parts[own()].cols == mine.cols);
-    begin(tag, "reduce-scatter");
+    begin_send(tag, "reduce-scatter");
     receive_into_scratch(mine);
     for (int i = 1; i < size(); ++i) {
       const int to = neighbour(i);
@@ -109,7 +114,7 @@ class Group::Impl {
       post(to);
     }
     copy(parts[own()], inbox_[own()][0]);
-    collect(inbox_);
+    collect(tag, "reduce-scatter", inbox_);
     add_up(mine);
   }
 
@@ -150,16 +155,26 @@ class Group::Impl {
                                  missing, options_.timeout_seconds, place()));
   }
 
-  void begin(Tag tag, const char* operation) {
-    throw_if_interrupted();
-    MODELET_CHECK(!started_ || tag > tag_, "tags of a group must grow");
-    started_ = true;
-    tag_ = tag;
-    operation_ = operation;
+  void begin_send(Tag tag, const char* operation) {
+    begin(tag, operation);
+    MODELET_CHECK(!sent_ || tag > *sent_, "tags of what a group sends must grow");
+    sent_ = tag;
+  }
+
+  void begin_collect(Tag tag, const char* operation) {
+    begin(tag, operation);
+    MODELET_CHECK(!collected_ || tag > *collected_, "tags of what a group collects must grow");
+    collected_ = tag;
     while (!waiting_.empty() && waiting_.begin()->first.first < tag) {
       ++meters_.dropped_messages;
       forget(waiting_.begin());
     }
+  }
+
+  void begin(Tag tag, const char* operation) {
+    throw_if_interrupted();
+    tag_ = tag;
+    operation_ = operation;
   }
 
   // A rank that has nothing to receive, as in a group of one, would not notice otherwise.
@@ -369,8 +384,8 @@ class Group::Impl {
   // The operation that runs, or ran last.
   Tag tag_;
   const char* operation_ = "";
-  bool started_ = false;
-  std::vector<bool> arrived_;  // [size]
+  std::optional<Tag> sent_, collected_;  // of the last ones
+  std::vector<bool> arrived_;            // [size]
 
   // The message to send: packed once, posted once or more.
   EnvelopeWriter writer_;
@@ -396,13 +411,20 @@ Group::~Group() = default;
 
 int Group::rank() const { return impl_->rank(); }
 int Group::size() const { return impl_->size(); }
+void Group::send_all(Tag tag, std::span<const OutBlock> mine) { impl_->send_all(tag, mine); }
+void Group::send_each(Tag tag, std::span<const std::vector<OutBlock>> to) { impl_->send_each(tag, to); }
+void Group::collect(Tag tag, std::span<const std::vector<InBlock>> from) {
+  impl_->collect(tag, "exchange", from);
+}
 void Group::all_gather(Tag tag, std::span<const OutBlock> mine,
                        std::span<const std::vector<InBlock>> theirs) {
-  impl_->all_gather("all-gather", tag, mine, theirs);
+  impl_->send_all(tag, mine);
+  impl_->collect(tag, "all-gather", theirs);
 }
 void Group::all_to_all(Tag tag, std::span<const std::vector<OutBlock>> to,
                        std::span<const std::vector<InBlock>> from) {
-  impl_->all_to_all(tag, to, from);
+  impl_->send_each(tag, to);
+  impl_->collect(tag, "all-to-all", from);
 }
 void Group::all_reduce_sum(Tag tag, Matrix values, const Codec& codec) {
   impl_->all_reduce_sum(tag, values, codec);

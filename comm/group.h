@@ -50,7 +50,7 @@ struct GroupOptions {
 struct OutBlock {
   const Codec* codec = nullptr;
   ConstMatrix values;
-  uint64_t seed = 0;  // of stochastic rounding
+  uint64_t seed = kNearest;  // of stochastic rounding
 };
 
 // Where a received matrix goes. Its shape must be what the sender sent, else FormatError.
@@ -63,6 +63,15 @@ class Group {
 
   int rank() const;
   int size() const;
+
+  // The two halves of an exchange, so that messages travel while the caller computes. Sending does not wait:
+  // the blocks are encoded and queued. Any number of exchanges may be under way; those of a rank begin, and
+  // are collected, in the order of their tags, and every rank takes part in each. One round; sends (n-1) x
+  // own blocks, encoded once, or the sum of to[r].
+  void send_all(Tag tag, std::span<const OutBlock> mine);
+  void send_each(Tag tag, std::span<const std::vector<OutBlock>> to);
+  // Waits for what the others sent with this tag; `from` [size] lists where each rank's blocks go.
+  void collect(Tag tag, std::span<const std::vector<InBlock>> from);
 
   // Every rank gives `mine` to every other. `theirs` [size] lists where each rank's blocks go (entry of the
   // own rank: unused). Encodes once. One round; sends (n-1) x own blocks.

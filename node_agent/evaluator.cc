@@ -32,7 +32,7 @@ void Evaluator::predict(const shard::Dataset& data, std::span<const uint32_t> ro
   shard::TopK best;
   for (size_t first = 0; first < rows.size(); first += batch_size) {
     batch.assign(data, rows.subspan(first, std::min(batch_size, rows.size() - first)), false);
-    forward_.run(batch, tag, false);
+    forward_.run(batch, tag);
     ranker_.rank_dense(forward_.output_input_transposed(), batch.size(), k, best);
     tag.round = static_cast<uint16_t>(tag.round + rounds_a_batch);
     merge({tag.step, static_cast<uint16_t>(tag.round - 1), tag.attempt}, best);

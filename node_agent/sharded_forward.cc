@@ -21,63 +21,103 @@ ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding
       sharding_(sharding),
       group_(group),
       dropout_(dropout),
-      codec_(comm::require_codec(network.experiment().exchange.codec)),
+      codec_(*comm::exchange_codecs(network.experiment().exchange).activations),
       exact_(comm::require_codec("none")),
       activations_(network.hidden_layers()),
       transposed_(network.hidden_layers()),
       wishes_(static_cast<size_t>(sharding.size())),
       theirs_(wishes_.size()) {}
 
-bool ShardedForward::run(const shard::Batch& batch, comm::Tag tag, bool stop) {
-  bool any_stop = stop;
-  for (size_t layer = 0; layer < network_.hidden_layers(); ++layer) {
-    const size_t width = network_.experiment().model.hidden[layer];
-    const Matrix out = activations_[layer].resize(batch.size(), width);
-    if (layer == 0)
-      network_.input().forward(batch, out);
-    else
-      network_.hidden(layer).forward(activations(layer - 1), transposed_[layer - 1].matrix(), out);
-    if (dropout_ > 0) drop_out(layer, tag.step);
-    any_stop |= gather(layer, {tag.step, static_cast<uint16_t>(tag.round + layer), tag.attempt}, stop);
-    shard::transpose(out, transposed_[layer].resize(width, shard::kernels::padded(batch.size())),
-                     network_.pool());
-  }
-  return any_stop;
+void ShardedForward::run(const shard::Batch& batch, comm::Tag tag) {
+  whole_ = {0, batch.size()};
+  begin(batch, std::span(&whole_, 1), tag, false);
+  finish(0);
 }
 
-// Own columns, modelet by modelet.
-void ShardedForward::drop_out(size_t layer, uint64_t step) {
+void ShardedForward::begin(const shard::Batch& batch, std::span<const SampleRange> ranges,
+                           comm::Tag tag, bool stop) {
+  batch_ = &batch;
+  ranges_ = ranges;
+  tag_ = tag;
+  finished_ = 0;
+  std::fill(wishes_.begin(), wishes_.end(), 0.0f);
+  wishes_[static_cast<size_t>(sharding_.rank())] = stop ? 1 : 0;
+  for (size_t layer = 0; layer < network_.hidden_layers(); ++layer) {
+    const size_t width = network_.experiment().model.hidden[layer];
+    activations_[layer].resize(batch.size(), width);
+    transposed_[layer].resize(width, shard::kernels::padded(batch.size()));
+    for (size_t range = 0; range < ranges.size(); ++range) {
+      if (layer > 0) collect(layer - 1, range);
+      compute(layer, range);
+      send(layer, range);
+    }
+  }
+}
+
+void ShardedForward::finish(size_t range) {
+  for (; finished_ <= range; ++finished_) collect(network_.hidden_layers() - 1, finished_);
+}
+
+bool ShardedForward::any_stop() const {
+  return std::any_of(wishes_.begin(), wishes_.end(), [](float w) { return w != 0; });
+}
+
+comm::Tag ShardedForward::tag_of(size_t layer, size_t range) const {
+  return {tag_.step, static_cast<uint16_t>(tag_.round + layer * ranges_.size() + range), tag_.attempt};
+}
+
+// Own columns of a range.
+void ShardedForward::compute(size_t layer, size_t range) {
+  const SampleRange samples = ranges_[range];
+  const Matrix out = activations(layer);
+  if (layer == 0)
+    network_.input().forward(*batch_, samples, out);
+  else
+    network_.hidden(layer).forward(
+        ConstMatrix(activations(layer - 1)).row_range(samples.begin, samples.size()),
+        transposed_[layer - 1].matrix().columns(samples.begin, samples.columns()),
+        out.row_range(samples.begin, samples.size()));
+  if (dropout_ > 0) drop_out(layer, samples);
+}
+
+// Modelet by modelet: which activations a step leaves out does not depend on the placement.
+void ShardedForward::drop_out(size_t layer, SampleRange range) {
   const Matrix all = activations(layer);
   const uint64_t seed = network_.experiment().train.seed;
-  network_.pool().for_pieces(all.rows, 16, [&](size_t begin, size_t end) {
-    for (size_t s = begin; s < end; ++s)
+  network_.pool().for_pieces(range.size(), 16, [&](size_t begin, size_t end) {
+    for (size_t s = range.begin + begin; s < range.begin + end; ++s)
       for (const Sharding::Columns& c : sharding_.columns(layer, sharding_.rank()))
         shard::drop_out(all.row(s) + c.first, c.count, dropout_,
-                        Rng(seed, {kStreamHiddenDropout, step, layer, c.first, s}));
+                        Rng(seed, {kStreamHiddenDropout, tag_.step, layer, c.first, s}));
   });
 }
 
-bool ShardedForward::gather(size_t layer, comm::Tag tag, bool stop) {
-  if (sharding_.size() == 1) return stop;
-  const Matrix all = activations(layer);
+void ShardedForward::send(size_t layer, size_t range) {
+  if (sharding_.size() == 1) return;
+  const Matrix rows = activations(layer).row_range(ranges_[range].begin, ranges_[range].size());
   mine_.clear();
-  for (std::vector<InBlock>& blocks : theirs_) blocks.clear();
-  for (int rank = 0; rank < sharding_.size(); ++rank) {
-    for (const Sharding::Columns& columns : sharding_.columns(layer, rank)) {
-      const Matrix block = all.columns(columns.first, columns.count);
-      if (rank == sharding_.rank())
-        mine_.push_back(
-            {&codec_, block, block_seed(network_.experiment().train.seed, tag, rank, mine_.size())});
-      else
-        theirs_[static_cast<size_t>(rank)].push_back(block);
+  for (const Sharding::Columns& columns : sharding_.columns(layer, sharding_.rank()))
+    mine_.push_back({&codec_, rows.columns(columns.first, columns.count)});
+  if (layer == 0 && range == 0)
+    mine_.push_back({&exact_, {&wishes_[static_cast<size_t>(sharding_.rank())], 1, 1, 1}});
+  group_.send_all(tag_of(layer, range), mine_);
+}
+
+void ShardedForward::collect(size_t layer, size_t range) {
+  const SampleRange samples = ranges_[range];
+  const Matrix rows = activations(layer).row_range(samples.begin, samples.size());
+  if (sharding_.size() > 1) {
+    for (int rank = 0; rank < sharding_.size(); ++rank) {
+      std::vector<InBlock>& blocks = theirs_[static_cast<size_t>(rank)];
+      blocks.clear();
+      for (const Sharding::Columns& columns : sharding_.columns(layer, rank))
+        blocks.push_back(rows.columns(columns.first, columns.count));
+      if (layer == 0 && range == 0) blocks.push_back({&wishes_[static_cast<size_t>(rank)], 1, 1, 1});
     }
+    group_.collect(tag_of(layer, range), theirs_);
   }
-  const float wish = stop ? 1 : 0;
-  wishes_[static_cast<size_t>(sharding_.rank())] = wish;
-  mine_.push_back({&exact_, {&wish, 1, 1, 1}});
-  for (size_t rank = 0; rank < wishes_.size(); ++rank) theirs_[rank].push_back({&wishes_[rank], 1, 1, 1});
-  group_.all_gather(tag, mine_, theirs_);
-  return std::any_of(wishes_.begin(), wishes_.end(), [](float w) { return w != 0; });
+  shard::transpose(rows, transposed_[layer].matrix().columns(samples.begin, samples.columns()),
+                   network_.pool());
 }
 
 }  // namespace modelet::agent

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/matrix.h"
+#include "base/sample_range.h"
 #include "comm/group.h"
 #include "node_agent/sharding.h"
 #include "shard/data/batch.h"
@@ -21,8 +23,15 @@ class ShardedForward {
   ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group, float dropout = 0);
 
   // Computes the activations of all hidden layers. Uses rounds tag.round .. tag.round + hidden layers - 1.
-  // `stop`: this rank wishes to stop; returns whether any rank does (the wish travels with the first layer).
-  bool run(const shard::Batch& batch, comm::Tag tag, bool stop);
+  void run(const shard::Batch& batch, comm::Tag tag);
+
+  // The same in pieces of the batch, so that the last layer's activations travel while the caller does
+  // something else: begin() sends them, finish(i) waits until those of the ranges 0 .. i are complete. Uses
+  // as many rounds for each layer as there are ranges. `stop`: this rank wishes to stop; any_stop(), after
+  // finish(0), says whether any rank does. batch and ranges must outlive the last finish().
+  void begin(const shard::Batch& batch, std::span<const SampleRange> ranges, comm::Tag tag, bool stop);
+  void finish(size_t range);
+  bool any_stop() const;
 
   // [batch, width]; valid until the next run().
   Matrix activations(size_t layer) const { return activations_[layer].matrix(); }
@@ -31,8 +40,11 @@ class ShardedForward {
   ConstMatrix output_input_transposed() const { return transposed_.back().matrix(); }
 
  private:
-  void drop_out(size_t layer, uint64_t step);
-  bool gather(size_t layer, comm::Tag tag, bool stop);
+  void compute(size_t layer, size_t range);
+  void drop_out(size_t layer, SampleRange range);
+  void send(size_t layer, size_t range);
+  void collect(size_t layer, size_t range);
+  comm::Tag tag_of(size_t layer, size_t range) const;
 
   shard::Network& network_;
   const Sharding& sharding_;
@@ -41,8 +53,16 @@ class ShardedForward {
   const comm::Codec& codec_;
   const comm::Codec& exact_;
   std::vector<Buffer> activations_, transposed_;  // [hidden layers]
-  // Of gather(), kept for their memory.
+
+  // The pass under way.
+  const shard::Batch* batch_ = nullptr;
+  std::span<const SampleRange> ranges_;
+  SampleRange whole_;  // of run()
+  comm::Tag tag_;
+  size_t finished_ = 0;        // ranges of the last layer
   std::vector<float> wishes_;  // [size] 1: the rank wishes to stop
+
+  // Kept for their memory.
   std::vector<comm::OutBlock> mine_;
   std::vector<std::vector<comm::InBlock>> theirs_;  // [size]
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "shard/active_set.h"
 #include "shard/dropout.h"
 #include "shard/kernels/kernels.h"
 
@@ -16,9 +17,12 @@ using comm::Tag;
 
 namespace {
 
-// Rounds of a step: one a hidden layer from kForward, kOutput, one a hidden layer but the first from
-// kBackward, kClip.
-constexpr uint16_t kForward = 0, kOutput = 20, kBackward = 21, kClip = 41;
+// Rounds of a step: those of the hidden layers' forward pass, a micro-batch each; of the output; one a hidden
+// layer but the first on the way back; one for clipping.
+constexpr size_t kMaxHiddenLayers = 20;
+constexpr uint16_t kForward = 0, kOutput = kMaxHiddenLayers * kMaxMicroBatches,
+                   kBackward = kOutput + kMaxMicroBatches, kClip = kBackward + kMaxHiddenLayers;
+static_assert(kClip < TrainingStep::kRounds);
 
 size_t total(const std::vector<Sharding::Columns>& columns) {
   size_t sum = 0;
@@ -30,12 +34,10 @@ size_t total(const std::vector<Sharding::Columns>& columns) {
 void append_blocks(const comm::Codec& codec, uint64_t seed, Tag tag, int rank, ConstMatrix matrix,
                    const std::vector<Sharding::Columns>& columns, std::vector<OutBlock>& blocks) {
   for (const Sharding::Columns& c : columns)
-    blocks.push_back({&codec,
-                      {matrix.data + c.first, matrix.rows, c.count, matrix.stride},
-                      block_seed(seed, tag, rank, blocks.size())});
+    blocks.push_back({&codec, matrix.columns(c.first, c.count), block_seed(seed, tag, rank, blocks.size())});
 }
 
-// The same ranges, side by side, in a buffer of their own.
+// The same ranges, side by side.
 void append_blocks(Matrix packed, const std::vector<Sharding::Columns>& columns,
                    std::vector<InBlock>& blocks) {
   size_t at = 0;
@@ -61,7 +63,7 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
     : network_(network),
       sharding_(sharding),
       group_(group),
-      codec_(comm::require_codec(network.experiment().exchange.codec)),
+      gradient_codec_(*comm::exchange_codecs(network.experiment().exchange).gradients),
       exact_(comm::require_codec("none")),
       loss_(shard::make_loss(network.experiment().model.loss)),
       corrections_(network.experiment().optimizer.beta1, network.experiment().optimizer.beta2),
@@ -74,54 +76,93 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
 
 StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
                              uint16_t attempt) {
-  const Tag tag{step, kForward, attempt};
+  const size_t pieces = group_.size() == 1 ? 1 : network_.experiment().exchange.micro_batches;
+  split_batch(batch.size(), pieces, ranges_);
   shard::OutputLayer& output = network_.output();
 
-  const bool any_stop = forward_.run(batch, tag, stop);
-  const ConstMatrix hidden = forward_.output_input();
-  output.select(batch, hidden, step);
-  output.forward(hidden, forward_.output_input_transposed());
-
-  exchange_output(batch, {step, kOutput, attempt});
+  forward_.begin(batch, ranges_, {step, kForward, attempt}, stop);
+  if (shard::uses_hash_tables(network_.experiment().sampling.mode)) forward_.finish(ranges_.size() - 1);
+  output.select(batch, forward_.output_input(), step);
+  output.gather();
+  forward_output(batch, {step, kOutput, attempt});
+  combine_loss(batch);
   combine_output_gradient();
   backward_hidden({step, kBackward, attempt});
   const float scale = clip_scale(batch, {step, kClip, attempt});
 
   // Every rank has all it needs: from here on nothing can fail because of a peer.
   update(batch, {network_.experiment().optimizer, corrections_, step, learning_rate, scale});
-  output.maintain(hidden, step);
-  return {batch_loss_.loss, any_stop, output.active_neurons()};
+  output.maintain(forward_.output_input(), step);
+  return {batch_loss_.loss, forward_.any_stop(), output.active_neurons()};
 }
 
-// One exchange for normaliser and hidden gradient (DESIGN section 3.4): every rank sends the statistics of
-// its logits and, to the owner of each hidden column, its un-normalised part of that column's gradient.
-void TrainingStep::exchange_output(const shard::Batch& batch, Tag tag) {
+// One exchange for normaliser and hidden gradient (DESIGN section 3.4), a micro-batch at a time: while one
+// travels the next is computed.
+void TrainingStep::forward_output(const shard::Batch& batch, Tag tag) {
+  const auto tag_of = [&](size_t i) {
+    return Tag{tag.step, static_cast<uint16_t>(tag.round + i), tag.attempt};
+  };
+  prepare_buffers(batch);
+  for (size_t i = 0; i < ranges_.size(); ++i) {
+    forward_.finish(i);
+    network_.output().forward(forward_.output_input(), forward_.output_input_transposed(), ranges_[i]);
+    send_output(ranges_[i], tag_of(i));
+  }
+  for (size_t i = 0; i < ranges_.size(); ++i) collect_output(ranges_[i], tag_of(i));
+}
+
+void TrainingStep::prepare_buffers(const shard::Batch& batch) {
+  const auto& own = sharding_.columns(network_.hidden_layers() - 1, sharding_.rank());
+  for (FromRank& from : from_rank_) {
+    from.statistics.resize(shard::kStatistics, shard::kernels::padded(batch.size()));
+    from.positive.resize(batch.size(), total(own));
+    if (loss_->normalised()) from.negative.resize(batch.size(), total(own));
+  }
+}
+
+// Every rank sends the statistics of its logits and, to the owner of each hidden column, its un-normalised
+// part of that column's gradient.
+void TrainingStep::send_output(SampleRange range, Tag tag) {
   const shard::OutputLayer& output = network_.output();
-  const size_t last = network_.hidden_layers() - 1, self = static_cast<size_t>(sharding_.rank());
-  const auto& own = sharding_.columns(last, sharding_.rank());
-  const ConstMatrix statistics = output.statistics();
   const uint64_t seed = network_.experiment().train.seed;
   for (int rank = 0; rank < sharding_.size(); ++rank) {
     if (rank == sharding_.rank()) continue;
-    const auto& columns = sharding_.columns(last, rank);
+    const auto& columns = sharding_.columns(network_.hidden_layers() - 1, rank);
     auto& out = to_[static_cast<size_t>(rank)];
-    auto& in = from_[static_cast<size_t>(rank)];
     out.clear();
-    in.clear();
-    FromRank& buffers = from_rank_[static_cast<size_t>(rank)];
-    out.push_back({&exact_, statistics});
-    in.push_back(buffers.statistics.resize(statistics.rows, statistics.cols));
-    append_blocks(codec_, seed, tag, sharding_.rank(), output.positive(), columns, out);
-    append_blocks(buffers.positive.resize(batch.size(), total(own)), own, in);
-    if (!loss_->normalised()) continue;
-    append_blocks(codec_, seed, tag, sharding_.rank(), output.negative(), columns, out);
-    append_blocks(buffers.negative.resize(batch.size(), total(own)), own, in);
+    const auto append = [&](ConstMatrix matrix) {
+      append_blocks(gradient_codec_, seed, tag, sharding_.rank(), matrix.row_range(range.begin, range.size()),
+                    columns, out);
+    };
+    out.push_back({&exact_, output.statistics().columns(range.begin, range.size())});
+    append(output.positive());
+    if (loss_->normalised()) append(output.negative());
   }
-  group_.all_to_all(tag, to_, from_);
+  group_.send_each(tag, to_);
+}
 
+void TrainingStep::collect_output(SampleRange range, Tag tag) {
+  const auto& own = sharding_.columns(network_.hidden_layers() - 1, sharding_.rank());
+  for (size_t rank = 0; rank < from_.size(); ++rank) {
+    FromRank& buffers = from_rank_[rank];
+    auto& in = from_[rank];
+    in.clear();
+    const auto append = [&](const Buffer& buffer) {
+      append_blocks(buffer.matrix().row_range(range.begin, range.size()), own, in);
+    };
+    in.push_back(buffers.statistics.matrix().columns(range.begin, range.size()));
+    append(buffers.positive);
+    if (loss_->normalised()) append(buffers.negative);
+  }
+  group_.collect(tag, from_);
+}
+
+void TrainingStep::combine_loss(const shard::Batch& batch) {
   matrices_.clear();
   for (size_t rank = 0; rank < from_rank_.size(); ++rank)
-    matrices_.push_back(rank == self ? statistics : ConstMatrix(from_rank_[rank].statistics.matrix()));
+    matrices_.push_back(rank == static_cast<size_t>(sharding_.rank())
+                            ? network_.output().statistics()
+                            : ConstMatrix(from_rank_[rank].statistics.matrix()));
   loss_->combine(batch, matrices_, batch_loss_);
   if (!std::isfinite(batch_loss_.loss))
     throw Error(
@@ -182,7 +223,7 @@ void TrainingStep::backward_hidden(Tag tag) {
           pack_columns(partial, sharding_.columns(layer - 1, rank), parts_[static_cast<size_t>(rank)]));
     const auto& own = sharding_.columns(layer - 1, sharding_.rank());
     const Matrix sum = sum_.resize(below.rows, total(own));
-    group_.reduce_scatter_sum(tag, matrices_, sum, codec_);
+    group_.reduce_scatter_sum(tag, matrices_, sum, gradient_codec_);
 
     const Matrix gradient = gradients_[layer - 1].resize(below.rows, below.cols);
     for (size_t s = 0; s < below.rows; ++s) {

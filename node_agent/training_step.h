@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/sample_range.h"
 #include "comm/group.h"
 #include "node_agent/sharded_forward.h"
 #include "node_agent/sharding.h"
@@ -32,7 +33,7 @@ class TrainingStep {
                  uint16_t attempt = 0);
 
   // The first round that a step does not use; other operations of the same step may start there.
-  static constexpr uint16_t kRounds = 64;
+  static constexpr uint16_t kRounds = 256;
 
  private:
   // What one rank sends for the output layer's exchange, and where it goes here.
@@ -40,7 +41,11 @@ class TrainingStep {
     Buffer statistics, positive, negative;  // [kStatistics, padded B], [B, own columns]
   };
 
-  void exchange_output(const shard::Batch& batch, comm::Tag tag);
+  void forward_output(const shard::Batch& batch, comm::Tag tag);
+  void prepare_buffers(const shard::Batch& batch);
+  void send_output(SampleRange range, comm::Tag tag);
+  void collect_output(SampleRange range, comm::Tag tag);
+  void combine_loss(const shard::Batch& batch);
   void combine_output_gradient();
   void backward_hidden(comm::Tag tag);
   void backward_activation(const float* activations, float* gradient, size_t n) const;
@@ -51,11 +56,12 @@ class TrainingStep {
   shard::Network& network_;
   const Sharding& sharding_;
   comm::Group& group_;
-  const comm::Codec& codec_;
+  const comm::Codec& gradient_codec_;
   const comm::Codec& exact_;
   std::unique_ptr<shard::LossFunction> loss_;
   const shard::AdamCorrections corrections_;
   ShardedForward forward_;
+  std::vector<SampleRange> ranges_;  // micro-batches
   shard::BatchLoss batch_loss_;
   std::vector<Buffer> gradients_;    // [hidden layers] by pre-activations; own columns are valid
   Buffer partial_;                   // this rank's part of a hidden layer's input gradient

@@ -69,7 +69,7 @@ class TrainedModel {
       step.run(batch, i, experiment.train.learning_rate, false);
     }
     batch.assign(train, order.rows(steps), false);
-    forward_.run(batch, {.step = steps}, false);
+    forward_.run(batch, {.step = steps});
   }
 
   ConstMatrix hidden() const { return forward_.output_input(); }

@@ -291,7 +291,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
     run.experiment = parse_experiment(message.experiment, "submitted experiment");
     run.shape = to_shape(*message.shape);
     check_size(run.experiment, run.shape);
-    comm::require_codec(run.experiment.exchange.codec);
+    comm::exchange_codecs(run.experiment.exchange);
   } catch (const Error& error) {
     return refuse(error.what());
   }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/sample_range.h"
 #include "comm/codec.h"
 #include "comm/envelope.h"
 
@@ -72,11 +73,6 @@ double update_traffic(double parameters, LayerKind kind, const Experiment& exper
 }
 
 // Samples of a batch, padded as the kernels want them (shard/kernels/kernels.h).
-uint64_t padded_batch(const Experiment& experiment) {
-  constexpr uint64_t kMultiple = 16;
-  return (experiment.train.batch + kMultiple - 1) / kMultiple * kMultiple;
-}
-
 // Blocks and bytes of a message, as docs/wire_format.md gives them.
 struct MessageSize {
   uint64_t blocks = 0, bytes = 0;
@@ -97,16 +93,23 @@ class Traffic {
         cut_(cut),
         owner_(owner),
         nodes_(nodes),
-        codec_(comm::require_codec(experiment.exchange.codec)),
-        exact_(comm::require_codec("none")) {}
+        codecs_(comm::exchange_codecs(experiment.exchange)),
+        exact_(comm::require_codec("none")) {
+    split_batch(experiment.train.batch, experiment.exchange.micro_batches, ranges_);
+  }
 
+  // At most: int8 and int4 leave out zeros where that is shorter.
   uint64_t bytes_sent(uint32_t node) {
     bytes_ = 0;
     const auto layers = static_cast<uint32_t>(experiment_.model.hidden.size());
     for (uint32_t peer = 0; peer < nodes_; ++peer) {
       if (peer == node) continue;
-      for (uint32_t layer = 0; layer < layers; ++layer) send(activations(layer, node));
-      send(output_exchange(layers - 1, peer));
+      for (const SampleRange& range : ranges_) {
+        for (uint32_t layer = 0; layer < layers; ++layer) send(activations(layer, node, range.size()));
+        send(output_exchange(layers - 1, peer, range.size()));
+      }
+      constexpr uint64_t kStopWish = 24 + sizeof(float);  // with the first activations
+      bytes_ += kStopWish;
       for (uint32_t layer = 0; layer + 1 < layers; ++layer) send(gradient_part(layer, peer));
       if (experiment_.optimizer.clip != 0) send(one_number());
     }
@@ -114,28 +117,26 @@ class Traffic {
   }
 
  private:
-  // A layer's columns that `node` owns: a block for each modelet.
-  MessageSize columns(uint32_t layer, uint32_t node) const {
+  // A layer's columns that `node` owns, of some samples: a block for each modelet.
+  MessageSize columns(const comm::Codec& codec, uint32_t layer, uint32_t node, uint64_t samples) const {
     MessageSize message;
     for (const ModeletSpec& modelet : cut_)
       if (modelet.layer == layer && owner_[modelet.id] == node)
-        message.add(codec_, experiment_.train.batch, modelet.neurons());
+        message.add(codec, samples, modelet.neurons());
     return message;
   }
-  MessageSize activations(uint32_t layer, uint32_t node) const {
-    MessageSize message = columns(layer, node);
-    message.add(exact_, 1, 1);  // whether this node wishes to stop
-    return message;
+  MessageSize activations(uint32_t layer, uint32_t node, uint64_t samples) const {
+    return columns(*codecs_.activations, layer, node, samples);
   }
   // Statistics of the logits, and the part of the gradient that belongs to the peer's columns.
-  MessageSize output_exchange(uint32_t layer, uint32_t peer) const {
+  MessageSize output_exchange(uint32_t layer, uint32_t peer, uint64_t samples) const {
     constexpr uint64_t kStatistics = 3;  // rows: maximum, sum of exponentials, loss
-    MessageSize message = columns(layer, peer);
+    MessageSize message = columns(*codecs_.gradients, layer, peer, samples);
     if (experiment_.model.loss == Loss::kSoftmax) {  // the part that the receiver rescales, and the other
       message.bytes *= 2;
       message.blocks *= 2;
     }
-    message.add(exact_, kStatistics, padded_batch(experiment_));
+    message.add(exact_, kStatistics, samples);
     return message;
   }
   // Below the last hidden layer: the part of the gradient of the peer's columns, packed into one block.
@@ -144,7 +145,7 @@ class Traffic {
     for (const ModeletSpec& modelet : cut_)
       if (modelet.layer == layer && owner_[modelet.id] == peer) width += modelet.neurons();
     MessageSize message;
-    message.add(codec_, experiment_.train.batch, width);
+    message.add(*codecs_.gradients, experiment_.train.batch, width);
     return message;
   }
   MessageSize one_number() const {
@@ -167,7 +168,9 @@ class Traffic {
   const std::vector<ModeletSpec>& cut_;
   const std::vector<uint32_t>& owner_;
   const uint32_t nodes_;
-  const comm::Codec &codec_, &exact_;
+  const comm::ExchangeCodecs codecs_;
+  const comm::Codec& exact_;
+  std::vector<SampleRange> ranges_;  // micro-batches
   uint64_t bytes_ = 0;
 };
 
@@ -186,7 +189,7 @@ double active_bytes(const Experiment& experiment, const DataShape& shape) {
   if (experiment.sampling.mode == SamplingMode::kLshPerSample)
     return active.pairs * (sizeof(uint32_t) + sizeof(uint8_t) + kFloat);  // row, whether it is a label, logit
   const bool pairs = experiment.model.precision == Precision::kBf16;
-  const double logits = active.rows * static_cast<double>(padded_batch(experiment));
+  const double logits = active.rows * static_cast<double>(padded(experiment.train.batch));
   const double gathered = pairs || experiment.sampling.mode != SamplingMode::kFull
                               ? active.rows * experiment.model.hidden.back()
                               : 0;

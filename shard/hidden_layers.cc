@@ -34,11 +34,11 @@ void transpose(ConstMatrix in, Matrix out, ThreadPool& pool) {
 InputLayer::InputLayer(std::vector<Modelet*> modelets, ThreadPool& pool)
     : modelets_(std::move(modelets)), pool_(pool), scratch_(pool) {}
 
-void InputLayer::forward(const Batch& batch, Matrix out) {
-  pool_.for_pieces(batch.size(), kSamplePiece, [&](size_t begin, size_t end) {
+void InputLayer::forward(const Batch& batch, SampleRange range, Matrix out) {
+  pool_.for_pieces(range.size(), kSamplePiece, [&](size_t begin, size_t end) {
     for (const Modelet* modelet : modelets_) {
       const Parameters& p = modelet->parameters();
-      for (size_t s = begin; s < end; ++s) {
+      for (size_t s = range.begin + begin; s < range.begin + end; ++s) {
         const uint64_t first = batch.offsets[s];
         float* h = out.row(s) + modelet->spec().begin;
         p.with_weights([&](const auto* weights, size_t stride) {

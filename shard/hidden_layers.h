@@ -13,6 +13,7 @@
 #include "base/matrix.h"
 #include "shard/data/batch.h"
 #include "shard/modelet.h"
+#include "base/sample_range.h"
 #include "shard/thread_pool.h"
 #include "shard/thread_scratch.h"
 
@@ -23,8 +24,8 @@ class InputLayer {
  public:
   InputLayer(std::vector<Modelet*> modelets, ThreadPool& pool);
 
-  // Fills the own columns of `out` [batch, width].
-  void forward(const Batch& batch, Matrix out);
+  // Fills the own columns of the range's rows of `out` [batch, width].
+  void forward(const Batch& batch, SampleRange range, Matrix out);
 
   // pre_gradient [batch, width]: gradient of the loss by the layer's pre-activations; only own columns are
   // read.

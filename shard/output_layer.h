@@ -1,8 +1,8 @@
 // The wide output layer on one node: forward and backward over the active neurons of the modelets held here.
 //
-// Order of calls in a step: select, forward, [the caller exchanges statistics, positive() and negative()],
-// then gradient_square_sum (only for clipping) and update. Nothing is changed before update(), so a step
-// whose exchange failed is simply begun again.
+// Order of calls in a step: select, gather, forward of all samples in one or several ranges, [the caller
+// exchanges statistics, positive() and negative()], then gradient_square_sum (only for clipping) and update.
+// Nothing is changed before update(), so a step whose exchange failed is simply begun again.
 //
 // Used by the training thread; parallel inside through the pool. B: batch, d: width of the last hidden layer.
 #pragma once
@@ -16,6 +16,7 @@
 #include "shard/data/batch.h"
 #include "shard/loss.h"
 #include "shard/modelet.h"
+#include "base/sample_range.h"
 #include "shard/thread_pool.h"
 
 namespace modelet::shard {
@@ -24,11 +25,17 @@ class OutputLayer {
  public:
   virtual ~OutputLayer() = default;
 
-  // Chooses the active neurons. hidden [B, d].
+  // Chooses the active neurons. hidden [B, d]; its values are read only if the set depends on them
+  // (uses_hash_tables()).
   virtual void select(const Batch& batch, ConstMatrix hidden, uint64_t step) = 0;
 
-  // hidden [B, d], hidden_transposed [d, padded B]. Fills statistics(), positive(), negative().
-  virtual void forward(ConstMatrix hidden, ConstMatrix hidden_transposed) = 0;
+  // Brings the weights of the active neurons together.
+  virtual void gather() = 0;
+
+  // hidden [B, d], hidden_transposed [d, padded B]: the same in all calls of a step, and kept by reference
+  // until its end. Fills the range's part of statistics(), positive(), negative(); how the batch is split
+  // into ranges changes no bit.
+  virtual void forward(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) = 0;
 
   // factor, target_factor: this rank's arrays of BatchLoss.
   virtual double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) = 0;

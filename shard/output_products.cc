@@ -37,43 +37,46 @@ class FloatProducts final : public OutputProducts {
  public:
   explicit FloatProducts(ThreadPool& pool) : pool_(pool) {}
 
-  std::span<const ActiveRun> begin(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
-                                   bool in_order, ConstMatrix hidden,
-                                   ConstMatrix hidden_transposed) override {
-    hidden_ = hidden;
-    hidden_transposed_ = hidden_transposed;
+  std::span<const ActiveRun> gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
+                                    bool in_order, size_t, size_t width) override {
+    width_ = width;
     runs_.clear();
     weights_.clear();
     if (in_order) {
       read_in_place(modelets);
     } else if (!neurons.empty()) {
-      gather(modelets, neurons);
+      copy_rows(modelets, neurons);
     }
     return runs_;
   }
 
-  void logits(size_t first, size_t count, const float* biases, float* out) const override {
+  void take_hidden(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange) override {
+    hidden_ = hidden;
+    hidden_transposed_ = hidden_transposed;
+  }
+
+  void logits(size_t first, size_t count, SampleRange range, const float* biases, float* out) const override {
     kernels::gemm({.m = count,
-                   .n = hidden_transposed_.cols,
-                   .k = width(),
+                   .n = range.columns(),
+                   .k = width_,
                    .a = weights_of(first),
                    .a_row = stride_,
                    .a_col = 1,
-                   .b = hidden_transposed_.data,
+                   .b = hidden_transposed_.data + range.begin,
                    .b_row = hidden_transposed_.stride,
                    .c = out,
                    .c_row = hidden_transposed_.cols,
                    .row_start = biases});
   }
 
-  void keep_activations(size_t, size_t, const float*) override {}
+  void keep_activations(size_t, size_t, SampleRange, const float*) override {}
 
   void positive(const float* activations, size_t begin, size_t end, float* out) const override {
     const size_t columns = hidden_transposed_.cols;
-    if (runs_.empty()) std::fill_n(out, (end - begin) * width(), 0.0f);
+    if (runs_.empty()) std::fill_n(out, (end - begin) * width_, 0.0f);
     for (size_t r = 0; r < runs_.size(); ++r)
       kernels::gemm({.m = end - begin,
-                     .n = width(),
+                     .n = width_,
                      .k = runs_[r].count,
                      .a = activations + runs_[r].first * columns + begin,
                      .a_row = 1,
@@ -81,15 +84,15 @@ class FloatProducts final : public OutputProducts {
                      .b = weights_[r],
                      .b_row = stride_,
                      .c = out,
-                     .c_row = width(),
+                     .c_row = width_,
                      .accumulate = r > 0});
   }
 
-  void add_row(size_t active, float* out) const override { kernels::add(weights_of(active), out, width()); }
+  void add_row(size_t active, float* out) const override { kernels::add(weights_of(active), out, width_); }
 
   void gradient_rows(size_t count, const float* gradient, float* out) override {
     kernels::gemm({.m = count,
-                   .n = width(),
+                   .n = width_,
                    .k = hidden_.rows,
                    .a = gradient,
                    .a_row = hidden_transposed_.cols,
@@ -97,12 +100,10 @@ class FloatProducts final : public OutputProducts {
                    .b = hidden_.data,
                    .b_row = hidden_.stride,
                    .c = out,
-                   .c_row = width()});
+                   .c_row = width_});
   }
 
  private:
-  size_t width() const { return hidden_.cols; }
-
   void read_in_place(std::span<Modelet* const> modelets) {
     size_t first = 0;
     for (const Modelet* modelet : modelets) {
@@ -115,14 +116,13 @@ class FloatProducts final : public OutputProducts {
   }
 
   // Brings the active rows together once: every product of the step then reads contiguous memory.
-  void gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons) {
-    float* gathered = grown(gathered_, neurons.size() * width());
-    for_each_row<float>(modelets, neurons, width(), pool_, [&](size_t a, const float* row) {
-      std::copy_n(row, width(), gathered + a * width());
-    });
+  void copy_rows(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons) {
+    float* gathered = grown(gathered_, neurons.size() * width_);
+    for_each_row<float>(modelets, neurons, width_, pool_,
+                        [&](size_t a, const float* row) { std::copy_n(row, width_, gathered + a * width_); });
     runs_.push_back({0, neurons.size()});
     weights_.push_back(gathered);
-    stride_ = width();
+    stride_ = width_;
   }
 
   const float* weights_of(size_t active) const {
@@ -136,8 +136,9 @@ class FloatProducts final : public OutputProducts {
   ConstMatrix hidden_, hidden_transposed_;
   std::vector<ActiveRun> runs_;
   std::vector<const float*> weights_;  // of a run's first neuron
-  size_t stride_ = 0;                  // between the weights of neighbours
-  AlignedVector<float> gathered_;      // [active, d]
+  size_t width_ = 0;
+  size_t stride_ = 0;              // between the weights of neighbours
+  AlignedVector<float> gathered_;  // [active, d]
 };
 
 // A GEMM of bf16 reads pairs along k. What k is differs: the hidden width in the logits, neurons in the
@@ -146,99 +147,102 @@ class PairProducts final : public OutputProducts {
  public:
   explicit PairProducts(ThreadPool& pool) : pool_(pool), gradients_(pool) {}
 
-  std::span<const ActiveRun> begin(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
-                                   bool, ConstMatrix hidden, ConstMatrix hidden_transposed) override {
-    hidden_ = hidden;
-    columns_ = hidden_transposed.cols;
+  std::span<const ActiveRun> gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
+                                    bool, size_t samples, size_t width) override {
+    samples_ = samples;
+    columns_ = kernels::padded(samples);
+    width_ = width;
     run_ = {0, neurons.size()};
     gradients_.reserve(kLargestPiece * columns_);
-    pack(hidden, hidden_pairs_);
-    pack(hidden_transposed, transposed_pairs_);
-    gather(modelets, neurons);
+    grown(hidden_pairs_, (samples + 1) / 2 * 2 * width);
+    grown(transposed_pairs_, width * columns_);
     grown(activations_, (neurons.size() + 1) / 2 * 2 * columns_);
+    copy_rows(modelets, neurons);
     return {&run_, neurons.empty() ? size_t{0} : size_t{1}};
   }
 
-  void logits(size_t first, size_t count, const float* biases, float* out) const override {
+  void take_hidden(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) override {
+    pack(hidden.row_range(range.begin, range.size()), hidden_pairs_.data() + range.begin * width_, width_);
+    pack(hidden_transposed.columns(range.begin, range.columns()), transposed_pairs_.data() + 2 * range.begin,
+         columns_);
+  }
+
+  void logits(size_t first, size_t count, SampleRange range, const float* biases, float* out) const override {
     kernels::gemm({.m = count,
-                   .n = columns_,
-                   .k = width() / 2,
-                   .a = rows_.data() + first * width(),
-                   .a_row = width() / 2,
+                   .n = range.columns(),
+                   .k = width_ / 2,
+                   .a = rows_.data() + first * width_,
+                   .a_row = width_ / 2,
                    .a_col = 1,
-                   .b = transposed_pairs_.data(),
+                   .b = transposed_pairs_.data() + 2 * range.begin,
                    .b_row = columns_,
                    .c = out,
                    .c_row = columns_,
                    .row_start = biases});
   }
 
-  void keep_activations(size_t first, size_t count, const float* activations) override {
+  void keep_activations(size_t first, size_t count, SampleRange range, const float* activations) override {
     for (size_t a = 0; a < count; a += 2)
       kernels::pack_pairs(activations + a * columns_,
                           a + 1 < count ? activations + (a + 1) * columns_ : nullptr,
-                          activations_.data() + (first + a) * columns_, columns_);
+                          activations_.data() + (first + a) * columns_ + 2 * range.begin, range.columns());
   }
 
   void positive(const float*, size_t begin, size_t end, float* out) const override {
     kernels::gemm({.m = end - begin,
-                   .n = width(),
+                   .n = width_,
                    .k = (run_.count + 1) / 2,
                    .a = activations_.data() + 2 * begin,
                    .a_row = 1,
                    .a_col = columns_,
                    .b = row_pairs_.data(),
-                   .b_row = width(),
+                   .b_row = width_,
                    .c = out,
-                   .c_row = width()});
+                   .c_row = width_});
   }
 
   void add_row(size_t active, float* out) const override {
-    kernels::axpy(1, rows_.data() + active * width(), out, width());
+    kernels::axpy(1, rows_.data() + active * width_, out, width_);
   }
 
   void gradient_rows(size_t count, const float* gradient, float* out) override {
     Bf16* narrow = gradients_.mine();
     kernels::narrow(gradient, narrow, count * columns_);
     kernels::gemm({.m = count,
-                   .n = width(),
-                   .k = (hidden_.rows + 1) / 2,
+                   .n = width_,
+                   .k = (samples_ + 1) / 2,
                    .a = narrow,
                    .a_row = columns_ / 2,
                    .a_col = 1,
                    .b = hidden_pairs_.data(),
-                   .b_row = width(),
+                   .b_row = width_,
                    .c = out,
-                   .c_row = width()});
+                   .c_row = width_});
   }
 
  private:
-  size_t width() const { return hidden_.cols; }
-
-  // Pairs along the rows of a matrix: [rows / 2, cols, 2].
-  void pack(ConstMatrix matrix, AlignedVector<Bf16>& pairs) {
-    Bf16* out = grown(pairs, (matrix.rows + 1) / 2 * 2 * matrix.cols);
+  // Pairs along the rows of a matrix: [rows / 2, stride, 2].
+  void pack(ConstMatrix matrix, Bf16* out, size_t stride) {
     pool_.for_pieces(matrix.rows, kGatherPiece, [&](size_t begin, size_t end) {
       for (size_t r = begin; r < end; r += 2)
-        kernels::pack_pairs(matrix.row(r), r + 1 < end ? matrix.row(r + 1) : nullptr, out + r * matrix.cols,
+        kernels::pack_pairs(matrix.row(r), r + 1 < end ? matrix.row(r + 1) : nullptr, out + r * stride,
                             matrix.cols);
     });
   }
 
-  void gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons) {
-    Bf16* rows = grown(rows_, neurons.size() * width());
-    Bf16* pairs = grown(row_pairs_, (neurons.size() + 1) / 2 * 2 * width());
-    for_each_row<Bf16>(modelets, neurons, width(), pool_, [&](size_t a, const Bf16* row) {
-      Bf16* copy = std::copy_n(row, width(), rows + a * width()) - width();
-      if (a % 2 == 1) kernels::interleave(copy - width(), copy, pairs + (a - 1) * width(), width());
+  void copy_rows(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons) {
+    Bf16* rows = grown(rows_, neurons.size() * width_);
+    Bf16* pairs = grown(row_pairs_, (neurons.size() + 1) / 2 * 2 * width_);
+    for_each_row<Bf16>(modelets, neurons, width_, pool_, [&](size_t a, const Bf16* row) {
+      Bf16* copy = std::copy_n(row, width_, rows + a * width_) - width_;
+      if (a % 2 == 1) kernels::interleave(copy - width_, copy, pairs + (a - 1) * width_, width_);
       if (a % 2 == 0 && a + 1 == neurons.size())
-        kernels::interleave(copy, nullptr, pairs + a * width(), width());
+        kernels::interleave(copy, nullptr, pairs + a * width_, width_);
     });
   }
 
   ThreadPool& pool_;
-  ConstMatrix hidden_;
-  size_t columns_ = 0;
+  size_t samples_ = 0, columns_ = 0, width_ = 0;  // B, padded B, d
   ActiveRun run_{};
   AlignedVector<Bf16> hidden_pairs_;      // [B / 2, d, 2]
   AlignedVector<Bf16> transposed_pairs_;  // [d / 2, padded B, 2]

@@ -2,10 +2,11 @@
 // the weights. Logits, activations and gradients are [active, padded B] outside, fp32; inside, each
 // implementation keeps the operands in the layout that its GEMM reads without packing.
 //
-// Order of calls in a step: begin, then logits of each piece, keep_activations of each piece, positive, and
-// gradient_rows of each piece. Functions on different pieces or samples may run at the same time. A piece:
-// neighbouring active neurons [first, first + count); first is a multiple of kPieceMultiple or begins a run,
-// count is at most kLargestPiece.
+// Order of calls in a step: gather; for each range of samples take_hidden, then logits and keep_activations
+// of each piece, then positive; and gradient_rows of each piece when all samples are through. Functions on
+// different pieces or samples may run at the same time. A piece: neighbouring active neurons
+// [first, first + count); first is a multiple of kPieceMultiple or begins a run, count is at most
+// kLargestPiece.
 #pragma once
 
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "base/matrix.h"
 #include "shard/modelet.h"
+#include "base/sample_range.h"
 #include "shard/thread_pool.h"
 
 namespace modelet::shard {
@@ -34,17 +36,21 @@ class OutputProducts {
 
   virtual ~OutputProducts() = default;
 
-  // Takes the weights of the active neurons and the hidden activations of the batch. hidden [B, d] and
-  // hidden_transposed [d, padded B] are kept by reference until the step ends, `neurons` only during the
-  // call. Returns the runs that make up all neurons. `in_order`: neurons are all rows of all modelets.
-  virtual std::span<const ActiveRun> begin(std::span<Modelet* const> modelets,
-                                           std::span<const ActiveNeuron> neurons, bool in_order,
-                                           ConstMatrix hidden, ConstMatrix hidden_transposed) = 0;
+  // Takes the weights of the active neurons; `neurons` are read only during the call. Returns the runs that
+  // make up all neurons. `in_order`: neurons are all rows of all modelets. `samples`: of the whole batch.
+  virtual std::span<const ActiveRun> gather(std::span<Modelet* const> modelets,
+                                            std::span<const ActiveNeuron> neurons, bool in_order,
+                                            size_t samples, size_t width) = 0;
 
-  // out [count, padded B] = weights * hidden^T + biases [count].
-  virtual void logits(size_t first, size_t count, const float* biases, float* out) const = 0;
-  // Says that activations [count, padded B] of a piece are final. They must stay until positive().
-  virtual void keep_activations(size_t first, size_t count, const float* activations) = 0;
+  // hidden [B, d] and hidden_transposed [d, padded B] are kept by reference until the step ends; those of the
+  // range are read now.
+  virtual void take_hidden(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) = 0;
+
+  // out [count, range.columns() of padded B] = weights * hidden^T + biases [count].
+  virtual void logits(size_t first, size_t count, SampleRange range, const float* biases,
+                      float* out) const = 0;
+  // Says that activations, laid out like the logits, are final. They must stay until positive().
+  virtual void keep_activations(size_t first, size_t count, SampleRange range, const float* activations) = 0;
   // out [end - begin, d] = sum over the active neurons of activation * weight row. `activations` of all.
   virtual void positive(const float* activations, size_t begin, size_t end, float* out) const = 0;
   // out [d] += weights of an active neuron.

@@ -48,7 +48,8 @@ class PerSampleOutputLayer final : public OutputLayer {
   }
 
   void select(const Batch& batch, ConstMatrix hidden, uint64_t step) override;
-  void forward(ConstMatrix hidden, ConstMatrix hidden_transposed) override;
+  void gather() override { values_are_gradients_ = false; }
+  void forward(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) override;
   double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) override;
   void update(ConstMatrix hidden, const float* factor, const float* target_factor,
               const UpdateRule& rule) override;
@@ -136,11 +137,9 @@ float PerSampleOutputLayer::draw_correction(uint64_t draws, size_t neurons) cons
   return static_cast<float>(-std::log(-std::expm1(missed)));
 }
 
-void PerSampleOutputLayer::forward(ConstMatrix hidden, ConstMatrix) {
-  values_are_gradients_ = false;
-  std::fill(statistics_.begin(), statistics_.end(), 0.0f);
-  pool_.for_pieces(samples_, kSamplePiece, [&](size_t begin, size_t end) {
-    for (size_t s = begin; s < end; ++s) forward_sample(s, hidden);
+void PerSampleOutputLayer::forward(ConstMatrix hidden, ConstMatrix, SampleRange range) {
+  pool_.for_pieces(range.size(), kSamplePiece, [&](size_t first, size_t last) {
+    for (size_t s = range.begin + first; s < range.begin + last; ++s) forward_sample(s, hidden);
   });
 }
 

@@ -50,7 +50,8 @@ class SharedOutputLayer final : public OutputLayer {
   }
 
   void select(const Batch& batch, ConstMatrix hidden, uint64_t step) override;
-  void forward(ConstMatrix hidden, ConstMatrix hidden_transposed) override;
+  void gather() override;
+  void forward(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) override;
   double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) override;
   void update(ConstMatrix hidden, const float* factor, const float* target_factor,
               const UpdateRule& rule) override;
@@ -58,7 +59,7 @@ class SharedOutputLayer final : public OutputLayer {
 
  private:
   void select_in_modelets(const Batch& batch, ConstMatrix hidden, uint64_t step);
-  void logits_of_piece(const ActiveRun& piece);
+  void logits_of_piece(const ActiveRun& piece, SampleRange range);
   void negative_of_samples(size_t begin, size_t end);
   template <class Use>
   void for_each_gradient_row(const float* factor, const float* target_factor, const Use& use);
@@ -122,57 +123,69 @@ void SharedOutputLayer::select_in_modelets(const Batch& batch, ConstMatrix hidde
   }
 }
 
-void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transposed) {
+void SharedOutputLayer::gather() {
   pieces_.clear();
   const bool full = experiment_.sampling.mode == SamplingMode::kFull;
-  for (const ActiveRun& run : products_->begin(modelets_, neurons_, full, hidden, hidden_transposed))
+  for (const ActiveRun& run : products_->gather(modelets_, neurons_, full, samples_, width_))
     for (size_t i = 0; i < run.count; i += kPiece)
       pieces_.push_back({run.first + i, std::min(kPiece, run.count - i)});
   if (logits_.size() < neurons_.size() * columns_) logits_.resize(neurons_.size() * columns_);
   logits_are_gradients_ = false;
   piece_statistics_.resize(std::max<size_t>(pieces_.size(), 1) * columns_);
-  float* maximum = statistics_.data() + kMaximum * columns_;
-  float* sum = statistics_.data() + kSum * columns_;
-  float* target = statistics_.data() + kTarget * columns_;
+}
+
+void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) {
+  const size_t begin = range.begin, end = range.end, columns = range.columns();
+  products_->take_hidden(hidden, hidden_transposed, range);
+  float* const piece_statistics = piece_statistics_.data() + begin;
+  float* const maximum = statistics_.data() + kMaximum * columns_ + begin;
+  float* const sum = statistics_.data() + kSum * columns_ + begin;
+  float* const target = statistics_.data() + kTarget * columns_;
 
   pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
-    logits_of_piece(pieces_[i]);
-    const float* logits = logits_.data() + pieces_[i].first * columns_;
-    loss_->maximum(logits, pieces_[i].count, columns_, piece_statistics_.data() + i * columns_, columns_);
-    for (size_t t = first_target(pieces_[i]); t < last_target(pieces_[i]); ++t)
-      target_logits_[t] = logits_[by_neuron_.targets[t].active * columns_ + by_neuron_.targets[t].sample];
+    logits_of_piece(pieces_[i], range);
+    const float* logits = logits_.data() + pieces_[i].first * columns_ + begin;
+    loss_->maximum(logits, pieces_[i].count, columns_, piece_statistics + i * columns_, columns);
+    for (size_t t = first_target(pieces_[i]); t < last_target(pieces_[i]); ++t) {
+      const Target& label = by_neuron_.targets[t];
+      if (label.sample >= begin && label.sample < end)
+        target_logits_[t] = logits_[label.active * columns_ + label.sample];
+    }
   });
-  kernels::column_max(piece_statistics_.data(), pieces_.size(), columns_, maximum, columns_);
+  kernels::column_max(piece_statistics, pieces_.size(), columns_, maximum, columns);
 
   pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
-    float* logits = logits_.data() + pieces_[i].first * columns_;
-    loss_->activate(logits, pieces_[i].count, columns_, maximum, piece_statistics_.data() + i * columns_,
-                    columns_);
-    products_->keep_activations(pieces_[i].first, pieces_[i].count, logits);
+    float* logits = logits_.data() + pieces_[i].first * columns_ + begin;
+    loss_->activate(logits, pieces_[i].count, columns_, maximum, piece_statistics + i * columns_, columns);
+    products_->keep_activations(pieces_[i].first, pieces_[i].count, range, logits);
   });
-  std::fill_n(sum, 2 * columns_, 0.0f);  // sums and target sums lie side by side
-  for (size_t i = 0; i < pieces_.size(); ++i)
-    kernels::add(piece_statistics_.data() + i * columns_, sum, columns_);
-  for (size_t t = 0; t < target_logits_.size(); ++t)
-    target[by_neuron_.targets[t].sample] += target_logits_[t];
+  std::fill_n(sum, columns, 0.0f);
+  std::fill_n(target + begin, columns, 0.0f);
+  for (size_t i = 0; i < pieces_.size(); ++i) kernels::add(piece_statistics + i * columns_, sum, columns);
+  for (size_t t = 0; t < target_logits_.size(); ++t) {
+    const uint32_t sample = by_neuron_.targets[t].sample;
+    if (sample >= begin && sample < end) target[sample] += target_logits_[t];
+  }
 
   // Few pieces, since each streams all active rows through the cache; equal ones, so that threads end
   // together.
   const size_t pieces = 4 * pool_.threads();
-  const size_t samples_a_piece = std::max<size_t>(24, (samples_ + pieces - 1) / pieces);
-  pool_.for_pieces(samples_, samples_a_piece, [&](size_t begin, size_t end) {
-    products_->positive(logits_.data(), begin, end, positive_.data() + begin * width_);
-    negative_of_samples(begin, end);
+  const size_t samples_a_piece = std::max<size_t>(24, (range.size() + pieces - 1) / pieces);
+  pool_.for_pieces(range.size(), samples_a_piece, [&](size_t first, size_t last) {
+    products_->positive(logits_.data(), begin + first, begin + last,
+                        positive_.data() + (begin + first) * width_);
+    negative_of_samples(begin + first, begin + last);
   });
 }
 
-void SharedOutputLayer::logits_of_piece(const ActiveRun& piece) {
+void SharedOutputLayer::logits_of_piece(const ActiveRun& piece, SampleRange range) {
   std::array<float, kPiece> biases;
   for (size_t i = 0; i < piece.count; ++i) {
     const ActiveNeuron neuron = neurons_[piece.first + i];
     biases[i] = modelets_[neuron.modelet]->parameters().bias(neuron.row) + corrections_[piece.first + i];
   }
-  products_->logits(piece.first, piece.count, biases.data(), logits_.data() + piece.first * columns_);
+  products_->logits(piece.first, piece.count, range, biases.data(),
+                    logits_.data() + piece.first * columns_ + range.begin);
 }
 
 void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {

@@ -58,7 +58,7 @@ class OutputKernels {
       std::swap(order_[left - 1], order_[rng.below(static_cast<uint32_t>(left))]);
     gather();
     for_neurons([&](size_t first, size_t count) {
-      products_->keep_activations(first, count, &logits_[first * columns_]);
+      products_->keep_activations(first, count, whole(), &logits_[first * columns_]);
     });
   }
 
@@ -79,14 +79,15 @@ class OutputKernels {
   void gather() {
     next_rows();
     Modelet* const modelets[] = {&modelet_};
-    products_->begin(modelets, neurons_, false, {hidden_.data(), shape_.batch, shape_.width, shape_.width},
-                     {hidden_.data(), shape_.width, columns_, columns_});
+    products_->gather(modelets, neurons_, false, shape_.batch, shape_.width);
+    products_->take_hidden({hidden_.data(), shape_.batch, shape_.width, shape_.width},
+                           {hidden_.data(), shape_.width, columns_, columns_}, whole());
   }
 
   // [active, width] x [width, padded batch]
   void logits() {
     for_neurons([&](size_t first, size_t count) {
-      products_->logits(first, count, &biases_[first], &logits_[first * columns_]);
+      products_->logits(first, count, whole(), &biases_[first], &logits_[first * columns_]);
     });
   }
 
@@ -137,6 +138,7 @@ class OutputKernels {
   }
 
  private:
+  SampleRange whole() const { return {0, shape_.batch}; }
   static Experiment experiment_of(Precision precision) {
     Experiment experiment;
     experiment.model.precision = precision;

@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "base/bf16.h"
+#include "base/sample_range.h"
 
 namespace modelet::shard::kernels {
 
 // Layer widths and padded batch sizes are multiples of this, so that no instruction set has a partial vector.
-inline constexpr size_t kWidthMultiple = 16;
-
-constexpr size_t padded(size_t n) { return (n + kWidthMultiple - 1) / kWidthMultiple * kWidthMultiple; }
+inline constexpr size_t kWidthMultiple = kSampleMultiple;
+using modelet::padded;
 
 // C [m, n] = A [m, k] * B [k, n] + start, where start is C itself (accumulate), or row_start[i] in every
 // column of row i, or zero. Rows of B and C are contiguous; A is read at a[i * a_row + j * a_col], so it may

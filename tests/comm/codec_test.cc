@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -40,7 +41,7 @@ std::vector<float> normal_values(size_t count, uint64_t seed) {
 }
 
 TEST(Codec, RegistryFindsByNameAndId) {
-  EXPECT_THAT(codec_names(), ::testing::ElementsAre("none", "bf16", "int8"));
+  EXPECT_THAT(codec_names(), ::testing::ElementsAre("none", "bf16", "int8", "int4"));
   for (const std::string& name : codec_names()) {
     EXPECT_EQ(require_codec(name).name(), name);
     EXPECT_EQ(find_codec(require_codec(name).id()), find_codec(name));
@@ -51,7 +52,7 @@ TEST(Codec, RegistryFindsByNameAndId) {
     require_codec("zip");
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("none, bf16, int8"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("none, bf16, int8, int4"));
   }
 }
 
@@ -76,8 +77,8 @@ TEST(Codec, ErrorBoundHoldsForEveryShapeAndStride) {
               ASSERT_EQ(x, y);
             } else if (name == "bf16") {
               ASSERT_LE(std::abs(x - y), std::abs(x) * 0x1p-8f);
-            } else {
-              ASSERT_LE(std::abs(x - y), max / 127 * 1.0001f) << rows << " x " << cols;
+            } else {  // a step, rounded up to a bf16
+              ASSERT_LE(std::abs(x - y), max / (name == "int8" ? 127 : 7) * 1.01f) << rows << " x " << cols;
             }
           }
         }
@@ -93,7 +94,8 @@ TEST(Codec, EncodingIsAFunctionOfValuesAndSeed) {
     const Codec& codec = require_codec(name);
     EXPECT_EQ(encode(codec, matrix, 5), encode(codec, matrix, 5));
   }
-  EXPECT_NE(encode(require_codec("int8"), matrix, 5), encode(require_codec("int8"), matrix, 6));
+  for (const char* name : {"int8", "int4"})
+    EXPECT_NE(encode(require_codec(name), matrix, 5), encode(require_codec(name), matrix, 6));
 }
 
 TEST(Codec, SpecialValuesSurvive) {
@@ -122,31 +124,75 @@ TEST(Bf16, RoundsHalfwayToEven) {
   EXPECT_EQ(std::bit_cast<uint32_t>(round_trip(codec, {odd_below}, 1)[0]), 0x3f820000u);
 }
 
-TEST(Int8, RowsOfZerosAndExtremes) {
-  const Codec& codec = require_codec("int8");
-  EXPECT_EQ(round_trip(codec, std::vector<float>(40, 0.0f), 2), std::vector<float>(40, 0.0f));
-  EXPECT_EQ(round_trip(codec, {1e-45f, -1e-40f, 1e-38f}, 1), std::vector<float>(3, 0.0f))
-      << "too small to have a scale";
-  const std::vector<float> extreme = round_trip(codec, {kLargest, -kLargest, 0}, 1);
-  EXPECT_NEAR(extreme[0] / kLargest, 1, 1e-6);
-  EXPECT_NEAR(extreme[1] / kLargest, -1, 1e-6);
+struct IntCodec : ::testing::TestWithParam<std::pair<const char*, int>> {
+  const Codec& codec() const { return require_codec(GetParam().first); }
+  int bits() const { return GetParam().second; }
+  int largest() const { return (1 << (bits() - 1)) - 1; }     // number of a row with negative values
+  int largest_positive() const { return (1 << bits()) - 1; }  // of a row without
+};
+INSTANTIATE_TEST_SUITE_P(, IntCodec, ::testing::Values(std::pair{"int8", 8}, std::pair{"int4", 4}),
+                         [](const auto& entry) { return std::string(entry.param.first); });
+
+TEST_P(IntCodec, RowsOfZerosAndExtremes) {
+  EXPECT_EQ(round_trip(codec(), std::vector<float>(40, 0.0f), 2), std::vector<float>(40, 0.0f));
+  EXPECT_EQ(round_trip(codec(), {1e-45f, -1e-40f, 1e-38f}, 1), std::vector<float>(3, 0.0f))
+      << "too small to have a step";
+  const std::vector<float> extreme = round_trip(codec(), {kLargest, -kLargest, 0}, 1, kNearest);
+  EXPECT_NEAR(extreme[0] / kLargest, 1, 0.01);
+  EXPECT_NEAR(extreme[1] / kLargest, -1, 0.01);
   EXPECT_EQ(extreme[2], 0);
 }
 
-TEST(Int8, ValuesThatAreWholeStepsAreExactForEverySeed) {
-  std::vector<float> values(255);
-  for (int i = 0; i < 255; ++i) values[static_cast<size_t>(i)] = static_cast<float>(i - 127);
-  for (uint64_t seed = 0; seed < 200; ++seed)
-    ASSERT_EQ(round_trip(require_codec("int8"), values, 1, seed), values);
+TEST_P(IntCodec, ValuesThatAreWholeStepsAreExactForEverySeed) {
+  std::vector<float> both, positive;
+  for (int i = -largest(); i <= largest(); ++i) both.push_back(static_cast<float>(i));
+  for (int i = 0; i <= largest_positive(); ++i) positive.push_back(static_cast<float>(i));
+  for (uint64_t seed = kNearest; seed < 200; ++seed) {
+    ASSERT_EQ(round_trip(codec(), both, 1, seed), both);
+    ASSERT_EQ(round_trip(codec(), positive, 1, seed), positive);
+  }
 }
 
-TEST(Int8, RefusesWhatIsNotFinite) {
+TEST_P(IntCodec, WithoutASeedRoundsToTheNearest) {
+  const float top = static_cast<float>(largest());
+  const std::vector<float> values = {top, 1.4f, 1.6f, -2.4f, -2.6f, 0.4f, -0.4f};
+  EXPECT_EQ(round_trip(codec(), values, 1, kNearest), (std::vector<float>{top, 1, 2, -2, -3, 0, 0}));
+}
+
+// What ReLU lets through: each row needs a bit a value and the numbers of what is not zero. Odd numbers of
+// them, every length and rows of zeros included.
+TEST_P(IntCodec, LeavesOutZeros) {
+  Rng rng(5);
+  for (size_t cols = 1; cols < 200; ++cols) {
+    const size_t rows = 5;
+    std::vector<float> values(rows * cols);
+    for (size_t r = 1; r < rows; ++r)
+      for (size_t c = 0; c < cols; ++c)
+        if (rng.below(4) == 0) values[r * cols + c] = static_cast<float>(rng.below(15) + 1);
+    for (size_t r = 1; r < rows; ++r) values[r * cols + rng.below(static_cast<uint32_t>(cols))] = 15;
+    size_t expected = 1 + 2 * rows, dense = 1 + 2 * rows;
+    for (size_t r = 1; r < rows; ++r) {
+      const auto kept = static_cast<size_t>(cols) -
+                        static_cast<size_t>(std::count(&values[r * cols], &values[r * cols] + cols, 0.0f));
+      expected += (cols + 7) / 8 + (kept * static_cast<size_t>(bits()) + 7) / 8;
+      dense += (cols * static_cast<size_t>(bits()) + 7) / 8;
+    }
+    const std::vector<std::byte> bytes = encode(codec(), {values.data(), rows, cols, cols}, 9);
+    EXPECT_EQ(bytes.size(), std::min(expected, dense)) << cols;
+    const float step = bits() == 8 ? 15.0f / 255 : 1;  // 15 / 255 is no bf16
+    const std::vector<float> decoded = round_trip(codec(), values, rows, 9);
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(decoded[i], values[i], bits() == 8 ? step * 1.01f : 0) << cols;
+  }
+}
+
+TEST_P(IntCodec, RefusesWhatIsNotFinite) {
   for (const float bad : {kInfinity, -kInfinity, NAN}) {
     for (const size_t where : {0, 16, 33}) {
       std::vector<float> values(34, 1.0f);
       values[where] = bad;
       try {
-        round_trip(require_codec("int8"), values, 1);
+        round_trip(codec(), values, 1);
         FAIL() << bad;
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr("training diverged"));
@@ -156,30 +202,34 @@ TEST(Int8, RefusesWhatIsNotFinite) {
 }
 
 // The mean over seeds of the decoded value is the value: within 5 standard errors, for values all over the
-// range.
-TEST(Int8, StochasticRoundingIsUnbiased) {
-  const Codec& codec = require_codec("int8");
-  std::vector<float> values = {127};  // makes a step exactly 1
-  for (int i = 0; i < 63; ++i) values.push_back(static_cast<float>(i * 4 - 126) + static_cast<float>(i) / 63);
-  const int trials = 20000;
-  std::vector<double> sum(values.size());
-  for (int seed = 0; seed < trials; ++seed) {
-    const std::vector<float> decoded = round_trip(codec, values, 1, static_cast<uint64_t>(seed));
-    for (size_t i = 0; i < values.size(); ++i) sum[i] += decoded[i];
-  }
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double fraction = values[i] - std::floor(values[i]);
-    const double standard_error = std::sqrt(fraction * (1 - fraction) / trials);
-    EXPECT_NEAR(sum[i] / trials, values[i], 5 * standard_error + 2e-5) << "value " << values[i];
+// range, of a row with and one without negative values.
+TEST_P(IntCodec, StochasticRoundingIsUnbiased) {
+  for (const bool negative : {true, false}) {
+    const int top = negative ? largest() : largest_positive(), bottom = negative ? -top : 0;
+    std::vector<float> values = {static_cast<float>(top)};  // makes a step exactly 1
+    for (int i = 0; i < 63; ++i)
+      values.push_back(static_cast<float>(bottom) +
+                       static_cast<float>(top - bottom) * static_cast<float>(i) / 63 * 0.999f);
+    const int trials = 20000;
+    std::vector<double> sum(values.size());
+    for (int seed = 1; seed <= trials; ++seed) {
+      const std::vector<float> decoded = round_trip(codec(), values, 1, static_cast<uint64_t>(seed));
+      for (size_t i = 0; i < values.size(); ++i) sum[i] += decoded[i];
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double fraction = values[i] - std::floor(values[i]);
+      const double standard_error = std::sqrt(fraction * (1 - fraction) / trials);
+      EXPECT_NEAR(sum[i] / trials, values[i], 5 * standard_error + 2e-5) << "value " << values[i];
+    }
   }
 }
 
 // Neighbours must not be rounded alike: the errors of different places are uncorrelated.
-TEST(Int8, RoundingOfNeighboursIsIndependent) {
+TEST_P(IntCodec, RoundingOfNeighboursIsIndependent) {
   const size_t cols = 64, rows = 2000;
   std::vector<float> values(rows * cols, 0.5f);
-  for (size_t r = 0; r < rows; ++r) values[r * cols] = 127;
-  const std::vector<float> decoded = round_trip(require_codec("int8"), values, rows, 3);
+  for (size_t r = 0; r < rows; ++r) values[r * cols] = static_cast<float>(largest_positive());
+  const std::vector<float> decoded = round_trip(codec(), values, rows, 3);
   for (size_t lag : {1, 2, 4, 16, 63}) {
     double product = 0;
     size_t count = 0;
@@ -206,11 +256,25 @@ TEST(Codec, DecodeRefusesWrongSizesAndScales) {
     }
     EXPECT_THROW(codec.decode({}, matrix), FormatError);
   }
-  for (const float scale : {-1.0f, kInfinity, static_cast<float>(NAN), kLargest}) {
-    std::vector<std::byte> bytes = encode(require_codec("int8"), matrix);
-    std::memcpy(bytes.data() + sizeof(float), &scale, sizeof(scale));
-    EXPECT_THROW(require_codec("int8").decode(bytes, matrix), FormatError) << scale;
+  values.assign(12, 1.0f);
+  for (const char* name : {"int8", "int4"}) {
+    const std::vector<std::byte> good = encode(require_codec(name), matrix);
+    const auto refuses = [&](size_t at, uint8_t value) {
+      std::vector<std::byte> bytes = good;
+      bytes[at] = std::byte{value};
+      EXPECT_THROW(require_codec(name).decode(bytes, matrix), FormatError) << name << " byte " << at;
+    };
+    refuses(0, 2);     // layout
+    refuses(2, 0x7f);  // a step that is no number, or whose multiples are not
+    refuses(2, 0xff);
   }
+  // A row that claims a value beyond its columns.
+  values = {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  std::vector<std::byte> bytes = encode(require_codec("int8"), {values.data(), 1, 12, 12});
+  ASSERT_EQ(bytes.size(), 1u + 2 + 2 + 1);
+  bytes[3] = std::byte{0};
+  bytes[4] = std::byte{0x10};  // bit 12
+  EXPECT_THROW(require_codec("int8").decode(bytes, {values.data(), 1, 12, 12}), FormatError);
 }
 
 TEST(Codec, DecodersSurviveMutations) {

@@ -82,8 +82,9 @@ TEST_P(FailedStepTest, ALostMessageOfAnyRoundChangesNothingAndTheStepCanBeRepeat
   const std::vector<double> losses = train(undisturbed, groups, data_, 0, kStepsBefore + 1 + kStepsAfter);
   const auto final_state = state_of(undisturbed);
 
-  // Rounds of two hidden layers: forward twice, output, backward, clipping. Rank 0 misses one of them.
-  constexpr int kRounds = 5;
+  // Messages of two hidden layers and two micro-batches: forward twice, output, each in two pieces; backward,
+  // clipping. Rank 0 misses one of them.
+  constexpr int kRounds = 8;
   for (int lost = 0; lost < kRounds; ++lost) {
     SCOPED_TRACE("lost message " + std::to_string(lost));
     auto ranks = two_ranks();

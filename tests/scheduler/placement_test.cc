@@ -170,21 +170,26 @@ TEST(Placement, TheSameArgumentsGiveTheSamePlan) {
 }
 
 // Two nodes with half of 128 columns each, in two modelets, by hand: gather 256 x 64 values and a stop wish,
-// return two matrices of 256 x 64 and 3 floats a sample.
+// return two matrices of 256 x 64 and 3 floats a sample; in two pieces of 128 samples.
 TEST(Placement, BytesOfAStep) {
   Experiment experiment = experiment_with(8);
+  experiment.exchange.micro_batches = 2;
   const auto sent = [&](const std::string& codec, Loss loss) {
     experiment.exchange.codec = codec;
     experiment.model.loss = loss;
     return make_plan(experiment, shape(), nodes_of({1, 1})).nodes[0].bytes_sent_per_step;
   };
-  constexpr uint64_t kMatrix = 256 * 64, kScales = 2 * 256 * 4, kStatistics = 256 * 3 * 4, kWish = 4;
-  constexpr uint64_t kSigmoidRest = kStatistics + kWish + 2 * 96 + 6 * 24,  // two envelopes, six blocks
-      kSoftmaxRest = kSigmoidRest + 2 * 24;
+  constexpr uint64_t kMatrix = 256 * 64, kSteps = 2 * (256 * 2 + 2), kStatistics = 256 * 3 * 4, kWish = 4;
+  constexpr uint64_t kSigmoidRest = kStatistics + kWish + 4 * 96 + 11 * 24,  // four envelopes, eleven blocks
+      kSoftmaxRest = kSigmoidRest + 4 * 24;
   EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest);
   EXPECT_EQ(sent("none", Loss::kSoftmax), 3 * kMatrix * 4 + kSoftmaxRest);
   EXPECT_EQ(sent("bf16", Loss::kSoftmax), 3 * kMatrix * 2 + kSoftmaxRest);
-  EXPECT_EQ(sent("int8", Loss::kSoftmax), 3 * (kMatrix + kScales) + kSoftmaxRest);
+  EXPECT_EQ(sent("int8", Loss::kSoftmax), 3 * (kMatrix + kSteps) + kSoftmaxRest);
+  EXPECT_EQ(sent("int4", Loss::kSoftmax), 3 * (kMatrix / 2 + kSteps) + kSoftmaxRest);
+  experiment.exchange.gradient_codec = "bf16";
+  EXPECT_EQ(sent("none", Loss::kSigmoid), kMatrix * 4 + kMatrix * 2 + kSigmoidRest);
+  experiment.exchange.gradient_codec = "same";
   experiment.optimizer.clip = 1;
   EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest + 4 + 96 + 24);
 }

@@ -50,7 +50,8 @@ class LogqTest : public testing::TestWithParam<SamplingMode> {
     for (uint64_t step = 0; step < steps; ++step) {
       const ConstMatrix hidden{hidden_.data(), kSamples, kWidth, kWidth};
       layer->select(batch_, hidden, step);
-      layer->forward(hidden, {transposed_.data(), kWidth, 16, 16});
+      layer->gather();
+      layer->forward(hidden, {transposed_.data(), kWidth, 16, 16}, {0, kSamples});
       const ConstMatrix statistics = layer->statistics();
       for (size_t s = 0; s < kSamples; ++s)
         means[s] += std::exp(double{statistics.row(kMaximum)[s]}) * double{statistics.row(kSum)[s]} /

@@ -134,7 +134,7 @@ TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
         first_transposed{values[1].data(), 64, columns, columns};
     const Matrix last{values[2].data(), rows.size(), 32, 32},
         last_transposed{values[3].data(), 32, columns, columns};
-    network.input().forward(batch, first);
+    network.input().forward(batch, {0, batch.size()}, first);
     transpose(first, first_transposed, network.pool());
     network.hidden(1).forward(first, first_transposed, last);
     transpose(last, last_transposed, network.pool());

@@ -1,0 +1,32 @@
+// SampleRange: samples of a batch that are worked on, and travel, together. A batch is cut into several so
+// that the wire works while the cores work (micro-batches).
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace modelet {
+
+// Batches are padded to a multiple of this where samples are columns, so that no instruction set has a
+// partial vector; ranges begin at one.
+inline constexpr size_t kSampleMultiple = 16;
+
+constexpr size_t padded(size_t n) { return (n + kSampleMultiple - 1) / kSampleMultiple * kSampleMultiple; }
+
+// Samples [begin, end). `begin` is a multiple of kSampleMultiple; so is `end`, or it is the end of the batch.
+struct SampleRange {
+  size_t begin = 0, end = 0;
+
+  size_t size() const { return end - begin; }
+  // How many columns of a [.., padded batch] matrix they take.
+  size_t columns() const { return padded(size()); }
+  bool operator==(const SampleRange&) const = default;
+};
+
+inline constexpr size_t kMaxMicroBatches = 8;
+
+// Fills `ranges` with at most `count` pieces of a batch. Each takes half of what is left, the last two are
+// alike: nothing is left to compute while the last one travels, so it is small.
+void split_batch(size_t samples, size_t count, std::vector<SampleRange>& ranges);
+
+}  // namespace modelet
