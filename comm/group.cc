@@ -57,6 +57,11 @@ class Group::Impl {
   int size() const { return transport_->size(); }
   const Meters& meters() const { return meters_; }
 
+  std::string node_name(int rank) const {
+    return options_.node_names.empty() ? fmt::format("rank {}", rank)
+                                       : options_.node_names[static_cast<size_t>(rank)];
+  }
+
   void interrupt(const std::string& reason) {
     {
       const std::lock_guard lock(interrupt_mutex_);
@@ -411,6 +416,7 @@ Group::~Group() = default;
 
 int Group::rank() const { return impl_->rank(); }
 int Group::size() const { return impl_->size(); }
+std::string Group::node_name(int rank) const { return impl_->node_name(rank); }
 void Group::send_all(Tag tag, std::span<const OutBlock> mine) { impl_->send_all(tag, mine); }
 void Group::send_each(Tag tag, std::span<const std::vector<OutBlock>> to) { impl_->send_each(tag, to); }
 void Group::collect(Tag tag, std::span<const std::vector<InBlock>> from) {

@@ -63,6 +63,8 @@ class Group {
 
   int rank() const;
   int size() const;
+  // Of GroupOptions; "rank N" if it has no names.
+  std::string node_name(int rank) const;
 
   // The two halves of an exchange, so that messages travel while the caller computes. Sending does not wait:
   // the blocks are encoded and queued. Any number of exchanges may be under way; those of a rank begin, and

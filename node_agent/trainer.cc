@@ -14,6 +14,7 @@
 #include "node_agent/evaluator.h"
 #include "node_agent/gather_numbers.h"
 #include "node_agent/sharding.h"
+#include "node_agent/step_times.h"
 #include "node_agent/training_step.h"
 #include "shard/batch_feed.h"
 #include "shard/data/dataset.h"
@@ -29,7 +30,8 @@ using nlohmann::json;
 
 namespace {
 
-// Rounds that follow a step's own, in the order in which they are used: an evaluation takes many.
+// Rounds that follow those of a step, in the order in which they are used: an evaluation takes many.
+constexpr uint16_t kTimesRound = TrainingStep::kRounds - 1;
 constexpr uint16_t kEvaluationRound = TrainingStep::kRounds, kCheckpointRound = 65000, kFinishRound = 65001;
 
 uint64_t peak_rss_bytes() {
@@ -110,7 +112,7 @@ class Trainer::Impl {
   void load_data();
   void restore(const std::filesystem::path& resumed);
   bool one_step(Session& session);
-  void report_progress(const Session& session);
+  void report_progress(Session& session);
   void end_epoch(Session& session);
   shard::Metrics metrics() const;
   void require_metric() const;
@@ -149,8 +151,9 @@ class Trainer::Impl {
       0;  // in steps, over all sessions of the run; evaluation and checkpoints not counted
   // Of this session:
   uint64_t steps_here_ = 0, samples_here_ = 0, bytes_sent_ = 0;
-  double seconds_here_ = 0, wait_seconds_ = 0;  // wait: for messages of other ranks
-  double loss_sum_ = 0;                         // since the last progress event
+  double seconds_here_ = 0;
+  StepTimes times_;
+  double loss_sum_ = 0;  // since the last progress event
   uint64_t loss_steps_ = 0;
   double epoch_loss_sum_ = 0;  // since the epoch, or this session, began
   uint64_t epoch_loss_steps_ = 0;
@@ -247,7 +250,7 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
 bool Trainer::Impl::one_step(Session& session) {
   const Stopwatch watch;
   const uint64_t bytes_before = session.group.meters().bytes_sent();
-  const double wait_before = session.group.meters().wait_seconds;
+  times_.begin(session.group.meters());
   const float rate =
       shard::learning_rate(job_.experiment.train, step_, feed_->steps_per_epoch(), total_steps());
   const shard::Batch& batch = feed_->at(step_, total_steps());
@@ -256,32 +259,33 @@ bool Trainer::Impl::one_step(Session& session) {
   ++steps_here_;
   samples_here_ += batch.size();
   bytes_sent_ += session.group.meters().bytes_sent() - bytes_before;
-  wait_seconds_ += session.group.meters().wait_seconds - wait_before;
   loss_sum_ += result.loss;
   ++loss_steps_;
   epoch_loss_sum_ += result.loss;
   ++epoch_loss_steps_;
   const double seconds = watch.seconds();
+  times_.end(seconds, session.group.meters());
   seconds_here_ += seconds;
   train_seconds_ += seconds;
   return result.stop;
 }
 
-void Trainer::Impl::report_progress(const Session& session) {
+void Trainer::Impl::report_progress(Session& session) {
   if (loss_steps_ == 0) return;
   const double seconds_per_step = seconds_here_ / static_cast<double>(steps_here_);
-  emit(session, {{"event", "progress"},
-                 {"step", step_},
-                 {"steps", total_steps()},
-                 {"epoch", (step_ - 1) / feed_->steps_per_epoch() + 1},
-                 {"loss", loss_sum_ / static_cast<double>(loss_steps_)},
-                 {"train_seconds", train_seconds_},
-                 {"samples_per_second", samples_per_second()},
-                 {"eta_seconds", seconds_per_step * static_cast<double>(total_steps() - step_)},
-                 {"bytes_sent_per_node_per_step", bytes_per_step()},
-                 {"wait_fraction", seconds_here_ > 0 ? wait_seconds_ / seconds_here_ : 0},
-                 {"learning_rate", shard::learning_rate(job_.experiment.train, step_ - 1,
-                                                        feed_->steps_per_epoch(), total_steps())}});
+  json event = {{"event", "progress"},
+                {"step", step_},
+                {"steps", total_steps()},
+                {"epoch", (step_ - 1) / feed_->steps_per_epoch() + 1},
+                {"loss", loss_sum_ / static_cast<double>(loss_steps_)},
+                {"train_seconds", train_seconds_},
+                {"samples_per_second", samples_per_second()},
+                {"eta_seconds", seconds_per_step * static_cast<double>(total_steps() - step_)},
+                {"bytes_sent_per_node_per_step", bytes_per_step()},
+                {"learning_rate", shard::learning_rate(job_.experiment.train, step_ - 1,
+                                                       feed_->steps_per_epoch(), total_steps())}};
+  if (job_.size > 1) event["nodes"] = times_.report(session.group, tag(kTimesRound));
+  emit(session, event);
   loss_sum_ = 0;
   loss_steps_ = 0;
 }

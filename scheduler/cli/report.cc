@@ -73,6 +73,26 @@ std::string main_figures_text(const json& event) {
   return "  validation" + figures_text(*validation, main) + (figures.empty() ? "" : "  test" + figures);
 }
 
+// "  slowest node-2 +34 %" if a node computes notably longer than the others do in the mean.
+std::string slowest_text(const json& event) {
+  constexpr double kNotable = 1.15;
+  const auto nodes = event.find("nodes");
+  if (nodes == event.end() || !nodes->is_array() || nodes->size() < 2) return "";
+  double sum = 0, most = 0;
+  std::string slowest;
+  for (const json& node : *nodes) {
+    if (!node.is_object()) return "";
+    const double seconds = number(node, "compute_seconds").value_or(0);
+    sum += seconds;
+    if (seconds <= most) continue;
+    most = seconds;
+    slowest = text(node, "node");
+  }
+  const double others = (sum - most) / static_cast<double>(nodes->size() - 1);
+  if (others <= 0 || most < kNotable * others) return "";
+  return fmt::format("  slowest {} +{:.0f} %", slowest, 100 * (most / others - 1));
+}
+
 }  // namespace
 
 std::string figure_title(const std::string& name) {
@@ -152,6 +172,7 @@ void Reporter::show(const json& event) {
     if (p_at_1_ >= 0) shown += fmt::format("  P@1 {:.4f}", p_at_1_);
     if (const uint64_t bytes = count(event, "bytes_sent_per_node_per_step"); bytes > 0)
       shown += fmt::format("  {}/step", scheduler::bytes_text(bytes));
+    shown += slowest_text(event);
     progress(steps_ > 0 ? static_cast<double>(step) / static_cast<double>(steps_) : 0, shown);
   } else if (kind == "epoch") {
     for (const json& judged : {event, event.value("validation", json::object())})

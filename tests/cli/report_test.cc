@@ -132,5 +132,21 @@ TEST(Reporter, StrangeEventsDoNoHarm) {
   EXPECT_THAT(shown.people, HasSubstr("loss ?"));
 }
 
+TEST(Reporter, NamesANodeThatIsNotablySlower) {
+  const auto nodes = [](std::initializer_list<double> seconds) {
+    json event = kProgress;
+    for (const double s : seconds)
+      event["nodes"].push_back(
+          {{"node", "n" + std::to_string(event["nodes"].size())}, {"compute_seconds", s}});
+    return show(false, false, {kStarted, event}).people;
+  };
+  EXPECT_THAT(nodes({1, 1.5, 1}), HasSubstr("slowest n1 +50 %"));
+  EXPECT_THAT(nodes({1, 1.1, 1}), Not(HasSubstr("slowest")));
+  EXPECT_THAT(nodes({0, 0}), Not(HasSubstr("slowest")));
+  json odd = kProgress;
+  odd["nodes"] = json::parse(R"([7, null, {"node": 3, "compute_seconds": "x"}])");
+  EXPECT_THAT(show(false, false, {kStarted, odd}).people, Not(HasSubstr("slowest")));
+}
+
 }  // namespace
 }  // namespace modelet::cli

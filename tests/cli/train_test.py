@@ -63,8 +63,11 @@ class Train(ProgramTest):
         clicks = self.train("documented-few", "--set", "data.train=few/train.mlt", "--set", "data.test=few/test.mlt", "--set",
                             "model.loss=sigmoid", "--set", "modelets.output_modelets=1", "--set", "train.epochs=1")
         held_out = self.train("documented-validation", "--set", "train.epochs=2", "--set", "data.validation=0.2")
-        for events in (run.events(), pool.events()):
-            self.assert_documented(events + clicks.events() + held_out.events(), {"started", "progress", "epoch", "checkpoint", "finished"})
+        self.assert_documented(run.events() + pool.events() + clicks.events() + held_out.events(),
+                               {"started", "progress", "epoch", "checkpoint", "finished"})
+        for event in pool.events("progress"):
+            self.assertEqual([set(node) for node in event["nodes"]],
+                             [{"node", "compute_seconds", "codec_seconds", "wait_seconds"}] * 2)
         for nodes in ("1", "2"):
             name = f"documented-interrupted-{nodes}"
             stopped = self.start_training(name, *ENDLESS, "--nodes", nodes)
