@@ -34,8 +34,8 @@ void ShardedForward::run(const shard::Batch& batch, comm::Tag tag) {
   finish(0);
 }
 
-void ShardedForward::begin(const shard::Batch& batch, std::span<const SampleRange> ranges,
-                           comm::Tag tag, bool stop) {
+void ShardedForward::begin(const shard::Batch& batch, std::span<const SampleRange> ranges, comm::Tag tag,
+                           bool stop) {
   batch_ = &batch;
   ranges_ = ranges;
   tag_ = tag;

@@ -23,7 +23,9 @@ void StepTimes::begin(const comm::Meters& meters) {
 void StepTimes::end(double seconds, const comm::Meters& meters) {
   sums_.seconds += seconds;
   sums_.codec += codec_seconds(meters) - codec_before_;
-  sums_.wait += meters.wait_seconds - wait_before_;
+  const double wait = meters.wait_seconds - wait_before_;
+  sums_.wait += wait;
+  total_wait_ += wait;
   ++steps_;
 }
 

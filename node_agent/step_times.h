@@ -20,6 +20,9 @@ class StepTimes {
   // rank calls it. A node waits for slower ones and for the wire: the shortest wait is about the wire's part.
   nlohmann::json report(comm::Group& group, comm::Tag tag);
 
+  // Waiting of this rank in all steps so far.
+  double total_wait_seconds() const { return total_wait_; }
+
  private:
   struct Sums {
     double seconds = 0, codec = 0, wait = 0;
@@ -27,6 +30,7 @@ class StepTimes {
 
   Sums sums_;
   uint64_t steps_ = 0;
+  double total_wait_ = 0;
   double codec_before_ = 0, wait_before_ = 0;
 };
 

@@ -42,7 +42,7 @@ class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
     std::vector<uint32_t> rows(200);
     std::iota(rows.begin(), rows.end(), 0u);
     batch.assign(data_, rows, false);
-    forward.run(batch, {.step = 1000000, .round = round_++}, false);
+    forward.run(batch, {.step = 1000000, .round = round_++});
     shard::LabelRanker ranker(rank.network.output().modelets(), experiment_, rank.network.spread(),
                               shape_.labels, rank.pool);
     shard::TopK all, retrieved;
