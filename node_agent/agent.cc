@@ -150,8 +150,8 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
   job.run = message.name;
   job.experiment = parse_experiment(message.experiment, "experiment of run " + message.name);
   const ShapeT& shape = *message.shape;
-  job.shape = {shape.features,         shape.labels,         shape.train_rows, shape.test_rows,
-               shape.features_per_row, shape.labels_per_row, shape.encoder};
+  job.shape = {shape.features,  shape.labels,           shape.train_rows,
+               shape.test_rows, shape.features_per_row, shape.labels_per_row, shape.encoder};
   if (message.owner.size() != cut_model(job.experiment, job.shape).size() ||
       *std::max_element(message.owner.begin(), message.owner.end()) >= message.size)
     throw FormatError(

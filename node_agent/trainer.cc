@@ -282,6 +282,7 @@ void Trainer::Impl::report_progress(Session& session) {
                 {"samples_per_second", samples_per_second()},
                 {"eta_seconds", seconds_per_step * static_cast<double>(total_steps() - step_)},
                 {"bytes_sent_per_node_per_step", bytes_per_step()},
+                {"wait_fraction", seconds_here_ > 0 ? times_.total_wait_seconds() / seconds_here_ : 0},
                 {"learning_rate", shard::learning_rate(job_.experiment.train, step_ - 1,
                                                        feed_->steps_per_epoch(), total_steps())}};
   if (job_.size > 1) event["nodes"] = times_.report(session.group, tag(kTimesRound));
