@@ -18,154 +18,352 @@
 #include "base/bf16.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/simd_targets.h"
 #include "comm/codecs.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "comm/codec_int.cc"
+// clang-format off: foreach_target.h includes this file again for each target and must come first
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+#ifndef MODELET_COMM_CODEC_INT_ONCE  // what does not depend on the instruction set
+#define MODELET_COMM_CODEC_INT_ONCE
 namespace modelet::comm {
-namespace {
 
 enum Layout : uint8_t { kDense = 0, kZerosLeftOut = 1 };
-constexpr uint16_t kNoNegative = 0x8000;  // sign bit of a row's step
-constexpr float kFixed = 65536;           // fixed-point one, for 16 random bits
-constexpr int kOffset = 128;              // makes fixed-point values positive
-constexpr size_t kChunk = 64;             // numbers made, or read, at a time: as many as bits in a word
 
-using Chunk = std::array<int8_t, kChunk>;
-
-struct RowScan {
-  float largest = 0;  // magnitude; NaN if there is one
-  bool negative = false;
-  size_t zeros = 0;
+template <int kBits>
+struct Numbers {
+  static constexpr int kSigned = (1 << (kBits - 1)) - 1, kUnsigned = (1 << kBits) - 1;  // largest ones
+  static constexpr int largest(bool negative) { return negative ? kSigned : kUnsigned; }
+  static constexpr size_t bytes(size_t count) { return (count * kBits + 7) / 8; }
 };
 
-// As integers, because bit patterns of magnitudes order like the magnitudes, NaN comes out on top, and
-// integer maxima vectorise.
-RowScan scan(const float* row, size_t cols) {
-  constexpr uint32_t kMagnitude = 0x7fffffff;
-  std::array<int32_t, kLanes> largest{}, nonzero{};
-  std::array<uint32_t, kLanes> signs{};
-  const auto add = [&](const float* in) {
-    std::array<uint32_t, kLanes> bits;
-    std::memcpy(bits.data(), in, sizeof(bits));
-    for (size_t i = 0; i < kLanes; ++i) {
-      const auto magnitude = static_cast<int32_t>(bits[i] & kMagnitude);
-      largest[i] = std::max(largest[i], magnitude);
-      nonzero[i] += magnitude > 0 ? 1 : 0;
-      signs[i] |= magnitude > 0 ? bits[i] : 0;  // -0 is no negative value
-    }
-  };
-  const size_t whole = cols / kLanes * kLanes;
-  for (size_t c = 0; c < whole; c += kLanes) add(row + c);
-  std::array<float, kLanes> last{};
-  std::copy(row + whole, row + cols, last.begin());
-  add(last.data());
+constexpr size_t bitmap_bytes(size_t cols) { return (cols + 7) / 8; }
 
-  RowScan result{.zeros = cols};
-  uint32_t sign = 0;
-  for (size_t i = 0; i < kLanes; ++i) {
-    sign |= signs[i];
-    result.zeros -= static_cast<size_t>(nonzero[i]);
-  }
-  result.negative = sign > kMagnitude;
-  result.largest = std::bit_cast<float>(*std::max_element(largest.begin(), largest.end()));
-  return result;
+// A row's step; its sign bit says that the row has no negative value.
+struct RowStep {
+  Bf16 stored;
+  float size() const { return std::abs(to_float(stored)); }
+  bool negative() const { return (stored.bits & 0x8000) == 0; }
+};
+
+inline RowStep load_step(const std::byte* steps, size_t row) {
+  RowStep step;
+  std::memcpy(&step, steps + row * sizeof(step), sizeof(step));
+  return step;
 }
 
-// How the numbers of one row come about.
-struct Quantiser {
-  float scale;    // numbers per unit, in fixed point
-  int low, high;  // smallest and largest number
-  uint64_t key;   // the row's place in the random stream, or kNearest
-
-  // Numbers of kLanes values; each takes 16 random bits.
-  void lanes(const float* in, size_t column, int8_t* out) const {
-    constexpr size_t kWords = kLanes * sizeof(uint16_t) / sizeof(uint64_t);
-    std::array<uint64_t, kWords> words;
-    std::array<uint16_t, kLanes> noise;
-    constexpr uint64_t kHalves = 0x8000800080008000;
-    for (size_t i = 0; i < kWords; ++i) words[i] = key == kNearest ? kHalves : mix64(key + column + i);
-    std::memcpy(noise.data(), words.data(), sizeof(noise));
-    std::array<int8_t, kLanes> numbers;
-    for (size_t i = 0; i < kLanes; ++i) {
-      // floor(value / step + noise), noise in [0, 1). The largest value may come out a hair too large.
-      const int32_t fixed = static_cast<int32_t>(in[i] * scale + kOffset * kFixed) + noise[i];
-      numbers[i] = static_cast<int8_t>(std::clamp((fixed >> 16) - kOffset, low, high));
-    }
-    std::memcpy(out, numbers.data(), sizeof(numbers));
-  }
-
-  // The numbers of `count` values from `column` on, then zeros.
-  void chunk(const float* row, size_t column, size_t count, Chunk& numbers) const {
-    numbers.fill(0);
-    const size_t whole = count / kLanes * kLanes;
-    for (size_t c = 0; c < whole; c += kLanes) lanes(row + column + c, column + c, numbers.data() + c);
-    if (whole == count) return;
-    std::array<float, kLanes> last{};
-    std::copy(row + column + whole, row + column + count, last.begin());
-    lanes(last.data(), column + whole, numbers.data() + whole);  // zeros stay zeros, rounded either way
-  }
+// What a look at all rows tells.
+struct Sizes {
+  size_t dense = 0, sparse = 0;  // bytes of the rows in either layout
+  size_t bad_row = ~size_t{0};   // one that holds a value that is not finite
 };
 
-// Numbers of kBits bits, one after the other.
-template <int kBits>
-class NumberWriter {
- public:
-  explicit NumberWriter(std::byte* out) : out_(out) {}
+constexpr float kFixed = 65536;  // fixed-point one, for 16 random bits
+constexpr int kOffset = 128;     // makes fixed-point values positive
+constexpr size_t kChunk = 64;    // numbers made, or read, at a time: as many as bits in a word
 
-  void write(const int8_t* numbers, size_t count) {
-    if constexpr (kBits == 8) {
-      std::memcpy(out_, numbers, count);
-      out_ += count;
-    } else {
-      size_t i = 0;
-      if (half_ && count > 0) *out_++ |= std::byte(numbers[i++] << 4);
-      for (; i + 1 < count; i += 2) *out_++ = std::byte((numbers[i] & 15) | numbers[i + 1] << 4);
-      if (count > 0) half_ = i < count;
-      if (i < count) *out_ = std::byte(numbers[i] & 15);
-    }
-  }
-
-  std::byte* end() const { return out_ + (half_ ? 1 : 0); }
-
- private:
-  std::byte* out_;
-  bool half_ = false;  // the byte at out_ has its lower half
-};
-
-template <int kBits>
-class NumberReader {
- public:
-  NumberReader(const std::byte* in, bool negative) : in_(in), negative_(negative) {}
-
-  void read(size_t count, int16_t* numbers) {
-    for (size_t i = 0; i < count; ++i) {
-      const size_t at = next_ + i;
-      const int bits = kBits == 8 ? std::to_integer<int>(in_[at])
-                                  : (std::to_integer<int>(in_[at / 2]) >> (at % 2 * 4)) & 15;
-      constexpr int kSign = 1 << (kBits - 1);
-      numbers[i] = static_cast<int16_t>(negative_ ? (bits ^ kSign) - kSign : bits);
-    }
-    next_ += count;
-  }
-
- private:
-  const std::byte* in_;
-  const bool negative_;
-  size_t next_ = 0;
-};
-
-uint64_t load_bits(const std::byte* in, size_t bytes) {
+inline uint64_t load_bits(const std::byte* in, size_t bytes) {
   uint64_t word = 0;
   std::memcpy(&word, in, bytes);
   return word;
 }
 
-size_t bitmap_bytes(size_t cols) { return (cols + 7) / 8; }
+// The row's largest magnitude over the largest number, rounded up so that this number is enough. 0 for a row
+// below 3e-32, whose reciprocal would overflow.
+template <int kBits>
+RowStep step_of(float largest, bool negative) {
+  const auto most = static_cast<float>(Numbers<kBits>::largest(negative));
+  Bf16 step{static_cast<uint16_t>((std::bit_cast<uint32_t>(largest / most) + 0xffff) >> 16)};
+  if (!std::isfinite(to_float(step) * most)) --step.bits;
+  if (!std::isfinite(kFixed * kOffset / to_float(step))) return {};
+  if (!negative) step.bits |= 0x8000;
+  return {step};
+}
+
+}  // namespace modelet::comm
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace modelet::comm::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most 16 lanes: what the last values of a row are copied to.
+using Floats = hn::CappedTag<float, 16>;
+using Ints = hn::RebindToSigned<Floats>;
+using Words = hn::RebindToUnsigned<Floats>;
+using Bytes = hn::Rebind<uint8_t, Floats>;
+
+// Writes the steps of all rows, and says how long either layout would be.
+template <int kBits>
+Sizes scan_rows(ConstMatrix values, std::byte* steps) {
+  const Floats f;
+  const Ints i32;
+  const size_t lanes = hn::Lanes(f), whole = values.cols / lanes * lanes;
+  Sizes sizes;
+  for (size_t r = 0; r < values.rows; ++r) {
+    const float* row = values.row(r);
+    // As integers, because bit patterns of magnitudes order like the magnitudes, and NaN comes out on top.
+    auto largest = hn::Zero(i32), signs = hn::Zero(i32);
+    size_t zeros = 0;
+    const auto add = [&](auto x) HWY_ATTR {
+      const auto magnitude = hn::BitCast(i32, hn::Abs(x));
+      const auto zero = hn::Eq(magnitude, hn::Zero(i32));
+      largest = hn::Max(largest, magnitude);
+      signs = hn::Or(signs, hn::IfThenZeroElse(zero, hn::BitCast(i32, x)));  // -0 is no negative value
+      zeros += hn::CountTrue(i32, zero);
+    };
+    for (size_t c = 0; c < whole; c += lanes) add(hn::LoadU(f, row + c));
+    if (whole < values.cols) {
+      std::array<float, 16> last{};
+      std::copy(row + whole, row + values.cols, last.begin());
+      add(hn::LoadU(f, last.data()));
+      zeros -= whole + lanes - values.cols;
+    }
+    const float most = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(i32, largest)));
+    if (!std::isfinite(most)) {
+      sizes.bad_row = r;
+      return sizes;
+    }
+    const RowStep step = step_of<kBits>(most, !hn::AllFalse(i32, hn::Lt(signs, hn::Zero(i32))));
+    std::memcpy(steps + r * sizeof(step), &step, sizeof(step));
+    if (step.size() == 0) continue;
+    sizes.dense += Numbers<kBits>::bytes(values.cols);
+    sizes.sparse += bitmap_bytes(values.cols) + Numbers<kBits>::bytes(values.cols - zeros);
+  }
+  return sizes;
+}
+
+// The numbers of `count` values, rounded up to whole vectors: floor(value / step + noise), noise in [0, 1);
+// to the nearest with a half. The row's place in the random stream is `key`, each value takes 16 random bits.
+// Mixer: "lowbias32" (Wellons, 2018). The row's largest value may come out a hair too large, hence the
+// limits.
+template <bool kStochastic>
+HWY_INLINE void make_numbers(const float* in, float scale, int low, int high, uint32_t key, size_t count,
+                             uint8_t* numbers) {
+  const Floats f;
+  const Ints i32;
+  const Words u32;
+  const Bytes u8;
+  for (size_t i = 0; i < count; i += hn::Lanes(f)) {
+    auto noise = hn::Set(u32, 0x8000);
+    if constexpr (kStochastic) {
+      auto x = hn::Add(hn::Iota(u32, static_cast<uint32_t>(i)), hn::Set(u32, key));
+      x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(u32, 0x7feb352du));
+      x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(u32, 0x846ca68bu));
+      noise = hn::ShiftRight<16>(x);
+    }
+    const auto fixed =
+        hn::ConvertTo(i32, hn::MulAdd(hn::LoadU(f, in + i), hn::Set(f, scale), hn::Set(f, kOffset * kFixed)));
+    const auto number =
+        hn::Sub(hn::ShiftRight<16>(hn::Add(fixed, hn::BitCast(i32, noise))), hn::Set(i32, kOffset));
+    const auto limited = hn::Min(hn::Max(number, hn::Set(i32, low)), hn::Set(i32, high));
+    hn::StoreU(hn::TruncateTo(u8, hn::BitCast(u32, limited)), u8, numbers + i);
+  }
+}
+
+// Half bytes of `count` numbers to (count + 1) / 2 bytes, rounded up to whole vectors.
+HWY_INLINE void pack_halves(const uint8_t* numbers, size_t count, std::byte* out) {
+  const hn::CappedTag<uint16_t, 8> u16;
+  const hn::Rebind<uint8_t, decltype(u16)> u8;
+  for (size_t i = 0; i < count; i += 2 * hn::Lanes(u16)) {
+    const auto pairs = hn::LoadU(u16, reinterpret_cast<const uint16_t*>(numbers + i));
+    const auto low = hn::And(pairs, hn::Set(u16, 0x0f)),
+               high = hn::And(hn::ShiftRight<4>(pairs), hn::Set(u16, 0xf0));
+    hn::StoreU(hn::TruncateTo(u8, hn::Or(low, high)), u8, reinterpret_cast<uint8_t*>(out + i / 2));
+  }
+}
+
+HWY_INLINE void unpack_halves(const std::byte* in, size_t count, uint8_t* numbers) {
+  const hn::CappedTag<uint16_t, 8> u16;
+  const hn::Rebind<uint8_t, decltype(u16)> u8;
+  for (size_t i = 0; i < count; i += 2 * hn::Lanes(u16)) {
+    const auto bytes = hn::PromoteTo(u16, hn::LoadU(u8, reinterpret_cast<const uint8_t*>(in + i / 2)));
+    const auto high = hn::ShiftLeft<4>(hn::And(bytes, hn::Set(u16, 0xf0)));
+    hn::StoreU(hn::Or(hn::And(bytes, hn::Set(u16, 0x0f)), high), u16,
+               reinterpret_cast<uint16_t*>(numbers + i));
+  }
+}
+
+// A bit for each number of a chunk that is not zero.
+HWY_INLINE uint64_t nonzero(const uint8_t* numbers) {
+  const hn::CappedTag<uint8_t, kChunk> u8;
+  const size_t lanes = hn::Lanes(u8);
+  std::array<uint8_t, 2 * sizeof(uint64_t)> bits{};  // more than is used: Highway may write whole words
+  for (size_t i = 0; i < kChunk; i += lanes)
+    hn::StoreMaskBits(u8, hn::Ne(hn::LoadU(u8, numbers + i), hn::Zero(u8)), bits.data() + i / 8);
+  return load_bits(reinterpret_cast<const std::byte*>(bits.data()), sizeof(uint64_t));
+}
+
+// Appends numbers of kBits bits; end() closes a row, on a whole byte.
+template <int kBits>
+class NumberWriter {
+ public:
+  explicit NumberWriter(std::byte* out) : out_(out) {}
+
+  HWY_INLINE void write(const uint8_t* numbers, size_t count) {
+    if constexpr (kBits == 8) {
+      out_ = std::copy_n(reinterpret_cast<const std::byte*>(numbers), count, out_);
+    } else {
+      std::copy_n(numbers, count, waiting_.begin() + static_cast<std::ptrdiff_t>(count_));
+      count_ += count;
+      flush(count_ / 2);
+      if (count_ % 2 == 1) waiting_[0] = waiting_[count_ - 1];
+      count_ %= 2;
+    }
+  }
+  HWY_INLINE std::byte* end() {
+    if (count_ > 0) *out_++ = std::byte{waiting_[0]} & std::byte{0x0f};
+    return out_;
+  }
+
+ private:
+  HWY_INLINE void flush(size_t bytes) {
+    std::array<std::byte, kChunk> packed;
+    pack_halves(waiting_.data(), 2 * bytes, packed.data());
+    out_ = std::copy_n(packed.begin(), bytes, out_);
+  }
+
+  std::byte* out_;
+  std::array<uint8_t, 2 * kChunk> waiting_{};  // of half bytes
+  size_t count_ = 0;
+};
+
+template <int kBits, bool kStochastic>
+std::byte* write_row(const float* row, size_t cols, RowStep step, uint32_t key, Layout layout,
+                     std::byte* out) {
+  const float scale = kFixed / step.size();
+  const int high = Numbers<kBits>::largest(step.negative()), low = step.negative() ? -high : 0;
+  NumberWriter<kBits> writer(layout == kDense ? out : out + bitmap_bytes(cols));
+  std::array<uint8_t, kChunk> numbers{}, kept;
+  std::array<float, kChunk> last;
+  for (size_t c = 0; c < cols; c += kChunk) {
+    const size_t count = std::min(kChunk, cols - c);
+    const float* in = row + c;
+    if (count < kChunk && count % 16 != 0) {  // what is read beyond them
+      std::fill(std::copy_n(in, count, last.begin()), last.end(), 0.0f);
+      in = last.data();
+    }
+    make_numbers<kStochastic>(in, scale, low, high, key + static_cast<uint32_t>(c), count, numbers.data());
+    if (layout == kDense) {
+      writer.write(numbers.data(), count);
+      continue;
+    }
+    const uint64_t bits = nonzero(numbers.data()) & (~uint64_t{0} >> (kChunk - count));
+    std::memcpy(out + c / 8, &bits, std::min(sizeof(bits), bitmap_bytes(cols) - c / 8));
+    size_t size = 0;
+    for (uint64_t left = bits; left != 0; left &= left - 1)
+      kept[size++] = numbers[static_cast<size_t>(std::countr_zero(left))];
+    writer.write(kept.data(), size);
+  }
+  return writer.end();
+}
+
+// All rows that have a step; returns the end.
+template <int kBits>
+std::byte* write_rows(ConstMatrix values, uint64_t seed, Layout layout, const std::byte* steps,
+                      std::byte* out) {
+  for (size_t r = 0; r < values.rows; ++r) {
+    const RowStep step = load_step(steps, r);
+    if (step.size() == 0) continue;
+    const auto key = static_cast<uint32_t>(mix64(seed ^ mix64(r)));
+    out = seed == kNearest ? write_row<kBits, false>(values.row(r), values.cols, step, key, layout, out)
+                           : write_row<kBits, true>(values.row(r), values.cols, step, key, layout, out);
+  }
+  return out;
+}
+
+// `count` numbers, rounded up to whole vectors, to values. The two's complement of `bits` bits, or no sign.
+template <int kBits>
+HWY_INLINE void to_floats(const uint8_t* numbers, size_t count, bool negative, float step, float* out) {
+  const Floats f;
+  const Ints i32;
+  const Bytes u8;
+  const auto sign = hn::Set(i32, negative ? 1 << (kBits - 1) : 0);
+  for (size_t i = 0; i < count; i += hn::Lanes(f)) {
+    const auto number = hn::PromoteTo(i32, hn::LoadU(u8, numbers + i));
+    hn::StoreU(hn::Mul(hn::ConvertTo(f, hn::Sub(hn::Xor(number, sign), sign)), hn::Set(f, step)), f, out + i);
+  }
+}
+
+// `in`: a row's numbers, `count` of them, behind the bitmap if it has one (bitmap_bytes > 0).
+template <int kBits>
+void read_row(const std::byte* in, size_t bitmap, size_t count, RowStep step, float* row, size_t cols) {
+  const std::byte* const numbers_in = in + bitmap;
+  std::array<uint8_t, 2 * kChunk> numbers{};  // read ahead: half bytes need not begin at a chunk
+  std::array<float, kChunk> values;
+  size_t next = 0;
+  // Numbers next .. next + size - 1, from the byte that holds the first; returns where that is in `numbers`.
+  const auto read = [&](size_t size) {
+    const size_t first = next * kBits / 8, bytes = Numbers<kBits>::bytes(next + size) - first;
+    const size_t at = next - first * 8 / kBits;
+    next += size;
+    if constexpr (kBits == 8) {
+      std::memcpy(numbers.data(), numbers_in + first, bytes);
+    } else {
+      std::array<std::byte, kChunk> packed{};
+      std::copy_n(numbers_in + first, bytes, packed.begin());
+      unpack_halves(packed.data(), 2 * bytes, numbers.data());
+    }
+    return at;
+  };
+  MODELET_CHECK(count <= cols);
+  for (size_t c = 0; c < cols; c += kChunk) {
+    const size_t size = std::min(kChunk, cols - c);
+    if (bitmap == 0) {
+      read(size);
+      to_floats<kBits>(numbers.data(), size, step.negative(), step.size(), values.data());
+    } else {
+      uint64_t bits = load_bits(in + c / 8, std::min(sizeof(bits), bitmap - c / 8));
+      const uint8_t* kept = numbers.data() + read(static_cast<size_t>(std::popcount(bits)));
+      std::array<uint8_t, kChunk> spread{};
+      for (; bits != 0; bits &= bits - 1) spread[static_cast<size_t>(std::countr_zero(bits))] = *kept++;
+      to_floats<kBits>(spread.data(), size, step.negative(), step.size(), values.data());
+    }
+    std::copy_n(values.begin(), size, row + c);
+  }
+}
+
+Sizes scan_rows_8(ConstMatrix values, std::byte* steps) { return scan_rows<8>(values, steps); }
+Sizes scan_rows_4(ConstMatrix values, std::byte* steps) { return scan_rows<4>(values, steps); }
+std::byte* write_rows_8(ConstMatrix values, uint64_t seed, Layout layout, const std::byte* steps,
+                        std::byte* out) {
+  return write_rows<8>(values, seed, layout, steps, out);
+}
+std::byte* write_rows_4(ConstMatrix values, uint64_t seed, Layout layout, const std::byte* steps,
+                        std::byte* out) {
+  return write_rows<4>(values, seed, layout, steps, out);
+}
+void read_row_8(const std::byte* in, size_t bitmap, size_t count, RowStep step, float* row, size_t cols) {
+  read_row<8>(in, bitmap, count, step, row, cols);
+}
+void read_row_4(const std::byte* in, size_t bitmap, size_t count, RowStep step, float* row, size_t cols) {
+  read_row<4>(in, bitmap, count, step, row, cols);
+}
+
+}  // namespace modelet::comm::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace modelet::comm {
+namespace {
+
+HWY_EXPORT(scan_rows_8);
+HWY_EXPORT(scan_rows_4);
+HWY_EXPORT(write_rows_8);
+HWY_EXPORT(write_rows_4);
+HWY_EXPORT(read_row_8);
+HWY_EXPORT(read_row_4);
 
 size_t count_bits(std::span<const std::byte> bitmap) {
   size_t count = 0;
-  for (size_t i = 0; i < bitmap.size(); i += 8)
-    count +=
-        static_cast<size_t>(std::popcount(load_bits(&bitmap[i], std::min<size_t>(8, bitmap.size() - i))));
+  for (size_t i = 0; i < bitmap.size(); i += sizeof(uint64_t))
+    count += static_cast<size_t>(
+        std::popcount(load_bits(&bitmap[i], std::min(sizeof(uint64_t), bitmap.size() - i))));
   return count;
 }
 
@@ -176,141 +374,56 @@ class IntCodec final : public Codec {
   std::string_view name() const override { return name_; }
   uint8_t id() const override { return id_; }
   size_t max_bytes(size_t rows, size_t cols) const override {
-    return 1 + rows * (sizeof(Bf16) + number_bytes(cols));
+    return 1 + rows * (sizeof(RowStep) + Numbers<kBits>::bytes(cols));
   }
 
   size_t encode(ConstMatrix values, uint64_t seed, std::span<std::byte> out) const override {
     MODELET_CHECK(out.size() >= max_bytes(values.rows, values.cols));
     std::byte* const steps = out.data() + 1;
-    size_t dense = 0, sparse = 0;  // bytes of all rows
-    for (size_t r = 0; r < values.rows; ++r) {
-      const RowScan row = scan(values.row(r), values.cols);
-      if (!std::isfinite(row.largest)) throw diverged(r, values);
-      const Bf16 step = step_of(row);
-      std::memcpy(steps + r * sizeof(step), &step, sizeof(step));
-      if (to_float(step) == 0) continue;
-      dense += number_bytes(values.cols);
-      sparse += bitmap_bytes(values.cols) + number_bytes(values.cols - row.zeros);
-    }
-    const Layout layout = sparse < dense ? kZerosLeftOut : kDense;
+    const Sizes sizes = kBits == 8 ? HWY_DYNAMIC_DISPATCH(scan_rows_8)(values, steps)
+                                   : HWY_DYNAMIC_DISPATCH(scan_rows_4)(values, steps);
+    if (sizes.bad_row < values.rows) throw diverged(sizes.bad_row, values);
+    const Layout layout = sizes.sparse < sizes.dense ? kZerosLeftOut : kDense;
     out[0] = std::byte{layout};
-    std::byte* to = steps + values.rows * sizeof(Bf16);
-    for (size_t r = 0; r < values.rows; ++r) {
-      Bf16 step;
-      std::memcpy(&step, steps + r * sizeof(step), sizeof(step));
-      const float size = std::abs(to_float(step));
-      if (size == 0) continue;
-      const bool negative = (step.bits & kNoNegative) == 0;
-      const Quantiser quantiser{kFixed / size, negative ? -kSigned : 0, levels(negative),
-                                seed == kNearest ? kNearest : mix64(seed ^ mix64(r))};
-      to = layout == kDense ? write_dense(quantiser, values.row(r), values.cols, to)
-                            : write_sparse(quantiser, values.row(r), values.cols, to);
-    }
-    return static_cast<size_t>(to - out.data());
+    std::byte* const rows = steps + values.rows * sizeof(RowStep);
+    const std::byte* const end = kBits == 8
+                                     ? HWY_DYNAMIC_DISPATCH(write_rows_8)(values, seed, layout, steps, rows)
+                                     : HWY_DYNAMIC_DISPATCH(write_rows_4)(values, seed, layout, steps, rows);
+    return static_cast<size_t>(end - out.data());
   }
 
   void decode(std::span<const std::byte> bytes, Matrix values) const override {
-    const size_t steps_bytes = values.rows * sizeof(Bf16);
-    if (bytes.size() < 1 + steps_bytes) throw wrong_size(bytes.size(), values);
+    const size_t head = 1 + values.rows * sizeof(RowStep);
+    if (bytes.size() < head) throw wrong_size(bytes.size(), values);
     const auto layout = std::to_integer<uint8_t>(bytes[0]);
     if (layout > kZerosLeftOut) throw FormatError(fmt::format("{}: unknown layout {}", name_, layout));
-    const std::span<const std::byte> steps = bytes.subspan(1, steps_bytes);
-    std::span<const std::byte> rest = bytes.subspan(1 + steps_bytes);
+    std::span<const std::byte> rest = bytes.subspan(head);
     for (size_t r = 0; r < values.rows; ++r) {
-      Bf16 step;
-      std::memcpy(&step, &steps[r * sizeof(step)], sizeof(step));
-      const bool negative = (step.bits & kNoNegative) == 0;
-      const float size = std::abs(to_float(step));
-      if (size == 0) {
+      const RowStep step = load_step(&bytes[1], r);
+      if (step.size() == 0) {
         std::fill_n(values.row(r), values.cols, 0.0f);
         continue;
       }
-      if (!std::isfinite(size * static_cast<float>(levels(negative))))
-        throw FormatError(fmt::format("{}: step {} of row {} is too large or no number", name_, size, r));
+      if (!std::isfinite(step.size() * static_cast<float>(Numbers<kBits>::largest(step.negative()))))
+        throw FormatError(
+            fmt::format("{}: step {} of row {} is too large or no number", name_, step.size(), r));
       const size_t bitmap = layout == kDense ? 0 : bitmap_bytes(values.cols);
       if (rest.size() < bitmap) throw wrong_size(bytes.size(), values);
-      const size_t count = layout == kDense ? values.cols : count_bits(rest.first(bitmap));
-      const size_t used = bitmap + number_bytes(count);
-      if (rest.size() < used) throw wrong_size(bytes.size(), values);
       if (bitmap > 0 && (std::to_integer<unsigned>(rest[bitmap - 1]) >> ((values.cols - 1) % 8)) > 1)
         throw FormatError(fmt::format("{}: row {} has values beyond column {}", name_, r, values.cols));
-      read_row(rest.data(), bitmap, negative, size, values.row(r), values.cols);
+      const size_t count = layout == kDense ? values.cols : count_bits(rest.first(bitmap));
+      const size_t used = bitmap + Numbers<kBits>::bytes(count);
+      if (rest.size() < used) throw wrong_size(bytes.size(), values);
+      if constexpr (kBits == 8)
+        HWY_DYNAMIC_DISPATCH(read_row_8)(rest.data(), bitmap, count, step, values.row(r), values.cols);
+      else
+        HWY_DYNAMIC_DISPATCH(read_row_4)(rest.data(), bitmap, count, step, values.row(r), values.cols);
       rest = rest.subspan(used);
     }
     if (!rest.empty()) throw wrong_size(bytes.size(), values);
   }
 
  private:
-  static constexpr int kSigned = (1 << (kBits - 1)) - 1, kUnsigned = (1 << kBits) - 1;
-  static constexpr int levels(bool negative) { return negative ? kSigned : kUnsigned; }
-  static constexpr size_t number_bytes(size_t count) { return (count * kBits + 7) / 8; }
-
-  // The row's largest magnitude over the largest number, rounded up so that this number is enough. 0 for a
-  // row below 3e-32, whose reciprocal would overflow.
-  static Bf16 step_of(const RowScan& row) {
-    const auto most = static_cast<float>(levels(row.negative));
-    Bf16 step{static_cast<uint16_t>((std::bit_cast<uint32_t>(row.largest / most) + 0xffff) >> 16)};
-    if (!std::isfinite(to_float(step) * most)) --step.bits;
-    if (!std::isfinite(kFixed * kOffset / to_float(step))) return {};
-    if (!row.negative) step.bits |= kNoNegative;
-    return step;
-  }
-
-  static std::byte* write_dense(const Quantiser& quantiser, const float* row, size_t cols, std::byte* out) {
-    NumberWriter<kBits> writer(out);
-    Chunk numbers;
-    for (size_t c = 0; c < cols; c += kChunk) {
-      const size_t count = std::min(kChunk, cols - c);
-      quantiser.chunk(row, c, count, numbers);
-      writer.write(numbers.data(), count);
-    }
-    return writer.end();
-  }
-
-  static std::byte* write_sparse(const Quantiser& quantiser, const float* row, size_t cols, std::byte* out) {
-    NumberWriter<kBits> writer(out + bitmap_bytes(cols));
-    Chunk numbers;
-    for (size_t c = 0; c < cols; c += kChunk) {
-      quantiser.chunk(row, c, std::min(kChunk, cols - c), numbers);
-      uint64_t word = 0;
-      size_t kept = 0;
-      for (size_t i = 0; i < kChunk; ++i) {
-        const int8_t number = numbers[i];
-        numbers[kept] = number;
-        kept += number != 0 ? 1 : 0;
-        word |= uint64_t{number != 0} << i;
-      }
-      std::memcpy(out + c / 8, &word, std::min<size_t>(8, bitmap_bytes(cols) - c / 8));
-      writer.write(numbers.data(), kept);
-    }
-    return writer.end();
-  }
-
-  // bitmap: its bytes, 0 if all numbers are there.
-  static void read_row(const std::byte* in, size_t bitmap, bool negative, float step, float* row,
-                       size_t cols) {
-    NumberReader<kBits> reader(in + bitmap, negative);
-    std::array<int16_t, kChunk + 1> numbers;
-    for (size_t c = 0; c < cols; c += kChunk) {
-      const size_t count = std::min(kChunk, cols - c);
-      if (bitmap == 0) {
-        reader.read(count, numbers.data());
-        for (size_t i = 0; i < count; ++i) row[c + i] = static_cast<float>(numbers[i]) * step;
-        continue;
-      }
-      const uint64_t word = load_bits(in + c / 8, std::min<size_t>(8, bitmap - c / 8));
-      const auto kept = static_cast<size_t>(std::popcount(word));
-      reader.read(kept, numbers.data());
-      numbers[kept] = 0;
-      size_t next = 0;
-      for (size_t i = 0; i < count; ++i) {
-        const uint64_t here = word >> i & 1;
-        row[c + i] = static_cast<float>(numbers[next] * static_cast<int>(here)) * step;
-        next += here;
-      }
-    }
-  }
-
   Error diverged(size_t row, ConstMatrix values) const {
     return Error(
         fmt::format("{}: row {} of a {} x {} matrix holds a value that is not finite: training diverged; "
@@ -340,3 +453,4 @@ const Codec& codec_int4() {
 }
 
 }  // namespace modelet::comm
+#endif  // HWY_ONCE

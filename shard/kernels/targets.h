@@ -1,9 +1,7 @@
-// Which instruction sets the kernels are compiled for. SSE is left out (every machine worth renting has
-// AVX2), and SVE, whose vectors have no fixed size and cannot be held in the arrays that the GEMM keeps its
-// accumulators in; NEON serves ARM. Included before Highway by every kernel file: all must agree.
+// What kernel files need to know before they include Highway.
 #pragma once
 
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#include "base/simd_targets.h"
 
 namespace modelet::shard::kernels {
 

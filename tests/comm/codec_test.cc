@@ -1,4 +1,7 @@
 #include "comm/codec.h"
+// Highway comes after simd_targets.h, which says what the codecs were compiled for.
+#include "base/simd_targets.h"
+#include <hwy/highway.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -222,6 +225,23 @@ TEST_P(IntCodec, StochasticRoundingIsUnbiased) {
       EXPECT_NEAR(sum[i] / trials, values[i], 5 * standard_error + 2e-5) << "value " << values[i];
     }
   }
+}
+
+// Every instruction set makes the same numbers; where it has no fused multiply-add, a value in a thousand may
+// be rounded the other way.
+TEST_P(IntCodec, AgreesOnAllInstructionSets) {
+  const std::vector<float> values = normal_values(100 * 77, 3);
+  const auto best = round_trip(codec(), values, 100, 5);
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    const auto decoded = round_trip(codec(), values, 100, 5);
+    size_t different = 0;
+    for (size_t i = 0; i < values.size(); ++i) different += decoded[i] != best[i] ? 1 : 0;
+    EXPECT_LE(different, values.size() / 1000) << hwy::TargetName(target);
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 // Neighbours must not be rounded alike: the errors of different places are uncorrelated.
