@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
-#include "base/error.h"
 #include "shard/kernels/kernels.h"
 
 namespace modelet::shard {
@@ -47,11 +47,8 @@ void TopK::merge(const TopK& other) {
       if (other.labels(s)[i] != kNoLabel) insert(s, other.scores(s)[i], other.labels(s)[i]);
 }
 
-LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const Experiment& experiment,
-                         const LabelSpread& spread, uint64_t labels, ThreadPool& pool)
-    : modelets_(std::move(output_modelets)), spread_(spread), pool_(pool), scratch_(pool.threads()) {
-  for (const Modelet* modelet : modelets_) samplers_.emplace_back(*modelet, experiment, labels);
-}
+LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool)
+    : modelets_(std::move(output_modelets)), spread_(spread), pool_(pool), scratch_(pool.threads()) {}
 
 void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best) {
   best.reset(samples, k);
@@ -90,27 +87,6 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
     });
   }
   for (const Scratch& scratch : scratch_) best.merge(scratch.best);
-}
-
-void LabelRanker::rank_sparse(ConstMatrix hidden, size_t k, TopK& best) {
-  best.reset(hidden.rows, k);
-  for (size_t m = 0; m < modelets_.size(); ++m) {
-    const Modelet& modelet = *modelets_[m];
-    if (modelet.retrieval() == nullptr)
-      throw UsageError(
-          "sparse inference needs hash tables, and this model was trained without (sampling.mode lsh "
-          "keeps tables); run it without --sparse");
-    if (m == 0) codes_.hash(*modelet.retrieval(), hidden, pool_);
-    samplers_[m].retrieve(modelet, hidden, codes_, k, pool_, retrieved_);
-    for (size_t s = 0; s < hidden.rows; ++s)
-      for (size_t i = 0; i < k; ++i) {
-        const uint32_t row = retrieved_[s * k + i];
-        if (row == ActiveSetSampler::kNone) break;
-        const Parameters& p = modelet.parameters();
-        best.insert(s, p.logit(row, hidden.row(s)),
-                    spread_.label(static_cast<uint32_t>(modelet.spec().begin + row)));
-      }
-  }
 }
 
 }  // namespace modelet::shard

@@ -8,8 +8,6 @@
 
 #include "base/aligned.h"
 #include "base/matrix.h"
-#include "shard/active_set.h"
-#include "shard/data/batch.h"
 #include "shard/label_spread.h"
 #include "shard/modelet.h"
 #include "shard/thread_pool.h"
@@ -49,27 +47,21 @@ class TopK {
 // parallel inside.
 class LabelRanker {
  public:
-  LabelRanker(std::vector<Modelet*> output_modelets, const Experiment& experiment, const LabelSpread& spread,
-              uint64_t labels, ThreadPool& pool);
+  LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool);
 
   // Scores every neuron. hidden_transposed [d, padded samples].
   void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best);
-  // Scores only what the hash tables retrieve. hidden [samples, d]. UsageError if the model has no tables.
-  void rank_sparse(ConstMatrix hidden, size_t k, TopK& best);
 
  private:
   std::vector<Modelet*> modelets_;
   const LabelSpread& spread_;
   ThreadPool& pool_;
-  std::vector<ActiveSetSampler> samplers_;
-  QueryCodes codes_;
   struct Scratch {
     AlignedVector<float> rows, logits;
     std::vector<uint32_t> positions;
     TopK best;
   };
   std::vector<Scratch> scratch_;  // one a thread
-  std::vector<uint32_t> retrieved_;
 };
 
 }  // namespace modelet::shard

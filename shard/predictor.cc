@@ -50,28 +50,52 @@ void Predictor::prepare_sparse(const Dataset& data) {
                      std::to_string(kFewestQueries) + " samples, these are " + std::to_string(count) +
                      "; run it without --sparse");
   const size_t width = network_.experiment().model.hidden.back();
-  const size_t columns = kernels::padded(count);
-  AlignedVector<float> hidden(count * width), transposed(columns * width);
-  Session session = this->session();
-  for (size_t q = 0; q < count; ++q) {
-    std::copy_n(session.hidden(data.sample(q * data.rows() / count)), width, &hidden[q * width]);
-    for (size_t c = 0; c < width; ++c) transposed[c * columns + q] = hidden[q * width + c];
+  const AlignedVector<float> queries = tuning_queries(data, count);
+  const std::string model = format_checkpoint_index(index());  // with the checksums of all weights
+  const uint64_t digests[] = {xxh3_of(std::as_bytes(std::span(model))),
+                              xxh3_of(std::as_bytes(std::span(queries)))};
+  const uint64_t key = xxh3_of(std::as_bytes(std::span(digests)));
+  const std::filesystem::path file = folder() / kSparsePlanFile;
+  std::optional<SparsePlan> plan = read_sparse_plan(file, key, network_.shape().labels, width);
+  if (!plan) {
+    plan = plan_sparse({queries.data(), count, width, width});
+    write_sparse_plan(file, key, *plan);
   }
+  tuned_ = plan->tuned;
+  sparse_ = std::make_unique<SparseIndex>(network_.output().modelets(), plan->order, tuned_->settings,
+                                          network_.spread(), network_.experiment().train.seed, pool_);
+}
+
+// What the output layer reads for `count` samples, spread evenly [count, d].
+AlignedVector<float> Predictor::tuning_queries(const Dataset& data, size_t count) const {
+  const size_t width = network_.experiment().model.hidden.back();
+  AlignedVector<float> hidden(count * width);
+  Session session = this->session();
+  for (size_t q = 0; q < count; ++q)
+    std::copy_n(session.hidden(data.sample(q * data.rows() / count)), width, &hidden[q * width]);
+  return hidden;
+}
+
+SparsePlan Predictor::plan_sparse(ConstMatrix hidden) {
+  const size_t count = hidden.rows, width = hidden.cols, columns = kernels::padded(count);
+  AlignedVector<float> transposed(columns * width);
+  for (size_t q = 0; q < count; ++q)
+    for (size_t c = 0; c < width; ++c) transposed[c * columns + q] = hidden.row(q)[c];
   const std::vector<Modelet*>& output = network_.output().modelets();
-  LabelRanker ranker(output, network_.experiment(), network_.spread(), network_.shape().labels, pool_);
+  LabelRanker ranker(output, network_.spread(), pool_);
   TopK best;
   ranker.rank_dense({transposed.data(), width, columns, columns}, count, 1, best);
-  QuerySample queries{{hidden.data(), count, width, width}, {}, {}};
+  QuerySample queries{hidden, {}, {}};
   for (size_t q = 0; q < count; ++q) {
     if (best.labels(q)[0] == TopK::kNoLabel)
       throw FormatError(folder().string() + ": the model's scores are no numbers; it cannot be used");
     queries.best.push_back(network_.spread().neuron(best.labels(q)[0]));
     queries.scores.push_back(best.scores(q)[0]);
   }
-  const uint64_t seed = network_.experiment().train.seed;
-  const RowOrder order = order_rows(output, queries, pool_);
-  tuned_ = tune_sparse(output, order, queries, network_.spread(), seed, kRecallWanted, pool_);
-  sparse_ = std::make_unique<SparseIndex>(output, order, tuned_->settings, network_.spread(), seed, pool_);
+  SparsePlan plan{{}, order_rows(output, queries, pool_)};
+  plan.tuned = tune_sparse(output, plan.order, queries, network_.spread(), network_.experiment().train.seed,
+                           kRecallWanted, pool_);
+  return plan;
 }
 
 void Predictor::predict_sparse(const Batch& batch, size_t k, TopK& best) {

@@ -27,6 +27,7 @@
 #include "shard/evaluation.h"
 #include "shard/network.h"
 #include "shard/sparse_index.h"
+#include "shard/sparse_plan.h"
 #include "shard/sparse_tuner.h"
 #include "shard/thread_pool.h"
 
@@ -49,7 +50,8 @@ class Predictor {
   Dataset load_data(const std::filesystem::path& path) const;
 
   // Builds the index, tuned on up to kTuningQueries samples, spread evenly over `data`; labels are not looked
-  // at. The same model and data give the same index. UsageError if there are fewer than kFewestQueries.
+  // at. The same model and data give the same index; what takes long to find out is kept beside the
+  // checkpoint (shard/sparse_plan.h). UsageError if there are fewer than kFewestQueries.
   static constexpr size_t kTuningQueries = 2000, kFewestQueries = 50;
   void prepare_sparse(const Dataset& data);
   // What it found: settings, and how often sparse and dense agree on the best label of these queries.
@@ -83,6 +85,9 @@ class Predictor {
   void predict_sparse(const Batch& batch, size_t k, TopK& best);
 
  private:
+  AlignedVector<float> tuning_queries(const Dataset& data, size_t count) const;
+  SparsePlan plan_sparse(ConstMatrix queries);
+
   Checkpoint checkpoint_;
   std::vector<std::byte> encoder_;
   ThreadPool pool_;

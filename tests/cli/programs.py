@@ -248,7 +248,8 @@ def finished(program):
 
 def checkpoint_files(checkpoint):
     """{name: bytes} of the modelets."""
-    files = {file.name: file.read_bytes() for file in pathlib.Path(checkpoint).glob("*.safetensors")}
+    files = {file.name: file.read_bytes() for file in pathlib.Path(checkpoint).glob("*.safetensors")
+             if file.name != "sparse_plan.safetensors"}  # no part of the checkpoint
     assert files, f"{checkpoint} has no modelets"
     return files
 

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
 #include "node_agent/sharded_forward.h"
+#include "shard/active_set.h"
 #include "shard/data/synth.h"
 #include "shard/evaluation.h"
 #include "tests/node_agent/ranks.h"
@@ -43,15 +43,23 @@ class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
     std::iota(rows.begin(), rows.end(), 0u);
     batch.assign(data_, rows, false);
     forward.run(batch, {.step = 1000000, .round = round_++});
-    shard::LabelRanker ranker(rank.network.output().modelets(), experiment_, rank.network.spread(),
-                              shape_.labels, rank.pool);
-    shard::TopK all, retrieved;
-    ranker.rank_dense(forward.output_input_transposed(), rows.size(), k, all);
-    ranker.rank_sparse(forward.output_input(), k, retrieved);
+    shard::LabelRanker ranker(rank.network.output().modelets(), rank.network.spread(), rank.pool);
+    shard::TopK best;
+    ranker.rank_dense(forward.output_input_transposed(), rows.size(), k, best);
+    const ConstMatrix hidden = forward.output_input();
+    shard::QueryCodes codes;
+    std::vector<uint32_t> retrieved;
     size_t found = 0;
-    for (size_t s = 0; s < rows.size(); ++s) {
-      const std::set<uint32_t> right(all.labels(s).begin(), all.labels(s).end());
-      for (const uint32_t label : retrieved.labels(s)) found += right.count(label);
+    for (const shard::Modelet* modelet : rank.network.output().modelets()) {
+      codes.hash(*modelet->retrieval(), hidden, rank.pool);
+      shard::ActiveSetSampler sampler(*modelet, experiment_, shape_.labels);
+      sampler.retrieve(*modelet, hidden, codes, k, rank.pool, retrieved);
+      for (size_t i = 0; i < retrieved.size(); ++i) {
+        if (retrieved[i] == shard::ActiveSetSampler::kNone) continue;
+        const uint32_t label =
+            rank.network.spread().label(static_cast<uint32_t>(modelet->spec().begin) + retrieved[i]);
+        found += static_cast<size_t>(std::ranges::count(best.labels(i / k), label));
+      }
     }
     return static_cast<double>(found) / static_cast<double>(rows.size() * k);
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/cut.h"
-#include "base/error.h"
 
 namespace modelet::shard {
 namespace {
@@ -50,14 +49,9 @@ class RankerTest : public testing::Test {
  protected:
   static constexpr size_t kLabels = 700, kWidth = 32, kSamples = 21;
 
-  void make(SamplingMode mode) {
+  RankerTest() {
     experiment_.model.hidden = {kWidth};
     experiment_.modelets.output_modelets = 3;
-    experiment_.sampling.mode = mode;
-    experiment_.sampling.tables = 32;
-    experiment_.sampling.bits = 3;
-    experiment_.sampling.candidates = 150;
-    experiment_.sampling.bucket = 200;
     for (const ModeletSpec& spec : cut_model(experiment_, {.features = 5, .labels = kLabels})) {
       if (spec.kind != LayerKind::kOutput) continue;
       modelets_.push_back(std::make_unique<Modelet>(spec, experiment_, false));
@@ -101,32 +95,12 @@ class RankerTest : public testing::Test {
 };
 
 TEST_F(RankerTest, DenseRankingEqualsBruteForce) {
-  make(SamplingMode::kUniform);
-  LabelRanker ranker(pointers_, experiment_, spread_, kLabels, pool_);
+  LabelRanker ranker(pointers_, spread_, pool_);
   TopK best;
   ranker.rank_dense({transposed_.data(), kWidth, kernels_padded(kSamples), kernels_padded(kSamples)},
                     kSamples, 5, best);
   for (size_t s = 0; s < kSamples; ++s)
     EXPECT_EQ(std::vector<uint32_t>(best.labels(s).begin(), best.labels(s).end()), brute_force(s, 5));
-}
-
-TEST_F(RankerTest, SparseRankingFindsMostOfTheBest) {
-  make(SamplingMode::kLsh);
-  LabelRanker ranker(pointers_, experiment_, spread_, kLabels, pool_);
-  TopK best;
-  ranker.rank_sparse({hidden_.data(), kSamples, kWidth, kWidth}, 5, best);
-  size_t found = 0;
-  for (size_t s = 0; s < kSamples; ++s)
-    for (const uint32_t label : brute_force(s, 5))
-      found += std::count(best.labels(s).begin(), best.labels(s).end(), label);
-  EXPECT_GT(static_cast<double>(found) / (5 * kSamples), 0.8);
-}
-
-TEST_F(RankerTest, SparseRankingNeedsTables) {
-  make(SamplingMode::kUniform);
-  LabelRanker ranker(pointers_, experiment_, spread_, kLabels, pool_);
-  TopK best;
-  EXPECT_THROW(ranker.rank_sparse({hidden_.data(), kSamples, kWidth, kWidth}, 5, best), UsageError);
 }
 
 }  // namespace

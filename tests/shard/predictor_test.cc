@@ -73,6 +73,10 @@ TEST(RowDotsTest, EqualTheReference) {
   }
 }
 
+std::vector<size_t> numbers(const SparseSettings& s) {
+  return {s.rows, s.head, s.tables, s.bits, s.bucket, s.candidates};
+}
+
 // An untrained model, some of whose rows are much longer than others and have biases, in a checkpoint.
 class PredictorTest : public ::testing::Test {
  protected:
@@ -138,8 +142,7 @@ TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
     transpose(first, first_transposed, network.pool());
     network.hidden(1).forward(first, first_transposed, last);
     transpose(last, last_transposed, network.pool());
-    LabelRanker ranker(network.output().modelets(), network.experiment(), network.spread(), kLabels,
-                       network.pool());
+    LabelRanker ranker(network.output().modelets(), network.spread(), network.pool());
     TopK expected;
     ranker.rank_dense(last_transposed, rows.size(), 5, expected);
     for (size_t s = 0; s < rows.size(); ++s) {
@@ -182,10 +185,9 @@ TEST_F(PredictorTest, SettingsDoNotDependOnThreads) {
   const std::filesystem::path checkpoint = write_checkpoint();
   Predictor one(checkpoint, 1), three(checkpoint, 3);
   one.prepare_sparse(data_);
+  std::filesystem::remove(checkpoint / kSparsePlanFile);
   three.prepare_sparse(data_);
-  const SparseSettings &a = one.sparse_settings().settings, &b = three.sparse_settings().settings;
-  EXPECT_EQ((std::vector<size_t>{a.rows, a.head, a.tables, a.bits, a.bucket, a.candidates}),
-            (std::vector<size_t>{b.rows, b.head, b.tables, b.bits, b.bucket, b.candidates}));
+  EXPECT_EQ(numbers(one.sparse_settings().settings), numbers(three.sparse_settings().settings));
 }
 
 TEST_F(PredictorTest, TablesFindWhatTheHeadLeaves) {
@@ -226,6 +228,75 @@ TEST_F(PredictorTest, TablesFindWhatTheHeadLeaves) {
     found += best.labels(0)[0] == label ? 1 : 0;
   }
   EXPECT_GE(found, kQueries * 9 / 10);
+}
+
+TEST_F(PredictorTest, KeepsThePlanBesideTheCheckpoint) {
+  const std::filesystem::path checkpoint = write_checkpoint(), file = checkpoint / kSparsePlanFile;
+  const auto prepared = [&](const Dataset& data) {
+    Predictor model(checkpoint, 1);
+    model.prepare_sparse(data);
+    Predictor::Session session = model.session();
+    std::vector<uint32_t> answers;
+    for (size_t q = 0; q < 100; ++q) answers.push_back(session.sparse(data_.sample(q), 1).labels(0)[0]);
+    return std::pair(numbers(model.sparse_settings().settings), answers);
+  };
+  const auto fresh = prepared(data_);
+  const std::string stored = testing::bytes_of(file);
+  // A file that is read is not written: it stays the same one.
+  std::filesystem::create_hard_link(file, folder_ / "link");
+  EXPECT_EQ(prepared(data_), fresh);
+  EXPECT_TRUE(std::filesystem::equivalent(file, folder_ / "link"));
+  // Another model or other queries: a plan of their own.
+  prepared(Dataset::open(folder_.path() / "train.mlt"));
+  EXPECT_NE(testing::bytes_of(file), stored);
+  // Damaged: made again.
+  std::string damaged = stored;
+  damaged[damaged.size() / 2] ^= 1;
+  folder_.write("damaged", damaged);
+  std::filesystem::rename(folder_ / "damaged", file);
+  EXPECT_EQ(prepared(data_), fresh);
+  EXPECT_EQ(testing::bytes_of(file), stored);
+  // Not writable.
+  std::filesystem::remove(file);
+  std::filesystem::create_directory(file);
+  EXPECT_EQ(prepared(data_), fresh);
+  EXPECT_TRUE(std::filesystem::is_directory(file));
+}
+
+TEST(SparsePlanTest, ReadsOnlyWhatWasWritten) {
+  const testing::TemporaryFolder folder;
+  constexpr uint64_t kKey = 77;
+  constexpr size_t kNeurons = 500, kWidth = 16;
+  SparsePlan plan{{{.rows = 90, .head = 30, .tables = 8, .bits = 3, .bucket = 16, .candidates = 64}, 0.5, 7},
+                  {}};
+  for (uint32_t i = 0; i < kNeurons; ++i) plan.order.neurons.push_back(kNeurons - 1 - i);
+  plan.order.row_mean.assign(kWidth, 0.25f);
+  plan.order.query_mean.assign(kWidth, -1.5f);
+  write_sparse_plan(folder / "plan", kKey, plan);
+  const auto read = read_sparse_plan(folder / "plan", kKey, kNeurons, kWidth);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(numbers(read->tuned.settings), numbers(plan.tuned.settings));
+  EXPECT_EQ(read->tuned.recall, 0.5);
+  EXPECT_EQ(read->tuned.cost, 7);
+  plan.order.neurons.resize(90);
+  EXPECT_EQ(read->order.neurons, plan.order.neurons);
+  EXPECT_EQ(read->order.row_mean, plan.order.row_mean);
+  EXPECT_EQ(read->order.query_mean, plan.order.query_mean);
+  EXPECT_FALSE(read_sparse_plan(folder / "plan", kKey + 1, kNeurons, kWidth));
+  EXPECT_FALSE(read_sparse_plan(folder / "plan", kKey, kNeurons, kWidth + 1));
+  EXPECT_FALSE(read_sparse_plan(folder / "plan", kKey, kNeurons - 1, kWidth)) << "neuron 499 is out of range";
+  EXPECT_FALSE(read_sparse_plan(folder / "none", kKey, kNeurons, kWidth));
+  const std::string good = testing::bytes_of(folder / "plan");
+  for (size_t at = 0; at < good.size(); at += 7) {
+    std::string damaged = good;
+    damaged[at] ^= 0x20;
+    const auto found = read_sparse_plan(folder.write("damaged", damaged), kKey, kNeurons, kWidth);
+    EXPECT_TRUE(!found || found->order.neurons == plan.order.neurons) << at;
+  }
+  // A right checksum does not make settings plausible.
+  plan.tuned.settings.tables = 1 << 30;
+  write_sparse_plan(folder / "plan", kKey, plan);
+  EXPECT_FALSE(read_sparse_plan(folder / "plan", kKey, kNeurons, kWidth));
 }
 
 TEST_F(PredictorTest, RefusesWhatItCannotDo) {
