@@ -36,7 +36,7 @@ class Parser {
  public:
   TableLayout parse(std::span<const std::string> items) {
     for (const std::string& item : items) add(item);
-    // Crosses name categories, wherever those stand in the list.
+    // Crosses name other columns, wherever those stand in the list.
     for (const std::string& item : items)
       if (item.starts_with(kCross)) add_cross(item);
     item_.clear();
@@ -109,19 +109,26 @@ class Parser {
     fail("has the unknown kind '" + kind + "'" + suggestion(kind, kKinds));
   }
 
+  size_t cross_part(std::string_view name) const {
+    const auto named = [&](size_t column) { return layout_.columns[column] == name; };
+    const auto category = std::ranges::find_if(layout_.categories, named);
+    if (category != layout_.categories.end())
+      return static_cast<size_t>(category - layout_.categories.begin());
+    const auto number = std::ranges::find_if(layout_.numbers, named, &TableLayout::Number::column);
+    if (number == layout_.numbers.end())
+      fail("crosses '" + std::string(name) +
+           "', which is neither category nor number; add 'cat:" + std::string(name) + "'");
+    return layout_.categories.size() + static_cast<size_t>(number - layout_.numbers.begin());
+  }
+
   void add_cross(const std::string& item) {
     item_ = "'" + item + "' ";
     std::vector<size_t> parts;
     for (const std::string_view name : split(std::string_view(item).substr(kCross.size()), '*')) {
-      const auto it = std::ranges::find_if(
-          layout_.categories, [&](size_t category) { return layout_.columns[category] == name; });
-      if (it == layout_.categories.end())
-        fail("crosses '" + std::string(name) + "', which is not a category; add 'cat:" + std::string(name) +
-             "'");
-      const auto category = static_cast<size_t>(it - layout_.categories.begin());
-      if (std::ranges::find(parts, category) != parts.end())
+      const size_t part = cross_part(name);
+      if (std::ranges::find(parts, part) != parts.end())
         fail("crosses '" + std::string(name) + "' with itself");
-      parts.push_back(category);
+      parts.push_back(part);
     }
     if (parts.size() < 2) fail("crosses one column; join two or more with '*', such as 'cross:c1*c2'");
     if (std::ranges::find(layout_.crosses, parts) != layout_.crosses.end()) fail("is there twice");

@@ -6,7 +6,8 @@
 //   bin:i1..i13            numbers, as one of table.bins ranges that hold equally many training samples
 //   num:age                numbers, standardised
 //   log:clicks             numbers, sign(x) ln(1 + |x|) standardised: for counts
-//   cross:c1*c2            pairs (or more) of categories: each combination of values is a feature
+//   cross:c1*c2            pairs (or more) of columns: each combination of values is a feature. Numbers take
+//                          part by their magnitude, two ranges an octave
 //   skip:id                not used
 //
 // a..b stands for names that count upwards, a comma joins names. In a file without header, columns lie in the
@@ -37,7 +38,8 @@ struct TableLayout {
   std::vector<std::string> columns;        // in the order of their first mention
   std::vector<size_t> labels, categories;  // columns
   std::vector<Number> numbers;
-  std::vector<std::vector<size_t>> crosses;  // places in categories
+  // Places in categories, or categories.size() + places in numbers.
+  std::vector<std::vector<size_t>> crosses;
 };
 
 // Throws UsageError that quotes the item and says what is wrong with it.

@@ -134,7 +134,8 @@ Dataset load_training_data(const Experiment& experiment, const PrepareProgress& 
   if (is_prepared(path)) return checked(Dataset::open(path, true), path, normalize);
   const Experiment options = reading_options(experiment);
   const fs::path entry =
-      cache_entry(path, normalize, options.data.format == DataFormat::kXmc ? "" : to_encoding_toml(options));
+      cache_entry(path, normalize,
+                  options.data.format == DataFormat::kXmc ? "" : kEncoderVersion + to_encoding_toml(options));
   return checked(open_through_cache(entry, [&] { prepare_training_data(options, entry, progress); }), path,
                  normalize);
 }

@@ -11,7 +11,6 @@ namespace modelet::shard {
 namespace {
 
 constexpr const char* kFormat = "modelet-encoder";
-constexpr const char* kVersion = "1";
 constexpr const char* kOffsets = "labels.offsets";
 constexpr const char* kNames = "labels.names";
 
@@ -72,15 +71,16 @@ std::vector<Tensor> label_tensors(const StringTable& labels) {
 }
 
 Metadata encoder_metadata(const Experiment& options) {
-  return {{"format", kFormat}, {"version", kVersion}, {"options", to_encoding_toml(options)}};
+  return {{"format", kFormat}, {"version", kEncoderVersion}, {"options", to_encoding_toml(options)}};
 }
 
 Experiment encoder_options(const SafetensorsFile& state) {
   const std::string origin = state.path().string();
   if (metadata_at(state, "format") != kFormat)
     throw FormatError(origin + ": not the state of an encoder of text");
-  if (const std::string version = metadata_at(state, "version"); version != kVersion)
-    throw FormatError(origin + ": encoder version " + version + "; this program reads version " + kVersion);
+  if (const std::string version = metadata_at(state, "version"); version != kEncoderVersion)
+    throw FormatError(origin + ": encoder version " + version + "; this program reads version " +
+                      kEncoderVersion);
   try {
     return parse_encoding_toml(metadata_at(state, "options"), state.path());
   } catch (const UsageError& e) {

@@ -26,6 +26,9 @@
 
 namespace modelet::shard {
 
+// What a state means; also part of the name of what is prepared with it.
+inline constexpr const char* kEncoderVersion = "2";
+
 // A state larger than this is refused.
 inline constexpr uint64_t kMaxEncoderBytes = uint64_t{4} << 30;
 

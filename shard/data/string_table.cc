@@ -1,5 +1,6 @@
 #include "shard/data/string_table.h"
 
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "base/error.h"

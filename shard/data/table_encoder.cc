@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "shard/data/id_sorter.h"
 #include "shard/data/string_table.h"
 
 namespace modelet::shard {
@@ -16,6 +17,7 @@ constexpr size_t kReservoirRecords = 1 << 16;  // quantiles are right to about 0
 constexpr uint64_t kReservoirSeed = 1;
 // A standardised value is cut here: what lies further out is an accident of the data.
 constexpr double kMaxDeviations = 100;
+constexpr uint32_t kNoFeature = UINT32_MAX;
 constexpr uint32_t kFeaturesOfCategory = 2, kMissingAt = 0, kRareAt = 1;
 
 float logarithm(float value) { return std::copysign(std::log1p(std::abs(value)), value); }
@@ -132,7 +134,7 @@ void TableEncoder::fit_number(Number& number, std::vector<float> values) const {
   number.scale = {static_cast<float>(mean), std::isnormal(deviation) ? 1 / deviation : 0};
 }
 
-// Places the groups of features one behind the other.
+// Places the groups of features one behind the other, and the known buckets behind them.
 void TableEncoder::number_features() {
   uint32_t next = 0;
   for (Number& number : numbers_) {
@@ -141,7 +143,10 @@ void TableEncoder::number_features() {
   }
   category_slot_ = next;
   cross_slot_ = category_slot_ + kFeaturesOfCategory * static_cast<uint32_t>(layout_.categories.size());
-  first_bucket_ = cross_slot_ + static_cast<uint32_t>(layout_.crosses.size());
+  features_ = cross_slot_ + static_cast<uint32_t>(layout_.crosses.size());
+  feature_of_.assign(options_.table.hash_features, kNoFeature);
+  for (size_t bucket = 0; bucket < feature_of_.size(); ++bucket)
+    if ((known_[bucket / 8] >> (bucket % 8) & 1) != 0) feature_of_[bucket] = features_++;
 }
 
 TableEncoder::TableEncoder(const SafetensorsFile& state) : TableEncoder(encoder_options(state)) {
@@ -200,9 +205,7 @@ class TableEncoder::Reader : public SampleReader {
   Reader(const TableEncoder& encoder, CsvReader csv)
       : encoder_(encoder), records_(encoder.records(std::move(csv))) {}
 
-  uint64_t features() const override {
-    return encoder_.first_bucket_ + uint64_t{encoder_.options_.table.hash_features};
-  }
+  uint64_t features() const override { return encoder_.features_; }
   uint64_t labels() const override { return encoder_.layout_.labels.size(); }
   uint64_t bytes() const override { return records_.csv().bytes(); }
   double fraction() const override { return records_.csv().fraction(); }
@@ -212,7 +215,7 @@ class TableEncoder::Reader : public SampleReader {
     if (++rows_ >= kMaxCount) records_.csv().fail("more than 2^31 - 2 records; split the file");
     features_.clear();
     values_.clear();
-    buckets_.clear();
+    found_.clear();
     for (size_t i = 0; i < record_.numbers.size(); ++i) add_number(encoder_.numbers_[i], record_.numbers[i]);
     const size_t categories = encoder_.layout_.categories.size();
     for (size_t i = 0; i < record_.buckets.size(); ++i) {
@@ -222,7 +225,7 @@ class TableEncoder::Reader : public SampleReader {
       else
         add_value(encoder_.cross_slot_ + static_cast<uint32_t>(i - categories), 0, record_.buckets[i]);
     }
-    append_buckets();
+    append_found();
     sample = {features_, values_, record_.labels};
     return true;
   }
@@ -249,17 +252,17 @@ class TableEncoder::Reader : public SampleReader {
   void add_value(uint32_t slot, uint32_t rare_at, uint32_t bucket) {
     if (bucket == TableRecord::kMissing)
       add(slot + kMissingAt);
-    else if (encoder_.known(bucket))
-      buckets_.push_back(encoder_.first_bucket_ + bucket);
+    else if (const uint32_t feature = encoder_.feature_of_[bucket]; feature != kNoFeature)
+      found_.push_back(feature);
     else if (encoder_.options_.table.min_count > 1)
       add(slot + rare_at);
   }
 
-  void append_buckets() {
-    std::sort(buckets_.begin(), buckets_.end());
-    for (const uint32_t bucket : buckets_) {
-      if (features_.empty() || features_.back() != bucket)
-        add(bucket);
+  void append_found() {
+    sort_(found_);
+    for (const uint32_t feature : found_) {
+      if (features_.empty() || features_.back() != feature)
+        add(feature);
       else
         values_.back() += 1;
     }
@@ -268,8 +271,9 @@ class TableEncoder::Reader : public SampleReader {
   const TableEncoder& encoder_;
   TableRecords records_;
   TableRecord record_;
+  IdSorter sort_;
   uint64_t rows_ = 0;
-  std::vector<uint32_t> features_, buckets_;
+  std::vector<uint32_t> features_, found_;
   std::vector<float> values_;
 };
 

@@ -4,7 +4,10 @@
 //   for each number column    missing; then its bins, or the standardised value
 //   for each category column  missing; rare: all values that fewer than table.min_count training samples have
 //   for each cross            rare
-//   table.hash_features       buckets of the other values of all categories and crosses
+//   for each bucket           all values of categories and crosses that are hashed into it, if any is not
+//   rare
+//
+// There are table.hash_features buckets; only those that are known have a feature, and so rows of weights.
 //
 // All have the value 1, but the standardised number, and a bucket that several values of a record fall into:
 // their number. With table.min_count = 1 no training sample has a rare feature; then values that training did
@@ -59,13 +62,14 @@ class TableEncoder : public Encoder {
   TableRecords records(CsvReader csv) const;
   void fit_number(Number& number, std::vector<float> values) const;
   void number_features();
-  bool known(uint32_t bucket) const { return (known_[bucket / 8] >> (bucket % 8) & 1) != 0; }
 
   Experiment options_;
   TableLayout layout_;
   std::vector<Number> numbers_;  // [layout.numbers]
   std::vector<uint8_t> known_;
-  uint32_t category_slot_ = 0, cross_slot_ = 0, first_bucket_ = 0;  // features where the groups begin
+  std::vector<uint32_t> feature_of_;             // [hash_features] bucket -> feature, or kNoFeature: rare
+  uint32_t category_slot_ = 0, cross_slot_ = 0;  // features where the groups begin
+  uint32_t features_ = 0;
 };
 
 }  // namespace modelet::shard

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -43,7 +44,12 @@ TableRecords::TableRecords(const TableLayout& layout, bool header, uint32_t hash
   for (const size_t column : layout.categories) category_salts_.push_back(salt_of(layout.columns[column]));
   for (const auto& cross : layout.crosses) {
     uint64_t salt = cross.size();
-    for (const size_t category : cross) salt = mix64(salt ^ category_salts_[category]);
+    for (const size_t part : cross) {
+      const size_t categories = layout.categories.size();
+      const size_t column =
+          part < categories ? layout.categories[part] : layout.numbers[part - categories].column;
+      salt = mix64(salt ^ salt_of(layout.columns[column]));
+    }
     cross_salts_.push_back(salt);
   }
   for (size_t column = 0; column < layout.columns.size(); ++column) field_of_.push_back(column);
@@ -76,7 +82,7 @@ bool TableRecords::next(TableRecord& record) {
   record.numbers.clear();
   for (const TableLayout::Number& number : layout_.numbers)
     record.numbers.push_back(read_number(number.column));
-  hash_categories(record.buckets);
+  hash_categories(record);
   return true;
 }
 
@@ -111,7 +117,18 @@ float TableRecords::read_number(size_t column) const {
   return value;
 }
 
-void TableRecords::hash_categories(std::vector<uint32_t>& buckets) {
+// Sign, exponent and the first bit behind it of a float are its range: 1, 1.5, 2, 3, 4, 6 and so on begin
+// one.
+uint64_t TableRecords::hash_of_part(size_t part, const TableRecord& record) const {
+  if (part < hashes_.size()) return hashes_[part];
+  constexpr int kBitsWithin = 22;
+  constexpr uint64_t kMissingNumber = uint64_t{1} << 32;
+  const float value = record.numbers[part - hashes_.size()];
+  return std::isnan(value) ? kMissingNumber : std::bit_cast<uint32_t>(value) >> kBitsWithin;
+}
+
+void TableRecords::hash_categories(TableRecord& record) {
+  std::vector<uint32_t>& buckets = record.buckets;
   buckets.clear();
   for (size_t i = 0; i < layout_.categories.size(); ++i) {
     const std::string_view value = field(layout_.categories[i]);
@@ -120,7 +137,7 @@ void TableRecords::hash_categories(std::vector<uint32_t>& buckets) {
   }
   for (size_t i = 0; i < layout_.crosses.size(); ++i) {
     uint64_t hash = cross_salts_[i];
-    for (const size_t category : layout_.crosses[i]) hash = mix64(hash ^ hashes_[category]);
+    for (const size_t part : layout_.crosses[i]) hash = mix64(hash ^ hash_of_part(part, record));
     buckets.push_back(bucket_of(hash));
   }
 }

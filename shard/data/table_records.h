@@ -39,7 +39,8 @@ class TableRecords {
   std::string_view field(size_t column) const { return fields_[field_of_[column]]; }
   void read_labels(std::vector<uint32_t>& labels) const;
   float read_number(size_t column) const;
-  void hash_categories(std::vector<uint32_t>& buckets);
+  void hash_categories(TableRecord& record);
+  uint64_t hash_of_part(size_t part, const TableRecord& record) const;
   uint32_t bucket_of(uint64_t hash) const {
     return static_cast<uint32_t>(((hash >> 32) * hash_features_) >> 32);
   }

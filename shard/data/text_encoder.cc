@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "shard/data/id_sorter.h"
 #include "shard/data/line_reader.h"
 #include "shard/data/ngrams.h"
 
@@ -14,19 +15,25 @@ namespace {
 constexpr uint32_t kNoFeature = UINT32_MAX;
 constexpr size_t kMaxLabelBytes = 4096;
 
-void sort_unique(std::vector<uint32_t>& ids) {
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-}
+// In how many samples something occurs, however often in each of them.
+struct Occurrences {
+  uint32_t samples = 0, last = 0;
+
+  // `sample` counts from 1.
+  void add(uint64_t sample) {
+    samples += last != static_cast<uint32_t>(sample) ? 1 : 0;
+    last = static_cast<uint32_t>(sample);
+  }
+};
 
 }  // namespace
 
 // What the training text holds.
 struct TextEncoder::Counts {
   uint64_t samples = 0;
-  std::vector<uint32_t> samples_with;  // [buckets]
-  StringTable labels;                  // in the order of the text
-  std::vector<uint64_t> of_label;      // samples
+  std::vector<Occurrences> buckets;  // [buckets]
+  StringTable label_names;           // in the order of the text
+  std::vector<Occurrences> labels;   // of these
 };
 
 std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, const std::filesystem::path& text,
@@ -38,31 +45,28 @@ std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, TextRec
                                               const FitProgress& progress) {
   constexpr uint64_t kRecordsBetweenReports = 4096;
   Counts counts;
-  counts.samples_with.resize(options.text.buckets);
+  counts.buckets.resize(options.text.buckets);
   NgramHasher hasher(options.text);
   TextRecord record;
   std::vector<uint32_t> ids;
   while (records.next(record)) {
+    ++counts.samples;
     ids.clear();
     hasher.append(record.words, ids);
-    sort_unique(ids);
-    for (const uint32_t bucket : ids) ++counts.samples_with[bucket];
-    ids.clear();
+    for (const uint32_t bucket : ids) counts.buckets[bucket].add(counts.samples);
     for (const std::string_view label : record.labels) {
       if (label.size() > kMaxLabelBytes)
         records.fail("the label " + quoted(label) + " has " + std::to_string(label.size()) +
                      " bytes, more than " + std::to_string(kMaxLabelBytes) +
                      "; is this the right column or prefix?");
-      ids.push_back(counts.labels.insert(label));
+      const uint32_t id = counts.label_names.insert(label);
+      counts.labels.resize(counts.label_names.size());
+      counts.labels[id].add(counts.samples);
     }
-    sort_unique(ids);
-    counts.of_label.resize(counts.labels.size());
-    for (const uint32_t label : ids) ++counts.of_label[label];
-    ++counts.samples;
     if (progress && counts.samples % kRecordsBetweenReports == 0)
       progress(records.bytes(), records.fraction());
   }
-  if (counts.labels.size() == 0)
+  if (counts.labels.empty())
     records.fail("the training text has no label in " + std::to_string(counts.samples) +
                  " samples; is data.format right, and text.label_prefix or csv.labels?");
   std::unique_ptr<TextEncoder> encoder(new TextEncoder(options));
@@ -73,8 +77,8 @@ std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, TextRec
 }
 
 void TextEncoder::choose_features(const Counts& counts) {
-  for (uint32_t bucket = 0; bucket < counts.samples_with.size(); ++bucket) {
-    const uint32_t samples = counts.samples_with[bucket];
+  for (uint32_t bucket = 0; bucket < counts.buckets.size(); ++bucket) {
+    const uint32_t samples = counts.buckets[bucket].samples;
     if (samples == 0 || samples < options_.text.min_count) continue;
     buckets_.push_back(bucket);
     if (options_.text.weight == TextWeight::kTfIdf)
@@ -90,9 +94,10 @@ void TextEncoder::choose_features(const Counts& counts) {
 void TextEncoder::choose_labels(const Counts& counts) {
   std::vector<uint32_t> order(counts.labels.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return counts.of_label[a] > counts.of_label[b]; });
-  for (const uint32_t label : order) labels_.insert(counts.labels.at(label));
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return counts.labels[a].samples > counts.labels[b].samples;
+  });
+  for (const uint32_t label : order) labels_.insert(counts.label_names.at(label));
 }
 
 void TextEncoder::number_buckets() {
@@ -154,7 +159,7 @@ class TextEncoder::Reader : public SampleReader {
       known += occurrences_[known] != kNoFeature ? 1 : 0;
     }
     occurrences_.resize(known);
-    std::sort(occurrences_.begin(), occurrences_.end());
+    sort_(occurrences_);
     features_.clear();
     values_.clear();
     for (size_t i = 0; i < known;) {
@@ -179,12 +184,14 @@ class TextEncoder::Reader : public SampleReader {
       else
         labels_.push_back(label);
     }
-    sort_unique(labels_);
+    std::sort(labels_.begin(), labels_.end());
+    labels_.erase(std::unique(labels_.begin(), labels_.end()), labels_.end());
   }
 
   const TextEncoder& encoder_;
   std::unique_ptr<TextRecords> records_;
   NgramHasher hasher_;
+  IdSorter sort_;
   TextRecord record_;
   uint64_t rows_ = 0, unknown_labels_ = 0;
   std::vector<uint32_t> occurrences_, features_, labels_;

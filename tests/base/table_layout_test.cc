@@ -24,7 +24,7 @@ std::string error_of(const std::vector<std::string>& items) {
 
 TEST(TableLayout, ReadsTheNotation) {
   const TableLayout layout = parse({"cross:c2*b", "label:click", "skip:id", "bin:i1..i3", "cat:c1..c2,b",
-                                    "log:i2", "num:age", "cross:c1*c2*b"});
+                                    "log:i2", "num:age", "cross:c1*c2*b", "cross:i2*c2"});
   EXPECT_THAT(layout.columns, ElementsAre("click", "id", "i1", "i2", "i3", "c1", "c2", "b", "age"));
   EXPECT_THAT(layout.labels, ElementsAre(0));
   EXPECT_THAT(layout.categories, ElementsAre(5, 6, 7));
@@ -32,7 +32,7 @@ TEST(TableLayout, ReadsTheNotation) {
   EXPECT_THAT(layout.numbers, ElementsAre(Number{2, NumberKind::kBins}, Number{3, NumberKind::kBins},
                                           Number{4, NumberKind::kBins}, Number{3, NumberKind::kLogarithm},
                                           Number{8, NumberKind::kStandardised}));
-  EXPECT_THAT(layout.crosses, ElementsAre(ElementsAre(1, 2), ElementsAre(0, 1, 2)));
+  EXPECT_THAT(layout.crosses, ElementsAre(ElementsAre(1, 2), ElementsAre(0, 1, 2), ElementsAre(4, 1)));
 }
 
 TEST(TableLayout, ReadsRangesOfNumbersAlone) {
@@ -78,11 +78,11 @@ TEST(TableLayout, ErrorsQuoteTheItem) {
       {{"label:a", "cat:b,b"}, "mentions 'b' again as cat"},
       {{"label:a,a", "cat:b"}, "mentions 'a' again as label"},
       {{"label:a", "bin:b", "bin:b"}, "mentions 'b' again as bin"},
-      {{"label:a", "bin:b", "cross:a*b"}, "'cross:a*b' crosses 'a', which is not a category"},
+      {{"label:a", "bin:b", "cross:a*b"}, "'cross:a*b' crosses 'a', which is neither category nor number"},
       {{"label:a", "cat:b", "cross:b"}, "crosses one column"},
       {{"label:a", "cat:b", "cross:b*b"}, "crosses 'b' with itself"},
       {{"label:a", "cat:b,c", "cross:b*c", "cross:b*c"}, "'cross:b*c' is there twice"},
-      {{"label:a", "cat:b", "cross:"}, "crosses '', which is not a category"},
+      {{"label:a", "cat:b", "cross:"}, "crosses '', which is neither category nor number"},
   };
   for (const Case& c : cases) EXPECT_THAT(error_of(c.items), HasSubstr(c.what));
 }

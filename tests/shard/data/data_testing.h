@@ -1,9 +1,11 @@
 // What the tests of shard/data share: samples that own their arrays, text in memory, a folder that goes away.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -13,7 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "base/aligned.h"
+#include "base/error.h"
+#include "base/rng.h"
 #include "shard/data/dataset.h"
+#include "shard/data/encoder.h"
 #include "shard/data/xmc_reader.h"
 
 namespace modelet::shard::testing {
@@ -92,6 +98,30 @@ inline void seal_header(std::span<std::byte> file) {
   if (file.size() < kChecksumAt + sizeof(uint64_t)) return;
   const uint64_t checksum = XXH3_64bits(file.data(), kChecksumAt);
   std::memcpy(file.data() + kChecksumAt, &checksum, sizeof checksum);
+}
+
+// A state of an encoder may come from anywhere. Restores `rounds` damaged copies of one: each must be refused
+// with an Error or pass `check(encoder, damaged state)`. Both must happen, or the test shows nothing.
+template <class Check>
+void restore_damaged(std::span<const std::byte> state, uint64_t rounds, const Check& check) {
+  constexpr size_t kHead = 4096;  // what follows in long states are bit sets, in which anything is right
+  uint64_t accepted = 0;
+  for (uint64_t i = 0; i < rounds; ++i) {
+    Rng rng(5, {i});
+    AlignedVector<std::byte> damaged(state.begin(), state.end());
+    for (uint32_t change = 0; change <= rng.below(3); ++change)
+      damaged[rng.below(static_cast<uint32_t>(std::min(damaged.size(), kHead)))] =
+          static_cast<std::byte>(rng.next());
+    if (rng.below(4) == 0) damaged.resize(rng.below(static_cast<uint32_t>(damaged.size())));
+    try {
+      const auto encoder = restore_encoder(damaged, "state");
+      ++accepted;
+      check(*encoder, std::span<const std::byte>(damaged));
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(accepted, rounds / 100);
+  EXPECT_LT(accepted, rounds * 2 / 3);
 }
 
 }  // namespace modelet::shard::testing
