@@ -30,6 +30,19 @@ std::string ExperimentArguments::run_name() const {
   return name.empty() ? "run" : name;
 }
 
+void ReadingArguments::add_to(CLI::App& verb) {
+  verb.add_option("--set", overrides,
+                  "section.key=value of the experiment that says how the text is read: data.format and what "
+                  "belongs to it, docs/experiment.md (repeatable)")
+      ->take_all();
+}
+
+Experiment ReadingArguments::load(const std::string& text) const {
+  Experiment options = parse_encoding_toml("", "options", overrides);
+  options.data.train = text;
+  return options;
+}
+
 DataShape shape_of(const Experiment& experiment) {
   const Experiment::Data& data = experiment.data;
   const auto require = [](const std::string& key, const std::string& path) {
@@ -38,8 +51,8 @@ DataShape shape_of(const Experiment& experiment) {
                   " of the experiment: correct it there, or give --set " + key + "=PATH");
   };
   require("data.train", data.train);
-  const shard::Dataset train = shard::load_training_data(experiment);
   require("data.test", data.test);
+  const shard::Dataset train = shard::load_training_data(experiment);
   const shard::Dataset test = shard::load_dataset(data.test, data.normalize, train.encoder());
   note_unknown_labels(test, data.test);
   return shard::describe_shape(train, test);

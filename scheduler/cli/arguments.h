@@ -21,6 +21,16 @@ struct ExperimentArguments {
   std::string run_name() const;
 };
 
+// How a text is read: keys of the experiment.
+struct ReadingArguments {
+  std::vector<std::string> overrides;
+
+  // Adds --set.
+  void add_to(CLI::App& verb);
+  // An experiment with these keys, whose training data is `text`.
+  Experiment load(const std::string& text) const;
+};
+
 // Reads (and prepares, the first time) the experiment's data.
 DataShape shape_of(const Experiment& experiment);
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "node_agent/capacity.h"
+#include "scheduler/cli/arguments.h"
 #include "shard/bench/data_rates.h"
 #include "shard/bench/machine_rates.h"
 #include "shard/bench/step_kernels.h"
@@ -218,6 +219,7 @@ void add_kernels(CLI::App& bench_verb) {
 
 struct DataOptions {
   std::string file;
+  ReadingArguments reading;
   double seconds = 1;
   size_t batch = 256;
   bool json = false;
@@ -225,11 +227,12 @@ struct DataOptions {
 
 void bench_data(const DataOptions& options) {
   const bool prepared = shard::is_prepared(options.file);
+  const Experiment reading = options.reading.load(options.file);
   std::vector<bench::DataRate> rates;
-  if (!prepared) rates = bench::measure_text(options.file);
+  if (!prepared) rates = bench::measure_text(reading);
   // As training gets it: text goes through the cache.
   const shard::Dataset data =
-      prepared ? shard::Dataset::open(options.file) : shard::load_dataset(options.file, Normalize::kNone);
+      prepared ? shard::Dataset::open(options.file) : shard::load_training_data(reading);
   if (data.rows() == 0) throw FormatError(options.file + ": has no samples");
   for (const bench::DataRate& rate : bench::measure_prepared(data, options.batch, options.seconds))
     rates.push_back(rate);
@@ -253,7 +256,8 @@ void bench_data(const DataOptions& options) {
 void add_data(CLI::App& bench_verb) {
   const auto options = std::make_shared<DataOptions>();
   CLI::App& verb = *bench_verb.add_subcommand("data", "How fast a data file is read, on one thread");
-  verb.add_option("FILE", options->file, "XMC text (plain, .xz, .gz) or a prepared file")->required();
+  verb.add_option("FILE", options->file, "text (plain, .xz, .gz) or a prepared file")->required();
+  options->reading.add_to(verb);
   verb.add_option("--batch", options->batch, "samples of a batch")
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();
@@ -263,12 +267,14 @@ void add_data(CLI::App& bench_verb) {
   verb.add_flag("--json", options->json, "JSON Lines on standard output");
   verb.footer(
       "lines    the lines of the text are found, decompressed if need be\n"
-      "parse    the same, and samples are read out of them\n"
+      "fit      the words, labels, bins of the text are counted, for a format that needs it\n"
+      "parse    the lines are found, and samples are read out of them\n"
       "scan     prepared data is walked in order\n"
       "batches  shuffled batches are gathered from it, by sample and by feature, as a training step needs "
       "them\n\n"
       "Examples:\n"
       "  modelet bench data train.txt\n"
+      "  modelet bench data clicks.tsv --set data.format=criteo\n"
       "  modelet bench data train.mlt --batch 1024 --json");
   verb.callback([options] { bench_data(*options); });
 }

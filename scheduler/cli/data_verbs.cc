@@ -59,27 +59,9 @@ class ProgressLine {
 
 // ---- prepare
 
-// How a text is read: keys of the experiment.
-struct Reading {
-  std::vector<std::string> overrides;
-
-  void add_to(CLI::App& verb) {
-    verb.add_option("--set", overrides,
-                    "section.key=value of the experiment that says how the text is read: data.format and "
-                    "what belongs to "
-                    "it, docs/experiment.md (repeatable)")
-        ->take_all();
-  }
-  Experiment options(const std::string& text) const {
-    Experiment options = parse_encoding_toml("", "options", overrides);
-    options.data.train = text;
-    return options;
-  }
-};
-
 struct PrepareOptions {
   std::string in, out, normalize = "none", like;
-  Reading reading;
+  ReadingArguments reading;
 };
 
 // A prepared file or a checkpoint -> the state of its encoder.
@@ -98,7 +80,7 @@ void prepare(const PrepareOptions& options) {
   };
   const Normalize normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
   if (options.like.empty()) {
-    Experiment experiment = options.reading.options(options.in);
+    Experiment experiment = options.reading.load(options.in);
     experiment.data.normalize = normalize;
     shard::prepare_training_data(experiment, options.out, progress);
   } else {
@@ -144,7 +126,7 @@ void add_prepare(CLI::App& data) {
 struct DescribeOptions {
   std::string file, label_names;
   bool json = false;
-  Reading reading;
+  ReadingArguments reading;
 };
 
 struct Spread {
@@ -223,7 +205,7 @@ Dataset open_any(const Experiment& options) {
 
 ordered_json describe(const DescribeOptions& options) {
   const bool prepared = shard::is_prepared(options.file);
-  const Experiment reading = options.reading.options(options.file);
+  const Experiment reading = options.reading.load(options.file);
   const Dataset data = open_any(reading);
   const std::vector<std::string> names = options.label_names.empty()
                                              ? shard::label_names(data.encoder(), options.file)

@@ -1,11 +1,14 @@
 #include "shard/bench/data_rates.h"
 
+#include <filesystem>
 #include <functional>
+#include <memory>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "shard/data/batch.h"
+#include "shard/data/encoder.h"
 #include "shard/data/line_reader.h"
 #include "shard/data/split.h"
 #include "shard/data/xmc_reader.h"
@@ -30,20 +33,31 @@ DataRate repeat(const char* name, double seconds, const std::function<void(DataR
 
 }  // namespace
 
-std::vector<DataRate> measure_text(const std::filesystem::path& file) {
-  const DataRate lines = repeat("lines", 0, [&](DataRate& rate) {
+std::vector<DataRate> measure_text(const Experiment& options) {
+  const std::filesystem::path file = options.data.train;
+  Experiment known_format = options;
+  known_format.data.format = format_of(file, options);
+  std::vector<DataRate> rates;
+  rates.push_back(repeat("lines", 0, [&](DataRate& rate) {
     LineReader reader(file);
     for (std::string_view line; reader.next(line); ++rate.rows) {
     }
     rate.bytes = reader.bytes();
-  });
-  const DataRate parse = repeat("parse", 0, [&](DataRate& rate) {
-    XmcReader reader(file);
-    for (Sample sample; reader.next(sample); ++rate.rows) {
+  }));
+  std::unique_ptr<Encoder> encoder;
+  if (known_format.data.format != DataFormat::kXmc)
+    rates.push_back(repeat("fit", 0, [&](DataRate& rate) {
+      encoder = fit_encoder(known_format, file);
+      rate.bytes = rates.front().bytes;
+      rate.rows = rates.front().rows;
+    }));
+  rates.push_back(repeat("parse", 0, [&](DataRate& rate) {
+    const auto reader = encoder ? encoder->open(file) : std::make_unique<XmcReader>(file);
+    for (Sample sample; reader->next(sample); ++rate.rows) {
     }
-    rate.bytes = reader.bytes();
-  });
-  return {lines, parse};
+    rate.bytes = reader->bytes();
+  }));
+  return rates;
 }
 
 std::vector<DataRate> measure_prepared(const Dataset& data, size_t batch, double seconds) {

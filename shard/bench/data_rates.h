@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "base/experiment.h"
 #include "shard/data/dataset.h"
 
 namespace modelet::shard::bench {
@@ -17,9 +17,9 @@ struct DataRate {
   double seconds = 0;
 };
 
-// XMC text (plain, .xz, .gz), the whole file: `lines` finds the lines, decompressing if need be; `parse`
-// reads the samples out of them too.
-std::vector<DataRate> measure_text(const std::filesystem::path& file);
+// Text of any format (plain, .xz, .gz), data.train of `options`, the whole file: `lines` finds the lines,
+// decompressing if need be; `fit` fits the encoder that the format needs, if any; `parse` reads the samples.
+std::vector<DataRate> measure_text(const Experiment& options);
 
 // Prepared data, about `seconds` each: `scan` walks it in order, `batches` gathers shuffled batches by sample
 // and by feature, which is what a step needs. Bytes are those of ids, values and labels.

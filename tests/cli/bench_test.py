@@ -56,6 +56,27 @@ class Data(ProgramTest):
         self.assertEqual(list(self.passes("data/train.mlt")), ["scan", "batches"])
         self.assertIn("parse", self.modelet("bench", "data", "data/train.txt", "--seconds", "0.001").stdout)
 
+    def test_formats(self):
+        """The formats that need an encoder: fitted and read, with the options of --set."""
+        (self.folder / "labelled.txt").write_text("__label__a some words here\n__label__b other words\n" * 50)
+        (self.folder / "words.txt").write_text("one two three four one two\n" * 50)
+        (self.folder / "labelled.csv").write_text("tag,words\n" + "a,some words\nb,other words\n" * 50)
+        (self.folder / "table.csv").write_text("y,c,n\n" + "1,u,3\n0,v,4\n" * 50)
+        for name, settings in [
+                ("labelled.txt", ["data.format=text", "text.word_ngrams=2"]), ("labelled.txt", []), ("words.txt", ["data.format=words", "words.subsample=0"]),
+                ("labelled.csv", ["data.format=csv", "csv.labels=tag", 'csv.text=["words"]']),
+                ("table.csv", ["data.format=table", 'table.columns=["label:y", "cat:c", "log:n"]'])]:
+            run = self.modelet("bench", "data", name, "--seconds", "0.001", "--json", *(part for s in settings for part in ("--set", s)))
+            self.assert_documented(run.events(), {"data"})
+            passes = {line["pass"]: line for line in run.events()}
+            self.assertEqual(list(passes), ["lines", "fit", "parse", "scan", "batches"])
+            size = (self.folder / name).stat().st_size
+            for of_text in ("lines", "fit", "parse"):
+                self.assertAlmostEqual(passes[of_text]["megabytes_per_second"] * passes[of_text]["seconds"], size / 1e6)
+            samples = 50 * 6 if name == "words.txt" else 100
+            self.assertAlmostEqual(passes["parse"]["rows_per_second"] * passes["parse"]["seconds"], samples)
+        self.assert_refused(2, "text.word_ngram", "modelet", "bench", "data", "labelled.txt", "--set", "text.word_ngram=2")
+
     def test_errors(self):
         damaged = self.folder / "damaged.txt"
         damaged.write_text("2 10 10\n1 3:1\n1 10:1\n")
