@@ -13,6 +13,14 @@
 namespace modelet {
 namespace {
 
+constexpr mode_t kMode = 0644;
+
+// Beside `path`, unique within the machine's processes and within this process.
+std::filesystem::path temporary_name(std::filesystem::path path) {
+  static std::atomic<unsigned> serial{0};
+  return path += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(serial++);
+}
+
 // Closes a descriptor at the end of its scope.
 struct Descriptor {
   int fd;
@@ -58,22 +66,24 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+// Where the file system can, the file has no name until it is complete: then even a process that is killed
+// leaves nothing. `temporary_` is empty as long as there is no name.
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
-  // Unique within the machine's processes and within this process.
-  static std::atomic<unsigned> serial{0};
-  temporary_ = path_;
-  temporary_ += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(serial++);
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw Error(errno_text(temporary_.string()));
+  const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
+  fd_ = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
+  if (fd_ >= 0) return;
+  temporary_ = temporary_name(path_);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
+  if (fd_ < 0) throw Error(errno_text(path_.string()));
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-void AtomicFile::write(std::span<const std::byte> bytes) { write_all(fd_, bytes, temporary_.string()); }
+void AtomicFile::write(std::span<const std::byte> bytes) { write_all(fd_, bytes, path_.string()); }
 
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
@@ -81,7 +91,7 @@ void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Error(errno_text(temporary_.string()) + " (while writing)");
+    if (n < 0) throw Error(errno_text(path_.string()) + " (while writing)");
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += static_cast<uint64_t>(n);
   }
@@ -89,7 +99,14 @@ void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
 
 void AtomicFile::commit() {
   MODELET_CHECK(fd_ >= 0, "commit() twice");
-  if (::fsync(fd_) != 0) throw Error(errno_text(temporary_.string()) + " (fsync)");
+  if (::fsync(fd_) != 0) throw Error(errno_text(path_.string()) + " (fsync)");
+  if (temporary_.empty()) {
+    temporary_ = temporary_name(path_);
+    ::unlink(temporary_.c_str());  // of a process with the same number, long gone
+    const std::string open_file = "/proc/self/fd/" + std::to_string(fd_);
+    if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+      throw Error(errno_text(path_.string()) + " (naming the written file)");
+  }
   ::close(std::exchange(fd_, -1));
   std::error_code failure;
   std::filesystem::rename(temporary_, path_, failure);

@@ -186,10 +186,11 @@ PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string&
 // One section while it grows: a file without a name, gone when the process ends however it ends.
 class PreparedWriter::Spool {
  public:
-  explicit Spool(const std::filesystem::path& beside) : name_(beside.string() + ".spool.XXXXXX") {
-    fd_ = ::mkostemp(name_.data(), O_CLOEXEC);
-    if (fd_ < 0) throw Error(errno_text(beside.string()));
-    ::unlink(name_.c_str());
+  explicit Spool(const std::filesystem::path& beside) : name_(beside.string()) {
+    std::string spool = name_ + ".spool.XXXXXX";
+    fd_ = ::mkostemp(spool.data(), O_CLOEXEC);
+    if (fd_ < 0) throw Error(errno_text(name_));
+    ::unlink(spool.c_str());
     buffer_.reserve(kBufferBytes);
     XXH3_64bits_reset(checksum_.get());
   }
@@ -233,13 +234,13 @@ class PreparedWriter::Spool {
     for (std::span<const std::byte> rest = buffer_; !rest.empty();) {
       const ssize_t n = ::write(fd_, rest.data(), rest.size());
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw Error(errno_text(name_) + " (while writing)");
+      if (n < 0) throw Error(errno_text(name_) + " (while preparing it)");
       rest = rest.subspan(static_cast<size_t>(n));
     }
     buffer_.clear();
   }
 
-  std::string name_;
+  std::string name_;  // of the file that is prepared, for messages
   int fd_ = -1;
   std::vector<std::byte> buffer_;
   std::unique_ptr<XXH3_state_t, FreeState> checksum_{XXH3_createState()};

@@ -1,9 +1,13 @@
 // Mapped and atomic files.
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <fstream>
 
@@ -47,6 +51,22 @@ TEST_F(FileTest, AbandonedAtomicFileLeavesNothing) {
     AtomicFile file(folder_ / "x");
     file.write("half");
   }
+  EXPECT_EQ(entries(), 0u);
+}
+
+TEST_F(FileTest, AKilledProcessLeavesNothing) {
+  const int probe = ::open(folder_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (probe < 0) GTEST_SKIP() << "this file system has no files without names";
+  ::close(probe);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    AtomicFile file(folder_ / "x");
+    file.write("half");
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(entries(), 0u);
 }
 
