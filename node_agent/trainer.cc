@@ -73,6 +73,8 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"encoding of the text (data.format and its section, or the training text itself)",
        checkpoint.index().shape.encoder == job.shape.encoder},
       {"sampling.family", !tables || then.sampling.family == now.sampling.family},
+      {"sampling.tables", !tables || then.sampling.tables == now.sampling.tables},
+      {"sampling.bits", !tables || then.sampling.bits == now.sampling.bits},
       {"optimizer.kind", then.optimizer.kind == now.optimizer.kind},
       {"train.batch", then.train.batch == now.train.batch},
       {"train.seed", then.train.seed == now.train.seed},

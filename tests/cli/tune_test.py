@@ -39,6 +39,20 @@ class Tune(ProgramTest):
             "tune", self.experiment, "--steps", "5", "--recall", "1", "--json", "--set", "sampling.common=16").stdout.splitlines()]
         self.assertEqual(lines[-1]["recall"], max(trial["recall"] for trial in lines[:-1]))
 
+    def test_another_tuning_before_a_resume(self):
+        """The tables of a run are its own: another tuning since then is refused by name, and --set brings the old one back."""
+        def tuned(tables, bits):
+            self.tuned.write_text(f"[sampling]\ntables = {tables}\nbits = {bits}\n")
+        lsh = ("--set", "sampling.mode=lsh")
+        tuned(4, 5)
+        first = self.train("run", *lsh, "--set", "train.epochs=1").events("finished")[0]
+        resume = (*lsh, "--set", "train.epochs=2", "--resume", self.folder / "run")
+        for tables, bits, key in ((6, 5, "sampling.tables"), (4, 6, "sampling.bits")):
+            tuned(tables, bits)
+            self.assertIn(f"another {key}", self.train("run", *resume, code=2).stderr)
+        program = self.train("run", *resume, "--set", "sampling.bits=5")
+        self.assertEqual(program.events("finished")[0]["steps"], 2 * first["steps"])
+
     def test_errors(self):
         self.assert_refused(2, "--recall", "modelet", "tune", self.experiment, "--recall", "1.5")
         self.assert_refused(2, "--steps", "modelet", "tune", self.experiment, "--steps", "0")

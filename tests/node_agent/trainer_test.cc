@@ -536,7 +536,7 @@ TEST_F(TrainerTest, RefusesOtherHashTablesButBuildsMissingOnes) {
   EXPECT_THAT(failure(with), HasSubstr("another sampling.family"));
   experiment_.sampling.family = HashFamilyKind::kDwta;
   experiment_.sampling.tables = 9;
-  EXPECT_THAT(failure(with), HasSubstr("tables.codes"));
+  EXPECT_THAT(failure(with), HasSubstr("another sampling.tables"));
 }
 
 TEST_F(TrainerTest, RefusesADamagedCheckpoint) {
