@@ -26,9 +26,9 @@ TEST_SHARE = 0.2  # of source packages
 WORD = re.compile(r"[a-z][a-z0-9+]*")
 
 
-def index_files(kind):
+def index_files(kind, languages="en"):
     """Paths of apt's downloaded index files of one kind (Packages, Translations) from Debian itself."""
-    command = ["apt-get", "-o", "Acquire::Languages=en", "indextargets", "--format", "$(FILENAME)",
+    command = ["apt-get", "-o", f"Acquire::Languages={languages}", "indextargets", "--format", "$(FILENAME)",
                "Origin: Debian", f"Created-By: {kind}"]
     return [path for path in run(command).splitlines() if pathlib.Path(path).exists()]
 
@@ -58,16 +58,17 @@ def paragraphs(path):
         yield fields
 
 
-def read_descriptions():
-    """Description-md5 -> long English description."""
+def read_descriptions(languages="en"):
+    """Description-md5 -> long descriptions in these languages (joined by commas), as many as there are of it."""
     texts = {}
-    for path in index_files("Translations"):
+    for path in index_files("Translations", languages):
         for fields in paragraphs(path):
-            texts[fields["Description-md5"]] = fields.get("Description-en", "")
+            texts.setdefault(fields.pop("Description-md5"), {}).update(
+                {text: None for name, text in fields.items() if name.startswith("Description-")})
     if not texts:
         sys.exit("make_debian_deps: apt has no long descriptions yet; run: "
-                 "sudo apt-get -o Acquire::Languages=en update")
-    return texts
+                 f"sudo apt-get -o Acquire::Languages={languages} update")
+    return {digest: list(of_digest) for digest, of_digest in texts.items()}
 
 
 def dependencies(fields):
@@ -91,7 +92,7 @@ def described_packages():
             if name in seen:  # the same package from another suite or architecture
                 continue
             seen.add(name)
-            text = descriptions.get(fields.get("Description-md5"), fields.get("Description", ""))
+            text = descriptions.get(fields.get("Description-md5"), [fields.get("Description", "")])[0]
             yield name, fields.get("Source", name).split(" ")[0], text, fields
 
 

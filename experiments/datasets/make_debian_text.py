@@ -9,6 +9,11 @@ root rights itself. The long descriptions must be there once:
 
     sudo apt-get -o Acquire::Languages=en update
     experiments/datasets/make_debian_text.py --out ~/debian-text
+
+With --translations the corpus also holds the descriptions in other languages, a line each: more words than any one language has.
+
+    sudo apt-get -o Acquire::Languages=en,da,de,fr,it,sk update
+    experiments/datasets/make_debian_text.py --translations da,de,fr,it,sk --out ~/debian-translations
 """
 
 import argparse
@@ -16,14 +21,21 @@ import pathlib
 import re
 import sys
 
-from make_debian_deps import described_packages, is_test
+from make_debian_deps import described_packages, is_test, read_descriptions
 
-WORD = re.compile(r"[a-z0-9][a-z0-9+._-]*[a-z0-9+]|[a-z0-9]")
+WORDS_TEST_STEP = 20  # of the test packages one in so many: to score a vocabulary takes longer than to learn from a word
+WORD = re.compile(r"[^\W_](?:[\w+.-]*(?:[^\W_]|\+))?")
 
 
-def read_packages():
-    """Name -> (source package, section, words), in the order of names."""
-    packages = {name: (source, fields.get("Section", "").split("/")[-1], WORD.findall(text.lower()))
+def words_of(text):
+    return " ".join(WORD.findall(text.lower()))
+
+
+def read_packages(languages):
+    """Name -> (source package, section, words, words of its translations), in the order of names."""
+    translations = read_descriptions(languages) if languages else {}
+    packages = {name: (source, fields.get("Section", "").split("/")[-1], words_of(text),
+                       [words_of(other) for other in translations.get(fields.get("Description-md5"), [])])
                 for name, source, text, fields in described_packages()}
     return dict(sorted(packages.items()))
 
@@ -32,15 +44,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for the four files")
     parser.add_argument("--seed", type=int, default=1, help="decides which sources are test data (default: %(default)s)")
+    parser.add_argument("--translations", default="", help="languages beside English for the corpus, joined by commas")
     options = parser.parse_args()
 
     lines = {"train.txt": [], "test.txt": [], "words.txt": [], "words-test.txt": []}
-    for source, section, words in read_packages().values():
+    for source, section, words, translations in read_packages(options.translations).values():
         if not section or not words:
             continue
-        text, test = " ".join(words), is_test(source, options.seed)
-        lines["test.txt" if test else "train.txt"].append(f"__label__{section} {text}")
-        lines["words-test.txt" if test else "words.txt"].append(text)
+        test = is_test(source, options.seed)
+        lines["test.txt" if test else "train.txt"].append(f"__label__{section} {words}")
+        if not test:
+            lines["words.txt"] += [words, *translations]
+        elif len(lines["test.txt"]) % WORDS_TEST_STEP == 0:
+            lines["words-test.txt"] += [words, *translations]
     options.out.mkdir(parents=True, exist_ok=True)
     for name, of_file in lines.items():
         (options.out / name).write_text("".join(line + "\n" for line in of_file), encoding="utf-8")
