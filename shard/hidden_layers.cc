@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "shard/kernels/kernels.h"
-#include "shard/prefetch.h"
+#include "shard/update_rows.h"
 
 namespace modelet::shard {
 namespace {
@@ -52,56 +52,58 @@ void InputLayer::forward(const Batch& batch, SampleRange range, Matrix out) {
   });
 }
 
-// Calls use(parameters, row, gradient) for every row that the batch touches.
+// Calls use(parameters, count, known, row, gradient) for all rows that the batch touches, in pieces: row(i)
+// is a row's number, the rest as in update_rows().
 template <class Use>
-void InputLayer::for_each_gradient_row(const Batch& batch, ConstMatrix pre_gradient, const Use& use) {
+void InputLayer::for_each_gradient_piece(const Batch& batch, ConstMatrix pre_gradient, const Use& use) {
   while (all_samples_.size() < batch.size()) {
     all_samples_.push_back(static_cast<uint32_t>(all_samples_.size()));
     ones_.push_back(1.0f);
   }
   for (const Modelet* modelet : modelets_) scratch_.reserve(modelet->parameters().cols());
+  const auto weighted_sum = [&](const Modelet& modelet, const uint32_t* samples, const float* weights,
+                                size_t count) {
+    float* gradient = scratch_.mine();
+    kernels::weighted_row_sum(samples, weights, count, pre_gradient.data + modelet.spec().begin,
+                              pre_gradient.stride, nullptr, gradient, modelet.parameters().cols());
+    return gradient;
+  };
   const size_t features = batch.unique_features.size();
   pool_.for_pieces(features, kFeaturePiece, [&](size_t begin, size_t end) {
-    for (Modelet* modelet : modelets_) {
-      Parameters& p = modelet->parameters();
-      float* gradient = scratch_.mine();
-      const auto row = [&](size_t f) { return batch.unique_features[f]; };
-      for_each_fetched(
-          begin, end, rows_ahead(p.cache_lines_of_row()), [&](size_t f) { p.prefetch(row(f)); },
-          [&](size_t f) {
-            const uint64_t first = batch.feature_offsets[f];
-            kernels::weighted_row_sum(
-                batch.feature_samples.data() + first, batch.feature_values.data() + first,
-                batch.feature_offsets[f + 1] - first, pre_gradient.data + modelet->spec().begin,
-                pre_gradient.stride, nullptr, gradient, p.cols());
-            use(p, row(f), gradient);
+    for (Modelet* modelet : modelets_)
+      use(
+          modelet->parameters(), end - begin, features - begin,
+          [&](size_t i) { return batch.unique_features[begin + i]; },
+          [&](size_t i) {
+            const uint64_t first = batch.feature_offsets[begin + i];
+            return weighted_sum(*modelet, &batch.feature_samples[first], &batch.feature_values[first],
+                                batch.feature_offsets[begin + i + 1] - first);
           });
-    }
   });
-  for (Modelet* modelet : modelets_) {
-    Parameters& p = modelet->parameters();
-    float* gradient = scratch_.mine();
-    kernels::weighted_row_sum(all_samples_.data(), ones_.data(), batch.size(),
-                              pre_gradient.data + modelet->spec().begin, pre_gradient.stride, nullptr,
-                              gradient, p.cols());
-    use(p, p.rows() - 1, gradient);
-  }
+  for (Modelet* modelet : modelets_)
+    use(
+        modelet->parameters(), 1, 1, [&](size_t) { return modelet->parameters().rows() - 1; },
+        [&](size_t) { return weighted_sum(*modelet, all_samples_.data(), ones_.data(), batch.size()); });
 }
 
 double InputLayer::gradient_square_sum(const Batch& batch, ConstMatrix pre_gradient) {
   size_t rows = 0;
   for (const Modelet* modelet : modelets_) rows = std::max(rows, modelet->parameters().rows());
   sums_.assign(rows, 0.0);  // by row, added in order: the same whatever the threads
-  for_each_gradient_row(batch, pre_gradient, [&](const Parameters& p, size_t row, const float* gradient) {
-    sums_[row] += kernels::sum_squares(gradient, p.cols());
-  });
+  const auto add = [&](const Parameters& p, size_t count, size_t, const auto& row, const auto& gradient) {
+    for (size_t i = 0; i < count; ++i) sums_[row(i)] += kernels::sum_squares(gradient(i), p.cols());
+  };
+  for_each_gradient_piece(batch, pre_gradient, add);
   return std::accumulate(sums_.begin(), sums_.end(), 0.0);
 }
 
 void InputLayer::update(const Batch& batch, ConstMatrix pre_gradient, const UpdateRule& rule) {
-  for_each_gradient_row(batch, pre_gradient, [&](Parameters& p, size_t row, float* gradient) {
-    p.update(row, gradient, 0, rule);
-  });
+  const auto update = [&](Parameters& p, size_t count, size_t known, const auto& row, const auto& gradient) {
+    const auto row_of = [&](size_t i) { return ParameterRow{p, row(i)}; };
+    const auto gradient_of = [&](size_t i) { return RowGradient{gradient(i), 0}; };
+    update_rows(count, known, rule, row_of, gradient_of);
+  };
+  for_each_gradient_piece(batch, pre_gradient, update);
 }
 
 // ---- HiddenLayer

@@ -36,7 +36,7 @@ class InputLayer {
 
  private:
   template <class Use>
-  void for_each_gradient_row(const Batch& batch, ConstMatrix pre_gradient, const Use& use);
+  void for_each_gradient_piece(const Batch& batch, ConstMatrix pre_gradient, const Use& use);
 
   std::vector<Modelet*> modelets_;
   ThreadPool& pool_;

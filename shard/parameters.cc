@@ -17,7 +17,7 @@ std::vector<float> AdamCorrections::table(float beta) {
   std::vector<float> values = {0};
   double power = 1;
   while (values.back() != 1 && values.size() < kLongest)
-    values.push_back(static_cast<float>(1 - (power *= beta)));
+    values.push_back(static_cast<float>(1 / (1 - (power *= beta))));
   return values;
 }
 
@@ -70,21 +70,57 @@ void Parameters::set_row(size_t r, const float* values) {
   }
 }
 
-void Parameters::update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule) {
+void Parameters::update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule,
+                        const void* ahead) {
   MODELET_CHECK(optimizer_.has_value(), "update() of a model for inference");
-  RowState& state = states_[r];
-  const uint32_t clock = ++state.clock;
+  const uint32_t clock = ++states_[r].clock;
   const auto noise = static_cast<uint32_t>(mix64(seed_ ^ (uint64_t{clock} << 32 | r)));
-  if (rule.gradient_scale != 1) kernels::scale(rule.gradient_scale, gradient, cols());
+  if (rule.gradient_scale != 1) {
+    kernels::scale(rule.gradient_scale, gradient, cols());
+    bias_gradient *= rule.gradient_scale;
+  }
+  const Experiment::Optimizer& o = rule.optimizer;
+  switch (*optimizer_) {
+    case OptimizerKind::kAdam: {
+      const uint64_t t = o.row_clocks ? clock : rule.step + 1;
+      const kernels::AdamArgs args{o.beta1,
+                                   o.beta2,
+                                   o.epsilon,
+                                   rule.learning_rate * rule.corrections.first(t),
+                                   rule.corrections.second(t),
+                                   noise,
+                                   ahead};
+      return update_row(r, gradient, bias_gradient, [&](const float* g, auto* w, auto* m, auto* v, size_t n) {
+        kernels::adam(args, g, w, m, v, n);
+      });
+    }
+    case OptimizerKind::kAdagrad: {
+      const kernels::AdagradArgs args{rule.learning_rate, o.epsilon, noise, ahead};
+      return update_row(r, gradient, bias_gradient, [&](const float* g, auto* w, auto* s, auto*, size_t n) {
+        kernels::adagrad(args, g, w, s, n);
+      });
+    }
+    case OptimizerKind::kSgd: {
+      const kernels::MomentumArgs args{rule.learning_rate, o.momentum, noise, ahead};
+      return update_row(r, gradient, bias_gradient, [&](const float* g, auto* w, auto* u, auto*, size_t n) {
+        kernels::sgd_momentum(args, g, w, u, n);
+      });
+    }
+  }
+}
+
+// Calls optimizer(gradient, weights, first, second, n) for the row and for its bias.
+template <class Optimizer>
+void Parameters::update_row(size_t r, const float* gradient, float bias_gradient,
+                            const Optimizer& optimizer) {
   std::visit(
       [&](auto& values) {
         auto* row = values.data() + r * stride_;
-        update_values(gradient, row, row + cols(), row + 2 * cols(), cols(), clock, noise, rule);
+        optimizer(gradient, row, row + cols(), row + 2 * cols(), cols());
       },
       values_);
-  if (!has_bias()) return;
-  bias_gradient *= rule.gradient_scale;
-  update_values(&bias_gradient, &state.bias, &state.bias_first, &state.bias_second, 1, clock, noise, rule);
+  RowState& state = states_[r];
+  if (has_bias()) optimizer(&bias_gradient, &state.bias, &state.bias_first, &state.bias_second, size_t{1});
 }
 
 void Parameters::prefetch_weights(size_t r) const {
@@ -94,34 +130,16 @@ void Parameters::prefetch_weights(size_t r) const {
 }
 
 void Parameters::prefetch(size_t r) const {
+  prefetch_bytes(announce(r), stride_ * (precision() == Precision::kFp32 ? sizeof(float) : sizeof(Bf16)));
+}
+
+const void* Parameters::announce(size_t r) const {
   prefetch_bytes(&states_[r], sizeof(RowState));
-  std::visit([&](const auto& values) { prefetch_bytes(&values[r * stride_], stride_ * sizeof(values[0])); },
-             values_);
+  return std::visit([&](const auto& values) -> const void* { return &values[r * stride_]; }, values_);
 }
 
 size_t Parameters::cache_lines_of_row() const {
   return 1 + cache_lines(stride_ * (precision() == Precision::kFp32 ? sizeof(float) : sizeof(Bf16)));
-}
-
-template <class T>
-void Parameters::update_values(const float* gradient, T* weights, T* first, T* second, size_t n,
-                               uint32_t clock, uint32_t noise, const UpdateRule& rule) const {
-  const Experiment::Optimizer& o = rule.optimizer;
-  switch (*optimizer_) {
-    case OptimizerKind::kAdam: {
-      const uint64_t t = o.row_clocks ? clock : rule.step + 1;
-      kernels::adam({o.beta1, o.beta2, o.epsilon, rule.learning_rate / rule.corrections.first(t),
-                     1 / rule.corrections.second(t), noise},
-                    gradient, weights, first, second, n);
-      return;
-    }
-    case OptimizerKind::kAdagrad:
-      kernels::adagrad({rule.learning_rate, o.epsilon, noise}, gradient, weights, first, n);
-      return;
-    case OptimizerKind::kSgd:
-      kernels::sgd_momentum({rule.learning_rate, o.momentum, noise}, gradient, weights, first, n);
-      return;
-  }
 }
 
 std::vector<std::byte> Parameters::Array::packed() const {

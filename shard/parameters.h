@@ -24,8 +24,8 @@
 
 namespace modelet::shard {
 
-// Adam's bias corrections 1 - beta^t by the clock t of a row, tabulated: a step needs them for thousands of
-// rows. Immutable.
+// Adam's bias corrections 1 / (1 - beta^t) by the clock t of a row, tabulated: a step needs them for
+// thousands of rows. Immutable.
 class AdamCorrections {
  public:
   AdamCorrections(float beta1, float beta2) : first_(table(beta1)), second_(table(beta2)) {}
@@ -93,13 +93,17 @@ class Parameters {
   // out [count] = biases of rows [first, first + count).
   void copy_biases(size_t first, size_t count, float* out) const;
 
-  // One optimiser step of row r. gradient [cols] is scaled in place by the rule's gradient_scale.
-  void update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule);
+  // One optimiser step of row r. gradient [cols] is scaled in place by the rule's gradient_scale. `ahead`:
+  // the result of announce() for a row to be updated later, of these parameters or others of the same shape.
+  void update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule,
+              const void* ahead = nullptr);
 
   // For loops over rows (shard/prefetch.h): asks the memory for the weights and bias of row r, to be read.
   void prefetch_weights(size_t r) const;
-  // For loops over rows to be updated (shard/prefetch.h): asks the memory for row r.
+  // For loops over rows to be updated (shard/prefetch.h): asks the memory for row r, or for what it has
+  // beside its vectors; then the update of another row asks for them.
   void prefetch(size_t r) const;
+  const void* announce(size_t r) const;
   size_t cache_lines_of_row() const;
 
   // The named arrays that make up the state, for checkpoints: weights, bias, optimiser state, clocks. An
@@ -125,9 +129,8 @@ class Parameters {
     uint32_t clock = 0;  // updates so far
   };
 
-  template <class T>
-  void update_values(const float* gradient, T* weights, T* first, T* second, size_t n, uint32_t clock,
-                     uint32_t noise, const UpdateRule& rule) const;
+  template <class Optimizer>
+  void update_row(size_t r, const float* gradient, float bias_gradient, const Optimizer& optimizer);
 
   Shape shape_;
   std::optional<OptimizerKind> optimizer_;

@@ -21,7 +21,7 @@ inline void prefetch_bytes(const void* from, size_t bytes) {
 // How many rows ahead of the one in use, if a row has so many cache lines: enough of them under way to keep
 // the memory busy, not so many that they push each other out of the first cache.
 constexpr size_t rows_ahead(size_t lines) {
-  constexpr size_t kLinesUnderWay = 96;
+  constexpr size_t kLinesUnderWay = 128;
   return std::clamp<size_t>(kLinesUnderWay / lines, 4, 32);
 }
 

@@ -11,8 +11,8 @@
 #include "shard/kernels/kernels.h"
 #include "shard/output_layer.h"
 #include "shard/output_products.h"
-#include "shard/prefetch.h"
 #include "shard/thread_scratch.h"
+#include "shard/update_rows.h"
 
 namespace modelet::shard {
 namespace {
@@ -62,7 +62,7 @@ class SharedOutputLayer final : public OutputLayer {
   void logits_of_piece(const ActiveRun& piece, SampleRange range);
   void negative_of_samples(size_t begin, size_t end);
   template <class Use>
-  void for_each_gradient_row(const float* factor, const float* target_factor, const Use& use);
+  void for_each_gradient_piece(const float* factor, const float* target_factor, const Use& use);
   size_t first_target(const ActiveRun& piece) const { return by_neuron_.offsets[piece.first]; }
   size_t last_target(const ActiveRun& piece) const { return by_neuron_.offsets[piece.first + piece.count]; }
 
@@ -198,10 +198,10 @@ void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {
   }
 }
 
-// Calls use(modelet, row, gradient, bias gradient) for every active neuron.
+// Calls use(piece, gradient) for all pieces; gradient(i) is that of the piece's neuron i.
 template <class Use>
-void SharedOutputLayer::for_each_gradient_row(const float* factor, const float* target_factor,
-                                              const Use& use) {
+void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float* target_factor,
+                                                const Use& use) {
   gradient_rows_.reserve(kPiece * width_);
   pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
     const ActiveRun& piece = pieces_[i];
@@ -215,34 +215,36 @@ void SharedOutputLayer::for_each_gradient_row(const float* factor, const float* 
     }
     float* const rows = gradient_rows_.mine();
     products_->gradient_rows(piece.count, logits, rows);
-    const auto neuron = [&](size_t a) { return neurons_[piece.first + a]; };
-    for_each_fetched(
-        0, piece.count, rows_ahead(modelets_[0]->parameters().cache_lines_of_row()),
-        [&](size_t a) { modelets_[neuron(a).modelet]->parameters().prefetch(neuron(a).row); },
-        [&](size_t a) {
-          use(piece.first + a, rows + a * width_, kernels::sum(logits + a * columns_, columns_));
-        });
+    use(piece, [&](size_t a) {
+      return RowGradient{rows + a * width_, kernels::sum(logits + a * columns_, columns_)};
+    });
   });
   logits_are_gradients_ = true;
 }
 
 double SharedOutputLayer::gradient_square_sum(ConstMatrix, const float* factor, const float* target_factor) {
   square_sums_.resize(neurons_.size());  // added in order: the same whatever the threads
-  for_each_gradient_row(
-      factor, target_factor, [&](size_t active, const float* gradient, float bias_gradient) {
-        square_sums_[active] =
-            double{kernels::sum_squares(gradient, width_)} + double{bias_gradient} * bias_gradient;
-      });
+  for_each_gradient_piece(factor, target_factor, [&](const ActiveRun& piece, const auto& gradient) {
+    for (size_t a = 0; a < piece.count; ++a) {
+      const RowGradient row = gradient(a);
+      square_sums_[piece.first + a] =
+          double{kernels::sum_squares(row.weights, width_)} + double{row.bias} * row.bias;
+    }
+  });
   return std::accumulate(square_sums_.begin(), square_sums_.end(), 0.0);
 }
 
 void SharedOutputLayer::update(ConstMatrix, const float* factor, const float* target_factor,
                                const UpdateRule& rule) {
-  for_each_gradient_row(factor, target_factor, [&](size_t active, float* gradient, float bias_gradient) {
-    Modelet& modelet = *modelets_[neurons_[active].modelet];
-    const uint32_t row = neurons_[active].row;
-    modelet.parameters().update(row, gradient, bias_gradient, rule);
-    if (Retrieval* retrieval = modelet.retrieval()) retrieval->changed[row] = 1;
+  for_each_gradient_piece(factor, target_factor, [&](const ActiveRun& piece, const auto& gradient) {
+    const auto row = [&](size_t a) {
+      const ActiveNeuron neuron = neurons_[piece.first + a];
+      return ParameterRow{modelets_[neuron.modelet]->parameters(), neuron.row};
+    };
+    update_rows(piece.count, neurons_.size() - piece.first, rule, row, gradient);
+    for (size_t a = piece.first; a < piece.first + piece.count; ++a)
+      if (Retrieval* retrieval = modelets_[neurons_[a].modelet]->retrieval())
+        retrieval->changed[neurons_[a].row] = 1;
   });
 }
 

@@ -5,12 +5,12 @@ import pathlib
 import re
 
 
-def environment(threads):
-    """Variables for a process that will load torch."""
+def environment(threads, tell_cpu=True):
+    """Variables for a process that will load torch. Without `tell_cpu` OpenBLAS finds out the CPU by itself."""
     variables = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
     # OpenBLAS may not know a newer CPU, or be told less by the environment: AVX2 kernels run at half the speed of AVX-512's.
     flags = re.search(r"^flags.*$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    if flags and {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= set(flags.group().split()):
+    if tell_cpu and flags and {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= set(flags.group().split()):
         variables["OPENBLAS_CORETYPE"] = "SkylakeX"
     return variables
 

@@ -40,12 +40,15 @@ def parse_arguments():
     parser.add_argument("--loss", choices=["softmax", "sigmoid"], default="softmax")
     parser.add_argument("--full", action="store_true", help="all labels take part in every step")
     parser.add_argument("--max-steps", type=int, help="stop training after so many steps")
+    parser.add_argument("--blas", choices=["as-installed", "told-cpu"], default="told-cpu",
+                        help="OpenBLAS finds out the CPU by itself, or is told where there is AVX-512 (default)")
     parser.add_argument("--warmup", type=int, default=10, help="first steps left out of samples_per_second")
     return parser.parse_args()
 
 
 arguments = parse_arguments()
-os.environ.update(blas.environment(arguments.threads))
+os.environ.pop("OPENBLAS_CORETYPE", None)
+os.environ.update(blas.environment(arguments.threads, arguments.blas == "told-cpu"))
 import common  # loads torch
 from common import np, torch
 

@@ -124,9 +124,10 @@ def summary(events):
 def print_rates(runs):
     """Table of samples/s; returns name -> summary."""
     summaries = {name: summary(events) for name, events in runs.items()}
-    print(f"{'samples/s':<22}{'median':>10}{'min':>10}{'max':>10}{'P@1':>9}")
+    width = max(22, *(len(name) + 2 for name in runs))
+    print(f"{'samples/s':<{width}}{'median':>10}{'min':>10}{'max':>10}{'P@1':>9}")
     for name, row in summaries.items():
-        print(f"{name:<22}{row['median']:>10,.0f}{row['min']:>10,.0f}{row['max']:>10,.0f}{row['p_at_1']:>9.4f}")
+        print(f"{name:<{width}}{row['median']:>10,.0f}{row['min']:>10,.0f}{row['max']:>10,.0f}{row['p_at_1']:>9.4f}")
     warn_if_busy(runs)
     return summaries
 

@@ -9,6 +9,8 @@ import time
 import measuring
 
 BASELINE = measuring.ROOT / "experiments/baselines/pytorch_sampled.py"
+# How a user meets PyTorch's BLAS: OpenBLAS finds out the CPU by itself, or is told where there is AVX-512. Values: --blas.
+WAYS_OF_BLAS = {"as installed": "as-installed", "told its CPU": "told-cpu"}
 INSTALL_PYTORCH = "Debian: apt install python3-torch python3-numpy libopenblas0-openmp"
 INSTALL_FASTTEXT = "Debian: apt install fasttext"
 

@@ -13,7 +13,7 @@
 #include "shard/kernels/kernels.h"
 #include "shard/modelet.h"
 #include "shard/output_products.h"
-#include "shard/prefetch.h"
+#include "shard/update_rows.h"
 
 namespace modelet::shard::bench {
 namespace {
@@ -66,9 +66,9 @@ class OutputKernels {
     return 2.0 * double(shape_.active) * double(shape_.batch) * double(shape_.width);
   }
   double logit_bytes() const { return double(shape_.active) * double(columns_) * sizeof(float); }
+  // Read and written: whole cache lines, as the memory moves them.
   double update_bytes() const {
-    const Parameters& p = modelet_.parameters();
-    return 2.0 * double(shape_.active) * double(p.memory_bytes()) / double(p.rows());
+    return 2.0 * double(shape_.active) * double(modelet_.parameters().cache_lines_of_row() * kCacheLine);
   }
   double gather_bytes() const {
     const size_t weight =
@@ -128,11 +128,13 @@ class OutputKernels {
     Parameters& p = modelet_.parameters();
     const UpdateRule rule{optimizer_, corrections_, 0, 1e-3f};
     for_neurons([&](size_t first, size_t count) {
-      for_each_fetched(
-          first, first + count, rows_ahead(p.cache_lines_of_row()),
-          [&](size_t a) { p.prefetch(neurons_[a].row); },
+      update_rows(
+          count, shape_.active - first, rule,
           [&](size_t a) {
-            p.update(neurons_[a].row, &gradient_rows_[(a - first) * shape_.width], 1e-3f, rule);
+            return ParameterRow{p, neurons_[first + a].row};
+          },
+          [&](size_t a) {
+            return RowGradient{&gradient_rows_[a * shape_.width], 1e-3f};
           });
     });
   }

@@ -93,26 +93,32 @@ float sum(const float* x, size_t n);
 // Positions i < n with x[i] >= threshold[i]; returns how many were written to `positions` [n].
 size_t positions_above(const float* x, const float* threshold, size_t n, uint32_t* positions);
 
-// One row of a lazily updated parameter matrix; n may be any number. Parameters kept as bf16 are rounded
-// stochastically where small changes have to add up (weights, sums of squares) by random numbers that follow
-// from `noise` and the place in the row.
+// One row of a lazily updated parameter matrix: n multiple of kWidthMultiple, in fp32 any number. Rows kept
+// as bf16 are rounded stochastically where small changes have to add up (weights, sums of squares) by random
+// numbers that follow from `noise` and the place in the row, and to the nearest elsewhere.
+//
+// `ahead`, if not null: where another row begins, whose arrays follow each other. It is asked for meanwhile,
+// evenly, because the memory delivers most if there is always as much under way.
 struct AdamArgs {
   float beta1, beta2, epsilon;
   float step_size;     // learning rate / (1 - beta1^t)
   float second_scale;  // 1 / (1 - beta2^t)
   uint32_t noise = 0;
+  const void* ahead = nullptr;
 };
 void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second, size_t n);
 void adam(const AdamArgs& args, const float* gradient, Bf16* weights, Bf16* first, Bf16* second, size_t n);
 struct AdagradArgs {
   float learning_rate, epsilon;
   uint32_t noise = 0;
+  const void* ahead = nullptr;
 };
 void adagrad(const AdagradArgs& args, const float* gradient, float* weights, float* square_sum, size_t n);
 void adagrad(const AdagradArgs& args, const float* gradient, Bf16* weights, Bf16* square_sum, size_t n);
 struct MomentumArgs {
   float learning_rate, momentum;
   uint32_t noise = 0;
+  const void* ahead = nullptr;
 };
 void sgd_momentum(const MomentumArgs& args, const float* gradient, float* weights, float* velocity, size_t n);
 void sgd_momentum(const MomentumArgs& args, const float* gradient, Bf16* weights, Bf16* velocity, size_t n);

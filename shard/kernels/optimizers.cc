@@ -1,5 +1,8 @@
 // One row of a lazily updated parameter matrix, stored as fp32 or as bf16. The arithmetic is fp32; weights
 // and accumulated squares, whose changes are often too small for bf16, are rounded stochastically.
+#include <cstring>
+
+#include "base/aligned.h"
 #include "shard/kernels/kernels.h"
 #include "shard/kernels/targets.h"
 
@@ -11,87 +14,189 @@
 #include "shard/kernels/vector-inl.h"
 // clang-format on
 
+#include <hwy/cache_control.h>
+
 HWY_BEFORE_NAMESPACE();
 namespace modelet::shard::kernels::HWY_NAMESPACE {
 
-// Rows are multiples of a vector, except biases: single values, which go through a vector of which one lane
-// counts.
-template <class Update>
-HWY_INLINE void for_each_vector(size_t n, const Update& update) {
+constexpr uint32_t kUpperHalf = 0xffff0000;
+
+// What one turn of a loop over a row works on: one vector of fp32, or two of bf16, the even and the odd
+// elements of a register full of them, which come out of it and go back without a shuffle.
+template <class T>
+constexpr size_t kParts = sizeof(float) / sizeof(T);
+template <class T, class Tag>
+struct Elements {
+  hn::Vec<Tag> part[kParts<T>];
+};
+
+// Calls turn(i, tag) for the parts of a row that begin at i. Rows of fp32 may have any length: biases are
+// single values, which go through a vector of which one lane counts.
+template <class T, class Turn>
+HWY_INLINE void for_each_turn(size_t n, const Turn& turn) {
   size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) update(i, d);
-  const hn::CappedTag<float, 1> one;
-  for (; i < n; ++i) update(i, one);
+  for (; i + kParts<T> * kLanes <= n; i += kParts<T> * kLanes) turn(i, d);
+  const hn::CappedTag<float, sizeof(T) == sizeof(float) ? 1 : kWidthMultiple / 2> rest;
+  for (; i < n; i += kParts<T> * hn::Lanes(rest)) turn(i, rest);
 }
 
-// 32 random bits a lane, a function of the element's place i in the row and not of the vector's size. Mixer:
-// "lowbias32" (Wellons, 2018).
+// Pairs of bf16 as 32-bit integers, of which the first is the lower half.
 template <class Tag>
-HWY_INLINE hn::Vec<Bits<Tag>> random_bits(Tag, uint32_t seed, size_t i) {
+HWY_INLINE hn::Vec<Bits<Tag>> load_pairs(Tag, const Bf16* from) {
   const Bits<Tag> u32;
-  auto x = hn::Add(hn::Iota(u32, static_cast<uint32_t>(i)), hn::Set(u32, seed));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(u32, 0x7feb352du));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(u32, 0x846ca68bu));
-  return hn::Xor(x, hn::ShiftRight<16>(x));
-}
-
-// `noise`: 16 random bits a lane. fp32 needs none.
-template <class Tag>
-HWY_INLINE void store_stochastic(Tag tag, hn::Vec<Tag> value, hn::Vec<Bits<Tag>>, float* to) {
-  store(tag, value, to);
+#if HWY_TARGET == HWY_SCALAR  // a lane of 32 bits cannot be taken for two of 16
+  uint32_t pair;
+  std::memcpy(&pair, from, sizeof(pair));
+  return hn::Set(u32, pair);
+#else
+  return hn::BitCast(u32, hn::LoadU(hn::Repartition<uint16_t, Tag>(), &from->bits));
+#endif
 }
 template <class Tag>
-HWY_INLINE void store_stochastic(Tag tag, hn::Vec<Tag> value, hn::Vec<Bits<Tag>> noise, Bf16* to) {
-  store_upper_halves(tag, hn::Add(hn::BitCast(Bits<Tag>(), value), noise), to);
+HWY_INLINE void store_pairs(Tag, hn::Vec<Bits<Tag>> pairs, Bf16* to) {
+#if HWY_TARGET == HWY_SCALAR
+  const uint32_t pair = hn::GetLane(pairs);
+  std::memcpy(&to->bits, &pair, sizeof(pair));
+#else
+  const hn::Repartition<uint16_t, Tag> halves;
+  hn::StoreU(hn::BitCast(halves, pairs), halves, &to->bits);
+#endif
 }
 
 template <class Tag>
-HWY_INLINE hn::Vec<Bits<Tag>> low_half(Tag, hn::Vec<Bits<Tag>> random) {
-  return hn::And(random, hn::Set(Bits<Tag>(), 0xffffu));
+HWY_INLINE Elements<float, Tag> load_row(Tag tag, const float* from) {
+  return {{hn::LoadU(tag, from)}};
+}
+template <class Tag>
+HWY_INLINE Elements<Bf16, Tag> load_row(Tag tag, const Bf16* from) {
+  const auto pairs = load_pairs(tag, from);
+  return {{hn::BitCast(tag, hn::ShiftLeft<16>(pairs)),
+           hn::BitCast(tag, hn::And(pairs, hn::Set(Bits<Tag>(), kUpperHalf)))}};
 }
 
+// Gradients are fp32 in any case.
+template <class T, class Tag>
+HWY_INLINE Elements<T, Tag> load_gradient(Tag tag, const float* from) {
+  Elements<T, Tag> gradient;
+  if constexpr (kParts<T> == 1)
+    gradient.part[0] = hn::LoadU(tag, from);
+  else
+    hn::LoadInterleaved2(tag, from, gradient.part[0], gradient.part[1]);
+  return gradient;
+}
+
+template <class Tag>
+HWY_INLINE void store_row(Tag tag, const Elements<float, Tag>& values, const Elements<float, Bits<Tag>>&,
+                          float* to) {
+  hn::StoreU(values.part[0], tag, to);
+}
+// Adds `noise`, in [0, 2^16), to the bits of the values and drops the lower halves.
+template <class Tag>
+HWY_INLINE void store_row(Tag tag, const Elements<Bf16, Tag>& values, const Elements<Bf16, Bits<Tag>>& noise,
+                          Bf16* to) {
+  const Bits<Tag> u32;
+  const auto even = hn::Add(hn::BitCast(u32, values.part[0]), noise.part[0]);
+  const auto odd = hn::Add(hn::BitCast(u32, values.part[1]), noise.part[1]);
+  store_pairs(tag, hn::OrAnd(hn::ShiftRight<16>(even), odd, hn::Set(u32, kUpperHalf)), to);
+}
+
+// Noise that rounds to the nearest bf16 (away from zero halfway), and noise that rounds by chance: one number
+// of 32 bits serves two neighbours twice, the halves exchanged. So the two parameters that share a half are
+// not those of one element.
+template <class T, class Tag>
+struct Noise {
+  using Values = Elements<T, Bits<Tag>>;
+  Values nearest, weights, squares;
+};
+
+// A function of the elements' place i in the row and not of the vector's size. Mixer: "lowbias32" (Wellons,
+// 2018). fp32 needs none.
+template <class T, class Tag>
+HWY_INLINE Noise<T, Tag> make_noise(Tag, uint32_t seed, size_t i) {
+  Noise<T, Tag> noise{};
+  if constexpr (kParts<T> == 2) {
+    const Bits<Tag> u32;
+    auto x = hn::Add(hn::Iota(u32, static_cast<uint32_t>(i / 2)), hn::Set(u32, seed));
+    x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(u32, 0x7feb352du));
+    x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(u32, 0x846ca68bu));
+    x = hn::Xor(x, hn::ShiftRight<16>(x));
+    const auto low = hn::AndNot(hn::Set(u32, kUpperHalf), x), high = hn::ShiftRight<16>(x);
+    const auto half = hn::Set(u32, 0x8000u);
+    noise = {{{half, half}}, {{low, high}}, {{high, low}}};
+  }
+  return noise;
+}
+
+// Asks for the part of the row `ahead` that a turn at element i stands for: as many bytes, one after the
+// other, as the turn reads of the kArrays arrays of its own row.
+template <class T, size_t kArrays, class Tag>
+HWY_INLINE void fetch_ahead(Tag tag, const void* ahead, size_t i) {
+  if (ahead == nullptr) return;
+  constexpr size_t kBytes = kArrays * kParts<T> * hn::MaxLanes(tag) * sizeof(T);
+  const char* from = static_cast<const char*>(ahead) + kArrays * i * sizeof(T);
+  HWY_UNROLL(3)
+  for (size_t at = 0; at < kBytes; at += kCacheLine) hwy::Prefetch(from + at);
+}
+
+// Arguments are copied: a reference would be read again after each store, which might have changed it.
 template <class T>
-HWY_INLINE void adam_row(const AdamArgs& args, const float* gradient, T* weights, T* first, T* second,
+HWY_INLINE void adam_row(const AdamArgs args, const float* gradient, T* weights, T* first, T* second,
                          size_t n) {
-  for_each_vector(n, [&](size_t i, auto tag) HWY_ATTR {
-    const auto g = hn::LoadU(tag, gradient + i);
-    const auto m =
-        hn::MulAdd(hn::Set(tag, args.beta1), load(tag, first + i), hn::Mul(hn::Set(tag, 1 - args.beta1), g));
-    const auto v = hn::MulAdd(hn::Set(tag, args.beta2), load(tag, second + i),
-                              hn::Mul(hn::Set(tag, 1 - args.beta2), hn::Mul(g, g)));
-    const auto root =
-        hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(tag, args.second_scale))), hn::Set(tag, args.epsilon));
-    const auto change = hn::Div(hn::Mul(hn::Set(tag, args.step_size), m), root);
-    const auto random = random_bits(tag, args.noise, i);
-    store(tag, m, first + i);
-    store_stochastic(tag, v, low_half(tag, random), second + i);
-    store_stochastic(tag, hn::Sub(load(tag, weights + i), change), hn::ShiftRight<16>(random), weights + i);
+  for_each_turn<T>(n, [&](size_t i, auto tag) HWY_ATTR {
+    fetch_ahead<T, 3>(tag, args.ahead, i);
+    const auto g = load_gradient<T>(tag, gradient + i);
+    auto w = load_row(tag, weights + i), m = load_row(tag, first + i), v = load_row(tag, second + i);
+    HWY_UNROLL(2)
+    for (size_t p = 0; p < kParts<T>; ++p) {
+      m.part[p] =
+          hn::MulAdd(hn::Set(tag, args.beta1), m.part[p], hn::Mul(hn::Set(tag, 1 - args.beta1), g.part[p]));
+      v.part[p] = hn::MulAdd(hn::Set(tag, args.beta2), v.part[p],
+                             hn::Mul(hn::Set(tag, 1 - args.beta2), hn::Mul(g.part[p], g.part[p])));
+      const auto root =
+          hn::Add(hn::Sqrt(hn::Mul(v.part[p], hn::Set(tag, args.second_scale))), hn::Set(tag, args.epsilon));
+      w.part[p] = hn::Sub(w.part[p], hn::Div(hn::Mul(hn::Set(tag, args.step_size), m.part[p]), root));
+    }
+    const auto noise = make_noise<T>(tag, args.noise, i);
+    store_row(tag, m, noise.nearest, first + i);
+    store_row(tag, v, noise.squares, second + i);
+    store_row(tag, w, noise.weights, weights + i);
   });
 }
 
 template <class T>
-HWY_INLINE void adagrad_row(const AdagradArgs& args, const float* gradient, T* weights, T* square_sum,
+HWY_INLINE void adagrad_row(const AdagradArgs args, const float* gradient, T* weights, T* square_sum,
                             size_t n) {
-  for_each_vector(n, [&](size_t i, auto tag) HWY_ATTR {
-    const auto g = hn::LoadU(tag, gradient + i);
-    const auto s = hn::MulAdd(g, g, load(tag, square_sum + i));
-    const auto root = hn::Add(hn::Sqrt(s), hn::Set(tag, args.epsilon));
-    const auto change = hn::Div(hn::Mul(hn::Set(tag, args.learning_rate), g), root);
-    const auto random = random_bits(tag, args.noise, i);
-    store_stochastic(tag, s, low_half(tag, random), square_sum + i);
-    store_stochastic(tag, hn::Sub(load(tag, weights + i), change), hn::ShiftRight<16>(random), weights + i);
+  for_each_turn<T>(n, [&](size_t i, auto tag) HWY_ATTR {
+    fetch_ahead<T, 2>(tag, args.ahead, i);
+    const auto g = load_gradient<T>(tag, gradient + i);
+    auto w = load_row(tag, weights + i), s = load_row(tag, square_sum + i);
+    HWY_UNROLL(2)
+    for (size_t p = 0; p < kParts<T>; ++p) {
+      s.part[p] = hn::MulAdd(g.part[p], g.part[p], s.part[p]);
+      const auto root = hn::Add(hn::Sqrt(s.part[p]), hn::Set(tag, args.epsilon));
+      w.part[p] = hn::Sub(w.part[p], hn::Div(hn::Mul(hn::Set(tag, args.learning_rate), g.part[p]), root));
+    }
+    const auto noise = make_noise<T>(tag, args.noise, i);
+    store_row(tag, s, noise.squares, square_sum + i);
+    store_row(tag, w, noise.weights, weights + i);
   });
 }
 
 template <class T>
-HWY_INLINE void momentum_row(const MomentumArgs& args, const float* gradient, T* weights, T* velocity,
+HWY_INLINE void momentum_row(const MomentumArgs args, const float* gradient, T* weights, T* velocity,
                              size_t n) {
-  for_each_vector(n, [&](size_t i, auto tag) HWY_ATTR {
-    const auto u =
-        hn::MulAdd(hn::Set(tag, args.momentum), load(tag, velocity + i), hn::LoadU(tag, gradient + i));
-    const auto w = hn::NegMulAdd(hn::Set(tag, args.learning_rate), u, load(tag, weights + i));
-    store(tag, u, velocity + i);
-    store_stochastic(tag, w, hn::ShiftRight<16>(random_bits(tag, args.noise, i)), weights + i);
+  for_each_turn<T>(n, [&](size_t i, auto tag) HWY_ATTR {
+    fetch_ahead<T, 2>(tag, args.ahead, i);
+    const auto g = load_gradient<T>(tag, gradient + i);
+    auto w = load_row(tag, weights + i), u = load_row(tag, velocity + i);
+    HWY_UNROLL(2)
+    for (size_t p = 0; p < kParts<T>; ++p) {
+      u.part[p] = hn::MulAdd(hn::Set(tag, args.momentum), u.part[p], g.part[p]);
+      w.part[p] = hn::NegMulAdd(hn::Set(tag, args.learning_rate), u.part[p], w.part[p]);
+    }
+    const auto noise = make_noise<T>(tag, args.noise, i);
+    store_row(tag, u, noise.nearest, velocity + i);
+    store_row(tag, w, noise.weights, weights + i);
   });
 }
 

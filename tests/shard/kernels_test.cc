@@ -339,7 +339,7 @@ TEST_P(KernelsTest, SmallUpdatesOfBf16Add) {
 }
 
 TEST_P(KernelsTest, AdamOfBf16IsThatOfFloatsButForRounding) {
-  for (const size_t n : {1, 16, 33, 128}) {
+  for (const size_t n : {16, 48, 128}) {
     const Values gradient = random_values(n, 1);
     Halves w = halved(random_values(n, 2)), m = halved(random_values(n, 3)), v(n);
     for (size_t i = 0; i < n; ++i) v[i] = nearest_bf16(0.1f + 0.01f * static_cast<float>(i));
