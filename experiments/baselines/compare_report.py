@@ -62,11 +62,11 @@ def headline(report):
 
 
 def seconds_to(curve, target):
-    """On the line between two points of [(seconds, P@1), ...]; None if it is never reached."""
-    before = (0.0, 0.0)
+    """On the line between two points of [(seconds, P@1), ...], not before the first; None if it is never reached."""
+    before = None
     for seconds, precision in curve:
         if precision >= target:
-            return before[0] + (seconds - before[0]) * (target - before[1]) / (precision - before[1])
+            return before[0] + (seconds - before[0]) * (target - before[1]) / (precision - before[1]) if before else seconds
         before = (seconds, precision)
     return None
 
