@@ -120,7 +120,7 @@ def headline_text(report):
 
 STYLE = """body{font-family:sans-serif;max-width:62em;margin:2em auto;padding:0 1em;line-height:1.45;color:#212f3d}
 table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .7em;border-bottom:1px solid #d5d8dc;text-align:right}
-td:first-child,th:first-child{text-align:left}.failed{color:#c0392b}.note{color:#566573;font-size:90%}svg{max-width:48em;display:block;margin:1.5em 0}"""
+td:first-child,th:first-child{text-align:left}.failed{color:#c0392b}.note{color:#566573;font-size:90%}svg{max-width:56em;display:block;margin:1.5em 0}"""
 
 
 def table(heads, rows):
@@ -134,11 +134,9 @@ def paragraph(text, kind="note"):
 
 
 def plot(title, x_label, y_label, curves, **options):
-    """Nothing where there is nothing to see: a curve has two points or more, an axis two places."""
-    curves = {name: sorted(points) for name, points in curves.items() if points}
-    if len({x for points in curves.values() for x, _ in points}) < 2:
-        return ""
-    return svg_plot.render(title, x_label, y_label, curves, **options)
+    """Of the curves that have two points or more; nothing, if none has."""
+    curves = {name: sorted(points) for name, points in curves.items() if len({x for x, _ in points}) > 1}
+    return svg_plot.render(title, x_label, y_label, curves, **options) if curves else ""
 
 
 def headline_section(report):

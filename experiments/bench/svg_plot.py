@@ -4,8 +4,8 @@ import html
 import math
 import pathlib
 
-WIDTH, HEIGHT = 760, 440
-LEFT, RIGHT, TOP, BOTTOM = 60, 20, 40, 50
+WIDTH, HEIGHT = 880, 440
+LEFT, RIGHT, TOP, BOTTOM = 60, 160, 40, 50  # the names of the curves are on the right
 COLOURS = ["#c0392b", "#2471a3", "#7d8a97", "#1e8449", "#9a7d0a", "#6c3483", "#d35400", "#17a589", "#212f3d"]
 STYLE = "font-family:sans-serif;font-size:13px"
 
@@ -49,8 +49,8 @@ def render(title, x_label, y_label, curves, lines=(), log_y=False):
                 f'stroke-dasharray="{dash}"/>')
 
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" style="{STYLE}">',
-             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>', text(WIDTH / 2, 22, title, extra='font-weight="bold"'),
-             text(WIDTH / 2, HEIGHT - 10, x_label),
+             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>', text((LEFT + WIDTH - RIGHT) / 2, 22, title, extra='font-weight="bold"'),
+             text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_label),
              text(16, HEIGHT / 2, y_label, extra=f'transform="rotate(-90 16 {HEIGHT / 2})"')]
     for x in _decades(low_x, high_x, few=high_x / low_x > 500):
         parts += [line(place(x, low_y), place(x, high_y), "#e5e8e8"), text(place(x, low_y)[0], HEIGHT - BOTTOM + 18, f"{x:g}")]
@@ -62,7 +62,7 @@ def render(title, x_label, y_label, curves, lines=(), log_y=False):
         path_points = " ".join(f"{x},{y}" for x, y in (place(*point) for point in points))
         parts.append(f'<polyline points="{path_points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in (place(*point) for point in points)]
-        parts.append(text(WIDTH - RIGHT - 8, HEIGHT - BOTTOM - 12 - 18 * (len(curves) - 1 - index), name, "end", f'fill="{colour}"'))
+        parts.append(text(WIDTH - RIGHT + 12, TOP + 12 + 20 * index, name, "start", f'fill="{colour}"'))
     return "\n".join(parts + ["</svg>"])
 
 
