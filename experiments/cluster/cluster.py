@@ -47,9 +47,9 @@ GRACE_SECONDS = 5.0  # from SIGTERM to SIGKILL
 QUEUE_TIME = "50ms"  # a packet that would wait longer is dropped, as a switch does whose buffer is full
 CLONE_NEWNET = 0x40000000
 
-# rate: bytes that pass at once after a pause. Fewer make short messages slower, as they are on a wire; with too few, timers that
-# fire late cost rate. README.md has the measurement.
-BURSTS = {"100mbit": "32kb", "1gbit": "64kb", "10gbit": "256kb", "none": None}
+# rate: bytes that pass at once after a pause. Fewer make short messages slower, as they are on a wire; with less than the 64 KB that TCP
+# hands over at once each packet is cut up here, and on busy cores the link falls behind its rate. README.md has the measurement.
+BURSTS = {"100mbit": "32kb", "1gbit": "96kb", "10gbit": "256kb", "none": None}
 BITS_PER_SECOND = {"100mbit": 1e8, "1gbit": 1e9, "10gbit": 1e10}
 
 
