@@ -171,9 +171,12 @@ class Runner:
 
     def fingerprint(self, part):
         """Of what runs a part: another build, or other scripts, make it another part."""
-        files = {"Modelet": [*(self.programs / name for name in ("modelet", "modelet-agent", "modelet-scheduler")), AMAZON, DEBIAN],
-                 "link": [pathlib.Path(clusters.__file__)]}.get(part["system"])
-        files = files or [file for file in sorted(HERE.glob("*.py")) if not file.name.startswith("compare_")]
+        files = [pathlib.Path(clusters.__file__)]
+        if part["system"] == "Modelet":
+            files += [pathlib.Path(train_modelet.__file__), AMAZON, DEBIAN,
+                      *(self.programs / name for name in ("modelet", "modelet-agent", "modelet-scheduler"))]
+        elif part["system"] != "link":
+            files += [file for file in sorted(HERE.glob("*.py")) if not file.name.startswith("compare_")]
         digest = hashlib.sha256(json.dumps(self.settings if part["system"] == "Modelet" else []).encode())
         for file in files:
             digest.update(file.read_bytes())
