@@ -137,7 +137,8 @@ class Runner:
             settings += [f"data.train={folder / 'train.mlt'}", f"data.test={folder / 'test.mlt'}", f"sampling.uniform={draws(part['width'])}"]
         found = train_modelet.train(cluster, self.programs, AMAZON if part["data"] == "amazon" else DEBIAN, settings + self.settings)
         return {"steps": found["steps"], "seconds_per_step": found["seconds_per_step"], "sent_bytes": found["sent_bytes"],
-                "own_meter_bytes": found["own_meter_bytes"], "wait_seconds": [found["wait_fraction"] * found["seconds_per_step"]],
+                "own_meter_bytes": found["own_meter_bytes"],
+                **{field: found[field] for field in ("compute_seconds", "codec_seconds", "wait_seconds")},
                 "peak_rss_bytes": [found["finished"]["peak_rss_bytes"]], "curve": found["curve"], "p_at_1": found["finished"]["p_at_1"]}
 
     def _baseline(self, cluster, part):

@@ -205,17 +205,27 @@ def precision_section(report):
     return parts
 
 
+def split(result):
+    """(computing, coding, waiting) of a step, means over the ranks; None where it is not known."""
+    waiting = mean(result.get("wait_seconds"))
+    computing = mean(result.get("compute_seconds"))
+    if computing is None and waiting is not None:
+        computing = result["seconds_per_step"] - waiting
+    return computing, mean(result.get("codec_seconds")), waiting
+
+
 def parts_section(report):
+    heads = ["", "s/step", "computing", "coding", "waiting", "CPU seconds", "bytes a node and step", "memory of a process", "P@1", "others"]
     rows = []
     for record in report["records"]:
         result = record.get("result", {})
-        rows.append((record["title"], duration(result.get("seconds_per_step")), duration(mean(result.get("wait_seconds"))),
-                     duration(mean(result.get("cpu_seconds"))), size(mean_bytes(result)) if "sent_bytes" in result else "-",
-                     size(max(result["peak_rss_bytes"])) if "peak_rss_bytes" in result else "-",
+        rows.append((record["title"], duration(result.get("seconds_per_step")), *map(duration, split(result)), duration(mean(result.get("cpu_seconds"))),
+                     size(mean_bytes(result)) if "sent_bytes" in result else "-", size(max(result["peak_rss_bytes"])) if "peak_rss_bytes" in result else "-",
                      "-" if result.get("p_at_1") is None else f"{result['p_at_1']:.4f}", f"{record['others_share']:.0%}"))
-    parts = ["<h2>Every part</h2>", table(["", "s/step", "of it waiting", "CPU seconds", "bytes a node and step", "memory of a process", "P@1", "others"], rows),
-             paragraph("\"Of it waiting\": a rank's mean (Modelet: the first node's); for Horovod the time in synchronize(); DistributedDataParallel does not tell. "
-                       "\"CPU seconds\": of all threads of a rank. \"Others\": share of the machine that other processes used meanwhile.")]
+    parts = ["<h2>Every part</h2>", table(heads, rows),
+             paragraph("Computing, coding and waiting: a rank's mean in a step; for Horovod waiting is the time in synchronize(), for what was sharded by hand that in "
+                       "collectives; DistributedDataParallel does not tell. CPU seconds: of all threads of a rank in a step. Others: share of the machine "
+                       "that other processes used meanwhile.")]
     links = select(report, data="link")
     if links:
         parts.append(table(["link", "payload of one TCP connection, Mbit/s"],

@@ -34,8 +34,9 @@ def train(cluster, programs, experiment, settings=(), threads=1):
     """Trains on all nodes of a cluster, `threads` in each; programs: folder of modelet, modelet-agent and modelet-scheduler.
 
     Returns {"seconds_per_step", "samples_per_second", "sent_bytes": of each node and step, as the shapers counted,
-    "own_meter_bytes": payload of a node and step, by Modelet's own meter, "wait_fraction": share of the step the first node
-    waits, "steps": measured ones, "curve": [(train_seconds, P@1), ...], "finished": the run's last event}.
+    "own_meter_bytes": payload of a node and step, by Modelet's own meter, "compute_seconds", "codec_seconds", "wait_seconds": of
+    each node in a step, where there are several, "steps": measured ones, "curve": [(train_seconds, P@1), ...], "finished": the
+    run's last event}.
     """
     with tempfile.TemporaryDirectory(prefix="modelet-cluster-") as folder:
         return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder)).train(experiment, settings, threads)
@@ -89,27 +90,37 @@ class _Run:
             command += ["--set", setting]
         with open(self.folder / "submit.log", "wb") as log:
             submit = self.processes["submit"] = self.cluster.start(clusters.SWITCH, command, stdout=subprocess.PIPE, stderr=log, text=True)
-        first = last = finished = None
-        curve = []
+        finished, curve, progress, sent = None, [], [], []
         with submit.stdout as lines:
             for event in map(json.loads, lines):
-                if event["event"] == "progress" and (first is None or event["step"] == event["steps"]):
-                    last = (event, self.cluster.sent_bytes())
-                    first = first or last
+                if event["event"] == "progress":
+                    progress.append(event)
+                    if len(progress) == 1 or event["step"] == event["steps"]:
+                        sent.append(self.cluster.sent_bytes())
                 elif event["event"] == "epoch" and "p_at_1" in event:
                     curve.append((event["train_seconds"], event["p_at_1"]))
                 elif event["event"] == "finished":
                     finished = event
         if submit.wait() or finished is None:
             raise RunFailed(f"modelet submit ended with exit code {submit.returncode}: {self._tail('submit')}")
-        steps = last[0]["step"] - first[0]["step"]
+        first, last = progress[0], progress[-1]
+        steps = last["step"] - first["step"]
         if steps <= 0:
             raise RunFailed(f"the run has no more than {LOG_EVERY} steps, none of which is measured")
-        seconds = last[0]["train_seconds"] - first[0]["train_seconds"]
-        return {"steps": steps, "seconds_per_step": seconds / steps, "samples_per_second": finished["samples_per_second"],
-                "sent_bytes": [(after - before) / steps for after, before in zip(last[1], first[1])],
-                "own_meter_bytes": finished["bytes_sent_per_node_per_step"], "wait_fraction": last[0]["wait_fraction"],
-                "curve": curve, "finished": finished}
+        return {"steps": steps, "seconds_per_step": (last["train_seconds"] - first["train_seconds"]) / steps,
+                "samples_per_second": finished["samples_per_second"], "own_meter_bytes": finished["bytes_sent_per_node_per_step"],
+                "sent_bytes": [(after - before) / steps for before, after in zip(sent[0], sent[-1])],
+                **where_time_went(progress), "curve": curve, "finished": finished}
+
+
+def where_time_went(progress):
+    """Of each node in a step, mean over the steps after the first event: every event has the mean since the one before."""
+    def mean(field, rank):
+        seconds = sum(event["nodes"][rank][field] * (event["step"] - before["step"]) for before, event in zip(progress, progress[1:]))
+        return seconds / (progress[-1]["step"] - progress[0]["step"])
+
+    ranks = range(len(progress[-1].get("nodes", [])))
+    return {field: [mean(field, rank) for rank in ranks] for field in ("compute_seconds", "codec_seconds", "wait_seconds")}
 
 
 def main():
@@ -137,9 +148,11 @@ def main():
     if arguments.json:
         print(json.dumps(result))
     else:
-        sent = ", ".join(f"{count:,.0f}" for count in result["sent_bytes"])
-        print(f"{1e3 * result['seconds_per_step']:.2f} ms/step, waiting {result['wait_fraction']:.0%}; {result['samples_per_second']:,.0f} samples/s; "
-              f"P@1 {result['finished']['p_at_1']:.4f}\nsent per step: {sent} bytes at the link; {result['own_meter_bytes']:,} by Modelet's meter")
+        print(f"{1e3 * result['seconds_per_step']:.2f} ms/step, {result['samples_per_second']:,.0f} samples/s, P@1 {result['finished']['p_at_1']:.4f}; "
+              f"{result['own_meter_bytes']:,} bytes sent by a node in a step, by Modelet's meter")
+        for rank, split in enumerate(zip(result["compute_seconds"], result["codec_seconds"], result["wait_seconds"])):
+            computing, coding, waiting = (1e3 * seconds for seconds in split)
+            print(f"node{rank}: computing {computing:.2f} ms, coding {coding:.2f} ms, waiting {waiting:.2f} ms, {result['sent_bytes'][rank]:,.0f} bytes at its link")
     return 0
 
 
