@@ -32,7 +32,7 @@ DEFAULT_PYTHON = HERE.parents[1] / "build/horovod-venv/bin/python"
 
 
 class BaselineFailed(Exception):
-    """The text says which rank failed, and the end of what it said."""
+    """The text says which ranks failed, and the end of what they said."""
 
 
 def launch(cluster, python, family, words, threads=1, seconds=None):
@@ -66,15 +66,19 @@ def _launch(cluster, python, family, words, threads, seconds, folder, processes)
         with open(folder / f"{rank}.out", "wb") as out, open(folder / f"{rank}.err", "wb") as errors:
             workers.append(cluster.start(rank, command, env=common | variables, stdout=out, stderr=errors))
         processes.append(workers[-1])
-    failed = clusters.wait(workers, seconds)
-    if failed:
-        rank = workers.index(failed)
-        said = (folder / f"{rank}.err").read_text(errors="replace").strip()
-        what = "was still running when its time was up" if failed.returncode < 0 and seconds else f"ended with exit code {failed.returncode}"
-        raise BaselineFailed(f"rank {rank} of {family} {what}: {said[-800:]}")
+    failed, late = clusters.wait(workers, seconds)
+    if failed or late:
+        raise BaselineFailed("; ".join(_why(folder, family, rank, worker, seconds if worker in late else None)
+                                       for rank, worker in enumerate(workers) if worker in failed + late))
     events = [json.loads((folder / f"{rank}.out").read_text().splitlines()[-1]) for rank in range(cluster.size)]
     differing = ("sent_bytes", "wait_seconds", "cpu_seconds", "peak_rss_bytes")
     return events[0] | {name: [event[name] for event in events] for name in differing}
+
+
+def _why(folder, family, rank, worker, seconds):
+    what = f"was still running after {seconds:g} s" if seconds else f"ended with exit code {worker.returncode}"
+    said = (folder / f"{rank}.err").read_text(errors="replace").strip()
+    return f"rank {rank} of {family} {what}: {said[-600:]}"
 
 
 def horovod_variables(cluster, rank, port):

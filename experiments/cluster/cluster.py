@@ -327,17 +327,18 @@ def stop(processes):
 
 
 def wait(processes, seconds=None):
-    """Until all have ended; when one fails, or time is up, the others are stopped. Returns the first that failed, or None."""
+    """Until all have ended. When one fails, or time is up, the others are stopped. Returns those that failed by themselves, those that
+    were still running when time was up."""
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
-        codes = [process.poll() for process in processes]
-        failed = [process for process, code in zip(processes, codes) if code]
-        late = deadline is not None and time.monotonic() > deadline and None in codes
+        running = [process for process in processes if process.poll() is None]
+        failed = [process for process in processes if process.returncode]
+        late = bool(running) and deadline is not None and time.monotonic() > deadline
         if failed or late:
-            stop(processes)
-            return failed[0] if failed else next(process for process, code in zip(processes, codes) if code is None)
-        if None not in codes:
-            return None
+            stop(running)
+            return failed, running if late else []
+        if not running:
+            return [], []
         time.sleep(0.02)
 
 
@@ -399,7 +400,7 @@ def run_commands(cluster, arguments):
     head = start(SWITCH, "head", shlex.split(arguments.head)) if arguments.head else None
     started = time.monotonic()
     processes = [start(rank, f"node{rank}", arguments.command) for rank in range(cluster.size)]
-    failed = wait(processes, arguments.timeout)
+    failed, late = wait(processes, arguments.timeout)
     seconds = time.monotonic() - started
     if head:
         stop([head])
@@ -409,7 +410,9 @@ def run_commands(cluster, arguments):
         print(f"{node['node']}: exit code {node['exit_code']}, sent {node['sent_bytes']:,} bytes, received {node['received_bytes']:,}", file=sys.stderr)
     if arguments.json:
         arguments.json.write_text(json.dumps({"rate": cluster.rate, "seconds": seconds, "nodes": nodes}, indent=1) + "\n", encoding="utf-8")
-    return EXIT_FAILED if failed else 0
+    if late:
+        print(f"cluster.py: stopped after {arguments.timeout:g} s", file=sys.stderr)
+    return EXIT_FAILED if failed or late else 0
 
 
 def check_rates(cluster):

@@ -64,6 +64,8 @@ class Baselines(unittest.TestCase):
     def test_a_failure_is_told(self):
         with self.assertRaisesRegex(launch.BaselineFailed, r"(?s)rank \d of sharded ended with exit code 1: .*no-such-file"):
             self.together("sharded", "--train", self.data / "no-such-file")
+        with clusters.Cluster(2, "none") as cluster, self.assertRaisesRegex(launch.BaselineFailed, "rank 0 of sharded was still running after 0.1 s"):
+            launch.launch(cluster, PYTHON, "sharded", self.options("--steps", 1_000_000), seconds=0.1)
 
 
 def why_not():
