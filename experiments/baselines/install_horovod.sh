@@ -2,7 +2,7 @@
 # Builds Horovod (Gloo, PyTorch, no MPI) into a virtual environment on top of Debian's python3-torch.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-environment=$here/../../build/horovod-venv
+environment=$(cd "$here/../.." && pwd)/build/horovod-venv
 log=
 requirements=$here/requirements-horovod.txt
 build_tools=(wheel==0.40.0 packaging==23.1)  # its setup.py imports both
