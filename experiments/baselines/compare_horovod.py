@@ -40,14 +40,13 @@ DEBIAN = ROOT / "experiments/debian-deps-fast.toml"
 DEBIAN_DATA = ROOT / "experiments/datasets/debian-deps"
 
 HIDDEN, BATCH = 128, 256
-WIDTHS = [16_384, 65_536, 131_072, 325_056, 670_091]
-HEADLINE_WIDTH, HEADLINE_NODES, HEADLINE_RATE = 670_091, 4, "1gbit"
+HEADLINE_WIDTH, HEADLINE_NODES, HEADLINE_RATE = (compare_report.HEADLINE[name] for name in ("width", "nodes", "rate"))
+WIDTHS = [16_384, 65_536, 131_072, 325_056, HEADLINE_WIDTH]
 NODES, RATES = [1, 2, 4], ["100mbit", "1gbit", "10gbit"]
 ROWS, ROWS_TEST = 100_000, 2_000
 ACTIVE_SHARE = 0.005  # of the labels, drawn in each step beside those of the batch
 RATE = 1e-2  # learning rate at Amazon's shape; experiments/bench/README.md says how it was chosen
 DENSE_RATES = [1e-2, 2e-2, 4e-2]  # of the full softmax; 2e-2 was the best of 2e-3 to 1e-1 after 20,000 samples with 16,384 labels
-FULL_SOFTMAX_MODES = ["dense", "sparse", "sparse-fp16", "fp16", "sparse-as-dense"]
 PART_SECONDS = 3600.0  # then a part has failed
 
 
@@ -91,7 +90,7 @@ def short_plan():
 
 def full_plan():
     parts = links() + [shape("Modelet", nodes=nodes, rate=rate, width=width) for width in WIDTHS for nodes in NODES for rate in RATES]
-    parts += [horovod(mode) for mode in FULL_SOFTMAX_MODES]
+    parts += [horovod(mode) for mode in compare_report.FULL_SOFTMAX]
     parts += [horovod("dense", nodes=nodes, width=width) for width in WIDTHS for nodes in NODES]
     parts += [horovod("dense", rate=rate) for rate in RATES] + [horovod("sparse", rate=rate) for rate in RATES]
     parts += [shape("DDP", mode=mode, warmup=1, steps=4) for mode in ("dense", "sparse", "fp16")]

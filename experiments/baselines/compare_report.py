@@ -9,12 +9,12 @@ import statistics
 import sys
 import pathlib
 
-sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+sys.path[1:1] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("cluster", "bench")]
+import cluster as clusters
 import measuring
 import svg_plot
 
 TARGET = 0.645  # P@1 on debian-deps, as in experiments/bench
-LINE_RATE = {"100mbit": 1e8, "1gbit": 1e9, "10gbit": 1e10}
 HEADLINE = {"data": "amazon", "nodes": 4, "rate": "1gbit", "width": 670_091}
 FULL_SOFTMAX = ("dense", "sparse", "sparse-fp16", "fp16", "sparse-as-dense")
 
@@ -28,7 +28,7 @@ def mean_bytes(result):
 
 def wire_seconds(record):
     """What a step takes on hosts of infinite speed: the bytes of the node that sends most, at the rate of the link; both directions work at once."""
-    return 8 * max(record["result"]["sent_bytes"]) / LINE_RATE[record["part"]["rate"]]
+    return 8 * max(record["result"]["sent_bytes"]) / clusters.BITS_PER_SECOND[record["part"]["rate"]]
 
 
 def select(report, **settings):
@@ -180,7 +180,7 @@ def scaling_section(report):
             plot("Seconds a step, 670,091 labels, 1 Gbit/s", "nodes", "seconds",
                  amazon_curves(report, lambda part: part["nodes"], seconds, width=670_091, rate="1gbit"), log_y=True),
             plot("Seconds a step, 670,091 labels, 4 nodes", "Mbit/s", "seconds",
-                 amazon_curves(report, lambda part: LINE_RATE[part["rate"]] / 1e6, seconds, width=670_091, nodes=4), log_y=True)]
+                 amazon_curves(report, lambda part: clusters.BITS_PER_SECOND[part["rate"]] / 1e6, seconds, width=670_091, nodes=4), log_y=True)]
 
 
 def precision_section(report):
