@@ -277,8 +277,10 @@ const std::vector<Field>& fields() {
        "psp: B of the labels' propensities (Wikipedia sets 0.4, Amazon sets 2.6)", 0.001, 1000},
 
       {"exchange.codec", at(&E::exchange, &E::Exchange::codec), "",
-       "codec of activations between nodes: none (exact), bf16, int8, int4 (docs/wire_format.md)", 0, 0,
-       Text::kWord},
+       "codec of activations between nodes: none (exact), bf16, int8, int4 (docs/wire_format.md); auto: "
+       "chosen by "
+       "measured links and errors",
+       0, 0, Text::kWord},
       {"exchange.gradient_codec", at(&E::exchange, &E::Exchange::gradient_codec), "",
        "codec of hidden gradients between nodes; same: that of activations", 0, 0, Text::kWord},
       {"exchange.micro_batches", at(&E::exchange, &E::Exchange::micro_batches), "pieces",

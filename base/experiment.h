@@ -135,7 +135,7 @@ struct Experiment {
   } metrics;
 
   struct Exchange {
-    std::string codec = "none";           // of activations; comm/codec.h lists them
+    std::string codec = "int8";           // of activations; comm/codec.h lists them
     std::string gradient_codec = "same";  // of hidden gradients; same: as codec
     uint32_t micro_batches = 3;           // pieces of a batch; one travels while the next is computed
     bool lz4 = false;                     // compress the encoded bytes

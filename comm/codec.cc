@@ -37,13 +37,16 @@ const Codec& require_codec(std::string_view name) {
   if (const Codec* codec = find_codec(name)) return *codec;
   std::string known;
   for (const std::string& codec : codec_names()) known += (known.empty() ? "" : ", ") + codec;
-  throw UsageError(fmt::format("unknown codec \"{}\"; known: {}", name, known));
+  throw UsageError(
+      fmt::format("unknown codec \"{}\"; known: {}, and {} in an experiment", name, known, kAutomaticCodec));
 }
 
 ExchangeCodecs exchange_codecs(const Experiment::Exchange& exchange) {
-  const Codec& activations = require_codec(exchange.codec);
-  if (exchange.gradient_codec == "same") return {&activations, &activations};
-  return {&activations, &require_codec(exchange.gradient_codec)};
+  const auto codec = [](std::string_view name) {
+    return name == kAutomaticCodec ? &codec_int8() : &require_codec(name);
+  };
+  return {codec(exchange.codec),
+          codec(exchange.gradient_codec == "same" ? exchange.codec : exchange.gradient_codec)};
 }
 
 void check_encoded_size(std::string_view codec, ConstMatrix shape, size_t got, size_t expected) {

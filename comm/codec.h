@@ -43,10 +43,13 @@ std::vector<std::string> codec_names();
 // As find_codec(name), but an unknown name is a UsageError that lists the known ones.
 const Codec& require_codec(std::string_view name);
 
+// In an experiment: the codec is chosen while training (node_agent/codec_choice.h).
+inline constexpr std::string_view kAutomaticCodec = "auto";
+
 struct ExchangeCodecs {
   const Codec *activations, *gradients;
 };
-// What an experiment asks for; UsageError as require_codec.
+// What an experiment asks for, as plans take it: kAutomaticCodec counts as int8. UsageError as require_codec.
 ExchangeCodecs exchange_codecs(const Experiment::Exchange& exchange);
 
 }  // namespace modelet::comm

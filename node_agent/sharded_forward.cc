@@ -16,12 +16,12 @@ uint64_t block_seed(uint64_t seed, comm::Tag tag, int rank, size_t block) {
 }
 
 ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group,
-                               float dropout)
+                               CodecChoice* codecs, float dropout)
     : network_(network),
       sharding_(sharding),
       group_(group),
+      codecs_(codecs),
       dropout_(dropout),
-      codec_(*comm::exchange_codecs(network.experiment().exchange).activations),
       exact_(comm::require_codec("none")),
       activations_(network.hidden_layers()),
       transposed_(network.hidden_layers()),
@@ -96,8 +96,11 @@ void ShardedForward::send(size_t layer, size_t range) {
   if (sharding_.size() == 1) return;
   const Matrix rows = activations(layer).row_range(ranges_[range].begin, ranges_[range].size());
   mine_.clear();
-  for (const Sharding::Columns& columns : sharding_.columns(layer, sharding_.rank()))
-    mine_.push_back({&codec_, rows.columns(columns.first, columns.count)});
+  for (const Sharding::Columns& columns : sharding_.columns(layer, sharding_.rank())) {
+    const Matrix block = rows.columns(columns.first, columns.count);
+    if (codecs_ != nullptr && range == 0) codecs_->look(CodecChoice::kActivations, tag_.step, block);
+    mine_.push_back({codecs_ == nullptr ? &exact_ : &codecs_->activations(), block});
+  }
   if (layer == 0 && range == 0)
     mine_.push_back({&exact_, {&wishes_[static_cast<size_t>(sharding_.rank())], 1, 1, 1}});
   group_.send_all(tag_of(layer, range), mine_);

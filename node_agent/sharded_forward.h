@@ -10,6 +10,7 @@
 #include "base/matrix.h"
 #include "base/sample_range.h"
 #include "comm/group.h"
+#include "node_agent/codec_choice.h"
 #include "node_agent/sharding.h"
 #include "shard/data/batch.h"
 #include "shard/network.h"
@@ -18,9 +19,10 @@ namespace modelet::agent {
 
 class ShardedForward {
  public:
-  // All arguments must outlive it. `dropout`: share of each layer's activations that is left out, in
-  // training.
-  ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group, float dropout = 0);
+  // All arguments must outlive it. Without `codecs` activations travel exactly. `dropout`: share of each
+  // layer's activations that is left out, in training.
+  ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group,
+                 CodecChoice* codecs = nullptr, float dropout = 0);
 
   // Computes the activations of all hidden layers. Uses rounds tag.round .. tag.round + hidden layers - 1.
   void run(const shard::Batch& batch, comm::Tag tag);
@@ -49,8 +51,8 @@ class ShardedForward {
   shard::Network& network_;
   const Sharding& sharding_;
   comm::Group& group_;
+  CodecChoice* const codecs_;  // may be null
   const float dropout_;
-  const comm::Codec& codec_;
   const comm::Codec& exact_;
   std::vector<Buffer> activations_, transposed_;  // [hidden layers]
 

@@ -114,6 +114,7 @@ class Trainer::Impl {
   void load_data();
   void restore(const std::filesystem::path& resumed);
   bool one_step(Session& session);
+  void report_codecs(Session& session);
   void report_progress(Session& session);
   void end_epoch(Session& session);
   shard::Metrics metrics() const;
@@ -233,8 +234,10 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
                  {"train_rows", job_.shape.train_rows},
                  {"validation_rows", validation_rows_.size()},
                  {"instruction_set", shard::kernels::instruction_set()}});
+  session.step.measure_exchange(step_);
   while (!ended()) {
     const bool stop = one_step(session);
+    if (session.step.codecs().take_changed()) report_codecs(session);
     if (step_ % train.log_every == 0 || step_ == total_steps()) report_progress(session);
     if (ends_epoch()) end_epoch(session);
     const bool turn = train.checkpoint_every == 0 ? ends_epoch() : step_ % train.checkpoint_every == 0;
@@ -270,6 +273,13 @@ bool Trainer::Impl::one_step(Session& session) {
   seconds_here_ += seconds;
   train_seconds_ += seconds;
   return result.stop;
+}
+
+void Trainer::Impl::report_codecs(Session& session) {
+  json event = session.step.codecs().describe();
+  event["event"] = "exchange";
+  event["step"] = step_;
+  emit(session, event);
 }
 
 void Trainer::Impl::report_progress(Session& session) {

@@ -20,7 +20,7 @@ namespace {
 // Rounds of a step: those of the hidden layers' forward pass, a micro-batch each; of the output; one a hidden
 // layer but the first on the way back; one for clipping.
 constexpr size_t kMaxHiddenLayers = 20;
-constexpr uint16_t kForward = 0, kOutput = kMaxHiddenLayers * kMaxMicroBatches,
+constexpr uint16_t kForward = CodecChoice::kRounds, kOutput = kForward + kMaxHiddenLayers * kMaxMicroBatches,
                    kBackward = kOutput + kMaxMicroBatches, kClip = kBackward + kMaxHiddenLayers;
 static_assert(kClip < TrainingStep::kRounds);
 
@@ -63,11 +63,11 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
     : network_(network),
       sharding_(sharding),
       group_(group),
-      gradient_codec_(*comm::exchange_codecs(network.experiment().exchange).gradients),
       exact_(comm::require_codec("none")),
       loss_(shard::make_loss(network.experiment().model.loss)),
       corrections_(network.experiment().optimizer.beta1, network.experiment().optimizer.beta2),
-      forward_(network, sharding, group, network.experiment().train.hidden_dropout),
+      codecs_(network.experiment().exchange, sharding.size()),
+      forward_(network, sharding, group, &codecs_, network.experiment().train.hidden_dropout),
       gradients_(network.hidden_layers()),
       parts_(static_cast<size_t>(sharding.size())),
       from_rank_(static_cast<size_t>(sharding.size())),
@@ -131,9 +131,13 @@ void TrainingStep::send_output(SampleRange range, Tag tag) {
     auto& out = to_[static_cast<size_t>(rank)];
     out.clear();
     const auto append = [&](ConstMatrix matrix) {
-      append_blocks(gradient_codec_, seed, tag, sharding_.rank(), matrix.row_range(range.begin, range.size()),
-                    columns, out);
+      append_blocks(codecs_.gradients(rank), seed, tag, sharding_.rank(),
+                    matrix.row_range(range.begin, range.size()), columns, out);
     };
+    if (range.begin == 0 && !columns.empty())
+      codecs_.look(
+          CodecChoice::kGradients, tag.step,
+          output.positive().row_range(0, range.size()).columns(columns.front().first, columns.front().count));
     out.push_back({&exact_, output.statistics().columns(range.begin, range.size())});
     append(output.positive());
     if (loss_->normalised()) append(output.negative());
@@ -223,7 +227,7 @@ void TrainingStep::backward_hidden(Tag tag) {
           pack_columns(partial, sharding_.columns(layer - 1, rank), parts_[static_cast<size_t>(rank)]));
     const auto& own = sharding_.columns(layer - 1, sharding_.rank());
     const Matrix sum = sum_.resize(below.rows, total(own));
-    group_.reduce_scatter_sum(tag, matrices_, sum, gradient_codec_);
+    group_.reduce_scatter_sum(tag, matrices_, sum, codecs_.gradients());
 
     const Matrix gradient = gradients_[layer - 1].resize(below.rows, below.cols);
     for (size_t s = 0; s < below.rows; ++s) {

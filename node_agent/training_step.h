@@ -10,6 +10,7 @@
 
 #include "base/sample_range.h"
 #include "comm/group.h"
+#include "node_agent/codec_choice.h"
 #include "node_agent/sharded_forward.h"
 #include "node_agent/sharding.h"
 #include "shard/data/batch.h"
@@ -28,6 +29,11 @@ class TrainingStep {
  public:
   // All arguments must outlive it.
   TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group);
+
+  // What `exchange.codec = "auto"` needs to know of the links. Every rank calls it before its first step, if
+  // any does; uses the rounds before those of run().
+  void measure_exchange(uint64_t step) { codecs_.measure(group_, {.step = step}); }
+  CodecChoice& codecs() { return codecs_; }
 
   StepResult run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
                  uint16_t attempt = 0);
@@ -56,10 +62,10 @@ class TrainingStep {
   shard::Network& network_;
   const Sharding& sharding_;
   comm::Group& group_;
-  const comm::Codec& gradient_codec_;
   const comm::Codec& exact_;
   std::unique_ptr<shard::LossFunction> loss_;
   const shard::AdamCorrections corrections_;
+  CodecChoice codecs_;
   ShardedForward forward_;
   std::vector<SampleRange> ranges_;  // micro-batches
   shard::BatchLoss batch_loss_;

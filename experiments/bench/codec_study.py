@@ -64,7 +64,7 @@ def main():
             precision = [end["p_at_1"] for end in ends]
             reference = reference or statistics.mean(precision)
             loss = statistics.mean(precision) - reference
-            failed |= arguments.require and codecs == ("int8", "int4") and loss < -BOUND
+            failed |= arguments.require and codecs == ("int8", "int8") and loss < -BOUND
             rows.append({"set": name, "codecs": codecs, "p_at_1": precision, "p_at_5": [end["p_at_5"] for end in ends],
                          "bytes_sent_per_node_per_step": ends[0]["bytes_sent_per_node_per_step"], "loss": loss})
             print(f"{name:<12} {codecs[0]:<11} {codecs[1]:<9} {statistics.mean(precision):>8.4f} "

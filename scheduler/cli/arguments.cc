@@ -19,7 +19,7 @@ void ExperimentArguments::add_to(CLI::App& verb) {
 
 Experiment ExperimentArguments::load() const {
   Experiment experiment = load_experiment(file, overrides);
-  comm::require_codec(experiment.exchange.codec);
+  comm::exchange_codecs(experiment.exchange);
   return experiment;
 }
 

@@ -44,7 +44,7 @@ TEST(Experiment, MinimalFileHasDefaults) {
   EXPECT_EQ(e.data.labels, "");
   EXPECT_THAT(e.model.hidden, ElementsAre(128));
   EXPECT_EQ(e.train.batch, Experiment{}.train.batch);
-  EXPECT_EQ(e.exchange.codec, "none");
+  EXPECT_EQ(e.exchange.codec, "int8");
 }
 
 TEST(Experiment, ReadsEveryKindOfValue) {
@@ -64,7 +64,7 @@ centre = false
 kind = "sgd"
 clip = 1e-3
 [exchange]
-codec = "int8"
+codec = "bf16"
 lz4 = true
 )");
   EXPECT_EQ(e.data.test, "/b");
@@ -80,7 +80,7 @@ lz4 = true
   EXPECT_EQ(e.train.epochs, 3u);
   EXPECT_EQ(e.train.learning_rate, 2.0f);
   EXPECT_EQ(e.train.seed, (uint64_t{1} << 53) - 1);
-  EXPECT_EQ(e.exchange.codec, "int8");
+  EXPECT_EQ(e.exchange.codec, "bf16");
   EXPECT_TRUE(e.exchange.lz4);
 }
 

@@ -27,6 +27,7 @@ Experiment small_experiment(SamplingMode mode, Loss loss, const std::vector<uint
   e.sampling.bits = 4;
   e.sampling.rehash_every = 7;
   e.optimizer.clip = clip;
+  e.exchange.codec = "none";
   e.train.batch = 24;
   e.train.learning_rate = 0.01f;
   return e;

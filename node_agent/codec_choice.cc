@@ -1,0 +1,157 @@
+#include "node_agent/codec_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "node_agent/gather_numbers.h"
+
+namespace modelet::agent {
+namespace {
+
+constexpr double kGigabit = 1e9 / 8;               // bytes a second
+constexpr size_t kProbeBytes = size_t{512} << 10;  // sent over a link to measure it
+constexpr int kProbedLinks = 8;  // of a rank; in larger groups the others count as their median
+constexpr size_t kTrialRows = 128, kTrialCols = 32;
+constexpr int kTrials = 16;
+constexpr uint64_t kTrialSeed = 1;
+
+// Sum of the squares of a - b, and of a.
+std::pair<double, double> squares(ConstMatrix a, ConstMatrix b) {
+  double difference = 0, size = 0;
+  for (size_t r = 0; r < a.rows; ++r)
+    for (size_t c = 0; c < a.cols; ++c) {
+      const double x = a.row(r)[c], y = b.row(r)[c];
+      difference += (x - y) * (x - y);
+      size += x * x;
+    }
+  return {difference, size};
+}
+
+}  // namespace
+
+CodecChoice::CodecChoice(const Experiment::Exchange& exchange, int size)
+    : size_(size), bytes_per_second_(static_cast<size_t>(size), kGigabit) {
+  const std::string& gradients = exchange.gradient_codec == "same" ? exchange.codec : exchange.gradient_codec;
+  const std::string* names[kTensors] = {&exchange.codec, &gradients};
+  for (size_t tensor = 0; tensor < kTensors; ++tensor) {
+    automatic_[tensor] = *names[tensor] == comm::kAutomaticCodec;
+    // Until the first look: exact.
+    chosen_[tensor].assign(static_cast<size_t>(size),
+                           &comm::require_codec(automatic_[tensor] ? "none" : *names[tensor]));
+  }
+  for (const std::string& name : comm::codec_names()) candidates_.push_back({&comm::require_codec(name), 0});
+}
+
+void CodecChoice::measure(comm::Group& group, comm::Tag tag) {
+  if (!automatic() || size_ == 1) return;
+  measure_codecs();
+  measure_links(group, tag);
+}
+
+// The best of several trials: others may use the core meanwhile.
+void CodecChoice::measure_codecs() {
+  std::vector<float> values(kTrialRows * kTrialCols), decoded(values.size());
+  Rng rng(kTrialSeed);
+  for (float& value : values) value = rng.normal();
+  const ConstMatrix matrix{values.data(), kTrialRows, kTrialCols, kTrialCols};
+  for (Candidate& candidate : candidates_) {
+    std::vector<std::byte> encoded(candidate.codec->max_bytes(kTrialRows, kTrialCols));
+    double best = std::numeric_limits<double>::infinity();
+    for (int trial = 0; trial < kTrials; ++trial) {
+      const Stopwatch watch;
+      const size_t used = candidate.codec->encode(matrix, kTrialSeed, encoded);
+      candidate.codec->decode(std::span(encoded).first(used),
+                              {decoded.data(), kTrialRows, kTrialCols, kTrialCols});
+      best = std::min(best, watch.seconds());
+    }
+    candidate.seconds_a_value = best / static_cast<double>(values.size());
+  }
+}
+
+// At each distance every rank sends to one and receives from one: no link carries two transfers. The receiver
+// takes the time.
+void CodecChoice::measure_links(comm::Group& group, comm::Tag tag) {
+  const comm::Codec& exact = comm::require_codec("none");
+  const auto count = static_cast<size_t>(size_);
+  const int distances = std::min(size_ - 1, kProbedLinks);
+  std::vector<float> probe(kProbeBytes / sizeof(float), 1.0f), received(probe.size());
+  std::vector<uint64_t> rates;  // of the link from the rank at each distance, bytes a second
+  const auto rank_at = [&](int distance) {
+    return static_cast<size_t>((group.rank() + distance + size_) % size_);
+  };
+  for (int distance = 1; distance <= distances; ++distance) {
+    std::vector<std::vector<comm::OutBlock>> to(count);
+    std::vector<std::vector<comm::InBlock>> from(count);
+    to[rank_at(distance)] = {{&exact, {probe.data(), 1, probe.size(), probe.size()}}};
+    from[rank_at(-distance)] = {{received.data(), 1, received.size(), received.size()}};
+    group.barrier(tag);
+    ++tag.round;
+    const Stopwatch watch;
+    group.all_to_all(tag, to, from);
+    ++tag.round;
+    rates.push_back(static_cast<uint64_t>(kProbeBytes / std::max(watch.seconds(), 1e-6)));
+  }
+  const auto all = all_gather_numbers(group, tag, rates, std::vector<size_t>(count, rates.size()));
+  std::vector<double> known;
+  for (int distance = 1; distance <= distances; ++distance) {
+    const double rate = static_cast<double>(all[rank_at(distance)][static_cast<size_t>(distance - 1)]);
+    bytes_per_second_[rank_at(distance)] = rate;
+    known.push_back(rate);
+  }
+  bytes_per_second_[rank_at(0)] = *std::max_element(known.begin(), known.end());  // nothing is sent there
+  std::nth_element(known.begin(), known.begin() + distances / 2, known.end());
+  for (int distance = distances + 1; distance < size_; ++distance)
+    bytes_per_second_[rank_at(distance)] = known[static_cast<size_t>(distances / 2)];
+  slowest_ = static_cast<int>(std::min_element(bytes_per_second_.begin(), bytes_per_second_.end()) -
+                              bytes_per_second_.begin());
+}
+
+void CodecChoice::look(Tensor tensor, uint64_t step, ConstMatrix values) {
+  if (automatic_[tensor] && step % kLookEvery == 0 && size_ > 1) choose(tensor, values);
+}
+
+void CodecChoice::choose(Tensor tensor, ConstMatrix values) {
+  const double numbers = static_cast<double>(values.rows) * static_cast<double>(values.cols);
+  if (numbers == 0) return;
+  decoded_.resize(values.rows * values.cols);
+  const Matrix decoded{decoded_.data(), values.rows, values.cols, values.cols};
+  std::vector<double> best(static_cast<size_t>(size_), std::numeric_limits<double>::infinity());
+  auto& chosen = chosen_[tensor];
+  const auto before = chosen;
+  for (const Candidate& candidate : candidates_) {
+    encoded_.resize(candidate.codec->max_bytes(values.rows, values.cols));
+    const uint64_t seed = tensor == kActivations ? comm::kNearest : kTrialSeed;
+    const size_t used = candidate.codec->encode(values, seed, encoded_);
+    candidate.codec->decode(std::span(encoded_).first(used), decoded);
+    const auto [difference, size] = squares(values, decoded);
+    if (!(difference <= kMaxError[tensor] * kMaxError[tensor] * size)) continue;
+    for (size_t rank = 0; rank < chosen.size(); ++rank) {
+      const double rate = bytes_per_second_[tensor == kActivations ? static_cast<size_t>(slowest_) : rank];
+      const double cost = candidate.seconds_a_value + static_cast<double>(used) / numbers / rate;
+      if (cost >= best[rank]) continue;
+      best[rank] = cost;
+      chosen[rank] = candidate.codec;
+    }
+  }
+  changed_ |= chosen != before;
+}
+
+bool CodecChoice::take_changed() { return std::exchange(changed_, false); }
+
+nlohmann::json CodecChoice::describe() const {
+  const auto names = [&](Tensor tensor) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const comm::Codec* codec : chosen_[tensor]) list.push_back(codec->name());
+    return list;
+  };
+  nlohmann::json rates = nlohmann::json::array();
+  for (const double rate : bytes_per_second_) rates.push_back(std::round(rate * 8e-6));
+  return {
+      {"activations", names(kActivations)}, {"gradients", names(kGradients)}, {"megabits_per_second", rates}};
+}
+
+}  // namespace modelet::agent
