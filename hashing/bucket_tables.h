@@ -35,6 +35,11 @@ class BucketTables {
     return {entries_.data() + table * stride_ + offset[0], offset[1] - offset[0]};
   }
 
+  // For many lookups at once: asks the memory for what bucket() reads first.
+  void prefetch(uint32_t table, uint32_t code) const {
+    __builtin_prefetch(&offsets_[table * (buckets_ + 1) + code]);
+  }
+
   size_t memory_bytes() const;
 
  private:

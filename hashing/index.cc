@@ -68,8 +68,15 @@ std::span<const uint32_t> LshIndex::query_codes(std::span<const uint32_t> codes,
   scratch.counts.resize(std::max(scratch.counts.size(), rows_), 0);
   scratch.touched.clear();
   scratch.reached.assign(tables + 1, 0);
+  // Buckets lie anywhere: all are asked for before the first is read.
+  scratch.buckets.clear();
+  for (uint32_t t = 0; t < tables; ++t) active_.prefetch(t, codes[t]);
   for (uint32_t t = 0; t < tables; ++t) {
-    for (uint32_t row : active_.bucket(t, codes[t])) {
+    scratch.buckets.push_back(active_.bucket(t, codes[t]));
+    __builtin_prefetch(scratch.buckets.back().data());
+  }
+  for (const auto& bucket : scratch.buckets) {
+    for (uint32_t row : bucket) {
       const uint32_t count = ++scratch.counts[row];
       if (count == 1) {
         scratch.touched.push_back(row);
@@ -78,31 +85,39 @@ std::span<const uint32_t> LshIndex::query_codes(std::span<const uint32_t> codes,
       }
     }
   }
-  rank_touched(limit, scratch);
+  keep_best(limit, scratch);
   return scratch.candidates;
 }
 
 // touched and counts -> candidates; sets the counts back to zero.
-void LshIndex::rank_touched(size_t limit, QueryScratch& scratch) const {
-  const uint32_t lowest = lowest_count(scratch.reached, limit);
-  std::vector<uint64_t>& ranking = scratch.ranking;  // rows above the lowest count: all are among the best
-  std::vector<uint32_t>& ties = scratch.ties;  // rows at it: the lower ones fill what is left of the limit
-  ranking.clear();
+void LshIndex::keep_best(size_t limit, QueryScratch& scratch) const {
+  // Rows above the lowest count are all among the best; of those at it, the lower ones fill what is left.
+  const uint32_t lowest = scratch.touched.size() <= limit ? 0 : lowest_count(scratch.reached, limit);
+  std::vector<uint32_t>& ties = scratch.ties;
   ties.clear();
+  scratch.candidates.clear();
   for (uint32_t row : scratch.touched) {
     const uint32_t count = scratch.counts[row];
     scratch.counts[row] = 0;
     if (count == lowest) ties.push_back(row);
-    // Ascending keys: more collisions first, then lower row.
-    if (count > lowest) ranking.push_back(uint64_t{options_.hash.tables - count} << 32 | row);
+    if (count > lowest) scratch.candidates.push_back(row);
   }
-  const size_t places = std::min(ties.size(), limit - std::min(limit, ranking.size()));
-  std::nth_element(ties.begin(), ties.begin() + static_cast<ptrdiff_t>(places), ties.end());
-  std::sort(ties.begin(), ties.begin() + static_cast<ptrdiff_t>(places));
-  std::sort(ranking.begin(), ranking.end());
-  scratch.candidates.assign(ranking.begin(), ranking.end());  // the low 32 bits
-  scratch.candidates.insert(scratch.candidates.end(), ties.begin(),
-                            ties.begin() + static_cast<ptrdiff_t>(places));
+  const size_t places = std::min(ties.size(), limit - std::min(limit, scratch.candidates.size()));
+  const auto last = ties.begin() + static_cast<ptrdiff_t>(places);
+  std::nth_element(ties.begin(), last, ties.end());
+  scratch.candidates.insert(scratch.candidates.end(), ties.begin(), last);
+}
+
+void LshIndex::reserve(QueryScratch& scratch) const {
+  const size_t touched = std::min(rows_, size_t{options_.hash.tables} * options_.bucket);
+  scratch.counts.resize(std::max(scratch.counts.size(), rows_), 0);
+  scratch.touched.reserve(touched);
+  scratch.ties.reserve(touched);
+  scratch.candidates.reserve(touched);
+  scratch.reached.reserve(options_.hash.tables + 1);
+  scratch.buckets.reserve(options_.hash.tables);
+  const std::vector<float> zeros(options_.hash.dim);
+  hash_query(zeros, zeros, scratch);  // the family's part
 }
 
 void LshIndex::begin_rehash(std::span<const uint32_t> rows, ConstRows weights) {

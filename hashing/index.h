@@ -40,8 +40,8 @@ struct IndexOptions {
       true;  // subtract the mean row from rows before hashing; the caller centres queries by their mean
 };
 
-// Scratch of one query; reuse it, also with other indexes: after warm-up a query allocates nothing. One per
-// thread.
+// Scratch of one query; reuse it, also with other indexes. What a query needs is allocated by its first use
+// or, for all queries of an index, by LshIndex::reserve(). One per thread.
 struct QueryScratch {
   HashScratch hash;
   std::vector<uint32_t> codes;    // [tables]
@@ -49,7 +49,7 @@ struct QueryScratch {
   std::vector<uint16_t> counts;   // [rows] or longer: collisions of each row; all zero between queries
   std::vector<uint32_t> touched;  // rows with a count
   std::vector<uint32_t> reached;  // [tables + 1]: how many rows have a count of at least 2, 3, ...
-  std::vector<uint64_t> ranking;
+  std::vector<std::span<const uint32_t>> buckets;  // [tables] of the query
   std::vector<uint32_t> ties;
   std::vector<uint32_t> candidates;  // result of query()
 };
@@ -63,9 +63,9 @@ class LshIndex {
   // that has begun.
   void build(ConstRows weights);
 
-  // The rows that collide with `query` [dim] most often (ties: lower row first), at most `limit`, most
-  // collisions first. `query_mean` [dim] is subtracted from the query if centring is on (empty: not). The
-  // result lives in the scratch until its next use.
+  // The rows that collide with `query` [dim] most often (of equals the lower rows), at most `limit`, in no
+  // order that means anything: whoever ranks does so exactly. `query_mean` [dim] is subtracted from the query
+  // if centring is on (empty: not). The result lives in the scratch until its next use.
   std::span<const uint32_t> query(std::span<const float> query, std::span<const float> query_mean,
                                   size_t limit, QueryScratch& scratch) const;
 
@@ -75,6 +75,9 @@ class LshIndex {
                                        QueryScratch& scratch) const;
   std::span<const uint32_t> query_codes(std::span<const uint32_t> codes, size_t limit,
                                         QueryScratch& scratch) const;
+
+  // Afterwards no query of this index allocates memory in this scratch.
+  void reserve(QueryScratch& scratch) const;
 
   // `rows` ascend, without repetition; `weights` [rows(), dim] is read only during the call.
   void begin_rehash(std::span<const uint32_t> rows, ConstRows weights);
@@ -118,7 +121,7 @@ class LshIndex {
   void check_restored(std::span<const uint32_t> codes, std::span<const float> centre) const;
   void apply_changes(std::span<uint32_t> codes) const;
   void fill_tables(BucketTables& tables) const;
-  void rank_touched(size_t limit, QueryScratch& scratch) const;
+  void keep_best(size_t limit, QueryScratch& scratch) const;
 
   IndexOptions options_;
   size_t rows_;

@@ -33,15 +33,15 @@ std::vector<Experiment::Sampling> grid(const Experiment::Sampling& base, size_t 
   const auto most_bits = std::max<uint32_t>(kMinBits, static_cast<uint32_t>(std::bit_width(neurons)));
   for (const HashFamilyKind family :
        {HashFamilyKind::kDwta, HashFamilyKind::kSimHash, HashFamilyKind::kMinHash})
-    for (const uint32_t tables : {8u, 16u, 32u})
-      for (const uint32_t fewer : {6u, 4u, 2u})  // a bucket holds about 2^fewer neurons
-        for (const uint32_t candidates : {16u, 64u, 256u}) {
+    for (const uint32_t tables : {4u, 8u, 16u})
+      for (const uint32_t fewer : {4u, 2u, 1u})  // a bucket holds about 2^fewer neurons
+        for (const uint32_t candidates : {16u, 64u}) {
           Experiment::Sampling s = base;
           s.mode = SamplingMode::kLsh;
           s.family = family;
           s.tables = tables;
           s.bits = std::max(kMinBits, most_bits - std::min(most_bits, fewer));
-          s.bucket = 4u << fewer;
+          s.bucket = 8u << fewer;
           s.candidates = candidates;
           settings.push_back(s);
         }
@@ -65,8 +65,10 @@ class TrainedModel {
     shard::BatchOrder order(shard::all_rows(train.rows()), experiment.train.batch, experiment.train.seed);
     shard::Batch batch;
     for (uint32_t i = 0; i < steps; ++i) {
+      const Stopwatch watch;
       batch.assign(train, order.rows(i), true);
       step.run(batch, i, experiment.train.learning_rate, false);
+      step_seconds_ = std::min(step_seconds_, watch.seconds());
     }
     batch.assign(train, order.rows(steps), false);
     forward_.run(batch, {.step = steps});
@@ -75,6 +77,7 @@ class TrainedModel {
   ConstMatrix hidden() const { return forward_.output_input(); }
   shard::Modelet& output() { return *network_.output().modelets().front(); }
   shard::ThreadPool& pool() { return pool_; }
+  double step_seconds() const { return step_seconds_; }  // of the fastest step, one thread
 
  private:
   shard::ThreadPool pool_;
@@ -82,6 +85,7 @@ class TrainedModel {
   shard::Network network_;
   std::unique_ptr<comm::Group> group_;
   ShardedForward forward_;
+  double step_seconds_ = std::numeric_limits<double>::infinity();
 };
 
 // The kBest rows of each sample, by all logits, among those that are not common: what is left for the tables
@@ -129,24 +133,30 @@ TuneTrial measure(shard::Modelet& trained, Experiment experiment, const Experime
   shard::ActiveSetSampler sampler(*modelet, experiment, labels);
   shard::QueryCodes codes;
   std::vector<uint32_t> found;
+  // A batch is hashed once for all modelets, which then retrieve one after the other.
   double seconds = std::numeric_limits<double>::infinity();
+  const shard::QueryTurn turn = sampler.turn(0);
   for (int round = 0; round < kRounds; ++round) {
+    const Stopwatch hash_watch;
+    codes.hash(*modelet->retrieval(), hidden, pool, turn);
+    const double hashing = hash_watch.seconds();
     const Stopwatch watch;
-    codes.hash(*modelet->retrieval(), hidden, pool);
-    sampler.retrieve(*modelet, hidden, codes, kBest, pool, found);
-    seconds = std::min(seconds, watch.seconds());
+    sampler.retrieve(*modelet, hidden, codes, sampler.top(), pool, found, turn);
+    seconds = std::min(seconds, hashing + watch.seconds() * experiment.modelets.output_modelets);
   }
   // Candidates are ranked exactly, so what is among them is found.
   hashing::QueryScratch scratch;
   size_t hits = 0, all = 0;
+  codes.hash(*modelet->retrieval(), hidden, pool);
   for (size_t s = 0; s < hidden.rows; ++s) {
     all += best[s].size();
     for (const uint32_t row :
          modelet->retrieval()->index.query_codes(codes.of(s), sampling.candidates, scratch))
       hits += best[s].count(row);
   }
-  return {sampling, all == 0 ? 1 : static_cast<double>(hits) / static_cast<double>(all),
-          seconds / static_cast<double>(hidden.rows)};
+  return {.sampling = sampling,
+          .recall = all == 0 ? 1 : static_cast<double>(hits) / static_cast<double>(all),
+          .seconds_per_step = seconds};
 }
 
 }  // namespace
@@ -163,15 +173,16 @@ TuneResult tune_tables(const Experiment& experiment, const shard::Dataset& train
 
   TuneResult result;
   for (const Experiment::Sampling& sampling : settings) {
-    result.trials.push_back(
+    TuneTrial& trial = result.trials.emplace_back(
         measure(trained, training, sampling, shape.labels, model.hidden(), best, model.pool()));
+    trial.slowdown = trial.seconds_per_step / model.step_seconds();
     report(result.trials.size(), settings.size());
   }
-  const double most = std::ranges::max(result.trials, {}, &TuneTrial::recall).recall;
   const auto better = [&](const TuneTrial& a, const TuneTrial& b) {
-    const bool enough = a.recall >= options.recall * most, other = b.recall >= options.recall * most;
-    if (enough != other) return enough;
-    return a.seconds_per_query < b.seconds_per_query;
+    const bool fast = a.slowdown <= options.slowdown, other = b.slowdown <= options.slowdown;
+    if (fast != other) return fast;
+    if (fast && a.recall != b.recall) return a.recall > b.recall;
+    return a.slowdown < b.slowdown;
   };
   result.chosen =
       static_cast<size_t>(std::ranges::min_element(result.trials, better) - result.trials.begin());

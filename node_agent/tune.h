@@ -1,8 +1,8 @@
-// Tuner of the hash tables: which family, how many tables and buckets, and how many candidates find enough of
-// the neurons with the largest logits, at the least time per query, follows from the data and the width; so
-// it is measured. Common neurons (sampling.common) are found without tables, so only the others count. A
-// model is trained for a few steps, then each setting of a small grid builds the tables of one output modelet
-// and retrieves for a batch as a training step would.
+// Tuner of the hash tables: which family, how many tables and buckets, and how many candidates find most of
+// the neurons with the largest logits in the time that retrieval may take, follows from the data, the width
+// and the machine; so it is measured. Common neurons (sampling.common) are found without tables, so only the
+// others count. A model is trained for a few steps, then each setting of a small grid builds the tables of
+// one output modelet and retrieves for a batch as a training step would.
 //
 // One thread, in this process. Trained weights are a function of the experiment; times are not, so neither is
 // the choice: it is written down and used as given from then on.
@@ -19,7 +19,7 @@
 namespace modelet::agent {
 
 struct TuneOptions {
-  double recall = 0.8;    // enough: this share of what the setting that finds most finds
+  double slowdown = 0.4;  // time that retrieval may add to a step, as a share of a step with uniform draws
   uint32_t steps = 1000;  // training before measuring: tables matter once weights have a structure
 };
 
@@ -27,12 +27,13 @@ struct TuneTrial {
   Experiment::Sampling sampling;  // the experiment's, with this trial's tables
   // Share that is found of a modelet's best neurons for each sample, common ones left out.
   double recall = 0;
-  double seconds_per_query = 0;  // of one sample in one modelet, one thread; the best of several rounds
+  double seconds_per_step = 0;  // of retrieval in all modelets, one thread; the best of several rounds
+  double slowdown = 0;          // the same as a share of a step with uniform draws
 };
 
 struct TuneResult {
   std::vector<TuneTrial> trials;
-  size_t chosen = 0;  // the cheapest with enough recall
+  size_t chosen = 0;  // the best recall among those that are fast enough; if none is, the fastest
 };
 
 // `report(done, of)` is called as trials are done.

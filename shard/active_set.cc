@@ -6,15 +6,8 @@
 
 #include "base/rng.h"
 #include "shard/kernels/kernels.h"
-#include "shard/prefetch.h"
 
 namespace modelet::shard {
-namespace {
-
-constexpr size_t kSamplePiece = 16;  // samples that a thread retrieves for together
-
-}  // namespace
-
 ActiveSetSampler::ActiveSetSampler(const Modelet& modelet, const Experiment& experiment, uint64_t labels)
     : mode_(experiment.sampling.mode),
       seed_(experiment.train.seed),
@@ -123,8 +116,9 @@ class ActiveSetSampler::BestRows {
 void QueryCodes::hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool, QueryTurn turn) {
   tables_ = retrieval.index.options().hash.tables;
   codes_.resize(hidden.rows * tables_);
-  scratch_.resize(std::max<size_t>(scratch_.size(), pool.threads()));
-  pool.for_pieces(hidden.rows, kSamplePiece, [&](size_t begin, size_t end) {
+  while (scratch_.size() < pool.threads()) retrieval.index.reserve(scratch_.emplace_back());
+  constexpr size_t kPiece = 16;
+  pool.for_pieces(hidden.rows, kPiece, [&](size_t begin, size_t end) {
     for (size_t s = begin; s < end; ++s) {
       if (!turn.of(s)) continue;
       const auto codes = retrieval.index.hash_query({hidden.row(s), hidden.cols}, retrieval.query_mean,
@@ -159,16 +153,20 @@ void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, cons
                                 size_t top, ThreadPool& pool, std::vector<uint32_t>& best, QueryTurn turn) {
   const size_t samples = hidden.rows;
   best.assign(samples * top, kNone);
-  scratch_.resize(std::max<size_t>(scratch_.size(), pool.threads()));
   gather_common(modelet);
+  reserve_scratch(modelet, top, pool);
   pool.for_pieces(samples, kSamplePiece, [&](size_t begin, size_t end) {
     Scratch& scratch = scratch_[pool.thread_index()];
     rank_common(hidden, begin, end, scratch);
+    find_candidates(modelet, codes, turn, begin, end, scratch);
     for (size_t s = begin; s < end; ++s) {
       BestRows rows(top, scratch.scored);
       const float* logits = scratch.common_logits.data() + (s - begin) * kernels::padded(common_.size());
       for (size_t i = 0; i < common_.size(); ++i) rows.add(logits[i] + common_biases_[i], common_[i]);
-      if (turn.of(s)) rank_candidates(modelet, hidden, s, codes, scratch, rows);
+      const size_t first = scratch.ends[s - begin], count = scratch.ends[s - begin + 1] - first;
+      const std::span candidates = std::span(scratch.candidates).subspan(first, count);
+      modelet.parameters().logits(candidates, hidden.row(s), scratch.logits.data());
+      for (size_t i = 0; i < count; ++i) rows.add(scratch.logits[i], candidates[i]);
       rows.write(&best[s * top]);
     }
   });
@@ -177,7 +175,6 @@ void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, cons
 // Logits, without biases, of the common rows for samples [begin, end).
 void ActiveSetSampler::rank_common(ConstMatrix hidden, size_t begin, size_t end, Scratch& scratch) const {
   const size_t columns = kernels::padded(common_.size());
-  scratch.common_logits.resize(kSamplePiece * columns);
   if (columns == 0) return;
   kernels::gemm({.m = end - begin,
                  .n = columns,
@@ -191,20 +188,39 @@ void ActiveSetSampler::rank_common(ConstMatrix hidden, size_t begin, size_t end,
                  .c_row = columns});
 }
 
-// Candidates of the tables by exact logit. Their rows lie anywhere in the memory: they are asked for well
-// before they are read.
-void ActiveSetSampler::rank_candidates(const Modelet& modelet, ConstMatrix hidden, size_t sample,
-                                       const QueryCodes& codes, Scratch& scratch, BestRows& rows) const {
-  constexpr size_t kAhead = 8;
-  const Parameters& parameters = modelet.parameters();
-  const auto found = modelet.retrieval()->index.query_codes(codes.of(sample), candidates_, scratch.query);
-  for_each_fetched(
-      0, found.size(), kAhead, [&](size_t i) { parameters.prefetch_weights(found[i]); },
-      [&](size_t i) {
-        const uint32_t row = found[i];
-        if (position_[row] != kNone || is_common_[row] != 0) return;
-        rows.add(parameters.logit(row, hidden.row(sample)), row);
-      });
+// What threads need, in the training thread: which of them take part differs from step to step.
+void ActiveSetSampler::reserve_scratch(const Modelet& modelet, size_t top, const ThreadPool& pool) {
+  const hashing::IndexOptions& options = modelet.retrieval()->index.options();
+  const size_t found =
+      std::min<size_t>({candidates_, modelet.spec().neurons(), size_t{options.hash.tables} * options.bucket});
+  while (scratch_.size() < pool.threads()) {
+    Scratch& scratch = scratch_.emplace_back();
+    modelet.retrieval()->index.reserve(scratch.query);
+    scratch.candidates.reserve(kSamplePiece * found);
+    scratch.logits.resize(found);
+  }
+  for (Scratch& scratch : scratch_) {
+    scratch.common_logits.resize(kSamplePiece * kernels::padded(common_.size()));
+    scratch.scored.reserve(top);
+  }
+}
+
+// What the tables find for samples [begin, end). The rows lie anywhere in the memory: they are asked for here
+// and read when all are known.
+void ActiveSetSampler::find_candidates(const Modelet& modelet, const QueryCodes& codes, QueryTurn turn,
+                                       size_t begin, size_t end, Scratch& scratch) const {
+  scratch.candidates.clear();
+  for (size_t s = begin; s < end; ++s) {
+    scratch.ends[s - begin] = scratch.candidates.size();
+    if (!turn.of(s)) continue;
+    for (const uint32_t row :
+         modelet.retrieval()->index.query_codes(codes.of(s), candidates_, scratch.query)) {
+      if (position_[row] != kNone || is_common_[row] != 0) continue;
+      modelet.parameters().prefetch_weights(row);
+      scratch.candidates.push_back(row);
+    }
+  }
+  scratch.ends[end - begin] = scratch.candidates.size();
 }
 
 const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& batch,

@@ -4,6 +4,7 @@
 // step): not of placement or threads.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -85,10 +86,15 @@ class ActiveSetSampler {
   static constexpr uint32_t kNone = ~uint32_t{0};
 
  private:
+  static constexpr size_t kSamplePiece = 16;  // samples that a thread retrieves for together
+
   struct Scratch {
     hashing::QueryScratch query;
     AlignedVector<float> common_logits;              // [samples of a piece, padded common]
     std::vector<std::pair<float, uint32_t>> scored;  // of the sample's best rows
+    std::vector<uint32_t> candidates;                // of the tables, sample by sample of a piece
+    std::array<size_t, kSamplePiece + 1> ends;       // [1 + i]: where those of sample i end
+    std::vector<float> logits;                       // of one sample's candidates
   };
   class BestRows;
 
@@ -98,8 +104,9 @@ class ActiveSetSampler {
   void add_uniform(const Modelet& modelet, uint64_t step);
   void gather_common(const Modelet& modelet);
   void rank_common(ConstMatrix hidden, size_t begin, size_t end, Scratch& scratch) const;
-  void rank_candidates(const Modelet& modelet, ConstMatrix hidden, size_t sample, const QueryCodes& codes,
-                       Scratch& scratch, BestRows& rows) const;
+  void reserve_scratch(const Modelet& modelet, size_t top, const ThreadPool& pool);
+  void find_candidates(const Modelet& modelet, const QueryCodes& codes, QueryTurn turn, size_t begin,
+                       size_t end, Scratch& scratch) const;
 
   SamplingMode mode_;
   uint64_t seed_;

@@ -81,6 +81,7 @@ void Modelet::initialise(float output_bias) {
 }
 
 void Modelet::choose_common() {
+  if (common_ == 0) return;
   std::vector<std::pair<float, uint32_t>> ranking;
   ranking.reserve(parameters_.rows());
   for (uint32_t row = 0; row < parameters_.rows(); ++row)

@@ -57,6 +57,13 @@ float Parameters::logit(size_t r, const float* x) const {
   return product + states_[r].bias;
 }
 
+void Parameters::logits(std::span<const uint32_t> rows, const float* x, float* out) const {
+  with_weights([&](const auto* weights, size_t stride) {
+    kernels::scattered_row_dots(weights, stride, rows.data(), rows.size(), x, cols(), out);
+  });
+  for (size_t i = 0; i < rows.size(); ++i) out[i] += states_[rows[i]].bias;
+}
+
 void Parameters::add_row(size_t r, float factor, float* out) const {
   with_weights(
       [&](const auto* weights, size_t stride) { kernels::axpy(factor, weights + r * stride, out, cols()); });

@@ -83,6 +83,8 @@ class Parameters {
   ConstMatrix floats() const;
   // x [cols] * row r, plus its bias.
   float logit(size_t r, const float* x) const;
+  // out [rows.size()] = those of several rows, which may lie anywhere.
+  void logits(std::span<const uint32_t> rows, const float* x, float* out) const;
   // out [cols] += factor * row r.
   void add_row(size_t r, float factor, float* out) const;
   // Rounds to the nearest.

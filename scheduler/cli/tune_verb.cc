@@ -43,20 +43,20 @@ json to_json(const agent::TuneTrial& trial) {
           {"bucket", s.bucket},
           {"candidates", s.candidates},
           {"recall", trial.recall},
-          {"seconds_per_query", trial.seconds_per_query}};
+          {"seconds_per_step", trial.seconds_per_step},
+          {"slowdown", trial.slowdown}};
 }
 
 void write_tuned(const std::filesystem::path& path, const Options& options, const agent::TuneTrial& trial) {
   const Experiment::Sampling& s = trial.sampling;
   AtomicFile file(path);
   file.write(std::string_view(
-      fmt::format("# Made by modelet tune --recall {} --steps {}: finds {:.0f} % of the best neurons that "
-                  "are not common, "
-                  "in {:.1f} us a query and modelet.\n"
+      fmt::format("# Made by modelet tune --slowdown {} --steps {}: finds {:.0f} % of the best neurons that "
+                  "are not common;\n# a step takes {:.2f} times as long as one with uniform draws.\n"
                   "# modelet train takes these where the experiment file and --set say nothing. Remove the "
                   "file to undo it.\n"
                   "[sampling]\nfamily = \"{}\"\ntables = {}\nbits = {}\nbucket = {}\ncandidates = {}\n",
-                  options.tune.recall, options.tune.steps, 100 * trial.recall, 1e6 * trial.seconds_per_query,
+                  options.tune.slowdown, options.tune.steps, 100 * trial.recall, 1 + trial.slowdown,
                   family_name(s.family), s.tables, s.bits, s.bucket, s.candidates)));
   file.commit();
 }
@@ -85,9 +85,10 @@ void tune(const Options& options) {
   }
   const Experiment::Sampling& s = chosen.sampling;
   std::cout << fmt::format(
-      "{}: {}, {} tables of 2^{} buckets of {}, {} candidates; recall {:.2f}, {:.1f} us a query\n",
+      "{}: {}, {} tables of 2^{} buckets of {}, {} candidates; recall {:.2f}, {:.2f} times a uniform "
+      "step\n",
       path.string(), family_name(s.family), s.tables, s.bits, s.bucket, s.candidates, chosen.recall,
-      1e6 * chosen.seconds_per_query);
+      1 + chosen.slowdown);
 }
 
 }  // namespace
@@ -97,9 +98,9 @@ void add_tune_verb(CLI::App& app) {
   CLI::App& verb =
       *app.add_subcommand("tune", "Measure which hash tables fit an experiment's data and width");
   options->experiment.add_to(verb);
-  verb.add_option("--recall", options->tune.recall,
-                  "how much must be found of what the best setting finds, 0 to 1")
-      ->check(CLI::Range(0.0, 1.0))
+  verb.add_option("--slowdown", options->tune.slowdown,
+                  "time that retrieval may add to a step, as a share of a step with uniform draws")
+      ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   verb.add_option("--steps", options->tune.steps, "training steps before the tables are measured")
       ->check(CLI::Range(1u, 100000u))
@@ -108,12 +109,13 @@ void add_tune_verb(CLI::App& app) {
   verb.footer(
       "Trains for a few steps with uniform draws, then measures hash families, tables, buckets and "
       "candidates, and\n"
-      "writes the cheapest that finds enough to EXPERIMENT.tuned.toml, where modelet train finds it (modes "
+      "writes the one that finds most in the time it may take to EXPERIMENT.tuned.toml, where modelet train "
+      "finds it (modes "
       "lsh and\n"
       "lsh_per_sample; keys in the experiment file and --set win).\n"
       "Examples:\n"
       "  modelet tune experiments/debian-deps.toml\n"
-      "  modelet tune experiments/debian-deps.toml --recall 0.7 --steps 1000 --json");
+      "  modelet tune experiments/debian-deps.toml --slowdown 1 --steps 1000 --json");
   verb.callback([options] { tune(*options); });
 }
 

@@ -66,6 +66,8 @@ void row_dots(const float* rows, size_t stride, size_t count, const float* x, si
 void row_dots(const Bf16* rows, size_t stride, size_t count, const float* x, size_t n, float* out);
 void scattered_row_dots(const float* rows, size_t stride, const uint32_t* indices, size_t count,
                         const float* x, size_t n, float* out);
+void scattered_row_dots(const Bf16* rows, size_t stride, const uint32_t* indices, size_t count,
+                        const float* x, size_t n, float* out);
 
 float dot(const float* x, const float* y, size_t n);
 float dot(const float* x, const Bf16* y, size_t n);

@@ -19,19 +19,20 @@ namespace modelet::shard::kernels::HWY_NAMESPACE {
 // Rows computed together: enough independent sums to hide the latency of an addition.
 constexpr size_t kRows = 4;
 constexpr size_t kRowsAhead = 12;  // asked for ahead; about as many cache lines as a core has in flight
-constexpr size_t kFloatsPerLine = 16;
+constexpr size_t kLineBytes = 64;
 
 template <class RowOf>
 HWY_INLINE void dots(const RowOf& row_of, bool prefetch, size_t count, const float* HWY_RESTRICT x, size_t n,
                      float* HWY_RESTRICT out) {
+  const size_t line = kLineBytes / sizeof(*row_of(0));
   if (prefetch)
     for (size_t r = 0; r < std::min(count, kRowsAhead); ++r)
-      for (size_t i = 0; i < n; i += kFloatsPerLine) __builtin_prefetch(row_of(r) + i);
+      for (size_t i = 0; i < n; i += line) __builtin_prefetch(row_of(r) + i);
   size_t r = 0;
   for (; r + kRows <= count; r += kRows) {
     if (prefetch)
       for (size_t ahead = r + kRowsAhead; ahead < std::min(count, r + kRowsAhead + kRows); ++ahead)
-        for (size_t i = 0; i < n; i += kFloatsPerLine) __builtin_prefetch(row_of(ahead) + i);
+        for (size_t i = 0; i < n; i += line) __builtin_prefetch(row_of(ahead) + i);
     const auto *a = row_of(r), *b = row_of(r + 1), *c = row_of(r + 2), *e = row_of(r + 3);
     auto sum_a = hn::Zero(d), sum_b = sum_a, sum_c = sum_a, sum_e = sum_a;
     for (size_t i = 0; i < n; i += kLanes) {
@@ -67,9 +68,20 @@ void row_dots_bf16(const Bf16* rows, size_t stride, size_t count, const float* x
   dots_of(rows, stride, count, x, n, out);
 }
 
+template <class T>
+HWY_INLINE void scattered_dots_of(const T* rows, size_t stride, const uint32_t* indices, size_t count,
+                                  const float* x, size_t n, float* out) {
+  dots([=](size_t r) { return rows + indices[r] * stride; }, true, count, x, n, out);
+}
+
 void scattered_row_dots(const float* rows, size_t stride, const uint32_t* indices, size_t count,
                         const float* x, size_t n, float* out) {
-  dots([=](size_t r) { return rows + indices[r] * stride; }, true, count, x, n, out);
+  scattered_dots_of(rows, stride, indices, count, x, n, out);
+}
+
+void scattered_row_dots_bf16(const Bf16* rows, size_t stride, const uint32_t* indices, size_t count,
+                             const float* x, size_t n, float* out) {
+  scattered_dots_of(rows, stride, indices, count, x, n, out);
 }
 
 }  // namespace modelet::shard::kernels::HWY_NAMESPACE
@@ -81,6 +93,7 @@ namespace modelet::shard::kernels {
 HWY_EXPORT(row_dots);
 HWY_EXPORT(row_dots_bf16);
 HWY_EXPORT(scattered_row_dots);
+HWY_EXPORT(scattered_row_dots_bf16);
 
 void row_dots(const float* rows, size_t stride, size_t count, const float* x, size_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(row_dots)(rows, stride, count, x, n, out);
@@ -91,6 +104,10 @@ void row_dots(const Bf16* rows, size_t stride, size_t count, const float* x, siz
 void scattered_row_dots(const float* rows, size_t stride, const uint32_t* indices, size_t count,
                         const float* x, size_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(scattered_row_dots)(rows, stride, indices, count, x, n, out);
+}
+void scattered_row_dots(const Bf16* rows, size_t stride, const uint32_t* indices, size_t count,
+                        const float* x, size_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(scattered_row_dots_bf16)(rows, stride, indices, count, x, n, out);
 }
 
 }  // namespace modelet::shard::kernels

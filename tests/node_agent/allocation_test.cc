@@ -178,6 +178,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{.name = "lsh_per_sample", .mode = SamplingMode::kLshPerSample},
                       Case{.name = "deep_clipped", .hidden = {32, 48}, .clip = 0.1f},
                       Case{.name = "two_threads", .threads = 2},
+                      Case{.name = "two_threads_lsh", .mode = SamplingMode::kLsh, .threads = 2},
                       Case{.name = "two_threads_bf16", .threads = 2, .precision = Precision::kBf16},
                       Case{.name = "two_ranks", .hidden = {32, 48}, .clip = 0.1f, .ranks = 2},
                       Case{.name = "two_ranks_int8", .loss = Loss::kSigmoid, .ranks = 2, .codec = "int8"}),

@@ -70,6 +70,12 @@ TEST(RowDotsTest, EqualTheReference) {
     for (size_t r = 0; r < kRows; ++r)
       EXPECT_NEAR(all[r], kernels::reference::dot(&rows[r * kStride], x.data(), n), 1e-4);
     for (size_t i = 0; i < indices.size(); ++i) EXPECT_NEAR(some[i], all[indices[i]], 1e-4);
+    AlignedVector<Bf16> narrow(rows.size());
+    kernels::narrow(rows.data(), narrow.data(), rows.size());
+    kernels::scattered_row_dots(narrow.data(), kStride, indices.data(), indices.size(), x.data(), n,
+                                some.data());
+    for (size_t i = 0; i < indices.size(); ++i)
+      EXPECT_NEAR(some[i], kernels::dot(x.data(), &narrow[indices[i] * kStride], n), 1e-4);
   }
 }
 
