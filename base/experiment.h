@@ -86,15 +86,14 @@ struct Experiment {
     bool logq = false;        // softmax: draws are weighted by what they were drawn from
     float sparsity = 0;       // share of the layer's neurons that is active in a step; 0: `uniform` says
     uint32_t top = 8;         // lsh: candidates kept per sample after the exact re-rank, over the layer
-    uint32_t common =
-        512;  // lsh: neurons with the largest mean logit, ranked for every sample, over the layer
+    uint32_t common = 0;  // lsh: neurons with the largest mean logit, ranked for every sample, over the layer
     uint32_t candidates = 64;  // lsh: candidates per sample and modelet that are re-ranked
     uint32_t query_every =
         4;  // lsh: a sample in so many asks the tables, in turn; the others rank `common` only
-    HashFamilyKind family = HashFamilyKind::kDwta;
-    uint32_t tables = 16;  // L
-    uint32_t bits = 9;     // log2 of the buckets of a table
-    uint32_t bucket = 64;  // neurons a bucket holds at most
+    HashFamilyKind family = HashFamilyKind::kSimHash;
+    uint32_t tables = 8;   // L
+    uint32_t bits = 12;    // log2 of the buckets of a table
+    uint32_t bucket = 16;  // neurons a bucket holds at most
     bool centre = true;    // hash weights and activations after subtracting their means
     uint32_t rehash_every =
         50;              // steps between two looks at how far the weights have drifted from the tables
@@ -104,7 +103,7 @@ struct Experiment {
   struct Optimizer {
     OptimizerKind kind = OptimizerKind::kAdam;
     float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adam; epsilon also adagrad
-    bool row_clocks = true;  // adam: bias correction by the updates that a row has had; else by the step
+    bool row_clocks = false;  // adam: bias correction by the updates that a row has had; else by the step
     float momentum = 0.9f;   // sgd
     float clip = 0;          // largest global gradient norm; 0: no clipping
   } optimizer;

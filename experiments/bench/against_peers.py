@@ -199,7 +199,7 @@ def amazon_670k(arguments, python):
     experiment = measuring.ROOT / "experiments/amazon-670k-shape.toml"
     job = pytorch_options(experiment)
     settings = [f"data.train={data / 'train.mlt'}", f"data.test={data / 'test.mlt'}", f"train.threads={arguments.threads}",
-                "train.checkpoint_every=1000000000", *arguments.set]
+                "train.checkpoint_every=1000000000", "modelets.hidden_columns=128", *arguments.set]
     contestants = {"Modelet": lambda: measuring.train(arguments.modelet, experiment, 1, settings)[-1]}
     for way, blas in peers.WAYS_OF_BLAS.items():
         contestants[f"PyTorch sampled, {way}"] = functools.partial(

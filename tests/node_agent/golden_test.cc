@@ -119,6 +119,7 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<int, std::string>>
     const std::map<std::string, OptimizerKind> kinds = {
         {"adam", OptimizerKind::kAdam}, {"adagrad", OptimizerKind::kAdagrad}, {"sgd", OptimizerKind::kSgd}};
     e.optimizer.kind = kinds.at(optimizer["kind"]);
+    e.optimizer.row_clocks = true;
     e.optimizer.beta1 = optimizer.value("beta1", 0.0f);
     e.optimizer.beta2 = optimizer.value("beta2", 0.0f);
     e.optimizer.epsilon = optimizer.value("epsilon", 0.0f);

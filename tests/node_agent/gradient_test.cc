@@ -52,7 +52,9 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     experiment_.sampling.logq = GetParam().logq;
     // Nearly all rows share a bucket of some table: what is retrieved is the best of all, which small changes
     // of the weights leave as it is.
+    experiment_.sampling.tables = 16;
     experiment_.sampling.bits = 1;
+    experiment_.sampling.bucket = 64;
     experiment_.sampling.top = 3;
     experiment_.optimizer = {.kind = OptimizerKind::kSgd, .momentum = 0};
     const DataShape shape{.features = kFeatures, .labels = kLabels};

@@ -533,9 +533,9 @@ TEST_F(TrainerTest, RefusesOtherHashTablesButBuildsMissingOnes) {
   experiment_.sampling.mode = SamplingMode::kLsh;
   const fs::path with = run("with").checkpoint();
   EXPECT_EQ(run("built", {.resume = without}).events.back()["event"], "finished");
-  experiment_.sampling.family = HashFamilyKind::kSimHash;
+  experiment_.sampling.family = HashFamilyKind::kMinHash;
   EXPECT_THAT(failure(with), HasSubstr("another sampling.family"));
-  experiment_.sampling.family = HashFamilyKind::kDwta;
+  experiment_.sampling.family = Experiment().sampling.family;
   experiment_.sampling.tables = 9;
   EXPECT_THAT(failure(with), HasSubstr("another sampling.tables"));
 }
