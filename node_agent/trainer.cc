@@ -234,6 +234,7 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
                  {"train_rows", job_.shape.train_rows},
                  {"validation_rows", validation_rows_.size()},
                  {"instruction_set", shard::kernels::instruction_set()}});
+  session.step.while_waiting([this] { feed_->finish_next(); });
   session.step.measure_exchange(step_);
   while (!ended()) {
     const bool stop = one_step(session);

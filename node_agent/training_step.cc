@@ -108,6 +108,7 @@ void TrainingStep::forward_output(const shard::Batch& batch, Tag tag) {
     network_.output().forward(forward_.output_input(), forward_.output_input_transposed(), ranges_[i]);
     send_output(ranges_[i], tag_of(i));
   }
+  if (while_waiting_ && group_.size() > 1) while_waiting_();
   for (size_t i = 0; i < ranges_.size(); ++i) collect_output(ranges_[i], tag_of(i));
 }
 

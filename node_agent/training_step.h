@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/sample_range.h"
@@ -34,6 +36,10 @@ class TrainingStep {
   // any does; uses the rounds before those of run().
   void measure_exchange(uint64_t step) { codecs_.measure(group_, {.step = step}); }
   CodecChoice& codecs() { return codecs_; }
+
+  // Work for the time in which a step has sent everything and waits for the others: called once in each step
+  // of a group of several.
+  void while_waiting(std::function<void()> work) { while_waiting_ = std::move(work); }
 
   StepResult run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
                  uint16_t attempt = 0);
@@ -67,6 +73,7 @@ class TrainingStep {
   const shard::AdamCorrections corrections_;
   CodecChoice codecs_;
   ShardedForward forward_;
+  std::function<void()> while_waiting_;
   std::vector<SampleRange> ranges_;  // micro-batches
   shard::BatchLoss batch_loss_;
   std::vector<Buffer> gradients_;    // [hidden layers] by pre-activations; own columns are valid

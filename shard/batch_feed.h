@@ -27,6 +27,10 @@ class BatchFeed {
   // (of the whole run) is larger than step + 1, and that batch is begun.
   const Batch& at(uint64_t step, uint64_t steps);
 
+  // Ends the gathering of the batch after the one that at() gave, if it is under way: for a moment in which
+  // the thread would only wait. A pool of one does it here, else in the next at().
+  void finish_next() { prepare_.wait(); }
+
  private:
   void assign(uint64_t step);
 
