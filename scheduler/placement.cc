@@ -63,16 +63,18 @@ ActiveNeurons active_neurons(const Experiment& experiment, const DataShape& shap
   return {};
 }
 
-// Touched parameters are read forward and backward, and read and written with their optimiser state by the
-// update.
+// Touched parameters are read by the forward pass, by the backward pass, and read and written with their
+// optimiser state by the update.
+double read_traffic(double parameters, LayerKind kind, const Experiment& experiment) {
+  return parameters * static_cast<double>(value_bytes(kind, experiment));
+}
 double update_traffic(double parameters, LayerKind kind, const Experiment& experiment) {
   const auto state = static_cast<double>(optimizer_values_per_parameter(experiment.optimizer.kind));
-  const auto value = static_cast<double>(value_bytes(kind, experiment));
-  constexpr double kReads = 2, kGradientPasses = 2;  // gradient: written, then read
-  return parameters * ((kReads + 2 + 2 * state) * value + kGradientPasses * kFloat);
+  constexpr double kReadAndWritten = 2, kGradientPasses = 2;  // gradient: written, then read
+  return kReadAndWritten * (1 + state) * read_traffic(parameters, kind, experiment) +
+         kGradientPasses * parameters * kFloat;
 }
 
-// Samples of a batch, padded as the kernels want them (shard/kernels/kernels.h).
 // Blocks and bytes of a message, as docs/wire_format.md gives them.
 struct MessageSize {
   uint64_t blocks = 0, bytes = 0;
@@ -98,22 +100,32 @@ class Traffic {
     split_batch(experiment.train.batch, experiment.exchange.micro_batches, ranges_);
   }
 
-  // At most: int8 and int4 leave out zeros where that is shorter.
-  uint64_t bytes_sent(uint32_t node) {
-    bytes_ = 0;
+  // In the order of the step. Bytes are at most these: int8 and int4 leave out zeros where that is shorter.
+  std::vector<Exchange> exchanges() const {
+    std::vector<Exchange> all;
+    if (nodes_ == 1) return all;
     const auto layers = static_cast<uint32_t>(experiment_.model.hidden.size());
-    for (uint32_t peer = 0; peer < nodes_; ++peer) {
-      if (peer == node) continue;
+    for (uint32_t layer = 0; layer < layers; ++layer)
       for (const SampleRange& range : ranges_) {
-        for (uint32_t layer = 0; layer < layers; ++layer) send(activations(layer, node, range.size()));
-        send(output_exchange(layers - 1, peer, range.size()));
+        const uint64_t stop_wish = all.empty() ? 24 + sizeof(float) : 0;  // with the first activations
+        all.push_back(
+            exchange(Exchange::Kind::kActivations, layer, range.size(), [&](uint32_t from, uint32_t) {
+              MessageSize message = activations(layer, from, range.size());
+              message.bytes += stop_wish;
+              return message;
+            }));
       }
-      constexpr uint64_t kStopWish = 24 + sizeof(float);  // with the first activations
-      bytes_ += kStopWish;
-      for (uint32_t layer = 0; layer + 1 < layers; ++layer) send(gradient_part(layer, peer));
-      if (experiment_.optimizer.clip != 0) send(one_number());
-    }
-    return bytes_;
+    for (const SampleRange& range : ranges_)
+      all.push_back(exchange(Exchange::Kind::kOutput, layers - 1, range.size(), [&](uint32_t, uint32_t to) {
+        return output_exchange(layers - 1, to, range.size());
+      }));
+    for (uint32_t layer = layers - 1; layer-- > 0;)
+      all.push_back(exchange(Exchange::Kind::kGradient, layer, experiment_.train.batch,
+                             [&](uint32_t, uint32_t to) { return gradient_part(layer, to); }));
+    if (experiment_.optimizer.clip != 0)
+      all.push_back(exchange(Exchange::Kind::kClip, 0, experiment_.train.batch,
+                             [&](uint32_t, uint32_t) { return one_number(); }));
+    return all;
   }
 
  private:
@@ -154,14 +166,25 @@ class Traffic {
     return message;
   }
 
-  void send(const MessageSize& message) {
+  // size_of(from, to): of a message.
+  template <class SizeOf>
+  Exchange exchange(Exchange::Kind kind, uint32_t layer, uint64_t samples, const SizeOf& size_of) const {
+    Exchange result{.kind = kind, .layer = layer, .samples = samples};
+    result.bytes.assign(nodes_, std::vector<uint64_t>(nodes_, 0));
+    for (uint32_t from = 0; from < nodes_; ++from)
+      for (uint32_t to = 0; to < nodes_; ++to)
+        if (from != to) result.bytes[from][to] = with_envelope(size_of(from, to));
+    return result;
+  }
+
+  static uint64_t with_envelope(const MessageSize& message) {
     constexpr uint64_t kEnvelope = 96;  // without blocks
     if (message.blocks > comm::kMaxBlocks)
       throw UsageError(
           fmt::format("a message of the run would hold {} matrices, more than the limit of {}: make "
                       "modelets.hidden_columns larger, or use more nodes",
                       message.blocks, comm::kMaxBlocks));
-    bytes_ += kEnvelope + message.bytes;
+    return kEnvelope + message.bytes;
   }
 
   const Experiment& experiment_;
@@ -171,7 +194,6 @@ class Traffic {
   const comm::ExchangeCodecs codecs_;
   const comm::Codec& exact_;
   std::vector<SampleRange> ranges_;  // micro-batches
-  uint64_t bytes_ = 0;
 };
 
 // Activations and gradients of the hidden layers in a step, which every node keeps whole.
@@ -196,6 +218,8 @@ double active_bytes(const Experiment& experiment, const DataShape& shape) {
   return (logits + gathered) * kFloat + (pairs ? logits * sizeof(Bf16) : 0);
 }
 
+double sum(const PartSeconds& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+
 // Assigns modelets to nodes: longest processing time first (Graham 1969), then moves and swaps while they
 // help.
 class Placer {
@@ -215,11 +239,17 @@ class Placer {
     return owner_;
   }
 
-  double seconds(uint32_t modelet, size_t node) const {
-    const ModeletCost& cost = costs_[modelet];
-    return std::max(cost.flops / (nodes_[node].gflops * kGiga),
-                    cost.traffic_bytes / (nodes_[node].memory_gbps * kGiga));
+  PartSeconds part_seconds(uint32_t modelet, size_t node) const {
+    PartSeconds seconds{};
+    for (size_t part = 0; part < kStepParts; ++part) {
+      const Work& work = costs_[modelet].step[part];
+      seconds[part] = std::max(work.flops / (nodes_[node].gflops * kGiga),
+                               work.traffic_bytes / (nodes_[node].memory_gbps * kGiga)) /
+                      kRooflineShare;
+    }
+    return seconds;
   }
+  double seconds(uint32_t modelet, size_t node) const { return sum(part_seconds(modelet, node)); }
 
  private:
   std::vector<uint32_t> by_time() const {
@@ -379,34 +409,45 @@ class Placer {
 }  // namespace
 
 ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
-  constexpr double kPasses = 3,
-                   kFlopsPerProduct = 2;  // forward, gradient of the weights, gradient of the inputs
+  constexpr double kFlopsPerProduct = 2;
   const double batch = experiment.train.batch, neurons = static_cast<double>(modelet.neurons());
   const double inputs = static_cast<double>(modelet.inputs);
+  const auto read = [&](double parameters) { return read_traffic(parameters, modelet.kind, experiment); };
+  const auto updated = [&](double parameters) {
+    return update_traffic(parameters, modelet.kind, experiment);
+  };
   ModeletCost cost{.memory_bytes = modelet_bytes(modelet, experiment)};
   switch (modelet.kind) {
     case LayerKind::kInput: {
-      const double nonzeros = batch * shape.features_per_row;
-      cost.flops = kPasses * kFlopsPerProduct * nonzeros * neurons;
-      cost.traffic_bytes = nonzeros * neurons * kFloat +
-                           update_traffic(std::min(nonzeros, inputs) * neurons, modelet.kind, experiment);
+      const double nonzeros = batch * shape.features_per_row,
+                   products = kFlopsPerProduct * nonzeros * neurons;
+      const double touched = std::min(nonzeros, inputs) * neurons;
+      cost.at(StepPart::kForward) = {products, nonzeros * neurons * kFloat};
+      cost.at(StepPart::kUpdate) = {products, updated(touched)};
       break;
     }
-    case LayerKind::kHidden:
-      cost.flops = kPasses * kFlopsPerProduct * batch * inputs * neurons;
-      cost.traffic_bytes = update_traffic(inputs * neurons, modelet.kind, experiment);
+    case LayerKind::kHidden: {
+      const double parameters = inputs * neurons, products = kFlopsPerProduct * batch * parameters;
+      cost.at(StepPart::kForward) = {products, read(parameters)};
+      cost.at(StepPart::kBackward) = {products, read(parameters)};
+      cost.at(StepPart::kUpdate) = {products, updated(parameters)};
       break;
+    }
     case LayerKind::kOutput: {
       const ActiveNeurons active = active_neurons(experiment, shape);
       const double share =
           neurons / static_cast<double>(shape.labels);  // labels are spread evenly over the ranges
+      const double products = kFlopsPerProduct * active.pairs * share * inputs;
+      const double parameters = active.rows * share * inputs;
       cost.memory_bytes += static_cast<uint64_t>(active_bytes(experiment, shape) * share);
-      cost.flops = kPasses * kFlopsPerProduct * active.pairs * share * inputs;
-      cost.traffic_bytes = update_traffic(active.rows * share * inputs, modelet.kind, experiment);
+      cost.at(StepPart::kSelect) = {0, read(parameters)};
+      cost.at(StepPart::kOutputForward) = {2 * products, read(parameters)};  // logits, gradient of the inputs
+      cost.at(StepPart::kUpdate) = {products, updated(parameters)};
       if (is_hashed(experiment)) {
         const double ranked = batch * std::min<double>(experiment.sampling.candidates, neurons);
-        cost.flops += kFlopsPerProduct * ranked * inputs;
-        cost.traffic_bytes += ranked * inputs * kFloat;
+        Work& select = cost.at(StepPart::kSelect);
+        select.flops += kFlopsPerProduct * ranked * inputs;
+        select.traffic_bytes += ranked * inputs * kFloat;
       }
       break;
     }
@@ -416,7 +457,7 @@ ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experimen
 
 Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<const NodeCapacity> nodes) {
   MODELET_CHECK(!nodes.empty());
-  Plan plan{.cut = cut_model(experiment, shape)};
+  Plan plan{.cut = cut_model(experiment, shape), .selects_by_activations = is_hashed(experiment)};
   std::vector<ModeletCost> costs;
   for (const ModeletSpec& modelet : plan.cut) {
     costs.push_back(predict_cost(modelet, experiment, shape));
@@ -429,19 +470,25 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
   const size_t layers = plan.cut.back().layer + 1;
   std::vector<double> slowest(layers, 0);
   const auto count = static_cast<uint32_t>(nodes.size());
-  Traffic traffic(experiment, plan.cut, plan.owner, count);
+  plan.exchanges = Traffic(experiment, plan.cut, plan.owner, count).exchanges();
   for (uint32_t n = 0; n < count; ++n) {
     NodePlan node{.name = nodes[n].name, .memory_bytes = fixed, .memory_limit = nodes[n].memory_bytes};
-    std::vector<double> seconds(layers, 0);
+    node.layers.resize(layers);
     for (const ModeletSpec& modelet : plan.cut) {
       if (plan.owner[modelet.id] != n) continue;
       node.modelets.push_back(modelet.id);
       node.memory_bytes += costs[modelet.id].memory_bytes;
-      seconds[modelet.layer] += placer.seconds(modelet.id, n);
+      const PartSeconds seconds = placer.part_seconds(modelet.id, n);
+      for (size_t part = 0; part < kStepParts; ++part) node.layers[modelet.layer][part] += seconds[part];
     }
-    for (size_t layer = 0; layer < layers; ++layer) slowest[layer] = std::max(slowest[layer], seconds[layer]);
-    node.seconds_per_step = std::accumulate(seconds.begin(), seconds.end(), 0.0);
-    node.bytes_sent_per_step = traffic.bytes_sent(n);
+    for (size_t layer = 0; layer < layers; ++layer) {
+      const double seconds = sum(node.layers[layer]);
+      slowest[layer] = std::max(slowest[layer], seconds);
+      node.seconds_per_step += seconds;
+    }
+    for (const Exchange& exchange : plan.exchanges)
+      node.bytes_sent_per_step +=
+          std::accumulate(exchange.bytes[n].begin(), exchange.bytes[n].end(), uint64_t{0});
     plan.nodes.push_back(std::move(node));
   }
   plan.seconds_per_step = std::accumulate(slowest.begin(), slowest.end(), 0.0);

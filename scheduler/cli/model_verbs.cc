@@ -4,6 +4,8 @@
 #include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -196,14 +198,63 @@ struct PlanOptions {
   ExperimentArguments experiment;
   uint32_t nodes = 4, cores = 0;
   double memory_gib = 0;
+  std::vector<double> gflops, memory_gbps;  // of node i: entry i modulo their number; empty: as this machine
+  bool json = false;
 };
+
+// What the simulator reads (experiments/simulate/README.md describes it).
+nlohmann::ordered_json to_json(const scheduler::Plan& plan,
+                               const std::vector<scheduler::NodeCapacity>& capacities) {
+  using Json = nlohmann::ordered_json;
+  constexpr std::array<const char*, scheduler::kStepParts> kParts = {"forward", "select", "output_forward",
+                                                                     "backward", "update"};
+  constexpr std::array<const char*, 4> kKinds = {"activations", "output", "gradient", "clip"};
+  Json nodes = Json::array(), exchanges = Json::array();
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    const scheduler::NodePlan& node = plan.nodes[i];
+    Json layers = Json::array();
+    for (const scheduler::PartSeconds& seconds : node.layers) {
+      Json parts;
+      for (size_t part = 0; part < seconds.size(); ++part) parts[kParts[part]] = seconds[part];
+      layers.push_back(std::move(parts));
+    }
+    nodes.push_back({{"node", node.name},
+                     {"cores", capacities[i].cores},
+                     {"gflops", capacities[i].gflops},
+                     {"memory_gbps", capacities[i].memory_gbps},
+                     {"modelets", node.modelets},
+                     {"memory_bytes", node.memory_bytes},
+                     {"compute_seconds", node.seconds_per_step},
+                     {"bytes_sent_per_step", node.bytes_sent_per_step},
+                     {"layers", std::move(layers)}});
+  }
+  for (const scheduler::Exchange& exchange : plan.exchanges)
+    exchanges.push_back({{"exchange", kKinds[static_cast<size_t>(exchange.kind)]},
+                         {"layer", exchange.layer},
+                         {"samples", exchange.samples},
+                         {"bytes", exchange.bytes}});
+  return {{"parameters", plan.parameters},
+          {"modelets", plan.cut.size()},
+          {"seconds_per_step", plan.seconds_per_step},
+          {"dense_allreduce_bytes", plan.dense_allreduce_bytes},
+          {"selects_by_activations", plan.selects_by_activations},
+          {"nodes", std::move(nodes)},
+          {"exchanges", std::move(exchanges)}};
+}
 
 void plan(const PlanOptions& options) {
   const Experiment experiment = options.experiment.load();
   const DataShape shape = shape_of(experiment);
   // Nodes like this machine, unless told otherwise.
   const uint32_t cores = options.cores > 0 ? options.cores : agent::usable_cores();
-  const agent::Speed one = agent::measure_speed(1);
+  const bool told = !options.gflops.empty() && !options.memory_gbps.empty();
+  const agent::Speed one = told ? agent::Speed{} : agent::measure_speed(1);
+  for (const auto& speeds : {options.gflops, options.memory_gbps})
+    for (const double speed : speeds)
+      if (!std::isfinite(speed)) throw UsageError("--gflops and --memory-gbps are finite numbers");
+  const auto speed_of = [cores](const std::vector<double>& speeds, uint32_t node, double one_core) {
+    return speeds.empty() ? one_core * cores : speeds[node % speeds.size()];
+  };
   std::vector<scheduler::NodeCapacity> nodes;
   for (uint32_t i = 0; i < options.nodes; ++i)
     nodes.push_back({.name = "node-" + std::to_string(i),
@@ -211,9 +262,14 @@ void plan(const PlanOptions& options) {
                      .memory_bytes = options.memory_gib > 0
                                          ? static_cast<uint64_t>(options.memory_gib * 0x1p30)
                                          : agent::usable_memory_bytes(),
-                     .gflops = one.gflops * cores,
-                     .memory_gbps = one.memory_gbps * cores});
-  std::cout << scheduler::to_text(scheduler::make_plan(experiment, shape, nodes));
+                     .gflops = speed_of(options.gflops, i, one.gflops),
+                     .memory_gbps = speed_of(options.memory_gbps, i, one.memory_gbps)});
+  const scheduler::Plan plan = scheduler::make_plan(experiment, shape, nodes);
+  if (!options.json) {
+    std::cout << scheduler::to_text(plan);
+    return;
+  }
+  std::cout << to_json(plan, nodes).dump() << '\n';
 }
 
 }  // namespace
@@ -270,6 +326,18 @@ void add_model_verbs(CLI::App& app) {
   plan_verb.add_option("--memory-gib", plan_options->memory_gib, "of each node; 0: as this machine")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
+  plan_verb
+      .add_option("--gflops", plan_options->gflops,
+                  "of a node's cores together, comma-separated, repeated in turn (default: measured here)")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-3, 1e9));
+  plan_verb
+      .add_option("--memory-gbps", plan_options->memory_gbps,
+                  "GB/s of a node, comma-separated, repeated in turn (default: measured here)")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-3, 1e9));
+  plan_verb.add_flag("--json", plan_options->json,
+                     "one line of JSON, with the parts of a step and the bytes of every exchange");
   plan_verb.footer("Example:\n  modelet plan experiments/quickstart.toml --nodes 8 --cores 4 --memory-gib 8");
   plan_verb.callback([plan_options] { plan(*plan_options); });
 }

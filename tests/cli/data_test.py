@@ -76,6 +76,9 @@ class Plan(ProgramTest):
         self.assertRegex(program.stderr, r"[\d.]+ [KMG]iB are missing")
         self.assert_refused(2, "--nodes", "modelet", "plan", self.experiment, "--nodes", "0")
         self.assert_refused(2, "--memory-gib", "modelet", "plan", self.experiment, "--memory-gib", "-1")
+        for option in ("--gflops", "--memory-gbps"):
+            for wrong in ("0", "nan", "10,-1", "fast"):
+                self.assert_refused(2, option, "modelet", "plan", self.experiment, option, wrong)
 
 
 class Help(ProgramTest):

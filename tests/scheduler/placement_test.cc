@@ -50,8 +50,9 @@ double step_seconds(const std::vector<ModeletSpec>& cut, const std::vector<uint3
       if (modelet.layer != layer) continue;
       const ModeletCost cost = predict_cost(modelet, experiment, shape());
       const NodeCapacity& node = nodes[owner[modelet.id]];
-      seconds[owner[modelet.id]] +=
-          std::max(cost.flops / node.gflops, cost.traffic_bytes / node.memory_gbps) / 1e9;
+      for (const Work& work : cost.step)
+        seconds[owner[modelet.id]] +=
+            std::max(work.flops / node.gflops, work.traffic_bytes / node.memory_gbps) / 1e9 / kRooflineShare;
     }
     sum += *std::max_element(seconds.begin(), seconds.end());
   }
@@ -213,7 +214,8 @@ TEST(Placement, CandidatesAreRoundedUpInEachModelet) {
   experiment.sampling.mode = SamplingMode::kLshPerSample;
   const auto flops = [&](uint32_t top) {
     experiment.sampling.top = top;
-    return predict_cost(cut_model(experiment, shape()).back(), experiment, shape()).flops;
+    ModeletCost cost = predict_cost(cut_model(experiment, shape()).back(), experiment, shape());
+    return cost.at(StepPart::kOutputForward).flops;
   };
   EXPECT_EQ(flops(3), flops(8));
   EXPECT_LT(flops(8), flops(9));

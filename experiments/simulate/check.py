@@ -1,0 +1,113 @@
+#!/usr/bin/python3
+"""The simulator against runs on a cluster on this machine: predicted and measured seconds a step of 1, 2 and 4 nodes.
+
+    sudo check.py --set data.train=.../train.mlt --set data.test=.../test.mlt --json check.json
+
+A core for each of 1 and 2 nodes, half a core for each of 4 (on two cores; nodes that shared one freely would not be nodes of a known speed). The
+runs alternate, medians are compared. The speed of a core is measured before every round, as an agent measures it. Needs root (experiments/cluster).
+Exit codes: 0 all within --tolerance, 1 some are not, 77 this machine cannot run a cluster, 130 interrupted.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+
+import simulate
+
+sys.path.insert(1, str(simulate.ROOT / "experiments/cluster"))
+sys.path.insert(1, str(simulate.ROOT / "experiments/bench"))
+import cluster as clusters
+import measuring
+import train_modelet
+
+ROUND_TRIP = 60e-6  # of an idle cluster on one machine, with the wake-up of the thread that waits (experiments/cluster/README.md: 20 us without)
+CASES = [(1, 1.0, "1gbit")] + [(nodes, cores, rate) for nodes, cores in ((2, 1.0), (4, 0.5)) for rate in ("100mbit", "1gbit")]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiment", type=pathlib.Path, default=simulate.ROOT / "experiments/amazon-670k-shape.toml")
+    parser.add_argument("--programs", type=pathlib.Path, default=simulate.DEFAULT_MODELET.parent, help="folder of modelet (default: build/release/bin)")
+    parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--tolerance", type=float, default=0.2)
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    return parser.parse_args()
+
+
+def settings_of(arguments, nodes):
+    return [f"modelets.hidden_columns={max(16, 128 // nodes)}", "train.checkpoint_every=1000000000", *arguments.set]
+
+
+def predict(arguments, nodes, cores, rate, core_speed):
+    gflops, memory_gbps = core_speed
+    planned = simulate.plan(arguments.programs / "modelet", arguments.experiment, nodes, settings_of(arguments, nodes), cores=1,
+                            gflops=[cores * gflops], memory_gbps=[cores * memory_gbps])
+    burst = 1024 * int(clusters.BURSTS[rate].removesuffix("kb"))
+    link = simulate.Link(clusters.BITS_PER_SECOND[rate], ROUND_TRIP, burst)
+    usual = simulate.MessageCost()
+    return simulate.simulate(planned, link, simulate.MessageCost(usual.each / cores, usual.per_byte / cores))
+
+
+def core_speed(arguments):
+    """(GFLOP/s, GB/s) of one core."""
+    node = simulate.plan(arguments.programs / "modelet", arguments.experiment, 1, arguments.set, cores=1)["nodes"][0]
+    return node["gflops"], node["memory_gbps"]
+
+
+def measure(arguments, nodes, cores, rate):
+    with clusters.Cluster(nodes, rate, cpu=[cores] if cores < 1 else None, pin=True) as cluster:
+        return train_modelet.train(cluster, arguments.programs, arguments.experiment, settings_of(arguments, nodes))
+
+
+def run(arguments):
+    """Rows {"nodes", "cores", "rate", "measured", "predicted", "ratio", ...}."""
+    runs, speeds, others = {case: [] for case in CASES}, [], measuring.OthersShare()
+    for _ in range(arguments.repeats):
+        speeds.append(core_speed(arguments))
+        for case in CASES:
+            runs[case].append(measure(arguments, *case))
+            print(case, f"{1e3 * runs[case][-1]['seconds_per_step']:.2f} ms", file=sys.stderr)
+    speed = tuple(statistics.median(values) for values in zip(*speeds))
+    rows = []
+    for case in CASES:
+        found, measured = predict(arguments, *case, speed), [result["seconds_per_step"] for result in runs[case]]
+        median = statistics.median(measured)
+        rows.append({"nodes": case[0], "cores": case[1], "rate": case[2], "measured": median, "fastest": min(measured), "slowest": max(measured),
+                     "predicted": found["seconds_per_step"], "ratio": found["seconds_per_step"] / median,
+                     "measured_split": {field: [statistics.median(values) for values in zip(*(result[field] for result in runs[case]))]
+                                        for field in ("compute_seconds", "codec_seconds", "wait_seconds")}, "predicted_split": found})
+    return {"core": {"gflops": speed[0], "memory_gbps": speed[1]}, "machine_cores": os.cpu_count(), "others_share": others.until_now(), "rows": rows}
+
+
+def print_rows(result):
+    print(f"a core: {result['core']['gflops']:.0f} GFLOP/s, {result['core']['memory_gbps']:.1f} GB/s; others used {result['others_share']:.0%} of the machine")
+    print(f"{'nodes':>5}{'cores':>7}{'link':>9}{'predicted':>12}{'measured':>11}{'fastest':>10}{'slowest':>10}{'ratio':>7}")
+    for row in result["rows"]:
+        print(f"{row['nodes']:>5}{row['cores']:>7g}{row['rate']:>9}{1e3 * row['predicted']:>9.2f} ms{1e3 * row['measured']:>8.2f} ms"
+              f"{1e3 * row['fastest']:>7.2f} ms{1e3 * row['slowest']:>7.2f} ms{row['ratio']:>7.2f}")
+
+
+def main():
+    arguments = parse_arguments()
+    try:
+        result = run(arguments)
+    except clusters.CannotRun as error:
+        print(f"check.py: {error}", file=sys.stderr)
+        return clusters.EXIT_CANNOT_RUN
+    except (train_modelet.RunFailed, RuntimeError) as error:
+        print(f"check.py: {error}", file=sys.stderr)
+        return clusters.EXIT_FAILED
+    except clusters.Interrupted:
+        return clusters.EXIT_INTERRUPTED
+    print_rows(result)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(abs(row["ratio"] - 1) <= arguments.tolerance for row in result["rows"]) else clusters.EXIT_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

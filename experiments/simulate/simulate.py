@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""How long a step takes on nodes and links that are not there: what `modelet plan --json` predicts for each node and exchange, laid out in time.
+
+    simulate.py ../amazon-670k-shape.toml --nodes 16 --cores 8 --rate 1e9 --rtt 0.5e-3
+    simulate.py ../amazon-670k-shape.toml --nodes 4 --gflops 400,200 --memory-gbps 40,20 --jitter 0.05 --json
+
+The nodes run the parts of a step in the order of TrainingStep::run, compute and send micro-batch by micro-batch, and wait only for what they need:
+so it comes out how much of the wire's time is hidden behind computing. No Modelet runs, no root is needed.
+
+For scripts: plan(), simulate(), explain(). README.md states the model and what it was checked against.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEFAULT_MODELET = ROOT / "build/release/bin/modelet"
+STEPS = 2  # of which the first is not counted: nodes of unequal speed start it together
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """Of every node to a switch; both directions work at once."""
+    bits_per_second: float
+    round_trip_seconds: float  # from node to node, of an empty message
+    burst_bytes: int = 0  # that pass at once after a pause; a shaper's (tc tbf), no wire's
+
+    FRAME_BYTES, FRAME_PAYLOAD = 1538, 1448  # on the wire, with preamble and gap; payload of TCP
+
+    def seconds(self, payload_bytes):
+        return 8 * payload_bytes * self.FRAME_BYTES / self.FRAME_PAYLOAD / self.bits_per_second
+
+
+INFINITE = Link(math.inf, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class MessageCost:
+    """CPU seconds of a message at each end: encoding or decoding, checksum, ZeroMQ's thread, the kernel. README.md says how they were measured.
+
+    A node of several cores does this beside computing, one message after the other. A node of one core computes or sends: the system lets the
+    thread of the messages run when the one that computes waits.
+    """
+    each: float = 60e-6
+    per_byte: float = 1e-9
+
+    def seconds(self, count):
+        return self.each + count * self.per_byte
+
+
+FREE = MessageCost(0.0, 0.0)
+
+
+def plan(modelet, experiment, nodes, settings=(), cores=None, gflops=(), memory_gbps=(), memory_gib=None):
+    """`modelet plan --json`. gflops, memory_gbps: of a node; fewer than nodes are repeated, none: measured on this machine."""
+    command = [modelet, "plan", experiment, "--json", "--nodes", nodes]
+    for option, value in (("--cores", cores), ("--memory-gib", memory_gib)):
+        command += [] if value is None else [option, value]
+    for option, values in (("--gflops", gflops), ("--memory-gbps", memory_gbps)):
+        command += [option, ",".join(map(str, values))] if values else []
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"modelet plan: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def simulate(planned, link, cost=MessageCost(), jitter=0.0):
+    """A step's seconds, and where they go on each node.
+
+    planned: of plan(). jitter: every node is slower in every step by a share of its computing, drawn from an exponential distribution of
+    this mean; 0: not at all. Nothing is drawn here: the nodes get the expected values of such a sample in order, the first the largest.
+    Returns {"seconds_per_step", and of each node "compute_seconds", "message_seconds" (CPU time of messages), "wait_seconds",
+    "wire_seconds" (that the busier direction of its link works)}.
+    """
+    timeline = _Timeline(planned, link, cost, jitter)
+    timeline.step()
+    first = timeline.snapshot()
+    for _ in range(STEPS - 1):
+        timeline.step()
+    last = timeline.snapshot()
+    per_step = {name: [(after - before) / (STEPS - 1) for before, after in zip(first[name], last[name])] for name in last}
+    return {"seconds_per_step": (max(last["now"]) - max(first["now"])) / (STEPS - 1),
+            "compute_seconds": per_step["computing"], "message_seconds": per_step["messages"], "wait_seconds": per_step["waiting"],
+            "wire_seconds": [max(sent, received) for sent, received in zip(per_step["sending"], per_step["receiving"])]}
+
+
+class _Timeline:
+    """All nodes' clocks, from step to step."""
+
+    def __init__(self, planned, link, cost, jitter):
+        self.nodes, self.link, self.cost = planned["nodes"], link, cost
+        self.factors = [1 + jitter * sum(1 / rank for rank in range(i + 1, len(self.nodes) + 1)) for i in range(len(self.nodes))]
+        self.selects_by_activations = planned["selects_by_activations"]
+        self.hidden_layers = len(self.nodes[0]["layers"]) - 1
+        kinds = {"activations": [], "output": [], "gradient": [], "clip": []}
+        for exchange in planned["exchanges"]:
+            kinds[exchange["exchange"]].append(exchange)
+        self.activations = [[exchange for exchange in kinds["activations"] if exchange["layer"] == layer] for layer in range(self.hidden_layers)]
+        self.output, self.gradient, self.clip = kinds["output"], kinds["gradient"], kinds["clip"]
+        samples = [exchange["samples"] for exchange in self.output] or [1]
+        self.pieces = [count / sum(samples) for count in samples]
+        self.spent = {name: [0.0] * len(self.nodes) for name in ("now", "computing", "messages", "waiting", "sending", "receiving")}
+        self.one_core = [node["cores"] == 1 for node in self.nodes]
+        self.queued = [[] for _ in self.nodes]  # (when, exchange under way, to)
+        # From when on each node's link, in both directions, and the thread of its messages are free.
+        self.out_free, self.in_free, self.messages_free = ([-math.inf] * len(self.nodes) for _ in range(3))
+
+    def snapshot(self):
+        return {name: list(values) for name, values in self.spent.items()}
+
+    def step(self):
+        """As TrainingStep::run."""
+        alone = len(self.nodes) == 1
+        under_way = {}  # (hidden layer, piece) -> exchange
+        for layer in range(self.hidden_layers):
+            for piece, share in enumerate(self.pieces):
+                if layer > 0:
+                    self._collect(under_way.pop((layer - 1, piece), None))
+                self._compute("forward", [layer], share)
+                if not alone:
+                    under_way[layer, piece] = self._send(self.activations[layer][piece])
+        last = self.hidden_layers - 1
+        if self.selects_by_activations:
+            for piece in range(len(self.pieces)):
+                self._collect(under_way.pop((last, piece), None))
+        self._compute("select", [self.hidden_layers])
+        outputs = []
+        for piece, share in enumerate(self.pieces):
+            self._collect(under_way.pop((last, piece), None))
+            self._compute("output_forward", [self.hidden_layers], share)
+            if not alone:
+                outputs.append(self._send(self.output[piece]))
+        for messages in outputs:
+            self._collect(messages)
+        for layer in range(last, 0, -1):
+            self._compute("backward", [layer])
+            if not alone:
+                self._collect(self._send(self.gradient[last - layer]))
+        for exchange in self.clip:
+            self._collect(self._send(exchange))
+        self._compute("update", range(self.hidden_layers + 1))
+
+    def _spend(self, node, what, seconds):
+        self.spent["now"][node] += seconds
+        self.spent[what][node] += seconds
+
+    def _compute(self, part, layers, share=1.0):
+        for node, described in enumerate(self.nodes):
+            seconds = sum(described["layers"][layer][part] for layer in layers)
+            self._spend(node, "computing", share * self.factors[node] * seconds)
+
+    def _send(self, exchange):
+        """Queues a message to every peer, the next rank first, as Group does. Returns the exchange with its messages' arrivals, known later."""
+        count = len(self.nodes)
+        under_way = {"arrivals": [[] for _ in range(count)], "exchange": exchange}
+        for node in range(count):
+            self.queued[node] += [(self.spent["now"][node], under_way, (node + distance) % count) for distance in range(1, count)]
+        self._deliver([node for node in range(count) if not self.one_core[node]])
+        return under_way
+
+    def _deliver(self, senders):
+        """What these nodes have queued goes on the wire."""
+        leaving = []
+        for node in senders:
+            for queued_at, under_way, to in self.queued[node]:
+                size = under_way["exchange"]["bytes"][node][to]
+                ready = self._handle_message(node, queued_at, size)
+                self.spent["sending"][node] += self.link.seconds(size)
+                leaving.append((self._pass_link(self.out_free, node, ready, size), node, to, size, under_way["arrivals"]))
+            self.queued[node].clear()
+        for left, node, to, size, arrivals in sorted(leaving, key=lambda message: message[:3]):
+            # The switch hands on packet by packet: the receiver's direction works at the same time, unless others keep it busy.
+            begun = left - self.link.seconds(size) + self.link.round_trip_seconds / 2
+            arrived = self._pass_link(self.in_free, to, max(begun, 0.0), size)
+            self.spent["receiving"][to] += self.link.seconds(size)
+            arrivals[to].append((max(arrived, left + self.link.round_trip_seconds / 2), size))
+
+    def _pass_link(self, free, node, ready, size):
+        """When the last byte has passed: a token bucket of burst_bytes, empty only of what came before."""
+        credit = self.link.seconds(self.link.burst_bytes)
+        free[node] = max(free[node], ready - credit) + self.link.seconds(size)
+        return max(free[node], ready)
+
+    def _handle_message(self, node, possible_at, size):
+        """When the CPU has done its part of a message."""
+        seconds = self.cost.seconds(size)
+        if self.one_core[node]:
+            self._spend(node, "messages", seconds)
+            return self.spent["now"][node]
+        self.spent["messages"][node] += seconds
+        self.messages_free[node] = max(self.messages_free[node], possible_at) + seconds
+        return self.messages_free[node]
+
+    def _collect(self, under_way):
+        if under_way is None:
+            return
+        self._deliver([node for node in range(len(self.nodes)) if self.one_core[node]])
+        for node, messages in enumerate(under_way["arrivals"]):
+            for arrival, size in sorted(messages):
+                if self.one_core[node]:
+                    self._wait_until(node, arrival)
+                    self._handle_message(node, arrival, size)
+                else:
+                    self._wait_until(node, self._handle_message(node, arrival, size))
+
+    def _wait_until(self, node, moment):
+        self._spend(node, "waiting", max(0.0, moment - self.spent["now"][node]))
+
+
+def hidden_share(planned, link, result, cost=MessageCost()):
+    """Share of the wire's time, with its latencies, that no node waits for."""
+    rounds = len(planned["exchanges"])
+    wire = max(result["wire_seconds"]) + rounds * link.round_trip_seconds / 2
+    exposed = result["seconds_per_step"] - simulate(planned, INFINITE, cost)["seconds_per_step"]
+    return 1 - exposed / wire if wire else 1.0
+
+
+def explain(planned, link, cost=MessageCost(), jitter=0.0):
+    """Seconds of a step that would be saved if only one thing were ideal; what remains is computing, perfectly spread."""
+    def seconds(link=link, cost=cost, jitter=jitter):
+        return simulate(planned, link, cost, jitter)["seconds_per_step"]
+
+    now = seconds()
+    spread = statistics.fmean(node["compute_seconds"] for node in planned["nodes"])
+    return {"seconds_per_step": now, "ideal": spread,
+            "latency": now - seconds(link=dataclasses.replace(link, round_trip_seconds=0.0)),
+            "wire": now - seconds(link=dataclasses.replace(link, bits_per_second=math.inf)),
+            "messages": now - seconds(cost=FREE),
+            "stragglers": now - seconds(jitter=0.0),
+            "imbalance": simulate(planned, INFINITE, FREE)["seconds_per_step"] - spread}
+
+
+def numbers(text):
+    return [float(word) for word in text.split(",")]
+
+
+def add_plan_options(parser):
+    parser.add_argument("experiment", type=pathlib.Path)
+    parser.add_argument("--modelet", type=pathlib.Path, default=DEFAULT_MODELET)
+    parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_plan_options(parser)
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--cores", type=int, help="of each node, as fast as this machine's (default: as many, too)")
+    parser.add_argument("--gflops", type=numbers, default=(), help="of a node; fewer than nodes are repeated (default: measured here)")
+    parser.add_argument("--memory-gbps", type=numbers, default=(), help="GB/s of a node, the same")
+    parser.add_argument("--rate", type=float, default=1e9, help="bits a second of each link (default: 1e9)")
+    parser.add_argument("--rtt", type=float, default=0.2e-3, help="seconds of a round trip (default: 0.0002)")
+    parser.add_argument("--jitter", type=float, default=0.0, help="mean share by which a node is slower in a step (default: 0)")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    try:
+        planned = plan(arguments.modelet, arguments.experiment, arguments.nodes, arguments.set, arguments.cores, arguments.gflops, arguments.memory_gbps)
+    except (RuntimeError, OSError) as error:
+        sys.exit(f"simulate.py: {error}")
+    link = Link(arguments.rate, arguments.rtt)
+    result = simulate(planned, link, jitter=arguments.jitter)
+    result |= {"hidden_share": hidden_share(planned, link, result), "explained": explain(planned, link, jitter=arguments.jitter)}
+    if arguments.json:
+        print(json.dumps(result))
+        return
+    print(f"{1e3 * result['seconds_per_step']:.2f} ms/step; {result['hidden_share']:.0%} of the wire's time is hidden")
+    for name in ("latency", "wire", "messages", "stragglers", "imbalance"):
+        print(f"  {1e3 * result['explained'][name]:8.2f} ms because of {name}")
+    print(f"  {1e3 * result['explained']['ideal']:8.2f} ms computing, perfectly spread")
+
+
+if __name__ == "__main__":
+    main()
