@@ -51,11 +51,12 @@ class Stopped(ProgramTest):
         self.assertEqual(checkpoint_files(finished(resumed)["checkpoint"]), checkpoint_files(finished(whole)["checkpoint"]))
 
     def test_two_nodes(self):
-        run, step = self.interrupted("stopped-2", "--nodes", "2")
+        exact = ("--set", "exchange.codec=none")
+        run, step = self.interrupted("stopped-2", "--nodes", "2", *exact)
         whole = self.train("whole-2", *self.until_after(step))
         for nodes in ("2", "1"):
             # A folder of its own, so that both continue from the same checkpoint.
-            resumed = self.train(f"resumed-on-{nodes}", "--resume", self.folder / "stopped-2", "--nodes", nodes,
+            resumed = self.train(f"resumed-on-{nodes}", "--resume", self.folder / "stopped-2", "--nodes", nodes, *exact,
                                  *self.until_after(step))
             joined = {**losses(run), **losses(resumed)}
             self.assertEqual(set(joined), set(losses(whole)))

@@ -192,9 +192,11 @@ class Modelet(unittest.TestCase):
             result = train_modelet.train(cluster, programs, experiment)
             self.assertEqual(result["finished"]["steps"], 126)
             self.assertEqual(result["steps"], 126 - train_modelet.LOG_EVERY)
-            for sent in result["sent_bytes"]:  # both count the same messages: one with headers, the other also before the first event
-                self.assertGreater(sent, 0.9 * result["own_meter_bytes"])
-                self.assertLess(sent, 3 * result["own_meter_bytes"])
+            # Over the whole run, since the counters are read when an event arrives, not when it happens. At the link there are
+            # headers, too, and evaluation.
+            for sent in cluster.sent_bytes():
+                self.assertGreater(sent / 126, result["own_meter_bytes"])
+                self.assertLess(sent / 126, 5 * result["own_meter_bytes"])
             self.assertEqual(len(result["compute_seconds"]), 2)
             for computing, coding, waiting in zip(result["compute_seconds"], result["codec_seconds"], result["wait_seconds"], strict=True):
                 self.assertGreater(min(computing, waiting), 0)
