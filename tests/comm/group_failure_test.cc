@@ -93,7 +93,8 @@ TEST_P(Failures, OtherRunsAndEpochsAreDropped) {
     if (GetParam() == TransportKind::kInproc) {
       transports = make_inproc_transports(2);
     } else {
-      auto a = std::make_unique<ZmqTransport>(), b = std::make_unique<ZmqTransport>();
+      const ZmqOptions socket{.curve = GetParam() == TransportKind::kCurve};
+      auto a = std::make_unique<ZmqTransport>(socket), b = std::make_unique<ZmqTransport>(socket);
       const Peer peers[] = {a->self(), b->self()};
       a->connect(0, peers, mine.run, mine.epoch);
       b->connect(1, peers, other.run, other.epoch);
@@ -209,9 +210,10 @@ TEST_P(Failures, RetriedStepsAreRightOverFaultyLinks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Failures, ::testing::Values(TransportKind::kInproc, TransportKind::kZmq, TransportKind::kCurve),
-    [](const auto& test) { return std::string(test.param == TransportKind::kInproc ? "Inproc" : "Zmq"); });
+INSTANTIATE_TEST_SUITE_P(All, Failures,
+                         ::testing::Values(TransportKind::kInproc, TransportKind::kZmq,
+                                           TransportKind::kCurve),
+                         [](const auto& test) { return testing::name_of(test.param); });
 
 TEST(InprocTransport, AQueueNobodyReadsIsAPeerError) {
   auto transports = make_inproc_transports(2, 3);

@@ -16,6 +16,10 @@ namespace modelet::comm::testing {
 
 enum class TransportKind { kInproc, kZmq, kCurve };
 
+inline std::string name_of(TransportKind kind) {
+  return kind == TransportKind::kInproc ? "Inproc" : kind == TransportKind::kZmq ? "Zmq" : "Curve";
+}
+
 inline std::vector<std::unique_ptr<Transport>> make_transports(TransportKind kind, int size,
                                                                const GroupOptions& options) {
   if (kind == TransportKind::kInproc) return make_inproc_transports(size);
