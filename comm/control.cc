@@ -3,13 +3,14 @@
 #include <arpa/inet.h>
 #include <spdlog/spdlog.h>
 
-#include <bit>
 #include <chrono>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "comm/curve.h"
 
 namespace modelet::comm::control {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 constexpr char kToSchedulerIdentifier[] = "MCTS";
 constexpr char kFromSchedulerIdentifier[] = "MCFS";
 constexpr int kQueuedMessages = 10000;     // per peer; a peer that does not read for longer loses messages
-constexpr uint64_t kLoggedMalformed = 20;  // after these, only each power of two
 constexpr int kTransportHeartbeat = 2000;  // ms; ZeroMQ notices half-open connections
 constexpr int kReconnectFirst = 100, kReconnectLast = 1000;  // ms
 
@@ -82,7 +82,10 @@ void check_unpacked_size(const ToScheduler*) {}  // has no vectors, see control.
 void check_unpacked_size(const FromScheduler* root) {
   UnpackedSize size;
   if (const auto* prepare = root->body_as_Prepare()) size.add(prepare->node_names());
-  if (const auto* start = root->body_as_Start()) size.add(start->endpoints());
+  if (const auto* start = root->body_as_Start()) {
+    size.add(start->endpoints());
+    size.add(start->public_keys());
+  }
   if (const auto* run = root->body_as_RunStatus()) size.add(run);
   if (const auto* list = root->body_as_RunList()) size.add(list->runs());
   if (const auto* list = root->body_as_NodeList()) size.add(list->nodes());
@@ -112,9 +115,10 @@ Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
   return take_body<Message>(unpacked.body, std::make_index_sequence<kBodies>{});
 }
 
-// Waits for the socket or `wake_fd`; true if the socket has a message.
-bool wait_readable(zmq::socket_t& socket, double timeout_seconds, int wake_fd) {
+// Waits for the socket, `other` (if not null) or `wake_fd`; true if the socket has a message.
+bool wait_readable(zmq::socket_t& socket, void* other, double timeout_seconds, int wake_fd) {
   std::vector<zmq::pollitem_t> items = {{socket.handle(), 0, ZMQ_POLLIN, 0}};
+  if (other != nullptr) items.push_back({other, 0, ZMQ_POLLIN, 0});
   if (wake_fd >= 0) items.push_back({nullptr, wake_fd, ZMQ_POLLIN, 0});
   try {
     zmq::poll(items, std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000)));
@@ -127,14 +131,6 @@ bool wait_readable(zmq::socket_t& socket, double timeout_seconds, int wake_fd) {
 
 std::span<const std::byte> bytes_of(const zmq::message_t& message) {
   return {message.data<std::byte>(), message.size()};
-}
-
-std::string peer_address(zmq::message_t& message) {
-  try {
-    return message.gets("Peer-Address");
-  } catch (const zmq::error_t&) {
-    return "unknown address";  // not a TCP connection
-  }
 }
 
 void set_common_options(zmq::socket_t& socket) {
@@ -175,19 +171,23 @@ bool is_loopback(std::string_view endpoint) {
   return ::inet_pton(AF_INET, host.c_str(), &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
 }
 
-void require_loopback(std::string_view endpoint, bool insecure, std::string_view what) {
-  if (is_loopback(endpoint) || insecure) return;
-  throw UsageError(
-      std::string(what) + " " + std::string(endpoint) +
-      " can be reached from other machines, and connections are neither encrypted nor authenticated: "
-      "use 127.0.0.1, or give --insecure on a closed test network");
+void require_loopback(std::string_view endpoint, bool has_keys, bool insecure, std::string_view what,
+                      std::string_view options) {
+  if (is_loopback(endpoint) || has_keys || insecure) return;
+  throw UsageError(fmt::format(
+      "{} {} can be reached from other machines, and without keys connections are neither encrypted nor "
+      "authenticated: make a key with 'modelet keygen FILE' and give {} (docs/pool.md), use 127.0.0.1, or "
+      "give "
+      "--insecure on a closed test network",
+      what, endpoint, options));
 }
 
 class ServerSocket::Impl {
  public:
-  explicit Impl(const std::string& address) {
+  Impl(const std::string& address, const std::optional<ServerKeys>& keys) {
     set_common_options(socket);
     socket.set(zmq::sockopt::router_mandatory, 1);
+    if (keys) lock(*keys);
     try {
       socket.bind(address);
     } catch (const zmq::error_t& error) {
@@ -204,27 +204,42 @@ class ServerSocket::Impl {
     } while (parts.back().more());
     try {
       if (parts.size() != 2) throw FormatError(std::to_string(parts.size() - 1) + " parts instead of one");
-      return Received{parts[0].to_string(), decode_to_scheduler(bytes_of(parts[1]))};
+      return Received{parts[0].to_string(), sender_of(parts[1]), decode_to_scheduler(bytes_of(parts[1]))};
     } catch (const FormatError& error) {
-      // All are counted; who sends many must not fill the disk with their log.
-      if (++malformed <= kLoggedMalformed || std::has_single_bit(malformed))
+      if (malformed.next())
         spdlog::warn("dropped a message from {}: {} (number {})", peer_address(parts.back()), error.what(),
-                     malformed);
+                     malformed.count());
       return std::nullopt;
     }
   }
 
+  void lock(const ServerKeys& keys) {
+    allow_list = std::make_unique<AllowList>(keys.allow_list);
+    use_curve_server(socket, keys.own);
+    gate = std::make_unique<GateKeeper>(context, socket, "control socket");
+    gate->open([list = allow_list.get()](const std::string& key) {
+      return list->find(key).role == Role::kNobody ? "it is not in " + list->path().string() : "";
+    });
+  }
+
+  Identity sender_of(zmq::message_t& message) {
+    return allow_list ? allow_list->find(sender_key(message)) : Identity{};
+  }
+
   zmq::context_t context;
+  std::unique_ptr<AllowList> allow_list;  // null: no keys
+  std::unique_ptr<GateKeeper> gate;       // outlives the socket, see there
   zmq::socket_t socket{context, zmq::socket_type::router};
   std::string endpoint;
-  uint64_t malformed = 0;
+  LogLimit malformed;
 };
 
-ServerSocket::ServerSocket(const std::string& endpoint) : impl_(std::make_unique<Impl>(endpoint)) {}
+ServerSocket::ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys)
+    : impl_(std::make_unique<Impl>(endpoint, keys)) {}
 ServerSocket::~ServerSocket() = default;
 
 std::optional<ServerSocket::Received> ServerSocket::receive(double timeout_seconds, int wake_fd) {
-  if (!wait_readable(impl_->socket, timeout_seconds, wake_fd)) return std::nullopt;
+  if (!wait_readable(impl_->socket, nullptr, timeout_seconds, wake_fd)) return std::nullopt;
   return impl_->take();
 }
 
@@ -244,16 +259,17 @@ const std::string& ServerSocket::endpoint() const { return impl_->endpoint; }
 
 class ClientSocket::Impl {
  public:
-  explicit Impl(const std::string& endpoint) {
+  explicit Impl(const SchedulerAddress& scheduler) : address(scheduler) {
     set_common_options(socket);
+    if (address.keys) use_curve_client(socket, address.keys->own, address.keys->scheduler);
     socket.set(zmq::sockopt::immediate, 1);
     socket.set(zmq::sockopt::reconnect_ivl, kReconnectFirst);
     socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectLast);
     try {
-      socket.connect(endpoint);
+      socket.connect(address.endpoint);
     } catch (const zmq::error_t& error) {
       throw UsageError(
-          "'" + endpoint +
+          "'" + address.endpoint +
           "' is not the address of a scheduler, which looks like tcp://127.0.0.1:5570: " + error.what());
     }
   }
@@ -269,17 +285,59 @@ class ClientSocket::Impl {
     }
   }
 
+  // Throws Error if the scheduler refuses this client for good.
+  void watch_handshakes() {
+    while (const auto event = handshakes.next()) {
+      trouble = explanation(event->kind);
+      if (event->kind == HandshakeMonitor::Kind::kRefused ||
+          event->kind == HandshakeMonitor::Kind::kOtherSecurity)
+        throw Error(trouble);
+    }
+  }
+
+  std::string explanation(HandshakeMonitor::Kind kind) const {
+    const std::string scheduler = "the scheduler at " + address.endpoint;
+    using enum HandshakeMonitor::Kind;
+    switch (kind) {
+      case kSucceeded:
+        return "";
+      case kRefused:
+        return fmt::format(
+            "{0} does not know this key; add 'agent {1} NAME' (for an agent) or 'user {1} NAME' to its "
+            "allow-list",
+            scheduler, address.keys ? address.keys->own.public_key : "");
+      case kOtherSecurity:
+        return scheduler + (address.keys
+                                ? " uses no keys: leave out --key and --scheduler-key, or give it keys, too"
+                                : " wants a key: 'modelet keygen FILE' makes one; then give --key FILE and "
+                                  "--scheduler-key with the scheduler's public key");
+      case kBroken:
+      case kClosed:
+        break;
+    }
+    if (!address.keys) return "what listens at " + address.endpoint + " is no scheduler";
+    return fmt::format(
+        "what listens at {} does not have the key {} that --scheduler-key says, or is no scheduler",
+        address.endpoint, address.keys->scheduler);
+  }
+
+  SchedulerAddress address;
+  std::string trouble;
   zmq::context_t context;
   zmq::socket_t socket{context, zmq::socket_type::dealer};
+  HandshakeMonitor handshakes{context, socket, HandshakeMonitor::Side::kClient};
 };
 
-ClientSocket::ClientSocket(const std::string& endpoint) : impl_(std::make_unique<Impl>(endpoint)) {}
+ClientSocket::ClientSocket(const SchedulerAddress& scheduler) : impl_(std::make_unique<Impl>(scheduler)) {}
 ClientSocket::~ClientSocket() = default;
 
 std::optional<FromSchedulerMessage> ClientSocket::receive(double timeout_seconds, int wake_fd) {
-  if (!wait_readable(impl_->socket, timeout_seconds, wake_fd)) return std::nullopt;
-  return impl_->take();
+  const bool readable = wait_readable(impl_->socket, impl_->handshakes.handle(), timeout_seconds, wake_fd);
+  impl_->watch_handshakes();
+  return readable ? impl_->take() : std::nullopt;
 }
+
+const std::string& ClientSocket::trouble() const { return impl_->trouble; }
 
 bool ClientSocket::send(ToSchedulerMessage message) {
   const std::string bytes = encode(std::move(message));

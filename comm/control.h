@@ -3,6 +3,9 @@
 //
 // Everything received is verified (file identifier, structure, version, size) before it is unpacked; what
 // fails is dropped, counted and logged with the peer's address. Sockets belong to one thread each.
+//
+// With keys (comm/keys.h) connections are encrypted and both ends authenticated: the server lets in whom its
+// allow-list names and tells who sent a message; who is refused is told why, as far as ZeroMQ lets it know.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +18,7 @@
 #include <variant>
 
 #include "comm/control_generated.h"
+#include "comm/keys.h"
 
 namespace modelet::comm::control {
 
@@ -38,18 +42,38 @@ FromSchedulerMessage decode_from_scheduler(std::span<const std::byte> bytes);
 // True if nobody outside this machine can reach the endpoint ("tcp://127.0.0.1:5570", "tcp://[::1]:*",
 // "ipc://...").
 bool is_loopback(std::string_view endpoint);
-// UsageError if `endpoint` is reachable from outside and `insecure` was not given. `what` names the socket.
-void require_loopback(std::string_view endpoint, bool insecure, std::string_view what);
+// UsageError if `endpoint` is reachable from outside and neither has keys nor `insecure` was given. `what`
+// names the socket, `options` the command line's options that give it keys.
+void require_loopback(std::string_view endpoint, bool has_keys, bool insecure, std::string_view what,
+                      std::string_view options);
+
+// Where a scheduler is, and the keys to talk to it; none for one without.
+struct SchedulerAddress {
+  SchedulerAddress(std::string the_endpoint, std::optional<ClientKeys> the_keys = {})
+      : endpoint(std::move(the_endpoint)), keys(std::move(the_keys)) {}
+  SchedulerAddress(const char* the_endpoint) : endpoint(the_endpoint) {}
+
+  std::string endpoint;
+  std::optional<ClientKeys> keys;
+};
+
+// What a scheduler proves itself with, and whom it lets in.
+struct ServerKeys {
+  KeyPair own;
+  std::filesystem::path allow_list;
+};
 
 // The scheduler's end.
 class ServerSocket {
  public:
-  // Binds; a port "*" is chosen by the system. Throws Error (address in use, ...).
-  explicit ServerSocket(const std::string& endpoint);
+  // Binds; a port "*" is chosen by the system. Throws Error (address in use, ...), UsageError for a wrong
+  // allow-list.
+  explicit ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys = {});
   ~ServerSocket();
 
   struct Received {
     std::string peer;  // routing id of the connection; opaque bytes
+    Identity sender;   // as the allow-list has it now
     ToSchedulerMessage message;
   };
   // Next well-formed message; nothing if none came within `timeout_seconds`, or when `wake_fd` became
@@ -68,12 +92,16 @@ class ServerSocket {
 // An agent's or client's end. Reconnects by itself; the scheduler sees each connection as a new peer.
 class ClientSocket {
  public:
-  explicit ClientSocket(const std::string& endpoint);
+  explicit ClientSocket(const SchedulerAddress& scheduler);
   ~ClientSocket();
 
+  // Throws Error if the scheduler refuses this client for good: its key is not known there, or one of both
+  // uses keys and the other does not.
   std::optional<FromSchedulerMessage> receive(double timeout_seconds, int wake_fd = -1);
   // False if there is no connection now: nothing is queued for a scheduler that is away.
   bool send(ToSchedulerMessage message);
+  // Why the last attempt to connect failed, if it did so during the handshake; empty once connected.
+  const std::string& trouble() const;
   // Waits until what was sent has left, at most `timeout_seconds`, and closes. No other call may follow.
   void close(double timeout_seconds);
 

@@ -5,15 +5,20 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 #include <zmq.hpp>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wake_event.h"
+#include "comm/curve.h"
 
 namespace modelet::comm {
 namespace {
+
+constexpr double kLookSeconds = 1;  // while nothing comes, between two looks at what became of handshakes
 
 std::string routing_id(uint64_t run, uint32_t epoch, int rank) {
   return fmt::format("{:016x}/{}/{}", run, epoch, rank);
@@ -36,18 +41,24 @@ class ZmqTransport::Impl {
     router_.set(zmq::sockopt::rcvhwm, options.queue_messages);
     router_.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(options.max_message_bytes));
     router_.set(zmq::sockopt::linger, 0);  // it never sends
+    if (options.curve) {
+      own_keys_ = make_key_pair();
+      self_.public_key = own_keys_->public_key;
+      use_curve_server(router_, *own_keys_);
+      gate_ = std::make_unique<GateKeeper>(context_, router_, "data socket");
+    }
     try {
       router_.bind(options.bind);
     } catch (const zmq::error_t& error) {
       throw Error(fmt::format("{}: cannot listen: {}", options.bind, error.what()));
     }
-    endpoint_ = router_.get(zmq::sockopt::last_endpoint);
-    if (endpoint_.starts_with("tcp://0.0.0.0:") || endpoint_.starts_with("tcp://[::]:"))
+    self_.endpoint = router_.get(zmq::sockopt::last_endpoint);
+    if (self_.endpoint.starts_with("tcp://0.0.0.0:") || self_.endpoint.starts_with("tcp://[::]:"))
       throw UsageError(options.bind +
                        ": listens on every address; name the one at which peers reach this machine");
   }
 
-  const std::string& endpoint() const { return endpoint_; }
+  const Peer& self() const { return self_; }
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(dealers_.size()); }
   uint64_t dropped_messages() const { return dropped_; }
@@ -59,16 +70,21 @@ class ZmqTransport::Impl {
     interrupt_.set();
   }
 
-  void connect(int rank, std::span<const std::string> endpoints, uint64_t run, uint32_t epoch) {
-    const int size = static_cast<int>(endpoints.size());
+  void connect(int rank, std::span<const Peer> ranks, uint64_t run, uint32_t epoch) {
+    const int size = static_cast<int>(ranks.size());
     MODELET_CHECK(rank_ < 0, "connect() twice");
     MODELET_CHECK(rank >= 0 && rank < size);
     const std::string own_id = routing_id(run, epoch, rank);
     for (int peer = 0; peer < size; ++peer) {
-      ids_.push_back(peer == rank ? std::string() : routing_id(run, epoch, peer));
-      dealers_.push_back(peer == rank ? zmq::socket_t()
-                                      : dealer(own_id, peer, endpoints[static_cast<size_t>(peer)]));
+      const bool other = peer != rank;
+      ids_.push_back(other ? routing_id(run, epoch, peer) : std::string());
+      dealers_.push_back(other ? dealer(own_id, peer, ranks[static_cast<size_t>(peer)]) : zmq::socket_t());
+      if (gate_) keys_.push_back(other ? ranks[static_cast<size_t>(peer)].public_key : std::string());
     }
+    if (gate_)
+      gate_->open([keys = keys_](const std::string& key) {
+        return std::find(keys.begin(), keys.end(), key) == keys.end() ? "it is of no rank of this run" : "";
+      });
     rank_ = rank;
   }
 
@@ -91,7 +107,7 @@ class ZmqTransport::Impl {
       if (take(frame)) return true;
       const double left = deadline - clock.now();
       if (left <= 0) return false;
-      wait(left);
+      if (!wait(std::min(left, kLookSeconds))) throw_if_refused();
     }
   }
 
@@ -102,15 +118,38 @@ class ZmqTransport::Impl {
     throw Interrupted(interrupt_reason_);
   }
 
-  zmq::socket_t dealer(const std::string& own_id, int peer, const std::string& endpoint) {
+  // A peer that does not let this rank in will never be heard of.
+  void throw_if_refused() {
+    for (auto& [peer, monitor] : handshakes_)
+      while (const auto event = monitor.next()) {
+        const bool refused = event->kind == HandshakeMonitor::Kind::kRefused;
+        if (refused || event->kind == HandshakeMonitor::Kind::kOtherSecurity)
+          throw PeerError(
+              peer,
+              fmt::format("rank {} refuses this rank: {}", peer,
+                          refused
+                              ? fmt::format("it does not take the key {} for one of this run's ranks: see "
+                                            "its log",
+                                            self_.public_key)
+                              : "one of both uses keys, the other does not; give all agents keys, or none"));
+      }
+  }
+
+  zmq::socket_t dealer(const std::string& own_id, int peer, const Peer& where) {
+    if (where.public_key.empty() == own_keys_.has_value())
+      throw Error(fmt::format("rank {} at {} uses {} keys, this rank {}: give all agents keys, or none", peer,
+                              where.endpoint, own_keys_ ? "no" : "has", own_keys_ ? "does" : "does not"));
     zmq::socket_t socket(context_, zmq::socket_type::dealer);
+    if (own_keys_)
+      use_curve_client(socket, *own_keys_, parse_key(where.public_key, fmt::format("key of rank {}", peer)));
+    handshakes_.emplace_back(peer, HandshakeMonitor(context_, socket, HandshakeMonitor::Side::kClient));
     socket.set(zmq::sockopt::routing_id, own_id);
     socket.set(zmq::sockopt::sndhwm, options_.queue_messages);
     socket.set(zmq::sockopt::linger, static_cast<int>(options_.linger_seconds * 1000));
     try {
-      socket.connect(endpoint);
+      socket.connect(where.endpoint);
     } catch (const zmq::error_t& error) {
-      throw Error(fmt::format("rank {}: cannot connect to \"{}\": {}", peer, endpoint, error.what()));
+      throw Error(fmt::format("rank {}: cannot connect to \"{}\": {}", peer, where.endpoint, error.what()));
     }
     return socket;
   }
@@ -122,7 +161,7 @@ class ZmqTransport::Impl {
     auto parts = std::make_shared<Parts>();
     const bool whole = take_parts(*parts);
     const auto sender = std::find(ids_.begin(), ids_.end(), id.to_string_view());
-    if (!whole || sender == ids_.end()) {
+    if (!whole || sender == ids_.end() || !has_key_of(sender - ids_.begin(), parts->envelope)) {
       ++dropped_;
       return false;
     }
@@ -131,6 +170,10 @@ class ZmqTransport::Impl {
     frame.payload = bytes(parts->payload);
     frame.owner = std::move(parts);
     return true;
+  }
+
+  bool has_key_of(ptrdiff_t rank, zmq::message_t& part) const {
+    return keys_.empty() || sender_key(part) == keys_[static_cast<size_t>(rank)];
   }
 
   // Reads what follows the routing id; false unless it is exactly two parts.
@@ -146,14 +189,16 @@ class ZmqTransport::Impl {
     return count == 2;
   }
 
-  void wait(double seconds) {
+  // False if nothing happened.
+  bool wait(double seconds) {
     zmq::pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
                                {nullptr, interrupt_.fd(), ZMQ_POLLIN, 0}};
     const auto milliseconds = static_cast<long>(std::min(seconds, 3600.0) * 1000) + 1;
     try {
-      zmq::poll(items, std::size(items), std::chrono::milliseconds(milliseconds));
+      return zmq::poll(items, std::size(items), std::chrono::milliseconds(milliseconds)) > 0;
     } catch (const zmq::error_t& error) {
       if (error.num() != EINTR) throw;  // a signal handler ran
+      return true;
     }
   }
 
@@ -162,19 +207,23 @@ class ZmqTransport::Impl {
   std::mutex interrupt_mutex_;
   std::string interrupt_reason_;
   zmq::context_t context_;
+  std::optional<KeyPair> own_keys_;
+  std::unique_ptr<GateKeeper> gate_;  // outlives the router, see there; null: no keys
   zmq::socket_t router_;
-  std::string endpoint_;
+  Peer self_;
   int rank_ = -1;
   std::vector<std::string> ids_;        // [size] routing ids; own entry empty, which no socket can have
+  std::vector<std::string> keys_;       // [size] public keys; own entry empty. Empty without keys
   std::vector<zmq::socket_t> dealers_;  // [size]; own entry unused
+  std::vector<std::pair<int, HandshakeMonitor>> handshakes_;  // of the dealers, with their rank
   uint64_t dropped_ = 0;
 };
 
 ZmqTransport::ZmqTransport(const ZmqOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 ZmqTransport::~ZmqTransport() = default;
-const std::string& ZmqTransport::endpoint() const { return impl_->endpoint(); }
-void ZmqTransport::connect(int rank, std::span<const std::string> endpoints, uint64_t run, uint32_t epoch) {
-  impl_->connect(rank, endpoints, run, epoch);
+const Peer& ZmqTransport::self() const { return impl_->self(); }
+void ZmqTransport::connect(int rank, std::span<const Peer> ranks, uint64_t run, uint32_t epoch) {
+  impl_->connect(rank, ranks, run, epoch);
 }
 int ZmqTransport::rank() const { return impl_->rank(); }
 int ZmqTransport::size() const { return impl_->size(); }

@@ -7,7 +7,10 @@
 //
 // A sender is known by its socket's routing id "RUN/EPOCH/RANK". A message whose id belongs to no peer of
 // this run and epoch is dropped and counted. ZeroMQ refuses a second socket with the id of a connected one.
-// Routing ids are no proof of identity: bind beyond loopback only in a network whose hosts are trusted.
+// Without keys routing ids are no proof of identity: bind beyond loopback only in a network whose hosts are
+// trusted. With keys (ZmqOptions::curve) each transport has a key pair of its own, which ends with it; its
+// ROUTER lets in the keys of the group's ranks alone, and a message counts only if it came with the key of
+// the rank that its routing id names.
 //
 // Owns its ZeroMQ context and one I/O thread. The destructor waits at most `linger_seconds` until queued
 // messages have left. Threads: as Transport.
@@ -27,6 +30,13 @@ struct ZmqOptions {
   double linger_seconds = 2;               // so that the last messages (a barrier) still leave
   int queue_messages = 256;  // per peer and direction; more unread ones are a PeerError at the sender
   size_t max_message_bytes = size_t{1} << 30;  // per part; ZeroMQ closes the connection of who sends more
+  bool curve = false;                          // encrypted and authenticated; all ranks of a group alike
+};
+
+// Where a rank is reached.
+struct Peer {
+  std::string endpoint;
+  std::string public_key;  // empty: no keys
 };
 
 class ZmqTransport final : public Transport {
@@ -36,17 +46,18 @@ class ZmqTransport final : public Transport {
   explicit ZmqTransport(const ZmqOptions& options = {});
   ~ZmqTransport() override;
 
-  // Where peers connect to, "tcp://HOST:PORT".
-  const std::string& endpoint() const;
+  // Where and with what key peers reach this one; the endpoint is "tcp://HOST:PORT".
+  const Peer& self() const;
 
-  // Makes this transport rank `rank` of `endpoints.size()`; endpoints[r] is endpoint() of rank r (the own
-  // entry is ignored). Call once, before send() and receive(), from their thread. Does not wait for the
-  // peers. Throws Error for an endpoint that is none.
-  void connect(int rank, std::span<const std::string> endpoints, uint64_t run, uint32_t epoch);
+  // Makes this transport rank `rank` of `ranks.size()`; ranks[r] is self() of rank r (the own entry is
+  // ignored). Call once, before send() and receive(), from their thread. Does not wait for the peers. Throws
+  // Error for an endpoint that is none, or a key where there must be none, or the other way round.
+  void connect(int rank, std::span<const Peer> ranks, uint64_t run, uint32_t epoch);
 
   int rank() const override;
   int size() const override;
   void send(int to, std::span<const std::byte> envelope, std::span<const std::byte> payload) override;
+  // Also throws PeerError if a peer has refused this rank's connection.
   bool receive(double timeout_seconds, Frame& frame) override;
   void interrupt(const std::string& reason) override;
   uint64_t dropped_messages() const override;

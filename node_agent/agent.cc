@@ -33,7 +33,8 @@ AgentOptions checked(AgentOptions options) {
   if (options.data_address == "*" || options.data_address == "0.0.0.0" || options.data_address == "[::]")
     throw UsageError("the data address must be the address at which other agents reach this machine, not '" +
                      options.data_address + "'");
-  require_loopback(data_endpoint(options), options.insecure, "the agent's data address");
+  require_loopback(data_endpoint(options), options.scheduler.keys.has_value(), options.insecure,
+                   "the agent's data address", "--key FILE and --scheduler-key KEY");
   return options;
 }
 
@@ -41,7 +42,7 @@ AgentOptions checked(AgentOptions options) {
 
 Agent::Agent(AgentOptions options)
     : options_(checked(std::move(options))), incarnation_(random_id()), socket_(options_.scheduler) {
-  if (!is_loopback(data_endpoint(options_)))
+  if (!is_loopback(data_endpoint(options_)) && !options_.scheduler.keys)
     spdlog::warn(
         "other machines can reach the data address {}: connections are neither encrypted nor authenticated, "
         "anybody there can read and change what runs exchange; for closed test networks only",
@@ -59,6 +60,7 @@ void Agent::run() {
       std::visit([this](const auto& body) { on(body); }, *message);
     }
     abort_if_scheduler_is_gone();
+    tell_trouble();
   }
   if (node_ != 0) socket_.send(LeaveT{});
   socket_.close(kLastWords);
@@ -103,7 +105,7 @@ void Agent::forward_mail() {
 
 void Agent::on(const RegisteredT& message) {
   if (session_ != 0 && message.session != session_) abort_run("the scheduler was restarted");
-  if (node_ == 0) spdlog::info("registered at {} as '{}'", options_.scheduler, options_.name);
+  if (node_ == 0) spdlog::info("registered at {} as '{}'", options_.scheduler.endpoint, options_.name);
   node_ = message.node;
   session_ = message.session;
   heartbeat_ = std::clamp(message.heartbeat_seconds, 0.01, 60.0);
@@ -119,7 +121,7 @@ void Agent::on(const RegisterAgainT&) {
 }
 
 void Agent::on(const RefusedT& message) {
-  throw Error("the scheduler at " + options_.scheduler + " refuses this agent: " + message.reason);
+  throw Error("the scheduler at " + options_.scheduler.endpoint + " refuses this agent: " + message.reason);
 }
 
 void Agent::on(const PrepareT& message) {
@@ -133,8 +135,10 @@ void Agent::on(const PrepareT& message) {
     TrainJob job = checked_job(message);
     spdlog::info("run {} '{}': rank {} of {}, {} threads, output in {}", message.run, message.name, job.rank,
                  job.size, job.threads, job.out.string());
-    runner_ = std::make_unique<JobRunner>(message, std::move(job), options_.make_job,
-                                          comm::ZmqOptions{.bind = data_endpoint(options_)}, mailbox_);
+    runner_ = std::make_unique<JobRunner>(
+        message, std::move(job), options_.make_job,
+        comm::ZmqOptions{.bind = data_endpoint(options_), .curve = options_.scheduler.keys.has_value()},
+        mailbox_);
   } catch (const std::exception& error) {
     refusal.message = error.what();
     spdlog::warn("run {} refused: {}", message.run, error.what());
@@ -150,8 +154,8 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
   job.run = message.name;
   job.experiment = parse_experiment(message.experiment, "experiment of run " + message.name);
   const ShapeT& shape = *message.shape;
-  job.shape = {shape.features,  shape.labels,           shape.train_rows,
-               shape.test_rows, shape.features_per_row, shape.labels_per_row, shape.encoder};
+  job.shape = {shape.features,         shape.labels,         shape.train_rows, shape.test_rows,
+               shape.features_per_row, shape.labels_per_row, shape.encoder};
   if (message.owner.size() != cut_model(job.experiment, job.shape).size() ||
       *std::max_element(message.owner.begin(), message.owner.end()) >= message.size)
     throw FormatError(
@@ -169,7 +173,17 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
 }
 
 void Agent::on(const StartT& message) {
-  if (runner_ != nullptr && runner_->run() == message.run) runner_->start(message.endpoints);
+  if (runner_ == nullptr || runner_->run() != message.run) return;
+  const size_t size = message.endpoints.size();
+  if (static_cast<int>(size) != runner_->size() ||
+      (!message.public_keys.empty() && message.public_keys.size() != size))
+    return abort_run("the scheduler's Start message makes no sense");
+  std::vector<comm::Peer> ranks(size);
+  for (size_t rank = 0; rank < size; ++rank) {
+    ranks[rank].endpoint = message.endpoints[rank];
+    if (!message.public_keys.empty()) ranks[rank].public_key = message.public_keys[rank];
+  }
+  runner_->start(std::move(ranks));
 }
 
 void Agent::on(const StopT& message) {
@@ -190,9 +204,15 @@ void Agent::abort_run(const std::string& reason) {
 void Agent::abort_if_scheduler_is_gone() {
   const double silent = clock_.now() - last_heard_;
   if (node_ == 0 || silent <= dead_after_) return;
-  spdlog::warn("the scheduler at {} has been silent for {:.1f} s", options_.scheduler, silent);
+  spdlog::warn("the scheduler at {} has been silent for {:.1f} s", options_.scheduler.endpoint, silent);
   abort_run("the scheduler is gone");
   node_ = 0;
+}
+
+void Agent::tell_trouble() {
+  if (socket_.trouble() == told_trouble_) return;
+  told_trouble_ = socket_.trouble();
+  if (!told_trouble_.empty()) spdlog::warn(told_trouble_);
 }
 
 // Asks the run to end with a checkpoint; a second request, or too long a wait, aborts it.

@@ -21,13 +21,14 @@
 namespace modelet::agent {
 
 struct AgentOptions {
-  std::string scheduler = "tcp://127.0.0.1:5570";
+  comm::control::SchedulerAddress scheduler =
+      "tcp://127.0.0.1:5570";              // with keys: data sockets have some, too
   std::string name;                        // unique in the pool
   uint32_t cores = 1;                      // threads a run may use
   uint64_t memory_bytes = 0;               // a run may use
   double gflops = 0, memory_gbps = 0;      // measured; all cores together
   std::string data_address = "127.0.0.1";  // of this machine, where other agents reach it
-  bool insecure = false;                   // may bind beyond loopback
+  bool insecure = false;                   // may bind beyond loopback without keys
   std::filesystem::path work_dir = ".";    // runs whose output folder is not given go here
   double stop_grace = 60;                  // seconds a run may take to stop when the agent is asked to leave
   JobFactory make_job;
@@ -58,6 +59,7 @@ class Agent {
   void on(const Other&) {}  // Alive, and what is meant for clients
   void abort_run(const std::string& reason);
   void abort_if_scheduler_is_gone();
+  void tell_trouble();
   bool run_has_ended_for_leaving();
   TrainJob checked_job(const comm::control::PrepareT& message) const;
 
@@ -68,6 +70,7 @@ class Agent {
   Mailbox mailbox_;
   std::atomic<int> stops_requested_{0};
   double next_beat_ = 0, last_heard_ = 0;
+  std::string told_trouble_;                       // of the connection, last logged
   double leaving_since_ = 0, aborting_since_ = 0;  // 0: not
   double heartbeat_ = 1, dead_after_ = 5;          // seconds; the scheduler says
   uint64_t node_ = 0, session_ = 0;                // node 0: not registered

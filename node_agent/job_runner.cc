@@ -22,6 +22,7 @@ JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobFa
                      .lz4 = job.experiment.exchange.lz4,
                      .node_names = prepare.node_names},
       rank_(job.rank),
+      size_(job.size),
       data_socket_(std::move(data_socket)),
       mailbox_(mailbox) {
   thread_ = std::thread([this, job = std::move(job), make_job = std::move(make_job)]() mutable {
@@ -39,9 +40,9 @@ uint64_t JobRunner::step() const {
   return job_ == nullptr ? 0 : job_->step();
 }
 
-void JobRunner::start(std::vector<std::string> endpoints) {
+void JobRunner::start(std::vector<comm::Peer> ranks) {
   const std::lock_guard lock(mutex_);
-  endpoints_ = std::move(endpoints);
+  ranks_ = std::move(ranks);
   changed_.notify_all();
 }
 
@@ -100,7 +101,8 @@ void JobRunner::train(TrainJob description, const JobFactory& make_job) {
   PreparedT prepared;
   prepared.run = run_;
   prepared.epoch = group_options_.epoch;
-  prepared.endpoint = transport->endpoint();
+  prepared.endpoint = transport->self().endpoint;
+  prepared.public_key = transport->self().public_key;
   prepared.memory_bytes = job.memory_bytes();
   mailbox_.post(std::move(prepared));
   transport->connect(rank_, wait_for_start(), group_options_.run, group_options_.epoch);
@@ -121,11 +123,11 @@ void JobRunner::train(TrainJob description, const JobFactory& make_job) {
   leave_group();
 }
 
-std::vector<std::string> JobRunner::wait_for_start() {
+std::vector<comm::Peer> JobRunner::wait_for_start() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !endpoints_.empty() || aborted_ || stop_requested_; });
+  changed_.wait(lock, [this] { return !ranks_.empty() || aborted_ || stop_requested_; });
   if (aborted_) throw Interrupted(abort_reason_);
-  if (!endpoints_.empty()) return endpoints_;  // the group works: a stop ends it together, at a step boundary
+  if (!ranks_.empty()) return ranks_;  // the group works: a stop ends it together, at a step boundary
   throw Error("stopped before the first step");
 }
 

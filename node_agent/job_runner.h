@@ -28,28 +28,29 @@ class JobRunner {
   ~JobRunner();  // aborts, and waits for the thread
 
   uint64_t run() const { return run_; }
+  int size() const { return size_; }
   uint64_t step() const;
-  void start(std::vector<std::string> endpoints);  // the group is complete
-  void request_stop();                             // at the next step boundary, with a checkpoint
-  void abort(const std::string& reason);           // now; prepare() is waited for
+  void start(std::vector<comm::Peer> ranks);  // the group is complete
+  void request_stop();                        // at the next step boundary, with a checkpoint
+  void abort(const std::string& reason);      // now; prepare() is waited for
 
  private:
   void work(TrainJob job, const JobFactory& make_job);
   void train(TrainJob description, const JobFactory& make_job);
-  std::vector<std::string> wait_for_start();
+  std::vector<comm::Peer> wait_for_start();
   bool aborted() const;
   void enter_group(comm::Group& group);
   void leave_group();
 
   const uint64_t run_;
   const comm::GroupOptions group_options_;
-  const int rank_;
+  const int rank_, size_;
   const comm::ZmqOptions data_socket_;
   Mailbox& mailbox_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::string> endpoints_;  // empty until start()
+  std::vector<comm::Peer> ranks_;  // empty until start()
   bool stop_requested_ = false, aborted_ = false;
   std::string abort_reason_;
   std::unique_ptr<Job> job_;      // null before it is made

@@ -17,8 +17,9 @@ constexpr const char* kExamples = R"(
 Examples:
   modelet-agent                                      work for a scheduler on this machine
   modelet-agent --config agent.toml                  keys: the options below, with '_' for '-'
-  modelet-agent --scheduler tcp://192.168.1.5:5570 --data-address 192.168.1.7 --insecure
-                                                     across machines; closed test networks only: no keys yet
+  modelet keygen agent.key                           a key, once; prints the public key for the scheduler's list
+  modelet-agent --scheduler tcp://192.168.1.5:5570 --data-address 192.168.1.7 --key agent.key --scheduler-key 5c02...
+                                                     across machines, encrypted; docs/pool.md says more
 )";
 
 constexpr double kMebi = 1024.0 * 1024.0;
@@ -49,7 +50,13 @@ int main(int argc, char** argv) {
       .name = host_name(), .cores = 0, .make_job = modelet::agent::make_training_job};
   double memory_mib = 0;
   int parent = 0;
-  app.add_option("--scheduler", options.scheduler, "address of the scheduler")->capture_default_str();
+  std::string key, scheduler_key;
+  app.add_option("--scheduler", options.scheduler.endpoint, "address of the scheduler")
+      ->capture_default_str();
+  app.add_option("--key", key,
+                 "file of this agent's key, made by 'modelet keygen'; connections are encrypted");
+  app.add_option("--scheduler-key", scheduler_key,
+                 "public key of the scheduler, as 'modelet keygen' printed it");
   app.add_option("--name", options.name, "of this agent, unique in the pool")->capture_default_str();
   app.add_option("--cores", options.cores, "threads a run may use; 0: all this process may use")
       ->capture_default_str()
@@ -73,10 +80,10 @@ int main(int argc, char** argv) {
                  "a run may take to stop, with a checkpoint, when this agent is asked to leave (SIGTERM)")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
-  app.add_flag(
-      "--insecure", options.insecure,
-      "allow a data address that other machines can reach; closed test networks only: connections are "
-      "neither encrypted nor authenticated");
+  app.add_flag("--insecure", options.insecure,
+               "allow a data address that other machines can reach without keys; closed test networks only: "
+               "connections "
+               "are neither encrypted nor authenticated");
   app.add_option("--exit-with-parent", parent, "process id of the parent: end when it ends")
       ->configurable(false);
 
@@ -85,6 +92,7 @@ int main(int argc, char** argv) {
     modelet::start_logging("agent");
     modelet::exit_with_parent(parent);
     options.memory_bytes = static_cast<uint64_t>(memory_mib * kMebi);
+    options.scheduler.keys = modelet::comm::read_client_keys(key, scheduler_key);
     options.work_dir = std::filesystem::absolute(options.work_dir);
     complete(options);
     modelet::agent::Agent agent(options);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -48,8 +49,8 @@ bool is_sane(const msg::RegisterT& info) {
 }
 
 DataShape to_shape(const msg::ShapeT& shape) {
-  return {shape.features,  shape.labels,           shape.train_rows,
-          shape.test_rows, shape.features_per_row, shape.labels_per_row, shape.encoder};
+  return {shape.features,         shape.labels,         shape.train_rows, shape.test_rows,
+          shape.features_per_row, shape.labels_per_row, shape.encoder};
 }
 
 // Throws UsageError if the submission cannot be run anywhere.
@@ -66,6 +67,41 @@ void check_size(const Experiment& experiment, const DataShape& shape) {
         fmt::format("the cut has {} modelets, more than the limit of {}: make modelets.hidden_columns "
                     "larger or modelets.output_modelets smaller",
                     modelets, kMostModelets));
+}
+
+bool is_of_agents(const msg::ToSchedulerMessage& message) {
+  return std::visit(
+      []<class Message>(const Message&) {
+        const auto is_one_of = []<class... Types>(std::tuple<Types...>*) {
+          return (std::is_same_v<Message, Types> || ...);
+        };
+        using OfAgents = std::tuple<msg::RegisterT, msg::HeartbeatT, msg::PreparedT, msg::RunEventT,
+                                    msg::RunDoneT, msg::LeaveT>;
+        return is_one_of(static_cast<OfAgents*>(nullptr));
+      },
+      message);
+}
+
+// Why `sender` may not send this; empty if it may.
+std::string why_not(const comm::Identity& sender, const msg::ToSchedulerMessage& message) {
+  using comm::Role;
+  if (sender.role == Role::kNobody) return "this key is no longer in the scheduler's allow-list";
+  const bool of_agents = is_of_agents(message);
+  if (sender.role == Role::kUser && of_agents)
+    return fmt::format(
+        "the key '{}' is a user's, which may not be an agent: list an agent's key as 'agent' in the "
+        "scheduler's allow-list",
+        sender.name);
+  if (sender.role == Role::kAgent && !of_agents)
+    return fmt::format(
+        "the key '{}' is an agent's, which may not submit, list, watch or stop: list a user's key as "
+        "'user' in the scheduler's allow-list",
+        sender.name);
+  return "";
+}
+
+std::string with_key(const comm::Identity& sender) {
+  return sender.name.empty() ? "" : fmt::format(" with key '{}'", sender.name);
 }
 
 std::string nodes_text(size_t count) { return fmt::format("{} node{}", count, count == 1 ? "" : "s"); }
@@ -99,13 +135,22 @@ const char* state_name(RunState state) {
 std::vector<Action> Core::handle(double now, const Event& event) {
   now_ = now;
   if (const auto* received = std::get_if<Received>(&event)) {
-    std::visit([&](const auto& message) { on(received->peer, message); }, received->message);
+    sender_ = received->sender;
+    if (const std::string reason = why_not(sender_, received->message); !reason.empty())
+      refuse(*received, reason);
+    else
+      std::visit([&](const auto& message) { on(received->peer, message); }, received->message);
   } else if (const auto* gone = std::get_if<PeerGone>(&event)) {
     for (auto& [id, run] : runs_) run.watchers.erase(gone->peer);
   } else {
     tick();
   }
   return std::exchange(actions_, {});
+}
+
+void Core::refuse(const Received& received, const std::string& reason) {
+  send(received.peer, msg::RefusedT{{}, reason});
+  if (refusals_.next()) log(fmt::format("refused a message: {} (number {})", reason, refusals_.count()));
 }
 
 // ---- agents
@@ -124,6 +169,9 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
   const auto same_name = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     return entry.second.info.name == message.name;
   });
+  if (same_name != nodes_.end() && same_name->second.key != sender_.name)
+    return refuse(fmt::format(
+        "an agent with another key has the name '{}'; give each agent a name of its own", message.name));
   uint64_t id = 0;
   if (same_name != nodes_.end() && same_name->second.info.incarnation == message.incarnation) {
     id = same_name->first;  // the same process over a new connection: its run goes on
@@ -143,10 +191,10 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
     if (nodes_.size() >= options_.max_nodes)
       return refuse(fmt::format("the pool is full ({})", nodes_text(nodes_.size())));
     id = next_node_++;
-    nodes_[id] = Node{.peer = peer, .info = message};
-    log(fmt::format("node '{}' joined: {} cores, {}, {:.0f} GFLOP/s, {:.0f} GB/s, version {}", message.name,
-                    message.cores, bytes_text(message.memory_bytes), message.gflops, message.memory_gbps,
-                    shortened(message.version)));
+    nodes_[id] = Node{.peer = peer, .info = message, .key = sender_.name};
+    log(fmt::format("node '{}' joined{}: {} cores, {}, {:.0f} GFLOP/s, {:.0f} GB/s, version {}", message.name,
+                    with_key(sender_), message.cores, bytes_text(message.memory_bytes), message.gflops,
+                    message.memory_gbps, shortened(message.version)));
   }
   nodes_[id].last_seen = now_;
   node_of_peer_[peer] = id;
@@ -199,9 +247,11 @@ void Core::on(const std::string& peer, const msg::PreparedT& message) {
   Run& run = runs_.at(message.run);
   Member* member = member_of(run, node->first);
   if (run.state != RunState::Preparing || run.epoch != message.epoch || member == nullptr) return;
-  if (message.endpoint.empty() || message.endpoint.size() > kLongestText)
+  if (message.endpoint.empty() || message.endpoint.size() > kLongestText ||
+      message.public_key.size() > kLongestText)
     return fail(message.run, run, fmt::format("node '{}' gave no usable endpoint", node->second.info.name));
   member->endpoint = message.endpoint;
+  member->public_key = message.public_key;
   log(fmt::format("run {}: node '{}' is ready, its modelets take {} (planned: {})", message.run, member->name,
                   bytes_text(message.memory_bytes), bytes_text(member->planned_bytes)));
   start_if_prepared(message.run, run);
@@ -299,7 +349,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
     return refuse(fmt::format("{} runs are waiting or running, no more are taken", runs_.size()));
   const uint64_t id = next_run_++;
   runs_[id] = std::move(run);
-  log(fmt::format("run {} '{}' submitted", id, message.name));
+  log(fmt::format("run {} '{}' submitted{}", id, message.name, with_key(sender_)));
   send(peer, msg::AcceptedT{{}, id});
   start_waiting_runs();
 }
@@ -478,6 +528,7 @@ void Core::start_if_prepared(uint64_t id, Run& run) {
   for (const Member& member : run.members) {
     if (member.endpoint.empty()) return;
     start.endpoints.push_back(member.endpoint);
+    start.public_keys.push_back(member.public_key);
   }
   for (const Member& member : run.members) send(nodes_.at(member.node).peer, start);
   set_state(id, run, RunState::Running, "");

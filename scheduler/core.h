@@ -18,7 +18,9 @@
 //   node;
 //   2. a run that ended never changes again;
 //   3. every run that was started ends once its nodes end or die;
-//   4. the membership epoch of a run grows with each start of its group.
+//   4. the membership epoch of a run grows with each start of its group;
+//   5. in a pool with keys, what an agent may send only an agent's key brings about, and what a user may send
+//   only a user's; a node's name stays with the key that registered it as long as the node is there.
 // One thread.
 #pragma once
 
@@ -32,6 +34,7 @@
 #include <vector>
 
 #include "base/experiment.h"
+#include "base/log.h"
 #include "comm/control.h"
 #include "scheduler/placement.h"
 
@@ -60,6 +63,7 @@ using Action = std::variant<Send, Log>;
 struct Received {
   std::string peer;
   comm::control::ToSchedulerMessage message;
+  comm::Identity sender = {};  // authenticated, unless the pool has no keys
 };
 struct PeerGone {  // a message could not be delivered
   std::string peer;
@@ -85,6 +89,7 @@ class Core {
   struct Node {
     std::string peer;
     comm::control::RegisterT info;
+    std::string key;  // name of the key it registered with
     double last_seen = 0;
     uint64_t run = 0;  // bound to; 0: free
     double bound_since = 0;
@@ -95,6 +100,7 @@ class Core {
     uint64_t node = 0;
     std::string name;
     std::string endpoint;        // empty: not prepared yet
+    std::string public_key;      // of the endpoint
     uint64_t planned_bytes = 0;  // of its modelets
     bool done = false;
     comm::control::Outcome outcome = comm::control::Outcome::Ok;
@@ -114,6 +120,8 @@ class Core {
   };
   using Runs = std::map<uint64_t, Run>;
   using Nodes = std::map<uint64_t, Node>;
+
+  void refuse(const Received& received, const std::string& reason);
 
   void on(const std::string& peer, const comm::control::RegisterT& message);
   void on(const std::string& peer, const comm::control::HeartbeatT& message);
@@ -151,6 +159,8 @@ class Core {
 
   CoreOptions options_;
   double now_ = 0, last_tick_ = 0;
+  comm::Identity sender_;  // of the message being handled
+  LogLimit refusals_;
   uint64_t next_node_ = 1, next_run_ = 1;
   Nodes nodes_;
   std::map<std::string, uint64_t> node_of_peer_;

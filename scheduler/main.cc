@@ -15,8 +15,11 @@ constexpr const char* kExamples = R"(
 Examples:
   modelet-scheduler                                   listen on this machine, port 5570
   modelet-scheduler --config scheduler.toml           keys: the options below, with '_' for '-'
-  modelet-scheduler --listen tcp://192.168.1.5:5570 --insecure
-                                                      for other machines; closed test networks only: no keys yet
+  modelet keygen scheduler.key                        a key, once; prints the public key
+  modelet-scheduler --listen tcp://192.168.1.5:5570 --key scheduler.key --allow-list allowed
+                                                      for other machines: those with a key in 'allowed', a file of
+                                                      lines 'agent KEY NAME' and 'user KEY NAME', read again
+                                                      whenever it changes
 )";
 
 uint64_t new_session() {
@@ -30,11 +33,15 @@ int main(int argc, char** argv) {
   CLI::App app("Keeps the list of agents and runs of a pool, places runs on agents.", "modelet-scheduler");
   app.footer(kExamples);
   modelet::scheduler::ServerOptions options;
-  std::string endpoint_file;
+  std::string endpoint_file, key, allow_list;
   int parent = 0;
   app.add_option("--listen", options.listen, "address for agents and clients; port '*': a free one")
       ->capture_default_str();
-  app.add_flag("--insecure", options.insecure, "allow an address that other machines can reach");
+  app.add_option("--key", key,
+                 "file of this scheduler's key, made by 'modelet keygen'; connections are encrypted");
+  app.add_option("--allow-list", allow_list, "file of the keys of agents and users that may connect");
+  app.add_flag("--insecure", options.insecure,
+               "allow an address that other machines can reach without keys; closed test networks only");
   app.add_option("--heartbeat-seconds", options.core.heartbeat, "between two heartbeats of an agent")
       ->capture_default_str()
       ->check(CLI::Range(0.05, 60.0));
@@ -55,6 +62,10 @@ int main(int argc, char** argv) {
     modelet::exit_with_parent(parent);
     if (options.core.dead_after < 2 * options.core.heartbeat)
       throw modelet::UsageError("dead-after-seconds must be at least twice heartbeat-seconds");
+    if (key.empty() != allow_list.empty())
+      throw modelet::UsageError(
+          "--key, this scheduler's key, and --allow-list, whom it lets in, belong together");
+    if (!key.empty()) options.keys = {modelet::comm::read_key_file(key), allow_list};
     options.core.session = new_session();
     modelet::scheduler::Server server(options);
     const modelet::StopSignals signals([&server] { server.request_stop(); });

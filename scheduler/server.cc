@@ -14,17 +14,18 @@ namespace {
 constexpr double kLongestTick = 1;
 
 const std::string& checked_endpoint(const ServerOptions& options) {
-  comm::control::require_loopback(options.listen, options.insecure, "the scheduler's address");
+  comm::control::require_loopback(options.listen, options.keys.has_value(), options.insecure,
+                                  "the scheduler's address", "--key FILE and --allow-list FILE");
   return options.listen;
 }
 
 }  // namespace
 
 Server::Server(const ServerOptions& options)
-    : socket_(checked_endpoint(options)),
+    : socket_(checked_endpoint(options), options.keys),
       core_(options.core),
       tick_(std::min(options.core.heartbeat, kLongestTick)) {
-  if (!comm::control::is_loopback(endpoint()))
+  if (!comm::control::is_loopback(endpoint()) && !options.keys)
     spdlog::warn(
         "{} can be reached from other machines: connections are neither encrypted nor authenticated, anybody "
         "there can "
@@ -40,7 +41,8 @@ void Server::run() {
     // heartbeat for a dead agent.
     const double wait = std::max(0.0, next_tick - clock.now());
     if (auto received = socket_.receive(wait, stop_.fd())) {
-      handle(clock.now(), Received{std::move(received->peer), std::move(received->message)});
+      handle(clock.now(),
+             Received{std::move(received->peer), std::move(received->message), std::move(received->sender)});
       if (clock.now() < next_tick + tick_) continue;
     }
     if (clock.now() < next_tick) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/wake_event.h"
@@ -13,13 +14,14 @@ namespace modelet::scheduler {
 
 struct ServerOptions {
   std::string listen = "tcp://127.0.0.1:5570";
-  bool insecure = false;  // may listen beyond loopback
+  bool insecure = false;  // may listen beyond loopback without keys
+  std::optional<comm::control::ServerKeys> keys;
   CoreOptions core;
 };
 
 class Server {
  public:
-  // Binds. UsageError if `listen` is reachable from outside and not `insecure`.
+  // Binds. UsageError if `listen` is reachable from outside and there are no keys and not `insecure`.
   explicit Server(const ServerOptions& options);
 
   const std::string& endpoint() const { return socket_.endpoint(); }

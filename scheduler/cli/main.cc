@@ -11,6 +11,7 @@
 #include "base/version.h"
 #include "scheduler/cli/bench_verbs.h"
 #include "scheduler/cli/data_verbs.h"
+#include "scheduler/cli/keygen_verb.h"
 #include "scheduler/cli/model_verbs.h"
 #include "scheduler/cli/neighbours_verb.h"
 #include "scheduler/cli/pool_verbs.h"
@@ -45,6 +46,7 @@ int run(int argc, char** argv) {
   modelet::cli::add_neighbours_verb(app);
   modelet::cli::add_data_verbs(app);
   modelet::cli::add_pool_verbs(app);
+  modelet::cli::add_keygen_verb(app);
   modelet::cli::add_bench_verbs(app);
   app.add_subcommand("version", "Print the version and the instruction set in use")->callback([] {
     std::cout << "modelet " << modelet::kVersion << " (" << modelet::shard::kernels::instruction_set()

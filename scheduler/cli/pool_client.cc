@@ -63,16 +63,18 @@ class EndReporter {
 
 }  // namespace
 
-PoolClient::PoolClient(const std::string& scheduler) : scheduler_(scheduler), socket_(scheduler) {}
+PoolClient::PoolClient(const comm::control::SchedulerAddress& scheduler)
+    : scheduler_(scheduler.endpoint), socket_(scheduler) {}
 
 // Retries while the connection is being made.
 void PoolClient::send(const comm::control::ToSchedulerMessage& message) {
   const Stopwatch watch;
   while (!socket_.send(message)) {
     if (watch.seconds() > kAnswerSeconds)
-      throw Error(fmt::format(
-          "no scheduler answers at {}: is modelet-scheduler running there, and is the address right?",
-          scheduler_));
+      throw Error(fmt::format("no scheduler answers at {}: {}", scheduler_,
+                              socket_.trouble().empty()
+                                  ? "is modelet-scheduler running there, and is the address right?"
+                                  : socket_.trouble()));
     socket_.receive(kPollSeconds / 10);
   }
 }
@@ -145,8 +147,8 @@ RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher) {
                           scheduler_, kSilenceSeconds, run));
 }
 
-void run_on_pool(const std::string& scheduler, const Submission& submission, Reporter& reporter,
-                 const std::atomic<bool>& stop, const std::function<void()>& check_pool) {
+void run_on_pool(const comm::control::SchedulerAddress& scheduler, const Submission& submission,
+                 Reporter& reporter, const std::atomic<bool>& stop, const std::function<void()>& check_pool) {
   PoolClient client(scheduler), stopper(scheduler);
   const uint64_t run = client.submit(submission);
   EndReporter end(reporter);
@@ -166,7 +168,7 @@ void run_on_pool(const std::string& scheduler, const Submission& submission, Rep
   end.end(client.watch(run, watcher));
 }
 
-void watch_on_pool(const std::string& scheduler, uint64_t run, Reporter& reporter,
+void watch_on_pool(const comm::control::SchedulerAddress& scheduler, uint64_t run, Reporter& reporter,
                    const std::atomic<bool>& stop) {
   PoolClient client(scheduler);
   EndReporter end(reporter);

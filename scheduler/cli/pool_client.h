@@ -28,7 +28,7 @@ struct Submission {
 
 class PoolClient {
  public:
-  explicit PoolClient(const std::string& scheduler);
+  explicit PoolClient(const comm::control::SchedulerAddress& scheduler);
 
   uint64_t submit(const Submission& submission);
   comm::control::RunListT list();
@@ -49,7 +49,7 @@ class PoolClient {
   Answer ask(comm::control::ToSchedulerMessage question);
   void send(const comm::control::ToSchedulerMessage& message);
 
-  const std::string scheduler_;
+  const std::string scheduler_;  // address
   comm::control::ClientSocket socket_;
 };
 
@@ -57,12 +57,13 @@ class PoolClient {
 // `stop` becomes true the run is asked to stop, which writes a checkpoint. `check_pool` is called while the
 // run waits for nodes and may throw. Returns normally when the run has finished; throws Error if it failed,
 // Interrupted if it was stopped.
-void run_on_pool(const std::string& scheduler, const Submission& submission, Reporter& reporter,
-                 const std::atomic<bool>& stop, const std::function<void()>& check_pool = {});
+void run_on_pool(const comm::control::SchedulerAddress& scheduler, const Submission& submission,
+                 Reporter& reporter, const std::atomic<bool>& stop,
+                 const std::function<void()>& check_pool = {});
 
 // As run_on_pool, for a run that was submitted before. When `stop` becomes true it stops watching and the run
 // goes on.
-void watch_on_pool(const std::string& scheduler, uint64_t run, Reporter& reporter,
+void watch_on_pool(const comm::control::SchedulerAddress& scheduler, uint64_t run, Reporter& reporter,
                    const std::atomic<bool>& stop);
 
 }  // namespace modelet::cli

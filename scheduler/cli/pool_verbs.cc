@@ -25,10 +25,14 @@ using nlohmann::json;
 // Options of a verb; one object lives as long as the verb's callback.
 struct Options {
   ExperimentArguments experiment;
-  std::string scheduler, name, out, resume;
+  std::string scheduler, key, scheduler_key, name, out, resume;
   uint32_t nodes = 0;
   uint64_t run = 0;
   bool json = false, watch = false;
+
+  comm::control::SchedulerAddress address() const {
+    return {scheduler, comm::read_client_keys(key, scheduler_key)};
+  }
 };
 
 json to_json(const RunStatusT& run) {
@@ -64,9 +68,9 @@ void submit(const Options& options) {
     Reporter reporter(options.json);
     std::atomic<bool> stop{false};
     const StopSignals signals([&stop] { stop = true; });
-    return run_on_pool(options.scheduler, submission, reporter, stop);
+    return run_on_pool(options.address(), submission, reporter, stop);
   }
-  const uint64_t run = PoolClient(options.scheduler).submit(submission);
+  const uint64_t run = PoolClient(options.address()).submit(submission);
   if (options.json)
     print_line({{"event", "submitted"}, {"run", run}});
   else
@@ -75,7 +79,7 @@ void submit(const Options& options) {
 }
 
 void list(const Options& options) {
-  const auto answer = PoolClient(options.scheduler).list();
+  const auto answer = PoolClient(options.address()).list();
   if (options.json) {
     for (const auto& run : answer.runs) print_line(to_json(*run));
     return;
@@ -89,7 +93,7 @@ void list(const Options& options) {
 }
 
 void list_nodes(const Options& options) {
-  const auto answer = PoolClient(options.scheduler).nodes();
+  const auto answer = PoolClient(options.address()).nodes();
   if (options.json) {
     for (const auto& node : answer.nodes) print_line(to_json(*node));
     return;
@@ -107,11 +111,11 @@ void watch(const Options& options) {
   Reporter reporter(options.json);
   std::atomic<bool> stop{false};
   const StopSignals signals([&stop] { stop = true; });
-  watch_on_pool(options.scheduler, options.run, reporter, stop);
+  watch_on_pool(options.address(), options.run, reporter, stop);
 }
 
 void stop(const Options& options) {
-  const RunStatusT status = PoolClient(options.scheduler).stop(options.run);
+  const RunStatusT status = PoolClient(options.address()).stop(options.run);
   if (options.json) return print_line(to_json(status));
   std::cout << fmt::format("run {} {}{}{}\n", status.run, scheduler::state_name(status.state),
                            status.detail.empty() ? "" : ": ", status.detail);
@@ -125,7 +129,14 @@ CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& de
   verb.footer("Examples:\n" + examples);
   verb.add_option("--scheduler", options->scheduler,
                   "address of the scheduler, such as tcp://192.168.1.5:5570")
-      ->default_val("tcp://127.0.0.1:5570");
+      ->default_val("tcp://127.0.0.1:5570")
+      ->envname("MODELET_SCHEDULER");
+  verb.add_option("--key", options->key,
+                  "file of your key, made by 'modelet keygen'; for a scheduler with keys")
+      ->envname("MODELET_KEY");
+  verb.add_option("--scheduler-key", options->scheduler_key,
+                  "public key of the scheduler, as 'modelet keygen' printed it there")
+      ->envname("MODELET_SCHEDULER_KEY");
   verb.add_flag("--json", options->json, "JSON Lines on standard output");
   verb.callback([options, body] { body(*options); });
   return verb;

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
         std::move(job), modelet::testing_support::Script{.endless = true});
   };
   int parent = 0;
-  app.add_option("--scheduler", options.scheduler);
+  app.add_option("--scheduler", options.scheduler.endpoint);
   app.add_option("--name", options.name);
   app.add_option("--exit-with-parent", parent);
   return modelet::run_program(app, argc, argv, [&] {

@@ -1,10 +1,8 @@
 #include "comm/codec.h"
 // Highway comes after simd_targets.h, which says what the codecs were compiled for.
-#include "base/simd_targets.h"
-#include <hwy/highway.h>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hwy/highway.h>
 
 #include <algorithm>
 #include <bit>
@@ -15,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/simd_targets.h"
 
 namespace modelet::comm {
 namespace {

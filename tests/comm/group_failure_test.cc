@@ -93,10 +93,11 @@ TEST_P(Failures, OtherRunsAndEpochsAreDropped) {
     if (GetParam() == TransportKind::kInproc) {
       transports = make_inproc_transports(2);
     } else {
-      auto a = std::make_unique<ZmqTransport>(), b = std::make_unique<ZmqTransport>();
-      const std::string endpoints[] = {a->endpoint(), b->endpoint()};
-      a->connect(0, endpoints, mine.run, mine.epoch);
-      b->connect(1, endpoints, other.run, other.epoch);
+      const ZmqOptions socket{.curve = GetParam() == TransportKind::kCurve};
+      auto a = std::make_unique<ZmqTransport>(socket), b = std::make_unique<ZmqTransport>(socket);
+      const Peer peers[] = {a->self(), b->self()};
+      a->connect(0, peers, mine.run, mine.epoch);
+      b->connect(1, peers, other.run, other.epoch);
       transports.push_back(std::move(a));
       transports.push_back(std::move(b));
     }
@@ -209,10 +210,10 @@ TEST_P(Failures, RetriedStepsAreRightOverFaultyLinks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::Values(TransportKind::kInproc, TransportKind::kZmq),
-                         [](const auto& test) {
-                           return std::string(test.param == TransportKind::kInproc ? "Inproc" : "Zmq");
-                         });
+INSTANTIATE_TEST_SUITE_P(All, Failures,
+                         ::testing::Values(TransportKind::kInproc, TransportKind::kZmq,
+                                           TransportKind::kCurve),
+                         [](const auto& test) { return testing::name_of(test.param); });
 
 TEST(InprocTransport, AQueueNobodyReadsIsAPeerError) {
   auto transports = make_inproc_transports(2, 3);
@@ -222,8 +223,8 @@ TEST(InprocTransport, AQueueNobodyReadsIsAPeerError) {
 
 TEST(ZmqTransport, AQueueNobodyReadsIsAPeerError) {
   ZmqTransport sender({.linger_seconds = 0, .queue_messages = 10});
-  const std::string endpoints[] = {"", "tcp://127.0.0.1:1"};  // nobody listens there
-  sender.connect(0, endpoints, 1, 1);
+  const Peer peers[] = {{}, {"tcp://127.0.0.1:1"}};  // nobody listens there
+  sender.connect(0, peers, 1, 1);
   EXPECT_THROW(
       {
         for (int i = 0; i < 100; ++i) sender.send(1, bytes_of("x"), {});
@@ -235,22 +236,21 @@ TEST(ZmqTransport, BadAddresses) {
   EXPECT_THROW(ZmqTransport({.bind = "nonsense"}), Error);
   EXPECT_THROW(ZmqTransport({.bind = "tcp://0.0.0.0:*"}), UsageError);
   ZmqTransport taken;
-  EXPECT_THROW(ZmqTransport({.bind = taken.endpoint()}), Error);
-  const std::string endpoints[] = {"", "nonsense"};
-  EXPECT_THAT(message_of<Error>([&] { taken.connect(0, endpoints, 1, 1); }),
-              HasSubstr("rank 1: cannot connect"));
+  EXPECT_THROW(ZmqTransport({.bind = taken.self().endpoint}), Error);
+  const Peer peers[] = {{}, {"nonsense"}};
+  EXPECT_THAT(message_of<Error>([&] { taken.connect(0, peers, 1, 1); }), HasSubstr("rank 1: cannot connect"));
 }
 
 TEST(ZmqTransport, SendingBeforeThePeerConnectsAndLeavingAtOnceLosesNothing) {
   ZmqTransport receiver;
   {
     ZmqTransport sender;
-    const std::string endpoints[] = {receiver.endpoint(), sender.endpoint()};
-    sender.connect(1, endpoints, 1, 1);
+    const Peer peers[] = {receiver.self(), sender.self()};
+    sender.connect(1, peers, 1, 1);
     for (int i = 0; i < 50; ++i) sender.send(0, bytes_of("early"), std::vector<std::byte>(100'000));
   }
-  const std::string endpoints[] = {receiver.endpoint(), "tcp://127.0.0.1:1"};
-  receiver.connect(0, endpoints, 1, 1);
+  const Peer peers[] = {receiver.self(), {"tcp://127.0.0.1:1"}};
+  receiver.connect(0, peers, 1, 1);
   Frame frame;
   for (int i = 0; i < 50; ++i) {
     ASSERT_TRUE(receiver.receive(10, frame));
@@ -262,13 +262,13 @@ TEST(ZmqTransport, SendingBeforeThePeerConnectsAndLeavingAtOnceLosesNothing) {
 
 TEST(ZmqTransport, StrangersAreDropped) {
   ZmqTransport transport({.max_message_bytes = 1000});
-  const std::string endpoints[] = {transport.endpoint(), "tcp://127.0.0.1:1"};
-  transport.connect(0, endpoints, 1, 1);
+  const Peer peers[] = {transport.self(), {"tcp://127.0.0.1:1"}};
+  transport.connect(0, peers, 1, 1);
   zmq::context_t context;
   const auto send = [&](const std::string& id, const std::vector<std::string>& parts) {
     zmq::socket_t socket(context, zmq::socket_type::dealer);
     if (!id.empty()) socket.set(zmq::sockopt::routing_id, id);
-    socket.connect(transport.endpoint());
+    socket.connect(transport.self().endpoint);
     for (size_t i = 0; i < parts.size(); ++i)
       socket.send(zmq::buffer(parts[i]),
                   i + 1 < parts.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
@@ -304,11 +304,11 @@ TEST(ZmqTransport, APeerKilledForRealIsAPeerError) {
   posix_spawn_file_actions_destroy(&files);
 
   auto transport = std::make_unique<ZmqTransport>(ZmqOptions{.linger_seconds = 0});
-  const std::string line = transport->endpoint() + "\n";
+  const std::string line = transport->self().endpoint + "\n";
   ASSERT_EQ(::write(to_child[1], line.data(), line.size()), static_cast<ssize_t>(line.size()));
-  std::string endpoints[2];
-  for (char c = 0; ::read(from_child[0], &c, 1) == 1 && c != '\n';) endpoints[1] += c;
-  transport->connect(0, endpoints, 5, 1);
+  Peer peers[2];
+  for (char c = 0; ::read(from_child[0], &c, 1) == 1 && c != '\n';) peers[1].endpoint += c;
+  transport->connect(0, peers, 5, 1);
   GroupOptions options{.run = 5, .timeout_seconds = 2, .node_names = {"here", "victim"}};
   Group group(std::move(transport), options);
   for (uint64_t step = 1; step <= 3; ++step) group.barrier({step});

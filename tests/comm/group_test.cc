@@ -212,11 +212,11 @@ TEST_P(Collectives, MetersCountWhatTravels) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Collectives,
-                         ::testing::Combine(::testing::Values(TransportKind::kInproc, TransportKind::kZmq),
+                         ::testing::Combine(::testing::Values(TransportKind::kInproc, TransportKind::kZmq,
+                                                              TransportKind::kCurve),
                                             ::testing::Values(1, 2, 3, 4), ::testing::Bool()),
                          [](const auto& test) {
-                           return std::string(std::get<0>(test.param) == TransportKind::kInproc ? "Inproc"
-                                                                                                : "Zmq") +
+                           return testing::name_of(std::get<0>(test.param)) +
                                   std::to_string(std::get<1>(test.param)) +
                                   (std::get<2>(test.param) ? "Lz4" : "");
                          });

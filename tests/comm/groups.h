@@ -14,20 +14,24 @@
 
 namespace modelet::comm::testing {
 
-enum class TransportKind { kInproc, kZmq };
+enum class TransportKind { kInproc, kZmq, kCurve };
+
+inline std::string name_of(TransportKind kind) {
+  return kind == TransportKind::kInproc ? "Inproc" : kind == TransportKind::kZmq ? "Zmq" : "Curve";
+}
 
 inline std::vector<std::unique_ptr<Transport>> make_transports(TransportKind kind, int size,
                                                                const GroupOptions& options) {
   if (kind == TransportKind::kInproc) return make_inproc_transports(size);
   std::vector<std::unique_ptr<ZmqTransport>> bound;
-  std::vector<std::string> endpoints;
+  std::vector<Peer> peers;
   for (int rank = 0; rank < size; ++rank) {
-    bound.push_back(std::make_unique<ZmqTransport>());
-    endpoints.push_back(bound.back()->endpoint());
+    bound.push_back(std::make_unique<ZmqTransport>(ZmqOptions{.curve = kind == TransportKind::kCurve}));
+    peers.push_back(bound.back()->self());
   }
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < size; ++rank) {
-    bound[static_cast<size_t>(rank)]->connect(rank, endpoints, options.run, options.epoch);
+    bound[static_cast<size_t>(rank)]->connect(rank, peers, options.run, options.epoch);
     transports.push_back(std::move(bound[static_cast<size_t>(rank)]));
   }
   return transports;

@@ -10,11 +10,11 @@
 int main() {
   using modelet::comm::Group, modelet::comm::ZmqTransport;
   auto transport = std::make_unique<ZmqTransport>();
-  std::string endpoints[2];
-  endpoints[1] = transport->endpoint();
-  std::cout << endpoints[1] << std::endl;
-  std::cin >> endpoints[0];
-  transport->connect(1, endpoints, 5, 1);
+  modelet::comm::Peer ranks[2];
+  ranks[1] = transport->self();
+  std::cout << ranks[1].endpoint << std::endl;
+  std::cin >> ranks[0].endpoint;
+  transport->connect(1, ranks, 5, 1);
   Group group(std::move(transport), {.run = 5});
   try {
     for (uint64_t step = 1;; ++step) group.barrier({step});

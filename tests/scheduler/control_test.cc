@@ -123,8 +123,9 @@ TEST(Control, Loopback) {
        {"tcp://0.0.0.0:5570", "tcp://*:5570", "tcp://192.168.1.5:1", "tcp://127.0.0.1.example.org:1",
         "tcp://128.0.0.1:1", "tcp://[::]:1", "tcp://eth0:1", "tcp://127.0.0.1", "pgm://127.0.0.1:1", ""})
     EXPECT_FALSE(is_loopback(outside)) << outside;
-  EXPECT_THROW(require_loopback("tcp://0.0.0.0:1", false, "x"), UsageError);
-  EXPECT_NO_THROW(require_loopback("tcp://0.0.0.0:1", true, "x"));
+  EXPECT_THROW(require_loopback("tcp://0.0.0.0:1", false, false, "x", "--y"), UsageError);
+  EXPECT_NO_THROW(require_loopback("tcp://0.0.0.0:1", false, true, "x", "--y"));
+  EXPECT_NO_THROW(require_loopback("tcp://0.0.0.0:1", true, false, "x", "--y"));
 }
 
 }  // namespace

@@ -353,5 +353,61 @@ TEST_F(CoreTest, EndedRunsMakeRoomForNewOnes) {
   EXPECT_EQ(pool.run(first).run, 0u) << "forgotten";
 }
 
+TEST_F(CoreTest, AgentsAndUsersMayDoWhatIsTheirs) {
+  using comm::Role;
+  const std::vector<msg::ToSchedulerMessage> of_agents = {registration("a"),      msg::HeartbeatT{},
+                                                          prepared(1, "tcp://a"), msg::RunEventT{},
+                                                          done(1, Outcome::Ok),   msg::LeaveT{}};
+  const std::vector<msg::ToSchedulerMessage> of_users = {submission(1), msg::ListRunsT{}, msg::ListNodesT{},
+                                                         msg::WatchT{{}, 1}, msg::StopRunT{{}, 1}};
+  ASSERT_EQ(of_agents.size() + of_users.size(), std::variant_size_v<msg::ToSchedulerMessage>);
+  const auto answer = [&](Role role, const msg::ToSchedulerMessage& message) {
+    pool.handle(Received{"peer", message, {role, "office"}});
+    const auto refused = pool.take<msg::RefusedT>("peer");
+    return refused.empty() ? std::string("taken") : refused.front().reason;
+  };
+  for (const auto& message : of_agents) {
+    EXPECT_THAT(answer(Role::kUser, message), HasSubstr("the key 'office' is a user's"));
+    EXPECT_THAT(answer(Role::kNobody, message), HasSubstr("no longer in the scheduler's allow-list"));
+  }
+  for (const auto& message : of_users) {
+    EXPECT_THAT(answer(Role::kAgent, message), HasSubstr("the key 'office' is an agent's"));
+    EXPECT_THAT(answer(Role::kNobody, message), HasSubstr("no longer in the scheduler's allow-list"));
+  }
+  EXPECT_TRUE(pool.core.nodes().empty());
+  EXPECT_TRUE(pool.core.runs().empty());
+  EXPECT_THAT(pool.log, HasSubstr("refused a message: the key 'office' is a user's"));
+  EXPECT_EQ(answer(Role::kUser, submission(1)), "taken");
+  EXPECT_EQ(answer(Role::kAgent, registration("a")), "taken");
+  EXPECT_THAT(pool.log, HasSubstr("node 'a' joined with key 'office'"));
+}
+
+TEST_F(CoreTest, ANameStaysWithTheKeyThatRegisteredIt) {
+  const auto registers = [&](const std::string& peer, const std::string& key, uint64_t incarnation) {
+    pool.handle(Received{peer, registration("a", incarnation), {comm::Role::kAgent, key}});
+    return pool.take<msg::RegisteredT>(peer).size() == 1;
+  };
+  EXPECT_TRUE(registers("p", "one", 1));
+  EXPECT_FALSE(registers("q", "two", 2));
+  EXPECT_FALSE(registers("q", "two", 1)) << "not by a copied incarnation either";
+  EXPECT_TRUE(pool.take<msg::RefusedT>("p").empty());
+  EXPECT_TRUE(registers("r", "one", 3)) << "a restarted agent";
+  pool.receive("r", msg::LeaveT{});
+  EXPECT_TRUE(registers("q", "two", 2));
+}
+
+TEST_F(CoreTest, KeysOfDataSocketsTravelWithTheEndpoints) {
+  add_agents(2);
+  const uint64_t run = submit(0);
+  for (const std::string& agent : agents) {
+    auto message = prepared(run, "tcp://" + agent);
+    message.public_key = "key of " + agent;
+    pool.receive(agent, message);
+  }
+  const auto start = pool.take<msg::StartT>("a");
+  ASSERT_EQ(start.size(), 1u);
+  EXPECT_EQ(start[0].public_keys, (std::vector<std::string>{"key of a", "key of b"}));
+}
+
 }  // namespace
 }  // namespace modelet::scheduler::test

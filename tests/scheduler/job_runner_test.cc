@@ -65,8 +65,8 @@ class JobRunnerTest : public testing::Test {
     return prepare;
   }
 
-  const std::vector<std::string> endpoints{
-      "tcp://127.0.0.1:1"};  // of rank 0, which does not connect to itself
+  const std::vector<comm::Peer> endpoints{
+      {"tcp://127.0.0.1:1"}};  // of rank 0, which does not connect to itself
   std::promise<void> may_prepare;
   std::atomic<bool> checkpoint{false};
   Mailbox mailbox;
