@@ -549,7 +549,8 @@ void Core::observe(uint64_t id, Run& run, const nlohmann::json& progress) {
   const auto times = step_seconds(progress, names);
   if (!times) return;
   for (size_t i = 0; i < times->size(); ++i)
-    if (Node& node = nodes_.at(run.members[i].node); node.run == id) node.times = (*times)[i];
+    if (const auto node = nodes_.find(run.members[i].node); node != nodes_.end() && node->second.run == id)
+      node->second.times = (*times)[i];
   run.balance.add(now_, *times);
   const auto left = progress.find("eta_seconds");
   if (run.replans >= options_.most_replans || left == progress.end() || !left->is_number()) return;

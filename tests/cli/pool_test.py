@@ -3,7 +3,7 @@ import signal
 import socket
 import unittest
 
-from programs import ENDLESS, STEPS_PER_EPOCH, ProgramTest, finished, newest_checkpoint, wait_until
+from programs import ENDLESS, STEPS_PER_EPOCH, ProgramTest, finished, losses, newest_checkpoint, wait_until
 
 ENDED = ("finished", "failed", "stopped")
 
@@ -16,7 +16,7 @@ class Pool(ProgramTest):
         endpoint = self.pool / "endpoint"
         config = self.pool / "scheduler.toml"
         config.write_text(f'listen = "tcp://127.0.0.1:*"\nendpoint_file = "{endpoint}"\nheartbeat_seconds = 0.2\n'
-                          'dead_after_seconds = 3\nreplan_after_seconds = 0.2\n')
+                          'dead_after_seconds = 3\n')
         self.scheduler = self.start("modelet-scheduler", "--config", config)
         wait_until(endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
         self.address = endpoint.read_text().strip()
@@ -106,6 +106,10 @@ class Pool(ProgramTest):
         """b promises six times what it can do, and gets so many modelets, until that shows. The losses are those of one node."""
         settings = [word for key in ("train.epochs=80", "train.evaluate_every=0", "train.log_every=20", "model.hidden=[256]", "exchange.codec=none")
                     for word in ("--set", key)]
+        self.scheduler.signal(signal.SIGTERM)
+        self.scheduler.end()
+        self.scheduler = self.start("modelet-scheduler", "--listen", self.address, "--replan-after-seconds", "0.2")
+        wait_until(lambda: "listening" in self.scheduler.stderr, "scheduler started")
         self.agent("a")
         self.agent("b", "--gflops", "60", "--memory-gbps", "30")
         run = self.modelet("submit", self.experiment, "--out", self.pool / "run", "--watch", "--json", "--scheduler", self.address, *settings)

@@ -63,7 +63,7 @@ class Storm {
     if (rng_.below(3) == 0) return pool_.receive(who, interrupted(run, rng_.below(8) == 0 ? "" : "/c"));
     std::vector<double> seconds(work->second.node_names.size(), 1);
     seconds[rng_.below(static_cast<uint32_t>(seconds.size()))] = 3;
-    for (int i = 0; i < 3; ++i) pool_.receive(who, progress(run, work->second.node_names, seconds));
+    for (int i = 0; i < 3; ++i) pool_.receive(who, progress(run, work->second.node_names, seconds, 1e6));
   }
 
   void one_event() {
