@@ -104,7 +104,9 @@ class Pool(ProgramTest):
 
     def test_a_node_slower_than_it_says(self):
         """b promises six times what it can do, and gets so many modelets, until that shows. The losses are those of one node."""
-        settings = [word for key in ("train.epochs=80", "train.evaluate_every=0", "train.log_every=20", "model.hidden=[256]", "exchange.codec=none")
+        # Adam, once it has converged, makes differences of 1e-8 grow to 1e-3, whatever moves or stays; plain descent does not.
+        settings = [word for key in ("train.epochs=80", "train.evaluate_every=0", "train.log_every=20", "model.hidden=[256]",
+                                     "exchange.codec=none", "optimizer.kind=sgd", "train.learning_rate=0.1")
                     for word in ("--set", key)]
         self.scheduler.signal(signal.SIGTERM)
         self.scheduler.end()
@@ -129,7 +131,7 @@ class Pool(ProgramTest):
         together = losses(run)
         self.assertEqual(set(together), set(alone))
         for step in set(alone) - cut:
-            self.assertAlmostEqual(together[step] / alone[step], 1, delta=1e-3, msg=f"step {step}")
+            self.assertAlmostEqual(together[step] / alone[step], 1, delta=1e-4, msg=f"step {step}")
 
     def test_an_agent_that_leaves_saves_the_run(self):
         leaver = self.agent("a")

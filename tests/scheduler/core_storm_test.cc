@@ -66,9 +66,25 @@ class Storm {
     for (int i = 0; i < 3; ++i) pool_.receive(who, progress(run, work->second.node_names, seconds, 1e6));
   }
 
+  // The agents of a run do what they should, up to a report, and stop if they are asked to.
+  void work_together(uint64_t run) {
+    const auto work = work_;
+    for (const auto& [who, job] : work)
+      if (job.run == run) pool_.receive(who, prepared(run, "tcp://" + who, job.epoch));
+    for (const auto& [who, job] : work)
+      if (job.run == run && job.rank == 0) tell(who);
+    check();
+    if (rng_.below(4) == 0) return;
+    for (const auto& [who, job] : work) {
+      if (!stopping_.contains({who, run}) || job.run != run) continue;
+      if (job.rank == 0) pool_.receive(who, interrupted(run, "/c"));
+      pool_.receive(who, done(run, Outcome::Interrupted, 0, "", job.epoch));
+    }
+  }
+
   void one_event() {
     const std::string who = peer();
-    switch (rng_.below(13)) {
+    switch (rng_.below(15)) {
       case 0:
         return pool_.receive(who, registration("node" + std::to_string(rng_.below(8)), rng_.below(3)));
       case 1:
@@ -87,13 +103,19 @@ class Storm {
       case 7: {
         const uint64_t run = run_of(who);
         const bool stops = stopping_.contains({who, run}) || rng_.below(20) == 0;
+        if (stops && rng_.below(4) > 0) pool_.receive(who, interrupted(run, "/c"));
         const auto outcome = rng_.below(20) == 0 ? Outcome::Failed
                              : stops             ? Outcome::Interrupted
                                                  : Outcome::Ok;
         return pool_.receive(who, done(run, outcome, rng_.below(100), "", epoch_of(who, run)));
       }
       case 8:
-        return rng_.below(4) == 0 ? pool_.receive(who, msg::LeaveT{}) : tell(who);
+        return rng_.below(4) == 0 ? pool_.receive(who, msg::LeaveT{})
+                                  : pool_.receive(who, msg::RunEventT{{}, run_of(who), "{}"});
+      case 12:
+        return tell(who);
+      case 13:
+        return work_together(run_of(who));
       case 9:
         return pool_.receive("client", submission(rng_.below(4)));
       case 10:
