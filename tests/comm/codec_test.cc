@@ -1,8 +1,11 @@
 #include "comm/codec.h"
-// Highway comes after simd_targets.h, which says what the codecs were compiled for.
+
+// clang-format off: simd_targets.h says what the codecs were compiled for, and comes before Highway
+#include "base/simd_targets.h"
+#include <hwy/highway.h>
+// clang-format on
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +16,6 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "base/simd_targets.h"
 
 namespace modelet::comm {
 namespace {
