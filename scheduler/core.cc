@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
@@ -22,6 +23,8 @@ constexpr size_t kLongestText = 4096;        // of a message that is kept
 constexpr size_t kLongestEvent = 64 * 1024;  // bytes of JSON
 constexpr uint64_t kMostModelets = 65536;    // of one run
 constexpr uint64_t kMostLabels = uint64_t{1} << 32;
+constexpr double kLeastGain = 0.05;  // of the step time, for a new plan
+constexpr double kMostSpeed = 1e6;  // by which a node may differ from what it said of itself, and its inverse
 
 // Names become parts of paths and log lines.
 bool is_name(const std::string& name) {
@@ -48,8 +51,8 @@ bool is_sane(const msg::RegisterT& info) {
 }
 
 DataShape to_shape(const msg::ShapeT& shape) {
-  return {shape.features,  shape.labels,           shape.train_rows,
-          shape.test_rows, shape.features_per_row, shape.labels_per_row, shape.encoder};
+  return {shape.features,         shape.labels,         shape.train_rows, shape.test_rows,
+          shape.features_per_row, shape.labels_per_row, shape.encoder};
 }
 
 // Throws UsageError if the submission cannot be run anywhere.
@@ -66,6 +69,11 @@ void check_size(const Experiment& experiment, const DataShape& shape) {
         fmt::format("the cut has {} modelets, more than the limit of {}: make modelets.hidden_columns "
                     "larger or modelets.output_modelets smaller",
                     modelets, kMostModelets));
+}
+
+std::string text(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 std::string nodes_text(size_t count) { return fmt::format("{} node{}", count, count == 1 ? "" : "s"); }
@@ -187,8 +195,10 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
   if (!node.confirmed && now_ - node.bound_since <= options_.dead_after) return;
   const uint64_t run_id = node.run;
   Run& run = runs_.at(run_id);
+  Member* member = member_of(run, node_id);
+  if (run.replan && member != nullptr && member->done) return;  // kept for the new plan
   release(node);
-  if (Member* member = member_of(run, node_id); member != nullptr && !member->done && !has_ended(run.state))
+  if (member != nullptr && !member->done && !has_ended(run.state))
     fail(run_id, run, fmt::format("node '{}' lost its part of the run at step {}", node.info.name, run.step));
   start_waiting_runs();
 }
@@ -215,9 +225,22 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
       member_of(found->second, node->first) == nullptr)
     return;
   Run& run = found->second;
-  run.events.push_back(message.json);
+  if (run.state == RunState::Running && run.members.front().node == node->first) {
+    const auto event = nlohmann::json::parse(message.json, nullptr, false);
+    const std::string kind = event.is_object() ? text(event, "event") : "";
+    if (kind == "progress" && !run.replan) observe(message.run, run, event);
+    if (kind == "interrupted" && run.replan) {  // for the watchers the run goes on
+      run.replan->checkpoint = shortened(text(event, "checkpoint"));
+      return;
+    }
+  }
+  publish(message.run, run, message.json);
+}
+
+void Core::publish(uint64_t id, Run& run, const std::string& json) {
+  run.events.push_back(json);
   if (run.events.size() > options_.max_run_events) run.events.pop_front();
-  for (const std::string& watcher : run.watchers) send(watcher, message);
+  for (const std::string& watcher : run.watchers) send(watcher, msg::RunEventT{{}, id, json});
 }
 
 void Core::on(const std::string& peer, const msg::RunDoneT& message) {
@@ -227,8 +250,8 @@ void Core::on(const std::string& peer, const msg::RunDoneT& message) {
   if (!is_bound(node, message.run)) return;
   Run& run = runs_.at(message.run);
   Member* member = member_of(run, found->first);
-  if (member == nullptr || run.epoch != message.epoch) return;
-  release(node);
+  if (member == nullptr || member->done || run.epoch != message.epoch) return;
+  if (!run.replan) release(node);
   if (!has_ended(run.state)) {
     member->done = true;
     member->outcome = message.outcome;
@@ -269,6 +292,7 @@ bool Core::is_bound(const Node& node, uint64_t run) { return run != 0 && node.ru
 void Core::release(Node& node) {
   node.run = 0;
   node.step = 0;
+  node.times = {};
   node.confirmed = false;
 }
 
@@ -350,11 +374,15 @@ void Core::on(const std::string& peer, const msg::StopRunT& message) {
     set_state(id, run, RunState::Stopped, "stopped while it waited");
   } else if (run.state == RunState::Preparing) {
     abort_members(id, run, "the run was stopped");
-    set_state(id, run, RunState::Stopped, "stopped before its first step");
+    set_state(id, run, RunState::Stopped,
+              run.replans == 0
+                  ? "stopped before its first step"
+                  : fmt::format("stopped at step {} while its modelets were placed anew, checkpoint written",
+                                run.step));
   } else if (run.state == RunState::Running) {
     run.stop_asked = now_;
-    for (const Member& member : run.members)
-      if (!member.done) send(nodes_.at(member.node).peer, msg::StopT{{}, id});
+    run.replan.reset();
+    ask_to_stop(id, run);
     set_state(id, run, RunState::Stopping, "asked to stop at the next step");
   }
   send(peer, status(id, run));
@@ -423,25 +451,38 @@ bool Core::start(uint64_t id, Run& run) {
             [&](uint64_t a, uint64_t b) { return info(a).name < info(b).name; });
 
   std::vector<NodeCapacity> capacities;
-  for (const uint64_t node : chosen)
-    capacities.push_back({info(node).name, info(node).cores, info(node).memory_bytes, info(node).gflops,
-                          info(node).memory_gbps});
+  std::vector<Member> members;
+  for (const uint64_t node : chosen) {
+    capacities.push_back(capacity(node, 1));
+    members.push_back({.node = node, .name = info(node).name});
+  }
   try {
-    bind_group(id, run, chosen, make_plan(run.experiment, run.shape, capacities));
+    bind_group(id, run, std::move(members), make_plan(run.experiment, run.shape, capacities));
   } catch (const Error& error) {
     fail(id, run, error.what());
   }
   return true;
 }
 
-void Core::bind_group(uint64_t id, Run& run, const std::vector<uint64_t>& chosen, const Plan& plan) {
-  // A node that got no modelet would only wait for the others: it stays free.
+NodeCapacity Core::capacity(uint64_t node, double speed) const {
+  const msg::RegisterT& info = nodes_.at(node).info;
+  return {info.name, info.cores, info.memory_bytes, info.gflops * speed, info.memory_gbps * speed};
+}
+
+// `chosen` has a node for each of the plan, in its order.
+void Core::bind_group(uint64_t id, Run& run, std::vector<Member> chosen, const Plan& plan) {
+  // A node that got no modelet would only wait for the others: it stays free, or becomes so.
   std::vector<uint32_t> rank_of(chosen.size());
   run.members.clear();
+  run.owner.clear();
+  run.balance = {};
+  run.prepare_began = now_;
   for (size_t i = 0; i < chosen.size(); ++i) {
     rank_of[i] = static_cast<uint32_t>(run.members.size());
+    Member& member = chosen[i];
+    release(nodes_.at(member.node));
     if (plan.nodes[i].modelets.empty()) continue;
-    Member member{.node = chosen[i], .name = plan.nodes[i].name};
+    member.planned_seconds = plan.nodes[i].seconds_per_step;
     for (const uint32_t modelet : plan.nodes[i].modelets)
       member.planned_bytes += modelet_bytes(plan.cut[modelet], run.experiment);
     run.members.push_back(std::move(member));
@@ -456,7 +497,8 @@ void Core::bind_group(uint64_t id, Run& run, const std::vector<uint64_t>& chosen
   prepare.size = static_cast<uint32_t>(run.members.size());
   prepare.experiment = run.submit.experiment;
   prepare.shape = std::make_unique<msg::ShapeT>(*run.submit.shape);
-  for (const uint32_t node : plan.owner) prepare.owner.push_back(rank_of[node]);
+  for (const uint32_t node : plan.owner) run.owner.push_back(rank_of[node]);
+  prepare.owner = run.owner;
   prepare.out = run.submit.out;
   prepare.resume = run.submit.resume;
   for (const Member& member : run.members) prepare.node_names.push_back(member.name);
@@ -480,6 +522,7 @@ void Core::start_if_prepared(uint64_t id, Run& run) {
     start.endpoints.push_back(member.endpoint);
   }
   for (const Member& member : run.members) send(nodes_.at(member.node).peer, start);
+  run.prepare_seconds = now_ - run.prepare_began;
   set_state(id, run, RunState::Running, "");
 }
 
@@ -488,8 +531,98 @@ void Core::finish_if_done(uint64_t id, Run& run) {
     return;
   const bool all_ok = std::all_of(run.members.begin(), run.members.end(),
                                   [](const Member& member) { return member.outcome == Outcome::Ok; });
+  if (!all_ok && run.replan && !run.replan->checkpoint.empty()) return restart(id, run);
   set_state(id, run, all_ok ? RunState::Finished : RunState::Stopped,
             all_ok ? "" : fmt::format("stopped at step {}, checkpoint written", run.step));
+}
+
+void Core::ask_to_stop(uint64_t id, const Run& run) {
+  for (const Member& member : run.members)
+    if (!member.done) send(nodes_.at(member.node).peer, msg::StopT{{}, id});
+}
+
+// ---- nodes slower than planned
+
+void Core::observe(uint64_t id, Run& run, const nlohmann::json& progress) {
+  std::vector<std::string> names;
+  for (const Member& member : run.members) names.push_back(member.name);
+  const auto times = step_seconds(progress, names);
+  if (!times) return;
+  for (size_t i = 0; i < times->size(); ++i)
+    if (const auto node = nodes_.find(run.members[i].node); node != nodes_.end() && node->second.run == id)
+      node->second.times = (*times)[i];
+  run.balance.add(now_, *times);
+  const auto left = progress.find("eta_seconds");
+  if (run.replans >= options_.most_replans || left == progress.end() || !left->is_number()) return;
+  const std::vector<double> measured = run.balance.lasting(now_, options_.replan_after);
+  if (measured.empty()) return;
+  run.balance.forget();  // if it is not worth it now, it may be when this has lasted once more
+  replan(id, run, measured, left->get<double>());
+}
+
+// Members that hold the modelets of `measured` seconds a step: what they were planned to take tells how fast
+// they are, so the plan of now, predicted with these speeds, takes what was measured.
+void Core::replan(uint64_t id, Run& run, const std::vector<double>& measured, double seconds_left) {
+  if (std::ranges::any_of(run.members, [](const Member& member) { return member.done; })) return;
+  Replan next;
+  std::vector<NodeCapacity> capacities;
+  for (size_t i = 0; i < run.members.size(); ++i) {
+    const Member& member = run.members[i];
+    if (measured[i] <= 0 || member.planned_seconds <= 0) return;
+    next.speed.push_back(
+        std::clamp(member.speed * member.planned_seconds / measured[i], 1 / kMostSpeed, kMostSpeed));
+    capacities.push_back(capacity(member.node, next.speed.back()));
+  }
+  try {
+    next.plan = make_plan(run.experiment, run.shape, capacities);
+  } catch (const Error& error) {
+    return log(fmt::format("run {}: no new plan: {}", id, error.what()));
+  }
+  const size_t slowest =
+      static_cast<size_t>(std::max_element(measured.begin(), measured.end()) - measured.begin());
+  double planned = 0;
+  for (const NodePlan& node : next.plan.nodes) planned = std::max(planned, node.seconds_per_step);
+  const double gain = 1 - planned / measured[slowest];
+  // Stopping writes what starting reads: about as long.
+  if (!(gain >= kLeastGain && gain * seconds_left > 2 * run.prepare_seconds)) return;
+
+  size_t moved = 0;
+  for (size_t modelet = 0; modelet < run.owner.size(); ++modelet)
+    moved += run.owner[modelet] != next.plan.owner[modelet];
+  if (moved == 0) return;
+  double others = 0;  // how much faster than planned they are, in the mean
+  for (size_t i = 0; i < run.members.size(); ++i)
+    if (i != slowest) others += next.speed[i] / run.members[i].speed;
+  others /= static_cast<double>(run.members.size() - 1);
+  const double slower = others * run.members[slowest].speed / next.speed[slowest];
+  next.event = {{"event", "replanned"},
+                {"node", run.members[slowest].name},
+                {"slower", slower},
+                {"moved_modelets", moved},
+                {"gain", gain}};
+  log(fmt::format(
+      "run {}: node '{}' takes {:.4f} s a step, {:.2f} times slower than planned; a new plan moves "
+      "{} modelets and saves {:.0f} %",
+      id, run.members[slowest].name, measured[slowest], slower, moved, 100 * gain));
+  run.replan = std::move(next);
+  ask_to_stop(id, run);
+  set_state(id, run, RunState::Running,
+            fmt::format("stops to place its modelets anew: node '{}' is {:.2f} times slower than planned",
+                        run.members[slowest].name, slower));
+}
+
+// All members have stopped at the same step, with a checkpoint.
+void Core::restart(uint64_t id, Run& run) {
+  Replan next = std::move(*std::exchange(run.replan, std::nullopt));
+  std::vector<Member> members;
+  for (size_t i = 0; i < run.members.size(); ++i)
+    members.push_back({.node = run.members[i].node, .name = run.members[i].name, .speed = next.speed[i]});
+  run.submit.resume = next.checkpoint;
+  ++run.replans;
+  next.event["step"] = run.step;
+  next.event["checkpoint"] = next.checkpoint;
+  publish(id, run, next.event.dump());
+  bind_group(id, run, std::move(members), next.plan);
 }
 
 void Core::fail(uint64_t id, Run& run, const std::string& why) {
@@ -505,11 +638,21 @@ void Core::abort_members(uint64_t id, Run& run, const std::string& reason) {
   }
 }
 
+void Core::end(uint64_t id, Run& run) {
+  run.ended = now_;
+  run.replan.reset();
+  // Those that were kept for a new plan.
+  for (const Member& member : run.members) {
+    const auto node = nodes_.find(member.node);
+    if (member.done && node != nodes_.end() && node->second.run == id) release(node->second);
+  }
+}
+
 void Core::set_state(uint64_t id, Run& run, RunState state, const std::string& detail) {
   MODELET_CHECK(!has_ended(run.state), "a run that has ended changes no more");
   run.state = state;
   run.detail = detail;
-  if (has_ended(state)) run.ended = now_;
+  if (has_ended(state)) end(id, run);
   log(fmt::format("run {} '{}' {}{}{}", id, run.submit.name, state_name(state), detail.empty() ? "" : ": ",
                   detail));
   tell_watchers(id, run);
@@ -537,6 +680,9 @@ std::vector<msg::NodeStatusT> Core::nodes() const {
     entry.run = node.run;
     entry.step = node.step;
     entry.silent_seconds = now_ - node.last_seen;
+    const double step_seconds = node.times.compute + node.times.codec + node.times.wait;
+    entry.compute_seconds = node.times.compute;
+    entry.wait_share = step_seconds > 0 ? node.times.wait / step_seconds : 0;
     list.push_back(std::move(entry));
   }
   return list;
@@ -551,6 +697,12 @@ msg::RunStatusT Core::status(uint64_t id, const Run& run) const {
   status.step = run.step;
   for (const Member& member : run.members) status.node_names.push_back(member.name);
   status.seconds = (has_ended(run.state) ? run.ended : now_) - run.submitted;
+  status.replans = run.replans;
+  if (const auto straggler = find_straggler(run.balance.latest());
+      straggler && straggler->excess >= kNotableExcess) {
+    status.straggler = run.members[straggler->node].name;
+    status.straggler_excess = straggler->excess;
+  }
   return status;
 }
 

@@ -3,12 +3,17 @@
 // event.
 //
 // A run:   queued -> preparing -> running -> finished | failed | stopped
-//                                    `-> stopping -^
+//              ^         |           `-> stopping -^
+//              `-- re-planned
 //   queued     waits for nodes; first come, first served
 //   preparing  its nodes load data and bind their sockets
 //   running    all are prepared and know each other's endpoints
 //   stopping   asked to end with a checkpoint; told to abort if it has not after `stop_grace`
 // When a node of a run dies, leaves or fails, the run fails and its other nodes are told to abort.
+//
+// A run is planned anew when one of its nodes stays notably slower than the others (scheduler/balance.h): its
+// nodes are asked to stop, which writes a checkpoint, and get the modelets that a plan with their measured
+// speeds gives them, to go on from there. Until all have stopped the run is running, and keeps all its nodes.
 //
 // A node is bound to a run from Prepare until it reports RunDone (or a heartbeat without the run): a node
 // that was told to abort but still unwinds gets no other run.
@@ -25,6 +30,8 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -33,15 +40,18 @@
 
 #include "base/experiment.h"
 #include "comm/control.h"
+#include "scheduler/balance.h"
 #include "scheduler/placement.h"
 
 namespace modelet::scheduler {
 
 struct CoreOptions {
-  uint64_t session = 1;    // drawn anew by each scheduler process
-  double heartbeat = 1;    // seconds between two heartbeats of an agent
-  double dead_after = 5;   // seconds of silence after which a node counts as dead
-  double stop_grace = 60;  // seconds a run may take to stop before it is aborted
+  uint64_t session = 1;       // drawn anew by each scheduler process
+  double heartbeat = 1;       // seconds between two heartbeats of an agent
+  double dead_after = 5;      // seconds of silence after which a node counts as dead
+  double stop_grace = 60;     // seconds a run may take to stop before it is aborted
+  double replan_after = 10;   // seconds that a node has to be slow before its run is planned anew
+  uint32_t most_replans = 5;  // of a run; 0: none
   size_t max_nodes = 1024;
   size_t max_runs = 1000;       // kept; ended ones are forgotten, oldest first, before a new one is refused
   size_t max_run_events = 256;  // kept per run, for those who watch late
@@ -90,14 +100,24 @@ class Core {
     double bound_since = 0;
     bool confirmed = false;  // a heartbeat has named the run
     uint64_t step = 0;
+    StepSeconds times;  // as last reported
   };
   struct Member {  // of a run's group; its index is the rank
     uint64_t node = 0;
     std::string name;
     std::string endpoint;        // empty: not prepared yet
     uint64_t planned_bytes = 0;  // of its modelets
+    double planned_seconds = 0;  // of computing in a step
+    double speed = 1;            // as measured, beside what the node said of itself
     bool done = false;
     comm::control::Outcome outcome = comm::control::Outcome::Ok;
+  };
+  // A new plan of a run, while its members stop.
+  struct Replan {
+    Plan plan;                  // of the members, in their order
+    std::vector<double> speed;  // of them, that it was made with
+    nlohmann::json event;       // says what changes
+    std::string checkpoint;     // to go on from; empty: not written yet
   };
   struct Run {
     comm::control::SubmitT submit;
@@ -107,10 +127,15 @@ class Core {
     std::string detail;
     uint32_t epoch = 0;
     std::vector<Member> members;
+    std::vector<uint32_t> owner;  // [modelets] -> member
+    Balance balance;
+    std::optional<Replan> replan;
+    uint32_t replans = 0;
     uint64_t step = 0;
     double submitted = 0, stop_asked = 0, ended = 0;
-    std::deque<std::string> events;  // JSON
-    std::set<std::string> watchers;  // peers
+    double prepare_began = 0, prepare_seconds = 0;  // of the last start
+    std::deque<std::string> events;                 // JSON
+    std::set<std::string> watchers;                 // peers
   };
   using Runs = std::map<uint64_t, Run>;
   using Nodes = std::map<uint64_t, Node>;
@@ -136,11 +161,18 @@ class Core {
 
   void start_waiting_runs();
   bool start(uint64_t id, Run& run);
-  void bind_group(uint64_t id, Run& run, const std::vector<uint64_t>& chosen, const Plan& plan);
+  NodeCapacity capacity(uint64_t node, double speed) const;
+  void bind_group(uint64_t id, Run& run, std::vector<Member> chosen, const Plan& plan);
   void start_if_prepared(uint64_t id, Run& run);
   void finish_if_done(uint64_t id, Run& run);
+  void ask_to_stop(uint64_t id, const Run& run);
+  void observe(uint64_t id, Run& run, const nlohmann::json& progress);
+  void replan(uint64_t id, Run& run, const std::vector<double>& measured, double seconds_left);
+  void restart(uint64_t id, Run& run);
+  void publish(uint64_t id, Run& run, const std::string& json);
   void set_state(uint64_t id, Run& run, comm::control::RunState state, const std::string& detail);
   void fail(uint64_t id, Run& run, const std::string& why);
+  void end(uint64_t id, Run& run);
   void abort_members(uint64_t id, Run& run, const std::string& reason);
   bool make_room_for_run();
 

@@ -46,6 +46,11 @@ int main(int argc, char** argv) {
                  "a run may take to stop before it is aborted")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--replan-after-seconds", options.core.replan_after,
+                 "that a node computes notably longer than the others before its run is planned anew")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
+  app.add_option("--most-replans", options.core.most_replans, "of a run; 0: none")->capture_default_str();
   app.add_option("--endpoint-file", endpoint_file, "write the address listened on to this file");
   app.add_option("--exit-with-parent", parent, "process id of the parent: end when it ends")
       ->configurable(false);

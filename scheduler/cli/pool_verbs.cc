@@ -32,9 +32,16 @@ struct Options {
 };
 
 json to_json(const RunStatusT& run) {
-  return {{"run", run.run},        {"name", run.name}, {"state", scheduler::state_name(run.state)},
-          {"detail", run.detail},  {"step", run.step}, {"nodes", run.node_names},
-          {"seconds", run.seconds}};
+  return {{"run", run.run},
+          {"name", run.name},
+          {"state", scheduler::state_name(run.state)},
+          {"detail", run.detail},
+          {"step", run.step},
+          {"nodes", run.node_names},
+          {"seconds", run.seconds},
+          {"replans", run.replans},
+          {"straggler", run.straggler},
+          {"straggler_excess", run.straggler_excess}};
 }
 
 json to_json(const NodeStatusT& node) {
@@ -46,7 +53,9 @@ json to_json(const NodeStatusT& node) {
           {"memory_gbps", node.memory_gbps},
           {"run", node.run},
           {"step", node.step},
-          {"silent_seconds", node.silent_seconds}};
+          {"silent_seconds", node.silent_seconds},
+          {"compute_seconds", node.compute_seconds},
+          {"wait_share", node.wait_share}};
 }
 
 void print_line(const json& object) {
@@ -74,6 +83,15 @@ void submit(const Options& options) {
                              options.scheduler);
 }
 
+std::string detail_text(const RunStatusT& run) {
+  std::string text = run.detail;
+  const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  if (!run.straggler.empty())
+    add(fmt::format("slowest {} +{:.0f} %", run.straggler, 100 * run.straggler_excess));
+  if (run.replans > 0) add(fmt::format("re-planned {} times", run.replans));
+  return text;
+}
+
 void list(const Options& options) {
   const auto answer = PoolClient(options.scheduler).list();
   if (options.json) {
@@ -85,7 +103,7 @@ void list(const Options& options) {
   for (const auto& run : answer.runs)
     std::cout << fmt::format("{:>5}  {:<20}  {:<10}  {:>9}  {:>5}  {:>8.0f}  {}\n", run->run, run->name,
                              scheduler::state_name(run->state), run->step, run->node_names.size(),
-                             run->seconds, run->detail);
+                             run->seconds, detail_text(*run));
 }
 
 void list_nodes(const Options& options) {
@@ -94,13 +112,16 @@ void list_nodes(const Options& options) {
     for (const auto& node : answer.nodes) print_line(to_json(*node));
     return;
   }
-  std::cout << fmt::format("{:<20}  {:>5}  {:>10}  {:>9}  {:>6}  {:<8}  {:>9}  {}\n", "node", "cores",
-                           "memory", "GFLOP/s", "GB/s", "run", "step", "version");
+  std::cout << fmt::format("{:<20}  {:>5}  {:>10}  {:>9}  {:>6}  {:<8}  {:>9}  {:>12}  {:>7}  {}\n", "node",
+                           "cores", "memory", "GFLOP/s", "GB/s", "run", "step", "compute/step", "waiting",
+                           "version");
   for (const auto& node : answer.nodes)
-    std::cout << fmt::format("{:<20}  {:>5}  {:>10}  {:>9.0f}  {:>6.1f}  {:<8}  {:>9}  {}\n", node->name,
-                             node->cores, scheduler::bytes_text(node->memory_bytes), node->gflops,
-                             node->memory_gbps, node->run == 0 ? "free" : std::to_string(node->run),
-                             node->step, node->version);
+    std::cout << fmt::format(
+        "{:<20}  {:>5}  {:>10}  {:>9.0f}  {:>6.1f}  {:<8}  {:>9}  {:>12}  {:>7}  {}\n", node->name,
+        node->cores, scheduler::bytes_text(node->memory_bytes), node->gflops, node->memory_gbps,
+        node->run == 0 ? "free" : std::to_string(node->run), node->step,
+        node->compute_seconds > 0 ? fmt::format("{:.2f} ms", 1e3 * node->compute_seconds) : "-",
+        node->compute_seconds > 0 ? fmt::format("{:.0f} %", 100 * node->wait_share) : "-", node->version);
 }
 
 void watch(const Options& options) {

@@ -182,6 +182,10 @@ void Reporter::show(const json& event) {
                      duration_text(number(event, "train_seconds").value_or(0))));
   } else if (kind == "checkpoint") {
     line(fmt::format("checkpoint at step {}: {}", count(event, "step"), text(event, "path")));
+  } else if (kind == "replanned") {
+    line(fmt::format("re-planned at step {}: {} is {} times slower than planned; moved {} modelets",
+                     count(event, "step"), text(event, "node"), number_text(event, "slower", "{:.2f}"),
+                     count(event, "moved_modelets")));
   } else if (kind == "finished") {
     if (const uint64_t best = count(event, "best_step"); best > 0)
       line(fmt::format("best by validation: step {}; its weights are tested", best));

@@ -3,7 +3,7 @@ import signal
 import socket
 import unittest
 
-from programs import ENDLESS, STEPS_PER_EPOCH, ProgramTest, finished, newest_checkpoint, wait_until
+from programs import ENDLESS, STEPS_PER_EPOCH, ProgramTest, finished, losses, newest_checkpoint, wait_until
 
 ENDED = ("finished", "failed", "stopped")
 
@@ -101,6 +101,37 @@ class Pool(ProgramTest):
                 self.assertIn(text.strip(), shown)
         self.assert_refused(1, "no run 77", "modelet", "watch", "77", "--scheduler", self.address)
         self.assert_refused(1, "no run 77", "modelet", "stop", "77", "--scheduler", self.address)
+
+    def test_a_node_slower_than_it_says(self):
+        """b promises six times what it can do, and gets so many modelets, until that shows. The losses are those of one node."""
+        # Adam, once it has converged, makes differences of 1e-8 grow to 1e-3, whatever moves or stays; plain descent does not.
+        settings = [word for key in ("train.epochs=80", "train.evaluate_every=0", "train.log_every=20", "model.hidden=[256]",
+                                     "exchange.codec=none", "optimizer.kind=sgd", "train.learning_rate=0.1")
+                    for word in ("--set", key)]
+        self.scheduler.signal(signal.SIGTERM)
+        self.scheduler.end()
+        self.scheduler = self.start("modelet-scheduler", "--listen", self.address, "--replan-after-seconds", "0.2")
+        wait_until(lambda: "listening" in self.scheduler.stderr, "scheduler started")
+        self.agent("a")
+        self.agent("b", "--gflops", "60", "--memory-gbps", "30")
+        run = self.modelet("submit", self.experiment, "--out", self.pool / "run", "--watch", "--json", "--scheduler", self.address, *settings)
+        replanned = run.events("replanned")
+        self.assert_documented(replanned, {"replanned"})
+        self.assertEqual(replanned[0]["node"], "b")
+        self.assertGreater(replanned[0]["slower"], 1.15)
+        self.assertGreater(replanned[0]["moved_modelets"], 0)
+        self.assertEqual([event["step"] for event in run.events("started")], [0] + [event["step"] for event in replanned])
+        self.assertEqual(run.events("interrupted"), [])
+        (status,) = self.runs().values()
+        self.assertEqual((status["state"], status["replans"]), ("finished", len(replanned)))
+
+        # An event has the mean over its steps, of which those before a new start are missing.
+        cut = {20 * (event["step"] // 20 + 1) for event in replanned}
+        alone = losses(self.train("alone", *settings))
+        together = losses(run)
+        self.assertEqual(set(together), set(alone))
+        for step in set(alone) - cut:
+            self.assertAlmostEqual(together[step] / alone[step], 1, delta=1e-4, msg=f"step {step}")
 
     def test_an_agent_that_leaves_saves_the_run(self):
         leaver = self.agent("a")

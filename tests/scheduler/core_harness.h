@@ -1,7 +1,9 @@
 // Drives a Core by hand: messages in, messages out sorted by peer.
 #pragma once
 
+#include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,22 +48,39 @@ inline msg::RegisterT registration(const std::string& name, uint64_t incarnation
 }
 
 inline msg::RunDoneT done(uint64_t run, msg::Outcome outcome, uint64_t step = 0,
-                          const std::string& message = "") {
+                          const std::string& message = "", uint32_t epoch = 1) {
   msg::RunDoneT result;
   result.run = run;
-  result.epoch = 1;
+  result.epoch = epoch;
   result.outcome = outcome;
   result.step = step;
   result.message = message;
   return result;
 }
 
-inline msg::PreparedT prepared(uint64_t run, const std::string& endpoint) {
+inline msg::PreparedT prepared(uint64_t run, const std::string& endpoint, uint32_t epoch = 1) {
   msg::PreparedT result;
   result.run = run;
-  result.epoch = 1;
+  result.epoch = epoch;
   result.endpoint = endpoint;
   return result;
+}
+
+// What rank 0 says of the nodes' times, in seconds.
+inline msg::RunEventT progress(uint64_t run, const std::vector<std::string>& nodes,
+                               const std::vector<double>& compute, double eta = 1000) {
+  nlohmann::json event = {{"event", "progress"}, {"eta_seconds", eta}, {"nodes", nlohmann::json::array()}};
+  const double longest = *std::max_element(compute.begin(), compute.end());
+  for (size_t i = 0; i < nodes.size(); ++i)
+    event["nodes"].push_back({{"node", nodes[i]},
+                              {"compute_seconds", compute[i]},
+                              {"codec_seconds", 0.0},
+                              {"wait_seconds", longest - compute[i]}});
+  return {{}, run, event.dump()};
+}
+
+inline msg::RunEventT interrupted(uint64_t run, const std::string& checkpoint) {
+  return {{}, run, nlohmann::json{{"event", "interrupted"}, {"checkpoint", checkpoint}}.dump()};
 }
 
 struct Harness {

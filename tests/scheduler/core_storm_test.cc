@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "base/rng.h"
@@ -37,7 +38,7 @@ class Storm {
       EXPECT_TRUE(has_ended(run.state)) << run.run << " " << run.detail;
   }
 
-  int runs_started = 0, runs_finished = 0;
+  int runs_started = 0, runs_finished = 0, replans = 0;
 
  private:
   std::string peer() { return "peer" + std::to_string(rng_.below(10)); }
@@ -48,9 +49,42 @@ class Storm {
     return found == work_.end() || rng_.below(8) == 0 ? run() : found->second.run;
   }
 
+  uint32_t epoch_of(const std::string& peer, uint64_t run) {
+    const auto found = epoch_.find({peer, run});
+    return rng_.below(10) == 0 || found == epoch_.end() ? 1 : found->second;
+  }
+
+  // An event of the run: nonsense, that it stopped, or several with a slow node.
+  void tell(const std::string& who) {
+    const uint64_t run = run_of(who);
+    const auto work = work_.find(who);
+    if (work == work_.end() || rng_.below(8) == 0)
+      return pool_.receive(who, msg::RunEventT{{}, run, rng_.below(2) == 0 ? "{}" : "[{"});
+    if (rng_.below(3) == 0) return pool_.receive(who, interrupted(run, rng_.below(8) == 0 ? "" : "/c"));
+    std::vector<double> seconds(work->second.node_names.size(), 1);
+    seconds[rng_.below(static_cast<uint32_t>(seconds.size()))] = 3;
+    for (int i = 0; i < 3; ++i) pool_.receive(who, progress(run, work->second.node_names, seconds, 1e6));
+  }
+
+  // The agents of a run do what they should, up to a report, and stop if they are asked to.
+  void work_together(uint64_t run) {
+    const auto work = work_;
+    for (const auto& [who, job] : work)
+      if (job.run == run) pool_.receive(who, prepared(run, "tcp://" + who, job.epoch));
+    for (const auto& [who, job] : work)
+      if (job.run == run && job.rank == 0) tell(who);
+    check();
+    if (rng_.below(4) == 0) return;
+    for (const auto& [who, job] : work) {
+      if (!stopping_.contains({who, run}) || job.run != run) continue;
+      if (job.rank == 0) pool_.receive(who, interrupted(run, "/c"));
+      pool_.receive(who, done(run, Outcome::Interrupted, 0, "", job.epoch));
+    }
+  }
+
   void one_event() {
     const std::string who = peer();
-    switch (rng_.below(13)) {
+    switch (rng_.below(15)) {
       case 0:
         return pool_.receive(who, registration("node" + std::to_string(rng_.below(8)), rng_.below(3)));
       case 1:
@@ -61,21 +95,27 @@ class Storm {
                              msg::HeartbeatT{{}, 0, rng_.below(4) == 0 ? 0 : run_of(who), rng_.below(100)});
       case 4:
       case 5: {
-        msg::PreparedT message = prepared(run_of(who), rng_.below(20) == 0 ? "" : "tcp://" + who);
-        message.epoch = rng_.below(10) == 0 ? 2 : 1;
-        return pool_.receive(who, message);
+        const uint64_t run = run_of(who);
+        return pool_.receive(who,
+                             prepared(run, rng_.below(20) == 0 ? "" : "tcp://" + who, epoch_of(who, run)));
       }
       case 6:
       case 7: {
-        msg::RunDoneT message =
-            done(run_of(who), static_cast<Outcome>(rng_.below(20) == 0 ? 2 : rng_.below(20) == 0),
-                 rng_.below(100));
-        message.epoch = rng_.below(10) == 0 ? 2 : 1;
-        return pool_.receive(who, message);
+        const uint64_t run = run_of(who);
+        const bool stops = stopping_.contains({who, run}) || rng_.below(20) == 0;
+        if (stops && rng_.below(4) > 0) pool_.receive(who, interrupted(run, "/c"));
+        const auto outcome = rng_.below(20) == 0 ? Outcome::Failed
+                             : stops             ? Outcome::Interrupted
+                                                 : Outcome::Ok;
+        return pool_.receive(who, done(run, outcome, rng_.below(100), "", epoch_of(who, run)));
       }
       case 8:
         return rng_.below(4) == 0 ? pool_.receive(who, msg::LeaveT{})
                                   : pool_.receive(who, msg::RunEventT{{}, run_of(who), "{}"});
+      case 12:
+        return tell(who);
+      case 13:
+        return work_together(run_of(who));
       case 9:
         return pool_.receive("client", submission(rng_.below(4)));
       case 10:
@@ -133,16 +173,20 @@ class Storm {
       epoch = prepare->epoch;
       ASSERT_LT(prepare->rank, prepare->size);
       work_[who] = *prepare;
+      stopping_.erase({who, prepare->run});
+      if (prepare->rank == 0 && prepare->epoch > 1) ++replans;
       ++runs_started;
     }
+    if (const auto* stop = std::get_if<msg::StopT>(&message)) stopping_.insert({who, stop->run});
   }
 
   Rng rng_;
-  Harness pool_;
+  Harness pool_{CoreOptions{.replan_after = 0}};
   uint64_t last_run_ = 0;
   std::map<uint64_t, msg::RunStatusT> ended_;
   std::map<std::string, msg::PrepareT> work_;
   std::map<std::pair<std::string, uint64_t>, uint32_t> epoch_;
+  std::set<std::pair<std::string, uint64_t>> stopping_;
 };
 
 class CoreStorm : public testing::TestWithParam<uint64_t> {};
@@ -153,6 +197,7 @@ TEST_P(CoreStorm, KeepsItsInvariants) {
   storm.calm();
   EXPECT_GT(storm.runs_started, 10) << "the storm must reach the interesting states";
   EXPECT_GT(storm.runs_finished, 0);
+  EXPECT_GT(storm.replans, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CoreStorm, testing::Range<uint64_t>(1, 11));

@@ -353,5 +353,176 @@ TEST_F(CoreTest, EndedRunsMakeRoomForNewOnes) {
   EXPECT_EQ(pool.run(first).run, 0u) << "forgotten";
 }
 
+// ---- nodes slower than planned
+
+// Runs on two nodes that offer the same, one of which turns out slow.
+class ReplanTest : public CoreTest {
+ protected:
+  void SetUp() override {
+    run = running(2, 10);
+    owner = pool.take<msg::PrepareT>("a").front().owner;
+    pool.take<msg::PrepareT>("b");
+  }
+  // Reports of the first rank, a second apart.
+  void report(int count, double a, double b, double eta = 1000) {
+    for (int i = 0; i < count; ++i) {
+      pool.pass(1, agents, run, 10);
+      pool.receive("a", progress(run, agents, {a, b}, eta));
+    }
+  }
+  bool told_to_stop() { return pool.take<msg::StopT>("b").size() == 1; }
+  void stop_with_checkpoint() {
+    pool.receive("a", interrupted(run, "/out/step-12"));
+    for (const std::string& agent : agents) pool.receive(agent, done(run, Outcome::Interrupted, 12));
+  }
+  static auto held_by(const std::vector<uint32_t>& owner, uint32_t rank) {
+    return std::count(owner.begin(), owner.end(), rank);
+  }
+
+  uint64_t run = 0;
+  std::vector<uint32_t> owner;
+};
+
+TEST_F(ReplanTest, TheGroupStartsAgainWithFewerModeletsOnTheSlowNode) {
+  pool.receive("client", msg::WatchT{{}, run});
+  report(12, 1, 3);
+  ASSERT_TRUE(told_to_stop());
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("node 'b' is 3.00 times slower than planned"));
+  EXPECT_EQ(pool.run(run).straggler, "b");
+  EXPECT_NEAR(pool.run(run).straggler_excess, 2, 1e-9);
+  EXPECT_DOUBLE_EQ(pool.node("b").compute_seconds, 3);
+  EXPECT_NEAR(pool.node("a").wait_share, 2.0 / 3, 1e-9);
+
+  const uint64_t other = submit(1);  // must not take a node that has stopped already
+  pool.receive("a", interrupted(run, "/out/step-12"));
+  pool.receive("b", done(run, Outcome::Interrupted, 12));
+  for (int i = 0; i < 8; ++i) {
+    pool.receive("b", msg::HeartbeatT{});
+    pool.pass(1, {"a"}, run, 12);
+  }
+  EXPECT_EQ(pool.run(other).state, RunState::Queued);
+  pool.receive("a", done(run, Outcome::Interrupted, 12));
+  EXPECT_EQ(pool.run(run).state, RunState::Preparing);
+  const auto prepare = pool.take<msg::PrepareT>("b");
+  ASSERT_EQ(prepare.size(), 1u);
+  EXPECT_EQ(prepare[0].epoch, 2u);
+  EXPECT_EQ(prepare[0].resume, "/out/step-12");
+  EXPECT_EQ(prepare[0].node_names, agents);
+  EXPECT_LT(held_by(prepare[0].owner, 1), held_by(owner, 1));
+  for (const std::string& agent : agents) pool.receive(agent, prepared(run, "tcp://" + agent, 2));
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+  EXPECT_EQ(pool.run(run).replans, 1u);
+  EXPECT_EQ(pool.run(run).straggler, "") << "nothing has been measured yet";
+
+  bool told = false;
+  for (const auto& message : pool.inbox["client"]) {
+    if (const auto* event = std::get_if<msg::RunEventT>(&message)) {
+      EXPECT_THAT(event->json, testing::Not(HasSubstr("interrupted")));
+      told = told || event->json.find("\"replanned\"") != std::string::npos;
+    }
+    if (const auto* status = std::get_if<msg::RunStatusT>(&message)) {
+      EXPECT_FALSE(has_ended(status->state));
+    }
+  }
+  EXPECT_TRUE(told);
+  for (const std::string& agent : agents) pool.receive(agent, done(run, Outcome::Ok, 20, "", 2));
+  EXPECT_EQ(pool.run(run).state, RunState::Finished);
+  EXPECT_EQ(pool.run(other).state, RunState::Preparing);
+}
+
+TEST_F(ReplanTest, OnlyALastingAndWorthwhileDifferenceCounts) {
+  report(8, 1, 3);  // not for long enough
+  report(1, 1, 1.1);
+  report(8, 1, 3);
+  report(1, 3, 1);  // another one
+  report(8, 1, 3);
+  report(1, 1, 1);
+  report(30, 1, 1.14);
+  EXPECT_FALSE(told_to_stop());
+  report(30, 1, 3, 0);  // about done
+  EXPECT_FALSE(told_to_stop());
+  pool.receive("b", progress(run, agents, {1, 3}));  // not the one to tell
+  report(2, 1, 1);
+  EXPECT_FALSE(told_to_stop());
+}
+
+TEST_F(ReplanTest, ReportsThatMakeNoSenseChangeNothing) {
+  const auto say = [&](const std::string& nodes) {
+    pool.receive("a",
+                 msg::RunEventT{{}, run, R"({"event":"progress","eta_seconds":1000,"nodes":)" + nodes + "}"});
+  };
+  const std::string good = R"({"node":"a","compute_seconds":1,"codec_seconds":0,"wait_seconds":0})";
+  for (int i = 0; i < 20; ++i) {
+    pool.pass(1, agents, run, 10);
+    for (const char* bad : {"null", "[]", "[1,2]", R"([{"node":"a"},{"node":"b"}])",
+                            R"({"node":"b","compute_seconds":-3,"codec_seconds":0,"wait_seconds":0})",
+                            R"({"node":"b","compute_seconds":1e300,"codec_seconds":0,"wait_seconds":0})",
+                            R"({"node":"b","compute_seconds":"3","codec_seconds":0,"wait_seconds":0})",
+                            R"({"node":["b"],"compute_seconds":3,"codec_seconds":0,"wait_seconds":0})",
+                            R"({"node":"c","compute_seconds":3,"codec_seconds":0,"wait_seconds":0})"}) {
+      say(bad);
+      say("[" + good + "," + bad + "]");
+    }
+  }
+  EXPECT_FALSE(told_to_stop());
+  EXPECT_DOUBLE_EQ(pool.node("b").compute_seconds, 0);
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+}
+
+TEST_F(ReplanTest, AUserStopsItMeanwhile) {
+  report(12, 1, 3);
+  ASSERT_TRUE(told_to_stop());
+  pool.receive("b", done(run, Outcome::Interrupted, 12));
+  pool.receive("client", msg::StopRunT{{}, run});
+  EXPECT_EQ(pool.run(run).state, RunState::Stopping);
+  pool.receive("a", done(run, Outcome::Interrupted, 12));
+  EXPECT_EQ(pool.run(run).state, RunState::Stopped);
+  EXPECT_EQ(pool.node("a").run, 0u);
+  EXPECT_EQ(pool.node("b").run, 0u);
+}
+
+TEST_F(ReplanTest, AUserStopsItBeforeItGoesOn) {
+  report(12, 1, 3);
+  stop_with_checkpoint();
+  ASSERT_EQ(pool.run(run).state, RunState::Preparing);
+  pool.receive("client", msg::StopRunT{{}, run});
+  EXPECT_EQ(pool.run(run).state, RunState::Stopped);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("step 12"));
+}
+
+TEST_F(ReplanTest, ANodeThatDiesMeanwhileFailsTheRun) {
+  report(12, 1, 3);
+  pool.receive("b", done(run, Outcome::Interrupted, 12));
+  pool.pass(6, {"a"}, run, 12);
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("node 'b' stopped answering"));
+}
+
+TEST_F(ReplanTest, WithoutACheckpointNothingStartsAgain) {
+  report(12, 1, 3);
+  for (const std::string& agent : agents) pool.receive(agent, done(run, Outcome::Interrupted, 12));
+  EXPECT_EQ(pool.run(run).state, RunState::Stopped);
+  EXPECT_EQ(pool.node("b").run, 0u);
+}
+
+TEST_F(ReplanTest, ARunThatEndsMeanwhileHasFinished) {
+  report(12, 1, 3);
+  for (const std::string& agent : agents) pool.receive(agent, done(run, Outcome::Ok, 12));
+  EXPECT_EQ(pool.run(run).state, RunState::Finished);
+  EXPECT_EQ(pool.node("b").run, 0u);
+}
+
+TEST(Replan, ARunHasItsLimit) {
+  Harness pool(CoreOptions{.replan_after = 0, .most_replans = 0});
+  const std::vector<std::string> agents = {"a", "b"};
+  for (const std::string& agent : agents) pool.receive(agent, registration(agent));
+  pool.receive("client", submission(2));
+  for (const std::string& agent : agents) pool.receive(agent, prepared(1, "tcp://" + agent));
+  for (int i = 0; i < 20; ++i) pool.receive("a", progress(1, agents, {1, 3}));
+  EXPECT_EQ(pool.run(1).straggler, "b");
+  EXPECT_TRUE(pool.take<msg::StopT>("b").empty());
+}
+
 }  // namespace
 }  // namespace modelet::scheduler::test

@@ -1,0 +1,54 @@
+// Balance: how long the nodes of a group really take in a step, beside what was planned. The first node
+// reports the times of all of them (`nodes` of the event "progress", docs/events.md); the scheduler shows who
+// is slow, and places the modelets anew once that lasts. Pure; what is read here comes from a peer and may be
+// anything.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace modelet::scheduler {
+
+// Seconds of one node in a step, mean over the steps of a report.
+struct StepSeconds {
+  double compute = 0, codec = 0, wait = 0;
+};
+
+// The report of a progress event: one entry for each of `names`, in that order. Nothing if the event has
+// none, or if it is not what such a report must be.
+std::optional<std::vector<StepSeconds>> step_seconds(const nlohmann::json& progress,
+                                                     std::span<const std::string> names);
+
+struct Straggler {
+  size_t node = 0;    // computes longest
+  double excess = 0;  // by this share longer than the others in the mean
+};
+// Nothing of fewer than two nodes, or if the others do not compute at all.
+std::optional<Straggler> find_straggler(std::span<const StepSeconds> nodes);
+
+// A straggler by more than this is worth a word, and a new plan if it lasts.
+inline constexpr double kNotableExcess = 0.15;
+
+// Collects the reports of a group for as long as one node stays a notable straggler.
+class Balance {
+ public:
+  void add(double now, std::vector<StepSeconds> nodes);
+  void forget();  // a straggler has to last again
+
+  const std::vector<StepSeconds>& latest() const { return latest_; }  // empty: none yet
+  // Mean seconds of computing of each node since the straggler is one, if it has been for `seconds` and
+  // several reports; else empty.
+  std::vector<double> lasting(double now, double seconds) const;
+
+ private:
+  std::vector<StepSeconds> latest_;
+  std::vector<double> sums_;  // of compute, over `reports_`
+  size_t reports_ = 0, straggler_ = 0;
+  double since_ = 0;
+};
+
+}  // namespace modelet::scheduler
