@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/aligned_copy.h"
 #include "comm/curve.h"
 
 namespace modelet::comm::control {
@@ -96,11 +97,11 @@ Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
   if (bytes.size() > kMaxControlBytes)
     throw FormatError("control message of " + std::to_string(bytes.size()) +
                       " bytes, more than the limit of " + std::to_string(kMaxControlBytes));
-  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  AlignedCopy copy(bytes);
   constexpr flatbuffers::uoffset_t kMaxDepth = 8, kMaxTables = 4096;  // a list of all nodes or runs
-  flatbuffers::Verifier verifier(data, bytes.size(), kMaxDepth, kMaxTables);
+  flatbuffers::Verifier verifier(copy.data(), copy.size(), kMaxDepth, kMaxTables);
   if (!verifier.VerifyBuffer<Root>(identifier)) throw FormatError("not a well-formed control message");
-  const Root* root = flatbuffers::GetRoot<Root>(data);
+  const Root* root = flatbuffers::GetRoot<Root>(copy.data());
   if (root->version() != kControlVersion)
     throw FormatError("control message of version " + std::to_string(root->version()) +
                       ", this program speaks " + std::to_string(kControlVersion) +

@@ -186,7 +186,7 @@ void GateKeeper::answer_request() {
 
 void GateKeeper::log_failure(const HandshakeMonitor::Event& event) {
   if (!failures_.next()) return;
-  const char* why = "it closed the connection during the handshake";
+  const char* why = "it closed the connection during the handshake, as one does that uses no keys";
   if (event.kind == HandshakeMonitor::Kind::kOtherSecurity) why = "it uses no keys";
   if (event.kind == HandshakeMonitor::Kind::kBroken)
     why = "it expects another key of this server, or it is no program of Modelet";

@@ -7,29 +7,12 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "comm/aligned_copy.h"
 #include "comm/envelope_generated.h"
 #include "comm/lz4.h"
 
 namespace modelet::comm {
 namespace {
-
-// FlatBuffers are read in place and want an aligned start, which a received message need not have.
-class AlignedCopy {
- public:
-  explicit AlignedCopy(std::span<const std::byte> bytes) : size_(bytes.size()) {
-    if (size_ > sizeof(small_)) large_.resize(size_ / sizeof(uint64_t) + 1);
-    std::memcpy(words(), bytes.data(), size_);
-  }
-  const uint8_t* data() { return reinterpret_cast<const uint8_t*>(words()); }
-  size_t size() const { return size_; }
-
- private:
-  uint64_t* words() { return large_.empty() ? small_.data() : large_.data(); }
-
-  size_t size_;
-  std::array<uint64_t, 128> small_;
-  std::vector<uint64_t> large_;
-};
 
 void parse_blocks(const wire::Envelope& wire, size_t max_message_bytes, Envelope& envelope) {
   envelope.blocks.clear();

@@ -235,7 +235,7 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
                  {"validation_rows", validation_rows_.size()},
                  {"instruction_set", shard::kernels::instruction_set()}});
   session.step.while_waiting([this] { feed_->finish_next(); });
-  session.step.measure_exchange(step_);
+  if (!ended()) session.step.measure_exchange(step_);
   while (!ended()) {
     const bool stop = one_step(session);
     if (session.step.codecs().take_changed()) report_codecs(session);

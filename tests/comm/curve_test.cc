@@ -174,7 +174,7 @@ TEST_F(CurveTest, WhoHasNoKeyIsTold) {
   const auto scheduler = server();
   EXPECT_THAT(refusal(*scheduler, scheduler->endpoint()),
               AllOf(HasSubstr("wants a key"), HasSubstr("--key FILE")));
-  wait_for_log("it uses no keys");
+  wait_for_log("uses no keys");
 }
 
 TEST_F(CurveTest, WhoHasAKeyForASchedulerWithoutIsTold) {
@@ -255,7 +255,7 @@ TEST_F(DataSocketTest, RefusesAStranger) {
   send(1, &stranger);
   wait_for_log("refused key " + stranger.public_key + " from 127.0.0.1: it is of no rank of this run");
   send(1, nullptr);
-  wait_for_log("it uses no keys");
+  wait_for_log("uses no keys");
   Frame frame;
   EXPECT_FALSE(zero_.receive(0.05, frame));
   EXPECT_EQ(zero_.dropped_messages(), 0u) << "nothing of them came this far";
