@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/short_slice.h"
 #include "base/wake_event.h"
 #include "comm/curve.h"
 
@@ -33,11 +34,17 @@ std::span<const std::byte> bytes(const zmq::message_t& part) {
   return {static_cast<const std::byte*>(part.data()), part.size()};
 }
 
+// The first socket of a context, which starts ZeroMQ's thread.
+zmq::socket_t make_router(zmq::context_t& context) {
+  const ShortSlice of_its_thread;
+  return {context, zmq::socket_type::router};
+}
+
 }  // namespace
 
 class ZmqTransport::Impl {
  public:
-  explicit Impl(const ZmqOptions& options) : options_(options), router_(context_, zmq::socket_type::router) {
+  explicit Impl(const ZmqOptions& options) : options_(options), router_(make_router(context_)) {
     router_.set(zmq::sockopt::rcvhwm, options.queue_messages);
     router_.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(options.max_message_bytes));
     router_.set(zmq::sockopt::linger, 0);  // it never sends

@@ -38,13 +38,14 @@ void InputLayer::forward(const Batch& batch, SampleRange range, Matrix out) {
   pool_.for_pieces(range.size(), kSamplePiece, [&](size_t begin, size_t end) {
     for (const Modelet* modelet : modelets_) {
       const Parameters& p = modelet->parameters();
+      const uint64_t last = batch.offsets[range.begin + end];
       for (size_t s = range.begin + begin; s < range.begin + end; ++s) {
         const uint64_t first = batch.offsets[s];
         float* h = out.row(s) + modelet->spec().begin;
         p.with_weights([&](const auto* weights, size_t stride) {
-          kernels::weighted_row_sum(batch.features.data() + first, batch.values.data() + first,
-                                    batch.offsets[s + 1] - first, weights, stride,
-                                    weights + (p.rows() - 1) * stride, h, p.cols());
+          kernels::weighted_row_sum(
+              batch.features.data() + first, batch.values.data() + first, batch.offsets[s + 1] - first,
+              weights, stride, weights + (p.rows() - 1) * stride, h, p.cols(), last - batch.offsets[s + 1]);
         });
         kernels::relu(h, p.cols());
       }

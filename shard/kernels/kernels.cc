@@ -6,6 +6,7 @@
 
 #include "base/aligned.h"
 #include "shard/kernels/targets.h"
+#include "shard/prefetch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/kernels.cc"
@@ -22,14 +23,15 @@ HWY_BEFORE_NAMESPACE();
 namespace modelet::shard::kernels::HWY_NAMESPACE {
 
 // ---- Gathered sums
-// ------------------------------------------------------------------------------------------------ kVectors
-// wide. Narrow panels add up kChains rows at a time: a single chain of additions would wait for each one's
-// latency.
+
+// kVectors wide. Narrow panels add up kChains rows at a time: a single chain of additions would wait for each
+// one's latency.
 template <size_t kVectors, size_t kChains, class T>
 HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float* HWY_RESTRICT weights,
                               size_t count, const T* HWY_RESTRICT rows, size_t stride,
-                              const T* HWY_RESTRICT init, float* HWY_RESTRICT out) {
-  constexpr size_t kAhead = 8;  // rows are far apart: fetch them before they are needed
+                              const T* HWY_RESTRICT init, float* HWY_RESTRICT out, size_t more) {
+  // Rows are far apart: they are fetched before they are needed, narrow ones longer before.
+  constexpr size_t kAhead = std::clamp<size_t>(64 / cache_lines(kVectors * kLanes * sizeof(T)), 8, 16);
   V acc[kChains][kVectors];
   HWY_UNROLL(4)
   for (size_t chain = 0; chain < kChains; ++chain) {
@@ -38,7 +40,7 @@ HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float*
       acc[chain][j] = chain == 0 && init != nullptr ? load(d, init + j * kLanes) : hn::Zero(d);
   }
   const auto add_row = [&](size_t i, V* HWY_RESTRICT sum) HWY_ATTR {
-    if (i + kAhead < count) {
+    if (i + kAhead < count + more) {
       const T* ahead = rows + indices[i + kAhead] * stride;
       HWY_UNROLL(8)
       for (size_t j = 0; j < kVectors * kLanes; j += kCacheLine / sizeof(T)) hwy::Prefetch(ahead + j);
@@ -65,23 +67,26 @@ HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float*
 
 template <class T>
 HWY_INLINE void row_sum(const uint32_t* indices, const float* weights, size_t count, const T* rows,
-                        size_t stride, const T* init, float* out, size_t n) {
+                        size_t stride, const T* init, float* out, size_t n, size_t more) {
   size_t c = 0;
   const auto at = [&](size_t offset) { return init != nullptr ? init + offset : nullptr; };
   for (; c + 8 * kLanes <= n; c += 8 * kLanes)
-    row_sum_panel<8, 1>(indices, weights, count, rows + c, stride, at(c), out + c);
+    row_sum_panel<8, 1>(indices, weights, count, rows + c, stride, at(c), out + c, more);
+  for (; c + 4 * kLanes <= n; c += 4 * kLanes)
+    row_sum_panel<4, 2>(indices, weights, count, rows + c, stride, at(c), out + c, more);
   for (; c + 2 * kLanes <= n; c += 2 * kLanes)
-    row_sum_panel<2, 4>(indices, weights, count, rows + c, stride, at(c), out + c);
-  for (; c < n; c += kLanes) row_sum_panel<1, 4>(indices, weights, count, rows + c, stride, at(c), out + c);
+    row_sum_panel<2, 4>(indices, weights, count, rows + c, stride, at(c), out + c, more);
+  for (; c < n; c += kLanes)
+    row_sum_panel<1, 4>(indices, weights, count, rows + c, stride, at(c), out + c, more);
 }
 
 void row_sum_fp32(const uint32_t* indices, const float* weights, size_t count, const float* rows,
-                  size_t stride, const float* init, float* out, size_t n) {
-  row_sum(indices, weights, count, rows, stride, init, out, n);
+                  size_t stride, const float* init, float* out, size_t n, size_t more) {
+  row_sum(indices, weights, count, rows, stride, init, out, n, more);
 }
 void row_sum_bf16(const uint32_t* indices, const float* weights, size_t count, const Bf16* rows,
-                  size_t stride, const Bf16* init, float* out, size_t n) {
-  row_sum(indices, weights, count, rows, stride, init, out, n);
+                  size_t stride, const Bf16* init, float* out, size_t n, size_t more) {
+  row_sum(indices, weights, count, rows, stride, init, out, n, more);
 }
 
 // ---- Vectors
@@ -228,12 +233,12 @@ HWY_EXPORT(scale_columns);
 HWY_EXPORT(positions_above);
 
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
-                      size_t stride, const float* init, float* out, size_t n) {
-  HWY_DYNAMIC_DISPATCH(row_sum_fp32)(indices, weights, count, rows, stride, init, out, n);
+                      size_t stride, const float* init, float* out, size_t n, size_t more) {
+  HWY_DYNAMIC_DISPATCH(row_sum_fp32)(indices, weights, count, rows, stride, init, out, n, more);
 }
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const Bf16* rows,
-                      size_t stride, const Bf16* init, float* out, size_t n) {
-  HWY_DYNAMIC_DISPATCH(row_sum_bf16)(indices, weights, count, rows, stride, init, out, n);
+                      size_t stride, const Bf16* init, float* out, size_t n, size_t more) {
+  HWY_DYNAMIC_DISPATCH(row_sum_bf16)(indices, weights, count, rows, stride, init, out, n, more);
 }
 float dot(const float* x, const float* y, size_t n) { return HWY_DYNAMIC_DISPATCH(dot_fp32)(x, y, n); }
 float dot(const float* x, const Bf16* y, size_t n) { return HWY_DYNAMIC_DISPATCH(dot_bf16)(x, y, n); }

@@ -54,11 +54,12 @@ void interleave(const Bf16* even, const Bf16* odd, Bf16* out, size_t n);
 void narrow(const float* x, Bf16* out, size_t n);
 
 // out [n] = init [n] (0 if null) + sum_i weights[i] * rows[indices[i] * stride ...]. The embedding-bag sum,
-// and its gradient by feature.
+// and its gradient by feature. `more`: so many indices follow these, of sums to come; the last rows of this
+// one ask the memory for the first of them.
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
-                      size_t stride, const float* init, float* out, size_t n);
+                      size_t stride, const float* init, float* out, size_t n, size_t more = 0);
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const Bf16* rows,
-                      size_t stride, const Bf16* init, float* out, size_t n);
+                      size_t stride, const Bf16* init, float* out, size_t n, size_t more = 0);
 
 // out [count] = dots of x [n] with rows that begin `stride` elements apart: the first `count`, or the rows
 // `indices`, which are fetched ahead. One query against many rows.

@@ -189,6 +189,13 @@ TEST_P(KernelsTest, WeightedRowSum) {
                                     expected.data(), n);
         weighted_row_sum(indices.data(), weights.data(), count, matrix.data(), stride, start, out.data(), n);
         expect_near(out, expected, 1e-5f, "weighted_row_sum");
+        // Rows of sums to come are asked for, not added.
+        Values of_first(n);
+        std::vector<uint32_t> with_more = indices;
+        with_more.insert(with_more.end(), {0, rows - 1, 7});
+        weighted_row_sum(with_more.data(), weights.data(), count, matrix.data(), stride, start,
+                         of_first.data(), n, with_more.size() - count);
+        EXPECT_EQ(of_first, out);
       }
     }
 }
