@@ -60,7 +60,10 @@ std::filesystem::path cgroup_folder() {
   return {};
 }
 
-uint32_t usable_cores() {
+namespace {
+
+// May be a fraction.
+double core_limit() {
   cpu_set_t affinity;
   CPU_ZERO(&affinity);
   double cores = ::sched_getaffinity(0, sizeof affinity, &affinity) == 0
@@ -68,8 +71,12 @@ uint32_t usable_cores() {
                      : std::max(1u, std::thread::hardware_concurrency());
   for_each_cgroup(
       [&](const std::filesystem::path& folder) { cores = std::min(cores, quota_cores(folder / "cpu.max")); });
-  return static_cast<uint32_t>(std::max(1.0, std::floor(cores)));
+  return cores;
 }
+
+}  // namespace
+
+uint32_t usable_cores() { return static_cast<uint32_t>(std::max(1.0, std::floor(core_limit()))); }
 
 uint64_t usable_memory_bytes() {
   double bytes = static_cast<double>(available_memory());
@@ -82,12 +89,14 @@ uint64_t usable_memory_bytes() {
 
 Speed measure_speed(uint32_t threads) {
   namespace bench = shard::bench;
-  constexpr double kGiga = 1e9;
+  // The benches tell what is reached while the threads run. A quota lets them run for a part of the time
+  // only.
+  const double giga = 1e9 / std::min(1.0, core_limit() / threads);
   shard::ThreadPool pool(threads);
   return {
-      .gflops = bench::logits_flops(pool, {}, kMeasureSeconds) / kGiga,
+      .gflops = bench::logits_flops(pool, {}, kMeasureSeconds) / giga,
       .memory_gbps =
-          bench::stream_bytes(pool, bench::Stream::kUpdate, kStreamBytes * threads, kMeasureSeconds) / kGiga};
+          bench::stream_bytes(pool, bench::Stream::kUpdate, kStreamBytes * threads, kMeasureSeconds) / giga};
 }
 
 }  // namespace modelet::agent

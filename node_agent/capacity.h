@@ -18,7 +18,8 @@ struct Speed {
   double memory_gbps = 0;  // GB/s streamed from memory, all threads together
 };
 
-// Measures for about 0.1 s on `threads` threads.
+// Measures for about 0.1 s on `threads` threads; where a cgroup's quota is less than these, what it leaves of
+// that.
 Speed measure_speed(uint32_t threads);
 
 // The cgroup v2 folder of this process, or an empty path.
