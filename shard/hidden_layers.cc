@@ -31,17 +31,18 @@ void transpose(ConstMatrix in, Matrix out, ThreadPool& pool) {
 // ---- InputLayer
 // ---------------------------------------------------------------------------------------------------
 
-InputLayer::InputLayer(std::vector<Modelet*> modelets, ThreadPool& pool)
-    : modelets_(std::move(modelets)), pool_(pool), scratch_(pool) {}
+InputLayer::InputLayer(std::vector<Parameters> runs, ThreadPool& pool)
+    : runs_(std::move(runs)), pool_(pool), scratch_(pool) {
+  for (const Parameters& run : runs_) scratch_.reserve(run.cols());
+}
 
 void InputLayer::forward(const Batch& batch, SampleRange range, Matrix out) {
   pool_.for_pieces(range.size(), kSamplePiece, [&](size_t begin, size_t end) {
-    for (const Modelet* modelet : modelets_) {
-      const Parameters& p = modelet->parameters();
+    for (const Parameters& p : runs_) {
       const uint64_t last = batch.offsets[range.begin + end];
       for (size_t s = range.begin + begin; s < range.begin + end; ++s) {
         const uint64_t first = batch.offsets[s];
-        float* h = out.row(s) + modelet->spec().begin;
+        float* h = out.row(s) + p.first_column();
         p.with_weights([&](const auto* weights, size_t stride) {
           kernels::weighted_row_sum(
               batch.features.data() + first, batch.values.data() + first, batch.offsets[s + 1] - first,
@@ -61,35 +62,33 @@ void InputLayer::for_each_gradient_piece(const Batch& batch, ConstMatrix pre_gra
     all_samples_.push_back(static_cast<uint32_t>(all_samples_.size()));
     ones_.push_back(1.0f);
   }
-  for (const Modelet* modelet : modelets_) scratch_.reserve(modelet->parameters().cols());
-  const auto weighted_sum = [&](const Modelet& modelet, const uint32_t* samples, const float* weights,
+  const auto weighted_sum = [&](const Parameters& run, const uint32_t* samples, const float* weights,
                                 size_t count) {
     float* gradient = scratch_.mine();
-    kernels::weighted_row_sum(samples, weights, count, pre_gradient.data + modelet.spec().begin,
-                              pre_gradient.stride, nullptr, gradient, modelet.parameters().cols());
+    kernels::weighted_row_sum(samples, weights, count, pre_gradient.data + run.first_column(),
+                              pre_gradient.stride, nullptr, gradient, run.cols());
     return gradient;
   };
   const size_t features = batch.unique_features.size();
   pool_.for_pieces(features, kFeaturePiece, [&](size_t begin, size_t end) {
-    for (Modelet* modelet : modelets_)
+    for (Parameters& run : runs_)
       use(
-          modelet->parameters(), end - begin, features - begin,
-          [&](size_t i) { return batch.unique_features[begin + i]; },
+          run, end - begin, features - begin, [&](size_t i) { return batch.unique_features[begin + i]; },
           [&](size_t i) {
             const uint64_t first = batch.feature_offsets[begin + i];
-            return weighted_sum(*modelet, &batch.feature_samples[first], &batch.feature_values[first],
+            return weighted_sum(run, &batch.feature_samples[first], &batch.feature_values[first],
                                 batch.feature_offsets[begin + i + 1] - first);
           });
   });
-  for (Modelet* modelet : modelets_)
+  for (Parameters& run : runs_)
     use(
-        modelet->parameters(), 1, 1, [&](size_t) { return modelet->parameters().rows() - 1; },
-        [&](size_t) { return weighted_sum(*modelet, all_samples_.data(), ones_.data(), batch.size()); });
+        run, 1, 1, [&](size_t) { return run.rows() - 1; },
+        [&](size_t) { return weighted_sum(run, all_samples_.data(), ones_.data(), batch.size()); });
 }
 
 double InputLayer::gradient_square_sum(const Batch& batch, ConstMatrix pre_gradient) {
   size_t rows = 0;
-  for (const Modelet* modelet : modelets_) rows = std::max(rows, modelet->parameters().rows());
+  for (const Parameters& run : runs_) rows = std::max(rows, run.rows());
   sums_.assign(rows, 0.0);  // by row, added in order: the same whatever the threads
   const auto add = [&](const Parameters& p, size_t count, size_t, const auto& row, const auto& gradient) {
     for (size_t i = 0; i < count; ++i) sums_[row(i)] += kernels::sum_squares(gradient(i), p.cols());

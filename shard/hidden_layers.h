@@ -11,9 +11,9 @@
 
 #include "base/aligned.h"
 #include "base/matrix.h"
+#include "base/sample_range.h"
 #include "shard/data/batch.h"
 #include "shard/modelet.h"
-#include "base/sample_range.h"
 #include "shard/thread_pool.h"
 #include "shard/thread_scratch.h"
 
@@ -22,7 +22,8 @@ namespace modelet::shard {
 // Sparse input layer: activations = relu(sum_f x_f W[f] + b).
 class InputLayer {
  public:
-  InputLayer(std::vector<Modelet*> modelets, ThreadPool& pool);
+  // Those of the columns held here, in runs of adjacent ones.
+  InputLayer(std::vector<Parameters> runs, ThreadPool& pool);
 
   // Fills the own columns of the range's rows of `out` [batch, width].
   void forward(const Batch& batch, SampleRange range, Matrix out);
@@ -32,13 +33,11 @@ class InputLayer {
   double gradient_square_sum(const Batch& batch, ConstMatrix pre_gradient);
   void update(const Batch& batch, ConstMatrix pre_gradient, const UpdateRule& rule);
 
-  const std::vector<Modelet*>& modelets() const { return modelets_; }
-
  private:
   template <class Use>
   void for_each_gradient_piece(const Batch& batch, ConstMatrix pre_gradient, const Use& use);
 
-  std::vector<Modelet*> modelets_;
+  std::vector<Parameters> runs_;
   ThreadPool& pool_;
   ThreadScratch<float> scratch_;       // one row a thread
   std::vector<uint32_t> all_samples_;  // 0 .. batch-1 and as many ones: the bias is a feature of every sample

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -11,7 +12,8 @@ namespace modelet::shard {
 namespace {
 
 Parameters::Shape parameter_shape(const ModeletSpec& spec) {
-  if (spec.kind == LayerKind::kInput) return {.rows = spec.inputs + 1, .cols = spec.neurons()};
+  if (spec.kind == LayerKind::kInput)
+    return {.rows = spec.inputs + 1, .cols = spec.neurons(), .first_column = spec.begin};
   return {.rows = spec.neurons(), .cols = spec.inputs, .with_bias = true};
 }
 
@@ -42,12 +44,19 @@ bool uses_hash_tables(SamplingMode mode) {
   return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;
 }
 
-Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment, bool trainable)
+// Rounding is keyed by the place in the layer, so rows of the input layer, which are spread over modelets,
+// have one seed, whatever the cut.
+Parameters Modelet::make_parameters(const ModeletSpec& spec, const Experiment& experiment, bool trainable) {
+  const uint64_t first_row = spec.kind == LayerKind::kInput ? 0 : spec.begin;
+  return {parameter_shape(spec), parameter_precision(spec, experiment),
+          trainable ? std::optional(experiment.optimizer.kind) : std::nullopt,
+          Rng(experiment.train.seed, {kStreamRounding, spec.layer, first_row}).next()};
+}
+
+Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment, Parameters parameters)
     : spec_(spec),
       seed_(experiment.train.seed),
-      parameters_(parameter_shape(spec), parameter_precision(spec, experiment),
-                  trainable ? std::optional(experiment.optimizer.kind) : std::nullopt,
-                  Rng(seed_, {kStreamRounding, spec.layer, spec.begin}).next()),
+      parameters_(std::move(parameters)),
       common_(common_rows(spec, experiment)) {
   // Kernels store whole vectors; parse_experiment() lets no other width through.
   MODELET_CHECK(parameters_.cols() % kernels::kWidthMultiple == 0, "width of a layer");

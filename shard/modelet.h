@@ -32,8 +32,13 @@ struct Retrieval {
 
 class Modelet {
  public:
-  // `trainable`: with optimiser state.
-  Modelet(const ModeletSpec& spec, const Experiment& experiment, bool trainable);
+  // Parameters of a modelet, zero. `trainable`: with optimiser state. For the input layer also those of a run
+  // of several modelets with adjacent columns.
+  static Parameters make_parameters(const ModeletSpec& spec, const Experiment& experiment, bool trainable);
+
+  Modelet(const ModeletSpec& spec, const Experiment& experiment, bool trainable)
+      : Modelet(spec, experiment, make_parameters(spec, experiment, trainable)) {}
+  Modelet(const ModeletSpec& spec, const Experiment& experiment, Parameters parameters);
 
   // Random initial weights: a function of (seed, layer, row), the same wherever the modelet is placed. Output
   // neurons start with `output_bias`.

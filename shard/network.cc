@@ -1,14 +1,30 @@
 #include "shard/network.h"
 
+#include <utility>
+
 namespace modelet::shard {
 
 Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
                  bool trainable, ThreadPool& pool)
     : experiment_(experiment), shape_(shape), pool_(pool), spread_(shape.labels, experiment.train.seed) {
-  for (const ModeletSpec& spec : held)
-    modelets_.push_back(std::make_unique<Modelet>(spec, experiment_, trainable));
+  std::vector<Parameters> input;
+  for (size_t i = 0; i < held.size();) {
+    if (held[i].kind != LayerKind::kInput) {
+      modelets_.push_back(std::make_unique<Modelet>(held[i++], experiment_, trainable));
+      continue;
+    }
+    // Adjacent columns lie side by side in memory and are computed together, however fine the cut is.
+    ModeletSpec run = held[i];
+    size_t end = i + 1;
+    for (; end < held.size() && held[end].kind == LayerKind::kInput && held[end].begin == run.end; ++end)
+      run.end = held[end].end;
+    const Parameters& all = input.emplace_back(Modelet::make_parameters(run, experiment_, trainable));
+    for (; i < end; ++i)
+      modelets_.push_back(std::make_unique<Modelet>(
+          held[i], experiment_, all.columns(held[i].begin - run.begin, held[i].neurons())));
+  }
   const size_t hidden_layers = experiment.model.hidden.size();
-  input_ = std::make_unique<InputLayer>(modelets_of_layer(0), pool);
+  input_ = std::make_unique<InputLayer>(std::move(input), pool);
   for (size_t layer = 1; layer < hidden_layers; ++layer)
     hidden_.push_back(std::make_unique<HiddenLayer>(modelets_of_layer(layer), pool));
   const auto make_output = experiment.sampling.mode == SamplingMode::kLshPerSample

@@ -23,45 +23,53 @@ std::vector<float> AdamCorrections::table(float beta) {
 
 Parameters::Parameters(const Shape& shape, Precision precision, std::optional<OptimizerKind> optimizer,
                        uint64_t seed)
-    : shape_(shape),
-      optimizer_(optimizer),
-      seed_(seed),
-      stride_(shape.cols * (1 + (optimizer ? optimizer_values_per_parameter(*optimizer) : 0))),
-      states_(shape.rows) {
-  if (precision == Precision::kBf16) values_.emplace<AlignedVector<Bf16>>();
-  std::visit([&](auto& values) { values.resize(rows() * stride_); }, values_);
+    : shape_(shape), optimizer_(optimizer), seed_(seed), memory_(std::make_shared<Memory>()) {
+  memory_->vector = shape.cols;
+  memory_->stride = shape.cols * (1 + (optimizer ? optimizer_values_per_parameter(*optimizer) : 0));
+  memory_->states.resize(shape.rows);
+  if (precision == Precision::kBf16) memory_->values.emplace<AlignedVector<Bf16>>();
+  std::visit([&](auto& values) { values.resize(shape.rows * memory_->stride); }, memory_->values);
+}
+
+Parameters Parameters::columns(size_t first, size_t count) const {
+  MODELET_CHECK(first + count <= cols() && !has_bias());
+  Parameters view = *this;
+  view.first_ += first;
+  view.shape_.first_column += first;
+  view.shape_.cols = count;
+  return view;
 }
 
 ConstRows Parameters::weights() const {
   if (precision() == Precision::kFp32) return floats();
-  return {std::get<AlignedVector<Bf16>>(values_).data(), rows(), cols(), stride_};
+  return {stored_row<Bf16>(0), rows(), cols(), memory_->stride};
 }
 
 Matrix Parameters::floats() {
   MODELET_CHECK(precision() == Precision::kFp32);
-  return {std::get<AlignedVector<float>>(values_).data(), rows(), cols(), stride_};
+  return {std::get<AlignedVector<float>>(memory_->values).data() + first_, rows(), cols(), memory_->stride};
 }
 
 ConstMatrix Parameters::floats() const {
   MODELET_CHECK(precision() == Precision::kFp32);
-  return {std::get<AlignedVector<float>>(values_).data(), rows(), cols(), stride_};
+  return {std::get<AlignedVector<float>>(memory_->values).data() + first_, rows(), cols(), memory_->stride};
 }
 
 void Parameters::copy_biases(size_t first, size_t count, float* out) const {
-  for (size_t i = 0; i < count; ++i) out[i] = states_[first + i].bias;
+  for (size_t i = 0; i < count; ++i) out[i] = memory_->states[first + i].bias;
 }
 
 float Parameters::logit(size_t r, const float* x) const {
   const float product = with_weights(
       [&](const auto* weights, size_t stride) { return kernels::dot(x, weights + r * stride, cols()); });
-  return product + states_[r].bias;
+  return product + memory_->states[r].bias;
 }
 
 void Parameters::logits(std::span<const uint32_t> rows, const float* x, float* out) const {
   with_weights([&](const auto* weights, size_t stride) {
     kernels::scattered_row_dots(weights, stride, rows.data(), rows.size(), x, cols(), out);
   });
-  for (size_t i = 0; i < rows.size(); ++i) out[i] += states_[rows[i]].bias;
+  for (size_t i = 0; i < rows.size(); ++i) out[i] += memory_->states[rows[i]].bias;
 }
 
 void Parameters::add_row(size_t r, float factor, float* out) const {
@@ -73,15 +81,19 @@ void Parameters::set_row(size_t r, const float* values) {
   if (precision() == Precision::kFp32) {
     std::copy_n(values, cols(), floats().row(r));
   } else {
-    kernels::narrow(values, std::get<AlignedVector<Bf16>>(values_).data() + r * stride_, cols());
+    kernels::narrow(
+        values, std::get<AlignedVector<Bf16>>(memory_->values).data() + r * memory_->stride + first_, cols());
   }
 }
 
 void Parameters::update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule,
                         const void* ahead) {
   MODELET_CHECK(optimizer_.has_value(), "update() of a model for inference");
-  const uint32_t clock = ++states_[r].clock;
-  const auto noise = static_cast<uint32_t>(mix64(seed_ ^ (uint64_t{clock} << 32 | r)));
+  const uint32_t clock = ++memory_->states[r].clock;
+  // One number of 32 bits for two neighbours (kernels/optimizers.cc): that of a column is the same in any
+  // view.
+  const auto noise =
+      static_cast<uint32_t>(mix64(seed_ ^ (uint64_t{clock} << 32 | r)) + shape_.first_column / 2);
   if (rule.gradient_scale != 1) {
     kernels::scale(rule.gradient_scale, gradient, cols());
     bias_gradient *= rule.gradient_scale;
@@ -122,31 +134,34 @@ void Parameters::update_row(size_t r, const float* gradient, float bias_gradient
                             const Optimizer& optimizer) {
   std::visit(
       [&](auto& values) {
-        auto* row = values.data() + r * stride_;
-        optimizer(gradient, row, row + cols(), row + 2 * cols(), cols());
+        auto* row = values.data() + r * memory_->stride + first_;
+        optimizer(gradient, row, row + memory_->vector, row + 2 * memory_->vector, cols());
       },
-      values_);
-  RowState& state = states_[r];
+      memory_->values);
+  RowState& state = memory_->states[r];
   if (has_bias()) optimizer(&bias_gradient, &state.bias, &state.bias_first, &state.bias_second, size_t{1});
 }
 
 void Parameters::prefetch_weights(size_t r) const {
-  prefetch_bytes(&states_[r], sizeof(RowState));
-  std::visit([&](const auto& values) { prefetch_bytes(&values[r * stride_], cols() * sizeof(values[0])); },
-             values_);
+  prefetch_bytes(&memory_->states[r], sizeof(RowState));
+  with_weights([&](const auto* weights, size_t stride) {
+    prefetch_bytes(weights + r * stride, cols() * sizeof(*weights));
+  });
 }
 
 void Parameters::prefetch(size_t r) const {
-  prefetch_bytes(announce(r), stride_ * (precision() == Precision::kFp32 ? sizeof(float) : sizeof(Bf16)));
+  prefetch_bytes(announce(r),
+                 memory_->stride * (precision() == Precision::kFp32 ? sizeof(float) : sizeof(Bf16)));
 }
 
 const void* Parameters::announce(size_t r) const {
-  prefetch_bytes(&states_[r], sizeof(RowState));
-  return std::visit([&](const auto& values) -> const void* { return &values[r * stride_]; }, values_);
+  prefetch_bytes(&memory_->states[r], sizeof(RowState));
+  return with_weights(
+      [&](const auto* weights, size_t stride) -> const void* { return weights + r * stride; });
 }
 
 size_t Parameters::cache_lines_of_row() const {
-  return 1 + cache_lines(stride_ * (precision() == Precision::kFp32 ? sizeof(float) : sizeof(Bf16)));
+  return 1 + cache_lines(memory_->stride * (precision() == Precision::kFp32 ? sizeof(float) : sizeof(Bf16)));
 }
 
 std::vector<std::byte> Parameters::Array::packed() const {
@@ -168,18 +183,19 @@ std::vector<Parameters::Array> Parameters::arrays() {
       [&](auto& values) {
         using T = std::decay_t<decltype(values[0])>;
         const char* names[] = {"weight", "optimizer.first", "optimizer.second"};
-        for (size_t vector = 0; vector * cols() < stride_; ++vector)
+        for (size_t vector = 0; vector * memory_->vector < memory_->stride; ++vector)
           arrays.push_back({names[vector],
                             std::same_as<T, float> ? DType::kF32 : DType::kBF16,
                             {rows(), cols()},
-                            reinterpret_cast<std::byte*>(values.data() + vector * cols()),
+                            reinterpret_cast<std::byte*>(values.data() + vector * memory_->vector + first_),
                             cols() * sizeof(T),
-                            stride_ * sizeof(T)});
+                            memory_->stride * sizeof(T)});
       },
-      values_);
+      memory_->values);
   const auto add = [&](const char* name, DType dtype, auto RowState::*member) {
-    auto* first = reinterpret_cast<std::byte*>(&(states_.data()->*member));
-    arrays.push_back({name, dtype, {rows()}, first, sizeof(states_.data()->*member), sizeof(RowState)});
+    auto* first = reinterpret_cast<std::byte*>(&(memory_->states.data()->*member));
+    arrays.push_back(
+        {name, dtype, {rows()}, first, sizeof(memory_->states.data()->*member), sizeof(RowState)});
   };
   const size_t vectors = arrays.size();
   if (has_bias()) {
@@ -192,9 +208,9 @@ std::vector<Parameters::Array> Parameters::arrays() {
 }
 
 size_t Parameters::memory_bytes() const {
-  const size_t vectors =
-      std::visit([](const auto& values) { return values.size() * sizeof(values[0]); }, values_);
-  return vectors + states_.size() * sizeof(RowState);
+  const size_t vectors = memory_->stride / memory_->vector;
+  return rows() * vectors * cols() * (precision() == Precision::kFp32 ? sizeof(float) : sizeof(Bf16)) +
+         (first_ == 0 ? memory_->states.size() * sizeof(RowState) : 0);
 }
 
 }  // namespace modelet::shard

@@ -7,13 +7,16 @@
 // rounded stochastically at each update (Gupta et al., ICML 2015), since most updates are smaller than the
 // distance of two neighbours. The random numbers follow from the seed, the row and its clock.
 //
-// Owns its memory. Different rows may be updated by different threads at the same time.
+// Parameters that columns() makes share the memory of those that they are columns of. Different rows may be
+// updated by different threads at the same time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -52,29 +55,38 @@ class Parameters {
  public:
   struct Shape {
     size_t rows = 0, cols = 0;
-    bool with_bias = false;  // every row has one bias value beside its weights
+    bool with_bias = false;   // every row has one bias value beside its weights
+    size_t first_column = 0;  // which column of the layer's matrix the first one is
   };
 
   // Zero-initialised. Without an optimiser there is no state, and no update(): for inference. `seed`: of the
   // stochastic rounding.
   Parameters(const Shape& shape, Precision precision, std::optional<OptimizerKind> optimizer, uint64_t seed);
 
+  // Columns [first, first + count), a view: to read and set them. Rows are updated whole, since they have one
+  // clock. Only without bias.
+  Parameters columns(size_t first, size_t count) const;
+
   size_t rows() const { return shape_.rows; }
   size_t cols() const { return shape_.cols; }
+  size_t first_column() const { return shape_.first_column; }
   bool has_bias() const { return shape_.with_bias; }
-  Precision precision() const { return values_.index() == 0 ? Precision::kFp32 : Precision::kBf16; }
+  Precision precision() const { return memory_->values.index() == 0 ? Precision::kFp32 : Precision::kBf16; }
 
   // The weights [rows, cols], `stride` elements apart: calls use(const float*, stride) or use(const Bf16*,
   // stride).
   template <class Use>
   decltype(auto) with_weights(const Use& use) const {
-    return std::visit([&](const auto& values) -> decltype(auto) { return use(values.data(), stride_); },
-                      values_);
+    return std::visit(
+        [&](const auto& values) -> decltype(auto) {
+          return use(std::as_const(values).data() + first_, memory_->stride);
+        },
+        memory_->values);
   }
   // One row, in the type that it is known to be stored as; a broken invariant else.
   template <class T>
   const T* stored_row(size_t r) const {
-    return std::get<AlignedVector<T>>(values_).data() + r * stride_;
+    return std::get<AlignedVector<T>>(memory_->values).data() + r * memory_->stride + first_;
   }
   // The same for readers of single rows.
   ConstRows weights() const;
@@ -90,8 +102,8 @@ class Parameters {
   // Rounds to the nearest.
   void set_row(size_t r, const float* values);
 
-  float bias(size_t r) const { return states_[r].bias; }
-  float& bias(size_t r) { return states_[r].bias; }
+  float bias(size_t r) const { return memory_->states[r].bias; }
+  float& bias(size_t r) { return memory_->states[r].bias; }
   // out [count] = biases of rows [first, first + count).
   void copy_biases(size_t first, size_t count, float* out) const;
 
@@ -122,6 +134,7 @@ class Parameters {
   };
   std::vector<Array> arrays();
 
+  // Of the columns seen here; what a row has beside its vectors counts with its first column.
   size_t memory_bytes() const;
 
  private:
@@ -134,14 +147,19 @@ class Parameters {
   template <class Optimizer>
   void update_row(size_t r, const float* gradient, float bias_gradient, const Optimizer& optimizer);
 
+  // [rows, weights | first | second]: the optimiser's vectors of a row follow its weights, since an update
+  // needs them together. first: any optimiser, second: Adam.
+  struct Memory {
+    size_t vector = 0, stride = 0;  // elements of one of a row's vectors, and of all
+    std::variant<AlignedVector<float>, AlignedVector<Bf16>> values;
+    AlignedVector<RowState> states;  // [rows]
+  };
+
   Shape shape_;
   std::optional<OptimizerKind> optimizer_;
   uint64_t seed_;
-  // [rows, weights | first | second]: the optimiser's vectors of a row follow its weights, since an update
-  // needs them together. first: any optimiser, second: Adam.
-  size_t stride_;
-  std::variant<AlignedVector<float>, AlignedVector<Bf16>> values_;
-  AlignedVector<RowState> states_;  // [rows]
+  size_t first_ = 0;  // where the columns begin in a row's vectors
+  std::shared_ptr<Memory> memory_;
 };
 
 }  // namespace modelet::shard
