@@ -21,12 +21,30 @@ namespace {
 constexpr double kMeasureSeconds = 0.05;           // of each of the two measurements
 constexpr size_t kStreamBytes = size_t{32} << 20;  // a thread: more than a core's share of the caches
 constexpr const char* kCgroupRoot = "/sys/fs/cgroup";
+constexpr const char* kOldCpuRoot = "/sys/fs/cgroup/cpu";  // of cgroup v1
 
-// Limits of this process's cgroup and of those above it: calls `visit` with each folder.
-void for_each_cgroup(const std::function<void(const std::filesystem::path&)>& visit) {
-  for (std::filesystem::path folder = cgroup_folder(); folder.string().starts_with(kCgroupRoot);
-       folder = folder.parent_path())
-    visit(folder);
+// Calls `visit` with a folder and those above it, up to `root`.
+void for_each_above(std::filesystem::path folder, const std::string& root,
+                    const std::function<void(const std::filesystem::path&)>& visit) {
+  for (; folder.string().starts_with(root); folder = folder.parent_path()) visit(folder);
+}
+
+// Folder of this process below `root`, for the hierarchy whose line in /proc/self/cgroup `is_it` knows by
+// what is before the path.
+std::filesystem::path folder_below(const std::string& root,
+                                   const std::function<bool(const std::string&)>& is_it) {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const size_t path = line.find(":/");
+    if (path == std::string::npos || !is_it(line.substr(0, path))) continue;
+    const std::string relative = line.substr(path + 2);
+    return relative.empty() ? std::filesystem::path(root) : std::filesystem::path(root) / relative;
+  }
+  return {};
+}
+
+bool is_old_cpu_hierarchy(const std::string& head) {  // "1:cpu", "3:cpu,cpuacct"
+  return (',' + head.substr(head.find(':') + 1) + ',').find(",cpu,") != std::string::npos;
 }
 
 // First number of a file; `missing` if there is no file or it says "max".
@@ -36,11 +54,25 @@ double number_in(const std::filesystem::path& path, double missing) {
   return file >> value ? value : missing;
 }
 
-// Cores of "QUOTA PERIOD" in cpu.max.
-double quota_cores(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  double quota = 0, period = 0;
-  return file >> quota >> period && period > 0 ? quota / period : std::numeric_limits<double>::infinity();
+// Cores of a quota for each period; no limit where one of them is missing, or is v1's -1.
+double quota_cores(double quota, double period) {
+  return quota > 0 && period > 0 ? quota / period : std::numeric_limits<double>::infinity();
+}
+
+// What this process's cgroups leave it of the cores, v2's or v1's; may be a fraction.
+double quota_of_cgroups() {
+  double cores = std::numeric_limits<double>::infinity();
+  for_each_above(cgroup_folder(), kCgroupRoot, [&](const std::filesystem::path& folder) {
+    std::ifstream file(folder / "cpu.max");
+    double quota = 0, period = 0;
+    if (file >> quota >> period) cores = std::min(cores, quota_cores(quota, period));
+  });
+  for_each_above(folder_below(kOldCpuRoot, is_old_cpu_hierarchy), kOldCpuRoot,
+                 [&](const std::filesystem::path& folder) {
+                   cores = std::min(cores, quota_cores(number_in(folder / "cpu.cfs_quota_us", 0),
+                                                       number_in(folder / "cpu.cfs_period_us", 0)));
+                 });
+  return cores;
 }
 
 uint64_t available_memory() {
@@ -54,10 +86,7 @@ uint64_t available_memory() {
 }  // namespace
 
 std::filesystem::path cgroup_folder() {
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("0::/")) return std::filesystem::path(kCgroupRoot) / line.substr(4);
-  return {};
+  return folder_below(kCgroupRoot, [](const std::string& head) { return head == "0:"; });
 }
 
 namespace {
@@ -66,12 +95,10 @@ namespace {
 double core_limit() {
   cpu_set_t affinity;
   CPU_ZERO(&affinity);
-  double cores = ::sched_getaffinity(0, sizeof affinity, &affinity) == 0
-                     ? CPU_COUNT(&affinity)
-                     : std::max(1u, std::thread::hardware_concurrency());
-  for_each_cgroup(
-      [&](const std::filesystem::path& folder) { cores = std::min(cores, quota_cores(folder / "cpu.max")); });
-  return cores;
+  const double cores = ::sched_getaffinity(0, sizeof affinity, &affinity) == 0
+                           ? CPU_COUNT(&affinity)
+                           : std::max(1u, std::thread::hardware_concurrency());
+  return std::min(cores, quota_of_cgroups());
 }
 
 }  // namespace
@@ -80,7 +107,7 @@ uint32_t usable_cores() { return static_cast<uint32_t>(std::max(1.0, std::floor(
 
 uint64_t usable_memory_bytes() {
   double bytes = static_cast<double>(available_memory());
-  for_each_cgroup([&](const std::filesystem::path& folder) {
+  for_each_above(cgroup_folder(), kCgroupRoot, [&](const std::filesystem::path& folder) {
     const double limit = number_in(folder / "memory.max", std::numeric_limits<double>::infinity());
     bytes = std::min(bytes, std::max(0.0, limit - number_in(folder / "memory.current", 0)));
   });

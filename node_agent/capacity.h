@@ -6,7 +6,8 @@
 
 namespace modelet::agent {
 
-// Cores this process may use: affinity mask and cgroup v2 quota (cpu.max), at least 1.
+// Cores this process may use: affinity mask and cgroup quota (v2's cpu.max, v1's cpu.cfs_quota_us), at
+// least 1.
 uint32_t usable_cores();
 
 // Bytes a run may use: what is available now, or the tightest cgroup v2 limit (memory.max) minus its use if

@@ -236,6 +236,7 @@ class Placer {
     if (!greedy(by_time()) && !greedy(by_memory())) refuse();
     for (int i = 0; i < kMostImprovements && improve(); ++i) {
     }
+    join_neighbours();
     return owner_;
   }
 
@@ -363,6 +364,18 @@ class Placer {
       return true;
     }
     return false;
+  }
+
+  // Who holds which of a layer's modelets of equal size makes no difference to the plan. Neighbours go to the
+  // same node, which computes adjacent columns of the input layer together (shard/network.cc).
+  void join_neighbours() {
+    for (auto first = cut_.begin(); first != cut_.end();) {
+      const auto last = std::find_if(first, cut_.end(), [&](const ModeletSpec& other) {
+        return other.layer != first->layer || other.neurons() != first->neurons();
+      });
+      std::sort(owner_.begin() + (first - cut_.begin()), owner_.begin() + (last - cut_.begin()));
+      first = last;
+    }
   }
 
   bool swap_fits(uint32_t a, uint32_t b) const {

@@ -59,6 +59,17 @@ double step_seconds(const std::vector<ModeletSpec>& cut, const std::vector<uint3
   return sum;
 }
 
+TEST(Placement, ANodeGetsNeighbours) {
+  Experiment experiment = experiment_with(8);
+  experiment.modelets.hidden_columns = 16;
+  for (const auto& speeds : {std::vector<double>{1, 1}, {2, 1}, {1, 3, 2}, {1, 1, 1, 1}}) {
+    const Plan plan = make_plan(experiment, shape(), nodes_of(speeds));
+    size_t runs = 1;
+    for (size_t i = 1; plan.cut[i].layer == 0; ++i) runs += plan.owner[i] != plan.owner[i - 1] ? 1 : 0;
+    EXPECT_EQ(runs, speeds.size());
+  }
+}
+
 TEST(Placement, CloseToTheBestOfAllAssignments) {
   Experiment experiment = experiment_with(5);
   experiment.modelets.hidden_columns = 48;  // 3 input modelets, of unequal width
