@@ -27,16 +27,19 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[1:1] = [str(ROOT / "experiments/cluster"), str(ROOT / "experiments/bench")]
+sys.path[1:1] = [str(ROOT / "experiments" / folder) for folder in ("cluster", "bench", "simulate")]
 import cluster as clusters
 import compare_report
+import curves
 import launch
 import measuring
 import peers
+import simulate
 import train_modelet
 
 AMAZON = ROOT / "experiments/amazon-670k-shape.toml"
 DEBIAN = ROOT / "experiments/debian-deps-fast.toml"
+BILLION = ROOT / "experiments/billion.toml"
 DEBIAN_DATA = ROOT / "experiments/datasets/debian-deps"
 
 HIDDEN, BATCH = 128, 256
@@ -48,6 +51,7 @@ ACTIVE_SHARE = 0.005  # of the labels, drawn in each step beside those of the ba
 RATE = 1e-2  # learning rate at Amazon's shape; experiments/bench/README.md says how it was chosen
 DENSE_RATES = [1e-2, 2e-2, 4e-2]  # of the full softmax; 2e-2 was the best of 2e-3 to 1e-1 after 20,000 samples with 16,384 labels
 PART_SECONDS = 3600.0  # then a part has failed
+BILLION_DATA = {"rows": 51_200, "rows-test": 512, "features": 10_000, "features-per-row": 40, "labels": 1_000_000, "labels-per-row": 2}
 
 
 # ---- the plan: each part is a dictionary, which is also its key in the cache -----------------------------------------
@@ -80,12 +84,27 @@ def links():
     return [{"data": "link", "system": "link", "rate": rate} for rate in RATES]
 
 
+def own_cores():
+    """Modelet on nodes that have a core each, or a share of one: how it scales where nodes do not share cores, and with unequal nodes."""
+    def part(cores, rate=HEADLINE_RATE):
+        return {"data": "own cores", "system": "Modelet", "nodes": len(cores), "rate": rate, "width": HEADLINE_WIDTH, "cores": cores}
+
+    return [part([1]), part([0.5]), part([1, 1]), part([1, 1], "100mbit"), part([1, 0.5])]
+
+
+def billion():
+    return {"data": "billion", "system": "Modelet", "nodes": HEADLINE_NODES, "rate": HEADLINE_RATE}
+
+
+SIMULATION = {"data": "simulation", "system": "simulator", "width": HEADLINE_WIDTH}
+
+
 def short_plan():
     few = {"warmup": 5, "steps": 30}
     parts = links() + [shape("Modelet", nodes=nodes, width=width) for width in (WIDTHS[0], HEADLINE_WIDTH) for nodes in (HEADLINE_NODES, 1)]
     parts += [horovod("dense", nodes=nodes, width=width) for width in (HEADLINE_WIDTH, WIDTHS[0]) for nodes in (HEADLINE_NODES, 1)]
     parts += [horovod("sparse"), horovod("sparse-fp16"), shape("Horovod", mode="sampled", **few), sampled("sharded by hand")]
-    return parts + [one_process(WIDTHS[0], 2e-2)]
+    return parts + [one_process(WIDTHS[0], 2e-2), *own_cores(), SIMULATION]
 
 
 def full_plan():
@@ -102,7 +121,7 @@ def full_plan():
     full = {"learning_rate": 5e-3, "schedule": "linear", "steps": 358, "warmup": 10, "evaluate_every": 30}
     parts += [debian("Modelet"), debian("sharded by hand", **sampling), debian("Horovod", mode="sampled", **sampling)]
     parts += [debian("Horovod", mode=mode, **full) for mode in ("dense", "sparse")] + [debian("DDP", mode="dense", **full)]
-    return parts
+    return parts + [*own_cores(), billion(), SIMULATION]
 
 
 # ---- running -------------------------------------------------------------------------------------------------------
@@ -120,22 +139,43 @@ class Runner:
             (folder / "complete").touch()
         return folder
 
+    def data_settings(self, part):
+        """Keys that name the data of a part with labels of Amazon-670K's shape, and its active share."""
+        folder = self.data(part["width"])
+        return [f"data.train={folder / 'train.mlt'}", f"data.test={folder / 'test.mlt'}", f"sampling.uniform={draws(part['width'])}"]
+
+    def billion_data(self):
+        folder = self.cache / "billion"
+        if not (folder / "complete").exists():
+            words = [word for name, value in BILLION_DATA.items() for word in (f"--{name}", str(value))]
+            subprocess.run([self.programs / "modelet", "data", "synth", folder, *words], check=True, stdout=subprocess.DEVNULL)
+            (folder / "complete").touch()
+        return [f"data.train={folder / 'train.mlt'}", f"data.test={folder / 'test.mlt'}"]
+
     def run(self, part):
         if part["system"] == "PyTorch full":
             return self._one_process(part)
+        if part["system"] == "simulator":
+            return curves.curves(self.programs / "modelet", AMAZON, [*self.data_settings(part), *self.settings], HIDDEN)
         if part["system"] == "link":
             with clusters.Cluster(2, part["rate"]) as cluster:
                 return {"payload_bits_per_second": cluster.measure_rate(0, 1, int(clusters.BITS_PER_SECOND[part["rate"]] / 8 / 4))}
-        with clusters.Cluster(part["nodes"], part["rate"]) as cluster:
+        cores = part.get("cores")
+        with clusters.Cluster(part["nodes"], part["rate"], cpu=cores, pin=cores is not None) as cluster:
             return self._modelet(cluster, part) if part["system"] == "Modelet" else self._baseline(cluster, part)
 
     def _modelet(self, cluster, part):
-        settings = ["train.checkpoint_every=1000000000", f"modelets.hidden_columns={max(16, HIDDEN // part['nodes'])}"]
-        if part["data"] == "amazon":
-            folder = self.data(part["width"])
-            settings += [f"data.train={folder / 'train.mlt'}", f"data.test={folder / 'test.mlt'}", f"sampling.uniform={draws(part['width'])}"]
-        found = train_modelet.train(cluster, self.programs, AMAZON if part["data"] == "amazon" else DEBIAN, settings + self.settings)
-        return {"steps": found["steps"], "seconds_per_step": found["seconds_per_step"], "sent_bytes": found["sent_bytes"],
+        settings, experiment, parameters = ["train.checkpoint_every=1000000000"], AMAZON, None
+        if part["data"] == "billion":
+            experiment, settings = BILLION, settings + self.billion_data()
+            parameters = simulate.plan(self.programs / "modelet", experiment, part["nodes"], settings, gflops=[100], memory_gbps=[20])["parameters"]
+        elif part["data"] == "own cores":  # fine enough a cut for nodes of any share of a core
+            settings += ["modelets.hidden_columns=16", "modelets.output_modelets=24", *self.data_settings(part)]
+        else:
+            settings += [f"modelets.hidden_columns={max(16, HIDDEN // part['nodes'])}"]
+            experiment, settings = (AMAZON, settings + self.data_settings(part)) if part["data"] == "amazon" else (DEBIAN, settings)
+        found = train_modelet.train(cluster, self.programs, experiment, settings + self.settings)
+        return {"parameters": parameters, "steps": found["steps"], "seconds_per_step": found["seconds_per_step"], "sent_bytes": found["sent_bytes"],
                 "own_meter_bytes": found["own_meter_bytes"],
                 **{field: found[field] for field in ("compute_seconds", "codec_seconds", "wait_seconds")},
                 "peak_rss_bytes": [found["finished"]["peak_rss_bytes"]], "curve": found["curve"], "p_at_1": found["finished"]["p_at_1"]}
@@ -173,11 +213,13 @@ class Runner:
         """Of what runs a part: another build, or other scripts, make it another part."""
         files = [pathlib.Path(clusters.__file__)]
         if part["system"] == "Modelet":
-            files += [pathlib.Path(train_modelet.__file__), AMAZON, DEBIAN,
+            files += [pathlib.Path(train_modelet.__file__), AMAZON, DEBIAN, BILLION,
                       *(self.programs / name for name in ("modelet", "modelet-agent", "modelet-scheduler"))]
+        elif part["system"] == "simulator":
+            files = [pathlib.Path(simulate.__file__), pathlib.Path(curves.__file__), AMAZON, self.programs / "modelet"]
         elif part["system"] != "link":
             files += [file for file in sorted(HERE.glob("*.py")) if not file.name.startswith("compare_")]
-        digest = hashlib.sha256(json.dumps(self.settings if part["system"] == "Modelet" else []).encode())
+        digest = hashlib.sha256(json.dumps(self.settings if part["system"] in ("Modelet", "simulator") else []).encode())
         for file in files:
             digest.update(file.read_bytes())
         return digest.hexdigest()
@@ -190,6 +232,10 @@ def draws(width):
 def title(part):
     if part["system"] == "link":
         return f"a link of {part['rate']}"
+    if part["system"] == "simulator":
+        return "what the simulator predicts for more nodes"
+    if part["data"] == "own cores":
+        return f"Modelet, nodes with {compare_report.cores_text(part)} core(s) of their own, {part['rate']}"
     mode = f" {part['mode']}" if "mode" in part else ""
     where = f", {part['nodes']} node(s), {part['rate']}" if "nodes" in part else f", learning rate {part['learning_rate']:g}"
     return f"{part['system']}{mode}{where}, {part['data']}" + (f" {part['width']:,} labels" if "width" in part else "")

@@ -9,8 +9,10 @@ import statistics
 import sys
 import pathlib
 
-sys.path[1:1] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("cluster", "bench")]
+sys.path[1:1] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("cluster", "bench", "simulate")]
 import cluster as clusters
+import curves
+import dense
 import measuring
 import svg_plot
 
@@ -97,6 +99,9 @@ def summary(record):
     if "error" in record:
         return f"FAILED: {record['error']}"
     result = record["result"]
+    if "limits" in result:
+        usual = [curves.statement(limit) for limit in result["limits"] if curves.is_usual(limit)]
+        return " ".join(usual)
     if "payload_bits_per_second" in result:
         return f"{result['payload_bits_per_second'] / 1e6:,.0f} Mbit/s of payload"
     shown = [f"{duration(result['seconds_per_step'])} a step, {size(mean_bytes(result))} a node and step"] if "seconds_per_step" in result else []
@@ -205,6 +210,50 @@ def precision_section(report):
     return parts
 
 
+def cores_text(part):
+    return " + ".join(f"{cores:g}" for cores in part["cores"])
+
+
+def own_cores_rows(report):
+    """(record, speed-up over one core, seconds of the ideal split, share of it that is reached); nodes of an ideal split are as fast as alone."""
+    alone = {record["part"]["cores"][0]: record["result"]["seconds_per_step"] for record in select(report, data="own cores", nodes=1)}
+    rows = []
+    for record in select(report, data="own cores"):
+        if all(cores in alone for cores in [1, *record["part"]["cores"]]):
+            seconds = record["result"]["seconds_per_step"]
+            ideal = 1 / sum(1 / alone[cores] for cores in record["part"]["cores"])
+            rows.append((record, alone[1] / seconds, ideal, ideal / seconds))
+    return rows
+
+
+def own_cores_section(report):
+    rows = [(f"{cores_text(record['part'])}, {record['part']['rate']}", duration(record["result"]["seconds_per_step"]), f"{speedup:.2f}", duration(ideal),
+             f"{reached:.0%}") for record, speedup, ideal, reached in own_cores_rows(report)]
+    if not rows:
+        return []
+    return ["<h2>Nodes with cores of their own</h2>",
+            paragraph("Modelet, Amazon-670K's shape, one thread a node. Ideal: the nodes share the work as fast as each of them does it alone."),
+            table(["cores of the nodes, link", "s/step", "times one core", "ideal", "of the ideal"], rows)]
+
+
+def billion_section(report):
+    record = one(report, data="billion")
+    if record is None:
+        return []
+    result, part = record["result"], record["part"]
+    needs = dense.needs(result["parameters"], part["nodes"], clusters.BITS_PER_SECOND[part["rate"]])
+    return [f"<h2>{result['parameters'] / 1e9:.2f} billion parameters, {part['nodes']} nodes, {part['rate']}</h2>",
+            table(["", "s/step", "bytes a node and step", "memory of a node"],
+                  [("Modelet, measured", duration(result["seconds_per_step"]), size(mean_bytes(result)), size(max(result["peak_rss_bytes"]))),
+                   ("dense data parallelism (Horovod), computed: what its bytes alone take, Adam in fp32", duration(needs["allreduce_seconds"]),
+                    size(needs["allreduce_bytes"]), size(needs["memory_bytes"]))])]
+
+
+def simulation_section(report):
+    record = one(report, data="simulation")
+    return ["<h2>More nodes, predicted</h2>", curves.html(record["result"])] if record else []
+
+
 def split(result):
     """(computing, coding, waiting) of a step, means over the ranks; None where it is not known."""
     waiting = mean(result.get("wait_seconds"))
@@ -219,6 +268,8 @@ def parts_section(report):
     rows = []
     for record in report["records"]:
         result = record.get("result", {})
+        if "limits" in result:
+            continue
         rows.append((record["title"], duration(result.get("seconds_per_step")), *map(duration, split(result)), duration(mean(result.get("cpu_seconds"))),
                      size(mean_bytes(result)) if "sent_bytes" in result else "-", size(max(result["peak_rss_bytes"])) if "peak_rss_bytes" in result else "-",
                      "-" if result.get("p_at_1") is None else f"{result['p_at_1']:.4f}", f"{record['others_share']:.0%}"))
@@ -251,6 +302,6 @@ def write(report, folder):
     (folder / "report.json").write_text(json.dumps(report | {"headline": headline(report)}, indent=1) + "\n", encoding="utf-8")
     machine = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in report["machine"].items() if value)
     body = ["<h1>Modelet and Horovod on slow links</h1>", paragraph(machine), *notes(report), *headline_section(report), *scaling_section(report),
-            *precision_section(report), *parts_section(report)]
+            *precision_section(report), *own_cores_section(report), *billion_section(report), *simulation_section(report), *parts_section(report)]
     page = f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Modelet and Horovod</title><style>{STYLE}</style></head>\n<body>\n'
     (folder / "report.html").write_text(page + "\n".join(body) + "\n</body></html>\n", encoding="utf-8")

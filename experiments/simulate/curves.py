@@ -67,6 +67,10 @@ def _useful(line):
     return next((i for i in range(len(line) - 1) if line[i + 1]["speedup"] < WORTH * line[i]["speedup"]), len(line) - 1)
 
 
+def is_usual(limit):
+    return limit["cores"] == USUAL["cores"] and limit["rate"] == USUAL["rate"]
+
+
 def statement(limit):
     where = f"Batch {limit['batch']:,}, nodes of {limit['cores']} cores, {_rate(limit['rate'])}, {_milliseconds(limit['round_trip'])} round trip"
     if not limit["stopped"]:
@@ -100,7 +104,7 @@ def charts(found):
 
 def html(found):
     """A fragment: charts, what stops the scaling of the usual cluster, and the table of all."""
-    usual = [limit for limit in found["limits"] if limit["cores"] == USUAL["cores"] and limit["rate"] == USUAL["rate"]]
+    usual = [limit for limit in found["limits"] if is_usual(limit)]
     heads = ["batch", "cores a node", "link", "round trip", "useful nodes", "speed-up", "ms/step", "what stops it"]
     rows = []
     for limit in found["limits"]:

@@ -1,4 +1,5 @@
 """The comparison with Horovod: its plans, what it keeps, what it reports, also of parts that failed. Runs no baseline."""
+import itertools
 import json
 import pathlib
 import sys
@@ -10,6 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "experiments/baselines"))
 import compare_horovod
 import compare_report
+import curves
 import launch
 
 
@@ -32,9 +34,25 @@ class FakeRunner:
         return outcome
 
 
+def simulation():
+    """As curves.curves() returns it: two nodes are 1.5 times as fast as one, on any link."""
+    points, limits = [], []
+    for batch, cores, rate, round_trip in itertools.product(curves.BATCHES, curves.CORES, curves.RATES, curves.ROUND_TRIPS):
+        where = {"batch": batch, "cores": cores, "rate": rate, "round_trip": round_trip}
+        points += [where | {"nodes": nodes, "seconds_per_step": 0.01 / speedup, "speedup": speedup} for nodes, speedup in ((1, 1.0), (2, 1.5))]
+        limits.append(points[-1] | {"stopped": False, "cause": "wire", "causes": {"wire": 1e-3}})
+    return {"core": {"gflops": 50.0, "memory_gbps": 10.0}, "jitter": 0.03, "points": points, "limits": limits}
+
+
 def outcome(part):
     if part["system"] == "link":
         return {"payload_bits_per_second": 9e8}
+    if part["system"] == "simulator":
+        return simulation()
+    if part["data"] == "own cores":
+        return result({(1,): 0.010, (0.5,): 0.020, (1, 1): 0.006, (1, 0.5): 0.008}[tuple(part["cores"])], 50_000.0)
+    if part["data"] == "billion":
+        return result(0.03, 500_000.0, parameters=1_000_000_000)
     if part["system"] == "PyTorch full":
         return {"p_at_1": 0.5, "train_seconds": 10.0, "blas": "?"}
     if part["system"] == "Modelet":
@@ -71,7 +89,11 @@ class Comparison(unittest.TestCase):
         compare_report.write(report, self.folder / "out")
         page = (self.folder / "out/report.html").read_text()
         self.assertIn("Horovod fp16, 4 node(s), 1gbit, amazon 670,091 labels: BaselineFailed: rank 2 of horovod ended with exit code 1: &lt;out of memory&gt;", page)
-        self.assertEqual(page.count("<svg"), 5)
+        self.assertEqual(page.count("<svg"), 5 + len(curves.BATCHES))
+        self.assertIn("<td>1 + 1, 1gbit</td><td>6 ms</td><td>1.67</td><td>5 ms</td><td>83%</td>", page)
+        self.assertIn("<td>1 + 0.5, 1gbit</td><td>8 ms</td><td>1.25</td><td>6.67 ms</td><td>83%</td>", page)
+        self.assertRegex(page, r"computed: what its bytes alone take, Adam in fp32</td><td>48 s</td><td>6 GB</td><td>16 GB</td>")
+        self.assertIn("still scales at 2 nodes", page)
         self.assertIn("<td>Horovod dense, 4 node(s), 1gbit, debian-deps</td><td>95 s</td><td>0.6500</td>", page)
         self.assertNotIn("http:", page.replace("http://www.w3.org/2000/svg", ""), "the report fetches nothing")
         written = json.loads((self.folder / "out/report.json").read_text())
