@@ -65,7 +65,7 @@ std::span<const std::byte> EnvelopeWriter::write(const Envelope& envelope) {
 void parse_envelope(std::span<const std::byte> bytes, size_t max_message_bytes, Envelope& envelope) {
   if (bytes.size() < 8 || bytes.size() > kMaxEnvelopeBytes)
     throw FormatError(fmt::format("envelope: {} bytes, expected 8 to {}", bytes.size(), kMaxEnvelopeBytes));
-  AlignedCopy copy(bytes);
+  AlignedCopy<kMaxEnvelopeBytes> copy(bytes);
   flatbuffers::Verifier verifier(copy.data(), copy.size());
   if (!wire::VerifyEnvelopeBuffer(verifier)) throw FormatError("envelope: not a valid Modelet envelope");
   const wire::Envelope& wire = *wire::GetEnvelope(copy.data());

@@ -48,6 +48,7 @@ class Group::Impl {
     arrived_.resize(count());
     inbox_.resize(count());
     nothing_.resize(count());
+    for (int i = 1; i < size(); ++i) others_.push_back((rank() + i) % size());
     outgoing_.run = options_.run;
     outgoing_.epoch = options_.epoch;
     outgoing_.sender = static_cast<uint32_t>(rank());
@@ -84,9 +85,9 @@ class Group::Impl {
   void send_each(Tag tag, std::span<const std::vector<OutBlock>> to) {
     MODELET_CHECK(to.size() == count());
     begin_send(tag, "all-to-all");
-    for (int i = 1; i < size(); ++i) {
-      pack(to[static_cast<size_t>(neighbour(i))]);
-      post(neighbour(i));
+    for (const int& rank : others_) {
+      pack(to[static_cast<size_t>(rank)]);
+      post(std::span(&rank, 1));
     }
   }
 
@@ -102,7 +103,7 @@ class Group::Impl {
     receive_into_scratch(values);
     const OutBlock mine{&codec, values, rounding_seed(rank())};
     send_to_all(std::span(&mine, 1));
-    codec.decode(std::span(raw_payload_).first(outgoing_.raw_bytes), inbox_[own()][0]);
+    codec.decode(raw_, inbox_[own()][0]);
     collect(tag, "all-reduce", inbox_);
     add_up(values);
   }
@@ -112,11 +113,10 @@ class Group::Impl {
     MODELET_CHECK(parts[own()].rows == mine.rows && parts[own()].cols == mine.cols);
     begin_send(tag, "reduce-scatter");
     receive_into_scratch(mine);
-    for (int i = 1; i < size(); ++i) {
-      const int to = neighbour(i);
-      const OutBlock part{&codec, parts[static_cast<size_t>(to)], rounding_seed(to)};
+    for (const int& rank : others_) {
+      const OutBlock part{&codec, parts[static_cast<size_t>(rank)], rounding_seed(rank)};
       pack(std::span(&part, 1));
-      post(to);
+      post(std::span(&rank, 1));
     }
     copy(parts[own()], inbox_[own()][0]);
     collect(tag, "reduce-scatter", inbox_);
@@ -129,11 +129,10 @@ class Group::Impl {
     Envelope envelope;
     Frame frame;
   };
+  using WaitingMap = std::map<std::pair<Tag, int>, Waiting>;  // by tag and sender
 
   size_t count() const { return static_cast<size_t>(size()); }
   size_t own() const { return static_cast<size_t>(rank()); }
-  // Each rank starts with another peer, so that not everybody sends to the same one first.
-  int neighbour(int distance) const { return (rank() + distance) % size(); }
 
   // ---- what errors say
   std::string peer_name(int peer) const {
@@ -196,15 +195,17 @@ class Group::Impl {
   // ---- sending
   void send_to_all(std::span<const OutBlock> blocks) {
     pack(blocks);
-    for (int i = 1; i < size(); ++i) post(neighbour(i));
+    post(others_);
   }
 
-  // Encodes blocks into a message ready to post, any number of times.
+  // Encodes blocks into message_, ready to post.
   void pack(std::span<const OutBlock> blocks) {
     Stopwatch watch;
     size_t most = 0;
     for (const OutBlock& block : blocks) most += block.codec->max_bytes(block.values.rows, block.values.cols);
-    const std::span<std::byte> raw = reserve(raw_payload_, most);
+    message_ = {};  // if it has left already, its memory is the next one's
+    message_ = messages_.take();
+    const std::span<std::byte> raw = reserve(message_->payload_memory, most);
     outgoing_.tag = tag_;
     outgoing_.blocks.clear();
     outgoing_.raw_bytes = 0;
@@ -223,30 +224,40 @@ class Group::Impl {
       throw Error(fmt::format(
           "message of {} values in {} bytes, {}: over the limit of {} bytes: use a smaller train.batch",
           outgoing_values_, outgoing_.raw_bytes, place(), options_.max_message_bytes));
-    payload_ = compressed(raw.first(outgoing_.raw_bytes));
-    outgoing_.payload_hash = payload_hash(payload_);
-    envelope_ = writer_.write(outgoing_);
+    raw_ = raw.first(outgoing_.raw_bytes);
+    message_->payload = compressed(raw_);
+    outgoing_.payload_hash = payload_hash(message_->payload);
+    const std::span<const std::byte> envelope = writer_.write(outgoing_);
+    std::copy(envelope.begin(), envelope.end(), reserve(message_->envelope_memory, envelope.size()).begin());
+    message_->envelope = std::span(message_->envelope_memory).first(envelope.size());
     meters_.encode_seconds += watch.seconds();
   }
 
-  // What to send for `raw`: its LZ4 block if that is wanted and smaller.
+  // What to send for `raw`, which is in message_: its LZ4 block if that is wanted and smaller; then raw is in
+  // lz4_memory_ afterwards.
   std::span<const std::byte> compressed(std::span<const std::byte> raw) {
     const size_t used =
-        options_.lz4 && !raw.empty() ? lz4_compress(raw, reserve(lz4_payload_, raw.size() - 1)) : 0;
+        options_.lz4 && !raw.empty() ? lz4_compress(raw, reserve(lz4_memory_, raw.size() - 1)) : 0;
     outgoing_.lz4 = used > 0;
-    return outgoing_.lz4 ? std::span<const std::byte>(lz4_payload_).first(used) : raw;
+    if (!outgoing_.lz4) return raw;
+    message_->payload_memory.swap(lz4_memory_);
+    return std::span(message_->payload_memory).first(used);
   }
 
-  void post(int to) {
+  void post(std::span<const int> to) {
     try {
-      transport_->send(to, envelope_, payload_);
+      transport_->send(to, message_);
     } catch (const PeerError& error) {
-      throw PeerError(to, fmt::format("cannot send to {}, {}: {}", peer_name(to), place(), error.what()));
+      throw PeerError(error.rank(), fmt::format("cannot send to {}, {}: {}", peer_name(error.rank()), place(),
+                                                error.what()));
     }
-    PeerMeter& meter = meters_.peers[static_cast<size_t>(to)];
-    meter.bytes_sent += envelope_.size() + payload_.size();
-    ++meter.messages_sent;
-    meters_.raw_bytes += outgoing_values_ * sizeof(float);
+    const size_t bytes = message_->envelope.size() + message_->payload.size();
+    for (const int rank : to) {
+      PeerMeter& meter = meters_.peers[static_cast<size_t>(rank)];
+      meter.bytes_sent += bytes;
+      ++meter.messages_sent;
+    }
+    meters_.raw_bytes += outgoing_values_ * sizeof(float) * to.size();
   }
 
   // ---- receiving
@@ -309,11 +320,17 @@ class Group::Impl {
       throw PeerError(frame.from,
                       fmt::format("{} is too far ahead, {}: {} early messages ({} bytes) wait already",
                                   peer_name(frame.from), place(), waiting_.size(), waiting_bytes_));
-    const std::pair key(incoming_.tag, frame.from);
-    if (!waiting_.try_emplace(key, Waiting{incoming_, std::move(frame)}).second)
-      ++meters_.dropped_messages;
-    else
+    WaitingMap::node_type entry = unused_entry();
+    entry.key() = {incoming_.tag, frame.from};
+    std::swap(entry.mapped().envelope, incoming_);
+    entry.mapped().frame = std::move(frame);
+    WaitingMap::insert_return_type inserted = waiting_.insert(std::move(entry));
+    if (inserted.inserted) {
       waiting_bytes_ += bytes;
+    } else {
+      ++meters_.dropped_messages;
+      keep_unused(std::move(inserted.node));
+    }
   }
 
   // Delivers the messages of this operation that came early; returns their number.
@@ -330,11 +347,25 @@ class Group::Impl {
     return taken;
   }
 
-  using WaitingMap = std::map<std::pair<Tag, int>, Waiting>;
   void forget(WaitingMap::iterator entry) {
     const Frame& frame = entry->second.frame;
     waiting_bytes_ -= frame.envelope.size() + frame.payload.size();
-    waiting_.erase(entry);
+    keep_unused(waiting_.extract(entry));
+  }
+
+  // Entries of waiting_ are used again, with the memory that their envelopes have.
+  WaitingMap::node_type unused_entry() {
+    if (unused_entries_.empty()) {
+      WaitingMap one;
+      return one.extract(one.try_emplace({}).first);
+    }
+    WaitingMap::node_type entry = std::move(unused_entries_.back());
+    unused_entries_.pop_back();
+    return entry;
+  }
+  void keep_unused(WaitingMap::node_type entry) {
+    entry.mapped().frame = {};
+    unused_entries_.push_back(std::move(entry));
   }
 
   void deliver(const Envelope& envelope, const Frame& frame, std::span<const InBlock> blocks) {
@@ -381,6 +412,9 @@ class Group::Impl {
 
   std::unique_ptr<Transport> transport_;
   GroupOptions options_;
+  // In the order in which they are sent to. Each rank begins with another one, so that not everybody sends to
+  // the same one first.
+  std::vector<int> others_;
   SteadyClock clock_;
   Meters meters_;
   std::mutex interrupt_mutex_;
@@ -396,13 +430,16 @@ class Group::Impl {
   EnvelopeWriter writer_;
   Envelope outgoing_;
   uint64_t outgoing_values_ = 0;
-  AlignedVector<std::byte> raw_payload_, lz4_payload_;
-  std::span<const std::byte> envelope_, payload_;
+  Pool<Message> messages_;
+  PoolPtr<Message> message_;
+  std::span<const std::byte> raw_;  // its payload before LZ4, as long as neither is used again
+  AlignedVector<std::byte> lz4_memory_;
 
   // The message received last, and early ones.
   Envelope incoming_;
   std::vector<std::byte> raw_incoming_;
   WaitingMap waiting_;
+  std::vector<WaitingMap::node_type> unused_entries_;
   size_t waiting_bytes_ = 0;
 
   AlignedVector<float> scratch_;               // of the sums
