@@ -16,6 +16,7 @@
 #include <atomic>
 #include <barrier>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 
 #include "shard/batch_feed.h"
@@ -119,6 +120,7 @@ struct Case {
   Precision precision = Precision::kFp32;
   comm::testing::TransportKind transport = comm::testing::TransportKind::kInproc;
   bool lz4 = false;
+  std::optional<comm::Algorithm> algorithm = {};  // of clipping
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -150,7 +152,8 @@ TEST_P(AllocationTest, NoneAfterWarmUp) {
   constexpr uint64_t kWarmUp = 105, kSteps = 55;
   const int most_tries = c.ranks == 1 ? 1 : 8;
   auto ranks = make_ranks(experiment, shape, round_robin(experiment, shape, c.ranks), c.ranks, c.threads);
-  auto groups = comm::testing::make_groups(c.transport, c.ranks, {.run = 1, .lz4 = c.lz4});
+  auto groups =
+      comm::testing::make_groups(c.transport, c.ranks, {.run = 1, .lz4 = c.lz4, .algorithm = c.algorithm});
   first_depth = ::backtrace(first_stack.data(), 1);  // its first call allocates
   first_depth = 0;
   int tries = 0;
@@ -216,6 +219,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{.name = "two_ranks_int8", .loss = Loss::kSigmoid, .ranks = 2, .codec = "int8"},
                       Case{.name = "three_ranks", .hidden = {48, 48}, .clip = 0.1f, .ranks = 3},
                       Case{.name = "three_ranks_lz4", .hidden = {48}, .ranks = 3, .lz4 = true},
+                      Case{.name = "three_ranks_dissemination",
+                           .clip = 0.1f,
+                           .ranks = 3,
+                           .algorithm = comm::Algorithm::kDissemination},
+                      Case{.name = "three_ranks_in_parts",
+                           .clip = 0.1f,
+                           .ranks = 3,
+                           .algorithm = comm::Algorithm::kReduceScatter},
                       Case{.name = "three_ranks_zmq",
                            .hidden = {48},
                            .ranks = 3,
