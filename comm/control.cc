@@ -97,7 +97,7 @@ Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
   if (bytes.size() > kMaxControlBytes)
     throw FormatError("control message of " + std::to_string(bytes.size()) +
                       " bytes, more than the limit of " + std::to_string(kMaxControlBytes));
-  AlignedCopy copy(bytes);
+  AlignedCopy<1024> copy(bytes);
   constexpr flatbuffers::uoffset_t kMaxDepth = 8, kMaxTables = 4096;  // a list of all nodes or runs
   flatbuffers::Verifier verifier(copy.data(), copy.size(), kMaxDepth, kMaxTables);
   if (!verifier.VerifyBuffer<Root>(identifier)) throw FormatError("not a well-formed control message");
@@ -224,7 +224,7 @@ class ServerSocket::Impl {
   }
 
   Identity sender_of(zmq::message_t& message) {
-    return allow_list ? allow_list->find(sender_key(message)) : Identity{};
+    return allow_list ? allow_list->find(std::string(sender_key(message))) : Identity{};
   }
 
   zmq::context_t context;

@@ -17,7 +17,7 @@ namespace {
 constexpr char kZapAddress[] = "inproc://zeromq.zap.01";
 constexpr size_t kZapFrames = 7;  // version, request, domain, address, routing id, mechanism, key
 
-std::string property(zmq::message_t& message, const char* name, const char* otherwise) {
+std::string_view property(zmq::message_t& message, const char* name, const char* otherwise) {
   const char* value = zmq_msg_gets(message.handle(), name);
   return value == nullptr ? otherwise : value;
 }
@@ -73,10 +73,10 @@ void use_curve_client(zmq::socket_t& socket, const KeyPair& own, const std::stri
   socket.set(zmq::sockopt::curve_secretkey, to_bytes(own.secret_key));
 }
 
-std::string sender_key(zmq::message_t& message) { return property(message, "User-Id", ""); }
+std::string_view sender_key(zmq::message_t& message) { return property(message, "User-Id", ""); }
 
 std::string peer_address(zmq::message_t& message) {
-  return property(message, "Peer-Address", "unknown address");
+  return std::string(property(message, "Peer-Address", "unknown address"));
 }
 
 // ---- HandshakeMonitor

@@ -27,8 +27,9 @@ std::string to_bytes(std::string_view hex);  // of a key
 void use_curve_server(zmq::socket_t& socket, const KeyPair& own);
 void use_curve_client(zmq::socket_t& socket, const KeyPair& own, const std::string& server_key);
 
-// The authenticated public key of the connection that a message came over; empty without CURVE.
-std::string sender_key(zmq::message_t& message);
+// The authenticated public key of the connection that a message came over; empty without CURVE. Valid as long
+// as the message.
+std::string_view sender_key(zmq::message_t& message);
 
 // Address of the connection that a message came over.
 std::string peer_address(zmq::message_t& message);

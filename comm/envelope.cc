@@ -56,16 +56,17 @@ std::span<const std::byte> EnvelopeWriter::write(const Envelope& envelope) {
     impl_->blocks.emplace_back(block.rows, block.cols, block.bytes, block.codec);
   const auto blocks = builder.CreateVectorOfStructs(impl_->blocks);
   wire::FinishEnvelopeBuffer(
-      builder, wire::CreateEnvelope(builder, kWireVersion, envelope.lz4, envelope.tag.round,
-                                    envelope.tag.attempt, envelope.epoch, envelope.sender, envelope.run,
-                                    envelope.tag.step, envelope.raw_bytes, envelope.payload_hash, blocks));
+      builder,
+      wire::CreateEnvelope(builder, kWireVersion, envelope.lz4, envelope.tag.round, envelope.tag.attempt,
+                           envelope.epoch, envelope.sender, envelope.run, envelope.tag.step,
+                           envelope.raw_bytes, envelope.payload_hash, blocks, envelope.tag.hop));
   return std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize()));
 }
 
 void parse_envelope(std::span<const std::byte> bytes, size_t max_message_bytes, Envelope& envelope) {
   if (bytes.size() < 8 || bytes.size() > kMaxEnvelopeBytes)
     throw FormatError(fmt::format("envelope: {} bytes, expected 8 to {}", bytes.size(), kMaxEnvelopeBytes));
-  AlignedCopy copy(bytes);
+  AlignedCopy<kMaxEnvelopeBytes> copy(bytes);
   flatbuffers::Verifier verifier(copy.data(), copy.size());
   if (!wire::VerifyEnvelopeBuffer(verifier)) throw FormatError("envelope: not a valid Modelet envelope");
   const wire::Envelope& wire = *wire::GetEnvelope(copy.data());
@@ -75,7 +76,7 @@ void parse_envelope(std::span<const std::byte> bytes, size_t max_message_bytes, 
                     wire.version(), kWireVersion));
   envelope.run = wire.run();
   envelope.epoch = wire.epoch();
-  envelope.tag = {wire.step(), wire.round(), wire.attempt()};
+  envelope.tag = {wire.step(), wire.round(), wire.attempt(), wire.hop()};
   envelope.sender = wire.sender();
   envelope.lz4 = wire.lz4();
   envelope.raw_bytes = wire.raw_bytes();

@@ -14,7 +14,7 @@
 // counted.
 //
 // One thread uses a Group; interrupt() may be called from any thread. Buffers are reused: after warm-up a
-// call allocates only what the transport needs to hold messages.
+// call allocates nothing, nor do the messages (comm/transport.h).
 //
 // Cost of each operation in rounds and bytes: docs/wire_format.md.
 #pragma once
@@ -22,11 +22,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/matrix.h"
+#include "comm/algorithm.h"
 #include "comm/codec.h"
 #include "comm/meters.h"
 #include "comm/tag.h"
@@ -44,6 +46,11 @@ struct GroupOptions {
   // Early messages, of operations this rank has not reached, are kept; more than this is a PeerError.
   size_t max_waiting_messages = 4096;
   size_t max_waiting_bytes = size_t{2} << 30;
+  // For tests and measurements: what barrier and all-reduce use, on all ranks alike. None: choose().
+  std::optional<Algorithm> algorithm;
+  // An all-reduce in parts treats this much of the matrix at a time (fp32 bytes): while one piece travels,
+  // the next is encoded.
+  size_t piece_bytes = size_t{4} << 20;
 };
 
 // A matrix to send. `codec` must outlive the call (codecs are registered for ever).
@@ -84,16 +91,18 @@ class Group {
   void all_to_all(Tag tag, std::span<const std::vector<OutBlock>> to,
                   std::span<const std::vector<InBlock>> from);
 
-  // values = sum over ranks, added in rank order. Every rank gets the same bits, also with a lossy codec: the
-  // own values are rounded as the others see them (in a group of one nothing is rounded). Rounding is seeded
-  // by tag and rank. One round; sends (n-1) x the matrix: meant for small ones.
+  // values = sum over ranks, of matrices of any size: choose() decides how. Every rank gets the same bits.
+  // With the codec "none" they are those of a sum in rank order, however it is done. With a lossy codec each
+  // rank's values are rounded once, seeded by tag and rank; in parts (Algorithm::kReduceScatter) what a rank
+  // adds to its own part is not rounded, and the sum is, once more. In a group of one nothing is rounded.
+  // After an exception `values` are unspecified: who wants to try again needs them elsewhere.
   void all_reduce_sum(Tag tag, Matrix values, const Codec& codec);
 
   // Sum over ranks of matrices cut into one part per rank: this rank gets the sum of part[rank()] in `mine`,
   // added in rank order; the own part is not rounded. One round; sends the parts of the others.
   void reduce_scatter_sum(Tag tag, std::span<const ConstMatrix> parts, Matrix mine, const Codec& codec);
 
-  // Returns when every rank has called it.
+  // Returns when every rank has called it; choose() decides how.
   void barrier(Tag tag);
 
   void interrupt(const std::string& reason);

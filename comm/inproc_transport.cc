@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
+#include <list>
 #include <mutex>
 
 #include "base/clock.h"
@@ -18,7 +18,7 @@ namespace {
 struct Queue {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Frame> frames;
+  std::list<Frame> frames, spare;  // spare: nodes to use again
   bool interrupted = false;
   std::string reason;
 };
@@ -36,26 +36,12 @@ class InprocTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(hub_->queues.size()); }
 
-  void send(int to, std::span<const std::byte> envelope, std::span<const std::byte> payload) override {
-    MODELET_CHECK(to >= 0 && to < size() && to != rank_);
-    const auto bytes = std::make_shared<std::vector<std::byte>>();
-    bytes->reserve(envelope.size() + payload.size());
-    bytes->insert(bytes->end(), envelope.begin(), envelope.end());
-    bytes->insert(bytes->end(), payload.begin(), payload.end());
-    const std::span<const std::byte> all(*bytes);
-    Frame frame{rank_, bytes, all.first(envelope.size()), all.subspan(envelope.size())};
-
-    Queue& queue = hub_->queues[static_cast<size_t>(to)];
-    {
-      const std::lock_guard lock(queue.mutex);
-      if (queue.frames.size() >= hub_->max_waiting)
-        throw PeerError(to, fmt::format("rank {} has left {} messages unread", to, queue.frames.size()));
-      queue.frames.push_back(std::move(frame));
-    }
-    queue.changed.notify_one();
+  void send(std::span<const int> to, const PoolPtr<Message>& message) override {
+    for (const int rank : to) send(rank, {rank_, message, message->envelope, message->payload});
   }
 
   bool receive(double timeout_seconds, Frame& frame) override {
+    frame.owner = {};  // outside the lock: its memory may go back to a pool
     Queue& queue = own_queue();
     std::unique_lock lock(queue.mutex);
     queue.changed.wait_for(lock, Seconds(std::max(timeout_seconds, 0.0)),
@@ -63,7 +49,7 @@ class InprocTransport final : public Transport {
     if (queue.interrupted) throw Interrupted(queue.reason);
     if (queue.frames.empty()) return false;
     frame = std::move(queue.frames.front());
-    queue.frames.pop_front();
+    queue.spare.splice(queue.spare.begin(), queue.frames, queue.frames.begin());
     return true;
   }
 
@@ -78,6 +64,20 @@ class InprocTransport final : public Transport {
   }
 
  private:
+  void send(int to, Frame frame) {
+    MODELET_CHECK(to >= 0 && to < size() && to != rank_);
+    Queue& queue = hub_->queues[static_cast<size_t>(to)];
+    {
+      const std::lock_guard lock(queue.mutex);
+      if (queue.frames.size() >= hub_->max_waiting)
+        throw PeerError(to, fmt::format("rank {} has left {} messages unread", to, queue.frames.size()));
+      if (queue.spare.empty()) queue.spare.emplace_back();
+      queue.spare.front() = std::move(frame);
+      queue.frames.splice(queue.frames.end(), queue.spare, queue.spare.begin());
+    }
+    queue.changed.notify_one();
+  }
+
   Queue& own_queue() { return hub_->queues[static_cast<size_t>(rank_)]; }
 
   int rank_;

@@ -14,12 +14,14 @@ struct Tag {
   uint64_t step = 0;
   uint16_t round = 0;    // operation within the step
   uint16_t attempt = 0;  // retries of the step
+  uint16_t hop = 0;      // message after message within an operation: for Group, callers leave it 0
 
   bool operator==(const Tag&) const = default;
   std::strong_ordering operator<=>(const Tag& other) const {
     if (const auto order = step <=> other.step; order != 0) return order;
     if (const auto order = attempt <=> other.attempt; order != 0) return order;
-    return round <=> other.round;
+    if (const auto order = round <=> other.round; order != 0) return order;
+    return hop <=> other.hop;
   }
 };
 

@@ -2,23 +2,38 @@
 // between processes (zmq_transport.h) and queues between threads (inproc_transport.h). It knows spans and
 // ranks, no layers.
 //
+// Memory: a message is encoded once into memory of a pool and sent from there, to one rank or to many; what
+// was received is read where it came to lie. Neither is copied here, and nothing is allocated once the pools
+// have grown to what is under way at once. zmq_transport.h says what ZeroMQ itself copies and allocates.
+//
 // Thread safety: send() and receive() belong to one thread (the training thread); interrupt() may be called
 // from any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
-#include <vector>
+
+#include "base/aligned.h"
+#include "comm/pool.h"
 
 namespace modelet::comm {
 
-// One received message: its two parts as they came, unchecked, both owned here.
+// A message to send. Not to be changed once it was given to a transport, which lets go of it when it has
+// left, perhaps on another thread.
+class Message final : public Pooled {
+ public:
+  std::span<const std::byte> envelope, payload;  // in the memory below
+
+  // The parts lie in here; grows, never shrinks.
+  AlignedVector<std::byte> envelope_memory, payload_memory;
+};
+
+// One received message: its two parts as they came, unchecked.
 struct Frame {
-  int from = -1;                      // rank, as the transport knows it
-  std::shared_ptr<const void> owner;  // keeps the parts alive (zero-copy receive)
+  int from = -1;          // rank, as the transport knows it
+  PoolPtr<Pooled> owner;  // keeps the parts alive
   std::span<const std::byte> envelope;
   std::span<const std::byte> payload;
 };
@@ -28,9 +43,9 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Queues a message; does not wait for the peer. The bytes are copied or sent before it returns.
-  // Throws PeerError if the peer's queue is full (it has not read for too long).
-  virtual void send(int to, std::span<const std::byte> envelope, std::span<const std::byte> payload) = 0;
+  // Queues a message for each of the ranks `to`, in their order; does not wait for them. Throws PeerError if
+  // a rank's queue is full (it has not read for too long): those after it were sent nothing.
+  virtual void send(std::span<const int> to, const PoolPtr<Message>& message) = 0;
   // Next message of any peer. Returns false if none came within `timeout_seconds`. Throws Interrupted after
   // interrupt().
   virtual bool receive(double timeout_seconds, Frame& frame) = 0;

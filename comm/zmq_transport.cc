@@ -26,9 +26,27 @@ std::string routing_id(uint64_t run, uint32_t epoch, int rank) {
 }
 
 // The message parts of a frame: keeps received memory alive without copying it.
-struct Parts {
+class Parts final : public Pooled {
+ public:
   zmq::message_t envelope, payload;
+
+ private:
+  void clear() noexcept override {
+    envelope.rebuild();
+    payload.rebuild();
+  }
 };
+
+// A part of a message, for ZeroMQ to send: stays in `message`, which is let go of when it has left. Cheaper
+// than a copy at any size: 28 ns, where copying takes 31 for an envelope and 110 for 8 KiB.
+zmq::message_t part_of(const PoolPtr<Message>& message, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return {};
+  zmq::message_t part(
+      const_cast<std::byte*>(bytes.data()), bytes.size(),
+      [](void*, void* owner) { static_cast<Message*>(owner)->release(); }, message.get());
+  message->retain();
+  return part;
+}
 
 std::span<const std::byte> bytes(const zmq::message_t& part) {
   return {static_cast<const std::byte*>(part.data()), part.size()};
@@ -95,15 +113,21 @@ class ZmqTransport::Impl {
     rank_ = rank;
   }
 
-  void send(int to, std::span<const std::byte> envelope, std::span<const std::byte> payload) {
-    MODELET_CHECK(to >= 0 && to < size() && to != rank_);
-    zmq::socket_t& socket = dealers_[static_cast<size_t>(to)];
-    constexpr auto kNow = zmq::send_flags::dontwait;
-    if (!socket.send(zmq::buffer(envelope.data(), envelope.size()), kNow | zmq::send_flags::sndmore))
-      throw PeerError(to, fmt::format("rank {} has left {} messages unread or is not connected", to,
-                                      options_.queue_messages));
-    // ZeroMQ takes all parts of a message or none.
-    MODELET_CHECK(socket.send(zmq::buffer(payload.data(), payload.size()), kNow).has_value());
+  void send(std::span<const int> to, const PoolPtr<Message>& message) {
+    zmq::message_t envelope = part_of(message, message->envelope),
+                   payload = part_of(message, message->payload);
+    for (const int rank : to) {
+      MODELET_CHECK(rank >= 0 && rank < size() && rank != rank_);
+      zmq::socket_t& socket = dealers_[static_cast<size_t>(rank)];
+      zmq::message_t copy;  // shares what it is a copy of
+      copy.copy(envelope);
+      constexpr auto kNow = zmq::send_flags::dontwait;
+      if (!socket.send(copy, kNow | zmq::send_flags::sndmore))
+        throw PeerError(rank, fmt::format("rank {} has left {} messages unread or is not connected", rank,
+                                          options_.queue_messages));
+      copy.copy(payload);
+      MODELET_CHECK(socket.send(copy, kNow).has_value());  // ZeroMQ takes all parts of a message or none
+    }
   }
 
   bool receive(double timeout_seconds, Frame& frame) {
@@ -165,7 +189,7 @@ class ZmqTransport::Impl {
   bool take(Frame& frame) {
     zmq::message_t id;
     if (!router_.recv(id, zmq::recv_flags::dontwait)) return false;
-    auto parts = std::make_shared<Parts>();
+    PoolPtr<Parts> parts = parts_.take();
     const bool whole = take_parts(*parts);
     const auto sender = std::find(ids_.begin(), ids_.end(), id.to_string_view());
     if (!whole || sender == ids_.end() || !has_key_of(sender - ids_.begin(), parts->envelope)) {
@@ -223,6 +247,7 @@ class ZmqTransport::Impl {
   std::vector<std::string> keys_;       // [size] public keys; own entry empty. Empty without keys
   std::vector<zmq::socket_t> dealers_;  // [size]; own entry unused
   std::vector<std::pair<int, HandshakeMonitor>> handshakes_;  // of the dealers, with their rank
+  Pool<Parts> parts_;
   uint64_t dropped_ = 0;
 };
 
@@ -234,8 +259,8 @@ void ZmqTransport::connect(int rank, std::span<const Peer> ranks, uint64_t run, 
 }
 int ZmqTransport::rank() const { return impl_->rank(); }
 int ZmqTransport::size() const { return impl_->size(); }
-void ZmqTransport::send(int to, std::span<const std::byte> envelope, std::span<const std::byte> payload) {
-  impl_->send(to, envelope, payload);
+void ZmqTransport::send(std::span<const int> to, const PoolPtr<Message>& message) {
+  impl_->send(to, message);
 }
 bool ZmqTransport::receive(double timeout_seconds, Frame& frame) {
   return impl_->receive(timeout_seconds, frame);

@@ -12,6 +12,15 @@
 // ROUTER lets in the keys of the group's ranks alone, and a message counts only if it came with the key of
 // the rank that its routing id names.
 //
+// Memory: messages leave from where they were encoded, and are read where ZeroMQ received them; neither this
+// class nor Group copies them or allocates for them. What libzmq 4.3 does inside, for a message of two parts:
+// sending, a block of 40 bytes for each part, however many ranks it goes to; what it writes at once is
+// gathered in 8 KiB, and the rest of a longer part leaves from where it lies. Receiving, a block for each
+// part that is not whole in the 8 KiB that it reads at once, and a new such buffer after each read that parts
+// still lie in. With keys each part is encrypted from one block into another, and decrypted likewise. The
+// allocation test of node_agent counts 2 to 4 of libzmq's allocations a message (short and long ones), with
+// keys 5 to 6.
+//
 // Owns its ZeroMQ context and one I/O thread. The destructor waits at most `linger_seconds` until queued
 // messages have left. Threads: as Transport.
 #pragma once
@@ -56,7 +65,7 @@ class ZmqTransport final : public Transport {
 
   int rank() const override;
   int size() const override;
-  void send(int to, std::span<const std::byte> envelope, std::span<const std::byte> payload) override;
+  void send(std::span<const int> to, const PoolPtr<Message>& message) override;
   // Also throws PeerError if a peer has refused this rank's connection.
   bool receive(double timeout_seconds, Frame& frame) override;
   void interrupt(const std::string& reason) override;

@@ -1,8 +1,9 @@
 #include "comm/codec.h"
 
 // clang-format off: simd_targets.h says what the codecs were compiled for, and comes before Highway
-#include "base/simd_targets.h"
 #include <hwy/highway.h>
+
+#include "base/simd_targets.h"
 // clang-format on
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

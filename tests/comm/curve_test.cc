@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "comm/control.h"
 #include "comm/zmq_transport.h"
+#include "tests/comm/groups.h"
 
 namespace modelet::comm {
 namespace {
@@ -271,7 +272,7 @@ TEST_F(DataSocketTest, ARankThatIsRefusedHearsOfIt) {
   ZmqTransport other({.linger_seconds = 0, .curve = true});  // its key is not the one that rank 0 was told
   const Peer ranks[] = {zero_.self(), other.self()};
   other.connect(1, ranks, 1, 1);
-  other.send(0, bytes_of("x"), {});
+  testing::send_bytes(other, 0, bytes_of("x"), {});
   Frame frame;
   try {
     other.receive(kLimit, frame);

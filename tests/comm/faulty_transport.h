@@ -32,30 +32,29 @@ class FaultyTransport final : public Transport {
     return inner_->receive(timeout_seconds, frame);
   }
 
-  void send(int to, std::span<const std::byte> envelope, std::span<const std::byte> payload) override {
-    const std::vector<Message> earlier = std::exchange(delayed_[static_cast<size_t>(to)], {});
-    if (happens(faults_.delay)) {
-      // Leaves after the next message to the same rank.
-      delayed_[static_cast<size_t>(to)].push_back(
-          {{envelope.begin(), envelope.end()}, {payload.begin(), payload.end()}});
-    } else if (!happens(faults_.lose)) {
-      inner_->send(to, envelope, payload);
-      if (happens(faults_.duplicate)) inner_->send(to, envelope, payload);
-    }
-    for (const Message& message : earlier) inner_->send(to, message.envelope, message.payload);
+  void send(std::span<const int> to, const PoolPtr<Message>& message) override {
+    for (const int& rank : to) send(rank, message);
   }
 
  private:
-  struct Message {
-    std::vector<std::byte> envelope, payload;
-  };
+  void send(const int& to, const PoolPtr<Message>& message) {
+    const std::span one(&to, 1);
+    const std::vector<PoolPtr<Message>> earlier = std::exchange(delayed_[static_cast<size_t>(to)], {});
+    if (happens(faults_.delay)) {
+      delayed_[static_cast<size_t>(to)].push_back(message);  // leaves after the next one to the same rank
+    } else if (!happens(faults_.lose)) {
+      inner_->send(one, message);
+      if (happens(faults_.duplicate)) inner_->send(one, message);
+    }
+    for (const PoolPtr<Message>& old : earlier) inner_->send(one, old);
+  }
 
   bool happens(float probability) { return rng_.uniform() < probability; }
 
   std::unique_ptr<Transport> inner_;
   Faults faults_;
   Rng rng_;
-  std::vector<std::vector<Message>> delayed_;  // [size]
+  std::vector<std::vector<PoolPtr<Message>>> delayed_;  // [size]
 };
 
 }  // namespace modelet::comm::testing

@@ -24,6 +24,7 @@ using ::testing::HasSubstr;
 using testing::make_groups;
 using testing::make_transports;
 using testing::run_ranks;
+using testing::send_bytes;
 using testing::TransportKind;
 
 template <class E>
@@ -115,21 +116,21 @@ TEST_P(Failures, DamagedMessageIsAFormatErrorThatNamesThePeer) {
   Group group(std::move(transports[0]), options);
   const auto refusal = [&](uint64_t step) { return message_of<FormatError>([&] { group.barrier({step}); }); };
 
-  evil->send(0, bytes_of("a message of no kind at all"), {});
+  send_bytes(*evil, 0, bytes_of("a message of no kind at all"), {});
   EXPECT_THAT(refusal(1),
               AllOf(HasSubstr("rank 1 (node b), at step 1"), HasSubstr("not a valid Modelet envelope")));
 
   Envelope envelope{.run = 5, .epoch = 1, .tag = {2}, .sender = 1};
   EnvelopeWriter writer;
   envelope.payload_hash = payload_hash({}) + 1;
-  evil->send(0, writer.write(envelope), {});
+  send_bytes(*evil, 0, writer.write(envelope), {});
   EXPECT_THAT(refusal(2), HasSubstr("checksum"));
 
   envelope.tag = {3};
   envelope.payload_hash = payload_hash(bytes_of("1234"));
   envelope.raw_bytes = 4;
   envelope.blocks = {{1, 1, 0, 4}};
-  evil->send(0, writer.write(envelope), bytes_of("1234"));
+  send_bytes(*evil, 0, writer.write(envelope), bytes_of("1234"));
   EXPECT_THAT(refusal(3), HasSubstr("1 matrices, expected 0"));
 
   float value = 0;
@@ -138,14 +139,14 @@ TEST_P(Failures, DamagedMessageIsAFormatErrorThatNamesThePeer) {
        {BlockHeader{2, 1, 0, 4}, BlockHeader{1, 1, 250, 4}, BlockHeader{1, 1, 1, 4}}) {
     envelope.tag.step++;
     envelope.blocks = {wrong};
-    evil->send(0, writer.write(envelope), bytes_of("1234"));
+    send_bytes(*evil, 0, writer.write(envelope), bytes_of("1234"));
     EXPECT_THROW(group.all_gather(envelope.tag, {}, one_value), FormatError);
   }
   // A message in another rank's name does not count as its.
   envelope = {.run = 5, .epoch = 1, .tag = {10}, .sender = 0, .payload_hash = payload_hash({})};
-  evil->send(0, writer.write(envelope), {});
+  send_bytes(*evil, 0, writer.write(envelope), {});
   envelope.sender = 1;
-  evil->send(0, writer.write(envelope), {});
+  send_bytes(*evil, 0, writer.write(envelope), {});
   EXPECT_EQ(refusal(10), "nothing thrown");
   EXPECT_EQ(group.meters().dropped_messages, 1u);
 }
@@ -217,8 +218,9 @@ INSTANTIATE_TEST_SUITE_P(All, Failures,
 
 TEST(InprocTransport, AQueueNobodyReadsIsAPeerError) {
   auto transports = make_inproc_transports(2, 3);
-  for (int i = 0; i < 3; ++i) transports[0]->send(1, {}, {});
-  EXPECT_THAT(message_of<PeerError>([&] { transports[0]->send(1, {}, {}); }), HasSubstr("3 messages unread"));
+  for (int i = 0; i < 3; ++i) send_bytes(*transports[0], 1, {}, {});
+  EXPECT_THAT(message_of<PeerError>([&] { send_bytes(*transports[0], 1, {}, {}); }),
+              HasSubstr("3 messages unread"));
 }
 
 TEST(ZmqTransport, AQueueNobodyReadsIsAPeerError) {
@@ -227,7 +229,7 @@ TEST(ZmqTransport, AQueueNobodyReadsIsAPeerError) {
   sender.connect(0, peers, 1, 1);
   EXPECT_THROW(
       {
-        for (int i = 0; i < 100; ++i) sender.send(1, bytes_of("x"), {});
+        for (int i = 0; i < 100; ++i) send_bytes(sender, 1, bytes_of("x"), {});
       },
       PeerError);
 }
@@ -247,7 +249,7 @@ TEST(ZmqTransport, SendingBeforeThePeerConnectsAndLeavingAtOnceLosesNothing) {
     ZmqTransport sender;
     const Peer peers[] = {receiver.self(), sender.self()};
     sender.connect(1, peers, 1, 1);
-    for (int i = 0; i < 50; ++i) sender.send(0, bytes_of("early"), std::vector<std::byte>(100'000));
+    for (int i = 0; i < 50; ++i) send_bytes(sender, 0, bytes_of("early"), std::vector<std::byte>(100'000));
   }
   const Peer peers[] = {receiver.self(), {"tcp://127.0.0.1:1"}};
   receiver.connect(0, peers, 1, 1);

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <bit>
 #include <cmath>
 #include <tuple>
 #include <vector>
 
+#include "base/error.h"
 #include "base/rng.h"
 #include "tests/comm/groups.h"
 
@@ -220,6 +223,141 @@ INSTANTIATE_TEST_SUITE_P(All, Collectives,
                                   std::to_string(std::get<1>(test.param)) +
                                   (std::get<2>(test.param) ? "Lz4" : "");
                          });
+
+// ---- algorithms of all-reduce and barrier, forced
+
+constexpr const char* kNames[] = {"Direct", "Dissemination", "ReduceScatter"};
+
+class AllReduceAlgorithms : public ::testing::TestWithParam<std::tuple<TransportKind, int, Algorithm>> {
+ protected:
+  int size() const { return std::get<1>(GetParam()); }
+  size_t count() const { return static_cast<size_t>(size()); }
+  Algorithm algorithm() const { return std::get<2>(GetParam()); }
+  GroupOptions options() const {
+    return {.run = 5, .algorithm = algorithm(), .piece_bytes = 16 << 10};  // several pieces of kLarge
+  }
+
+  // The result of each rank. Of the last of three times, with barriers: what one operation left over would
+  // disturb the next.
+  std::vector<std::vector<float>> all_reduce(Shape shape, const std::string& codec) {
+    auto groups = make_groups(std::get<0>(GetParam()), size(), options());
+    std::vector<std::vector<float>> results(count());
+    run_ranks(groups, [&](Group& group) {
+      for (uint64_t step = 1; step <= 3; ++step) {
+        std::vector<float>& values = results[static_cast<size_t>(group.rank())];
+        values = block(shape, group.rank(), 0, 0);
+        group.all_reduce_sum({step, 1}, view(values, shape), require_codec(codec));
+        group.barrier({step, 2});
+      }
+      EXPECT_EQ(group.meters().dropped_messages, 0u);
+    });
+    return results;
+  }
+};
+
+constexpr Shape kLarge = {130, 257};
+constexpr Shape kReduced[] = {{1, 1}, {2, 3}, {1, 5000}, {64, 128}, kLarge};
+
+TEST_P(AllReduceAlgorithms, ExactSumsAreThoseInRankOrderToTheBit) {
+  for (const Shape shape : kReduced) {
+    std::vector<float> expected = block(shape, 0, 0, 0);
+    for (int r = 1; r < size(); ++r) {
+      const std::vector<float> part = block(shape, r, 0, 0);
+      for (size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
+    }
+    for (const std::vector<float>& result : all_reduce(shape, "none"))
+      EXPECT_EQ(result, expected) << shape.rows << " x " << shape.cols;
+  }
+}
+
+// int8 rounds each contribution by less than a step of its row, 1/127 of the largest; in parts also the sum.
+TEST_P(AllReduceAlgorithms, LossySumsAreTheSameEverywhereAndNearTheExactOne) {
+  for (const Shape shape : kReduced) {
+    std::vector<float> expected(shape.rows * shape.cols), largest(shape.rows);
+    for (int r = 0; r < size(); ++r) {
+      const std::vector<float> part = block(shape, r, 0, 0);
+      for (size_t i = 0; i < part.size(); ++i) {
+        expected[i] += part[i];
+        largest[i / shape.cols] = std::max(largest[i / shape.cols], std::abs(part[i]));
+      }
+    }
+    const auto results = all_reduce(shape, "int8");
+    const float factor = static_cast<float>(2 * size()) * step_of(require_codec("int8"));
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_LE(std::abs(results[0][i] - expected[i]), factor * largest[i / shape.cols]);
+    for (const std::vector<float>& result : results) EXPECT_EQ(result, results[0]);
+  }
+}
+
+// The cost table of docs/wire_format.md.
+TEST_P(AllReduceAlgorithms, CostsWhatTheTableSays) {
+  auto groups = make_groups(std::get<0>(GetParam()), size(), options());
+  const Shape shape{count() * 8, 16};  // one piece; cuts evenly
+  run_ranks(groups, [&](Group& group) {
+    std::vector<float> values = block(shape, group.rank(), 0, 0);
+    group.all_reduce_sum({1}, view(values, shape), require_codec("none"));
+  });
+  const uint64_t others = count() - 1, matrix = shape.rows * shape.cols * sizeof(float);
+  const bool parts = algorithm() == Algorithm::kReduceScatter;
+  const uint64_t messages = parts                                      ? 2 * others
+                            : algorithm() == Algorithm::kDissemination ? std::bit_width(others)
+                                                                       : others;
+  for (const auto& group : groups) {
+    uint64_t sent = 0;
+    for (const PeerMeter& peer : group->meters().peers) sent += peer.messages_sent;
+    EXPECT_EQ(sent, messages);
+    EXPECT_EQ(group->meters().raw_bytes, parts ? 2 * others * matrix / count() : others * matrix);
+  }
+}
+
+// A barrier holds everybody back until the last one has come.
+TEST_P(AllReduceAlgorithms, NobodyPassesABarrierBeforeAllHaveCome) {
+  auto groups = make_groups(std::get<0>(GetParam()), size(), options());
+  std::atomic<int> come{0};
+  run_ranks(groups, [&](Group& group) {
+    for (uint64_t step = 1; step <= 20; ++step) {
+      ++come;
+      group.barrier({step});
+      EXPECT_GE(come, static_cast<int>(step) * size());
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AllReduceAlgorithms,
+                         ::testing::Combine(::testing::Values(TransportKind::kInproc, TransportKind::kZmq),
+                                            ::testing::Values(2, 3, 4, 5, 8),
+                                            ::testing::Values(Algorithm::kDirect, Algorithm::kDissemination,
+                                                              Algorithm::kReduceScatter)),
+                         [](const auto& test) {
+                           return testing::name_of(std::get<0>(test.param)) +
+                                  std::to_string(std::get<1>(test.param)) +
+                                  kNames[static_cast<size_t>(std::get<2>(test.param))];
+                         });
+
+TEST(Algorithms, ADeadRankIsNamedByWhoWaitsForIt) {
+  constexpr int kSize = 5, kDead = 4;
+  for (const Algorithm algorithm :
+       {Algorithm::kDirect, Algorithm::kDissemination, Algorithm::kReduceScatter}) {
+    auto groups =
+        testing::make_groups(TransportKind::kInproc, kSize, {.timeout_seconds = 0.5, .algorithm = algorithm});
+    std::atomic<int> named{0};
+    run_ranks(groups, [&](Group& group) {
+      if (group.rank() == kDead) return;
+      float value = 1;
+      try {
+        group.all_reduce_sum({1}, {&value, 1, 1, 1}, require_codec("none"));
+        ADD_FAILURE() << "rank " << group.rank() << " did not miss rank " << kDead;
+      } catch (const PeerError& error) {
+        // Who waits for another one says that this one may wait itself.
+        if (std::string(error.what()).find("no message from rank 4 within") == 0)
+          ++named;
+        else
+          EXPECT_THAT(error.what(), ::testing::HasSubstr("for which it waits itself"));
+      }
+    });
+    EXPECT_GE(named, algorithm == Algorithm::kDissemination ? 1 : kSize - 1);
+  }
+}
 
 TEST(SoloGroup, OperationsAreTrivial) {
   const auto group = make_solo_group();

@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,6 +44,17 @@ inline std::vector<std::unique_ptr<Group>> make_groups(TransportKind kind, int s
   for (auto& transport : make_transports(kind, size, options))
     groups.push_back(std::make_unique<Group>(std::move(transport), options));
   return groups;
+}
+
+// Sends bytes that no Group has written.
+inline void send_bytes(Transport& transport, int to, std::span<const std::byte> envelope,
+                       std::span<const std::byte> payload) {
+  const PoolPtr<Message> message(std::make_unique<Message>());
+  message->envelope_memory.assign(envelope.begin(), envelope.end());
+  message->payload_memory.assign(payload.begin(), payload.end());
+  message->envelope = message->envelope_memory;
+  message->payload = message->payload_memory;
+  transport.send(std::span(&to, 1), message);
 }
 
 // Runs `rank_main(group)` for every rank at once; rethrows the first failure in rank order.

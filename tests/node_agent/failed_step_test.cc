@@ -27,8 +27,9 @@ class LoseOneTransport final : public comm::Transport {
   bool receive(double timeout_seconds, comm::Frame& frame) override {
     return inner_->receive(timeout_seconds, frame);
   }
-  void send(int to, std::span<const std::byte> envelope, std::span<const std::byte> payload) override {
-    if (left_-- != 0) inner_->send(to, envelope, payload);
+  void send(std::span<const int> to, const comm::PoolPtr<comm::Message>& message) override {
+    for (const int& rank : to)
+      if (left_-- != 0) inner_->send(std::span(&rank, 1), message);
   }
 
  private:
