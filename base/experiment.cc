@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/padding.h"
 #include "base/suggest.h"
 #include "base/table_layout.h"
 
@@ -27,9 +28,7 @@ constexpr size_t kMaxFileBytes = size_t{1} << 20;  // an experiment file is a pa
 constexpr size_t kMaxHiddenLayers = 16;
 constexpr size_t kMaxColumns = 4096;     // names in a list of columns
 constexpr uint32_t kMaxWidth = 1 << 16;  // of a hidden layer
-// Floats in a cache line: nodes never share one in the exchange, and kernels read and write whole vectors of
-// a row.
-constexpr uint32_t kColumnAlignment = 16;
+constexpr uint32_t kColumnAlignment = kVectorFloats;
 constexpr size_t kMaxStringBytes = 4096;         // PATH_MAX
 constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1: survives JSON readers that know only doubles
 constexpr double kAnyCount = std::numeric_limits<uint32_t>::max();

@@ -2,9 +2,9 @@
 // as ReLU makes them, uses all numbers for its half of the line: 0..255 or 0..15 instead of -127..127 or
 // -7..7.
 //
-// With a seed values are rounded stochastically, so that the expected decoded value is the value itself (as
-// in QSGD, Alistarh et al., NeurIPS 2017, with the row's maximum as norm); without one to the nearest.
-// Zeros are left out where that saves bytes: what ReLU cut off, and rows without labels.
+// Values are rounded to the nearest, or stochastically, so that the expected decoded value is the value
+// itself (as in QSGD, Alistarh et al., NeurIPS 2017, with the row's maximum as norm). Zeros are left out
+// where that saves bytes: what ReLU cut off, and rows without labels.
 //
 // Layout: docs/wire_format.md.
 #include <spdlog/fmt/fmt.h>
@@ -17,7 +17,6 @@
 
 #include "base/bf16.h"
 #include "base/error.h"
-#include "base/rng.h"
 #include "base/simd_targets.h"
 #include "comm/codecs.h"
 
@@ -38,6 +37,8 @@ template <int kBits>
 struct Numbers {
   static constexpr int kSigned = (1 << (kBits - 1)) - 1, kUnsigned = (1 << kBits) - 1;  // largest ones
   static constexpr int largest(bool negative) { return negative ? kSigned : kUnsigned; }
+  // What a decoder may read: the two's complement has one more below zero, which no encoder writes.
+  static constexpr int reach(bool negative) { return negative ? kSigned + 1 : kUnsigned; }
   static constexpr size_t bytes(size_t count) { return (count * kBits + 7) / 8; }
 };
 
@@ -49,6 +50,12 @@ struct RowStep {
   float size() const { return std::abs(to_float(stored)); }
   bool negative() const { return (stored.bits & 0x8000) == 0; }
 };
+
+// Whether all numbers that may be read stand for finite values.
+template <int kBits>
+bool is_safe(RowStep step) {
+  return std::isfinite(step.size() * static_cast<float>(Numbers<kBits>::reach(step.negative())));
+}
 
 inline RowStep load_step(const std::byte* steps, size_t row) {
   RowStep step;
@@ -72,15 +79,16 @@ inline uint64_t load_bits(const std::byte* in, size_t bytes) {
   return word;
 }
 
-// The row's largest magnitude over the largest number, rounded up so that this number is enough. 0 for a row
+// The row's largest magnitude over the largest number, rounded up so that this number is enough; but not so
+// far that a decoder could meet an infinity, so next to the limits of floats values are cut off. 0 for a row
 // below 3e-32, whose reciprocal would overflow.
 template <int kBits>
 RowStep step_of(float largest, bool negative) {
   const auto most = static_cast<float>(Numbers<kBits>::largest(negative));
   Bf16 step{static_cast<uint16_t>((std::bit_cast<uint32_t>(largest / most) + 0xffff) >> 16)};
-  if (!std::isfinite(to_float(step) * most)) --step.bits;
   if (!std::isfinite(kFixed * kOffset / to_float(step))) return {};
   if (!negative) step.bits |= 0x8000;
+  while (!is_safe<kBits>({step})) --step.bits;
   return {step};
 }
 
@@ -265,14 +273,14 @@ std::byte* write_row(const float* row, size_t cols, RowStep step, uint32_t key, 
 
 // All rows that have a step; returns the end.
 template <int kBits>
-std::byte* write_rows(ConstMatrix values, uint64_t seed, Layout layout, const std::byte* steps,
+std::byte* write_rows(ConstMatrix values, Rounding rounding, Layout layout, const std::byte* steps,
                       std::byte* out) {
   for (size_t r = 0; r < values.rows; ++r) {
     const RowStep step = load_step(steps, r);
     if (step.size() == 0) continue;
-    const auto key = static_cast<uint32_t>(mix64(seed ^ mix64(r)));
-    out = seed == kNearest ? write_row<kBits, false>(values.row(r), values.cols, step, key, layout, out)
-                           : write_row<kBits, true>(values.row(r), values.cols, step, key, layout, out);
+    const auto key = static_cast<uint32_t>(rounding.row_seed(r));
+    out = rounding.to_nearest() ? write_row<kBits, false>(values.row(r), values.cols, step, key, layout, out)
+                                : write_row<kBits, true>(values.row(r), values.cols, step, key, layout, out);
   }
   return out;
 }
@@ -330,13 +338,13 @@ void read_row(const std::byte* in, size_t bitmap, size_t count, RowStep step, fl
 
 Sizes scan_rows_8(ConstMatrix values, std::byte* steps) { return scan_rows<8>(values, steps); }
 Sizes scan_rows_4(ConstMatrix values, std::byte* steps) { return scan_rows<4>(values, steps); }
-std::byte* write_rows_8(ConstMatrix values, uint64_t seed, Layout layout, const std::byte* steps,
+std::byte* write_rows_8(ConstMatrix values, Rounding rounding, Layout layout, const std::byte* steps,
                         std::byte* out) {
-  return write_rows<8>(values, seed, layout, steps, out);
+  return write_rows<8>(values, rounding, layout, steps, out);
 }
-std::byte* write_rows_4(ConstMatrix values, uint64_t seed, Layout layout, const std::byte* steps,
+std::byte* write_rows_4(ConstMatrix values, Rounding rounding, Layout layout, const std::byte* steps,
                         std::byte* out) {
-  return write_rows<4>(values, seed, layout, steps, out);
+  return write_rows<4>(values, rounding, layout, steps, out);
 }
 void read_row_8(const std::byte* in, size_t bitmap, size_t count, RowStep step, float* row, size_t cols) {
   read_row<8>(in, bitmap, count, step, row, cols);
@@ -377,7 +385,7 @@ class IntCodec final : public Codec {
     return 1 + rows * (sizeof(RowStep) + Numbers<kBits>::bytes(cols));
   }
 
-  size_t encode(ConstMatrix values, uint64_t seed, std::span<std::byte> out) const override {
+  size_t encode(ConstMatrix values, Rounding rounding, std::span<std::byte> out) const override {
     MODELET_CHECK(out.size() >= max_bytes(values.rows, values.cols));
     std::byte* const steps = out.data() + 1;
     const Sizes sizes = kBits == 8 ? HWY_DYNAMIC_DISPATCH(scan_rows_8)(values, steps)
@@ -386,9 +394,9 @@ class IntCodec final : public Codec {
     const Layout layout = sizes.sparse < sizes.dense ? kZerosLeftOut : kDense;
     out[0] = std::byte{layout};
     std::byte* const rows = steps + values.rows * sizeof(RowStep);
-    const std::byte* const end = kBits == 8
-                                     ? HWY_DYNAMIC_DISPATCH(write_rows_8)(values, seed, layout, steps, rows)
-                                     : HWY_DYNAMIC_DISPATCH(write_rows_4)(values, seed, layout, steps, rows);
+    const std::byte* const end =
+        kBits == 8 ? HWY_DYNAMIC_DISPATCH(write_rows_8)(values, rounding, layout, steps, rows)
+                   : HWY_DYNAMIC_DISPATCH(write_rows_4)(values, rounding, layout, steps, rows);
     return static_cast<size_t>(end - out.data());
   }
 
@@ -404,7 +412,7 @@ class IntCodec final : public Codec {
         std::fill_n(values.row(r), values.cols, 0.0f);
         continue;
       }
-      if (!std::isfinite(step.size() * static_cast<float>(Numbers<kBits>::largest(step.negative()))))
+      if (!is_safe<kBits>(step))
         throw FormatError(
             fmt::format("{}: step {} of row {} is too large or no number", name_, step.size(), r));
       const size_t bitmap = layout == kDense ? 0 : bitmap_bytes(values.cols);

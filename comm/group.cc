@@ -12,7 +12,6 @@
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/rng.h"
 #include "comm/envelope.h"
 #include "comm/inproc_transport.h"
 #include "comm/lz4.h"
@@ -96,29 +95,29 @@ class Group::Impl {
     collect(from);
   }
 
-  void all_reduce_sum(Tag tag, Matrix values, const Codec& codec) {
+  void all_reduce_sum(Tag tag, Matrix values, const Codec& codec, Rounding rounding) {
     begin_send(tag, "all-reduce");
     if (size() == 1) return;
     receive_into_scratch(values);
-    const OutBlock mine{&codec, values, rounding_seed(rank())};
+    const OutBlock mine{&codec, values, rounding};
     send_to_all(std::span(&mine, 1));
     codec.decode(std::span(raw_payload_).first(outgoing_.raw_bytes), inbox_[own()][0]);
     collect(tag, "all-reduce", inbox_);
     add_up(values);
   }
 
-  void reduce_scatter_sum(Tag tag, std::span<const ConstMatrix> parts, Matrix mine, const Codec& codec) {
+  void reduce_scatter_sum(Tag tag, std::span<const OutBlock> parts, Matrix mine) {
     MODELET_CHECK(parts.size() == count());
-    MODELET_CHECK(parts[own()].rows == mine.rows && parts[own()].cols == mine.cols);
+    const ConstMatrix own_part = parts[own()].values;
+    MODELET_CHECK(own_part.rows == mine.rows && own_part.cols == mine.cols);
     begin_send(tag, "reduce-scatter");
     receive_into_scratch(mine);
     for (int i = 1; i < size(); ++i) {
       const int to = neighbour(i);
-      const OutBlock part{&codec, parts[static_cast<size_t>(to)], rounding_seed(to)};
-      pack(std::span(&part, 1));
+      pack(parts.subspan(static_cast<size_t>(to), 1));
       post(to);
     }
-    copy(parts[own()], inbox_[own()][0]);
+    copy(own_part, inbox_[own()][0]);
     collect(tag, "reduce-scatter", inbox_);
     add_up(mine);
   }
@@ -188,11 +187,6 @@ class Group::Impl {
     if (interrupted_) throw Interrupted(*interrupted_);
   }
 
-  // Not of the attempt: a retried step sends the same bytes.
-  uint64_t rounding_seed(int to) const {
-    return Rng(0, {kStreamQuantise, tag_.step, tag_.round, own(), static_cast<uint64_t>(to)}).next();
-  }
-
   // ---- sending
   void send_to_all(std::span<const OutBlock> blocks) {
     pack(blocks);
@@ -213,7 +207,7 @@ class Group::Impl {
       const auto [rows, cols] = std::pair(block.values.rows, block.values.cols);
       MODELET_CHECK(rows <= std::numeric_limits<uint32_t>::max() &&
                     cols <= std::numeric_limits<uint32_t>::max());
-      const size_t used = block.codec->encode(block.values, block.seed, raw.subspan(outgoing_.raw_bytes));
+      const size_t used = block.codec->encode(block.values, block.rounding, raw.subspan(outgoing_.raw_bytes));
       outgoing_.blocks.push_back(
           {static_cast<uint32_t>(rows), static_cast<uint32_t>(cols), block.codec->id(), used});
       outgoing_.raw_bytes += used;
@@ -432,11 +426,11 @@ void Group::all_to_all(Tag tag, std::span<const std::vector<OutBlock>> to,
   impl_->send_each(tag, to);
   impl_->collect(tag, "all-to-all", from);
 }
-void Group::all_reduce_sum(Tag tag, Matrix values, const Codec& codec) {
-  impl_->all_reduce_sum(tag, values, codec);
+void Group::all_reduce_sum(Tag tag, Matrix values, const Codec& codec, Rounding rounding) {
+  impl_->all_reduce_sum(tag, values, codec, rounding);
 }
-void Group::reduce_scatter_sum(Tag tag, std::span<const ConstMatrix> parts, Matrix mine, const Codec& codec) {
-  impl_->reduce_scatter_sum(tag, parts, mine, codec);
+void Group::reduce_scatter_sum(Tag tag, std::span<const OutBlock> parts, Matrix mine) {
+  impl_->reduce_scatter_sum(tag, parts, mine);
 }
 void Group::barrier(Tag tag) { impl_->barrier(tag); }
 void Group::interrupt(const std::string& reason) { impl_->interrupt(reason); }

@@ -11,9 +11,9 @@
 
 #include "base/aligned.h"
 #include "base/matrix.h"
+#include "base/sample_range.h"
 #include "shard/data/batch.h"
 #include "shard/modelet.h"
-#include "base/sample_range.h"
 #include "shard/thread_pool.h"
 #include "shard/thread_scratch.h"
 
