@@ -276,12 +276,12 @@ const std::vector<Field>& fields() {
        "psp: B of the labels' propensities (Wikipedia sets 0.4, Amazon sets 2.6)", 0.001, 1000},
 
       {"exchange.codec", at(&E::exchange, &E::Exchange::codec), "",
-       "codec of activations between nodes: none (exact), bf16, int8, int4 (docs/wire_format.md); auto: "
+       "codec of activations between nodes: none (exact), bf16, int8, int4, topk (docs/wire_format.md); auto: "
        "chosen by "
        "measured links and errors",
        0, 0, Text::kWord},
       {"exchange.gradient_codec", at(&E::exchange, &E::Exchange::gradient_codec), "",
-       "codec of hidden gradients between nodes; same: that of activations", 0, 0, Text::kWord},
+       "codec of hidden gradients between nodes; same: that of activations. topk is for these only", 0, 0, Text::kWord},
       {"exchange.micro_batches", at(&E::exchange, &E::Exchange::micro_batches), "pieces",
        "pieces of a batch: while one travels the next is computed; changes no result", 1, 8},
       {"exchange.lz4", at(&E::exchange, &E::Exchange::lz4), "", "compress the encoded bytes"},

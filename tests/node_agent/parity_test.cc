@@ -150,7 +150,7 @@ TEST_P(ParityTest, LossyCodecsStayCloseAndRepeat) {
 // Each row is rounded by its place in the batch, not in its piece.
 TEST_P(ParityTest, MicroBatchesChangeNoBitWithLossyCodecs) {
   for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid})
-    for (const std::string codec : {"none", "int8", "int4"}) {
+    for (const std::string codec : {"none", "int8", "int4", "topk"}) {
       SCOPED_TRACE(codec);
       Experiment experiment = small_experiment(GetParam(), loss, {32, 16}, 0.5f);
       experiment.exchange.codec = codec;
