@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/padding.h"
 #include "base/suggest.h"
 #include "base/table_layout.h"
 
@@ -27,9 +28,7 @@ constexpr size_t kMaxFileBytes = size_t{1} << 20;  // an experiment file is a pa
 constexpr size_t kMaxHiddenLayers = 16;
 constexpr size_t kMaxColumns = 4096;     // names in a list of columns
 constexpr uint32_t kMaxWidth = 1 << 16;  // of a hidden layer
-// Floats in a cache line: nodes never share one in the exchange, and kernels read and write whole vectors of
-// a row.
-constexpr uint32_t kColumnAlignment = 16;
+constexpr uint32_t kColumnAlignment = kVectorFloats;
 constexpr size_t kMaxStringBytes = 4096;         // PATH_MAX
 constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1: survives JSON readers that know only doubles
 constexpr double kAnyCount = std::numeric_limits<uint32_t>::max();
@@ -277,12 +276,12 @@ const std::vector<Field>& fields() {
        "psp: B of the labels' propensities (Wikipedia sets 0.4, Amazon sets 2.6)", 0.001, 1000},
 
       {"exchange.codec", at(&E::exchange, &E::Exchange::codec), "",
-       "codec of activations between nodes: none (exact), bf16, int8, int4 (docs/wire_format.md); auto: "
+       "codec of activations between nodes: none (exact), bf16, int8, int4, topk (docs/wire_format.md); auto: "
        "chosen by "
        "measured links and errors",
        0, 0, Text::kWord},
       {"exchange.gradient_codec", at(&E::exchange, &E::Exchange::gradient_codec), "",
-       "codec of hidden gradients between nodes; same: that of activations", 0, 0, Text::kWord},
+       "codec of hidden gradients between nodes; same: that of activations. topk is for these only", 0, 0, Text::kWord},
       {"exchange.micro_batches", at(&E::exchange, &E::Exchange::micro_batches), "pieces",
        "pieces of a batch: while one travels the next is computed; changes no result", 1, 8},
       {"exchange.lz4", at(&E::exchange, &E::Exchange::lz4), "", "compress the encoded bytes"},

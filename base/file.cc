@@ -14,6 +14,7 @@ namespace modelet {
 namespace {
 
 constexpr mode_t kMode = 0644;
+constexpr const char* kOpenFiles = "/proc/self/fd";
 
 // Beside `path`, unique within the machine's processes and within this process.
 std::filesystem::path temporary_name(std::filesystem::path path) {
@@ -67,11 +68,15 @@ MappedFile::~MappedFile() {
 }
 
 // Where the file system can, the file has no name until it is complete: then even a process that is killed
-// leaves nothing. `temporary_` is empty as long as there is no name.
+// leaves nothing. `temporary_` is empty as long as there is no name. The way to give it one leads through
+// /proc (linkat() on the descriptor itself needs a capability): where that is not mounted it has a name from
+// the start.
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
-  fd_ = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
-  if (fd_ >= 0) return;
+  if (::access(kOpenFiles, X_OK) == 0) {
+    fd_ = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
+    if (fd_ >= 0) return;
+  }
   temporary_ = temporary_name(path_);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
   if (fd_ < 0) throw Error(errno_text(path_.string()));
@@ -103,7 +108,7 @@ void AtomicFile::commit() {
   if (temporary_.empty()) {
     temporary_ = temporary_name(path_);
     ::unlink(temporary_.c_str());  // of a process with the same number, long gone
-    const std::string open_file = "/proc/self/fd/" + std::to_string(fd_);
+    const std::string open_file = std::string(kOpenFiles) + "/" + std::to_string(fd_);
     if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0)
       throw Error(errno_text(path_.string()) + " (naming the written file)");
   }

@@ -55,7 +55,7 @@ enum RngStream : uint64_t {
   kStreamUniform = 3,         // {layer, modelet, step}
   kStreamHash = 4,            // {layer}
   kStreamLabelSpread = 5,     // {}
-  kStreamQuantise = 6,        // {step, round, block}
+  kStreamQuantise = 6,        // {step, round, rank, matrix, first column}
   kStreamSynth = 7,           // {...}
   kStreamTables = 8,          // {layer, modelet}
   kStreamRounding = 9,        // {layer, modelet}

@@ -5,15 +5,11 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/padding.h"
+
 namespace modelet {
 
-// Batches are padded to a multiple of this where samples are columns, so that no instruction set has a
-// partial vector; ranges begin at one.
-inline constexpr size_t kSampleMultiple = 16;
-
-constexpr size_t padded(size_t n) { return (n + kSampleMultiple - 1) / kSampleMultiple * kSampleMultiple; }
-
-// Samples [begin, end). `begin` is a multiple of kSampleMultiple; so is `end`, or it is the end of the batch.
+// Samples [begin, end). `begin` is a multiple of kVectorFloats; so is `end`, or it is the end of the batch.
 struct SampleRange {
   size_t begin = 0, end = 0;
 

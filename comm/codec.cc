@@ -11,7 +11,9 @@ namespace modelet::comm {
 namespace {
 
 // The registry. Adding a codec: its file, its declaration in codecs.h, its line here.
-std::array<const Codec*, 4> codecs() { return {&codec_none(), &codec_bf16(), &codec_int8(), &codec_int4()}; }
+std::array<const Codec*, 5> codecs() {
+  return {&codec_none(), &codec_bf16(), &codec_int8(), &codec_int4(), &codec_topk()};
+}
 
 }  // namespace
 

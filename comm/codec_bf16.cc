@@ -33,7 +33,7 @@ class Bf16Codec final : public Codec {
   uint8_t id() const override { return 1; }
   size_t max_bytes(size_t rows, size_t cols) const override { return rows * cols * sizeof(Bf16); }
 
-  size_t encode(ConstMatrix values, uint64_t, std::span<std::byte> out) const override {
+  size_t encode(ConstMatrix values, Rounding, std::span<std::byte> out) const override {
     MODELET_CHECK(out.size() >= max_bytes(values.rows, values.cols));
     const size_t whole = values.cols / kLanes * kLanes, rest = values.cols - whole;
     std::byte* to = out.data();

@@ -2,22 +2,20 @@
 // as ReLU makes them, uses all numbers for its half of the line: 0..255 or 0..15 instead of -127..127 or
 // -7..7.
 //
-// With a seed values are rounded stochastically, so that the expected decoded value is the value itself (as
-// in QSGD, Alistarh et al., NeurIPS 2017, with the row's maximum as norm); without one to the nearest.
-// Zeros are left out where that saves bytes: what ReLU cut off, and rows without labels.
+// Values are rounded to the nearest, or stochastically, so that the expected decoded value is the value
+// itself (as in QSGD, Alistarh et al., NeurIPS 2017, with the row's maximum as norm). Zeros are left out
+// where that saves bytes: what ReLU cut off, and rows without labels.
 //
 // Layout: docs/wire_format.md.
+#include "comm/codec_int.h"
+
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 
-#include "base/bf16.h"
-#include "base/error.h"
-#include "base/rng.h"
 #include "base/simd_targets.h"
 #include "comm/codecs.h"
 
@@ -26,77 +24,12 @@
 // clang-format off: foreach_target.h includes this file again for each target and must come first
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include "comm/codec_int-inl.h"
 // clang-format on
-
-#ifndef MODELET_COMM_CODEC_INT_ONCE  // what does not depend on the instruction set
-#define MODELET_COMM_CODEC_INT_ONCE
-namespace modelet::comm {
-
-enum Layout : uint8_t { kDense = 0, kZerosLeftOut = 1 };
-
-template <int kBits>
-struct Numbers {
-  static constexpr int kSigned = (1 << (kBits - 1)) - 1, kUnsigned = (1 << kBits) - 1;  // largest ones
-  static constexpr int largest(bool negative) { return negative ? kSigned : kUnsigned; }
-  static constexpr size_t bytes(size_t count) { return (count * kBits + 7) / 8; }
-};
-
-constexpr size_t bitmap_bytes(size_t cols) { return (cols + 7) / 8; }
-
-// A row's step; its sign bit says that the row has no negative value.
-struct RowStep {
-  Bf16 stored;
-  float size() const { return std::abs(to_float(stored)); }
-  bool negative() const { return (stored.bits & 0x8000) == 0; }
-};
-
-inline RowStep load_step(const std::byte* steps, size_t row) {
-  RowStep step;
-  std::memcpy(&step, steps + row * sizeof(step), sizeof(step));
-  return step;
-}
-
-// What a look at all rows tells.
-struct Sizes {
-  size_t dense = 0, sparse = 0;  // bytes of the rows in either layout
-  size_t bad_row = ~size_t{0};   // one that holds a value that is not finite
-};
-
-constexpr float kFixed = 65536;  // fixed-point one, for 16 random bits
-constexpr int kOffset = 128;     // makes fixed-point values positive
-constexpr size_t kChunk = 64;    // numbers made, or read, at a time: as many as bits in a word
-
-inline uint64_t load_bits(const std::byte* in, size_t bytes) {
-  uint64_t word = 0;
-  std::memcpy(&word, in, bytes);
-  return word;
-}
-
-// The row's largest magnitude over the largest number, rounded up so that this number is enough. 0 for a row
-// below 3e-32, whose reciprocal would overflow.
-template <int kBits>
-RowStep step_of(float largest, bool negative) {
-  const auto most = static_cast<float>(Numbers<kBits>::largest(negative));
-  Bf16 step{static_cast<uint16_t>((std::bit_cast<uint32_t>(largest / most) + 0xffff) >> 16)};
-  if (!std::isfinite(to_float(step) * most)) --step.bits;
-  if (!std::isfinite(kFixed * kOffset / to_float(step))) return {};
-  if (!negative) step.bits |= 0x8000;
-  return {step};
-}
-
-}  // namespace modelet::comm
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace modelet::comm::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-// At most 16 lanes: what the last values of a row are copied to.
-using Floats = hn::CappedTag<float, 16>;
-using Ints = hn::RebindToSigned<Floats>;
-using Words = hn::RebindToUnsigned<Floats>;
-using Bytes = hn::Rebind<uint8_t, Floats>;
 
 // Writes the steps of all rows, and says how long either layout would be.
 template <int kBits>
@@ -138,34 +71,6 @@ Sizes scan_rows(ConstMatrix values, std::byte* steps) {
   return sizes;
 }
 
-// The numbers of `count` values, rounded up to whole vectors: floor(value / step + noise), noise in [0, 1);
-// to the nearest with a half. The row's place in the random stream is `key`, each value takes 16 random bits.
-// Mixer: "lowbias32" (Wellons, 2018). The row's largest value may come out a hair too large, hence the
-// limits.
-template <bool kStochastic>
-HWY_INLINE void make_numbers(const float* in, float scale, int low, int high, uint32_t key, size_t count,
-                             uint8_t* numbers) {
-  const Floats f;
-  const Ints i32;
-  const Words u32;
-  const Bytes u8;
-  for (size_t i = 0; i < count; i += hn::Lanes(f)) {
-    auto noise = hn::Set(u32, 0x8000);
-    if constexpr (kStochastic) {
-      auto x = hn::Add(hn::Iota(u32, static_cast<uint32_t>(i)), hn::Set(u32, key));
-      x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(u32, 0x7feb352du));
-      x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(u32, 0x846ca68bu));
-      noise = hn::ShiftRight<16>(x);
-    }
-    const auto fixed =
-        hn::ConvertTo(i32, hn::MulAdd(hn::LoadU(f, in + i), hn::Set(f, scale), hn::Set(f, kOffset * kFixed)));
-    const auto number =
-        hn::Sub(hn::ShiftRight<16>(hn::Add(fixed, hn::BitCast(i32, noise))), hn::Set(i32, kOffset));
-    const auto limited = hn::Min(hn::Max(number, hn::Set(i32, low)), hn::Set(i32, high));
-    hn::StoreU(hn::TruncateTo(u8, hn::BitCast(u32, limited)), u8, numbers + i);
-  }
-}
-
 // Half bytes of `count` numbers to (count + 1) / 2 bytes, rounded up to whole vectors.
 HWY_INLINE void pack_halves(const uint8_t* numbers, size_t count, std::byte* out) {
   const hn::CappedTag<uint16_t, 8> u16;
@@ -187,16 +92,6 @@ HWY_INLINE void unpack_halves(const std::byte* in, size_t count, uint8_t* number
     hn::StoreU(hn::Or(hn::And(bytes, hn::Set(u16, 0x0f)), high), u16,
                reinterpret_cast<uint16_t*>(numbers + i));
   }
-}
-
-// A bit for each number of a chunk that is not zero.
-HWY_INLINE uint64_t nonzero(const uint8_t* numbers) {
-  const hn::CappedTag<uint8_t, kChunk> u8;
-  const size_t lanes = hn::Lanes(u8);
-  std::array<uint8_t, 2 * sizeof(uint64_t)> bits{};  // more than is used: Highway may write whole words
-  for (size_t i = 0; i < kChunk; i += lanes)
-    hn::StoreMaskBits(u8, hn::Ne(hn::LoadU(u8, numbers + i), hn::Zero(u8)), bits.data() + i / 8);
-  return load_bits(reinterpret_cast<const std::byte*>(bits.data()), sizeof(uint64_t));
 }
 
 // Appends numbers of kBits bits; end() closes a row, on a whole byte.
@@ -236,25 +131,17 @@ class NumberWriter {
 template <int kBits, bool kStochastic>
 std::byte* write_row(const float* row, size_t cols, RowStep step, uint32_t key, Layout layout,
                      std::byte* out) {
-  const float scale = kFixed / step.size();
-  const int high = Numbers<kBits>::largest(step.negative()), low = step.negative() ? -high : 0;
   NumberWriter<kBits> writer(layout == kDense ? out : out + bitmap_bytes(cols));
-  std::array<uint8_t, kChunk> numbers{}, kept;
-  std::array<float, kChunk> last;
+  std::array<uint8_t, kChunk> numbers, kept;
   for (size_t c = 0; c < cols; c += kChunk) {
-    const size_t count = std::min(kChunk, cols - c);
-    const float* in = row + c;
-    if (count < kChunk && count % 16 != 0) {  // what is read beyond them
-      std::fill(std::copy_n(in, count, last.begin()), last.end(), 0.0f);
-      in = last.data();
-    }
-    make_numbers<kStochastic>(in, scale, low, high, key + static_cast<uint32_t>(c), count, numbers.data());
+    const size_t count = make_chunk<kBits, kStochastic>(row, cols, c, step, key, numbers);
     if (layout == kDense) {
       writer.write(numbers.data(), count);
       continue;
     }
-    const uint64_t bits = nonzero(numbers.data()) & (~uint64_t{0} >> (kChunk - count));
-    std::memcpy(out + c / 8, &bits, std::min(sizeof(bits), bitmap_bytes(cols) - c / 8));
+    const auto zeros = hn::Zero(hn::CappedTag<uint8_t, kChunk>());
+    const uint64_t bits = bits_where(numbers.data(), [=](auto x) HWY_ATTR { return hn::Ne(x, zeros); });
+    std::memcpy(out + c / 8, &bits, bitmap_bytes(count));
     size_t size = 0;
     for (uint64_t left = bits; left != 0; left &= left - 1)
       kept[size++] = numbers[static_cast<size_t>(std::countr_zero(left))];
@@ -265,14 +152,14 @@ std::byte* write_row(const float* row, size_t cols, RowStep step, uint32_t key, 
 
 // All rows that have a step; returns the end.
 template <int kBits>
-std::byte* write_rows(ConstMatrix values, uint64_t seed, Layout layout, const std::byte* steps,
+std::byte* write_rows(ConstMatrix values, Rounding rounding, Layout layout, const std::byte* steps,
                       std::byte* out) {
   for (size_t r = 0; r < values.rows; ++r) {
     const RowStep step = load_step(steps, r);
     if (step.size() == 0) continue;
-    const auto key = static_cast<uint32_t>(mix64(seed ^ mix64(r)));
-    out = seed == kNearest ? write_row<kBits, false>(values.row(r), values.cols, step, key, layout, out)
-                           : write_row<kBits, true>(values.row(r), values.cols, step, key, layout, out);
+    const auto key = static_cast<uint32_t>(rounding.row_seed(r));
+    out = rounding.to_nearest() ? write_row<kBits, false>(values.row(r), values.cols, step, key, layout, out)
+                                : write_row<kBits, true>(values.row(r), values.cols, step, key, layout, out);
   }
   return out;
 }
@@ -290,59 +177,52 @@ HWY_INLINE void to_floats(const uint8_t* numbers, size_t count, bool negative, f
   }
 }
 
-// `in`: a row's numbers, `count` of them, behind the bitmap if it has one (bitmap_bytes > 0).
+// `size` numbers to `out`; both are accessed up to whole vectors.
 template <int kBits>
-void read_row(const std::byte* in, size_t bitmap, size_t count, RowStep step, float* row, size_t cols) {
-  const std::byte* const numbers_in = in + bitmap;
-  std::array<uint8_t, 2 * kChunk> numbers{};  // read ahead: half bytes need not begin at a chunk
-  std::array<float, kChunk> values;
-  size_t next = 0;
-  // Numbers next .. next + size - 1, from the byte that holds the first; returns where that is in `numbers`.
-  const auto read = [&](size_t size) {
-    const size_t first = next * kBits / 8, bytes = Numbers<kBits>::bytes(next + size) - first;
-    const size_t at = next - first * 8 / kBits;
-    next += size;
-    if constexpr (kBits == 8) {
-      std::memcpy(numbers.data(), numbers_in + first, bytes);
-    } else {
-      std::array<std::byte, kChunk> packed{};
-      std::copy_n(numbers_in + first, bytes, packed.begin());
-      unpack_halves(packed.data(), 2 * bytes, numbers.data());
-    }
-    return at;
-  };
-  MODELET_CHECK(count <= cols);
+HWY_INLINE void read_chunk(const std::byte* in, RowStep step, size_t size, float* out) {
+  const auto* numbers = reinterpret_cast<const uint8_t*>(in);
+  std::array<uint8_t, kChunk> unpacked;
+  if constexpr (kBits == 4) {
+    unpack_halves(in, size, unpacked.data());
+    numbers = unpacked.data();
+  }
+  to_floats<kBits>(numbers, size, step.negative(), step.size(), out);
+}
+
+// A row of which all numbers are there.
+template <int kBits>
+void read_dense(const std::byte* in, RowStep step, float* row, size_t cols) {
+  constexpr size_t kWhole = 16;  // numbers in the widest vectors
   for (size_t c = 0; c < cols; c += kChunk) {
     const size_t size = std::min(kChunk, cols - c);
-    if (bitmap == 0) {
-      read(size);
-      to_floats<kBits>(numbers.data(), size, step.negative(), step.size(), values.data());
-    } else {
-      uint64_t bits = load_bits(in + c / 8, std::min(sizeof(bits), bitmap - c / 8));
-      const uint8_t* kept = numbers.data() + read(static_cast<size_t>(std::popcount(bits)));
-      std::array<uint8_t, kChunk> spread{};
-      for (; bits != 0; bits &= bits - 1) spread[static_cast<size_t>(std::countr_zero(bits))] = *kept++;
-      to_floats<kBits>(spread.data(), size, step.negative(), step.size(), values.data());
+    const std::byte* const from = in + Numbers<kBits>::bytes(c);
+    if (size % kWhole == 0) {
+      read_chunk<kBits>(from, step, size, row + c);
+      continue;
     }
+    std::array<std::byte, kChunk> last{};
+    std::array<float, kChunk> values;
+    std::copy_n(from, Numbers<kBits>::bytes(size), last.begin());
+    read_chunk<kBits>(last.data(), step, size, values.data());
     std::copy_n(values.begin(), size, row + c);
   }
 }
 
 Sizes scan_rows_8(ConstMatrix values, std::byte* steps) { return scan_rows<8>(values, steps); }
 Sizes scan_rows_4(ConstMatrix values, std::byte* steps) { return scan_rows<4>(values, steps); }
-std::byte* write_rows_8(ConstMatrix values, uint64_t seed, Layout layout, const std::byte* steps,
+std::byte* write_rows_8(ConstMatrix values, Rounding rounding, Layout layout, const std::byte* steps,
                         std::byte* out) {
-  return write_rows<8>(values, seed, layout, steps, out);
+  return write_rows<8>(values, rounding, layout, steps, out);
 }
-std::byte* write_rows_4(ConstMatrix values, uint64_t seed, Layout layout, const std::byte* steps,
+std::byte* write_rows_4(ConstMatrix values, Rounding rounding, Layout layout, const std::byte* steps,
                         std::byte* out) {
-  return write_rows<4>(values, seed, layout, steps, out);
+  return write_rows<4>(values, rounding, layout, steps, out);
 }
-void read_row_8(const std::byte* in, size_t bitmap, size_t count, RowStep step, float* row, size_t cols) {
-  read_row<8>(in, bitmap, count, step, row, cols);
+void read_dense_8(const std::byte* in, RowStep step, float* row, size_t cols) {
+  read_dense<8>(in, step, row, cols);
 }
-void read_row_4(const std::byte* in, size_t bitmap, size_t count, RowStep step, float* row, size_t cols) {
-  read_row<4>(in, bitmap, count, step, row, cols);
+void read_dense_4(const std::byte* in, RowStep step, float* row, size_t cols) {
+  read_dense<4>(in, step, row, cols);
 }
 
 }  // namespace modelet::comm::HWY_NAMESPACE
@@ -356,8 +236,13 @@ HWY_EXPORT(scan_rows_8);
 HWY_EXPORT(scan_rows_4);
 HWY_EXPORT(write_rows_8);
 HWY_EXPORT(write_rows_4);
-HWY_EXPORT(read_row_8);
-HWY_EXPORT(read_row_4);
+HWY_EXPORT(read_dense_8);
+HWY_EXPORT(read_dense_4);
+
+FormatError wrong_size(std::string_view name, size_t got, ConstMatrix values) {
+  return FormatError(
+      fmt::format("{}: {} bytes are not what a {} x {} matrix needs", name, got, values.rows, values.cols));
+}
 
 size_t count_bits(std::span<const std::byte> bitmap) {
   size_t count = 0;
@@ -365,6 +250,57 @@ size_t count_bits(std::span<const std::byte> bitmap) {
     count += static_cast<size_t>(
         std::popcount(load_bits(&bitmap[i], std::min(sizeof(uint64_t), bitmap.size() - i))));
   return count;
+}
+
+// A row with a bitmap of the numbers that are there, one by one: a vector would have to wait for its bytes.
+template <int kBits>
+void read_kept(const std::byte* bitmap, RowStep step, float* row, size_t cols) {
+  constexpr unsigned kMask = (1u << kBits) - 1;
+  const int sign = step.negative() ? 1 << (kBits - 1) : 0;  // of the two's complement
+  const std::byte* const numbers = bitmap + bitmap_bytes(cols);
+  size_t bit = 0;
+  std::fill_n(row, cols, 0.0f);
+  for (size_t c = 0; c < cols; c += kChunk) {
+    uint64_t kept = load_bits(bitmap + c / 8, std::min(sizeof(kept), bitmap_bytes(cols) - c / 8));
+    for (; kept != 0; kept &= kept - 1, bit += kBits) {
+      const unsigned number = std::to_integer<unsigned>(numbers[bit / 8]) >> (bit % 8) & kMask;
+      const int value = (static_cast<int>(number) ^ sign) - sign;
+      row[c + static_cast<size_t>(std::countr_zero(kept))] = static_cast<float>(value) * step.size();
+    }
+  }
+}
+
+// `bytes`: steps and rows, from `start` on.
+template <int kBits>
+void decode_rows(std::string_view name, Layout layout, std::span<const std::byte> bytes, size_t start,
+                 Matrix values) {
+  const size_t head = start + values.rows * sizeof(RowStep);
+  if (bytes.size() < head) throw wrong_size(name, bytes.size(), values);
+  std::span<const std::byte> rest = bytes.subspan(head);
+  for (size_t r = 0; r < values.rows; ++r) {
+    const RowStep step = load_step(&bytes[start], r);
+    if (step.size() == 0) {
+      std::fill_n(values.row(r), values.cols, 0.0f);
+      continue;
+    }
+    if (!is_safe<kBits>(step))
+      throw FormatError(fmt::format("{}: step {} of row {} is too large or no number", name, step.size(), r));
+    const size_t bitmap = layout == kDense ? 0 : bitmap_bytes(values.cols);
+    if (rest.size() < bitmap) throw wrong_size(name, bytes.size(), values);
+    if (bitmap > 0 && (std::to_integer<unsigned>(rest[bitmap - 1]) >> ((values.cols - 1) % 8)) > 1)
+      throw FormatError(fmt::format("{}: row {} has values beyond column {}", name, r, values.cols));
+    const size_t count = layout == kDense ? values.cols : count_bits(rest.first(bitmap));
+    const size_t used = bitmap + Numbers<kBits>::bytes(count);
+    if (rest.size() < used) throw wrong_size(name, bytes.size(), values);
+    if (layout == kZerosLeftOut)
+      read_kept<kBits>(rest.data(), step, values.row(r), values.cols);
+    else if constexpr (kBits == 8)
+      HWY_DYNAMIC_DISPATCH(read_dense_8)(rest.data(), step, values.row(r), values.cols);
+    else
+      HWY_DYNAMIC_DISPATCH(read_dense_4)(rest.data(), step, values.row(r), values.cols);
+    rest = rest.subspan(used);
+  }
+  if (!rest.empty()) throw wrong_size(name, bytes.size(), values);
 }
 
 template <int kBits>
@@ -377,70 +313,49 @@ class IntCodec final : public Codec {
     return 1 + rows * (sizeof(RowStep) + Numbers<kBits>::bytes(cols));
   }
 
-  size_t encode(ConstMatrix values, uint64_t seed, std::span<std::byte> out) const override {
+  size_t encode(ConstMatrix values, Rounding rounding, std::span<std::byte> out) const override {
     MODELET_CHECK(out.size() >= max_bytes(values.rows, values.cols));
     std::byte* const steps = out.data() + 1;
     const Sizes sizes = kBits == 8 ? HWY_DYNAMIC_DISPATCH(scan_rows_8)(values, steps)
                                    : HWY_DYNAMIC_DISPATCH(scan_rows_4)(values, steps);
-    if (sizes.bad_row < values.rows) throw diverged(sizes.bad_row, values);
+    if (sizes.bad_row < values.rows) throw diverged(name_, sizes.bad_row, values);
     const Layout layout = sizes.sparse < sizes.dense ? kZerosLeftOut : kDense;
     out[0] = std::byte{layout};
     std::byte* const rows = steps + values.rows * sizeof(RowStep);
-    const std::byte* const end = kBits == 8
-                                     ? HWY_DYNAMIC_DISPATCH(write_rows_8)(values, seed, layout, steps, rows)
-                                     : HWY_DYNAMIC_DISPATCH(write_rows_4)(values, seed, layout, steps, rows);
+    const std::byte* const end =
+        kBits == 8 ? HWY_DYNAMIC_DISPATCH(write_rows_8)(values, rounding, layout, steps, rows)
+                   : HWY_DYNAMIC_DISPATCH(write_rows_4)(values, rounding, layout, steps, rows);
     return static_cast<size_t>(end - out.data());
   }
 
   void decode(std::span<const std::byte> bytes, Matrix values) const override {
-    const size_t head = 1 + values.rows * sizeof(RowStep);
-    if (bytes.size() < head) throw wrong_size(bytes.size(), values);
+    if (bytes.empty()) throw wrong_size(name_, 0, values);
     const auto layout = std::to_integer<uint8_t>(bytes[0]);
     if (layout > kZerosLeftOut) throw FormatError(fmt::format("{}: unknown layout {}", name_, layout));
-    std::span<const std::byte> rest = bytes.subspan(head);
-    for (size_t r = 0; r < values.rows; ++r) {
-      const RowStep step = load_step(&bytes[1], r);
-      if (step.size() == 0) {
-        std::fill_n(values.row(r), values.cols, 0.0f);
-        continue;
-      }
-      if (!std::isfinite(step.size() * static_cast<float>(Numbers<kBits>::largest(step.negative()))))
-        throw FormatError(
-            fmt::format("{}: step {} of row {} is too large or no number", name_, step.size(), r));
-      const size_t bitmap = layout == kDense ? 0 : bitmap_bytes(values.cols);
-      if (rest.size() < bitmap) throw wrong_size(bytes.size(), values);
-      if (bitmap > 0 && (std::to_integer<unsigned>(rest[bitmap - 1]) >> ((values.cols - 1) % 8)) > 1)
-        throw FormatError(fmt::format("{}: row {} has values beyond column {}", name_, r, values.cols));
-      const size_t count = layout == kDense ? values.cols : count_bits(rest.first(bitmap));
-      const size_t used = bitmap + Numbers<kBits>::bytes(count);
-      if (rest.size() < used) throw wrong_size(bytes.size(), values);
-      if constexpr (kBits == 8)
-        HWY_DYNAMIC_DISPATCH(read_row_8)(rest.data(), bitmap, count, step, values.row(r), values.cols);
-      else
-        HWY_DYNAMIC_DISPATCH(read_row_4)(rest.data(), bitmap, count, step, values.row(r), values.cols);
-      rest = rest.subspan(used);
-    }
-    if (!rest.empty()) throw wrong_size(bytes.size(), values);
+    decode_rows<kBits>(name_, static_cast<Layout>(layout), bytes, 1, values);
   }
 
  private:
-  Error diverged(size_t row, ConstMatrix values) const {
-    return Error(
-        fmt::format("{}: row {} of a {} x {} matrix holds a value that is not finite: training diverged; "
-                    "lower train.learning_rate or set optimizer.clip",
-                    name_, row, values.rows, values.cols));
-  }
-
-  FormatError wrong_size(size_t got, ConstMatrix values) const {
-    return FormatError(fmt::format("{}: {} bytes are not what a {} x {} matrix needs", name_, got,
-                                   values.rows, values.cols));
-  }
-
   std::string_view name_;
   uint8_t id_;
 };
 
 }  // namespace
+
+Error diverged(std::string_view name, size_t row, ConstMatrix values) {
+  return Error(
+      fmt::format("{}: row {} of a {} x {} matrix holds a value that is not finite: training diverged; "
+                  "lower train.learning_rate or set optimizer.clip",
+                  name, row, values.rows, values.cols));
+}
+
+Sizes scan_int8(ConstMatrix values, std::byte* steps) {
+  return HWY_DYNAMIC_DISPATCH(scan_rows_8)(values, steps);
+}
+
+void decode_int8_kept(std::string_view name, std::span<const std::byte> steps_and_rows, Matrix values) {
+  decode_rows<8>(name, kZerosLeftOut, steps_and_rows, 0, values);
+}
 
 const Codec& codec_int8() {
   static const IntCodec<8> codec("int8", 3);

@@ -13,7 +13,7 @@ class NoneCodec final : public Codec {
   uint8_t id() const override { return 0; }
   size_t max_bytes(size_t rows, size_t cols) const override { return rows * cols * sizeof(float); }
 
-  size_t encode(ConstMatrix values, uint64_t, std::span<std::byte> out) const override {
+  size_t encode(ConstMatrix values, Rounding, std::span<std::byte> out) const override {
     const size_t row_bytes = values.cols * sizeof(float);
     MODELET_CHECK(out.size() >= values.rows * row_bytes);
     if (row_bytes == 0) return 0;

@@ -16,6 +16,7 @@ const Codec& codec_none();
 const Codec& codec_bf16();
 const Codec& codec_int8();
 const Codec& codec_int4();
+const Codec& codec_topk();
 
 // All formats are little-endian and are written by copying memory.
 static_assert(std::endian::native == std::endian::little,

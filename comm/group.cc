@@ -12,7 +12,6 @@
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/rng.h"
 #include "comm/envelope.h"
 #include "comm/inproc_transport.h"
 #include "comm/lz4.h"
@@ -106,16 +105,16 @@ class Group::Impl {
     collect(from);
   }
 
-  void all_reduce_sum(Tag tag, Matrix values, const Codec& codec) {
+  void all_reduce_sum(Tag tag, Matrix values, const Codec& codec, Rounding rounding) {
     begin_send(tag, "all-reduce");
     if (size() == 1) return;
     const Algorithm how = algorithm(Operation::kAllReduce, codec.max_bytes(values.rows, values.cols));
     if (how == Algorithm::kReduceScatter) {
-      all_reduce_in_parts(values, codec);
+      all_reduce_in_parts(values, codec, rounding);
       return;
     }
     receive_into_scratch(values);
-    const OutBlock mine{&codec, values, rounding_seed(rank())};
+    const OutBlock mine{&codec, values, rounding};
     if (how == Algorithm::kDissemination) {
       disseminate(std::span(&mine, 1));
       decode_gathered();
@@ -127,17 +126,17 @@ class Group::Impl {
     add_up(values);
   }
 
-  void reduce_scatter_sum(Tag tag, std::span<const ConstMatrix> parts, Matrix mine, const Codec& codec) {
+  void reduce_scatter_sum(Tag tag, std::span<const OutBlock> parts, Matrix mine) {
     MODELET_CHECK(parts.size() == count());
-    MODELET_CHECK(parts[own()].rows == mine.rows && parts[own()].cols == mine.cols);
+    const ConstMatrix own_part = parts[own()].values;
+    MODELET_CHECK(own_part.rows == mine.rows && own_part.cols == mine.cols);
     begin_send(tag, "reduce-scatter");
     receive_into_scratch(mine);
     for (const int& rank : others_) {
-      const OutBlock part{&codec, parts[static_cast<size_t>(rank)], rounding_seed(rank)};
-      pack(std::span(&part, 1));
+      pack(parts.subspan(static_cast<size_t>(rank), 1));
       post(std::span(&rank, 1));
     }
-    copy(parts[own()], inbox_[own()][0]);
+    copy(own_part, inbox_[own()][0]);
     collect(tag, "reduce-scatter", inbox_);
     add_up(mine);
   }
@@ -214,11 +213,6 @@ class Group::Impl {
     if (interrupted_) throw Interrupted(*interrupted_);
   }
 
-  // Not of the attempt: a retried step sends the same bytes.
-  uint64_t rounding_seed(int to) const {
-    return Rng(0, {kStreamQuantise, tag_.step, tag_.round, own(), static_cast<uint64_t>(to)}).next();
-  }
-
   // ---- sending
   void send_to_all(std::span<const OutBlock> blocks) {
     pack(blocks);
@@ -240,7 +234,7 @@ class Group::Impl {
       const auto [rows, cols] = std::pair(block.values.rows, block.values.cols);
       MODELET_CHECK(rows <= std::numeric_limits<uint32_t>::max() &&
                     cols <= std::numeric_limits<uint32_t>::max());
-      const size_t used = block.codec->encode(block.values, block.seed, raw.subspan(outgoing_.raw_bytes));
+      const size_t used = block.codec->encode(block.values, block.rounding, raw.subspan(outgoing_.raw_bytes));
       outgoing_.blocks.push_back(
           {static_cast<uint32_t>(rows), static_cast<uint32_t>(cols), block.codec->id(), used});
       outgoing_.raw_bytes += used;
@@ -518,7 +512,7 @@ class Group::Impl {
   // ---- all-reduce in parts
   // Reduce-scatter, then all-gather, a piece of the matrix at a time. Two pieces are under way: while the
   // parts of one travel, those of the next are encoded.
-  void all_reduce_in_parts(Matrix values, const Codec& codec) {
+  void all_reduce_in_parts(Matrix values, const Codec& codec, Rounding rounding) {
     const size_t bytes = values.rows * values.cols * sizeof(float);
     const size_t pieces =
         std::clamp<size_t>((bytes + options_.piece_bytes - 1) / options_.piece_bytes, 1, kMaxPieces);
@@ -532,7 +526,7 @@ class Group::Impl {
       if (piece >= pieces) return;
       at_hop(2 * piece);
       for (const int& to : others_)
-        send_part(part_of(values, pieces, piece, to), codec, to, std::span(&to, 1));
+        send_part(part_of(values, pieces, piece, to), codec, rounding, to, std::span(&to, 1));
     };
     send_parts(0);
     send_parts(1);
@@ -544,7 +538,7 @@ class Group::Impl {
         collect(at_hop(2 * piece), "all-reduce", inbox_);
         add_up(mine);
         at_hop(2 * piece + 3);
-        send_part(mine, codec, rank(), others_);
+        send_part(mine, codec, rounding, rank(), others_);
         codec.decode(raw_, mine);  // as the others see it
         send_parts(piece + 2);
       }
@@ -556,10 +550,10 @@ class Group::Impl {
     }
   }
 
-  void send_part(ConstMatrix part, const Codec& codec, int of, std::span<const int> to) {
-    const uint64_t seed =
-        Rng(0, {kStreamQuantise, tag_.step, tag_.round, own(), static_cast<uint64_t>(of), tag_.hop}).next();
-    const OutBlock block{&codec, part, seed};
+  void send_part(ConstMatrix part, const Codec& codec, Rounding rounding, int of, std::span<const int> to) {
+    if (!rounding.to_nearest())
+      rounding.seed = Rng(rounding.seed, {static_cast<uint64_t>(of), tag_.hop}).next();
+    const OutBlock block{&codec, part, rounding};
     pack(std::span(&block, 1));
     post(to);
   }
@@ -651,11 +645,11 @@ void Group::all_to_all(Tag tag, std::span<const std::vector<OutBlock>> to,
   impl_->send_each(tag, to);
   impl_->collect(tag, "all-to-all", from);
 }
-void Group::all_reduce_sum(Tag tag, Matrix values, const Codec& codec) {
-  impl_->all_reduce_sum(tag, values, codec);
+void Group::all_reduce_sum(Tag tag, Matrix values, const Codec& codec, Rounding rounding) {
+  impl_->all_reduce_sum(tag, values, codec, rounding);
 }
-void Group::reduce_scatter_sum(Tag tag, std::span<const ConstMatrix> parts, Matrix mine, const Codec& codec) {
-  impl_->reduce_scatter_sum(tag, parts, mine, codec);
+void Group::reduce_scatter_sum(Tag tag, std::span<const OutBlock> parts, Matrix mine) {
+  impl_->reduce_scatter_sum(tag, parts, mine);
 }
 void Group::barrier(Tag tag) { impl_->barrier(tag); }
 void Group::interrupt(const std::string& reason) { impl_->interrupt(reason); }

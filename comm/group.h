@@ -3,13 +3,13 @@
 //
 // Guarantees: a call either completes or throws and leaves the caller's output blocks unspecified but nothing
 // else changed, so that a step can be retried. What it throws:
-//   PeerError    a peer is silent for `timeout_seconds`, or does not read; the text names its rank (and node
-//   name), step and
-//                operation. Silence counts from the start of the call, so it includes the time the peer still
-//                computes.
-//   FormatError  a peer of this group sent something damaged, or matrices of other shapes than this rank
-//   expects. Interrupted  after interrupt(). Error        own values cannot be encoded (int8: not finite), or
-//   are over max_message_bytes.
+//
+// - PeerError: a peer is silent for `timeout_seconds`, or does not read; the text names its rank, its node,
+//   step and operation. Silence counts from the start of the call, so it includes what the peer computes.
+// - FormatError: a peer of this group sent something damaged, or matrices of other shapes than expected.
+// - Interrupted: after interrupt().
+// - Error: own values cannot be encoded (int8: not finite), or are over max_message_bytes.
+//
 // Messages of another run or membership epoch, of operations already over, and duplicates are dropped and
 // counted.
 //
@@ -57,7 +57,7 @@ struct GroupOptions {
 struct OutBlock {
   const Codec* codec = nullptr;
   ConstMatrix values;
-  uint64_t seed = kNearest;  // of stochastic rounding
+  Rounding rounding;  // to the nearest
 };
 
 // Where a received matrix goes. Its shape must be what the sender sent, else FormatError.
@@ -93,14 +93,14 @@ class Group {
 
   // values = sum over ranks, of matrices of any size: choose() decides how. Every rank gets the same bits.
   // With the codec "none" they are those of a sum in rank order, however it is done. With a lossy codec each
-  // rank's values are rounded once, seeded by tag and rank; in parts (Algorithm::kReduceScatter) what a rank
-  // adds to its own part is not rounded, and the sum is, once more. In a group of one nothing is rounded.
-  // After an exception `values` are unspecified: who wants to try again needs them elsewhere.
-  void all_reduce_sum(Tag tag, Matrix values, const Codec& codec);
+  // rank's values are rounded once; in parts (Algorithm::kReduceScatter) what a rank adds to its own part is
+  // not rounded, and the sum is, once more. In a group of one nothing is rounded. After an exception `values`
+  // are unspecified: who wants to try again needs them elsewhere.
+  void all_reduce_sum(Tag tag, Matrix values, const Codec& codec, Rounding rounding = kNearest);
 
   // Sum over ranks of matrices cut into one part per rank: this rank gets the sum of part[rank()] in `mine`,
   // added in rank order; the own part is not rounded. One round; sends the parts of the others.
-  void reduce_scatter_sum(Tag tag, std::span<const ConstMatrix> parts, Matrix mine, const Codec& codec);
+  void reduce_scatter_sum(Tag tag, std::span<const OutBlock> parts, Matrix mine);
 
   // Returns when every rank has called it; choose() decides how.
   void barrier(Tag tag);

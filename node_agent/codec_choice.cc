@@ -1,9 +1,11 @@
 #include "node_agent/codec_choice.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -19,8 +21,8 @@ constexpr size_t kTrialRows = 128, kTrialCols = 32;
 constexpr int kTrials = 16;
 constexpr uint64_t kTrialSeed = 1;
 
-// Sum of the squares of a - b, and of a.
-std::pair<double, double> squares(ConstMatrix a, ConstMatrix b) {
+// |a - b| / |a|; infinite where it is no number.
+double relative_error(ConstMatrix a, ConstMatrix b) {
   double difference = 0, size = 0;
   for (size_t r = 0; r < a.rows; ++r)
     for (size_t c = 0; c < a.cols; ++c) {
@@ -28,7 +30,18 @@ std::pair<double, double> squares(ConstMatrix a, ConstMatrix b) {
       difference += (x - y) * (x - y);
       size += x * x;
     }
-  return {difference, size};
+  if (difference == 0) return 0;
+  const double error = std::sqrt(difference / size);
+  return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+}
+
+// Finite floats of random bits: nothing can compress them.
+std::vector<float> random_bits(size_t count) {
+  constexpr uint32_t kFinite = 0xbfffffff;  // an exponent below its upper half
+  Rng rng(kTrialSeed);
+  std::vector<float> values(count);
+  for (float& value : values) value = std::bit_cast<float>(static_cast<uint32_t>(rng.next()) & kFinite);
+  return values;
 }
 
 }  // namespace
@@ -63,7 +76,7 @@ void CodecChoice::measure_codecs() {
     double best = std::numeric_limits<double>::infinity();
     for (int trial = 0; trial < kTrials; ++trial) {
       const Stopwatch watch;
-      const size_t used = candidate.codec->encode(matrix, kTrialSeed, encoded);
+      const size_t used = candidate.codec->encode(matrix, {kTrialSeed}, encoded);
       candidate.codec->decode(std::span(encoded).first(used),
                               {decoded.data(), kTrialRows, kTrialCols, kTrialCols});
       best = std::min(best, watch.seconds());
@@ -78,7 +91,8 @@ void CodecChoice::measure_links(comm::Group& group, comm::Tag tag) {
   const comm::Codec& exact = comm::require_codec("none");
   const auto count = static_cast<size_t>(size_);
   const int distances = std::min(size_ - 1, kProbedLinks);
-  std::vector<float> probe(kProbeBytes / sizeof(float), 1.0f), received(probe.size());
+  const std::vector<float> probe = random_bits(kProbeBytes / sizeof(float));
+  std::vector<float> received(probe.size());
   std::vector<uint64_t> rates;  // of the link from the rank at each distance, bytes a second
   const auto rank_at = [&](int distance) {
     return static_cast<size_t>((group.rank() + distance + size_) % size_);
@@ -110,34 +124,58 @@ void CodecChoice::measure_links(comm::Group& group, comm::Tag tag) {
                               bytes_per_second_.begin());
 }
 
-void CodecChoice::look(Tensor tensor, uint64_t step, ConstMatrix values) {
-  if (automatic_[tensor] && step % kLookEvery == 0 && size_ > 1) choose(tensor, values);
+void CodecChoice::begin_step(uint64_t step) {
+  looking_ = automatic() && size_ > 1 && (!has_looked_ || step % kLookEvery == 0);
+  if (!looking_) return;
+  for (auto& trials : trials_)
+    trials.assign(static_cast<size_t>(size_), std::vector<Trial>(candidates_.size()));
 }
 
-void CodecChoice::choose(Tensor tensor, ConstMatrix values) {
-  const double numbers = static_cast<double>(values.rows) * static_cast<double>(values.cols);
-  if (numbers == 0) return;
-  decoded_.resize(values.rows * values.cols);
-  const Matrix decoded{decoded_.data(), values.rows, values.cols, values.cols};
-  std::vector<double> best(static_cast<size_t>(size_), std::numeric_limits<double>::infinity());
-  auto& chosen = chosen_[tensor];
-  const auto before = chosen;
-  for (const Candidate& candidate : candidates_) {
-    encoded_.resize(candidate.codec->max_bytes(values.rows, values.cols));
-    const uint64_t seed = tensor == kActivations ? comm::kNearest : kTrialSeed;
-    const size_t used = candidate.codec->encode(values, seed, encoded_);
-    candidate.codec->decode(std::span(encoded_).first(used), decoded);
-    const auto [difference, size] = squares(values, decoded);
-    if (!(difference <= kMaxError[tensor] * kMaxError[tensor] * size)) continue;
-    for (size_t rank = 0; rank < chosen.size(); ++rank) {
-      const double rate = bytes_per_second_[tensor == kActivations ? static_cast<size_t>(slowest_) : rank];
-      const double cost = candidate.seconds_a_value + static_cast<double>(used) / numbers / rate;
-      if (cost >= best[rank]) continue;
-      best[rank] = cost;
-      chosen[rank] = candidate.codec;
-    }
+void CodecChoice::look(Tensor tensor, size_t to, ConstMatrix block) {
+  if (!looking_ || !automatic_[tensor]) return;
+  decoded_.resize(block.rows * block.cols);
+  const Matrix decoded{decoded_.data(), block.rows, block.cols, block.cols};
+  const comm::Rounding rounding = tensor == kActivations ? comm::kNearest : comm::Rounding{kTrialSeed};
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    const comm::Codec& codec = *candidates_[i].codec;
+    encoded_.resize(codec.max_bytes(block.rows, block.cols));
+    const size_t used = codec.encode(block, rounding, encoded_);
+    codec.decode(std::span(encoded_).first(used), decoded);
+    Trial& trial = trials_[tensor][to][i];
+    trial.worst_error = std::max(trial.worst_error, relative_error(block, decoded));
+    trial.bytes += static_cast<double>(used);
+    trial.values += static_cast<double>(decoded_.size());
   }
-  changed_ |= chosen != before;
+}
+
+void CodecChoice::end_step() {
+  if (!looking_) return;
+  looking_ = false;
+  changed_ |= !std::exchange(has_looked_, true);  // the first choice is news, whatever it is
+  for (const Tensor tensor : {kActivations, kGradients}) {
+    if (!automatic_[tensor]) continue;
+    auto& chosen = chosen_[tensor];
+    const auto before = chosen;
+    for (size_t rank = 0; rank < chosen.size(); ++rank)
+      chosen[rank] = cheapest(tensor, tensor == kActivations ? 0 : rank);
+    changed_ |= chosen != before;
+  }
+}
+
+// For what goes to rank `to`, or to all.
+const comm::Codec* CodecChoice::cheapest(Tensor tensor, size_t to) const {
+  const double rate = bytes_per_second_[tensor == kActivations ? static_cast<size_t>(slowest_) : to];
+  const comm::Codec* best = chosen_[tensor][to];
+  double lowest = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    const Trial& trial = trials_[tensor][to][i];
+    if (trial.values == 0 || trial.worst_error > kMaxError[tensor]) continue;
+    const double cost = candidates_[i].seconds_a_value + trial.bytes / trial.values / rate;
+    if (cost >= lowest) continue;
+    lowest = cost;
+    best = candidates_[i].codec;
+  }
+  return best;
 }
 
 bool CodecChoice::take_changed() { return std::exchange(changed_, false); }

@@ -2,13 +2,15 @@
 // or, where it says "auto", those that cost the least time on the links of this rank among the ones that are
 // exact enough for the tensors of this run.
 //
-//   cost of a value    encoding + decoding, measured here when a run begins, + encoded bytes / rate of the
-//   link exact enough       |x - decoded x| / |x| of a tensor as it is now is at most kMaxError; looked at
-//   every
-//                      kLookEvery steps
+// - The cost of a value is the time to encode and decode it, measured here when a run begins, and its encoded
+//   bytes over the rate of the link.
+// - A codec is exact enough if |x - decoded x| / |x| is at most kMaxError in each block that was looked at.
 //
-// A choice depends on measured time: to repeat a run of "auto" bit for bit, name what it chose (event
-// "exchange"). Used by the training thread.
+// In the first step of a session, and in every kLookEvery-th of the run, all blocks that are sent are looked
+// at; the choice is made once, when that step has succeeded. Until the first choice tensors travel exactly.
+//
+// A choice depends on measured time, each rank makes its own, and a session begins exactly: a run of "auto"
+// does not repeat bit for bit, also not by naming the codecs that it chose. Used by the training thread.
 #pragma once
 
 #include <cstdint>
@@ -38,18 +40,22 @@ class CodecChoice {
   // it. Before it, links count as 1 Gbit/s. Uses rounds tag.round .. tag.round + kRounds - 1.
   void measure(comm::Group& group, comm::Tag tag);
 
-  // A tensor as it is sent; looked at now and then. `step` decides when.
-  void look(Tensor tensor, uint64_t step, ConstMatrix values);
+  // Around a step; one that failed is begun again without having ended.
+  void begin_step(uint64_t step);
+  void end_step();
 
-  // Activations are encoded once for all ranks, gradients for rank `to`, or with the codec of the slowest
-  // link.
+  // A block that is sent in this step: to all ranks, or to rank `to`.
+  void look_at_activations(ConstMatrix block) { look(kActivations, 0, block); }
+  void look_at_gradients(int to, ConstMatrix block) { look(kGradients, static_cast<size_t>(to), block); }
+
+  // Activations are encoded once for all ranks, gradients for rank `to`.
   const comm::Codec& activations() const { return *chosen_[kActivations].front(); }
   const comm::Codec& gradients(int to) const { return *chosen_[kGradients][static_cast<size_t>(to)]; }
-  const comm::Codec& gradients() const { return gradients(slowest_); }
 
   // True once after a choice has changed.
   bool take_changed();
-  // "activations", "gradients": codecs by rank; "megabits_per_second" of the link to each rank.
+  // "activations", "gradients": codecs by rank, to whom they go; "megabits_per_second" of the link to each
+  // rank.
   nlohmann::json describe() const;
 
  private:
@@ -57,10 +63,16 @@ class CodecChoice {
     const comm::Codec* codec = nullptr;
     double seconds_a_value = 0;  // encoding and decoding
   };
+  // What a candidate would have made of the blocks of a step.
+  struct Trial {
+    double worst_error = 0;  // |x - decoded x| / |x|
+    double bytes = 0, values = 0;
+  };
 
   void measure_codecs();
   void measure_links(comm::Group& group, comm::Tag tag);
-  void choose(Tensor tensor, ConstMatrix values);
+  void look(Tensor tensor, size_t to, ConstMatrix block);
+  const comm::Codec* cheapest(Tensor tensor, size_t to) const;
 
   int size_;
   bool automatic_[kTensors];
@@ -68,6 +80,8 @@ class CodecChoice {
   std::vector<double> bytes_per_second_;              // [size] of the link to each rank
   int slowest_ = 0;                                   // rank with the slowest link
   std::vector<const comm::Codec*> chosen_[kTensors];  // [size]
+  bool looking_ = false, has_looked_ = false;         // in this step; in this session
+  std::vector<std::vector<Trial>> trials_[kTensors];  // [size][candidates]; of activations only the first
   std::vector<std::byte> encoded_;
   std::vector<float> decoded_;
   bool changed_ = false;

@@ -2,18 +2,14 @@
 
 #include <algorithm>
 
+#include "base/padding.h"
 #include "base/rng.h"
 #include "shard/dropout.h"
-#include "shard/kernels/kernels.h"
 
 namespace modelet::agent {
 
 using comm::InBlock;
 using comm::OutBlock;
-
-uint64_t block_seed(uint64_t seed, comm::Tag tag, int rank, size_t block) {
-  return Rng(seed, {kStreamQuantise, tag.step, tag.round, static_cast<uint64_t>(rank), block}).next();
-}
 
 ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group,
                                CodecChoice* codecs, float dropout)
@@ -45,7 +41,7 @@ void ShardedForward::begin(const shard::Batch& batch, std::span<const SampleRang
   for (size_t layer = 0; layer < network_.hidden_layers(); ++layer) {
     const size_t width = network_.experiment().model.hidden[layer];
     activations_[layer].resize(batch.size(), width);
-    transposed_[layer].resize(width, shard::kernels::padded(batch.size()));
+    transposed_[layer].resize(width, padded(batch.size()));
     for (size_t range = 0; range < ranges.size(); ++range) {
       if (layer > 0) collect(layer - 1, range);
       compute(layer, range);
@@ -98,7 +94,7 @@ void ShardedForward::send(size_t layer, size_t range) {
   mine_.clear();
   for (const Sharding::Columns& columns : sharding_.columns(layer, sharding_.rank())) {
     const Matrix block = rows.columns(columns.first, columns.count);
-    if (codecs_ != nullptr && range == 0) codecs_->look(CodecChoice::kActivations, tag_.step, block);
+    if (codecs_ != nullptr) codecs_->look_at_activations(block);
     mine_.push_back({codecs_ == nullptr ? &exact_ : &codecs_->activations(), block});
   }
   if (layer == 0 && range == 0)

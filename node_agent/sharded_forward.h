@@ -69,7 +69,4 @@ class ShardedForward {
   std::vector<std::vector<comm::InBlock>> theirs_;  // [size]
 };
 
-// Seed of a block's stochastic rounding: a function of where in the run it is sent.
-uint64_t block_seed(uint64_t seed, comm::Tag tag, int rank, size_t block);
-
 }  // namespace modelet::agent

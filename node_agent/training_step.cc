@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/padding.h"
+#include "base/rng.h"
 #include "shard/active_set.h"
 #include "shard/dropout.h"
 #include "shard/kernels/kernels.h"
@@ -30,14 +32,7 @@ size_t total(const std::vector<Sharding::Columns>& columns) {
   return sum;
 }
 
-// One block a column range of `matrix`.
-void append_blocks(const comm::Codec& codec, uint64_t seed, Tag tag, int rank, ConstMatrix matrix,
-                   const std::vector<Sharding::Columns>& columns, std::vector<OutBlock>& blocks) {
-  for (const Sharding::Columns& c : columns)
-    blocks.push_back({&codec, matrix.columns(c.first, c.count), block_seed(seed, tag, rank, blocks.size())});
-}
-
-// The same ranges, side by side.
+// The ranges of a matrix, side by side in `packed`.
 void append_blocks(Matrix packed, const std::vector<Sharding::Columns>& columns,
                    std::vector<InBlock>& blocks) {
   size_t at = 0;
@@ -80,6 +75,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   split_batch(batch.size(), pieces, ranges_);
   shard::OutputLayer& output = network_.output();
 
+  codecs_.begin_step(step);
   forward_.begin(batch, ranges_, {step, kForward, attempt}, stop);
   if (shard::uses_hash_tables(network_.experiment().sampling.mode)) forward_.finish(ranges_.size() - 1);
   output.select(batch, forward_.output_input(), step);
@@ -91,6 +87,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   const float scale = clip_scale(batch, {step, kClip, attempt});
 
   // Every rank has all it needs: from here on nothing can fail because of a peer.
+  codecs_.end_step();
   update(batch, {network_.experiment().optimizer, corrections_, step, learning_rate, scale});
   output.maintain(forward_.output_input(), step);
   return {batch_loss_.loss, forward_.any_stop(), output.active_neurons()};
@@ -106,7 +103,7 @@ void TrainingStep::forward_output(const shard::Batch& batch, Tag tag) {
   for (size_t i = 0; i < ranges_.size(); ++i) {
     forward_.finish(i);
     network_.output().forward(forward_.output_input(), forward_.output_input_transposed(), ranges_[i]);
-    send_output(ranges_[i], tag_of(i));
+    send_output(ranges_[i], tag, tag_of(i));
   }
   if (while_waiting_ && group_.size() > 1) while_waiting_();
   for (size_t i = 0; i < ranges_.size(); ++i) collect_output(ranges_[i], tag_of(i));
@@ -115,33 +112,40 @@ void TrainingStep::forward_output(const shard::Batch& batch, Tag tag) {
 void TrainingStep::prepare_buffers(const shard::Batch& batch) {
   const auto& own = sharding_.columns(network_.hidden_layers() - 1, sharding_.rank());
   for (FromRank& from : from_rank_) {
-    from.statistics.resize(shard::kStatistics, shard::kernels::padded(batch.size()));
+    from.statistics.resize(shard::kStatistics, padded(batch.size()));
     from.positive.resize(batch.size(), total(own));
     if (loss_->normalised()) from.negative.resize(batch.size(), total(own));
   }
 }
 
+// A gradient block as it goes to rank `to`. Its rounding follows from its place in the run: not from the
+// attempt nor from how the batch is cut, for `base` is the tag of the first micro-batch.
+OutBlock TrainingStep::gradient_block(ConstMatrix values, size_t first_row, size_t first_column, Part part,
+                                      Tag base, int to) {
+  codecs_.look_at_gradients(to, values);
+  Rng rng(network_.experiment().train.seed,
+          {kStreamQuantise, base.step, base.round, static_cast<uint64_t>(sharding_.rank()),
+           static_cast<uint64_t>(part), first_column});
+  return {&codecs_.gradients(to), values, {rng.next(), first_row}};
+}
+
 // Every rank sends the statistics of its logits and, to the owner of each hidden column, its un-normalised
 // part of that column's gradient.
-void TrainingStep::send_output(SampleRange range, Tag tag) {
+void TrainingStep::send_output(SampleRange range, Tag base, Tag tag) {
   const shard::OutputLayer& output = network_.output();
-  const uint64_t seed = network_.experiment().train.seed;
   for (int rank = 0; rank < sharding_.size(); ++rank) {
     if (rank == sharding_.rank()) continue;
     const auto& columns = sharding_.columns(network_.hidden_layers() - 1, rank);
     auto& out = to_[static_cast<size_t>(rank)];
     out.clear();
-    const auto append = [&](ConstMatrix matrix) {
-      append_blocks(codecs_.gradients(rank), seed, tag, sharding_.rank(),
-                    matrix.row_range(range.begin, range.size()), columns, out);
+    const auto append = [&](ConstMatrix matrix, Part part) {
+      const ConstMatrix rows = matrix.row_range(range.begin, range.size());
+      for (const Sharding::Columns& c : columns)
+        out.push_back(gradient_block(rows.columns(c.first, c.count), range.begin, c.first, part, base, rank));
     };
-    if (range.begin == 0 && !columns.empty())
-      codecs_.look(
-          CodecChoice::kGradients, tag.step,
-          output.positive().row_range(0, range.size()).columns(columns.front().first, columns.front().count));
     out.push_back({&exact_, output.statistics().columns(range.begin, range.size())});
-    append(output.positive());
-    if (loss_->normalised()) append(output.negative());
+    append(output.positive(), Part::kPositive);
+    if (loss_->normalised()) append(output.negative(), Part::kNegative);
   }
   group_.send_each(tag, to_);
 }
@@ -222,13 +226,19 @@ void TrainingStep::backward_hidden(Tag tag) {
     const Matrix partial = partial_.resize(below.rows, below.cols);
     network_.hidden(layer).backward(gradient(layer), partial);
 
-    matrices_.clear();
-    for (int rank = 0; rank < sharding_.size(); ++rank)
-      matrices_.push_back(
-          pack_columns(partial, sharding_.columns(layer - 1, rank), parts_[static_cast<size_t>(rank)]));
+    sums_.clear();
+    for (int rank = 0; rank < sharding_.size(); ++rank) {
+      const auto& columns = sharding_.columns(layer - 1, rank);
+      const ConstMatrix part = pack_columns(partial, columns, parts_[static_cast<size_t>(rank)]);
+      if (rank == sharding_.rank())
+        sums_.push_back({nullptr, part});  // stays here
+      else
+        sums_.push_back(
+            gradient_block(part, 0, columns.empty() ? 0 : columns.front().first, Part::kSum, tag, rank));
+    }
     const auto& own = sharding_.columns(layer - 1, sharding_.rank());
     const Matrix sum = sum_.resize(below.rows, total(own));
-    group_.reduce_scatter_sum(tag, matrices_, sum, codecs_.gradients());
+    group_.reduce_scatter_sum(tag, sums_, sum);
 
     const Matrix gradient = gradients_[layer - 1].resize(below.rows, below.cols);
     for (size_t s = 0; s < below.rows; ++s) {

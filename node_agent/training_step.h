@@ -55,7 +55,11 @@ class TrainingStep {
 
   void forward_output(const shard::Batch& batch, comm::Tag tag);
   void prepare_buffers(const shard::Batch& batch);
-  void send_output(SampleRange range, comm::Tag tag);
+  // Which of the gradients that travel in one round a block is of.
+  enum class Part : uint64_t { kPositive, kNegative, kSum };
+  comm::OutBlock gradient_block(ConstMatrix values, size_t first_row, size_t first_column, Part part,
+                                comm::Tag base, int to);
+  void send_output(SampleRange range, comm::Tag base, comm::Tag tag);
   void collect_output(SampleRange range, comm::Tag tag);
   void combine_loss(const shard::Batch& batch);
   void combine_output_gradient();
@@ -83,6 +87,7 @@ class TrainingStep {
   std::vector<FromRank> from_rank_;  // [size]
   // Lists of blocks, by rank, and of matrices: kept for their memory.
   std::vector<std::vector<comm::OutBlock>> to_;
+  std::vector<comm::OutBlock> sums_;
   std::vector<std::vector<comm::InBlock>> from_;
   std::vector<ConstMatrix> matrices_;
 };

@@ -140,7 +140,7 @@ void ActiveSetSampler::gather_common(const Modelet& modelet) {
     common_.push_back(row);
     common_biases_.push_back(parameters.bias(row));
   }
-  const size_t width = parameters.cols(), columns = kernels::padded(common_.size());
+  const size_t width = parameters.cols(), columns = padded(common_.size());
   common_columns_.resize(width * columns);
   widened_.resize(width);
   for (size_t i = 0; i < common_.size(); ++i) {
@@ -161,7 +161,7 @@ void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, cons
     find_candidates(modelet, codes, turn, begin, end, scratch);
     for (size_t s = begin; s < end; ++s) {
       BestRows rows(top, scratch.scored);
-      const float* logits = scratch.common_logits.data() + (s - begin) * kernels::padded(common_.size());
+      const float* logits = scratch.common_logits.data() + (s - begin) * padded(common_.size());
       for (size_t i = 0; i < common_.size(); ++i) rows.add(logits[i] + common_biases_[i], common_[i]);
       const size_t first = scratch.ends[s - begin], count = scratch.ends[s - begin + 1] - first;
       const std::span candidates = std::span(scratch.candidates).subspan(first, count);
@@ -174,7 +174,7 @@ void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, cons
 
 // Logits, without biases, of the common rows for samples [begin, end).
 void ActiveSetSampler::rank_common(ConstMatrix hidden, size_t begin, size_t end, Scratch& scratch) const {
-  const size_t columns = kernels::padded(common_.size());
+  const size_t columns = padded(common_.size());
   if (columns == 0) return;
   kernels::gemm({.m = end - begin,
                  .n = columns,
@@ -200,7 +200,7 @@ void ActiveSetSampler::reserve_scratch(const Modelet& modelet, size_t top, const
     scratch.logits.resize(found);
   }
   for (Scratch& scratch : scratch_) {
-    scratch.common_logits.resize(kSamplePiece * kernels::padded(common_.size()));
+    scratch.common_logits.resize(kSamplePiece * padded(common_.size()));
     scratch.scored.reserve(top);
   }
 }

@@ -20,7 +20,7 @@ void TopK::reset(size_t samples, size_t k) {
   k_ = k;
   scores_.assign(samples * k, -kInfinity);
   labels_.assign(samples * k, kNoLabel);
-  thresholds_.assign(kernels::padded(samples), kInfinity);
+  thresholds_.assign(padded(samples), kInfinity);
   std::fill_n(thresholds_.begin(), samples, -kInfinity);
 }
 
@@ -53,7 +53,7 @@ LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const LabelSprea
 void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best) {
   best.reset(samples, k);
   for (Scratch& scratch : scratch_) scratch.best.reset(samples, k);
-  const size_t columns = kernels::padded(samples);
+  const size_t columns = padded(samples);
   for (const Modelet* modelet : modelets_) {
     const Parameters& p = modelet->parameters();
     pool_.for_pieces(p.rows(), kPiece, [&](size_t begin, size_t end) {

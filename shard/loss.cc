@@ -1,11 +1,11 @@
 #include "shard/loss.h"
 
-#include "shard/kernels/kernels.h"
+#include "base/padding.h"
 
 namespace modelet::shard {
 
 void BatchLoss::reset(const Batch& batch, size_t ranks) {
-  const size_t columns = kernels::padded(batch.size());
+  const size_t columns = padded(batch.size());
   loss = 0;
   factors.resize(ranks);
   for (AlignedVector<float>& factor : factors) factor.assign(columns, 0.0f);

@@ -59,7 +59,7 @@ Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment, Paramete
       parameters_(std::move(parameters)),
       common_(common_rows(spec, experiment)) {
   // Kernels store whole vectors; parse_experiment() lets no other width through.
-  MODELET_CHECK(parameters_.cols() % kernels::kWidthMultiple == 0, "width of a layer");
+  MODELET_CHECK(parameters_.cols() % kVectorFloats == 0, "width of a layer");
   if (spec.kind == LayerKind::kOutput && uses_hash_tables(experiment.sampling.mode))
     retrieval_ = Retrieval{.index = hashing::LshIndex(index_options(spec, experiment), spec.neurons()),
                            .query_mean = std::vector<float>(spec.inputs),

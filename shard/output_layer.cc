@@ -30,7 +30,7 @@ OutputLayer::OutputLayer(std::vector<Modelet*> modelets, const Experiment& exper
 
 void OutputLayer::resize(size_t samples, size_t width) {
   samples_ = samples;
-  columns_ = kernels::padded(samples);
+  columns_ = padded(samples);
   width_ = width;
   statistics_.resize(kStatistics * columns_);
   positive_.resize(samples * width);

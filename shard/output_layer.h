@@ -12,11 +12,11 @@
 
 #include "base/aligned.h"
 #include "base/matrix.h"
+#include "base/sample_range.h"
 #include "shard/active_set.h"
 #include "shard/data/batch.h"
 #include "shard/loss.h"
 #include "shard/modelet.h"
-#include "base/sample_range.h"
 #include "shard/thread_pool.h"
 
 namespace modelet::shard {

@@ -150,7 +150,7 @@ class PairProducts final : public OutputProducts {
   std::span<const ActiveRun> gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
                                     bool, size_t samples, size_t width) override {
     samples_ = samples;
-    columns_ = kernels::padded(samples);
+    columns_ = padded(samples);
     width_ = width;
     run_ = {0, neurons.size()};
     gradients_.reserve(kLargestPiece * columns_);

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/matrix.h"
-#include "shard/modelet.h"
 #include "base/sample_range.h"
+#include "shard/modelet.h"
 #include "shard/thread_pool.h"
 
 namespace modelet::shard {

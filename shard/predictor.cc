@@ -77,7 +77,7 @@ AlignedVector<float> Predictor::tuning_queries(const Dataset& data, size_t count
 }
 
 SparsePlan Predictor::plan_sparse(ConstMatrix hidden) {
-  const size_t count = hidden.rows, width = hidden.cols, columns = kernels::padded(count);
+  const size_t count = hidden.rows, width = hidden.cols, columns = padded(count);
   AlignedVector<float> transposed(columns * width);
   for (size_t q = 0; q < count; ++q)
     for (size_t c = 0; c < width; ++c) transposed[c * columns + q] = hidden.row(q)[c];

@@ -15,7 +15,7 @@ import sys
 
 import measuring
 
-CODECS = [("none", "none"), ("int8", "int8"), ("int8", "int4"), ("int4", "int4")]
+CODECS = [("none", "none"), ("int8", "int8"), ("int8", "int4"), ("int4", "int4"), ("int8", "topk")]
 BOUND = 0.003  # of P@1, as a fraction
 SETTINGS = {  # fitted to no codec: the sets' quick settings, a narrow layer, in which a value weighs most
     "debian-deps": ["model.hidden=[128]", "train.epochs=8"],

@@ -38,7 +38,7 @@ class OutputKernels {
   OutputKernels(ThreadPool& pool, const StepShape& shape, Precision precision, size_t rows)
       : pool_(pool),
         shape_(shape),
-        columns_(kernels::padded(shape.batch)),
+        columns_(padded(shape.batch)),
         modelet_({.layer = 1, .kind = LayerKind::kOutput, .inputs = shape.width, .begin = 0, .end = rows},
                  experiment_of(precision), true),
         products_(make_output_products(precision, pool)),

@@ -3,7 +3,7 @@
 // run time. The plain C++ versions in reference.h say what each computes; tests compare the two.
 //
 // All functions are single-threaded and touch nothing but their arguments: callers split work over threads by
-// rows. Widths named n are multiples of kWidthMultiple unless said otherwise, arrays need no particular
+// rows. Widths named n are multiples of kVectorFloats unless said otherwise, arrays need no particular
 // alignment.
 #pragma once
 
@@ -13,17 +13,13 @@
 #include <vector>
 
 #include "base/bf16.h"
-#include "base/sample_range.h"
+#include "base/padding.h"
 
 namespace modelet::shard::kernels {
 
-// Layer widths and padded batch sizes are multiples of this, so that no instruction set has a partial vector.
-inline constexpr size_t kWidthMultiple = kSampleMultiple;
-using modelet::padded;
-
 // C [m, n] = A [m, k] * B [k, n] + start, where start is C itself (accumulate), or row_start[i] in every
 // column of row i, or zero. Rows of B and C are contiguous; A is read at a[i * a_row + j * a_col], so it may
-// be a transposed matrix. n: multiple of kWidthMultiple.
+// be a transposed matrix. n: multiple of kVectorFloats.
 //
 // bf16 operands come in pairs, as the instructions that multiply them want it: position j of k stands for two
 // neighbours along k, which lie side by side (pack_pairs()). k, a_row, a_col and b_row count pairs. Sums are
@@ -90,13 +86,13 @@ void column_exp_sum(float* logits, size_t rows, size_t stride, const float* maxi
 void column_sigmoid(float* logits, size_t rows, size_t stride, float* sum, size_t n);
 // x[r, c] *= factor[c].
 void scale_columns(float* x, size_t rows, size_t stride, const float* factor, size_t n);
-// Sum over n (any multiple of kWidthMultiple) contiguous values.
+// Sum over n (any multiple of kVectorFloats) contiguous values.
 float sum(const float* x, size_t n);
 
 // Positions i < n with x[i] >= threshold[i]; returns how many were written to `positions` [n].
 size_t positions_above(const float* x, const float* threshold, size_t n, uint32_t* positions);
 
-// One row of a lazily updated parameter matrix: n multiple of kWidthMultiple, in fp32 any number. Rows kept
+// One row of a lazily updated parameter matrix: n multiple of kVectorFloats, in fp32 any number. Rows kept
 // as bf16 are rounded stochastically where small changes have to add up (weights, sums of squares) by random
 // numbers that follow from `noise` and the place in the row, and to the nearest elsewhere.
 //

@@ -36,7 +36,7 @@ template <class T, class Turn>
 HWY_INLINE void for_each_turn(size_t n, const Turn& turn) {
   size_t i = 0;
   for (; i + kParts<T> * kLanes <= n; i += kParts<T> * kLanes) turn(i, d);
-  const hn::CappedTag<float, sizeof(T) == sizeof(float) ? 1 : kWidthMultiple / 2> rest;
+  const hn::CappedTag<float, sizeof(T) == sizeof(float) ? 1 : kVectorFloats / 2> rest;
   for (; i < n; i += kParts<T> * hn::Lanes(rest)) turn(i, rest);
 }
 

@@ -20,7 +20,7 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr D d;
 constexpr size_t kLanes = HWY_LANES(float);
-static_assert(kWidthMultiple % kLanes == 0);
+static_assert(kVectorFloats % kLanes == 0);
 
 // The same number of 32-bit integers as Tag has floats.
 template <class Tag>

@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 
@@ -68,6 +71,35 @@ TEST_F(FileTest, AKilledProcessLeavesNothing) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(entries(), 0u);
+}
+
+// In a name space of its own, where an empty folder lies over /proc.
+TEST_F(FileTest, WritesWhereProcIsNotMounted) {
+  enum Outcome { kWritten, kFailed, kNoNameSpace };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool hidden = (::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
+                        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                        ::mount("tmpfs", "/proc", "tmpfs", 0, nullptr) == 0;
+    if (!hidden) ::_exit(kNoNameSpace);
+    try {
+      AtomicFile file(folder_ / "x");
+      file.write("whole");
+      file.commit();
+      AtomicFile(folder_ / "y").write("half");
+      ::_exit(kWritten);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(kFailed);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kNoNameSpace) GTEST_SKIP() << "this user may not have mounts of its own";
+  ASSERT_EQ(WEXITSTATUS(status), kWritten);
+  EXPECT_EQ(read_text_file(folder_ / "x"), "whole");
+  EXPECT_EQ(entries(), 1u);
 }
 
 TEST_F(FileTest, TwoWritersOfOneFileDoNotMix) {

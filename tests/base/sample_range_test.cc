@@ -25,7 +25,7 @@ TEST(SplitBatch, PiecesCoverEveryBatchInOrderAndBeginAtMultiples) {
       size_t end = 0;
       for (const SampleRange& range : ranges) {
         ASSERT_EQ(range.begin, end);
-        ASSERT_EQ(range.begin % kSampleMultiple, 0u);
+        ASSERT_EQ(range.begin % kVectorFloats, 0u);
         ASSERT_GT(range.size(), 0u);
         end = range.end;
       }

@@ -1,18 +1,20 @@
 #include "comm/codec.h"
 
-// clang-format off: simd_targets.h says what the codecs were compiled for, and comes before Highway
-#include <hwy/highway.h>
-
+// simd_targets.h says what the codecs were compiled for, and comes before Highway:
+// clang-format off
 #include "base/simd_targets.h"
+#include <hwy/highway.h>
 // clang-format on
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -24,17 +26,18 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
 
-std::vector<std::byte> encode(const Codec& codec, ConstMatrix values, uint64_t seed = 1) {
+std::vector<std::byte> encode(const Codec& codec, ConstMatrix values, Rounding rounding = {1}) {
   std::vector<std::byte> bytes(codec.max_bytes(values.rows, values.cols));
-  bytes.resize(codec.encode(values, seed, bytes));
+  bytes.resize(codec.encode(values, rounding, bytes));
   return bytes;
 }
 
 std::vector<float> round_trip(const Codec& codec, const std::vector<float>& values, size_t rows,
-                              uint64_t seed = 1) {
+                              Rounding rounding = {1}) {
   const size_t cols = values.size() / rows;
   std::vector<float> decoded(values.size(), -77);
-  codec.decode(encode(codec, {values.data(), rows, cols, cols}, seed), {decoded.data(), rows, cols, cols});
+  codec.decode(encode(codec, {values.data(), rows, cols, cols}, rounding),
+               {decoded.data(), rows, cols, cols});
   return decoded;
 }
 
@@ -46,7 +49,7 @@ std::vector<float> normal_values(size_t count, uint64_t seed) {
 }
 
 TEST(Codec, RegistryFindsByNameAndId) {
-  EXPECT_THAT(codec_names(), ::testing::ElementsAre("none", "bf16", "int8", "int4"));
+  EXPECT_THAT(codec_names(), ::testing::ElementsAre("none", "bf16", "int8", "int4", "topk"));
   for (const std::string& name : codec_names()) {
     EXPECT_EQ(require_codec(name).name(), name);
     EXPECT_EQ(find_codec(require_codec(name).id()), find_codec(name));
@@ -57,7 +60,7 @@ TEST(Codec, RegistryFindsByNameAndId) {
     require_codec("zip");
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("none, bf16, int8, int4"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("none, bf16, int8, int4, topk"));
   }
 }
 
@@ -82,8 +85,8 @@ TEST(Codec, ErrorBoundHoldsForEveryShapeAndStride) {
               ASSERT_EQ(x, y);
             } else if (name == "bf16") {
               ASSERT_LE(std::abs(x - y), std::abs(x) * 0x1p-8f);
-            } else {  // a step, rounded up to a bf16
-              ASSERT_LE(std::abs(x - y), max / (name == "int8" ? 127 : 7) * 1.01f) << rows << " x " << cols;
+            } else if (name != "topk" || y != 0) {  // a step, rounded up to a bf16
+              ASSERT_LE(std::abs(x - y), max / (name == "int4" ? 7 : 127) * 1.01f) << rows << " x " << cols;
             }
           }
         }
@@ -97,10 +100,10 @@ TEST(Codec, EncodingIsAFunctionOfValuesAndSeed) {
   const ConstMatrix matrix{values.data(), 10, 100, 100};
   for (const std::string& name : codec_names()) {
     const Codec& codec = require_codec(name);
-    EXPECT_EQ(encode(codec, matrix, 5), encode(codec, matrix, 5));
+    EXPECT_EQ(encode(codec, matrix, {5}), encode(codec, matrix, {5}));
   }
-  for (const char* name : {"int8", "int4"})
-    EXPECT_NE(encode(require_codec(name), matrix, 5), encode(require_codec(name), matrix, 6));
+  for (const char* name : {"int8", "int4", "topk"})
+    EXPECT_NE(encode(require_codec(name), matrix, {5}), encode(require_codec(name), matrix, {6}));
 }
 
 TEST(Codec, SpecialValuesSurvive) {
@@ -129,6 +132,18 @@ TEST(Bf16, RoundsHalfwayToEven) {
   EXPECT_EQ(std::bit_cast<uint32_t>(round_trip(codec, {odd_below}, 1)[0]), 0x3f820000u);
 }
 
+// Calls `body` once for each instruction set that this machine has.
+template <class Body>
+void on_all_instruction_sets(const Body& body) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    body(hwy::TargetName(target));
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
 struct IntCodec : ::testing::TestWithParam<std::pair<const char*, int>> {
   const Codec& codec() const { return require_codec(GetParam().first); }
   int bits() const { return GetParam().second; }
@@ -143,18 +158,61 @@ TEST_P(IntCodec, RowsOfZerosAndExtremes) {
   EXPECT_EQ(round_trip(codec(), {1e-45f, -1e-40f, 1e-38f}, 1), std::vector<float>(3, 0.0f))
       << "too small to have a step";
   const std::vector<float> extreme = round_trip(codec(), {kLargest, -kLargest, 0}, 1, kNearest);
-  EXPECT_NEAR(extreme[0] / kLargest, 1, 0.01);
-  EXPECT_NEAR(extreme[1] / kLargest, -1, 0.01);
+  // Cut off, so that one step more below zero would be finite too; the step is a bf16.
+  const double cut = largest() / (largest() + 1.0);
+  EXPECT_NEAR(extreme[0] / kLargest, cut, 0.01);
+  EXPECT_NEAR(extreme[1] / kLargest, -cut, 0.01);
   EXPECT_EQ(extreme[2], 0);
+}
+
+// Whatever step and numbers a peer claims, also those that no encoder makes.
+TEST_P(IntCodec, DecodesNothingThatIsNotFinite) {
+  const std::vector<std::byte> good = encode(codec(), {std::vector<float>{1, -1}.data(), 1, 2, 2});
+  size_t accepted = 0;
+  for (unsigned step = 0; step < 0x10000; ++step)
+    for (const uint8_t numbers : {0x80, 0x88, 0x7f, 0xff}) {
+      std::vector<std::byte> bytes = good;
+      if ((step & 0x7fff) == 0) bytes.resize(3);  // a row of zeros has no numbers
+      bytes[1] = static_cast<std::byte>(step & 0xff);
+      bytes[2] = static_cast<std::byte>(step >> 8);
+      std::fill(bytes.begin() + 3, bytes.end(), std::byte{numbers});
+      std::array<float, 2> decoded{};
+      try {
+        codec().decode(bytes, {decoded.data(), 1, 2, 2});
+      } catch (const FormatError&) {
+        continue;
+      }
+      ++accepted;
+      ASSERT_TRUE(std::isfinite(decoded[0]) && std::isfinite(decoded[1])) << step << ", " << int{numbers};
+    }
+  EXPECT_GT(accepted, 2u * 0x10000);
+}
+
+// A matrix in blocks of rows is rounded as in one.
+TEST(Codec, RoundingDoesNotDependOnTheCutIntoBlocksOfRows) {
+  const size_t rows = 20, cols = 37;
+  const std::vector<float> values = normal_values(rows * cols, 8);
+  for (const char* name : {"int8", "int4", "topk"}) {
+    const Codec& codec = require_codec(name);
+    const std::vector<float> whole = round_trip(codec, values, rows, {7, 100});
+    std::vector<float> blocks;
+    for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 11}, {11, 1}, {12, 8}}) {
+      const std::vector<float> block(&values[first * cols], &values[first * cols] + count * cols);
+      const std::vector<float> decoded = round_trip(codec, block, count, {7, 100 + first});
+      blocks.insert(blocks.end(), decoded.begin(), decoded.end());
+    }
+    EXPECT_EQ(blocks, whole);
+    EXPECT_NE(round_trip(codec, values, rows, {7, 101}), whole);
+  }
 }
 
 TEST_P(IntCodec, ValuesThatAreWholeStepsAreExactForEverySeed) {
   std::vector<float> both, positive;
   for (int i = -largest(); i <= largest(); ++i) both.push_back(static_cast<float>(i));
   for (int i = 0; i <= largest_positive(); ++i) positive.push_back(static_cast<float>(i));
-  for (uint64_t seed = kNearest; seed < 200; ++seed) {
-    ASSERT_EQ(round_trip(codec(), both, 1, seed), both);
-    ASSERT_EQ(round_trip(codec(), positive, 1, seed), positive);
+  for (uint64_t seed = kNearest.seed; seed < 200; ++seed) {
+    ASSERT_EQ(round_trip(codec(), both, 1, {seed}), both);
+    ASSERT_EQ(round_trip(codec(), positive, 1, {seed}), positive);
   }
 }
 
@@ -167,28 +225,31 @@ TEST_P(IntCodec, WithoutASeedRoundsToTheNearest) {
 // What ReLU lets through: each row needs a bit a value and the numbers of what is not zero. Odd numbers of
 // them, every length and rows of zeros included.
 TEST_P(IntCodec, LeavesOutZeros) {
-  Rng rng(5);
-  for (size_t cols = 1; cols < 200; ++cols) {
-    const size_t rows = 5;
-    std::vector<float> values(rows * cols);
-    for (size_t r = 1; r < rows; ++r)
-      for (size_t c = 0; c < cols; ++c)
-        if (rng.below(4) == 0) values[r * cols + c] = static_cast<float>(rng.below(15) + 1);
-    for (size_t r = 1; r < rows; ++r) values[r * cols + rng.below(static_cast<uint32_t>(cols))] = 15;
-    size_t expected = 1 + 2 * rows, dense = 1 + 2 * rows;
-    for (size_t r = 1; r < rows; ++r) {
-      const auto kept = static_cast<size_t>(cols) -
-                        static_cast<size_t>(std::count(&values[r * cols], &values[r * cols] + cols, 0.0f));
-      expected += (cols + 7) / 8 + (kept * static_cast<size_t>(bits()) + 7) / 8;
-      dense += (cols * static_cast<size_t>(bits()) + 7) / 8;
+  on_all_instruction_sets([&](const char* target) {
+    SCOPED_TRACE(target);
+    Rng rng(5);
+    for (size_t cols = 1; cols < 200; ++cols) {
+      const size_t rows = 5;
+      std::vector<float> values(rows * cols);
+      for (size_t r = 1; r < rows; ++r)
+        for (size_t c = 0; c < cols; ++c)
+          if (rng.below(4) == 0) values[r * cols + c] = static_cast<float>(rng.below(15) + 1);
+      for (size_t r = 1; r < rows; ++r) values[r * cols + rng.below(static_cast<uint32_t>(cols))] = 15;
+      size_t expected = 1 + 2 * rows, dense = 1 + 2 * rows;
+      for (size_t r = 1; r < rows; ++r) {
+        const auto kept = static_cast<size_t>(cols) -
+                          static_cast<size_t>(std::count(&values[r * cols], &values[r * cols] + cols, 0.0f));
+        expected += (cols + 7) / 8 + (kept * static_cast<size_t>(bits()) + 7) / 8;
+        dense += (cols * static_cast<size_t>(bits()) + 7) / 8;
+      }
+      const std::vector<std::byte> bytes = encode(codec(), {values.data(), rows, cols, cols}, {9});
+      EXPECT_EQ(bytes.size(), std::min(expected, dense)) << cols;
+      const float step = bits() == 8 ? 15.0f / 255 : 1;  // 15 / 255 is no bf16
+      const std::vector<float> decoded = round_trip(codec(), values, rows, {9});
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(decoded[i], values[i], bits() == 8 ? step * 1.01f : 0) << cols;
     }
-    const std::vector<std::byte> bytes = encode(codec(), {values.data(), rows, cols, cols}, 9);
-    EXPECT_EQ(bytes.size(), std::min(expected, dense)) << cols;
-    const float step = bits() == 8 ? 15.0f / 255 : 1;  // 15 / 255 is no bf16
-    const std::vector<float> decoded = round_trip(codec(), values, rows, 9);
-    for (size_t i = 0; i < values.size(); ++i)
-      ASSERT_NEAR(decoded[i], values[i], bits() == 8 ? step * 1.01f : 0) << cols;
-  }
+  });
 }
 
 TEST_P(IntCodec, RefusesWhatIsNotFinite) {
@@ -218,7 +279,7 @@ TEST_P(IntCodec, StochasticRoundingIsUnbiased) {
     const int trials = 20000;
     std::vector<double> sum(values.size());
     for (int seed = 1; seed <= trials; ++seed) {
-      const std::vector<float> decoded = round_trip(codec(), values, 1, static_cast<uint64_t>(seed));
+      const std::vector<float> decoded = round_trip(codec(), values, 1, {static_cast<uint64_t>(seed)});
       for (size_t i = 0; i < values.size(); ++i) sum[i] += decoded[i];
     }
     for (size_t i = 0; i < values.size(); ++i) {
@@ -233,17 +294,13 @@ TEST_P(IntCodec, StochasticRoundingIsUnbiased) {
 // be rounded the other way.
 TEST_P(IntCodec, AgreesOnAllInstructionSets) {
   const std::vector<float> values = normal_values(100 * 77, 3);
-  const auto best = round_trip(codec(), values, 100, 5);
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    const auto decoded = round_trip(codec(), values, 100, 5);
+  const auto best = round_trip(codec(), values, 100, {5});
+  on_all_instruction_sets([&](const char* target) {
+    const auto decoded = round_trip(codec(), values, 100, {5});
     size_t different = 0;
     for (size_t i = 0; i < values.size(); ++i) different += decoded[i] != best[i] ? 1 : 0;
-    EXPECT_LE(different, values.size() / 1000) << hwy::TargetName(target);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    EXPECT_LE(different, values.size() / 1000) << target;
+  });
 }
 
 // Neighbours must not be rounded alike: the errors of different places are uncorrelated.
@@ -251,7 +308,7 @@ TEST_P(IntCodec, RoundingOfNeighboursIsIndependent) {
   const size_t cols = 64, rows = 2000;
   std::vector<float> values(rows * cols, 0.5f);
   for (size_t r = 0; r < rows; ++r) values[r * cols] = static_cast<float>(largest_positive());
-  const std::vector<float> decoded = round_trip(codec(), values, rows, 3);
+  const std::vector<float> decoded = round_trip(codec(), values, rows, {3});
   for (size_t lag : {1, 2, 4, 16, 63}) {
     double product = 0;
     size_t count = 0;
@@ -262,6 +319,61 @@ TEST_P(IntCodec, RoundingOfNeighboursIsIndependent) {
     }
     EXPECT_NEAR(product / static_cast<double>(count), 0, 5 * 0.25 / std::sqrt(static_cast<double>(count)))
         << lag;
+  }
+}
+
+// Whole steps of a row whose largest magnitude is the largest number, with many equal magnitudes.
+std::vector<float> whole_steps(size_t count, bool negative, Rng& rng) {
+  std::vector<float> values(count);
+  const uint32_t levels = 1 + rng.below(40);
+  for (float& value : values) {
+    value = static_cast<float>(rng.below(levels));
+    if (negative && rng.below(2) == 0) value = -value;
+  }
+  values[rng.below(static_cast<uint32_t>(count))] = negative ? -127 : 255;
+  return values;
+}
+
+// Of each 64 values the largest eighth by magnitude, of equal ones the first: by sorting.
+TEST(TopK, KeepsTheLargestOfEveryWordAsInt8DoesAndNothingElse) {
+  const Codec& codec = require_codec("topk");
+  on_all_instruction_sets([&](const char* target) {
+    Rng rng(6);
+    for (size_t cols = 1; cols < 200; ++cols) {
+      const std::vector<float> values = whole_steps(cols, cols % 3 != 0, rng);
+      std::vector<float> expected(cols);
+      size_t kept = 0;
+      for (size_t first = 0; first < cols; first += 64) {
+        std::vector<size_t> order(std::min<size_t>(64, cols - first));
+        std::iota(order.begin(), order.end(), first);
+        const size_t most = (order.size() + 7) / 8;
+        std::ranges::stable_sort(order, std::ranges::greater(),
+                                 [&](size_t c) { return std::abs(values[c]); });
+        for (size_t i = 0; i < most; ++i) {
+          expected[order[i]] = values[order[i]];
+          kept += values[order[i]] != 0 ? 1 : 0;
+        }
+      }
+      for (const Rounding rounding : {kNearest, Rounding{3}})
+        ASSERT_EQ(round_trip(codec, values, 1, rounding), expected) << target << ", " << cols << " columns";
+      ASSERT_EQ(encode(codec, {values.data(), 1, cols, cols}).size(), 2 + (cols + 7) / 8 + kept);
+    }
+  });
+}
+
+TEST(TopK, EqualMagnitudesAreNotAllLost) {
+  std::vector<float> values(64, 0.25f), expected(64);
+  for (size_t i = 0; i < 8; ++i) expected[i] = values[i] = i % 2 == 0 ? 0.25f : -0.25f;
+  const std::vector<float> decoded = round_trip(require_codec("topk"), values, 1, kNearest);
+  for (size_t i = 0; i < 64; ++i) EXPECT_NEAR(decoded[i], expected[i], 0.003f) << i;
+}
+
+TEST(TopK, RefusesWhatIsNotFinite) {
+  for (const float bad : {kInfinity, -kInfinity, NAN}) {
+    std::vector<float> values(34, 1.0f);
+    values[33] = bad;
+    EXPECT_THAT([&] { round_trip(require_codec("topk"), values, 1); },
+                ::testing::ThrowsMessage<Error>(::testing::HasSubstr("topk: row 0 of a 1 x 34 matrix")));
   }
 }
 
@@ -314,7 +426,10 @@ TEST(Codec, DecodersSurviveMutations) {
       try {
         codec.decode(bytes, {decoded.data(), 2, 9, 9});
       } catch (const FormatError&) {
+        continue;
       }
+      if (name == "none" || name == "bf16") continue;  // these carry infinities
+      for (const float value : decoded) ASSERT_TRUE(std::isfinite(value)) << name;
     }
   }
 }

@@ -30,7 +30,7 @@ inline Message good_message(bool lz4) {
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) - 3;
     const Codec& codec = require_codec(name);
     std::vector<std::byte> bytes(codec.max_bytes(rows, cols));
-    bytes.resize(codec.encode({values.data(), rows, cols, cols}, 1, bytes));
+    bytes.resize(codec.encode({values.data(), rows, cols, cols}, {1}, bytes));
     envelope.blocks.push_back({static_cast<uint32_t>(rows), cols, codec.id(), bytes.size()});
     raw.insert(raw.end(), bytes.begin(), bytes.end());
     ++rows;

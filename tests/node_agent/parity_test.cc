@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 
 #include "base/rng.h"
@@ -143,6 +144,26 @@ TEST_P(ParityTest, LossyCodecsStayCloseAndRepeat) {
       expect_close(first, exact, retrieves ? 0.05 : 0.02);
       experiment.train.seed = 2;
       EXPECT_NE(losses(experiment, 3), first);
+    }
+}
+
+// Each row is rounded by its place in the batch, not in its piece.
+TEST_P(ParityTest, MicroBatchesChangeNoBitWithLossyCodecs) {
+  for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid})
+    for (const std::string codec : {"none", "int8", "int4", "topk"}) {
+      SCOPED_TRACE(codec);
+      Experiment experiment = small_experiment(GetParam(), loss, {32, 16}, 0.5f);
+      experiment.exchange.codec = codec;
+      experiment.train.batch = 64;  // three pieces: 32, 16, 16
+      std::map<std::string, std::vector<std::byte>> states[2];
+      for (const uint32_t pieces : {1u, 3u}) {
+        experiment.exchange.micro_batches = pieces;
+        auto ranks = make_ranks(experiment, shape_, round_robin(experiment, shape_, 2), 2);
+        auto groups = make_groups(2);
+        train(ranks, groups, data_, 0, 5);
+        states[pieces == 1 ? 0 : 1] = state_of(ranks);
+      }
+      EXPECT_EQ(states[0], states[1]);
     }
 }
 

@@ -136,7 +136,7 @@ TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
     std::vector<uint32_t> rows(40);
     std::iota(rows.begin(), rows.end(), 0u);
     batch.assign(data_, rows, false);
-    const size_t columns = kernels::padded(rows.size());
+    const size_t columns = padded(rows.size());
     AlignedVector<float> values[4] = {
         AlignedVector<float>(rows.size() * 64), AlignedVector<float>(64 * columns),
         AlignedVector<float>(rows.size() * 32), AlignedVector<float>(32 * columns)};
