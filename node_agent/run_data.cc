@@ -68,7 +68,7 @@ class Fetch {
     const Stopwatch watch;
     Stopwatch since_report, since_asked;
     while (!content.complete()) {
-      ask(watch.seconds());
+      ask(content, watch.seconds());
       if (auto message = receive(outstanding_.empty() ? kPoll / 10 : kPoll)) {
         if (const auto* chunk = std::get_if<msg::ChunkT>(&*message)) take(*chunk, content);
       } else if (std::min(silence_.seconds(), since_asked.seconds()) > kAskAgain) {
@@ -101,13 +101,14 @@ class Fetch {
     return message;
   }
 
-  void ask(double seconds) {
+  void ask(const StoredContent& content, double seconds) {
     while (!todo_.empty() && outstanding_.size() < kWindow) {
-      if (rate_ > 0 && static_cast<double>(bytes_) > rate_ * seconds) {
-        silence_.lap();  // of its own
+      if (rate_ > 0 && asked_bytes_ > rate_ * seconds) {
+        silence_.lap();  // it is this side's
         return;
       }
       if (!socket_.send(msg::FetchChunkT{{}, data_, todo_.front()})) return;
+      asked_bytes_ += static_cast<double>(content.manifest().chunk_bytes(todo_.front()));
       outstanding_.insert(todo_.front());
       todo_.pop_front();
     }
@@ -137,6 +138,7 @@ class Fetch {
   std::deque<uint32_t> todo_;       // chunks
   std::set<uint32_t> outstanding_;  // asked for
   uint64_t bytes_ = 0;              // fetched
+  double asked_bytes_ = 0;
   size_t wrong_ = 0;
 };
 

@@ -92,11 +92,23 @@ class Shipping(PoolTest):
         run, _sent = self.submit_far("third", *exact)
         self.assertEqual(self.watch_to_the_end(run)[1], {"a": MEBI})
 
-    def test_an_agent_that_is_killed_while_it_fetches(self):
+    def test_killed_while_data_is_fetched(self):
+        """First the scheduler, then the agent; each time only the rest is fetched afterwards."""
         victim = self.far_agent("a", "--fetch-mib-per-second", "0.5")
-        run, _sent = self.submit_far("run", "--nodes", "1")
-        wait_until(lambda: self.chunks_there("a") >= 1, lambda: f"a chunk arrives: {victim}")
+        run, _sent = self.submit_far("run")
         self.wait_for(run, lambda status: "node 'a' fetches data" in status["detail"], "says what it waits for")
+        self.scheduler.signal(signal.SIGKILL)
+        self.scheduler.end()
+        there = self.chunks_there("a")
+        self.assertGreaterEqual(there, 1)
+        self.scheduler = self.start("modelet-scheduler", "--config", self.pool / "scheduler.toml", "--listen", self.address,
+                                    *self.scheduler_arguments)
+        wait_until(lambda: "listening" in self.scheduler.stderr, "the scheduler is back")
+        wait_until(lambda: self.nodes().get("a", {}).get("run") == 0, "the agent is back")
+
+        run, sent = self.submit_far("again")
+        self.assertEqual(sent, 0, "the store is as it was")
+        wait_until(lambda: self.chunks_there("a") > there, lambda: f"another chunk arrives: {victim}")
         victim.signal(signal.SIGKILL)
         victim.end()
         there = self.chunks_there("a")
@@ -104,8 +116,7 @@ class Shipping(PoolTest):
         self.assertEqual(self.wait_for_end(run)["state"], "failed")
 
         self.far_agent("a")
-        run, sent = self.submit_far("again", "--nodes", "1")
-        self.assertEqual(sent, 0)
+        run, _sent = self.submit_far("last")
         _end, fetched = self.watch_to_the_end(run)
         self.assertEqual(fetched, {"a": self.size - there * MEBI})
 
