@@ -74,9 +74,11 @@ StoredContent::StoredContent(Manifest manifest, fs::path path, int fd)
       path_(std::move(path)),
       fd_(fd),
       has_(manifest_.chunks()),
-      missing_(manifest_.chunks()) {}
+      missing_(manifest_.chunks()) {
+  ::futimens(fd_, nullptr);
+}
 
-// The time of change is that of the last use: those of long ago go first.
+// The time of change is that of the last use, at its begin and its end: those of long ago go first.
 StoredContent::~StoredContent() {
   ::futimens(fd_, nullptr);
   ::close(fd_);
