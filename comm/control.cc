@@ -18,8 +18,7 @@ namespace {
 
 constexpr char kToSchedulerIdentifier[] = "MCTS";
 constexpr char kFromSchedulerIdentifier[] = "MCFS";
-constexpr int kQueuedMessages = 10000;     // per peer; a peer that does not read for longer loses messages
-constexpr int kTransportHeartbeat = 2000;  // ms; ZeroMQ notices half-open connections
+constexpr int kTransportHeartbeat = 2000;                    // ms; ZeroMQ notices half-open connections
 constexpr int kReconnectFirst = 100, kReconnectLast = 1000;  // ms
 
 template <class Root, class Message>
@@ -78,7 +77,7 @@ class UnpackedSize {
   size_t bytes_ = 0;
 };
 
-void check_unpacked_size(const ToScheduler*) {}  // has no vectors, see control.fbs
+void check_unpacked_size(const ToScheduler*) {}  // has no vectors of strings, see control.fbs
 
 void check_unpacked_size(const FromScheduler* root) {
   UnpackedSize size;
@@ -134,10 +133,10 @@ std::span<const std::byte> bytes_of(const zmq::message_t& message) {
   return {message.data<std::byte>(), message.size()};
 }
 
-void set_common_options(zmq::socket_t& socket) {
+void set_common_options(zmq::socket_t& socket, int queued) {
   socket.set(zmq::sockopt::linger, 0);
-  socket.set(zmq::sockopt::sndhwm, kQueuedMessages);
-  socket.set(zmq::sockopt::rcvhwm, kQueuedMessages);
+  socket.set(zmq::sockopt::sndhwm, queued);
+  socket.set(zmq::sockopt::rcvhwm, queued);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxControlBytes));
   socket.set(zmq::sockopt::heartbeat_ivl, kTransportHeartbeat);
   socket.set(zmq::sockopt::heartbeat_timeout, 2 * kTransportHeartbeat);
@@ -183,10 +182,18 @@ void require_loopback(std::string_view endpoint, bool has_keys, bool insecure, s
       what, endpoint, options));
 }
 
+SchedulerAddress with_port(const SchedulerAddress& scheduler, uint16_t port) {
+  const std::string& endpoint = scheduler.endpoint;
+  if (!endpoint.starts_with("tcp://"))
+    throw UsageError("data is sent over TCP, which '" + endpoint +
+                     "' is not: use an address like tcp://127.0.0.1:5570");
+  return {endpoint.substr(0, endpoint.rfind(':') + 1) + std::to_string(port), scheduler.keys};
+}
+
 class ServerSocket::Impl {
  public:
-  Impl(const std::string& address, const std::optional<ServerKeys>& keys) {
-    set_common_options(socket);
+  Impl(const std::string& address, const std::optional<ServerKeys>& keys, int queued) {
+    set_common_options(socket, queued);
     socket.set(zmq::sockopt::router_mandatory, 1);
     if (keys) lock(*keys);
     try {
@@ -235,8 +242,8 @@ class ServerSocket::Impl {
   LogLimit malformed;
 };
 
-ServerSocket::ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys)
-    : impl_(std::make_unique<Impl>(endpoint, keys)) {}
+ServerSocket::ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys, int queued)
+    : impl_(std::make_unique<Impl>(endpoint, keys, queued)) {}
 ServerSocket::~ServerSocket() = default;
 
 std::optional<ServerSocket::Received> ServerSocket::receive(double timeout_seconds, int wake_fd) {
@@ -261,7 +268,7 @@ const std::string& ServerSocket::endpoint() const { return impl_->endpoint; }
 class ClientSocket::Impl {
  public:
   explicit Impl(const SchedulerAddress& scheduler) : address(scheduler) {
-    set_common_options(socket);
+    set_common_options(socket, kQueuedMessages);
     if (address.keys) use_curve_client(socket, address.keys->own, address.keys->scheduler);
     socket.set(zmq::sockopt::immediate, 1);
     socket.set(zmq::sockopt::reconnect_ivl, kReconnectFirst);

@@ -27,11 +27,12 @@ inline constexpr size_t kMaxControlBytes = size_t{4}
                                            << 20;  // of one message: an experiment and the owners of its cut
 
 // Alternatives in the order of the unions in control.fbs.
-using ToSchedulerMessage = std::variant<RegisterT, HeartbeatT, PreparedT, RunEventT, RunDoneT, LeaveT,
-                                        SubmitT, ListRunsT, ListNodesT, WatchT, StopRunT>;
-using FromSchedulerMessage =
-    std::variant<RegisteredT, AliveT, RegisterAgainT, RefusedT, PrepareT, StartT, StopT, AbortT, AcceptedT,
-                 RunStatusT, RunListT, NodeListT, RunEventT>;
+using ToSchedulerMessage =
+    std::variant<RegisterT, HeartbeatT, PreparedT, RunEventT, RunDoneT, LeaveT, SubmitT, ListRunsT,
+                 ListNodesT, WatchT, StopRunT, FindDataPortT, OfferT, PutChunkT, FetchManifestT, FetchChunkT>;
+using FromSchedulerMessage = std::variant<RegisteredT, AliveT, RegisterAgainT, RefusedT, PrepareT, StartT,
+                                          StopT, AbortT, AcceptedT, RunStatusT, RunListT, NodeListT,
+                                          RunEventT, DataPortT, WantedT, ChunkStoredT, ManifestOfT, ChunkT>;
 
 std::string encode(ToSchedulerMessage message);
 std::string encode(FromSchedulerMessage message);
@@ -57,18 +58,26 @@ struct SchedulerAddress {
   std::optional<ClientKeys> keys;
 };
 
+// The same host at another port, with the same keys: where the scheduler's data is. UsageError if the
+// endpoint has no port (ipc).
+SchedulerAddress with_port(const SchedulerAddress& scheduler, uint16_t port);
+
 // What a scheduler proves itself with, and whom it lets in.
 struct ServerKeys {
   KeyPair own;
   std::filesystem::path allow_list;
 };
 
+// Messages that wait for a peer; one that does not read for longer loses some. Few where a message is large.
+inline constexpr int kQueuedMessages = 10000, kQueuedChunks = 64;
+
 // The scheduler's end.
 class ServerSocket {
  public:
   // Binds; a port "*" is chosen by the system. Throws Error (address in use, ...), UsageError for a wrong
   // allow-list.
-  explicit ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys = {});
+  explicit ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys = {},
+                        int queued = kQueuedMessages);
   ~ServerSocket();
 
   struct Received {
@@ -76,8 +85,8 @@ class ServerSocket {
     Identity sender;   // as the allow-list has it now
     ToSchedulerMessage message;
   };
-  // Next well-formed message; nothing if none came within `timeout_seconds`, or when `wake_fd` became
-  // readable.
+  // Next well-formed message, of all peers in turn; nothing if none came within `timeout_seconds`, or when
+  // `wake_fd` became readable.
   std::optional<Received> receive(double timeout_seconds, int wake_fd = -1);
   // False if the peer's connection is gone or it has not read for too long.
   bool send(const std::string& peer, FromSchedulerMessage message);

@@ -138,7 +138,7 @@ void Agent::on(const PrepareT& message) {
     runner_ = std::make_unique<JobRunner>(
         message, std::move(job), options_.make_job,
         comm::ZmqOptions{.bind = data_endpoint(options_), .curve = options_.scheduler.keys.has_value()},
-        mailbox_);
+        mailbox_, data_source(message));
   } catch (const std::exception& error) {
     refusal.message = error.what();
     spdlog::warn("run {} refused: {}", message.run, error.what());
@@ -170,6 +170,15 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
   job.out = options_.work_dir / folder;  // an absolute folder stays what it is
   job.resume = message.resume;
   return job;
+}
+
+std::optional<DataSource> Agent::data_source(const PrepareT& message) const {
+  if (message.train_data.empty()) return std::nullopt;
+  return DataSource{.train = comm::parse_content_id(message.train_data),
+                    .test = comm::parse_content_id(message.test_data),
+                    .server = with_port(options_.scheduler, message.data_port),
+                    .cache = options_.cache,
+                    .node = options_.name};
 }
 
 void Agent::on(const StartT& message) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -17,20 +18,22 @@
 #include "node_agent/job.h"
 #include "node_agent/job_runner.h"
 #include "node_agent/mailbox.h"
+#include "node_agent/run_data.h"
 
 namespace modelet::agent {
 
 struct AgentOptions {
   comm::control::SchedulerAddress scheduler =
-      "tcp://127.0.0.1:5570";              // with keys: data sockets have some, too
-  std::string name;                        // unique in the pool
-  uint32_t cores = 1;                      // threads a run may use
-  uint64_t memory_bytes = 0;               // a run may use
-  double gflops = 0, memory_gbps = 0;      // measured; all cores together
-  std::string data_address = "127.0.0.1";  // of this machine, where other agents reach it
-  bool insecure = false;                   // may bind beyond loopback without keys
-  std::filesystem::path work_dir = ".";    // runs whose output folder is not given go here
-  double stop_grace = 60;                  // seconds a run may take to stop when the agent is asked to leave
+      "tcp://127.0.0.1:5570";                // with keys: data sockets have some, too
+  std::string name;                          // unique in the pool
+  uint32_t cores = 1;                        // threads a run may use
+  uint64_t memory_bytes = 0;                 // a run may use
+  double gflops = 0, memory_gbps = 0;        // measured; all cores together
+  std::string data_address = "127.0.0.1";    // of this machine, where other agents reach it
+  bool insecure = false;                     // may bind beyond loopback without keys
+  std::filesystem::path work_dir = ".";      // runs whose output folder is not given go here
+  CacheOptions cache = {.folder = "cache"};  // of data that the scheduler sends
+  double stop_grace = 60;  // seconds a run may take to stop when the agent is asked to leave
   JobFactory make_job;
 };
 
@@ -62,6 +65,7 @@ class Agent {
   void tell_trouble();
   bool run_has_ended_for_leaving();
   TrainJob checked_job(const comm::control::PrepareT& message) const;
+  std::optional<DataSource> data_source(const comm::control::PrepareT& message) const;
 
   const AgentOptions options_;
   const uint64_t incarnation_;

@@ -14,7 +14,7 @@ using comm::control::RunDoneT;
 using comm::control::RunEventT;
 
 JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobFactory make_job,
-                     comm::ZmqOptions data_socket, Mailbox& mailbox)
+                     comm::ZmqOptions data_socket, Mailbox& mailbox, std::optional<DataSource> data)
     : run_(prepare.run),
       group_options_{.run = prepare.group_key,
                      .epoch = prepare.epoch,
@@ -24,7 +24,8 @@ JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobFa
       rank_(job.rank),
       size_(job.size),
       data_socket_(std::move(data_socket)),
-      mailbox_(mailbox) {
+      mailbox_(mailbox),
+      source_(std::move(data)) {
   thread_ = std::thread([this, job = std::move(job), make_job = std::move(make_job)]() mutable {
     work(std::move(job), make_job);
   });
@@ -86,10 +87,15 @@ void JobRunner::work(TrainJob job, const JobFactory& make_job) {
     const std::lock_guard lock(mutex_);
     job_.reset();
   }
+  data_.reset();
   mailbox_.post(std::move(done));
 }
 
 void JobRunner::train(TrainJob description, const JobFactory& make_job) {
+  if (source_)
+    data_.emplace(
+        *source_, description, [this](const nlohmann::json& event) { post_event(event); },
+        [this] { check_wanted(); });
   std::unique_ptr<Job> made = make_job(std::move(description));
   Job& job = *made;
   {
@@ -110,17 +116,26 @@ void JobRunner::train(TrainJob description, const JobFactory& make_job) {
   comm::Group group(std::move(transport), group_options_);
   enter_group(group);
   try {
-    job.run(group, [this](const nlohmann::json& event) {
-      RunEventT message;
-      message.run = run_;
-      message.json = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-      mailbox_.post(std::move(message));
-    });
+    job.run(group, [this](const nlohmann::json& event) { post_event(event); });
   } catch (...) {
     leave_group();
     throw;
   }
   leave_group();
+}
+
+void JobRunner::post_event(const nlohmann::json& event) {
+  RunEventT message;
+  message.run = run_;
+  message.json = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  mailbox_.post(std::move(message));
+}
+
+// While there is no group: throws if the run has ended.
+void JobRunner::check_wanted() const {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) throw Interrupted(abort_reason_);
+  if (stop_requested_) throw Error("stopped before the first step");
 }
 
 std::vector<comm::Peer> JobRunner::wait_for_start() {

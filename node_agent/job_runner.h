@@ -1,4 +1,5 @@
 // JobRunner: one job on a thread of its own, from Prepare to RunDone, with its data socket and group.
+// Before the job prepares, the run's data is found, and fetched if this machine does not have it.
 // What the job has to say goes to the mailbox: Prepared, RunEvent..., and last, always, RunDone.
 //
 // The public functions belong to the control thread.
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,14 +19,16 @@
 #include "comm/zmq_transport.h"
 #include "node_agent/job.h"
 #include "node_agent/mailbox.h"
+#include "node_agent/run_data.h"
 
 namespace modelet::agent {
 
 class JobRunner {
  public:
   // Starts the thread. `mailbox` must outlive this object.
+  // `data`: none if the experiment's paths are right here.
   JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobFactory make_job,
-            comm::ZmqOptions data_socket, Mailbox& mailbox);
+            comm::ZmqOptions data_socket, Mailbox& mailbox, std::optional<DataSource> data = {});
   ~JobRunner();  // aborts, and waits for the thread
 
   uint64_t run() const { return run_; }
@@ -37,6 +41,8 @@ class JobRunner {
  private:
   void work(TrainJob job, const JobFactory& make_job);
   void train(TrainJob description, const JobFactory& make_job);
+  void post_event(const nlohmann::json& event);
+  void check_wanted() const;
   std::vector<comm::Peer> wait_for_start();
   bool aborted() const;
   void enter_group(comm::Group& group);
@@ -47,6 +53,8 @@ class JobRunner {
   const int rank_, size_;
   const comm::ZmqOptions data_socket_;
   Mailbox& mailbox_;
+  const std::optional<DataSource> source_;
+  std::optional<RunData> data_;  // what the job maps; the job's thread has it
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -47,8 +47,9 @@ int main(int argc, char** argv) {
                "modelet-agent");
   app.footer(kExamples);
   modelet::agent::AgentOptions options{
-      .name = host_name(), .cores = 0, .make_job = modelet::agent::make_training_job};
-  double memory_mib = 0;
+      .name = host_name(), .cores = 0, .cache = {}, .make_job = modelet::agent::make_training_job};
+  double memory_mib = 0, fetch_mib = 0;
+  uint64_t cache_mib = options.cache.bytes >> 20;
   int parent = 0;
   std::string key, scheduler_key;
   app.add_option("--scheduler", options.scheduler.endpoint, "address of the scheduler")
@@ -76,6 +77,14 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--work-dir", options.work_dir, "for runs that name no output folder")
       ->capture_default_str();
+  app.add_option("--cache", options.cache.folder,
+                 "folder for data that the scheduler sends (default: 'cache' in the work-dir)");
+  app.add_option("--cache-mib", cache_mib, "size of that folder; the least recently used data goes first")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1u << 30));
+  app.add_option("--fetch-mib-per-second", fetch_mib, "fetch data no faster; 0: as fast as it comes")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
   app.add_option("--stop-grace-seconds", options.stop_grace,
                  "a run may take to stop, with a checkpoint, when this agent is asked to leave (SIGTERM)")
       ->capture_default_str()
@@ -94,6 +103,10 @@ int main(int argc, char** argv) {
     options.memory_bytes = static_cast<uint64_t>(memory_mib * kMebi);
     options.scheduler.keys = modelet::comm::read_client_keys(key, scheduler_key);
     options.work_dir = std::filesystem::absolute(options.work_dir);
+    // An absolute folder stays what it is.
+    options.cache.folder = options.work_dir / (options.cache.folder.empty() ? "cache" : options.cache.folder);
+    options.cache.bytes = cache_mib << 20;
+    options.cache.fetch_bytes_per_second = fetch_mib * kMebi;
     complete(options);
     modelet::agent::Agent agent(options);
     const modelet::StopSignals signals([&agent] { agent.request_stop(); });

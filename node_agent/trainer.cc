@@ -168,8 +168,11 @@ class Trainer::Impl {
 };
 
 void Trainer::Impl::load_data() {
-  const Experiment::Data& data = job_.experiment.data;
-  train_ = shard::load_training_data(job_.experiment);
+  Experiment experiment = job_.experiment;
+  Experiment::Data& data = experiment.data;
+  if (!job_.train_file.empty()) data.train = job_.train_file;
+  if (!job_.test_file.empty()) data.test = job_.test_file;
+  train_ = shard::load_training_data(experiment);
   test_ = shard::load_dataset(data.test, data.normalize, train_.encoder());
   const DataShape shape = shard::describe_shape(train_, test_);
   if (shape.features != job_.shape.features || shape.labels != job_.shape.labels ||

@@ -31,6 +31,9 @@ struct TrainJob {
   uint32_t threads = 0;          // 0: the experiment's, or all cores
   std::filesystem::path out;     // folder of the run: checkpoints/
   std::filesystem::path resume;  // empty, or a checkpoint to continue from
+  // Prepared files that are read in place of data.train and data.test, whose paths the experiment keeps;
+  // empty: those.
+  std::filesystem::path train_file, test_file;
 };
 
 // An event of the run as it appears in JSON Lines ("event" names it: started, progress, epoch, checkpoint,

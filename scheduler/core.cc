@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "comm/codec.h"
+#include "comm/content.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -72,6 +73,14 @@ void check_size(const Experiment& experiment, const DataShape& shape) {
                     modelets, kMostModelets));
 }
 
+// Data for agents that do not have it: both files or none, in the store of this scheduler.
+void check_data(const msg::SubmitT& message, uint16_t data_port) {
+  if (message.train_data.empty() && message.test_data.empty()) return;
+  comm::parse_content_id(message.train_data);
+  comm::parse_content_id(message.test_data);
+  if (data_port == 0) throw UsageError("this scheduler keeps no data: start it with --store");
+}
+
 bool is_of_agents(const msg::ToSchedulerMessage& message) {
   return std::visit(
       []<class Message>(const Message&) {
@@ -79,13 +88,25 @@ bool is_of_agents(const msg::ToSchedulerMessage& message) {
           return (std::is_same_v<Message, Types> || ...);
         };
         using OfAgents = std::tuple<msg::RegisterT, msg::HeartbeatT, msg::PreparedT, msg::RunEventT,
-                                    msg::RunDoneT, msg::LeaveT>;
+                                    msg::RunDoneT, msg::LeaveT, msg::FetchManifestT, msg::FetchChunkT>;
         return is_one_of(static_cast<OfAgents*>(nullptr));
       },
       message);
 }
 
-// Why `sender` may not send this; empty if it may.
+std::string with_key(const comm::Identity& sender) {
+  return sender.name.empty() ? "" : fmt::format(" with key '{}'", sender.name);
+}
+
+std::string text(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::string nodes_text(size_t count) { return fmt::format("{} node{}", count, count == 1 ? "" : "s"); }
+
+}  // namespace
+
 std::string why_not(const comm::Identity& sender, const msg::ToSchedulerMessage& message) {
   using comm::Role;
   if (sender.role == Role::kNobody) return "this key is no longer in the scheduler's allow-list";
@@ -102,19 +123,6 @@ std::string why_not(const comm::Identity& sender, const msg::ToSchedulerMessage&
         sender.name);
   return "";
 }
-
-std::string with_key(const comm::Identity& sender) {
-  return sender.name.empty() ? "" : fmt::format(" with key '{}'", sender.name);
-}
-
-std::string text(const nlohmann::json& event, const char* key) {
-  const auto found = event.find(key);
-  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-std::string nodes_text(size_t count) { return fmt::format("{} node{}", count, count == 1 ? "" : "s"); }
-
-}  // namespace
 
 bool has_ended(RunState state) {
   return state == RunState::Finished || state == RunState::Failed || state == RunState::Stopped;
@@ -275,6 +283,7 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
       member_of(found->second, node->first) == nullptr)
     return;
   Run& run = found->second;
+  if (run.state == RunState::Preparing) note_fetching(run, message.json);
   if (run.state == RunState::Running && run.members.front().node == node->first) {
     const auto event = nlohmann::json::parse(message.json, nullptr, false);
     const std::string kind = event.is_object() ? text(event, "event") : "";
@@ -285,6 +294,17 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
     }
   }
   publish(message.run, run, message.json);
+}
+
+// Whoever looks at the list of runs sees why one does not begin yet.
+void Core::note_fetching(Run& run, const std::string& json) {
+  const auto event = nlohmann::json::parse(json, nullptr, false);
+  if (!event.is_object() || text(event, "event") != "fetching") return;
+  const auto done = event.find("bytes"), total = event.find("total_bytes");
+  if (done == event.end() || total == event.end() || !done->is_number() || !total->is_number()) return;
+  const double all = std::max(1.0, total->get<double>());
+  run.detail = fmt::format("node '{}' fetches data: {:.0f} %", shortened(text(event, "node")),
+                           100 * std::clamp(done->get<double>() / all, 0.0, 1.0));
 }
 
 void Core::publish(uint64_t id, Run& run, const std::string& json) {
@@ -366,6 +386,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
     run.shape = to_shape(*message.shape);
     check_size(run.experiment, run.shape);
     comm::exchange_codecs(run.experiment.exchange);
+    check_data(message, options_.data_port);
   } catch (const Error& error) {
     return refuse(error.what());
   }
@@ -376,6 +397,17 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
   log(fmt::format("run {} '{}' submitted{}", id, message.name, with_key(sender_)));
   send(peer, msg::AcceptedT{{}, id});
   start_waiting_runs();
+}
+
+void Core::on(const std::string& peer, const msg::FindDataPortT&) {
+  send(peer, msg::DataPortT{{}, options_.data_port});
+}
+
+std::set<std::string> Core::data_in_use() const {
+  std::set<std::string> addresses;
+  for (const auto& [id, run] : runs_)
+    if (!has_ended(run.state)) addresses.insert({run.submit.train_data, run.submit.test_data});
+  return addresses;
 }
 
 bool Core::make_room_for_run() {
@@ -551,6 +583,9 @@ void Core::bind_group(uint64_t id, Run& run, std::vector<Member> chosen, const P
   prepare.owner = run.owner;
   prepare.out = run.submit.out;
   prepare.resume = run.submit.resume;
+  prepare.train_data = run.submit.train_data;
+  prepare.test_data = run.submit.test_data;
+  prepare.data_port = options_.data_port;
   for (const Member& member : run.members) prepare.node_names.push_back(member.name);
 
   for (const Member& member : run.members) {

@@ -58,6 +58,7 @@ struct CoreOptions {
   size_t max_nodes = 1024;
   size_t max_runs = 1000;       // kept; ended ones are forgotten, oldest first, before a new one is refused
   size_t max_run_events = 256;  // kept per run, for those who watch late
+  uint16_t data_port = 0;       // of the scheduler's DataServer; 0: it has none
 };
 
 struct Send {
@@ -81,6 +82,9 @@ struct PeerGone {  // a message could not be delivered
 struct Tick {};
 using Event = std::variant<Received, PeerGone, Tick>;
 
+// Why `sender` may not send this; empty if it may. In a pool without keys everybody may send everything.
+std::string why_not(const comm::Identity& sender, const comm::control::ToSchedulerMessage& message);
+
 bool has_ended(comm::control::RunState state);
 const char* state_name(comm::control::RunState state);  // "queued", ...
 
@@ -94,6 +98,8 @@ class Core {
   // State, for tests and displays.
   std::vector<comm::control::RunStatusT> runs() const;
   std::vector<comm::control::NodeStatusT> nodes() const;
+  // Addresses of the data that runs need which have not ended.
+  std::set<std::string> data_in_use() const;
 
  private:
   struct Node {
@@ -159,6 +165,11 @@ class Core {
   void on(const std::string& peer, const comm::control::ListNodesT& message);
   void on(const std::string& peer, const comm::control::WatchT& message);
   void on(const std::string& peer, const comm::control::StopRunT& message);
+  void on(const std::string& peer, const comm::control::FindDataPortT& message);
+  template <class OfDataPort>
+  void on(const std::string& peer, const OfDataPort&) {
+    send(peer, comm::control::RefusedT{{}, "data is sent to the scheduler's other port"});
+  }
   void tick();
 
   Nodes::iterator node_of(const std::string& peer);  // asks an unknown one to register
@@ -177,6 +188,7 @@ class Core {
   void observe(uint64_t id, Run& run, const nlohmann::json& progress);
   void replan(uint64_t id, Run& run, const std::vector<double>& measured, double seconds_left);
   void restart(uint64_t id, Run& run);
+  static void note_fetching(Run& run, const std::string& json);
   void publish(uint64_t id, Run& run, const std::string& json);
   void set_state(uint64_t id, Run& run, comm::control::RunState state, const std::string& detail);
   void fail(uint64_t id, Run& run, const std::string& why);

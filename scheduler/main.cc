@@ -33,6 +33,8 @@ int main(int argc, char** argv) {
   CLI::App app("Keeps the list of agents and runs of a pool, places runs on agents.", "modelet-scheduler");
   app.footer(kExamples);
   modelet::scheduler::ServerOptions options;
+  modelet::scheduler::DataServerOptions data;
+  uint64_t store_mib = data.store_bytes >> 20;
   std::string endpoint_file, key, allow_list;
   int parent = 0;
   app.add_option("--listen", options.listen, "address for agents and clients; port '*': a free one")
@@ -58,6 +60,16 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 86400.0));
   app.add_option("--most-replans", options.core.most_replans, "of a run; 0: none")->capture_default_str();
+  app.add_option(
+      "--store", data.store,
+      "folder for the data of submitted runs, which is sent to agents that cannot read its path; not given: "
+      "all can");
+  app.add_option("--store-mib", store_mib, "size of that folder; the least recently used data goes first")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1u << 30));
+  app.add_option("--data-port", data.port, "on which data is sent; 0: a free one")
+      ->capture_default_str()
+      ->check(CLI::Range(0u, 65535u));
   app.add_option("--endpoint-file", endpoint_file, "write the address listened on to this file");
   app.add_option("--exit-with-parent", parent, "process id of the parent: end when it ends")
       ->configurable(false);
@@ -71,6 +83,8 @@ int main(int argc, char** argv) {
       throw modelet::UsageError(
           "--key, this scheduler's key, and --allow-list, whom it lets in, belong together");
     if (!key.empty()) options.keys = {modelet::comm::read_key_file(key), allow_list};
+    data.store_bytes = store_mib << 20;
+    if (!data.store.empty()) options.data = data;
     options.core.session = new_session();
     modelet::scheduler::Server server(options);
     const modelet::StopSignals signals([&server] { server.request_stop(); });

@@ -19,11 +19,18 @@ const std::string& checked_endpoint(const ServerOptions& options) {
   return options.listen;
 }
 
+CoreOptions with_data_port(CoreOptions options, const DataServer* data) {
+  options.data_port = data == nullptr ? uint16_t{0} : data->port();
+  return options;
+}
+
 }  // namespace
 
 Server::Server(const ServerOptions& options)
     : socket_(checked_endpoint(options), options.keys),
-      core_(options.core),
+      data_(options.data ? std::make_unique<DataServer>(*options.data, socket_.endpoint(), options.keys)
+                         : nullptr),
+      core_(with_data_port(options.core, data_.get())),
       tick_(std::min(options.core.heartbeat, kLongestTick)) {
   if (!comm::control::is_loopback(endpoint()) && !options.keys)
     spdlog::warn(
@@ -48,6 +55,7 @@ void Server::run() {
     if (clock.now() < next_tick) continue;
     next_tick = clock.now() + tick_;
     handle(clock.now(), Tick{});
+    if (data_) data_->keep(core_.data_in_use());
   }
 }
 

@@ -1,14 +1,17 @@
-// The scheduler's edge: one ZeroMQ socket for agents and clients, the clock, the log. All decisions are in
-// Core. run() belongs to one thread; request_stop() may be called from a signal handler.
+// The scheduler's edge: one ZeroMQ socket for agents and clients, the clock, the log, and with a store the
+// server of the runs' data (scheduler/data_server.h). All decisions are in Core. run() belongs to one thread;
+// request_stop() may be called from a signal handler.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/wake_event.h"
 #include "comm/control.h"
 #include "scheduler/core.h"
+#include "scheduler/data_server.h"
 
 namespace modelet::scheduler {
 
@@ -16,7 +19,8 @@ struct ServerOptions {
   std::string listen = "tcp://127.0.0.1:5570";
   bool insecure = false;  // may listen beyond loopback without keys
   std::optional<comm::control::ServerKeys> keys;
-  CoreOptions core;
+  std::optional<DataServerOptions> data;  // none: all agents can read the data of runs
+  CoreOptions core;                       // but for data_port
 };
 
 class Server {
@@ -32,6 +36,7 @@ class Server {
   void handle(double now, const Event& event);
 
   comm::control::ServerSocket socket_;
+  std::unique_ptr<DataServer> data_;  // null: no store
   WakeEvent stop_;
   Core core_;
   double tick_;  // seconds between two Ticks of the core

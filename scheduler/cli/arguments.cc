@@ -43,7 +43,7 @@ Experiment ReadingArguments::load(const std::string& text) const {
   return options;
 }
 
-DataShape shape_of(const Experiment& experiment) {
+ExperimentData load_data(const Experiment& experiment) {
   const Experiment::Data& data = experiment.data;
   const auto require = [](const std::string& key, const std::string& path) {
     if (!std::filesystem::exists(path))
@@ -52,10 +52,10 @@ DataShape shape_of(const Experiment& experiment) {
   };
   require("data.train", data.train);
   require("data.test", data.test);
-  const shard::Dataset train = shard::load_training_data(experiment);
-  const shard::Dataset test = shard::load_dataset(data.test, data.normalize, train.encoder());
-  note_unknown_labels(test, data.test);
-  return shard::describe_shape(train, test);
+  ExperimentData loaded{.train = shard::load_training_data(experiment)};
+  loaded.test = shard::load_dataset(data.test, data.normalize, loaded.train.encoder());
+  note_unknown_labels(loaded.test, data.test);
+  return loaded;
 }
 
 void note_unknown_labels(const shard::Dataset& data, const std::string& path) {

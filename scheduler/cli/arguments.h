@@ -31,8 +31,14 @@ struct ReadingArguments {
   Experiment load(const std::string& text) const;
 };
 
+struct ExperimentData {
+  shard::Dataset train, test;
+
+  DataShape shape() const { return shard::describe_shape(train, test); }
+};
+
 // Reads (and prepares, the first time) the experiment's data.
-DataShape shape_of(const Experiment& experiment);
+ExperimentData load_data(const Experiment& experiment);
 
 // Tells on standard error how many labels the encoder did not know, if any.
 void note_unknown_labels(const shard::Dataset& data, const std::string& path);

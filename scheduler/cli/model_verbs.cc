@@ -244,7 +244,7 @@ nlohmann::ordered_json to_json(const scheduler::Plan& plan,
 
 void plan(const PlanOptions& options) {
   const Experiment experiment = options.experiment.load();
-  const DataShape shape = shape_of(experiment);
+  const DataShape shape = load_data(experiment).shape();
   // Nodes like this machine, unless told otherwise.
   const uint32_t cores = options.cores > 0 ? options.cores : agent::usable_cores();
   const bool told = !options.gflops.empty() && !options.memory_gbps.empty();

@@ -109,6 +109,8 @@ uint64_t PoolClient::submit(const Submission& submission) {
   message.nodes = submission.nodes;
   message.out = submission.out;
   message.resume = submission.resume;
+  message.train_data = submission.train_data;
+  message.test_data = submission.test_data;
   return ask<comm::control::AcceptedT>(std::move(message)).run;
 }
 
@@ -118,6 +120,10 @@ comm::control::RunListT PoolClient::list() {
 
 comm::control::NodeListT PoolClient::nodes() {
   return ask<comm::control::NodeListT>(comm::control::ListNodesT{});
+}
+
+uint16_t PoolClient::data_port() {
+  return ask<comm::control::DataPortT>(comm::control::FindDataPortT{}).port;
 }
 
 RunStatusT PoolClient::stop(uint64_t run) { return ask<RunStatusT>(comm::control::StopRunT{{}, run}); }

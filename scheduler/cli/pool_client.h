@@ -24,6 +24,8 @@ struct Submission {
   uint32_t nodes = 0;  // 0: all of the pool
   std::string out;     // absolute folder of the run; empty: NAME-RUN in each agent's working folder
   std::string resume;  // absolute folder of a checkpoint, or empty
+  std::string train_data,
+      test_data;  // addresses in the scheduler's store (send_data); empty: all nodes read the paths
 };
 
 class PoolClient {
@@ -34,6 +36,7 @@ class PoolClient {
   comm::control::RunListT list();
   comm::control::NodeListT nodes();
   comm::control::RunStatusT stop(uint64_t run);
+  uint16_t data_port();  // of the scheduler's host; 0: it keeps no data
 
   // What to do while watching; each may be empty.
   struct Watcher {

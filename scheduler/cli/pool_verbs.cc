@@ -13,6 +13,7 @@
 #include "base/process.h"
 #include "scheduler/cli/arguments.h"
 #include "scheduler/cli/pool_client.h"
+#include "scheduler/cli/send_data.h"
 #include "scheduler/core.h"
 
 namespace modelet::cli {
@@ -68,13 +69,21 @@ void print_line(const json& object) {
 
 void submit(const Options& options) {
   Submission submission{.experiment = options.experiment.load()};
-  submission.shape = shape_of(submission.experiment);
+  Reporter reporter(options.json);
+  {
+    const ExperimentData data = load_data(submission.experiment);
+    submission.shape = data.shape();
+    if (const uint16_t port = PoolClient(options.address()).data_port(); port != 0) {
+      const auto server = comm::control::with_port(options.address(), port);
+      submission.train_data = send_data(server, data.train, "train", reporter);
+      submission.test_data = send_data(server, data.test, "test", reporter);
+    }
+  }
   submission.name = options.name.empty() ? options.experiment.run_name() : options.name;
   submission.nodes = options.nodes;
   submission.out = absolute(options.out);
   submission.resume = absolute(options.resume);
   if (options.watch) {
-    Reporter reporter(options.json);
     std::atomic<bool> stop{false};
     const StopSignals signals([&stop] { stop = true; });
     return run_on_pool(options.address(), submission, reporter, stop);

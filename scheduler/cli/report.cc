@@ -180,6 +180,15 @@ void Reporter::show(const json& event) {
     line(fmt::format("epoch {}/{}  step {}  loss {}{}  {} of training", count(event, "epoch"), epochs_,
                      count(event, "step"), number_text(event, "loss", "{:.4f}"), main_figures_text(event),
                      duration_text(number(event, "train_seconds").value_or(0))));
+  } else if (kind == "fetching" || kind == "sending") {
+    const uint64_t bytes = count(event, "bytes"), total = count(event, "total_bytes");
+    const std::string who = kind == "sending" ? "sends" : text(event, "node") + " fetches";
+    progress(total > 0 ? static_cast<double>(bytes) / static_cast<double>(total) : 1,
+             fmt::format(
+                 "{} {} data  {} of {}  {}/s  ETA {}", who, text(event, "data"), scheduler::bytes_text(bytes),
+                 scheduler::bytes_text(total),
+                 scheduler::bytes_text(static_cast<uint64_t>(number(event, "bytes_per_second").value_or(0))),
+                 duration_text(number(event, "eta_seconds").value_or(0))));
   } else if (kind == "checkpoint") {
     line(fmt::format("checkpoint at step {}: {}", count(event, "step"), text(event, "path")));
   } else if (kind == "replanned") {

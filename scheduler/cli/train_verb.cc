@@ -80,7 +80,7 @@ void train(const Options& options) {
   reporter.note("run folder: " + submission.out);
   if (const fs::path tuned = tuned_file(options.experiment.file); fs::exists(tuned))
     reporter.note("hash tables as measured by modelet tune: " + tuned.string());
-  submission.shape = shape_of(submission.experiment);
+  submission.shape = load_data(submission.experiment).shape();
   if (options.nodes == 1)
     train_here(submission, reporter);
   else

@@ -63,7 +63,7 @@ void write_tuned(const std::filesystem::path& path, const Options& options, cons
 
 void tune(const Options& options) {
   const Experiment experiment = options.experiment.load();
-  const DataShape shape = shape_of(experiment);
+  const DataShape shape = load_data(experiment).shape();
   const shard::Dataset train = shard::load_dataset(experiment.data.train, experiment.data.normalize);
   const agent::TuneResult result =
       agent::tune_tables(experiment, train, shape, options.tune, [&](size_t done, size_t of) {

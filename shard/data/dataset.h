@@ -33,7 +33,8 @@ class Dataset {
   // XXH3; empty and 0: XMC text.
   std::span<const std::byte> encoder() const { return view_.encoder; }
   uint64_t encoder_checksum() const { return view_.encoder_checksum; }
-  uint64_t unknown_labels() const { return view_.unknown_labels; }  // occurrences that the encoder left out
+  uint64_t unknown_labels() const { return view_.unknown_labels; }   // occurrences that the encoder left out
+  std::span<const std::byte> file() const { return file_.bytes(); }  // the prepared file
   // Valid as long as the Dataset.
   Sample sample(size_t row) const {
     const uint64_t first = view_.feature_offsets[row], count = view_.feature_offsets[row + 1] - first;

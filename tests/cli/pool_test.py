@@ -3,62 +3,10 @@ import signal
 import socket
 import unittest
 
-from programs import ENDLESS, STEPS_PER_EPOCH, ProgramTest, finished, losses, newest_checkpoint, wait_until
-
-ENDED = ("finished", "failed", "stopped")
+from programs import ENDLESS, STEPS_PER_EPOCH, PoolTest, ProgramTest, finished, losses, newest_checkpoint, wait_until
 
 
-class Pool(ProgramTest):
-    def setUp(self):
-        super().setUp()
-        self.pool = self.folder / self._testMethodName
-        self.pool.mkdir()
-        endpoint = self.pool / "endpoint"
-        config = self.pool / "scheduler.toml"
-        config.write_text(f'listen = "tcp://127.0.0.1:*"\nendpoint_file = "{endpoint}"\nheartbeat_seconds = 0.2\n'
-                          'dead_after_seconds = 3\n')
-        self.scheduler = self.start("modelet-scheduler", "--config", config)
-        wait_until(endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
-        self.address = endpoint.read_text().strip()
-
-    def agent(self, name, *arguments):
-        config = self.pool / f"{name}.toml"
-        config.write_text(f'scheduler = "{self.address}"\nname = "{name}"\ncores = 1\nmemory_mib = 1000\n'
-                          f'gflops = 10\nmemory_gbps = 5\nwork_dir = "{self.pool / name}"\n')
-        before = len(self.nodes())
-        agent = self.start("modelet-agent", "--config", config, *arguments)
-        wait_until(lambda: len(self.nodes()) > before, lambda: f"agent registers: {agent}")
-        return agent
-
-    def verb(self, *arguments, **options):
-        """Runs a verb with --json; its lines."""
-        return self.modelet(*arguments, "--scheduler", self.address, "--json", **options).events()
-
-    def nodes(self):
-        return {node["name"]: node for node in self.verb("nodes")}
-
-    def runs(self):
-        return {run["run"]: run for run in self.verb("list")}
-
-    def submit(self, out, *arguments):
-        (answer,) = self.verb("submit", self.experiment, "--out", self.pool / out, *arguments)
-        self.assert_documented([answer], {"submitted"})
-        self.assertEqual(answer["event"], "submitted")
-        return answer["run"]
-
-    def wait_for(self, run, condition, what):
-        return wait_until(lambda: condition(self.runs()[run]) and self.runs()[run], lambda: f"run {run} {what}: {self.runs()[run]}")
-
-    def wait_for_end(self, run):
-        return self.wait_for(run, lambda status: status["state"] in ENDED, "ends")
-
-    def assert_finishes(self, run):
-        status = self.wait_for_end(run)
-        self.assertEqual((status["state"], status["detail"]), ("finished", ""))
-
-    def wait_for_step(self, run, step):
-        return self.wait_for(run, lambda status: status["step"] >= step, f"does step {step}")
-
+class Pool(PoolTest):
     def test_the_verbs(self):
         self.agent("a")
         self.assertEqual(list(self.nodes()), ["a"])

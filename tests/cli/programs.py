@@ -42,6 +42,7 @@ checkpoint_every = 1000000
 """
 STEPS_PER_EPOCH = 25  # 1600 rows
 LABELS = 200
+ENDED = ("finished", "failed", "stopped")  # states of a run
 ENDLESS = ("--set", "train.epochs=100000", "--set", "train.evaluate_every=0")
 
 
@@ -90,11 +91,11 @@ FIELD_TYPES = {"string": str, "integer": int, "number": (int, float), "list": li
 class Program:
     """A started program; its output goes to files, so that nobody has to read for it to go on."""
 
-    def __init__(self, arguments, folder, environment, name):
+    def __init__(self, arguments, folder, environment, name, cwd):
         self.name = " ".join(str(argument) for argument in arguments)
         self._stdout, self._stderr = folder / f"{name}.out", folder / f"{name}.err"
         with open(self._stdout, "wb") as out, open(self._stderr, "wb") as err:
-            self._popen = subprocess.Popen([str(PROGRAMS / arguments[0]), *map(str, arguments[1:])], cwd=folder.parent,
+            self._popen = subprocess.Popen([str(PROGRAMS / arguments[0]), *map(str, arguments[1:])], cwd=cwd,
                                            env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                            start_new_session=True)
         self.pid = self._popen.pid
@@ -177,10 +178,10 @@ class ProgramTest(unittest.TestCase):
         for program in self._started:
             program.kill_all()
 
-    def start(self, *arguments):
+    def start(self, *arguments, cwd=None):
         """Starts a program (its name, then arguments) in the test's folder."""
         name = f"{self._testMethodName}-{len(self._started)}"
-        program = Program(arguments, self.folder / "output", self.environment, name)
+        program = Program(arguments, self.folder / "output", self.environment, name, cwd or self.folder)
         self._started.append(program)
         return program
 
@@ -233,6 +234,61 @@ class ProgramTest(unittest.TestCase):
             self.assertIn(text, program.stderr)
         self.assertNotIn("terminate called", program.stderr)
         return program
+
+
+class PoolTest(ProgramTest):
+    """A scheduler; agents that a test starts, each with a working folder of its own; the verbs."""
+    scheduler_arguments = ()
+
+    def setUp(self):
+        super().setUp()
+        self.pool = self.folder / self._testMethodName
+        self.pool.mkdir()
+        endpoint = self.pool / "endpoint"
+        config = self.pool / "scheduler.toml"
+        config.write_text(f'listen = "tcp://127.0.0.1:*"\nendpoint_file = "{endpoint}"\nheartbeat_seconds = 0.2\n'
+                          'dead_after_seconds = 3\n')
+        self.scheduler = self.start("modelet-scheduler", "--config", config, *self.scheduler_arguments)
+        wait_until(endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
+        self.address = endpoint.read_text().strip()
+
+    def agent(self, name, *arguments, **options):
+        config = self.pool / f"{name}.toml"
+        config.write_text(f'scheduler = "{self.address}"\nname = "{name}"\ncores = 1\nmemory_mib = 1000\n'
+                          f'gflops = 10\nmemory_gbps = 5\nwork_dir = "{self.pool / name}"\n')
+        before = len(self.nodes())
+        agent = self.start("modelet-agent", "--config", config, *arguments, **options)
+        wait_until(lambda: len(self.nodes()) > before, lambda: f"agent registers: {agent}")
+        return agent
+
+    def verb(self, *arguments, **options):
+        """Runs a verb with --json; its lines."""
+        return self.modelet(*arguments, "--scheduler", self.address, "--json", **options).events()
+
+    def nodes(self):
+        return {node["name"]: node for node in self.verb("nodes")}
+
+    def runs(self):
+        return {run["run"]: run for run in self.verb("list")}
+
+    def submit(self, out, *arguments):
+        (answer,) = self.verb("submit", self.experiment, "--out", self.pool / out, *arguments)
+        self.assert_documented([answer], {"submitted"})
+        self.assertEqual(answer["event"], "submitted")
+        return answer["run"]
+
+    def wait_for(self, run, condition, what):
+        return wait_until(lambda: condition(self.runs()[run]) and self.runs()[run], lambda: f"run {run} {what}: {self.runs()[run]}")
+
+    def wait_for_end(self, run):
+        return self.wait_for(run, lambda status: status["state"] in ENDED, "ends")
+
+    def assert_finishes(self, run):
+        status = self.wait_for_end(run)
+        self.assertEqual((status["state"], status["detail"]), ("finished", ""))
+
+    def wait_for_step(self, run, step):
+        return self.wait_for(run, lambda status: status["step"] >= step, f"does step {step}")
 
 
 def losses(program):

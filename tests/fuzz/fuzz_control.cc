@@ -2,6 +2,7 @@
 // bytes must be read as a control message or refused with FormatError, and what was read can be sent on.
 // Input: one byte that picks the direction and a good message to start from, or none; then the edits of that
 // message, 4 bytes each {where, where, how, value}, or the message itself.
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,14 +22,23 @@ std::unique_ptr<control::ShapeT> shape() {
   return shape;
 }
 
-// One message of each direction with every kind of field: strings, tables, vectors of numbers, strings and
-// tables.
+// Messages of both directions with every kind of field: strings, tables, bytes, vectors of numbers, strings
+// and tables.
 std::string submit() {
   control::SubmitT message;
   message.name = "run";
   message.experiment = "[data]\ntrain = \"/data/train.txt\"\n";
   message.shape = shape();
   return encode(control::ToSchedulerMessage(std::move(message)));
+}
+
+std::string put_chunk() {
+  return encode(
+      control::ToSchedulerMessage(control::PutChunkT{{}, std::string(64, 'a'), 3, {1, 2, 3, 4, 5}}));
+}
+
+std::string wanted() {
+  return encode(control::FromSchedulerMessage(control::WantedT{{}, std::string(64, 'a'), {0, 2, 5}}));
 }
 
 std::string prepare() {
@@ -73,16 +83,17 @@ void read(const std::string& message, bool to_scheduler) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const unsigned start = data[0] % 5;
+  const unsigned start = data[0] % 7;
   std::string message;
   if (start < 2) {
     message.assign(reinterpret_cast<const char*>(data + 1), size - 1);
   } else {
-    message = start == 2 ? submit() : start == 3 ? prepare() : run_list();
+    constexpr std::array kMessages = {submit, prepare, run_list, put_chunk, wanted};
+    message = kMessages[start - 2]();
     edit(message, data + 1, size - 1);
   }
   try {
-    read(message, start == 0 || start == 2);
+    read(message, start == 0 || start == 2 || start == 5);
   } catch (const modelet::FormatError&) {
   }
   return 0;

@@ -30,6 +30,26 @@ TEST(Control, MessagesSurviveTheRoundTrip) {
   EXPECT_EQ(std::get<PrepareT>(other).node_names, prepare.node_names);
 }
 
+TEST(Control, ChunksSurviveTheRoundTrip) {
+  std::vector<uint8_t> chunk(1 << 20);
+  for (size_t i = 0; i < chunk.size(); ++i) chunk[i] = static_cast<uint8_t>(i % 251);
+  const auto put = decode_to_scheduler(bytes_of(encode(ToSchedulerMessage(PutChunkT{{}, "data", 5, chunk}))));
+  EXPECT_EQ(std::get<PutChunkT>(put).bytes, chunk);
+  const auto sent =
+      decode_from_scheduler(bytes_of(encode(FromSchedulerMessage(ChunkT{{}, "data", 5, chunk}))));
+  EXPECT_EQ(std::get<ChunkT>(sent).bytes, chunk);
+  EXPECT_EQ(std::get<ChunkT>(sent).chunk, 5u);
+  const auto wanted =
+      decode_from_scheduler(bytes_of(encode(FromSchedulerMessage(WantedT{{}, "data", {1, 7}}))));
+  EXPECT_EQ(std::get<WantedT>(wanted).chunks, (std::vector<uint32_t>{1, 7}));
+}
+
+TEST(Control, AnotherPortOfTheSameHost) {
+  EXPECT_EQ(with_port("tcp://192.168.1.5:5570", 77).endpoint, "tcp://192.168.1.5:77");
+  EXPECT_EQ(with_port("tcp://[::1]:5570", 77).endpoint, "tcp://[::1]:77");
+  EXPECT_THROW(with_port("ipc:///tmp/x", 77), UsageError);
+}
+
 TEST(Control, EmptyMessagesKeepTheirKind) {
   EXPECT_TRUE(
       std::holds_alternative<LeaveT>(decode_to_scheduler(bytes_of(encode(ToSchedulerMessage(LeaveT{}))))));

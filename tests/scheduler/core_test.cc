@@ -355,11 +355,12 @@ TEST_F(CoreTest, EndedRunsMakeRoomForNewOnes) {
 
 TEST_F(CoreTest, AgentsAndUsersMayDoWhatIsTheirs) {
   using comm::Role;
-  const std::vector<msg::ToSchedulerMessage> of_agents = {registration("a"),      msg::HeartbeatT{},
-                                                          prepared(1, "tcp://a"), msg::RunEventT{},
-                                                          done(1, Outcome::Ok),   msg::LeaveT{}};
-  const std::vector<msg::ToSchedulerMessage> of_users = {submission(1), msg::ListRunsT{}, msg::ListNodesT{},
-                                                         msg::WatchT{{}, 1}, msg::StopRunT{{}, 1}};
+  const std::vector<msg::ToSchedulerMessage> of_agents = {
+      registration("a"),    msg::HeartbeatT{}, prepared(1, "tcp://a"), msg::RunEventT{},
+      done(1, Outcome::Ok), msg::LeaveT{},     msg::FetchManifestT{},  msg::FetchChunkT{}};
+  const std::vector<msg::ToSchedulerMessage> of_users = {
+      submission(1),        msg::ListRunsT{},     msg::ListNodesT{}, msg::WatchT{{}, 1},
+      msg::StopRunT{{}, 1}, msg::FindDataPortT{}, msg::OfferT{},     msg::PutChunkT{}};
   ASSERT_EQ(of_agents.size() + of_users.size(), std::variant_size_v<msg::ToSchedulerMessage>);
   const auto answer = [&](Role role, const msg::ToSchedulerMessage& message) {
     pool.handle(Received{"peer", message, {role, "office"}});
@@ -578,6 +579,75 @@ TEST(Replan, ARunHasItsLimit) {
   for (int i = 0; i < 20; ++i) pool.receive("a", progress(1, agents, {1, 3}));
   EXPECT_EQ(pool.run(1).straggler, "b");
   EXPECT_TRUE(pool.take<msg::StopT>("b").empty());
+}
+
+// ---- data for agents that do not have it
+
+msg::SubmitT submission_with_data(char train = 'a', char test = 'b') {
+  msg::SubmitT submit = submission(1);
+  submit.train_data = std::string(64, train);
+  submit.test_data = std::string(64, test);
+  return submit;
+}
+
+TEST(CoreDataTest, AgentsAreToldWhereTheDataOfARunIs) {
+  Harness pool(CoreOptions{.data_port = 777});
+  pool.receive("client", msg::FindDataPortT{});
+  EXPECT_EQ(pool.take<msg::DataPortT>("client").at(0).port, 777);
+  pool.receive("a", registration("a"));
+  pool.receive("client", submission_with_data());
+  const auto prepare = pool.take<msg::PrepareT>("a").at(0);
+  EXPECT_EQ(prepare.train_data, std::string(64, 'a'));
+  EXPECT_EQ(prepare.test_data, std::string(64, 'b'));
+  EXPECT_EQ(prepare.data_port, 777);
+}
+
+TEST(CoreDataTest, DataIsInUseFromTheSubmissionToTheEndOfTheRun) {
+  Harness pool(CoreOptions{.data_port = 777});
+  pool.receive("a", registration("a"));
+  EXPECT_THAT(pool.core.data_in_use(), testing::IsEmpty());
+  pool.receive("client", submission_with_data('a', 'b'));
+  pool.receive("client", submission_with_data('c', 'b'));
+  const std::string a(64, 'a'), b(64, 'b'), c(64, 'c');
+  EXPECT_THAT(pool.core.data_in_use(), testing::ElementsAre(a, b, c));
+  pool.receive("client", msg::StopRunT{{}, 2});
+  EXPECT_THAT(pool.core.data_in_use(), testing::ElementsAre(a, b));
+  pool.receive("a", done(1, Outcome::Failed));
+  EXPECT_THAT(pool.core.data_in_use(), testing::IsEmpty());
+}
+
+TEST(CoreDataTest, WrongAddressesOfDataAreRefused) {
+  Harness with_store(CoreOptions{.data_port = 777}), without;
+  const auto refusal = [](Harness& pool, msg::SubmitT submit) {
+    pool.receive("client", std::move(submit));
+    const auto refusals = pool.take<msg::RefusedT>("client");
+    return refusals.empty() ? "accepted" : refusals.at(0).reason;
+  };
+  EXPECT_EQ(refusal(with_store, submission_with_data()), "accepted");
+  EXPECT_EQ(refusal(without, submission(1)), "accepted");
+  EXPECT_THAT(refusal(without, submission_with_data()), testing::HasSubstr("--store"));
+  EXPECT_THAT(refusal(with_store, submission_with_data('/')), testing::HasSubstr("address"));
+  msg::SubmitT half = submission_with_data();
+  half.test_data.clear();
+  EXPECT_THAT(refusal(with_store, half), testing::HasSubstr("address"));
+}
+
+TEST(CoreDataTest, WhoFetchesDataIsSeenInTheListOfRuns) {
+  Harness pool;
+  pool.receive("a", registration("a"));
+  pool.receive("client", submission(1));
+  const auto tell = [&](const std::string& json) {
+    pool.receive("a", msg::RunEventT{{}, 1, json});
+    return pool.run(1).detail;
+  };
+  EXPECT_EQ(tell(R"({"event":"fetching","node":"a","bytes":30,"total_bytes":120})"),
+            "node 'a' fetches data: 25 %");
+  EXPECT_EQ(tell(R"({"event":"fetching","node":"a","bytes":500,"total_bytes":0})"),
+            "node 'a' fetches data: 100 %");
+  for (const char* nonsense :
+       {"", "{", "[1]", R"({"event":"fetching"})", R"({"event":"fetching","bytes":"x","total_bytes":3})",
+        R"({"event":"other","bytes":1,"total_bytes":3})"})
+    EXPECT_EQ(tell(nonsense), "node 'a' fetches data: 100 %") << nonsense;
 }
 
 }  // namespace

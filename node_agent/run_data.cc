@@ -1,0 +1,208 @@
+#include "node_agent/run_data.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "shard/data/dataset.h"
+
+namespace modelet::agent {
+namespace {
+
+namespace msg = comm::control;
+using comm::ContentId;
+using comm::Manifest;
+using comm::StoredContent;
+
+constexpr size_t kWindow = 4;           // chunks asked for and not yet here: fills 1 Gbit/s at 30 ms
+constexpr double kPoll = 0.1;           // seconds between two looks at whether somebody wants an end
+constexpr double kAskAgain = 5;         // seconds of silence after which lost questions are repeated
+constexpr double kGiveUp = 60;          // seconds of silence after which the scheduler counts as gone
+constexpr double kReportEvery = 1;      // seconds
+constexpr size_t kMostWrongChunks = 3;  // of one fetch
+
+std::span<const std::byte> bytes_of(const std::vector<uint8_t>& bytes) {
+  return std::as_bytes(std::span(bytes));
+}
+
+// One file on its way from the scheduler.
+class Fetch {
+ public:
+  Fetch(const msg::SchedulerAddress& server, const ContentId& id, double bytes_per_second,
+        const std::function<void()>& check)
+      : socket_(server),
+        server_(server.endpoint),
+        id_(id),
+        data_(to_text(id)),
+        rate_(bytes_per_second),
+        check_(check) {}
+
+  Manifest manifest() {
+    std::optional<Stopwatch> asked;
+    for (;;) {
+      if ((!asked || asked->seconds() > kAskAgain) && socket_.send(msg::FetchManifestT{{}, data_}))
+        asked.emplace();
+      auto message = receive(asked ? kPoll : kPoll / 10);
+      const auto* answer = message ? std::get_if<msg::ManifestOfT>(&*message) : nullptr;
+      if (answer == nullptr || answer->data != data_) continue;
+      Manifest manifest = Manifest::parse(bytes_of(answer->manifest));
+      if (manifest.id() != id_)
+        throw FormatError("the scheduler at " + server_ + " sent the manifest of other data");
+      return manifest;
+    }
+  }
+
+  // `report`: bytes fetched, and seconds it took.
+  void fill(StoredContent& content, const std::function<void(uint64_t, double)>& report) {
+    const std::vector<uint32_t> missing = content.missing();
+    todo_.assign(missing.begin(), missing.end());
+    const Stopwatch watch;
+    Stopwatch since_report, since_asked;
+    while (!content.complete()) {
+      ask(content, watch.seconds());
+      if (auto message = receive(outstanding_.empty() ? kPoll / 10 : kPoll)) {
+        if (const auto* chunk = std::get_if<msg::ChunkT>(&*message)) take(*chunk, content);
+      } else if (std::min(silence_.seconds(), since_asked.seconds()) > kAskAgain) {
+        todo_.insert(todo_.begin(), outstanding_.begin(), outstanding_.end());
+        outstanding_.clear();
+        since_asked.lap();
+      }
+      if (content.complete() || since_report.seconds() > kReportEvery) {
+        report(bytes_, watch.seconds());
+        since_report.lap();
+      }
+    }
+  }
+
+ private:
+  // Next message; an end of waiting if it says no, or nothing for too long.
+  std::optional<msg::FromSchedulerMessage> receive(double seconds) {
+    check_();
+    auto message = socket_.receive(seconds);
+    if (message) {
+      silence_.lap();
+      if (const auto* refusal = std::get_if<msg::RefusedT>(&*message))
+        throw Error("the scheduler refuses: " + refusal->reason);
+    } else if (silence_.seconds() > kGiveUp) {
+      throw Error(
+          fmt::format("the scheduler sent nothing of the data for {:.0f} s; at {} its port for data must be "
+                      "reachable ({})",
+                      kGiveUp, server_, socket_.trouble().empty() ? "no answer" : socket_.trouble()));
+    }
+    return message;
+  }
+
+  void ask(const StoredContent& content, double seconds) {
+    while (!todo_.empty() && outstanding_.size() < kWindow) {
+      if (rate_ > 0 && asked_bytes_ > rate_ * seconds) {
+        silence_.lap();  // it is this side's
+        return;
+      }
+      if (!socket_.send(msg::FetchChunkT{{}, data_, todo_.front()})) return;
+      asked_bytes_ += static_cast<double>(content.manifest().chunk_bytes(todo_.front()));
+      outstanding_.insert(todo_.front());
+      todo_.pop_front();
+    }
+  }
+
+  void take(const msg::ChunkT& chunk, StoredContent& content) {
+    if (chunk.data != data_ || outstanding_.erase(chunk.chunk) == 0)
+      return;  // asked for twice, and here already
+    try {
+      content.put(chunk.chunk, bytes_of(chunk.bytes));
+      bytes_ += chunk.bytes.size();
+    } catch (const FormatError& error) {
+      if (++wrong_ >= kMostWrongChunks)
+        throw Error("the scheduler at " + server_ + " sends wrong data: " + error.what());
+      spdlog::warn("asks again: {}", error.what());
+      todo_.push_front(chunk.chunk);
+    }
+  }
+
+  msg::ClientSocket socket_;
+  const std::string server_;
+  const ContentId id_;
+  const std::string data_;  // id_ as text
+  const double rate_;
+  const std::function<void()>& check_;
+  Stopwatch silence_;
+  std::deque<uint32_t> todo_;       // chunks
+  std::set<uint32_t> outstanding_;  // asked for
+  uint64_t bytes_ = 0;              // fetched
+  double asked_bytes_ = 0;
+  size_t wrong_ = 0;
+};
+
+// `what`: "train" or "test".
+std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStore& store, const ContentId& id,
+                                     const char* what, const EventSink& events,
+                                     const std::function<void()>& check) {
+  const auto connect = [&] { return Fetch(source.server, id, source.cache.fetch_bytes_per_second, check); };
+  auto manifest = store.manifest(id);
+  if (!manifest) manifest = connect().manifest();
+  std::unique_ptr<StoredContent> content;
+  while (!(content = store.open(*manifest))) {  // another agent fetches it
+    check();
+    std::this_thread::sleep_for(Seconds(kPoll));
+  }
+  uint64_t total = 0;
+  for (const uint32_t chunk : content->missing()) total += manifest->chunk_bytes(chunk);
+  if (total == 0) return content;
+  spdlog::info("fetches {} of the {} bytes of the {} data {}", total, manifest->bytes(), what, to_text(id));
+  connect().fill(*content, [&](uint64_t bytes, double seconds) {
+    const double rate = seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
+    events({{"event", "fetching"},
+            {"node", source.node},
+            {"data", what},
+            {"bytes", bytes},
+            {"total_bytes", total},
+            {"bytes_per_second", rate},
+            {"eta_seconds", rate > 0 ? static_cast<double>(total - bytes) / rate : 0}});
+  });
+  return content;
+}
+
+// Whether the experiment's paths hold the data: {train, test}. What cannot be read is not there.
+std::pair<bool, bool> is_at_its_path(const DataSource& source, const Experiment& experiment) {
+  const Experiment::Data& data = experiment.data;
+  std::pair<bool, bool> found;
+  if (!std::filesystem::exists(data.train)) return found;
+  try {
+    const shard::Dataset train = shard::load_training_data(experiment);
+    found.first = Manifest::of(train.file()).id() == source.train;
+    if (!found.first || !std::filesystem::exists(data.test)) return found;
+    const shard::Dataset test = shard::load_dataset(data.test, data.normalize, train.encoder());
+    found.second = Manifest::of(test.file()).id() == source.test;
+  } catch (const Error& error) {
+    spdlog::info("the data is not at the paths of the experiment: {}", error.what());
+  }
+  return found;
+}
+
+}  // namespace
+
+RunData::RunData(const DataSource& source, TrainJob& job, const EventSink& events,
+                 const std::function<void()>& check) {
+  const auto [train_is_here, test_is_here] = is_at_its_path(source, job.experiment);
+  if (train_is_here && test_is_here) return;
+  comm::ContentStore store(source.cache.folder, source.cache.bytes, "--cache-mib of the agent");
+  if (!train_is_here) {
+    train_ = fetch(source, store, source.train, "train", events, check);
+    job.train_file = train_->path();
+  }
+  if (!test_is_here) {
+    test_ = fetch(source, store, source.test, "test", events, check);
+    job.test_file = test_->path();
+  }
+}
+
+}  // namespace modelet::agent

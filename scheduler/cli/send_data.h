@@ -1,0 +1,19 @@
+// send_data: puts a run's data into the scheduler's store, from which agents fetch it that cannot read its
+// path. Only chunks travel that are not there yet: all the first time, none the second, the rest after an
+// attempt that was cut off.
+#pragma once
+
+#include <string>
+
+#include "comm/control.h"
+#include "scheduler/cli/report.h"
+#include "shard/data/dataset.h"
+
+namespace modelet::cli {
+
+// `server`: the scheduler's port for data. `what` ("train", "test") names the data in the events "sending".
+// Returns its address. Throws Error if the scheduler refuses, or is silent for a minute.
+std::string send_data(const comm::control::SchedulerAddress& server, const shard::Dataset& data,
+                      const std::string& what, Reporter& reporter);
+
+}  // namespace modelet::cli

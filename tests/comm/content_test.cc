@@ -1,0 +1,320 @@
+// Files known by their content: manifests that were tampered with, chunks that are wrong, writers that were
+// killed, folders with a limit.
+#include "comm/content.h"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "comm/content_store.h"
+
+namespace modelet::comm {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr uint32_t kChunk = kSmallestChunk;
+using Bytes = std::vector<std::byte>;
+
+Bytes random_bytes(size_t size, uint64_t seed) {
+  Rng rng(seed);
+  Bytes bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(rng.next());
+  return bytes;
+}
+
+Manifest manifest_of(const Bytes& file) { return Manifest::of(file, kChunk); }
+
+std::span<const std::byte> chunk_of(const Bytes& file, const Manifest& manifest, size_t chunk) {
+  return std::span(file).subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
+}
+
+void fill(StoredContent& content, const Bytes& file) {
+  for (const uint32_t chunk : content.missing())
+    content.put(chunk, chunk_of(file, content.manifest(), chunk));
+}
+
+std::string text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// The test vector of RFC 7693's appendix is of BLAKE2b-512; this one is what `b2sum -l 256` prints for "abc".
+TEST(ContentIdTest, IsBlake2b256) {
+  const std::string abc = "abc";
+  const std::string text = to_text(content_id(std::as_bytes(std::span(abc))));
+  EXPECT_EQ(text, "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+  EXPECT_EQ(to_text(parse_content_id(text)), text);
+}
+
+TEST(ContentIdTest, NothingElseIsAnAddress) {
+  const std::string good(64, 'a');
+  EXPECT_NO_THROW(parse_content_id(good));
+  for (const std::string& bad : {std::string(), good.substr(1), good + "a", "../" + good.substr(3),
+                                 "A" + good.substr(1), std::string(64, '\0'), good.substr(1) + "/"})
+    EXPECT_THROW(parse_content_id(bad), FormatError) << bad;
+}
+
+TEST(ManifestTest, RoundTripAtEverySizeAroundAChunk) {
+  for (const size_t size :
+       {size_t{0}, size_t{1}, size_t{kChunk - 1}, size_t{kChunk}, size_t{kChunk + 1}, size_t{3 * kChunk}}) {
+    const Bytes file = random_bytes(size, size);
+    const Manifest manifest = manifest_of(file), back = Manifest::parse(manifest.encode());
+    EXPECT_EQ(back.id(), manifest.id());
+    EXPECT_EQ(back.bytes(), size);
+    EXPECT_EQ(back.chunks(), (size + kChunk - 1) / kChunk);
+    size_t sum = 0;
+    for (size_t chunk = 0; chunk < back.chunks(); ++chunk) {
+      sum += back.chunk_bytes(chunk);
+      EXPECT_TRUE(back.is_chunk(chunk, chunk_of(file, back, chunk)));
+      EXPECT_FALSE(back.is_chunk(chunk, chunk_of(file, back, chunk).subspan(1)));
+    }
+    EXPECT_EQ(sum, size);
+    EXPECT_FALSE(back.is_chunk(back.chunks(), {}));
+  }
+}
+
+// A manifest with another bit somewhere is refused, or is that of another file: never taken for this one.
+TEST(ManifestTest, AChangedOneIsAnother) {
+  const Bytes file = random_bytes(5 * kChunk + 7, 1);
+  const Manifest manifest = manifest_of(file);
+  const Bytes good = manifest.encode();
+  size_t refused = 0;
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    Bytes changed = good;
+    changed[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    try {
+      EXPECT_NE(Manifest::parse(changed).id(), manifest.id());
+    } catch (const FormatError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GE(refused, 8u * 16) << "magic, version and sizes that do not fit the number of chunks";
+  for (size_t size = 0; size < good.size(); ++size)
+    EXPECT_THROW(Manifest::parse(std::span(good).first(size)), FormatError);
+}
+
+TEST(ManifestTest, OneThatWouldNotFitIntoAMessageIsRefused) {
+  Bytes bytes = manifest_of(random_bytes(kChunk, 1)).encode();
+  const uint64_t huge = (uint64_t{kMostChunks} + 1) * kChunk;
+  std::memcpy(bytes.data() + 8, &huge, sizeof huge);
+  EXPECT_THAT(error_of([&] { Manifest::parse(bytes); }), HasSubstr("more than the limit"));
+}
+
+class ContentStoreTest : public testing::Test {
+ protected:
+  ~ContentStoreTest() override { fs::remove_all(folder); }
+
+  static Bytes contents(const StoredContent& content) {
+    const MappedFile file(content.path());
+    return {file.bytes().begin(), file.bytes().end()};
+  }
+  size_t entries() const {
+    return static_cast<size_t>(
+        std::count_if(fs::directory_iterator(folder), fs::directory_iterator(),
+                      [](const auto& entry) { return entry.path().extension() == ".data"; }));
+  }
+
+  static fs::path empty(const fs::path& path) {
+    fs::remove_all(path);
+    return path;
+  }
+  const fs::path folder = empty(testing::TempDir() + "modelet_content_store_test");
+  const Bytes file = random_bytes(6 * kChunk + 100, 2);
+  const Manifest manifest = manifest_of(file);
+  ContentStore store{folder, 1 << 20, "--limit"};
+};
+
+TEST_F(ContentStoreTest, IsFilledInAnyOrder) {
+  EXPECT_FALSE(store.manifest(manifest.id()));
+  const auto content = store.open(manifest);
+  EXPECT_EQ(content->missing().size(), 7u);
+  for (const uint32_t chunk : {6u, 0u, 3u, 1u, 5u, 4u, 2u}) {
+    EXPECT_FALSE(content->complete());
+    content->put(chunk, chunk_of(file, manifest, chunk));
+    EXPECT_TRUE(content->has(chunk));
+  }
+  EXPECT_TRUE(content->complete());
+  EXPECT_EQ(contents(*content), file);
+  EXPECT_EQ(store.manifest(manifest.id())->encode(), manifest.encode());
+}
+
+TEST_F(ContentStoreTest, RefusesWhatIsNotTheChunk) {
+  const auto content = store.open(manifest);
+  Bytes wrong(chunk_of(file, manifest, 2).begin(), chunk_of(file, manifest, 2).end());
+  EXPECT_THROW(content->put(1, wrong), FormatError) << "another chunk";
+  wrong[17] ^= std::byte{1};
+  EXPECT_THROW(content->put(2, wrong), FormatError);
+  EXPECT_THROW(content->put(2, std::span(wrong).first(10)), FormatError);
+  EXPECT_THROW(content->put(7, wrong), FormatError);
+  EXPECT_THROW(content->put(~size_t{0}, wrong), FormatError);
+  EXPECT_EQ(content->missing().size(), 7u);
+}
+
+// The writer is killed, as often as it takes; half of a chunk may have been written then.
+TEST_F(ContentStoreTest, GoesOnWhereAKilledWriterWas) {
+  const auto fill_some = [&](size_t count) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto content = store.open(manifest).release();
+      const auto missing = content->missing();
+      for (size_t i = 0; i < count; ++i) content->put(missing[i], chunk_of(file, manifest, missing[i]));
+      std::fstream half(content->path(), std::ios::in | std::ios::out | std::ios::binary);
+      half.seekp(static_cast<std::streamoff>(manifest.chunk_begin(missing[count])));
+      half.write(text_of(file).data() + manifest.chunk_begin(missing[count]), kChunk / 2).flush();
+      ::raise(SIGKILL);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status));
+  };
+  fill_some(2);
+  EXPECT_THAT(store.open(manifest)->missing(), ElementsAre(2, 3, 4, 5, 6));
+  fill_some(3);
+  const auto content = store.open(manifest);
+  EXPECT_THAT(content->missing(), ElementsAre(5, 6));
+  fill(*content, file);
+  EXPECT_EQ(contents(*content), file);
+}
+
+TEST_F(ContentStoreTest, NoticesDamage) {
+  fill(*store.open(manifest), file);
+  fs::path path;
+  {
+    const auto content = store.open(manifest);
+    EXPECT_TRUE(content->complete());
+    path = content->path();
+  }
+  {
+    std::fstream damage(path, std::ios::in | std::ios::out | std::ios::binary);
+    damage.seekp(static_cast<std::streamoff>(manifest.chunk_begin(4) + 5)).put('!').seekp(0).put('!');
+  }
+  {
+    const auto content = store.open(manifest);
+    EXPECT_THAT(content->missing(), ElementsAre(0, 4));
+    fill(*content, file);
+    EXPECT_EQ(contents(*content), file);
+  }
+  fs::resize_file(path, 3 * kChunk + 1);
+  {
+    const auto content = store.open(manifest);
+    EXPECT_THAT(content->missing(), ElementsAre(3, 4, 5, 6));
+    fill(*content, file);
+  }
+  const auto content = store.open(manifest);
+  EXPECT_EQ(contents(*content), file);
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).put('!');
+  EXPECT_THROW(content->read(0), FormatError) << "while it is open";
+  EXPECT_EQ(content->read(1), Bytes(chunk_of(file, manifest, 1).begin(), chunk_of(file, manifest, 1).end()));
+}
+
+TEST_F(ContentStoreTest, ADamagedManifestIsNone) {
+  fill(*store.open(manifest), file);
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".manifest")
+      std::fstream(entry.path(), std::ios::in | std::ios::out).seekp(40).put('!');
+  EXPECT_FALSE(store.manifest(manifest.id()));
+  EXPECT_TRUE(store.open(manifest)->complete()) << "who brings the manifest finds the file";
+  EXPECT_TRUE(store.manifest(manifest.id()));
+}
+
+TEST_F(ContentStoreTest, OneFillsItAllUseIt) {
+  auto writer = store.open(manifest);
+  EXPECT_EQ(store.open(manifest), nullptr);
+  fill(*writer, file);
+  const auto reader = store.open(manifest);
+  ASSERT_NE(reader, nullptr);
+  EXPECT_TRUE(reader->complete());
+  writer.reset();
+  EXPECT_TRUE(store.open(manifest)->complete());
+}
+
+// Makes the time of last use of an entry visible: the clock of files ticks slowly.
+void age(const fs::path& path, int seconds) {
+  fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
+}
+
+TEST_F(ContentStoreTest, RemovesWhatWasUsedLongestAgoAndNeverWhatIsOpen) {
+  ContentStore small(folder, 3 * kChunk, "--limit");
+  std::vector<Manifest> manifests;
+  std::vector<Bytes> files;
+  std::vector<fs::path> paths;
+  for (uint64_t i = 0; i < 4; ++i) {
+    files.push_back(random_bytes(kChunk, 100 + i));
+    manifests.push_back(manifest_of(files.back()));
+    paths.push_back(folder / (to_text(manifests.back().id()) + ".data"));
+  }
+  for (size_t i = 0; i < 3; ++i) fill(*small.open(manifests[i]), files[i]);
+  age(paths[0], 10);
+  age(paths[1], 30);  // the oldest
+  age(paths[2], 20);
+  fill(*small.open(manifests[3]), files[3]);
+  EXPECT_FALSE(fs::exists(paths[1]));
+  EXPECT_FALSE(small.manifest(manifests[1].id()));
+  EXPECT_TRUE(fs::exists(paths[0]) && fs::exists(paths[2]) && fs::exists(paths[3]));
+
+  const auto used = small.open(manifests[2]);
+  age(paths[0], 10);
+  age(paths[2], 20);  // the oldest, but somebody has it
+  fill(*small.open(manifests[1]), files[1]);
+  EXPECT_FALSE(fs::exists(paths[0]));
+  EXPECT_TRUE(fs::exists(paths[2]));
+
+  const auto also = small.open(manifests[1]), another = small.open(manifests[3]);
+  EXPECT_THAT(error_of([&] { small.open(manifests[0]); }), HasSubstr("raise --limit"));
+  EXPECT_EQ(entries(), 3u) << "what was refused leaves nothing";
+}
+
+TEST_F(ContentStoreTest, WhatIsLargerThanTheLimitIsRefusedAndRemovesNothing) {
+  ContentStore small(folder, 6 * kChunk, "--limit");
+  const Bytes other = random_bytes(kChunk, 9);
+  fill(*small.open(manifest_of(other)), other);
+  EXPECT_THAT(error_of([&] { small.open(manifest); }), HasSubstr("does not fit"));
+  EXPECT_EQ(entries(), 1u);
+}
+
+// A file that may not grow stands for a disk that is full.
+TEST_F(ContentStoreTest, AFullDiskIsNoticedBeforeAnythingIsFetched) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{2 * kChunk, 2 * kChunk};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const std::string error = error_of([&] { store.open(manifest); });
+    ::_exit(error.find("does not fit there") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(entries(), 0u);
+}
+
+TEST_F(ContentStoreTest, AnEmptyFileIsComplete) {
+  const auto content = store.open(Manifest::of({}));
+  EXPECT_TRUE(content->complete());
+  EXPECT_THAT(content->missing(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace modelet::comm

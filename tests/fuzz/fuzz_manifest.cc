@@ -1,0 +1,28 @@
+// Manifests of data, as anybody may offer them to a scheduler and a scheduler sends them to agents: read, or
+// refused with FormatError; what was read is written as the same bytes, and no chunk lies beyond the file.
+// Input: edits of a good manifest, 2 bytes each {where, value}, after a byte that is its size.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/content.h"
+
+using modelet::comm::Manifest;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  static const std::vector<std::byte> file(3 * modelet::comm::kSmallestChunk + 5);
+  std::vector<std::byte> bytes = Manifest::of(file, modelet::comm::kSmallestChunk).encode();
+  for (size_t i = 1; i + 2 <= size; i += 2)
+    bytes[data[i] % bytes.size()] = static_cast<std::byte>(data[i + 1]);
+  if (data[0] % 2 == 1) bytes.resize(data[0]);
+  try {
+    const Manifest manifest = Manifest::parse(bytes);
+    uint64_t end = 0;
+    for (size_t chunk = 0; chunk < manifest.chunks(); ++chunk) end += manifest.chunk_bytes(chunk);
+    if (end != manifest.bytes() || manifest.encode() != bytes) __builtin_trap();
+  } catch (const modelet::FormatError&) {
+  }
+  return 0;
+}

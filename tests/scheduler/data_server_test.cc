@@ -1,0 +1,329 @@
+// Data from a client through the scheduler to an agent's cache, over real sockets: sent once, fetched once,
+// taken up where it was cut off, mended where it is damaged, and nothing else to be had there.
+#include "scheduler/data_server.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "comm/keys.h"
+#include "node_agent/run_data.h"
+#include "scheduler/cli/send_data.h"
+#include "scheduler/server.h"
+#include "shard/data/prepared.h"
+
+namespace modelet {
+namespace {
+
+namespace fs = std::filesystem;
+namespace msg = comm::control;
+using scheduler::DataServer;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr char kListen[] = "tcp://127.0.0.1:*";
+
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void write_data(const fs::path& path, uint64_t samples, uint64_t seed) {
+  constexpr uint32_t kFeatures = 100000, kPerSample = 100;
+  Rng rng(seed);
+  shard::PreparedWriter writer(path, kFeatures, 50, Normalize::kNone);
+  for (uint64_t i = 0; i < samples; ++i) {
+    std::vector<uint32_t> features;
+    for (uint32_t j = 0; j < kPerSample; ++j)
+      features.push_back(j * (kFeatures / kPerSample) + rng.below(1000));
+    std::vector<float> values(kPerSample);
+    for (float& value : values) value = static_cast<float>(rng.below(1000));
+    const std::vector<uint32_t> labels = {rng.below(50)};
+    writer.add({features, values, labels});
+  }
+  writer.finish();
+}
+
+class DataServerTest : public testing::Test {
+ protected:
+  DataServerTest() {
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+    write_data(folder / "train.mlt", 7000, 1);  // 6 chunks
+    write_data(folder / "test.mlt", 1400, 2);   // 2
+    start();
+  }
+  ~DataServerTest() override {
+    server.reset();
+    fs::remove_all(folder);
+  }
+
+  void start() {
+    server.reset();
+    server = std::make_unique<DataServer>(scheduler::DataServerOptions{.store = folder / "store"}, kListen,
+                                          std::nullopt);
+  }
+  msg::SchedulerAddress address() const { return "tcp://127.0.0.1:" + std::to_string(server->port()); }
+
+  // Sends both files; how many bytes that took.
+  uint64_t send() {
+    std::ostringstream machines, people;
+    {
+      cli::Reporter reporter(true, machines, people, false);
+      train = cli::send_data(address(), shard::Dataset::open(folder / "train.mlt"), "train", reporter);
+      test = cli::send_data(address(), shard::Dataset::open(folder / "test.mlt"), "test", reporter);
+    }
+    std::istringstream lines(machines.str());
+    uint64_t bytes = 0;
+    for (std::string line; std::getline(lines, line);)
+      if (const auto event = nlohmann::json::parse(line); event["bytes"] == event["total_bytes"])
+        bytes += event["bytes"].get<uint64_t>();
+    return bytes;
+  }
+
+  // A job whose paths lead nowhere.
+  static agent::TrainJob job() {
+    agent::TrainJob job;
+    job.experiment.data.train = "/nowhere/train.txt";
+    job.experiment.data.test = "/nowhere/test.txt";
+    return job;
+  }
+  agent::DataSource source(const msg::SchedulerAddress& from) const {
+    return {.train = comm::parse_content_id(train),
+            .test = comm::parse_content_id(test),
+            .server = from,
+            .cache = {.folder = folder / "cache"},
+            .node = "a"};
+  }
+  agent::RunData find(agent::TrainJob& job) {
+    events.clear();
+    return agent::RunData(
+        source(address()), job, [this](const nlohmann::json& event) { events.push_back(event); },
+        [this] {
+          if (check) check();
+        });
+  }
+  // What the last find() has fetched.
+  uint64_t fetched() const {
+    uint64_t bytes = 0;
+    for (const auto& event : events)
+      if (event["bytes"] == event["total_bytes"]) bytes += event["bytes"].get<uint64_t>();
+    return bytes;
+  }
+  uint64_t size() const { return fs::file_size(folder / "train.mlt") + fs::file_size(folder / "test.mlt"); }
+
+  static std::string bytes_of(const fs::path& path) { return read_text_file(path); }
+  static void damage(const fs::path& path, std::streamoff at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at);
+    const char byte = static_cast<char>(file.get());
+    file.seekp(at).put(static_cast<char>(~byte));
+  }
+  // Answer to a message of a stranger.
+  template <class Answer = msg::RefusedT>
+  Answer ask(const msg::SchedulerAddress& scheduler, const msg::ToSchedulerMessage& message) {
+    msg::ClientSocket socket(scheduler);
+    while (!socket.send(message)) socket.receive(0.01);
+    for (const Stopwatch watch; watch.seconds() < 20;)
+      if (auto answer = socket.receive(0.1)) {
+        if (!std::holds_alternative<Answer>(*answer)) break;
+        return std::get<Answer>(*answer);
+      }
+    ADD_FAILURE() << "not this answer";
+    return {};
+  }
+
+  const fs::path folder = testing::TempDir() + "modelet_data_server_test";
+  std::unique_ptr<DataServer> server;
+  std::string train, test;
+  std::vector<nlohmann::json> events;
+  std::function<void()> check;
+};
+
+TEST_F(DataServerTest, IsSentOnceAndFetchedOnce) {
+  EXPECT_EQ(send(), size());
+  EXPECT_EQ(send(), 0u);
+  agent::TrainJob first = job(), second = job();
+  {
+    const auto data = find(first);
+    EXPECT_EQ(fetched(), size());
+    EXPECT_EQ(bytes_of(first.train_file), bytes_of(folder / "train.mlt"));
+    EXPECT_EQ(bytes_of(first.test_file), bytes_of(folder / "test.mlt"));
+    EXPECT_EQ(events.back()["node"], "a");
+    EXPECT_EQ(events.back()["data"], "test");
+  }
+  server.reset();  // all is there: nobody needs to be asked
+  events.clear();
+  const agent::RunData again(
+      source("tcp://127.0.0.1:9"), second, [this](const nlohmann::json& event) { events.push_back(event); },
+      [] {});
+  EXPECT_THAT(events, IsEmpty());
+  EXPECT_EQ(second.train_file, first.train_file);
+}
+
+TEST_F(DataServerTest, ThePathIsUsedIfItHasTheSameData) {
+  send();
+  agent::TrainJob job;
+  job.experiment.data.train = folder / "train.mlt";
+  job.experiment.data.test = folder / "test.mlt";
+  const auto data = find(job);
+  EXPECT_THAT(events, IsEmpty());
+  EXPECT_TRUE(job.train_file.empty() && job.test_file.empty());
+  EXPECT_FALSE(fs::exists(folder / "cache"));
+}
+
+TEST_F(DataServerTest, OtherDataAtThePathIsNotUsed) {
+  send();
+  write_data(folder / "other.mlt", 10, 3);
+  for (const std::string other : {"other.mlt", "no data at all"}) {
+    std::ofstream(folder / "no data at all") << "text\n";
+    agent::TrainJob job;
+    job.experiment.data.train = folder / other;
+    job.experiment.data.test = folder / "test.mlt";
+    const auto data = find(job);
+    EXPECT_EQ(bytes_of(job.train_file), bytes_of(folder / "train.mlt"));
+  }
+}
+
+TEST_F(DataServerTest, FetchesTheRestAfterAnEnd) {
+  send();
+  const std::string whole = bytes_of(folder / "train.mlt");
+  const fs::path partial = folder / "cache" / (train + ".data");
+  check = [&] {  // called between two messages: the end comes when two chunks have arrived
+    if (!fs::exists(partial)) return;
+    const std::string now = bytes_of(partial);
+    size_t same = 0;
+    for (size_t at = 0; at < now.size(); at += comm::kChunkBytes)
+      same += now.compare(at, comm::kChunkBytes, whole, at, comm::kChunkBytes) == 0;
+    if (same >= 2) throw Interrupted("enough");
+  };
+  agent::TrainJob interrupted = job(), resumed = job();
+  EXPECT_EQ(error_of([&] { find(interrupted); }), "enough");
+  check = nullptr;
+  const auto data = find(resumed);
+  EXPECT_EQ(fetched(), size() - 2 * comm::kChunkBytes);
+  EXPECT_EQ(bytes_of(resumed.train_file), whole);
+}
+
+TEST_F(DataServerTest, ADamagedChunkInTheCacheIsFetchedAgain) {
+  send();
+  agent::TrainJob first = job(), second = job();
+  { const auto data = find(first); }
+  damage(first.train_file, 2 * comm::kChunkBytes + 77);
+  const auto data = find(second);
+  EXPECT_EQ(fetched(), comm::kChunkBytes);
+  EXPECT_EQ(bytes_of(second.train_file), bytes_of(folder / "train.mlt"));
+}
+
+TEST_F(DataServerTest, ADamagedChunkInTheStoreIsSentAgain) {
+  send();
+  damage(folder / "store" / (train + ".data"), comm::kChunkBytes);
+  agent::TrainJob first = job(), second = job();
+  EXPECT_THAT(error_of([&] { find(first); }), HasSubstr("submit the run again"));
+  EXPECT_EQ(send(), comm::kChunkBytes);
+  const auto data = find(second);
+  EXPECT_EQ(bytes_of(second.train_file), bytes_of(folder / "train.mlt"));
+}
+
+TEST_F(DataServerTest, TheStoreOutlivesTheScheduler) {
+  send();
+  start();
+  agent::TrainJob job = DataServerTest::job();
+  const auto data = find(job);
+  EXPECT_EQ(fetched(), size());
+}
+
+// The upload is cut off after two chunks; what was stored is not wanted again, by a new scheduler either.
+TEST_F(DataServerTest, AnUploadGoesOn) {
+  const MappedFile file(folder / "train.mlt");
+  const auto manifest = comm::Manifest::of(file.bytes());
+  const auto encoded = manifest.encode();
+  const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
+  const msg::OfferT offer{{}, {first, first + encoded.size()}};
+  const auto wanted = ask<msg::WantedT>(address(), offer);
+  EXPECT_THAT(wanted.chunks, SizeIs(manifest.chunks()));
+  for (const uint32_t chunk : {4u, 1u}) {
+    const auto part = file.bytes().subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
+    const auto* begin = reinterpret_cast<const uint8_t*>(part.data());
+    const auto stored = ask<msg::ChunkStoredT>(
+        address(), msg::PutChunkT{{}, wanted.data, chunk, {begin, begin + part.size()}});
+    EXPECT_EQ(stored.chunk, chunk);
+  }
+  start();
+  EXPECT_EQ(send(), size() - 2 * comm::kChunkBytes);
+}
+
+TEST_F(DataServerTest, DataThatNobodySentIsRefused) {
+  train = test = std::string(64, '0');
+  agent::TrainJob job = DataServerTest::job();
+  EXPECT_THAT(error_of([&] { find(job); }), HasSubstr("has no data " + train + ": submit the run again"));
+}
+
+TEST_F(DataServerTest, WrongMessagesAreRefusedAndDisturbNobody) {
+  send();
+  const auto refused = [&](const msg::ToSchedulerMessage& message) { return ask(address(), message).reason; };
+  EXPECT_THAT(refused(msg::FetchChunkT{{}, train, 6}), HasSubstr("chunk 6"));
+  EXPECT_THAT(refused(msg::FetchChunkT{{}, train, ~0u}), HasSubstr("not in the scheduler's store"));
+  for (const char* path : {"", "../train.mlt", "/etc/passwd", "train.mlt"}) {
+    EXPECT_THAT(refused(msg::FetchChunkT{{}, path, 0}), HasSubstr("not the address of data"));
+    EXPECT_THAT(refused(msg::FetchManifestT{{}, path}), HasSubstr("not the address of data"));
+  }
+  EXPECT_THAT(refused(msg::PutChunkT{{}, train, 0, {1, 2, 3}}), HasSubstr("hash"));
+  EXPECT_THAT(refused(msg::PutChunkT{{}, std::string(64, '0'), 0, {1, 2, 3}}), HasSubstr("no data"));
+  EXPECT_THAT(refused(msg::OfferT{{}, {1, 2, 3}}), HasSubstr("not a manifest"));
+  EXPECT_THAT(refused(msg::OfferT{{}, {}}), HasSubstr("not a manifest"));
+  EXPECT_THAT(refused(msg::ListRunsT{}), HasSubstr("port for data"));
+  agent::TrainJob job = DataServerTest::job();
+  const auto data = find(job);
+  EXPECT_EQ(fetched(), size());
+}
+
+TEST_F(DataServerTest, ThePortForRunsSaysWhereDataGoes) {
+  scheduler::ServerOptions options{.listen = kListen};
+  options.data = scheduler::DataServerOptions{.store = folder / "other"};
+  scheduler::Server both(options);
+  std::thread thread([&both] { both.run(); });
+  const uint16_t port = ask<msg::DataPortT>(both.endpoint(), msg::FindDataPortT{}).port;
+  const msg::SchedulerAddress data = msg::with_port(both.endpoint(), port);
+  EXPECT_THAT(ask(data, msg::FetchManifestT{{}, std::string(64, 'a')}).reason, HasSubstr("no data"));
+  EXPECT_THAT(ask(both.endpoint(), msg::FetchManifestT{{}, std::string(64, 'a')}).reason,
+              HasSubstr("other port"));
+  both.request_stop();
+  thread.join();
+  EXPECT_THROW(DataServer({.store = folder / "other"}, "ipc:///tmp/x", std::nullopt), UsageError);
+}
+
+TEST_F(DataServerTest, WithKeysUsersSendAndAgentsFetch) {
+  const comm::KeyPair own = comm::make_key_pair(), user = comm::make_key_pair(),
+                      agent = comm::make_key_pair();
+  std::ofstream(folder / "allowed") << "agent " << agent.public_key << " office\nuser " << user.public_key
+                                    << " alice\n";
+  const DataServer locked({.store = folder / "locked"}, kListen, msg::ServerKeys{own, folder / "allowed"});
+  const auto as = [&](const comm::KeyPair& pair) {
+    return msg::SchedulerAddress("tcp://127.0.0.1:" + std::to_string(locked.port()),
+                                 comm::ClientKeys{pair, own.public_key});
+  };
+  const std::string some(64, 'a');
+  EXPECT_THAT(ask(as(agent), msg::FetchChunkT{{}, some, 0}).reason, HasSubstr("no data"));
+  EXPECT_THAT(ask(as(user), msg::FetchChunkT{{}, some, 0}).reason, HasSubstr("the key 'alice' is a user's"));
+  EXPECT_THAT(ask(as(user), msg::FetchManifestT{{}, some}).reason, HasSubstr("the key 'alice' is a user's"));
+  EXPECT_THAT(ask(as(agent), msg::OfferT{{}, {}}).reason, HasSubstr("the key 'office' is an agent's"));
+  EXPECT_THAT(ask(as(agent), msg::PutChunkT{{}, some, 0, {}}).reason,
+              HasSubstr("the key 'office' is an agent's"));
+  EXPECT_THAT(ask(as(user), msg::OfferT{{}, {}}).reason, HasSubstr("not a manifest"));
+}
+
+}  // namespace
+}  // namespace modelet
