@@ -5,10 +5,12 @@
 //
 // All ranks share this machine's cores, so a message costs its CPU time and next to no latency: many messages
 // are dearer here, and hops cheaper, than between machines (comm/algorithm.h has the model for those, and
-// marks what it would choose with a star). Seconds: the least of several trials.
+// marks what it would choose with a star). Milliseconds: the least of several trials; CPU: of one rank with
+// its share of ZeroMQ's threads, which other work on the machine disturbs least.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <limits>
 #include <string>
@@ -30,9 +32,15 @@ constexpr int kTrials = 5;
 constexpr const char* kNames[] = {"direct", "dissemination", "in parts"};
 constexpr size_t kSizes[] = {0, 1, 1 << 10, 16 << 10, 256 << 10, 4 << 20};  // fp32 numbers; 0: a barrier
 
-// Seconds of a call on all ranks, which calls `calls` times.
-double run(Groups& groups, size_t values, uint64_t first_step, size_t calls) {
-  double seconds = 0;
+struct Cost {
+  double seconds = std::numeric_limits<double>::infinity();      // of a call
+  double cpu_seconds = std::numeric_limits<double>::infinity();  // of a rank in a call
+};
+
+// `calls` calls on all ranks.
+Cost run(Groups& groups, size_t values, uint64_t first_step, size_t calls) {
+  Cost cost;
+  const std::clock_t before = std::clock();
   testing::run_ranks(groups, [&](Group& group) {
     std::vector<float> matrix(values, 1.0f);
     const Stopwatch watch;
@@ -42,9 +50,11 @@ double run(Groups& groups, size_t values, uint64_t first_step, size_t calls) {
       else
         group.all_reduce_sum({step}, Matrix{matrix.data(), 1, values, values}, require_codec("none"));
     }
-    if (group.rank() == 0) seconds = watch.seconds() / static_cast<double>(calls);
+    if (group.rank() == 0) cost.seconds = watch.seconds() / static_cast<double>(calls);
   });
-  return seconds;
+  cost.cpu_seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC /
+                     static_cast<double>(calls * groups.size());
+  return cost;
 }
 
 void print_row(TransportKind transport, int ranks, size_t values, Algorithm algorithm) {
@@ -54,14 +64,17 @@ void print_row(TransportKind transport, int ranks, size_t values, Algorithm algo
   for (const PeerMeter& peer : groups[0]->meters().peers) messages += peer.messages_sent;
   const uint64_t bytes = groups[0]->meters().bytes_sent();
   const size_t calls = std::clamp<size_t>((size_t{1} << 20) / (values + 1), 2, 50);
-  double best = std::numeric_limits<double>::infinity();
-  for (uint64_t trial = 0; trial < kTrials; ++trial)
-    best = std::min(best, run(groups, values, 2 + trial * calls, calls));
+  Cost best;
+  for (uint64_t trial = 0; trial < kTrials; ++trial) {
+    const Cost cost = run(groups, values, 2 + trial * calls, calls);
+    best = {std::min(best.seconds, cost.seconds), std::min(best.cpu_seconds, cost.cpu_seconds)};
+  }
   const Operation operation = values == 0 ? Operation::kBarrier : Operation::kAllReduce;
   const bool chosen = choose(operation, values * sizeof(float), ranks) == algorithm;
-  std::printf("%5d %12zu  %-14s%c %9llu %12llu %12.3f\n", ranks, values * sizeof(float),
+  std::printf("%5d %12zu  %-14s%c %9llu %12llu %12.3f %12.3f\n", ranks, values * sizeof(float),
               kNames[static_cast<size_t>(algorithm)], chosen ? '*' : ' ',
-              static_cast<unsigned long long>(messages), static_cast<unsigned long long>(bytes), 1e3 * best);
+              static_cast<unsigned long long>(messages), static_cast<unsigned long long>(bytes),
+              1e3 * best.seconds, 1e3 * best.cpu_seconds);
   std::fflush(stdout);
 }
 
@@ -76,8 +89,8 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) sizes.push_back(std::atoi(argv[i]));
   if (sizes.empty()) sizes = {2, 4, 8, 16};
   try {
-    std::printf("%5s %12s  %-15s %9s %12s %12s\n", "ranks", "matrix bytes", "algorithm", "messages", "bytes",
-                "ms a call");
+    std::printf("%5s %12s  %-15s %9s %12s %12s %12s\n", "ranks", "matrix bytes", "algorithm", "messages",
+                "bytes", "ms a call", "CPU ms");
     for (const int ranks : sizes)
       for (const size_t values : kSizes)
         for (const Algorithm algorithm :

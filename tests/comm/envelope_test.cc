@@ -53,7 +53,7 @@ std::string parse_refusal(const std::vector<std::byte>& bytes) {
 TEST(Envelope, RoundTripAtAnyAlignment) {
   const Envelope sent{.run = ~uint64_t{0},
                       .epoch = 7,
-                      .tag = {uint64_t{1} << 40, 65535, 3},
+                      .tag = {uint64_t{1} << 40, 65535, 3, 60000},
                       .sender = 12,
                       .lz4 = true,
                       .raw_bytes = 300,
