@@ -303,6 +303,11 @@ class ClientSocket::Impl {
     }
   }
 
+  static std::string how_to_have_a_key() {
+    return "'modelet keygen FILE' makes one; then give --key FILE and --scheduler-key with the scheduler's "
+           "public key";
+  }
+
   std::string explanation(HandshakeMonitor::Kind kind) const {
     const std::string scheduler = "the scheduler at " + address.endpoint;
     using enum HandshakeMonitor::Kind;
@@ -317,15 +322,19 @@ class ClientSocket::Impl {
       case kOtherSecurity:
         return scheduler + (address.keys
                                 ? " uses no keys: leave out --key and --scheduler-key, or give it keys, too"
-                                : " wants a key: 'modelet keygen FILE' makes one; then give --key FILE and "
-                                  "--scheduler-key with the scheduler's public key");
+                                : " wants a key: " + how_to_have_a_key());
       case kBroken:
       case kClosed:
         break;
     }
-    if (!address.keys) return "what listens at " + address.endpoint + " is no scheduler";
+    // Who wants keys, or has none, may close the connection before this side has read so.
+    if (!address.keys)
+      return fmt::format("what listens at {} is no scheduler, or wants a key: {}", address.endpoint,
+                         how_to_have_a_key());
     return fmt::format(
-        "what listens at {} does not have the key {} that --scheduler-key says, or is no scheduler",
+        "what listens at {} does not have the key {} that --scheduler-key says, or uses no keys (then leave "
+        "out "
+        "--key and --scheduler-key), or is no scheduler",
         address.endpoint, address.keys->scheduler);
   }
 
