@@ -102,6 +102,7 @@ SIMULATION = {"data": "simulation", "system": "simulator", "width": HEADLINE_WID
 def short_plan():
     few = {"warmup": 5, "steps": 30}
     parts = links() + [shape("Modelet", nodes=nodes, width=width) for width in (WIDTHS[0], HEADLINE_WIDTH) for nodes in (HEADLINE_NODES, 1)]
+    parts += [shape("Modelet", mode=compare_report.WITH_KEYS)]
     parts += [horovod("dense", nodes=nodes, width=width) for width in (HEADLINE_WIDTH, WIDTHS[0]) for nodes in (HEADLINE_NODES, 1)]
     parts += [horovod("sparse"), horovod("sparse-fp16"), shape("Horovod", mode="sampled", **few), sampled("sharded by hand")]
     return parts + [one_process(WIDTHS[0], 2e-2), *own_cores(), SIMULATION]
@@ -109,6 +110,7 @@ def short_plan():
 
 def full_plan():
     parts = links() + [shape("Modelet", nodes=nodes, rate=rate, width=width) for width in WIDTHS for nodes in NODES for rate in RATES]
+    parts += [shape("Modelet", mode=compare_report.WITH_KEYS)]
     parts += [horovod(mode) for mode in compare_report.FULL_SOFTMAX]
     parts += [horovod("dense", nodes=nodes, width=width) for width in WIDTHS for nodes in NODES]
     parts += [horovod("dense", rate=rate) for rate in RATES] + [horovod("sparse", rate=rate) for rate in RATES]
@@ -174,7 +176,7 @@ class Runner:
         else:
             settings += [f"modelets.hidden_columns={max(16, HIDDEN // part['nodes'])}"]
             experiment, settings = (AMAZON, settings + self.data_settings(part)) if part["data"] == "amazon" else (DEBIAN, settings)
-        found = train_modelet.train(cluster, self.programs, experiment, settings + self.settings)
+        found = train_modelet.train(cluster, self.programs, experiment, settings + self.settings, keys=part.get("mode") == compare_report.WITH_KEYS)
         return {"parameters": parameters, "steps": found["steps"], "seconds_per_step": found["seconds_per_step"], "sent_bytes": found["sent_bytes"],
                 "own_meter_bytes": found["own_meter_bytes"],
                 **{field: found[field] for field in ("compute_seconds", "codec_seconds", "wait_seconds")},

@@ -3,6 +3,7 @@
 
     sudo train_modelet.py ../quickstart.toml --nodes 4 --rate 100mbit
     sudo train_modelet.py ../quickstart.toml --nodes 2 --cpu 1,0.5 --set train.epochs=1 --json
+    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 2 --compare-keys 5      what encryption costs a step
 
 Seconds and bytes are those between the first "progress" event and the last: starting, the first steps, and evaluation are not in
 them. Needs root (cluster.py says what else). Exit codes: 0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
@@ -13,14 +14,17 @@ For scripts: train().
 import argparse
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-import cluster as clusters
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "experiments/bench"))
+import cluster as clusters
+import measuring
+
 PORT = 5570
 START_SECONDS = 60.0  # within which all agents register
 LOG_EVERY = 20  # steps between events: the first steps, left out of the figures
@@ -30,8 +34,9 @@ class RunFailed(Exception):
     """The text says what happened."""
 
 
-def train(cluster, programs, experiment, settings=(), threads=1):
-    """Trains on all nodes of a cluster, `threads` in each; programs: folder of modelet, modelet-agent and modelet-scheduler.
+def train(cluster, programs, experiment, settings=(), threads=1, keys=False):
+    """Trains on all nodes of a cluster, `threads` in each; programs: folder of modelet, modelet-agent and modelet-scheduler. keys: all
+    connections are encrypted and authenticated, with keys made for this run.
 
     Returns {"seconds_per_step", "samples_per_second", "sent_bytes": of each node and step, as the shapers counted,
     "own_meter_bytes": payload of a node and step, by Modelet's own meter, "compute_seconds", "codec_seconds", "wait_seconds": of
@@ -39,14 +44,26 @@ def train(cluster, programs, experiment, settings=(), threads=1):
     run's last event}.
     """
     with tempfile.TemporaryDirectory(prefix="modelet-cluster-") as folder:
-        return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder)).train(experiment, settings, threads)
+        return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder), keys).train(experiment, settings, threads)
 
 
 class _Run:
-    def __init__(self, cluster, programs, folder):
+    def __init__(self, cluster, programs, folder, keys):
         self.cluster, self.programs, self.folder = cluster, programs, folder
         self.endpoint = f"tcp://{cluster.scheduler}:{PORT}"
         self.processes = {}
+        self.listen_options, self.agent_options, self.user_options = ["--insecure"], ["--insecure"], []
+        if keys:
+            self._make_keys()
+
+    def _make_keys(self):
+        public = {name: subprocess.run([self.programs / "modelet", "keygen", self.folder / f"{name}.key"], check=True, stdout=subprocess.PIPE,
+                                       text=True).stdout.strip() for name in ("scheduler", "agent", "user")}
+        allowed = self.folder / "allowed"
+        allowed.write_text(f"agent {public['agent']} nodes\nuser {public['user']} script\n", encoding="utf-8")
+        self.listen_options = ["--key", self.folder / "scheduler.key", "--allow-list", allowed]
+        self.agent_options, self.user_options = (["--key", self.folder / f"{name}.key", "--scheduler-key", public["scheduler"]]
+                                                 for name in ("agent", "user"))
 
     def train(self, experiment, settings, threads):
         try:
@@ -60,12 +77,12 @@ class _Run:
             self.processes[name] = self.cluster.start(rank, [self.programs / program, *words], stdout=log, stderr=log)
 
     def _start_pool(self, threads):
-        self._start("scheduler", clusters.SWITCH, "modelet-scheduler", "--listen", self.endpoint, "--insecure")
+        self._start("scheduler", clusters.SWITCH, "modelet-scheduler", "--listen", self.endpoint, *self.listen_options)
         # Agents that measure at the same time on shared cores would find different speeds for equal nodes.
         speed = [] if self.cluster.cpu else ["--gflops", 10, "--memory-gbps", 5]
         for rank in range(self.cluster.size):
             self._start(f"node{rank}", rank, "modelet-agent", "--scheduler", self.endpoint, "--data-address", "{address}", "--name", "{node}",
-                        "--cores", threads, "--work-dir", self.folder, "--insecure", *speed)
+                        "--cores", threads, "--work-dir", self.folder, *self.agent_options, *speed)
         deadline = time.monotonic() + START_SECONDS
         while self._registered() < self.cluster.size:
             for name, process in self.processes.items():
@@ -76,7 +93,7 @@ class _Run:
             time.sleep(0.1)
 
     def _registered(self):
-        nodes = self.cluster.start(clusters.SWITCH, [self.programs / "modelet", "nodes", "--scheduler", self.endpoint, "--json"],
+        nodes = self.cluster.start(clusters.SWITCH, [self.programs / "modelet", "nodes", "--scheduler", self.endpoint, *self.user_options, "--json"],
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         return len(nodes.communicate()[0].splitlines())
 
@@ -84,8 +101,8 @@ class _Run:
         return (self.folder / f"{name}.log").read_text(errors="replace").strip()[-500:]
 
     def _watch(self, experiment, settings):
-        command = [self.programs / "modelet", "submit", experiment, "--scheduler", self.endpoint, "--nodes", self.cluster.size,
-                   "--out", self.folder / "run", "--watch", "--json"]
+        command = [self.programs / "modelet", "submit", experiment, "--scheduler", self.endpoint, *self.user_options, "--nodes",
+                   self.cluster.size, "--out", self.folder / "run", "--watch", "--json"]
         for setting in (f"train.log_every={LOG_EVERY}", *settings):
             command += ["--set", setting]
         with open(self.folder / "submit.log", "wb") as log:
@@ -123,6 +140,18 @@ def where_time_went(progress):
     return {field: [mean(field, rank) for rank in ranks] for field in ("compute_seconds", "codec_seconds", "wait_seconds")}
 
 
+def compare_keys(cluster, arguments):
+    """Pairs, each in another order than the one before: what else the machine does meets both."""
+    others, ratios = measuring.OthersShare(), []
+    for pair in range(arguments.compare_keys):
+        seconds = {keys: train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads, keys)["seconds_per_step"]
+                   for keys in ((False, True) if pair % 2 == 0 else (True, False))}
+        ratios.append(seconds[True] / seconds[False])
+        print(f"without keys {1e3 * seconds[False]:.2f} ms/step, with keys {1e3 * seconds[True]:.2f}: {ratios[-1]:.3f} times", flush=True)
+    print(f"median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}; others used {others.until_now():.0%} of the machine")
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", type=pathlib.Path)
@@ -130,13 +159,18 @@ def main():
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/bin", help="folder of modelet (default: build/release/bin)")
     parser.add_argument("--threads", type=int, default=1, help="of a node (default: 1)")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
+    security = parser.add_mutually_exclusive_group()
+    security.add_argument("--keys", action="store_true", help="encrypted and authenticated, with keys made for this run")
+    security.add_argument("--compare-keys", type=int, metavar="PAIRS", help="runs without and with keys in turn, and prints the ratios of their step times")
     parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
     arguments = parser.parse_args()
     if not (arguments.programs / "modelet").is_file():
         parser.error(f"{arguments.programs} has no modelet; build it (cmake --preset release && cmake --build --preset release) or say --programs")
     try:
         with clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
-            result = train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads)
+            if arguments.compare_keys:
+                return compare_keys(cluster, arguments)
+            result = train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads, arguments.keys)
     except RunFailed as error:
         print(f"train_modelet.py: {error}", file=sys.stderr)
         return clusters.EXIT_FAILED

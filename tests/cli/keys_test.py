@@ -1,0 +1,89 @@
+"""A pool with keys, end to end: who is let in works, who is not is told why, and so is the scheduler's log."""
+import unittest
+
+from programs import ProgramTest, STEPS_PER_EPOCH, wait_until
+
+
+class PoolWithKeys(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.pool = self.folder / self._testMethodName
+        self.pool.mkdir()
+        self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user", "stranger")}
+        self.allowed = self.pool / "allowed"
+        self.allow(("agent", "agent", "office"), ("user", "user", "alice"))
+        endpoint = self.pool / "endpoint"
+        config = self.pool / "scheduler.toml"
+        config.write_text(f'listen = "tcp://127.0.0.1:*"\nendpoint_file = "{endpoint}"\nheartbeat_seconds = 0.2\ndead_after_seconds = 3\n'
+                          f'key = "{self.pool / "scheduler.key"}"\nallow_list = "{self.allowed}"\n')
+        self.scheduler = self.start("modelet-scheduler", "--config", config)
+        wait_until(endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
+        self.address = endpoint.read_text().strip()
+
+    def allow(self, *lines):
+        self.allowed.write_text("".join(f"{role} {self.public[key]} {name}\n" for role, key, name in lines))
+
+    def own(self, key):
+        return ("--key", self.pool / f"{key}.key", "--scheduler-key", self.public["scheduler"])
+
+    def agent(self, name, *keys):
+        return self.start("modelet-agent", "--scheduler", self.address, "--name", name, "--cores", "1", "--memory-mib", "1000", "--gflops", "10",
+                          "--memory-gbps", "5", "--work-dir", self.pool / name, *keys)
+
+    def verb(self, *arguments, key="user", **options):
+        return self.modelet(*arguments, "--scheduler", self.address, *self.own(key), "--json", **options)
+
+    def nodes(self):
+        return sorted(node["name"] for node in self.verb("nodes").events())
+
+    def wait_for_log(self, text):
+        wait_until(lambda: text in self.scheduler.stderr, lambda: f"'{text}' in the log of {self.scheduler}")
+
+    def wait_for_word(self, program, *texts):
+        """What the program says before it ends or while it tries again."""
+        wait_until(lambda: all(text in program.stderr for text in texts), lambda: f"{texts} said by {program}")
+
+    def test_agents_and_a_user_with_keys_train(self):
+        for name in ("a", "b"):
+            self.agent(name, *self.own("agent"))  # one key for both: a launcher starts many
+        wait_until(lambda: self.nodes() == ["a", "b"], "both agents register")
+        done = self.verb("submit", self.experiment, "--nodes", "2", "--out", self.pool / "run", "--watch", "--set", "train.epochs=2")
+        end = done.events()[-1]
+        self.assertEqual((end["event"], end["steps"]), ("finished", 2 * STEPS_PER_EPOCH))
+        self.assertGreater(end["bytes_sent_per_node_per_step"], 0)
+        # The same two nodes without keys learn the same: encryption changes no number.
+        plain = self.modelet("train", self.experiment, "--nodes", "2", "--out", self.pool / "plain", "--set", "train.epochs=2", "--json")
+        self.assertEqual([event["loss"] for event in done.events("progress")], [event["loss"] for event in plain.events("progress")])
+
+    def test_who_is_not_listed_is_told_what_to_do(self):
+        agent = self.agent("c", *self.own("stranger"))
+        self.wait_for_word(agent, f"the scheduler at {self.address} does not know this key", f"'agent {self.public['stranger']} NAME'")
+        self.wait_for_log(f"refused key {self.public['stranger']} from 127.0.0.1: it is not in {self.allowed}")
+        self.assertEqual(self.nodes(), [])
+        self.verb("nodes", key="stranger", code=1)
+        # What it says to do helps, and nothing of the scheduler is restarted.
+        self.allow(("agent", "stranger", "office-2"), ("user", "user", "alice"))
+        if not agent.running():
+            agent = self.agent("c", *self.own("stranger"))
+        wait_until(lambda: self.nodes() == ["c"], lambda: f"the agent registers: {agent}")
+
+    def test_who_has_no_key_is_told(self):
+        agent = self.agent("c")
+        self.wait_for_word(agent, "wants a key", "--key FILE")
+        self.wait_for_log("uses no keys")
+        self.assert_refused(1, ["wants a key"], "modelet", "nodes", "--scheduler", self.address)
+        self.assertEqual(self.nodes(), [])
+
+    def test_each_role_is_refused_what_the_other_may(self):
+        agent = self.agent("c", *self.own("user"))
+        self.wait_for_word(agent, "the key 'alice' is a user's, which may not be an agent")
+        self.wait_for_log("alice")
+        self.assertEqual(self.nodes(), [])
+        for verb in (("nodes",), ("list",), ("stop", "1"), ("submit", self.experiment, "--out", self.pool / "run")):
+            self.assert_refused(1, ["the key 'office' is an agent's, which may not submit, list, watch or stop"],
+                                "modelet", *verb, "--scheduler", self.address, *self.own("agent"))
+        self.assertFalse((self.pool / "run").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
