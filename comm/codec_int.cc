@@ -71,6 +71,8 @@ Sizes scan_rows(ConstMatrix values, std::byte* steps) {
   return sizes;
 }
 
+constexpr size_t kWhole = 16;  // as many numbers are whole vectors in all that follows
+
 // Half bytes of `count` numbers to (count + 1) / 2 bytes, rounded up to whole vectors.
 HWY_INLINE void pack_halves(const uint8_t* numbers, size_t count, std::byte* out) {
   const hn::CappedTag<uint16_t, 8> u16;
@@ -128,17 +130,36 @@ class NumberWriter {
   size_t count_ = 0;
 };
 
+// The numbers of a chunk, of which those from `count` on are 0; returns the end.
+template <int kBits>
+HWY_INLINE std::byte* write_dense(const uint8_t* numbers, size_t count, std::byte* out) {
+  const size_t bytes = Numbers<kBits>::bytes(count);
+  if constexpr (kBits == 8) {
+    std::memcpy(out, numbers, bytes);
+  } else if (count % kWhole == 0) {
+    pack_halves(numbers, count, out);
+  } else {
+    std::array<std::byte, kChunk> packed;
+    pack_halves(numbers, count, packed.data());
+    std::memcpy(out, packed.data(), bytes);
+  }
+  return out + bytes;
+}
+
 template <int kBits, bool kStochastic>
 std::byte* write_row(const float* row, size_t cols, RowStep step, uint32_t key, Layout layout,
                      std::byte* out) {
-  NumberWriter<kBits> writer(layout == kDense ? out : out + bitmap_bytes(cols));
   std::array<uint8_t, kChunk> numbers, kept;
+  if (layout == kDense) {
+    for (size_t c = 0; c < cols; c += kChunk) {
+      const size_t count = make_chunk<kBits, kStochastic>(row, cols, c, step, key, numbers);
+      out = write_dense<kBits>(numbers.data(), count, out);
+    }
+    return out;
+  }
+  NumberWriter<kBits> writer(out + bitmap_bytes(cols));
   for (size_t c = 0; c < cols; c += kChunk) {
     const size_t count = make_chunk<kBits, kStochastic>(row, cols, c, step, key, numbers);
-    if (layout == kDense) {
-      writer.write(numbers.data(), count);
-      continue;
-    }
     const auto zeros = hn::Zero(hn::CappedTag<uint8_t, kChunk>());
     const uint64_t bits = bits_where(numbers.data(), [=](auto x) HWY_ATTR { return hn::Ne(x, zeros); });
     std::memcpy(out + c / 8, &bits, bitmap_bytes(count));
@@ -192,7 +213,6 @@ HWY_INLINE void read_chunk(const std::byte* in, RowStep step, size_t size, float
 // A row of which all numbers are there.
 template <int kBits>
 void read_dense(const std::byte* in, RowStep step, float* row, size_t cols) {
-  constexpr size_t kWhole = 16;  // numbers in the widest vectors
   for (size_t c = 0; c < cols; c += kChunk) {
     const size_t size = std::min(kChunk, cols - c);
     const std::byte* const from = in + Numbers<kBits>::bytes(c);

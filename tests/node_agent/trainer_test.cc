@@ -467,6 +467,26 @@ TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {
   }
 }
 
+// Codecs keep nothing between steps, and draw by the step: a run that loses in the exchange repeats too.
+TEST_F(TrainerTest, ResumingWithLossyCodecsGoesOnToTheBit) {
+  experiment_.exchange.codec = "int8";
+  experiment_.model.hidden = {32, 16};
+  std::vector<double> losses_of_int4;
+  for (const std::string gradients : {"int4", "topk"}) {
+    experiment_.exchange.gradient_codec = gradients;
+    const Outcome whole = run("whole-" + gradients, {.size = 2});
+    const Outcome part = run(gradients, {.size = 2, .stop_after = 7});
+    ASSERT_TRUE(part.interrupted);
+    const Outcome rest = run(gradients, {.size = 2, .resume = folder_ / gradients});
+    std::vector<double> losses = part.losses();
+    for (const double loss : rest.losses()) losses.push_back(loss);
+    EXPECT_EQ(losses, whole.losses());
+    expect_same_modelets(rest.checkpoint(), whole.checkpoint());
+    EXPECT_NE(losses, losses_of_int4) << "the codec is not used";
+    losses_of_int4 = losses;
+  }
+}
+
 TEST_F(TrainerTest, AStopInTheLastStepIsAFinishedRun) {
   const Outcome result = run("last", {.stop_after = 19});
   EXPECT_FALSE(result.interrupted);
