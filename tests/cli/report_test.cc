@@ -72,6 +72,19 @@ TEST(Reporter, OneLineIsRedrawnOnATerminal) {
   EXPECT_THAT(shown.people, HasSubstr("P@1 0.5000"));
 }
 
+TEST(Reporter, DataOnItsWayHasAProgressLineToo) {
+  json event = {{"event", "fetching"},    {"node", "a"},
+                {"data", "train"},        {"bytes", 3 << 20},
+                {"total_bytes", 6 << 20}, {"bytes_per_second", 1048576.0},
+                {"eta_seconds", 3.0}};
+  EXPECT_EQ(show(false, false, {event}).people,
+            "a fetches train data  3.0 MiB of 6.0 MiB  1.0 MiB/s  ETA 0:03\n");
+  EXPECT_THAT(show(false, true, {event}).people, HasSubstr("#####....."));
+  event["event"] = "sending";
+  event.erase("node");
+  EXPECT_THAT(show(false, false, {event}).people, HasSubstr("sends train data"));
+}
+
 TEST(Reporter, SaysWhichFiguresAreOfHeldOutSamples) {
   const json epoch = {
       {"event", "epoch"}, {"epoch", 2}, {"validation", {{"p_at_1", 0.625}, {"p_at_5", 0.25}}}};
