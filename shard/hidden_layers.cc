@@ -29,7 +29,6 @@ void transpose(ConstMatrix in, Matrix out, ThreadPool& pool) {
 }
 
 // ---- InputLayer
-// ---------------------------------------------------------------------------------------------------
 
 InputLayer::InputLayer(std::vector<Parameters> runs, ThreadPool& pool)
     : runs_(std::move(runs)), pool_(pool), scratch_(pool) {
@@ -107,7 +106,6 @@ void InputLayer::update(const Batch& batch, ConstMatrix pre_gradient, const Upda
 }
 
 // ---- HiddenLayer
-// --------------------------------------------------------------------------------------------------
 
 HiddenLayer::HiddenLayer(std::vector<Modelet*> modelets, ThreadPool& pool)
     : modelets_(std::move(modelets)), pool_(pool), scratch_(pool) {}

@@ -90,7 +90,7 @@ void row_sum_bf16(const uint32_t* indices, const float* weights, size_t count, c
 }
 
 // ---- Vectors
-// ------------------------------------------------------------------------------------------------------
+
 template <class T>
 HWY_INLINE float dot_with(const float* x, const T* y, size_t n) {
   V a = hn::Zero(d), b = hn::Zero(d);
@@ -142,7 +142,7 @@ void relu_backward(const float* activation, float* gradient, size_t n) {
 }
 
 // ---- Softmax and sigmoid over columns
-// -----------------------------------------------------------------------------
+
 void column_max(const float* logits, size_t rows, size_t stride, float* maximum, size_t n) {
   for (size_t c = 0; c < n; c += kLanes) {
     V best = hn::Set(d, -std::numeric_limits<float>::infinity());

@@ -158,7 +158,6 @@ class TrainerTest : public ::testing::Test {
 };
 
 // ---- Learning and events
-// ------------------------------------------------------------------------------------------
 
 TEST_F(TrainerTest, LearnsMoreThanWhichLabelIsMostFrequent) {
   const shard::Dataset train = shard::Dataset::open(experiment_.data.train),
@@ -302,7 +301,6 @@ TEST_F(TrainerTest, OneSampleIsEnough) {
 }
 
 // ---- Validation
-// ----------------------------------------------------------------------------------------------
 
 class ValidationTest : public TrainerTest {
  protected:
@@ -393,7 +391,6 @@ TEST_F(ValidationTest, AResumedRunEndsAsIfItHadNotStopped) {
 }
 
 // ---- Stop and resume
-// ----------------------------------------------------------------------------------------------
 
 struct Resume {
   SamplingMode mode;
@@ -502,7 +499,6 @@ TEST_F(TrainerTest, AFinishedRunThatIsResumedFinishesAgain) {
 }
 
 // ---- What does not fit
-// --------------------------------------------------------------------------------------------
 
 TEST_F(TrainerTest, RefusesOtherDataThanPlanned) {
   ++shape_.train_rows;
