@@ -12,8 +12,9 @@ using modelet::comm::Manifest;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  static const std::vector<std::byte> file(3 * modelet::comm::kSmallestChunk + 5);
-  std::vector<std::byte> bytes = Manifest::of(file, modelet::comm::kSmallestChunk).encode();
+  constexpr uint32_t kChunk = modelet::comm::kSmallestChunk;
+  static const std::vector<std::byte> file(3 * kChunk + 5), good = Manifest::of(file, kChunk).encode();
+  std::vector<std::byte> bytes = good;
   for (size_t i = 1; i + 2 <= size; i += 2)
     bytes[data[i] % bytes.size()] = static_cast<std::byte>(data[i + 1]);
   if (data[0] % 2 == 1) bytes.resize(data[0]);
