@@ -51,6 +51,8 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
   const uint64_t vectors = 1 + optimizer_values_per_parameter(experiment.optimizer.kind);
   constexpr uint64_t kRowState = 4 * sizeof(float);
   uint64_t bytes = rows * (vectors * cols * value_bytes(modelet.kind, experiment) + kRowState);
+  if (experiment.cluster.replicas > 1)
+    bytes += rows * (cols * value_bytes(modelet.kind, experiment) + kRowState);
   const bool hashed = experiment.sampling.mode == SamplingMode::kLsh ||
                       experiment.sampling.mode == SamplingMode::kLshPerSample;
   if (modelet.kind == LayerKind::kOutput && hashed) {

@@ -35,7 +35,8 @@ uint64_t optimizer_values_per_parameter(OptimizerKind kind);
 // Bytes of one weight, or of one value of its optimiser state: model.precision is that of the wide layers.
 // Dense hidden layers are small, and every weight of them is used in every step: they stay exact.
 uint64_t value_bytes(LayerKind kind, const Experiment& experiment);
-// Weights, bias, optimiser state and tables of one modelet, in bytes.
+// Weights, bias, optimiser state and tables of one modelet, in bytes; with several replicas also the copy of
+// weights and biases that all agreed upon.
 uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment);
 
 }  // namespace modelet

@@ -231,7 +231,7 @@ const std::vector<Field>& fields() {
        "largest global gradient norm; 0: no clipping", 0, 1e6},
 
       {"train.epochs", at(&E::train, &E::Train::epochs), "epochs", "passes over data.train", 1, 100000},
-      {"train.batch", at(&E::train, &E::Train::batch), "samples", "samples a step, over the whole group", 1,
+      {"train.batch", at(&E::train, &E::Train::batch), "samples", "samples a step of each replica", 1,
        1 << 20},
       {"train.learning_rate", at(&E::train, &E::Train::learning_rate), "",
        "largest learning rate of the schedule", 1e-9, 100},
@@ -281,12 +281,22 @@ const std::vector<Field>& fields() {
        "measured links and errors",
        0, 0, Text::kWord},
       {"exchange.gradient_codec", at(&E::exchange, &E::Exchange::gradient_codec), "",
-       "codec of hidden gradients between nodes; same: that of activations. topk is for these only", 0, 0, Text::kWord},
+       "codec of hidden gradients between nodes, and of what replicas changed; same: that of activations. topk is for "
+       "these only",
+       0, 0, Text::kWord},
+      {"exchange.local_steps", at(&E::exchange, &E::Exchange::local_steps), "steps",
+       "with several replicas: steps that each makes by itself between two synchronisations", 1, 100000},
       {"exchange.micro_batches", at(&E::exchange, &E::Exchange::micro_batches), "pieces",
        "pieces of a batch: while one travels the next is computed; changes no result", 1, 8},
       {"exchange.lz4", at(&E::exchange, &E::Exchange::lz4), "", "compress the encoded bytes"},
       {"exchange.timeout_seconds", at(&E::exchange, &E::Exchange::timeout_seconds), "seconds",
        "a peer that is silent for longer is reported as missing", 0.1, 86400},
+
+      {"cluster.replicas", at(&E::cluster, &E::Cluster::replicas), "replicas",
+       "the nodes form so many equal groups, each of which trains a copy of the model on samples of its own; "
+       "1: "
+       "one model over all nodes; as many as nodes: a whole model on each",
+       1, 1024},
   };
   return table;
 }

@@ -110,7 +110,7 @@ struct Experiment {
 
   struct Train {
     uint32_t epochs = 8;
-    uint32_t batch = 256;  // samples a step, over the whole group
+    uint32_t batch = 256;  // samples a step, of each replica
     float learning_rate = 1e-3f;
     ScheduleKind schedule = ScheduleKind::kConstant;
     uint32_t warmup_steps = 0;    // linear from 0, before any schedule
@@ -136,10 +136,15 @@ struct Experiment {
   struct Exchange {
     std::string codec = "int8";           // of activations; comm/codec.h lists them
     std::string gradient_codec = "same";  // of hidden gradients; same: as codec
+    uint32_t local_steps = 16;            // of a replica between two synchronisations
     uint32_t micro_batches = 3;           // pieces of a batch; one travels while the next is computed
     bool lz4 = false;                     // compress the encoded bytes
     float timeout_seconds = 30;           // a peer that is silent for longer is reported as missing
   } exchange;
+
+  struct Cluster {
+    uint32_t replicas = 1;  // groups of nodes that each hold the whole model; 1: all nodes share one
+  } cluster;
 };
 
 // What the data tells about the model's shape; with the experiment it determines the cut.

@@ -64,6 +64,7 @@ enum RngStream : uint64_t {
   kStreamValidation = 12,     // {}
   kStreamInputDropout = 13,   // {step, place in the batch}
   kStreamHiddenDropout = 14,  // {step, layer, first column of the modelet, place in the batch}
+  kStreamReplicas = 15,       // {step, modelet, row}, {..., replica + 1}; {step, round, replica}
 };
 
 }  // namespace modelet

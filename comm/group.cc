@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "comm/envelope.h"
+#include "comm/grid_transport.h"
 #include "comm/inproc_transport.h"
 #include "comm/lz4.h"
 
@@ -40,12 +41,32 @@ constexpr double kHopPatience = 0.05;
 // Of an all-reduce in parts, so that its hops can be counted in a tag.
 constexpr size_t kMaxPieces = 32'000;
 
+// Whether somebody wants a group, and those of its grid, to end. Any thread.
+class Interruption {
+ public:
+  void set(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (!reason_) reason_ = reason;
+  }
+  void throw_if_set() {
+    const std::lock_guard lock(mutex_);
+    if (reason_) throw Interrupted(*reason_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<std::string> reason_;
+};
+
 }  // namespace
 
 class Group::Impl {
  public:
-  Impl(std::unique_ptr<Transport> transport, GroupOptions options)
-      : transport_(std::move(transport)), options_(std::move(options)) {
+  Impl(std::unique_ptr<Transport> transport, GroupOptions options,
+       std::shared_ptr<Interruption> interruption = std::make_shared<Interruption>())
+      : transport_(std::move(transport)),
+        options_(std::move(options)),
+        interruption_(std::move(interruption)) {
     MODELET_CHECK(rank() >= 0 && rank() < size(), "the transport is not connected");
     MODELET_CHECK(options_.node_names.empty() || options_.node_names.size() == count());
     meters_.peers.resize(count());
@@ -68,11 +89,23 @@ class Group::Impl {
   }
 
   void interrupt(const std::string& reason) {
-    {
-      const std::lock_guard lock(interrupt_mutex_);
-      if (!interrupted_) interrupted_ = reason;
-    }
+    interruption_->set(reason);
     transport_->interrupt(reason);
+  }
+
+  Grid grid(int rows) {
+    GridTransports transports = make_grid_transports(*transport_, rows, options_.max_waiting_messages);
+    const int columns = transports.row->size();
+    const auto part = [&](std::unique_ptr<Transport> transport, int first, int distance) {
+      GroupOptions options = options_;
+      options.node_names.clear();
+      for (int i = 0; i < transport->size() && !options_.node_names.empty(); ++i)
+        options.node_names.push_back(node_name(first + i * distance));
+      return std::unique_ptr<Group>(
+          new Group(std::make_unique<Impl>(std::move(transport), std::move(options), interruption_)));
+    };
+    return {part(std::move(transports.row), rank() / columns * columns, 1),
+            part(std::move(transports.column), rank() % columns, columns)};
   }
 
   void barrier(Tag tag) {
@@ -208,10 +241,7 @@ class Group::Impl {
   }
 
   // A rank that has nothing to receive, as in a group of one, would not notice otherwise.
-  void throw_if_interrupted() {
-    const std::lock_guard lock(interrupt_mutex_);
-    if (interrupted_) throw Interrupted(*interrupted_);
-  }
+  void throw_if_interrupted() { interruption_->throw_if_set(); }
 
   // ---- sending
   void send_to_all(std::span<const OutBlock> blocks) {
@@ -588,8 +618,7 @@ class Group::Impl {
   std::vector<int> others_;
   SteadyClock clock_;
   Meters meters_;
-  std::mutex interrupt_mutex_;
-  std::optional<std::string> interrupted_;  // the reason
+  const std::shared_ptr<Interruption> interruption_;
 
   // The operation that runs, or ran last.
   Tag tag_;
@@ -625,6 +654,7 @@ class Group::Impl {
 
 Group::Group(std::unique_ptr<Transport> transport, GroupOptions options)
     : impl_(std::make_unique<Impl>(std::move(transport), std::move(options))) {}
+Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Group::~Group() = default;
 
 int Group::rank() const { return impl_->rank(); }
@@ -654,6 +684,7 @@ void Group::reduce_scatter_sum(Tag tag, std::span<const OutBlock> parts, Matrix 
 void Group::barrier(Tag tag) { impl_->barrier(tag); }
 void Group::interrupt(const std::string& reason) { impl_->interrupt(reason); }
 const Meters& Group::meters() const { return impl_->meters(); }
+Grid Group::grid(int rows) { return impl_->grid(rows); }
 
 std::unique_ptr<Group> make_solo_group() {
   return std::make_unique<Group>(std::move(make_inproc_transports(1)[0]), GroupOptions{});

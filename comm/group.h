@@ -63,6 +63,8 @@ struct OutBlock {
 // Where a received matrix goes. Its shape must be what the sender sent, else FormatError.
 using InBlock = Matrix;
 
+struct Grid;
+
 class Group {
  public:
   Group(std::unique_ptr<Transport> transport, GroupOptions options);
@@ -109,9 +111,20 @@ class Group {
 
   const Meters& meters() const;
 
+  // The ranks as a grid of `rows`, which divide their number: rank = row x columns + column. Returns the
+  // groups of this rank's row and column, which share the connections of this one, count in meters of their
+  // own, and end with it when it is interrupted. While they live this group runs no operation; it must
+  // outlive them.
+  Grid grid(int rows);
+
  private:
   class Impl;
+  explicit Group(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
+};
+
+struct Grid {
+  std::unique_ptr<Group> row, column;
 };
 
 // A group of one: every operation is trivial. `modelet train --nodes 1` runs the same step code on it.

@@ -5,20 +5,20 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 
-#include "comm/group.h"
+#include "node_agent/rank_grid.h"
 
 namespace modelet::agent {
 
 class StepTimes {
  public:
-  // A step began and ended on this rank; `meters` are those of the group.
-  void begin(const comm::Meters& meters);
-  void end(double seconds, const comm::Meters& meters);
+  // A step began and ended on this rank; `totals` are those of the grid.
+  void begin(const RankGrid::Totals& totals);
+  void end(double seconds, const RankGrid::Totals& totals);
 
   // Means per step since the last report, of every rank: an array in rank order, with "node" (its name),
   // "compute_seconds" (all but waiting, encoding and decoding), "codec_seconds" and "wait_seconds". Every
   // rank calls it. A node waits for slower ones and for the wire: the shortest wait is about the wire's part.
-  nlohmann::json report(comm::Group& group, comm::Tag tag);
+  nlohmann::json report(RankGrid& grid, comm::Tag tag);
 
   // Waiting of this rank in all steps so far.
   double total_wait_seconds() const { return total_wait_; }
@@ -31,7 +31,7 @@ class StepTimes {
   Sums sums_;
   uint64_t steps_ = 0;
   double total_wait_ = 0;
-  double codec_before_ = 0, wait_before_ = 0;
+  RankGrid::Totals before_;
 };
 
 }  // namespace modelet::agent

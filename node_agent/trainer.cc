@@ -12,7 +12,8 @@
 #include "node_agent/best_model.h"
 #include "node_agent/capacity.h"
 #include "node_agent/evaluator.h"
-#include "node_agent/gather_numbers.h"
+#include "node_agent/rank_grid.h"
+#include "node_agent/replica_sync.h"
 #include "node_agent/sharding.h"
 #include "node_agent/step_times.h"
 #include "node_agent/training_step.h"
@@ -46,6 +47,14 @@ unsigned thread_count(const TrainJob& job) {
   return usable_cores();
 }
 
+int replicas_of(const TrainJob& job) {
+  const auto replicas = static_cast<int>(job.experiment.cluster.replicas);
+  if (job.size % replicas != 0)
+    throw UsageError("cluster.replicas is " + std::to_string(replicas) + ", and " + std::to_string(job.size) +
+                     " node(s) do not make so many equal groups");
+  return replicas;
+}
+
 const std::vector<size_t> kFigureRanks = {1, 3, 5};  // the K of p_at_K and its like
 
 void add_figures(json& event, const std::vector<shard::Figure>& figures) {
@@ -57,6 +66,8 @@ json as_object(const std::vector<shard::Figure>& figures) {
   add_figures(object, figures);
   return object;
 }
+
+uint64_t samples_per_step(const Experiment& e) { return uint64_t{e.train.batch} * e.cluster.replicas; }
 
 // A run goes on as what it was begun as. What the files themselves do not show is compared here: the seed
 // stands for the labels' places and the order of samples, the step number for a batch size, and optimisers
@@ -76,7 +87,7 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"sampling.tables", !tables || then.sampling.tables == now.sampling.tables},
       {"sampling.bits", !tables || then.sampling.bits == now.sampling.bits},
       {"optimizer.kind", then.optimizer.kind == now.optimizer.kind},
-      {"train.batch", then.train.batch == now.train.batch},
+      {"train.batch x cluster.replicas", samples_per_step(then) == samples_per_step(now)},
       {"train.seed", then.train.seed == now.train.seed},
       {"number of training samples", checkpoint.index().shape.train_rows == job.shape.train_rows},
   };
@@ -92,8 +103,10 @@ class Trainer::Impl {
  public:
   explicit Impl(TrainJob job)
       : job_(std::move(job)),
+        replicas_(replicas_of(job_)),
+        ranks_(job_.size / replicas_),
         pool_(thread_count(job_)),
-        sharding_(cut_model(job_.experiment, job_.shape), job_.owner, job_.rank, job_.size) {}
+        sharding_(cut_model(job_.experiment, job_.shape), job_.owner, job_.rank % ranks_, ranks_) {}
 
   void prepare();
   void run(comm::Group& group, const EventSink& events);
@@ -105,7 +118,7 @@ class Trainer::Impl {
  private:
   // One run over one group: what lives only as long as the group.
   struct Session {
-    comm::Group& group;
+    RankGrid& grid;
     const EventSink& events;
     TrainingStep step;
     Evaluator evaluator;
@@ -114,6 +127,7 @@ class Trainer::Impl {
   void load_data();
   void restore(const std::filesystem::path& resumed);
   bool one_step(Session& session);
+  bool synchronise(Session& session, bool stop);
   void report_codecs(Session& session);
   void report_progress(Session& session);
   void end_epoch(Session& session);
@@ -134,6 +148,16 @@ class Trainer::Impl {
   bool validates() const { return !validation_rows_.empty(); }
   bool ended() const { return step_ == total_steps() || best_.exhausted(job_.experiment.train.patience); }
   bool ends_epoch() const { return step_ % feed_->steps_per_epoch() == 0; }
+  bool evaluation_is_due() const {  // at the end of this epoch
+    const uint32_t every = job_.experiment.train.evaluate_every;
+    return step_ == total_steps() || (every > 0 && step_ / feed_->steps_per_epoch() % every == 0);
+  }
+  bool checkpoint_is_due() const {
+    const uint32_t every = job_.experiment.train.checkpoint_every;
+    return step_ == total_steps() || (every == 0 ? ends_epoch() : step_ % every == 0);
+  }
+  // The replicas share the work of writing: the modelets that `rank` writes into checkpoints.
+  std::vector<ModeletSpec> written_by(int rank) const;
   double bytes_per_step() const {
     return steps_here_ == 0 ? 0 : static_cast<double>(bytes_sent_) / static_cast<double>(steps_here_);
   }
@@ -142,14 +166,17 @@ class Trainer::Impl {
   }
 
   TrainJob job_;
+  const int replicas_, ranks_;  // ranks of a replica
   shard::ThreadPool pool_;
   Sharding sharding_;
   shard::Dataset train_, test_;
   std::vector<uint32_t> validation_rows_;  // of train_; the others are trained on
   std::optional<shard::Network> network_;
   std::optional<shard::BatchFeed> feed_;
+  std::optional<ReplicaSync> sync_;  // with several replicas
 
-  uint64_t step_ = 0;  // steps completed
+  uint64_t step_ = 0;         // steps completed
+  bool stop_wished_ = false;  // of this replica, not heard by the others yet
   double train_seconds_ =
       0;  // in steps, over all sessions of the run; evaluation and checkpoints not counted
   // Of this session:
@@ -184,7 +211,8 @@ void Trainer::Impl::load_data() {
                 " features, " + std::to_string(shape.labels) + " labels");
   shard::RowSplit split = shard::split_rows(train_.rows(), data.validation, job_.experiment.train.seed);
   validation_rows_ = std::move(split.validation);
-  feed_.emplace(train_, std::move(split.train), job_.experiment.train, pool_);
+  const shard::BatchShare share{static_cast<uint32_t>(job_.rank / ranks_), static_cast<uint32_t>(replicas_)};
+  feed_.emplace(train_, std::move(split.train), job_.experiment.train, pool_, share);
 }
 
 void Trainer::Impl::prepare() {
@@ -192,11 +220,12 @@ void Trainer::Impl::prepare() {
   if (job_.rank == 0) shard::require_one_run(job_.out, resumed);
   load_data();
   network_.emplace(job_.experiment, job_.shape, sharding_.held(), true, pool_);
-  memory = network_->memory_bytes();
   if (resumed.empty())
     network_->initialise();
   else
     restore(resumed);
+  if (replicas_ > 1) sync_.emplace(*network_);
+  memory = network_->memory_bytes() + (sync_ ? sync_->memory_bytes() : 0);
   const std::vector<uint32_t> counts = shard::count_labels(train_);
   network_->set_label_counts(counts);
   inverse_propensities_ = shard::inverse_propensities(counts, train_.rows(), job_.experiment.metrics);
@@ -220,7 +249,9 @@ void Trainer::Impl::restore(const std::filesystem::path& resumed) {
 
 void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
   MODELET_CHECK(network_.has_value(), "prepare() first");
-  Session session{group, events, {*network_, sharding_, group}, {*network_, sharding_, group}};
+  RankGrid grid(group, static_cast<uint32_t>(replicas_));
+  Session session{
+      grid, events, {*network_, sharding_, grid.replica()}, {*network_, sharding_, grid.replica()}};
   uint64_t parameters = 0;
   for (const ModeletSpec& spec : sharding_.cut()) parameters += spec.parameters();
   const Experiment::Train& train = job_.experiment.train;
@@ -231,6 +262,7 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
                  {"step", step_},
                  {"parameters", parameters},
                  {"nodes", job_.size},
+                 {"replicas", replicas_},
                  {"threads", pool_.threads()},
                  {"features", job_.shape.features},
                  {"labels", job_.shape.labels},
@@ -244,8 +276,7 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
     if (session.step.codecs().take_changed()) report_codecs(session);
     if (step_ % train.log_every == 0 || step_ == total_steps()) report_progress(session);
     if (ends_epoch()) end_epoch(session);
-    const bool turn = train.checkpoint_every == 0 ? ends_epoch() : step_ % train.checkpoint_every == 0;
-    if (turn || stop || ended() || best_.step() == step_) checkpoint(session);
+    if (checkpoint_is_due() || stop || ended() || best_.step() == step_) checkpoint(session);
     if (stop && !ended()) {
       emit(session, {{"event", "interrupted"}, {"step", step_}, {"checkpoint", checkpoint_.string()}});
       throw Interrupted("stopped after step " + std::to_string(step_) + "; continue with --resume " +
@@ -255,28 +286,41 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
   finish(session);
 }
 
-// Returns whether some rank wishes to stop.
+// Returns whether all stop now, because some rank wishes to.
 bool Trainer::Impl::one_step(Session& session) {
   const Stopwatch watch;
-  const uint64_t bytes_before = session.group.meters().bytes_sent();
-  times_.begin(session.group.meters());
+  const uint64_t bytes_before = session.grid.totals().bytes_sent;
+  times_.begin(session.grid.totals());
   const float rate =
       shard::learning_rate(job_.experiment.train, step_, feed_->steps_per_epoch(), total_steps());
   const shard::Batch& batch = feed_->at(step_, total_steps());
   const StepResult result = session.step.run(batch, step_, rate, stop_requested);
+  samples_here_ += feed_->samples(step_);
   steps_done = ++step_;
+  const bool stop = sync_ ? synchronise(session, result.stop) : result.stop;
   ++steps_here_;
-  samples_here_ += batch.size();
-  bytes_sent_ += session.group.meters().bytes_sent() - bytes_before;
+  bytes_sent_ += session.grid.totals().bytes_sent - bytes_before;
   loss_sum_ += result.loss;
   ++loss_steps_;
   epoch_loss_sum_ += result.loss;
   ++epoch_loss_steps_;
   const double seconds = watch.seconds();
-  times_.end(seconds, session.group.meters());
+  times_.end(seconds, session.grid.totals());
   seconds_here_ += seconds;
   train_seconds_ += seconds;
-  return result.stop;
+  return stop;
+}
+
+// Replicas come together every few steps, and wholly where the common model is needed. One of them that
+// wishes to stop is heard then.
+bool Trainer::Impl::synchronise(Session& session, bool stop) {
+  stop_wished_ |= stop;
+  const bool whole = checkpoint_is_due() || (ends_epoch() && evaluation_is_due());
+  if (whole) return sync_->settle(session.grid, step_, stop_wished_);
+  if (step_ % job_.experiment.exchange.local_steps != 0) return false;
+  const bool all_stop = sync_->average(session.grid, step_, stop_wished_);
+  if (all_stop) sync_->settle(session.grid, step_, true);  // for the checkpoint
+  return all_stop;
 }
 
 void Trainer::Impl::report_codecs(Session& session) {
@@ -293,7 +337,7 @@ void Trainer::Impl::report_progress(Session& session) {
                 {"step", step_},
                 {"steps", total_steps()},
                 {"epoch", (step_ - 1) / feed_->steps_per_epoch() + 1},
-                {"loss", loss_sum_ / static_cast<double>(loss_steps_)},
+                {"loss", session.grid.mean(step_, loss_sum_ / static_cast<double>(loss_steps_))},
                 {"train_seconds", train_seconds_},
                 {"samples_per_second", samples_per_second()},
                 {"eta_seconds", seconds_per_step * static_cast<double>(total_steps() - step_)},
@@ -301,7 +345,7 @@ void Trainer::Impl::report_progress(Session& session) {
                 {"wait_fraction", seconds_here_ > 0 ? times_.total_wait_seconds() / seconds_here_ : 0},
                 {"learning_rate", shard::learning_rate(job_.experiment.train, step_ - 1,
                                                        feed_->steps_per_epoch(), total_steps())}};
-  if (job_.size > 1) event["nodes"] = times_.report(session.group, tag(kTimesRound));
+  if (job_.size > 1) event["nodes"] = times_.report(session.grid, tag(kTimesRound));
   emit(session, event);
   loss_sum_ = 0;
   loss_steps_ = 0;
@@ -327,7 +371,14 @@ void Trainer::Impl::require_metric() const {
 json Trainer::Impl::validate(Session& session) {
   shard::Metrics metrics = this->metrics();
   session.evaluator.evaluate(train_, validation_rows_, metrics, tag(kEvaluationRound));
-  json figures = as_object(metrics.figures());
+  // Scores of replicas may differ in their last bits, if their processors do; what follows from them must
+  // not.
+  std::vector<shard::Figure> of_all = metrics.figures();
+  std::vector<double> values;
+  for (const shard::Figure& figure : of_all) values.push_back(figure.value);
+  values = session.grid.of_first_replica(step_, values);
+  for (size_t i = 0; i < values.size(); ++i) of_all[i].value = values[i];
+  json figures = as_object(of_all);
   best_.add(step_, figures, job_.experiment.train.metric);
   return figures;
 }
@@ -352,14 +403,13 @@ void Trainer::Impl::return_to_best() {
 
 void Trainer::Impl::end_epoch(Session& session) {
   const uint64_t epoch = step_ / feed_->steps_per_epoch();
-  const uint32_t every = job_.experiment.train.evaluate_every;
   json event = {{"event", "epoch"},
                 {"epoch", epoch},
                 {"step", step_},
-                {"loss", epoch_loss_sum_ / static_cast<double>(epoch_loss_steps_)},
+                {"loss", session.grid.mean(step_, epoch_loss_sum_ / static_cast<double>(epoch_loss_steps_))},
                 {"train_seconds", train_seconds_},
                 {"samples_per_second", samples_per_second()}};
-  if (step_ == total_steps() || (every > 0 && epoch % every == 0)) {
+  if (evaluation_is_due()) {
     if (validates()) {
       event["validation"] = validate(session);
     } else {
@@ -377,24 +427,25 @@ void Trainer::Impl::checkpoint(Session& session) {
   network_->output().wait_for_rehash();
   const shard::CheckpointWriter writer(job_.out / "checkpoints", step_);
   std::vector<uint64_t> digests;
+  const std::vector<ModeletSpec> mine = written_by(job_.rank);
   for (const auto& modelet : network_->modelets()) {
+    if (std::ranges::find(mine, modelet->spec().id, &ModeletSpec::id) == mine.end()) continue;
     const shard::CheckpointEntry entry = shard::save_modelet(*modelet, writer);
     digests.push_back(entry.digest.bytes);
     digests.push_back(entry.digest.xxh3);
   }
   // Rank 0 makes the checkpoint visible once every rank's files are written.
   std::vector<size_t> counts;
-  for (int rank = 0; rank < sharding_.size(); ++rank)
-    counts.push_back(2 * sharding_.modelets_of(rank).size());
-  const auto all = all_gather_numbers(session.group, tag(kCheckpointRound), digests, counts);
+  for (int rank = 0; rank < job_.size; ++rank) counts.push_back(2 * written_by(rank).size());
+  const auto all = session.grid.all_gather_numbers(tag(kCheckpointRound), digests, counts);
   checkpoint_step_ = step_;
   checkpoint_ = writer.folder();
   if (job_.rank != 0) return;
   shard::CheckpointIndex index{
       .modelet_version = kVersion, .step = step_, .experiment = job_.experiment, .shape = job_.shape};
-  for (int rank = 0; rank < sharding_.size(); ++rank) {
+  for (int rank = 0; rank < job_.size; ++rank) {
     size_t i = 0;
-    for (const ModeletSpec& spec : sharding_.modelets_of(rank)) {
+    for (const ModeletSpec& spec : written_by(rank)) {
       const auto& numbers = all[static_cast<size_t>(rank)];
       index.modelets.push_back(shard::checkpoint_entry(spec, {numbers[i], numbers[i + 1]}));
       i += 2;
@@ -409,13 +460,21 @@ void Trainer::Impl::checkpoint(Session& session) {
   emit(session, {{"event", "checkpoint"}, {"step", step_}, {"path", checkpoint_.string()}});
 }
 
+std::vector<ModeletSpec> Trainer::Impl::written_by(int rank) const {
+  std::vector<ModeletSpec> written;
+  const std::vector<ModeletSpec> held = sharding_.modelets_of(rank % ranks_);
+  for (size_t i = static_cast<size_t>(rank / ranks_); i < held.size(); i += static_cast<size_t>(replicas_))
+    written.push_back(held[i]);
+  return written;
+}
+
 void Trainer::Impl::finish(Session& session) {
   return_to_best();
   test(session, end_tag(kEvaluationRound));
-  const std::vector<size_t> counts(static_cast<size_t>(sharding_.size()), 2);
+  const std::vector<size_t> counts(static_cast<size_t>(job_.size), 2);
   const std::vector<uint64_t> mine = {static_cast<uint64_t>(bytes_per_step()), peak_rss_bytes()};
   uint64_t bytes = 0, rss = 0;
-  for (const auto& numbers : all_gather_numbers(session.group, end_tag(kFinishRound), mine, counts)) {
+  for (const auto& numbers : session.grid.all_gather_numbers(end_tag(kFinishRound), mine, counts)) {
     bytes += numbers[0];
     rss = std::max(rss, numbers[1]);
   }

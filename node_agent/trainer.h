@@ -26,8 +26,8 @@ struct TrainJob {
   std::string run;  // name of the run
   Experiment experiment;
   DataShape shape;
-  std::vector<uint32_t> owner;  // [modelets of the cut] -> rank
-  int rank = 0, size = 1;
+  std::vector<uint32_t> owner;   // [modelets of the cut] -> rank within each replica (rank_grid.h)
+  int rank = 0, size = 1;        // of all replicas
   uint32_t threads = 0;          // 0: the experiment's, or all cores
   std::filesystem::path out;     // folder of the run: checkpoints/
   std::filesystem::path resume;  // empty, or a checkpoint to continue from
@@ -50,7 +50,8 @@ class Trainer {
   void prepare();
 
   // Trains to the end. Rank 0 reports events; the last one is "finished". All ranks stop at the same step
-  // boundary after request_stop() on any of them, write a checkpoint, and run() throws Interrupted.
+  // boundary (of several replicas: the next at which they synchronise) after request_stop() on any of them,
+  // write a checkpoint, and run() throws Interrupted.
   // PeerError: a rank is missing.
   void run(comm::Group& group, const EventSink& events);
 

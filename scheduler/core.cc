@@ -385,6 +385,9 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
     run.experiment = parse_experiment(message.experiment, "submitted experiment");
     run.shape = to_shape(*message.shape);
     check_size(run.experiment, run.shape);
+    if (message.nodes % run.experiment.cluster.replicas != 0)
+      throw UsageError(fmt::format("cluster.replicas is {}, and {} do not make so many equal groups",
+                                   run.experiment.cluster.replicas, nodes_text(message.nodes)));
     comm::exchange_codecs(run.experiment.exchange);
     check_data(message, options_.data_port);
   } catch (const Error& error) {
@@ -509,13 +512,14 @@ void Core::start_waiting_runs() {
 // Starts the run if it can start. False if it waits for nodes that work for other runs: later runs must not
 // take them away from it. A run that wants more nodes than the pool has holds nobody up.
 bool Core::start(uint64_t id, Run& run) {
-  const size_t wanted = run.submit.nodes == 0 ? nodes_.size() : run.submit.nodes;
+  const size_t replicas = run.experiment.cluster.replicas;
+  const size_t all = std::max(nodes_.size() / replicas * replicas, replicas);
+  const size_t wanted = run.submit.nodes == 0 ? all : run.submit.nodes;
   std::vector<uint64_t> chosen;
   for (const auto& [node_id, node] : nodes_)
     if (node.run == 0) chosen.push_back(node_id);
-  if (nodes_.empty() || wanted > nodes_.size()) {
-    run.detail =
-        fmt::format("waits for {}, the pool has {}", nodes_text(std::max<size_t>(wanted, 1)), nodes_.size());
+  if (wanted > nodes_.size()) {
+    run.detail = fmt::format("waits for {}, the pool has {}", nodes_text(wanted), nodes_.size());
     return true;
   }
   if (wanted > chosen.size()) {
@@ -529,8 +533,14 @@ bool Core::start(uint64_t id, Run& run) {
   std::stable_sort(chosen.begin(), chosen.end(),
                    [&](uint64_t a, uint64_t b) { return info(a).gflops > info(b).gflops; });
   chosen.resize(wanted);
-  std::sort(chosen.begin(), chosen.end(),
-            [&](uint64_t a, uint64_t b) { return info(a).name < info(b).name; });
+  // Nodes of like speed hold the same modelets in their replicas, which take turns in choosing.
+  std::vector<uint64_t> ranks;
+  for (size_t replica = 0; replica < replicas; ++replica)
+    for (size_t i = replica; i < wanted; i += replicas) ranks.push_back(chosen[i]);
+  chosen = std::move(ranks);
+  if (replicas == 1)
+    std::sort(chosen.begin(), chosen.end(),
+              [&](uint64_t a, uint64_t b) { return info(a).name < info(b).name; });
 
   std::vector<NodeCapacity> capacities;
   std::vector<Member> members;

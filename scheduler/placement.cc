@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 
@@ -216,6 +217,49 @@ double active_bytes(const Experiment& experiment, const DataShape& shape) {
                               ? active.rows * experiment.model.hidden.back()
                               : 0;
   return (logits + gathered) * kFloat + (pairs ? logits * sizeof(Bf16) : 0);
+}
+
+// ---- replicas
+
+// Of the nodes that hold the same modelets.
+std::vector<NodeCapacity> weakest_of_replicas(std::span<const NodeCapacity> nodes, uint32_t replicas) {
+  const size_t ranks = nodes.size() / replicas;
+  std::vector<NodeCapacity> weakest(nodes.begin(), nodes.begin() + static_cast<std::ptrdiff_t>(ranks));
+  for (size_t i = ranks; i < nodes.size(); ++i) {
+    NodeCapacity& place = weakest[i % ranks];
+    place.memory_bytes = std::min(place.memory_bytes, nodes[i].memory_bytes);
+    place.gflops = std::min(place.gflops, nodes[i].gflops);
+    place.memory_gbps = std::min(place.memory_gbps, nodes[i].memory_gbps);
+  }
+  return weakest;
+}
+
+// The input layer is stored by feature, with its bias as one more row; the others by neuron.
+struct Rows {
+  double count, cols;
+};
+Rows rows_of(const ModeletSpec& modelet) {
+  const auto inputs = static_cast<double>(modelet.inputs), neurons = static_cast<double>(modelet.neurons());
+  return modelet.kind == LayerKind::kInput ? Rows{inputs + 1, neurons} : Rows{neurons, inputs};
+}
+
+// Rows change as if each step drew its own by chance; in several steps some are drawn again.
+uint64_t sync_bytes_per_step(const ModeletSpec& modelet, const Experiment& experiment,
+                             const DataShape& shape) {
+  if (experiment.cluster.replicas == 1) return 0;
+  const Rows rows = rows_of(modelet);
+  double touched = rows.count;  // in one step
+  if (modelet.kind == LayerKind::kInput) touched = experiment.train.batch * shape.features_per_row;
+  if (modelet.kind == LayerKind::kOutput)
+    touched = active_neurons(experiment, shape).rows * rows.count / static_cast<double>(shape.labels);
+  const double steps = experiment.exchange.local_steps;
+  const double share = 1 - std::pow(1 - std::min(1.0, touched / rows.count), steps);
+  const auto changed = static_cast<uint64_t>(rows.count * share);
+  const comm::Codec& codec = *comm::exchange_codecs(experiment.exchange).gradients;
+  uint64_t bytes = codec.max_bytes(changed, static_cast<uint64_t>(rows.cols));
+  if (modelet.kind != LayerKind::kInput) bytes += changed * kFloat;  // biases
+  bytes += static_cast<uint64_t>(rows.count / 8);                    // which rows
+  return (experiment.cluster.replicas - 1) * bytes / experiment.exchange.local_steps;
 }
 
 double sum(const PartSeconds& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
@@ -470,25 +514,34 @@ ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experimen
 
 Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<const NodeCapacity> nodes) {
   MODELET_CHECK(!nodes.empty());
-  Plan plan{.cut = cut_model(experiment, shape), .selects_by_activations = is_hashed(experiment)};
+  const uint32_t replicas = experiment.cluster.replicas;
+  if (nodes.size() % replicas != 0)
+    throw UsageError(fmt::format("cluster.replicas is {}, and {} node(s) do not make so many equal groups",
+                                 replicas, nodes.size()));
+  Plan plan{.cut = cut_model(experiment, shape),
+            .replicas = replicas,
+            .selects_by_activations = is_hashed(experiment)};
   std::vector<ModeletCost> costs;
   for (const ModeletSpec& modelet : plan.cut) {
     costs.push_back(predict_cost(modelet, experiment, shape));
     plan.parameters += modelet.parameters();
   }
   const uint64_t fixed = kProgramBytes + buffer_bytes(experiment);
-  Placer placer(plan.cut, costs, nodes, fixed);
-  plan.owner = placer.place();
+  const std::vector<NodeCapacity> places = weakest_of_replicas(nodes, replicas);
+  plan.owner = Placer(plan.cut, costs, places, fixed).place();
+  const Placer placer(plan.cut, costs, nodes, fixed);
 
   const size_t layers = plan.cut.back().layer + 1;
   std::vector<double> slowest(layers, 0);
   const auto count = static_cast<uint32_t>(nodes.size());
-  plan.exchanges = Traffic(experiment, plan.cut, plan.owner, count).exchanges();
+  plan.exchanges =
+      Traffic(experiment, plan.cut, plan.owner, static_cast<uint32_t>(places.size())).exchanges();
   for (uint32_t n = 0; n < count; ++n) {
     NodePlan node{.name = nodes[n].name, .memory_bytes = fixed, .memory_limit = nodes[n].memory_bytes};
     node.layers.resize(layers);
+    const size_t place = n % places.size();
     for (const ModeletSpec& modelet : plan.cut) {
-      if (plan.owner[modelet.id] != n) continue;
+      if (plan.owner[modelet.id] != place) continue;
       node.modelets.push_back(modelet.id);
       node.memory_bytes += costs[modelet.id].memory_bytes;
       const PartSeconds seconds = placer.part_seconds(modelet.id, n);
@@ -501,7 +554,9 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
     }
     for (const Exchange& exchange : plan.exchanges)
       node.bytes_sent_per_step +=
-          std::accumulate(exchange.bytes[n].begin(), exchange.bytes[n].end(), uint64_t{0});
+          std::accumulate(exchange.bytes[place].begin(), exchange.bytes[place].end(), uint64_t{0});
+    for (const uint32_t modelet : node.modelets)
+      node.bytes_sent_per_step += sync_bytes_per_step(plan.cut[modelet], experiment, shape);
     plan.nodes.push_back(std::move(node));
   }
   plan.seconds_per_step = std::accumulate(slowest.begin(), slowest.end(), 0.0);
@@ -520,10 +575,11 @@ std::string bytes_text(uint64_t bytes) {
 std::string to_text(const Plan& plan) {
   size_t name_width = 4;
   for (const NodePlan& node : plan.nodes) name_width = std::max(name_width, node.name.size());
+  const std::string replicas = plan.replicas > 1 ? fmt::format(" as {} replicas", plan.replicas) : "";
   std::string text = fmt::format(
-      "{} parameters in {} modelets on {} node(s)\n\n{:<{}}  {:>8}  {:>11}  {:>11}  {:>11}  {:>11}\n",
-      plan.parameters, plan.cut.size(), plan.nodes.size(), "node", name_width, "modelets", "memory", "of",
-      "compute", "sent/step");
+      "{} parameters in {} modelets on {} node(s){}\n\n{:<{}}  {:>8}  {:>11}  {:>11}  {:>11}  {:>11}\n",
+      plan.parameters, plan.cut.size(), plan.nodes.size(), replicas, "node", name_width, "modelets", "memory",
+      "of", "compute", "sent/step");
   for (const NodePlan& node : plan.nodes)
     text += fmt::format("{:<{}}  {:>8}  {:>11}  {:>11}  {:>8.2f} ms  {:>11}\n", node.name, name_width,
                         node.modelets.size(), bytes_text(node.memory_bytes), bytes_text(node.memory_limit),

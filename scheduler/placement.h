@@ -7,6 +7,10 @@
 // a modelet taking, in each part of the step, max(flops / gflops, bytes / memory_gbps) / kRooflineShare on a
 // node (roofline; Williams, Waterman, Patterson 2009). Which nodes hold what never changes what is learned,
 // so a wrong prediction costs time only.
+//
+// With replicas (cluster.replicas) the nodes, in the order given, are the ranks of one replica after the
+// other (node_agent/rank_grid.h). All replicas place their modelets alike, so each place among them is as
+// strong as the weakest of its nodes.
 #pragma once
 
 #include <array>
@@ -74,14 +78,15 @@ struct NodePlan {
   uint64_t memory_limit = 0;
   std::vector<PartSeconds> layers;   // [layer] computing
   double seconds_per_step = 0;       // their sum
-  uint64_t bytes_sent_per_step = 0;  // with envelopes, before LZ4
+  uint64_t bytes_sent_per_step = 0;  // with envelopes, before LZ4; synchronisation of replicas by its share
 };
 
 struct Plan {
   std::vector<ModeletSpec> cut;
-  std::vector<uint32_t> owner;          // [cut] -> index in nodes
+  std::vector<uint32_t> owner;  // [cut] -> index in nodes, of the first replica
+  uint32_t replicas = 1;
   std::vector<NodePlan> nodes;          // in the order given
-  std::vector<Exchange> exchanges;      // of a step, in their order; none with one node
+  std::vector<Exchange> exchanges;      // of a step in each replica, in their order; none with one node
   bool selects_by_activations = false;  // StepPart::kSelect needs those of all nodes (hash tables)
   uint64_t parameters = 0;
   double seconds_per_step = 0;  // computing, slowest node of each layer
@@ -91,9 +96,9 @@ struct Plan {
 
 ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape);
 
-// Throws Error if the model does not fit, with the missing memory, and UsageError if a message between the
-// nodes would hold more matrices than the wire format allows. `nodes` must not be empty. With more nodes than
-// modelets some get none.
+// Throws Error if the model does not fit, with the missing memory, and UsageError if the nodes make no equal
+// replicas or a message between them would hold more matrices than the wire format allows. `nodes` must not
+// be empty. With more nodes than modelets some get none.
 Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<const NodeCapacity> nodes);
 
 // A table for people.

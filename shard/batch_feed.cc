@@ -5,9 +5,10 @@
 namespace modelet::shard {
 
 BatchFeed::BatchFeed(const Dataset& data, std::vector<uint32_t> rows, const Experiment::Train& train,
-                     ThreadPool& pool)
+                     ThreadPool& pool, BatchShare share)
     : data_(data),
-      order_(std::move(rows), train.batch, train.seed),
+      order_(std::move(rows), size_t{train.batch} * share.count, train.seed),
+      share_(share),
       input_dropout_(train.input_dropout),
       seed_(train.seed),
       prepare_(pool) {}
@@ -21,7 +22,7 @@ const Batch& BatchFeed::at(uint64_t step, uint64_t steps) {
 }
 
 void BatchFeed::assign(uint64_t step) {
-  batches_[step % 2].assign(data_, order_.rows(step), true, {input_dropout_, seed_, step});
+  batches_[step % 2].assign(data_, share_of(order_.rows(step), share_), true, {input_dropout_, seed_, step});
 }
 
 }  // namespace modelet::shard

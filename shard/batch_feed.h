@@ -17,11 +17,13 @@ namespace modelet::shard {
 
 class BatchFeed {
  public:
-  // `data` and `pool` must outlive it. `rows` of the data take part.
-  BatchFeed(const Dataset& data, std::vector<uint32_t> rows, const Experiment::Train& train,
-            ThreadPool& pool);
+  // `data` and `pool` must outlive it. `rows` of the data take part. Of share.count replicas each trains on
+  // train.batch samples a step; this is the feed of one of them.
+  BatchFeed(const Dataset& data, std::vector<uint32_t> rows, const Experiment::Train& train, ThreadPool& pool,
+            BatchShare share = {});
 
   size_t steps_per_epoch() const { return order_.steps_per_epoch(); }
+  size_t samples(uint64_t step) const { return order_.size(step); }  // of all replicas together
 
   // The batch of a step, valid until the next call. If the next call will be for the step after it, `steps`
   // (of the whole run) is larger than step + 1, and that batch is begun.
@@ -35,7 +37,8 @@ class BatchFeed {
   void assign(uint64_t step);
 
   const Dataset& data_;
-  BatchOrder order_;
+  BatchOrder order_;  // of all replicas together
+  BatchShare share_;
   float input_dropout_;
   uint64_t seed_;
   Batch batches_[2];  // of this step and the next

@@ -71,4 +71,16 @@ void OutputLayer::maintain(ConstMatrix hidden, uint64_t step) {
   });
 }
 
+void OutputLayer::rebuild_tables() {
+  if (!uses_hash_tables(experiment_.sampling.mode)) return;
+  rehash_.wait();
+  pool_.for_pieces(modelets_.size(), 1, [&](size_t m, size_t) {
+    Retrieval& retrieval = *modelets_[m]->retrieval();
+    retrieval.index.build(modelets_[m]->parameters().weights());
+    retrieval.rehash_running = false;
+    std::ranges::fill(retrieval.changed, uint8_t{0});
+    modelets_[m]->choose_common();
+  });
+}
+
 }  // namespace modelet::shard

@@ -55,6 +55,9 @@ class OutputLayer {
   // re-hash of the changed rows in the background. Call after update().
   void maintain(ConstMatrix hidden, uint64_t step);
 
+  // Builds the hash tables anew from the weights as they are; what had begun is dropped.
+  void rebuild_tables();
+
   // Waits for a re-hash under way: it is part of what a checkpoint saves.
   void wait_for_rehash() { rehash_.wait(); }
 

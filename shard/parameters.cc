@@ -86,6 +86,13 @@ void Parameters::set_row(size_t r, const float* values) {
   }
 }
 
+void Parameters::set_row(size_t r, const float* values, Rng rng) {
+  if (precision() == Precision::kFp32) return set_row(r, values);
+  Bf16* row = std::get<AlignedVector<Bf16>>(memory_->values).data() + r * memory_->stride + first_;
+  for (size_t c = 0; c < cols(); ++c)
+    row[c] = stochastic_bf16(values[c], static_cast<uint32_t>(rng.next() >> 48));
+}
+
 void Parameters::update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule,
                         const void* ahead) {
   MODELET_CHECK(optimizer_.has_value(), "update() of a model for inference");

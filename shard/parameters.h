@@ -23,6 +23,7 @@
 #include "base/aligned.h"
 #include "base/experiment.h"
 #include "base/matrix.h"
+#include "base/rng.h"
 #include "shard/safetensors.h"
 
 namespace modelet::shard {
@@ -99,11 +100,15 @@ class Parameters {
   void logits(std::span<const uint32_t> rows, const float* x, float* out) const;
   // out [cols] += factor * row r.
   void add_row(size_t r, float factor, float* out) const;
-  // Rounds to the nearest.
+  // Rounds to the nearest; with `rng`, stochastically.
   void set_row(size_t r, const float* values);
+  void set_row(size_t r, const float* values, Rng rng);
 
   float bias(size_t r) const { return memory_->states[r].bias; }
   float& bias(size_t r) { return memory_->states[r].bias; }
+  // Updates of row r so far.
+  uint32_t clock(size_t r) const { return memory_->states[r].clock; }
+  uint32_t& clock(size_t r) { return memory_->states[r].clock; }
   // out [count] = biases of rows [first, first + count).
   void copy_biases(size_t first, size_t count, float* out) const;
 

@@ -69,7 +69,10 @@ def plan(modelet, experiment, nodes, settings=(), cores=None, gflops=(), memory_
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"modelet plan: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+    planned = json.loads(done.stdout)
+    if planned["replicas"] > 1:
+        raise RuntimeError("only one model over all nodes is simulated: leave cluster.replicas out")
+    return planned
 
 
 def simulate(planned, link, cost=MessageCost(), jitter=0.0):

@@ -238,6 +238,7 @@ nlohmann::ordered_json to_json(const scheduler::Plan& plan,
           {"seconds_per_step", plan.seconds_per_step},
           {"dense_allreduce_bytes", plan.dense_allreduce_bytes},
           {"selects_by_activations", plan.selects_by_activations},
+          {"replicas", plan.replicas},
           {"nodes", std::move(nodes)},
           {"exchanges", std::move(exchanges)}};
 }

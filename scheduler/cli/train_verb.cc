@@ -71,6 +71,8 @@ void train_on_pool(const Submission& submission, Reporter& reporter) {
 
 void train(const Options& options) {
   Submission submission{.experiment = options.experiment.load(), .nodes = options.nodes};
+  if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
+    throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
   submission.name = options.experiment.run_name();
   submission.resume = options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)).string();
   submission.out = run_folder(options, submission.resume).string();
@@ -105,6 +107,7 @@ void add_train_verb(CLI::App& app) {
       "Examples:\n"
       "  modelet train experiments/quickstart.toml\n"
       "  modelet train experiments/quickstart.toml --nodes 4 --set exchange.codec=int8\n"
+      "  modelet train experiments/quickstart.toml --nodes 4 --set cluster.replicas=2\n"
       "  modelet train experiments/debian-deps.toml --set train.epochs=2 --json\n"
       "  modelet train experiments/quickstart.toml --resume runs/quickstart-20260101-120000");
   verb.callback([options] { train(*options); });

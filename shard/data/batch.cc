@@ -23,7 +23,14 @@ std::span<const uint32_t> BatchOrder::rows(uint64_t step) {
   const uint64_t epoch = step / steps_per_epoch();
   if (epoch != epoch_) shuffle(epoch);
   const size_t first = static_cast<size_t>(step % steps_per_epoch()) * batch_;
-  return std::span(permutation_).subspan(first, std::min(batch_, permutation_.size() - first));
+  return std::span(permutation_).subspan(first, size(step));
+}
+
+std::span<const uint32_t> share_of(std::span<const uint32_t> rows, BatchShare share) {
+  MODELET_CHECK(!rows.empty() && share.index < share.count);
+  if (rows.size() < share.count) return rows.subspan(share.index % rows.size(), 1);
+  const size_t first = rows.size() * share.index / share.count;
+  return rows.subspan(first, rows.size() * (share.index + size_t{1}) / share.count - first);
 }
 
 // Fisher-Yates from the same beginning, so that an epoch's order does not depend on the ones before.

@@ -1,6 +1,7 @@
 // Batches: which samples a step sees, and their gathered form.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,6 +19,10 @@ class BatchOrder {
   // `rows` of the data set take part; batch > 0.
   BatchOrder(std::vector<uint32_t> rows, size_t batch, uint64_t seed);
   size_t steps_per_epoch() const { return (rows_.size() + batch_ - 1) / batch_; }
+  // Rows of the batch of a global step: how many. Any thread.
+  size_t size(uint64_t step) const {
+    return std::min(batch_, rows_.size() - static_cast<size_t>(step % steps_per_epoch()) * batch_);
+  }
   // Rows of the batch of a global step (epoch = step / steps_per_epoch()). Valid until the next call.
   std::span<const uint32_t> rows(uint64_t step);
 
@@ -29,6 +34,14 @@ class BatchOrder {
   uint64_t seed_, epoch_ = ~uint64_t{0};
   std::vector<uint32_t> permutation_;
 };
+
+// Which part of each batch: the index-th of `count` parts of nearly equal size. Replicas of a model train on
+// one part each.
+struct BatchShare {
+  uint32_t index = 0, count = 1;
+};
+// Never empty: of fewer rows than parts, some are in several parts.
+std::span<const uint32_t> share_of(std::span<const uint32_t> rows, BatchShare share);
 
 // Which features of a batch's samples a training step leaves out (shard/dropout.h).
 struct FeatureDropout {

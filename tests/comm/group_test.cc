@@ -359,6 +359,67 @@ TEST(Algorithms, ADeadRankIsNamedByWhoWaitsForIt) {
   }
 }
 
+class Grids : public ::testing::TestWithParam<TransportKind> {};
+
+// Rows and columns at once, on links that others use meanwhile: messages reach the group they are for,
+// although one may be late by several operations of the other.
+TEST_P(Grids, RowsAndColumnsSumUpByThemselves) {
+  for (const auto& [rows, columns] : {std::pair(2, 2), {3, 2}, {2, 3}, {1, 3}, {4, 1}}) {
+    auto groups = make_groups(GetParam(), rows * columns, {.run = 5});
+    run_ranks(groups, [&, rows = rows, columns = columns](Group& whole) {
+      const Grid grid = whole.grid(rows);
+      ASSERT_EQ(grid.row->size(), columns);
+      ASSERT_EQ(grid.column->size(), rows);
+      ASSERT_EQ(grid.row->rank(), whole.rank() % columns);
+      ASSERT_EQ(grid.column->rank(), whole.rank() / columns);
+      const auto sum = [&](Group& group, uint64_t step) {
+        float value = static_cast<float>(whole.rank());
+        group.all_reduce_sum({step}, {&value, 1, 1, 1}, *find_codec("none"));
+        return value;
+      };
+      const int row = whole.rank() / columns, column = whole.rank() % columns;
+      for (uint64_t step = 1; step < 200; ++step) {
+        const int in_row = columns * (row * columns) + columns * (columns - 1) / 2;
+        ASSERT_EQ(sum(*grid.row, step), static_cast<float>(in_row));
+        if (step % 7 != 0) continue;
+        const int in_column = rows * column + columns * rows * (rows - 1) / 2;
+        ASSERT_EQ(sum(*grid.column, step), static_cast<float>(in_column));
+      }
+      grid.column->barrier({1000});
+      grid.row->barrier({1000});
+    });
+  }
+}
+
+TEST_P(Grids, EndWithTheWhole) {
+  auto groups = make_groups(GetParam(), 2, {.timeout_seconds = 60});
+  const Grid grid = groups[0]->grid(2);
+  grid.row->barrier({1});  // of one
+  groups[0]->interrupt("stopped by the user");
+  EXPECT_THROW(grid.row->barrier({2}), Interrupted);
+  EXPECT_THROW(grid.column->barrier({2}), Interrupted);
+}
+
+TEST_P(Grids, NameMissingNodes) {
+  auto groups = make_groups(GetParam(), 4, {.timeout_seconds = 0.05, .node_names = {"a", "b", "c", "d"}});
+  const Grid grid = groups[1]->grid(2);
+  const auto missing = [](Group& group) {
+    try {
+      group.barrier({1});
+    } catch (const PeerError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(missing(*grid.row), ::testing::HasSubstr("rank 0 (node a)"));
+  EXPECT_THAT(missing(*grid.column), ::testing::HasSubstr("rank 1 (node d)"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Grids,
+                         ::testing::Values(TransportKind::kInproc, TransportKind::kZmq,
+                                           TransportKind::kCurve),
+                         [](const auto& test) { return testing::name_of(test.param); });
+
 TEST(SoloGroup, OperationsAreTrivial) {
   const auto group = make_solo_group();
   EXPECT_EQ(group->rank(), 0);

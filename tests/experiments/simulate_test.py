@@ -129,6 +129,8 @@ class OfAPlan(unittest.TestCase):
             found = simulate.simulate(planned, Link(1e9, 1e-3))
             self.assertGreater(found["seconds_per_step"], max(described["compute_seconds"] for described in planned["nodes"]))
             self.assertEqual(planned["selects_by_activations"], "sampling.mode=lsh" in settings)
+        with self.assertRaisesRegex(RuntimeError, "cluster.replicas"):
+            self.plan(2, "cluster.replicas=2")
 
     @unittest.mock.patch("curves.NODES", [1, 2, 4, 8])
     def test_curves(self):

@@ -137,6 +137,35 @@ TEST_F(CoreTest, ARunWaitsForNodesAndSaysWhy) {
   EXPECT_EQ(pool.run(later).state, RunState::Queued);
 }
 
+TEST_F(CoreTest, ReplicasGetNodesOfLikeSpeed) {
+  const double speeds[] = {10, 40, 20, 30};  // of nodes a, b, c, d
+  for (size_t i = 0; i < 4; ++i) {
+    const std::string name(1, static_cast<char>('a' + i));
+    msg::RegisterT info = registration(name);
+    info.gflops = speeds[i];
+    pool.receive(name, info);
+  }
+  const auto with_replicas = [](uint32_t nodes, uint32_t replicas) {
+    msg::SubmitT submission_of = submission(nodes);
+    Experiment experiment = parse_experiment(submission_of.experiment, "test");
+    experiment.cluster.replicas = replicas;
+    submission_of.experiment = to_toml(experiment);
+    return submission_of;
+  };
+  pool.receive("user", with_replicas(3, 2));
+  const auto refusals = pool.take<msg::RefusedT>("user");
+  ASSERT_EQ(refusals.size(), 1u);
+  EXPECT_THAT(refusals[0].reason, HasSubstr("cluster.replicas is 2"));
+  pool.receive("user", with_replicas(0, 2));
+  const auto prepare = pool.take<msg::PrepareT>("a");
+  ASSERT_EQ(prepare.size(), 1u);
+  // By speed b d c a: peers are b and d, c and a.
+  EXPECT_THAT(prepare[0].node_names, testing::ElementsAre("b", "c", "d", "a"));
+  EXPECT_EQ(prepare[0].size, 4u);
+  EXPECT_EQ(prepare[0].rank, 3u);
+  for (const uint32_t rank : prepare[0].owner) EXPECT_LT(rank, 2u) << "of the first replica";
+}
+
 TEST_F(CoreTest, SeveralRunsWorkOnDisjointNodes) {
   add_agents(4);
   const uint64_t first = submit(2), second = submit(2);

@@ -243,6 +243,61 @@ TEST(Placement, TheActiveNeuronsTakeMemoryOnTheirNode) {
   EXPECT_EQ(buffers(SamplingMode::kUniform), (256 * 5 + 1024) / 4 * (256 + 128) * 4) << "logits and rows";
 }
 
+TEST(Placement, ReplicasPlaceTheirModeletsAlike) {
+  Experiment experiment = experiment_with(16);
+  experiment.cluster.replicas = 2;
+  // Two replicas of two nodes; the weaker node of each place decides.
+  const Plan plan = make_plan(experiment, shape(), nodes_of({4, 2, 3, 1}));
+  experiment.cluster.replicas = 1;
+  const Plan one = make_plan(experiment, shape(), nodes_of({3, 1}));
+  EXPECT_EQ(plan.owner, one.owner);
+  ASSERT_EQ(plan.nodes.size(), 4u);
+  for (size_t place = 0; place < 2; ++place) {
+    EXPECT_EQ(plan.nodes[place].modelets, one.nodes[place].modelets);
+    EXPECT_EQ(plan.nodes[place].modelets, plan.nodes[place + 2].modelets);
+    EXPECT_EQ(plan.nodes[place].name, "node-" + std::to_string(place));
+    EXPECT_EQ(plan.nodes[place + 2].name, "node-" + std::to_string(place + 2));
+    EXPECT_LT(plan.nodes[place].seconds_per_step, plan.nodes[place + 2].seconds_per_step) << "it is faster";
+    EXPECT_GT(plan.nodes[place].memory_bytes, one.nodes[place].memory_bytes) << "what all agreed upon";
+    EXPECT_GT(plan.nodes[place].bytes_sent_per_step, one.nodes[place].bytes_sent_per_step);
+  }
+  EXPECT_DOUBLE_EQ(plan.nodes[3].seconds_per_step, one.nodes[1].seconds_per_step);
+  EXPECT_THAT(to_text(plan), HasSubstr("on 4 node(s) as 2 replicas"));
+}
+
+TEST(Placement, EveryReplicaMustFit) {
+  Experiment experiment = experiment_with(16);
+  std::vector<NodeCapacity> nodes = nodes_of({1, 1}, kGiB / 8);
+  make_plan(experiment, shape(), nodes);  // one model fits in two nodes
+  experiment.cluster.replicas = 2;
+  EXPECT_THROW(make_plan(experiment, shape(), nodes), Error);
+  nodes = nodes_of({1, 1}, kGiB);
+  make_plan(experiment, shape(), nodes);
+  nodes[1].memory_bytes = kGiB / 8;
+  EXPECT_THROW(make_plan(experiment, shape(), nodes), Error) << "the smallest node counts";
+  EXPECT_THROW(make_plan(experiment, shape(), nodes_of({1, 1, 1})), UsageError);
+}
+
+TEST(Placement, ReplicasSendTheLessTheMoreStepsTheyTakeAlone) {
+  Experiment experiment = experiment_with(16);
+  experiment.cluster.replicas = 3;
+  uint64_t before = ~uint64_t{0};
+  for (const uint32_t steps : {1u, 2u, 8u, 64u}) {
+    experiment.exchange.local_steps = steps;
+    const uint64_t bytes = make_plan(experiment, shape(), nodes_of({1, 1, 1})).nodes[0].bytes_sent_per_step;
+    EXPECT_LT(bytes, before);
+    before = bytes;
+  }
+  // In the end all rows, int8 and a bf16 step a row, biases, bits; to two peers.
+  experiment.exchange.local_steps = 100000;
+  const uint64_t input = 20001 * (4 * (32 + 2)), output = 30000 * (128 + 2 + 4);
+  const double bits = (4 * 20001 + 30000) / 8.0;
+  const double all = 2 * (static_cast<double>(input + output) + bits) / 100000;
+  EXPECT_NEAR(
+      static_cast<double>(make_plan(experiment, shape(), nodes_of({1, 1, 1})).nodes[0].bytes_sent_per_step),
+      all, 30);
+}
+
 TEST(Placement, TheTextNamesWhatMatters) {
   const std::string text = to_text(make_plan(experiment_with(8), shape(), nodes_of({1, 2})));
   for (const char* word : {"node-0", "node-1", "MiB", "sent/step", "all-reduce"})

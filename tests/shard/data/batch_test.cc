@@ -42,6 +42,33 @@ TEST(BatchOrder, OnlyTheLastBatchIsShort) {
   for (uint64_t step = 0; step < 10; ++step) EXPECT_EQ(order.rows(step).size(), step % 5 == 4 ? 1u : 250u);
 }
 
+TEST(BatchShare, SharesMakeUpTheBatch) {
+  const std::vector<uint32_t> rows = all_rows(23);
+  for (const uint32_t count : {1u, 2u, 5u, 23u}) {
+    std::vector<uint32_t> all;
+    for (uint32_t i = 0; i < count; ++i) {
+      const auto share = share_of(rows, {i, count});
+      EXPECT_GE(share.size(), 23 / count);
+      EXPECT_LE(share.size(), 23 / count + 1);
+      all.insert(all.end(), share.begin(), share.end());
+    }
+    EXPECT_EQ(all, rows);
+  }
+  // More shares than rows: each has one, and every row is somewhere.
+  std::vector<uint32_t> count(3, 0);
+  for (uint32_t i = 0; i < 8; ++i) {
+    const auto share = share_of(std::span(rows).first(3), {i, 8});
+    ASSERT_EQ(share.size(), 1u);
+    ++count[share[0]];
+  }
+  EXPECT_THAT(count, ::testing::Each(::testing::Ge(2u)));
+}
+
+TEST(BatchOrder, KnowsTheSizeOfAStep) {
+  BatchOrder order(all_rows(1001), 250, 3);
+  for (uint64_t step = 0; step < 10; ++step) EXPECT_EQ(order.size(step), order.rows(step).size());
+}
+
 TEST(BatchOrder, DependsOnSeedAndStepAlone) {
   BatchOrder forwards(all_rows(1000), 30, 5), backwards(all_rows(1000), 30, 5),
       other_seed(all_rows(1000), 30, 6);

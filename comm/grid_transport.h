@@ -1,0 +1,23 @@
+// The ranks of one transport as a grid, rank = row x columns + column (a process grid, as in 2D matrix
+// algorithms): transports for the row and for the column of this rank, over the connections of the whole. A
+// rank meets each peer in its row or in its column, never in both, so a message's sender tells which of the
+// two it is for. Ranks that share neither row nor column send each other nothing.
+#pragma once
+
+#include <memory>
+
+#include "comm/transport.h"
+
+namespace modelet::comm {
+
+struct GridTransports {
+  std::unique_ptr<Transport> row;     // [columns] rank: the column
+  std::unique_ptr<Transport> column;  // [rows] rank: the row
+};
+
+// `rows` divides the size of `whole`, which must outlive the two and is not received from meanwhile. One
+// thread uses both; interrupt() as in Transport, of either: it wakes whichever receives. A message for the
+// one that comes while the other receives is kept, at most `max_waiting` of them: more is a PeerError.
+GridTransports make_grid_transports(Transport& whole, int rows, size_t max_waiting);
+
+}  // namespace modelet::comm

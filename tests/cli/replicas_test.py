@@ -1,0 +1,82 @@
+"""Several copies of the model, each on nodes of its own: what they learn, how they stop, what happens when one loses a node."""
+import os
+import signal
+import unittest
+
+from programs import ENDLESS, STEPS_PER_EPOCH, ProgramTest, checkpoint_files, finished, losses, newest_checkpoint
+
+LOCAL_STEPS = 4
+
+
+def replicas(count, *settings):
+    """Settings with which a step has as many samples as that of one model."""
+    options = []
+    for setting in (f"cluster.replicas={count}", f"train.batch={64 // count}", f"exchange.local_steps={LOCAL_STEPS}", *settings):
+        options += ["--set", setting]
+    return options
+
+
+class Replicas(ProgramTest):
+    def test_learn_as_one_model_does(self):
+        one = finished(self.train("one"))
+        for count in (2, 4):
+            rate = 1e-2 * count**0.5  # docs/decisions/0016-replicas.md
+            run = self.train(f"replicas-{count}", "--nodes", "4", *replicas(count, f"train.learning_rate={rate}"))
+            (started,) = run.events("started")
+            self.assertEqual((started["nodes"], started["replicas"]), (4, count))
+            last = finished(run)
+            self.assertEqual(last["steps"], 5 * STEPS_PER_EPOCH)
+            self.assertAlmostEqual(last["p_at_1"], one["p_at_1"], delta=0.05)
+            self.assertGreater(last["bytes_sent_per_node_per_step"], 0)
+            self.assertEqual(sorted(node["node"] for node in run.events("progress")[0]["nodes"]), [f"node-{i}" for i in (1, 2, 3, 4)])
+            # What they wrote together is an ordinary checkpoint of one model.
+            alone = self.train(f"alone-{count}", "--resume", self.folder / f"replicas-{count}")
+            self.assertEqual(finished(alone)["p_at_1"], last["p_at_1"])
+
+    def test_a_checkpoint_goes_on_to_the_bit(self):
+        settings = replicas(2, "train.epochs=2", "train.checkpoint_every=0")
+        whole = self.train("whole", "--nodes", "4", *settings)
+        first = self.folder / "whole/checkpoints" / f"step-{STEPS_PER_EPOCH:010}"
+        rest = self.train("rest", "--nodes", "4", "--resume", first, *settings)
+        self.assertEqual(losses(rest), {step: loss for step, loss in losses(whole).items() if step > STEPS_PER_EPOCH})
+        self.assertEqual(checkpoint_files(finished(rest)["checkpoint"]), checkpoint_files(finished(whole)["checkpoint"]))
+
+    def test_stop(self):
+        run = self.start_training("stopped", "--nodes", "4", *ENDLESS, *replicas(2))
+        run.wait_for_step(10)
+        run.signal(signal.SIGINT)
+        self.assert_ends(run, 130)
+        last = run.events()[-1]
+        self.assertEqual(last["event"], "interrupted")
+        self.assertEqual(last["step"] % LOCAL_STEPS, 0, "where replicas meet")
+        epochs = last["step"] // STEPS_PER_EPOCH + 2
+        for nodes, count in ((1, 1), (2, 2)):
+            rest = self.train(f"stopped-{nodes}", "--nodes", str(nodes), "--resume", self.folder / "stopped",
+                              *replicas(count, f"train.epochs={epochs}"))
+            self.assertEqual(min(losses(rest)), last["step"] + 1)
+
+    def test_a_killed_agent_is_named(self):
+        run = self.start_training("killed", "--nodes", "4", *ENDLESS, *replicas(2, "train.checkpoint_every=20"))
+        run.wait_for_step(25)
+        agents = sorted(pid for pid, name in run.children().items() if name == "modelet-agent")
+        os.kill(agents[-1], signal.SIGKILL)
+        self.assert_ends(run, 1, limit=30)
+        last = run.events()[-1]
+        self.assertEqual(last["event"], "failed")
+        self.assertRegex(last["error"], r"node-[1234]")
+        self.assertIn(f"--resume {newest_checkpoint(self.folder / 'killed')}", run.stderr)
+
+    def test_groups_must_be_equal(self):
+        for nodes in ("1", "3"):
+            self.assert_refused(2, ["cluster.replicas", "--nodes"], "modelet", "train", self.experiment, "--out", self.folder / "refused",
+                                "--nodes", nodes, "--set", "cluster.replicas=2")
+        self.assertFalse((self.folder / "refused").exists())
+        self.assert_refused(2, "cluster.replicas", "modelet", "plan", self.experiment, "--nodes", "3", "--cores", "1", "--gflops", "10",
+                            "--memory-gbps", "10", "--set", "cluster.replicas=2")
+        plan = self.modelet("plan", self.experiment, "--nodes", "4", "--cores", "1", "--gflops", "10", "--memory-gbps", "10",
+                            "--set", "cluster.replicas=2")
+        self.assertIn("as 2 replicas", plan.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
