@@ -276,13 +276,12 @@ const std::vector<Field>& fields() {
        "psp: B of the labels' propensities (Wikipedia sets 0.4, Amazon sets 2.6)", 0.001, 1000},
 
       {"exchange.codec", at(&E::exchange, &E::Exchange::codec), "",
-       "codec of activations between nodes: none (exact), bf16, int8, int4, topk (docs/wire_format.md); auto: "
-       "chosen by "
-       "measured links and errors",
+       "codec of activations between nodes: none (exact), bf16, int8, int4 (docs/wire_format.md); auto: "
+       "chosen by measured links and errors",
        0, 0, Text::kWord},
       {"exchange.gradient_codec", at(&E::exchange, &E::Exchange::gradient_codec), "",
-       "codec of hidden gradients between nodes, and of what replicas changed; same: that of activations. topk is for "
-       "these only",
+       "codec of hidden gradients between nodes, and of what replicas changed: those of exchange.codec, or "
+       "topk; same: that of activations",
        0, 0, Text::kWord},
       {"exchange.local_steps", at(&E::exchange, &E::Exchange::local_steps), "steps",
        "with several replicas: steps that each makes by itself between two synchronisations", 1, 100000},
@@ -654,6 +653,10 @@ class Parser {
     if (hashed && sampling.top > candidates)
       fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
                                " candidates of a sample (sampling.candidates x modelets.output_modelets)");
+    if (experiment_.exchange.codec == "topk")
+      fail("exchange.codec",
+           "is topk, which leaves out most of a row: fit for gradients, not for activations; set "
+           "exchange.gradient_codec");
     if (experiment_.train.patience > 0 && experiment_.data.validation == 0)
       fail("train.patience",
            "needs samples to judge by that are not the test's: set data.validation, the share "

@@ -169,6 +169,8 @@ TEST(Experiment, FieldsAreCheckedTogether) {
               HasSubstr(":8: sampling.top is 21, more than the 20 candidates"));
   EXPECT_THAT(error_of(kData, {"sampling.logq=true", "model.loss=sigmoid"}), HasSubstr("sampling.logq"));
   EXPECT_NO_THROW(parse(kData, {"sampling.logq=true"}));
+  EXPECT_THAT(error_of(kData, {"exchange.codec=topk"}), HasSubstr("exchange.gradient_codec"));
+  EXPECT_NO_THROW(parse(kData, {"exchange.gradient_codec=topk"}));
 }
 
 TEST(Experiment, PatienceNeedsHeldOutSamples) {
