@@ -58,7 +58,7 @@ enum RngStream : uint64_t {
   kStreamQuantise = 6,        // {step, round, rank, matrix, first column}
   kStreamSynth = 7,           // {...}
   kStreamTables = 8,          // {layer, modelet}
-  kStreamRounding = 9,        // {layer, modelet}
+  kStreamRounding = 9,        // {layer, first row of the modelet}
   kStreamSubsample = 10,      // {position}
   kStreamReservoir = 11,      // {record}
   kStreamValidation = 12,     // {}

@@ -44,6 +44,17 @@ struct stat info_of(int fd, const fs::path& path) {
   return info;
 }
 
+// Whether a file is an entry's data: the folder may hold what is somebody else's.
+bool is_data_of_store(const fs::path& path) {
+  if (path.extension() != kData) return false;
+  try {
+    parse_content_id(path.stem().string());
+    return true;
+  } catch (const FormatError&) {
+    return false;
+  }
+}
+
 // flock(), which signals may interrupt. False if somebody else has it (LOCK_NB).
 bool lock(int fd, int operation, const fs::path& path) {
   while (::flock(fd, operation) != 0) {
@@ -161,7 +172,8 @@ fs::path ContentStore::manifest_path(const ContentId& id) const {
 
 std::optional<Manifest> ContentStore::manifest(const ContentId& id) const {
   const fs::path path = manifest_path(id);
-  if (!fs::exists(path)) return std::nullopt;
+  std::error_code unreadable;
+  if (!fs::exists(path, unreadable)) return std::nullopt;
   try {
     const std::string bytes = read_text_file(path, kLongestManifest);
     Manifest manifest = Manifest::parse(std::as_bytes(std::span(bytes)));
@@ -192,7 +204,11 @@ std::unique_ptr<StoredContent> ContentStore::open(const Manifest& manifest) {
       list.commit();
     }
     if (size > 0) content->verify();
-    if (!content->complete()) return alone ? std::move(content) : nullptr;
+    if (!content->complete() && !alone) {  // damaged since others opened it; they keep what they have
+      ::unlink(path.c_str());
+      continue;
+    }
+    if (!content->complete()) return content;
     if (!alone || content->share()) return content;
   }
 }
@@ -207,13 +223,15 @@ void ContentStore::make_room(const Manifest& manifest) const {
   std::vector<Entry> entries;
   uint64_t total = manifest.bytes();
   const fs::path own = data_path(manifest.id());
-  for (const auto& file : fs::directory_iterator(folder_)) {
+  std::error_code failure;
+  for (fs::directory_iterator file(folder_, failure), end; !failure && file != end; file.increment(failure)) {
     struct stat info {};
-    if (file.path().extension() != kData || file.path() == own || ::stat(file.path().c_str(), &info) != 0)
-      continue;
-    entries.push_back({file.path(), static_cast<uint64_t>(info.st_size), info.st_mtim});
+    const fs::path path = file->path();
+    if (!is_data_of_store(path) || path == own || ::stat(path.c_str(), &info) != 0) continue;
+    entries.push_back({path, static_cast<uint64_t>(info.st_size), info.st_mtim});
     total += entries.back().bytes;
   }
+  if (failure) throw Error(folder_.string() + ": " + failure.message() + " (looking for room)");
   std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
     return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
   });
@@ -224,8 +242,9 @@ void ContentStore::make_room(const Manifest& manifest) const {
     if (file.get() < 0 || !lock(file.get(), LOCK_EX | LOCK_NB, entry.path)) continue;
     spdlog::info("removes {}, the least recently used of {}", entry.path.filename().string(),
                  folder_.string());
+    // In this order: data without a manifest is none, and counts until it goes.
+    ::unlink(fs::path(entry.path).replace_extension(kManifest).c_str());
     ::unlink(entry.path.c_str());
-    ::unlink(entry.path.replace_extension(kManifest).c_str());
     total -= entry.bytes;
   }
   if (total <= limit_bytes_) return;

@@ -18,7 +18,11 @@ namespace {
 
 constexpr char kToSchedulerIdentifier[] = "MCTS";
 constexpr char kFromSchedulerIdentifier[] = "MCFS";
-constexpr int kTransportHeartbeat = 2000;                    // ms; ZeroMQ notices half-open connections
+constexpr int kTransportHeartbeat = 2000;  // ms; ZeroMQ notices half-open connections
+constexpr int kDeadAfter = 2 * kTransportHeartbeat,
+              kDeadAfterWithChunks = 60'000;  // ms without a whole message
+constexpr int kQueuedMessages = 10'000,
+              kQueuedChunks = 16;  // that wait for a peer; one that does not read loses some
 constexpr int kReconnectFirst = 100, kReconnectLast = 1000;  // ms
 
 template <class Root, class Message>
@@ -133,13 +137,15 @@ std::span<const std::byte> bytes_of(const zmq::message_t& message) {
   return {message.data<std::byte>(), message.size()};
 }
 
-void set_common_options(zmq::socket_t& socket, int queued) {
+void set_common_options(zmq::socket_t& socket, Traffic traffic) {
+  const int queued = traffic == Traffic::kChunks ? kQueuedChunks : kQueuedMessages;
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::sndhwm, queued);
   socket.set(zmq::sockopt::rcvhwm, queued);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxControlBytes));
   socket.set(zmq::sockopt::heartbeat_ivl, kTransportHeartbeat);
-  socket.set(zmq::sockopt::heartbeat_timeout, 2 * kTransportHeartbeat);
+  socket.set(zmq::sockopt::heartbeat_timeout,
+             traffic == Traffic::kChunks ? kDeadAfterWithChunks : kDeadAfter);
 }
 
 }  // namespace
@@ -192,8 +198,8 @@ SchedulerAddress with_port(const SchedulerAddress& scheduler, uint16_t port) {
 
 class ServerSocket::Impl {
  public:
-  Impl(const std::string& address, const std::optional<ServerKeys>& keys, int queued) {
-    set_common_options(socket, queued);
+  Impl(const std::string& address, const std::optional<ServerKeys>& keys, Traffic traffic) {
+    set_common_options(socket, traffic);
     socket.set(zmq::sockopt::router_mandatory, 1);
     if (keys) lock(*keys);
     try {
@@ -242,8 +248,9 @@ class ServerSocket::Impl {
   LogLimit malformed;
 };
 
-ServerSocket::ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys, int queued)
-    : impl_(std::make_unique<Impl>(endpoint, keys, queued)) {}
+ServerSocket::ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys,
+                           Traffic traffic)
+    : impl_(std::make_unique<Impl>(endpoint, keys, traffic)) {}
 ServerSocket::~ServerSocket() = default;
 
 std::optional<ServerSocket::Received> ServerSocket::receive(double timeout_seconds, int wake_fd) {
@@ -267,8 +274,8 @@ const std::string& ServerSocket::endpoint() const { return impl_->endpoint; }
 
 class ClientSocket::Impl {
  public:
-  explicit Impl(const SchedulerAddress& scheduler) : address(scheduler) {
-    set_common_options(socket, kQueuedMessages);
+  Impl(const SchedulerAddress& scheduler, Traffic traffic) : address(scheduler) {
+    set_common_options(socket, traffic);
     if (address.keys) use_curve_client(socket, address.keys->own, address.keys->scheduler);
     socket.set(zmq::sockopt::immediate, 1);
     socket.set(zmq::sockopt::reconnect_ivl, kReconnectFirst);
@@ -345,7 +352,8 @@ class ClientSocket::Impl {
   HandshakeMonitor handshakes{context, socket, HandshakeMonitor::Side::kClient};
 };
 
-ClientSocket::ClientSocket(const SchedulerAddress& scheduler) : impl_(std::make_unique<Impl>(scheduler)) {}
+ClientSocket::ClientSocket(const SchedulerAddress& scheduler, Traffic traffic)
+    : impl_(std::make_unique<Impl>(scheduler, traffic)) {}
 ClientSocket::~ClientSocket() = default;
 
 std::optional<FromSchedulerMessage> ClientSocket::receive(double timeout_seconds, int wake_fd) {

@@ -68,8 +68,9 @@ struct ServerKeys {
   std::filesystem::path allow_list;
 };
 
-// Messages that wait for a peer; one that does not read for longer loses some. Few where a message is large.
-inline constexpr int kQueuedMessages = 10000, kQueuedChunks = 64;
+// What a socket carries. Of small messages many may wait for a peer; chunks of data are large and take their
+// time: few wait, and a connection that brings nothing whole for a while is not taken for a dead one.
+enum class Traffic { kMessages, kChunks };
 
 // The scheduler's end.
 class ServerSocket {
@@ -77,7 +78,7 @@ class ServerSocket {
   // Binds; a port "*" is chosen by the system. Throws Error (address in use, ...), UsageError for a wrong
   // allow-list.
   explicit ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys = {},
-                        int queued = kQueuedMessages);
+                        Traffic traffic = Traffic::kMessages);
   ~ServerSocket();
 
   struct Received {
@@ -101,7 +102,7 @@ class ServerSocket {
 // An agent's or client's end. Reconnects by itself; the scheduler sees each connection as a new peer.
 class ClientSocket {
  public:
-  explicit ClientSocket(const SchedulerAddress& scheduler);
+  explicit ClientSocket(const SchedulerAddress& scheduler, Traffic traffic = Traffic::kMessages);
   ~ClientSocket();
 
   // Throws Error if the scheduler refuses this client for good: its key is not known there, or one of both

@@ -17,10 +17,13 @@ namespace {
 struct Part {
   std::vector<int> ranks;  // of the whole, by rank of the part
   std::deque<Frame> waiting;
+  size_t waiting_bytes = 0;
 };
 
+size_t bytes_of(const Frame& frame) { return frame.envelope.size() + frame.payload.size(); }
+
 struct Crossing {
-  Crossing(Transport& transport, int rows, size_t limit) : whole(transport), max_waiting(limit) {
+  Crossing(Transport& transport, int rows, const GridLimits& most) : whole(transport), limits(most) {
     MODELET_CHECK(rows > 0 && whole.size() % rows == 0, "the ranks make no such grid");
     columns = whole.size() / rows;
     for (int i = 0; i < columns; ++i) row.ranks.push_back(own_row() * columns + i);
@@ -38,7 +41,7 @@ struct Crossing {
   }
 
   Transport& whole;
-  const size_t max_waiting;
+  const GridLimits limits;
   int columns = 1;
   Part row, column;
   uint64_t strangers = 0;
@@ -66,6 +69,7 @@ class PartTransport final : public Transport {
     if (!part_.waiting.empty()) {
       frame = std::move(part_.waiting.front());
       part_.waiting.pop_front();
+      part_.waiting_bytes -= bytes_of(frame);
       return true;
     }
     const Stopwatch watch;
@@ -78,8 +82,12 @@ class PartTransport final : public Transport {
       const auto found = std::ranges::find(part->ranks, frame.from);
       frame.from = static_cast<int>(found - part->ranks.begin());
       if (part == &part_) return true;
-      if (part->waiting.size() >= crossing_->max_waiting)
-        throw PeerError(frame.from, fmt::format("{} messages wait unread", part->waiting.size()));
+      part->waiting_bytes += bytes_of(frame);
+      if (part->waiting.size() >= crossing_->limits.waiting_messages ||
+          part->waiting_bytes > crossing_->limits.waiting_bytes)
+        throw PeerError(frame.from,
+                        fmt::format("a peer is too far ahead: {} messages of {} bytes wait unread",
+                                    part->waiting.size() + 1, part->waiting_bytes));
       part->waiting.push_back(std::move(frame));
     }
     return false;
@@ -98,8 +106,8 @@ class PartTransport final : public Transport {
 
 }  // namespace
 
-GridTransports make_grid_transports(Transport& whole, int rows, size_t max_waiting) {
-  const auto crossing = std::make_shared<Crossing>(whole, rows, max_waiting);
+GridTransports make_grid_transports(Transport& whole, int rows, const GridLimits& limits) {
+  const auto crossing = std::make_shared<Crossing>(whole, rows, limits);
   return {std::make_unique<PartTransport>(crossing, crossing->row, crossing->own_column()),
           std::make_unique<PartTransport>(crossing, crossing->column, crossing->own_row())};
 }

@@ -4,6 +4,7 @@
 // two it is for. Ranks that share neither row nor column send each other nothing.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "comm/transport.h"
@@ -15,9 +16,14 @@ struct GridTransports {
   std::unique_ptr<Transport> column;  // [rows] rank: the row
 };
 
+// What may wait for the one while the other receives.
+struct GridLimits {
+  size_t waiting_messages, waiting_bytes;
+};
+
 // `rows` divides the size of `whole`, which must outlive the two and is not received from meanwhile. One
 // thread uses both; interrupt() as in Transport, of either: it wakes whichever receives. A message for the
-// one that comes while the other receives is kept, at most `max_waiting` of them: more is a PeerError.
-GridTransports make_grid_transports(Transport& whole, int rows, size_t max_waiting);
+// one that comes while the other receives is kept; more than `limits` is a PeerError.
+GridTransports make_grid_transports(Transport& whole, int rows, const GridLimits& limits);
 
 }  // namespace modelet::comm

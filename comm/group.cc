@@ -94,7 +94,8 @@ class Group::Impl {
   }
 
   Grid grid(int rows) {
-    GridTransports transports = make_grid_transports(*transport_, rows, options_.max_waiting_messages);
+    GridTransports transports =
+        make_grid_transports(*transport_, rows, {options_.max_waiting_messages, options_.max_waiting_bytes});
     const int columns = transports.row->size();
     const auto part = [&](std::unique_ptr<Transport> transport, int first, int distance) {
       GroupOptions options = options_;
@@ -104,8 +105,10 @@ class Group::Impl {
       return std::unique_ptr<Group>(
           new Group(std::make_unique<Impl>(std::move(transport), std::move(options), interruption_)));
     };
-    return {part(std::move(transports.row), rank() / columns * columns, 1),
-            part(std::move(transports.column), rank() % columns, columns)};
+    Grid grid = {part(std::move(transports.row), rank() / columns * columns, 1),
+                 part(std::move(transports.column), rank() % columns, columns)};
+    grid.column->impl_->options_.timeout_seconds *= options_.column_patience;
+    return grid;
   }
 
   void barrier(Tag tag) {

@@ -40,6 +40,9 @@ struct GroupOptions {
   uint64_t run = 0;    // identifies the run; a message of another run is refused
   uint32_t epoch = 1;  // membership epoch; grows when the group changes (DESIGN section 5)
   double timeout_seconds = 30;
+  // Times as long ranks of a grid's column wait for each other: rows that are equally far may be apart by an
+  // evaluation or by many steps of a faster one.
+  double column_patience = 20;
   bool lz4 = false;                     // compress payloads of which LZ4 saves something
   std::vector<std::string> node_names;  // [size], for error messages; may be empty
   size_t max_message_bytes = size_t{1} << 30;

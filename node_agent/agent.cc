@@ -156,8 +156,9 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
   const ShapeT& shape = *message.shape;
   job.shape = {shape.features,         shape.labels,         shape.train_rows, shape.test_rows,
                shape.features_per_row, shape.labels_per_row, shape.encoder};
-  if (message.owner.size() != cut_model(job.experiment, job.shape).size() ||
-      *std::max_element(message.owner.begin(), message.owner.end()) >= message.size)
+  const uint32_t replicas = job.experiment.cluster.replicas;
+  if (message.size % replicas != 0 || message.owner.size() != cut_model(job.experiment, job.shape).size() ||
+      *std::max_element(message.owner.begin(), message.owner.end()) >= message.size / replicas)
     throw FormatError(
         "the scheduler's placement does not fit the experiment: use the same release everywhere");
   job.owner = message.owner;

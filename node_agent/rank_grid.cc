@@ -16,7 +16,8 @@ RankGrid::RankGrid(comm::Group& whole, uint32_t replicas) : whole_(whole), repli
 comm::Tag RankGrid::peer_tags(uint64_t step, size_t count) {
   if (next_.step < step) next_ = {.step = step};
   const comm::Tag first = next_;
-  MODELET_CHECK(first.round + count <= std::numeric_limits<uint16_t>::max(), "rounds among peers");
+  if (first.round + count > std::numeric_limits<uint16_t>::max())
+    throw Error("too many modelets for replicas: cut the model more coarsely, or spread it over more nodes");
   next_.round = static_cast<uint16_t>(first.round + count);
   return first;
 }

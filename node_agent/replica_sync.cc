@@ -111,15 +111,15 @@ size_t ReplicaSync::memory_bytes() const {
 bool ReplicaSync::average(RankGrid& grid, uint64_t step, bool stop) {
   const RowSet updated = updated_rows();
   for (size_t w = 0; w < words_; ++w) unsettled_[w] |= updated[w];
-  exchange_changes(grid, step, gather_sets(grid, step, updated, stop));
+  exchange_changes(grid, step, gather_sets(grid, step, updated, stop), codec_);
   return stop;
 }
 
 bool ReplicaSync::settle(RankGrid& grid, uint64_t step, bool stop) {
   stop = average(grid, step, stop);
-  // What rounding has kept back of all rows, and of it what rounding would keep back once more is let go.
+  // What the codec has kept back of all rows since they were last equal, now exactly.
   const std::vector<RowSet> sets = gather_sets(grid, step, unsettled_, stop);
-  exchange_changes(grid, step, sets);
+  if (&codec_ != &exact_) exchange_changes(grid, step, sets, exact_);
   for (const Segment& segment : segments_) take_agreed(segment);
   exchange_state(grid, step, one_of_each(sets));
   unsettled_.assign(words_, 0);
@@ -272,10 +272,11 @@ void ReplicaSync::exchange(RankGrid& grid, uint64_t step, const std::vector<RowS
 
 // ---- weights and biases
 
-void ReplicaSync::exchange_changes(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets) {
+void ReplicaSync::exchange_changes(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets,
+                                   const comm::Codec& codec) {
   for (const Copy& copy : copies_) scratch_.reserve(3 * copy.agreed.cols());
   const auto tensors_of = [&](const Copy& copy) {
-    std::vector<Tensor> tensors = {{copy.agreed.cols(), &codec_, true}};
+    std::vector<Tensor> tensors = {{copy.agreed.cols(), &codec, true}};
     if (copy.agreed.has_bias()) tensors.push_back({1, &exact_, false});
     return tensors;
   };

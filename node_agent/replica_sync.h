@@ -45,9 +45,9 @@ class ReplicaSync {
   // Every rank of every replica calls these after the same step. `stop`: this replica wishes to stop (all its
   // ranks say the same); returns whether any does.
   bool average(RankGrid& grid, uint64_t step, bool stop);
-  // Afterwards all replicas are equal bit for bit: what rounding kept back is sent too, and what it keeps
-  // back of that is let go; a row's optimiser state and clock become those of one of the replicas that
-  // updated it since the last time; hash tables are built anew.
+  // Afterwards all replicas are equal bit for bit: what the codec kept back is sent too, exactly; a row's
+  // optimiser state and clock become those of one of the replicas that updated it since the last time; hash
+  // tables are built anew.
   bool settle(RankGrid& grid, uint64_t step, bool stop);
 
   size_t memory_bytes() const;
@@ -89,7 +89,8 @@ class ReplicaSync {
   template <class Tensors, class Read, class Apply>
   void exchange(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets, const Tensors& tensors_of,
                 const Read& read, const Apply& apply);
-  void exchange_changes(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets);
+  void exchange_changes(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets,
+                        const comm::Codec& codec);
   void add_change(const Segment& segment, const Arrived& arrived, size_t i, size_t self, uint64_t step);
   void take_agreed(const Segment& segment);
   std::vector<RowSet> one_of_each(std::vector<RowSet> sets) const;

@@ -39,7 +39,7 @@ class Fetch {
  public:
   Fetch(const msg::SchedulerAddress& server, const ContentId& id, double bytes_per_second,
         const std::function<void()>& check)
-      : socket_(server),
+      : socket_(server, msg::Traffic::kChunks),
         server_(server.endpoint),
         id_(id),
         data_(to_text(id)),
@@ -154,9 +154,15 @@ std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStor
     check();
     std::this_thread::sleep_for(Seconds(kPoll));
   }
+  const auto checked = [&] {
+    if (!shard::is_prepared(content->path()))
+      throw FormatError(
+          fmt::format("the scheduler's data {} is no prepared file: submit the run again", to_text(id)));
+    return std::move(content);
+  };
   uint64_t total = 0;
   for (const uint32_t chunk : content->missing()) total += manifest->chunk_bytes(chunk);
-  if (total == 0) return content;
+  if (total == 0) return checked();
   spdlog::info("fetches {} of the {} bytes of the {} data {}", total, manifest->bytes(), what, to_text(id));
   connect().fill(*content, [&](uint64_t bytes, double seconds) {
     const double rate = seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
@@ -168,21 +174,22 @@ std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStor
             {"bytes_per_second", rate},
             {"eta_seconds", rate > 0 ? static_cast<double>(total - bytes) / rate : 0}});
   });
-  return content;
+  return checked();
 }
 
 // Whether the experiment's paths hold the data: {train, test}. What cannot be read is not there.
 std::pair<bool, bool> is_at_its_path(const DataSource& source, const Experiment& experiment) {
   const Experiment::Data& data = experiment.data;
   std::pair<bool, bool> found;
-  if (!std::filesystem::exists(data.train)) return found;
+  std::error_code unreadable;
+  if (!std::filesystem::exists(data.train, unreadable)) return found;
   try {
     const shard::Dataset train = shard::load_training_data(experiment);
     found.first = Manifest::of(train.file()).id() == source.train;
-    if (!found.first || !std::filesystem::exists(data.test)) return found;
+    if (!found.first || !std::filesystem::exists(data.test, unreadable)) return found;
     const shard::Dataset test = shard::load_dataset(data.test, data.normalize, train.encoder());
     found.second = Manifest::of(test.file()).id() == source.test;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // also the file system's own
     spdlog::info("the data is not at the paths of the experiment: {}", error.what());
   }
   return found;

@@ -37,8 +37,8 @@ struct DataSource {
 class RunData {
  public:
   // Finds the data and sets train_file and test_file of `job` where the experiment's paths do not have it.
-  // `check` is called several times a second and may throw. Throws Error if the data cannot be had: no
-  // answer, no room, unknown to the scheduler.
+  // `check` is called several times a second while data is fetched, and may throw. Throws Error if the data
+  // cannot be had: no answer, no room, unknown to the scheduler.
   RunData(const DataSource& source, TrainJob& job, const EventSink& events,
           const std::function<void()>& check);
 

@@ -332,12 +332,19 @@ void Trainer::Impl::report_codecs(Session& session) {
 
 void Trainer::Impl::report_progress(Session& session) {
   if (loss_steps_ == 0) return;
+  // Replicas that are ahead wait for the others here: that is time of training.
+  const Stopwatch watch;
+  const double loss = session.grid.mean(step_, loss_sum_ / static_cast<double>(loss_steps_));
+  const json nodes = job_.size > 1 ? times_.report(session.grid, tag(kTimesRound)) : json();
+  const double seconds = watch.seconds();
+  seconds_here_ += seconds;
+  train_seconds_ += seconds;
   const double seconds_per_step = seconds_here_ / static_cast<double>(steps_here_);
   json event = {{"event", "progress"},
                 {"step", step_},
                 {"steps", total_steps()},
                 {"epoch", (step_ - 1) / feed_->steps_per_epoch() + 1},
-                {"loss", session.grid.mean(step_, loss_sum_ / static_cast<double>(loss_steps_))},
+                {"loss", loss},
                 {"train_seconds", train_seconds_},
                 {"samples_per_second", samples_per_second()},
                 {"eta_seconds", seconds_per_step * static_cast<double>(total_steps() - step_)},
@@ -345,7 +352,7 @@ void Trainer::Impl::report_progress(Session& session) {
                 {"wait_fraction", seconds_here_ > 0 ? times_.total_wait_seconds() / seconds_here_ : 0},
                 {"learning_rate", shard::learning_rate(job_.experiment.train, step_ - 1,
                                                        feed_->steps_per_epoch(), total_steps())}};
-  if (job_.size > 1) event["nodes"] = times_.report(session.grid, tag(kTimesRound));
+  if (job_.size > 1) event["nodes"] = nodes;
   emit(session, event);
   loss_sum_ = 0;
   loss_steps_ = 0;

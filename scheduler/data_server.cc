@@ -13,6 +13,7 @@ namespace {
 namespace msg = comm::control;
 
 constexpr double kTurn = 1;         // seconds between two looks at what nobody needs any more
+constexpr size_t kMostOpen = 256;   // entries of the store: each holds a file
 constexpr double kCloseAfter = 60;  // seconds without use: a run that needs it has been submitted by then
 
 std::string data_endpoint(const std::string& listen, uint16_t port) {
@@ -34,7 +35,7 @@ std::vector<uint8_t> message_bytes(std::span<const std::byte> bytes) {
 DataServer::DataServer(const DataServerOptions& options, const std::string& listen,
                        const std::optional<msg::ServerKeys>& keys)
     : store_(options.store, options.store_bytes, "--store-mib of the scheduler"),
-      socket_(data_endpoint(listen, options.port), keys, msg::kQueuedChunks),
+      socket_(data_endpoint(listen, options.port), keys, msg::Traffic::kChunks),
       thread_([this] { run(); }) {}
 
 DataServer::~DataServer() {
@@ -75,7 +76,7 @@ DataServer::Answer DataServer::answer(const msg::ServerSocket::Received& receive
             throw Error("this is the scheduler's port for data, which knows nothing of runs");
         },
         received.message);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // the disk's, too: whatever it is, the others are served
     if (refusals_.next())
       spdlog::info("refused a message about data: {} (number {})", error.what(), refusals_.count());
     return msg::RefusedT{{}, error.what()};
@@ -87,6 +88,10 @@ DataServer::Answer DataServer::on(const msg::OfferT& message) {
   const std::string address = comm::to_text(manifest.id());
   if (!entries_.contains(address)) {
     close_unused();
+    if (entries_.size() >= kMostOpen)
+      throw Error(fmt::format(
+          "{} files are open in the scheduler's store, the most that may be: try again in a minute",
+          kMostOpen));
     auto content = store_.open(manifest);
     if (!content) throw Error("another process fills " + address + " in the scheduler's store");
     entries_[address].content = std::move(content);

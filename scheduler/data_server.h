@@ -3,7 +3,8 @@
 //
 // It has a socket and a thread of its own, so that neither messages about runs nor heartbeats wait for a disk
 // or behind megabytes. Whoever asks is answered in turn, a chunk at a time, and asks for only a few at once:
-// so all get their share. It reads and writes nothing but its store: no message holds a path.
+// so all get their share, except while a file that is there already is looked at as a whole. It reads and
+// writes nothing but its store: no message holds a path.
 //
 // In a pool with keys only users put data there and only agents fetch it.
 // keep(), port() from any thread; request_stop() by the destructor.

@@ -146,8 +146,14 @@ class Runner:
         folder = self.data(part["width"])
         return [f"data.train={folder / 'train.mlt'}", f"data.test={folder / 'test.mlt'}", f"sampling.uniform={draws(part['width'])}"]
 
+    def cut(self, part):
+        """Keys of the modelets of a part; those of nodes with cores of their own are small enough for nodes of any share of a core."""
+        if part["data"] == "own cores":
+            return ["modelets.hidden_columns=16", "modelets.output_modelets=24"]
+        return [f"modelets.hidden_columns={max(16, HIDDEN // part['nodes'])}"] if part["data"] in ("amazon", "debian-deps") else []
+
     def billion_data(self):
-        folder = self.cache / "billion"
+        folder = self.cache / ("billion-" + "-".join(map(str, BILLION_DATA.values())))
         if not (folder / "complete").exists():
             words = [word for name, value in BILLION_DATA.items() for word in (f"--{name}", str(value))]
             subprocess.run([self.programs / "modelet", "data", "synth", folder, *words], check=True, stdout=subprocess.DEVNULL)
@@ -167,15 +173,14 @@ class Runner:
             return self._modelet(cluster, part) if part["system"] == "Modelet" else self._baseline(cluster, part)
 
     def _modelet(self, cluster, part):
-        settings, experiment, parameters = ["train.checkpoint_every=1000000000"], AMAZON, None
+        settings, experiment, parameters = ["train.checkpoint_every=1000000000", *self.cut(part)], AMAZON, None
         if part["data"] == "billion":
             experiment, settings = BILLION, settings + self.billion_data()
             parameters = simulate.plan(self.programs / "modelet", experiment, part["nodes"], settings, gflops=[100], memory_gbps=[20])["parameters"]
-        elif part["data"] == "own cores":  # fine enough a cut for nodes of any share of a core
-            settings += ["modelets.hidden_columns=16", "modelets.output_modelets=24", *self.data_settings(part)]
+        elif part["data"] == "debian-deps":
+            experiment = DEBIAN
         else:
-            settings += [f"modelets.hidden_columns={max(16, HIDDEN // part['nodes'])}"]
-            experiment, settings = (AMAZON, settings + self.data_settings(part)) if part["data"] == "amazon" else (DEBIAN, settings)
+            settings += self.data_settings(part)
         found = train_modelet.train(cluster, self.programs, experiment, settings + self.settings, keys=part.get("mode") == compare_report.WITH_KEYS)
         return {"parameters": parameters, "steps": found["steps"], "seconds_per_step": found["seconds_per_step"], "sent_bytes": found["sent_bytes"],
                 "own_meter_bytes": found["own_meter_bytes"],
@@ -215,13 +220,14 @@ class Runner:
         """Of what runs a part: another build, or other scripts, make it another part."""
         files = [pathlib.Path(clusters.__file__)]
         if part["system"] == "Modelet":
-            files += [pathlib.Path(train_modelet.__file__), AMAZON, DEBIAN, BILLION,
+            files += [pathlib.Path(train_modelet.__file__), *({"billion": [BILLION], "debian-deps": [DEBIAN]}.get(part["data"], [AMAZON])),
                       *(self.programs / name for name in ("modelet", "modelet-agent", "modelet-scheduler"))]
         elif part["system"] == "simulator":
             files = [pathlib.Path(simulate.__file__), pathlib.Path(curves.__file__), AMAZON, self.programs / "modelet"]
         elif part["system"] != "link":
             files += [file for file in sorted(HERE.glob("*.py")) if not file.name.startswith("compare_")]
-        digest = hashlib.sha256(json.dumps(self.settings if part["system"] in ("Modelet", "simulator") else []).encode())
+        settings = [*self.settings, self.cut(part), BILLION_DATA] if part["system"] in ("Modelet", "simulator") else []
+        digest = hashlib.sha256(json.dumps(settings).encode())
         for file in files:
             digest.update(file.read_bytes())
         return digest.hexdigest()
@@ -255,7 +261,11 @@ def execute(runner, part):
     record = {"part": part, "title": title(part), "at": time.strftime("%Y-%m-%d %H:%M:%S")}
     try:
         record["result"] = runner.run(part)
-    except (launch.BaselineFailed, train_modelet.RunFailed, subprocess.SubprocessError, OSError) as error:
+    except (launch.BaselineFailed, train_modelet.RunFailed, subprocess.SubprocessError, RuntimeError, OSError) as error:
+        record["error"] = f"{type(error).__name__}: {error}"
+    except clusters.CannotRun as error:
+        if "cores" not in part:  # without the controller of CPU shares all other parts can run
+            raise
         record["error"] = f"{type(error).__name__}: {error}"
     record |= {"wall_seconds": round(time.monotonic() - started, 1), "others_share": others.until_now()}
     if "result" in record:

@@ -291,7 +291,7 @@ def parts_section(report):
 
 def notes(report):
     cores = report["machine"]["cores"]
-    text = [f"All nodes share the {cores} cores of this machine. With more nodes than cores every system's time is bound by the cores, also that of copying packets; on hosts "
+    text = [f"All nodes share the {cores} cores of this machine, except where it says that they have their own. With more nodes than cores every system's time is bound by the cores, also that of copying packets; on hosts "
             "of their own all would be faster. The dedicated-host column is the bound that no host can beat."]
     busiest = max((record["others_share"] for record in report["records"]), default=0)
     if busiest > measuring.BUSY_SHARE:

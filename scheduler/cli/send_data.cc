@@ -28,7 +28,8 @@ std::vector<uint8_t> message_bytes(std::span<const std::byte> bytes) {
 
 class Sender {
  public:
-  explicit Sender(const msg::SchedulerAddress& server) : socket_(server), server_(server.endpoint) {}
+  explicit Sender(const msg::SchedulerAddress& server)
+      : socket_(server, msg::Traffic::kChunks), server_(server.endpoint) {}
 
   void send(const msg::ToSchedulerMessage& message) {
     for (const Stopwatch watch; !socket_.send(message); socket_.receive(kPoll / 10))

@@ -118,6 +118,13 @@ class Comparison(unittest.TestCase):
         runner.fingerprint = lambda part: "programs of tomorrow"
         self.assertNotEqual(compare_horovod.cache_file(runner, part), kept)
 
+    def test_one_part_that_cannot_run_is_not_the_end(self):
+        for trouble in (RuntimeError("modelet plan: no such file"), compare_horovod.clusters.CannotRun("no controller")):
+            record = compare_horovod.execute(FakeRunner(self.folder, lambda part: trouble), compare_horovod.own_cores()[0])
+            self.assertIn(str(trouble), record["error"])
+        with self.assertRaises(compare_horovod.clusters.CannotRun):
+            compare_horovod.execute(FakeRunner(self.folder, lambda part: trouble), compare_horovod.billion())
+
     def test_fingerprint(self):
         """Modelet's parts follow its programs and settings, the others the scripts."""
         for name in ("modelet", "modelet-agent", "modelet-scheduler"):

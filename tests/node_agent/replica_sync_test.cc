@@ -124,7 +124,7 @@ TEST_P(ReplicaSyncTest, SettledReplicasAreEqualToTheBit) {
   experiment_.sampling.mode = GetParam().mode;
   experiment_.optimizer.kind = GetParam().optimizer;
   experiment_.model.precision = GetParam().precision;
-  for (const std::string codec : {"int8", "int4"}) {
+  for (const std::string codec : {"int8", "int4", "topk"}) {
     experiment_.exchange.codec = codec;
     const auto settle_at_the_end = [](ReplicaSync& sync, RankGrid& grid, uint64_t step) {
       if (step == 8)

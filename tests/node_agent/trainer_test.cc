@@ -593,8 +593,10 @@ TEST_F(ReplicasTest, EndEarlyTogether) {
 
 TEST_F(ReplicasTest, ALostReplicaIsNamed) {
   experiment_.exchange.timeout_seconds = 0.5;
-  auto groups = comm::make_inproc_groups(
-      4, {.run = 1, .timeout_seconds = 0.5, .node_names = {"alpha", "beta", "gamma", "delta"}});
+  auto groups = comm::make_inproc_groups(4, {.run = 1,
+                                             .timeout_seconds = 0.5,
+                                             .column_patience = 1,
+                                             .node_names = {"alpha", "beta", "gamma", "delta"}});
   std::atomic<int> named = 0;
   comm::testing::run_ranks(groups, [&](comm::Group& group) {
     Trainer trainer({.run = "lost",
