@@ -3,8 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <set>
 #include <vector>
 
 #include "base/clock.h"

@@ -286,6 +286,31 @@ TEST_F(ContentStoreTest, RemovesWhatWasUsedLongestAgoAndNeverWhatIsOpen) {
   EXPECT_EQ(entries(), 3u) << "what was refused leaves nothing";
 }
 
+// The folder may be one that the user has other things in.
+TEST_F(ContentStoreTest, WhatIsNotItsOwnIsNeverRemoved) {
+  ContentStore small(folder, 7 * kChunk, "--limit");
+  const fs::path foreign = folder / "corpus.data";
+  std::ofstream(foreign) << std::string(5 * kChunk, 'x');
+  fill(*small.open(manifest), file);
+  const Bytes other = random_bytes(6 * kChunk, 9);
+  fill(*small.open(manifest_of(other)), other);  // drives the first one out
+  EXPECT_EQ(fs::file_size(foreign), 5 * kChunk);
+  EXPECT_FALSE(small.manifest(manifest.id()).has_value());
+}
+
+// Somebody trains on it, and a block of the disk goes bad: who comes now fetches it anew, and waits for
+// nobody.
+TEST_F(ContentStoreTest, WhatIsDamagedWhileOthersUseItIsMadeAnew) {
+  const auto used = store.open(manifest);
+  fill(*used, file);
+  std::fstream(used->path(), std::ios::in | std::ios::out | std::ios::binary) << "damage";
+  const auto again = store.open(manifest);
+  ASSERT_NE(again, nullptr);
+  EXPECT_FALSE(again->complete());
+  fill(*again, file);
+  EXPECT_EQ(contents(*again), file);
+}
+
 TEST_F(ContentStoreTest, WhatIsLargerThanTheLimitIsRefusedAndRemovesNothing) {
   ContentStore small(folder, 6 * kChunk, "--limit");
   const Bytes other = random_bytes(kChunk, 9);
