@@ -286,7 +286,10 @@ const std::vector<Field>& fields() {
       {"exchange.local_steps", at(&E::exchange, &E::Exchange::local_steps), "steps",
        "with several replicas: steps that each makes by itself between two synchronisations", 1, 100000},
       {"exchange.micro_batches", at(&E::exchange, &E::Exchange::micro_batches), "pieces",
-       "pieces of a batch: while one travels the next is computed; changes no result", 1, 8},
+       "pieces of a batch: while one travels the next is computed; 0: as many as steps are fastest with, "
+       "measured "
+       "in the run; changes no result",
+       0, 8},
       {"exchange.lz4", at(&E::exchange, &E::Exchange::lz4), "", "compress the encoded bytes"},
       {"exchange.timeout_seconds", at(&E::exchange, &E::Exchange::timeout_seconds), "seconds",
        "a peer that is silent for longer is reported as missing", 0.1, 86400},

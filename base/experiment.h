@@ -137,7 +137,7 @@ struct Experiment {
     std::string codec = "int8";           // of activations; comm/codec.h lists them
     std::string gradient_codec = "same";  // of hidden gradients; same: as codec
     uint32_t local_steps = 16;            // of a replica between two synchronisations
-    uint32_t micro_batches = 3;           // pieces of a batch; one travels while the next is computed
+    uint32_t micro_batches = 0;           // pieces of a batch; one travels while the next is computed; 0: measured
     bool lz4 = false;                     // compress the encoded bytes
     float timeout_seconds = 30;           // a peer that is silent for longer is reported as missing
   } exchange;

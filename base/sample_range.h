@@ -20,6 +20,8 @@ struct SampleRange {
 };
 
 inline constexpr size_t kMaxMicroBatches = 8;
+// Where a run chooses the number by itself, it tries 1 to so many.
+inline constexpr size_t kTriedMicroBatches = 4;
 
 // Fills `ranges` with at most `count` pieces of a batch. Each takes half of what is left, the last two are
 // alike: nothing is left to compute while the last one travels, so it is small.

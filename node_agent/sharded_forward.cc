@@ -1,7 +1,5 @@
 #include "node_agent/sharded_forward.h"
 
-#include <algorithm>
-
 #include "base/padding.h"
 #include "base/rng.h"
 #include "shard/dropout.h"
@@ -10,6 +8,11 @@ namespace modelet::agent {
 
 using comm::InBlock;
 using comm::OutBlock;
+
+namespace {
+// A rank's notice, as it travels.
+enum NoticeNumber : size_t { kStop, kNextMicroBatches, kNoticeNumbers };
+}  // namespace
 
 ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group,
                                CodecChoice* codecs, float dropout)
@@ -21,23 +24,23 @@ ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding
       exact_(comm::require_codec("none")),
       activations_(network.hidden_layers()),
       transposed_(network.hidden_layers()),
-      wishes_(static_cast<size_t>(sharding.size())),
-      theirs_(wishes_.size()) {}
+      theirs_(static_cast<size_t>(sharding.size())) {}
 
 void ShardedForward::run(const shard::Batch& batch, comm::Tag tag) {
   whole_ = {0, batch.size()};
-  begin(batch, std::span(&whole_, 1), tag, false);
+  begin(batch, std::span(&whole_, 1), tag, {});
   finish(0);
 }
 
 void ShardedForward::begin(const shard::Batch& batch, std::span<const SampleRange> ranges, comm::Tag tag,
-                           bool stop) {
+                           const Notice& notice) {
   batch_ = &batch;
   ranges_ = ranges;
   tag_ = tag;
   finished_ = 0;
-  std::fill(wishes_.begin(), wishes_.end(), 0.0f);
-  wishes_[static_cast<size_t>(sharding_.rank())] = stop ? 1 : 0;
+  float* mine = notices_.resize(theirs_.size(), kNoticeNumbers).row(static_cast<size_t>(sharding_.rank()));
+  mine[kStop] = notice.stop ? 1 : 0;
+  mine[kNextMicroBatches] = static_cast<float>(notice.next_micro_batches);
   for (size_t layer = 0; layer < network_.hidden_layers(); ++layer) {
     const size_t width = network_.experiment().model.hidden[layer];
     activations_[layer].resize(batch.size(), width);
@@ -55,7 +58,16 @@ void ShardedForward::finish(size_t range) {
 }
 
 bool ShardedForward::any_stop() const {
-  return std::any_of(wishes_.begin(), wishes_.end(), [](float w) { return w != 0; });
+  const ConstMatrix notices = notices_.matrix();
+  for (size_t rank = 0; rank < notices.rows; ++rank)
+    if (notices.row(rank)[kStop] != 0) return true;
+  return false;
+}
+
+uint32_t ShardedForward::next_micro_batches() const {
+  // A peer's number: what is none, and what is out of range, becomes one that is.
+  const float told = notices_.matrix().row(0)[kNextMicroBatches];
+  return told >= 1 && told <= kMaxMicroBatches ? static_cast<uint32_t>(told) : 1;
 }
 
 comm::Tag ShardedForward::tag_of(size_t layer, size_t range) const {
@@ -98,7 +110,7 @@ void ShardedForward::send(size_t layer, size_t range) {
     mine_.push_back({codecs_ == nullptr ? &exact_ : &codecs_->activations(), block});
   }
   if (layer == 0 && range == 0)
-    mine_.push_back({&exact_, {&wishes_[static_cast<size_t>(sharding_.rank())], 1, 1, 1}});
+    mine_.push_back({&exact_, notices_.matrix().row_range(static_cast<size_t>(sharding_.rank()), 1)});
   group_.send_all(tag_of(layer, range), mine_);
 }
 
@@ -111,7 +123,8 @@ void ShardedForward::collect(size_t layer, size_t range) {
       blocks.clear();
       for (const Sharding::Columns& columns : sharding_.columns(layer, rank))
         blocks.push_back(rows.columns(columns.first, columns.count));
-      if (layer == 0 && range == 0) blocks.push_back({&wishes_[static_cast<size_t>(rank)], 1, 1, 1});
+      if (layer == 0 && range == 0)
+        blocks.push_back(notices_.matrix().row_range(static_cast<size_t>(rank), 1));
     }
     group_.collect(tag_of(layer, range), theirs_);
   }

@@ -29,11 +29,18 @@ class ShardedForward {
 
   // The same in pieces of the batch, so that the last layer's activations travel while the caller does
   // something else: begin() sends them, finish(i) waits until those of the ranges 0 .. i are complete. Uses
-  // as many rounds for each layer as there are ranges. `stop`: this rank wishes to stop; any_stop(), after
-  // finish(0), says whether any rank does. batch and ranges must outlive the last finish().
-  void begin(const shard::Batch& batch, std::span<const SampleRange> ranges, comm::Tag tag, bool stop);
+  // as many rounds for each layer as there are ranges. `notice`: what this rank tells the others with its
+  // first activations; any_stop() and next_micro_batches() say after finish(0) what was told. batch and
+  // ranges must outlive the last finish().
+  struct Notice {
+    bool stop = false;                // this rank wishes to stop
+    uint32_t next_micro_batches = 1;  // of the next step; rank 0's counts
+  };
+  void begin(const shard::Batch& batch, std::span<const SampleRange> ranges, comm::Tag tag,
+             const Notice& notice);
   void finish(size_t range);
   bool any_stop() const;
+  uint32_t next_micro_batches() const;
 
   // [batch, width]; valid until the next run().
   Matrix activations(size_t layer) const { return activations_[layer].matrix(); }
@@ -61,8 +68,8 @@ class ShardedForward {
   std::span<const SampleRange> ranges_;
   SampleRange whole_;  // of run()
   comm::Tag tag_;
-  size_t finished_ = 0;        // ranges of the last layer
-  std::vector<float> wishes_;  // [size] 1: the rank wishes to stop
+  size_t finished_ = 0;  // ranges of the last layer
+  Buffer notices_;       // [size, kNoticeNumbers]
 
   // Kept for their memory.
   std::vector<comm::OutBlock> mine_;

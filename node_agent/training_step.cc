@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/padding.h"
 #include "base/rng.h"
@@ -62,6 +63,7 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
       loss_(shard::make_loss(network.experiment().model.loss)),
       corrections_(network.experiment().optimizer.beta1, network.experiment().optimizer.beta2),
       codecs_(network.experiment().exchange, sharding.size()),
+      micro_batches_(network.experiment().exchange.micro_batches),
       forward_(network, sharding, group, &codecs_, network.experiment().train.hidden_dropout),
       gradients_(network.hidden_layers()),
       parts_(static_cast<size_t>(sharding.size())),
@@ -71,12 +73,12 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
 
 StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
                              uint16_t attempt) {
-  const size_t pieces = group_.size() == 1 ? 1 : network_.experiment().exchange.micro_batches;
-  split_batch(batch.size(), pieces, ranges_);
+  const Stopwatch watch;
+  split_batch(batch.size(), group_.size() == 1 ? 1 : micro_batches_.now(), ranges_);
   shard::OutputLayer& output = network_.output();
 
   codecs_.begin_step(step);
-  forward_.begin(batch, ranges_, {step, kForward, attempt}, stop);
+  forward_.begin(batch, ranges_, {step, kForward, attempt}, {stop, micro_batches_.next()});
   if (shard::uses_hash_tables(network_.experiment().sampling.mode)) forward_.finish(ranges_.size() - 1);
   output.select(batch, forward_.output_input(), step);
   output.gather();
@@ -90,6 +92,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   codecs_.end_step();
   update(batch, {network_.experiment().optimizer, corrections_, step, learning_rate, scale});
   output.maintain(forward_.output_input(), step);
+  micro_batches_.end_step(forward_.next_micro_batches(), watch.seconds());
   return {batch_loss_.loss, forward_.any_stop(), output.active_neurons()};
 }
 

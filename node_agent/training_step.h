@@ -13,6 +13,7 @@
 #include "base/sample_range.h"
 #include "comm/group.h"
 #include "node_agent/codec_choice.h"
+#include "node_agent/micro_batches.h"
 #include "node_agent/sharded_forward.h"
 #include "node_agent/sharding.h"
 #include "shard/data/batch.h"
@@ -36,6 +37,8 @@ class TrainingStep {
   // any does; uses the rounds before those of run().
   void measure_exchange(uint64_t step) { codecs_.measure(group_, {.step = step}); }
   CodecChoice& codecs() { return codecs_; }
+  // Pieces of the batch of the next step.
+  uint32_t micro_batches() const { return micro_batches_.now(); }
 
   // Work for the time in which a step has sent everything and waits for the others: called once in each step
   // of a group of several.
@@ -76,9 +79,10 @@ class TrainingStep {
   std::unique_ptr<shard::LossFunction> loss_;
   const shard::AdamCorrections corrections_;
   CodecChoice codecs_;
+  MicroBatches micro_batches_;
   ShardedForward forward_;
   std::function<void()> while_waiting_;
-  std::vector<SampleRange> ranges_;  // micro-batches
+  std::vector<SampleRange> ranges_;  // micro-batches of the step
   shard::BatchLoss batch_loss_;
   std::vector<Buffer> gradients_;    // [hidden layers] by pre-activations; own columns are valid
   Buffer partial_;                   // this rank's part of a hidden layer's input gradient

@@ -98,7 +98,8 @@ class Traffic {
         nodes_(nodes),
         codecs_(comm::exchange_codecs(experiment.exchange)),
         exact_(comm::require_codec("none")) {
-    split_batch(experiment.train.batch, experiment.exchange.micro_batches, ranges_);
+    const uint32_t pieces = experiment.exchange.micro_batches;  // 0: the run chooses, and bytes grow with it
+    split_batch(experiment.train.batch, pieces == 0 ? kTriedMicroBatches : pieces, ranges_);
   }
 
   // In the order of the step. Bytes are at most these: int8 and int4 leave out zeros where that is shorter.
@@ -108,11 +109,11 @@ class Traffic {
     const auto layers = static_cast<uint32_t>(experiment_.model.hidden.size());
     for (uint32_t layer = 0; layer < layers; ++layer)
       for (const SampleRange& range : ranges_) {
-        const uint64_t stop_wish = all.empty() ? 24 + sizeof(float) : 0;  // with the first activations
+        const uint64_t notice = all.empty() ? 24 + 2 * sizeof(float) : 0;  // with the first activations
         all.push_back(
             exchange(Exchange::Kind::kActivations, layer, range.size(), [&](uint32_t from, uint32_t) {
               MessageSize message = activations(layer, from, range.size());
-              message.bytes += stop_wish;
+              message.bytes += notice;
               return message;
             }));
       }

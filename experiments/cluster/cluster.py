@@ -22,6 +22,7 @@ For scripts: `with Cluster(nodes, rate) as cluster: cluster.start(rank, command)
 
 import argparse
 import ctypes
+import dataclasses
 import json
 import os
 import pathlib
@@ -47,10 +48,19 @@ GRACE_SECONDS = 5.0  # from SIGTERM to SIGKILL
 QUEUE_TIME = "50ms"  # a packet that would wait longer is dropped, as a switch does whose buffer is full
 CLONE_NEWNET = 0x40000000
 
-# rate: bytes that pass at once after a pause. Fewer make short messages slower, as they are on a wire; with less than the 64 KB that TCP
-# hands over at once each packet is cut up here, and on busy cores the link falls behind its rate. README.md has the measurement.
-BURSTS = {"100mbit": "32kb", "1gbit": "96kb", "10gbit": "256kb", "none": None}
 BITS_PER_SECOND = {"100mbit": 1e8, "1gbit": 1e9, "10gbit": 1e10}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shaping:
+    """burst: KiB that pass at once after a pause; fewer make short messages slower, as they are on a wire. segment: bytes that TCP hands over
+    at once, None: up to 64 KB; what is longer than the burst has to be cut up, and on busy cores the link falls behind its rate. README.md has
+    the measurement."""
+    burst: int
+    segment: int | None
+
+
+LINKS = {"100mbit": Shaping(12, 6_000), "1gbit": Shaping(48, 16_000), "10gbit": Shaping(256, None), "none": None}
 
 
 class CannotRun(Exception):
@@ -192,7 +202,7 @@ class Cluster:
     """Context manager: brings the nodes up; at the end, also after an error, SIGINT, SIGTERM or SIGHUP (raised as Interrupted), ends all
     processes in them and removes everything. Main thread only.
 
-    rate: a key of BURSTS. cpu: cores a node may use, a number for each node, repeated in turn (None: all). pin: node i runs
+    rate: a key of LINKS. cpu: cores a node may use, a number for each node, repeated in turn (None: all). pin: node i runs
     on core i modulo the number of cores.
     """
 
@@ -256,8 +266,10 @@ class Cluster:
         tool("ip", "-n", switch, "link", "set", port, "master", "switch")
 
     def _shape(self, namespace, device):
-        burst = BURSTS[self.rate]
-        shaper = ["tbf", "rate", self.rate, "burst", burst, "latency", QUEUE_TIME] if burst else ["pfifo", "limit", 10_000]
+        link = LINKS[self.rate]
+        shaper = ["tbf", "rate", self.rate, "burst", f"{link.burst}kb", "latency", QUEUE_TIME] if link else ["pfifo", "limit", 10_000]
+        if link and link.segment:
+            tool("ip", "-n", namespace, "link", "set", device, "gso_max_size", str(link.segment))
         tool("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", *shaper)
 
     def start(self, rank, command, **options):
@@ -359,7 +371,7 @@ def node_count(text):
 
 def add_cluster_options(parser):
     parser.add_argument("--nodes", type=node_count, default=2, help="default: 2")
-    parser.add_argument("--rate", choices=list(BURSTS), default="1gbit", help="of each node's link, in both directions (default: 1gbit)")
+    parser.add_argument("--rate", choices=list(LINKS), default="1gbit", help="of each node's link, in both directions (default: 1gbit)")
     parser.add_argument("--cpu", type=cpu_list, metavar="CORES,...",
                         help="cores a node may use, 0.5 for half of one; fewer numbers than nodes are repeated (default: all)")
     parser.add_argument("--pin", action="store_true", help="node i runs on core i, modulo the number of cores")
@@ -376,7 +388,7 @@ def parse_arguments():
     run.add_argument("--json", type=pathlib.Path, metavar="FILE", help="exit codes, seconds and bytes")
     run.add_argument("command", nargs=argparse.REMAINDER, help="after --: what every node runs; SIGTERM ends the others when one fails")
     check = verbs.add_parser("check", help="measures the links: each of two nodes to the other, and at once")
-    check.add_argument("--rate", choices=list(BURSTS), default="1gbit")
+    check.add_argument("--rate", choices=list(LINKS), default="1gbit")
     down = verbs.add_parser("down", help="removes clusters whose owner is dead")
     down.add_argument("--all", action="store_true", help="those in use, too")
     arguments = parser.parse_args()

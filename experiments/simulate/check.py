@@ -46,8 +46,7 @@ def predict(arguments, nodes, cores, rate, core_speed):
     gflops, memory_gbps = core_speed
     planned = simulate.plan(arguments.programs / "modelet", arguments.experiment, nodes, settings_of(arguments, nodes), cores=1,
                             gflops=[cores * gflops], memory_gbps=[cores * memory_gbps])
-    burst = 1024 * int(clusters.BURSTS[rate].removesuffix("kb"))
-    link = simulate.Link(clusters.BITS_PER_SECOND[rate], ROUND_TRIP, burst)
+    link = simulate.Link(clusters.BITS_PER_SECOND[rate], ROUND_TRIP, 1024 * clusters.LINKS[rate].burst)
     usual = simulate.MessageCost()
     return simulate.simulate(planned, link, simulate.MessageCost(usual.each / cores, usual.per_byte / cores))
 

@@ -21,6 +21,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEFAULT_MODELET = ROOT / "build/release/bin/modelet"
+TRIED_MICRO_BATCHES = range(1, 5)  # node_agent/micro_batches.h
 STEPS = 2  # of which the first is not counted: nodes of unequal speed start it together
 
 
@@ -57,8 +58,18 @@ class MessageCost:
 FREE = MessageCost(0.0, 0.0)
 
 
-def plan(modelet, experiment, nodes, settings=(), cores=None, gflops=(), memory_gbps=(), memory_gib=None):
-    """`modelet plan --json`. gflops, memory_gbps: of a node; fewer than nodes are repeated, none: measured on this machine."""
+def plan(modelet, experiment, nodes, settings=(), **capacities):
+    """`modelet plan --json`. capacities: cores, memory_gib, and gflops and memory_gbps of a node; fewer than nodes are repeated, none: measured
+    on this machine. Where the run chooses into how many pieces it cuts a batch, "choices" has the plan with each number."""
+    planned = _plan(modelet, experiment, nodes, settings, **capacities)
+    if planned["micro_batches"] == 0 and nodes > 1:
+        measured = {name: [node[name] for node in planned["nodes"]] for name in ("gflops", "memory_gbps")}
+        planned["choices"] = [_plan(modelet, experiment, nodes, [*settings, f"exchange.micro_batches={pieces}"], **capacities | measured)
+                              for pieces in TRIED_MICRO_BATCHES]
+    return planned
+
+
+def _plan(modelet, experiment, nodes, settings=(), cores=None, gflops=(), memory_gbps=(), memory_gib=None):
     command = [modelet, "plan", experiment, "--json", "--nodes", nodes]
     for option, value in (("--cores", cores), ("--memory-gib", memory_gib)):
         command += [] if value is None else [option, value]
@@ -80,9 +91,14 @@ def simulate(planned, link, cost=MessageCost(), jitter=0.0):
 
     planned: of plan(). jitter: every node is slower in every step by a share of its computing, drawn from an exponential distribution of
     this mean; 0: not at all. Nothing is drawn here: the nodes get the expected values of such a sample in order, the first the largest.
-    Returns {"seconds_per_step", and of each node "compute_seconds", "message_seconds" (CPU time of messages), "wait_seconds",
+    Of a plan with choices the fastest counts, as in a run.
+    Returns {"seconds_per_step", "rounds" (exchanges in a step), and of each node "compute_seconds", "message_seconds" (CPU time of messages), "wait_seconds",
     "wire_seconds" (that the busier direction of its link works)}.
     """
+    return min((_simulate(choice, link, cost, jitter) for choice in planned.get("choices", [planned])), key=lambda found: found["seconds_per_step"])
+
+
+def _simulate(planned, link, cost, jitter):
     timeline = _Timeline(planned, link, cost, jitter)
     timeline.step()
     first = timeline.snapshot()
@@ -90,7 +106,7 @@ def simulate(planned, link, cost=MessageCost(), jitter=0.0):
         timeline.step()
     last = timeline.snapshot()
     per_step = {name: [(after - before) / (STEPS - 1) for before, after in zip(first[name], last[name])] for name in last}
-    return {"seconds_per_step": (max(last["now"]) - max(first["now"])) / (STEPS - 1),
+    return {"rounds": len(planned["exchanges"]), "seconds_per_step": (max(last["now"]) - max(first["now"])) / (STEPS - 1),
             "compute_seconds": per_step["computing"], "message_seconds": per_step["messages"], "wait_seconds": per_step["waiting"],
             "wire_seconds": [max(sent, received) for sent, received in zip(per_step["sending"], per_step["receiving"])]}
 
@@ -220,8 +236,7 @@ class _Timeline:
 
 def hidden_share(planned, link, result, cost=MessageCost()):
     """Share of the wire's time, with its latencies, that no node waits for."""
-    rounds = len(planned["exchanges"])
-    wire = max(result["wire_seconds"]) + rounds * link.round_trip_seconds / 2
+    wire = max(result["wire_seconds"]) + result["rounds"] * link.round_trip_seconds / 2
     exposed = result["seconds_per_step"] - simulate(planned, INFINITE, cost)["seconds_per_step"]
     return 1 - exposed / wire if wire else 1.0
 

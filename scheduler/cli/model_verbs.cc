@@ -203,7 +203,7 @@ struct PlanOptions {
 };
 
 // What the simulator reads (experiments/simulate/README.md describes it).
-nlohmann::ordered_json to_json(const scheduler::Plan& plan,
+nlohmann::ordered_json to_json(const Experiment& experiment, const scheduler::Plan& plan,
                                const std::vector<scheduler::NodeCapacity>& capacities) {
   using Json = nlohmann::ordered_json;
   constexpr std::array<const char*, scheduler::kStepParts> kParts = {"forward", "select", "output_forward",
@@ -239,6 +239,7 @@ nlohmann::ordered_json to_json(const scheduler::Plan& plan,
           {"dense_allreduce_bytes", plan.dense_allreduce_bytes},
           {"selects_by_activations", plan.selects_by_activations},
           {"replicas", plan.replicas},
+          {"micro_batches", experiment.exchange.micro_batches},
           {"nodes", std::move(nodes)},
           {"exchanges", std::move(exchanges)}};
 }
@@ -270,7 +271,7 @@ void plan(const PlanOptions& options) {
     std::cout << scheduler::to_text(plan);
     return;
   }
-  std::cout << to_json(plan, nodes).dump() << '\n';
+  std::cout << to_json(experiment, plan, nodes).dump() << '\n';
 }
 
 }  // namespace

@@ -56,6 +56,11 @@ class Simulator(unittest.TestCase):
         link = Link(1e9, 0.0)
         self.assertAlmostEqual(seconds(plan_of(4, hashed=True), link), COMPUTE + 2 * 3 * link.seconds(100_000))
 
+    def test_the_number_of_pieces_is_chosen_as_a_run_does(self):
+        link, cost = Link(1e9, 0.1e-3), simulate.MessageCost(each=0.2e-3)
+        choices = [plan_of(pieces=pieces) for pieces in ((256,), (128, 128), (128, 64, 64), (128, 64, 32, 32))]
+        self.assertEqual(seconds(plan_of() | {"choices": choices}, link, cost), min(seconds(choice, link, cost) for choice in choices))
+
     def test_pieces_hide_the_wire_unless_the_only_core_computes(self):
         link, pieces = Link(1e9, 0.1e-3), (128, 64, 64)
         whole = seconds(plan_of(), link)
@@ -129,6 +134,8 @@ class OfAPlan(unittest.TestCase):
             found = simulate.simulate(planned, Link(1e9, 1e-3))
             self.assertGreater(found["seconds_per_step"], max(described["compute_seconds"] for described in planned["nodes"]))
             self.assertEqual(planned["selects_by_activations"], "sampling.mode=lsh" in settings)
+            self.assertEqual([sum(exchange["exchange"] == "output" for exchange in choice["exchanges"]) for choice in planned["choices"]], [1, 2, 3, 4])
+        self.assertNotIn("choices", self.plan(3, "exchange.micro_batches=2"))
         with self.assertRaisesRegex(RuntimeError, "cluster.replicas"):
             self.plan(2, "cluster.replicas=2")
 

@@ -155,15 +155,16 @@ TEST_P(ParityTest, MicroBatchesChangeNoBitWithLossyCodecs) {
       Experiment experiment = small_experiment(GetParam(), loss, {32, 16}, 0.5f);
       experiment.exchange.codec = codec;
       experiment.train.batch = 64;  // three pieces: 32, 16, 16
-      std::map<std::string, std::vector<std::byte>> states[2];
-      for (const uint32_t pieces : {1u, 3u}) {
+      std::map<uint32_t, std::map<std::string, std::vector<std::byte>>> states;
+      for (const uint32_t pieces : {1u, 3u, 0u}) {  // 0: other numbers in turn
         experiment.exchange.micro_batches = pieces;
         auto ranks = make_ranks(experiment, shape_, round_robin(experiment, shape_, 2), 2);
         auto groups = make_groups(2);
         train(ranks, groups, data_, 0, 5);
-        states[pieces == 1 ? 0 : 1] = state_of(ranks);
+        states[pieces] = state_of(ranks);
       }
-      EXPECT_EQ(states[0], states[1]);
+      EXPECT_EQ(states[1], states[3]);
+      EXPECT_EQ(states[1], states[0]);
     }
 }
 
