@@ -181,7 +181,7 @@ TEST(Placement, TheSameArgumentsGiveTheSamePlan) {
   EXPECT_EQ(first.owner, second.owner);
 }
 
-// Two nodes with half of 128 columns each, in two modelets, by hand: gather 256 x 64 values and a stop wish,
+// Two nodes with half of 128 columns each, in two modelets, by hand: gather 256 x 64 values and a notice,
 // return two matrices of 256 x 64 and 3 floats a sample; in two pieces of 128 samples.
 TEST(Placement, BytesOfAStep) {
   Experiment experiment = experiment_with(8);
@@ -191,8 +191,10 @@ TEST(Placement, BytesOfAStep) {
     experiment.model.loss = loss;
     return make_plan(experiment, shape(), nodes_of({1, 1})).nodes[0].bytes_sent_per_step;
   };
-  constexpr uint64_t kMatrix = 256 * 64, kSteps = 2 * (256 * 2 + 2), kStatistics = 256 * 3 * 4, kWish = 4;
-  constexpr uint64_t kSigmoidRest = kStatistics + kWish + 4 * 96 + 11 * 24,  // four envelopes, eleven blocks
+  constexpr uint64_t kMatrix = 256 * 64, kSteps = 2 * (256 * 2 + 2), kStatistics = 256 * 3 * 4,
+                     kNotice = 2 * 4;
+  constexpr uint64_t kSigmoidRest =
+                         kStatistics + kNotice + 4 * 96 + 11 * 24,  // four envelopes, eleven blocks
       kSoftmaxRest = kSigmoidRest + 4 * 24;
   EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest);
   EXPECT_EQ(sent("none", Loss::kSoftmax), 3 * kMatrix * 4 + kSoftmaxRest);

@@ -42,6 +42,7 @@ void compare(const Case& c) {
   experiment.train.batch = 24;  // not a multiple of what it is padded to
   experiment.optimizer.clip = c.clip;
   experiment.exchange.codec = c.codec;
+  experiment.exchange.micro_batches = 3;
   const std::vector<scheduler::NodeCapacity> nodes(kRanks, {"node", 1, uint64_t{4} << 30, 10, 10});
   const scheduler::Plan plan = scheduler::make_plan(experiment, shape, nodes);
 
