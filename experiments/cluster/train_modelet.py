@@ -4,6 +4,7 @@
     sudo train_modelet.py ../quickstart.toml --nodes 4 --rate 100mbit
     sudo train_modelet.py ../quickstart.toml --nodes 2 --cpu 1,0.5 --set train.epochs=1 --json
     sudo train_modelet.py ../amazon-670k-shape.toml --nodes 2 --compare-keys 5      what encryption costs a step
+    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 4 --compare-links 9     how much of the wire's time is hidden
 
 Seconds and bytes are those between the first "progress" event and the last: starting, the first steps, and evaluation are not in
 them. Needs root (cluster.py says what else). Exit codes: 0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
@@ -140,12 +141,35 @@ def where_time_went(progress):
     return {field: [mean(field, rank) for rank in ranks] for field in ("compute_seconds", "codec_seconds", "wait_seconds")}
 
 
+def in_turn(pair, values):
+    """Each pair in another order than the one before: what else the machine does meets both."""
+    return values if pair % 2 == 0 else values[::-1]
+
+
+def compare_links(arguments):
+    """The same on links of the rate and on unshaped ones: a step that is no longer has hidden all of the wire's time."""
+    others, exposed = measuring.OthersShare(), []
+    for pair in range(arguments.compare_links):
+        found = {}
+        for rate in in_turn(pair, (arguments.rate, "none")):
+            with clusters.Cluster(arguments.nodes, rate, arguments.cpu, arguments.pin) as cluster:
+                found[rate] = train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads)
+        seconds = {rate: result["seconds_per_step"] for rate, result in found.items()}
+        wire = 8 * max(found[arguments.rate]["sent_bytes"]) / clusters.BITS_PER_SECOND[arguments.rate]
+        exposed.append(seconds[arguments.rate] - seconds["none"])
+        print(f"{arguments.rate} {1e3 * seconds[arguments.rate]:.2f} ms/step, unshaped {1e3 * seconds['none']:.2f}: {1e3 * exposed[-1]:+.2f} ms, "
+              f"of {1e3 * wire:.2f} ms that the wire works", flush=True)
+    middle = statistics.median(exposed)
+    print(f"median {1e3 * middle:+.2f} ms, {1e3 * min(exposed):+.2f} to {1e3 * max(exposed):+.2f}: {1 - max(middle, 0.0) / wire:.0%} of the wire's time is hidden; "
+          f"others used {others.until_now():.0%} of the machine")
+    return 0
+
+
 def compare_keys(cluster, arguments):
-    """Pairs, each in another order than the one before: what else the machine does meets both."""
     others, ratios = measuring.OthersShare(), []
     for pair in range(arguments.compare_keys):
         seconds = {keys: train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads, keys)["seconds_per_step"]
-                   for keys in ((False, True) if pair % 2 == 0 else (True, False))}
+                   for keys in in_turn(pair, (False, True))}
         ratios.append(seconds[True] / seconds[False])
         print(f"without keys {1e3 * seconds[False]:.2f} ms/step, with keys {1e3 * seconds[True]:.2f}: {ratios[-1]:.3f} times", flush=True)
     print(f"median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}; others used {others.until_now():.0%} of the machine")
@@ -159,14 +183,19 @@ def main():
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/bin", help="folder of modelet (default: build/release/bin)")
     parser.add_argument("--threads", type=int, default=1, help="of a node (default: 1)")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
-    security = parser.add_mutually_exclusive_group()
-    security.add_argument("--keys", action="store_true", help="encrypted and authenticated, with keys made for this run")
-    security.add_argument("--compare-keys", type=int, metavar="PAIRS", help="runs without and with keys in turn, and prints the ratios of their step times")
+    variant = parser.add_mutually_exclusive_group()
+    variant.add_argument("--keys", action="store_true", help="encrypted and authenticated, with keys made for this run")
+    variant.add_argument("--compare-keys", type=int, metavar="PAIRS", help="runs without and with keys in turn, and prints the ratios of their step times")
+    variant.add_argument("--compare-links", type=int, metavar="PAIRS", help="runs on links of --rate and on unshaped ones in turn, and prints how much of the wire's time shows")
     parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
     arguments = parser.parse_args()
     if not (arguments.programs / "modelet").is_file():
         parser.error(f"{arguments.programs} has no modelet; build it (cmake --preset release && cmake --build --preset release) or say --programs")
+    if arguments.compare_links and arguments.rate == "none":
+        parser.error("--compare-links needs a --rate to compare with unshaped links")
     try:
+        if arguments.compare_links:
+            return compare_links(arguments)
         with clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
             if arguments.compare_keys:
                 return compare_keys(cluster, arguments)
