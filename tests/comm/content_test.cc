@@ -16,11 +16,13 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "comm/content_store.h"
+#include "tests/error_of.h"
 
 namespace modelet::comm {
 namespace {
 
 namespace fs = std::filesystem;
+using test::error_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -48,16 +50,6 @@ void fill(StoredContent& content, const Bytes& file) {
 
 std::string text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // The test vector of RFC 7693's appendix is of BLAKE2b-512; this one is what `b2sum -l 256` prints for "abc".

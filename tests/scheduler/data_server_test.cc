@@ -17,6 +17,7 @@
 #include "scheduler/cli/send_data.h"
 #include "scheduler/server.h"
 #include "shard/data/prepared.h"
+#include "tests/error_of.h"
 
 namespace modelet {
 namespace {
@@ -24,21 +25,12 @@ namespace {
 namespace fs = std::filesystem;
 namespace msg = comm::control;
 using scheduler::DataServer;
+using test::error_of;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr char kListen[] = "tcp://127.0.0.1:*";
-
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 void write_data(const fs::path& path, uint64_t samples, uint64_t seed) {
   constexpr uint32_t kFeatures = 100000, kPerSample = 100;

@@ -8,23 +8,15 @@
 #include <thread>
 
 #include "base/error.h"
+#include "tests/error_of.h"
 #include "tests/shard/data/data_testing.h"
 
 namespace modelet::shard {
 namespace {
 
+using test::error_of;
 using ::testing::HasSubstr;
 using testing::samples_of;
-
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 class LoadDataset : public ::testing::Test {
  protected:
