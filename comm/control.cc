@@ -26,9 +26,9 @@ constexpr int kQueuedMessages = 10'000,
 constexpr int kReconnectFirst = 100, kReconnectLast = 1000;  // ms
 
 template <class Root, class Message>
-std::string encode_root(Message message, const char* identifier) {
+std::string encode_root(Message message, const char* identifier, uint16_t version) {
   typename Root::NativeTableType root;
-  root.version = kControlVersion;
+  root.version = version;
   std::visit([&root](auto&& body) { root.body.Set(std::move(body)); }, std::move(message));
   flatbuffers::FlatBufferBuilder builder;
   builder.Finish(Root::Pack(builder, &root), identifier);
@@ -105,10 +105,7 @@ Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
   flatbuffers::Verifier verifier(copy.data(), copy.size(), kMaxDepth, kMaxTables);
   if (!verifier.VerifyBuffer<Root>(identifier)) throw FormatError("not a well-formed control message");
   const Root* root = flatbuffers::GetRoot<Root>(copy.data());
-  if (root->version() != kControlVersion)
-    throw FormatError("control message of version " + std::to_string(root->version()) +
-                      ", this program speaks " + std::to_string(kControlVersion) +
-                      ": use the same release everywhere");
+  if (root->version() != kControlVersion) throw VersionError(root->version());
   constexpr size_t kBodies = std::variant_size_v<Message>;
   const auto type = static_cast<size_t>(root->body_type());
   if (type == 0 || type > kBodies || root->body() == nullptr)
@@ -150,12 +147,18 @@ void set_common_options(zmq::socket_t& socket, Traffic traffic) {
 
 }  // namespace
 
+VersionError::VersionError(uint16_t theirs)
+    : FormatError(fmt::format(
+          "control message of version {}, this program speaks {}: use the same release everywhere", theirs,
+          kControlVersion)),
+      theirs_(theirs) {}
+
 std::string encode(ToSchedulerMessage message) {
-  return encode_root<ToScheduler>(std::move(message), kToSchedulerIdentifier);
+  return encode_root<ToScheduler>(std::move(message), kToSchedulerIdentifier, kControlVersion);
 }
 
-std::string encode(FromSchedulerMessage message) {
-  return encode_root<FromScheduler>(std::move(message), kFromSchedulerIdentifier);
+std::string encode(FromSchedulerMessage message, uint16_t version) {
+  return encode_root<FromScheduler>(std::move(message), kFromSchedulerIdentifier, version);
 }
 
 ToSchedulerMessage decode_to_scheduler(std::span<const std::byte> bytes) {
@@ -219,12 +222,34 @@ class ServerSocket::Impl {
     try {
       if (parts.size() != 2) throw FormatError(std::to_string(parts.size() - 1) + " parts instead of one");
       return Received{parts[0].to_string(), sender_of(parts[1]), decode_to_scheduler(bytes_of(parts[1]))};
+    } catch (const VersionError& error) {
+      const RefusedT refusal{{},
+                             fmt::format("it speaks version {} of the protocol, you speak {}: use the same "
+                                         "release everywhere",
+                                         kControlVersion, error.theirs())};
+      log_dropped(parts.back(), error);
+      send(parts[0].to_string(), encode(refusal, error.theirs()));
     } catch (const FormatError& error) {
-      if (malformed.next())
-        spdlog::warn("dropped a message from {}: {} (number {})", peer_address(parts.back()), error.what(),
-                     malformed.count());
-      return std::nullopt;
+      log_dropped(parts.back(), error);
     }
+    return std::nullopt;
+  }
+
+  bool send(const std::string& peer, const std::string& bytes) {
+    try {
+      const auto flags = zmq::send_flags::dontwait;
+      return socket.send(zmq::buffer(peer), flags | zmq::send_flags::sndmore).has_value() &&
+             socket.send(zmq::buffer(bytes), flags).has_value();
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EHOSTUNREACH) throw;
+      return false;
+    }
+  }
+
+  void log_dropped(zmq::message_t& message, const FormatError& error) {
+    if (malformed.next())
+      spdlog::warn("dropped a message from {}: {} (number {})", peer_address(message), error.what(),
+                   malformed.count());
   }
 
   void lock(const ServerKeys& keys) {
@@ -259,15 +284,7 @@ std::optional<ServerSocket::Received> ServerSocket::receive(double timeout_secon
 }
 
 bool ServerSocket::send(const std::string& peer, FromSchedulerMessage message) {
-  const std::string bytes = encode(std::move(message));
-  try {
-    const auto flags = zmq::send_flags::dontwait;
-    return impl_->socket.send(zmq::buffer(peer), flags | zmq::send_flags::sndmore).has_value() &&
-           impl_->socket.send(zmq::buffer(bytes), flags).has_value();
-  } catch (const zmq::error_t& error) {
-    if (error.num() != EHOSTUNREACH) throw;
-    return false;
-  }
+  return impl_->send(peer, encode(std::move(message)));
 }
 
 const std::string& ServerSocket::endpoint() const { return impl_->endpoint; }
@@ -294,6 +311,8 @@ class ClientSocket::Impl {
     if (!socket.recv(message, zmq::recv_flags::dontwait)) return std::nullopt;
     try {
       return decode_from_scheduler(bytes_of(message));
+    } catch (const VersionError& error) {
+      throw Error(fmt::format("the scheduler at {} sent a {}", address.endpoint, error.what()));
     } catch (const FormatError& error) {
       spdlog::warn("dropped a message from the scheduler at {}: {}", peer_address(message), error.what());
       return std::nullopt;

@@ -4,6 +4,9 @@
 // Everything received is verified (file identifier, structure, version, size) before it is unpacked; what
 // fails is dropped, counted and logged with the peer's address. Sockets belong to one thread each.
 //
+// Who speaks another version of the protocol than the scheduler is refused by it, in the version he speaks:
+// Refused has been the same since the first.
+//
 // With keys (comm/keys.h) connections are encrypted and both ends authenticated: the server lets in whom its
 // allow-list names and tells who sent a message; who is refused is told why, as far as ZeroMQ lets it know.
 #pragma once
@@ -17,12 +20,14 @@
 #include <string_view>
 #include <variant>
 
+#include "base/error.h"
 #include "comm/control_generated.h"
 #include "comm/keys.h"
 
 namespace modelet::comm::control {
 
-inline constexpr uint16_t kControlVersion = 1;
+// 2: agents of a run must also speak version 2 of the wire between ranks (comm/envelope.h).
+inline constexpr uint16_t kControlVersion = 2;
 inline constexpr size_t kMaxControlBytes = size_t{4}
                                            << 20;  // of one message: an experiment and the owners of its cut
 
@@ -34,8 +39,19 @@ using FromSchedulerMessage = std::variant<RegisteredT, AliveT, RegisterAgainT, R
                                           StopT, AbortT, AcceptedT, RunStatusT, RunListT, NodeListT,
                                           RunEventT, DataPortT, WantedT, ChunkStoredT, ManifestOfT, ChunkT>;
 
+// A message of a program that speaks another version: nothing else of it was read.
+class VersionError : public FormatError {
+ public:
+  explicit VersionError(uint16_t theirs);
+  uint16_t theirs() const { return theirs_; }
+
+ private:
+  uint16_t theirs_;
+};
+
 std::string encode(ToSchedulerMessage message);
-std::string encode(FromSchedulerMessage message);
+// `version`: that of a receiver that speaks another one, who is told so.
+std::string encode(FromSchedulerMessage message, uint16_t version = kControlVersion);
 // Throw FormatError that says what is wrong.
 ToSchedulerMessage decode_to_scheduler(std::span<const std::byte> bytes);
 FromSchedulerMessage decode_from_scheduler(std::span<const std::byte> bytes);
@@ -105,8 +121,8 @@ class ClientSocket {
   explicit ClientSocket(const SchedulerAddress& scheduler, Traffic traffic = Traffic::kMessages);
   ~ClientSocket();
 
-  // Throws Error if the scheduler refuses this client for good: its key is not known there, or one of both
-  // uses keys and the other does not.
+  // Throws Error if the scheduler refuses this client for good: its key is not known there, one of both
+  // uses keys and the other does not, or it speaks another version of the protocol.
   std::optional<FromSchedulerMessage> receive(double timeout_seconds, int wake_fd = -1);
   // False if there is no connection now: nothing is queued for a scheduler that is away.
   bool send(ToSchedulerMessage message);

@@ -15,7 +15,8 @@
 
 namespace modelet::comm {
 
-inline constexpr uint16_t kWireVersion = 1;
+// Grows when a message means something else. 1 had no `hop`, and rounded otherwise.
+inline constexpr uint16_t kWireVersion = 2;
 inline constexpr size_t kMaxBlocks = 4096;               // matrices in a message
 inline constexpr size_t kMaxEnvelopeBytes = 128 * 1024;  // kMaxBlocks of them fit
 

@@ -90,7 +90,9 @@ Answer PoolClient::ask(comm::control::ToSchedulerMessage question) {
     if (const auto* refusal = std::get_if<comm::control::RefusedT>(&*message))
       throw Error("the scheduler refuses: " + refusal->reason);
   }
-  throw Error(fmt::format("the scheduler at {} did not answer within {:.0f} s", scheduler_, kAnswerSeconds));
+  throw Error(fmt::format(
+      "the scheduler at {} did not answer within {:.0f} s; if it is of another release, its log says so",
+      scheduler_, kAnswerSeconds));
 }
 
 uint64_t PoolClient::submit(const Submission& submission) {

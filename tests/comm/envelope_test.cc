@@ -86,7 +86,11 @@ TEST(Envelope, EmptyAndLargestNumberOfBlocks) {
 
 TEST(Envelope, RefusesWhatDoesNotAddUp) {
   EXPECT_EQ(parse_refusal(hostile_envelope([](auto&) {})), "accepted");
-  EXPECT_THAT(parse_refusal(hostile_envelope([](auto& e) { e.version = 2; })), HasSubstr("same release"));
+  for (const int version : {kWireVersion - 1, kWireVersion + 1})
+    EXPECT_EQ(
+        parse_refusal(hostile_envelope([&](auto& e) { e.version = static_cast<uint16_t>(version); })),
+        fmt::format("envelope: wire version {}, this program speaks {}: run the same release on all nodes",
+                    version, kWireVersion));
   EXPECT_THAT(parse_refusal(hostile_envelope([](auto& e) { e.raw_bytes = 17; })), HasSubstr("add up to 16"));
   EXPECT_THAT(parse_refusal(hostile_envelope([](auto& e) { e.blocks.clear(); })), HasSubstr("add up to 0"));
   // rows * cols * 4 would be 0 in 64 bits.

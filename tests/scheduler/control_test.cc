@@ -6,9 +6,12 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "core_harness.h"
+#include "tests/error_of.h"
 
 namespace modelet::comm::control {
 namespace {
+
+using test::error_of;
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
@@ -64,17 +67,14 @@ TEST(Control, AMessageOfTheOtherDirectionIsRefused) {
 }
 
 TEST(Control, AnotherVersionIsRefusedWithBothNumbers) {
-  ToSchedulerT root;
-  root.version = 99;
-  root.body.Set(LeaveT{});
-  flatbuffers::FlatBufferBuilder builder;
-  builder.Finish(ToScheduler::Pack(builder, &root), "MCTS");
-  const std::string message(reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize());
-  try {
-    decode_to_scheduler(bytes_of(message));
-    FAIL() << "accepted";
-  } catch (const FormatError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("version 99"));
+  for (const int version : {kControlVersion - 1, kControlVersion + 1}) {
+    const std::string text =
+        fmt::format("control message of version {}, this program speaks {}: use the same release everywhere",
+                    version, kControlVersion);
+    const auto theirs = static_cast<uint16_t>(version);
+    EXPECT_EQ(error_of([&] { decode_to_scheduler(bytes_of(scheduler::test::register_as(theirs))); }), text);
+    const std::string answer = encode(FromSchedulerMessage(AliveT{}), theirs);
+    EXPECT_EQ(error_of([&] { decode_from_scheduler(bytes_of(answer)); }), text);
   }
 }
 

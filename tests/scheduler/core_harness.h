@@ -47,6 +47,16 @@ inline msg::RegisterT registration(const std::string& name, uint64_t incarnation
   return info;
 }
 
+// The same in bytes, of a program that speaks another version.
+inline std::string register_as(uint16_t version) {
+  msg::ToSchedulerT root;
+  root.version = version;
+  root.body.Set(registration("other"));
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(msg::ToScheduler::Pack(builder, &root), "MCTS");
+  return {reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize()};
+}
+
 inline msg::RunDoneT done(uint64_t run, msg::Outcome outcome, uint64_t step = 0,
                           const std::string& message = "", uint32_t epoch = 1) {
   msg::RunDoneT result;

@@ -264,6 +264,52 @@ TEST_F(PoolTest, NoiseDoesNotDisturbTheScheduler) {
   EXPECT_EQ(watch(client.submit(submission(1))).state, RunState::Finished);
 }
 
+// Programs of another release: each side says which versions meet, and what to do.
+TEST_F(PoolTest, AnAgentOfAnotherVersionIsToldInItsOwn) {
+  using namespace comm::control;  // NOLINT(google-build-using-namespace)
+  zmq::context_t context;
+  for (const int version : {kControlVersion - 1, kControlVersion + 1}) {
+    const auto theirs = static_cast<uint16_t>(version);
+    zmq::socket_t other(context, zmq::socket_type::dealer);
+    other.set(zmq::sockopt::linger, 0);
+    other.set(zmq::sockopt::rcvtimeo, 60'000);
+    other.connect(server->endpoint());
+    other.send(zmq::buffer(scheduler::test::register_as(theirs)));
+    zmq::message_t answer;
+    ASSERT_TRUE(other.recv(answer));
+    const FromScheduler* root = flatbuffers::GetRoot<FromScheduler>(answer.data());
+    EXPECT_EQ(root->version(), theirs) << "else it would not read it";
+    ASSERT_NE(root->body_as_Refused(), nullptr);
+    EXPECT_EQ(
+        root->body_as_Refused()->reason()->str(),
+        fmt::format("it speaks version {} of the protocol, you speak {}: use the same release everywhere",
+                    kControlVersion, version));
+  }
+  EXPECT_TRUE(client.nodes().nodes.empty());
+}
+
+TEST(AgentTest, ASchedulerOfAnotherVersionIsLeft) {
+  using namespace comm::control;  // NOLINT(google-build-using-namespace)
+  for (const int version : {kControlVersion - 1, kControlVersion + 1}) {
+    zmq::context_t context;
+    zmq::socket_t scheduler(context, zmq::socket_type::router);
+    scheduler.set(zmq::sockopt::linger, 0);
+    scheduler.set(zmq::sockopt::rcvtimeo, 60'000);
+    scheduler.bind("tcp://127.0.0.1:*");
+    TestAgent agent(scheduler.get(zmq::sockopt::last_endpoint), "a", {});
+    zmq::message_t peer, message;
+    ASSERT_TRUE(scheduler.recv(peer));
+    ASSERT_TRUE(scheduler.recv(message));
+    scheduler.send(peer, zmq::send_flags::sndmore);
+    scheduler.send(zmq::buffer(encode(FromSchedulerMessage(AliveT{}), static_cast<uint16_t>(version))));
+    wait_until([&] { return agent.ended.load(); });
+    EXPECT_THAT(agent.refusal,
+                HasSubstr(fmt::format(
+                    "sent a control message of version {}, this program speaks {}: use the same release",
+                    version, kControlVersion)));
+  }
+}
+
 TEST(PoolClientTest, NobodyAnswers) {
   try {
     PoolClient("tcp://127.0.0.1:9").list();
