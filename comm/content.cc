@@ -61,7 +61,8 @@ ContentId parse_content_id(std::string_view text) {
   return id;
 }
 
-Manifest Manifest::of(std::span<const std::byte> file, uint32_t chunk_bytes) {
+Manifest Manifest::of(std::span<const std::byte> file, uint32_t chunk_bytes,
+                      const std::function<void()>& check) {
   MODELET_CHECK(chunk_bytes >= kSmallestChunk && chunk_bytes <= kLargestChunk);
   Manifest manifest;
   manifest.bytes_ = file.size();
@@ -73,9 +74,11 @@ Manifest Manifest::of(std::span<const std::byte> file, uint32_t chunk_bytes) {
                     "read it",
                     file.size(), uint64_t{kMostChunks} * chunk_bytes));
   manifest.chunks_.resize(count);
-  for (size_t chunk = 0; chunk < count; ++chunk)
+  for (size_t chunk = 0; chunk < count; ++chunk) {
+    if (check) check();
     manifest.chunks_[chunk] =
         content_id(file.subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk)));
+  }
   manifest.id_ = content_id(manifest.encode());
   return manifest;
 }

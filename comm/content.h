@@ -15,6 +15,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,8 +39,10 @@ inline constexpr size_t kMostChunks = size_t{1} << 16;  // the manifest fits int
 
 class Manifest {
  public:
-  // Throws Error if the file would have more than kMostChunks chunks (64 GiB with the usual ones).
-  static Manifest of(std::span<const std::byte> file, uint32_t chunk_bytes = kChunkBytes);
+  // Throws Error if the file would have more than kMostChunks chunks (64 GiB with the usual ones). `check` is
+  // called before each chunk, and may throw.
+  static Manifest of(std::span<const std::byte> file, uint32_t chunk_bytes = kChunkBytes,
+                     const std::function<void()>& check = {});
   // Throws FormatError that says what is wrong.
   static Manifest parse(std::span<const std::byte> bytes);
   std::vector<std::byte> encode() const;

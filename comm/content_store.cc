@@ -64,6 +64,22 @@ bool lock(int fd, int operation, const fs::path& path) {
   return true;
 }
 
+// For writing if the user may, else for reading what is there.
+int open_data(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
+  if (fd >= 0) return fd;
+  const int why_not = errno;
+  if (why_not == EACCES || why_not == EPERM || why_not == EROFS)
+    if (const int read_only = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); read_only >= 0) return read_only;
+  errno = why_not;
+  throw Error(errno_text(path.string()));
+}
+
+uint64_t allocated_bytes(const struct stat& info) {
+  constexpr uint64_t kBlock = 512;  // whatever the file system's are
+  return kBlock * static_cast<uint64_t>(info.st_blocks);
+}
+
 // All blocks now: a full disk is noticed before anything is fetched.
 void allocate(int fd, uint64_t bytes, const fs::path& path) {
   int failure = ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
@@ -80,13 +96,14 @@ void allocate(int fd, uint64_t bytes, const fs::path& path) {
 
 }  // namespace
 
-StoredContent::StoredContent(Manifest manifest, fs::path path, int fd)
+StoredContent::StoredContent(Manifest manifest, fs::path path, int fd, bool alone)
     : manifest_(std::move(manifest)),
       path_(std::move(path)),
       fd_(fd),
-      has_(manifest_.chunks()),
-      missing_(manifest_.chunks()) {
-  ::futimens(fd_, nullptr);
+      alone_(alone),
+      state_(manifest_.chunks(), State::kUnknown),
+      unknown_(manifest_.chunks()) {
+  ::futimens(fd_, nullptr);  // fails for who may only read
 }
 
 // The time of change is that of the last use, at its begin and its end: those of long ago go first.
@@ -101,35 +118,39 @@ bool StoredContent::is_at_its_path() const {
   return ::stat(path_.c_str(), &named) == 0 && named.st_ino == own.st_ino && named.st_dev == own.st_dev;
 }
 
-void StoredContent::verify() {
-  for (size_t chunk = 0; chunk < manifest_.chunks(); ++chunk) {
-    try {
-      read(chunk);
-      has_[chunk] = true;
-      --missing_;
-    } catch (const FormatError&) {  // to be fetched
-    }
-  }
-}
-
-// The file is whole: others may read it, too. False if it was removed in the moment between the two locks.
-bool StoredContent::share() {
-  lock(fd_, LOCK_SH, path_);
-  return is_at_its_path();
-}
-
 std::vector<uint32_t> StoredContent::missing() const {
   std::vector<uint32_t> chunks;
-  for (size_t chunk = 0; chunk < has_.size(); ++chunk)
-    if (!has_[chunk]) chunks.push_back(static_cast<uint32_t>(chunk));
+  for (size_t chunk = 0; chunk < state_.size(); ++chunk)
+    if (state_[chunk] == State::kMissing) chunks.push_back(static_cast<uint32_t>(chunk));
   return chunks;
 }
 
-void StoredContent::put(size_t chunk, std::span<const std::byte> bytes) {
+void StoredContent::set(size_t chunk, State state) {
+  unknown_ -= state_[chunk] == State::kUnknown;
+  there_ -= state_[chunk] == State::kThere;
+  there_ += state == State::kThere;
+  state_[chunk] = state;
+  share_if_complete();
+}
+
+// When all chunks are there others may read the file, too.
+void StoredContent::share_if_complete() {
+  if (!complete() || !alone_) return;
+  lock(fd_, LOCK_SH, path_);
+  alone_ = false;
+}
+
+void StoredContent::verify_next() {
+  while (state_.at(next_) != State::kUnknown) ++next_;
+  set(next_, look_at(next_) ? State::kThere : State::kMissing);
+}
+
+bool StoredContent::put(size_t chunk, std::span<const std::byte> bytes) {
   if (!manifest_.is_chunk(chunk, bytes))
     throw FormatError("chunk " + std::to_string(chunk) + " of data " + to_text(manifest_.id()) +
                       " has not the hash that its manifest says");
-  if (has_[chunk]) return;
+  if (state_[chunk] == State::kThere) return false;
+  if (!alone_) throw Error(path_.string() + ": is damaged, and others use it; start again");
   for (uint64_t at = manifest_.chunk_begin(chunk); !bytes.empty();) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
@@ -137,12 +158,26 @@ void StoredContent::put(size_t chunk, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(static_cast<size_t>(n));
     at += static_cast<uint64_t>(n);
   }
-  has_[chunk] = true;
-  if (--missing_ == 0 && !share())
+  set(chunk, State::kThere);
+  // Between the two locks another process may have taken it for one that nobody uses.
+  if (complete() && !is_at_its_path())
     throw Error(path_.string() + ": was removed when it was complete; start again");
+  return true;
 }
 
-std::vector<std::byte> StoredContent::read(size_t chunk) const {
+std::optional<std::vector<std::byte>> StoredContent::read(size_t chunk) {
+  if (chunk >= state_.size() || state_[chunk] == State::kMissing) return std::nullopt;
+  auto bytes = look_at(chunk);
+  set(chunk, bytes ? State::kThere : State::kMissing);
+  return bytes;
+}
+
+void StoredContent::remove() {
+  if (::unlink(path_.c_str()) != 0 && errno != ENOENT)
+    throw Error(errno_text(path_.string()) + " (it is damaged, and cannot be made anew)");
+}
+
+std::optional<std::vector<std::byte>> StoredContent::look_at(size_t chunk) const {
   std::vector<std::byte> bytes(manifest_.chunk_bytes(chunk));
   size_t done = 0;
   while (done < bytes.size()) {
@@ -153,8 +188,7 @@ std::vector<std::byte> StoredContent::read(size_t chunk) const {
     if (n == 0) break;
     done += static_cast<size_t>(n);
   }
-  if (done < bytes.size() || !manifest_.is_chunk(chunk, bytes))
-    throw FormatError(path_.string() + ": chunk " + std::to_string(chunk) + " is damaged");
+  if (done < bytes.size() || !manifest_.is_chunk(chunk, bytes)) return std::nullopt;
   return bytes;
 }
 
@@ -183,33 +217,50 @@ std::optional<Manifest> ContentStore::manifest(const ContentId& id) const {
   return std::nullopt;
 }
 
-std::unique_ptr<StoredContent> ContentStore::open(const Manifest& manifest) {
+std::unique_ptr<StoredContent> ContentStore::open(const Manifest& manifest,
+                                                  const std::function<void()>& check) {
+  for (;;) {
+    auto content = open_unverified(manifest);
+    while (content && !content->verified()) {
+      if (check) check();
+      content->verify_next();
+    }
+    if (!content || content->writable()) return content;
+    if (!content->complete()) {  // damaged since others opened it
+      content->remove();
+    } else if (content->is_at_its_path()) {  // nobody removed it between the two locks
+      return content;
+    }
+  }
+}
+
+std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& manifest) {
   const fs::path path = data_path(manifest.id());
   for (;;) {
-    Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode));
-    if (file.get() < 0) throw Error(errno_text(path.string()));
-    const bool alone = lock(file.get(), LOCK_EX | LOCK_NB, path);
+    Descriptor file(open_data(path));
+    const bool may_write = (::fcntl(file.get(), F_GETFL) & O_ACCMODE) == O_RDWR;
+    const bool alone = may_write && lock(file.get(), LOCK_EX | LOCK_NB, path);
     if (!alone && !lock(file.get(), LOCK_SH | LOCK_NB, path)) return nullptr;
-    std::unique_ptr<StoredContent> content(new StoredContent(manifest, path, file.get()));
+    std::unique_ptr<StoredContent> content(new StoredContent(manifest, path, file.get(), alone));
     file.release();
     if (!content->is_at_its_path()) continue;  // it was removed before it was locked
-    const auto size = static_cast<uint64_t>(info_of(content->fd_, path).st_size);
-    if (alone && size != manifest.bytes()) {
+    if (!alone) return content;
+    const struct stat info = info_of(content->fd_, path);
+    // One that was killed may have reserved a part of its blocks.
+    if (static_cast<uint64_t>(info.st_size) != manifest.bytes() || allocated_bytes(info) < manifest.bytes()) {
       make_room(manifest);
       allocate(content->fd_, manifest.bytes(), path);
     }
-    if (alone && !this->manifest(manifest.id())) {
+    if (!this->manifest(manifest.id())) {
       AtomicFile list(manifest_path(manifest.id()));
       list.write(manifest.encode());
       list.commit();
     }
-    if (size > 0) content->verify();
-    if (!content->complete() && !alone) {  // damaged since others opened it; they keep what they have
-      ::unlink(path.c_str());
-      continue;
-    }
-    if (!content->complete()) return content;
-    if (!alone || content->share()) return content;
+    if (info.st_size == 0)
+      for (size_t chunk = 0; chunk < manifest.chunks(); ++chunk)
+        content->set(chunk, StoredContent::State::kMissing);
+    content->share_if_complete();  // it has no chunks
+    return content;
   }
 }
 
@@ -244,8 +295,7 @@ void ContentStore::make_room(const Manifest& manifest) const {
                  folder_.string());
     // In this order: data without a manifest is none, and counts until it goes.
     ::unlink(fs::path(entry.path).replace_extension(kManifest).c_str());
-    ::unlink(entry.path.c_str());
-    total -= entry.bytes;
+    if (::unlink(entry.path.c_str()) == 0) total -= entry.bytes;
   }
   if (total <= limit_bytes_) return;
   ::unlink(own.c_str());

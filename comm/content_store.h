@@ -2,12 +2,13 @@
 // The scheduler keeps the data of submitted runs in one, an agent what it has fetched.
 //
 // An entry is two files: ID.manifest, and ID.data of the full size. Which chunks are there is not written
-// down anywhere: opening an entry reads it and compares each chunk's hash (about 1 GB/s). So whatever kills
-// the writer, and whatever damages the file later, is seen the same way, as chunks that are missing.
+// down anywhere: an entry that was opened is read, and each chunk's hash compared (about 1 GB/s). So whatever
+// kills the writer, and whatever damages the file later, is seen the same way, as chunks that are missing.
 //
-// Several processes may share a folder: who fills an entry has it alone, until it is whole; then all use one
-// copy. When the folder would grow beyond its limit, entries that nobody has open are removed, the least
-// recently used first. What is open is never removed.
+// Several processes may share a folder: who fills an entry, or looks at what there is of it, has it alone,
+// until it is whole; then all use one copy. Who may only read the folder uses what is whole. When the folder
+// would grow beyond its limit, entries that nobody has open are removed, the least recently used first (use
+// by who may only read does not count). What is open is never removed.
 //
 // All throw Error with path and reason if the disk does not let them. A StoredContent belongs to one thread
 // at a time, a ContentStore to any.
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,27 +35,37 @@ class StoredContent {
 
   const Manifest& manifest() const { return manifest_; }
   const std::filesystem::path& path() const { return path_; }  // the file, right in all bytes if complete()
-  bool complete() const { return missing_ == 0; }
-  bool has(size_t chunk) const { return chunk < has_.size() && has_[chunk]; }
-  std::vector<uint32_t> missing() const;  // chunks, ascending
+  bool verified() const { return unknown_ == 0; }              // each chunk was looked at
+  bool complete() const { return verified() && there_ == manifest_.chunks(); }
+  // Can be filled. What is damaged while others use it cannot.
+  bool writable() const { return alone_; }
+  bool has(size_t chunk) const { return chunk < state_.size() && state_[chunk] == State::kThere; }
+  std::vector<uint32_t> missing() const;  // chunks, ascending; as far as they were looked at
 
-  // Adds a chunk. FormatError if the bytes are not those of the manifest.
-  void put(size_t chunk, std::span<const std::byte> bytes);
-  // A chunk that is there. FormatError if its bytes on disk are no longer those of the manifest.
-  std::vector<std::byte> read(size_t chunk) const;
+  // Looks at one chunk that was not looked at yet; there must be one.
+  void verify_next();
+  // Adds a chunk; false if it was there already. FormatError if the bytes are not those of the manifest.
+  bool put(size_t chunk, std::span<const std::byte> bytes);
+  // A chunk; nothing if it is not there, or no longer: then it is missing from now on.
+  std::optional<std::vector<std::byte>> read(size_t chunk);
+  // Who opens it next makes it anew; who has it open keeps what he has.
+  void remove();
 
  private:
   friend class ContentStore;
-  StoredContent(Manifest manifest, std::filesystem::path path, int fd);
+  enum class State : uint8_t { kUnknown, kMissing, kThere };  // of a chunk
+  StoredContent(Manifest manifest, std::filesystem::path path, int fd, bool alone);
   bool is_at_its_path() const;
-  void verify();
-  bool share();
+  std::optional<std::vector<std::byte>> look_at(size_t chunk) const;
+  void set(size_t chunk, State state);
+  void share_if_complete();
 
   const Manifest manifest_;
   const std::filesystem::path path_;
-  const int fd_;  // holds the lock: exclusive while chunks are missing, then shared
-  std::vector<bool> has_;
-  size_t missing_;
+  const int fd_;  // holds the lock
+  bool alone_;    // it is exclusive: until all chunks are there
+  std::vector<State> state_;
+  size_t unknown_, there_ = 0, next_ = 0;  // chunks; chunks; where verify_next() goes on
 };
 
 class ContentStore {
@@ -64,9 +76,12 @@ class ContentStore {
   // The manifest of an entry; nothing if there is none.
   std::optional<Manifest> manifest(const ContentId& id) const;
 
-  // Opens an entry, or makes an empty one. Null while another process fills it: ask again later. Throws Error
-  // if it does not fit: into the limit beside what is in use, or on the disk.
-  std::unique_ptr<StoredContent> open(const Manifest& manifest);
+  // Opens an entry, or makes an empty one, and looks at all of it: it is complete, or writable. Null while
+  // another process has it alone: ask again later. Throws Error if it does not fit: into the limit beside
+  // what is in use, or on the disk. `check` is called before each chunk, and may throw.
+  std::unique_ptr<StoredContent> open(const Manifest& manifest, const std::function<void()>& check = {});
+  // The same, but looks at nothing that is there.
+  std::unique_ptr<StoredContent> open_unverified(const Manifest& manifest);
 
  private:
   std::filesystem::path data_path(const ContentId& id) const;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/aligned_copy.h"
+#include "comm/content.h"
 #include "comm/curve.h"
 
 namespace modelet::comm::control {
@@ -22,8 +23,9 @@ constexpr int kTransportHeartbeat = 2000;  // ms; ZeroMQ notices half-open conne
 constexpr int kDeadAfter = 2 * kTransportHeartbeat,
               kDeadAfterWithChunks = 60'000;  // ms without a whole message
 constexpr int kQueuedMessages = 10'000,
-              kQueuedChunks = 16;  // that wait for a peer; one that does not read loses some
-constexpr int kReconnectFirst = 100, kReconnectLast = 1000;  // ms
+              kQueuedChunks = 8;  // that wait for a peer; one that does not read loses some
+constexpr size_t kMaxChunkMessage = kLargestChunk + (64 << 10);  // a manifest is no larger
+constexpr int kReconnectFirst = 100, kReconnectLast = 1000;      // ms
 
 template <class Root, class Message>
 std::string encode_root(Message message, const char* identifier, uint16_t version) {
@@ -135,14 +137,14 @@ std::span<const std::byte> bytes_of(const zmq::message_t& message) {
 }
 
 void set_common_options(zmq::socket_t& socket, Traffic traffic) {
-  const int queued = traffic == Traffic::kChunks ? kQueuedChunks : kQueuedMessages;
+  const bool chunks = traffic == Traffic::kChunks;
+  const int queued = chunks ? kQueuedChunks : kQueuedMessages;
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::sndhwm, queued);
   socket.set(zmq::sockopt::rcvhwm, queued);
-  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxControlBytes));
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(chunks ? kMaxChunkMessage : kMaxControlBytes));
   socket.set(zmq::sockopt::heartbeat_ivl, kTransportHeartbeat);
-  socket.set(zmq::sockopt::heartbeat_timeout,
-             traffic == Traffic::kChunks ? kDeadAfterWithChunks : kDeadAfter);
+  socket.set(zmq::sockopt::heartbeat_timeout, chunks ? kDeadAfterWithChunks : kDeadAfter);
 }
 
 }  // namespace

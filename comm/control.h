@@ -35,9 +35,10 @@ inline constexpr size_t kMaxControlBytes = size_t{4}
 using ToSchedulerMessage =
     std::variant<RegisterT, HeartbeatT, PreparedT, RunEventT, RunDoneT, LeaveT, SubmitT, ListRunsT,
                  ListNodesT, WatchT, StopRunT, FindDataPortT, OfferT, PutChunkT, FetchManifestT, FetchChunkT>;
-using FromSchedulerMessage = std::variant<RegisteredT, AliveT, RegisterAgainT, RefusedT, PrepareT, StartT,
-                                          StopT, AbortT, AcceptedT, RunStatusT, RunListT, NodeListT,
-                                          RunEventT, DataPortT, WantedT, ChunkStoredT, ManifestOfT, ChunkT>;
+using FromSchedulerMessage =
+    std::variant<RegisteredT, AliveT, RegisterAgainT, RefusedT, PrepareT, StartT, StopT, AbortT, AcceptedT,
+                 RunStatusT, RunListT, NodeListT, RunEventT, DataPortT, WantedT, ChunkStoredT, ManifestOfT,
+                 ChunkT, LaterT>;
 
 // A message of a program that speaks another version: nothing else of it was read.
 class VersionError : public FormatError {
@@ -85,7 +86,8 @@ struct ServerKeys {
 };
 
 // What a socket carries. Of small messages many may wait for a peer; chunks of data are large and take their
-// time: few wait, and a connection that brings nothing whole for a while is not taken for a dead one.
+// time: at most 8 wait each way, and a connection that brings nothing whole for a while is not taken for a
+// dead one.
 enum class Traffic { kMessages, kChunks };
 
 // The scheduler's end.

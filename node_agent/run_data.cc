@@ -25,7 +25,6 @@ using comm::StoredContent;
 
 constexpr size_t kWindow = 4;           // chunks asked for and not yet here: fills 1 Gbit/s at 30 ms
 constexpr double kPoll = 0.1;           // seconds between two looks at whether somebody wants an end
-constexpr double kAskAgain = 5;         // seconds of silence after which lost questions are repeated
 constexpr double kGiveUp = 60;          // seconds of silence after which the scheduler counts as gone
 constexpr double kReportEvery = 1;      // seconds
 constexpr size_t kMostWrongChunks = 3;  // of one fetch
@@ -37,19 +36,19 @@ std::span<const std::byte> bytes_of(const std::vector<uint8_t>& bytes) {
 // One file on its way from the scheduler.
 class Fetch {
  public:
-  Fetch(const msg::SchedulerAddress& server, const ContentId& id, double bytes_per_second,
-        const std::function<void()>& check)
-      : socket_(server, msg::Traffic::kChunks),
-        server_(server.endpoint),
+  Fetch(const DataSource& source, const ContentId& id, const std::function<void()>& check)
+      : socket_(source.server, msg::Traffic::kChunks),
+        server_(source.server.endpoint),
         id_(id),
         data_(to_text(id)),
-        rate_(bytes_per_second),
+        rate_(source.cache.fetch_bytes_per_second),
+        ask_again_(source.ask_again),
         check_(check) {}
 
   Manifest manifest() {
     std::optional<Stopwatch> asked;
     for (;;) {
-      if ((!asked || asked->seconds() > kAskAgain) && socket_.send(msg::FetchManifestT{{}, data_}))
+      if ((!asked || asked->seconds() > ask_again_) && socket_.send(msg::FetchManifestT{{}, data_}))
         asked.emplace();
       auto message = receive(asked ? kPoll : kPoll / 10);
       const auto* answer = message ? std::get_if<msg::ManifestOfT>(&*message) : nullptr;
@@ -71,7 +70,7 @@ class Fetch {
       ask(content, watch.seconds());
       if (auto message = receive(outstanding_.empty() ? kPoll / 10 : kPoll)) {
         if (const auto* chunk = std::get_if<msg::ChunkT>(&*message)) take(*chunk, content);
-      } else if (std::min(silence_.seconds(), since_asked.seconds()) > kAskAgain) {
+      } else if (std::min(silence_.seconds(), since_asked.seconds()) > ask_again_) {
         todo_.insert(todo_.begin(), outstanding_.begin(), outstanding_.end());
         outstanding_.clear();
         since_asked.lap();
@@ -92,6 +91,10 @@ class Fetch {
       silence_.lap();
       if (const auto* refusal = std::get_if<msg::RefusedT>(&*message))
         throw Error("the scheduler refuses: " + refusal->reason);
+      if (const auto* later = std::get_if<msg::LaterT>(&*message); later != nullptr && !told_to_wait_) {
+        spdlog::info("waits for the scheduler: {}", later->reason);
+        told_to_wait_ = true;
+      }
     } else if (silence_.seconds() > kGiveUp) {
       throw Error(
           fmt::format("the scheduler sent nothing of the data for {:.0f} s; at {} its port for data must be "
@@ -107,6 +110,10 @@ class Fetch {
         silence_.lap();  // it is this side's
         return;
       }
+      if (content.has(todo_.front())) {  // a late answer has brought it
+        todo_.pop_front();
+        continue;
+      }
       if (!socket_.send(msg::FetchChunkT{{}, data_, todo_.front()})) return;
       asked_bytes_ += static_cast<double>(content.manifest().chunk_bytes(todo_.front()));
       outstanding_.insert(todo_.front());
@@ -115,11 +122,10 @@ class Fetch {
   }
 
   void take(const msg::ChunkT& chunk, StoredContent& content) {
-    if (chunk.data != data_ || outstanding_.erase(chunk.chunk) == 0)
-      return;  // asked for twice, and here already
-    try {
-      content.put(chunk.chunk, bytes_of(chunk.bytes));
-      bytes_ += chunk.bytes.size();
+    if (chunk.data != data_) return;
+    outstanding_.erase(chunk.chunk);
+    try {  // one that was asked for twice may come twice
+      if (content.put(chunk.chunk, bytes_of(chunk.bytes))) bytes_ += chunk.bytes.size();
     } catch (const FormatError& error) {
       if (++wrong_ >= kMostWrongChunks)
         throw Error("the scheduler at " + server_ + " sends wrong data: " + error.what());
@@ -132,7 +138,7 @@ class Fetch {
   const std::string server_;
   const ContentId id_;
   const std::string data_;  // id_ as text
-  const double rate_;
+  const double rate_, ask_again_;
   const std::function<void()>& check_;
   Stopwatch silence_;
   std::deque<uint32_t> todo_;       // chunks
@@ -140,17 +146,18 @@ class Fetch {
   uint64_t bytes_ = 0;              // fetched
   double asked_bytes_ = 0;
   size_t wrong_ = 0;
+  bool told_to_wait_ = false;
 };
 
 // `what`: "train" or "test".
 std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStore& store, const ContentId& id,
                                      const char* what, const EventSink& events,
                                      const std::function<void()>& check) {
-  const auto connect = [&] { return Fetch(source.server, id, source.cache.fetch_bytes_per_second, check); };
+  const auto connect = [&] { return Fetch(source, id, check); };
   auto manifest = store.manifest(id);
   if (!manifest) manifest = connect().manifest();
   std::unique_ptr<StoredContent> content;
-  while (!(content = store.open(*manifest))) {  // another agent fetches it
+  while (!(content = store.open(*manifest, check))) {  // another agent fetches it
     check();
     std::this_thread::sleep_for(Seconds(kPoll));
   }
@@ -177,29 +184,41 @@ std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStor
   return checked();
 }
 
-// Whether the experiment's paths hold the data: {train, test}. What cannot be read is not there.
-std::pair<bool, bool> is_at_its_path(const DataSource& source, const Experiment& experiment) {
-  const Experiment::Data& data = experiment.data;
-  std::pair<bool, bool> found;
+// What cannot be read is not there.
+std::optional<shard::Dataset> load_if_there(const std::string& path,
+                                            const std::function<shard::Dataset()>& load) {
   std::error_code unreadable;
-  if (!std::filesystem::exists(data.train, unreadable)) return found;
+  if (!std::filesystem::exists(path, unreadable)) return std::nullopt;
   try {
-    const shard::Dataset train = shard::load_training_data(experiment);
-    found.first = Manifest::of(train.file()).id() == source.train;
-    if (!found.first || !std::filesystem::exists(data.test, unreadable)) return found;
-    const shard::Dataset test = shard::load_dataset(data.test, data.normalize, train.encoder());
-    found.second = Manifest::of(test.file()).id() == source.test;
+    return load();
   } catch (const std::exception& error) {  // also the file system's own
     spdlog::info("the data is not at the paths of the experiment: {}", error.what());
+    return std::nullopt;
   }
-  return found;
+}
+
+bool is_data(const shard::Dataset& data, const ContentId& id, const std::function<void()>& check) {
+  const auto file = data.file();
+  return file.size() <= uint64_t{comm::kMostChunks} * comm::kChunkBytes &&
+         Manifest::of(file, comm::kChunkBytes, check).id() == id;
+}
+
+// Whether the experiment's paths hold the data: {train, test}.
+std::pair<bool, bool> is_at_its_path(const DataSource& source, const Experiment& experiment,
+                                     const std::function<void()>& check) {
+  const Experiment::Data& data = experiment.data;
+  const auto train = load_if_there(data.train, [&] { return shard::load_training_data(experiment); });
+  if (!train || !is_data(*train, source.train, check)) return {false, false};
+  const auto test = load_if_there(
+      data.test, [&] { return shard::load_dataset(data.test, data.normalize, train->encoder()); });
+  return {true, test && is_data(*test, source.test, check)};
 }
 
 }  // namespace
 
 RunData::RunData(const DataSource& source, TrainJob& job, const EventSink& events,
                  const std::function<void()>& check) {
-  const auto [train_is_here, test_is_here] = is_at_its_path(source, job.experiment);
+  const auto [train_is_here, test_is_here] = is_at_its_path(source, job.experiment, check);
   if (train_is_here && test_is_here) return;
   comm::ContentStore store(source.cache.folder, source.cache.bytes, "--cache-mib of the agent");
   if (!train_is_here) {

@@ -31,14 +31,15 @@ struct DataSource {
   comm::ContentId train, test;
   comm::control::SchedulerAddress server;  // its port for data
   CacheOptions cache;
-  std::string node;  // named in the events "fetching"
+  std::string node;      // named in the events "fetching"
+  double ask_again = 5;  // seconds of silence after which questions are repeated: an answer may be lost
 };
 
 class RunData {
  public:
   // Finds the data and sets train_file and test_file of `job` where the experiment's paths do not have it.
-  // `check` is called several times a second while data is fetched, and may throw. Throws Error if the data
-  // cannot be had: no answer, no room, unknown to the scheduler.
+  // `check` is called several times a second while data is looked at or fetched, and may throw. Throws Error
+  // if the data cannot be had: no answer, no room, unknown to the scheduler.
   RunData(const DataSource& source, TrainJob& job, const EventSink& events,
           const std::function<void()>& check);
 

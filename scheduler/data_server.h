@@ -3,8 +3,12 @@
 //
 // It has a socket and a thread of its own, so that neither messages about runs nor heartbeats wait for a disk
 // or behind megabytes. Whoever asks is answered in turn, a chunk at a time, and asks for only a few at once:
-// so all get their share, except while a file that is there already is looked at as a whole. It reads and
-// writes nothing but its store: no message holds a path.
+// so all get their share. What is there of a file is looked at chunk by chunk between two messages; who
+// offers it hears what is missing when that is done. It reads and writes nothing but its store: no message
+// holds a path.
+//
+// Only so many connections are served at once (each may have megabytes under way); others are told to ask
+// again later, and have a place when one of those has been silent for a while.
 //
 // In a pool with keys only users put data there and only agents fetch it.
 // keep(), port() from any thread; request_stop() by the destructor.
@@ -32,6 +36,11 @@ struct DataServerOptions {
   std::filesystem::path store;                // folder
   uint64_t store_bytes = uint64_t{64} << 30;  // the least recently used are removed beyond
   uint16_t port = 0;                          // 0: a free one
+  size_t most_served = 64;                    // connections at once
+  double place_seconds = 10;                  // of silence, after which a connection's place may go to others
+  // Of disuse, after which an entry is closed, unless a run needs it: when a large file has been sent its run
+  // is submitted only after the next one.
+  double close_seconds = 600;
 };
 
 class DataServer {
@@ -51,18 +60,29 @@ class DataServer {
   struct Entry {
     std::unique_ptr<comm::StoredContent> content;
     double used = 0;
+    std::set<std::string> offered_by = {};  // peers that wait to hear what is missing
   };
+  using Entries = std::map<std::string, Entry>;  // by address
   using Answer = comm::control::FromSchedulerMessage;
 
   void run();
-  Answer answer(const comm::control::ServerSocket::Received& received);
-  Answer on(const comm::control::OfferT& message);
+  // Nothing if the answer follows later.
+  std::optional<Answer> answer(const comm::control::ServerSocket::Received& received);
+  Answer refusal(const std::exception& error);
+  bool has_place(const std::string& peer, const comm::control::ToSchedulerMessage& message);
+  std::optional<Answer> on(const std::string& peer, const comm::control::OfferT& message);
   Answer on(const comm::control::PutChunkT& message);
   Answer on(const comm::control::FetchManifestT& message);
   Answer on(const comm::control::FetchChunkT& message);
   comm::StoredContent& entry(const std::string& address);
+  Entry& opened(const std::string& address, const comm::Manifest& manifest);
+  Entries::iterator next_to_verify();
+  void verify_next(Entries::iterator open);
+  void open_what_runs_need();
   void close_unused();
+  std::set<std::string> kept();
 
+  const DataServerOptions options_;
   comm::ContentStore store_;
   comm::control::ServerSocket socket_;
   SteadyClock clock_;
@@ -70,7 +90,8 @@ class DataServer {
   LogLimit refusals_;
   std::mutex mutex_;
   std::set<std::string> kept_;            // guarded by mutex_
-  std::map<std::string, Entry> entries_;  // open, by address
+  Entries entries_;                       // open
+  std::map<std::string, double> served_;  // connections with a place -> when they last asked
   std::thread thread_;
 };
 

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -14,9 +15,10 @@ namespace {
 
 namespace msg = comm::control;
 
-constexpr size_t kWindow = 4;   // chunks sent and not yet stored
-constexpr double kPoll = 0.1;   // seconds
-constexpr double kGiveUp = 60;  // seconds of silence: the scheduler may have to read all it has of large data
+constexpr size_t kWindow = 4;       // chunks sent and not yet stored
+constexpr double kPoll = 0.1;       // seconds
+constexpr double kAskAgain = 2;     // seconds, of a scheduler that has other things to do
+constexpr double kGiveUp = 60;      // seconds of silence
 constexpr double kReportEvery = 1;  // seconds
 
 std::vector<uint8_t> message_bytes(std::span<const std::byte> bytes) {
@@ -34,19 +36,36 @@ class Sender {
       if (watch.seconds() > kGiveUp) give_up();
   }
 
+  // What the scheduler lacks. It may first serve others, and then has to look at what it has of large data.
+  msg::WantedT offer(const comm::Manifest& manifest) {
+    const msg::OfferT offer{{}, message_bytes(manifest.encode())};
+    for (;;) {
+      send(offer);
+      if (auto wanted = wait_for<msg::WantedT>(kAskAgain)) return std::move(*wanted);
+    }
+  }
+
+  msg::ChunkStoredT wait_until_stored() {
+    for (;;)
+      if (auto stored = wait_for<msg::ChunkStoredT>(kGiveUp)) return std::move(*stored);
+  }
+
+ private:
+  // Nothing if it has not come within `seconds`, although the scheduler is there.
   template <class Answer>
-  Answer wait_for() {
-    for (const Stopwatch watch; watch.seconds() < kGiveUp;) {
+  std::optional<Answer> wait_for(double seconds) {
+    for (const Stopwatch watch; watch.seconds() < seconds;) {
       auto message = socket_.receive(kPoll);
+      if (silence_.seconds() > kGiveUp) give_up();
       if (!message) continue;
+      silence_.lap();
       if (auto* answer = std::get_if<Answer>(&*message)) return std::move(*answer);
       if (const auto* refusal = std::get_if<msg::RefusedT>(&*message))
         throw Error("the scheduler refuses data: " + refusal->reason);
     }
-    give_up();
+    return std::nullopt;
   }
 
- private:
   [[noreturn]] void give_up() {
     throw Error(fmt::format(
         "the scheduler at {}, its port for data, did not answer within {:.0f} s{}{}; submit again, "
@@ -56,6 +75,7 @@ class Sender {
 
   msg::ClientSocket socket_;
   const std::string server_;
+  Stopwatch silence_;
 };
 
 }  // namespace
@@ -65,8 +85,7 @@ std::string send_data(const msg::SchedulerAddress& server, const shard::Dataset&
   const auto file = data.file();
   const auto manifest = comm::Manifest::of(file);
   Sender sender(server);
-  sender.send(msg::OfferT{{}, message_bytes(manifest.encode())});
-  const msg::WantedT wanted = sender.wait_for<msg::WantedT>();
+  const msg::WantedT wanted = sender.offer(manifest);
   uint64_t total = 0, bytes = 0;
   for (const uint32_t chunk : wanted.chunks) {
     if (chunk >= manifest.chunks()) throw FormatError("the scheduler wants data that there is none of");
@@ -81,7 +100,7 @@ std::string send_data(const msg::SchedulerAddress& server, const shard::Dataset&
       const auto part = file.subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
       sender.send(msg::PutChunkT{{}, wanted.data, chunk, message_bytes(part)});
     }
-    const msg::ChunkStoredT answer = sender.wait_for<msg::ChunkStoredT>();
+    const msg::ChunkStoredT answer = sender.wait_until_stored();
     if (answer.chunk >= manifest.chunks())
       throw FormatError("the scheduler has stored data that nobody sent");
     bytes += manifest.chunk_bytes(answer.chunk);

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -217,8 +218,97 @@ TEST_F(ContentStoreTest, NoticesDamage) {
   const auto content = store.open(manifest);
   EXPECT_EQ(contents(*content), file);
   std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).put('!');
-  EXPECT_THROW(content->read(0), FormatError) << "while it is open";
+  EXPECT_FALSE(content->read(0)) << "while it is open";
+  EXPECT_FALSE(content->complete());
   EXPECT_EQ(content->read(1), Bytes(chunk_of(file, manifest, 1).begin(), chunk_of(file, manifest, 1).end()));
+}
+
+// A server answers others between two chunks.
+TEST_F(ContentStoreTest, IsLookedAtChunkByChunk) {
+  fill(*store.open(manifest), file);
+  const fs::path path = store.open(manifest)->path();
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(static_cast<std::streamoff>(manifest.chunk_begin(3)))
+      .put('!')
+      .put('?');
+  const auto content = store.open_unverified(manifest);
+  EXPECT_FALSE(content->verified() || content->complete());
+  EXPECT_THAT(content->missing(), IsEmpty()) << "nothing was looked at";
+  EXPECT_TRUE(content->read(5)) << "which looks at this chunk alone";
+  EXPECT_TRUE(content->has(5) && !content->has(4));
+  EXPECT_FALSE(content->read(3));
+  EXPECT_THAT(content->missing(), ElementsAre(3));
+  for (int steps = 0; steps < 5; ++steps) {
+    EXPECT_FALSE(content->verified());
+    content->verify_next();
+  }
+  EXPECT_TRUE(content->verified() && !content->complete() && content->writable());
+  fill(*content, file);
+  EXPECT_TRUE(content->complete());
+  EXPECT_NE(store.open(manifest), nullptr) << "others may use it";
+  EXPECT_EQ(contents(*content), file);
+}
+
+TEST_F(ContentStoreTest, AChunkThatComesTwiceCountsOnce) {
+  const auto content = store.open(manifest);
+  EXPECT_TRUE(content->put(2, chunk_of(file, manifest, 2)));
+  EXPECT_FALSE(content->put(2, chunk_of(file, manifest, 2)));
+  EXPECT_EQ(content->missing().size(), 6u);
+}
+
+// Who wants an end does not wait for gigabytes.
+TEST_F(ContentStoreTest, AnEndIsHeardBetweenTwoChunks) {
+  fill(*store.open(manifest), file);
+  int calls = 0;
+  const auto check = [&calls] {
+    if (++calls == 3) throw Interrupted("enough");
+  };
+  EXPECT_EQ(error_of([&] { store.open(manifest, check); }), "enough");
+  calls = 0;
+  EXPECT_EQ(error_of([&] { Manifest::of(file, kChunk, check); }), "enough");
+  EXPECT_TRUE(store.open(manifest)->complete()) << "nobody has it any more";
+}
+
+// One user has filled the folder, another may read it.
+TEST_F(ContentStoreTest, WhoMayOnlyReadUsesWhatIsWhole) {
+  const Bytes half = random_bytes(3 * kChunk, 5), none = random_bytes(kChunk, 6);
+  fill(*store.open(manifest), file);
+  store.open(manifest_of(half))->put(0, chunk_of(half, manifest_of(half), 0));
+  for (const auto& entry : fs::directory_iterator(folder)) ::chmod(entry.path().c_str(), 0444);
+  ::chmod(folder.c_str(), 0555);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (::geteuid() == 0 && ::setuid(kNobody) != 0) ::_exit(9);
+    int wrong = 0;
+    const std::string error = error_of([&] {
+      const auto one = store.open(manifest), two = store.open(manifest);
+      wrong |= one && two && one->complete() && contents(*two) == file ? 0 : 1;
+    });
+    wrong |= error == "no error" ? 0 : 2;
+    for (const Bytes& other : {half, none})
+      wrong |= error_of([&] { store.open(manifest_of(other)); }).find("denied") != std::string::npos ? 0 : 4;
+    ::_exit(wrong);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::chmod(folder.c_str(), 0755);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// The writer was killed between the two: the size says nothing of the blocks.
+TEST_F(ContentStoreTest, BlocksAreReservedAlsoWhenTheSizeIsRight) {
+  const fs::path path = folder / (to_text(manifest.id()) + ".data");
+  std::ofstream(path).close();
+  fs::resize_file(path, manifest.bytes());
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  ASSERT_LT(static_cast<uint64_t>(info.st_blocks) * 512, manifest.bytes()) << "no sparse files here";
+  const auto content = store.open(manifest);
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_GE(static_cast<uint64_t>(info.st_blocks) * 512, manifest.bytes());
+  EXPECT_EQ(content->missing().size(), 7u);
 }
 
 TEST_F(ContentStoreTest, ADamagedManifestIsNone) {

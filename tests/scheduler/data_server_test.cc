@@ -2,12 +2,19 @@
 // taken up where it was cut off, mended where it is damaged, and nothing else to be had there.
 #include "scheduler/data_server.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -62,10 +69,10 @@ class DataServerTest : public testing::Test {
     fs::remove_all(folder);
   }
 
-  void start() {
+  void start(scheduler::DataServerOptions options = {}) {
     server.reset();
-    server = std::make_unique<DataServer>(scheduler::DataServerOptions{.store = folder / "store"}, kListen,
-                                          std::nullopt);
+    options.store = folder / "store";
+    server = std::make_unique<DataServer>(options, kListen, std::nullopt);
   }
   msg::SchedulerAddress address() const { return "tcp://127.0.0.1:" + std::to_string(server->port()); }
 
@@ -97,12 +104,14 @@ class DataServerTest : public testing::Test {
             .test = comm::parse_content_id(test),
             .server = from,
             .cache = {.folder = folder / "cache"},
-            .node = "a"};
+            .node = "a",
+            .ask_again = 0.05};
   }
-  agent::RunData find(agent::TrainJob& job) {
+  agent::RunData find(agent::TrainJob& job) { return find(job, address()); }
+  agent::RunData find(agent::TrainJob& job, const msg::SchedulerAddress& from) {
     events.clear();
     return agent::RunData(
-        source(address()), job, [this](const nlohmann::json& event) { events.push_back(event); },
+        source(from), job, [this](const nlohmann::json& event) { events.push_back(event); },
         [this] {
           if (check) check();
         });
@@ -127,6 +136,10 @@ class DataServerTest : public testing::Test {
   template <class Answer = msg::RefusedT>
   Answer ask(const msg::SchedulerAddress& scheduler, const msg::ToSchedulerMessage& message) {
     msg::ClientSocket socket(scheduler);
+    return ask<Answer>(socket, message);
+  }
+  template <class Answer>
+  Answer ask(msg::ClientSocket& socket, const msg::ToSchedulerMessage& message) {
     while (!socket.send(message)) socket.receive(0.01);
     for (const Stopwatch watch; watch.seconds() < 20;)
       if (auto answer = socket.receive(0.1)) {
@@ -135,6 +148,12 @@ class DataServerTest : public testing::Test {
       }
     ADD_FAILURE() << "not this answer";
     return {};
+  }
+
+  static msg::OfferT offer_of(const comm::Manifest& manifest) {
+    const auto encoded = manifest.encode();
+    const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
+    return {{}, {first, first + encoded.size()}};
   }
 
   const fs::path folder = testing::TempDir() + "modelet_data_server_test";
@@ -241,10 +260,7 @@ TEST_F(DataServerTest, TheStoreOutlivesTheScheduler) {
 TEST_F(DataServerTest, AnUploadGoesOn) {
   const MappedFile file(folder / "train.mlt");
   const auto manifest = comm::Manifest::of(file.bytes());
-  const auto encoded = manifest.encode();
-  const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
-  const msg::OfferT offer{{}, {first, first + encoded.size()}};
-  const auto wanted = ask<msg::WantedT>(address(), offer);
+  const auto wanted = ask<msg::WantedT>(address(), offer_of(manifest));
   EXPECT_THAT(wanted.chunks, SizeIs(manifest.chunks()));
   for (const uint32_t chunk : {4u, 1u}) {
     const auto part = file.bytes().subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
@@ -255,6 +271,127 @@ TEST_F(DataServerTest, AnUploadGoesOn) {
   }
   start();
   EXPECT_EQ(send(), size() - 2 * comm::kChunkBytes);
+}
+
+// A scheduler that was started anew looks at a file that is offered to it, and answers another question
+// meanwhile. The second question may come too late for that: then the next attempt shows it.
+TEST_F(DataServerTest, OthersAreServedWhileAFileIsLookedAt) {
+  send();
+  const std::vector<std::byte> large(32 * comm::kChunkBytes, std::byte{7});
+  const auto manifest = comm::Manifest::of(large);
+  {
+    comm::ContentStore store(folder / "store", uint64_t{1} << 30, "");
+    const auto content = store.open(manifest);
+    for (const uint32_t chunk : content->missing())
+      content->put(chunk, std::span(large).subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk)));
+  }
+  bool other_was_first = false;
+  for (int attempt = 0; attempt < 20 && !other_was_first; ++attempt) {
+    start();
+    msg::ClientSocket socket(address());
+    while (!socket.send(offer_of(manifest))) socket.receive(0.01);
+    ASSERT_TRUE(socket.send(msg::FetchManifestT{{}, test}));
+    std::optional<msg::WantedT> wanted;
+    bool manifest_came = false;
+    for (const Stopwatch watch; (!wanted || !manifest_came) && watch.seconds() < 60;) {
+      auto answer = socket.receive(0.1);
+      if (!answer) continue;
+      if (auto* list = std::get_if<msg::WantedT>(&*answer)) wanted = std::move(*list);
+      manifest_came |= std::holds_alternative<msg::ManifestOfT>(*answer);
+      other_was_first |= manifest_came && !wanted;
+    }
+    ASSERT_TRUE(wanted && manifest_came);
+    EXPECT_THAT(wanted->chunks, IsEmpty());
+  }
+  EXPECT_TRUE(other_was_first);
+}
+
+// A run waits for nodes for longer than its data stays open without use.
+TEST_F(DataServerTest, WhatARunNeedsStays) {
+  start({.store_bytes = size() + comm::kChunkBytes, .close_seconds = 0});
+  send();
+  // Both are closed when the lock is free.
+  for (const std::string& data : {train, test}) {
+    const int file = ::open((folder / "store" / (data + ".data")).c_str(), O_RDWR | O_CLOEXEC);
+    for (const Stopwatch watch; ::flock(file, LOCK_EX | LOCK_NB) != 0 && watch.seconds() < 60;)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ::close(file);
+  }
+  server->keep({train, test, "", "no address"});
+  const std::vector<std::byte> other(4 * comm::kChunkBytes);
+  EXPECT_THAT(ask(address(), offer_of(comm::Manifest::of(other))).reason, HasSubstr("raise --store-mib"));
+  server->keep({});
+  agent::TrainJob job = DataServerTest::job();
+  const auto data = find(job);
+  EXPECT_EQ(fetched(), size());
+}
+
+TEST_F(DataServerTest, ServesOnlySoManyAtOnce) {
+  start({.most_served = 2, .place_seconds = 1e9});
+  send();  // two connections
+  const auto later = ask<msg::LaterT>(address(), msg::FetchManifestT{{}, train});
+  EXPECT_EQ(later.reason, "it serves 2 connections, the most at once");
+  EXPECT_THAT(ask<msg::LaterT>(address(), offer_of(comm::Manifest::of({}))).reason,
+              HasSubstr("2 connections"));
+}
+
+TEST_F(DataServerTest, WhoHasToWaitIsServedInTheEnd) {
+  start({.most_served = 1, .place_seconds = 0.2});
+  send();
+  agent::TrainJob job = DataServerTest::job();
+  const auto data = find(job);
+  EXPECT_EQ(fetched(), size());
+  EXPECT_EQ(bytes_of(job.train_file), bytes_of(folder / "train.mlt"));
+}
+
+// A scheduler so slow that everything is asked for again, and then answers all of it.
+TEST_F(DataServerTest, WhatComesTwiceCountsOnce) {
+  send();
+  msg::ServerSocket slow(kListen, std::nullopt, msg::Traffic::kChunks);
+  std::atomic<bool> stop{false};
+  std::thread thread([&] {
+    std::map<std::string, MappedFile> files;
+    files.emplace(train, MappedFile(folder / "train.mlt"));
+    files.emplace(test, MappedFile(folder / "test.mlt"));
+    std::map<std::pair<std::string, uint32_t>, int> asked;
+    while (!stop) {
+      const auto question = slow.receive(0.05);
+      if (!question) continue;
+      if (const auto* fetch = std::get_if<msg::FetchManifestT>(&question->message))
+        slow.send(question->peer,
+                  msg::ManifestOfT{
+                      {}, fetch->data, offer_of(comm::Manifest::of(files.at(fetch->data).bytes())).manifest});
+      const auto* fetch = std::get_if<msg::FetchChunkT>(&question->message);
+      if (fetch == nullptr || ++asked[{fetch->data, fetch->chunk}] != 2) continue;
+      const auto manifest = comm::Manifest::of(files.at(fetch->data).bytes());
+      const auto part = files.at(fetch->data)
+                            .bytes()
+                            .subspan(manifest.chunk_begin(fetch->chunk), manifest.chunk_bytes(fetch->chunk));
+      const auto* first = reinterpret_cast<const uint8_t*>(part.data());
+      for (int times = 0; times < 2; ++times)
+        slow.send(question->peer, msg::ChunkT{{}, fetch->data, fetch->chunk, {first, first + part.size()}});
+    }
+  });
+  agent::TrainJob job = DataServerTest::job();
+  const auto data = find(job, slow.endpoint());
+  stop = true;
+  thread.join();
+  EXPECT_EQ(fetched(), size());
+  for (const auto& event : events) EXPECT_LE(event["bytes"], event["total_bytes"]);
+  EXPECT_EQ(bytes_of(job.train_file), bytes_of(folder / "train.mlt"));
+}
+
+// The end of a run is heard while files are hashed: those at the experiment's paths, and those of the cache.
+TEST_F(DataServerTest, AnEndIsHeardWhileFilesAreHashed) {
+  send();
+  agent::TrainJob here;
+  here.experiment.data.train = folder / "train.mlt";
+  here.experiment.data.test = folder / "test.mlt";
+  agent::TrainJob fetched_before = job(), again = job();
+  { const auto data = find(fetched_before); }
+  check = [] { throw Interrupted("enough"); };
+  EXPECT_EQ(error_of([&] { find(here); }), "enough");
+  EXPECT_EQ(error_of([&] { find(again); }), "enough");
 }
 
 TEST_F(DataServerTest, DataThatNobodySentIsRefused) {
