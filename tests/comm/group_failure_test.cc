@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "comm/envelope.h"
+#include "comm/envelope_generated.h"
 #include "tests/comm/faulty_transport.h"
 #include "tests/comm/groups.h"
 
@@ -83,6 +85,27 @@ TEST_P(Failures, InterruptAGroupOfOne) {
   groups[0]->barrier({1});
   groups[0]->interrupt("stopped by the user");
   EXPECT_EQ(message_of<Interrupted>([&] { groups[0]->barrier({2}); }), "stopped by the user");
+}
+
+// Each of two ranks says whose release differs, and how.
+TEST_P(Failures, ARankOfAnotherVersionIsRefused) {
+  const GroupOptions options{.timeout_seconds = 60, .node_names = {"worker-1", "worker-2"}};
+  wire::EnvelopeT old;
+  old.version = kWireVersion - 1;
+  flatbuffers::FlatBufferBuilder builder;
+  wire::FinishEnvelopeBuffer(builder, wire::Envelope::Pack(builder, &old));
+  auto transports = make_transports(GetParam(), 2, options);
+  std::vector<std::unique_ptr<Group>> groups;
+  for (const size_t rank : {size_t{0}, size_t{1}}) {
+    send_bytes(*transports[rank], static_cast<int>(1 - rank),
+               std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize())), {});
+    groups.push_back(std::make_unique<Group>(std::move(transports[rank]), options));
+  }
+  for (const size_t rank : {size_t{0}, size_t{1}})
+    EXPECT_THAT(message_of<FormatError>([&] { groups[rank]->barrier({1}); }),
+                AllOf(HasSubstr(options.node_names[1 - rank]),
+                      HasSubstr(fmt::format("wire version {}, this program speaks {}: run the same release",
+                                            kWireVersion - 1, kWireVersion))));
 }
 
 TEST_P(Failures, OtherRunsAndEpochsAreDropped) {
