@@ -2,16 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 
 namespace modelet::agent {
 
-// Cores this process may use: affinity mask and cgroup quota (v2's cpu.max, v1's cpu.cfs_quota_us), at
-// least 1.
+// Cores this process may use: affinity mask and quotas of control groups (node_agent/cgroup.h), at least 1.
 uint32_t usable_cores();
 
-// Bytes a run may use: what is available now, or the tightest cgroup v2 limit (memory.max) minus its use if
-// that is less.
+// Bytes a run may use: what is available now, or what limits of control groups leave if that is less.
 uint64_t usable_memory_bytes();
 
 struct Speed {
@@ -22,8 +19,5 @@ struct Speed {
 // Measures for about 0.1 s on `threads` threads; where a cgroup's quota is less than these, what it leaves of
 // that.
 Speed measure_speed(uint32_t threads);
-
-// The cgroup v2 folder of this process, or an empty path.
-std::filesystem::path cgroup_folder();
 
 }  // namespace modelet::agent
