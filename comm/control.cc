@@ -102,7 +102,8 @@ Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
   if (bytes.size() > kMaxControlBytes)
     throw FormatError("control message of " + std::to_string(bytes.size()) +
                       " bytes, more than the limit of " + std::to_string(kMaxControlBytes));
-  AlignedCopy<1024> copy(bytes);
+  std::vector<uint64_t> memory;
+  const std::span<const uint8_t> copy = aligned_copy(bytes, memory);
   constexpr flatbuffers::uoffset_t kMaxDepth = 8, kMaxTables = 4096;  // a list of all nodes or runs
   flatbuffers::Verifier verifier(copy.data(), copy.size(), kMaxDepth, kMaxTables);
   if (!verifier.VerifyBuffer<Root>(identifier)) throw FormatError("not a well-formed control message");

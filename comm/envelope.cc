@@ -63,10 +63,11 @@ std::span<const std::byte> EnvelopeWriter::write(const Envelope& envelope) {
   return std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize()));
 }
 
-void parse_envelope(std::span<const std::byte> bytes, size_t max_message_bytes, Envelope& envelope) {
+void parse_envelope(std::span<const std::byte> bytes, size_t max_message_bytes, Envelope& envelope,
+                    std::vector<uint64_t>& scratch) {
   if (bytes.size() < 8 || bytes.size() > kMaxEnvelopeBytes)
     throw FormatError(fmt::format("envelope: {} bytes, expected 8 to {}", bytes.size(), kMaxEnvelopeBytes));
-  AlignedCopy<kMaxEnvelopeBytes> copy(bytes);
+  const std::span<const uint8_t> copy = aligned_copy(bytes, scratch);
   flatbuffers::Verifier verifier(copy.data(), copy.size());
   if (!wire::VerifyEnvelopeBuffer(verifier)) throw FormatError("envelope: not a valid Modelet envelope");
   const wire::Envelope& wire = *wire::GetEnvelope(copy.data());

@@ -55,10 +55,11 @@ class EnvelopeWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// Verifies `bytes` (any alignment) and fills `envelope`, whose vector is reused. Checks all that can be
-// checked without the payload: version, number of blocks, rows * cols * 4 and the sum of block bytes <=
-// `max_message_bytes`, sum == raw_bytes.
-void parse_envelope(std::span<const std::byte> bytes, size_t max_message_bytes, Envelope& envelope);
+// Verifies `bytes` (any alignment) and fills `envelope`, whose vector is reused, as is `scratch`. Checks all
+// that can be checked without the payload: version, number of blocks, rows * cols * 4 and the sum of block
+// bytes <= `max_message_bytes`, sum == raw_bytes.
+void parse_envelope(std::span<const std::byte> bytes, size_t max_message_bytes, Envelope& envelope,
+                    std::vector<uint64_t>& scratch);
 
 // The raw payload (the blocks one after the other) of a received payload part: `payload` itself, or `scratch`
 // filled with the decompressed bytes. Checks hash and sizes.

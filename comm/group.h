@@ -22,49 +22,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/matrix.h"
-#include "comm/algorithm.h"
+#include "comm/block.h"
 #include "comm/codec.h"
+#include "comm/group_options.h"
 #include "comm/meters.h"
 #include "comm/tag.h"
 #include "comm/transport.h"
 
 namespace modelet::comm {
-
-struct GroupOptions {
-  uint64_t run = 0;    // identifies the run; a message of another run is refused
-  uint32_t epoch = 1;  // membership epoch; grows when the group changes (DESIGN section 5)
-  double timeout_seconds = 30;
-  // Times as long ranks of a grid's column wait for each other: rows that are equally far may be apart by an
-  // evaluation or by many steps of a faster one.
-  double column_patience = 20;
-  bool lz4 = false;                     // compress payloads of which LZ4 saves something
-  std::vector<std::string> node_names;  // [size], for error messages; may be empty
-  size_t max_message_bytes = size_t{1} << 30;
-  // Early messages, of operations this rank has not reached, are kept; more than this is a PeerError.
-  size_t max_waiting_messages = 4096;
-  size_t max_waiting_bytes = size_t{2} << 30;
-  // For tests and measurements: what barrier and all-reduce use, on all ranks alike. None: choose().
-  std::optional<Algorithm> algorithm;
-  // An all-reduce in parts treats this much of the matrix at a time (fp32 bytes): while one piece travels,
-  // the next is encoded.
-  size_t piece_bytes = size_t{4} << 20;
-};
-
-// A matrix to send. `codec` must outlive the call (codecs are registered for ever).
-struct OutBlock {
-  const Codec* codec = nullptr;
-  ConstMatrix values;
-  Rounding rounding;  // to the nearest
-};
-
-// Where a received matrix goes. Its shape must be what the sender sent, else FormatError.
-using InBlock = Matrix;
 
 struct Grid;
 
@@ -121,7 +91,7 @@ class Group {
   Grid grid(int rows);
 
  private:
-  class Impl;
+  struct Impl;
   explicit Group(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -50,7 +50,8 @@ inline Message good_message(bool lz4) {
 // skips the checksum, so that damage gets as far as the decoders.
 inline void read_message(const Message& message, bool trust_hash) {
   Envelope envelope;
-  parse_envelope(message.envelope, kMessageLimit, envelope);
+  std::vector<uint64_t> envelope_memory;
+  parse_envelope(message.envelope, kMessageLimit, envelope, envelope_memory);
   if (trust_hash) envelope.payload_hash = payload_hash(message.payload);
   std::vector<std::byte> scratch;
   std::span<const std::byte> raw = open_payload(envelope, message.payload, kMessageLimit, scratch);
