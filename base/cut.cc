@@ -42,17 +42,23 @@ uint64_t value_bytes(LayerKind kind, const Experiment& experiment) {
   return exact ? sizeof(float) : sizeof(Bf16);
 }
 
+RowShape row_shape(const ModeletSpec& modelet) {
+  if (modelet.kind == LayerKind::kInput) return {modelet.inputs + 1, modelet.neurons()};
+  return {modelet.neurons(), modelet.inputs};
+}
+
 uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment) {
-  // The input layer is stored and updated by feature, with its bias as one more row; the others by neuron.
-  // Beside its vectors a row has its bias, the bias' state and its clock (shard/parameters.h).
-  const bool input = modelet.kind == LayerKind::kInput;
-  const uint64_t rows = input ? modelet.inputs + 1 : modelet.neurons();
-  const uint64_t cols = input ? modelet.neurons() : modelet.inputs;
+  // Beside its vectors a row has its bias, the bias' state and its clock.
+  const auto [rows, cols] = row_shape(modelet);
   const uint64_t vectors = 1 + optimizer_values_per_parameter(experiment.optimizer.kind);
   constexpr uint64_t kRowState = 4 * sizeof(float);
   uint64_t bytes = rows * (vectors * cols * value_bytes(modelet.kind, experiment) + kRowState);
-  if (experiment.cluster.replicas > 1)
-    bytes += rows * (cols * value_bytes(modelet.kind, experiment) + kRowState);
+  if (const uint64_t replicas = experiment.cluster.replicas; replicas > 1) {
+    // What was agreed upon, and with how many a row was averaged; sets of rows, a bit each, of every replica
+    // as they are and as they travel.
+    bytes += rows * (cols * value_bytes(modelet.kind, experiment) + kRowState + sizeof(uint16_t));
+    bytes += (2 * replicas + 2) * rows / 8;
+  }
   const bool hashed = experiment.sampling.mode == SamplingMode::kLsh ||
                       experiment.sampling.mode == SamplingMode::kLshPerSample;
   if (modelet.kind == LayerKind::kOutput && hashed) {
@@ -65,6 +71,26 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
         modelet.neurons() * modelet.inputs * sizeof(float) + sizeof(uint32_t) * (modelet.neurons() + entries);
   }
   return bytes;
+}
+
+uint64_t sync_segment_rows(uint64_t cols) {
+  return std::max<uint64_t>(1, kSyncValues / cols / kSyncRowMultiple) * kSyncRowMultiple;
+}
+
+uint64_t sync_buffer_bytes(const ModeletSpec& modelet, const Experiment& experiment) {
+  const uint64_t replicas = experiment.cluster.replicas;
+  if (replicas == 1) return 0;
+  const auto [rows, cols] = row_shape(modelet);
+  const uint64_t segment_rows = std::min(rows, sync_segment_rows(cols));
+  constexpr uint64_t kNumbersOfRow = 3;  // beside its vectors: bias, its state, clock
+  const auto segments = [&](uint64_t count, uint64_t vectors) {
+    return count * segment_rows * (vectors * cols + kNumbersOfRow) * sizeof(float);
+  };
+  // A row's weights, or, for settling, its optimiser state, which one of the replicas sends. Which of them is
+  // not known, so each has buffers for all; messages are short where they are many.
+  const uint64_t state = optimizer_values_per_parameter(experiment.optimizer.kind);
+  return segments(kSyncAhead + replicas, state) +
+         segments((kSyncAhead + 1) * replicas, (state + replicas - 1) / replicas);
 }
 
 }  // namespace modelet

@@ -35,8 +35,26 @@ uint64_t optimizer_values_per_parameter(OptimizerKind kind);
 // Bytes of one weight, or of one value of its optimiser state: model.precision is that of the wide layers.
 // Dense hidden layers are small, and every weight of them is used in every step: they stay exact.
 uint64_t value_bytes(LayerKind kind, const Experiment& experiment);
+// How a modelet is stored (shard/parameters.h): the input layer by feature, with its bias as one more row;
+// the others by neuron.
+struct RowShape {
+  uint64_t rows = 0, cols = 0;
+};
+RowShape row_shape(const ModeletSpec& modelet);
 // Weights, bias, optimiser state and tables of one modelet, in bytes; with several replicas also the copy of
 // weights and biases that all agreed upon.
 uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment);
+
+// Replicas exchange what they changed a segment of rows at a time (node_agent/replica_sync.h), at most
+// kSyncValues weights of them: 4 MiB as floats. kSyncAhead segments travel while another is applied: 1 MiB
+// each as int8, which is more than a link of 1 Gbit/s with 20 ms takes in a round trip.
+inline constexpr uint64_t kSyncValues = uint64_t{1} << 20;
+inline constexpr uint64_t kSyncAhead = 3;
+inline constexpr uint64_t kSyncRowMultiple = 32;
+// Rows of a segment, whose modelet has `cols` columns; the last of a modelet may be shorter.
+uint64_t sync_segment_rows(uint64_t cols);
+// What exchanging the segments of this modelet takes at most: gathered, received, and encoded as messages, in
+// bytes. A node uses the same memory for all its modelets.
+uint64_t sync_buffer_bytes(const ModeletSpec& modelet, const Experiment& experiment);
 
 }  // namespace modelet

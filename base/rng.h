@@ -52,7 +52,8 @@ class Rng {
 enum RngStream : uint64_t {
   kStreamInit = 1,            // {layer, row}
   kStreamBatchOrder = 2,      // {epoch}
-  kStreamUniform = 3,         // {layer, modelet, step}
+  kStreamUniform = 3,         // {layer, modelet, step}, other replicas {..., place of their first sample};
+                              // {layer, modelet, step, place of the sample} where each has its own
   kStreamHash = 4,            // {layer}
   kStreamLabelSpread = 5,     // {}
   kStreamQuantise = 6,        // {step, round, rank, matrix, first column}
@@ -62,9 +63,11 @@ enum RngStream : uint64_t {
   kStreamSubsample = 10,      // {position}
   kStreamReservoir = 11,      // {record}
   kStreamValidation = 12,     // {}
-  kStreamInputDropout = 13,   // {step, place in the batch}
+  kStreamInputDropout = 13,   // {step, place in the batch}: here and below in that of all replicas together
   kStreamHiddenDropout = 14,  // {step, layer, first column of the modelet, place in the batch}
-  kStreamReplicas = 15,       // {step, modelet, row}, {..., replica + 1}; {step, round, replica}
+  kStreamReplicaCodec = 15,   // {step, modelet, first row, replica}
+  kStreamReplicaAgreed = 16,  // {step, pass, modelet, row}
+  kStreamReplicaOwn = 17,     // {step, modelet, row, replica}
 };
 
 }  // namespace modelet

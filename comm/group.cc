@@ -50,7 +50,11 @@ int Group::rank() const { return impl_->messenger.rank(); }
 int Group::size() const { return impl_->messenger.size(); }
 std::string Group::node_name(int rank) const { return impl_->messenger.node_name(rank); }
 
-void Group::send_all(Tag tag, std::span<const OutBlock> mine) { impl_->send_all(tag, mine); }
+void Group::send_all(Tag tag, std::span<const OutBlock> mine, std::span<const InBlock> as_received) {
+  impl_->send_all(tag, mine);
+  const Outgoing& sent = impl_->messenger.packed();
+  if (!as_received.empty()) impl_->messenger.decode(rank(), sent.blocks(), sent.raw(), as_received);
+}
 void Group::send_each(Tag tag, std::span<const std::vector<OutBlock>> to) { impl_->send_each(tag, to); }
 void Group::collect(Tag tag, std::span<const std::vector<InBlock>> from) {
   impl_->collect(tag, "exchange", from);

@@ -51,8 +51,9 @@ class Group {
   // The two halves of an exchange, so that messages travel while the caller computes. Sending does not wait:
   // the blocks are encoded and queued. Any number of exchanges may be under way; those of a rank begin, and
   // are collected, in the order of their tags, and every rank takes part in each. One round; sends (n-1) x
-  // own blocks, encoded once, or the sum of to[r].
-  void send_all(Tag tag, std::span<const OutBlock> mine);
+  // own blocks, encoded once, or the sum of to[r]. `as_received`: empty, or where the own blocks go as the
+  // others will decode them; may be the same memory.
+  void send_all(Tag tag, std::span<const OutBlock> mine, std::span<const InBlock> as_received = {});
   void send_each(Tag tag, std::span<const std::vector<OutBlock>> to);
   // Waits for what the others sent with this tag; `from` [size] lists where each rank's blocks go.
   void collect(Tag tag, std::span<const std::vector<InBlock>> from);

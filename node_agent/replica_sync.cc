@@ -19,9 +19,8 @@ namespace kernels = shard::kernels;
 namespace {
 
 constexpr size_t kWordBits = 32;
-constexpr size_t kSegmentValues = size_t{1} << 22;  // weights of a segment: 16 MiB as floats
-constexpr size_t kAhead = 3;                        // segments that travel while another is applied
-constexpr size_t kRowPiece = 64;                    // rows, or words, of a parallel piece
+static_assert(kSyncRowMultiple % kWordBits == 0, "segments begin with a word of a RowSet");
+constexpr size_t kRowPiece = 64;  // rows, or words, of a parallel piece
 constexpr uint32_t kNowhere = std::numeric_limits<uint32_t>::max();
 
 size_t words_of(size_t rows) { return (rows + kWordBits - 1) / kWordBits; }
@@ -76,10 +75,8 @@ void write_row(const shard::Parameters::Array& array, size_t r, const float* val
   }
 }
 
-// A function of where in the run the values are sent, another one for each replica: errors average out.
-comm::Rounding by_chance(uint64_t seed, comm::Tag tag, size_t replica) {
-  return {.seed = Rng(seed, {kStreamReplicas, tag.step, tag.round, replica}).next()};
-}
+// When in a step the agreed rows are rounded.
+enum Pass : uint64_t { kChange, kKeptBack };
 
 }  // namespace
 
@@ -89,38 +86,52 @@ ReplicaSync::ReplicaSync(shard::Network& network)
       codec_(*comm::exchange_codecs(network.experiment().exchange).gradients),
       scratch_(network.pool()) {
   for (const auto& modelet : network.modelets()) {
-    copies_.push_back(
-        {modelet.get(), copy_of(modelet->parameters(), network.experiment().train.seed), words_});
-    words_ += words_of(modelet->parameters().rows());
+    const size_t rows = modelet->parameters().rows();
+    copies_.push_back({modelet.get(), copy_of(modelet->parameters(), network.experiment().train.seed), words_,
+                       std::vector<uint16_t>(rows, 1)});
+    words_ += words_of(rows);
   }
   for (Copy& copy : copies_) {
     const size_t rows = copy.agreed.rows();
-    const size_t most = std::max<size_t>(1, kSegmentValues / copy.agreed.cols() / kWordBits) * kWordBits;
+    const size_t most = sync_segment_rows(copy.agreed.cols());
     for (size_t first = 0; first < rows; first += most)
       segments_.push_back({copy, first, std::min(rows, first + most)});
   }
   unsettled_.assign(words_, 0);
 }
 
+// Follows from what is rounded and when, not from the node that holds it; another one for each replica, so
+// that errors average out.
+comm::Rounding ReplicaSync::by_chance(const Segment& segment, uint64_t step, size_t replica) const {
+  return {.seed = Rng(network_.experiment().train.seed,
+                      {kStreamReplicaCodec, step, segment.copy.modelet->spec().id, segment.first, replica})
+                      .next()};
+}
+
 size_t ReplicaSync::memory_bytes() const {
   size_t sum = 0;
-  for (const Copy& copy : copies_) sum += copy.agreed.memory_bytes();
-  return sum;
+  for (const Copy& copy : copies_)
+    sum += copy.agreed.memory_bytes() + copy.divisors.size() * sizeof copy.divisors[0];
+  const auto add = [&sum](const std::vector<Buffer>& tensors) {
+    for (const Buffer& buffer : tensors) sum += buffer.memory_bytes();
+  };
+  for (const auto& tensors : own_) add(tensors);
+  for (const auto& tensors : received_) add(tensors);
+  return sum + unsettled_.size() * sizeof unsettled_[0];
 }
 
 bool ReplicaSync::average(RankGrid& grid, uint64_t step, bool stop) {
   const RowSet updated = updated_rows();
   for (size_t w = 0; w < words_; ++w) unsettled_[w] |= updated[w];
-  exchange_changes(grid, step, gather_sets(grid, step, updated, stop), codec_);
+  exchange_changes(grid, step, gather_sets(grid, step, updated, stop));
   return stop;
 }
 
 bool ReplicaSync::settle(RankGrid& grid, uint64_t step, bool stop) {
   stop = average(grid, step, stop);
-  // What the codec has kept back of all rows since they were last equal, now exactly.
   const std::vector<RowSet> sets = gather_sets(grid, step, unsettled_, stop);
-  if (&codec_ != &exact_) exchange_changes(grid, step, sets, exact_);
-  for (const Segment& segment : segments_) take_agreed(segment);
+  if (&codec_ != &exact_) exchange_kept_back(grid, step, sets);
+  take_agreed();
   exchange_state(grid, step, one_of_each(sets));
   unsettled_.assign(words_, 0);
   if (shard::uses_hash_tables(network_.experiment().sampling.mode)) {
@@ -185,7 +196,7 @@ std::vector<ReplicaSync::RowSet> ReplicaSync::gather_sets(RankGrid& grid, uint64
 
 const float* ReplicaSync::Arrived::row(size_t replica, size_t t, size_t i) const {
   const uint32_t place = places[replica][i];
-  return place == kNowhere ? nullptr : from[replica][t].matrix().row(place);
+  return place == kNowhere ? nullptr : from[replica][t].row(place);
 }
 
 size_t ReplicaSync::Arrived::senders(size_t i) const {
@@ -206,47 +217,40 @@ void ReplicaSync::exchange(RankGrid& grid, uint64_t step, const std::vector<RowS
   const auto tag_of = [&](size_t s) {
     return comm::Tag{first_tag.step, static_cast<uint16_t>(first_tag.round + s), first_tag.attempt};
   };
-  // Fills out_ with the own rows.
-  const auto pack = [&](size_t s) {
+  // Gathers and sends the own rows; afterwards they are here as the others will see them.
+  const auto send = [&](size_t s) {
     const Segment& segment = segments_[s];
     const std::vector<Tensor> tensors = tensors_of(segment.copy);
     const std::vector<uint32_t> rows = rows_of(sets[self], segment);
-    packed_.resize(std::max(packed_.size(), tensors.size()));
+    std::vector<Buffer>& own = own_[s % own_.size()];
+    own.resize(std::max(own.size(), tensors.size()));
     out_.clear();
+    as_received_.clear();
     for (size_t t = 0; t < tensors.size(); ++t) {
-      const Matrix matrix = packed_[t].resize(rows.size(), tensors[t].cols);
+      const Matrix matrix = own[t].resize(rows.size(), tensors[t].cols);
       network_.pool().for_pieces(rows.size(), kRowPiece, [&](size_t begin, size_t end) {
         for (size_t i = begin; i < end; ++i) read(segment.copy, rows[i], t, matrix.row(i));
       });
-      const comm::Rounding rounding = tensors[t].stochastic
-                                          ? by_chance(network_.experiment().train.seed, tag_of(s), self)
-                                          : comm::kNearest;
-      out_.push_back({tensors[t].codec, matrix, rounding});
+      out_.push_back({tensors[t].codec, matrix, by_chance(segment, step, self)});
+      as_received_.push_back(matrix);
     }
+    peers.send_all(tag_of(s), out_, as_received_);
   };
   const auto collect = [&](size_t s) {
     const Segment& segment = segments_[s];
     const std::vector<Tensor> tensors = tensors_of(segment.copy);
-    arrived_.from.resize(grid.replicas());
+    arrived_.from.assign(grid.replicas(), {});
     arrived_.places.assign(grid.replicas(), {});
     arrived_.rows.clear();
-    in_.assign(grid.replicas(), {});
+    received_.resize(grid.replicas());
     for (size_t replica = 0; replica < grid.replicas(); ++replica) {
       const size_t count = rows_of(sets[replica], segment).size();
-      arrived_.from[replica].resize(std::max(arrived_.from[replica].size(), tensors.size()));
+      std::vector<Buffer>& buffers = replica == self ? own_[s % own_.size()] : received_[replica];
+      buffers.resize(std::max(buffers.size(), tensors.size()));
       for (size_t t = 0; t < tensors.size(); ++t)
-        in_[replica].push_back(arrived_.from[replica][t].resize(count, tensors[t].cols));
+        arrived_.from[replica].push_back(buffers[t].resize(count, tensors[t].cols));
     }
-    peers.collect(tag_of(s), in_);
-    // The own rows as the others see them.
-    pack(s);
-    std::vector<std::byte> bytes;
-    for (size_t t = 0; t < out_.size(); ++t) {
-      const comm::OutBlock& block = out_[t];
-      bytes.resize(block.codec->max_bytes(block.values.rows, block.values.cols));
-      const size_t used = block.codec->encode(block.values, block.rounding, bytes);
-      block.codec->decode(std::span(bytes).first(used), in_[self][t]);
-    }
+    peers.collect(tag_of(s), arrived_.from);
     std::vector<uint32_t> next(grid.replicas(), 0);
     for (size_t row = segment.first; row < segment.last; ++row) {
       const size_t word = segment.copy.first_word + row / kWordBits;
@@ -257,39 +261,30 @@ void ReplicaSync::exchange(RankGrid& grid, uint64_t step, const std::vector<RowS
         arrived_.places[replica].push_back(has(sets[replica]) ? next[replica]++ : kNowhere);
     }
   };
-  for (size_t s = 0; s < segments_.size() + kAhead; ++s) {
-    if (s < segments_.size()) {
-      pack(s);
-      peers.send_all(tag_of(s), out_);
-    }
-    if (s < kAhead) continue;
-    collect(s - kAhead);
+  for (size_t s = 0; s < segments_.size() + kSyncAhead; ++s) {
+    if (s < segments_.size()) send(s);
+    if (s < kSyncAhead) continue;
+    collect(s - kSyncAhead);
     network_.pool().for_pieces(arrived_.rows.size(), kRowPiece, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) apply(segments_[s - kAhead], arrived_, i);
+      for (size_t i = begin; i < end; ++i) apply(segments_[s - kSyncAhead], arrived_, i);
     });
   }
 }
 
 // ---- weights and biases
 
-void ReplicaSync::exchange_changes(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets,
-                                   const comm::Codec& codec) {
+void ReplicaSync::exchange_changes(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets) {
   for (const Copy& copy : copies_) scratch_.reserve(3 * copy.agreed.cols());
   const auto tensors_of = [&](const Copy& copy) {
-    std::vector<Tensor> tensors = {{copy.agreed.cols(), &codec, true}};
-    if (copy.agreed.has_bias()) tensors.push_back({1, &exact_, false});
+    std::vector<Tensor> tensors = {{copy.agreed.cols(), &codec_}};
+    if (copy.agreed.has_bias()) tensors.push_back({1, &exact_});
     return tensors;
   };
   const auto read = [&](const Copy& copy, size_t row, size_t t, float* out) {
-    const shard::Parameters& p = copy.modelet->parameters();
-    if (t == 1) {
-      *out = p.bias(row) - copy.agreed.bias(row);
-      return;
-    }
-    float* scratch = scratch_.mine();
-    const float* weights = p.weights().row(row, scratch);
-    const float* agreed = copy.agreed.weights().row(row, scratch + p.cols());
-    for (size_t c = 0; c < p.cols(); ++c) out[c] = weights[c] - agreed[c];
+    if (t == 1)
+      *out = copy.modelet->parameters().bias(row) - copy.agreed.bias(row);
+    else
+      read_change(copy, row, out);
   };
   const auto self = static_cast<size_t>(grid.peers().rank());
   exchange(grid, step, sets, tensors_of, read, [&](const Segment& segment, const Arrived& arrived, size_t i) {
@@ -297,19 +292,45 @@ void ReplicaSync::exchange_changes(RankGrid& grid, uint64_t step, const std::vec
   });
 }
 
+// What the codec has kept back of all rows since they were last equal, exactly. It was left out of the mean
+// of the last time that this replica sent the row, so it has the share in agreed that it had then.
+void ReplicaSync::exchange_kept_back(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets) {
+  for (const Copy& copy : copies_) scratch_.reserve(2 * copy.agreed.cols());
+  const auto tensors_of = [&](const Copy& copy) {
+    return std::vector<Tensor>{{copy.agreed.cols(), &exact_}};
+  };
+  const auto read = [&](const Copy& copy, size_t row, size_t, float* out) {
+    read_change(copy, row, out);
+    kernels::scale(1 / static_cast<float>(copy.divisors[row]), out, copy.agreed.cols());
+  };
+  exchange(grid, step, sets, tensors_of, read, [&](const Segment& segment, const Arrived& arrived, size_t i) {
+    add_kept_back(segment, arrived, i, step);
+  });
+}
+
+// out = weights - agreed.
+void ReplicaSync::read_change(const Copy& copy, size_t row, float* out) {
+  const shard::Parameters& p = copy.modelet->parameters();
+  float* scratch = scratch_.mine();
+  const float* weights = p.weights().row(row, scratch);
+  const float* agreed = copy.agreed.weights().row(row, scratch + p.cols());
+  for (size_t c = 0; c < p.cols(); ++c) out[c] = weights[c] - agreed[c];
+}
+
 void ReplicaSync::add_change(const Segment& segment, const Arrived& arrived, size_t i, size_t self,
                              uint64_t step) {
   shard::Parameters &p = segment.copy.modelet->parameters(), &agreed = segment.copy.agreed;
   const size_t row = arrived.rows[i], cols = p.cols(), replicas = arrived.places.size();
   const Experiment& experiment = network_.experiment();
-  const float share =
-      1 /
-      static_cast<float>(steps_follow_gradients(experiment.optimizer.kind) ? replicas : arrived.senders(i));
+  const size_t divisor = steps_follow_gradients(experiment.optimizer.kind) ? replicas : arrived.senders(i);
   float *const kept_back = scratch_.mine(), *const sum = kept_back + cols, *const scratch = sum + cols;
   // What of the own change the others do not know.
   std::copy_n(p.weights().row(row, scratch), cols, kept_back);
   kernels::axpy(-1, agreed.weights().row(row, scratch), kept_back, cols);
-  if (const float* own = arrived.row(self, 0, i)) kernels::axpy(-1, own, kept_back, cols);
+  if (const float* own = arrived.row(self, 0, i)) {
+    kernels::axpy(-1, own, kept_back, cols);
+    segment.copy.divisors[row] = static_cast<uint16_t>(divisor);
+  }
 
   std::fill_n(sum, cols, 0.0f);
   float bias = 0;
@@ -319,14 +340,14 @@ void ReplicaSync::add_change(const Segment& segment, const Arrived& arrived, siz
     kernels::add(change, sum, cols);
     if (p.has_bias()) bias += *arrived.row(replica, 1, i);
   }
+  const float share = 1 / static_cast<float>(divisor);
   kernels::scale(share, sum, cols);
   kernels::add(agreed.weights().row(row, scratch), sum, cols);
   // All replicas round alike, so that they agree; each its own weights by itself.
-  const ModeletSpec& spec = segment.copy.modelet->spec();
-  const uint64_t seed = experiment.train.seed;
-  agreed.set_row(row, sum, Rng(seed, {kStreamReplicas, step, spec.id, row}));
+  const uint64_t seed = experiment.train.seed, modelet = segment.copy.modelet->spec().id;
+  agreed.set_row(row, sum, Rng(seed, {kStreamReplicaAgreed, step, kChange, modelet, row}));
   kernels::add(agreed.weights().row(row, scratch), kept_back, cols);
-  p.set_row(row, kept_back, Rng(seed, {kStreamReplicas, step, spec.id, row, self + 1}));
+  p.set_row(row, kept_back, Rng(seed, {kStreamReplicaOwn, step, modelet, row, self}));
   agreed.clock(row) = p.clock(row);
   if (p.has_bias()) {
     bias *= share;
@@ -335,14 +356,30 @@ void ReplicaSync::add_change(const Segment& segment, const Arrived& arrived, siz
   if (shard::Retrieval* retrieval = segment.copy.modelet->retrieval()) retrieval->changed[row] = 1;
 }
 
-// The own weights of a segment become what all agreed upon.
-void ReplicaSync::take_agreed(const Segment& segment) {
-  const std::vector<uint32_t> rows = rows_of(unsettled_, segment);
-  network_.pool().for_pieces(rows.size(), kRowPiece, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i)
-      segment.copy.modelet->parameters().set_row(rows[i],
-                                                 segment.copy.agreed.weights().row(rows[i], scratch_.mine()));
-  });
+void ReplicaSync::add_kept_back(const Segment& segment, const Arrived& arrived, size_t i, uint64_t step) {
+  shard::Parameters& agreed = segment.copy.agreed;
+  const size_t row = arrived.rows[i], cols = agreed.cols();
+  float *const sum = scratch_.mine(), *const scratch = sum + cols;
+  std::fill_n(sum, cols, 0.0f);
+  for (size_t replica = 0; replica < arrived.places.size(); ++replica)
+    if (const float* part = arrived.row(replica, 0, i)) kernels::add(part, sum, cols);
+  kernels::add(agreed.weights().row(row, scratch), sum, cols);
+  agreed.set_row(row, sum,
+                 Rng(network_.experiment().train.seed,
+                     {kStreamReplicaAgreed, step, kKeptBack, segment.copy.modelet->spec().id, row}));
+  segment.copy.modelet->parameters().set_row(row, agreed.weights().row(row, scratch));
+}
+
+// The own weights become what all agreed upon: where nothing was kept back, but for the last bits.
+void ReplicaSync::take_agreed() {
+  for (const Segment& segment : segments_) {
+    const std::vector<uint32_t> rows = rows_of(unsettled_, segment);
+    network_.pool().for_pieces(rows.size(), kRowPiece, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i)
+        segment.copy.modelet->parameters().set_row(
+            rows[i], segment.copy.agreed.weights().row(rows[i], scratch_.mine()));
+    });
+  }
 }
 
 // ---- what else a checkpoint keeps
@@ -374,7 +411,7 @@ void ReplicaSync::exchange_state(RankGrid& grid, uint64_t step, const std::vecto
   const auto tensors_of = [&](const Copy& copy) {
     std::vector<Tensor> tensors;
     for (const auto& array : arrays_of(copy))
-      tensors.push_back({width(array), array.dtype == shard::DType::kBF16 ? &bf16 : &exact_, false});
+      tensors.push_back({width(array), array.dtype == shard::DType::kBF16 ? &bf16 : &exact_});
     return tensors;
   };
   const auto read = [&](const Copy& copy, size_t row, size_t t, float* out) {
@@ -400,14 +437,14 @@ void ReplicaSync::exchange_query_means(RankGrid& grid, uint64_t step) {
   for (const Copy& copy : copies_)
     if (shard::Retrieval* retrieval = copy.modelet->retrieval()) retrievals.push_back(retrieval);
   std::vector<std::vector<std::vector<float>>> means(grid.replicas());  // [replicas][retrievals][inputs]
-  in_.assign(grid.replicas(), {});
+  arrived_.from.assign(grid.replicas(), {});
   out_.clear();
   for (shard::Retrieval* retrieval : retrievals) out_.push_back({&exact_, view(retrieval->query_mean)});
   for (size_t replica = 0; replica < grid.replicas(); ++replica) {
     for (const shard::Retrieval* retrieval : retrievals) means[replica].push_back(retrieval->query_mean);
-    for (std::vector<float>& mean : means[replica]) in_[replica].push_back(view(mean));
+    for (std::vector<float>& mean : means[replica]) arrived_.from[replica].push_back(view(mean));
   }
-  peers.all_gather(grid.peer_tags(step), out_, in_);
+  peers.all_gather(grid.peer_tags(step), out_, arrived_.from);
   for (size_t i = 0; i < retrievals.size(); ++i) {
     std::vector<float>& mean = retrievals[i]->query_mean;
     std::ranges::fill(mean, 0.0f);

@@ -11,7 +11,8 @@
 // al., Interspeech 2014; Karimireddy et al., ICML 2019). Biases travel exactly. A row's change is divided by
 // the number of replicas for plain SGD, where two half steps are the step of a batch twice as large; Adam and
 // Adagrad make steps of about the same size whatever the gradient's, so a row that few samples touch would
-// fall behind: there it is the mean over the replicas that updated it.
+// fall behind: there it is the mean over the replicas that updated it. What was kept back then travels with
+// the next change, and is divided as that is. settle() gives it the share that it would have had.
 //
 // Optimiser state stays with its replica (as in DiLoCo: Douillard et al., 2023), except in settle(), which
 // makes everything that a checkpoint keeps the same on all replicas. Why: docs/decisions/0016-replicas.md.
@@ -21,12 +22,14 @@
 // weights are then of no use any more.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/cut.h"
 #include "comm/codec.h"
 #include "node_agent/rank_grid.h"
 #include "node_agent/sharding.h"
@@ -50,6 +53,7 @@ class ReplicaSync {
   // tables are built anew.
   bool settle(RankGrid& grid, uint64_t step, bool stop);
 
+  // Without messages. Grows to what base/cut.h says.
   size_t memory_bytes() const;
 
  private:
@@ -58,7 +62,8 @@ class ReplicaSync {
   struct Copy {
     shard::Modelet* modelet;
     shard::Parameters agreed;
-    size_t first_word;  // of its rows in a RowSet
+    size_t first_word;               // of its rows in a RowSet
+    std::vector<uint16_t> divisors;  // [rows] by what the own change was divided the last time
   };
   // Rows that travel together: [first, last) of a modelet; `first` begins a word of a RowSet.
   struct Segment {
@@ -70,29 +75,31 @@ class ReplicaSync {
   struct Tensor {
     size_t cols;
     const comm::Codec* codec;
-    bool stochastic;
   };
   // What all replicas have sent of a segment.
   struct Arrived {
-    std::vector<uint32_t> rows;                 // that some replica sent, ascending
-    std::vector<std::vector<uint32_t>> places;  // [replicas][rows] where, in the replica's matrices; kNowhere
-    std::vector<std::vector<Buffer>> from;      // [replicas][tensors]; the own ones as the others see them
+    std::vector<uint32_t> rows;                    // that some replica sent, ascending
+    std::vector<std::vector<uint32_t>> places;     // [replicas][rows] in the replica's matrices; kNowhere
+    std::vector<std::vector<comm::InBlock>> from;  // [replicas][tensors]; the own ones as the others see them
 
     // Of tensor t and the i-th row; nullptr if that replica sent none.
     const float* row(size_t replica, size_t t, size_t i) const;
     size_t senders(size_t i) const;
   };
 
+  comm::Rounding by_chance(const Segment& segment, uint64_t step, size_t replica) const;
   RowSet updated_rows();
   static std::vector<uint32_t> rows_of(const RowSet& set, const Segment& segment);
   std::vector<RowSet> gather_sets(RankGrid& grid, uint64_t step, const RowSet& mine, bool& stop);
   template <class Tensors, class Read, class Apply>
   void exchange(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets, const Tensors& tensors_of,
                 const Read& read, const Apply& apply);
-  void exchange_changes(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets,
-                        const comm::Codec& codec);
+  void exchange_changes(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets);
+  void exchange_kept_back(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets);
+  void read_change(const Copy& copy, size_t row, float* out);
   void add_change(const Segment& segment, const Arrived& arrived, size_t i, size_t self, uint64_t step);
-  void take_agreed(const Segment& segment);
+  void add_kept_back(const Segment& segment, const Arrived& arrived, size_t i, uint64_t step);
+  void take_agreed();
   std::vector<RowSet> one_of_each(std::vector<RowSet> sets) const;
   void exchange_state(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets);
   void exchange_query_means(RankGrid& grid, uint64_t step);
@@ -105,9 +112,10 @@ class ReplicaSync {
   const comm::Codec &exact_, &codec_;
   shard::ThreadScratch<float> scratch_;
   // Kept for their memory.
-  std::vector<Buffer> packed_;
+  std::array<std::vector<Buffer>, kSyncAhead + 1> own_;  // [segments under way][tensors]
+  std::vector<std::vector<Buffer>> received_;            // [replicas][tensors]
   std::vector<comm::OutBlock> out_;
-  std::vector<std::vector<comm::InBlock>> in_;
+  std::vector<comm::InBlock> as_received_;
   Arrived arrived_;
 };
 

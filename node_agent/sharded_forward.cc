@@ -96,7 +96,7 @@ void ShardedForward::drop_out(size_t layer, SampleRange range) {
     for (size_t s = range.begin + begin; s < range.begin + end; ++s)
       for (const Sharding::Columns& c : sharding_.columns(layer, sharding_.rank()))
         shard::drop_out(all.row(s) + c.first, c.count, dropout_,
-                        Rng(seed, {kStreamHiddenDropout, tag_.step, layer, c.first, s}));
+                        Rng(seed, {kStreamHiddenDropout, tag_.step, layer, c.first, batch_->first + s}));
   });
 }
 

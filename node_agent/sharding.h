@@ -48,6 +48,7 @@ class Buffer {
     return matrix_;
   }
   Matrix matrix() const { return matrix_; }
+  size_t memory_bytes() const { return values_.capacity() * sizeof(float); }
 
  private:
   AlignedVector<float> values_;

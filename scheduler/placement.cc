@@ -235,31 +235,23 @@ std::vector<NodeCapacity> weakest_of_replicas(std::span<const NodeCapacity> node
   return weakest;
 }
 
-// The input layer is stored by feature, with its bias as one more row; the others by neuron.
-struct Rows {
-  double count, cols;
-};
-Rows rows_of(const ModeletSpec& modelet) {
-  const auto inputs = static_cast<double>(modelet.inputs), neurons = static_cast<double>(modelet.neurons());
-  return modelet.kind == LayerKind::kInput ? Rows{inputs + 1, neurons} : Rows{neurons, inputs};
-}
-
 // Rows change as if each step drew its own by chance; in several steps some are drawn again.
 uint64_t sync_bytes_per_step(const ModeletSpec& modelet, const Experiment& experiment,
                              const DataShape& shape) {
   if (experiment.cluster.replicas == 1) return 0;
-  const Rows rows = rows_of(modelet);
-  double touched = rows.count;  // in one step
+  const auto [row_count, cols] = row_shape(modelet);
+  const auto rows = static_cast<double>(row_count);
+  double touched = rows;  // in one step
   if (modelet.kind == LayerKind::kInput) touched = experiment.train.batch * shape.features_per_row;
   if (modelet.kind == LayerKind::kOutput)
-    touched = active_neurons(experiment, shape).rows * rows.count / static_cast<double>(shape.labels);
+    touched = active_neurons(experiment, shape).rows * rows / static_cast<double>(shape.labels);
   const double steps = experiment.exchange.local_steps;
-  const double share = 1 - std::pow(1 - std::min(1.0, touched / rows.count), steps);
-  const auto changed = static_cast<uint64_t>(rows.count * share);
+  const double share = 1 - std::pow(1 - std::min(1.0, touched / rows), steps);
+  const auto changed = static_cast<uint64_t>(rows * share);
   const comm::Codec& codec = *comm::exchange_codecs(experiment.exchange).gradients;
-  uint64_t bytes = codec.max_bytes(changed, static_cast<uint64_t>(rows.cols));
+  uint64_t bytes = codec.max_bytes(changed, cols);
   if (modelet.kind != LayerKind::kInput) bytes += changed * kFloat;  // biases
-  bytes += static_cast<uint64_t>(rows.count / 8);                    // which rows
+  bytes += row_count / 8;                                            // which rows
   return (experiment.cluster.replicas - 1) * bytes / experiment.exchange.local_steps;
 }
 
@@ -523,11 +515,13 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
             .replicas = replicas,
             .selects_by_activations = is_hashed(experiment)};
   std::vector<ModeletCost> costs;
+  uint64_t sync_bytes = 0;  // whoever holds the modelet that needs most
   for (const ModeletSpec& modelet : plan.cut) {
     costs.push_back(predict_cost(modelet, experiment, shape));
     plan.parameters += modelet.parameters();
+    sync_bytes = std::max(sync_bytes, sync_buffer_bytes(modelet, experiment));
   }
-  const uint64_t fixed = kProgramBytes + buffer_bytes(experiment);
+  const uint64_t fixed = kProgramBytes + buffer_bytes(experiment) + sync_bytes;
   const std::vector<NodeCapacity> places = weakest_of_replicas(nodes, replicas);
   plan.owner = Placer(plan.cut, costs, places, fixed).place();
   const Placer placer(plan.cut, costs, nodes, fixed);

@@ -74,7 +74,7 @@ struct Exchange {
 struct NodePlan {
   std::string name;
   std::vector<uint32_t> modelets;  // ids, ascending
-  uint64_t memory_bytes = 0;       // modelets + buffers of a step + the program
+  uint64_t memory_bytes = 0;       // modelets + buffers of a step and of synchronisation + the program
   uint64_t memory_limit = 0;
   std::vector<PartSeconds> layers;   // [layer] computing
   double seconds_per_step = 0;       // their sum

@@ -62,12 +62,14 @@ void ActiveSetSampler::add_retrieved() {
       if (const uint32_t row = best_[s * top_ + rank]; row != kNone) add(row);
 }
 
-void ActiveSetSampler::add_uniform(const Modelet& modelet, uint64_t step) {
+void ActiveSetSampler::add_uniform(const Modelet& modelet, const Batch& batch, uint64_t step) {
   const ModeletSpec& spec = modelet.spec();
   const auto neurons = static_cast<uint32_t>(spec.neurons());
   uint32_t wanted =
       std::min<uint32_t>(draws(set_.rows.size()), neurons - static_cast<uint32_t>(set_.rows.size()));
-  Rng rng(seed_, {kStreamUniform, spec.layer, spec.begin, step});
+  // Each replica draws for itself; the first one as a model without replicas does.
+  Rng rng = batch.first == 0 ? Rng(seed_, {kStreamUniform, spec.layer, spec.begin, step})
+                             : Rng(seed_, {kStreamUniform, spec.layer, spec.begin, step, batch.first});
   // Drawing until enough new rows are found is fast while half of them are free; past that, walk and choose
   // (Knuth, TAOCP 2, algorithm S).
   auto free = static_cast<uint32_t>(neurons - set_.rows.size());
@@ -243,7 +245,7 @@ const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& b
     add_retrieved();
   }
   const size_t certain = set_.rows.size();
-  add_uniform(modelet, step);
+  add_uniform(modelet, batch, step);
   set_.drawn = set_.rows.size() - certain;
   return set_;
 }

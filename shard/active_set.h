@@ -101,7 +101,7 @@ class ActiveSetSampler {
   void add(uint32_t row);
   void add_targets(const Modelet& modelet, const Batch& batch, const LabelSpread& spread);
   void add_retrieved();
-  void add_uniform(const Modelet& modelet, uint64_t step);
+  void add_uniform(const Modelet& modelet, const Batch& batch, uint64_t step);
   void gather_common(const Modelet& modelet);
   void rank_common(ConstMatrix hidden, size_t begin, size_t end, Scratch& scratch) const;
   void reserve_scratch(const Modelet& modelet, size_t top, const ThreadPool& pool);

@@ -22,7 +22,9 @@ const Batch& BatchFeed::at(uint64_t step, uint64_t steps) {
 }
 
 void BatchFeed::assign(uint64_t step) {
-  batches_[step % 2].assign(data_, share_of(order_.rows(step), share_), true, {input_dropout_, seed_, step});
+  const std::span<const uint32_t> rows = order_.rows(step);
+  batches_[step % 2].assign(data_, share_of(rows, share_), true, {input_dropout_, seed_, step},
+                            first_place(rows.size(), share_));
 }
 
 }  // namespace modelet::shard

@@ -115,7 +115,7 @@ void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64
       const uint32_t draws = samplers_[m].draws(certain.size());
       const float correction = draw_correction(draws, spec.neurons());
       rows = certain;
-      Rng rng(experiment_.train.seed, {kStreamUniform, spec.layer, spec.begin, step, s});
+      Rng rng(experiment_.train.seed, {kStreamUniform, spec.layer, spec.begin, step, batch.first + s});
       for (uint32_t i = 0; i < draws; ++i) rows.push_back(rng.below(static_cast<uint32_t>(spec.neurons())));
       std::sort(rows.begin(), rows.end());
       rows.erase(std::unique(rows.begin(), rows.end()), rows.end());

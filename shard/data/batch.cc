@@ -29,8 +29,12 @@ std::span<const uint32_t> BatchOrder::rows(uint64_t step) {
 std::span<const uint32_t> share_of(std::span<const uint32_t> rows, BatchShare share) {
   MODELET_CHECK(!rows.empty() && share.index < share.count);
   if (rows.size() < share.count) return rows.subspan(share.index % rows.size(), 1);
-  const size_t first = rows.size() * share.index / share.count;
+  const size_t first = first_place(rows.size(), share);
   return rows.subspan(first, rows.size() * (share.index + size_t{1}) / share.count - first);
+}
+
+size_t first_place(size_t rows, BatchShare share) {
+  return rows < share.count ? share.index : rows * share.index / share.count;
 }
 
 // Fisher-Yates from the same beginning, so that an epoch's order does not depend on the ones before.
@@ -41,7 +45,8 @@ void BatchOrder::shuffle(uint64_t epoch) {
 }
 
 void Batch::assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature,
-                   const FeatureDropout& dropout) {
+                   const FeatureDropout& dropout, size_t first_place) {
+  first = first_place;
   gather(data, rows);
   if (dropout.rate > 0) drop_features(dropout);
   unique_features.clear();
@@ -76,7 +81,7 @@ void Batch::drop_features(const FeatureDropout& dropout) {
   const float scale = dropout_scale(dropout.rate);
   size_t kept = 0, next = 0;
   for (size_t sample = 0; sample < size(); ++sample) {
-    DropoutMask mask(dropout.rate, Rng(dropout.seed, {kStreamInputDropout, dropout.step, sample}));
+    DropoutMask mask(dropout.rate, Rng(dropout.seed, {kStreamInputDropout, dropout.step, first + sample}));
     for (; next < offsets[sample + 1]; ++next) {
       if (mask.drops_next()) continue;
       features[kept] = features[next];

@@ -12,8 +12,8 @@
 namespace modelet::shard {
 
 // Order of samples: a seeded permutation of each epoch, a function of (seed, epoch, step) alone.
-// The last batch of an epoch may be short. rows() is for one thread (it caches the current epoch's permutation),
-// steps_per_epoch() for any, meanwhile.
+// The last batch of an epoch may be short. rows() is for one thread (it caches the current epoch's
+// permutation), steps_per_epoch() for any, meanwhile.
 class BatchOrder {
  public:
   // `rows` of the data set take part; batch > 0.
@@ -42,6 +42,9 @@ struct BatchShare {
 };
 // Never empty: of fewer rows than parts, some are in several parts.
 std::span<const uint32_t> share_of(std::span<const uint32_t> rows, BatchShare share);
+// The place of the part's first sample in the whole batch of so many rows. No two parts have one in common:
+// of fewer rows than parts each has its own all the same.
+size_t first_place(size_t rows, BatchShare share);
 
 // Which features of a batch's samples a training step leaves out (shard/dropout.h).
 struct FeatureDropout {
@@ -63,10 +66,14 @@ struct Batch {
   std::vector<uint32_t> feature_samples;  // index in the batch, ascending within a feature
   std::vector<float> feature_values;
 
+  // Place of the first sample in the batch of all replicas together. What is drawn for a sample follows from
+  // its place, so replicas draw each for itself, and together what one model with all samples would.
+  size_t first = 0;
+
   size_t size() const { return offsets.empty() ? 0 : offsets.size() - 1; }
   // `by_feature` builds the second half (training); evaluation leaves it empty.
   void assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature,
-              const FeatureDropout& dropout = {});
+              const FeatureDropout& dropout = {}, size_t first_place = 0);
 
  private:
   void gather(const Dataset& data, std::span<const uint32_t> rows);

@@ -17,13 +17,25 @@ TEST(Rng, KnownValues) {
 TEST(Rng, StreamsDoNotShareNumbers) {
   std::set<uint64_t> seen;
   for (uint64_t seed : {0, 1})
-    for (uint64_t stream = 1; stream <= 8; ++stream)
+    for (uint64_t stream = kStreamInit; stream <= kStreamReplicaOwn; ++stream)
       for (uint64_t key = 0; key < 100; ++key) {
         Rng rng(seed, {stream, key});
         for (int i = 0; i < 10; ++i) EXPECT_TRUE(seen.insert(rng.next()).second);
       }
   EXPECT_NE(Rng(1, {1, 2}).next(), Rng(1, {2, 1}).next());
   EXPECT_EQ(Rng(1, {1, 2}).next(), Rng(1, {1, 2}).next());
+}
+
+// Small numbers that stand for a step, a pass, a modelet, a row, a replica: whatever they are, no two uses of
+// replicas share a stream, and neither do passes of one step.
+TEST(Rng, ReplicasShareNoStream) {
+  std::set<uint64_t> seen;
+  for (uint64_t a = 0; a < 4; ++a)
+    for (uint64_t b = 0; b < 4; ++b)
+      for (uint64_t c = 0; c < 4; ++c)
+        for (uint64_t d = 0; d < 4; ++d)
+          for (const RngStream use : {kStreamReplicaCodec, kStreamReplicaAgreed, kStreamReplicaOwn})
+            EXPECT_TRUE(seen.insert(Rng(1, {use, a, b, c, d}).next()).second);
 }
 
 TEST(Rng, BelowIsUniform) {

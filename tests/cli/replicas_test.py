@@ -41,6 +41,22 @@ class Replicas(ProgramTest):
         self.assertEqual(losses(rest), {step: loss for step, loss in losses(whole).items() if step > STEPS_PER_EPOCH})
         self.assertEqual(checkpoint_files(finished(rest)["checkpoint"]), checkpoint_files(finished(whole)["checkpoint"]))
 
+    def test_run_apart_and_settle_all_the_same(self):
+        """Asking for the loss makes replicas wait for each other; what they learn must not depend on it."""
+        settings = replicas(2, "train.epochs=2", "train.checkpoint_every=0")
+        together = self.train("together", "--nodes", "4", *settings)
+        apart = self.train("apart", "--nodes", "4", *settings, "--set", "train.log_every=1000")
+        self.assertEqual([event["step"] for event in apart.events("progress")], [2 * STEPS_PER_EPOCH])
+        for one, other in zip(apart.events("epoch"), together.events("epoch"), strict=True):
+            self.assertEqual((one["loss"], one["p_at_1"], one["p_at_5"]), (other["loss"], other["p_at_1"], other["p_at_5"]))
+        for step in (STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH):
+            checkpoint = f"checkpoints/step-{step:010}"
+            self.assertEqual(checkpoint_files(self.folder / "apart" / checkpoint),
+                             checkpoint_files(self.folder / "together" / checkpoint))
+        # What was evaluated is what was written.
+        alone = self.train("alone", "--resume", self.folder / "apart", "--set", "train.epochs=2")
+        self.assertEqual(finished(alone)["p_at_1"], finished(apart)["p_at_1"])
+
     def test_stop(self):
         run = self.start_training("stopped", "--nodes", "4", *ENDLESS, *replicas(2))
         run.wait_for_step(10)

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -69,9 +71,10 @@ class ReplicaSyncTest : public ::testing::TestWithParam<Case> {
       shard::BatchOrder order(shard::all_rows(data_.rows()), size_t{options.batch} * replicas, options.seed);
       shard::Batch batch;
       for (uint64_t s = 0; s < steps; ++s) {
-        batch.assign(data_,
-                     shard::share_of(order.rows(s), {static_cast<uint32_t>(group.rank() / ranks), replicas}),
-                     true);
+        const shard::BatchShare share{static_cast<uint32_t>(group.rank() / ranks), replicas};
+        const std::span<const uint32_t> rows = order.rows(s);
+        batch.assign(data_, shard::share_of(rows, share), true, {options.input_dropout, options.seed, s},
+                     shard::first_place(rows.size(), share));
         losses[self].push_back(step.run(batch, s, options.learning_rate, false).loss);
         after_step(sync, grid, s + 1);
       }
@@ -99,13 +102,16 @@ class ReplicaSyncTest : public ::testing::TestWithParam<Case> {
   std::vector<std::unique_ptr<Rank>> ranks_;  // of the last train()
 };
 
+// With dropout, too: every sample has the mask of its place in the batch of all replicas.
 TEST_F(ReplicaSyncTest, OfEveryStepTheyAreOneNodeWithALargerBatch) {
   constexpr uint64_t kSteps = 16;
   experiment_.sampling.mode = SamplingMode::kFull;  // active sets would depend on the batch
   experiment_.optimizer = {.kind = OptimizerKind::kSgd, .momentum = 0};
   experiment_.train.learning_rate = 0.3f;
-  for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid}) {
+  for (const auto& [loss, dropout] :
+       {std::pair(Loss::kSoftmax, 0.0f), {Loss::kSoftmax, 0.25f}, {Loss::kSigmoid, 0.0f}}) {
     experiment_.model.loss = loss;
+    experiment_.train.input_dropout = experiment_.train.hidden_dropout = dropout;
     experiment_.train.batch = 48;
     const std::vector<double> one = train(1, 1, kSteps, [](ReplicaSync&, RankGrid&, uint64_t) {});
     EXPECT_LT(one.back(), 0.97 * one.front()) << "nothing is learned";
@@ -115,7 +121,8 @@ TEST_F(ReplicaSyncTest, OfEveryStepTheyAreOneNodeWithALargerBatch) {
           train(static_cast<uint32_t>(replicas), ranks, kSteps,
                 [](ReplicaSync& sync, RankGrid& grid, uint64_t step) { sync.average(grid, step, false); });
       for (uint64_t s = 0; s < kSteps; ++s)
-        ASSERT_NEAR(several[s], one[s], 1e-4 * one[s]) << replicas << " x " << ranks << ", step " << s;
+        ASSERT_NEAR(several[s], one[s], 1e-4 * one[s])
+            << replicas << " x " << ranks << ", dropout " << dropout << ", step " << s;
     }
   }
 }
@@ -169,8 +176,9 @@ class AveragingTest : public ReplicaSyncTest {
   }
   size_t cols() const { return experiment_.modelets.hidden_columns; }
 
-  // `rounds` times: `change` on every replica of two, then average().
-  void average(int rounds, const std::function<void(Rank&, size_t replica, int round)>& change) {
+  // `rounds` times: `change` on every replica of two, then average(); the last time settle(), if asked.
+  void average(int rounds, const std::function<void(Rank&, size_t replica, int round)>& change,
+               bool settle = false) {
     experiment_.cluster.replicas = 2;
     ranks_ = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
     ranks_.push_back(
@@ -182,7 +190,10 @@ class AveragingTest : public ReplicaSyncTest {
       ReplicaSync sync(ranks_[self]->network);
       for (int round = 0; round < rounds; ++round) {
         change(*ranks_[self], self, round);
-        sync.average(grid, static_cast<uint64_t>(round), false);
+        if (settle && round + 1 == rounds)
+          sync.settle(grid, static_cast<uint64_t>(round), false);
+        else
+          sync.average(grid, static_cast<uint64_t>(round), false);
       }
     });
   }
@@ -233,6 +244,36 @@ TEST_F(AveragingTest, ARowThatOneReplicaUpdated) {
     for (size_t replica = 0; replica < 2; ++replica)
       for (size_t c = 0; c < cols(); ++c) EXPECT_NEAR(row_of(replica, 7)[c], before[c] + share, 1e-6);
   }
+}
+
+// Settling loses nothing of what a codec has kept back, nor shares it with a replica that had no part in it:
+// the sum is that of exact changes.
+TEST_F(AveragingTest, SettlingGivesWhatWasKeptBackTheShareThatItHad) {
+  constexpr size_t kRow = 7;
+  const auto change = [](size_t replica, size_t column) { return Rng(9, {replica, column}).normal(); };
+  // The round in which each replica changes the row, once: together, or one after the other.
+  for (const std::array<int, 2> when : {std::array{0, 0}, {0, 1}, {1, 0}})
+    for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam})
+      for (const std::string codec : {"none", "int8", "int4", "topk"}) {
+        experiment_.optimizer.kind = kind;
+        experiment_.exchange.codec = codec;
+        std::vector<float> before(cols());
+        average(
+            3,
+            [&](Rank& rank, size_t replica, int round) {
+              if (replica == 0 && round == 0)
+                std::copy_n(rank.network.modelets_of_layer(0)[0]->parameters().floats().row(kRow), cols(),
+                            before.data());
+              if (round == when[replica])
+                add_to_row(rank, kRow, [&](size_t column) { return change(replica, column); });
+            },
+            true);
+        const float share = kind == OptimizerKind::kSgd || when[0] == when[1] ? 0.5f : 1.0f;
+        for (size_t c = 0; c < cols(); ++c)
+          for (size_t replica = 0; replica < 2; ++replica)
+            EXPECT_NEAR(row_of(replica, kRow)[c], before[c] + share * (change(0, c) + change(1, c)), 1e-5)
+                << codec << ", rounds " << when[0] << " and " << when[1] << ", column " << c;
+      }
 }
 
 TEST_F(AveragingTest, OnlyUpdatedRowsTravel) {

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "shard/checkpoint.h"
@@ -87,6 +88,7 @@ class TrainerTest : public ::testing::Test {
     fs::path resume;
     uint64_t stop_after = 0;
     int stopper = 0;
+    uint64_t others_wait_for = 0;  // steps of rank 0, which does so many before the others begin
   };
   Outcome run(const std::string& name, const Options& options) const {
     auto groups = make_groups(options.size);
@@ -113,6 +115,7 @@ class TrainerTest : public ::testing::Test {
         if (options.stop_after > 0 && event["event"] == "progress" && event["step"] == options.stop_after)
           trainers[static_cast<size_t>(options.stopper)]->request_stop();
       };
+      while (group.rank() > 0 && trainers[0]->step() < options.others_wait_for) std::this_thread::yield();
       try {
         trainers[static_cast<size_t>(group.rank())]->run(group, sink);
       } catch (const Interrupted&) {
@@ -564,6 +567,25 @@ TEST_F(ReplicasTest, GoOnToTheBitFromACheckpoint) {
     const std::vector<double> losses = whole.losses();
     EXPECT_EQ(rest.losses(), std::vector<double>(losses.begin() + 10, losses.end()));
     expect_same_modelets(rest.checkpoint(), whole.checkpoint());
+  }
+}
+
+// Between the steps at which they synchronise, replicas need nothing of each other; and it makes no
+// difference to what they learn who is ahead, nor how often somebody asks how it goes.
+TEST_F(ReplicasTest, RunApartAndSettleAllTheSame) {
+  experiment_.exchange.local_steps = 8;
+  const Outcome together = run("together", {.size = 2});
+  experiment_.train.log_every = 1000;
+  const Outcome apart = run("apart", {.size = 2, .others_wait_for = 8});
+  EXPECT_EQ(apart.losses().size(), 1u) << "at the end";
+  ASSERT_EQ(apart.of_kind("epoch").size(), 2u);
+  for (size_t epoch = 0; epoch < 2; ++epoch) {
+    const json one = apart.of_kind("epoch")[epoch], other = together.of_kind("epoch")[epoch];
+    for (const char* field : {"step", "loss", "p_at_1", "p_at_3", "p_at_5"})
+      EXPECT_EQ(one[field], other[field]) << "epoch " << epoch << ", " << field;
+    const uint64_t step = 10 * (epoch + 1);
+    expect_same_modelets(shard::checkpoint_of_step(folder_ / "apart" / "checkpoints", step),
+                         shard::checkpoint_of_step(folder_ / "together" / "checkpoints", step));
   }
 }
 

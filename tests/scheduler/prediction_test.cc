@@ -1,9 +1,13 @@
 // What a plan predicts against what is: bytes that a step sends, memory of a modelet.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <numeric>
 
 #include "base/aligned.h"
+#include "base/cut.h"
+#include "node_agent/rank_grid.h"
+#include "node_agent/replica_sync.h"
 #include "scheduler/placement.h"
 #include "shard/data/synth.h"
 #include "shard/modelet.h"
@@ -22,6 +26,12 @@ struct Case {
   float clip;
   bool leaves_out_zeros = false;
 };
+
+// By this process.
+size_t allocated_bytes() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
 
 void compare(const Case& c) {
   SCOPED_TRACE(c.codec + ", " + std::to_string(c.hidden.size()) + " hidden layers");
@@ -84,6 +94,56 @@ TEST(Prediction, AModeletTakesNoMoreMemoryThanThePlanSays) {
   const auto most = static_cast<double>(begun + codes),
              planned = static_cast<double>(modelet_bytes(spec, experiment));
   EXPECT_NEAR(planned, most, 0.05 * most);
+}
+
+// Beside the model: copies, buffers and messages of synchronising, of models with small and with large
+// modelets. All rows are changed, so nothing could take more, but that in one process a message that was
+// received is the one that was sent.
+TEST(Prediction, SynchronisingTakesNoMoreMemoryThanThePlanSays) {
+  const DataShape shape{.features = 3000, .labels = 60'000, .labels_per_row = 3};
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam})
+    for (const uint32_t output_modelets : {1, 30}) {
+      constexpr uint32_t kReplicas = 3;
+      SCOPED_TRACE(std::to_string(output_modelets) + " output modelets");
+      Experiment experiment;
+      experiment.model.hidden = {48};
+      experiment.modelets = {.hidden_columns = 16, .output_modelets = output_modelets};
+      experiment.optimizer.kind = kind;
+      experiment.exchange.codec = "int8";
+      experiment.cluster.replicas = kReplicas;
+      Experiment alone = experiment;
+      alone.cluster.replicas = 1;
+      uint64_t planned = 0, buffers = 0;
+      for (const ModeletSpec& spec : cut_model(experiment, shape)) {
+        planned += modelet_bytes(spec, experiment) - modelet_bytes(spec, alone);
+        buffers = std::max(buffers, sync_buffer_bytes(spec, experiment));
+      }
+      planned += buffers;
+
+      std::vector<std::unique_ptr<Rank>> ranks;
+      for (uint32_t i = 0; i < kReplicas; ++i)
+        ranks.push_back(
+            std::make_unique<Rank>(experiment, shape, round_robin(experiment, shape, 1), 0, 1, 1));
+      auto groups = make_groups(kReplicas);
+      const size_t before = allocated_bytes();
+      std::vector<std::unique_ptr<RankGrid>> grids(kReplicas);
+      std::vector<std::unique_ptr<ReplicaSync>> syncs(kReplicas);
+      comm::testing::run_ranks(groups, [&](comm::Group& group) {
+        const auto self = static_cast<size_t>(group.rank());
+        grids[self] = std::make_unique<RankGrid>(group, kReplicas);
+        syncs[self] = std::make_unique<ReplicaSync>(ranks[self]->network);
+        for (const auto& modelet : ranks[self]->network.modelets()) {
+          shard::Parameters& p = modelet->parameters();
+          // The input layer's modelets share a row's clock.
+          for (size_t row = 0; row < p.rows(); ++row) p.clock(row) = 1;
+        }
+        syncs[self]->settle(*grids[self], 1, false);
+      });
+      const auto measured = static_cast<double>(allocated_bytes() - before) / kReplicas;
+      EXPECT_GE(static_cast<double>(planned), measured);
+      EXPECT_LE(static_cast<double>(planned), 2.5 * measured);
+      EXPECT_LE(syncs[0]->memory_bytes(), planned);
+    }
 }
 
 }  // namespace

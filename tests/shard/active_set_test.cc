@@ -117,6 +117,16 @@ TEST_F(ActiveSetTest, DrawsDependOnStepAndSeedOnly) {
   EXPECT_EQ(select(0, batch, 1).rows, first) << "a repeated step draws the same";
 }
 
+TEST_F(ActiveSetTest, ReplicasDrawEachForItself) {
+  make(SamplingMode::kUniform);
+  Batch batch = batch_of({{1}});
+  const std::vector<uint32_t> first = select(0, batch, 1).rows;
+  batch.first = 1;  // the second of two replicas, of a sample each
+  const std::vector<uint32_t> second = select(0, batch, 1).rows;
+  EXPECT_NE(first, second);
+  EXPECT_EQ(select(0, batch, 1).rows, second) << "a repeated step draws the same";
+}
+
 TEST_F(ActiveSetTest, DrawsAreUniform) {
   make(SamplingMode::kUniform);
   std::vector<int> hits(modelets_[0]->spec().neurons());

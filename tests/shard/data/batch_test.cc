@@ -180,6 +180,34 @@ TEST_F(BatchTest, EvaluationLeavesTheSecondHalfEmpty) {
   EXPECT_THAT(batch.feature_offsets, ::testing::ElementsAre(0));
 }
 
+// Masks follow from the place of a sample in the whole batch, whoever trains on it.
+TEST(BatchShare, ReplicasDropTogetherWhatOneModelDrops) {
+  testing::TemporaryFolder folder;
+  PreparedWriter writer(folder / "data", 100, 3, Normalize::kNone);
+  std::vector<uint32_t> ids(100);
+  std::iota(ids.begin(), ids.end(), 0u);
+  const std::vector<float> values(100, 1.0f);
+  for (uint32_t s = 0; s < 7; ++s) writer.add({ids, values, std::span(ids).first(1)});
+  writer.finish();
+  const Dataset data = Dataset::open(folder / "data");
+  const std::vector<uint32_t> rows = all_rows(7);
+  const FeatureDropout dropout{0.5f, 7, 3};
+  Batch whole, part;
+  whole.assign(data, rows, true, dropout);
+  std::vector<uint32_t> together;
+  for (uint32_t i = 0; i < 3; ++i) {
+    part.assign(data, share_of(rows, {i, 3}), true, dropout, first_place(rows.size(), {i, 3}));
+    together.insert(together.end(), part.features.begin(), part.features.end());
+  }
+  EXPECT_EQ(together, whole.features);
+  // Of fewer samples than replicas some are in several: not with the same mask.
+  Batch other;
+  const auto one = std::span(rows).first(1);
+  part.assign(data, share_of(one, {0, 2}), true, dropout, first_place(1, {0, 2}));
+  other.assign(data, share_of(one, {1, 2}), true, dropout, first_place(1, {1, 2}));
+  EXPECT_NE(part.features, other.features);
+}
+
 TEST(Batch, DropoutLeavesOutAShareOfTheFeatures) {
   testing::TemporaryFolder folder;
   PreparedWriter writer(folder / "data", 1000, 3, Normalize::kNone);
