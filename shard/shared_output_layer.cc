@@ -21,12 +21,20 @@ namespace {
 // GEMM's tile.
 constexpr size_t kPiece = OutputProducts::kLargestPiece;
 
+// Room for `count` elements, and more, so that batches that grow a little do not take new memory each time:
+// assign(), and resize() of a vector that was cleared, take no more than they need.
+template <class T>
+void make_room(std::vector<T>& values, size_t count) {
+  if (values.capacity() < count) values.reserve(2 * count);
+}
+
 // Targets in the order of one of their indices, by counting sort.
 struct GroupedTargets {
   std::vector<Target> targets;
   std::vector<size_t> offsets;  // [groups + 1] into targets
 
   void group(const std::vector<Target>& from, uint32_t Target::*key, size_t groups) {
+    make_room(offsets, groups + 1);
     offsets.assign(groups + 1, 0);
     for (const Target& target : from) ++offsets[target.*key + 1];
     std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
@@ -95,6 +103,7 @@ void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t 
     const ActiveSet& set = samplers_[m].set();
     const size_t first = neurons_.size();
     for (const uint32_t row : set.rows) neurons_.push_back({m, row});
+    make_room(corrections_, neurons_.size());
     corrections_.resize(neurons_.size(), 0.0f);
     if (experiment_.sampling.logq && set.drawn > 0) {
       const size_t certain = set.rows.size() - set.drawn, free = modelets_[m]->spec().neurons() - certain;
