@@ -23,7 +23,14 @@ class Rng {
  public:
   // A stream of its own for each (seed, key...): Rng(seed, {kStreamUniformDraws, modelet, step}).
   explicit constexpr Rng(uint64_t seed, std::initializer_list<uint64_t> keys = {}) : state_(mix64(seed)) {
-    for (uint64_t key : keys) state_ = mix64(state_ ^ mix64(key + 0x632be59bd9b4e019ULL));
+    for (uint64_t key : keys) *this = stream(key);
+  }
+
+  // The stream of a further key: Rng(seed, {a}).stream(b) is Rng(seed, {a, b}).
+  constexpr Rng stream(uint64_t key) const {
+    Rng further = *this;
+    further.state_ = mix64(state_ ^ mix64(key + 0x632be59bd9b4e019ULL));
+    return further;
   }
 
   constexpr uint64_t next() {

@@ -1,6 +1,5 @@
 #include "shard/data/line_reader.h"
 
-#include <algorithm>
 #include <boost/iostreams/filter/gzip.hpp>
 #include <boost/iostreams/filter/lzma.hpp>
 #include <boost/iostreams/filtering_streambuf.hpp>
@@ -40,6 +39,10 @@ std::string first_bytes(std::filebuf& file, size_t count) {
   return bytes;
 }
 
+std::unique_ptr<char[]> make_buffer(size_t capacity) {
+  return std::make_unique_for_overwrite<char[]>(capacity + kReadableBehind);
+}
+
 template <class Filter>
 std::unique_ptr<std::streambuf> decompressed(std::streambuf& file, const Filter& filter) {
   auto chain = std::make_unique<io::filtering_streambuf<io::input>>();
@@ -67,7 +70,7 @@ LineReader::LineReader(const std::filesystem::path& path) : LineReader(nullptr, 
 LineReader::LineReader(std::unique_ptr<std::streambuf> source, std::string name)
     : name_(std::move(name)),
       file_(std::move(source)),
-      buffer_(std::make_unique_for_overwrite<char[]>(kFirstCapacity)),
+      buffer_(make_buffer(kFirstCapacity)),
       capacity_(kFirstCapacity) {}
 
 bool LineReader::next(std::string_view& line) {
@@ -91,13 +94,17 @@ bool LineReader::next(std::string_view& line) {
   return true;
 }
 
-bool LineReader::next_piece(std::string_view& piece) {
-  if (begin_ == end_ && !refill()) return false;
-  piece = {buffer_.get() + begin_, end_ - begin_};
-  bytes_ += piece.size();
-  line_number_ += static_cast<uint64_t>(std::count(piece.begin(), piece.end(), '\n'));
-  begin_ = end_;
-  return true;
+bool LineReader::next_piece(std::string_view& piece, size_t kept) {
+  constexpr size_t kPieceBytes = 16 << 10;  // what is made of a piece shall stay in the first caches
+  static_assert(kMaxKept < kPieceBytes && kPieceBytes < kFirstCapacity);
+  MODELET_CHECK(kept <= kMaxKept && kept <= begin_);
+  begin_ -= kept;
+  const bool more = end_ - begin_ > kept || refill();
+  piece = std::string_view(buffer_.get() + begin_, end_ - begin_).substr(0, kPieceBytes);
+  begin_ += piece.size();
+  bytes_ += piece.size() - kept;
+  for (size_t at = kept; (at = piece.find('\n', at)) != std::string_view::npos; ++at) ++line_number_;
+  return more;
 }
 
 // Reads more text behind the unread part, which moves to the front of the buffer. False at the end of the
@@ -112,7 +119,7 @@ bool LineReader::refill() {
       throw FormatError(name_ + ":" + std::to_string(line_number_ + 1) + ": the line is longer than " +
                         std::to_string(kMaxLineBytes >> 20) +
                         " MiB; this is not a text file of one sample per line");
-    auto larger = std::make_unique_for_overwrite<char[]>(2 * capacity_);
+    auto larger = make_buffer(2 * capacity_);
     std::memcpy(larger.get(), buffer_.get(), end_);
     buffer_ = std::move(larger);
     capacity_ *= 2;

@@ -15,6 +15,10 @@ namespace modelet::shard {
 
 inline constexpr size_t kMaxLineBytes = size_t{64} << 20;
 
+// So many bytes behind what a LineReader returns may be read too (what they are, nobody knows): short words
+// are then loaded whole, whatever their length.
+inline constexpr size_t kReadableBehind = 16;
+
 class LineReader {
  public:
   // Throws Error if the file cannot be opened.
@@ -28,9 +32,12 @@ class LineReader {
   // kMaxLineBytes and for a corrupt or cut off compressed stream.
   bool next(std::string_view& line);
 
-  // Instead of lines: the next piece of the text, at least a byte, cut anywhere; valid until the next call.
-  // For text whose lines may have any length. False at the end. Throws as next().
-  bool next_piece(std::string_view& piece);
+  // Instead of lines: the next piece of the text, cut anywhere; valid until the next call. For text whose
+  // lines may have any length. It begins with the last `kept` bytes of the piece before, which its user has
+  // not done with (at most kMaxKept), and is longer than that; false if there is no more than these. Throws
+  // as next().
+  static constexpr size_t kMaxKept = 4096;
+  bool next_piece(std::string_view& piece, size_t kept);
 
   uint64_t line_number() const {
     return line_number_;

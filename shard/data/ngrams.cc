@@ -17,11 +17,6 @@ bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0)
 
 }  // namespace
 
-// The upper half of a good hash, scaled: no division.
-uint32_t NgramHasher::bucket_of(uint64_t hash) const {
-  return static_cast<uint32_t>(((hash >> 32) * options_.buckets) >> 32);
-}
-
 void NgramHasher::append(std::span<const std::string_view> words, std::vector<uint32_t>& buckets) {
   last_.clear();
   for (const std::string_view word : words) {

@@ -3,9 +3,56 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
 #include "base/error.h"
+#include "base/rng.h"
+#include "shard/data/line_reader.h"
+#include "shard/prefetch.h"
 
 namespace modelet::shard {
+namespace {
+
+constexpr size_t kKeyBytes = 16;
+constexpr size_t kLongest = kKeyBytes - 1;  // of strings that their key holds
+constexpr int kLastByte = 56;               // its place in Key::high
+constexpr uint64_t kLong = 0xff;            // in it, of other strings
+static_assert(std::endian::native == std::endian::little && kReadableBehind >= kKeyBytes);
+
+// From byte kKeyBytes - n on: n bytes of ones, kKeyBytes - n of zeros.
+constexpr auto kMask = [] {
+  std::array<uint8_t, 2 * kKeyBytes> mask{};
+  for (size_t i = 0; i < kKeyBytes; ++i) mask[i] = 0xff;
+  return mask;
+}();
+
+}  // namespace
+
+StringTable::Sought StringTable::sought(std::string_view text) {
+  if (text.size() > kLongest) return sought_readable(text);
+  std::array<char, kKeyBytes> readable{};
+  std::copy(text.begin(), text.end(), readable.begin());
+  Sought result = sought_readable({readable.data(), text.size()});
+  result.text = text;
+  return result;
+}
+
+StringTable::Sought StringTable::sought_readable(std::string_view text) {
+  Key key;
+  if (text.size() > kLongest) {
+    key = {XXH3_64bits(text.data(), text.size()), text.size() | kLong << kLastByte};
+  } else {
+    Key mask;
+    std::memcpy(&key, text.data(), sizeof key);
+    std::memcpy(&mask, &kMask[kKeyBytes - text.size()], sizeof mask);
+    key = {key.low & mask.low, (key.high & mask.high) | text.size() << kLastByte};
+  }
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // any
+  return {text, key, static_cast<uint32_t>(mix64(key.low ^ key.high * kOdd) >> 32)};
+}
 
 StringTable::StringTable(std::span<const uint64_t> offsets, std::string_view strings,
                          const std::string& origin)
@@ -19,29 +66,67 @@ StringTable::StringTable(std::span<const uint64_t> offsets, std::string_view str
   if (!good) throw FormatError(origin + ": damaged: its names overlap or are not distinct");
 }
 
-size_t StringTable::slot_of(std::string_view text) const {
-  size_t slot = XXH3_64bits(text.data(), text.size()) & (slots_.size() - 1);
-  while (slots_[slot] != kNone && at(slots_[slot]) != text) slot = (slot + 1) & (slots_.size() - 1);
-  return slot;
+size_t StringTable::slot_of(const Sought& string) const {
+  const size_t last = slots_.size() - 1;
+  for (size_t place = string.hash & last;; place = (place + 1) & last) {
+    const Slot& slot = slots_[place];
+    if (slot.id == kNone) return place;
+    if (slot.hash != string.hash || keys_[slot.id] != string.key) continue;
+    if (string.text.size() <= kLongest || at(slot.id) == string.text) return place;
+  }
 }
 
-uint32_t StringTable::find(std::string_view text) const { return slots_[slot_of(text)]; }
+// Slots are asked for some strings before they are used.
+template <class Use>
+void StringTable::for_each_sought(std::span<const std::string_view> strings, const Use& use) const {
+  constexpr size_t kStrings = 256, kAhead = 16;
+  std::array<Sought, kStrings> sought;
+  for (size_t from = 0; from < strings.size(); from += kStrings) {
+    const auto part = strings.subspan(from, std::min(kStrings, strings.size() - from));
+    for_each_fetched(
+        0, part.size(), kAhead,
+        [&](size_t i) {
+          sought[i] = sought_readable(part[i]);
+          prefetch_bytes(&slots_[sought[i].hash & (slots_.size() - 1)], sizeof(Slot));
+        },
+        [&](size_t i) { use(from + i, sought[i]); });
+  }
+}
 
-uint32_t StringTable::insert(std::string_view text) {
-  const size_t slot = slot_of(text);
-  if (slots_[slot] != kNone) return slots_[slot];
+uint32_t StringTable::find(std::string_view text) const { return slots_[slot_of(sought(text))].id; }
+
+void StringTable::find(std::span<const std::string_view> strings, std::span<uint32_t> ids) const {
+  for_each_sought(strings, [&](size_t i, const Sought& string) { ids[i] = slots_[slot_of(string)].id; });
+}
+
+uint32_t StringTable::insert(std::string_view text) { return insert(sought(text)); }
+
+void StringTable::insert(std::span<const std::string_view> strings, std::span<uint32_t> ids) {
+  for_each_sought(strings, [&](size_t i, const Sought& string) { ids[i] = insert(string); });
+}
+
+uint32_t StringTable::insert(const Sought& string) {
+  Slot& slot = slots_[slot_of(string)];
+  if (slot.id != kNone) return slot.id;
   MODELET_CHECK(size() + 1 < kNone);
   const auto id = static_cast<uint32_t>(size());
-  slots_[slot] = id;
-  strings_ += text;
+  slot = {string.hash, id};
+  strings_ += string.text;
   offsets_.push_back(strings_.size());
+  keys_.push_back(string.key);
   if (2 * size() > slots_.size()) grow();
   return id;
 }
 
 void StringTable::grow() {
-  slots_.assign(2 * slots_.size(), kNone);
-  for (uint32_t id = 0; id < size(); ++id) slots_[slot_of(at(id))] = id;
+  AlignedVector<Slot> old(2 * slots_.size());
+  old.swap(slots_);
+  for (const Slot& slot : old) {
+    if (slot.id == kNone) continue;
+    size_t place = slot.hash & (slots_.size() - 1);
+    while (slots_[place].id != kNone) place = (place + 1) & (slots_.size() - 1);
+    slots_[place] = slot;
+  }
 }
 
 }  // namespace modelet::shard

@@ -1,6 +1,7 @@
 // StringTable: distinct strings, numbered in the order in which they came: label names, words. Strings lie in
-// one block of memory and the hash table beside it holds numbers only, so that a million words cost little
-// more than their letters. Any thread may read a table that nobody changes.
+// one block of memory; beside it each has a key, which alone says what a short string is, and the hash table
+// holds numbers only. So frequent words that came first lie close together and stay in the cache, and a
+// million words cost 60 MB at most beside their letters. Any thread may read a table that nobody changes.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/aligned.h"
+
 namespace modelet::shard {
 
 class StringTable {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  StringTable() : slots_(kFirstSlots, kNone) {}
+  StringTable() : slots_(kFirstSlots) {}
   // From strings that were all() of another table; FormatError that starts with `origin` if offsets do not
   // ascend from 0 to the end or if a string occurs twice.
   StringTable(std::span<const uint64_t> offsets, std::string_view strings, const std::string& origin);
@@ -30,6 +33,11 @@ class StringTable {
   uint32_t find(std::string_view text) const;  // kNone if it is not there
   uint32_t insert(std::string_view text);      // its number, new or old
 
+  // The same for many strings of a text that a LineReader returned, into ids [strings]; several times as
+  // fast.
+  void find(std::span<const std::string_view> strings, std::span<uint32_t> ids) const;
+  void insert(std::span<const std::string_view> strings, std::span<uint32_t> ids);
+
   // For files: string i is strings[offsets[i], offsets[i + 1]).
   std::span<const uint64_t> offsets() const { return offsets_; }
   std::string_view strings() const { return strings_; }
@@ -37,13 +45,37 @@ class StringTable {
  private:
   static constexpr size_t kFirstSlots = 1024;
 
-  // The slot that holds `text`, or the empty one where it belongs.
-  size_t slot_of(std::string_view text) const;
+  // What a short string is: its bytes, then zeros, its length in the last byte. Of a long one its hash and
+  // its length, which may be those of another one too.
+  struct Key {
+    uint64_t low, high;
+    bool operator==(const Key&) const = default;
+  };
+  struct Slot {
+    uint32_t hash = 0, id = kNone;
+  };
+  // A string that may be in the table.
+  struct Sought {
+    std::string_view text;
+    Key key;
+    uint32_t hash;
+  };
+
+  static Sought sought(std::string_view text);
+  // Faster: reads up to kReadableBehind bytes from where the string begins.
+  static Sought sought_readable(std::string_view text);
+
+  template <class Use>
+  void for_each_sought(std::span<const std::string_view> strings, const Use& use) const;
+  // The slot that holds the string, or the empty one where it belongs.
+  size_t slot_of(const Sought& string) const;
+  uint32_t insert(const Sought& string);
   void grow();
 
   std::string strings_;
   std::vector<uint64_t> offsets_ = {0};
-  std::vector<uint32_t> slots_;  // numbers, by hash, linear probing; a power of two, at most half full
+  AlignedVector<Key> keys_;    // of all strings
+  AlignedVector<Slot> slots_;  // by hash, linear probing; a power of two, at most half full
 };
 
 }  // namespace modelet::shard

@@ -31,9 +31,9 @@ struct Occurrences {
 // What the training text holds.
 struct TextEncoder::Counts {
   uint64_t samples = 0;
-  std::vector<Occurrences> buckets;  // [buckets]
-  StringTable label_names;           // in the order of the text
-  std::vector<Occurrences> labels;   // of these
+  AlignedVector<Occurrences> buckets;  // [buckets]
+  StringTable label_names;             // in the order of the text
+  std::vector<Occurrences> labels;     // of these
 };
 
 std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, const std::filesystem::path& text,

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/aligned.h"
 #include "shard/data/encoder.h"
 #include "shard/data/string_table.h"
 #include "shard/data/text_records.h"
@@ -43,7 +44,7 @@ class TextEncoder : public Encoder {
   StringTable labels_;
   std::vector<uint32_t> buckets_;
   std::vector<float> idf_;
-  std::vector<uint32_t> feature_of_;  // [options.text.buckets] -> feature, or kNoFeature
+  AlignedVector<uint32_t> feature_of_;  // [options.text.buckets] -> feature, or kNoFeature
 };
 
 }  // namespace modelet::shard

@@ -1,7 +1,6 @@
 #include "shard/data/text_records.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <span>
 #include <system_error>
@@ -11,31 +10,15 @@
 #include "base/suggest.h"
 #include "shard/data/csv.h"
 #include "shard/data/line_reader.h"
+#include "shard/data/word_scan.h"
 
 namespace modelet::shard {
 namespace {
 
 // White space of fastText: also vertical tab, form feed and the zero byte.
-constexpr std::array<bool, 256> kSpaces = [] {
-  std::array<bool, 256> table{};
-  for (const unsigned char c : {' ', '\t', '\n', '\v', '\f', '\r', '\0'}) table[c] = true;
-  return table;
-}();
-
-bool is_space(char c) { return kSpaces[static_cast<unsigned char>(c)]; }
-
-template <class Visit>
-void for_each_word(std::string_view text, const Visit& visit) {
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  for (;;) {
-    while (p != end && is_space(*p)) ++p;
-    if (p == end) return;
-    const char* const begin = p;
-    while (p != end && !is_space(*p)) ++p;
-    visit(std::string_view(begin, static_cast<size_t>(p - begin)));
-  }
-}
+constexpr auto is_space = [](uint8_t c) {
+  return (c == ' ') | (static_cast<uint8_t>(c - '\t') <= '\r' - '\t') | (c == 0);
+};
 
 class LabelledLines : public TextRecords {
  public:
@@ -48,7 +31,7 @@ class LabelledLines : public TextRecords {
     if (!lines_.next(line)) return false;
     record.labels.clear();
     record.words.clear();
-    for_each_word(line, [&](std::string_view word) {
+    for_each_word(line, is_space, [&](std::string_view word) {
       if (!word.starts_with(prefix_)) {
         record.words.push_back(word);
       } else if (word.size() == prefix_.size()) {
@@ -96,7 +79,7 @@ class CsvRecords : public TextRecords {
     split_labels(fields_[label_column_], record.labels);
     for (const size_t column : text_columns_) {
       if (!record.words.empty()) record.words.emplace_back();
-      for_each_word(fields_[column], [&](std::string_view word) { record.words.push_back(word); });
+      for_each_word(fields_[column], is_space, [&](std::string_view word) { record.words.push_back(word); });
     }
     return true;
   }
@@ -165,8 +148,9 @@ std::unique_ptr<TextRecords> open_records(const Experiment& options, std::unique
 
 bool has_label(std::string_view line, std::string_view prefix) {
   bool found = false;
-  for_each_word(
-      line, [&](std::string_view word) { found |= word.size() > prefix.size() && word.starts_with(prefix); });
+  for_each_word(line, is_space, [&](std::string_view word) {
+    found |= word.size() > prefix.size() && word.starts_with(prefix);
+  });
   return found;
 }
 

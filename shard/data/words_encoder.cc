@@ -1,17 +1,20 @@
 #include "shard/data/words_encoder.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "shard/data/sorted_ids.h"
+#include "shard/data/word_scan.h"
 
 namespace modelet::shard {
 namespace {
 
-bool is_space(char c) { return static_cast<unsigned char>(c) <= ' '; }
+constexpr auto is_space = [](uint8_t c) { return c <= ' '; };
 
 // Words with their occurrences, thinned out when they become too many: what is rare when the table is full
 // hardly reaches the vocabulary.
@@ -19,11 +22,17 @@ class WordCounter {
  public:
   explicit WordCounter(size_t limit) : limit_(limit) {}
 
-  void add(std::string_view word) {
-    const uint32_t id = words_.insert(word);
-    if (id == counts_.size()) counts_.push_back(0);
-    ++counts_[id];
-    while (words_.size() > limit_) drop_up_to(++threshold_);
+  void add(std::span<const std::string_view> words) {
+    while (!words.empty()) {
+      // So few that at most the last of them is one too many.
+      const auto part = words.first(std::min(words.size(), limit_ + 1 - words_.size()));
+      words = words.subspan(part.size());
+      ids_.resize(part.size());
+      words_.insert(part, ids_);
+      counts_.resize(words_.size());
+      for (const uint32_t id : ids_) ++counts_[id];
+      while (words_.size() > limit_) drop_up_to(++threshold_);
+    }
   }
 
   const StringTable& words() const { return words_; }
@@ -46,39 +55,38 @@ class WordCounter {
   uint64_t threshold_ = 0;
   StringTable words_;
   std::vector<uint64_t> counts_;
+  std::vector<uint32_t> ids_;
 };
 
 }  // namespace
 
-WordReader::Token WordReader::next(std::string_view& word) {
-  carried_.clear();
-  for (;;) {
-    const bool at_end = piece_.empty() && !text_.next_piece(piece_);
-    if (!at_end && !is_space(piece_.front())) {
-      const auto end = std::find_if(piece_.begin(), piece_.end(), is_space);
-      const auto length = static_cast<size_t>(end - piece_.begin());
-      const std::string_view found = piece_.substr(0, length);
-      piece_.remove_prefix(length);
-      if (carried_.empty() && !piece_.empty() && length <= kMaxWordBytes) {
-        word = found;
-        return Token::kWord;
-      }
-      // At the end of the piece the word may go on in the next one. Of one that is too long, a part is
-      // enough.
-      carried_ += found.substr(0, kMaxWordBytes + 1);
-      carried_.resize(std::min(carried_.size(), kMaxWordBytes + 1));
-      continue;
-    }
-    if (carried_.size() > kMaxWordBytes) carried_.clear();
-    if (!carried_.empty()) {
-      word = carried_;
-      return Token::kWord;
-    }
-    if (at_end) return Token::kEnd;
-    const bool line_end = piece_.front() == '\n';
-    piece_.remove_prefix(1);
-    if (line_end) return Token::kLineEnd;
+bool WordReader::next(std::vector<std::string_view>& words) {
+  static_assert(kMaxWordBytes < LineReader::kMaxKept);
+  words.clear();
+  while (words.empty()) {
+    std::string_view text;
+    const bool more = text_.next_piece(text, unfinished_);
+    if (!more && text.empty()) return false;
+    // The word at the end may go on in the next piece. Of one that is too long, as much is kept as shows it.
+    size_t whole = text.size();
+    while (more && whole > 0 && !is_space(static_cast<uint8_t>(text[whole - 1]))) --whole;
+    unfinished_ = std::min(text.size() - whole, kMaxWordBytes + 1);
+    text = text.substr(0, whole);
+
+    const char* gap = text.data();  // behind the last word
+    const auto add_line_end = [&](const char* end) {
+      bool found = false;
+      for (const char* p = gap; p != end; ++p) found |= *p == '\n';
+      if (found) words.emplace_back(gap, 0);
+    };
+    for_each_word(text, is_space, [&](std::string_view word) {
+      add_line_end(word.data());
+      gap = word.data() + word.size();
+      if (word.size() <= kMaxWordBytes) words.push_back(word);
+    });
+    add_line_end(text.data() + text.size());
   }
+  return true;
 }
 
 std::unique_ptr<WordsEncoder> WordsEncoder::fit(const Experiment& options, const std::filesystem::path& text,
@@ -90,13 +98,15 @@ std::unique_ptr<WordsEncoder> WordsEncoder::fit(const Experiment& options, WordR
                                                 const FitProgress& progress, size_t max_counted) {
   constexpr uint64_t kWordsBetweenReports = 1 << 16;
   WordCounter counter(max_counted);
-  uint64_t read = 0;
-  for (std::string_view word;;) {
-    const WordReader::Token token = words.next(word);
-    if (token == WordReader::Token::kEnd) break;
-    if (token == WordReader::Token::kLineEnd) continue;
-    counter.add(word);
-    if (progress && ++read % kWordsBetweenReports == 0) progress(words.bytes(), words.fraction());
+  uint64_t unreported = 0;
+  for (std::vector<std::string_view> part; words.next(part);) {
+    std::erase_if(part, [](std::string_view word) { return word.empty(); });
+    counter.add(part);
+    unreported += part.size();
+    if (progress && unreported >= kWordsBetweenReports) {
+      progress(words.bytes(), words.fraction());
+      unreported = 0;
+    }
   }
   std::unique_ptr<WordsEncoder> encoder(new WordsEncoder(options));
   encoder->choose_words(counter.words(), counter.counts());
@@ -149,7 +159,12 @@ std::vector<std::byte> WordsEncoder::state() const {
 class WordsEncoder::Reader : public SampleReader {
  public:
   Reader(const WordsEncoder& encoder, WordReader words)
-      : encoder_(encoder), options_(encoder.options_.words), words_(std::move(words)) {}
+      : encoder_(encoder),
+        options_(encoder.options_.words),
+        words_(std::move(words)),
+        near_(2 * options_.window + 1),
+        neighbours_(2 * options_.window + 1),
+        counts_(2 * options_.window + 1) {}
 
   uint64_t features() const override {
     const bool positions = options_.task == WordsTask::kNext && options_.positions;
@@ -166,99 +181,136 @@ class WordsEncoder::Reader : public SampleReader {
       if (centre_ == line_.size()) {
         if (end_) return false;
         line_.clear();
+        near_.clear();
         centre_ = 0;
         line_end_ = false;
         continue;
       }
-      const bool has_neighbours = options_.task == WordsTask::kSkipgram ? make_skipgram() : make_next();
-      forget();
-      ++centre_;
+      centre_id_ = line_[centre_];
+      const bool has_neighbours =
+          options_.task == WordsTask::kSkipgram ? make_skipgram(sample) : make_next(sample);
+      advance();
       if (!has_neighbours) continue;
       if (++rows_ >= kMaxCount)
         throw FormatError("more than 2^31 words are left to train on; divide the text");
-      sample = {features_, values_, labels_};
       return true;
     }
   }
 
  private:
+  static constexpr uint32_t kLineEnd = StringTable::kNone;
+  static constexpr std::array<float, 1> kOne = {1};
+
   size_t ahead() const { return options_.task == WordsTask::kSkipgram ? options_.window : 0; }
 
   // Until the line ends or holds the centre and what follows it in its window.
   void read_ahead() {
     while (!line_end_ && line_.size() <= centre_ + ahead()) {
-      std::string_view word;
-      const WordReader::Token token = words_.next(word);
-      end_ = token == WordReader::Token::kEnd;
-      line_end_ = token != WordReader::Token::kWord;
-      if (!line_end_) add(word);
+      while (!end_ && next_id_ == ids_.size()) end_ = !read_ids();
+      const uint32_t id = end_ ? kLineEnd : ids_[next_id_++];
+      line_end_ = id == kLineEnd;
+      if (line_end_) return;
+      line_.push_back(id);
+      near_.insert(id);
     }
   }
 
-  void add(std::string_view word) {
-    const uint32_t id = encoder_.words_.find(word);
-    if (id == StringTable::kNone) {
-      ++unknown_;
-      return;
+  // The next words and line ends of the text. False at its end.
+  bool read_ids() {
+    if (!words_.next(text_)) return false;
+    ids_.resize(text_.size());
+    encoder_.words_.find(text_, ids_);
+    const Rng subsample(options_.seed, {kStreamSubsample});
+    size_t kept = 0;
+    for (size_t i = 0; i < text_.size(); ++i) {
+      const uint32_t id = ids_[i];
+      if (text_[i].empty()) {
+        ids_[kept++] = kLineEnd;
+      } else if (id == StringTable::kNone) {
+        ++unknown_;
+      } else {
+        ++position_;
+        ids_[kept] = id;
+        // Drawn for all words, also for those that always stay: cheaper than to guess which these are.
+        kept += subsample.stream(position_).uniform() < encoder_.keep_[id] ? 1 : 0;
+      }
     }
-    const float keep = encoder_.keep_[id];
-    ++position_;
-    if (keep < 1 && Rng(options_.seed, {kStreamSubsample, position_}).uniform() >= keep) return;
-    line_.push_back(id);
+    ids_.resize(kept);
+    next_id_ = 0;
+    return true;
   }
 
-  // Words that no window reaches any more, now and then: a line may be the whole text.
-  void forget() {
+  // To the next centre. Words that no window reaches any more go now and then: a line may be the whole text.
+  void advance() {
     constexpr size_t kKept = 4096;
+    if (centre_ >= options_.window) near_.erase(line_[centre_ - options_.window]);
+    ++centre_;
     if (centre_ < kKept + options_.window) return;
     line_.erase(line_.begin(), line_.begin() + static_cast<ptrdiff_t>(kKept));
     centre_ -= kKept;
   }
 
   // False if the word has no neighbours.
-  bool make_skipgram() {
-    const size_t first = centre_ - std::min<size_t>(centre_, options_.window);
-    const size_t last = std::min<size_t>(centre_ + options_.window + 1, line_.size());
-    labels_.clear();
-    for (size_t i = first; i < last; ++i)
-      if (i != centre_) labels_.push_back(line_[i]);
-    std::sort(labels_.begin(), labels_.end());
-    labels_.erase(std::unique(labels_.begin(), labels_.end()), labels_.end());
-    features_.assign(1, line_[centre_]);
-    values_.assign(1, 1.0f);
-    return !labels_.empty();
+  bool make_skipgram(Sample& sample) {
+    const std::span<const uint32_t> near = near_.all();
+    size_t distinct = 0;
+    uint32_t before = SortedIds::kNone;
+    for (size_t i = 0; i < near.size(); ++i) {
+      const uint32_t id = near[i], behind = near.data()[i + 1];
+      neighbours_[distinct] = id;
+      distinct += (id != behind) & ((id != centre_id_) | (id == before)) ? 1 : 0;
+      before = id;
+    }
+    sample = {std::span(&centre_id_, 1), kOne, std::span(neighbours_).first(distinct)};
+    return distinct > 0;
   }
 
-  bool make_next() {
-    const size_t before = std::min<size_t>(centre_, options_.window);
-    occurrences_.clear();
-    for (size_t distance = 1; distance <= before; ++distance) {
-      const size_t shift = options_.positions ? (distance - 1) * encoder_.words_.size() : 0;
-      occurrences_.push_back(static_cast<uint32_t>(shift + line_[centre_ - distance]));
-    }
-    std::sort(occurrences_.begin(), occurrences_.end());
-    features_.clear();
-    values_.clear();
-    for (const uint32_t feature : occurrences_) {
-      if (features_.empty() || features_.back() != feature) {
-        features_.push_back(feature);
-        values_.push_back(0);
+  bool make_next(Sample& sample) {
+    size_t distinct = std::min<size_t>(centre_, options_.window);
+    if (options_.positions) {
+      for (size_t i = 0; i < distinct; ++i) {
+        neighbours_[i] = static_cast<uint32_t>(i * encoder_.words_.size() + line_[centre_ - 1 - i]);
+        counts_[i] = 1;
       }
-      ++values_.back();
+    } else {
+      distinct = count_neighbours();
     }
-    labels_.assign(1, line_[centre_]);
-    return before > 0;
+    sample = {std::span(neighbours_).first(distinct), std::span(counts_).first(distinct),
+              std::span(&centre_id_, 1)};
+    return distinct > 0;
+  }
+
+  // The distinct words near the centre, without its own occurrence: how many.
+  size_t count_neighbours() {
+    const std::span<const uint32_t> near = near_.all();
+    size_t distinct = 0;
+    float count = 0;
+    for (size_t i = 0; i < near.size(); ++i) {
+      ++count;
+      const bool last = near.data()[i + 1] != near[i];
+      const float others = near[i] == centre_id_ ? count - 1 : count;
+      neighbours_[distinct] = near[i];
+      counts_[distinct] = others;
+      distinct += last & (others > 0) ? 1 : 0;
+      count = last ? 0 : count;
+    }
+    return distinct;
   }
 
   const WordsEncoder& encoder_;
   const Experiment::Words options_;
   WordReader words_;
-  std::vector<uint32_t> line_;  // ids of the current line that a window may still reach
-  size_t centre_ = 0;           // of the next sample, in line_
+  std::vector<std::string_view> text_;  // words that were read together
+  std::vector<uint32_t> ids_;           // of those that stay, and line ends
+  size_t next_id_ = 0;                  // of these
+  std::vector<uint32_t> line_;          // ids of the current line that a window may still reach
+  SortedIds near_;                      // those of them in the window of the centre, with it
+  size_t centre_ = 0;                   // of the next sample, in line_
+  uint32_t centre_id_ = 0;              // line_[centre_], where the sample can refer to it
   bool line_end_ = false, end_ = false;
   uint64_t position_ = 0, unknown_ = 0, rows_ = 0;
-  std::vector<uint32_t> occurrences_, features_, labels_;
-  std::vector<float> values_;
+  std::vector<uint32_t> neighbours_;  // of the centre, ascending
+  std::vector<float> counts_;         // [neighbours] how often each occurs
 };
 
 std::unique_ptr<SampleReader> WordsEncoder::open(const std::filesystem::path& text) const {

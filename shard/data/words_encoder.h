@@ -32,21 +32,20 @@ namespace modelet::shard {
 class WordReader {
  public:
   static constexpr size_t kMaxWordBytes = 1024;  // longer ones are left out
-  enum class Token { kWord, kLineEnd, kEnd };
 
   template <class... Source>
   explicit WordReader(Source&&... source) : text_(std::forward<Source>(source)...) {}
 
-  // `word` is valid until the next call.
-  Token next(std::string_view& word);
+  // The next words, one or more; where one line or several end, an empty one. They are valid until the next
+  // call, and kReadableBehind bytes behind each may be read. False at the end.
+  bool next(std::vector<std::string_view>& words);
 
   uint64_t bytes() const { return text_.bytes(); }
   double fraction() const { return text_.fraction(); }
 
  private:
   LineReader text_;
-  std::string_view piece_;  // not yet read
-  std::string carried_;     // start of a word that the piece before ended in
+  size_t unfinished_ = 0;  // bytes of the word that the last piece ended in
 };
 
 class WordsEncoder : public Encoder {

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <sstream>
 
 #include "base/aligned.h"
@@ -29,14 +31,57 @@ WordReader words_of(const std::string& text) {
   return WordReader(std::make_unique<std::stringbuf>(text, std::ios::in), "text");
 }
 
-std::vector<std::string> tokens(const std::string& text) {
+std::vector<std::string> tokens(WordReader reader) {
   std::vector<std::string> result;
-  WordReader reader = words_of(text);
-  for (std::string_view word;;) {
-    const WordReader::Token token = reader.next(word);
-    if (token == WordReader::Token::kEnd) return result;
-    result.emplace_back(token == WordReader::Token::kLineEnd ? "\n" : std::string(word));
+  for (std::vector<std::string_view> words; reader.next(words);)
+    for (const std::string_view word : words) result.emplace_back(word.empty() ? "\n" : word);
+  return result;
+}
+
+std::vector<std::string> tokens(const std::string& text) { return tokens(words_of(text)); }
+
+// Gives its text in portions of a few bytes, as a pipe may.
+class Trickle : public std::streambuf {
+ public:
+  Trickle(std::string text, size_t portion) : text_(std::move(text)), portion_(portion) {}
+
+ protected:
+  std::streamsize xsgetn(char* to, std::streamsize most) override {
+    const size_t n = text_.copy(to, std::min(portion_, static_cast<size_t>(most)), at_);
+    at_ += n;
+    return static_cast<std::streamsize>(n);
   }
+
+ private:
+  std::string text_;
+  size_t portion_, at_ = 0;
+};
+
+// One byte after the other; line ends that only white space parts count once.
+std::vector<std::string> expected_tokens(const std::string& text) {
+  std::vector<std::string> result;
+  std::string word;
+  const auto end_word = [&] {
+    if (!word.empty() && word.size() <= WordReader::kMaxWordBytes) result.push_back(word);
+    const bool any = !word.empty();
+    word.clear();
+    return any;
+  };
+  bool line_ended = false;
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) > ' ') {
+      word += c;
+      line_ended = false;
+      continue;
+    }
+    end_word();
+    if (c == '\n' && !line_ended) {
+      result.emplace_back("\n");
+      line_ended = true;
+    }
+  }
+  end_word();
+  return result;
 }
 
 std::vector<OwnedSample> samples_of(const WordsEncoder& encoder, const std::string& text) {
@@ -51,8 +96,38 @@ std::vector<OwnedSample> samples_of(const Experiment& options, const std::string
 }
 
 TEST(WordReader, WordsAndLineEnds) {
-  EXPECT_THAT(tokens("a  b\tc\r\n\nd"), ElementsAre("a", "b", "c", "\n", "\n", "d"));
+  EXPECT_THAT(tokens("a  b\tc\r\n\nd"), ElementsAre("a", "b", "c", "\n", "d"));
   EXPECT_THAT(tokens(""), ElementsAre());
+  EXPECT_THAT(tokens(" \t "), ElementsAre());
+}
+
+// Line ends next to each other count once inside a piece of the reader; where a piece ends between them, each
+// counts, which changes nothing.
+void drop_repeated_line_ends(std::vector<std::string>& tokens) {
+  const auto repeated = [](const std::string& a, const std::string& b) { return a == "\n" && b == "\n"; };
+  tokens.erase(std::unique(tokens.begin(), tokens.end(), repeated), tokens.end());
+}
+
+// Any bytes, in portions of any size, against one byte after the other: every place of a word in a mask and
+// in a piece, words of all lengths around the longest allowed.
+TEST(WordReader, AnyBytesInAnyPortions) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Rng rng(seed);
+    std::string text;
+    const std::array<char, 8> separators = {' ', ' ', ' ', '\n', '\t', '\r', '\0', '\x1f'};
+    while (text.size() < 40000) {
+      const uint32_t longest = rng.below(50) == 0 ? 2000 : 20;
+      for (uint32_t left = rng.below(longest); left > 0; --left)
+        text += static_cast<char>(33 + rng.below(223));
+      for (uint32_t left = 1 + rng.below(3); left > 0; --left) text += separators[rng.below(8)];
+    }
+    const size_t portion = seed % 3 == 0 ? text.size() : 1 + rng.below(seed % 3 == 1 ? 100 : 20000);
+    auto found = tokens(WordReader(std::make_unique<Trickle>(text, portion), "text"));
+    auto expected = expected_tokens(text);
+    drop_repeated_line_ends(found);
+    drop_repeated_line_ends(expected);
+    ASSERT_EQ(found, expected) << "seed " << seed;
+  }
 }
 
 // The buffer of the reader has 64 KiB: words cross its borders, in one line without end.
@@ -70,6 +145,7 @@ TEST(WordReader, LeavesOutWordsThatAreTooLong) {
   const std::string most(WordReader::kMaxWordBytes, 'x');
   EXPECT_THAT(tokens("a " + most + "y b"), ElementsAre("a", "b"));
   EXPECT_THAT(tokens("a " + most + " b"), ElementsAre("a", most, "b"));
+  EXPECT_THAT(tokens("a " + std::string(300000, 'x') + "\nb"), ElementsAre("a", "\n", "b"));
   EXPECT_THAT(tokens("a " + std::string(300000, 'y') + "\nb " + std::string(200000, 'z')),
               ElementsAre("a", "\n", "b"));
 }
@@ -123,6 +199,67 @@ TEST(WordsEncoder, OneEndlessLine) {
     std::sort(expected.begin(), expected.end());
     expected.erase(std::unique(expected.begin(), expected.end()), expected.end());
     ASSERT_EQ(samples[i].labels, expected) << i;
+  }
+}
+
+// Every option that decides about samples, against windows cut from ids in memory and sorted anew.
+TEST(WordsEncoder, SamplesAsCutOneByOne) {
+  std::string text;
+  for (uint32_t i = 0; i < 6000; ++i) {
+    const uint32_t most =
+        Rng(9, {i, 0}).below(2) == 0 ? 6 : 400;  // so that a window holds a word several times
+    text += "w" + std::to_string(Rng(9, {i, 1}).below(most)) + (Rng(9, {i, 2}).below(25) == 0 ? "\n" : " ");
+  }
+  const std::vector<std::string> words = tokens(text);
+  for (const std::string task : {"skipgram", "next", "positions"}) {
+    for (const uint32_t window : {1u, 2u, 5u, 40u}) {
+      std::vector<std::string> keys = {"window=" + std::to_string(window), "subsample=0.01", "min_count=4",
+                                       "seed=3"};
+      if (task != "skipgram") keys.emplace_back("task=\"next\"");
+      if (task == "positions") keys.emplace_back("positions=true");
+      const auto encoder = WordsEncoder::fit(options_of(keys), words_of(text), {});
+      const uint32_t vocabulary = static_cast<uint32_t>(encoder->words().size());
+
+      std::map<uint32_t, double> occurrences;
+      double all = 0;
+      for (const std::string& word : words)
+        if (const uint32_t id = encoder->words().find(word); id != StringTable::kNone)
+          ++occurrences[id], ++all;
+      std::vector<std::vector<uint32_t>> lines(1);
+      uint64_t position = 0;
+      for (const std::string& word : words) {
+        if (word == "\n") lines.emplace_back();
+        const uint32_t id = encoder->words().find(word);
+        if (id == StringTable::kNone) continue;
+        const double ratio = 0.01f * all / occurrences[id];
+        const auto keep = static_cast<float>(std::min(1.0, std::sqrt(ratio) + ratio));
+        if (Rng(3, {kStreamSubsample, ++position}).uniform() < keep) lines.back().push_back(id);
+      }
+
+      std::vector<OwnedSample> expected;
+      for (const auto& line : lines) {
+        for (size_t centre = 0; centre < line.size(); ++centre) {
+          std::map<uint32_t, float> near;
+          for (size_t i = centre - std::min<size_t>(centre, window); i < line.size() && i <= centre + window;
+               ++i) {
+            if (i == centre || (task != "skipgram" && i > centre)) continue;
+            const size_t place = task == "positions" ? centre - 1 - i : 0;
+            ++near[static_cast<uint32_t>(place * vocabulary + line[i])];
+          }
+          if (near.empty()) continue;
+          OwnedSample sample({line[centre]}, {1}, {});
+          for (const auto& [id, count] : near) sample.labels.push_back(id);
+          if (task != "skipgram") {
+            std::swap(sample.features, sample.labels);
+            sample.values.clear();
+            for (const auto& [id, count] : near) sample.values.push_back(count);
+          }
+          expected.push_back(sample);
+        }
+      }
+      ASSERT_GT(expected.size(), 1000u);
+      ASSERT_EQ(samples_of(*encoder, text), expected) << task << ", window " << window;
+    }
   }
 }
 

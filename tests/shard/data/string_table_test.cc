@@ -1,0 +1,72 @@
+#include "shard/data/string_table.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "base/rng.h"
+#include "shard/data/line_reader.h"
+
+namespace modelet::shard {
+namespace {
+
+// Strings of 0 to 40 bytes, also zeros, few enough different ones that they come back; around the length that
+// a key holds, many that differ in one byte only.
+std::string any_string(Rng& rng) {
+  const uint32_t length = rng.below(4) == 0 ? rng.below(41) : 13 + rng.below(5);
+  std::string text(length, 'a');
+  if (length > 0 && rng.below(8) != 0) text[rng.below(length)] = static_cast<char>(rng.below(256));
+  if (length > 0 && rng.below(4) == 0) text.back() = '\0';
+  return text;
+}
+
+// The strings in one block, as a LineReader has them, with any bytes between them.
+struct Block {
+  std::string bytes;
+  std::vector<std::string_view> strings;
+
+  explicit Block(const std::vector<std::string>& all) {
+    for (const std::string& text : all) bytes += text + "\xff";
+    bytes.resize(bytes.size() + kReadableBehind, '\xfe');
+    size_t at = 0;
+    for (const std::string& text : all) {
+      strings.emplace_back(&bytes[at], text.size());
+      at += text.size() + 1;
+    }
+  }
+};
+
+// One by one and many at once, against std::map: numbers in the order of insertion, whatever a table's size.
+TEST(StringTable, NumbersStringsAsAMapDoes) {
+  Rng rng(1);
+  StringTable table, one_by_one;
+  std::map<std::string, uint32_t> expected;
+  for (size_t part = 0; part < 60; ++part) {
+    std::vector<std::string> strings(rng.below(1000));
+    for (std::string& text : strings) text = any_string(rng);
+    const Block block(strings);
+    std::vector<uint32_t> ids(strings.size());
+    table.find(block.strings, ids);
+    for (size_t i = 0; i < strings.size(); ++i) {
+      const auto found = expected.find(strings[i]);
+      ASSERT_EQ(ids[i], found == expected.end() ? StringTable::kNone : found->second);
+      ASSERT_EQ(table.find(strings[i]), ids[i]);
+    }
+    table.insert(block.strings, ids);
+    for (size_t i = 0; i < strings.size(); ++i) {
+      const uint32_t id = expected.emplace(strings[i], static_cast<uint32_t>(expected.size())).first->second;
+      ASSERT_EQ(ids[i], id);
+      ASSERT_EQ(one_by_one.insert(strings[i]), id);
+      ASSERT_EQ(table.at(id), strings[i]);
+    }
+  }
+  EXPECT_GT(expected.size(), 5000u);
+  EXPECT_EQ(table.size(), expected.size());
+  EXPECT_EQ(one_by_one.strings(), table.strings());
+  const StringTable restored(table.offsets(), table.strings(), "table");
+  for (const auto& [text, id] : expected) ASSERT_EQ(restored.find(text), id);
+}
+
+}  // namespace
+}  // namespace modelet::shard
