@@ -40,18 +40,25 @@ StringTable::Sought StringTable::sought(std::string_view text) {
   return result;
 }
 
-StringTable::Sought StringTable::sought_readable(std::string_view text) {
-  Key key;
-  if (text.size() > kLongest) {
-    key = {XXH3_64bits(text.data(), text.size()), text.size() | kLong << kLastByte};
-  } else {
-    Key mask;
-    std::memcpy(&key, text.data(), sizeof key);
-    std::memcpy(&mask, &kMask[kKeyBytes - text.size()], sizeof mask);
-    key = {key.low & mask.low, (key.high & mask.high) | text.size() << kLastByte};
-  }
+inline StringTable::Sought StringTable::sought_readable(std::string_view text) {
+  const Key key = text.size() > kLongest ? long_key(text) : short_key(text);
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // any
   return {text, key, static_cast<uint32_t>(mix64(key.low ^ key.high * kOdd) >> 32)};
+}
+
+inline StringTable::Key StringTable::short_key(std::string_view text) {
+  Key key, mask;
+  std::memcpy(&key, text.data(), sizeof key);
+  std::memcpy(&mask, &kMask[kKeyBytes - text.size()], sizeof mask);
+  return {key.low & mask.low, (key.high & mask.high) | text.size() << kLastByte};
+}
+
+StringTable::Key StringTable::long_key(std::string_view text) {
+  return {XXH3_64bits(text.data(), text.size()), text.size() | kLong << kLastByte};
+}
+
+bool StringTable::is_long_one(const Slot& slot, const Sought& string) const {
+  return at(slot.id) == string.text;
 }
 
 StringTable::StringTable(std::span<const uint64_t> offsets, std::string_view strings,
@@ -66,30 +73,32 @@ StringTable::StringTable(std::span<const uint64_t> offsets, std::string_view str
   if (!good) throw FormatError(origin + ": damaged: its names overlap or are not distinct");
 }
 
-size_t StringTable::slot_of(const Sought& string) const {
+inline size_t StringTable::slot_of(const Sought& string) const {
   const size_t last = slots_.size() - 1;
   for (size_t place = string.hash & last;; place = (place + 1) & last) {
-    const Slot& slot = slots_[place];
+    const Slot slot = slots_[place];
     if (slot.id == kNone) return place;
     if (slot.hash != string.hash || keys_[slot.id] != string.key) continue;
-    if (string.text.size() <= kLongest || at(slot.id) == string.text) return place;
+    if (string.text.size() <= kLongest || is_long_one(slot, string)) return place;
   }
 }
 
-// Slots are asked for some strings before they are used.
+// Many strings are on their way through memory at once: first all slots are asked for, then all keys.
 template <class Use>
-void StringTable::for_each_sought(std::span<const std::string_view> strings, const Use& use) const {
-  constexpr size_t kStrings = 256, kAhead = 16;
-  std::array<Sought, kStrings> sought;
-  for (size_t from = 0; from < strings.size(); from += kStrings) {
-    const auto part = strings.subspan(from, std::min(kStrings, strings.size() - from));
-    for_each_fetched(
-        0, part.size(), kAhead,
-        [&](size_t i) {
-          sought[i] = sought_readable(part[i]);
-          prefetch_bytes(&slots_[sought[i].hash & (slots_.size() - 1)], sizeof(Slot));
-        },
-        [&](size_t i) { use(from + i, sought[i]); });
+inline void StringTable::for_each_sought(std::span<const std::string_view> strings, const Use& use) const {
+  constexpr size_t kTogether = 64;
+  std::array<Sought, kTogether> sought;
+  for (size_t from = 0; from < strings.size(); from += kTogether) {
+    const size_t count = std::min(kTogether, strings.size() - from);
+    for (size_t i = 0; i < count; ++i) {
+      sought[i] = sought_readable(strings[from + i]);
+      prefetch_bytes(slots_.data() + first_place(sought[i]), sizeof(Slot));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const size_t id = slots_[first_place(sought[i])].id;
+      prefetch_bytes(keys_.data() + std::min(id, keys_.size()), sizeof(Key));
+    }
+    for (size_t i = 0; i < count; ++i) use(from + i, sought[i]);
   }
 }
 
@@ -105,12 +114,15 @@ void StringTable::insert(std::span<const std::string_view> strings, std::span<ui
   for_each_sought(strings, [&](size_t i, const Sought& string) { ids[i] = insert(string); });
 }
 
-uint32_t StringTable::insert(const Sought& string) {
-  Slot& slot = slots_[slot_of(string)];
-  if (slot.id != kNone) return slot.id;
+inline uint32_t StringTable::insert(const Sought& string) {
+  const size_t place = slot_of(string);
+  return slots_[place].id != kNone ? slots_[place].id : append(string, place);
+}
+
+uint32_t StringTable::append(const Sought& string, size_t place) {
   MODELET_CHECK(size() + 1 < kNone);
   const auto id = static_cast<uint32_t>(size());
-  slot = {string.hash, id};
+  slots_[place] = {string.hash, id};
   strings_ += string.text;
   offsets_.push_back(strings_.size());
   keys_.push_back(string.key);

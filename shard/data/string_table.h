@@ -64,12 +64,19 @@ class StringTable {
   static Sought sought(std::string_view text);
   // Faster: reads up to kReadableBehind bytes from where the string begins.
   static Sought sought_readable(std::string_view text);
+  static Key short_key(std::string_view text);
+  // What only long strings need is kept out of the loops over all.
+  [[gnu::noinline]] static Key long_key(std::string_view text);
+  [[gnu::noinline]] bool is_long_one(const Slot& slot, const Sought& string) const;
 
   template <class Use>
   void for_each_sought(std::span<const std::string_view> strings, const Use& use) const;
+  // Where a string that is not there belongs, if the slot is empty.
+  size_t first_place(const Sought& string) const { return string.hash & (slots_.size() - 1); }
   // The slot that holds the string, or the empty one where it belongs.
   size_t slot_of(const Sought& string) const;
   uint32_t insert(const Sought& string);
+  [[gnu::noinline]] uint32_t append(const Sought& string, size_t place);
   void grow();
 
   std::string strings_;

@@ -162,7 +162,7 @@ class WordsEncoder::Reader : public SampleReader {
       : encoder_(encoder),
         options_(encoder.options_.words),
         words_(std::move(words)),
-        near_(2 * options_.window + 1),
+        near_(ahead() + 1 + options_.window),
         neighbours_(2 * options_.window + 1),
         counts_(2 * options_.window + 1) {}
 
@@ -177,13 +177,9 @@ class WordsEncoder::Reader : public SampleReader {
 
   bool next(Sample& sample) override {
     for (;;) {
-      read_ahead();
       if (centre_ == line_.size()) {
         if (end_) return false;
-        line_.clear();
-        near_.clear();
-        centre_ = 0;
-        line_end_ = false;
+        begin_line();
         continue;
       }
       centre_id_ = line_[centre_];
@@ -198,21 +194,39 @@ class WordsEncoder::Reader : public SampleReader {
   }
 
  private:
-  static constexpr uint32_t kLineEnd = StringTable::kNone;
+  static constexpr uint32_t kLineEnd = SortedIds::kNone;
   static constexpr std::array<float, 1> kOne = {1};
 
+  // How many words behind the centre belong to its window.
   size_t ahead() const { return options_.task == WordsTask::kSkipgram ? options_.window : 0; }
 
-  // Until the line ends or holds the centre and what follows it in its window.
-  void read_ahead() {
-    while (!line_end_ && line_.size() <= centre_ + ahead()) {
-      while (!end_ && next_id_ == ids_.size()) end_ = !read_ids();
-      const uint32_t id = end_ ? kLineEnd : ids_[next_id_++];
-      line_end_ = id == kLineEnd;
-      if (line_end_) return;
-      line_.push_back(id);
-      near_.insert(id);
-    }
+  void begin_line() {
+    line_.clear();
+    near_.clear();
+    centre_ = 0;
+    line_end_ = false;
+    while (!line_end_ && line_.size() <= ahead()) near_.replace(SortedIds::kNone, read_id());
+  }
+
+  // The window moves on by a word. Words that none reaches any more are forgotten now and then: a line may be
+  // the whole text.
+  void advance() {
+    constexpr size_t kKept = 4096;
+    near_.replace(centre_ < options_.window ? SortedIds::kNone : line_[centre_ - options_.window], read_id());
+    ++centre_;
+    if (centre_ < kKept + options_.window) return;
+    line_.erase(line_.begin(), line_.begin() + static_cast<ptrdiff_t>(kKept));
+    centre_ -= kKept;
+  }
+
+  // The next word of the line; from its end on, kLineEnd.
+  uint32_t read_id() {
+    if (line_end_) return kLineEnd;
+    while (!end_ && next_id_ == ids_.size()) end_ = !read_ids();
+    const uint32_t id = end_ ? kLineEnd : ids_[next_id_++];
+    line_end_ = id == kLineEnd;
+    if (!line_end_) line_.push_back(id);
+    return id;
   }
 
   // The next words and line ends of the text. False at its end.
@@ -240,25 +254,20 @@ class WordsEncoder::Reader : public SampleReader {
     return true;
   }
 
-  // To the next centre. Words that no window reaches any more go now and then: a line may be the whole text.
-  void advance() {
-    constexpr size_t kKept = 4096;
-    if (centre_ >= options_.window) near_.erase(line_[centre_ - options_.window]);
-    ++centre_;
-    if (centre_ < kKept + options_.window) return;
-    line_.erase(line_.begin(), line_.begin() + static_cast<ptrdiff_t>(kKept));
-    centre_ -= kKept;
-  }
-
   // False if the word has no neighbours.
   bool make_skipgram(Sample& sample) {
     const std::span<const uint32_t> near = near_.all();
-    size_t distinct = 0;
+    const uint32_t centre = centre_id_;
     uint32_t before = SortedIds::kNone;
-    for (size_t i = 0; i < near.size(); ++i) {
-      const uint32_t id = near[i], behind = near.data()[i + 1];
+    size_t distinct = 0;
+    for (size_t i = 0; i + 1 < near.size(); ++i) {
+      const uint32_t id = near[i];
+      // Whether it is the last of equal ones, and not the centre's own occurrence alone. The differences are
+      // zero or not: of conditions, GCC makes a branch.
+      const uint64_t last = id ^ near[i + 1];  // also zero in empty places
+      const uint64_t other = uint64_t{id ^ centre} | uint64_t{id == before};
       neighbours_[distinct] = id;
-      distinct += (id != behind) & ((id != centre_id_) | (id == before)) ? 1 : 0;
+      distinct += last * other != 0 ? 1 : 0;
       before = id;
     }
     sample = {std::span(&centre_id_, 1), kOne, std::span(neighbours_).first(distinct)};
@@ -280,17 +289,17 @@ class WordsEncoder::Reader : public SampleReader {
     return distinct > 0;
   }
 
-  // The distinct words near the centre, without its own occurrence: how many.
+  // The distinct words in the window, without the centre's own occurrence: how many.
   size_t count_neighbours() {
     const std::span<const uint32_t> near = near_.all();
     size_t distinct = 0;
-    float count = 0;
-    for (size_t i = 0; i < near.size(); ++i) {
+    int32_t count = 0;
+    for (size_t i = 0; i + 1 < near.size(); ++i) {
+      const bool last = near[i] != near[i + 1];
       ++count;
-      const bool last = near.data()[i + 1] != near[i];
-      const float others = near[i] == centre_id_ ? count - 1 : count;
+      const int32_t others = count - (near[i] == centre_id_ ? 1 : 0);
       neighbours_[distinct] = near[i];
-      counts_[distinct] = others;
+      counts_[distinct] = static_cast<float>(others);
       distinct += last & (others > 0) ? 1 : 0;
       count = last ? 0 : count;
     }
