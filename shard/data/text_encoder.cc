@@ -8,12 +8,14 @@
 #include "shard/data/id_sorter.h"
 #include "shard/data/line_reader.h"
 #include "shard/data/ngrams.h"
+#include "shard/prefetch.h"
 
 namespace modelet::shard {
 namespace {
 
 constexpr uint32_t kNoFeature = UINT32_MAX;
 constexpr size_t kMaxLabelBytes = 4096;
+constexpr size_t kBucketsAhead = rows_ahead(1);  // each lies in a cache line of its own, anywhere
 
 // In how many samples something occurs, however often in each of them.
 struct Occurrences {
@@ -53,7 +55,10 @@ std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, TextRec
     ++counts.samples;
     ids.clear();
     hasher.append(record.words, ids);
-    for (const uint32_t bucket : ids) counts.buckets[bucket].add(counts.samples);
+    for_each_fetched(
+        0, ids.size(), kBucketsAhead,
+        [&](size_t i) { prefetch_bytes(&counts.buckets[ids[i]], sizeof(Occurrences)); },
+        [&](size_t i) { counts.buckets[ids[i]].add(counts.samples); });
     for (const std::string_view label : record.labels) {
       if (label.size() > kMaxLabelBytes)
         records.fail("the label " + quoted(label) + " has " + std::to_string(label.size()) +
@@ -154,10 +159,14 @@ class TextEncoder::Reader : public SampleReader {
     occurrences_.clear();
     hasher_.append(record_.words, occurrences_);
     size_t known = 0;
-    for (const uint32_t bucket : occurrences_) {
-      occurrences_[known] = encoder_.feature_of_[bucket];
-      known += occurrences_[known] != kNoFeature ? 1 : 0;
-    }
+    for_each_fetched(
+        0, occurrences_.size(), kBucketsAhead,
+        [&](size_t i) { prefetch_bytes(&encoder_.feature_of_[occurrences_[i]], sizeof(uint32_t)); },
+        [&](size_t i) {
+          const uint32_t feature = encoder_.feature_of_[occurrences_[i]];
+          occurrences_[known] = feature;
+          known += feature != kNoFeature ? 1 : 0;
+        });
     occurrences_.resize(known);
     sort_(occurrences_);
     features_.clear();
