@@ -83,7 +83,7 @@ uint64_t sync_buffer_bytes(const ModeletSpec& modelet, const Experiment& experim
   const auto [rows, cols] = row_shape(modelet);
   const uint64_t segment_rows = std::min(rows, sync_segment_rows(cols));
   constexpr uint64_t kNumbersOfRow = 3;  // beside its vectors: bias, its state, clock
-  const auto segments = [&](uint64_t count, uint64_t vectors) {
+  const auto segments = [&, cols = cols](uint64_t count, uint64_t vectors) {
     return count * segment_rows * (vectors * cols + kNumbersOfRow) * sizeof(float);
   };
   // A row's weights, or, for settling, its optimiser state, which one of the replicas sends. Which of them is

@@ -54,6 +54,7 @@ class FailedStepTest : public ::testing::TestWithParam<SamplingMode> {
     experiment_.sampling.rehash_every = 3;  // a re-hash is pending at the failure
     experiment_.optimizer.clip = 0.5f;      // one more exchange
     experiment_.train.batch = 20;
+    experiment_.exchange.micro_batches = 2;
     experiment_.train.learning_rate = 0.01f;
   }
 
