@@ -89,18 +89,18 @@ void allocate(int fd, uint64_t bytes, const fs::path& path) {
     if (failure == EINTR) failure = 0;
   }
   if (failure == 0) return;
-  ::unlink(path.c_str());
   errno = failure;
   throw Error(errno_text(path.string()) + ": data of " + std::to_string(bytes) + " bytes does not fit there");
 }
 
 }  // namespace
 
-StoredContent::StoredContent(Manifest manifest, fs::path path, int fd, bool alone)
+StoredContent::StoredContent(Manifest manifest, fs::path path, int fd, bool alone, bool may_write)
     : manifest_(std::move(manifest)),
       path_(std::move(path)),
       fd_(fd),
       alone_(alone),
+      may_write_(may_write),
       state_(manifest_.chunks(), State::kUnknown),
       unknown_(manifest_.chunks()) {
   ::futimens(fd_, nullptr);  // fails for who may only read
@@ -224,6 +224,9 @@ std::unique_ptr<StoredContent> ContentStore::open(const Manifest& manifest,
     while (content && !content->verified()) {
       if (check) check();
       content->verify_next();
+      // Who cannot mend it holds nobody up who can.
+      if (!content->may_write_ && content->there_ + content->unknown_ < manifest.chunks())
+        throw Error(content->path().string() + ": is not whole, and this user may not write it");
     }
     if (!content || content->writable()) return content;
     if (!content->complete()) {  // damaged since others opened it
@@ -241,14 +244,21 @@ std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& man
     const bool may_write = (::fcntl(file.get(), F_GETFL) & O_ACCMODE) == O_RDWR;
     const bool alone = may_write && lock(file.get(), LOCK_EX | LOCK_NB, path);
     if (!alone && !lock(file.get(), LOCK_SH | LOCK_NB, path)) return nullptr;
-    std::unique_ptr<StoredContent> content(new StoredContent(manifest, path, file.get(), alone));
+    std::unique_ptr<StoredContent> content(new StoredContent(manifest, path, file.get(), alone, may_write));
     file.release();
     if (!content->is_at_its_path()) continue;  // it was removed before it was locked
     if (!alone) return content;
     const struct stat info = info_of(content->fd_, path);
-    // One that was killed may have reserved a part of its blocks.
-    if (static_cast<uint64_t>(info.st_size) != manifest.bytes() || allocated_bytes(info) < manifest.bytes()) {
+    if (static_cast<uint64_t>(info.st_size) != manifest.bytes()) {
       make_room(manifest);
+      try {
+        allocate(content->fd_, manifest.bytes(), path);
+      } catch (const Error&) {  // it has nothing to lose
+        ::unlink(path.c_str());
+        throw;
+      }
+    } else if (allocated_bytes(info) < manifest.bytes()) {
+      // Its writer was killed while it reserved the blocks; or it is whole, and the file system compresses.
       allocate(content->fd_, manifest.bytes(), path);
     }
     if (!this->manifest(manifest.id())) {

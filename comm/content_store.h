@@ -54,7 +54,7 @@ class StoredContent {
  private:
   friend class ContentStore;
   enum class State : uint8_t { kUnknown, kMissing, kThere };  // of a chunk
-  StoredContent(Manifest manifest, std::filesystem::path path, int fd, bool alone);
+  StoredContent(Manifest manifest, std::filesystem::path path, int fd, bool alone, bool may_write);
   bool is_at_its_path() const;
   std::optional<std::vector<std::byte>> look_at(size_t chunk) const;
   void set(size_t chunk, State state);
@@ -64,6 +64,7 @@ class StoredContent {
   const std::filesystem::path path_;
   const int fd_;  // holds the lock
   bool alone_;    // it is exclusive: until all chunks are there
+  bool may_write_;
   std::vector<State> state_;
   size_t unknown_, there_ = 0, next_ = 0;  // chunks; chunks; where verify_next() goes on
 };

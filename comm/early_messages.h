@@ -1,5 +1,5 @@
 // EarlyMessages: messages of operations that this rank has not reached yet, in the order of their tags, up to
-// a limit. Owns the frames. Keeps its memory: after warm-up it allocates nothing. One thread.
+// a limit. Owns the frames. Keeps its memory. One thread.
 #pragma once
 
 #include <cstddef>

@@ -13,8 +13,8 @@
 // Messages of another run or membership epoch, of operations already over, and duplicates are dropped and
 // counted.
 //
-// One thread uses a Group; interrupt() may be called from any thread. Buffers are reused: after warm-up a
-// call allocates nothing, nor do the messages (comm/transport.h).
+// One thread uses a Group; interrupt() may be called from any thread. Buffers are reused: calls and
+// messages (comm/transport.h) take memory only when more is under way than ever before.
 //
 // Cost of each operation in rounds and bytes: docs/wire_format.md.
 #pragma once

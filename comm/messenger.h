@@ -4,8 +4,8 @@
 // when and in what.
 //
 // An operation begins with begin_send() or begin_collect(). It may consist of several messages from a rank to
-// another: then go_on_at() numbers them. One thread; interrupt() from any. After warm-up it allocates
-// nothing.
+// another: then go_on_at() numbers them. One thread; interrupt() from any. It takes memory only
+// when more messages are under way than ever before.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,7 @@
 // Outgoing: the message that a rank is about to send. Its blocks are encoded once, into memory of a pool
 // (comm/pool.h), and it is sent from there to one rank or to many.
 //
-// Order of calls: encode() or assemble(), then seal(), then message(). Keeps its memory: after warm-up it
-// allocates nothing. One thread.
+// Order of calls: encode() or assemble(), then seal(), then message(). Keeps its memory. One thread.
 #pragma once
 
 #include <cstddef>

@@ -26,7 +26,7 @@ void for_each_group(const CgroupFiles& files, const std::string& controller,
                            : (',' + list + ',').find(',' + controller + ',') != std::string::npos;
     if (!is_it) continue;
     const fs::path root = files.root / controller;
-    fs::path below = fs::path(line.substr(path + 2)).lexically_normal();
+    fs::path below = fs::path(line.substr(path + 2)).lexically_normal().relative_path();
     for (; !below.empty() && *below.begin() != ".." && below != "."; below = below.parent_path())
       visit(root / below);
     visit(root);

@@ -39,19 +39,20 @@ void MicroBatches::end_step(uint32_t next, double seconds) {
     if (at + 2 == kTrial) settled_on_ = fastest();
   }
   ++steps_;
-  now_ = std::clamp<uint32_t>(next, 1, kMaxMicroBatches);
+  now_ = std::clamp<uint32_t>(next, 1, measured_ ? kTriedMicroBatches : kMaxMicroBatches);
 }
 
 uint32_t MicroBatches::fastest() {
-  uint32_t best = 0;
+  size_t best = seconds_.size();
   double least = 0;
   for (uint32_t i = 0; i < kTriedMicroBatches; ++i) {
     std::vector<double>& seconds = seconds_[i];
+    if (seconds.empty()) continue;  // of a rank that follows another's numbers
     const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
     std::nth_element(seconds.begin(), middle, seconds.end());
-    if (i == 0 || *middle < kWorthIt * least) best = i, least = *middle;
+    if (best == seconds_.size() || *middle < kWorthIt * least) best = i, least = *middle;
   }
-  return best + 1;
+  return best < seconds_.size() ? static_cast<uint32_t>(best + 1) : 1;
 }
 
 }  // namespace modelet::agent

@@ -6,8 +6,8 @@
 // number in turn, and the one with the smallest median is kept until the next trial. A split changes no
 // result, so the choice needs no seed.
 //
-// All ranks of a group must cut in the same way. Rank 0 measures, and says in each step what holds for the
-// next (ShardedForward carries it). Used by the training thread.
+// All ranks of a group must cut in the same way. All measure; rank 0 says in each step what holds for the
+// next (ShardedForward carries it). What it says is brought into range. Used by the training thread.
 #pragma once
 
 #include <array>

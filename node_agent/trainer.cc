@@ -352,10 +352,8 @@ void Trainer::Impl::report_progress(Session& session) {
                 {"wait_fraction", seconds_here_ > 0 ? times_.total_wait_seconds() / seconds_here_ : 0},
                 {"learning_rate", shard::learning_rate(job_.experiment.train, step_ - 1,
                                                        feed_->steps_per_epoch(), total_steps())}};
-  if (job_.size > 1) {
-    event["micro_batches"] = session.step.micro_batches();
-    event["nodes"] = nodes;
-  }
+  if (ranks_ > 1) event["micro_batches"] = session.step.micro_batches();
+  if (job_.size > 1) event["nodes"] = nodes;
   emit(session, event);
   loss_sum_ = 0;
   loss_steps_ = 0;

@@ -37,8 +37,8 @@ class TrainingStep {
   // any does; uses the rounds before those of run().
   void measure_exchange(uint64_t step) { codecs_.measure(group_, {.step = step}); }
   CodecChoice& codecs() { return codecs_; }
-  // Pieces of the batch of the next step.
-  uint32_t micro_batches() const { return micro_batches_.now(); }
+  // Into which the last step cut its batch.
+  size_t micro_batches() const { return ranges_.size(); }
 
   // Work for the time in which a step has sent everything and waits for the others: called once in each step
   // of a group of several.

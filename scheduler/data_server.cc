@@ -106,10 +106,11 @@ DataServer::Answer DataServer::refusal(const std::exception& error) {
   return msg::RefusedT{{}, error.what()};
 }
 
-// A chunk that is sent here was asked for; it is here already.
 bool DataServer::has_place(const std::string& peer, const msg::ToSchedulerMessage& message) {
   const double now = clock_.now();
-  if (!served_.contains(peer) && !std::holds_alternative<msg::PutChunkT>(message)) {
+  if (!served_.contains(peer)) {
+    // A chunk that is sent here is here already: it is taken, and gives no place.
+    if (std::holds_alternative<msg::PutChunkT>(message)) return true;
     std::erase_if(served_, [&](const auto& place) { return now - place.second >= options_.place_seconds; });
     if (served_.size() >= options_.most_served) return false;
   }
@@ -139,6 +140,9 @@ DataServer::Answer DataServer::on(const msg::FetchManifestT& message) {
 
 DataServer::Answer DataServer::on(const msg::FetchChunkT& message) {
   comm::StoredContent& content = entry(message.data);
+  if (message.chunk >= content.manifest().chunks())
+    throw Error(fmt::format("data {} has {} chunks, no number {}", message.data, content.manifest().chunks(),
+                            message.chunk));
   if (const auto bytes = content.read(message.chunk))
     return msg::ChunkT{{}, message.data, message.chunk, message_bytes(*bytes)};
   // One that was complete is damaged: when it is offered again, all of it is looked at.

@@ -148,18 +148,18 @@ def in_turn(pair, values):
 
 def compare_links(arguments):
     """The same on links of the rate and on unshaped ones: a step that is no longer has hidden all of the wire's time."""
-    others, exposed = measuring.OthersShare(), []
+    others, exposed, wires = measuring.OthersShare(), [], []
     for pair in range(arguments.compare_links):
         found = {}
         for rate in in_turn(pair, (arguments.rate, "none")):
             with clusters.Cluster(arguments.nodes, rate, arguments.cpu, arguments.pin) as cluster:
                 found[rate] = train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads)
         seconds = {rate: result["seconds_per_step"] for rate, result in found.items()}
-        wire = 8 * max(found[arguments.rate]["sent_bytes"]) / clusters.BITS_PER_SECOND[arguments.rate]
+        wires.append(8 * max(found[arguments.rate]["sent_bytes"]) / clusters.BITS_PER_SECOND[arguments.rate])
         exposed.append(seconds[arguments.rate] - seconds["none"])
         print(f"{arguments.rate} {1e3 * seconds[arguments.rate]:.2f} ms/step, unshaped {1e3 * seconds['none']:.2f}: {1e3 * exposed[-1]:+.2f} ms, "
-              f"of {1e3 * wire:.2f} ms that the wire works", flush=True)
-    middle = statistics.median(exposed)
+              f"of {1e3 * wires[-1]:.2f} ms that the wire works", flush=True)
+    middle, wire = statistics.median(exposed), statistics.median(wires)
     print(f"median {1e3 * middle:+.2f} ms, {1e3 * min(exposed):+.2f} to {1e3 * max(exposed):+.2f}: {1 - max(middle, 0.0) / wire:.0%} of the wire's time is hidden; "
           f"others used {others.until_now():.0%} of the machine")
     return 0

@@ -21,7 +21,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEFAULT_MODELET = ROOT / "build/release/bin/modelet"
-TRIED_MICRO_BATCHES = range(1, 5)  # node_agent/micro_batches.h
 STEPS = 2  # of which the first is not counted: nodes of unequal speed start it together
 
 
@@ -65,7 +64,7 @@ def plan(modelet, experiment, nodes, settings=(), **capacities):
     if planned["micro_batches"] == 0 and nodes > 1:
         measured = {name: [node[name] for node in planned["nodes"]] for name in ("gflops", "memory_gbps")}
         planned["choices"] = [_plan(modelet, experiment, nodes, [*settings, f"exchange.micro_batches={pieces}"], **capacities | measured)
-                              for pieces in TRIED_MICRO_BATCHES]
+                              for pieces in range(1, planned["micro_batches_tried"] + 1)]
     return planned
 
 

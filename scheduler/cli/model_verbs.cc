@@ -240,6 +240,7 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const scheduler::Pl
           {"selects_by_activations", plan.selects_by_activations},
           {"replicas", plan.replicas},
           {"micro_batches", experiment.exchange.micro_batches},
+          {"micro_batches_tried", kTriedMicroBatches},
           {"nodes", std::move(nodes)},
           {"exchanges", std::move(exchanges)}};
 }

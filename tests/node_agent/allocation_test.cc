@@ -163,6 +163,7 @@ TEST_P(AllocationTest, NoneAfterWarmUp) {
   experiment.optimizer.clip = c.clip;
   experiment.train.batch = 32;  // the last batch of an epoch is shorter
   experiment.exchange.codec = c.codec;
+  experiment.exchange.micro_batches = 3;
 
   // Buffers at least double when they grow, so a few epochs find their largest size. A re-hash is among them.
   constexpr uint64_t kWarmUp = 105, kSteps = 90, kEnd = kWarmUp + kSteps;

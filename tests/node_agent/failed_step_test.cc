@@ -130,6 +130,41 @@ TEST_P(FailedStepTest, ALostMessageOfAnyRoundChangesNothingAndTheStepCanBeRepeat
   }
 }
 
+// Where the run chooses the number of micro-batches, a rank that has had rank 0's first message of a failed
+// step and one that has not still cut the next attempt alike.
+TEST_P(FailedStepTest, RanksCutAlikeAfterAFailure) {
+  experiment_.exchange.micro_batches = 0;
+  auto undisturbed = two_ranks();
+  auto groups = make_groups(2);
+  constexpr uint64_t kSteps = 6;
+  const std::vector<double> losses = train(undisturbed, groups, data_, 0, kSteps);
+  for (const int lost : {0, 2}) {
+    auto ranks = two_ranks();
+    const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 0.15};
+    auto transports = comm::make_inproc_transports(2);
+    std::vector<std::unique_ptr<comm::Group>> failing;
+    failing.push_back(std::make_unique<comm::Group>(std::move(transports[0]), impatient));
+    failing.push_back(std::make_unique<comm::Group>(
+        std::make_unique<LoseOneTransport>(std::move(transports[1]), lost), impatient));
+    comm::testing::run_ranks(failing, [&](comm::Group& group) {
+      Rank& rank = *ranks[static_cast<size_t>(group.rank())];
+      TrainingStep step(rank.network, rank.sharding, group);
+      shard::BatchOrder order(shard::all_rows(data_.rows()), experiment_.train.batch, experiment_.train.seed);
+      shard::Batch batch;
+      uint16_t attempt = 0;
+      for (uint64_t at = 0; at < kSteps;) {
+        batch.assign(data_, order.rows(at), true);
+        try {
+          EXPECT_EQ(step.run(batch, at, experiment_.train.learning_rate, false, attempt).loss, losses[at]);
+          ++at;
+        } catch (const PeerError&) {
+          ++attempt;
+        }
+      }
+    });
+  }
+}
+
 TEST_P(FailedStepTest, AnInterruptedStepChangesNothing) {
   auto ranks = two_ranks();
   auto groups = make_groups(2);

@@ -83,5 +83,19 @@ TEST(MicroBatches, RanksFollowTheFirst) {
   EXPECT_EQ(other.now(), 2u);
 }
 
+// Whatever a peer says, the number is one that there is.
+TEST(MicroBatches, ANumberOutOfRangeIsBroughtBack) {
+  for (const uint32_t told : {0u, 8u, 9u, 1u << 31}) {
+    MicroBatches rank(0), fixed(2);
+    for (uint64_t step = 0; step < 2 * MicroBatches::kPeriod; ++step) {
+      rank.end_step(told, 1);
+      fixed.end_step(told, 1);
+      ASSERT_GE(rank.now(), 1u);
+      ASSERT_LE(rank.now(), kTriedMicroBatches);
+      ASSERT_LE(fixed.now(), kMaxMicroBatches);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace modelet::agent

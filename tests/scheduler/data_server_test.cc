@@ -335,6 +335,14 @@ TEST_F(DataServerTest, ServesOnlySoManyAtOnce) {
               HasSubstr("2 connections"));
 }
 
+TEST_F(DataServerTest, AChunkGivesNoPlace) {
+  start({.most_served = 2, .place_seconds = 1e9});
+  send();  // two connections
+  msg::ClientSocket third(address());
+  EXPECT_THAT(ask<msg::RefusedT>(third, msg::PutChunkT{{}, train, 0, {1, 2, 3}}).reason, HasSubstr("hash"));
+  EXPECT_THAT(ask<msg::LaterT>(third, msg::FetchManifestT{{}, train}).reason, HasSubstr("2 connections"));
+}
+
 TEST_F(DataServerTest, WhoHasToWaitIsServedInTheEnd) {
   start({.most_served = 1, .place_seconds = 0.2});
   send();
@@ -403,8 +411,12 @@ TEST_F(DataServerTest, DataThatNobodySentIsRefused) {
 TEST_F(DataServerTest, WrongMessagesAreRefusedAndDisturbNobody) {
   send();
   const auto refused = [&](const msg::ToSchedulerMessage& message) { return ask(address(), message).reason; };
-  EXPECT_THAT(refused(msg::FetchChunkT{{}, train, 6}), HasSubstr("chunk 6"));
-  EXPECT_THAT(refused(msg::FetchChunkT{{}, train, ~0u}), HasSubstr("not in the scheduler's store"));
+  EXPECT_THAT(refused(msg::FetchChunkT{{}, train, 6}), HasSubstr("6 chunks, no number 6"));
+  EXPECT_THAT(refused(msg::FetchChunkT{{}, train, ~0u}), HasSubstr("no number"));
+  const int file = ::open((folder / "store" / (train + ".data")).c_str(), O_RDONLY);
+  ASSERT_GE(file, 0);
+  EXPECT_NE(::flock(file, LOCK_EX | LOCK_NB), 0) << "it is not open any more";
+  ::close(file);
   for (const char* path : {"", "../train.mlt", "/etc/passwd", "train.mlt"}) {
     EXPECT_THAT(refused(msg::FetchChunkT{{}, path, 0}), HasSubstr("not the address of data"));
     EXPECT_THAT(refused(msg::FetchManifestT{{}, path}), HasSubstr("not the address of data"));
