@@ -62,6 +62,17 @@ class FailedStepTest : public ::testing::TestWithParam<SamplingMode> {
     return make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 2), 2);
   }
 
+  // Two ranks, of which rank 1 loses one of the messages that it sends. They do not wait long.
+  static std::vector<std::unique_ptr<comm::Group>> groups_that_lose(int message) {
+    const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 0.15};
+    auto transports = comm::make_inproc_transports(2);
+    std::vector<std::unique_ptr<comm::Group>> groups;
+    groups.push_back(std::make_unique<comm::Group>(std::move(transports[0]), impatient));
+    groups.push_back(std::make_unique<comm::Group>(
+        std::make_unique<LoseOneTransport>(std::move(transports[1]), message), impatient));
+    return groups;
+  }
+
   // Runs one attempt of step kStepsBefore on a rank; returns its loss.
   double attempt(Rank& rank, comm::Group& group, uint16_t attempt) const {
     const Experiment::Train& options = experiment_.train;
@@ -94,12 +105,7 @@ TEST_P(FailedStepTest, ALostMessageOfAnyRoundChangesNothingAndTheStepCanBeRepeat
     train(ranks, before_failure, data_, 0, kStepsBefore);
     const auto state = state_of(ranks);
 
-    const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 0.15};
-    auto transports = comm::make_inproc_transports(2);
-    std::vector<std::unique_ptr<comm::Group>> failing;
-    failing.push_back(std::make_unique<comm::Group>(std::move(transports[0]), impatient));
-    failing.push_back(std::make_unique<comm::Group>(
-        std::make_unique<LoseOneTransport>(std::move(transports[1]), lost), impatient));
+    auto failing = groups_that_lose(lost);
     std::atomic<bool> failed[2] = {false, false};
     comm::testing::run_ranks(failing, [&](comm::Group& group) {
       const auto self = static_cast<size_t>(group.rank());
@@ -140,12 +146,7 @@ TEST_P(FailedStepTest, RanksCutAlikeAfterAFailure) {
   const std::vector<double> losses = train(undisturbed, groups, data_, 0, kSteps);
   for (const int lost : {0, 2}) {
     auto ranks = two_ranks();
-    const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 0.15};
-    auto transports = comm::make_inproc_transports(2);
-    std::vector<std::unique_ptr<comm::Group>> failing;
-    failing.push_back(std::make_unique<comm::Group>(std::move(transports[0]), impatient));
-    failing.push_back(std::make_unique<comm::Group>(
-        std::make_unique<LoseOneTransport>(std::move(transports[1]), lost), impatient));
+    auto failing = groups_that_lose(lost);
     comm::testing::run_ranks(failing, [&](comm::Group& group) {
       Rank& rank = *ranks[static_cast<size_t>(group.rank())];
       TrainingStep step(rank.network, rank.sharding, group);
