@@ -1,7 +1,7 @@
 #include "comm/content_store.h"
 
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 
 namespace modelet::comm {
 namespace {
@@ -301,8 +302,7 @@ void ContentStore::make_room(const Manifest& manifest) const {
     if (total <= limit_bytes_ || manifest.bytes() > limit_bytes_) break;
     const Descriptor file(::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));
     if (file.get() < 0 || !lock(file.get(), LOCK_EX | LOCK_NB, entry.path)) continue;
-    spdlog::info("removes {}, the least recently used of {}", entry.path.filename().string(),
-                 folder_.string());
+    log_info("removes {}, the least recently used of {}", entry.path.filename().string(), folder_.string());
     // In this order: data without a manifest is none, and counts until it goes.
     ::unlink(fs::path(entry.path).replace_extension(kManifest).c_str());
     if (::unlink(entry.path.c_str()) == 0) total -= entry.bytes;

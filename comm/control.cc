@@ -1,7 +1,7 @@
 #include "comm/control.h"
 
 #include <arpa/inet.h>
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <chrono>
 #include <utility>
@@ -251,8 +251,8 @@ class ServerSocket::Impl {
 
   void log_dropped(zmq::message_t& message, const FormatError& error) {
     if (malformed.next())
-      spdlog::warn("dropped a message from {}: {} (number {})", peer_address(message), error.what(),
-                   malformed.count());
+      log_warning("dropped a message from {}: {} (number {})", peer_address(message), error.what(),
+                  malformed.count());
   }
 
   void lock(const ServerKeys& keys) {
@@ -317,7 +317,7 @@ class ClientSocket::Impl {
     } catch (const VersionError& error) {
       throw Error(fmt::format("the scheduler at {} sent a {}", address.endpoint, error.what()));
     } catch (const FormatError& error) {
-      spdlog::warn("dropped a message from the scheduler at {}: {}", peer_address(message), error.what());
+      log_warning("dropped a message from the scheduler at {}: {}", peer_address(message), error.what());
       return std::nullopt;
     }
   }

@@ -170,8 +170,8 @@ void GateKeeper::answer_request() {
     why = judge_(key);
   }
   if (!why.empty() && refusals_.next())
-    spdlog::warn("{}: refused key {} from {}: {} (number {})", what_, key, request[3].to_string_view(), why,
-                 refusals_.count());
+    log_warning("{}: refused key {} from {}: {} (number {})", what_, key, request[3].to_string_view(), why,
+                refusals_.count());
   // version, request, status, text, user id, metadata
   const std::string_view answer[] = {"1.0",
                                      request.size() > 1 ? request[1].to_string_view() : "",
@@ -190,7 +190,7 @@ void GateKeeper::log_failure(const HandshakeMonitor::Event& event) {
   if (event.kind == HandshakeMonitor::Kind::kOtherSecurity) why = "it uses no keys";
   if (event.kind == HandshakeMonitor::Kind::kBroken)
     why = "it expects another key of this server, or it is no program of Modelet";
-  spdlog::warn("{}: no connection with {}: {} (number {})", what_, event.peer, why, failures_.count());
+  log_warning("{}: no connection with {}: {} (number {})", what_, event.peer, why, failures_.count());
 }
 
 }  // namespace modelet::comm

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <toml++/toml.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "comm/curve.h"
 
 namespace modelet::comm {
@@ -201,9 +201,9 @@ void AllowList::reload_if_changed() {
   stamp_ = stamp;
   try {
     entries_ = parse_allow_list(read_text_file(path_, kListBytes), path_.string());
-    spdlog::info("{}: read again, {} keys", path_.string(), entries_.size());
+    log_info("{}: read again, {} keys", path_.string(), entries_.size());
   } catch (const Error& error) {
-    spdlog::error("the allow-list as it was before stays in force: {}", error.what());
+    log_error("the allow-list as it was before stays in force: {}", error.what());
   }
 }
 

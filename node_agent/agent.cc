@@ -1,13 +1,12 @@
 #include "node_agent/agent.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/version.h"
 
 namespace modelet::agent {
@@ -43,7 +42,7 @@ AgentOptions checked(AgentOptions options) {
 Agent::Agent(AgentOptions options)
     : options_(checked(std::move(options))), incarnation_(random_id()), socket_(options_.scheduler) {
   if (!is_loopback(data_endpoint(options_)) && !options_.scheduler.keys)
-    spdlog::warn(
+    log_warning(
         "other machines can reach the data address {}: connections are neither encrypted nor authenticated, "
         "anybody there can read and change what runs exchange; for closed test networks only",
         options_.data_address);
@@ -64,7 +63,7 @@ void Agent::run() {
   }
   if (node_ != 0) socket_.send(LeaveT{});
   socket_.close(kLastWords);
-  spdlog::info("left the pool");
+  log_info("left the pool");
 }
 
 void Agent::request_stop() {
@@ -93,8 +92,8 @@ void Agent::beat() {
 void Agent::forward_mail() {
   for (ToSchedulerMessage& message : mailbox_.take()) {
     if (const auto* done = std::get_if<RunDoneT>(&message)) {
-      spdlog::info("run {} ended here at step {}{}{}", done->run, done->step,
-                   done->message.empty() ? "" : ": ", done->message);
+      log_info("run {} ended here at step {}{}{}", done->run, done->step, done->message.empty() ? "" : ": ",
+               done->message);
       runner_.reset();
       aborting_since_ = 0;
       if (node_ == 0) next_beat_ = clock_.now();
@@ -105,7 +104,7 @@ void Agent::forward_mail() {
 
 void Agent::on(const RegisteredT& message) {
   if (session_ != 0 && message.session != session_) abort_run("the scheduler was restarted");
-  if (node_ == 0) spdlog::info("registered at {} as '{}'", options_.scheduler.endpoint, options_.name);
+  if (node_ == 0) log_info("registered at {} as '{}'", options_.scheduler.endpoint, options_.name);
   node_ = message.node;
   session_ = message.session;
   heartbeat_ = std::clamp(message.heartbeat_seconds, 0.01, 60.0);
@@ -133,15 +132,15 @@ void Agent::on(const PrepareT& message) {
     if (stops_requested_ > 0) throw Error("the agent is leaving");
     if (runner_ != nullptr) throw Error("the agent still works for run " + std::to_string(runner_->run()));
     TrainJob job = checked_job(message);
-    spdlog::info("run {} '{}': rank {} of {}, {} threads, output in {}", message.run, message.name, job.rank,
-                 job.size, job.threads, job.out.string());
+    log_info("run {} '{}': rank {} of {}, {} threads, output in {}", message.run, message.name, job.rank,
+             job.size, job.threads, job.out.string());
     runner_ = std::make_unique<JobRunner>(
         message, std::move(job), options_.make_job,
         comm::ZmqOptions{.bind = data_endpoint(options_), .curve = options_.scheduler.keys.has_value()},
         mailbox_, data_source(message));
   } catch (const std::exception& error) {
     refusal.message = error.what();
-    spdlog::warn("run {} refused: {}", message.run, error.what());
+    log_warning("run {} refused: {}", message.run, error.what());
     socket_.send(std::move(refusal));
   }
 }
@@ -206,7 +205,7 @@ void Agent::on(const AbortT& message) {
 
 void Agent::abort_run(const std::string& reason) {
   if (runner_ == nullptr || aborting_since_ != 0) return;
-  spdlog::warn("run {} aborted: {}", runner_->run(), reason);
+  log_warning("run {} aborted: {}", runner_->run(), reason);
   aborting_since_ = clock_.now();
   runner_->abort(reason);
 }
@@ -214,7 +213,7 @@ void Agent::abort_run(const std::string& reason) {
 void Agent::abort_if_scheduler_is_gone() {
   const double silent = clock_.now() - last_heard_;
   if (node_ == 0 || silent <= dead_after_) return;
-  spdlog::warn("the scheduler at {} has been silent for {:.1f} s", options_.scheduler.endpoint, silent);
+  log_warning("the scheduler at {} has been silent for {:.1f} s", options_.scheduler.endpoint, silent);
   abort_run("the scheduler is gone");
   node_ = 0;
 }
@@ -222,7 +221,7 @@ void Agent::abort_if_scheduler_is_gone() {
 void Agent::tell_trouble() {
   if (socket_.trouble() == told_trouble_) return;
   told_trouble_ = socket_.trouble();
-  if (!told_trouble_.empty()) spdlog::warn(told_trouble_);
+  if (!told_trouble_.empty()) log_warning("{}", told_trouble_);
 }
 
 // Asks the run to end with a checkpoint; a second request, or too long a wait, aborts it.
@@ -230,13 +229,13 @@ bool Agent::run_has_ended_for_leaving() {
   if (runner_ == nullptr) return true;
   const double now = clock_.now();
   if (leaving_since_ == 0) {
-    spdlog::info("asked to leave: the run stops at its next step");
+    log_info("asked to leave: the run stops at its next step");
     leaving_since_ = now;
     runner_->request_stop();
   }
   if (stops_requested_ > 1 || now - leaving_since_ > options_.stop_grace) abort_run("the agent is leaving");
   if (aborting_since_ != 0 && now - aborting_since_ > kAbortGrace) {
-    spdlog::error("the run does not end; the process does");
+    log_error("the run does not end; the process does");
     std::quick_exit(static_cast<int>(ExitCode::kFailed));
   }
   return false;

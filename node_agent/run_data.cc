@@ -1,6 +1,6 @@
 #include "node_agent/run_data.h"
 
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "shard/data/dataset.h"
 
 namespace modelet::agent {
@@ -92,7 +93,7 @@ class Fetch {
       if (const auto* refusal = std::get_if<msg::RefusedT>(&*message))
         throw Error("the scheduler refuses: " + refusal->reason);
       if (const auto* later = std::get_if<msg::LaterT>(&*message); later != nullptr && !told_to_wait_) {
-        spdlog::info("waits for the scheduler: {}", later->reason);
+        log_info("waits for the scheduler: {}", later->reason);
         told_to_wait_ = true;
       }
     } else if (silence_.seconds() > kGiveUp) {
@@ -129,7 +130,7 @@ class Fetch {
     } catch (const FormatError& error) {
       if (++wrong_ >= kMostWrongChunks)
         throw Error("the scheduler at " + server_ + " sends wrong data: " + error.what());
-      spdlog::warn("asks again: {}", error.what());
+      log_warning("asks again: {}", error.what());
       todo_.push_front(chunk.chunk);
     }
   }
@@ -170,7 +171,7 @@ std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStor
   uint64_t total = 0;
   for (const uint32_t chunk : content->missing()) total += manifest->chunk_bytes(chunk);
   if (total == 0) return checked();
-  spdlog::info("fetches {} of the {} bytes of the {} data {}", total, manifest->bytes(), what, to_text(id));
+  log_info("fetches {} of the {} bytes of the {} data {}", total, manifest->bytes(), what, to_text(id));
   connect().fill(*content, [&](uint64_t bytes, double seconds) {
     const double rate = seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
     events({{"event", "fetching"},
@@ -192,7 +193,7 @@ std::optional<shard::Dataset> load_if_there(const std::string& path,
   try {
     return load();
   } catch (const std::exception& error) {  // also the file system's own
-    spdlog::info("the data is not at the paths of the experiment: {}", error.what());
+    log_info("the data is not at the paths of the experiment: {}", error.what());
     return std::nullopt;
   }
 }

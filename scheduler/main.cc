@@ -88,13 +88,13 @@ int main(int argc, char** argv) {
     options.core.session = new_session();
     modelet::scheduler::Server server(options);
     const modelet::StopSignals signals([&server] { server.request_stop(); });
-    spdlog::info("listening on {}", server.endpoint());
+    modelet::log_info("listening on {}", server.endpoint());
     if (!endpoint_file.empty()) {
       modelet::AtomicFile file(endpoint_file);
       file.write(server.endpoint() + "\n");
       file.commit();
     }
     server.run();
-    spdlog::info("stopped");
+    modelet::log_info("stopped");
   });
 }

@@ -1,11 +1,10 @@
 #include "scheduler/server.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -33,7 +32,7 @@ Server::Server(const ServerOptions& options)
       core_(with_data_port(options.core, data_.get())),
       tick_(std::min(options.core.heartbeat, kLongestTick)) {
   if (!comm::control::is_loopback(endpoint()) && !options.keys)
-    spdlog::warn(
+    log_warning(
         "{} can be reached from other machines: connections are neither encrypted nor authenticated, anybody "
         "there can "
         "run jobs and read data; for closed test networks only",
@@ -62,7 +61,7 @@ void Server::run() {
 void Server::handle(double now, const Event& event) {
   for (Action& action : core_.handle(now, event)) {
     if (auto* line = std::get_if<Log>(&action)) {
-      spdlog::info(line->text);
+      log_info("{}", line->text);
       continue;
     }
     auto& [peer, message] = std::get<Send>(action);
