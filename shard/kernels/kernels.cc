@@ -16,7 +16,6 @@
 #include "shard/kernels/vector-inl.h"
 // clang-format on
 
-#include <hwy/cache_control.h>
 #include <hwy/contrib/math/math-inl.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -43,7 +42,7 @@ HWY_INLINE void row_sum_panel(const uint32_t* HWY_RESTRICT indices, const float*
     if (i + kAhead < count + more) {
       const T* ahead = rows + indices[i + kAhead] * stride;
       HWY_UNROLL(8)
-      for (size_t j = 0; j < kVectors * kLanes; j += kCacheLine / sizeof(T)) hwy::Prefetch(ahead + j);
+      for (size_t j = 0; j < kVectors * kLanes; j += kCacheLine / sizeof(T)) prefetch_line(ahead + j);
     }
     const T* row = rows + indices[i] * stride;
     const V weight = hn::Set(d, weights[i]);

@@ -5,6 +5,7 @@
 #include "base/aligned.h"
 #include "shard/kernels/kernels.h"
 #include "shard/kernels/targets.h"
+#include "shard/prefetch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/optimizers.cc"
@@ -13,8 +14,6 @@
 
 #include "shard/kernels/vector-inl.h"
 // clang-format on
-
-#include <hwy/cache_control.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace modelet::shard::kernels::HWY_NAMESPACE {
@@ -135,7 +134,7 @@ HWY_INLINE void fetch_ahead(Tag tag, const void* ahead, size_t i) {
   constexpr size_t kBytes = kArrays * kParts<T> * hn::MaxLanes(tag) * sizeof(T);
   const char* from = static_cast<const char*>(ahead) + kArrays * i * sizeof(T);
   HWY_UNROLL(3)
-  for (size_t at = 0; at < kBytes; at += kCacheLine) hwy::Prefetch(from + at);
+  for (size_t at = 0; at < kBytes; at += kCacheLine) prefetch_line(from + at);
 }
 
 // Arguments are copied: a reference would be read again after each store, which might have changed it.

@@ -4,6 +4,7 @@
 
 #include "shard/kernels/kernels.h"
 #include "shard/kernels/targets.h"
+#include "shard/prefetch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/row_dots.cc"
@@ -27,12 +28,12 @@ HWY_INLINE void dots(const RowOf& row_of, bool prefetch, size_t count, const flo
   const size_t line = kLineBytes / sizeof(*row_of(0));
   if (prefetch)
     for (size_t r = 0; r < std::min(count, kRowsAhead); ++r)
-      for (size_t i = 0; i < n; i += line) __builtin_prefetch(row_of(r) + i);
+      for (size_t i = 0; i < n; i += line) prefetch_line(row_of(r) + i);
   size_t r = 0;
   for (; r + kRows <= count; r += kRows) {
     if (prefetch)
       for (size_t ahead = r + kRowsAhead; ahead < std::min(count, r + kRowsAhead + kRows); ++ahead)
-        for (size_t i = 0; i < n; i += line) __builtin_prefetch(row_of(ahead) + i);
+        for (size_t i = 0; i < n; i += line) prefetch_line(row_of(ahead) + i);
     const auto *a = row_of(r), *b = row_of(r + 1), *c = row_of(r + 2), *e = row_of(r + 3);
     auto sum_a = hn::Zero(d), sum_b = sum_a, sum_c = sum_a, sum_e = sum_a;
     for (size_t i = 0; i < n; i += kLanes) {
