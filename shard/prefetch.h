@@ -24,8 +24,8 @@ constexpr size_t cache_lines(size_t bytes) { return (bytes + kCacheLine - 1) / k
 // How many rows ahead of the one in use, if a row has so many cache lines: enough of them under way to keep
 // the memory busy, not so many that they push each other out of the first cache.
 constexpr size_t rows_ahead(size_t lines) {
-  constexpr size_t kLinesUnderWay = 128;
-  return std::clamp<size_t>(kLinesUnderWay / lines, 4, 32);
+  constexpr size_t kLinesUnderWay = 256;
+  return std::clamp<size_t>(kLinesUnderWay / lines, 4, 64);
 }
 
 // fetch(i) and, `ahead` places later, use(i), for i in [begin, end).
