@@ -11,10 +11,10 @@
 namespace modelet::shard {
 namespace {
 
-constexpr size_t kWidthPiece = 16;    // columns of a parallel piece when transposing
-constexpr size_t kSamplePiece = 16;   // samples of a parallel piece
-constexpr size_t kFeaturePiece = 64;  // feature rows of a parallel piece
-constexpr size_t kNeuronPiece = 32;   // neurons of a parallel piece in dense layers
+constexpr size_t kWidthPiece = 16;     // columns of a parallel piece when transposing
+constexpr size_t kSamplePiece = 16;    // samples of a parallel piece
+constexpr size_t kFeaturePiece = 256;  // feature rows of a parallel piece: each piece begins with fetching
+constexpr size_t kNeuronPiece = 32;    // neurons of a parallel piece in dense layers
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void transpose(ConstMatrix in, Matrix out, ThreadPool& pool) {
 
 InputLayer::InputLayer(std::vector<Parameters> runs, ThreadPool& pool)
     : runs_(std::move(runs)), pool_(pool), scratch_(pool) {
-  for (const Parameters& run : runs_) scratch_.reserve(run.cols());
+  for (const Parameters& run : runs_) scratch_.reserve(Parameters::kRowsAtOnce * run.cols());
 }
 
 void InputLayer::forward(const Batch& batch, SampleRange range, Matrix out) {
@@ -53,7 +53,7 @@ void InputLayer::forward(const Batch& batch, SampleRange range, Matrix out) {
   });
 }
 
-// Calls use(parameters, count, known, row, gradient) for all rows that the batch touches, in pieces: row(i)
+// Calls use(parameters, count, known, row, gradients) for all rows that the batch touches, in pieces: row(i)
 // is a row's number, the rest as in update_rows().
 template <class Use>
 void InputLayer::for_each_gradient_piece(const Batch& batch, ConstMatrix pre_gradient, const Use& use) {
@@ -61,46 +61,53 @@ void InputLayer::for_each_gradient_piece(const Batch& batch, ConstMatrix pre_gra
     all_samples_.push_back(static_cast<uint32_t>(all_samples_.size()));
     ones_.push_back(1.0f);
   }
-  const auto weighted_sum = [&](const Parameters& run, const uint32_t* samples, const float* weights,
-                                size_t count) {
-    float* gradient = scratch_.mine();
-    kernels::weighted_row_sum(samples, weights, count, pre_gradient.data + run.first_column(),
-                              pre_gradient.stride, nullptr, gradient, run.cols());
-    return gradient;
+  const auto sums = [&](const Parameters& run, const uint64_t* offsets, const uint32_t* samples,
+                        const float* weights, std::span<RowGradient> gradients) {
+    float* rows = scratch_.mine();
+    kernels::weighted_row_sums(offsets, gradients.size(), samples, weights,
+                               pre_gradient.data + run.first_column(), pre_gradient.stride, rows, run.cols());
+    for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = {rows + i * run.cols(), 0};
   };
   const size_t features = batch.unique_features.size();
   pool_.for_pieces(features, kFeaturePiece, [&](size_t begin, size_t end) {
     for (Parameters& run : runs_)
       use(
           run, end - begin, features - begin, [&](size_t i) { return batch.unique_features[begin + i]; },
-          [&](size_t i) {
-            const uint64_t first = batch.feature_offsets[begin + i];
-            return weighted_sum(run, &batch.feature_samples[first], &batch.feature_values[first],
-                                batch.feature_offsets[begin + i + 1] - first);
+          [&](size_t i, std::span<RowGradient> gradients) {
+            sums(run, &batch.feature_offsets[begin + i], batch.feature_samples.data(),
+                 batch.feature_values.data(), gradients);
           });
   });
+  const uint64_t all[] = {0, batch.size()};
   for (Parameters& run : runs_)
     use(
         run, 1, 1, [&](size_t) { return run.rows() - 1; },
-        [&](size_t) { return weighted_sum(run, all_samples_.data(), ones_.data(), batch.size()); });
+        [&](size_t, std::span<RowGradient> gradients) {
+          sums(run, all, all_samples_.data(), ones_.data(), gradients);
+        });
 }
 
 double InputLayer::gradient_square_sum(const Batch& batch, ConstMatrix pre_gradient) {
   size_t rows = 0;
   for (const Parameters& run : runs_) rows = std::max(rows, run.rows());
   sums_.assign(rows, 0.0);  // by row, added in order: the same whatever the threads
-  const auto add = [&](const Parameters& p, size_t count, size_t, const auto& row, const auto& gradient) {
-    for (size_t i = 0; i < count; ++i) sums_[row(i)] += kernels::sum_squares(gradient(i), p.cols());
+  const auto add = [&](const Parameters& p, size_t count, size_t, const auto& row, const auto& gradients) {
+    std::array<RowGradient, Parameters::kRowsAtOnce> some;
+    for (size_t first = 0; first < count; first += some.size()) {
+      const auto now = std::span(some).first(std::min(count - first, some.size()));
+      gradients(first, now);
+      for (size_t i = 0; i < now.size(); ++i)
+        sums_[row(first + i)] += kernels::sum_squares(now[i].weights, p.cols());
+    }
   };
   for_each_gradient_piece(batch, pre_gradient, add);
   return std::accumulate(sums_.begin(), sums_.end(), 0.0);
 }
 
 void InputLayer::update(const Batch& batch, ConstMatrix pre_gradient, const UpdateRule& rule) {
-  const auto update = [&](Parameters& p, size_t count, size_t known, const auto& row, const auto& gradient) {
+  const auto update = [&](Parameters& p, size_t count, size_t known, const auto& row, const auto& gradients) {
     const auto row_of = [&](size_t i) { return ParameterRow{p, row(i)}; };
-    const auto gradient_of = [&](size_t i) { return RowGradient{gradient(i), 0}; };
-    update_rows(count, known, rule, row_of, gradient_of);
+    update_rows(count, known, rule, row_of, gradients);
   };
   for_each_gradient_piece(batch, pre_gradient, update);
 }

@@ -1,5 +1,6 @@
 #include "shard/parameters.h"
 
+#include <array>
 #include <concepts>
 #include <cstring>
 
@@ -93,60 +94,64 @@ void Parameters::set_row(size_t r, const float* values, Rng rng) {
     row[c] = stochastic_bf16(values[c], static_cast<uint32_t>(rng.next() >> 48));
 }
 
-void Parameters::update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule,
-                        const void* ahead) {
-  MODELET_CHECK(optimizer_.has_value(), "update() of a model for inference");
-  const uint32_t clock = ++memory_->states[r].clock;
-  // One number of 32 bits for two neighbours (kernels/optimizers.cc): that of a column is the same in any
-  // view.
-  const auto noise =
-      static_cast<uint32_t>(mix64(seed_ ^ (uint64_t{clock} << 32 | r)) + shape_.first_column / 2);
-  if (rule.gradient_scale != 1) {
-    kernels::scale(rule.gradient_scale, gradient, cols());
-    bias_gradient *= rule.gradient_scale;
-  }
-  const Experiment::Optimizer& o = rule.optimizer;
-  switch (*optimizer_) {
-    case OptimizerKind::kAdam: {
-      const uint64_t t = o.row_clocks ? clock : rule.step + 1;
-      const kernels::AdamArgs args{o.beta1,
-                                   o.beta2,
-                                   o.epsilon,
-                                   rule.learning_rate * rule.corrections.first(t),
-                                   rule.corrections.second(t),
-                                   noise,
-                                   ahead};
-      return update_row(r, gradient, bias_gradient, [&](const float* g, auto* w, auto* m, auto* v, size_t n) {
-        kernels::adam(args, g, w, m, v, n);
-      });
-    }
-    case OptimizerKind::kAdagrad: {
-      const kernels::AdagradArgs args{rule.learning_rate, o.epsilon, noise, ahead};
-      return update_row(r, gradient, bias_gradient, [&](const float* g, auto* w, auto* s, auto*, size_t n) {
-        kernels::adagrad(args, g, w, s, n);
-      });
-    }
-    case OptimizerKind::kSgd: {
-      const kernels::MomentumArgs args{rule.learning_rate, o.momentum, noise, ahead};
-      return update_row(r, gradient, bias_gradient, [&](const float* g, auto* w, auto* u, auto*, size_t n) {
-        kernels::sgd_momentum(args, g, w, u, n);
-      });
-    }
-  }
+void Parameters::update(std::span<const RowStep> steps, const UpdateRule& rule) {
+  if (steps.empty()) return;
+  MODELET_CHECK(steps.size() <= kRowsAtOnce);
+  const Parameters& first = *steps.front().parameters;
+  MODELET_CHECK(first.optimizer_.has_value(), "update() of a model for inference");
+  if (first.precision() == Precision::kFp32)
+    update_stored<float>(steps, rule);
+  else
+    update_stored<Bf16>(steps, rule);
 }
 
-// Calls optimizer(gradient, weights, first, second, n) for the row and for its bias.
-template <class Optimizer>
-void Parameters::update_row(size_t r, const float* gradient, float bias_gradient,
-                            const Optimizer& optimizer) {
-  std::visit(
-      [&](auto& values) {
-        auto* row = values.data() + r * memory_->stride + first_;
-        optimizer(gradient, row, row + memory_->vector, row + 2 * memory_->vector, cols());
-      },
-      memory_->values);
-  RowState& state = memory_->states[r];
-  if (has_bias()) optimizer(&bias_gradient, &state.bias, &state.bias_first, &state.bias_second, size_t{1});
+template <class T>
+void Parameters::update_stored(std::span<const RowStep> steps, const UpdateRule& rule) {
+  const Experiment::Optimizer& o = rule.optimizer;
+  const Parameters& like = *steps.front().parameters;
+  const OptimizerKind kind = *like.optimizer_;
+  std::array<kernels::RowUpdate<T>, kRowsAtOnce> rows;
+  std::array<kernels::RowUpdate<float>, kRowsAtOnce> biases;
+  std::array<float, kRowsAtOnce> bias_gradients;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const RowStep& step = steps[i];
+    Memory& memory = *step.parameters->memory_;
+    RowState& state = memory.states[step.row];
+    const uint32_t clock = ++state.clock;
+    if (rule.gradient_scale != 1) kernels::scale(rule.gradient_scale, step.gradient, like.cols());
+    kernels::RowUpdate<T>& row = rows[i];
+    row = {
+        step.gradient,
+        std::get<AlignedVector<T>>(memory.values).data() + step.row * memory.stride + step.parameters->first_,
+        rule.learning_rate};
+    if (kind == OptimizerKind::kAdam) {
+      const uint64_t t = o.row_clocks ? clock : rule.step + 1;
+      row.rate *= rule.corrections.first(t);
+      row.second_scale = rule.corrections.second(t);
+    }
+    // One number of 32 bits for two neighbours (kernels/optimizers.cc): that of a column is the same in any
+    // view.
+    row.noise = static_cast<uint32_t>(mix64(step.parameters->seed_ ^ (uint64_t{clock} << 32 | step.row)) +
+                                      like.shape_.first_column / 2);
+    row.ahead = step.ahead;
+    bias_gradients[i] = step.bias_gradient * rule.gradient_scale;
+    biases[i] = {&bias_gradients[i], &state.bias, row.rate, row.second_scale};
+  }
+  const auto step_all = [&]<class Stored>(std::span<const kernels::RowUpdate<Stored>> all,
+                                          kernels::RowLayout layout) {
+    switch (kind) {
+      case OptimizerKind::kAdam:
+        return kernels::adam({o.beta1, o.beta2, o.epsilon}, all, layout);
+      case OptimizerKind::kAdagrad:
+        return kernels::adagrad({o.epsilon}, all, layout);
+      case OptimizerKind::kSgd:
+        return kernels::sgd_momentum({o.momentum}, all, layout);
+    }
+  };
+  step_all(std::span<const kernels::RowUpdate<T>>(rows).first(steps.size()),
+           {like.cols(), like.memory_->vector});
+  if (like.has_bias())
+    step_all(std::span<const kernels::RowUpdate<float>>(biases).first(steps.size()), {1, 1});
 }
 
 void Parameters::prefetch_weights(size_t r) const {

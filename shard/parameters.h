@@ -112,10 +112,22 @@ class Parameters {
   // out [count] = biases of rows [first, first + count).
   void copy_biases(size_t first, size_t count, float* out) const;
 
-  // One optimiser step of row r. gradient [cols] is scaled in place by the rule's gradient_scale. `ahead`:
-  // the result of announce() for a row to be updated later, of these parameters or others of the same shape.
-  void update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule,
-              const void* ahead = nullptr);
+  // One optimiser step of a row. gradient [cols] is scaled in place by the rule's gradient_scale. `ahead`:
+  // the result of announce() for a row to be updated later.
+  struct RowStep {
+    Parameters* parameters = nullptr;
+    size_t row = 0;
+    float* gradient = nullptr;
+    float bias_gradient = 0;
+    const void* ahead = nullptr;
+  };
+  static constexpr size_t kRowsAtOnce = 16;
+  // At most kRowsAtOnce different rows, of parameters that differ in their number of rows at most.
+  static void update(std::span<const RowStep> steps, const UpdateRule& rule);
+  void update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule) {
+    const RowStep step{this, r, gradient, bias_gradient};
+    update(std::span(&step, 1), rule);
+  }
 
   // For loops over rows (shard/prefetch.h): asks the memory for the weights and bias of row r, to be read.
   void prefetch_weights(size_t r) const;
@@ -149,8 +161,8 @@ class Parameters {
     uint32_t clock = 0;  // updates so far
   };
 
-  template <class Optimizer>
-  void update_row(size_t r, const float* gradient, float bias_gradient, const Optimizer& optimizer);
+  template <class T>
+  static void update_stored(std::span<const RowStep> steps, const UpdateRule& rule);
 
   // [rows, weights | first | second]: the optimiser's vectors of a row follow its weights, since an update
   // needs them together. first: any optimiser, second: Adam.

@@ -250,7 +250,10 @@ void SharedOutputLayer::update(ConstMatrix, const float* factor, const float* ta
       const ActiveNeuron neuron = neurons_[piece.first + a];
       return ParameterRow{modelets_[neuron.modelet]->parameters(), neuron.row};
     };
-    update_rows(piece.count, neurons_.size() - piece.first, rule, row, gradient);
+    const auto gradients = [&](size_t first, std::span<RowGradient> rows) {
+      for (size_t i = 0; i < rows.size(); ++i) rows[i] = gradient(first + i);
+    };
+    update_rows(piece.count, neurons_.size() - piece.first, rule, row, gradients);
     for (size_t a = piece.first; a < piece.first + piece.count; ++a)
       if (Retrieval* retrieval = modelets_[neurons_[a].modelet]->retrieval())
         retrieval->changed[neurons_[a].row] = 1;

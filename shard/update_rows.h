@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <span>
 
 #include "shard/parameters.h"
 #include "shard/prefetch.h"
@@ -20,20 +22,30 @@ struct RowGradient {
   float bias;
 };
 
-// row(i) -> ParameterRow for i < known, gradient(i) -> RowGradient for i < count <= known, valid until the
-// next. Rows past `count` are those that this thread will probably update next: the last ones of a call ask
-// for them. Parameters of the same shape.
-template <class Row, class Gradient>
+// row(i) -> ParameterRow for i < known. gradients(i, span) writes the RowGradients of rows i, i + 1, ..., for
+// i < count <= known; they stay valid until the next call. Rows past `count` are those that this thread will
+// probably update next: the last ones of a call ask for them. Parameters of the same shape.
+template <class Row, class Gradients>
 void update_rows(size_t count, size_t known, const UpdateRule& rule, const Row& row,
-                 const Gradient& gradient) {
+                 const Gradients& gradients) {
   if (count == 0) return;
   const size_t ahead = rows_ahead(row(0).parameters.cache_lines_of_row());
   for (size_t i = 0; i < std::min(known, ahead); ++i) row(i).parameters.prefetch(row(i).row);
-  for (size_t i = 0; i < count; ++i) {
-    const auto announce = [](const ParameterRow& later) { return later.parameters.announce(later.row); };
-    const void* later = i + ahead < known ? announce(row(i + ahead)) : nullptr;
-    const RowGradient of_row = gradient(i);
-    row(i).parameters.update(row(i).row, of_row.weights, of_row.bias, rule, later);
+  std::array<RowGradient, Parameters::kRowsAtOnce> gradient;
+  std::array<Parameters::RowStep, Parameters::kRowsAtOnce> steps;
+  for (size_t first = 0; first < count; first += steps.size()) {
+    const size_t rows = std::min(count - first, steps.size());
+    gradients(first, std::span(gradient).first(rows));
+    for (size_t i = 0; i < rows; ++i) {
+      const ParameterRow now = row(first + i);
+      const void* later = nullptr;
+      if (first + i + ahead < known) {
+        const ParameterRow of_later = row(first + i + ahead);
+        later = of_later.parameters.announce(of_later.row);
+      }
+      steps[i] = {&now.parameters, now.row, gradient[i].weights, gradient[i].bias, later};
+    }
+    Parameters::update(std::span(steps).first(rows), rule);
   }
 }
 

@@ -133,8 +133,8 @@ class OutputKernels {
           [&](size_t a) {
             return ParameterRow{p, neurons_[first + a].row};
           },
-          [&](size_t a) {
-            return RowGradient{&gradient_rows_[a * shape_.width], 1e-3f};
+          [&](size_t a, std::span<RowGradient> gradients) {
+            for (RowGradient& gradient : gradients) gradient = {&gradient_rows_[a++ * shape_.width], 1e-3f};
           });
     });
   }
@@ -190,6 +190,8 @@ class InputKernels {
     const size_t rows = weights_.size() / shape.width;
     for (uint32_t& feature : features_) feature = rng.below(static_cast<uint32_t>(rows));
     for (uint32_t& sample : samples_) sample = rng.below(static_cast<uint32_t>(shape.batch));
+    for (size_t f = 0; f <= samples_.size() / kSamplesOfFeature; ++f)
+      offsets_.push_back(f * kSamplesOfFeature);
   }
 
   double operations() const { return 2.0 * double(samples_.size()) * double(shape_.width); }
@@ -209,10 +211,8 @@ class InputKernels {
 
   void gradient() {
     pool_.for_pieces(samples_.size() / kSamplesOfFeature, kFeaturePiece, [&](size_t begin, size_t end) {
-      for (size_t f = begin; f < end; ++f)
-        kernels::weighted_row_sum(&samples_[f * kSamplesOfFeature], &values_[f * kSamplesOfFeature],
-                                  kSamplesOfFeature, hidden_.data(), shape_.width, nullptr,
-                                  &sums_[f * shape_.width], shape_.width);
+      kernels::weighted_row_sums(&offsets_[begin], end - begin, samples_.data(), values_.data(),
+                                 hidden_.data(), shape_.width, &sums_[begin * shape_.width], shape_.width);
     });
   }
 
@@ -224,6 +224,7 @@ class InputKernels {
   const StepShape shape_;
   AlignedVector<float> weights_, hidden_;
   std::vector<uint32_t> features_, samples_;
+  std::vector<uint64_t> offsets_;  // of features in samples_
   std::vector<float> values_;
   AlignedVector<float> sums_;
   size_t batch_ = 0;

@@ -88,6 +88,14 @@ void row_sum_bf16(const uint32_t* indices, const float* weights, size_t count, c
   row_sum(indices, weights, count, rows, stride, init, out, n, more);
 }
 
+void row_sums(const uint64_t* offsets, size_t sums, const uint32_t* indices, const float* weights,
+              const float* rows, size_t stride, float* out, size_t n) {
+  const float* const no_init = nullptr;
+  for (size_t s = 0; s < sums; ++s)
+    row_sum(indices + offsets[s], weights + offsets[s], offsets[s + 1] - offsets[s], rows, stride, no_init,
+            out + s * n, n, 0);
+}
+
 // ---- Vectors
 
 template <class T>
@@ -216,6 +224,7 @@ namespace modelet::shard::kernels {
 
 HWY_EXPORT(row_sum_fp32);
 HWY_EXPORT(row_sum_bf16);
+HWY_EXPORT(row_sums);
 HWY_EXPORT(dot_fp32);
 HWY_EXPORT(dot_bf16);
 HWY_EXPORT(add);
@@ -238,6 +247,10 @@ void weighted_row_sum(const uint32_t* indices, const float* weights, size_t coun
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const Bf16* rows,
                       size_t stride, const Bf16* init, float* out, size_t n, size_t more) {
   HWY_DYNAMIC_DISPATCH(row_sum_bf16)(indices, weights, count, rows, stride, init, out, n, more);
+}
+void weighted_row_sums(const uint64_t* offsets, size_t sums, const uint32_t* indices, const float* weights,
+                       const float* rows, size_t stride, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(row_sums)(offsets, sums, indices, weights, rows, stride, out, n);
 }
 float dot(const float* x, const float* y, size_t n) { return HWY_DYNAMIC_DISPATCH(dot_fp32)(x, y, n); }
 float dot(const float* x, const Bf16* y, size_t n) { return HWY_DYNAMIC_DISPATCH(dot_bf16)(x, y, n); }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,10 @@ void weighted_row_sum(const uint32_t* indices, const float* weights, size_t coun
                       size_t stride, const float* init, float* out, size_t n, size_t more = 0);
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const Bf16* rows,
                       size_t stride, const Bf16* init, float* out, size_t n, size_t more = 0);
+// Several such sums of rows that are in the cache, without init: out [sums, n]; the indices and weights of
+// sum s are those at offsets[s] to offsets[s + 1].
+void weighted_row_sums(const uint64_t* offsets, size_t sums, const uint32_t* indices, const float* weights,
+                       const float* rows, size_t stride, float* out, size_t n);
 
 // out [count] = dots of x [n] with rows that begin `stride` elements apart: the first `count`, or the rows
 // `indices`, which are fetched ahead. One query against many rows.
@@ -92,35 +97,44 @@ float sum(const float* x, size_t n);
 // Positions i < n with x[i] >= threshold[i]; returns how many were written to `positions` [n].
 size_t positions_above(const float* x, const float* threshold, size_t n, uint32_t* positions);
 
-// One row of a lazily updated parameter matrix: n multiple of kVectorFloats, in fp32 any number. Rows kept
-// as bf16 are rounded stochastically where small changes have to add up (weights, sums of squares) by random
-// numbers that follow from `noise` and the place in the row, and to the nearest elsewhere.
-//
-// `ahead`, if not null: where another row begins, whose arrays follow each other. It is asked for meanwhile,
-// evenly, because the memory delivers most if there is always as much under way.
+// Rows of a lazily updated parameter matrix. Rows kept as bf16 are rounded stochastically where small changes
+// have to add up (weights, sums of squares) by random numbers that follow from `noise` and the place in the
+// row, and to the nearest elsewhere.
+template <class T>
+struct RowUpdate {
+  const float* gradient = nullptr;
+  T* row = nullptr;        // the weights; the optimiser's vectors follow
+  float rate = 0;          // learning rate; Adam: divided by 1 - beta1^t
+  float second_scale = 1;  // Adam: 1 / (1 - beta2^t)
+  uint32_t noise = 0;
+  // If not null: where another row begins, with its vectors. It is asked for meanwhile, evenly, because the
+  // memory delivers most if there is always as much under way.
+  const void* ahead = nullptr;
+};
+// n: length of each of a row's vectors, a multiple of kVectorFloats, in fp32 any number; `vector`: from the
+// beginning of one to that of the next.
+struct RowLayout {
+  size_t n = 0, vector = 0;
+};
+
+// Vectors: first and second moment.
 struct AdamArgs {
   float beta1, beta2, epsilon;
-  float step_size;     // learning rate / (1 - beta1^t)
-  float second_scale;  // 1 / (1 - beta2^t)
-  uint32_t noise = 0;
-  const void* ahead = nullptr;
 };
-void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second, size_t n);
-void adam(const AdamArgs& args, const float* gradient, Bf16* weights, Bf16* first, Bf16* second, size_t n);
+void adam(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
+void adam(const AdamArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout);
+// Vector: sum of squares.
 struct AdagradArgs {
-  float learning_rate, epsilon;
-  uint32_t noise = 0;
-  const void* ahead = nullptr;
+  float epsilon;
 };
-void adagrad(const AdagradArgs& args, const float* gradient, float* weights, float* square_sum, size_t n);
-void adagrad(const AdagradArgs& args, const float* gradient, Bf16* weights, Bf16* square_sum, size_t n);
+void adagrad(const AdagradArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
+void adagrad(const AdagradArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout);
+// Vector: velocity.
 struct MomentumArgs {
-  float learning_rate, momentum;
-  uint32_t noise = 0;
-  const void* ahead = nullptr;
+  float momentum;
 };
-void sgd_momentum(const MomentumArgs& args, const float* gradient, float* weights, float* velocity, size_t n);
-void sgd_momentum(const MomentumArgs& args, const float* gradient, Bf16* weights, Bf16* velocity, size_t n);
+void sgd_momentum(const MomentumArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
+void sgd_momentum(const MomentumArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout);
 
 // Name of the instruction set in use, and those this machine could use ("AVX3_BF16", "AVX3", "AVX2",
 // "EMU128", ...; AVX3 is AVX-512).

@@ -1,4 +1,4 @@
-// One row of a lazily updated parameter matrix, stored as fp32 or as bf16. The arithmetic is fp32; weights
+// Rows of a lazily updated parameter matrix, stored as fp32 or as bf16. The arithmetic is fp32; weights
 // and accumulated squares, whose changes are often too small for bf16, are rounded stochastically.
 #include <cstring>
 
@@ -139,87 +139,91 @@ HWY_INLINE void fetch_ahead(Tag tag, const void* ahead, size_t i) {
 
 // Arguments are copied: a reference would be read again after each store, which might have changed it.
 template <class T>
-HWY_INLINE void adam_row(const AdamArgs args, const float* gradient, T* weights, T* first, T* second,
-                         size_t n) {
-  for_each_turn<T>(n, [&](size_t i, auto tag) HWY_ATTR {
-    fetch_ahead<T, 3>(tag, args.ahead, i);
-    const auto g = load_gradient<T>(tag, gradient + i);
-    auto w = load_row(tag, weights + i), m = load_row(tag, first + i), v = load_row(tag, second + i);
-    HWY_UNROLL(2)
-    for (size_t p = 0; p < kParts<T>; ++p) {
-      m.part[p] =
-          hn::MulAdd(hn::Set(tag, args.beta1), m.part[p], hn::Mul(hn::Set(tag, 1 - args.beta1), g.part[p]));
-      v.part[p] = hn::MulAdd(hn::Set(tag, args.beta2), v.part[p],
-                             hn::Mul(hn::Set(tag, 1 - args.beta2), hn::Mul(g.part[p], g.part[p])));
-      const auto root =
-          hn::Add(hn::Sqrt(hn::Mul(v.part[p], hn::Set(tag, args.second_scale))), hn::Set(tag, args.epsilon));
-      w.part[p] = hn::Sub(w.part[p], hn::Div(hn::Mul(hn::Set(tag, args.step_size), m.part[p]), root));
-    }
-    const auto noise = make_noise<T>(tag, args.noise, i);
-    store_row(tag, m, noise.nearest, first + i);
-    store_row(tag, v, noise.squares, second + i);
-    store_row(tag, w, noise.weights, weights + i);
-  });
+HWY_INLINE void adam_rows(const AdamArgs args, std::span<const RowUpdate<T>> rows, const RowLayout layout) {
+  for (const RowUpdate<T> row : rows) {
+    T *weights = row.row, *first = weights + layout.vector, *second = first + layout.vector;
+    for_each_turn<T>(layout.n, [&](size_t i, auto tag) HWY_ATTR {
+      fetch_ahead<T, 3>(tag, row.ahead, i);
+      const auto g = load_gradient<T>(tag, row.gradient + i);
+      auto w = load_row(tag, weights + i), m = load_row(tag, first + i), v = load_row(tag, second + i);
+      HWY_UNROLL(2)
+      for (size_t p = 0; p < kParts<T>; ++p) {
+        m.part[p] =
+            hn::MulAdd(hn::Set(tag, args.beta1), m.part[p], hn::Mul(hn::Set(tag, 1 - args.beta1), g.part[p]));
+        v.part[p] = hn::MulAdd(hn::Set(tag, args.beta2), v.part[p],
+                               hn::Mul(hn::Set(tag, 1 - args.beta2), hn::Mul(g.part[p], g.part[p])));
+        const auto root =
+            hn::Add(hn::Sqrt(hn::Mul(v.part[p], hn::Set(tag, row.second_scale))), hn::Set(tag, args.epsilon));
+        w.part[p] = hn::Sub(w.part[p], hn::Div(hn::Mul(hn::Set(tag, row.rate), m.part[p]), root));
+      }
+      const auto noise = make_noise<T>(tag, row.noise, i);
+      store_row(tag, m, noise.nearest, first + i);
+      store_row(tag, v, noise.squares, second + i);
+      store_row(tag, w, noise.weights, weights + i);
+    });
+  }
 }
 
 template <class T>
-HWY_INLINE void adagrad_row(const AdagradArgs args, const float* gradient, T* weights, T* square_sum,
-                            size_t n) {
-  for_each_turn<T>(n, [&](size_t i, auto tag) HWY_ATTR {
-    fetch_ahead<T, 2>(tag, args.ahead, i);
-    const auto g = load_gradient<T>(tag, gradient + i);
-    auto w = load_row(tag, weights + i), s = load_row(tag, square_sum + i);
-    HWY_UNROLL(2)
-    for (size_t p = 0; p < kParts<T>; ++p) {
-      s.part[p] = hn::MulAdd(g.part[p], g.part[p], s.part[p]);
-      const auto root = hn::Add(hn::Sqrt(s.part[p]), hn::Set(tag, args.epsilon));
-      w.part[p] = hn::Sub(w.part[p], hn::Div(hn::Mul(hn::Set(tag, args.learning_rate), g.part[p]), root));
-    }
-    const auto noise = make_noise<T>(tag, args.noise, i);
-    store_row(tag, s, noise.squares, square_sum + i);
-    store_row(tag, w, noise.weights, weights + i);
-  });
+HWY_INLINE void adagrad_rows(const AdagradArgs args, std::span<const RowUpdate<T>> rows,
+                             const RowLayout layout) {
+  for (const RowUpdate<T> row : rows) {
+    T *weights = row.row, *square_sum = weights + layout.vector;
+    for_each_turn<T>(layout.n, [&](size_t i, auto tag) HWY_ATTR {
+      fetch_ahead<T, 2>(tag, row.ahead, i);
+      const auto g = load_gradient<T>(tag, row.gradient + i);
+      auto w = load_row(tag, weights + i), s = load_row(tag, square_sum + i);
+      HWY_UNROLL(2)
+      for (size_t p = 0; p < kParts<T>; ++p) {
+        s.part[p] = hn::MulAdd(g.part[p], g.part[p], s.part[p]);
+        const auto root = hn::Add(hn::Sqrt(s.part[p]), hn::Set(tag, args.epsilon));
+        w.part[p] = hn::Sub(w.part[p], hn::Div(hn::Mul(hn::Set(tag, row.rate), g.part[p]), root));
+      }
+      const auto noise = make_noise<T>(tag, row.noise, i);
+      store_row(tag, s, noise.squares, square_sum + i);
+      store_row(tag, w, noise.weights, weights + i);
+    });
+  }
 }
 
 template <class T>
-HWY_INLINE void momentum_row(const MomentumArgs args, const float* gradient, T* weights, T* velocity,
-                             size_t n) {
-  for_each_turn<T>(n, [&](size_t i, auto tag) HWY_ATTR {
-    fetch_ahead<T, 2>(tag, args.ahead, i);
-    const auto g = load_gradient<T>(tag, gradient + i);
-    auto w = load_row(tag, weights + i), u = load_row(tag, velocity + i);
-    HWY_UNROLL(2)
-    for (size_t p = 0; p < kParts<T>; ++p) {
-      u.part[p] = hn::MulAdd(hn::Set(tag, args.momentum), u.part[p], g.part[p]);
-      w.part[p] = hn::NegMulAdd(hn::Set(tag, args.learning_rate), u.part[p], w.part[p]);
-    }
-    const auto noise = make_noise<T>(tag, args.noise, i);
-    store_row(tag, u, noise.nearest, velocity + i);
-    store_row(tag, w, noise.weights, weights + i);
-  });
+HWY_INLINE void momentum_rows(const MomentumArgs args, std::span<const RowUpdate<T>> rows,
+                              const RowLayout layout) {
+  for (const RowUpdate<T> row : rows) {
+    T *weights = row.row, *velocity = weights + layout.vector;
+    for_each_turn<T>(layout.n, [&](size_t i, auto tag) HWY_ATTR {
+      fetch_ahead<T, 2>(tag, row.ahead, i);
+      const auto g = load_gradient<T>(tag, row.gradient + i);
+      auto w = load_row(tag, weights + i), u = load_row(tag, velocity + i);
+      HWY_UNROLL(2)
+      for (size_t p = 0; p < kParts<T>; ++p) {
+        u.part[p] = hn::MulAdd(hn::Set(tag, args.momentum), u.part[p], g.part[p]);
+        w.part[p] = hn::NegMulAdd(hn::Set(tag, row.rate), u.part[p], w.part[p]);
+      }
+      const auto noise = make_noise<T>(tag, row.noise, i);
+      store_row(tag, u, noise.nearest, velocity + i);
+      store_row(tag, w, noise.weights, weights + i);
+    });
+  }
 }
 
-void adam_fp32(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second,
-               size_t n) {
-  adam_row(args, gradient, weights, first, second, n);
+void adam_fp32(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  adam_rows(args, rows, layout);
 }
-void adam_bf16(const AdamArgs& args, const float* gradient, Bf16* weights, Bf16* first, Bf16* second,
-               size_t n) {
-  adam_row(args, gradient, weights, first, second, n);
+void adam_bf16(const AdamArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout) {
+  adam_rows(args, rows, layout);
 }
-void adagrad_fp32(const AdagradArgs& args, const float* gradient, float* weights, float* square_sum,
-                  size_t n) {
-  adagrad_row(args, gradient, weights, square_sum, n);
+void adagrad_fp32(const AdagradArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  adagrad_rows(args, rows, layout);
 }
-void adagrad_bf16(const AdagradArgs& args, const float* gradient, Bf16* weights, Bf16* square_sum, size_t n) {
-  adagrad_row(args, gradient, weights, square_sum, n);
+void adagrad_bf16(const AdagradArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout) {
+  adagrad_rows(args, rows, layout);
 }
-void momentum_fp32(const MomentumArgs& args, const float* gradient, float* weights, float* velocity,
-                   size_t n) {
-  momentum_row(args, gradient, weights, velocity, n);
+void momentum_fp32(const MomentumArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  momentum_rows(args, rows, layout);
 }
-void momentum_bf16(const MomentumArgs& args, const float* gradient, Bf16* weights, Bf16* velocity, size_t n) {
-  momentum_row(args, gradient, weights, velocity, n);
+void momentum_bf16(const MomentumArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout) {
+  momentum_rows(args, rows, layout);
 }
 
 }  // namespace modelet::shard::kernels::HWY_NAMESPACE
@@ -235,25 +239,23 @@ HWY_EXPORT(adagrad_bf16);
 HWY_EXPORT(momentum_fp32);
 HWY_EXPORT(momentum_bf16);
 
-void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second,
-          size_t n) {
-  HWY_DYNAMIC_DISPATCH(adam_fp32)(args, gradient, weights, first, second, n);
+void adam(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  HWY_DYNAMIC_DISPATCH(adam_fp32)(args, rows, layout);
 }
-void adam(const AdamArgs& args, const float* gradient, Bf16* weights, Bf16* first, Bf16* second, size_t n) {
-  HWY_DYNAMIC_DISPATCH(adam_bf16)(args, gradient, weights, first, second, n);
+void adam(const AdamArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout) {
+  HWY_DYNAMIC_DISPATCH(adam_bf16)(args, rows, layout);
 }
-void adagrad(const AdagradArgs& args, const float* gradient, float* weights, float* square_sum, size_t n) {
-  HWY_DYNAMIC_DISPATCH(adagrad_fp32)(args, gradient, weights, square_sum, n);
+void adagrad(const AdagradArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  HWY_DYNAMIC_DISPATCH(adagrad_fp32)(args, rows, layout);
 }
-void adagrad(const AdagradArgs& args, const float* gradient, Bf16* weights, Bf16* square_sum, size_t n) {
-  HWY_DYNAMIC_DISPATCH(adagrad_bf16)(args, gradient, weights, square_sum, n);
+void adagrad(const AdagradArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout) {
+  HWY_DYNAMIC_DISPATCH(adagrad_bf16)(args, rows, layout);
 }
-void sgd_momentum(const MomentumArgs& args, const float* gradient, float* weights, float* velocity,
-                  size_t n) {
-  HWY_DYNAMIC_DISPATCH(momentum_fp32)(args, gradient, weights, velocity, n);
+void sgd_momentum(const MomentumArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  HWY_DYNAMIC_DISPATCH(momentum_fp32)(args, rows, layout);
 }
-void sgd_momentum(const MomentumArgs& args, const float* gradient, Bf16* weights, Bf16* velocity, size_t n) {
-  HWY_DYNAMIC_DISPATCH(momentum_bf16)(args, gradient, weights, velocity, n);
+void sgd_momentum(const MomentumArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout) {
+  HWY_DYNAMIC_DISPATCH(momentum_bf16)(args, rows, layout);
 }
 
 }  // namespace modelet::shard::kernels

@@ -61,26 +61,34 @@ void column_sigmoid(float* logits, size_t rows, size_t stride, float* sum, size_
   }
 }
 
-void adam(const AdamArgs& a, const float* gradient, float* weights, float* first, float* second, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    first[i] = a.beta1 * first[i] + (1 - a.beta1) * gradient[i];
-    second[i] = a.beta2 * second[i] + (1 - a.beta2) * gradient[i] * gradient[i];
-    weights[i] -= a.step_size * first[i] / (std::sqrt(second[i] * a.second_scale) + a.epsilon);
-  }
+void adam(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  for (const RowUpdate<float>& r : rows)
+    for (size_t i = 0; i < layout.n; ++i) {
+      const float g = r.gradient[i];
+      float &weight = r.row[i], &first = r.row[layout.vector + i], &second = r.row[2 * layout.vector + i];
+      first = args.beta1 * first + (1 - args.beta1) * g;
+      second = args.beta2 * second + (1 - args.beta2) * g * g;
+      weight -= r.rate * first / (std::sqrt(second * r.second_scale) + args.epsilon);
+    }
 }
 
-void adagrad(const AdagradArgs& a, const float* gradient, float* weights, float* square_sum, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    square_sum[i] += gradient[i] * gradient[i];
-    weights[i] -= a.learning_rate * gradient[i] / (std::sqrt(square_sum[i]) + a.epsilon);
-  }
+void adagrad(const AdagradArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  for (const RowUpdate<float>& r : rows)
+    for (size_t i = 0; i < layout.n; ++i) {
+      const float g = r.gradient[i];
+      float &weight = r.row[i], &square_sum = r.row[layout.vector + i];
+      square_sum += g * g;
+      weight -= r.rate * g / (std::sqrt(square_sum) + args.epsilon);
+    }
 }
 
-void sgd_momentum(const MomentumArgs& a, const float* gradient, float* weights, float* velocity, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    velocity[i] = a.momentum * velocity[i] + gradient[i];
-    weights[i] -= a.learning_rate * velocity[i];
-  }
+void sgd_momentum(const MomentumArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {
+  for (const RowUpdate<float>& r : rows)
+    for (size_t i = 0; i < layout.n; ++i) {
+      float &weight = r.row[i], &velocity = r.row[layout.vector + i];
+      velocity = args.momentum * velocity + r.gradient[i];
+      weight -= r.rate * velocity;
+    }
 }
 
 }  // namespace modelet::shard::kernels::reference

@@ -12,8 +12,8 @@ float dot(const float* x, const float* y, size_t n);
 void column_max(const float* logits, size_t rows, size_t stride, float* maximum, size_t n);
 void column_exp_sum(float* logits, size_t rows, size_t stride, const float* maximum, float* sum, size_t n);
 void column_sigmoid(float* logits, size_t rows, size_t stride, float* sum, size_t n);
-void adam(const AdamArgs& args, const float* gradient, float* weights, float* first, float* second, size_t n);
-void adagrad(const AdagradArgs& args, const float* gradient, float* weights, float* square_sum, size_t n);
-void sgd_momentum(const MomentumArgs& args, const float* gradient, float* weights, float* velocity, size_t n);
+void adam(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
+void adagrad(const AdagradArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
+void sgd_momentum(const MomentumArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
 
 }  // namespace modelet::shard::kernels::reference

@@ -200,6 +200,26 @@ TEST_P(KernelsTest, WeightedRowSum) {
     }
 }
 
+TEST_P(KernelsTest, SeveralRowSumsAreThoseOfEach) {
+  const size_t rows = 50, count = 40;
+  for (const size_t n : {16, 32, 48, 128}) {
+    const size_t stride = n + 16;
+    const Values matrix = random_values(rows * stride, n), weights = random_values(count, 2);
+    std::vector<uint32_t> indices;
+    Rng rng(n);
+    for (size_t i = 0; i < count; ++i) indices.push_back(rng.below(rows));
+    const uint64_t offsets[] = {0, 1, 1, 4, 30, count};
+    const size_t sums = std::size(offsets) - 1;
+    Values out(sums * n), one(n);
+    weighted_row_sums(offsets, sums, indices.data(), weights.data(), matrix.data(), stride, out.data(), n);
+    for (size_t s = 0; s < sums; ++s) {
+      weighted_row_sum(&indices[offsets[s]], &weights[offsets[s]], offsets[s + 1] - offsets[s], matrix.data(),
+                       stride, nullptr, one.data(), n);
+      EXPECT_TRUE(std::equal(one.begin(), one.end(), &out[s * n])) << "sum " << s << " of width " << n;
+    }
+  }
+}
+
 TEST_P(KernelsTest, VectorOperations) {
   for (const size_t n : {16, 32, 48, 128}) {
     const Values x = random_values(n, 1), y = random_values(n, 2);
@@ -281,34 +301,38 @@ TEST_P(KernelsTest, ScaleColumnsAndPositionsAbove) {
   EXPECT_EQ(positions[1], 20u);
 }
 
+// Rows that lie apart in `values`, each with its vectors, and what is to be done to each.
+template <class Vector, class T = typename Vector::value_type>
+std::vector<RowUpdate<T>> row_updates(Vector& values, RowLayout layout, const Values& gradients) {
+  std::vector<RowUpdate<T>> rows;
+  const size_t stride = values.size() / 3;
+  for (const size_t r : {2, 0, 1})
+    rows.push_back({&gradients[r * layout.n], &values[r * stride], 0.01f * static_cast<float>(r + 1),
+                    1.7f / static_cast<float>(r + 1), static_cast<uint32_t>(12345 * r),
+                    r == 0 ? values.data() : nullptr});
+  return rows;
+}
+
 TEST_P(KernelsTest, Optimisers) {
   for (const size_t n : {1, 3, 16, 33, 128}) {
-    const Values gradient = random_values(n, 1), weights = random_values(n, 2), first = random_values(n, 3);
-    Values second = random_values(n, 4);
-    for (float& v : second) v *= v;
-    {
-      const AdamArgs args{0.9f, 0.999f, 1e-8f, 0.01f, 1.7f};
-      Values w = weights, m = first, v = second, ew = weights, em = first, ev = second;
-      adam(args, gradient.data(), w.data(), m.data(), v.data(), n);
-      reference::adam(args, gradient.data(), ew.data(), em.data(), ev.data(), n);
-      expect_near(w, ew, 1e-6f, "adam weights");
-      expect_near(m, em, 1e-6f, "adam first");
-      expect_near(v, ev, 1e-6f, "adam second");
-    }
-    {
-      Values w = weights, s = second, ew = weights, es = second;
-      adagrad({0.1f, 1e-8f}, gradient.data(), w.data(), s.data(), n);
-      reference::adagrad({0.1f, 1e-8f}, gradient.data(), ew.data(), es.data(), n);
-      expect_near(w, ew, 1e-6f, "adagrad weights");
-      expect_near(s, es, 1e-6f, "adagrad sum");
-    }
-    {
-      Values w = weights, u = first, ew = weights, eu = first;
-      sgd_momentum({0.1f, 0.9f}, gradient.data(), w.data(), u.data(), n);
-      reference::sgd_momentum({0.1f, 0.9f}, gradient.data(), ew.data(), eu.data(), n);
-      expect_near(w, ew, 1e-6f, "sgd weights");
-      expect_near(u, eu, 1e-6f, "sgd velocity");
-    }
+    const RowLayout layout{n, n + 5};
+    const Values gradients = random_values(3 * n, 1);
+    Values start = random_values(3 * (3 * layout.vector + 7), 2);
+    for (float& v : start) v *= v;  // sums of squares
+    const auto compare = [&](const auto& update, const auto& expected_update, const char* what) {
+      Values values = start, expected = start;
+      update(std::span<const RowUpdate<float>>(row_updates(values, layout, gradients)));
+      expected_update(std::span<const RowUpdate<float>>(row_updates(expected, layout, gradients)));
+      expect_near(values, expected, 1e-6f, what);
+      EXPECT_NE(values, start);
+    };
+    const AdamArgs adam_args{0.9f, 0.999f, 1e-8f};
+    compare([&](auto rows) { adam(adam_args, rows, layout); },
+            [&](auto rows) { reference::adam(adam_args, rows, layout); }, "adam");
+    compare([&](auto rows) { adagrad({1e-8f}, rows, layout); },
+            [&](auto rows) { reference::adagrad({1e-8f}, rows, layout); }, "adagrad");
+    compare([&](auto rows) { sgd_momentum({0.9f}, rows, layout); },
+            [&](auto rows) { reference::sgd_momentum({0.9f}, rows, layout); }, "sgd");
   }
 }
 
@@ -324,22 +348,20 @@ TEST(InstructionSetTest, TheBestOneHasVectors) {
 // lose all of them, stochastic rounding none on average.
 TEST_P(KernelsTest, SmallUpdatesOfBf16Add) {
   const size_t n = 1024, steps = 1000;
-  const Values gradient(n, -1.0f);
-  Halves weights(n, nearest_bf16(1.0f)), velocity(n), squares(n, nearest_bf16(1.0f));
+  const Values gradient(n, -1.0f), small(n, std::sqrt(1.0f / 12800));
+  Halves momentum_row(2 * n), adagrad_row(2 * n);  // weights, velocity; weights, squares
+  std::fill_n(momentum_row.begin(), n, nearest_bf16(1.0f));
+  std::fill(adagrad_row.begin() + n, adagrad_row.end(), nearest_bf16(1.0f));
   for (uint32_t step = 0; step < steps; ++step) {
-    const uint32_t noise = step * 7919;
-    sgd_momentum({.learning_rate = 1.0f / 12800, .momentum = 0, .noise = noise}, gradient.data(),
-                 weights.data(), velocity.data(), n);
+    const RowUpdate<Bf16> move{gradient.data(), momentum_row.data(), 1.0f / 12800, 1, step * 7919};
+    sgd_momentum({.momentum = 0}, std::span(&move, 1), {n, n});
+    const RowUpdate<Bf16> add{small.data(), adagrad_row.data(), 0, 1, step * 7919};
+    adagrad({.epsilon = 1}, std::span(&add, 1), {n, n});
   }
-  Values small(n, std::sqrt(1.0f / 12800));
-  Halves unused(n);
-  for (uint32_t step = 0; step < steps; ++step)
-    adagrad({.learning_rate = 0, .epsilon = 1, .noise = step * 7919}, small.data(), unused.data(),
-            squares.data(), n);
   double mean_weight = 0, mean_square = 0;
   for (size_t i = 0; i < n; ++i) {
-    mean_weight += to_float(weights[i]) / static_cast<double>(n);
-    mean_square += to_float(squares[i]) / static_cast<double>(n);
+    mean_weight += to_float(momentum_row[i]) / static_cast<double>(n);
+    mean_square += to_float(adagrad_row[n + i]) / static_cast<double>(n);
   }
   EXPECT_NEAR(mean_weight, 1 + steps / 12800.0, 2e-3);
   EXPECT_NEAR(mean_square, 1 + steps / 12800.0, 2e-3);
@@ -347,16 +369,26 @@ TEST_P(KernelsTest, SmallUpdatesOfBf16Add) {
 
 TEST_P(KernelsTest, AdamOfBf16IsThatOfFloatsButForRounding) {
   for (const size_t n : {16, 48, 128}) {
-    const Values gradient = random_values(n, 1);
-    Halves w = halved(random_values(n, 2)), m = halved(random_values(n, 3)), v(n);
-    for (size_t i = 0; i < n; ++i) v[i] = nearest_bf16(0.1f + 0.01f * static_cast<float>(i));
-    Values ew = widened(w), em = widened(m), ev = widened(v);
-    const AdamArgs args{0.9f, 0.999f, 1e-8f, 0.01f, 1.7f, 12345};
-    adam(args, gradient.data(), w.data(), m.data(), v.data(), n);
-    reference::adam(args, gradient.data(), ew.data(), em.data(), ev.data(), n);
-    expect_near(widened(w), ew, 1.0f / 128, "adam weights");
-    expect_near(widened(m), em, 1.0f / 256, "adam first");
-    expect_near(widened(v), ev, 1.0f / 128, "adam second");
+    const RowLayout layout{n, n};
+    const Values gradients = random_values(3 * n, 1);
+    Halves rows = halved(random_values(9 * n, 2));
+    for (size_t r = 0; r < 3; ++r)
+      for (size_t i = 0; i < n; ++i)
+        rows[(3 * r + 2) * n + i] = nearest_bf16(0.1f + 0.01f * static_cast<float>(i));
+    Values expected = widened(rows);
+    const AdamArgs args{0.9f, 0.999f, 1e-8f};
+    adam(args, row_updates(rows, layout, gradients), layout);
+    reference::adam(args, row_updates(expected, layout, gradients), layout);
+    const Values seen = widened(rows);
+    for (size_t r = 0; r < 3; ++r) {
+      const auto vector = [&](const Values& all, size_t v) {
+        const auto begin = all.begin() + static_cast<ptrdiff_t>((3 * r + v) * n);
+        return Values(begin, begin + static_cast<ptrdiff_t>(n));
+      };
+      expect_near(vector(seen, 0), vector(expected, 0), 1.0f / 128, "adam weights");
+      expect_near(vector(seen, 1), vector(expected, 1), 1.0f / 256, "adam first");
+      expect_near(vector(seen, 2), vector(expected, 2), 1.0f / 128, "adam second");
+    }
   }
 }
 
@@ -366,11 +398,12 @@ TEST(InstructionSetTest, BothHalvesOfARowOfRandomBitsDependOnThePlaceAndNotOnThe
   std::vector<std::vector<uint16_t>> results;
   for (const std::string& set : available_instruction_sets()) {
     use_instruction_set(set);
-    Halves weights(n, nearest_bf16(1.0f)), velocity(n);
-    sgd_momentum({.learning_rate = 1, .momentum = 0, .noise = 99}, gradient.data(), weights.data(),
-                 velocity.data(), n);
+    Halves row(2 * n);
+    std::fill_n(row.begin(), n, nearest_bf16(1.0f));
+    const RowUpdate<Bf16> update{gradient.data(), row.data(), 1, 1, 99};
+    sgd_momentum({.momentum = 0}, std::span(&update, 1), {n, n});
     results.emplace_back();
-    for (const Bf16 weight : weights) results.back().push_back(weight.bits);
+    for (size_t i = 0; i < n; ++i) results.back().push_back(row[i].bits);
   }
   use_instruction_set(available_instruction_sets().front());
   for (const auto& result : results) EXPECT_EQ(result, results.front());
