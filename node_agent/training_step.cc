@@ -66,6 +66,8 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
       micro_batches_(network.experiment().exchange.micro_batches),
       forward_(network, sharding, group, &codecs_, network.experiment().train.hidden_dropout),
       gradients_(network.hidden_layers()),
+      factors_(network.pool()),
+      terms_(network.pool()),
       parts_(static_cast<size_t>(sharding.size())),
       from_rank_(static_cast<size_t>(sharding.size())),
       to_(from_rank_.size()),
@@ -189,23 +191,29 @@ void TrainingStep::combine_output_gradient() {
   const Matrix activations = forward_.activations(last);
   const Matrix gradient = gradients_[last].resize(activations.rows, activations.cols);
   const auto& own = sharding_.columns(last, sharding_.rank());
+  const bool normalised = loss_->normalised();
+  const size_t terms = (normalised ? 2 : 1) * from_rank_.size();
+  factors_.reserve(terms);
+  terms_.reserve(terms);
   network_.pool().for_pieces(activations.rows, 16, [&](size_t begin, size_t end) {
+    float* const factors = factors_.mine();
+    const float** const vectors = terms_.mine();
     for (size_t s = begin; s < end; ++s) {
       size_t packed = 0;
       for (const Sharding::Columns& c : own) {
-        float* g = gradient.row(s) + c.first;
-        std::fill_n(g, c.count, 0.0f);
+        size_t term = 0;
         for (size_t rank = 0; rank < from_rank_.size(); ++rank) {
-          const bool self = rank == static_cast<size_t>(sharding_.rank());
-          const auto part = [&](ConstMatrix whole, const Buffer& received) {
-            return self ? whole.row(s) + c.first : received.matrix().row(s) + packed;
+          const FromRank& received = from_rank_[rank];
+          const auto add = [&](float factor, ConstMatrix own_part, const Buffer& theirs) {
+            factors[term] = factor;
+            vectors[term++] = rank == static_cast<size_t>(sharding_.rank()) ? own_part.row(s) + c.first
+                                                                            : theirs.matrix().row(s) + packed;
           };
-          kernels::axpy(batch_loss_.factors[rank][s], part(output.positive(), from_rank_[rank].positive), g,
-                        c.count);
-          if (loss_->normalised())
-            kernels::axpy(-batch_loss_.target_factor[s], part(output.negative(), from_rank_[rank].negative),
-                          g, c.count);
+          add(batch_loss_.factors[rank][s], output.positive(), received.positive);
+          if (normalised) add(-batch_loss_.target_factor[s], output.negative(), received.negative);
         }
+        float* const g = gradient.row(s) + c.first;
+        kernels::linear_combination(factors, vectors, terms, g, c.count);
         backward_activation(activations.row(s) + c.first, g, c.count);
         packed += c.count;
       }

@@ -19,6 +19,7 @@
 #include "shard/data/batch.h"
 #include "shard/loss.h"
 #include "shard/network.h"
+#include "shard/thread_scratch.h"
 
 namespace modelet::agent {
 
@@ -84,7 +85,9 @@ class TrainingStep {
   std::function<void()> while_waiting_;
   std::vector<SampleRange> ranges_;  // micro-batches of the step
   shard::BatchLoss batch_loss_;
-  std::vector<Buffer> gradients_;    // [hidden layers] by pre-activations; own columns are valid
+  std::vector<Buffer> gradients_;        // [hidden layers] by pre-activations; own columns are valid
+  shard::ThreadScratch<float> factors_;  // of what the output gradient is summed up from: see there
+  shard::ThreadScratch<const float*> terms_;
   Buffer partial_;                   // this rank's part of a hidden layer's input gradient
   std::vector<Buffer> parts_;        // [size] its columns, by owner
   Buffer sum_;                       // own columns, summed over ranks

@@ -58,14 +58,21 @@ void Batch::assign(const Dataset& data, std::span<const uint32_t> rows, bool by_
   fill_by_feature();
 }
 
+// A sample lies anywhere in the file: it is asked for some time before it is copied, and where it lies a
+// while before that.
 void Batch::gather(const Dataset& data, std::span<const uint32_t> rows) {
   offsets.assign(1, 0);
   label_offsets.assign(1, 0);
   features.clear();
   values.clear();
   labels.clear();
-  for (const uint32_t row : rows) {
-    const Sample sample = data.sample(row);
+  constexpr size_t kAhead = 8;
+  for (size_t i = 0; i < std::min(rows.size(), 2 * kAhead); ++i) data.prefetch_place(rows[i]);
+  for (size_t i = 0; i < std::min(rows.size(), kAhead); ++i) data.prefetch(rows[i]);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + 2 * kAhead < rows.size()) data.prefetch_place(rows[i + 2 * kAhead]);
+    if (i + kAhead < rows.size()) data.prefetch(rows[i + kAhead]);
+    const Sample sample = data.sample(rows[i]);
     features.insert(features.end(), sample.features.begin(), sample.features.end());
     values.insert(values.end(), sample.values.begin(), sample.values.end());
     labels.insert(labels.end(), sample.labels.begin(), sample.labels.end());
@@ -74,8 +81,6 @@ void Batch::gather(const Dataset& data, std::span<const uint32_t> rows) {
   }
 }
 
-// Least-significant-digit radix sort of the keys by feature. It is stable, so entries of a feature stay in
-// the order of samples; the number of passes follows from the dimension (two up to four million features).
 // Closes the gaps: a feature that is left out costs nothing.
 void Batch::drop_features(const FeatureDropout& dropout) {
   const float scale = dropout_scale(dropout.rate);
@@ -93,19 +98,26 @@ void Batch::drop_features(const FeatureDropout& dropout) {
   values.resize(kept);
 }
 
+// Least-significant-digit radix sort of the keys by feature. It is stable, so entries of a feature stay in
+// the order of samples; the number of passes follows from the dimension (two up to four million features).
 void Batch::sort_by_feature(size_t feature_count) {
-  constexpr int kDigitBits = 11;
-  constexpr uint64_t kDigits = uint64_t{1} << kDigitBits;
+  constexpr int kDigitBits = 11, kMostDigits = 3;  // features are numbers of 32 bits
+  constexpr uint32_t kDigits = uint32_t{1} << kDigitBits;
   const size_t entries = features.size();
   MODELET_CHECK(entries <= std::numeric_limits<uint32_t>::max());
   sort_keys_.resize(entries);
   sort_scratch_.resize(entries);
-  for (size_t i = 0; i < entries; ++i) sort_keys_[i] = uint64_t{features[i]} << 32 | i;
-  const int end = 32 + std::bit_width(feature_count);
-  for (int shift = 32; shift < end; shift += kDigitBits) {
-    std::array<uint32_t, kDigits> place{};
-    for (const uint64_t key : sort_keys_) ++place[(key >> shift) & (kDigits - 1)];
+  const int digits = (std::bit_width(feature_count) + kDigitBits - 1) / kDigitBits;
+  std::array<std::array<uint32_t, kDigits>, kMostDigits> places{};
+  for (size_t i = 0; i < entries; ++i) {
+    sort_keys_[i] = uint64_t{features[i]} << 32 | i;
+    for (int digit = 0; digit < digits; ++digit)
+      ++places[static_cast<size_t>(digit)][(features[i] >> (digit * kDigitBits)) & (kDigits - 1)];
+  }
+  for (int digit = 0; digit < digits; ++digit) {
+    auto& place = places[static_cast<size_t>(digit)];
     std::exclusive_scan(place.begin(), place.end(), place.begin(), 0u);
+    const int shift = 32 + digit * kDigitBits;
     for (const uint64_t key : sort_keys_) sort_scratch_[place[(key >> shift) & (kDigits - 1)]++] = key;
     sort_keys_.swap(sort_scratch_);
   }
@@ -120,17 +132,24 @@ void Batch::fill_by_feature() {
               static_cast<uint32_t>(sample));
   feature_samples.resize(entries);
   feature_values.resize(entries);
+  unique_features.resize(entries);
+  feature_offsets.resize(entries + 1);
+  size_t unique = 0;
+  uint64_t previous = std::numeric_limits<uint64_t>::max();
   for (size_t i = 0; i < entries; ++i) {
-    const auto feature = static_cast<uint32_t>(sort_keys_[i] >> 32),
-               entry = static_cast<uint32_t>(sort_keys_[i]);
-    if (unique_features.empty() || unique_features.back() != feature) {
-      unique_features.push_back(feature);
-      feature_offsets.push_back(i);
-    }
+    const uint64_t feature = sort_keys_[i] >> 32;
+    const auto entry = static_cast<uint32_t>(sort_keys_[i]);
     feature_samples[i] = entry_samples_[entry];
     feature_values[i] = values[entry];
+    // Only a feature's first entry keeps its place: the place of any other one is the next feature's.
+    unique_features[unique] = static_cast<uint32_t>(feature);
+    feature_offsets[unique] = i;
+    unique += feature != previous ? 1 : 0;
+    previous = feature;
   }
-  feature_offsets.push_back(entries);
+  unique_features.resize(unique);
+  feature_offsets.resize(unique + 1);
+  feature_offsets[unique] = entries;
 }
 
 }  // namespace modelet::shard

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "shard/data/prepared.h"
 #include "shard/data/sample.h"
+#include "shard/prefetch.h"
 
 namespace modelet::shard {
 
@@ -42,6 +43,17 @@ class Dataset {
                    label_count = view_.label_offsets[row + 1] - first_label;
     return {view_.feature_ids.subspan(first, count), view_.values.subspan(first, count),
             view_.label_ids.subspan(first_label, label_count)};
+  }
+  // For loops over rows (shard/prefetch.h): asks the memory for a sample; it has to know its place for that.
+  void prefetch(size_t row) const {
+    const Sample of_row = sample(row);
+    prefetch_bytes(of_row.features.data(), of_row.features.size_bytes());
+    prefetch_bytes(of_row.values.data(), of_row.values.size_bytes());
+    prefetch_bytes(of_row.labels.data(), of_row.labels.size_bytes());
+  }
+  void prefetch_place(size_t row) const {
+    prefetch_bytes(&view_.feature_offsets[row], 2 * sizeof(uint64_t));
+    prefetch_bytes(&view_.label_offsets[row], 2 * sizeof(uint64_t));
   }
 
  private:

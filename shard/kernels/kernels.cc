@@ -126,6 +126,16 @@ HWY_INLINE void axpy_with(float a, const T* x, float* y, size_t n) {
 void axpy_fp32(float a, const float* x, float* y, size_t n) { axpy_with(a, x, y, n); }
 void axpy_bf16(float a, const Bf16* x, float* y, size_t n) { axpy_with(a, x, y, n); }
 
+void linear_combination(const float* factors, const float* const* vectors, size_t count, float* out,
+                        size_t n) {
+  for (size_t i = 0; i < n; i += kLanes) {
+    V total = hn::Mul(hn::Set(d, factors[0]), hn::LoadU(d, vectors[0] + i));
+    for (size_t v = 1; v < count; ++v)
+      total = hn::MulAdd(hn::Set(d, factors[v]), hn::LoadU(d, vectors[v] + i), total);
+    hn::StoreU(total, d, out + i);
+  }
+}
+
 void scale(float a, float* x, size_t n) {
   const V factor = hn::Set(d, a);
   for (size_t i = 0; i < n; i += kLanes) hn::StoreU(hn::Mul(factor, hn::LoadU(d, x + i)), d, x + i);
@@ -230,6 +240,7 @@ HWY_EXPORT(dot_bf16);
 HWY_EXPORT(add);
 HWY_EXPORT(axpy_fp32);
 HWY_EXPORT(axpy_bf16);
+HWY_EXPORT(linear_combination);
 HWY_EXPORT(scale);
 HWY_EXPORT(sum);
 HWY_EXPORT(relu);
@@ -257,6 +268,10 @@ float dot(const float* x, const Bf16* y, size_t n) { return HWY_DYNAMIC_DISPATCH
 void add(const float* x, float* y, size_t n) { HWY_DYNAMIC_DISPATCH(add)(x, y, n); }
 void axpy(float a, const float* x, float* y, size_t n) { HWY_DYNAMIC_DISPATCH(axpy_fp32)(a, x, y, n); }
 void axpy(float a, const Bf16* x, float* y, size_t n) { HWY_DYNAMIC_DISPATCH(axpy_bf16)(a, x, y, n); }
+void linear_combination(const float* factors, const float* const* vectors, size_t count, float* out,
+                        size_t n) {
+  HWY_DYNAMIC_DISPATCH(linear_combination)(factors, vectors, count, out, n);
+}
 void scale(float a, float* x, size_t n) { HWY_DYNAMIC_DISPATCH(scale)(a, x, n); }
 float sum(const float* x, size_t n) { return HWY_DYNAMIC_DISPATCH(sum)(x, n); }
 float sum_squares(const float* x, size_t n) { return dot(x, x, n); }

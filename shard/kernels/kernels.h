@@ -77,6 +77,9 @@ void add(const float* x, float* y, size_t n);            // y += x
 void axpy(float a, const float* x, float* y, size_t n);  // y += a x
 void axpy(float a, const Bf16* x, float* y, size_t n);
 void scale(float a, float* x, size_t n);  // x *= a
+// out [n] = sum_i factors[i] * vectors[i] [n]; count > 0.
+void linear_combination(const float* factors, const float* const* vectors, size_t count, float* out,
+                        size_t n);
 float sum_squares(const float* x, size_t n);
 
 void relu(float* x, size_t n);

@@ -231,12 +231,17 @@ TEST_P(KernelsTest, VectorOperations) {
     add(x.data(), added.data(), n);
     scale(-2.5f, scaled.data(), n);
     axpy(0.5f, x.data(), combined.data(), n);
+    const float factors[] = {2, -0.25f, 3};
+    const float* const vectors[] = {x.data(), y.data(), x.data()};
+    Values of_three(n);
+    linear_combination(factors, vectors, 3, of_three.data(), n);
     relu(positive.data(), n);
     relu_backward(positive.data(), gradient.data(), n);
     for (size_t i = 0; i < n; ++i) {
       EXPECT_FLOAT_EQ(added[i], x[i] + y[i]);
       EXPECT_FLOAT_EQ(scaled[i], -2.5f * x[i]);
       EXPECT_NEAR(combined[i], y[i] + 0.5f * x[i], 1e-6);
+      EXPECT_NEAR(of_three[i], 5 * x[i] - 0.25f * y[i], 1e-5);
       EXPECT_EQ(positive[i], std::max(x[i], 0.0f));
       EXPECT_EQ(gradient[i], x[i] > 0 ? y[i] : 0.0f);
     }
