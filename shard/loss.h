@@ -21,8 +21,9 @@
 
 namespace modelet::shard {
 
-// Rows of the local statistics [kStatistics, padded batch].
-enum Statistic : size_t { kMaximum, kSum, kTarget, kStatistics };
+// Rows of the local statistics [kStatistics, padded batch]: what was subtracted before exponentials, the sum
+// of these, the sum of the logits of labels.
+enum Statistic : size_t { kReference, kSum, kTarget, kStatistics };
 
 // What follows from all nodes' statistics. Arrays are [padded batch], zero in the padding.
 struct BatchLoss {
@@ -39,9 +40,10 @@ class LossFunction {
  public:
   virtual ~LossFunction() = default;
 
-  // logits [rows, stride], columns = samples. First pass: what to subtract before exponentials.
+  // logits [rows, stride], columns = samples. What to subtract before exponentials: the maximum is safe, and
+  // anything near it gives the same loss and gradients.
   virtual void maximum(const float* logits, size_t rows, size_t stride, float* maximum, size_t n) const = 0;
-  // Second pass: logits become activations; sum [n] of what the loss needs.
+  // Logits become activations; sum [n] of what the loss needs.
   virtual void activate(float* logits, size_t rows, size_t stride, const float* maximum, float* sum,
                         size_t n) const = 0;
 

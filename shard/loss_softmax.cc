@@ -29,10 +29,10 @@ class Softmax final : public LossFunction {
       const size_t labels = batch.label_offsets[s + 1] - batch.label_offsets[s];
       if (labels == 0) continue;
       float maximum = -std::numeric_limits<float>::infinity();
-      for (const ConstMatrix& local : statistics) maximum = std::max(maximum, local.row(kMaximum)[s]);
+      for (const ConstMatrix& local : statistics) maximum = std::max(maximum, local.row(kReference)[s]);
       double sum = 0, target = 0;
       for (const ConstMatrix& local : statistics) {
-        sum += double{local.row(kSum)[s]} * std::exp(local.row(kMaximum)[s] - maximum);
+        sum += double{local.row(kSum)[s]} * std::exp(local.row(kReference)[s] - maximum);
         target += local.row(kTarget)[s];
       }
       const float mass = 1.0f / static_cast<float>(labels);
@@ -40,7 +40,7 @@ class Softmax final : public LossFunction {
       result.target_factor[s] = share * mass;
       for (size_t r = 0; r < statistics.size(); ++r)
         result.factors[r][s] =
-            share * static_cast<float>(std::exp(statistics[r].row(kMaximum)[s] - maximum) / sum);
+            share * static_cast<float>(std::exp(statistics[r].row(kReference)[s] - maximum) / sum);
     }
     result.loss *= share;
   }

@@ -170,7 +170,7 @@ void PerSampleOutputLayer::forward_sample(size_t s, ConstMatrix hidden) {
     }
   }
   if (!loss_->normalised()) kernels::axpy(-1, negative, positive, width_);
-  statistics_[kMaximum * columns_ + s] = maximum;
+  statistics_[kReference * columns_ + s] = maximum;
   statistics_[kSum * columns_ + s] = sum;
   statistics_[kTarget * columns_ + s] = target;
 }

@@ -20,6 +20,7 @@ namespace {
 // Active neurons that are processed together: their logits for 256 samples fit into L2. A multiple of the
 // GEMM's tile.
 constexpr size_t kPiece = OutputProducts::kLargestPiece;
+constexpr size_t kReferenceNeurons = 16;  // see forward()
 
 // Room for `count` elements, and more, so that batches that grow a little do not take new memory each time:
 // assign(), and resize() of a vector that was cleared, take no more than they need.
@@ -67,6 +68,8 @@ class SharedOutputLayer final : public OutputLayer {
 
  private:
   void select_in_modelets(const Batch& batch, ConstMatrix hidden, uint64_t step);
+  void activate(SampleRange range);
+  bool raise_references(SampleRange range);
   void logits_of_piece(const ActiveRun& piece, SampleRange range);
   void negative_of_samples(size_t begin, size_t end);
   template <class Use>
@@ -143,37 +146,24 @@ void SharedOutputLayer::gather() {
   piece_statistics_.resize(std::max<size_t>(pieces_.size(), 1) * columns_);
 }
 
+// Logits become activations while they are in the cache, piece by piece. The maximum of all of them is not
+// known then; any reference near it serves as well, since it drops out of the softmax, and the few first
+// neurons, among which are the batch's labels, have one.
 void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) {
-  const size_t begin = range.begin, end = range.end, columns = range.columns();
+  const size_t begin = range.begin, columns = range.columns();
   products_->take_hidden(hidden, hidden_transposed, range);
-  float* const piece_statistics = piece_statistics_.data() + begin;
-  float* const maximum = statistics_.data() + kMaximum * columns_ + begin;
-  float* const sum = statistics_.data() + kSum * columns_ + begin;
+  float* const reference = statistics_.data() + kReference * columns_ + begin;
+  const ActiveRun some{0, pieces_.empty() ? 0 : std::min(kReferenceNeurons, pieces_[0].count)};
+  if (some.count > 0 && loss_->normalised()) logits_of_piece(some, range);
+  loss_->maximum(logits_.data() + begin, some.count, columns_, reference, columns);
+  activate(range);
+  if (raise_references(range)) activate(range);
+
   float* const target = statistics_.data() + kTarget * columns_;
-
-  pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
-    logits_of_piece(pieces_[i], range);
-    const float* logits = logits_.data() + pieces_[i].first * columns_ + begin;
-    loss_->maximum(logits, pieces_[i].count, columns_, piece_statistics + i * columns_, columns);
-    for (size_t t = first_target(pieces_[i]); t < last_target(pieces_[i]); ++t) {
-      const Target& label = by_neuron_.targets[t];
-      if (label.sample >= begin && label.sample < end)
-        target_logits_[t] = logits_[label.active * columns_ + label.sample];
-    }
-  });
-  kernels::column_max(piece_statistics, pieces_.size(), columns_, maximum, columns);
-
-  pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
-    float* logits = logits_.data() + pieces_[i].first * columns_ + begin;
-    loss_->activate(logits, pieces_[i].count, columns_, maximum, piece_statistics + i * columns_, columns);
-    products_->keep_activations(pieces_[i].first, pieces_[i].count, range, logits);
-  });
-  std::fill_n(sum, columns, 0.0f);
   std::fill_n(target + begin, columns, 0.0f);
-  for (size_t i = 0; i < pieces_.size(); ++i) kernels::add(piece_statistics + i * columns_, sum, columns);
   for (size_t t = 0; t < target_logits_.size(); ++t) {
     const uint32_t sample = by_neuron_.targets[t].sample;
-    if (sample >= begin && sample < end) target[sample] += target_logits_[t];
+    if (sample >= begin && sample < range.end) target[sample] += target_logits_[t];
   }
 
   // Few pieces, since each streams all active rows through the cache; equal ones, so that threads end
@@ -185,6 +175,51 @@ void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transpose
                         positive_.data() + (begin + first) * width_);
     negative_of_samples(begin + first, begin + last);
   });
+}
+
+// All pieces, against the references.
+void SharedOutputLayer::activate(SampleRange range) {
+  const size_t begin = range.begin, columns = range.columns();
+  float* const piece_sums = piece_statistics_.data() + begin;
+  const float* const reference = statistics_.data() + kReference * columns_ + begin;
+  float* const sum = statistics_.data() + kSum * columns_ + begin;
+  pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
+    logits_of_piece(pieces_[i], range);
+    float* const logits = logits_.data() + pieces_[i].first * columns_ + begin;
+    for (size_t t = first_target(pieces_[i]); t < last_target(pieces_[i]); ++t) {
+      const Target& label = by_neuron_.targets[t];
+      if (label.sample >= begin && label.sample < range.end)
+        target_logits_[t] = logits_[label.active * columns_ + label.sample];
+    }
+    loss_->activate(logits, pieces_[i].count, columns_, reference, piece_sums + i * columns_, columns);
+    products_->keep_activations(pieces_[i].first, pieces_[i].count, range, logits);
+  });
+  std::fill_n(sum, columns, 0.0f);
+  for (size_t i = 0; i < pieces_.size(); ++i) kernels::add(piece_sums + i * columns_, sum, columns);
+}
+
+// Where exponentials have become so large that they might overflow, the maximum becomes the reference: true
+// if there are such samples. Rare, so the logits are computed again.
+bool SharedOutputLayer::raise_references(SampleRange range) {
+  constexpr float kLargestSum = 1e20f;
+  const size_t begin = range.begin, columns = range.columns();
+  const float* const sum = statistics_.data() + kSum * columns_ + begin;
+  const auto too_large = [](float value) { return !(value <= kLargestSum); };  // or not a number
+  if (std::none_of(sum, sum + columns, too_large)) return false;
+
+  float* const piece_maxima = piece_statistics_.data() + begin;
+  pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
+    logits_of_piece(pieces_[i], range);
+    loss_->maximum(logits_.data() + pieces_[i].first * columns_ + begin, pieces_[i].count, columns_,
+                   piece_maxima + i * columns_, columns);
+  });
+  float* const reference = statistics_.data() + kReference * columns_ + begin;
+  for (size_t c = 0; c < columns; ++c) {
+    if (!too_large(sum[c])) continue;
+    for (size_t i = 0; i < pieces_.size(); ++i)
+      reference[c] = std::max(reference[c], piece_maxima[i * columns_ + c]);
+  }
+  return true;
 }
 
 void SharedOutputLayer::logits_of_piece(const ActiveRun& piece, SampleRange range) {

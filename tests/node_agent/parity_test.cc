@@ -168,6 +168,34 @@ TEST_P(ParityTest, MicroBatchesChangeNoBitWithLossyCodecs) {
     }
 }
 
+// One neuron's logits lie so far above those that exponentials are taken against that they overflow: in the
+// middle of a rank's neurons on one rank, among its first ones on another.
+TEST_P(ParityTest, OneVeryLargeLogitOverflowsNothing) {
+  constexpr float kBias = 150;
+  constexpr size_t kNeuron = 70;
+  Experiment experiment = small_experiment(GetParam(), Loss::kSoftmax, {32}, 0);
+  experiment.train.learning_rate = 1e-5f;
+  const auto losses_with_bias = [&](int size, uint32_t pieces) {
+    experiment.exchange.micro_batches = pieces;
+    auto ranks = make_ranks(experiment, shape_, round_robin(experiment, shape_, size), size);
+    for (const auto& rank : ranks)
+      for (const auto& modelet : rank->network.modelets())
+        if (const ModeletSpec& spec = modelet->spec();
+            spec.kind == LayerKind::kOutput && spec.begin <= kNeuron && kNeuron < spec.end)
+          modelet->parameters().bias(kNeuron - spec.begin) = kBias;
+    auto groups = make_groups(size);
+    return train(ranks, groups, data_, 0, 4);
+  };
+  const std::vector<double> alone = losses_with_bias(1, 1);
+  if (GetParam() == SamplingMode::kFull) {
+    EXPECT_NEAR(alone[0], kBias, 0.05 * kBias);
+  }
+  for (const int size : {2, 3}) {
+    expect_close(losses_with_bias(size, 1), alone, kTolerance);
+    EXPECT_EQ(losses_with_bias(size, 3), losses_with_bias(size, 1));
+  }
+}
+
 // An odd batch, so that samples are left without the other of their pair; the active set is odd at times too.
 TEST_P(ParityTest, Bf16WeightsLearnAsFp32DoesAndRepeat) {
   const bool retrieves = shard::uses_hash_tables(GetParam());

@@ -54,7 +54,7 @@ class LogqTest : public testing::TestWithParam<SamplingMode> {
       layer->forward(hidden, {transposed_.data(), kWidth, 16, 16}, {0, kSamples});
       const ConstMatrix statistics = layer->statistics();
       for (size_t s = 0; s < kSamples; ++s)
-        means[s] += std::exp(double{statistics.row(kMaximum)[s]}) * double{statistics.row(kSum)[s]} /
+        means[s] += std::exp(double{statistics.row(kReference)[s]}) * double{statistics.row(kSum)[s]} /
                     static_cast<double>(steps);
     }
     return means;
