@@ -48,15 +48,15 @@ RowShape row_shape(const ModeletSpec& modelet) {
 }
 
 uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment) {
-  // Beside its vectors a row has its bias, the bias' state and its clock.
+  // Beside its vectors a row has its clock and, but in the input layer, its bias and the bias' state.
   const auto [rows, cols] = row_shape(modelet);
   const uint64_t vectors = 1 + optimizer_values_per_parameter(experiment.optimizer.kind);
-  constexpr uint64_t kRowState = 4 * sizeof(float);
-  uint64_t bytes = rows * (vectors * cols * value_bytes(modelet.kind, experiment) + kRowState);
+  const uint64_t beside = (modelet.kind == LayerKind::kInput ? 1 : 4) * sizeof(float);
+  uint64_t bytes = rows * (vectors * cols * value_bytes(modelet.kind, experiment) + beside);
   if (const uint64_t replicas = experiment.cluster.replicas; replicas > 1) {
     // What was agreed upon, and with how many a row was averaged; sets of rows, a bit each, of every replica
     // as they are and as they travel.
-    bytes += rows * (cols * value_bytes(modelet.kind, experiment) + kRowState + sizeof(uint16_t));
+    bytes += rows * (cols * value_bytes(modelet.kind, experiment) + beside + sizeof(uint16_t));
     bytes += (2 * replicas + 2) * rows / 8;
   }
   const bool hashed = experiment.sampling.mode == SamplingMode::kLsh ||

@@ -31,7 +31,7 @@ shard::Parameters copy_of(const shard::Parameters& p, uint64_t seed) {
   std::vector<float> scratch(p.cols());
   for (size_t r = 0; r < p.rows(); ++r) {
     copy.set_row(r, p.weights().row(r, scratch.data()));
-    copy.bias(r) = p.bias(r);
+    if (p.has_bias()) copy.bias(r) = p.bias(r);
     copy.clock(r) = p.clock(r);
   }
   return copy;

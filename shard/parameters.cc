@@ -27,7 +27,10 @@ Parameters::Parameters(const Shape& shape, Precision precision, std::optional<Op
     : shape_(shape), optimizer_(optimizer), seed_(seed), memory_(std::make_shared<Memory>()) {
   memory_->vector = shape.cols;
   memory_->stride = shape.cols * (1 + (optimizer ? optimizer_values_per_parameter(*optimizer) : 0));
-  memory_->states.resize(shape.rows);
+  if (shape.with_bias)
+    memory_->states.resize(shape.rows);
+  else
+    memory_->clocks.resize(shape.rows);
   if (precision == Precision::kBf16) memory_->values.emplace<AlignedVector<Bf16>>();
   std::visit([&](auto& values) { values.resize(shape.rows * memory_->stride); }, memory_->values);
 }
@@ -57,20 +60,20 @@ ConstMatrix Parameters::floats() const {
 }
 
 void Parameters::copy_biases(size_t first, size_t count, float* out) const {
-  for (size_t i = 0; i < count; ++i) out[i] = memory_->states[first + i].bias;
+  for (size_t i = 0; i < count; ++i) out[i] = bias(first + i);
 }
 
 float Parameters::logit(size_t r, const float* x) const {
   const float product = with_weights(
       [&](const auto* weights, size_t stride) { return kernels::dot(x, weights + r * stride, cols()); });
-  return product + memory_->states[r].bias;
+  return product + bias(r);
 }
 
 void Parameters::logits(std::span<const uint32_t> rows, const float* x, float* out) const {
   with_weights([&](const auto* weights, size_t stride) {
     kernels::scattered_row_dots(weights, stride, rows.data(), rows.size(), x, cols(), out);
   });
-  for (size_t i = 0; i < rows.size(); ++i) out[i] += memory_->states[rows[i]].bias;
+  for (size_t i = 0; i < rows.size(); ++i) out[i] += bias(rows[i]);
 }
 
 void Parameters::add_row(size_t r, float factor, float* out) const {
@@ -116,8 +119,7 @@ void Parameters::update_stored(std::span<const RowStep> steps, const UpdateRule&
   for (size_t i = 0; i < steps.size(); ++i) {
     const RowStep& step = steps[i];
     Memory& memory = *step.parameters->memory_;
-    RowState& state = memory.states[step.row];
-    const uint32_t clock = ++state.clock;
+    const uint32_t clock = ++step.parameters->clock(step.row);
     if (rule.gradient_scale != 1) kernels::scale(rule.gradient_scale, step.gradient, like.cols());
     kernels::RowUpdate<T>& row = rows[i];
     row = {
@@ -135,7 +137,8 @@ void Parameters::update_stored(std::span<const RowStep> steps, const UpdateRule&
                                       like.shape_.first_column / 2);
     row.ahead = step.ahead;
     bias_gradients[i] = step.bias_gradient * rule.gradient_scale;
-    biases[i] = {&bias_gradients[i], &state.bias, row.rate, row.second_scale};
+    if (like.has_bias())
+      biases[i] = {&bias_gradients[i], &memory.states[step.row].bias, row.rate, row.second_scale};
   }
   const auto step_all = [&]<class Stored>(std::span<const kernels::RowUpdate<Stored>> all,
                                           kernels::RowLayout layout) {
@@ -154,8 +157,15 @@ void Parameters::update_stored(std::span<const RowStep> steps, const UpdateRule&
     step_all(std::span<const kernels::RowUpdate<float>>(biases).first(steps.size()), {1, 1});
 }
 
+void Parameters::prefetch_beside(size_t r) const {
+  if (has_bias())
+    prefetch_bytes(&memory_->states[r], sizeof(RowState));
+  else
+    prefetch_bytes(&memory_->clocks[r], sizeof(uint32_t));
+}
+
 void Parameters::prefetch_weights(size_t r) const {
-  prefetch_bytes(&memory_->states[r], sizeof(RowState));
+  prefetch_beside(r);
   with_weights([&](const auto* weights, size_t stride) {
     prefetch_bytes(weights + r * stride, cols() * sizeof(*weights));
   });
@@ -167,7 +177,7 @@ void Parameters::prefetch(size_t r) const {
 }
 
 const void* Parameters::announce(size_t r) const {
-  prefetch_bytes(&memory_->states[r], sizeof(RowState));
+  prefetch_beside(r);
   return with_weights(
       [&](const auto* weights, size_t stride) -> const void* { return weights + r * stride; });
 }
@@ -204,25 +214,28 @@ std::vector<Parameters::Array> Parameters::arrays() {
                             memory_->stride * sizeof(T)});
       },
       memory_->values);
-  const auto add = [&](const char* name, DType dtype, auto RowState::*member) {
-    auto* first = reinterpret_cast<std::byte*>(&(memory_->states.data()->*member));
-    arrays.push_back(
-        {name, dtype, {rows()}, first, sizeof(memory_->states.data()->*member), sizeof(RowState)});
-  };
   const size_t vectors = arrays.size();
+  const auto add = [&](const char* name, DType dtype, auto& of_first_row, size_t stride) {
+    arrays.push_back(
+        {name, dtype, {rows()}, reinterpret_cast<std::byte*>(&of_first_row), sizeof(of_first_row), stride});
+  };
   if (has_bias()) {
-    add("bias", DType::kF32, &RowState::bias);
-    if (vectors > 1) add("optimizer.bias_first", DType::kF32, &RowState::bias_first);
-    if (vectors > 2) add("optimizer.bias_second", DType::kF32, &RowState::bias_second);
+    RowState& first = memory_->states[0];
+    add("bias", DType::kF32, first.bias, sizeof(RowState));
+    if (vectors > 1) add("optimizer.bias_first", DType::kF32, first.bias_first, sizeof(RowState));
+    if (vectors > 2) add("optimizer.bias_second", DType::kF32, first.bias_second, sizeof(RowState));
+    if (optimizer_) add("optimizer.clock", DType::kU32, first.clock, sizeof(RowState));
+  } else if (optimizer_) {
+    add("optimizer.clock", DType::kU32, memory_->clocks[0], sizeof(uint32_t));
   }
-  if (optimizer_) add("optimizer.clock", DType::kU32, &RowState::clock);
   return arrays;
 }
 
 size_t Parameters::memory_bytes() const {
   const size_t vectors = memory_->stride / memory_->vector;
   return rows() * vectors * cols() * (precision() == Precision::kFp32 ? sizeof(float) : sizeof(Bf16)) +
-         (first_ == 0 ? memory_->states.size() * sizeof(RowState) : 0);
+         (first_ == 0 ? memory_->states.size() * sizeof(RowState) + memory_->clocks.size() * sizeof(uint32_t)
+                      : 0);
 }
 
 }  // namespace modelet::shard

@@ -104,11 +104,11 @@ class Parameters {
   void set_row(size_t r, const float* values);
   void set_row(size_t r, const float* values, Rng rng);
 
-  float bias(size_t r) const { return memory_->states[r].bias; }
+  float bias(size_t r) const { return has_bias() ? memory_->states[r].bias : 0.0f; }
   float& bias(size_t r) { return memory_->states[r].bias; }
   // Updates of row r so far.
-  uint32_t clock(size_t r) const { return memory_->states[r].clock; }
-  uint32_t& clock(size_t r) { return memory_->states[r].clock; }
+  uint32_t clock(size_t r) const { return has_bias() ? memory_->states[r].clock : memory_->clocks[r]; }
+  uint32_t& clock(size_t r) { return has_bias() ? memory_->states[r].clock : memory_->clocks[r]; }
   // out [count] = biases of rows [first, first + count).
   void copy_biases(size_t first, size_t count, float* out) const;
 
@@ -155,12 +155,13 @@ class Parameters {
   size_t memory_bytes() const;
 
  private:
-  // What a row has beside its vectors, in one place: a step reads and writes all of it.
+  // What a row with a bias has beside its vectors, in one place: a step reads and writes all of it.
   struct RowState {
     float bias = 0, bias_first = 0, bias_second = 0;
     uint32_t clock = 0;  // updates so far
   };
 
+  void prefetch_beside(size_t r) const;
   template <class T>
   static void update_stored(std::span<const RowStep> steps, const UpdateRule& rule);
 
@@ -169,7 +170,8 @@ class Parameters {
   struct Memory {
     size_t vector = 0, stride = 0;  // elements of one of a row's vectors, and of all
     std::variant<AlignedVector<float>, AlignedVector<Bf16>> values;
-    AlignedVector<RowState> states;  // [rows]
+    AlignedVector<RowState> states;  // [rows], or empty: rows without bias
+    AlignedVector<uint32_t> clocks;  // [rows] of these: many on a cache line
   };
 
   Shape shape_;
