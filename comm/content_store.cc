@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <spdlog/fmt/fmt.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,13 +55,16 @@ bool is_data_of_store(const fs::path& path) {
   }
 }
 
-// flock(), which signals may interrupt. False if somebody else has it (LOCK_NB).
-bool lock(int fd, int operation, const fs::path& path) {
-  while (::flock(fd, operation) != 0) {
-    if (errno == EWOULDBLOCK) return false;
-    if (errno != EINTR) throw Error(errno_text(path.string()) + " (locking it)");
-  }
-  return true;
+// Sets an open file description lock (fcntl(2)), never waiting: false if somebody else's is in the way. What
+// is locked changes from F_WRLCK to F_RDLCK in one step, so that nobody comes between and nothing can be in
+// the way; flock(2) would give the first up before it has the second.
+bool lock(int fd, short kind, const fs::path& path) {
+  struct flock whole {};
+  whole.l_type = kind;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(fd, F_OFD_SETLK, &whole) == 0) return true;
+  if (errno == EAGAIN || errno == EACCES) return false;
+  throw Error(errno_text(path.string()) + " (locking it)");
 }
 
 // For writing if the user may, else for reading what is there.
@@ -137,7 +139,7 @@ void StoredContent::set(size_t chunk, State state) {
 // When all chunks are there others may read the file, too.
 void StoredContent::share_if_complete() {
   if (!complete() || !alone_) return;
-  lock(fd_, LOCK_SH, path_);
+  MODELET_CHECK(lock(fd_, F_RDLCK, path_), "an exclusive lock, and somebody has another one");
   alone_ = false;
 }
 
@@ -160,9 +162,6 @@ bool StoredContent::put(size_t chunk, std::span<const std::byte> bytes) {
     at += static_cast<uint64_t>(n);
   }
   set(chunk, State::kThere);
-  // Between the two locks another process may have taken it for one that nobody uses.
-  if (complete() && !is_at_its_path())
-    throw Error(path_.string() + ": was removed when it was complete; start again");
   return true;
 }
 
@@ -232,7 +231,7 @@ std::unique_ptr<StoredContent> ContentStore::open(const Manifest& manifest,
     if (!content || content->writable()) return content;
     if (!content->complete()) {  // damaged since others opened it
       content->remove();
-    } else if (content->is_at_its_path()) {  // nobody removed it between the two locks
+    } else if (content->is_at_its_path()) {  // nobody has found it damaged meanwhile
       return content;
     }
   }
@@ -243,8 +242,8 @@ std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& man
   for (;;) {
     Descriptor file(open_data(path));
     const bool may_write = (::fcntl(file.get(), F_GETFL) & O_ACCMODE) == O_RDWR;
-    const bool alone = may_write && lock(file.get(), LOCK_EX | LOCK_NB, path);
-    if (!alone && !lock(file.get(), LOCK_SH | LOCK_NB, path)) return nullptr;
+    const bool alone = may_write && lock(file.get(), F_WRLCK, path);
+    if (!alone && !lock(file.get(), F_RDLCK, path)) return nullptr;
     std::unique_ptr<StoredContent> content(new StoredContent(manifest, path, file.get(), alone, may_write));
     file.release();
     if (!content->is_at_its_path()) continue;  // it was removed before it was locked
@@ -301,7 +300,7 @@ void ContentStore::make_room(const Manifest& manifest) const {
     // What is larger than the limit drives out nothing.
     if (total <= limit_bytes_ || manifest.bytes() > limit_bytes_) break;
     const Descriptor file(::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));
-    if (file.get() < 0 || !lock(file.get(), LOCK_EX | LOCK_NB, entry.path)) continue;
+    if (file.get() < 0 || !lock(file.get(), F_WRLCK, entry.path)) continue;
     log_info("removes {}, the least recently used of {}", entry.path.filename().string(), folder_.string());
     // In this order: data without a manifest is none, and counts until it goes.
     ::unlink(fs::path(entry.path).replace_extension(kManifest).c_str());

@@ -10,8 +10,9 @@
 // would grow beyond its limit, entries that nobody has open are removed, the least recently used first (use
 // by who may only read does not count). What is open is never removed.
 //
-// All throw Error with path and reason if the disk does not let them. A StoredContent belongs to one thread
-// at a time, a ContentStore to any.
+// No call waits for another process: what another has alone is not opened (the locks are open file
+// description locks, Linux 3.15). All throw Error with path and reason if the disk does not let them. A
+// StoredContent belongs to one thread at a time, a ContentStore to any.
 #pragma once
 
 #include <cstdint>

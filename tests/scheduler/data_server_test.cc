@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -148,6 +147,17 @@ class DataServerTest : public testing::Test {
       }
     ADD_FAILURE() << "not this answer";
     return {};
+  }
+
+  // Whether nobody has an entry of the store open.
+  bool is_closed(const std::string& data) const {
+    const int file = ::open((folder / "store" / (data + ".data")).c_str(), O_RDWR | O_CLOEXEC);
+    struct flock whole {};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    const bool closed = file >= 0 && ::fcntl(file, F_OFD_SETLK, &whole) == 0;
+    ::close(file);
+    return closed;
   }
 
   static msg::OfferT offer_of(const comm::Manifest& manifest) {
@@ -310,13 +320,9 @@ TEST_F(DataServerTest, OthersAreServedWhileAFileIsLookedAt) {
 TEST_F(DataServerTest, WhatARunNeedsStays) {
   start({.store_bytes = size() + comm::kChunkBytes, .close_seconds = 0});
   send();
-  // Both are closed when the lock is free.
-  for (const std::string& data : {train, test}) {
-    const int file = ::open((folder / "store" / (data + ".data")).c_str(), O_RDWR | O_CLOEXEC);
-    for (const Stopwatch watch; ::flock(file, LOCK_EX | LOCK_NB) != 0 && watch.seconds() < 60;)
+  for (const std::string& data : {train, test})
+    for (const Stopwatch watch; !is_closed(data) && watch.seconds() < 60;)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    ::close(file);
-  }
   server->keep({train, test, "", "no address"});
   const std::vector<std::byte> other(4 * comm::kChunkBytes);
   EXPECT_THAT(ask(address(), offer_of(comm::Manifest::of(other))).reason, HasSubstr("raise --store-mib"));
@@ -413,10 +419,7 @@ TEST_F(DataServerTest, WrongMessagesAreRefusedAndDisturbNobody) {
   const auto refused = [&](const msg::ToSchedulerMessage& message) { return ask(address(), message).reason; };
   EXPECT_THAT(refused(msg::FetchChunkT{{}, train, 6}), HasSubstr("6 chunks, no number 6"));
   EXPECT_THAT(refused(msg::FetchChunkT{{}, train, ~0u}), HasSubstr("no number"));
-  const int file = ::open((folder / "store" / (train + ".data")).c_str(), O_RDONLY);
-  ASSERT_GE(file, 0);
-  EXPECT_NE(::flock(file, LOCK_EX | LOCK_NB), 0) << "it is not open any more";
-  ::close(file);
+  EXPECT_FALSE(is_closed(train)) << "it is not open any more";
   for (const char* path : {"", "../train.mlt", "/etc/passwd", "train.mlt"}) {
     EXPECT_THAT(refused(msg::FetchChunkT{{}, path, 0}), HasSubstr("not the address of data"));
     EXPECT_THAT(refused(msg::FetchManifestT{{}, path}), HasSubstr("not the address of data"));
