@@ -283,39 +283,6 @@ TEST_F(DataServerTest, AnUploadGoesOn) {
   EXPECT_EQ(send(), size() - 2 * comm::kChunkBytes);
 }
 
-// A scheduler that was started anew looks at a file that is offered to it, and answers another question
-// meanwhile. The second question may come too late for that: then the next attempt shows it.
-TEST_F(DataServerTest, OthersAreServedWhileAFileIsLookedAt) {
-  send();
-  const std::vector<std::byte> large(32 * comm::kChunkBytes, std::byte{7});
-  const auto manifest = comm::Manifest::of(large);
-  {
-    comm::ContentStore store(folder / "store", uint64_t{1} << 30, "");
-    const auto content = store.open(manifest);
-    for (const uint32_t chunk : content->missing())
-      content->put(chunk, std::span(large).subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk)));
-  }
-  bool other_was_first = false;
-  for (int attempt = 0; attempt < 20 && !other_was_first; ++attempt) {
-    start();
-    msg::ClientSocket socket(address());
-    while (!socket.send(offer_of(manifest))) socket.receive(0.01);
-    ASSERT_TRUE(socket.send(msg::FetchManifestT{{}, test}));
-    std::optional<msg::WantedT> wanted;
-    bool manifest_came = false;
-    for (const Stopwatch watch; (!wanted || !manifest_came) && watch.seconds() < 60;) {
-      auto answer = socket.receive(0.1);
-      if (!answer) continue;
-      if (auto* list = std::get_if<msg::WantedT>(&*answer)) wanted = std::move(*list);
-      manifest_came |= std::holds_alternative<msg::ManifestOfT>(*answer);
-      other_was_first |= manifest_came && !wanted;
-    }
-    ASSERT_TRUE(wanted && manifest_came);
-    EXPECT_THAT(wanted->chunks, IsEmpty());
-  }
-  EXPECT_TRUE(other_was_first);
-}
-
 // A run waits for nodes for longer than its data stays open without use.
 TEST_F(DataServerTest, WhatARunNeedsStays) {
   start({.store_bytes = size() + comm::kChunkBytes, .close_seconds = 0});

@@ -1,0 +1,217 @@
+#include "scheduler/data_core.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "scheduler/core.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+
+constexpr size_t kMostOpen = 256;  // entries of the store: each holds a file
+
+std::span<const std::byte> bytes_of(const std::vector<uint8_t>& bytes) {
+  return std::as_bytes(std::span(bytes));
+}
+
+std::vector<uint8_t> message_bytes(std::span<const std::byte> bytes) {
+  const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
+  return {first, first + bytes.size()};
+}
+
+msg::WantedT wanted(const std::string& address, const comm::StoredContent& content) {
+  if (!content.complete())
+    spdlog::info("data {} of {} bytes: {} of {} chunks are sent to the store", address,
+                 content.manifest().bytes(), content.missing().size(), content.manifest().chunks());
+  return {{}, address, content.missing()};
+}
+
+}  // namespace
+
+DataCore::DataCore(const DataServerOptions& options)
+    : options_(options), store_(options.store, options.store_bytes, "--store-mib of the scheduler") {}
+
+void DataCore::keep(std::set<std::string> addresses) {
+  kept_ = std::move(addresses);
+  kept_.erase("");  // of runs whose data is not sent
+}
+
+DataCore::Answers DataCore::handle(double now, const msg::ServerSocket::Received& received) {
+  now_ = now;
+  Answers answers;
+  if (auto message = answer(received)) answers.push_back({received.peer, std::move(*message)});
+  return answers;
+}
+
+DataCore::Answers DataCore::tick(double now) {
+  now_ = now;
+  close_unused();
+  open_what_runs_need();
+  Answers answers;
+  for (const auto& [address, entry] : entries_)
+    for (const std::string& peer : entry.offered_by)
+      answers.push_back({peer, msg::LaterT{{}, "it looks at what it has of data " + address}});
+  return answers;
+}
+
+std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Received& received) {
+  try {
+    if (const std::string reason = why_not(received.sender, received.message); !reason.empty())
+      throw Error(reason);
+    if (!has_place(received.peer, received.message))
+      return msg::LaterT{{}, fmt::format("it serves {} connections, the most at once", served_.size())};
+    return std::visit(
+        [&](const auto& message) -> std::optional<Message> {
+          if constexpr (requires { on(message); })
+            return on(message);
+          else if constexpr (requires { on(received.peer, message); })
+            return on(received.peer, message);
+          else
+            throw Error("this is the scheduler's port for data, which knows nothing of runs");
+        },
+        received.message);
+  } catch (const std::exception& error) {  // the disk's, too: whatever it is, the others are served
+    return refusal(error);
+  }
+}
+
+DataCore::Message DataCore::refusal(const std::exception& error) {
+  if (refusals_.next())
+    spdlog::info("refused a message about data: {} (number {})", error.what(), refusals_.count());
+  return msg::RefusedT{{}, error.what()};
+}
+
+bool DataCore::has_place(const std::string& peer, const msg::ToSchedulerMessage& message) {
+  if (!served_.contains(peer)) {
+    // A chunk that is sent here is here already: it is taken, and gives no place.
+    if (std::holds_alternative<msg::PutChunkT>(message)) return true;
+    std::erase_if(served_, [&](const auto& place) { return now_ - place.second >= options_.place_seconds; });
+    if (served_.size() >= options_.most_served) return false;
+  }
+  served_[peer] = now_;
+  return true;
+}
+
+std::optional<DataCore::Message> DataCore::on(const std::string& peer, const msg::OfferT& message) {
+  const auto manifest = comm::Manifest::parse(bytes_of(message.manifest));
+  const std::string address = comm::to_text(manifest.id());
+  Entry& entry = opened(address, manifest);
+  if (!entry.content->verified()) {
+    entry.offered_by.insert(peer);
+    return std::nullopt;
+  }
+  return wanted(address, *entry.content);
+}
+
+DataCore::Message DataCore::on(const msg::PutChunkT& message) {
+  entry(message.data).put(message.chunk, bytes_of(message.bytes));
+  return msg::ChunkStoredT{{}, message.data, message.chunk};
+}
+
+DataCore::Message DataCore::on(const msg::FetchManifestT& message) {
+  return msg::ManifestOfT{{}, message.data, message_bytes(entry(message.data).manifest().encode())};
+}
+
+DataCore::Message DataCore::on(const msg::FetchChunkT& message) {
+  comm::StoredContent& content = entry(message.data);
+  if (message.chunk >= content.manifest().chunks())
+    throw Error(fmt::format("data {} has {} chunks, no number {}", message.data, content.manifest().chunks(),
+                            message.chunk));
+  if (const auto bytes = content.read(message.chunk))
+    return msg::ChunkT{{}, message.data, message.chunk, message_bytes(*bytes)};
+  // One that was complete is damaged: when it is offered again, all of it is looked at.
+  if (!content.writable()) entries_.erase(message.data);
+  throw Error(
+      fmt::format("chunk {} of data {} is not in the scheduler's store, or damaged: submit the run again",
+                  message.chunk, message.data));
+}
+
+// An open entry, or one of the store: since when the scheduler was started nobody may have asked for it.
+comm::StoredContent& DataCore::entry(const std::string& address) {
+  if (const auto found = entries_.find(address); found != entries_.end()) {
+    found->second.used = now_;
+    return *found->second.content;
+  }
+  const auto manifest = store_.manifest(comm::parse_content_id(address));
+  if (!manifest) throw Error("the scheduler's store has no data " + address + ": submit the run again");
+  return *opened(address, *manifest).content;
+}
+
+// Opens it if it is not open; nothing of it is looked at for that.
+DataCore::Entry& DataCore::opened(const std::string& address, const comm::Manifest& manifest) {
+  auto found = entries_.find(address);
+  if (found == entries_.end()) {
+    close_unused();
+    open_what_runs_need();  // before there is need of room
+    if (entries_.size() >= kMostOpen)
+      throw Error(fmt::format(
+          "{} files are open in the scheduler's store, the most that may be: try again in a few minutes",
+          kMostOpen));
+    auto content = store_.open_unverified(manifest);
+    if (!content) throw Error("another process fills " + address + " in the scheduler's store");
+    found = entries_.insert_or_assign(address, Entry{.content = std::move(content)}).first;
+  }
+  found->second.used = now_;
+  return found->second;
+}
+
+// Of several the one that somebody waits for.
+DataCore::Entries::iterator DataCore::next_to_verify() {
+  auto next = entries_.end();
+  for (auto open = entries_.begin(); open != entries_.end(); ++open) {
+    if (open->second.content->verified()) continue;
+    if (!open->second.offered_by.empty()) return open;
+    next = open;
+  }
+  return next;
+}
+
+DataCore::Answers DataCore::work() {
+  const auto open = next_to_verify();
+  if (open == entries_.end()) return {};
+  auto& [address, entry] = *open;
+  Answers answers;
+  try {
+    entry.content->verify_next();
+    if (!entry.content->verified()) return {};
+    if (!entry.content->complete() && !entry.content->writable()) {  // damaged, and others use it
+      entry.content->remove();
+      auto anew = store_.open_unverified(entry.content->manifest());
+      if (!anew) throw Error("another process fills " + address + " in the scheduler's store");
+      entry.content = std::move(anew);
+      if (!entry.content->verified()) return {};
+    }
+    for (const std::string& peer : std::exchange(entry.offered_by, {}))
+      answers.push_back({peer, wanted(address, *entry.content)});
+  } catch (const std::exception& error) {  // the disk's, or of somebody who has it
+    for (const std::string& peer : entry.offered_by) answers.push_back({peer, refusal(error)});
+    entries_.erase(open);
+  }
+  return answers;
+}
+
+// What is open is not removed from the store, by nobody.
+void DataCore::open_what_runs_need() {
+  for (const std::string& address : kept_) {
+    if (entries_.contains(address) || entries_.size() >= kMostOpen) continue;
+    try {
+      const auto manifest = store_.manifest(comm::parse_content_id(address));
+      auto content = manifest ? store_.open_unverified(*manifest) : nullptr;
+      if (content) entries_[address] = {.content = std::move(content), .used = now_};
+    } catch (const std::exception& error) {  // of this one; the run that needs it will be told
+      if (refusals_.next()) spdlog::warn("data {} of a run cannot be opened: {}", address, error.what());
+    }
+  }
+}
+
+void DataCore::close_unused() {
+  std::erase_if(entries_, [&](const auto& open) {
+    return !kept_.contains(open.first) && now_ - open.second.used > options_.close_seconds;
+  });
+}
+
+}  // namespace modelet::scheduler
