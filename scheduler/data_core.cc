@@ -14,6 +14,13 @@ namespace msg = comm::control;
 
 constexpr size_t kMostOpen = 256;  // entries of the store: each holds a file
 
+// Another process has the entry alone: it fills it, or looks at what there is of it.
+class Busy : public Error {
+ public:
+  explicit Busy(const std::string& address)
+      : Error("another process fills, or looks at, data " + address + " in the scheduler's store") {}
+};
+
 std::span<const std::byte> bytes_of(const std::vector<uint8_t>& bytes) {
   return std::as_bytes(std::span(bytes));
 }
@@ -74,6 +81,8 @@ std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Recei
             throw Error("this is the scheduler's port for data, which knows nothing of runs");
         },
         received.message);
+  } catch (const Busy& busy) {
+    return msg::LaterT{{}, busy.what()};
   } catch (const std::exception& error) {  // the disk's, too: whatever it is, the others are served
     return refusal(error);
   }
@@ -152,7 +161,7 @@ DataCore::Entry& DataCore::opened(const std::string& address, const comm::Manife
           "{} files are open in the scheduler's store, the most that may be: try again in a few minutes",
           kMostOpen));
     auto content = store_.open_unverified(manifest);
-    if (!content) throw Error("another process fills " + address + " in the scheduler's store");
+    if (!content) throw Busy(address);
     found = entries_.insert_or_assign(address, Entry{.content = std::move(content)}).first;
   }
   found->second.used = now_;
@@ -181,13 +190,16 @@ DataCore::Answers DataCore::work() {
     if (!entry.content->complete() && !entry.content->writable()) {  // damaged, and others use it
       entry.content->remove();
       auto anew = store_.open_unverified(entry.content->manifest());
-      if (!anew) throw Error("another process fills " + address + " in the scheduler's store");
+      if (!anew) throw Busy(address);
       entry.content = std::move(anew);
       if (!entry.content->verified()) return {};
     }
     for (const std::string& peer : std::exchange(entry.offered_by, {}))
       answers.push_back({peer, wanted(address, *entry.content)});
-  } catch (const std::exception& error) {  // the disk's, or of somebody who has it
+  } catch (const Busy& busy) {
+    for (const std::string& peer : entry.offered_by) answers.push_back({peer, msg::LaterT{{}, busy.what()}});
+    entries_.erase(open);
+  } catch (const std::exception& error) {  // the disk's
     for (const std::string& peer : entry.offered_by) answers.push_back({peer, refusal(error)});
     entries_.erase(open);
   }

@@ -9,6 +9,9 @@
 // Only so many connections are served at once (each may have megabytes under way); others are told to ask
 // again later, and have a place when one of those has been silent for a while.
 //
+// It waits for nobody, also not for another process that has an entry of the store alone: who asks for that
+// is told to ask again.
+//
 // In a pool with keys only users put data there and only agents fetch it. One thread.
 #pragma once
 

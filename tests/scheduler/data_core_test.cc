@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace msg = comm::control;
 using comm::Manifest;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -78,6 +79,21 @@ TEST_F(DataCoreTest, OthersAreServedWhileAFileIsLookedAt) {
   EXPECT_THAT(only<msg::LaterT>(core.tick(1), "a").reason, HasSubstr(address_of(large)));
   EXPECT_THAT(core.work(), IsEmpty());
   EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, IsEmpty());
+}
+
+// An agent may have its cache in the same folder.
+TEST_F(DataCoreTest, WhatAnotherProcessFillsIsAskedForAgain) {
+  const Bytes file = file_of(2, 1);
+  auto other = put(file, 1);
+  EXPECT_THAT(only<msg::LaterT>(offer("a", file), "a").reason, HasSubstr("another process"));
+  EXPECT_THAT(only<msg::LaterT>(ask("b", msg::FetchManifestT{{}, address_of(file)}), "b").reason,
+              HasSubstr(address_of(file)));
+  EXPECT_THAT(only<msg::LaterT>(ask("b", msg::FetchChunkT{{}, address_of(file), 0}), "b").reason,
+              HasSubstr("another process"));
+  other.reset();
+  EXPECT_THAT(offer("a", file), IsEmpty());
+  EXPECT_THAT(core.work(), IsEmpty());
+  EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, ElementsAre(1));
 }
 
 }  // namespace
