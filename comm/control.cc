@@ -238,14 +238,15 @@ class ServerSocket::Impl {
     return std::nullopt;
   }
 
-  bool send(const std::string& peer, const std::string& bytes) {
+  Sent send(const std::string& peer, const std::string& bytes) {
     try {
       const auto flags = zmq::send_flags::dontwait;
-      return socket.send(zmq::buffer(peer), flags | zmq::send_flags::sndmore).has_value() &&
-             socket.send(zmq::buffer(bytes), flags).has_value();
+      const bool queued = socket.send(zmq::buffer(peer), flags | zmq::send_flags::sndmore).has_value() &&
+                          socket.send(zmq::buffer(bytes), flags).has_value();
+      return queued ? Sent::kQueued : Sent::kFull;
     } catch (const zmq::error_t& error) {
       if (error.num() != EHOSTUNREACH) throw;
-      return false;
+      return Sent::kGone;
     }
   }
 
@@ -286,7 +287,7 @@ std::optional<ServerSocket::Received> ServerSocket::receive(double timeout_secon
   return impl_->take();
 }
 
-bool ServerSocket::send(const std::string& peer, FromSchedulerMessage message) {
+ServerSocket::Sent ServerSocket::send(const std::string& peer, FromSchedulerMessage message) {
   return impl_->send(peer, encode(std::move(message)));
 }
 

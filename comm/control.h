@@ -107,8 +107,12 @@ class ServerSocket {
   // Next well-formed message, of all peers in turn; nothing if none came within `timeout_seconds`, or when
   // `wake_fd` became readable.
   std::optional<Received> receive(double timeout_seconds, int wake_fd = -1);
-  // False if the peer's connection is gone or it has not read for too long.
-  bool send(const std::string& peer, FromSchedulerMessage message);
+  enum class Sent {
+    kQueued,
+    kFull,  // the peer has not read for too long: the message is dropped
+    kGone   // so is the peer's connection
+  };
+  Sent send(const std::string& peer, FromSchedulerMessage message);
 
   const std::string& endpoint() const;  // as bound, with the actual port
 

@@ -59,10 +59,30 @@ DataCore::Answers DataCore::tick(double now) {
   close_unused();
   open_what_runs_need();
   Answers answers;
-  for (const auto& [address, entry] : entries_)
-    for (const std::string& peer : entry.offered_by)
-      answers.push_back({peer, msg::LaterT{{}, "it looks at what it has of data " + address}});
+  for (auto& [address, entry] : entries_) {
+    if (entry.content->verified()) {
+      tell_what_is_missing(address, entry, answers);
+    } else {
+      for (const std::string& peer : entry.offered_by)
+        answers.push_back({peer, msg::LaterT{{}, "it looks at what it has of data " + address}});
+    }
+  }
   return answers;
+}
+
+void DataCore::tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers) {
+  for (const std::string& peer : std::exchange(entry.offered_by, {}))
+    answers.push_back({peer, wanted(address, *entry.content)});
+}
+
+void DataCore::gone(const std::string& peer) {
+  for (auto& [address, entry] : entries_) entry.offered_by.erase(peer);
+  served_.erase(peer);
+}
+
+void DataCore::not_heard(const std::string& peer, const std::string& address) {
+  if (const auto found = entries_.find(address); found != entries_.end())
+    found->second.offered_by.insert(peer);
 }
 
 std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Received& received) {
@@ -194,8 +214,7 @@ DataCore::Answers DataCore::work() {
       entry.content = std::move(anew);
       if (!entry.content->verified()) return {};
     }
-    for (const std::string& peer : std::exchange(entry.offered_by, {}))
-      answers.push_back({peer, wanted(address, *entry.content)});
+    tell_what_is_missing(address, entry, answers);
   } catch (const Busy& busy) {
     for (const std::string& peer : entry.offered_by) answers.push_back({peer, msg::LaterT{{}, busy.what()}});
     entries_.erase(open);

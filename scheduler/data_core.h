@@ -62,6 +62,10 @@ class DataCore {
   Answers work();
   // Call about every second.
   Answers tick(double now);
+  // The peer is not there any more: it waits for nothing, and its place is free.
+  void gone(const std::string& peer);
+  // It has not read for too long, so that it was not sent what is missing of this data: tick() tells it.
+  void not_heard(const std::string& peer, const std::string& address);
 
  private:
   struct Entry {
@@ -83,6 +87,7 @@ class DataCore {
   comm::StoredContent& entry(const std::string& address);
   Entry& opened(const std::string& address, const comm::Manifest& manifest);
   Entries::iterator next_to_verify();
+  static void tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers);
   void open_what_runs_need();
   void close_unused();
 

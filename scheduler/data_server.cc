@@ -1,5 +1,7 @@
 #include "scheduler/data_server.h"
 
+#include <spdlog/spdlog.h>
+
 #include <utility>
 
 namespace modelet::scheduler {
@@ -54,8 +56,19 @@ void DataServer::run() {
 }
 
 void DataServer::send(DataCore::Answers answers) {
-  for (auto& [peer, message] : answers)
-    socket_.send(peer, std::move(message));  // if it is gone, it asks again
+  for (auto& [peer, message] : answers) {
+    const auto* wanted = std::get_if<msg::WantedT>(&message);
+    const std::string missing_of = wanted != nullptr ? wanted->data : "";
+    const auto sent = socket_.send(peer, std::move(message));
+    if (sent == msg::ServerSocket::Sent::kGone) core_.gone(peer);
+    if (sent != msg::ServerSocket::Sent::kFull) continue;
+    if (!missing_of.empty()) {
+      core_.not_heard(peer, missing_of);
+    } else if (dropped_.next()) {  // it asks for more at once than it reads
+      spdlog::warn("dropped an answer about data: who asked for it does not read (number {})",
+                   dropped_.count());
+    }
+  }
 }
 
 }  // namespace modelet::scheduler

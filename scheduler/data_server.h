@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/wake_event.h"
 #include "comm/control.h"
 #include "scheduler/data_core.h"
@@ -42,6 +43,7 @@ class DataServer {
   comm::control::ServerSocket socket_;
   SteadyClock clock_;
   WakeEvent stop_;
+  LogLimit dropped_;
   std::mutex mutex_;
   std::optional<std::set<std::string>> to_keep_;  // guarded by mutex_: what core_ does not know yet
   std::thread thread_;

@@ -65,7 +65,8 @@ void Server::handle(double now, const Event& event) {
       continue;
     }
     auto& [peer, message] = std::get<Send>(action);
-    if (!socket_.send(peer, std::move(message))) core_.handle(now, PeerGone{peer});
+    if (socket_.send(peer, std::move(message)) != comm::control::ServerSocket::Sent::kQueued)
+      core_.handle(now, PeerGone{peer});
   }
 }
 

@@ -135,7 +135,7 @@ TEST_F(CurveTest, WhoIsListedIsLetInAndKnown) {
   ASSERT_TRUE(received);
   EXPECT_EQ(received->sender.role, Role::kUser);
   EXPECT_EQ(received->sender.name, "alice");
-  EXPECT_TRUE(scheduler->send(received->peer, control::AcceptedT{{}, 7}));
+  EXPECT_EQ(scheduler->send(received->peer, control::AcceptedT{{}, 7}), control::ServerSocket::Sent::kQueued);
   const auto answer = user.receive(kLimit);
   ASSERT_TRUE(answer);
   EXPECT_EQ(std::get<control::AcceptedT>(*answer).run, 7u);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "core_harness.h"
@@ -146,6 +147,26 @@ TEST(Control, Loopback) {
   EXPECT_THROW(require_loopback("tcp://0.0.0.0:1", false, false, "x", "--y"), UsageError);
   EXPECT_NO_THROW(require_loopback("tcp://0.0.0.0:1", false, true, "x", "--y"));
   EXPECT_NO_THROW(require_loopback("tcp://0.0.0.0:1", true, false, "x", "--y"));
+}
+
+TEST(ServerSocket, TellsWhoDoesNotReadFromWhoIsGone) {
+  constexpr double kLimit = 60;
+  const std::vector<uint8_t> chunk(1 << 20);
+  ServerSocket server("tcp://127.0.0.1:*", {}, Traffic::kChunks);
+  auto client = std::make_unique<ClientSocket>(server.endpoint(), Traffic::kChunks);
+  while (!client->send(FetchChunkT{{}, "data", 0})) client->receive(0.01);
+  const auto question = server.receive(kLimit);
+  ASSERT_TRUE(question);
+  const auto send = [&] { return server.send(question->peer, ChunkT{{}, "data", 0, chunk}); };
+  auto sent = ServerSocket::Sent::kQueued;
+  for (const Stopwatch watch; sent == ServerSocket::Sent::kQueued && watch.seconds() < kLimit;) sent = send();
+  EXPECT_EQ(sent, ServerSocket::Sent::kFull);
+  client.reset();
+  for (const Stopwatch watch; sent != ServerSocket::Sent::kGone && watch.seconds() < kLimit;) {
+    server.receive(0.01);  // which also hears of ends
+    sent = send();
+  }
+  EXPECT_EQ(sent, ServerSocket::Sent::kGone);
 }
 
 }  // namespace

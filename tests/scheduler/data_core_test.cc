@@ -96,5 +96,40 @@ TEST_F(DataCoreTest, WhatAnotherProcessFillsIsAskedForAgain) {
   EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, ElementsAre(1));
 }
 
+// Else its file would be looked at before that of somebody who waits, and it would be told so for ever.
+TEST_F(DataCoreTest, WhoIsGoneWaitsForNothing) {
+  Bytes first = file_of(2, 1), second = file_of(2, 2);
+  if (address_of(second) < address_of(first)) std::swap(first, second);
+  put(first, 2);
+  put(second, 2);
+  EXPECT_THAT(offer("gone", first), IsEmpty());
+  EXPECT_THAT(offer("here", second), IsEmpty());
+  core.gone("gone");
+  EXPECT_EQ(only<msg::LaterT>(core.tick(1), "here").reason.find(address_of(first)), std::string::npos);
+  EXPECT_THAT(core.work(), IsEmpty());
+  EXPECT_EQ(only<msg::WantedT>(core.work(), "here").data, address_of(second));
+  EXPECT_THAT(core.work(), IsEmpty());
+  EXPECT_THAT(core.work(), IsEmpty()) << "nobody hears of the other";
+}
+
+TEST_F(DataCoreTest, ThePlaceOfWhoIsGoneIsFree) {
+  DataCore narrow({.store = folder, .most_served = 1});
+  const auto ask = [&](const char* peer) {
+    return narrow.handle(0, {.peer = peer, .sender = {}, .message = msg::FetchManifestT{{}, "none"}});
+  };
+  only<msg::RefusedT>(ask("a"), "a");
+  only<msg::LaterT>(ask("b"), "b");
+  narrow.gone("a");
+  only<msg::RefusedT>(ask("b"), "b");
+}
+
+TEST_F(DataCoreTest, WhoCouldNotBeToldIsToldWithATick) {
+  const Bytes file = file_of(1, 1);
+  EXPECT_THAT(only<msg::WantedT>(offer("a", file), "a").chunks, SizeIs(1));
+  core.not_heard("a", address_of(file));
+  EXPECT_THAT(only<msg::WantedT>(core.tick(1), "a").chunks, SizeIs(1));
+  EXPECT_THAT(core.tick(2), IsEmpty());
+}
+
 }  // namespace
 }  // namespace modelet::scheduler
