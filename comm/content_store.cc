@@ -152,6 +152,7 @@ bool StoredContent::put(size_t chunk, std::span<const std::byte> bytes) {
   if (!manifest_.is_chunk(chunk, bytes))
     throw FormatError("chunk " + std::to_string(chunk) + " of data " + to_text(manifest_.id()) +
                       " has not the hash that its manifest says");
+  if (state_[chunk] == State::kUnknown) set(chunk, look_at(chunk) ? State::kThere : State::kMissing);
   if (state_[chunk] == State::kThere) return false;
   if (!alone_) throw Error(path_.string() + ": is damaged, and others use it; start again");
   for (uint64_t at = manifest_.chunk_begin(chunk); !bytes.empty();) {

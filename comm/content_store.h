@@ -45,7 +45,8 @@ class StoredContent {
 
   // Looks at one chunk that was not looked at yet; there must be one.
   void verify_next();
-  // Adds a chunk; false if it was there already. FormatError if the bytes are not those of the manifest.
+  // Adds a chunk; false if it was there already (for which one that was not looked at yet is looked at).
+  // FormatError if the bytes are not those of the manifest.
   bool put(size_t chunk, std::span<const std::byte> bytes);
   // A chunk; nothing if it is not there, or no longer: then it is missing from now on.
   std::optional<std::vector<std::byte>> read(size_t chunk);

@@ -256,6 +256,19 @@ TEST_F(ContentStoreTest, AChunkThatComesTwiceCountsOnce) {
   EXPECT_EQ(content->missing().size(), 6u);
 }
 
+// What others use is not called damaged before it was looked at.
+TEST_F(ContentStoreTest, AChunkThatComesBeforeItWasLookedAt) {
+  const auto user = store.open(manifest);
+  fill(*user, file);
+  const auto shared = store.open_unverified(manifest);
+  ASSERT_TRUE(shared && !shared->writable());
+  EXPECT_FALSE(shared->put(2, chunk_of(file, manifest, 2))) << "it is there";
+  EXPECT_TRUE(shared->has(2) && !shared->has(1));
+  std::fstream(user->path(), std::ios::in | std::ios::out | std::ios::binary).put('!');
+  EXPECT_THAT(error_of([&] { shared->put(0, chunk_of(file, manifest, 0)); }), HasSubstr("is damaged"));
+  EXPECT_THAT(shared->missing(), ElementsAre(0));
+}
+
 // Who wants an end does not wait for gigabytes.
 TEST_F(ContentStoreTest, AnEndIsHeardBetweenTwoChunks) {
   fill(*store.open(manifest), file);
