@@ -327,6 +327,7 @@ class ClientSocket::Impl {
   void watch_handshakes() {
     while (const auto event = handshakes.next()) {
       trouble = explanation(event->kind);
+      connections += event->kind == HandshakeMonitor::Kind::kSucceeded ? 1 : 0;
       if (event->kind == HandshakeMonitor::Kind::kRefused ||
           event->kind == HandshakeMonitor::Kind::kOtherSecurity)
         throw Error(trouble);
@@ -370,6 +371,7 @@ class ClientSocket::Impl {
 
   SchedulerAddress address;
   std::string trouble;
+  uint64_t connections = 0;
   zmq::context_t context;
   zmq::socket_t socket{context, zmq::socket_type::dealer};
   HandshakeMonitor handshakes{context, socket, HandshakeMonitor::Side::kClient};
@@ -384,6 +386,8 @@ std::optional<FromSchedulerMessage> ClientSocket::receive(double timeout_seconds
   impl_->watch_handshakes();
   return readable ? impl_->take() : std::nullopt;
 }
+
+uint64_t ClientSocket::connections() const { return impl_->connections; }
 
 const std::string& ClientSocket::trouble() const { return impl_->trouble; }
 

@@ -132,6 +132,9 @@ class ClientSocket {
   std::optional<FromSchedulerMessage> receive(double timeout_seconds, int wake_fd = -1);
   // False if there is no connection now: nothing is queued for a scheduler that is away.
   bool send(ToSchedulerMessage message);
+  // How many there have been, as far as receive() has heard: what was sent before the last one began may be
+  // lost, what was sent over it is not.
+  uint64_t connections() const;
   // Why the last attempt to connect failed, if it did so during the handshake; empty once connected.
   const std::string& trouble() const;
   // Waits until what was sent has left, at most `timeout_seconds`, and closes. No other call may follow.

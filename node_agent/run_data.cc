@@ -7,7 +7,6 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -47,11 +46,12 @@ class Fetch {
         check_(check) {}
 
   Manifest manifest() {
-    std::optional<Stopwatch> asked;
+    bool asked = false;
     for (;;) {
-      if ((!asked || asked->seconds() > ask_again_) && socket_.send(msg::FetchManifestT{{}, data_}))
-        asked.emplace();
+      if (is_new_connection()) asked = false;
+      asked = asked || (may_ask() && socket_.send(msg::FetchManifestT{{}, data_}));
       auto message = receive(asked ? kPoll : kPoll / 10);
+      if (is_later(message)) asked = false;
       const auto* answer = message ? std::get_if<msg::ManifestOfT>(&*message) : nullptr;
       if (answer == nullptr || answer->data != data_) continue;
       Manifest manifest = Manifest::parse(bytes_of(answer->manifest));
@@ -66,15 +66,19 @@ class Fetch {
     const std::vector<uint32_t> missing = content.missing();
     todo_.assign(missing.begin(), missing.end());
     const Stopwatch watch;
-    Stopwatch since_report, since_asked;
+    Stopwatch since_report;
     while (!content.complete()) {
-      ask(content, watch.seconds());
-      if (auto message = receive(outstanding_.empty() ? kPoll / 10 : kPoll)) {
-        if (const auto* chunk = std::get_if<msg::ChunkT>(&*message)) take(*chunk, content);
-      } else if (std::min(silence_.seconds(), since_asked.seconds()) > ask_again_) {
+      if (is_new_connection()) {
         todo_.insert(todo_.begin(), outstanding_.begin(), outstanding_.end());
         outstanding_.clear();
-        since_asked.lap();
+      }
+      ask(content, watch.seconds());
+      const auto message = receive(outstanding_.empty() ? kPoll / 10 : kPoll);
+      if (is_later(message) && !outstanding_.empty()) {  // answers come in the order of the questions
+        todo_.push_front(outstanding_.front());
+        outstanding_.pop_front();
+      } else if (message) {
+        if (const auto* chunk = std::get_if<msg::ChunkT>(&*message)) take(*chunk, content);
       }
       if (content.complete() || since_report.seconds() > kReportEvery) {
         report(bytes_, watch.seconds());
@@ -105,8 +109,19 @@ class Fetch {
     return message;
   }
 
+  // What was asked over an earlier one has no answer.
+  bool is_new_connection() {
+    return std::exchange(connection_, socket_.connections()) != socket_.connections();
+  }
+  bool is_later(const std::optional<msg::FromSchedulerMessage>& message) {
+    const bool later = message && std::holds_alternative<msg::LaterT>(*message);
+    if (later) later_.emplace();
+    return later;
+  }
+  bool may_ask() const { return connection_ > 0 && (!later_ || later_->seconds() > ask_again_); }
+
   void ask(const StoredContent& content, double seconds) {
-    while (!todo_.empty() && outstanding_.size() < kWindow) {
+    while (!todo_.empty() && outstanding_.size() < kWindow && may_ask()) {
       if (rate_ > 0 && asked_bytes_ > rate_ * seconds) {
         silence_.lap();  // it is this side's
         return;
@@ -117,14 +132,14 @@ class Fetch {
       }
       if (!socket_.send(msg::FetchChunkT{{}, data_, todo_.front()})) return;
       asked_bytes_ += static_cast<double>(content.manifest().chunk_bytes(todo_.front()));
-      outstanding_.insert(todo_.front());
+      outstanding_.push_back(todo_.front());
       todo_.pop_front();
     }
   }
 
   void take(const msg::ChunkT& chunk, StoredContent& content) {
     if (chunk.data != data_) return;
-    outstanding_.erase(chunk.chunk);
+    std::erase(outstanding_, chunk.chunk);
     try {  // one that was asked for twice may come twice
       if (content.put(chunk.chunk, bytes_of(chunk.bytes))) bytes_ += chunk.bytes.size();
     } catch (const FormatError& error) {
@@ -142,9 +157,11 @@ class Fetch {
   const double rate_, ask_again_;
   const std::function<void()>& check_;
   Stopwatch silence_;
-  std::deque<uint32_t> todo_;       // chunks
-  std::set<uint32_t> outstanding_;  // asked for
-  uint64_t bytes_ = 0;              // fetched
+  std::deque<uint32_t> todo_;         // chunks
+  std::deque<uint32_t> outstanding_;  // asked for, in this order
+  uint64_t connection_ = 0;           // over which that was
+  std::optional<Stopwatch> later_;    // since the scheduler had no time
+  uint64_t bytes_ = 0;                // fetched
   double asked_bytes_ = 0;
   size_t wrong_ = 0;
   bool told_to_wait_ = false;

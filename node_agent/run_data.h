@@ -2,8 +2,9 @@
 // that was submitted, byte by byte when prepared; else in the agent's cache, which fetches what it lacks from
 // the scheduler (comm/content.h).
 //
-// Fetching asks for a few chunks at a time, over a connection of its own, and takes up where an earlier
-// attempt ended, however it ended. Several agents with one cache fetch once.
+// Fetching asks for a few chunks at a time, over a connection of its own, again only if the scheduler has no
+// time or the connection was lost, and takes up where an earlier attempt ended, however it ended. Several
+// agents with one cache fetch once.
 //
 // One thread. While a RunData lives, its files are not removed from the cache.
 #pragma once
@@ -32,7 +33,7 @@ struct DataSource {
   comm::control::SchedulerAddress server;  // its port for data
   CacheOptions cache;
   std::string node;      // named in the events "fetching"
-  double ask_again = 5;  // seconds of silence after which questions are repeated: an answer may be lost
+  double ask_again = 5;  // seconds until a question is repeated that the scheduler has no time for
 };
 
 class RunData {

@@ -64,7 +64,7 @@ DataCore::Answers DataCore::tick(double now) {
       tell_what_is_missing(address, entry, answers);
     } else {
       for (const std::string& peer : entry.offered_by)
-        answers.push_back({peer, msg::LaterT{{}, "it looks at what it has of data " + address}});
+        answers.push_back({peer, msg::LaterT{{}, "it looks at what it has of data " + address, true}});
     }
   }
   return answers;

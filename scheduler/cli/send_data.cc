@@ -2,8 +2,12 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+#include <deque>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -17,7 +21,6 @@ namespace msg = comm::control;
 
 constexpr size_t kWindow = 4;       // chunks sent and not yet stored
 constexpr double kPoll = 0.1;       // seconds
-constexpr double kAskAgain = 2;     // seconds, of a scheduler that has other things to do
 constexpr double kGiveUp = 60;      // seconds of silence
 constexpr double kReportEvery = 1;  // seconds
 
@@ -26,66 +29,88 @@ std::vector<uint8_t> message_bytes(std::span<const std::byte> bytes) {
   return {first, first + bytes.size()};
 }
 
+// Sends questions, a few at once, until each has its answer. They are answered in their order, and none is
+// lost unless the connection is: so only then, or when the scheduler has no time, is one sent again.
 class Sender {
  public:
-  explicit Sender(const msg::SchedulerAddress& server)
-      : socket_(server, msg::Traffic::kChunks), server_(server.endpoint) {}
+  using Question = std::function<msg::ToSchedulerMessage(uint32_t)>;  // of a number
 
-  void send(const msg::ToSchedulerMessage& message) {
-    for (const Stopwatch watch; !socket_.send(message); socket_.receive(kPoll / 10))
-      if (watch.seconds() > kGiveUp) give_up();
-  }
+  Sender(const msg::SchedulerAddress& server, double ask_again)
+      : socket_(server, msg::Traffic::kChunks), server_(server.endpoint), ask_again_(ask_again) {}
 
-  // What the scheduler lacks. It may first serve others, and then has to look at what it has of large data.
-  msg::WantedT offer(const comm::Manifest& manifest) {
-    const msg::OfferT offer{{}, message_bytes(manifest.encode())};
-    for (;;) {
-      send(offer);
-      if (auto wanted = wait_for<msg::WantedT>(kAskAgain)) return std::move(*wanted);
+  // Asks question(number) for each number; answered(answer) tells whether an answer of this kind is the one
+  // to `number`.
+  template <class Answer>
+  void ask(std::deque<uint32_t> numbers, const Question& question,
+           const std::function<bool(Answer&, uint32_t number)>& answered) {
+    std::deque<uint32_t> asked;
+    uint64_t connection = socket_.connections();  // over which `asked` were asked
+    while (!numbers.empty() || !asked.empty()) {
+      if (std::exchange(connection, socket_.connections()) != socket_.connections()) {
+        numbers.insert(numbers.begin(), asked.begin(), asked.end());
+        asked.clear();
+      }
+      while (may_ask() && !numbers.empty() && asked.size() < kWindow &&
+             socket_.send(question(numbers.front()))) {
+        later_.reset();
+        asked.push_back(numbers.front());
+        numbers.pop_front();
+      }
+      auto message = receive();
+      if (!message || asked.empty()) continue;
+      if (const auto* later = std::get_if<msg::LaterT>(&*message)) {
+        if (later->answer_follows) continue;
+        later_.emplace();
+        numbers.push_front(asked.front());
+        asked.pop_front();
+      } else if (auto* answer = std::get_if<Answer>(&*message)) {
+        std::erase_if(asked, [&](uint32_t number) { return answered(*answer, number); });
+      }
     }
-  }
-
-  msg::ChunkStoredT wait_until_stored() {
-    for (;;)
-      if (auto stored = wait_for<msg::ChunkStoredT>(kGiveUp)) return std::move(*stored);
   }
 
  private:
-  // Nothing if it has not come within `seconds`, although the scheduler is there.
-  template <class Answer>
-  std::optional<Answer> wait_for(double seconds) {
-    for (const Stopwatch watch; watch.seconds() < seconds;) {
-      auto message = socket_.receive(kPoll);
-      if (silence_.seconds() > kGiveUp) give_up();
-      if (!message) continue;
+  bool may_ask() const { return socket_.connections() > 0 && (!later_ || later_->seconds() > ask_again_); }
+
+  std::optional<msg::FromSchedulerMessage> receive() {
+    auto message = socket_.receive(kPoll);
+    if (message) {
       silence_.lap();
-      if (auto* answer = std::get_if<Answer>(&*message)) return std::move(*answer);
       if (const auto* refusal = std::get_if<msg::RefusedT>(&*message))
         throw Error("the scheduler refuses data: " + refusal->reason);
+    } else if (silence_.seconds() > kGiveUp) {
+      throw Error(fmt::format(
+          "the scheduler at {}, its port for data, did not answer within {:.0f} s{}{}; submit again, "
+          "what has arrived stays there",
+          server_, kGiveUp, socket_.trouble().empty() ? "" : ": ", socket_.trouble()));
     }
-    return std::nullopt;
-  }
-
-  [[noreturn]] void give_up() {
-    throw Error(fmt::format(
-        "the scheduler at {}, its port for data, did not answer within {:.0f} s{}{}; submit again, "
-        "what has arrived stays there",
-        server_, kGiveUp, socket_.trouble().empty() ? "" : ": ", socket_.trouble()));
+    return message;
   }
 
   msg::ClientSocket socket_;
   const std::string server_;
+  const double ask_again_;
   Stopwatch silence_;
+  std::optional<Stopwatch> later_;  // since the scheduler said so
 };
 
 }  // namespace
 
 std::string send_data(const msg::SchedulerAddress& server, const shard::Dataset& data,
-                      const std::string& what, Reporter& reporter) {
+                      const std::string& what, Reporter& reporter, double ask_again) {
   const auto file = data.file();
   const auto manifest = comm::Manifest::of(file);
-  Sender sender(server);
-  const msg::WantedT wanted = sender.offer(manifest);
+  Sender sender(server, ask_again);
+  msg::WantedT wanted;
+  sender.ask<msg::WantedT>(
+      {0},
+      [&](uint32_t) {
+        return msg::OfferT{{}, message_bytes(manifest.encode())};
+      },
+      [&](msg::WantedT& answer, uint32_t) {
+        wanted = std::move(answer);
+        return true;
+      });
   uint64_t total = 0, bytes = 0;
   for (const uint32_t chunk : wanted.chunks) {
     if (chunk >= manifest.chunks()) throw FormatError("the scheduler wants data that there is none of");
@@ -93,18 +118,14 @@ std::string send_data(const msg::SchedulerAddress& server, const shard::Dataset&
   }
   const Stopwatch watch;
   Stopwatch since_report;
-  size_t sent = 0;
-  for (size_t stored = 0; stored < wanted.chunks.size(); ++stored) {
-    for (; sent < wanted.chunks.size() && sent < stored + kWindow; ++sent) {
-      const uint32_t chunk = wanted.chunks[sent];
-      const auto part = file.subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
-      sender.send(msg::PutChunkT{{}, wanted.data, chunk, message_bytes(part)});
-    }
-    const msg::ChunkStoredT answer = sender.wait_until_stored();
-    if (answer.chunk >= manifest.chunks())
-      throw FormatError("the scheduler has stored data that nobody sent");
-    bytes += manifest.chunk_bytes(answer.chunk);
-    if (stored + 1 < wanted.chunks.size() && since_report.seconds() < kReportEvery) continue;
+  const auto put = [&](uint32_t chunk) {
+    const auto part = file.subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
+    return msg::PutChunkT{{}, wanted.data, chunk, message_bytes(part)};
+  };
+  const auto stored = [&](const msg::ChunkStoredT& answer, uint32_t chunk) {
+    if (answer.chunk != chunk) return false;
+    bytes += manifest.chunk_bytes(chunk);
+    if (bytes < total && since_report.seconds() < kReportEvery) return true;
     since_report.lap();
     const double rate = static_cast<double>(bytes) / std::max(1e-9, watch.seconds());
     reporter.handle({{"event", "sending"},
@@ -112,8 +133,10 @@ std::string send_data(const msg::SchedulerAddress& server, const shard::Dataset&
                      {"bytes", bytes},
                      {"total_bytes", total},
                      {"bytes_per_second", rate},
-                     {"eta_seconds", static_cast<double>(total - std::min(total, bytes)) / rate}});
-  }
+                     {"eta_seconds", static_cast<double>(total - bytes) / rate}});
+    return true;
+  };
+  sender.ask<msg::ChunkStoredT>({wanted.chunks.begin(), wanted.chunks.end()}, put, stored);
   return comm::to_text(manifest.id());
 }
 

@@ -37,6 +37,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr char kListen[] = "tcp://127.0.0.1:*";
+constexpr double kAskAgain = 0.05;
 
 void write_data(const fs::path& path, uint64_t samples, uint64_t seed) {
   constexpr uint32_t kFeatures = 100000, kPerSample = 100;
@@ -80,8 +81,10 @@ class DataServerTest : public testing::Test {
     std::ostringstream machines, people;
     {
       cli::Reporter reporter(true, machines, people, false);
-      train = cli::send_data(address(), shard::Dataset::open(folder / "train.mlt"), "train", reporter);
-      test = cli::send_data(address(), shard::Dataset::open(folder / "test.mlt"), "test", reporter);
+      train =
+          cli::send_data(address(), shard::Dataset::open(folder / "train.mlt"), "train", reporter, kAskAgain);
+      test =
+          cli::send_data(address(), shard::Dataset::open(folder / "test.mlt"), "test", reporter, kAskAgain);
     }
     std::istringstream lines(machines.str());
     uint64_t bytes = 0;
@@ -104,7 +107,7 @@ class DataServerTest : public testing::Test {
             .server = from,
             .cache = {.folder = folder / "cache"},
             .node = "a",
-            .ask_again = 0.05};
+            .ask_again = kAskAgain};
   }
   agent::RunData find(agent::TrainJob& job) { return find(job, address()); }
   agent::RunData find(agent::TrainJob& job, const msg::SchedulerAddress& from) {
@@ -325,7 +328,7 @@ TEST_F(DataServerTest, WhoHasToWaitIsServedInTheEnd) {
   EXPECT_EQ(bytes_of(job.train_file), bytes_of(folder / "train.mlt"));
 }
 
-// A scheduler so slow that everything is asked for again, and then answers all of it.
+// A scheduler that has no time for anything at first, and then answers everything twice.
 TEST_F(DataServerTest, WhatComesTwiceCountsOnce) {
   send();
   msg::ServerSocket slow(kListen, std::nullopt, msg::Traffic::kChunks);
@@ -343,7 +346,11 @@ TEST_F(DataServerTest, WhatComesTwiceCountsOnce) {
                   msg::ManifestOfT{
                       {}, fetch->data, offer_of(comm::Manifest::of(files.at(fetch->data).bytes())).manifest});
       const auto* fetch = std::get_if<msg::FetchChunkT>(&question->message);
-      if (fetch == nullptr || ++asked[{fetch->data, fetch->chunk}] != 2) continue;
+      if (fetch == nullptr) continue;
+      if (++asked[{fetch->data, fetch->chunk}] == 1) {
+        slow.send(question->peer, msg::LaterT{});
+        continue;
+      }
       const auto manifest = comm::Manifest::of(files.at(fetch->data).bytes());
       const auto part = files.at(fetch->data)
                             .bytes()
@@ -360,6 +367,55 @@ TEST_F(DataServerTest, WhatComesTwiceCountsOnce) {
   EXPECT_EQ(fetched(), size());
   for (const auto& event : events) EXPECT_LE(event["bytes"], event["total_bytes"]);
   EXPECT_EQ(bytes_of(job.train_file), bytes_of(folder / "train.mlt"));
+}
+
+// A link so slow, or a scheduler that looks for so long, that many a clock would have run out: what was sent
+// is sent again when the scheduler has said that it has no time, and when the connection was lost; only then.
+TEST_F(DataServerTest, NothingIsSentAgainWithoutNeed) {
+  const MappedFile file(folder / "test.mlt");
+  const auto manifest = comm::Manifest::of(file.bytes());
+  std::vector<std::string> heard;
+  std::string endpoint;
+  auto slow = std::make_unique<msg::ServerSocket>(kListen, std::nullopt, msg::Traffic::kChunks);
+  std::atomic<bool> sent{false};
+  std::thread client([&, address = msg::SchedulerAddress(slow->endpoint())] {
+    std::ostringstream machines, people;
+    cli::Reporter reporter(true, machines, people, false);
+    cli::send_data(address, shard::Dataset::open(folder / "test.mlt"), "test", reporter, kAskAgain);
+    sent = true;
+  });
+  // What comes next; nothing for a long time beside kAskAgain.
+  const auto next = [&](const char* what, double seconds = 60) {
+    auto question = slow->receive(seconds);
+    heard.push_back(!question                                                   ? "nothing"
+                    : std::holds_alternative<msg::OfferT>(question->message)    ? "offer"
+                    : std::holds_alternative<msg::PutChunkT>(question->message) ? "chunk"
+                                                                                : "else");
+    EXPECT_EQ(heard.back(), what) << heard.size();
+    return question ? question->peer : "";
+  };
+  constexpr double kLong = 10 * kAskAgain;
+  std::string peer = next("offer");
+  next("nothing", kLong);
+  slow->send(peer, msg::LaterT{{}, "it serves others", false});
+  next("offer");
+  slow->send(peer, msg::LaterT{{}, "it looks", true});
+  next("nothing", kLong);
+  endpoint = slow->endpoint();
+  slow.reset();
+  slow = std::make_unique<msg::ServerSocket>(endpoint, std::nullopt, msg::Traffic::kChunks);
+  peer = next("offer");
+  slow->send(peer, msg::WantedT{{}, to_text(manifest.id()), {0, 1}});
+  next("chunk");
+  next("chunk");
+  next("nothing", kLong);
+  slow->send(peer, msg::LaterT{{}, "it serves others", false});  // to the first
+  next("chunk");
+  slow->send(peer, msg::ChunkStoredT{{}, to_text(manifest.id()), 1});
+  next("nothing", kLong);
+  slow->send(peer, msg::ChunkStoredT{{}, to_text(manifest.id()), 0});
+  client.join();
+  EXPECT_TRUE(sent);
 }
 
 // The end of a run is heard while files are hashed: those at the experiment's paths, and those of the cache.
