@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/padding.h"
 #include "base/rng.h"
@@ -55,10 +54,12 @@ ConstMatrix pack_columns(ConstMatrix matrix, const std::vector<Sharding::Columns
 
 }  // namespace
 
-TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group)
+TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group,
+                           std::unique_ptr<const Clock> clock)
     : network_(network),
       sharding_(sharding),
       group_(group),
+      clock_(std::move(clock)),
       exact_(comm::require_codec("none")),
       loss_(shard::make_loss(network.experiment().model.loss)),
       corrections_(network.experiment().optimizer.beta1, network.experiment().optimizer.beta2),
@@ -75,7 +76,7 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
 
 StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
                              uint16_t attempt) {
-  const Stopwatch watch;
+  const double start = clock_->now();
   split_batch(batch.size(), group_.size() == 1 ? 1 : micro_batches_.now(), ranges_);
   shard::OutputLayer& output = network_.output();
 
@@ -94,7 +95,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   codecs_.end_step();
   update(batch, {network_.experiment().optimizer, corrections_, step, learning_rate, scale});
   output.maintain(forward_.output_input(), step);
-  micro_batches_.end_step(forward_.next_micro_batches(), watch.seconds());
+  micro_batches_.end_step(forward_.next_micro_batches(), clock_->now() - start);
   return {batch_loss_.loss, forward_.any_stop(), output.active_neurons()};
 }
 

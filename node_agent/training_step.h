@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/sample_range.h"
 #include "comm/group.h"
 #include "node_agent/codec_choice.h"
@@ -31,8 +33,9 @@ struct StepResult {
 
 class TrainingStep {
  public:
-  // All arguments must outlive it.
-  TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group);
+  // All references must outlive it. `clock`: by which it measures its steps (micro_batches.h).
+  TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group,
+               std::unique_ptr<const Clock> clock = std::make_unique<SteadyClock>());
 
   // What `exchange.codec = "auto"` needs to know of the links. Every rank calls it before its first step, if
   // any does; uses the rounds before those of run().
@@ -76,6 +79,7 @@ class TrainingStep {
   shard::Network& network_;
   const Sharding& sharding_;
   comm::Group& group_;
+  const std::unique_ptr<const Clock> clock_;
   const comm::Codec& exact_;
   std::unique_ptr<shard::LossFunction> loss_;
   const shard::AdamCorrections corrections_;

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "shard/data/synth.h"
 #include "tests/node_agent/ranks.h"
@@ -166,6 +168,57 @@ TEST_P(ParityTest, MicroBatchesChangeNoBitWithLossyCodecs) {
       EXPECT_EQ(states[1], states[3]);
       EXPECT_EQ(states[1], states[0]);
     }
+}
+
+// A clock that shows, from one look to the next, how long a step takes with `best` pieces and with others.
+class ClockOf final : public Clock {
+ public:
+  ClockOf(uint32_t best, const std::unique_ptr<TrainingStep>& step) : best_(best), step_(step) {}
+  double now() const override {
+    if (std::exchange(in_step_, !in_step_)) time_ += step_->micro_batches() == best_ ? 0.5 : 1;
+    return time_;
+  }
+
+ private:
+  const uint32_t best_;
+  const std::unique_ptr<TrainingStep>& step_;
+  mutable bool in_step_ = false;
+  mutable double time_ = 0;
+};
+
+// Each rank finds another number of micro-batches the fastest: all cut as rank 0 finds best, in each step.
+TEST_P(ParityTest, RanksCutAsTheFirstFindsBest) {
+  constexpr uint32_t kBest[] = {2, 4, 1};
+  constexpr uint64_t kUntilChosen = MicroBatches::kWarmUp + MicroBatches::kTrial, kAll = kUntilChosen + 4;
+  Experiment experiment = small_experiment(GetParam(), Loss::kSoftmax, {32}, 0);
+  experiment.train.batch = 128;  // four pieces: 64, 32, 16, 16
+  const std::vector<uint32_t> owner = round_robin(experiment, shape_, 3);
+  experiment.exchange.micro_batches = 1;
+  auto in_one_piece = make_ranks(experiment, shape_, owner, 3);
+  auto groups = make_groups(3);
+  const std::vector<double> losses = train(in_one_piece, groups, data_, 0, kAll);
+
+  experiment.exchange.micro_batches = 0;
+  auto ranks = make_ranks(experiment, shape_, owner, 3);
+  groups = make_groups(3);
+  std::vector<size_t> pieces[3];
+  comm::testing::run_ranks(groups, [&](comm::Group& group) {
+    const auto self = static_cast<size_t>(group.rank());
+    std::unique_ptr<TrainingStep> step;
+    step = std::make_unique<TrainingStep>(ranks[self]->network, ranks[self]->sharding, group,
+                                          std::make_unique<ClockOf>(kBest[self], step));
+    shard::BatchOrder order(shard::all_rows(data_.rows()), experiment.train.batch, experiment.train.seed);
+    shard::Batch batch;
+    for (uint64_t s = 0; s < kAll; ++s) {
+      batch.assign(data_, order.rows(s), true);
+      EXPECT_EQ(step->run(batch, s, experiment.train.learning_rate, false).loss, losses[s]);
+      // Of a full batch; an epoch's last one has 72 samples.
+      if (batch.size() == experiment.train.batch) pieces[self].push_back(step->micro_batches());
+    }
+  });
+  EXPECT_EQ(pieces[1], pieces[0]);
+  EXPECT_EQ(pieces[2], pieces[0]);
+  EXPECT_EQ(pieces[0].back(), kBest[0]);
 }
 
 // One neuron's logits lie so far above those that exponentials are taken against that they overflow: in the
