@@ -63,7 +63,7 @@ enum RngStream : uint64_t {
                               // {layer, modelet, step, place of the sample} where each has its own
   kStreamHash = 4,            // {layer}
   kStreamLabelSpread = 5,     // {}
-  kStreamQuantise = 6,        // {step, round, rank, matrix, first column}
+  kStreamQuantise = 6,        // {step, round, rank, matrix, first column}, then as kStreamUniform
   kStreamSynth = 7,           // {...}
   kStreamTables = 8,          // {layer, modelet}
   kStreamRounding = 9,        // {layer, first row of the modelet}

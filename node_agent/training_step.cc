@@ -80,6 +80,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   split_batch(batch.size(), group_.size() == 1 ? 1 : micro_batches_.now(), ranges_);
   shard::OutputLayer& output = network_.output();
 
+  first_sample_ = batch.first;
   codecs_.begin_step(step);
   forward_.begin(batch, ranges_, {step, kForward, attempt}, {stop, micro_batches_.next()});
   if (shard::uses_hash_tables(network_.experiment().sampling.mode)) forward_.finish(ranges_.size() - 1);
@@ -93,7 +94,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
 
   // Every rank has all it needs: from here on nothing can fail because of a peer.
   codecs_.end_step();
-  update(batch, {network_.experiment().optimizer, corrections_, step, learning_rate, scale});
+  update(batch, {network_.experiment().optimizer, corrections_, step, learning_rate, scale, first_sample_});
   output.maintain(forward_.output_input(), step);
   micro_batches_.end_step(forward_.next_micro_batches(), clock_->now() - start);
   return {batch_loss_.loss, forward_.any_stop(), output.active_neurons()};
@@ -124,14 +125,16 @@ void TrainingStep::prepare_buffers(const shard::Batch& batch) {
   }
 }
 
-// A gradient block as it goes to rank `to`. Its rounding follows from its place in the run: not from the
-// attempt nor from how the batch is cut, for `base` is the tag of the first micro-batch.
+// A gradient block as it goes to rank `to`. Its rounding follows from its place in the run, for each replica
+// from another one: not from the attempt nor from how the batch is cut, for `base` is the tag of the first
+// micro-batch.
 OutBlock TrainingStep::gradient_block(ConstMatrix values, size_t first_row, size_t first_column, Part part,
                                       Tag base, int to) {
   codecs_.look_at_gradients(to, values);
   Rng rng(network_.experiment().train.seed,
           {kStreamQuantise, base.step, base.round, static_cast<uint64_t>(sharding_.rank()),
            static_cast<uint64_t>(part), first_column});
+  if (first_sample_ != 0) rng = rng.stream(first_sample_);
   return {&codecs_.gradients(to), values, {rng.next(), first_row}};
 }
 

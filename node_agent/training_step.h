@@ -88,6 +88,7 @@ class TrainingStep {
   ShardedForward forward_;
   std::function<void()> while_waiting_;
   std::vector<SampleRange> ranges_;  // micro-batches of the step
+  uint64_t first_sample_ = 0;        // its place among those of all replicas (Batch::first)
   shard::BatchLoss batch_loss_;
   std::vector<Buffer> gradients_;        // [hidden layers] by pre-activations; own columns are valid
   shard::ThreadScratch<float> factors_;  // of what the output gradient is summed up from: see there

@@ -133,7 +133,9 @@ void Parameters::update_stored(std::span<const RowStep> steps, const UpdateRule&
     }
     // One number of 32 bits for two neighbours (kernels/optimizers.cc): that of a column is the same in any
     // view.
-    row.noise = static_cast<uint32_t>(mix64(step.parameters->seed_ ^ (uint64_t{clock} << 32 | step.row)) +
+    const uint64_t of_model = step.parameters->seed_;
+    const uint64_t seed = rule.first_sample == 0 ? of_model : mix64(of_model ^ rule.first_sample);
+    row.noise = static_cast<uint32_t>(mix64(seed ^ (uint64_t{clock} << 32 | step.row)) +
                                       like.shape_.first_column / 2);
     row.ahead = step.ahead;
     bias_gradients[i] = step.bias_gradient * rule.gradient_scale;

@@ -5,7 +5,8 @@
 //
 // Weights and state are stored as fp32 or as bf16 (half the memory); biases are fp32. A weight in bf16 is
 // rounded stochastically at each update (Gupta et al., ICML 2015), since most updates are smaller than the
-// distance of two neighbours. The random numbers follow from the seed, the row and its clock.
+// distance of two neighbours. The random numbers follow from the seed, the row, its clock, and the place of
+// the batch: each replica of a model draws for itself, so that their errors average out.
 //
 // Parameters that columns() makes share the memory of those that they are columns of. Different rows may be
 // updated by different threads at the same time.
@@ -49,7 +50,8 @@ struct UpdateRule {
   const AdamCorrections& corrections;
   uint64_t step = 0;  // of the run, from 0
   float learning_rate = 0;
-  float gradient_scale = 1;  // < 1 when the global gradient norm is clipped
+  float gradient_scale = 1;   // < 1 when the global gradient norm is clipped
+  uint64_t first_sample = 0;  // place of the batch among those of all replicas (Batch::first)
 };
 
 class Parameters {

@@ -127,6 +127,35 @@ TEST_F(ReplicaSyncTest, OfEveryStepTheyAreOneNodeWithALargerBatch) {
   }
 }
 
+// The same samples with the same draws, as another replica's: what differs is what chance rounds, the weights
+// in bf16 or the gradients that travel.
+TEST_F(ReplicaSyncTest, EachReplicaRoundsForItself) {
+  experiment_.sampling.mode = SamplingMode::kFull;
+  for (const auto& [precision, codec] :
+       {std::pair(Precision::kFp32, "none"), {Precision::kBf16, "none"}, {Precision::kFp32, "int4"}}) {
+    experiment_.model.precision = precision;
+    experiment_.exchange.codec = codec;
+    const auto trained_at = [&](size_t first_place) {
+      auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 2), 2);
+      auto groups = make_groups(2);
+      comm::testing::run_ranks(groups, [&](comm::Group& group) {
+        Rank& rank = *ranks[static_cast<size_t>(group.rank())];
+        TrainingStep step(rank.network, rank.sharding, group);
+        shard::BatchOrder order(shard::all_rows(data_.rows()), experiment_.train.batch, 1);
+        shard::Batch batch;
+        for (uint64_t s = 0; s < 3; ++s) {
+          batch.assign(data_, order.rows(s), true, {}, first_place);
+          step.run(batch, s, experiment_.train.learning_rate, false);
+        }
+      });
+      return state_of(ranks);
+    };
+    const bool by_chance = precision == Precision::kBf16 || std::string(codec) != "none";
+    EXPECT_EQ(trained_at(24) != trained_at(0), by_chance);
+    EXPECT_EQ(trained_at(24), trained_at(24));
+  }
+}
+
 TEST_P(ReplicaSyncTest, SettledReplicasAreEqualToTheBit) {
   experiment_.sampling.mode = GetParam().mode;
   experiment_.optimizer.kind = GetParam().optimizer;

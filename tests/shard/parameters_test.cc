@@ -93,6 +93,28 @@ TEST(Parameters, ARunOfColumnsIsUpdatedAsEachPartAlone) {
   }
 }
 
+// The first replica of a model rounds as a model without replicas, the others each in their own way.
+TEST(Parameters, EachReplicaRoundsForItself) {
+  for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kAdagrad, OptimizerKind::kSgd}) {
+    Experiment::Optimizer o;
+    o.kind = kind;
+    const AdamCorrections corrections(o.beta1, o.beta2);
+    const auto weights = [&](uint64_t first_sample) {
+      Parameters p = parameters(Precision::kBf16, kind);
+      for (uint64_t step = 0; step < 10; ++step) {
+        UpdateRule rule{o, corrections, step, 1e-3f};
+        if (first_sample > 0) rule.first_sample = first_sample;
+        std::vector<float> gradient = random_values(kCols, 10 + step);
+        p.update(2, gradient.data(), 0, rule);
+      }
+      return p.arrays()[0].packed();
+    };
+    EXPECT_NE(weights(32), weights(0));
+    EXPECT_NE(weights(32), weights(64));
+    EXPECT_EQ(weights(32), weights(32));
+  }
+}
+
 TEST(Parameters, ArraysGoOutAndInWhole) {
   const Experiment::Optimizer o;
   const AdamCorrections corrections(o.beta1, o.beta2);
