@@ -125,6 +125,7 @@ class Trainer::Impl {
   };
 
   void load_data();
+  uint64_t sync_buffers() const;
   void restore(const std::filesystem::path& resumed);
   bool one_step(Session& session);
   bool synchronise(Session& session, bool stop);
@@ -215,6 +216,14 @@ void Trainer::Impl::load_data() {
   feed_.emplace(train_, std::move(split.train), job_.experiment.train, pool_, share);
 }
 
+// What synchronising will take beside what it has now, at most.
+uint64_t Trainer::Impl::sync_buffers() const {
+  uint64_t most = 0;
+  for (const auto& modelet : network_->modelets())
+    most = std::max(most, sync_buffer_bytes(modelet->spec(), job_.experiment));
+  return most;
+}
+
 void Trainer::Impl::prepare() {
   const std::filesystem::path resumed = job_.resume.empty() ? "" : shard::find_checkpoint(job_.resume);
   if (job_.rank == 0) shard::require_one_run(job_.out, resumed);
@@ -225,7 +234,7 @@ void Trainer::Impl::prepare() {
   else
     restore(resumed);
   if (replicas_ > 1) sync_.emplace(*network_);
-  memory = network_->memory_bytes() + (sync_ ? sync_->memory_bytes() : 0);
+  memory = network_->memory_bytes() + (sync_ ? sync_->memory_bytes() + sync_buffers() : 0);
   const std::vector<uint32_t> counts = shard::count_labels(train_);
   network_->set_label_counts(counts);
   inverse_propensities_ = shard::inverse_propensities(counts, train_.rows(), job_.experiment.metrics);

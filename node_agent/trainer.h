@@ -55,9 +55,10 @@ class Trainer {
   // PeerError: a rank is missing.
   void run(comm::Group& group, const EventSink& events);
 
-  void request_stop();            // async-signal-safe
-  uint64_t step() const;          // steps completed; any thread
-  uint64_t memory_bytes() const;  // of this rank's modelets
+  void request_stop();    // async-signal-safe
+  uint64_t step() const;  // steps completed; any thread
+  // Of this rank's modelets, and of the buffers in which replicas synchronise them.
+  uint64_t memory_bytes() const;
 
  private:
   class Impl;

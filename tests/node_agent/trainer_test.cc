@@ -613,6 +613,27 @@ TEST_F(ReplicasTest, EndEarlyTogether) {
             shard::checkpoint_of_step(folder_ / "early" / "checkpoints", last["best_step"].get<uint64_t>()));
 }
 
+// Before anything has travelled.
+TEST_F(ReplicasTest, WhatANodeSaysThatItTakesHasTheBuffersOfSynchronising) {
+  Trainer trainer({.run = "memory",
+                   .experiment = experiment_,
+                   .shape = shape_,
+                   .owner = round_robin(experiment_, shape_, 1),
+                   .rank = 1,
+                   .size = 2,
+                   .threads = 1,
+                   .out = folder_ / "memory"});
+  trainer.prepare();
+  uint64_t modelets = 0, buffers = 0;
+  for (const ModeletSpec& modelet : cut_model(experiment_, shape_)) {
+    modelets += modelet_bytes(modelet, experiment_);
+    buffers = std::max(buffers, sync_buffer_bytes(modelet, experiment_));
+  }
+  const auto planned = static_cast<double>(modelets + buffers);
+  EXPECT_NEAR(static_cast<double>(trainer.memory_bytes()), planned, 0.2 * planned);
+  EXPECT_GT(static_cast<double>(buffers), 0.4 * planned) << "else the test says nothing";
+}
+
 TEST_F(ReplicasTest, ALostReplicaIsNamed) {
   experiment_.exchange.timeout_seconds = 0.5;
   auto groups = comm::make_inproc_groups(4, {.run = 1,
