@@ -167,10 +167,7 @@ class WordsEncoder::Reader : public SampleReader {
         neighbours_(2 * options_.window + 1),
         counts_(2 * options_.window + 1) {}
 
-  uint64_t features() const override {
-    const bool positions = options_.task == WordsTask::kNext && options_.positions;
-    return (positions ? options_.window : 1) * labels();
-  }
+  uint64_t features() const override { return (has_positions() ? options_.window : 1) * labels(); }
   uint64_t labels() const override { return encoder_.words_.size(); }
   uint64_t bytes() const override { return words_.bytes(); }
   double fraction() const override { return words_.fraction(); }
@@ -198,6 +195,7 @@ class WordsEncoder::Reader : public SampleReader {
   static constexpr uint32_t kLineEnd = SortedIds::kNone;
   static constexpr std::array<float, 1> kOne = {1};
 
+  bool has_positions() const { return options_.task == WordsTask::kNext && options_.positions; }
   // How many words behind the centre belong to its window.
   size_t ahead() const { return options_.task == WordsTask::kSkipgram ? options_.window : 0; }
 
@@ -206,18 +204,23 @@ class WordsEncoder::Reader : public SampleReader {
     near_.clear();
     centre_ = 0;
     line_end_ = false;
-    while (!line_end_ && line_.size() <= ahead()) near_.replace(SortedIds::kNone, read_id());
+    while (!line_end_ && line_.size() <= ahead()) move_window(SortedIds::kNone, read_id());
   }
 
   // The window moves on by a word. Words that none reaches any more are forgotten now and then: a line may be
   // the whole text.
   void advance() {
     constexpr size_t kKept = 4096;
-    near_.replace(centre_ < options_.window ? SortedIds::kNone : line_[centre_ - options_.window], read_id());
+    move_window(centre_ < options_.window ? SortedIds::kNone : line_[centre_ - options_.window], read_id());
     ++centre_;
     if (centre_ < kKept + options_.window) return;
     line_.erase(line_.begin(), line_.begin() + static_cast<ptrdiff_t>(kKept));
     centre_ -= kKept;
+  }
+
+  // Samples with positions are read from the line itself.
+  void move_window(uint32_t leaving, uint32_t entering) {
+    if (!has_positions()) near_.replace(leaving, entering);
   }
 
   // The next word of the line; from its end on, kLineEnd.
@@ -277,7 +280,7 @@ class WordsEncoder::Reader : public SampleReader {
 
   bool make_next(Sample& sample) {
     size_t distinct = std::min<size_t>(centre_, options_.window);
-    if (options_.positions) {
+    if (has_positions()) {
       for (size_t i = 0; i < distinct; ++i) {
         neighbours_[i] = static_cast<uint32_t>(i * encoder_.words_.size() + line_[centre_ - 1 - i]);
         counts_[i] = 1;
@@ -314,9 +317,9 @@ class WordsEncoder::Reader : public SampleReader {
   std::vector<uint32_t> ids_;           // of those that stay, and line ends
   size_t next_id_ = 0;                  // of these
   std::vector<uint32_t> line_;          // ids of the current line that a window may still reach
-  SortedIds near_;                      // those of them in the window of the centre, with it
-  size_t centre_ = 0;                   // of the next sample, in line_
-  uint32_t centre_id_ = 0;              // line_[centre_], where the sample can refer to it
+  SortedIds near_;          // those of them in the window of the centre, with it; unused with positions
+  size_t centre_ = 0;       // of the next sample, in line_
+  uint32_t centre_id_ = 0;  // line_[centre_], where the sample can refer to it
   bool line_end_ = false, end_ = false;
   uint64_t position_ = 0, unknown_ = 0, rows_ = 0;
   std::vector<uint32_t> neighbours_;  // of the centre, ascending
