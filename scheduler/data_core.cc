@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "scheduler/core.h"
+#include "scheduler/permission.h"
 
 namespace modelet::scheduler {
 namespace {
