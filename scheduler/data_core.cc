@@ -1,10 +1,11 @@
 #include "scheduler/data_core.h"
 
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "scheduler/permission.h"
 
 namespace modelet::scheduler {
@@ -32,8 +33,8 @@ std::vector<uint8_t> message_bytes(std::span<const std::byte> bytes) {
 
 msg::WantedT wanted(const std::string& address, const comm::StoredContent& content) {
   if (!content.complete())
-    spdlog::info("data {} of {} bytes: {} of {} chunks are sent to the store", address,
-                 content.manifest().bytes(), content.missing().size(), content.manifest().chunks());
+    log_info("data {} of {} bytes: {} of {} chunks are sent to the store", address,
+             content.manifest().bytes(), content.missing().size(), content.manifest().chunks());
   return {{}, address, content.missing()};
 }
 
@@ -110,7 +111,7 @@ std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Recei
 
 DataCore::Message DataCore::refusal(const std::exception& error) {
   if (refusals_.next())
-    spdlog::info("refused a message about data: {} (number {})", error.what(), refusals_.count());
+    log_info("refused a message about data: {} (number {})", error.what(), refusals_.count());
   return msg::RefusedT{{}, error.what()};
 }
 
@@ -234,7 +235,7 @@ void DataCore::open_what_runs_need() {
       auto content = manifest ? store_.open_unverified(*manifest) : nullptr;
       if (content) entries_[address] = {.content = std::move(content), .used = now_};
     } catch (const std::exception& error) {  // of this one; the run that needs it will be told
-      if (refusals_.next()) spdlog::warn("data {} of a run cannot be opened: {}", address, error.what());
+      if (refusals_.next()) log_warning("data {} of a run cannot be opened: {}", address, error.what());
     }
   }
 }

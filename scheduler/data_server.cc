@@ -1,8 +1,8 @@
 #include "scheduler/data_server.h"
 
-#include <spdlog/spdlog.h>
-
 #include <utility>
+
+#include "base/log.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -65,8 +65,8 @@ void DataServer::send(DataCore::Answers answers) {
     if (!missing_of.empty()) {
       core_.not_heard(peer, missing_of);
     } else if (dropped_.next()) {  // it asks for more at once than it reads
-      spdlog::warn("dropped an answer about data: who asked for it does not read (number {})",
-                   dropped_.count());
+      log_warning("dropped an answer about data: who asked for it does not read (number {})",
+                  dropped_.count());
     }
   }
 }
