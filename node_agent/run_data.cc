@@ -75,6 +75,7 @@ class Fetch {
       ask(content, watch.seconds());
       const auto message = receive(outstanding_.empty() ? kPoll / 10 : kPoll);
       if (is_later(message) && !outstanding_.empty()) {  // answers come in the order of the questions
+        asked_bytes_ -= static_cast<double>(content.manifest().chunk_bytes(outstanding_.front()));
         todo_.push_front(outstanding_.front());
         outstanding_.pop_front();
       } else if (message) {

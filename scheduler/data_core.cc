@@ -72,6 +72,7 @@ DataCore::Answers DataCore::tick(double now) {
 }
 
 void DataCore::tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers) {
+  if (!entry.offered_by.empty()) entry.used = now_;
   for (const std::string& peer : std::exchange(entry.offered_by, {}))
     answers.push_back({peer, wanted(address, *entry.content)});
 }
@@ -242,7 +243,9 @@ void DataCore::open_what_runs_need() {
 
 void DataCore::close_unused() {
   std::erase_if(entries_, [&](const auto& open) {
-    return !kept_.contains(open.first) && now_ - open.second.used > options_.close_seconds;
+    const Entry& entry = open.second;  // what somebody waits for is in use
+    return !kept_.contains(open.first) && entry.offered_by.empty() &&
+           now_ - entry.used > options_.close_seconds;
   });
 }
 

@@ -87,7 +87,7 @@ class DataCore {
   comm::StoredContent& entry(const std::string& address);
   Entry& opened(const std::string& address, const comm::Manifest& manifest);
   Entries::iterator next_to_verify();
-  static void tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers);
+  void tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers);
   void open_what_runs_need();
   void close_unused();
 

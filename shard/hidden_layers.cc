@@ -11,10 +11,16 @@
 namespace modelet::shard {
 namespace {
 
-constexpr size_t kWidthPiece = 16;     // columns of a parallel piece when transposing
-constexpr size_t kSamplePiece = 16;    // samples of a parallel piece
-constexpr size_t kFeaturePiece = 256;  // feature rows of a parallel piece: each piece begins with fetching
-constexpr size_t kNeuronPiece = 32;    // neurons of a parallel piece in dense layers
+constexpr size_t kWidthPiece = 16;   // columns of a parallel piece when transposing
+constexpr size_t kSamplePiece = 16;  // samples of a parallel piece
+constexpr size_t kNeuronPiece = 32;  // neurons of a parallel piece in dense layers
+
+// Feature rows of a parallel piece: many, because each piece begins with fetching, but enough pieces for all
+// threads where a batch has few features.
+size_t feature_piece(size_t features) {
+  constexpr size_t kPieces = 64, kLeast = 16, kMost = 256;
+  return std::clamp(features / kPieces, kLeast, kMost);
+}
 
 }  // namespace
 
@@ -69,7 +75,7 @@ void InputLayer::for_each_gradient_piece(const Batch& batch, ConstMatrix pre_gra
     for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = {rows + i * run.cols(), 0};
   };
   const size_t features = batch.unique_features.size();
-  pool_.for_pieces(features, kFeaturePiece, [&](size_t begin, size_t end) {
+  pool_.for_pieces(features, feature_piece(features), [&](size_t begin, size_t end) {
     for (Parameters& run : runs_)
       use(
           run, end - begin, features - begin, [&](size_t i) { return batch.unique_features[begin + i]; },

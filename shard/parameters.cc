@@ -140,7 +140,7 @@ void Parameters::update_stored(std::span<const RowStep> steps, const UpdateRule&
     row.ahead = step.ahead;
     bias_gradients[i] = step.bias_gradient * rule.gradient_scale;
     if (like.has_bias())
-      biases[i] = {&bias_gradients[i], &memory.states[step.row].bias, row.rate, row.second_scale};
+      biases[i] = {&bias_gradients[i], memory.states[step.row].bias.data(), row.rate, row.second_scale};
   }
   const auto step_all = [&]<class Stored>(std::span<const kernels::RowUpdate<Stored>> all,
                                           kernels::RowLayout layout) {
@@ -217,18 +217,21 @@ std::vector<Parameters::Array> Parameters::arrays() {
       },
       memory_->values);
   const size_t vectors = arrays.size();
-  const auto add = [&](const char* name, DType dtype, auto& of_first_row, size_t stride) {
+  // A number of each row, `offset` bytes from where what the row has begins.
+  const auto add = [&](const char* name, DType dtype, auto* of_rows, size_t offset) {
+    constexpr size_t kBytes = sizeof(uint32_t);  // of each of them
     arrays.push_back(
-        {name, dtype, {rows()}, reinterpret_cast<std::byte*>(&of_first_row), sizeof(of_first_row), stride});
+        {name, dtype, {rows()}, reinterpret_cast<std::byte*>(of_rows) + offset, kBytes, sizeof(*of_rows)});
   };
   if (has_bias()) {
-    RowState& first = memory_->states[0];
-    add("bias", DType::kF32, first.bias, sizeof(RowState));
-    if (vectors > 1) add("optimizer.bias_first", DType::kF32, first.bias_first, sizeof(RowState));
-    if (vectors > 2) add("optimizer.bias_second", DType::kF32, first.bias_second, sizeof(RowState));
-    if (optimizer_) add("optimizer.clock", DType::kU32, first.clock, sizeof(RowState));
+    RowState* const states = memory_->states.data();
+    constexpr size_t kBias = offsetof(RowState, bias);
+    add("bias", DType::kF32, states, kBias);
+    if (vectors > 1) add("optimizer.bias_first", DType::kF32, states, kBias + sizeof(float));
+    if (vectors > 2) add("optimizer.bias_second", DType::kF32, states, kBias + 2 * sizeof(float));
+    if (optimizer_) add("optimizer.clock", DType::kU32, states, offsetof(RowState, clock));
   } else if (optimizer_) {
-    add("optimizer.clock", DType::kU32, memory_->clocks[0], sizeof(uint32_t));
+    add("optimizer.clock", DType::kU32, memory_->clocks.data(), 0);
   }
   return arrays;
 }

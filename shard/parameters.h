@@ -12,6 +12,7 @@
 // updated by different threads at the same time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -106,8 +107,8 @@ class Parameters {
   void set_row(size_t r, const float* values);
   void set_row(size_t r, const float* values, Rng rng);
 
-  float bias(size_t r) const { return has_bias() ? memory_->states[r].bias : 0.0f; }
-  float& bias(size_t r) { return memory_->states[r].bias; }
+  float bias(size_t r) const { return has_bias() ? memory_->states[r].bias[0] : 0.0f; }
+  float& bias(size_t r) { return memory_->states[r].bias[0]; }
   // Updates of row r so far.
   uint32_t clock(size_t r) const { return has_bias() ? memory_->states[r].clock : memory_->clocks[r]; }
   uint32_t& clock(size_t r) { return has_bias() ? memory_->states[r].clock : memory_->clocks[r]; }
@@ -124,7 +125,8 @@ class Parameters {
     const void* ahead = nullptr;
   };
   static constexpr size_t kRowsAtOnce = 16;
-  // At most kRowsAtOnce different rows, of parameters that differ in their number of rows at most.
+  // At most kRowsAtOnce different rows, of parameters that differ in their number of rows and their seed at
+  // most.
   static void update(std::span<const RowStep> steps, const UpdateRule& rule);
   void update(size_t r, float* gradient, float bias_gradient, const UpdateRule& rule) {
     const RowStep step{this, r, gradient, bias_gradient};
@@ -159,8 +161,8 @@ class Parameters {
  private:
   // What a row with a bias has beside its vectors, in one place: a step reads and writes all of it.
   struct RowState {
-    float bias = 0, bias_first = 0, bias_second = 0;
-    uint32_t clock = 0;  // updates so far
+    std::array<float, 3> bias{};  // and its optimiser's numbers
+    uint32_t clock = 0;           // updates so far
   };
 
   void prefetch_beside(size_t r) const;

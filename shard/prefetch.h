@@ -11,8 +11,8 @@ namespace modelet::shard {
 
 constexpr size_t cache_lines(size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine; }
 
-// Asks for one line, into the second cache: a core has few places for lines that are on their way to the first
-// (docs/decisions/0018-fetch-into-the-second-cache.md).
+// Asks for one line, into the second cache: a core has few places for lines that are on their way to the
+// first (docs/decisions/0018-fetch-into-the-second-cache.md).
 [[gnu::always_inline]] inline void prefetch_line(const void* of) { __builtin_prefetch(of, 0, 2); }
 
 [[gnu::always_inline]] inline void prefetch_bytes(const void* from, size_t bytes) {
@@ -22,7 +22,7 @@ constexpr size_t cache_lines(size_t bytes) { return (bytes + kCacheLine - 1) / k
 }
 
 // How many rows ahead of the one in use, if a row has so many cache lines: enough of them under way to keep
-// the memory busy, not so many that they push each other out of the first cache.
+// the memory busy, a small part of the second cache.
 constexpr size_t rows_ahead(size_t lines) {
   constexpr size_t kLinesUnderWay = 256;
   return std::clamp<size_t>(kLinesUnderWay / lines, 4, 64);

@@ -5,6 +5,7 @@
 // column-wise without horizontal sums.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -20,7 +21,9 @@ namespace {
 // Active neurons that are processed together: their logits for 256 samples fit into L2. A multiple of the
 // GEMM's tile.
 constexpr size_t kPiece = OutputProducts::kLargestPiece;
-constexpr size_t kReferenceNeurons = 16;  // see forward()
+// See SharedOutputLayer::forward().
+constexpr size_t kReferenceNeurons = 16;
+bool too_large(float sum) { return !(sum <= 1e20f); }  // also what is no number
 
 // Room for `count` elements, and more, so that batches that grow a little do not take new memory each time:
 // assign(), and resize() of a vector that was cleared, take no more than they need.
@@ -70,6 +73,7 @@ class SharedOutputLayer final : public OutputLayer {
   void select_in_modelets(const Batch& batch, ConstMatrix hidden, uint64_t step);
   void activate(SampleRange range);
   bool raise_references(SampleRange range);
+  void mark_what_is_no_number(SampleRange range);
   void logits_of_piece(const ActiveRun& piece, SampleRange range);
   void negative_of_samples(size_t begin, size_t end);
   template <class Use>
@@ -155,9 +159,13 @@ void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transpose
   float* const reference = statistics_.data() + kReference * columns_ + begin;
   const ActiveRun some{0, pieces_.empty() ? 0 : std::min(kReferenceNeurons, pieces_[0].count)};
   if (some.count > 0 && loss_->normalised()) logits_of_piece(some, range);
-  loss_->maximum(logits_.data() + begin, some.count, columns_, reference, columns);
+  const float* const logits = some.count > 0 ? logits_.data() + begin : nullptr;
+  loss_->maximum(logits, some.count, columns_, reference, columns);
   activate(range);
-  if (raise_references(range)) activate(range);
+  if (raise_references(range)) {
+    activate(range);
+    mark_what_is_no_number(range);
+  }
 
   float* const target = statistics_.data() + kTarget * columns_;
   std::fill_n(target + begin, columns, 0.0f);
@@ -201,10 +209,8 @@ void SharedOutputLayer::activate(SampleRange range) {
 // Where exponentials have become so large that they might overflow, the maximum becomes the reference: true
 // if there are such samples. Rare, so the logits are computed again.
 bool SharedOutputLayer::raise_references(SampleRange range) {
-  constexpr float kLargestSum = 1e20f;
   const size_t begin = range.begin, columns = range.columns();
   const float* const sum = statistics_.data() + kSum * columns_ + begin;
-  const auto too_large = [](float value) { return !(value <= kLargestSum); };  // or not a number
   if (std::none_of(sum, sum + columns, too_large)) return false;
 
   float* const piece_maxima = piece_statistics_.data() + begin;
@@ -220,6 +226,12 @@ bool SharedOutputLayer::raise_references(SampleRange range) {
       reference[c] = std::max(reference[c], piece_maxima[i * columns_ + c]);
   }
   return true;
+}
+
+// Exponentials against the maximum are large only of logits that are no numbers.
+void SharedOutputLayer::mark_what_is_no_number(SampleRange range) {
+  float* const sum = statistics_.data() + kSum * columns_ + range.begin;
+  std::replace_if(sum, sum + range.columns(), too_large, std::numeric_limits<float>::quiet_NaN());
 }
 
 void SharedOutputLayer::logits_of_piece(const ActiveRun& piece, SampleRange range) {

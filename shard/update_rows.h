@@ -24,7 +24,8 @@ struct RowGradient {
 
 // row(i) -> ParameterRow for i < known. gradients(i, span) writes the RowGradients of rows i, i + 1, ..., for
 // i < count <= known; they stay valid until the next call. Rows past `count` are those that this thread will
-// probably update next: the last ones of a call ask for them. Parameters of the same shape.
+// probably update next: the last ones of a call ask for them. Parameters as Parameters::update()
+// takes them.
 template <class Row, class Gradients>
 void update_rows(size_t count, size_t known, const UpdateRule& rule, const Row& row,
                  const Gradients& gradients) {

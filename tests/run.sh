@@ -36,7 +36,7 @@ passed=0 failed=0 failures=()
 run_preset() {
   local preset=$1 target=() filter=() at_once=$jobs
   case $preset in
-    # Programs that wait for each other, 40 % of the time; under a sanitizer the tests compute.
+    # These tests wait for each other's programs a good part of the time; under a sanitizer they compute.
     dev) at_once=$((2 * jobs)) ;;
     asan-ubsan) target=(--target asan-tests) filter=(-L '^(asan|fuzz)$') ;;
     aarch64) target=(--target asan-tests) filter=(-L '^asan$') ;;

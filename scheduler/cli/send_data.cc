@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/content.h"
 
 namespace modelet::cli {
@@ -60,6 +61,7 @@ class Sender {
       if (!message || asked.empty()) continue;
       if (const auto* later = std::get_if<msg::LaterT>(&*message)) {
         if (later->answer_follows) continue;
+        if (!std::exchange(told_to_wait_, true)) log_info("waits for the scheduler: {}", later->reason);
         later_.emplace();
         numbers.push_front(asked.front());
         asked.pop_front();
@@ -92,6 +94,7 @@ class Sender {
   const double ask_again_;
   Stopwatch silence_;
   std::optional<Stopwatch> later_;  // since the scheduler said so
+  bool told_to_wait_ = false;
 };
 
 }  // namespace

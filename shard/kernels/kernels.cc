@@ -168,13 +168,16 @@ void column_max(const float* logits, size_t rows, size_t stride, float* maximum,
   }
 }
 
-void column_exp_sum(float* logits, size_t rows, size_t stride, const float* maximum, float* sums, size_t n) {
+void column_exp_sum(float* logits, size_t rows, size_t stride, const float* reference, float* sums,
+                    size_t n) {
+  // Highway's Exp wraps round far above what a float can hold.
+  const V largest = hn::Set(d, kLargestExponent);
   for (size_t c = 0; c < n; c += kLanes) {
-    const V best = hn::LoadU(d, maximum + c);
+    const V best = hn::LoadU(d, reference + c);
     V total = hn::Zero(d);
     for (size_t r = 0; r < rows; ++r) {
       float* x = logits + r * stride + c;
-      const V e = hn::Exp(d, hn::Sub(hn::LoadU(d, x), best));
+      const V e = hn::Exp(d, hn::Min(hn::Sub(hn::LoadU(d, x), best), largest));
       total = hn::Add(total, e);
       hn::StoreU(e, d, x);
     }

@@ -87,9 +87,11 @@ void relu(float* x, size_t n);
 void relu_backward(const float* activation, float* gradient, size_t n);
 
 // Column-wise pieces of the softmax over logits [rows, stride], columns [begin, begin + n):
-// maximum[c] = max over rows; then logits = exp(logits - maximum), sum[c] = their sum.
+// maximum[c] = max over rows; then logits = exp(logits - reference), sum[c] = their sum. The reference is the
+// maximum or near it: an exponent above kLargestExponent is taken for that, a float would not hold more.
+inline constexpr float kLargestExponent = 88;
 void column_max(const float* logits, size_t rows, size_t stride, float* maximum, size_t n);
-void column_exp_sum(float* logits, size_t rows, size_t stride, const float* maximum, float* sum, size_t n);
+void column_exp_sum(float* logits, size_t rows, size_t stride, const float* reference, float* sum, size_t n);
 // logits = sigmoid(logits); sum[c] = sum over rows of softplus(logits).
 void column_sigmoid(float* logits, size_t rows, size_t stride, float* sum, size_t n);
 // x[r, c] *= factor[c].

@@ -37,11 +37,12 @@ void column_max(const float* logits, size_t rows, size_t stride, float* maximum,
   }
 }
 
-void column_exp_sum(float* logits, size_t rows, size_t stride, const float* maximum, float* sum, size_t n) {
+void column_exp_sum(float* logits, size_t rows, size_t stride, const float* reference, float* sum, size_t n) {
   for (size_t c = 0; c < n; ++c) {
     double total = 0;
     for (size_t r = 0; r < rows; ++r) {
-      const double e = std::exp(double{logits[r * stride + c]} - maximum[c]);
+      const double e =
+          std::exp(std::min(double{logits[r * stride + c]} - reference[c], double{kLargestExponent}));
       logits[r * stride + c] = static_cast<float>(e);
       total += e;
     }

@@ -10,7 +10,7 @@ void weighted_row_sum(const uint32_t* indices, const float* weights, size_t coun
                       size_t stride, const float* init, float* out, size_t n);
 float dot(const float* x, const float* y, size_t n);
 void column_max(const float* logits, size_t rows, size_t stride, float* maximum, size_t n);
-void column_exp_sum(float* logits, size_t rows, size_t stride, const float* maximum, float* sum, size_t n);
+void column_exp_sum(float* logits, size_t rows, size_t stride, const float* reference, float* sum, size_t n);
 void column_sigmoid(float* logits, size_t rows, size_t stride, float* sum, size_t n);
 void adam(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
 void adagrad(const AdagradArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);

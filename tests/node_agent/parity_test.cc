@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/rng.h"
 #include "shard/data/synth.h"
 #include "tests/node_agent/ranks.h"
@@ -221,31 +223,36 @@ TEST_P(ParityTest, RanksCutAsTheFirstFindsBest) {
   EXPECT_EQ(pieces[0].back(), kBest[0]);
 }
 
-// One neuron's logits lie so far above those that exponentials are taken against that they overflow: in the
-// middle of a rank's neurons on one rank, among its first ones on another.
+// One neuron's logits lie so far above those that exponentials are taken against that they overflow, or wrap
+// round: in the middle of a rank's neurons on one rank, among its first ones on another.
 TEST_P(ParityTest, OneVeryLargeLogitOverflowsNothing) {
-  constexpr float kBias = 150;
   constexpr size_t kNeuron = 70;
   Experiment experiment = small_experiment(GetParam(), Loss::kSoftmax, {32}, 0);
   experiment.train.learning_rate = 1e-5f;
-  const auto losses_with_bias = [&](int size, uint32_t pieces) {
+  const auto losses_with_bias = [&](float bias, int size, uint32_t pieces) {
     experiment.exchange.micro_batches = pieces;
     auto ranks = make_ranks(experiment, shape_, round_robin(experiment, shape_, size), size);
     for (const auto& rank : ranks)
       for (const auto& modelet : rank->network.modelets())
         if (const ModeletSpec& spec = modelet->spec();
             spec.kind == LayerKind::kOutput && spec.begin <= kNeuron && kNeuron < spec.end)
-          modelet->parameters().bias(kNeuron - spec.begin) = kBias;
+          modelet->parameters().bias(kNeuron - spec.begin) = bias;
     auto groups = make_groups(size);
     return train(ranks, groups, data_, 0, 4);
   };
-  const std::vector<double> alone = losses_with_bias(1, 1);
-  if (GetParam() == SamplingMode::kFull) {
-    EXPECT_NEAR(alone[0], kBias, 0.05 * kBias);
+  for (const float bias : {80.0f, 150.0f, 200.0f, 300.0f, 380.0f, 5000.0f}) {
+    SCOPED_TRACE(bias);
+    const std::vector<double> alone = losses_with_bias(bias, 1, 1);
+    if (GetParam() == SamplingMode::kFull) {
+      EXPECT_NEAR(alone[0], bias, 0.05 * bias);
+    }
+    for (const int size : {2, 3}) {
+      expect_close(losses_with_bias(bias, size, 1), alone, kTolerance);
+      EXPECT_EQ(losses_with_bias(bias, size, 3), losses_with_bias(bias, size, 1));
+    }
   }
-  for (const int size : {2, 3}) {
-    expect_close(losses_with_bias(size, 1), alone, kTolerance);
-    EXPECT_EQ(losses_with_bias(size, 3), losses_with_bias(size, 1));
+  if (GetParam() == SamplingMode::kFull) {
+    EXPECT_THROW(losses_with_bias(std::numeric_limits<float>::quiet_NaN(), 1, 1), Error);
   }
 }
 

@@ -96,6 +96,20 @@ TEST_F(DataCoreTest, WhatAnotherProcessFillsIsAskedForAgain) {
   EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, ElementsAre(1));
 }
 
+// However long it takes: it is not offered again.
+TEST_F(DataCoreTest, WhatSomebodyWaitsForStaysOpen) {
+  const Bytes file = file_of(2, 1);
+  put(file, 2);
+  EXPECT_THAT(offer("a", file), IsEmpty());
+  EXPECT_THAT(core.work(), IsEmpty());
+  const double late = 2 * DataServerOptions{}.close_seconds;
+  only<msg::LaterT>(core.tick(late), "a");
+  EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, IsEmpty());
+  EXPECT_THAT(core.tick(late + 1), IsEmpty());
+  EXPECT_THAT(only<msg::ChunkT>(ask("a", msg::FetchChunkT{{}, address_of(file), 0}, late + 1), "a").bytes,
+              SizeIs(kChunk));
+}
+
 // Else its file would be looked at before that of somebody who waits, and it would be told so for ever.
 TEST_F(DataCoreTest, WhoIsGoneWaitsForNothing) {
   Bytes first = file_of(2, 1), second = file_of(2, 2);

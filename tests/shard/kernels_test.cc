@@ -248,6 +248,20 @@ TEST_P(KernelsTest, VectorOperations) {
   }
 }
 
+// Far above the reference there is a number that cannot be overlooked, never a small one.
+TEST_P(KernelsTest, ExponentialsNeverWrapRound) {
+  constexpr size_t n = kVectorFloats;
+  const Values reference(n, -3.0f);
+  Values sums(n);
+  for (float x = -1000; x <= 1000; x += 0.5f) {
+    Values logits(n, x - 3);
+    column_exp_sum(logits.data(), 1, n, reference.data(), sums.data(), n);
+    const double expected = std::exp(std::min(double{x}, double{kLargestExponent}));
+    ASSERT_NEAR(logits[0], expected, 1e-5 * expected + 1e-37) << x;
+    ASSERT_EQ(sums[n - 1], logits[0]);
+  }
+}
+
 TEST_P(KernelsTest, SoftmaxAndSigmoidOverColumns) {
   for (const size_t rows : {1, 2, 33})
     for (const size_t n : {16, 48}) {
