@@ -20,6 +20,11 @@ namespace {
 
 constexpr uint64_t kSteps = 30;
 constexpr double kTolerance = 1e-4;  // relative, of the loss of any step
+#ifdef __SANITIZE_THREAD__           // many times slower, and three ranks have all kinds of threads
+constexpr int kSizes[] = {3};
+#else
+constexpr int kSizes[] = {2, 3, 4, 8};
+#endif
 
 Experiment small_experiment(SamplingMode mode, Loss loss, const std::vector<uint32_t>& hidden, float clip) {
   Experiment e;
@@ -97,7 +102,7 @@ TEST_P(ParityTest, LossesDoNotDependOnRanksOrPlacement) {
                      std::to_string(hidden.size()) + ", clip " + std::to_string(clip));
         const std::vector<double> alone = losses(experiment, 1);
         EXPECT_LT(alone.back(), 0.99 * alone.front()) << "nothing is learned";
-        for (const int size : {2, 3, 4, 8}) {
+        for (const int size : kSizes) {
           SCOPED_TRACE(std::to_string(size) + " ranks");
           expect_close(losses(experiment, size), alone, kTolerance);
         }
@@ -240,20 +245,13 @@ TEST_P(ParityTest, OneVeryLargeLogitOverflowsNothing) {
     auto groups = make_groups(size);
     return train(ranks, groups, data_, 0, 4);
   };
-  for (const float bias : {80.0f, 150.0f, 200.0f, 300.0f, 380.0f, 5000.0f}) {
-    SCOPED_TRACE(bias);
-    const std::vector<double> alone = losses_with_bias(bias, 1, 1);
-    if (GetParam() == SamplingMode::kFull) {
-      EXPECT_NEAR(alone[0], bias, 0.05 * bias);
-    }
-    for (const int size : {2, 3}) {
-      expect_close(losses_with_bias(bias, size, 1), alone, kTolerance);
-      EXPECT_EQ(losses_with_bias(bias, size, 3), losses_with_bias(bias, size, 1));
-    }
-  }
-  if (GetParam() == SamplingMode::kFull) {
-    EXPECT_THROW(losses_with_bias(std::numeric_limits<float>::quiet_NaN(), 1, 1), Error);
-  }
+  const std::vector<double> alone = losses_with_bias(150, 1, 1), on_three = losses_with_bias(150, 3, 1);
+  expect_close(on_three, alone, kTolerance);
+  EXPECT_EQ(losses_with_bias(150, 3, 3), on_three);
+  if (GetParam() != SamplingMode::kFull) return;  // else the neuron is not in each step's active set
+  for (const float bias : {80.0f, 150.0f, 200.0f, 300.0f, 380.0f, 5000.0f})
+    EXPECT_NEAR(losses_with_bias(bias, 1, 1)[0], bias, 0.05 * bias);
+  EXPECT_THROW(losses_with_bias(std::numeric_limits<float>::quiet_NaN(), 1, 1), Error);
 }
 
 // An odd batch, so that samples are left without the other of their pair; the active set is odd at times too.
