@@ -15,6 +15,9 @@ namespace modelet {
 
 enum class Loss { kSoftmax, kSigmoid };
 enum class SamplingMode { kFull, kUniform, kLsh, kLshPerSample };
+constexpr bool uses_hash_tables(SamplingMode mode) {
+  return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;
+}
 enum class HashFamilyKind { kDwta, kSimHash, kMinHash };
 enum class OptimizerKind { kAdam, kAdagrad, kSgd };
 enum class ScheduleKind { kConstant, kLinear, kCosine, kStep };  // after the warm-up

@@ -84,6 +84,7 @@ void Agent::beat() {
     message.cores = options_.cores;
     message.memory_bytes = options_.memory_bytes;
     message.gflops = options_.gflops;
+    message.bf16_gflops = options_.bf16_gflops;
     message.memory_gbps = options_.memory_gbps;
     socket_.send(std::move(message));
   }

@@ -28,7 +28,7 @@ struct AgentOptions {
   std::string name;                          // unique in the pool
   uint32_t cores = 1;                        // threads a run may use
   uint64_t memory_bytes = 0;                 // a run may use
-  double gflops = 0, memory_gbps = 0;        // measured; all cores together
+  double gflops = 0, bf16_gflops = 0, memory_gbps = 0;  // measured; all cores together
   std::string data_address = "127.0.0.1";    // of this machine, where other agents reach it
   bool insecure = false;                     // may bind beyond loopback without keys
   std::filesystem::path work_dir = ".";      // runs whose output folder is not given go here

@@ -11,12 +11,14 @@ uint32_t usable_cores();
 // Bytes a run may use: what is available now, or what limits of control groups leave if that is less.
 uint64_t usable_memory_bytes();
 
+// Of all threads together.
 struct Speed {
-  double gflops = 0;       // of all threads together, in the kernels of the training step
-  double memory_gbps = 0;  // GB/s streamed from memory, all threads together
+  double gflops = 0;       // products in fp32
+  double bf16_gflops = 0;  // products in bf16
+  double memory_gbps = 0;  // GB/s of an optimiser that changes rows all over the memory
 };
 
-// Measures for about 0.1 s on `threads` threads; where a cgroup's quota is less than these, what it leaves of
+// Measures the kernels of the training step for about 0.4 s on `threads` threads; where a cgroup's quota is less than these, what it leaves of
 // that.
 Speed measure_speed(uint32_t threads);
 

@@ -29,14 +29,16 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "node";
 }
 
-// What was not given is measured.
+// What was not given is measured; speeds, unless both that every run needs are given.
 void complete(modelet::agent::AgentOptions& options) {
   using namespace modelet::agent;
   if (options.cores == 0) options.cores = usable_cores();
   if (options.memory_bytes == 0) options.memory_bytes = usable_memory_bytes();
+  if (options.gflops > 0 && options.bf16_gflops == 0) options.bf16_gflops = options.gflops;
   if (options.gflops > 0 && options.memory_gbps > 0) return;
   const Speed speed = measure_speed(options.cores);
   if (options.gflops == 0) options.gflops = speed.gflops;
+  if (options.bf16_gflops == 0) options.bf16_gflops = speed.bf16_gflops;
   if (options.memory_gbps == 0) options.memory_gbps = speed.memory_gbps;
 }
 
@@ -66,10 +68,15 @@ int main(int argc, char** argv) {
                  "memory a run may use, in MiB; 0: what is available at the start")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e9));
-  app.add_option("--gflops", options.gflops, "speed of the cores together; 0: measured at the start")
+  app.add_option("--gflops", options.gflops, "speed of the cores together, fp32; 0: measured at the start")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e9));
-  app.add_option("--memory-gbps", options.memory_gbps, "memory bandwidth in GB/s; 0: measured at the start")
+  app.add_option("--bf16-gflops", options.bf16_gflops,
+                 "the same in bf16; 0: that of --gflops if it is given, else measured at the start")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9));
+  app.add_option("--memory-gbps", options.memory_gbps,
+                 "GB/s of updates of rows all over the memory; 0: measured at the start")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e9));
   app.add_option("--data-address", options.data_address,

@@ -134,7 +134,7 @@ bool ReplicaSync::settle(RankGrid& grid, uint64_t step, bool stop) {
   take_agreed();
   exchange_state(grid, step, one_of_each(sets));
   unsettled_.assign(words_, 0);
-  if (shard::uses_hash_tables(network_.experiment().sampling.mode)) {
+  if (uses_hash_tables(network_.experiment().sampling.mode)) {
     exchange_query_means(grid, step);
     network_.output().rebuild_tables();
   }

@@ -74,8 +74,7 @@ uint64_t samples_per_step(const Experiment& e) { return uint64_t{e.train.batch} 
 // keep state under the same names.
 void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) {
   const Experiment &then = checkpoint.index().experiment, &now = job.experiment;
-  const bool tables =
-      shard::uses_hash_tables(then.sampling.mode) && shard::uses_hash_tables(now.sampling.mode);
+  const bool tables = uses_hash_tables(then.sampling.mode) && uses_hash_tables(now.sampling.mode);
   const std::pair<const char*, bool> settings[] = {
       {"model.loss", then.model.loss == now.model.loss},
       {"data.validation", then.data.validation == now.data.validation},

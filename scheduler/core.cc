@@ -105,6 +105,7 @@ std::vector<msg::NodeStatusT> Core::nodes() const {
     entry.memory_bytes = node.info.memory_bytes;
     entry.gflops = node.info.gflops;
     entry.memory_gbps = node.info.memory_gbps;
+    entry.bf16_gflops = node.info.bf16_gflops;
     entry.run = node.run;
     entry.step = node.step;
     entry.silent_seconds = now_ - node.last_seen;

@@ -26,8 +26,9 @@
 //   4. the membership epoch of a run grows with each start of its group;
 //   5. in a pool with keys, what an agent may send only an agent's key brings about, and what a user may send
 //   only a user's; a node's name stays with the key that registered it as long as the node is there.
-// In pieces: core.cc has what goes in, what comes out and the passing of time; core_agents.cc and core_clients.cc
-// what each of those say; core_runs.cc the life of a run. All share the state below. One thread.
+// In pieces: core.cc has what goes in, what comes out and the passing of time; core_agents.cc and
+// core_clients.cc what each of those say; core_runs.cc the life of a run. All share the state below. One
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,8 @@ std::string shortened(std::string text) {
 }
 
 bool is_sane(const msg::RegisterT& info) {
-  return info.cores > 0 && info.memory_bytes > 0 && is_measure(info.gflops) && is_measure(info.memory_gbps) &&
-         info.gflops > 0 && info.memory_gbps > 0;
+  return info.cores > 0 && info.memory_bytes > 0 && is_measure(info.gflops) && is_measure(info.bf16_gflops) &&
+         is_measure(info.memory_gbps) && info.gflops > 0 && info.memory_gbps > 0;
 }
 
 std::string text(const nlohmann::json& event, const char* key) {

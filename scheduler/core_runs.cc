@@ -77,7 +77,12 @@ bool Core::start(uint64_t id, Run& run) {
 
 NodeCapacity Core::capacity(uint64_t node, double speed) const {
   const msg::RegisterT& info = nodes_.at(node).info;
-  return {info.name, info.cores, info.memory_bytes, info.gflops * speed, info.memory_gbps * speed};
+  return {.name = info.name,
+          .cores = info.cores,
+          .memory_bytes = info.memory_bytes,
+          .gflops = info.gflops * speed,
+          .memory_gbps = info.memory_gbps * speed,
+          .bf16_gflops = info.bf16_gflops * speed};
 }
 
 // `chosen` has a node for each of the plan, in its order.

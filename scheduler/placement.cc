@@ -3,224 +3,16 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <optional>
 
 #include "base/error.h"
-#include "base/sample_range.h"
-#include "comm/codec.h"
-#include "comm/envelope.h"
 
 namespace modelet::scheduler {
 namespace {
 
-constexpr double kGiga = 1e9;
-constexpr uint64_t kFloat = sizeof(float);
 constexpr uint64_t kProgramBytes = uint64_t{64} << 20;  // program, sockets, the data's resident pages
 constexpr int kMostImprovements = 1000;
-
-bool is_hashed(const Experiment& experiment) {
-  return experiment.sampling.mode == SamplingMode::kLsh ||
-         experiment.sampling.mode == SamplingMode::kLshPerSample;
-}
-
-// Neurons of an output layer that take part in a step: gathered once for the batch, or over all samples.
-struct ActiveNeurons {
-  double rows = 0;   // whose weights are read
-  double pairs = 0;  // (sample, neuron) logits
-};
-
-// Candidates that a sample keeps, over the layer: each output modelet keeps its part of sampling.top, rounded
-// up.
-double candidates_kept(const Experiment& experiment, const DataShape& shape) {
-  const uint64_t modelets = std::clamp<uint64_t>(experiment.modelets.output_modelets, 1, shape.labels);
-  return static_cast<double>((experiment.sampling.top + modelets - 1) / modelets * modelets);
-}
-
-ActiveNeurons active_neurons(const Experiment& experiment, const DataShape& shape) {
-  const double batch = experiment.train.batch, labels = static_cast<double>(shape.labels);
-  const double wanted = shape.labels_per_row;
-  const double uniform = experiment.sampling.sparsity > 0 ? 0 : experiment.sampling.uniform;
-  const double found = experiment.sampling.sparsity > 0 ? 0 : candidates_kept(experiment, shape);
-  const double share = experiment.sampling.sparsity * labels;  // 0: sampling.uniform says
-  const auto capped = [labels, share](double rows) { return std::min(labels, std::max(share, rows)); };
-  switch (experiment.sampling.mode) {
-    case SamplingMode::kFull:
-      return {labels, batch * labels};
-    case SamplingMode::kUniform: {
-      const double rows = capped(batch * wanted + uniform);
-      return {rows, batch * rows};
-    }
-    case SamplingMode::kLsh: {
-      const double rows = capped(batch * (wanted + found) + uniform);
-      return {rows, batch * rows};
-    }
-    case SamplingMode::kLshPerSample: {
-      const double each = capped(wanted + found + uniform);
-      return {capped(batch * (wanted + found) + uniform), batch * each};
-    }
-  }
-  return {};
-}
-
-// Touched parameters are read by the forward pass, by the backward pass, and read and written with their
-// optimiser state by the update.
-double read_traffic(double parameters, LayerKind kind, const Experiment& experiment) {
-  return parameters * static_cast<double>(value_bytes(kind, experiment));
-}
-double update_traffic(double parameters, LayerKind kind, const Experiment& experiment) {
-  const auto state = static_cast<double>(optimizer_values_per_parameter(experiment.optimizer.kind));
-  constexpr double kReadAndWritten = 2, kGradientPasses = 2;  // gradient: written, then read
-  return kReadAndWritten * (1 + state) * read_traffic(parameters, kind, experiment) +
-         kGradientPasses * parameters * kFloat;
-}
-
-// Blocks and bytes of a message, as docs/wire_format.md gives them.
-struct MessageSize {
-  uint64_t blocks = 0, bytes = 0;
-
-  void add(const comm::Codec& codec, uint64_t rows, uint64_t cols) {
-    constexpr uint64_t kBlockHeader = 24;
-    ++blocks;
-    bytes += kBlockHeader + codec.max_bytes(rows, cols);
-  }
-};
-
-// What the nodes of a plan send each other in a step: one message a peer and round.
-class Traffic {
- public:
-  Traffic(const Experiment& experiment, const std::vector<ModeletSpec>& cut,
-          const std::vector<uint32_t>& owner, uint32_t nodes)
-      : experiment_(experiment),
-        cut_(cut),
-        owner_(owner),
-        nodes_(nodes),
-        codecs_(comm::exchange_codecs(experiment.exchange)),
-        exact_(comm::require_codec("none")) {
-    const uint32_t pieces = experiment.exchange.micro_batches;  // 0: the run chooses, and bytes grow with it
-    split_batch(experiment.train.batch, pieces == 0 ? kTriedMicroBatches : pieces, ranges_);
-  }
-
-  // In the order of the step. Bytes are at most these: int8 and int4 leave out zeros where that is shorter.
-  std::vector<Exchange> exchanges() const {
-    std::vector<Exchange> all;
-    if (nodes_ == 1) return all;
-    const auto layers = static_cast<uint32_t>(experiment_.model.hidden.size());
-    for (uint32_t layer = 0; layer < layers; ++layer)
-      for (const SampleRange& range : ranges_) {
-        const uint64_t notice = all.empty() ? 24 + 2 * sizeof(float) : 0;  // with the first activations
-        all.push_back(
-            exchange(Exchange::Kind::kActivations, layer, range.size(), [&](uint32_t from, uint32_t) {
-              MessageSize message = activations(layer, from, range.size());
-              message.bytes += notice;
-              return message;
-            }));
-      }
-    for (const SampleRange& range : ranges_)
-      all.push_back(exchange(Exchange::Kind::kOutput, layers - 1, range.size(), [&](uint32_t, uint32_t to) {
-        return output_exchange(layers - 1, to, range.size());
-      }));
-    for (uint32_t layer = layers - 1; layer-- > 0;)
-      all.push_back(exchange(Exchange::Kind::kGradient, layer, experiment_.train.batch,
-                             [&](uint32_t, uint32_t to) { return gradient_part(layer, to); }));
-    if (experiment_.optimizer.clip != 0)
-      all.push_back(exchange(Exchange::Kind::kClip, 0, experiment_.train.batch,
-                             [&](uint32_t, uint32_t) { return one_number(); }));
-    return all;
-  }
-
- private:
-  // A layer's columns that `node` owns, of some samples: a block for each modelet.
-  MessageSize columns(const comm::Codec& codec, uint32_t layer, uint32_t node, uint64_t samples) const {
-    MessageSize message;
-    for (const ModeletSpec& modelet : cut_)
-      if (modelet.layer == layer && owner_[modelet.id] == node)
-        message.add(codec, samples, modelet.neurons());
-    return message;
-  }
-  MessageSize activations(uint32_t layer, uint32_t node, uint64_t samples) const {
-    return columns(*codecs_.activations, layer, node, samples);
-  }
-  // Statistics of the logits, and the part of the gradient that belongs to the peer's columns.
-  MessageSize output_exchange(uint32_t layer, uint32_t peer, uint64_t samples) const {
-    constexpr uint64_t kStatistics = 3;  // rows: maximum, sum of exponentials, loss
-    MessageSize message = columns(*codecs_.gradients, layer, peer, samples);
-    if (experiment_.model.loss == Loss::kSoftmax) {  // the part that the receiver rescales, and the other
-      message.bytes *= 2;
-      message.blocks *= 2;
-    }
-    message.add(exact_, kStatistics, samples);
-    return message;
-  }
-  // Below the last hidden layer: the part of the gradient of the peer's columns, packed into one block.
-  MessageSize gradient_part(uint32_t layer, uint32_t peer) const {
-    uint64_t width = 0;
-    for (const ModeletSpec& modelet : cut_)
-      if (modelet.layer == layer && owner_[modelet.id] == peer) width += modelet.neurons();
-    MessageSize message;
-    message.add(*codecs_.gradients, experiment_.train.batch, width);
-    return message;
-  }
-  MessageSize one_number() const {
-    MessageSize message;
-    message.add(exact_, 1, 1);
-    return message;
-  }
-
-  // size_of(from, to): of a message.
-  template <class SizeOf>
-  Exchange exchange(Exchange::Kind kind, uint32_t layer, uint64_t samples, const SizeOf& size_of) const {
-    Exchange result{.kind = kind, .layer = layer, .samples = samples};
-    result.bytes.assign(nodes_, std::vector<uint64_t>(nodes_, 0));
-    for (uint32_t from = 0; from < nodes_; ++from)
-      for (uint32_t to = 0; to < nodes_; ++to)
-        if (from != to) result.bytes[from][to] = with_envelope(size_of(from, to));
-    return result;
-  }
-
-  static uint64_t with_envelope(const MessageSize& message) {
-    constexpr uint64_t kEnvelope = 96;  // without blocks
-    if (message.blocks > comm::kMaxBlocks)
-      throw UsageError(
-          fmt::format("a message of the run would hold {} matrices, more than the limit of {}: make "
-                      "modelets.hidden_columns larger, or use more nodes",
-                      message.blocks, comm::kMaxBlocks));
-    return kEnvelope + message.bytes;
-  }
-
-  const Experiment& experiment_;
-  const std::vector<ModeletSpec>& cut_;
-  const std::vector<uint32_t>& owner_;
-  const uint32_t nodes_;
-  const comm::ExchangeCodecs codecs_;
-  const comm::Codec& exact_;
-  std::vector<SampleRange> ranges_;  // micro-batches
-};
-
-// Activations and gradients of the hidden layers in a step, which every node keeps whole.
-uint64_t buffer_bytes(const Experiment& experiment) {
-  constexpr uint64_t kCopies = 4;  // values and gradients, encoded and decoded
-  uint64_t widths = 0;
-  for (const uint64_t width : experiment.model.hidden) widths += width;
-  return kCopies * experiment.train.batch * widths * kFloat;
-}
-
-// Logits of the active neurons of the output layer and, where not all neurons are active, their rows
-// gathered. In bf16 all are gathered, in two layouts, and so are the activations (shard/output_products.cc).
-double active_bytes(const Experiment& experiment, const DataShape& shape) {
-  const ActiveNeurons active = active_neurons(experiment, shape);
-  if (experiment.sampling.mode == SamplingMode::kLshPerSample)
-    return active.pairs * (sizeof(uint32_t) + sizeof(uint8_t) + kFloat);  // row, whether it is a label, logit
-  const bool pairs = experiment.model.precision == Precision::kBf16;
-  const double logits = active.rows * static_cast<double>(padded(experiment.train.batch));
-  const double gathered = pairs || experiment.sampling.mode != SamplingMode::kFull
-                              ? active.rows * experiment.model.hidden.back()
-                              : 0;
-  return (logits + gathered) * kFloat + (pairs ? logits * sizeof(Bf16) : 0);
-}
-
-// ---- replicas
 
 // Of the nodes that hold the same modelets.
 std::vector<NodeCapacity> weakest_of_replicas(std::span<const NodeCapacity> nodes, uint32_t replicas) {
@@ -231,41 +23,28 @@ std::vector<NodeCapacity> weakest_of_replicas(std::span<const NodeCapacity> node
     place.memory_bytes = std::min(place.memory_bytes, nodes[i].memory_bytes);
     place.gflops = std::min(place.gflops, nodes[i].gflops);
     place.memory_gbps = std::min(place.memory_gbps, nodes[i].memory_gbps);
+    place.bf16_gflops = std::min(place.bf16_rate(), nodes[i].bf16_rate());
   }
   return weakest;
 }
 
-// Rows change as if each step drew its own by chance; in several steps some are drawn again.
-uint64_t sync_bytes_per_step(const ModeletSpec& modelet, const Experiment& experiment,
-                             const DataShape& shape) {
-  if (experiment.cluster.replicas == 1) return 0;
-  const auto [row_count, cols] = row_shape(modelet);
-  const auto rows = static_cast<double>(row_count);
-  double touched = rows;  // in one step
-  if (modelet.kind == LayerKind::kInput) touched = experiment.train.batch * shape.features_per_row;
-  if (modelet.kind == LayerKind::kOutput)
-    touched = active_neurons(experiment, shape).rows * rows / static_cast<double>(shape.labels);
-  const double steps = experiment.exchange.local_steps;
-  const double share = 1 - std::pow(1 - std::min(1.0, touched / rows), steps);
-  const auto changed = static_cast<uint64_t>(rows * share);
-  const comm::Codec& codec = *comm::exchange_codecs(experiment.exchange).gradients;
-  uint64_t bytes = codec.max_bytes(changed, cols);
-  if (modelet.kind != LayerKind::kInput) bytes += changed * kFloat;  // biases
-  bytes += row_count / 8;                                            // which rows
-  return (experiment.cluster.replicas - 1) * bytes / experiment.exchange.local_steps;
-}
-
 double sum(const PartSeconds& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+void add(PartSeconds& to, const PartSeconds& seconds) {
+  for (size_t part = 0; part < kStepParts; ++part) to[part] += seconds[part];
+}
 
 // Assigns modelets to nodes: longest processing time first (Graham 1969), then moves and swaps while they
 // help.
 class Placer {
  public:
-  Placer(const std::vector<ModeletSpec>& cut, std::vector<ModeletCost> costs,
-         std::span<const NodeCapacity> nodes, uint64_t fixed_bytes)
-      : cut_(cut), costs_(std::move(costs)), nodes_(nodes), owner_(cut.size(), 0) {
-    const size_t layers = cut.back().layer + 1;
-    load_.assign(layers, std::vector<double>(nodes.size(), 0));
+  // batch_work: [layer], of every node.
+  Placer(const std::vector<ModeletSpec>& cut, std::span<const ModeletCost> costs,
+         std::span<const StepWork> batch_work, std::span<const NodeCapacity> nodes, uint64_t fixed_bytes)
+      : cut_(cut), costs_(costs), nodes_(nodes), owner_(cut.size(), 0) {
+    for (const StepWork& work : batch_work) {
+      load_.emplace_back();
+      for (const NodeCapacity& node : nodes) load_.back().push_back(sum(work.seconds(node)));
+    }
     memory_.assign(nodes.size(), fixed_bytes);
   }
 
@@ -277,19 +56,10 @@ class Placer {
     return owner_;
   }
 
-  PartSeconds part_seconds(uint32_t modelet, size_t node) const {
-    PartSeconds seconds{};
-    for (size_t part = 0; part < kStepParts; ++part) {
-      const Work& work = costs_[modelet].step[part];
-      seconds[part] = std::max(work.flops / (nodes_[node].gflops * kGiga),
-                               work.traffic_bytes / (nodes_[node].memory_gbps * kGiga)) /
-                      kRooflineShare;
-    }
-    return seconds;
-  }
-  double seconds(uint32_t modelet, size_t node) const { return sum(part_seconds(modelet, node)); }
-
  private:
+  double seconds(uint32_t modelet, size_t node) const {
+    return sum(costs_[modelet].work.seconds(nodes_[node]));
+  }
   std::vector<uint32_t> by_time() const {
     return sorted([this](uint32_t modelet) { return seconds(modelet, 0); });
   }
@@ -449,7 +219,7 @@ class Placer {
   }
 
   const std::vector<ModeletSpec>& cut_;
-  const std::vector<ModeletCost> costs_;
+  const std::span<const ModeletCost> costs_;
   const std::span<const NodeCapacity> nodes_;
   std::vector<uint32_t> owner_;
   std::vector<std::vector<double>> load_;  // [layer][node] seconds
@@ -457,53 +227,6 @@ class Placer {
 };
 
 }  // namespace
-
-ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
-  constexpr double kFlopsPerProduct = 2;
-  const double batch = experiment.train.batch, neurons = static_cast<double>(modelet.neurons());
-  const double inputs = static_cast<double>(modelet.inputs);
-  const auto read = [&](double parameters) { return read_traffic(parameters, modelet.kind, experiment); };
-  const auto updated = [&](double parameters) {
-    return update_traffic(parameters, modelet.kind, experiment);
-  };
-  ModeletCost cost{.memory_bytes = modelet_bytes(modelet, experiment)};
-  switch (modelet.kind) {
-    case LayerKind::kInput: {
-      const double nonzeros = batch * shape.features_per_row,
-                   products = kFlopsPerProduct * nonzeros * neurons;
-      const double touched = std::min(nonzeros, inputs) * neurons;
-      cost.at(StepPart::kForward) = {products, nonzeros * neurons * kFloat};
-      cost.at(StepPart::kUpdate) = {products, updated(touched)};
-      break;
-    }
-    case LayerKind::kHidden: {
-      const double parameters = inputs * neurons, products = kFlopsPerProduct * batch * parameters;
-      cost.at(StepPart::kForward) = {products, read(parameters)};
-      cost.at(StepPart::kBackward) = {products, read(parameters)};
-      cost.at(StepPart::kUpdate) = {products, updated(parameters)};
-      break;
-    }
-    case LayerKind::kOutput: {
-      const ActiveNeurons active = active_neurons(experiment, shape);
-      const double share =
-          neurons / static_cast<double>(shape.labels);  // labels are spread evenly over the ranges
-      const double products = kFlopsPerProduct * active.pairs * share * inputs;
-      const double parameters = active.rows * share * inputs;
-      cost.memory_bytes += static_cast<uint64_t>(active_bytes(experiment, shape) * share);
-      cost.at(StepPart::kSelect) = {0, read(parameters)};
-      cost.at(StepPart::kOutputForward) = {2 * products, read(parameters)};  // logits, gradient of the inputs
-      cost.at(StepPart::kUpdate) = {products, updated(parameters)};
-      if (is_hashed(experiment)) {
-        const double ranked = batch * std::min<double>(experiment.sampling.candidates, neurons);
-        Work& select = cost.at(StepPart::kSelect);
-        select.flops += kFlopsPerProduct * ranked * inputs;
-        select.traffic_bytes += ranked * inputs * kFloat;
-      }
-      break;
-    }
-  }
-  return cost;
-}
 
 Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<const NodeCapacity> nodes) {
   MODELET_CHECK(!nodes.empty());
@@ -513,7 +236,7 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
                                  replicas, nodes.size()));
   Plan plan{.cut = cut_model(experiment, shape),
             .replicas = replicas,
-            .selects_by_activations = is_hashed(experiment)};
+            .selects_by_activations = uses_hash_tables(experiment.sampling.mode)};
   std::vector<ModeletCost> costs;
   uint64_t sync_bytes = 0;  // whoever holds the modelet that needs most
   for (const ModeletSpec& modelet : plan.cut) {
@@ -523,14 +246,14 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
   }
   const uint64_t fixed = kProgramBytes + buffer_bytes(experiment) + sync_bytes;
   const std::vector<NodeCapacity> places = weakest_of_replicas(nodes, replicas);
-  plan.owner = Placer(plan.cut, costs, places, fixed).place();
-  const Placer placer(plan.cut, costs, nodes, fixed);
-
   const size_t layers = plan.cut.back().layer + 1;
+  std::vector<StepWork> of_batch;
+  for (uint32_t layer = 0; layer < layers; ++layer) of_batch.push_back(batch_work(layer, experiment, shape));
+  plan.owner = Placer(plan.cut, costs, of_batch, places, fixed).place();
+
   std::vector<double> slowest(layers, 0);
   const auto count = static_cast<uint32_t>(nodes.size());
-  plan.exchanges =
-      Traffic(experiment, plan.cut, plan.owner, static_cast<uint32_t>(places.size())).exchanges();
+  plan.exchanges = step_exchanges(experiment, plan.cut, plan.owner, static_cast<uint32_t>(places.size()));
   for (uint32_t n = 0; n < count; ++n) {
     NodePlan node{.name = nodes[n].name, .memory_bytes = fixed, .memory_limit = nodes[n].memory_bytes};
     node.layers.resize(layers);
@@ -539,10 +262,10 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
       if (plan.owner[modelet.id] != place) continue;
       node.modelets.push_back(modelet.id);
       node.memory_bytes += costs[modelet.id].memory_bytes;
-      const PartSeconds seconds = placer.part_seconds(modelet.id, n);
-      for (size_t part = 0; part < kStepParts; ++part) node.layers[modelet.layer][part] += seconds[part];
+      add(node.layers[modelet.layer], costs[modelet.id].work.seconds(nodes[n]));
     }
-    for (size_t layer = 0; layer < layers; ++layer) {
+    for (size_t layer = 0; layer < layers && !node.modelets.empty(); ++layer) {  // idle nodes leave the group
+      add(node.layers[layer], of_batch[layer].seconds(nodes[n]));
       const double seconds = sum(node.layers[layer]);
       slowest[layer] = std::max(slowest[layer], seconds);
       node.seconds_per_step += seconds;
@@ -555,7 +278,7 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
     plan.nodes.push_back(std::move(node));
   }
   plan.seconds_per_step = std::accumulate(slowest.begin(), slowest.end(), 0.0);
-  plan.dense_allreduce_bytes = 2 * (count - 1) * plan.parameters * kFloat / count;
+  plan.dense_allreduce_bytes = 2 * (count - 1) * plan.parameters * sizeof(float) / count;
   return plan;
 }
 

@@ -40,10 +40,6 @@ size_t common_rows(const ModeletSpec& spec, const Experiment& e) {
 
 }  // namespace
 
-bool uses_hash_tables(SamplingMode mode) {
-  return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;
-}
-
 // Rounding is keyed by the place in the layer, so rows of the input layer, which are spread over modelets,
 // have one seed, whatever the cut.
 Parameters Modelet::make_parameters(const ModeletSpec& spec, const Experiment& experiment, bool trainable) {

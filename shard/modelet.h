@@ -69,6 +69,4 @@ class Modelet {
   std::vector<uint32_t> label_counts_;
 };
 
-bool uses_hash_tables(SamplingMode mode);
-
 }  // namespace modelet::shard

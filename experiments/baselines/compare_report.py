@@ -115,9 +115,11 @@ def headline_text(report):
     found = headline(report)
     if not found or not found["horovod_fastest"]:
         return "no headline: Modelet's or Horovod's part is missing or failed"
-    fastest, wire = found["horovod_fastest"], found["horovod_least_wire"]
-    text = f"Modelet {duration(found['modelet']['seconds'])} a step; {fastest['title']} {duration(fastest['seconds'])}: {fastest['times']:,.0f} times; " \
-           f"{wire['title']} on its wire alone {duration(wire['wire_seconds'])}: {wire['wire_times']:,.0f} times"
+    fastest, least = found["horovod_fastest"], found["horovod_least_wire"]
+    text = f"Modelet {duration(found['modelet']['seconds'])} a step; Horovod's fastest mode, {fastest['title']}, {duration(fastest['seconds'])}: {fastest['times']:,.0f} times; " \
+           f"on its wire alone {duration(fastest['wire_seconds'])}: {fastest['wire_times']:,.0f} times"
+    if least["title"] != fastest["title"]:
+        text += f"; {least['title']}, whose wire is the shortest, {duration(least['wire_seconds'])}: {least['wire_times']:,.0f} times"
     if found["horovod_dense"]:
         text += f"; dense on its wire alone: {found['horovod_dense']['wire_times']:,.0f} times, bytes: {found['horovod_dense']['byte_times']:,.0f} times"
     return text

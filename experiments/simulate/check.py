@@ -4,12 +4,13 @@
     sudo check.py --set data.train=.../train.mlt --set data.test=.../test.mlt --json check.json
 
 A core for each of 1 and 2 nodes, half a core for each of 4 (on two cores; nodes that shared one freely would not be nodes of a known speed). The
-runs alternate, medians are compared. The speed of a core is measured before every round, as an agent measures it. Needs root (experiments/cluster).
+runs alternate, medians are compared. The speed of a core is measured before every round, as an agent measures it, with as many at work as the nodes keep busy. Needs root (experiments/cluster).
 Exit codes: 0 all within --tolerance, 1 some are not, 77 this machine cannot run a cluster, 130 interrupted.
 """
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -43,18 +44,22 @@ def settings_of(arguments, nodes):
 
 
 def predict(arguments, nodes, cores, rate, core_speed):
-    gflops, memory_gbps = core_speed
     planned = simulate.plan(arguments.programs / "modelet", arguments.experiment, nodes, settings_of(arguments, nodes), cores=1,
-                            gflops=[cores * gflops], memory_gbps=[cores * memory_gbps])
+                            **{name: [cores * speed] for name, speed in core_speed.items()})
     link = simulate.Link(clusters.BITS_PER_SECOND[rate], ROUND_TRIP, 1024 * clusters.LINKS[rate].burst)
     usual = simulate.MessageCost()
     return simulate.simulate(planned, link, simulate.MessageCost(usual.each / cores, usual.per_byte / cores))
 
 
-def core_speed(arguments):
-    """(GFLOP/s, GB/s) of one core."""
-    node = simulate.plan(arguments.programs / "modelet", arguments.experiment, 1, arguments.set, cores=1)["nodes"][0]
-    return node["gflops"], node["memory_gbps"]
+def core_speed(arguments, busy_cores):
+    """Of one core, by name, while so many work: they share the machine's memory, which separate nodes do not."""
+    node = simulate.plan(arguments.programs / "modelet", arguments.experiment, 1, arguments.set, cores=busy_cores)["nodes"][0]
+    return {name: node[name] / busy_cores for name in simulate.SPEEDS}
+
+
+def busy_cores(case):
+    nodes, cores, _ = case
+    return math.ceil(nodes * cores)
 
 
 def measure(arguments, nodes, cores, rate):
@@ -64,26 +69,30 @@ def measure(arguments, nodes, cores, rate):
 
 def run(arguments):
     """Rows {"nodes", "cores", "rate", "measured", "predicted", "ratio", ...}."""
-    runs, speeds, others = {case: [] for case in CASES}, [], measuring.OthersShare()
+    runs, others = {case: [] for case in CASES}, measuring.OthersShare()
+    speeds = {busy_cores(case): [] for case in CASES}
     for _ in range(arguments.repeats):
-        speeds.append(core_speed(arguments))
+        for busy, found in speeds.items():
+            found.append(core_speed(arguments, busy))
         for case in CASES:
             runs[case].append(measure(arguments, *case))
             print(case, f"{1e3 * runs[case][-1]['seconds_per_step']:.2f} ms", file=sys.stderr)
-    speed = tuple(statistics.median(values) for values in zip(*speeds))
+    speed = {busy: {name: statistics.median(one[name] for one in found) for name in simulate.SPEEDS} for busy, found in speeds.items()}
     rows = []
     for case in CASES:
-        found, measured = predict(arguments, *case, speed), [result["seconds_per_step"] for result in runs[case]]
+        found, measured = predict(arguments, *case, speed[busy_cores(case)]), [result["seconds_per_step"] for result in runs[case]]
         median = statistics.median(measured)
         rows.append({"nodes": case[0], "cores": case[1], "rate": case[2], "measured": median, "fastest": min(measured), "slowest": max(measured),
                      "predicted": found["seconds_per_step"], "ratio": found["seconds_per_step"] / median,
                      "measured_split": {field: [statistics.median(values) for values in zip(*(result[field] for result in runs[case]))]
                                         for field in ("compute_seconds", "codec_seconds", "wait_seconds")}, "predicted_split": found})
-    return {"core": {"gflops": speed[0], "memory_gbps": speed[1]}, "machine_cores": os.cpu_count(), "others_share": others.until_now(), "rows": rows}
+    return {"core": speed, "machine_cores": os.cpu_count(), "others_share": others.until_now(), "rows": rows}
 
 
 def print_rows(result):
-    print(f"a core: {result['core']['gflops']:.0f} GFLOP/s, {result['core']['memory_gbps']:.1f} GB/s; others used {result['others_share']:.0%} of the machine")
+    for busy, core in result["core"].items():
+        print(f"a core of {busy} at work: {core['gflops']:.0f} GFLOP/s in fp32, {core['bf16_gflops']:.0f} in bf16, {core['memory_gbps']:.1f} GB/s of row updates")
+    print(f"others used {result['others_share']:.0%} of the machine")
     print(f"{'nodes':>5}{'cores':>7}{'link':>9}{'predicted':>12}{'measured':>11}{'fastest':>10}{'slowest':>10}{'ratio':>7}")
     for row in result["rows"]:
         print(f"{row['nodes']:>5}{row['cores']:>7g}{row['rate']:>9}{1e3 * row['predicted']:>9.2f} ms{1e3 * row['measured']:>8.2f} ms"

@@ -21,7 +21,7 @@ NODES, CORES, BATCHES = [1, 2, 4, 8, 16, 32, 64], [4, 8, 16], [256, 4096]
 RATES, ROUND_TRIPS = [1e8, 1e9, 1e10], [0.1e-3, 1e-3, 5e-3, 20e-3]
 USUAL = {"rate": 1e9, "round_trip": 1e-3, "cores": 4}  # ordinary machines of one building
 JITTER = 0.03  # mean share by which a node is slower in a step
-MEMORY_GBPS = 80.0  # that ordinary machines have at most, however many cores
+MEMORY_GBPS = 80.0  # of row updates, that ordinary machines have at most, however many cores
 MEMORY_GIB = 16
 WORTH = 1.1  # twice the nodes must be faster by this factor, or scaling has stopped
 CAUSES = {"latency": "the latency of the rounds, however small the messages", "wire": "the bytes on the wire",
@@ -53,13 +53,13 @@ def curves(modelet, experiment, settings=(), hidden=128):
                     beyond = min(useful + 1, len(line) - 1)
                     causes = simulate.explain(plans[beyond], link, jitter=jitters[beyond])
                     limits.append(line[useful] | {"stopped": beyond > useful, "causes": causes, "cause": max(CAUSES, key=causes.get)})
-    return {"core": {name: core[name] for name in ("gflops", "memory_gbps")}, "jitter": JITTER, "points": points, "limits": limits}
+    return {"core": {name: core[name] for name in simulate.SPEEDS}, "jitter": JITTER, "points": points, "limits": limits}
 
 
 def _plan(modelet, experiment, settings, hidden, nodes, cores, core):
     cut = [f"modelets.hidden_columns={max(16, hidden // nodes)}", f"modelets.output_modelets={max(8, nodes)}"]
-    return simulate.plan(modelet, experiment, nodes, [*settings, *cut], cores=cores, gflops=[cores * core["gflops"]],
-                         memory_gbps=[min(cores * core["memory_gbps"], MEMORY_GBPS)], memory_gib=MEMORY_GIB)
+    speeds = {name: [cores * core[name]] for name in simulate.SPEEDS} | {"memory_gbps": [min(cores * core["memory_gbps"], MEMORY_GBPS)]}
+    return simulate.plan(modelet, experiment, nodes, [*settings, *cut], cores=cores, memory_gib=MEMORY_GIB, **speeds)
 
 
 def _useful(line):

@@ -2,7 +2,7 @@
 """How long a step takes on nodes and links that are not there: what `modelet plan --json` predicts for each node and exchange, laid out in time.
 
     simulate.py ../amazon-670k-shape.toml --nodes 16 --cores 8 --rate 1e9 --rtt 0.5e-3
-    simulate.py ../amazon-670k-shape.toml --nodes 4 --gflops 400,200 --memory-gbps 40,20 --jitter 0.05 --json
+    simulate.py ../amazon-670k-shape.toml --nodes 4 --gflops 400,200 --bf16-gflops 800,400 --memory-gbps 100,50 --jitter 0.05 --json
 
 The nodes run the parts of a step in the order of TrainingStep::run, compute and send micro-batch by micro-batch, and wait only for what they need:
 so it comes out how much of the wire's time is hidden behind computing. No Modelet runs, no root is needed.
@@ -38,6 +38,7 @@ class Link:
 
 
 INFINITE = Link(math.inf, 0.0)
+SPEEDS = ("gflops", "bf16_gflops", "memory_gbps")  # of a node, as `modelet plan --json` names them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,22 +59,22 @@ FREE = MessageCost(0.0, 0.0)
 
 
 def plan(modelet, experiment, nodes, settings=(), **capacities):
-    """`modelet plan --json`. capacities: cores, memory_gib, and gflops and memory_gbps of a node; fewer than nodes are repeated, none: measured
+    """`modelet plan --json`. capacities: cores, memory_gib, and the speeds SPEEDS of a node; fewer than nodes are repeated, none: measured
     on this machine. Where the run chooses into how many pieces it cuts a batch, "choices" has the plan with each number."""
     planned = _plan(modelet, experiment, nodes, settings, **capacities)
     if planned["micro_batches"] == 0 and nodes > 1:
-        measured = {name: [node[name] for node in planned["nodes"]] for name in ("gflops", "memory_gbps")}
+        measured = {name: [node[name] for node in planned["nodes"]] for name in SPEEDS}
         planned["choices"] = [_plan(modelet, experiment, nodes, [*settings, f"exchange.micro_batches={pieces}"], **capacities | measured)
                               for pieces in range(1, planned["micro_batches_tried"] + 1)]
     return planned
 
 
-def _plan(modelet, experiment, nodes, settings=(), cores=None, gflops=(), memory_gbps=(), memory_gib=None):
+def _plan(modelet, experiment, nodes, settings=(), cores=None, memory_gib=None, **speeds):
     command = [modelet, "plan", experiment, "--json", "--nodes", nodes]
     for option, value in (("--cores", cores), ("--memory-gib", memory_gib)):
         command += [] if value is None else [option, value]
-    for option, values in (("--gflops", gflops), ("--memory-gbps", memory_gbps)):
-        command += [option, ",".join(map(str, values))] if values else []
+    for name, values in speeds.items():
+        command += [f"--{name.replace('_', '-')}", ",".join(map(str, values))] if values else []
     for setting in settings:
         command += ["--set", setting]
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
@@ -270,8 +271,9 @@ def parse_arguments():
     add_plan_options(parser)
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--cores", type=int, help="of each node, as fast as this machine's (default: as many, too)")
-    parser.add_argument("--gflops", type=numbers, default=(), help="of a node; fewer than nodes are repeated (default: measured here)")
-    parser.add_argument("--memory-gbps", type=numbers, default=(), help="GB/s of a node, the same")
+    parser.add_argument("--gflops", type=numbers, default=(), help="of a node, fp32; fewer than nodes are repeated (default: measured here)")
+    parser.add_argument("--bf16-gflops", type=numbers, default=(), help="the same in bf16 (default: as --gflops if that is given)")
+    parser.add_argument("--memory-gbps", type=numbers, default=(), help="GB/s of row updates of a node, the same")
     parser.add_argument("--rate", type=float, default=1e9, help="bits a second of each link (default: 1e9)")
     parser.add_argument("--rtt", type=float, default=0.2e-3, help="seconds of a round trip (default: 0.0002)")
     parser.add_argument("--jitter", type=float, default=0.0, help="mean share by which a node is slower in a step (default: 0)")
@@ -282,7 +284,8 @@ def parse_arguments():
 def main():
     arguments = parse_arguments()
     try:
-        planned = plan(arguments.modelet, arguments.experiment, arguments.nodes, arguments.set, arguments.cores, arguments.gflops, arguments.memory_gbps)
+        planned = plan(arguments.modelet, arguments.experiment, arguments.nodes, arguments.set, cores=arguments.cores,
+                       **{name: getattr(arguments, name) for name in SPEEDS})
     except (RuntimeError, OSError) as error:
         sys.exit(f"simulate.py: {error}")
     link = Link(arguments.rate, arguments.rtt)

@@ -99,8 +99,8 @@ void LocalPool::start(const LocalPoolOptions& options) {
     spawn(fmt::format("node-{:0{}}", i, digits), programs / "modelet-agent",
           {"--scheduler", scheduler_, "--name", fmt::format("node-{:0{}}", i, digits), "--cores",
            std::to_string(threads), "--memory-mib", std::to_string(memory_mib), "--gflops",
-           std::to_string(speed.gflops), "--memory-gbps", std::to_string(speed.memory_gbps), "--work-dir",
-           folder_.string()});
+           std::to_string(speed.gflops), "--bf16-gflops", std::to_string(speed.bf16_gflops), "--memory-gbps",
+           std::to_string(speed.memory_gbps), "--work-dir", folder_.string()});
   wait_for_agents(options.nodes, options.start_seconds);
 }
 

@@ -198,7 +198,8 @@ struct PlanOptions {
   ExperimentArguments experiment;
   uint32_t nodes = 4, cores = 0;
   double memory_gib = 0;
-  std::vector<double> gflops, memory_gbps;  // of node i: entry i modulo their number; empty: as this machine
+  std::vector<double> gflops, bf16_gflops,
+      memory_gbps;  // of node i: entry i modulo their number; empty: as this machine
   bool json = false;
 };
 
@@ -221,6 +222,7 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const scheduler::Pl
     nodes.push_back({{"node", node.name},
                      {"cores", capacities[i].cores},
                      {"gflops", capacities[i].gflops},
+                     {"bf16_gflops", capacities[i].bf16_gflops},
                      {"memory_gbps", capacities[i].memory_gbps},
                      {"modelets", node.modelets},
                      {"memory_bytes", node.memory_bytes},
@@ -248,25 +250,29 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const scheduler::Pl
 void plan(const PlanOptions& options) {
   const Experiment experiment = options.experiment.load();
   const DataShape shape = load_data(experiment).shape();
-  // Nodes like this machine, unless told otherwise.
+  // Nodes like this machine, unless told otherwise: so many of its cores together, as they share its memory.
   const uint32_t cores = options.cores > 0 ? options.cores : agent::usable_cores();
+  const uint32_t measured_cores = std::min(cores, agent::usable_cores());
   const bool told = !options.gflops.empty() && !options.memory_gbps.empty();
-  const agent::Speed one = told ? agent::Speed{} : agent::measure_speed(1);
-  for (const auto& speeds : {options.gflops, options.memory_gbps})
+  const agent::Speed here = told ? agent::Speed{} : agent::measure_speed(measured_cores);
+  for (const auto& speeds : {options.gflops, options.bf16_gflops, options.memory_gbps})
     for (const double speed : speeds)
-      if (!std::isfinite(speed)) throw UsageError("--gflops and --memory-gbps are finite numbers");
-  const auto speed_of = [cores](const std::vector<double>& speeds, uint32_t node, double one_core) {
-    return speeds.empty() ? one_core * cores : speeds[node % speeds.size()];
+      if (!std::isfinite(speed))
+        throw UsageError("--gflops, --bf16-gflops and --memory-gbps are finite numbers");
+  const auto speed_of = [&](const std::vector<double>& speeds, uint32_t node, double measured) {
+    return speeds.empty() ? measured * cores / measured_cores : speeds[node % speeds.size()];
   };
   std::vector<scheduler::NodeCapacity> nodes;
   for (uint32_t i = 0; i < options.nodes; ++i)
-    nodes.push_back({.name = "node-" + std::to_string(i),
-                     .cores = cores,
-                     .memory_bytes = options.memory_gib > 0
-                                         ? static_cast<uint64_t>(options.memory_gib * 0x1p30)
-                                         : agent::usable_memory_bytes(),
-                     .gflops = speed_of(options.gflops, i, one.gflops),
-                     .memory_gbps = speed_of(options.memory_gbps, i, one.memory_gbps)});
+    nodes.push_back(
+        {.name = "node-" + std::to_string(i),
+         .cores = cores,
+         .memory_bytes = options.memory_gib > 0 ? static_cast<uint64_t>(options.memory_gib * 0x1p30)
+                                                : agent::usable_memory_bytes(),
+         .gflops = speed_of(options.gflops, i, here.gflops),
+         .memory_gbps = speed_of(options.memory_gbps, i, here.memory_gbps),
+         .bf16_gflops = speed_of(options.bf16_gflops.empty() ? options.gflops : options.bf16_gflops, i,
+                                 here.bf16_gflops)});
   const scheduler::Plan plan = scheduler::make_plan(experiment, shape, nodes);
   if (!options.json) {
     std::cout << scheduler::to_text(plan);
@@ -330,13 +336,19 @@ void add_model_verbs(CLI::App& app) {
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
   plan_verb
-      .add_option("--gflops", plan_options->gflops,
-                  "of a node's cores together, comma-separated, repeated in turn (default: measured here)")
+      .add_option(
+          "--gflops", plan_options->gflops,
+          "of a node's cores together, fp32, comma-separated, repeated in turn (default: measured here)")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-3, 1e9));
+  plan_verb
+      .add_option("--bf16-gflops", plan_options->bf16_gflops,
+                  "the same in bf16 (default: as --gflops if that is given, else measured here)")
       ->delimiter(',')
       ->check(CLI::Range(1e-3, 1e9));
   plan_verb
       .add_option("--memory-gbps", plan_options->memory_gbps,
-                  "GB/s of a node, comma-separated, repeated in turn (default: measured here)")
+                  "GB/s of row updates of a node, comma-separated, repeated in turn (default: measured here)")
       ->delimiter(',')
       ->check(CLI::Range(1e-3, 1e9));
   plan_verb.add_flag("--json", plan_options->json,

@@ -55,6 +55,7 @@ json to_json(const NodeStatusT& node) {
           {"cores", node.cores},
           {"memory_bytes", node.memory_bytes},
           {"gflops", node.gflops},
+          {"bf16_gflops", node.bf16_gflops},
           {"memory_gbps", node.memory_gbps},
           {"run", node.run},
           {"step", node.step},

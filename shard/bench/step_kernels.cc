@@ -230,17 +230,27 @@ class InputKernels {
   size_t batch_ = 0;
 };
 
+// Rows of an output layer, with Adam's two values a weight, that take `bytes` of memory.
+size_t rows_in(size_t bytes, const StepShape& shape, Precision precision) {
+  const size_t value = precision == Precision::kFp32 ? sizeof(float) : sizeof(Bf16);
+  return bytes / (3 * value * shape.width);
+}
+
 }  // namespace
 
-double logits_flops(ThreadPool& pool, const StepShape& shape, double seconds) {
-  OutputKernels output(pool, shape, Precision::kFp32, shape.active);
+double logits_flops(ThreadPool& pool, const StepShape& shape, Precision precision, double seconds) {
+  OutputKernels output(pool, shape, precision, shape.active);
   return output.operations() * calls_per_second(seconds, [&] { output.logits(); });
+}
+
+double update_bytes(ThreadPool& pool, const StepShape& shape, size_t bytes, double seconds) {
+  OutputKernels output(pool, shape, Precision::kFp32, rows_in(bytes, shape, Precision::kFp32));
+  return output.update_bytes() * calls_per_second(seconds, [&] { output.adam(); });
 }
 
 std::vector<KernelRate> measure_output_kernels(ThreadPool& pool, const StepShape& shape, Precision precision,
                                                double seconds) {
-  const size_t value = precision == Precision::kFp32 ? sizeof(float) : sizeof(Bf16);
-  OutputKernels output(pool, shape, precision, kBeyondCaches / (3 * value * shape.width));
+  OutputKernels output(pool, shape, precision, rows_in(kBeyondCaches, shape, precision));
   const Bound product = precision == Precision::kFp32 ? Bound::kFp32 : Bound::kBf16;
   return {{"gather rows", Bound::kCopy,
            output.gather_bytes() * calls_per_second(seconds, [&] { output.gather(); })},

@@ -41,7 +41,9 @@ std::vector<KernelRate> measure_output_kernels(ThreadPool& pool, const StepShape
                                                double seconds);
 std::vector<KernelRate> measure_input_kernels(ThreadPool& pool, const StepShape& shape, double seconds);
 
-// Logits of the active neurons alone, fp32, as operations a second: what agents are compared by.
-double logits_flops(ThreadPool& pool, const StepShape& shape, double seconds);
+// What agents are compared by: logits of the active neurons in the precision, as operations a second, and
+// lazy Adam in fp32 on rows anywhere in `bytes` of memory, as bytes read and written a second.
+double logits_flops(ThreadPool& pool, const StepShape& shape, Precision precision, double seconds);
+double update_bytes(ThreadPool& pool, const StepShape& shape, size_t bytes, double seconds);
 
 }  // namespace modelet::shard::bench

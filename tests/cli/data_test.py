@@ -76,7 +76,7 @@ class Plan(ProgramTest):
         self.assertRegex(program.stderr, r"[\d.]+ [KMG]iB are missing")
         self.assert_refused(2, "--nodes", "modelet", "plan", self.experiment, "--nodes", "0")
         self.assert_refused(2, "--memory-gib", "modelet", "plan", self.experiment, "--memory-gib", "-1")
-        for option in ("--gflops", "--memory-gbps"):
+        for option in ("--gflops", "--bf16-gflops", "--memory-gbps"):
             for wrong in ("0", "nan", "10,-1", "fast"):
                 self.assert_refused(2, option, "modelet", "plan", self.experiment, option, wrong)
 

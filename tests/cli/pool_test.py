@@ -51,7 +51,7 @@ class Pool(PoolTest):
         self.assert_refused(1, "no run 77", "modelet", "stop", "77", "--scheduler", self.address)
 
     def test_a_node_slower_than_it_says(self):
-        """b promises six times what it can do, and gets so many modelets, until that shows. The losses are those of one node."""
+        """b promises three times what it can do, and gets so many modelets, until that shows. The losses are those of one node."""
         # Adam, once it has converged, makes differences of 1e-8 grow to 1e-3, whatever moves or stays; plain descent does not.
         settings = [word for key in ("train.epochs=80", "train.evaluate_every=0", "train.log_every=20", "model.hidden=[256]",
                                      "exchange.codec=none", "optimizer.kind=sgd", "train.learning_rate=0.1")
@@ -61,7 +61,7 @@ class Pool(PoolTest):
         self.scheduler = self.start("modelet-scheduler", "--listen", self.address, "--replan-after-seconds", "0.2")
         wait_until(lambda: "listening" in self.scheduler.stderr, "scheduler started")
         self.agent("a")
-        self.agent("b", "--gflops", "60", "--memory-gbps", "30")
+        self.agent("b", "--gflops", "30", "--memory-gbps", "15")
         run = self.modelet("submit", self.experiment, "--out", self.pool / "run", "--watch", "--json", "--scheduler", self.address, *settings)
         replanned = run.events("replanned")
         self.assert_documented(replanned, {"replanned"})

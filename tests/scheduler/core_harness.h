@@ -14,12 +14,14 @@ namespace modelet::scheduler::test {
 
 namespace msg = comm::control;
 
-// A small valid experiment: 2 input modelets and 4 output modelets.
+// A valid experiment: 2 input modelets and 4 output modelets, with so much work in them that slow nodes are worth
+// having, too.
 inline msg::SubmitT submission(uint32_t nodes, const std::string& name = "run") {
   Experiment experiment;
   experiment.data.train = "/data/train.txt";
   experiment.data.test = "/data/test.txt";
-  experiment.model.hidden = {64};
+  experiment.model.hidden = {2048};
+  experiment.modelets.hidden_columns = 1024;
   experiment.modelets.output_modelets = 4;
   msg::SubmitT submit;
   submit.name = name;

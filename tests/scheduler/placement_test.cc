@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 
@@ -40,19 +42,25 @@ std::vector<NodeCapacity> nodes_of(const std::vector<double>& speeds, uint64_t m
   return nodes;
 }
 
+double total(const StepWork& work, const NodeCapacity& node) {
+  const PartSeconds seconds = work.seconds(node);
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
 // Seconds of a step of any assignment, straight from the definition in placement.h.
 double step_seconds(const std::vector<ModeletSpec>& cut, const std::vector<uint32_t>& owner,
                     const Experiment& experiment, const std::vector<NodeCapacity>& nodes) {
   double sum = 0;
   for (uint32_t layer = 0; layer <= cut.back().layer; ++layer) {
-    std::vector<double> seconds(nodes.size(), 0);
+    std::vector<double> seconds;
+    for (uint32_t node = 0; node < nodes.size(); ++node) {
+      const bool idle = std::count(owner.begin(), owner.end(), node) == 0;
+      seconds.push_back(idle ? 0 : total(batch_work(layer, experiment, shape()), nodes[node]));
+    }
     for (const ModeletSpec& modelet : cut) {
       if (modelet.layer != layer) continue;
-      const ModeletCost cost = predict_cost(modelet, experiment, shape());
-      const NodeCapacity& node = nodes[owner[modelet.id]];
-      for (const Work& work : cost.step)
-        seconds[owner[modelet.id]] +=
-            std::max(work.flops / node.gflops, work.traffic_bytes / node.memory_gbps) / 1e9 / kRooflineShare;
+      seconds[owner[modelet.id]] +=
+          total(predict_cost(modelet, experiment, shape()).work, nodes[owner[modelet.id]]);
     }
     sum += *std::max_element(seconds.begin(), seconds.end());
   }
@@ -65,8 +73,13 @@ TEST(Placement, ANodeGetsNeighbours) {
   for (const auto& speeds : {std::vector<double>{1, 1}, {2, 1}, {1, 3, 2}, {1, 1, 1, 1}}) {
     const Plan plan = make_plan(experiment, shape(), nodes_of(speeds));
     size_t runs = 1;
-    for (size_t i = 1; plan.cut[i].layer == 0; ++i) runs += plan.owner[i] != plan.owner[i - 1] ? 1 : 0;
-    EXPECT_EQ(runs, speeds.size());
+    std::set<uint32_t> owners = {plan.owner[0]};
+    for (size_t i = 1; plan.cut[i].layer == 0; ++i) {
+      runs += plan.owner[i] != plan.owner[i - 1] ? 1 : 0;
+      owners.insert(plan.owner[i]);
+    }
+    EXPECT_GT(runs, 1u);
+    EXPECT_EQ(runs, owners.size());
   }
 }
 
@@ -107,6 +120,37 @@ TEST(Placement, NodesOf4And8And16CoresEndTogether) {
     fastest = std::min(fastest, node.seconds_per_step);
   }
   EXPECT_LE(slowest, 1.1 * fastest);
+}
+
+// What a node multiplies faster in bf16 it gets more of when the run is in bf16, and only then.
+TEST(Placement, TheRunsPrecisionDecidesWhoIsFast) {
+  Experiment experiment = experiment_with(64);
+  auto nodes = nodes_of({1, 1});
+  nodes[1].bf16_gflops = 4 * nodes[1].gflops;
+  const auto output_modelets = [&](Precision precision) {
+    experiment.model.precision = precision;
+    const Plan plan = make_plan(experiment, shape(), nodes);
+    std::array<int, 2> count{};
+    for (const ModeletSpec& modelet : plan.cut)
+      if (modelet.kind == LayerKind::kOutput) ++count[plan.owner[modelet.id]];
+    return count;
+  };
+  EXPECT_THAT(output_modelets(Precision::kFp32), testing::ElementsAre(32, 32));
+  const auto bf16 = output_modelets(Precision::kBf16);
+  EXPECT_GT(bf16[1], 5 * bf16[0] / 4);
+}
+
+// Each node sorts the whole batch's features: of more and more nodes a step gets no shorter than that.
+TEST(Placement, TheWholeBatchsWorkIsNotDivided) {
+  Experiment experiment = experiment_with(64);
+  experiment.modelets.hidden_columns = 16;
+  double whole_batch = 0;
+  for (uint32_t layer = 0; layer < 2; ++layer)
+    whole_batch += total(batch_work(layer, experiment, shape()), nodes_of({1}).front());
+  EXPECT_GT(whole_batch, 0);
+  const double one = make_plan(experiment, shape(), nodes_of({1})).seconds_per_step,
+               eight = make_plan(experiment, shape(), nodes_of(std::vector<double>(8, 1))).seconds_per_step;
+  EXPECT_NEAR(eight, whole_batch + (one - whole_batch) / 8, 1e-9);
 }
 
 TEST(Placement, EveryModeletHasOneOwnerAndMemoryAddsUp) {
@@ -227,8 +271,9 @@ TEST(Placement, CandidatesAreRoundedUpInEachModelet) {
   experiment.sampling.mode = SamplingMode::kLshPerSample;
   const auto flops = [&](uint32_t top) {
     experiment.sampling.top = top;
-    ModeletCost cost = predict_cost(cut_model(experiment, shape()).back(), experiment, shape());
-    return cost.at(StepPart::kOutputForward).flops;
+    return predict_cost(cut_model(experiment, shape()).back(), experiment, shape())
+        .work.at(StepPart::kOutputForward)
+        .flops;
   };
   EXPECT_EQ(flops(3), flops(8));
   EXPECT_LT(flops(8), flops(9));
