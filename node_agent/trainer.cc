@@ -246,6 +246,10 @@ void Trainer::Impl::restore(const std::filesystem::path& resumed) {
   for (const auto& modelet : network_->modelets()) shard::restore_modelet(*modelet, checkpoint);
   checkpoint_ = checkpoint.folder();
   checkpoint_step_ = steps_done = step_ = checkpoint.index().step;
+  if (step_ > total_steps())
+    throw UsageError(checkpoint.folder().string() + ": has done " + std::to_string(step_) +
+                     " steps, and the experiment ends after " + std::to_string(total_steps()) +
+                     ": raise train.epochs to go on");
   const json extra = json::parse(checkpoint.index().extra);
   train_seconds_ = extra.value("train_seconds", 0.0);
   if (!validates() || !extra.contains("validation")) return;

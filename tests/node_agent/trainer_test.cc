@@ -502,6 +502,13 @@ TEST_F(TrainerTest, AFinishedRunThatIsResumedFinishesAgain) {
   EXPECT_EQ(again.checkpoint(), first.checkpoint());
 }
 
+TEST_F(TrainerTest, RefusesToEndBeforeTheCheckpoint) {
+  const fs::path checkpoint = run("long").checkpoint();
+  experiment_.train.epochs = 1;
+  EXPECT_THAT(failure(checkpoint),
+              AllOf(HasSubstr("has done 20 steps"), HasSubstr("ends after 10"), HasSubstr("train.epochs")));
+}
+
 // ---- Replicas
 // ------------------------------------------------------------------------------------------------------
 
