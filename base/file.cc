@@ -121,6 +121,29 @@ void AtomicFile::commit() {
   }
 }
 
+std::optional<FileLock> FileLock::take(const std::filesystem::path& path) {
+  FileLock file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode));
+  if (file.fd_ < 0) throw Error(errno_text(path.string()));
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(file.fd_, F_OFD_SETLK, &whole) == 0) return file;
+  if (errno == EAGAIN || errno == EACCES) return std::nullopt;
+  if (errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL) return file;
+  throw Error(errno_text(path.string()) + " (locking it)");
+}
+
+FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+FileLock::~FileLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
 std::string read_text_file(const std::filesystem::path& path, size_t limit) {
   const MappedFile file(path);
   if (file.bytes().size() > limit)

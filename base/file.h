@@ -1,8 +1,9 @@
-// Files: memory-mapped reading, atomic writing. Errors are modelet::Error with the path in their text.
+// Files: memory-mapped reading, atomic writing, locks. Errors are modelet::Error with the path in their text.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +44,22 @@ class AtomicFile {
  private:
   std::filesystem::path path_, temporary_;
   int fd_ = -1;
+};
+
+// An open file description lock (fcntl(2)) on a file, which is made if it is missing and stays: it keeps out
+// whoever else takes it, in this process or another, until it is destroyed or the process ends. Works on NFS;
+// where a file system knows no locks, nobody is kept out.
+class FileLock {
+ public:
+  // Nothing if somebody else has it. Error if the file cannot be opened for writing.
+  static std::optional<FileLock> take(const std::filesystem::path& path);
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&& other) noexcept;
+  ~FileLock();
+
+ private:
+  explicit FileLock(int fd) : fd_(fd) {}
+  int fd_;
 };
 
 // The whole file as text; at most `limit` bytes, a longer one is an Error.

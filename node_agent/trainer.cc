@@ -126,6 +126,7 @@ class Trainer::Impl {
   void load_data();
   uint64_t sync_buffers() const;
   void restore(const std::filesystem::path& resumed);
+  void take_folder(const std::filesystem::path& resumed);
   bool one_step(Session& session);
   bool synchronise(Session& session, bool stop);
   void report_codecs(Session& session);
@@ -192,6 +193,7 @@ class Trainer::Impl {
   std::vector<shard::Figure> figures_;       // of the last evaluation on data.test
   uint64_t tested_step_ = 0, checkpoint_step_ = 0;
   std::filesystem::path checkpoint_;
+  std::optional<FileLock> folder_;  // of rank 0: nobody else trains into job_.out
 };
 
 void Trainer::Impl::load_data() {
@@ -238,6 +240,14 @@ void Trainer::Impl::prepare() {
   network_->set_label_counts(counts);
   inverse_propensities_ = shard::inverse_propensities(counts, train_.rows(), job_.experiment.metrics);
   if (validates()) require_metric();
+  if (job_.rank == 0) take_folder(resumed);
+}
+
+void Trainer::Impl::take_folder(const std::filesystem::path& resumed) {
+  folder_.emplace(shard::take_run_folder(job_.out, resumed));
+  // The run ends with its best weights: they come along, should it go on in another folder.
+  if (!resumed.empty() && best_.step() > 0)
+    shard::bring_checkpoint(resumed.parent_path(), best_.step(), job_.out / "checkpoints");
 }
 
 void Trainer::Impl::restore(const std::filesystem::path& resumed) {
@@ -254,9 +264,6 @@ void Trainer::Impl::restore(const std::filesystem::path& resumed) {
   train_seconds_ = extra.value("train_seconds", 0.0);
   if (!validates() || !extra.contains("validation")) return;
   best_ = BestModel::restore(extra.at("validation"), job_.experiment.train.metric);
-  // The run ends with its best weights: they come along, should it go on in another folder.
-  if (job_.rank == 0 && best_.step() > 0)
-    shard::bring_checkpoint(resumed.parent_path(), best_.step(), job_.out / "checkpoints");
 }
 
 void Trainer::Impl::run(comm::Group& group, const EventSink& events) {

@@ -417,6 +417,16 @@ void require_one_run(const fs::path& run, const fs::path& resumed) {
                      newest->string() + "; resume from that, or choose another --out");
 }
 
+FileLock take_run_folder(const fs::path& run, const fs::path& resumed) {
+  std::error_code failure;
+  fs::create_directories(run, failure);
+  if (failure) throw Error(run.string() + ": " + failure.message() + " (making the run's folder)");
+  std::optional<FileLock> lock = FileLock::take(run / ".lock");
+  if (!lock) throw UsageError(run.string() + ": another run trains into this folder; choose another --out");
+  require_one_run(run, resumed);  // that may have ended since it was looked at
+  return std::move(*lock);
+}
+
 Checkpoint Checkpoint::open(const fs::path& folder) {
   Checkpoint result;
   result.folder_ = folder;

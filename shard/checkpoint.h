@@ -28,6 +28,7 @@
 
 #include "base/cut.h"
 #include "base/experiment.h"
+#include "base/file.h"
 #include "shard/safetensors.h"
 
 namespace modelet::shard {
@@ -104,6 +105,10 @@ void bring_checkpoint(const std::filesystem::path& from, uint64_t step, const st
 // A run's folder holds one run: what it has is only continued, and only from its end. UsageError if `run` has
 // a checkpoint and `resumed` (empty: nothing is resumed) is not its newest.
 void require_one_run(const std::filesystem::path& run, const std::filesystem::path& resumed);
+
+// The same, and nobody else may train into the folder as long as the lock lives: UsageError if somebody does.
+// Makes the run's folder.
+FileLock take_run_folder(const std::filesystem::path& run, const std::filesystem::path& resumed);
 
 class Checkpoint {
  public:

@@ -57,6 +57,19 @@ TEST_F(FileTest, AbandonedAtomicFileLeavesNothing) {
   EXPECT_EQ(entries(), 0u);
 }
 
+TEST_F(FileTest, ALockKeepsOthersOutUntilItEnds) {
+  const fs::path path = folder_ / "lock";
+  std::optional<FileLock> lock = FileLock::take(path);
+  ASSERT_TRUE(lock);
+  EXPECT_FALSE(FileLock::take(path));
+  FileLock moved = std::move(*lock);
+  lock.reset();
+  EXPECT_FALSE(FileLock::take(path)) << "a lock that was moved is still one";
+  moved = std::move(*FileLock::take(folder_ / "other"));
+  EXPECT_TRUE(FileLock::take(path));
+  EXPECT_THROW(FileLock::take(folder_ / "no folder" / "lock"), Error);
+}
+
 TEST_F(FileTest, AKilledProcessLeavesNothing) {
   const int probe = ::open(folder_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
   if (probe < 0) GTEST_SKIP() << "this file system has no files without names";

@@ -97,6 +97,17 @@ class Stopped(ProgramTest):
         self.assertEqual(min(losses(branch)), STEPS_PER_EPOCH + 1)
         self.train("one-run", "--resume", second, "--set", "train.epochs=3")
 
+    def test_two_runs_at_once(self):
+        out = self.folder / "at-once"
+        first = self.start_training("at-once", *ENDLESS)
+        first.wait_for_step(1)
+        for nodes, code in (("1", 2), ("2", 1)):
+            refused = self.modelet("train", self.experiment, "--out", out, "--nodes", nodes, code=code)
+            self.assertIn(f"{out}: another run trains", refused.stderr)
+        first.signal(signal.SIGINT)
+        self.assert_ends(first, 130)
+        self.assertEqual([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()], first.events())
+
     def test_interrupted_early(self):
         """Before the first step: no message of the runtime, no process left."""
         for nodes in ("1", "2"):

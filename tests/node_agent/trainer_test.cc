@@ -202,6 +202,18 @@ TEST_F(TrainerTest, AFolderHoldsOneRun) {
   }
 }
 
+TEST_F(TrainerTest, TwoRunsAtOnceDoNotShareAFolder) {
+  std::optional<FileLock> other = shard::take_run_folder(folder_ / "folder", {});
+  try {
+    run("folder");
+    FAIL() << "a second run was let into the folder of one that goes on";
+  } catch (const UsageError& e) {
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("another run trains"), HasSubstr("--out")));
+  }
+  other.reset();
+  run("folder");
+}
+
 TEST_F(TrainerTest, ReportsEventsInOrderWithTheirFields) {
   experiment_.train.log_every = 4;
   for (const int size : {1, 3}) {
