@@ -1,6 +1,5 @@
 #include "comm/control.h"
 
-#include <arpa/inet.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <chrono>
@@ -13,6 +12,7 @@
 #include "comm/aligned_copy.h"
 #include "comm/content.h"
 #include "comm/curve.h"
+#include "comm/endpoint.h"
 
 namespace modelet::comm::control {
 namespace {
@@ -172,28 +172,6 @@ FromSchedulerMessage decode_from_scheduler(std::span<const std::byte> bytes) {
   return decode_root<FromScheduler, FromSchedulerMessage>(bytes, kFromSchedulerIdentifier);
 }
 
-bool is_loopback(std::string_view endpoint) {
-  if (endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://")) return true;
-  constexpr std::string_view kTcp = "tcp://";
-  const size_t colon = endpoint.rfind(':');
-  if (!endpoint.starts_with(kTcp) || colon < kTcp.size()) return false;
-  std::string host(endpoint.substr(kTcp.size(), colon - kTcp.size()));
-  if (host == "localhost" || host == "[::1]") return true;
-  in_addr address{};
-  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
-}
-
-void require_loopback(std::string_view endpoint, bool has_keys, bool insecure, std::string_view what,
-                      std::string_view options) {
-  if (is_loopback(endpoint) || has_keys || insecure) return;
-  throw UsageError(fmt::format(
-      "{} {} can be reached from other machines, and without keys connections are neither encrypted nor "
-      "authenticated: make a key with 'modelet keygen FILE' and give {} (docs/pool.md), use 127.0.0.1, or "
-      "give "
-      "--insecure on a closed test network",
-      what, endpoint, options));
-}
-
 SchedulerAddress with_port(const SchedulerAddress& scheduler, uint16_t port) {
   const std::string& endpoint = scheduler.endpoint;
   if (!endpoint.starts_with("tcp://"))
@@ -208,11 +186,7 @@ class ServerSocket::Impl {
     set_common_options(socket, traffic);
     socket.set(zmq::sockopt::router_mandatory, 1);
     if (keys) lock(*keys);
-    try {
-      socket.bind(address);
-    } catch (const zmq::error_t& error) {
-      throw Error("cannot listen on " + address + ": " + error.what());
-    }
+    listen_at(socket, address);
     endpoint = socket.get(zmq::sockopt::last_endpoint);
   }
 
@@ -301,13 +275,7 @@ class ClientSocket::Impl {
     socket.set(zmq::sockopt::immediate, 1);
     socket.set(zmq::sockopt::reconnect_ivl, kReconnectFirst);
     socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectLast);
-    try {
-      socket.connect(address.endpoint);
-    } catch (const zmq::error_t& error) {
-      throw UsageError(
-          "'" + address.endpoint +
-          "' is not the address of a scheduler, which looks like tcp://127.0.0.1:5570: " + error.what());
-    }
+    connect_to(socket, address.endpoint);
   }
 
   std::optional<FromSchedulerMessage> take() {

@@ -57,14 +57,6 @@ std::string encode(FromSchedulerMessage message, uint16_t version = kControlVers
 ToSchedulerMessage decode_to_scheduler(std::span<const std::byte> bytes);
 FromSchedulerMessage decode_from_scheduler(std::span<const std::byte> bytes);
 
-// True if nobody outside this machine can reach the endpoint ("tcp://127.0.0.1:5570", "tcp://[::1]:*",
-// "ipc://...").
-bool is_loopback(std::string_view endpoint);
-// UsageError if `endpoint` is reachable from outside and neither has keys nor `insecure` was given. `what`
-// names the socket, `options` the command line's options that give it keys.
-void require_loopback(std::string_view endpoint, bool has_keys, bool insecure, std::string_view what,
-                      std::string_view options);
-
 // Where a scheduler is, and the keys to talk to it; none for one without.
 struct SchedulerAddress {
   SchedulerAddress(std::string the_endpoint, std::optional<ClientKeys> the_keys = {})
@@ -93,8 +85,8 @@ enum class Traffic { kMessages, kChunks };
 // The scheduler's end.
 class ServerSocket {
  public:
-  // Binds; a port "*" is chosen by the system. Throws Error (address in use, ...), UsageError for a wrong
-  // allow-list.
+  // Binds; a port "*" is chosen by the system. Throws what listen_at() does (comm/endpoint.h), UsageError for
+  // a wrong allow-list.
   explicit ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys = {},
                         Traffic traffic = Traffic::kMessages);
   ~ServerSocket();
@@ -124,6 +116,7 @@ class ServerSocket {
 // An agent's or client's end. Reconnects by itself; the scheduler sees each connection as a new peer.
 class ClientSocket {
  public:
+  // Throws what connect_to() does (comm/endpoint.h).
   explicit ClientSocket(const SchedulerAddress& scheduler, Traffic traffic = Traffic::kMessages);
   ~ClientSocket();
 

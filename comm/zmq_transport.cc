@@ -18,6 +18,7 @@
 #include "base/short_slice.h"
 #include "base/wake_event.h"
 #include "comm/curve.h"
+#include "comm/endpoint.h"
 
 namespace modelet::comm {
 namespace {
@@ -90,11 +91,7 @@ class ZmqTransport::Impl {
       use_curve_server(router_, *own_keys_);
       gate_ = std::make_unique<GateKeeper>(context_, router_, "data socket");
     }
-    try {
-      router_.bind(options.bind);
-    } catch (const zmq::error_t& error) {
-      throw Error(fmt::format("{}: cannot listen: {}", options.bind, error.what()));
-    }
+    listen_at(router_, options.bind);
     self_.endpoint = router_.get(zmq::sockopt::last_endpoint);
     if (self_.endpoint.starts_with("tcp://0.0.0.0:") || self_.endpoint.starts_with("tcp://[::]:"))
       throw UsageError(options.bind +
@@ -198,9 +195,9 @@ class ZmqTransport::Impl {
     socket.set(zmq::sockopt::sndhwm, options_.queue_messages);
     socket.set(zmq::sockopt::linger, static_cast<int>(options_.linger_seconds * 1000));
     try {
-      socket.connect(where.endpoint);
-    } catch (const zmq::error_t& error) {
-      throw Error(fmt::format("rank {}: cannot connect to \"{}\": {}", peer, where.endpoint, error.what()));
+      connect_to(socket, where.endpoint);
+    } catch (const Error& error) {
+      throw Error(fmt::format("rank {}: {}", peer, error.what()));
     }
     return socket;
   }

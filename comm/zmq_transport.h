@@ -50,8 +50,8 @@ struct Peer {
 
 class ZmqTransport final : public Transport {
  public:
-  // Binds. Throws Error if the address cannot be bound, UsageError if `bind` is a wildcard
-  // address, at which no peer could reach this rank.
+  // Binds. Throws what listen_at() does (comm/endpoint.h), UsageError if `bind` is a wildcard address, at
+  // which no peer could reach this rank.
   explicit ZmqTransport(const ZmqOptions& options = {});
   ~ZmqTransport() override;
 

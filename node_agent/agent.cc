@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "comm/endpoint.h"
+#include "comm/zmq_transport.h"
 
 namespace modelet::agent {
 namespace {
@@ -32,8 +34,11 @@ AgentOptions checked(AgentOptions options) {
   if (options.data_address == "*" || options.data_address == "0.0.0.0" || options.data_address == "[::]")
     throw UsageError("the data address must be the address at which other agents reach this machine, not '" +
                      options.data_address + "'");
-  require_loopback(data_endpoint(options), options.scheduler.keys.has_value(), options.insecure,
-                   "the agent's data address", "--key FILE and --scheduler-key KEY");
+  comm::check_endpoint(data_endpoint(options), true);
+  comm::require_loopback(data_endpoint(options), options.scheduler.keys.has_value(), options.insecure,
+                         "the agent's data address", "--key FILE and --scheduler-key KEY");
+  comm::ZmqTransport(
+      {.bind = data_endpoint(options)});  // now, rather than in each run: is it of this machine?
   return options;
 }
 
@@ -41,7 +46,7 @@ AgentOptions checked(AgentOptions options) {
 
 Agent::Agent(AgentOptions options)
     : options_(checked(std::move(options))), incarnation_(random_id()), socket_(options_.scheduler) {
-  if (!is_loopback(data_endpoint(options_)) && !options_.scheduler.keys)
+  if (!comm::is_loopback(data_endpoint(options_)) && !options_.scheduler.keys)
     log_warning(
         "other machines can reach the data address {}: connections are neither encrypted nor authenticated, "
         "anybody there can read and change what runs exchange; for closed test networks only",

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "comm/endpoint.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -13,8 +14,9 @@ namespace {
 constexpr double kLongestTick = 1;
 
 const std::string& checked_endpoint(const ServerOptions& options) {
-  comm::control::require_loopback(options.listen, options.keys.has_value(), options.insecure,
-                                  "the scheduler's address", "--key FILE and --allow-list FILE");
+  comm::check_endpoint(options.listen, true);
+  comm::require_loopback(options.listen, options.keys.has_value(), options.insecure,
+                         "the scheduler's address", "--key FILE and --allow-list FILE");
   return options.listen;
 }
 
@@ -31,7 +33,7 @@ Server::Server(const ServerOptions& options)
                          : nullptr),
       core_(with_data_port(options.core, data_.get())),
       tick_(std::min(options.core.heartbeat, kLongestTick)) {
-  if (!comm::control::is_loopback(endpoint()) && !options.keys)
+  if (!comm::is_loopback(endpoint()) && !options.keys)
     log_warning(
         "{} can be reached from other machines: connections are neither encrypted nor authenticated, anybody "
         "there can "

@@ -25,7 +25,8 @@ struct ServerOptions {
 
 class Server {
  public:
-  // Binds. UsageError if `listen` is reachable from outside and there are no keys and not `insecure`.
+  // Binds. UsageError if `listen` is no address, or is reachable from outside and there are no keys and not
+  // `insecure`.
   explicit Server(const ServerOptions& options);
 
   const std::string& endpoint() const { return socket_.endpoint(); }

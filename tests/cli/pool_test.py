@@ -177,6 +177,15 @@ class Refusals(ProgramTest):
         self.assert_refused(2, ["192.0.2.7", "--insecure"], "modelet-agent", "--data-address", "192.0.2.7", "--gflops", "1",
                             "--memory-gbps", "1")
 
+    def test_wrong_addresses(self):
+        for wrong, why in (("127.0.0.1:5570", "tcp://"), ("tcp://127.0.0.1:99999", "65535"), ("tcp://127.0.0.1", "port"),
+                           ("tcp://::1:5570", "brackets")):
+            self.assert_refused(2, [f"'{wrong}'", why], "modelet-scheduler", "--listen", wrong)
+            self.assert_refused(2, [f"'{wrong}'", why], "modelet", "list", "--scheduler", wrong)
+        self.assert_refused(2, ["tcp://localhost:*", "of this machine"], "modelet-scheduler", "--listen", "tcp://localhost:*")
+        self.assert_refused(2, ["192.0.2.7", "of this machine"], "modelet-agent", "--data-address", "192.0.2.7", "--insecure",
+                            "--gflops", "1", "--memory-gbps", "1")
+
     def test_configuration(self):
         config = self.folder / "agent.toml"
         config.write_text('# comment\nscheduller = "tcp://127.0.0.1:1"\n')
