@@ -222,11 +222,16 @@ void Agent::abort_if_scheduler_is_gone() {
   log_warning("the scheduler at {} has been silent for {:.1f} s", options_.scheduler.endpoint, silent);
   abort_run("the scheduler is gone");
   node_ = 0;
+  last_heard_ = clock_.now();
 }
 
 void Agent::tell_trouble() {
-  if (socket_.trouble() == told_trouble_) return;
-  told_trouble_ = socket_.trouble();
+  std::string trouble = socket_.trouble();
+  if (trouble.empty() && node_ == 0 && clock_.now() - last_heard_ > dead_after_)
+    trouble = "nobody answers at " + options_.scheduler.endpoint +
+              ": is modelet-scheduler running there, and is the address right? This agent keeps asking";
+  if (trouble == told_trouble_) return;
+  told_trouble_ = std::move(trouble);
   if (!told_trouble_.empty()) log_warning("{}", told_trouble_);
 }
 

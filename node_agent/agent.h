@@ -73,7 +73,8 @@ class Agent {
   comm::control::ClientSocket socket_;
   Mailbox mailbox_;
   std::atomic<int> stops_requested_{0};
-  double next_beat_ = 0, last_heard_ = 0;
+  double next_beat_ = 0;
+  double last_heard_ = 0;                          // of the scheduler, or when it was given up
   std::string told_trouble_;                       // of the connection, last logged
   double leaving_since_ = 0, aborting_since_ = 0;  // 0: not
   double heartbeat_ = 1, dead_after_ = 5;          // seconds; the scheduler says

@@ -153,6 +153,7 @@ class Pool(PoolTest):
         self.scheduler.signal(signal.SIGKILL)
         self.scheduler.end()
         wait_until(lambda: "the scheduler is gone" in agent.stderr + agent.stdout, lambda: f"the agent notices: {agent}")
+        wait_until(lambda: f"nobody answers at {self.address}" in agent.stderr, lambda: f"the agent says that it waits: {agent}")
         self.scheduler = self.start("modelet-scheduler", "--listen", self.address)
         wait_until(lambda: list(self.nodes()) == ["a"], "the agent is back", limit=20)
         again = self.submit("again", "--set", "train.epochs=1")
