@@ -1,5 +1,6 @@
 #include "base/program.h"
 
+#include <spdlog/fmt/fmt.h>
 #include <toml++/toml.h>
 
 #include <CLI/CLI.hpp>
@@ -84,6 +85,15 @@ int run_program(CLI::App& app, int argc, char** argv, const std::function<void()
     std::cerr << app.get_name() << ": " << error.what() << '\n';
     return static_cast<int>(ExitCode::kFailed);
   }
+}
+
+CLI::Validator number_between(double least, double most) {
+  const auto fits = [least, most](const std::string& text) {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return std::string();
+    return fmt::format("Value {} not in range {:g} to {:g}", text, least, most);
+  };
+  return {fits, fmt::format("FLOAT in [{:g} - {:g}]", least, most)};
 }
 
 }  // namespace modelet

@@ -67,18 +67,18 @@ int main(int argc, char** argv) {
   app.add_option("--memory-mib", memory_mib,
                  "memory a run may use, in MiB; 0: what is available at the start")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(modelet::number_between(0.0, 1e9));
   app.add_option("--gflops", options.gflops, "speed of the cores together, fp32; 0: measured at the start")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(modelet::number_between(0.0, 1e9));
   app.add_option("--bf16-gflops", options.bf16_gflops,
                  "the same in bf16; 0: that of --gflops if it is given, else measured at the start")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(modelet::number_between(0.0, 1e9));
   app.add_option("--memory-gbps", options.memory_gbps,
                  "GB/s of updates of rows all over the memory; 0: measured at the start")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(modelet::number_between(0.0, 1e9));
   app.add_option("--data-address", options.data_address,
                  "address of this machine at which other agents reach it")
       ->capture_default_str();
@@ -91,11 +91,11 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1u, 1u << 30));
   app.add_option("--fetch-mib-per-second", fetch_mib, "fetch data no faster; 0: as fast as it comes")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(modelet::number_between(0.0, 1e6));
   app.add_option("--stop-grace-seconds", options.stop_grace,
                  "a run may take to stop, with a checkpoint, when this agent is asked to leave (SIGTERM)")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 86400.0));
+      ->check(modelet::number_between(0.1, 86400.0));
   app.add_flag("--insecure", options.insecure,
                "allow a data address that other machines can reach without keys; closed test networks only: "
                "connections "

@@ -46,19 +46,19 @@ int main(int argc, char** argv) {
                "allow an address that other machines can reach without keys; closed test networks only");
   app.add_option("--heartbeat-seconds", options.core.heartbeat, "between two heartbeats of an agent")
       ->capture_default_str()
-      ->check(CLI::Range(0.05, 60.0));
+      ->check(modelet::number_between(0.05, 60.0));
   app.add_option("--dead-after-seconds", options.core.dead_after,
                  "silence after which an agent counts as dead")
       ->capture_default_str()
-      ->check(CLI::Range(0.2, 3600.0));
+      ->check(modelet::number_between(0.2, 3600.0));
   app.add_option("--stop-grace-seconds", options.core.stop_grace,
                  "a run may take to stop before it is aborted")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 86400.0));
+      ->check(modelet::number_between(0.1, 86400.0));
   app.add_option("--replan-after-seconds", options.core.replan_after,
                  "that a node computes notably longer than the others before its run is planned anew")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(modelet::number_between(0.0, 86400.0));
   app.add_option("--most-replans", options.core.most_replans, "of a run; 0: none")->capture_default_str();
   app.add_option(
       "--store", data.store,

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/program.h"
 #include "node_agent/capacity.h"
 #include "scheduler/cli/arguments.h"
 #include "shard/bench/data_rates.h"
@@ -199,7 +200,7 @@ void add_kernels(CLI::App& bench_verb) {
       ->check(CLI::Range(0u, 1024u))
       ->capture_default_str();
   verb.add_option("--seconds", options->seconds, "for each figure")
-      ->check(CLI::Range(0.001, 60.0))
+      ->check(number_between(0.001, 60.0))
       ->capture_default_str();
   verb.add_flag("--json", options->json, "JSON Lines on standard output");
   verb.footer(
@@ -262,7 +263,7 @@ void add_data(CLI::App& bench_verb) {
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();
   verb.add_option("--seconds", options->seconds, "for each figure of prepared data; text is read once")
-      ->check(CLI::Range(0.001, 60.0))
+      ->check(number_between(0.001, 60.0))
       ->capture_default_str();
   verb.add_flag("--json", options->json, "JSON Lines on standard output");
   verb.footer(

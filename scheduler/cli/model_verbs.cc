@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/program.h"
 #include "comm/group.h"
 #include "node_agent/capacity.h"
 #include "node_agent/evaluator.h"
@@ -301,7 +302,7 @@ void add_model_verbs(CLI::App& app) {
                   "A,B of psp (default: metrics.propensity_a and _b of the experiment)")
       ->delimiter(',')
       ->expected(2)
-      ->check(CLI::Range(0.001, 1000.0));
+      ->check(number_between(0.001, 1000.0));
   eval_verb.footer(
       "Examples:\n  modelet eval runs/quickstart-20260101-120000 test.txt.xz --k 1,5\n"
       "  modelet eval runs/amazon test.mlt --metrics psp --propensity 0.6,2.6");
@@ -333,7 +334,7 @@ void add_model_verbs(CLI::App& app) {
       ->check(CLI::Range(0u, 4096u))
       ->capture_default_str();
   plan_verb.add_option("--memory-gib", plan_options->memory_gib, "of each node; 0: as this machine")
-      ->check(CLI::Range(0.0, 1e9))
+      ->check(number_between(0.0, 1e9))
       ->capture_default_str();
   plan_verb
       .add_option(
@@ -345,12 +346,12 @@ void add_model_verbs(CLI::App& app) {
       .add_option("--bf16-gflops", plan_options->bf16_gflops,
                   "the same in bf16 (default: as --gflops if that is given, else measured here)")
       ->delimiter(',')
-      ->check(CLI::Range(1e-3, 1e9));
+      ->check(number_between(1e-3, 1e9));
   plan_verb
       .add_option("--memory-gbps", plan_options->memory_gbps,
                   "GB/s of row updates of a node, comma-separated, repeated in turn (default: measured here)")
       ->delimiter(',')
-      ->check(CLI::Range(1e-3, 1e9));
+      ->check(number_between(1e-3, 1e9));
   plan_verb.add_flag("--json", plan_options->json,
                      "one line of JSON, with the parts of a step and the bytes of every exchange");
   plan_verb.footer("Example:\n  modelet plan experiments/quickstart.toml --nodes 8 --cores 4 --memory-gib 8");

@@ -203,12 +203,14 @@ void add_pool_verbs(CLI::App& app) {
   add_verb(app, "watch", "Follow a run of a pool to its end; Ctrl-C stops watching, not the run",
            "  modelet watch 3\n  modelet watch 3 --json", watched, watch)
       .add_option("run", watched->run, "number of the run")
-      ->required();
+      ->required()
+      ->check(CLI::PositiveNumber);  // or -1 would be the largest there is
   const auto stopped = std::make_shared<Options>();
   add_verb(app, "stop", "Stop a run of a pool at its next step, with a checkpoint", "  modelet stop 3",
            stopped, stop)
       .add_option("run", stopped->run, "number of the run")
-      ->required();
+      ->required()
+      ->check(CLI::PositiveNumber);  // or -1 would be the largest there is
 }
 
 }  // namespace modelet::cli

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/program.h"
 #include "node_agent/tune.h"
 #include "scheduler/cli/arguments.h"
 #include "shard/data/dataset.h"
@@ -100,7 +101,7 @@ void add_tune_verb(CLI::App& app) {
   options->experiment.add_to(verb);
   verb.add_option("--slowdown", options->tune.slowdown,
                   "time that retrieval may add to a step, as a share of a step with uniform draws")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number_between(0.0, 100.0))
       ->capture_default_str();
   verb.add_option("--steps", options->tune.steps, "training steps before the tables are measured")
       ->check(CLI::Range(1u, 100000u))

@@ -104,6 +104,13 @@ class OtherErrors(ProgramTest):
         for k in ("0", "", "1,x", "-1"):
             self.assert_refused(2, "--k", "modelet", "eval", "data", "data/test.txt", "--k", k)
 
+    def test_numbers(self):
+        for program, *arguments in (("modelet-agent", "--memory-mib"), ("modelet-scheduler", "--dead-after-seconds"),
+                                    ("modelet", "plan", self.experiment, "--gflops"), ("modelet", "tune", self.experiment, "--slowdown"),
+                                    ("modelet", "bench", "kernels", "--seconds"), ("modelet", "watch"), ("modelet", "stop")):
+            for wrong in ("nan", "-1"):
+                self.assert_refused(2, wrong, program, *arguments, wrong)
+
     def test_codec(self):
         for verb in ("plan", "submit"):
             self.assert_refused(2, ["int7", "bf16", "int8"], "modelet", verb, self.experiment, "--set", "exchange.codec=int7")
