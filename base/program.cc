@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "base/version.h"
 
 namespace modelet {
 namespace {
@@ -69,6 +70,7 @@ void apply_file(CLI::App& app, const std::string& path) {
 
 int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   std::string config;
+  app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), kVersion));
   app.add_option(kConfig, config, "TOML file with these options as keys ('_' for '-')")
       ->check(CLI::ExistingFile);
   try {

@@ -13,7 +13,7 @@ class Validator;
 
 namespace modelet {
 
-// Adds --config FILE to `app`, parses the arguments and then the file, and runs `body`. Errors are printed to
+// Adds --version and --config FILE to `app`, parses the arguments and then the file, and runs `body`. Errors are printed to
 // standard error; returns the program's exit code. An unknown key names file, line and the nearest known key.
 int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& body);
 

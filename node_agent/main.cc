@@ -13,14 +13,13 @@
 
 namespace {
 
-constexpr const char* kExamples = R"(
-Examples:
+constexpr const char* kExamples = R"(Examples:
   modelet-agent                                      work for a scheduler on this machine
-  modelet-agent --config agent.toml                  keys: the options below, with '_' for '-'
+  modelet-agent --config agent.toml                  keys: the options above, with '_' for '-'
   modelet keygen agent.key                           a key, once; prints the public key for the scheduler's list
   modelet-agent --scheduler tcp://192.168.1.5:5570 --data-address 192.168.1.7 --key agent.key --scheduler-key 5c02...
                                                      across machines, encrypted; docs/pool.md says more
-)";
+Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
 
 constexpr double kMebi = 1024.0 * 1024.0;
 

@@ -11,16 +11,15 @@
 
 namespace {
 
-constexpr const char* kExamples = R"(
-Examples:
+constexpr const char* kExamples = R"(Examples:
   modelet-scheduler                                   listen on this machine, port 5570
-  modelet-scheduler --config scheduler.toml           keys: the options below, with '_' for '-'
+  modelet-scheduler --config scheduler.toml           keys: the options above, with '_' for '-'
   modelet keygen scheduler.key                        a key, once; prints the public key
   modelet-scheduler --listen tcp://192.168.1.5:5570 --key scheduler.key --allow-list allowed
                                                       for other machines: those with a key in 'allowed', a file of
                                                       lines 'agent KEY NAME' and 'user KEY NAME', read again
                                                       whenever it changes
-)";
+Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
 
 uint64_t new_session() {
   std::random_device random;

@@ -36,6 +36,7 @@ void refuse_unknown_verb(const CLI::App& app) {
 int run(int argc, char** argv) {
   CLI::App app{"Modelet: trains very wide neural networks on idle, ordinary CPU machines.", "modelet"};
   app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("modelet ") + modelet::kVersion);
   app.footer(
       "Exit codes: 0 done, 1 failed while running, 2 bad arguments or experiment file, 130 interrupted "
       "(checkpoint "

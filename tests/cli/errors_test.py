@@ -104,6 +104,11 @@ class OtherErrors(ProgramTest):
         for k in ("0", "", "1,x", "-1"):
             self.assert_refused(2, "--k", "modelet", "eval", "data", "data/test.txt", "--k", k)
 
+    def test_versions(self):
+        spoken = [self.run_program(program, "--version").stdout.split() for program in ("modelet", "modelet-scheduler", "modelet-agent")]
+        self.assertEqual([words[0] for words in spoken], ["modelet", "modelet-scheduler", "modelet-agent"])
+        self.assertEqual([words[1:] for words in spoken], [self.modelet("version").stdout.split()[1:2]] * 3)
+
     def test_numbers(self):
         for program, *arguments in (("modelet-agent", "--memory-mib"), ("modelet-scheduler", "--dead-after-seconds"),
                                     ("modelet", "plan", self.experiment, "--gflops"), ("modelet", "tune", self.experiment, "--slowdown"),
