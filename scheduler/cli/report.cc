@@ -21,10 +21,11 @@ using nlohmann::json;
 
 constexpr char kLogName[] = "log.jsonl";
 
-// Numbers that are not finite travel as null.
+// Nothing for a number that is not finite, which travels as null.
 std::optional<double> number(const json& event, const char* key) {
   const auto found = event.find(key);
-  if (found == event.end() || !found->is_number()) return std::nullopt;
+  if (found == event.end() || !found->is_number() || !std::isfinite(found->get<double>()))
+    return std::nullopt;
   return found->get<double>();
 }
 
@@ -107,12 +108,16 @@ std::string figure_title(const std::string& name) {
 
 std::string with_bar(double done, const std::string& text, size_t columns) {
   constexpr size_t kShortest = 10, kLongest = 40, kFrame = 3;  // brackets and a space
-  const size_t taken = text.size() + kFrame;
-  const size_t width = std::clamp(columns - std::min(columns, taken), kShortest, kLongest);
+  constexpr const char* kBetweenFields = "  ";
+  if (text.size() > columns) {
+    // The last place where two fields can be parted so that what is before it fits.
+    const size_t end = text.rfind(kBetweenFields, columns);
+    return text.substr(0, end == std::string::npos ? columns : end);
+  }
+  if (text.size() + kFrame + kShortest > columns) return text;
+  const size_t width = std::min(columns - text.size() - kFrame, kLongest);
   const auto filled = static_cast<size_t>(std::clamp(done, 0.0, 1.0) * static_cast<double>(width));
-  const std::string line =
-      fmt::format("[{}{}] {}", std::string(filled, '#'), std::string(width - filled, '.'), text);
-  return line.substr(0, columns);
+  return fmt::format("[{}{}] {}", std::string(filled, '#'), std::string(width - filled, '.'), text);
 }
 
 Reporter::Reporter(bool json) : Reporter(json, std::cout, std::cerr, ::isatty(STDERR_FILENO) == 1) {}

@@ -18,7 +18,8 @@
 namespace modelet::cli {
 
 // "[####......] text", at most `columns` characters: the bar, filled by `done` in [0, 1], takes the room that
-// the text leaves, and of the text only its end is given up.
+// the text leaves. Where there is little it goes, and then the text's last fields, which two spaces part:
+// half a number would be another one.
 std::string with_bar(double done, const std::string& text, size_t columns);
 
 // What people call a figure of an evaluation (shard/metrics.h): "p_at_5" is P@5.

@@ -54,6 +54,14 @@ TEST(Reporter, JsonIsPassedOnLineByLine) {
   EXPECT_EQ(shown.people, "");
 }
 
+TEST(Reporter, FiguresThatDoNotExistAreLeftOut) {
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  const Shown shown =
+      show(false, false, {{{"event", "epoch"}, {"loss", 1.5}, {"p_at_1", 0.5}, {"auc", none}}});
+  EXPECT_THAT(shown.people, HasSubstr("P@1 0.5000"));
+  EXPECT_THAT(shown.people, Not(HasSubstr("AUC")));
+}
+
 TEST(Reporter, PlainLinesWithoutATerminal) {
   const Shown shown = show(false, false, {kStarted, kProgress});
   EXPECT_EQ(shown.machines, "");

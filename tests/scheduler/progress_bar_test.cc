@@ -22,7 +22,15 @@ TEST(ProgressBar, TakesTheRoomThatIsLeft) {
 TEST(ProgressBar, NeverExceedsTheTerminal) {
   const std::string text(100, 'x');
   for (size_t columns = 0; columns < 150; ++columns) EXPECT_LE(with_bar(0.3, text, columns).size(), columns);
-  EXPECT_EQ(with_bar(0.5, text, 20), "[#####.....] xxxxxxx");
+}
+
+TEST(ProgressBar, GoesBeforeTheTextDoes) {
+  EXPECT_EQ(with_bar(0.5, "step 5  loss 2.6507", 32), "[#####.....] step 5  loss 2.6507");
+  EXPECT_EQ(with_bar(0.5, "step 5  loss 2.6507", 31), "step 5  loss 2.6507");
+  EXPECT_EQ(with_bar(0.5, "step 5  loss 2.6507", 19), "step 5  loss 2.6507");
+  EXPECT_EQ(with_bar(0.5, "step 5  loss 2.6507", 18), "step 5") << "not loss 2.650";
+  EXPECT_EQ(with_bar(0.5, "step 5  loss 2.6507", 6), "step 5");
+  EXPECT_EQ(with_bar(0.5, "step 5  loss 2.6507", 5), "step ");
 }
 
 }  // namespace
