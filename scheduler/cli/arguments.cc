@@ -53,6 +53,13 @@ ExperimentData load_data(const Experiment& experiment) {
   require("data.train", data.train);
   require("data.test", data.test);
   ExperimentData loaded{.train = shard::load_training_data(experiment)};
+  const auto require_some = [&](size_t count, const char* what) {
+    if (count == 0)
+      throw Error(data.train + ": there is nothing to learn from it: " + what +
+                  "; is it the right file, and data.format right?");
+  };
+  require_some(loaded.train.features(), "it has no features");
+  require_some(loaded.train.label_entries(), "none of its samples has a label");
   loaded.test = shard::load_dataset(data.test, data.normalize, loaded.train.encoder());
   note_unknown_labels(loaded.test, data.test);
   return loaded;

@@ -54,6 +54,12 @@ class TrainErrors(ProgramTest):
         other = self.write("other.txt", "\n".join([f"{rows} {features} {int(labels) + 1}", *lines[1:]]) + "\n")
         self.refused(2, ["labels", str(int(labels) + 1), labels], "--set", f"data.test={other}")
 
+    def test_data_that_says_nothing(self):
+        for text, why in (("2 3 0\n 1:1\n 2:1\n", "label"), ("2 3 2\n 1:1\n 2:1\n", "label"), ("2 0 2\n0\n1\n", "features")):
+            empty = self.write("nothing.txt", text)
+            for nodes in ("1", "2"):
+                self.refused(1, [str(empty), why], "--set", f"data.train={empty}", "--set", f"data.test={empty}", "--nodes", nodes)
+
     def test_damaged_text(self):
         lines = (self.folder / "data/train.txt").read_text().splitlines()
         def damaged(line, text):
