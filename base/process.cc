@@ -22,11 +22,12 @@ void handle_signal(int) { stop_function(); }
 
 }  // namespace
 
-StopSignals::StopSignals(std::function<void()> stop) {
+StopSignals::StopSignals(std::function<void()> stop, Again again) {
   MODELET_CHECK(!stop_installed.exchange(true), "one StopSignals at a time");
   stop_function = std::move(stop);
   struct sigaction action {};
   action.sa_handler = handle_signal;
+  if (again == Again::kEndsProcess) action.sa_flags = SA_RESETHAND;
   ::sigaction(SIGTERM, &action, &old_term);
   ::sigaction(SIGINT, &action, &old_int);
 }

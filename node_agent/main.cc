@@ -115,7 +115,8 @@ int main(int argc, char** argv) {
     options.cache.fetch_bytes_per_second = fetch_mib * kMebi;
     complete(options);
     modelet::agent::Agent agent(options);
-    const modelet::StopSignals signals([&agent] { agent.request_stop(); });
+    const modelet::StopSignals signals([&agent] { agent.request_stop(); },
+                                       modelet::StopSignals::Again::kCallsStop);
     agent.run();
   });
 }

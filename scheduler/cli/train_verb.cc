@@ -103,7 +103,7 @@ void add_train_verb(CLI::App& app) {
   verb.add_option("--resume", options->resume, "run folder or checkpoint to continue from");
   verb.add_flag("--json", options->json, "JSON Lines on standard output; the last line is the result");
   verb.footer(
-      "Ctrl-C stops at the next step and writes a checkpoint.\n"
+      "Ctrl-C stops at the next step and writes a checkpoint; a second one ends at once, without.\n"
       "Examples:\n"
       "  modelet train experiments/quickstart.toml\n"
       "  modelet train experiments/quickstart.toml --nodes 4 --set exchange.codec=int8\n"

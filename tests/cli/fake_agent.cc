@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
     modelet::start_logging("fake-agent");
     modelet::exit_with_parent(parent);
     modelet::agent::Agent agent(options);
-    const modelet::StopSignals signals([&agent] { agent.request_stop(); });
+    const modelet::StopSignals signals([&agent] { agent.request_stop(); },
+                                       modelet::StopSignals::Again::kCallsStop);
     agent.run();
   });
 }
