@@ -7,12 +7,24 @@
 #include <bit>
 #include <cstdlib>
 
+#include "base/error.h"
+
 namespace modelet {
 
 void start_logging(const std::string& name) {
-  auto logger = spdlog::stderr_color_mt(name);
+  const char* no_color = std::getenv("NO_COLOR");
+  const bool plain = no_color != nullptr && *no_color != '\0';
+  auto logger =
+      spdlog::stderr_color_mt(name, plain ? spdlog::color_mode::never : spdlog::color_mode::automatic);
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %n %^%l%$ %v");
-  if (const char* level = std::getenv("MODELET_LOG")) logger->set_level(spdlog::level::from_str(level));
+  if (const char* wanted = std::getenv("MODELET_LOG"); wanted != nullptr && *wanted != '\0') {
+    const spdlog::level::level_enum level = spdlog::level::from_str(wanted);
+    // What spdlog does not know it takes for silence.
+    if (level == spdlog::level::off && std::string_view(wanted) != "off")
+      throw UsageError("MODELET_LOG is '" + std::string(wanted) +
+                       "'; it must be info, warning, error or off");
+    logger->set_level(level);
+  }
   spdlog::set_default_logger(std::move(logger));
 }
 

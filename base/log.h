@@ -12,7 +12,8 @@
 namespace modelet {
 
 // Call once at the start of a program. `name` ("agent", "scheduler", ...) is printed with each line.
-// The level comes from the environment variable MODELET_LOG (trace, debug, info, warn, error; default info).
+// The level comes from the environment variable MODELET_LOG (info, warning, error, off; default info),
+// UsageError for another. Colours on a terminal, unless NO_COLOR is set (no-color.org).
 void start_logging(const std::string& name);
 
 enum class LogLevel { kInfo, kWarning, kError };

@@ -131,6 +131,11 @@ class OtherErrors(ProgramTest):
         self.assert_refused(2, ["MMX"], "modelet", "version")
         self.assert_refused(2, ["MMX"], "modelet", "train", self.experiment)
 
+    def test_log_level(self):
+        self.environment = {**self.environment, "MODELET_LOG": "verbose"}
+        for program in (("modelet", "version"), ("modelet-scheduler",), ("modelet-agent",)):
+            self.assert_refused(2, ["MODELET_LOG", "'verbose'", "warning"], *program)
+
     def test_a_full_disk(self):
         """Results that nobody got are no success."""
         with open("/dev/full", "w") as full:
