@@ -64,10 +64,9 @@ void write_tuned(const std::filesystem::path& path, const Options& options, cons
 
 void tune(const Options& options) {
   const Experiment experiment = options.experiment.load();
-  const DataShape shape = load_data(experiment).shape();
-  const shard::Dataset train = shard::load_dataset(experiment.data.train, experiment.data.normalize);
+  const ExperimentData data = load_data(experiment);
   const agent::TuneResult result =
-      agent::tune_tables(experiment, train, shape, options.tune, [&](size_t done, size_t of) {
+      agent::tune_tables(experiment, data.train, data.shape(), options.tune, [&](size_t done, size_t of) {
         if (done == of || done % 9 == 0) std::cerr << fmt::format("{} of {} settings measured\n", done, of);
       });
   const agent::TuneTrial& chosen = result.trials[result.chosen];

@@ -39,6 +39,14 @@ class Tune(ProgramTest):
             "tune", self.experiment, "--steps", "5", "--slowdown", "0", "--json", "--set", "sampling.common=16").stdout.splitlines()]
         self.assertEqual(lines[-1]["slowdown"], min(trial["slowdown"] for trial in lines[:-1]))
 
+    def test_text(self):
+        """Data that an encoder reads."""
+        words = [f"__label__{i % 20} word{i % 20} word{i % 7} word{i % 11}\n" for i in range(400)]
+        for name in ("train", "test"):
+            (self.folder / f"labelled-{name}.txt").write_text("".join(words))
+        self.modelet("tune", self.experiment, "--steps", "5", "--set", "data.train=labelled-train.txt", "--set", "data.test=labelled-test.txt")
+        self.assertTrue(self.tuned.exists())
+
     def test_another_tuning_before_a_resume(self):
         """The tables of a run are its own: another tuning since then is refused by name, and --set brings the old one back."""
         def tuned(tables, bits):
