@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <concepts>
+#include <tuple>
 #include <variant>
 
 #include "base/error.h"
@@ -133,6 +134,18 @@ class ValueReader {
       if (value.empty() || !std::ranges::all_of(value, in_word)) bad_value<std::string>(shown(value));
     } else if (field_.text != Text::kColumn && !value.empty()) {
       value = (source_.folder / value).lexically_normal().string();
+      require_writable(value);
+    }
+  }
+
+  // A run's experiment is written down and sent with whole paths; those of folders may be any bytes.
+  void require_writable(const std::string& path) const {
+    try {
+      std::ignore = toml::parse("value = " + toml_text(path));
+    } catch (const toml::parse_error&) {
+      fail("is " + shown(path) +
+           ", a path that is not UTF-8, or has control characters: rename the folder, or put the file "
+           "elsewhere");
     }
   }
 

@@ -229,6 +229,15 @@ TEST(Experiment, OverridesWinAndAreChecked) {
   EXPECT_THAT(error_of(kData, {"model.loss=\"sigmoid"}), HasSubstr("not valid TOML"));
 }
 
+TEST(Experiment, PathsThatCannotBeWrittenDownAreRefused) {
+  const std::string text = "[data]\ntrain = \"a b\"\ntest = \"/absolute\"\n";
+  EXPECT_EQ(parse_experiment(text, "/m\xc3\xbcller's \"new\" data/small.toml").data.train,
+            "/m\xc3\xbcller's \"new\" data/a b");
+  EXPECT_THAT(
+      [&] { parse_experiment(text, "/latin-\xfc/small.toml"); },
+      testing::ThrowsMessage<UsageError>(testing::AllOf(HasSubstr("data.train"), HasSubstr("UTF-8"))));
+}
+
 TEST(Experiment, LoadNamesTheFile) {
   EXPECT_THAT(
       [] { load_experiment("/nowhere/x.toml"); },
