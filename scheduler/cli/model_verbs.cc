@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -256,10 +255,6 @@ void plan(const PlanOptions& options) {
   const uint32_t measured_cores = std::min(cores, agent::usable_cores());
   const bool told = !options.gflops.empty() && !options.memory_gbps.empty();
   const agent::Speed here = told ? agent::Speed{} : agent::measure_speed(measured_cores);
-  for (const auto& speeds : {options.gflops, options.bf16_gflops, options.memory_gbps})
-    for (const double speed : speeds)
-      if (!std::isfinite(speed))
-        throw UsageError("--gflops, --bf16-gflops and --memory-gbps are finite numbers");
   const auto speed_of = [&](const std::vector<double>& speeds, uint32_t node, double measured) {
     return speeds.empty() ? measured * cores / measured_cores : speeds[node % speeds.size()];
   };
@@ -341,7 +336,7 @@ void add_model_verbs(CLI::App& app) {
           "--gflops", plan_options->gflops,
           "of a node's cores together, fp32, comma-separated, repeated in turn (default: measured here)")
       ->delimiter(',')
-      ->check(CLI::Range(1e-3, 1e9));
+      ->check(number_between(1e-3, 1e9));
   plan_verb
       .add_option("--bf16-gflops", plan_options->bf16_gflops,
                   "the same in bf16 (default: as --gflops if that is given, else measured here)")

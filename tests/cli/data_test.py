@@ -24,6 +24,7 @@ class Data(ProgramTest):
         self.modelet("data", "prepare", "data/train.txt", "train.mlt")
         prepared = self.described("train.mlt")
         self.assertEqual((prepared["format"], prepared["checksums"]), ("prepared", "ok"))
+        self.assert_documented([text, prepared], {"Data file"})
         with lzma.open(self.folder / "train.txt.xz", "wb") as file:
             file.write((self.folder / "data/train.txt").read_bytes())
         for other in (prepared, self.described("train.txt.xz"), self.described("data/train.mlt")):

@@ -75,6 +75,7 @@ class Model(ProgramTest):
     def test_bench_inference(self):
         run, _ = self.dense()
         (line,) = self.modelet("bench", "inference", run, "data/test.txt", "--queries", "200", "--json").events()
+        self.assert_documented([line], {"inference"})
         self.assertEqual((line["event"], line["queries"], line["labels"]), ("inference", 200, LABELS))
         self.assertGreaterEqual(line["agreement"], 0.97)
         for way in ("dense", "sparse"):
