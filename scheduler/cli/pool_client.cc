@@ -26,7 +26,6 @@ class EndReporter {
 
   void handle(const nlohmann::json& event) {
     last_ = text(event, "event");
-    if (last_ == "checkpoint") checkpoint_ = text(event, "path");
     reporter_.handle(event);
   }
 
@@ -40,11 +39,11 @@ class EndReporter {
   void end(const RunStatusT& status) {
     if (status.state == RunState::Failed) {
       if (last_ != "failed") reporter_.handle({{"event", "failed"}, {"error", status.detail}});
-      throw Error(fmt::format("run {} failed: {}{}", status.run, status.detail, how_to_resume()));
+      throw Error(fmt::format("run {} failed: {}{}", status.run, status.detail, reporter_.how_to_resume()));
     }
     if (status.state == RunState::Stopped) {
       if (last_ != "interrupted") reporter_.handle({{"event", "interrupted"}, {"step", status.step}});
-      throw Interrupted(fmt::format("run {}: {}{}", status.run, status.detail, how_to_resume()));
+      throw Interrupted(fmt::format("run {}: {}{}", status.run, status.detail, reporter_.how_to_resume()));
     }
   }
 
@@ -53,12 +52,9 @@ class EndReporter {
     const auto found = event.find(key);
     return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
   }
-  std::string how_to_resume() const {
-    return checkpoint_.empty() ? "" : "; continue with --resume " + checkpoint_;
-  }
 
   Reporter& reporter_;
-  std::string last_, checkpoint_, waiting_for_;
+  std::string last_, waiting_for_;
 };
 
 }  // namespace

@@ -150,6 +150,7 @@ void Reporter::handle(const json& event) {
   const std::string json_line = event.dump(-1, ' ', false, json::error_handler_t::replace);
   if (!folder_.empty() && !log_.is_open() && event.is_object() && text(event, "event") == "started")
     begin_record();
+  if (event.is_object() && text(event, "event") == "checkpoint") checkpoint_ = text(event, "path");
   if (log_.is_open() && !(log_ << json_line << std::endl))
     throw Error(errno_text((folder_ / kLogName).string()) + " (writing the run's log)");
   if (json_)
@@ -223,6 +224,10 @@ void Reporter::show(const json& event) {
 }
 
 void Reporter::note(const std::string& text) { line(text); }
+
+std::string Reporter::how_to_resume() const {
+  return checkpoint_.empty() ? "" : "; continue with --resume " + checkpoint_;
+}
 
 void Reporter::line(const std::string& text) {
   if (in_progress_line_) people_ << "\r\x1b[K";

@@ -39,6 +39,8 @@ class Reporter {
 
   void handle(const nlohmann::json& event);  // Error if the record cannot be written
   void note(const std::string& text);        // a line for people
+  // "; continue with --resume ..." once there was a checkpoint, for the last words of who failed.
+  std::string how_to_resume() const;
 
  private:
   void begin_record();
@@ -55,6 +57,7 @@ class Reporter {
   bool in_progress_line_ = false;
   uint64_t steps_ = 0, epochs_ = 0;  // of the whole run; 0: not known
   double p_at_1_ = -1;               // of the last evaluation; negative: none yet
+  std::string checkpoint_;           // the last one; empty: none yet
 };
 
 }  // namespace modelet::cli

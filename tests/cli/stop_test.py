@@ -108,6 +108,17 @@ class Stopped(ProgramTest):
         self.assert_ends(first, 130)
         self.assertEqual([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()], first.events())
 
+    def test_a_checkpoint_that_cannot_be_written(self):
+        """The last one continues the run, and the last words say so."""
+        out = self.folder / "unwritable"
+        run = self.start_training("unwritable", *ENDLESS, "--set", "train.checkpoint_every=20")
+        run.wait_for_step(25)
+        (out / "checkpoints").rename(out / "elsewhere")
+        (out / "checkpoints").write_text("a file where the checkpoints should be")
+        self.assert_ends(run, 1)
+        self.assertEqual(run.events()[-1]["event"], "failed")
+        self.assertIn(f"; continue with --resume {run.events('checkpoint')[-1]['path']}", run.stderr)
+
     def test_interrupted_early(self):
         """Before the first step: no message of the runtime, no process left."""
         for nodes in ("1", "2"):
