@@ -1,5 +1,7 @@
 #include "node_agent/agent.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <random>
@@ -10,6 +12,7 @@
 #include "base/version.h"
 #include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
+#include "shard/checkpoint.h"
 
 namespace modelet::agent {
 namespace {
@@ -171,10 +174,12 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
   job.size = static_cast<int>(message.size);
   const uint32_t wanted = job.experiment.train.threads;
   job.threads = wanted == 0 ? options_.cores : std::min(wanted, options_.cores);
-  const std::string folder =
-      message.out.empty() ? message.name + "-" + std::to_string(message.run) : message.out;
-  job.out = options_.work_dir / folder;  // an absolute folder stays what it is
   job.resume = message.resume;
+  std::filesystem::path folder = message.out;
+  if (folder.empty() && !job.resume.empty()) folder = shard::run_of(job.resume);
+  // Numbers of runs begin anew with each scheduler, of which the session is the mark.
+  if (folder.empty()) folder = fmt::format("{}-{:04x}-{}", message.name, session_ & 0xffff, message.run);
+  job.out = options_.work_dir / folder;  // an absolute folder stays what it is
   return job;
 }
 

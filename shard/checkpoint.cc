@@ -378,6 +378,14 @@ fs::path find_checkpoint(const fs::path& path) {
                    "checkpoints/step-*/index.json");
 }
 
+fs::path run_of(const fs::path& path) {
+  const fs::path given = path.has_filename() ? path : path.parent_path();  // "runs/a/" is "runs/a"
+  const bool single = is_checkpoint(given);
+  const fs::path folder = single ? given.parent_path() : given;
+  if (folder.filename() == "checkpoints") return folder.parent_path();
+  return single ? fs::path() : folder;
+}
+
 fs::path checkpoint_of_step(const fs::path& checkpoints, uint64_t step) {
   return checkpoints / step_name(step);
 }

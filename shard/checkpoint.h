@@ -91,6 +91,10 @@ class CheckpointWriter {
 // or of its checkpoints/ folder. UsageError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
+// The folder of the run that `path` belongs to, which is what find_checkpoint() takes: the run's folder, its
+// checkpoints/ folder or a checkpoint in there. Empty for a checkpoint that lies elsewhere.
+std::filesystem::path run_of(const std::filesystem::path& path);
+
 // Where the checkpoint of a step is, if there is one, in a run's folder of checkpoints.
 std::filesystem::path checkpoint_of_step(const std::filesystem::path& checkpoints, uint64_t step);
 

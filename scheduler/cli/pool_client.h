@@ -22,7 +22,7 @@ struct Submission {
   DataShape shape;
   std::string name;
   uint32_t nodes = 0;  // 0: all of the pool
-  std::string out;     // absolute folder of the run; empty: NAME-RUN in each agent's working folder
+  std::string out;     // absolute folder of the run; empty: see modelet submit --help
   std::string resume;  // absolute folder of a checkpoint, or empty
   std::string train_data,
       test_data;  // addresses in the scheduler's store (send_data); empty: all nodes read the paths

@@ -186,9 +186,9 @@ void add_pool_verbs(CLI::App& app) {
   submit_verb.add_option("--name", submission->name, "of the run (default: the file's)");
   submit_verb.add_option("--nodes", submission->nodes, "how many nodes it gets; 0: all of the pool")
       ->capture_default_str();
-  submit_verb.add_option(
-      "--out", submission->out,
-      "folder of the run, on every node (default: NAME-RUN in the agent's working folder)");
+  submit_verb.add_option("--out", submission->out,
+                         "folder of the run, on every node (default: that of --resume, else a new one in the "
+                         "agent's working folder)");
   submit_verb.add_option("--resume", submission->resume,
                          "checkpoint to continue from, readable on every node");
   submit_verb.add_flag("--watch", submission->watch,

@@ -34,8 +34,8 @@ struct Options {
 // The run's folder: --out, or that of the run which is resumed, or a new one.
 fs::path run_folder(const Options& options, const fs::path& resumed) {
   if (!options.out.empty()) return absolute(options.out);
-  if (!resumed.empty() && resumed.parent_path().filename() == "checkpoints")
-    return resumed.parent_path().parent_path();
+  if (!resumed.empty())
+    if (fs::path run = shard::run_of(resumed); !run.empty()) return run;
   const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
   return absolute("runs/" + options.experiment.run_name() + "-" + time);
 }

@@ -159,6 +159,26 @@ class Pool(PoolTest):
         again = self.submit("again", "--set", "train.epochs=1")
         self.assert_finishes(again)
 
+    def test_folders_of_runs_that_name_none(self):
+        """Each has its own, though run numbers begin anew with a scheduler; who resumes a run stays in its folder."""
+        work = self.pool / "a"
+
+        def submit(epochs, *arguments):
+            (answer,) = self.verb("submit", self.experiment, "--set", f"train.epochs={epochs}", *arguments)
+            self.assert_finishes(answer["run"])
+            return {folder for folder in work.iterdir() if (folder / "checkpoints").exists()}
+        self.agent("a")
+        first = submit(1)
+        self.scheduler.signal(signal.SIGTERM)
+        self.assert_ends(self.scheduler, 0)
+        self.scheduler = self.start("modelet-scheduler", "--listen", self.address)
+        wait_until(lambda: list(self.nodes()) == ["a"], "the agent is back", limit=20)
+        both = submit(1)
+        self.assertEqual((len(first), len(both)), (1, 2))
+        (run,) = first
+        self.assertEqual(submit(2, "--resume", run), both)
+        self.assertEqual(newest_checkpoint(run).name, f"step-{2 * STEPS_PER_EPOCH:010}")
+
     def test_names_are_unique(self):
         first = self.agent("a")
         second = self.start("modelet-agent", "--config", self.pool / "a.toml")

@@ -65,7 +65,14 @@ TEST_F(CheckpointTest, TwoProcessesWriteOneCheckpoint) {
   const fs::path folder = rank0.commit(index, 2);
   EXPECT_EQ(folder, checkpoints_ / "step-0000001434");
   EXPECT_THAT(names(), ElementsAre("step-0000001434"));
-  for (const fs::path& path : {run_, checkpoints_, folder}) EXPECT_EQ(find_checkpoint(path), folder);
+  for (const fs::path& path : {run_, checkpoints_, folder}) {
+    EXPECT_EQ(find_checkpoint(path), folder);
+    EXPECT_EQ(run_of(path), run_);
+    EXPECT_EQ(run_of(path / ""), run_);
+  }
+  const fs::path copy = run_ / "copy";
+  fs::copy(folder, copy, fs::copy_options::recursive);
+  EXPECT_EQ(run_of(copy), "") << "a checkpoint that lies in no run";
   expect_sample(folder, 1434);
 
   const CheckpointIndex back = Checkpoint::open(folder).index();
