@@ -40,6 +40,11 @@ AgentOptions checked(AgentOptions options) {
   comm::check_endpoint(data_endpoint(options), true);
   comm::require_loopback(data_endpoint(options), options.scheduler.keys.has_value(), options.insecure,
                          "the agent's data address", "--key FILE and --scheduler-key KEY");
+  std::error_code failure;
+  std::filesystem::create_directories(options.work_dir, failure);
+  if (failure)
+    throw UsageError(options.work_dir.string() + ": " + failure.message() +
+                     " (making the folder for runs, --work-dir)");
   comm::ZmqTransport(
       {.bind = data_endpoint(options)});  // now, rather than in each run: is it of this machine?
   return options;

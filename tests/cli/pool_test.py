@@ -207,6 +207,10 @@ class Refusals(ProgramTest):
         self.assert_refused(2, ["192.0.2.7", "of this machine"], "modelet-agent", "--data-address", "192.0.2.7", "--insecure",
                             "--gflops", "1", "--memory-gbps", "1")
 
+    def test_a_working_folder_that_cannot_be(self):
+        for wrong in (self.experiment, self.experiment / "below-a-file"):
+            self.assert_refused(2, [str(wrong), "--work-dir"], "modelet-agent", "--work-dir", wrong, "--gflops", "1", "--memory-gbps", "1")
+
     def test_configuration(self):
         config = self.folder / "agent.toml"
         config.write_text('# comment\nscheduller = "tcp://127.0.0.1:1"\n')
