@@ -121,16 +121,21 @@ void AtomicFile::commit() {
   }
 }
 
+LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path) {
+  struct flock whole {};
+  whole.l_type = kind == LockKind::kExclusive ? F_WRLCK : F_RDLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(fd, F_OFD_SETLK, &whole) == 0) return LockResult::kTaken;
+  if (errno == EAGAIN || errno == EACCES) return LockResult::kHeldByOthers;
+  if (errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL) return LockResult::kUnknown;
+  throw Error(errno_text(path.string()) + " (locking it)");
+}
+
 std::optional<FileLock> FileLock::take(const std::filesystem::path& path) {
   FileLock file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode));
   if (file.fd_ < 0) throw Error(errno_text(path.string()));
-  struct flock whole {};
-  whole.l_type = F_WRLCK;
-  whole.l_whence = SEEK_SET;
-  if (::fcntl(file.fd_, F_OFD_SETLK, &whole) == 0) return file;
-  if (errno == EAGAIN || errno == EACCES) return std::nullopt;
-  if (errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL) return file;
-  throw Error(errno_text(path.string()) + " (locking it)");
+  if (try_lock(file.fd_, LockKind::kExclusive, path) == LockResult::kHeldByOthers) return std::nullopt;
+  return file;
 }
 
 FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

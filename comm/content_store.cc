@@ -55,16 +55,12 @@ bool is_data_of_store(const fs::path& path) {
   }
 }
 
-// Sets an open file description lock (fcntl(2)), never waiting: false if somebody else's is in the way. What
-// is locked changes from F_WRLCK to F_RDLCK in one step, so that nobody comes between and nothing can be in
-// the way; flock(2) would give the first up before it has the second.
-bool lock(int fd, short kind, const fs::path& path) {
-  struct flock whole {};
-  whole.l_type = kind;
-  whole.l_whence = SEEK_SET;
-  if (::fcntl(fd, F_OFD_SETLK, &whole) == 0) return true;
-  if (errno == EAGAIN || errno == EACCES) return false;
-  throw Error(errno_text(path.string()) + " (locking it)");
+// False if somebody else's lock is in the way.
+bool lock(int fd, LockKind kind, const fs::path& path) {
+  const LockResult result = try_lock(fd, kind, path);
+  if (result == LockResult::kUnknown)
+    throw Error(path.string() + ": its file system knows no locks; give another folder");
+  return result == LockResult::kTaken;
 }
 
 // For writing if the user may, else for reading what is there.
@@ -139,7 +135,7 @@ void StoredContent::set(size_t chunk, State state) {
 // When all chunks are there others may read the file, too.
 void StoredContent::share_if_complete() {
   if (!complete() || !alone_) return;
-  MODELET_CHECK(lock(fd_, F_RDLCK, path_), "an exclusive lock, and somebody has another one");
+  MODELET_CHECK(lock(fd_, LockKind::kShared, path_), "an exclusive lock, and somebody has another one");
   alone_ = false;
 }
 
@@ -243,8 +239,8 @@ std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& man
   for (;;) {
     Descriptor file(open_data(path));
     const bool may_write = (::fcntl(file.get(), F_GETFL) & O_ACCMODE) == O_RDWR;
-    const bool alone = may_write && lock(file.get(), F_WRLCK, path);
-    if (!alone && !lock(file.get(), F_RDLCK, path)) return nullptr;
+    const bool alone = may_write && lock(file.get(), LockKind::kExclusive, path);
+    if (!alone && !lock(file.get(), LockKind::kShared, path)) return nullptr;
     std::unique_ptr<StoredContent> content(new StoredContent(manifest, path, file.get(), alone, may_write));
     file.release();
     if (!content->is_at_its_path()) continue;  // it was removed before it was locked
@@ -301,7 +297,7 @@ void ContentStore::make_room(const Manifest& manifest) const {
     // What is larger than the limit drives out nothing.
     if (total <= limit_bytes_ || manifest.bytes() > limit_bytes_) break;
     const Descriptor file(::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));
-    if (file.get() < 0 || !lock(file.get(), F_WRLCK, entry.path)) continue;
+    if (file.get() < 0 || !lock(file.get(), LockKind::kExclusive, entry.path)) continue;
     log_info("removes {}, the least recently used of {}", entry.path.filename().string(), folder_.string());
     // In this order: data without a manifest is none, and counts until it goes.
     ::unlink(fs::path(entry.path).replace_extension(kManifest).c_str());
