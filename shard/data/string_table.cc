@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/rng.h"
 #include "shard/data/line_reader.h"
 #include "shard/prefetch.h"
 
@@ -40,17 +39,19 @@ StringTable::Sought StringTable::sought(std::string_view text) {
   return result;
 }
 
+// The hash is both halves of the product of both halves: one multiplication (as in wyhash).
 inline StringTable::Sought StringTable::sought_readable(std::string_view text) {
   const Key key = text.size() > kLongest ? long_key(text) : short_key(text);
-  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // any
-  return {text, key, static_cast<uint32_t>(mix64(key.low ^ key.high * kOdd) >> 32)};
+  constexpr uint64_t kLow = 0x9e3779b97f4a7c15, kHigh = 0xbf58476d1ce4e5b9;  // any
+  const auto product = static_cast<unsigned __int128>(key.low ^ kLow) * (key.high ^ kHigh);
+  return {text, key, static_cast<uint32_t>(product >> 64) ^ static_cast<uint32_t>(product)};
 }
 
 inline StringTable::Key StringTable::short_key(std::string_view text) {
-  Key key, mask;
-  std::memcpy(&key, text.data(), sizeof key);
-  std::memcpy(&mask, &kMask[kKeyBytes - text.size()], sizeof mask);
-  return {key.low & mask.low, (key.high & mask.high) | text.size() << kLastByte};
+  uint64_t bytes[2], mask[2];
+  std::memcpy(bytes, text.data(), sizeof bytes);
+  std::memcpy(mask, &kMask[kKeyBytes - text.size()], sizeof mask);
+  return {bytes[0] & mask[0], (bytes[1] & mask[1]) | text.size() << kLastByte};
 }
 
 StringTable::Key StringTable::long_key(std::string_view text) {

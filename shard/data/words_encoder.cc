@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "shard/data/sorted_ids.h"
 #include "shard/data/word_scan.h"
+#include "shard/kernels/kernels.h"
 
 namespace modelet::shard {
 namespace {
@@ -61,31 +61,26 @@ class WordCounter {
 
 }  // namespace
 
-bool WordReader::next(std::vector<std::string_view>& words) {
+bool WordReader::next(std::vector<std::string_view>& words, std::vector<size_t>& line_ends) {
   static_assert(kMaxWordBytes < LineReader::kMaxKept);
   words.clear();
-  while (words.empty()) {
-    std::string_view text;
-    const bool more = text_.next_piece(text, unfinished_);
-    if (!more && text.empty()) return false;
-    // The word at the end may go on in the next piece. Of one that is too long, as much is kept as shows it.
-    size_t whole = text.size();
-    while (more && whole > 0 && !is_space(static_cast<uint8_t>(text[whole - 1]))) --whole;
-    unfinished_ = std::min(text.size() - whole, kMaxWordBytes + 1);
-    text = text.substr(0, whole);
-
-    const char* gap = text.data();  // behind the last word
-    const auto add_line_end = [&](const char* end) {
-      bool found = false;
-      for (const char* p = gap; p != end; ++p) found |= *p == '\n';
-      if (found) words.emplace_back(gap, 0);
-    };
-    for_each_word(text, is_space, [&](std::string_view word) {
-      add_line_end(word.data());
-      gap = word.data() + word.size();
+  line_ends.clear();
+  std::string_view text;
+  const bool more = text_.next_piece(text, unfinished_);
+  if (!more && text.empty()) return false;
+  // The word at the end may go on in the next piece. Of one that is too long, as much is kept as shows it.
+  size_t whole = text.size();
+  while (more && whole > 0 && !is_space(static_cast<uint8_t>(text[whole - 1]))) --whole;
+  unfinished_ = std::min(text.size() - whole, kMaxWordBytes + 1);
+  text = text.substr(0, whole);
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    for_each_word(text.substr(0, end), is_space, [&](std::string_view word) {
       if (word.size() <= kMaxWordBytes) words.push_back(word);
     });
-    add_line_end(text.data() + text.size());
+    if (end == std::string_view::npos) break;
+    line_ends.push_back(words.size());
+    text.remove_prefix(end + 1);
   }
   return true;
 }
@@ -100,8 +95,8 @@ std::unique_ptr<WordsEncoder> WordsEncoder::fit(const Experiment& options, WordR
   constexpr uint64_t kWordsBetweenReports = 1 << 16;
   WordCounter counter(max_counted);
   uint64_t unreported = 0;
-  for (std::vector<std::string_view> part; words.next(part);) {
-    std::erase_if(part, [](std::string_view word) { return word.empty(); });
+  std::vector<size_t> line_ends;
+  for (std::vector<std::string_view> part; words.next(part, line_ends);) {
     counter.add(part);
     unreported += part.size();
     if (progress && unreported >= kWordsBetweenReports) {
@@ -163,9 +158,12 @@ class WordsEncoder::Reader : public SampleReader {
       : encoder_(encoder),
         options_(encoder.options_.words),
         words_(std::move(words)),
-        near_(ahead() + 1 + options_.window),
-        neighbours_(2 * options_.window + 1),
-        counts_(2 * options_.window + 1) {}
+        ids_(options_.window, kLineEnd),
+        first_(options_.window),
+        sets_(kTogether * 2 * options_.window + kVectorFloats),
+        sizes_(kTogether),
+        features_(options_.window),
+        counts_(options_.window) {}
 
   uint64_t features() const override { return (has_positions() ? options_.window : 1) * labels(); }
   uint64_t labels() const override { return encoder_.words_.size(); }
@@ -174,156 +172,119 @@ class WordsEncoder::Reader : public SampleReader {
   uint64_t unknown_labels() const override { return unknown_; }
 
   bool next(Sample& sample) override {
-    for (;;) {
-      if (centre_ == line_.size()) {
-        if (end_) return false;
-        begin_line();
-        continue;
-      }
-      centre_id_ = line_[centre_];
-      const bool has_neighbours =
-          options_.task == WordsTask::kSkipgram ? make_skipgram(sample) : make_next(sample);
-      advance();
-      if (!has_neighbours) continue;
-      if (++rows_ >= kMaxCount)
-        throw FormatError("more than 2^31 words are left to train on; divide the text");
-      return true;
-    }
+    do {
+      if (next_ == windows_ && !next_windows()) return false;
+      near_ = {set_, sizes_[next_]};
+      set_ += sizes_[next_++];
+    } while (near_.empty());
+    if (++rows_ >= kMaxCount) throw FormatError("more than 2^31 words are left to train on; divide the text");
+    const uint32_t* const centre = &ids_[first_ + next_ - 1];
+    if (options_.task == WordsTask::kSkipgram)
+      sample = {{centre, 1}, kOne, near_};
+    else
+      make_next(centre, sample);
+    return true;
   }
 
  private:
-  static constexpr uint32_t kLineEnd = SortedIds::kNone;
+  static constexpr uint32_t kLineEnd = kernels::kNoId;
+  static constexpr size_t kTogether = 256;  // windows, so that their words stay in the first cache
   static constexpr std::array<float, 1> kOne = {1};
 
   bool has_positions() const { return options_.task == WordsTask::kNext && options_.positions; }
   // How many words behind the centre belong to its window.
   size_t ahead() const { return options_.task == WordsTask::kSkipgram ? options_.window : 0; }
 
-  void begin_line() {
-    line_.clear();
-    near_.clear();
-    centre_ = 0;
-    line_end_ = false;
-    while (!line_end_ && line_.size() <= ahead()) move_window(SortedIds::kNone, read_id());
-  }
-
-  // The window moves on by a word. Words that none reaches any more are forgotten now and then: a line may be
-  // the whole text.
-  void advance() {
-    constexpr size_t kKept = 4096;
-    move_window(centre_ < options_.window ? SortedIds::kNone : line_[centre_ - options_.window], read_id());
-    ++centre_;
-    if (centre_ < kKept + options_.window) return;
-    line_.erase(line_.begin(), line_.begin() + static_cast<ptrdiff_t>(kKept));
-    centre_ -= kKept;
-  }
-
-  // Samples with positions are read from the line itself.
-  void move_window(uint32_t leaving, uint32_t entering) {
-    if (!has_positions()) near_.replace(leaving, entering);
-  }
-
-  // The next word of the line; from its end on, kLineEnd.
-  uint32_t read_id() {
-    if (line_end_) return kLineEnd;
-    while (!end_ && next_id_ == ids_.size()) end_ = !read_ids();
-    const uint32_t id = end_ ? kLineEnd : ids_[next_id_++];
-    line_end_ = id == kLineEnd;
-    if (!line_end_) line_.push_back(id);
-    return id;
-  }
-
-  // The next words and line ends of the text. False at its end.
-  bool read_ids() {
-    if (!words_.next(text_)) return false;
-    ids_.resize(text_.size());
-    encoder_.words_.find(text_, ids_);
-    const Rng subsample(options_.seed, {kStreamSubsample});
-    size_t kept = 0;
-    for (size_t i = 0; i < text_.size(); ++i) {
-      const uint32_t id = ids_[i];
-      if (text_[i].empty()) {
-        ids_[kept++] = kLineEnd;
-      } else if (id == StringTable::kNone) {
-        ++unknown_;
-      } else {
-        ++position_;
-        ids_[kept] = id;
-        // Drawn for all words, also for those that always stay: cheaper than to guess which these are.
-        kept += subsample.stream(position_).uniform() < encoder_.keep_[id] ? 1 : 0;
-      }
-    }
-    ids_.resize(kept);
-    next_id_ = 0;
+  // The sets of the next windows. False at the end of the text.
+  bool next_windows() {
+    first_ += windows_;
+    next_ = windows_ = 0;
+    while (first_ + ahead() >= ids_.size())
+      if (!read_ids()) return false;
+    windows_ = std::min(kTogether, ids_.size() - ahead() - first_);
+    set_ = sets_.data();
+    kernels::window_sets(&ids_[first_ - options_.window], windows_, options_.window, ahead(), sets_.data(),
+                         sizes_.data());
     return true;
   }
 
-  // False if the word has no neighbours.
-  bool make_skipgram(Sample& sample) {
-    const std::span<const uint32_t> near = near_.all();
-    const uint32_t centre = centre_id_;
-    uint32_t before = SortedIds::kNone;
-    size_t distinct = 0;
-    for (size_t i = 0; i + 1 < near.size(); ++i) {
-      const uint32_t id = near[i];
-      // Whether it is the last of equal ones, and not the centre's own occurrence alone. The differences are
-      // zero or not: of conditions, GCC makes a branch.
-      const uint64_t last = id ^ near[i + 1];  // also zero in empty places
-      const uint64_t other = uint64_t{id ^ centre} | uint64_t{id == before};
-      neighbours_[distinct] = id;
-      distinct += last * other != 0 ? 1 : 0;
-      before = id;
+  // The next words of the text that stay. False at its end.
+  bool read_ids() {
+    if (end_) return false;
+    end_ = !words_.next(text_, line_ends_);
+    found_.resize(text_.size());
+    encoder_.words_.find(text_, found_);
+    // Words that no window reaches any more are forgotten.
+    ids_.erase(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(first_ - options_.window));
+    first_ = options_.window;
+    std::span<const uint32_t> rest = found_;
+    for (const size_t line_end : line_ends_) {
+      add(rest.first(line_end - (found_.size() - rest.size())));
+      rest = std::span(found_).subspan(line_end);
+      end_line();
     }
-    sample = {std::span(&centre_id_, 1), kOne, std::span(neighbours_).first(distinct)};
-    return distinct > 0;
+    add(rest);
+    if (end_) end_line();
+    return true;
   }
 
-  bool make_next(Sample& sample) {
-    size_t distinct = std::min<size_t>(centre_, options_.window);
-    if (has_positions()) {
-      for (size_t i = 0; i < distinct; ++i) {
-        neighbours_[i] = static_cast<uint32_t>(i * encoder_.words_.size() + line_[centre_ - 1 - i]);
-        counts_[i] = 1;
+  void add(std::span<const uint32_t> words) {
+    size_t size = ids_.size();
+    ids_.resize(size + words.size());
+    const Rng subsample(options_.seed, {kStreamSubsample});
+    for (const uint32_t id : words) {
+      if (id == StringTable::kNone) {
+        ++unknown_;
+        continue;
       }
-    } else {
-      distinct = count_neighbours();
+      ++position_;
+      ids_[size] = id;
+      // Drawn for all words, also for those that always stay: cheaper than to guess which these are.
+      size += subsample.stream(position_).uniform() < encoder_.keep_[id] ? 1 : 0;
     }
-    sample = {std::span(neighbours_).first(distinct), std::span(counts_).first(distinct),
-              std::span(&centre_id_, 1)};
-    return distinct > 0;
+    ids_.resize(size);
   }
 
-  // The distinct words in the window, without the centre's own occurrence: how many.
-  size_t count_neighbours() {
-    const std::span<const uint32_t> near = near_.all();
-    size_t distinct = 0;
-    int32_t count = 0;
-    for (size_t i = 0; i + 1 < near.size(); ++i) {
-      const bool last = near[i] != near[i + 1];
-      ++count;
-      const int32_t others = count - (near[i] == centre_id_ ? 1 : 0);
-      neighbours_[distinct] = near[i];
-      counts_[distinct] = static_cast<float>(others);
-      distinct += last & (others > 0) ? 1 : 0;
-      count = last ? 0 : count;
+  // No window has words of two lines.
+  void end_line() {
+    if (ids_.back() != kLineEnd) ids_.insert(ids_.end(), options_.window, kLineEnd);
+  }
+
+  void make_next(const uint32_t* centre, Sample& sample) {
+    const uint32_t* before = centre - options_.window;
+    while (*before == kLineEnd) ++before;
+    const auto words = static_cast<size_t>(centre - before);
+    std::fill_n(counts_.begin(), words, 1.0f);
+    if (has_positions()) {
+      for (size_t i = 0; i < words; ++i)
+        features_[i] = static_cast<uint32_t>(i * encoder_.words_.size() + *(centre - 1 - i));
+      near_ = std::span(features_).first(words);
+    } else if (near_.size() < words) {
+      std::fill_n(counts_.begin(), near_.size(), 0.0f);
+      for (; before != centre; ++before)
+        counts_[static_cast<size_t>(std::lower_bound(near_.begin(), near_.end(), *before) - near_.begin())] +=
+            1;
     }
-    return distinct;
+    sample = {near_, std::span(counts_).first(near_.size()), {centre, 1}};
   }
 
   const WordsEncoder& encoder_;
   const Experiment::Words options_;
   WordReader words_;
   std::vector<std::string_view> text_;  // words that were read together
-  std::vector<uint32_t> ids_;           // of those that stay, and line ends
-  size_t next_id_ = 0;                  // of these
-  std::vector<uint32_t> line_;          // ids of the current line that a window may still reach
-  SortedIds near_;          // those of them in the window of the centre, with it; unused with positions
-  size_t centre_ = 0;       // of the next sample, in line_
-  uint32_t centre_id_ = 0;  // line_[centre_], where the sample can refer to it
-  bool line_end_ = false, end_ = false;
+  std::vector<size_t> line_ends_;       // among them
+  std::vector<uint32_t> found_;         // their ids
+  // The words that stay, where a line ends `window` times kLineEnd, and as many before the first line.
+  std::vector<uint32_t> ids_;
+  bool end_ = false;  // of the text; all is in ids_
+  size_t first_;      // in ids_, the centre of the first of the windows below; a window lies before it
+  size_t windows_ = 0, next_ = 0;       // how many there are, and the one whose turn it is
+  std::vector<uint32_t> sets_, sizes_;  // of their words
+  const uint32_t* set_ = nullptr;       // of the next one, in sets_
+  std::span<const uint32_t> near_;      // the words around the centre of the current sample
+  std::vector<uint32_t> features_;      // with positions
+  std::vector<float> counts_;           // how often each feature occurs
   uint64_t position_ = 0, unknown_ = 0, rows_ = 0;
-  std::vector<uint32_t> neighbours_;  // of the centre, ascending
-  std::vector<float> counts_;         // [neighbours] how often each occurs
 };
 
 std::unique_ptr<SampleReader> WordsEncoder::open(const std::filesystem::path& text) const {

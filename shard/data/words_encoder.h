@@ -36,9 +36,9 @@ class WordReader {
   template <class... Source>
   explicit WordReader(Source&&... source) : text_(std::forward<Source>(source)...) {}
 
-  // The next words, one or more; where one line or several end, an empty one. They are valid until the next
-  // call, and kReadableBehind bytes behind each may be read. False at the end.
-  bool next(std::vector<std::string_view>& words);
+  // The next words, and for each line that ends among them, how many of them come before its end. They are
+  // valid until the next call, and kReadableBehind bytes behind each may be read. False at the end.
+  bool next(std::vector<std::string_view>& words, std::vector<size_t>& line_ends);
 
   uint64_t bytes() const { return text_.bytes(); }
   double fraction() const { return text_.fraction(); }

@@ -102,6 +102,15 @@ float sum(const float* x, size_t n);
 // Positions i < n with x[i] >= threshold[i]; returns how many were written to `positions` [n].
 size_t positions_above(const float* x, const float* threshold, size_t n, uint32_t* positions);
 
+// What stands around each place of a text, as sets. ids [before + count + after]; kNoId stands for no word.
+// The window of place i < count is ids[i, i + before + 1 + after), its centre ids[i + before]. `sets`: the
+// distinct words of each window without its centre's own occurrence, ascending, all sets one after the other;
+// with room for count * (before + after) and kVectorFloats more. sizes [count], 0 where the centre is kNoId.
+inline constexpr uint32_t kNoId = UINT32_MAX;
+inline constexpr size_t kMaxWindow = 256;  // of before + 1 + after
+void window_sets(const uint32_t* ids, size_t count, size_t before, size_t after, uint32_t* sets,
+                 uint32_t* sizes);
+
 // Rows of a lazily updated parameter matrix. Rows kept as bf16 are rounded stochastically where small changes
 // have to add up (weights, sums of squares) by random numbers that follow from `noise` and the place in the
 // row, and to the nearest elsewhere.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 namespace modelet::shard::kernels::reference {
 
@@ -21,6 +22,17 @@ void weighted_row_sum(const uint32_t* indices, const float* weights, size_t coun
     double sum = init != nullptr ? init[c] : 0.0;
     for (size_t i = 0; i < count; ++i) sum += double{weights[i]} * rows[indices[i] * stride + c];
     out[c] = static_cast<float>(sum);
+  }
+}
+
+void window_sets(const uint32_t* ids, size_t count, size_t before, size_t after, uint32_t* sets,
+                 uint32_t* sizes) {
+  for (size_t i = 0; i < count; ++i) {
+    std::set<uint32_t> set;
+    for (size_t j = i; j < i + before + 1 + after; ++j)
+      if (j != i + before && ids[j] != kNoId && ids[i + before] != kNoId) set.insert(ids[j]);
+    sets = std::copy(set.begin(), set.end(), sets);
+    sizes[i] = static_cast<uint32_t>(set.size());
   }
 }
 

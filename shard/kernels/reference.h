@@ -9,6 +9,8 @@ void gemm(const Gemm& args);
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
                       size_t stride, const float* init, float* out, size_t n);
 float dot(const float* x, const float* y, size_t n);
+void window_sets(const uint32_t* ids, size_t count, size_t before, size_t after, uint32_t* sets,
+                 uint32_t* sizes);
 void column_max(const float* logits, size_t rows, size_t stride, float* maximum, size_t n);
 void column_exp_sum(float* logits, size_t rows, size_t stride, const float* reference, float* sum, size_t n);
 void column_sigmoid(float* logits, size_t rows, size_t stride, float* sum, size_t n);

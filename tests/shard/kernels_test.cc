@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/aligned.h"
 #include "base/error.h"
@@ -318,6 +319,26 @@ TEST_P(KernelsTest, ScaleColumnsAndPositionsAbove) {
   ASSERT_EQ(positions_above(row.data(), threshold.data(), n, positions.data()), 2u);
   EXPECT_EQ(positions[0], 7u);
   EXPECT_EQ(positions[1], 20u);
+}
+
+// Windows of 1 to several vectors, few different ids, places without a word and lines of any length.
+TEST_P(KernelsTest, WindowSets) {
+  Rng rng(3);
+  for (const size_t before : {0, 1, 5, 7, 8, 30, 100})
+    for (const size_t after : {size_t{0}, before})
+      for (const size_t count : {1, 2, 57}) {
+        std::vector<uint32_t> ids(before + count + after);
+        const uint32_t different = 1 + rng.below(60);
+        for (uint32_t& id : ids) id = rng.below(9) == 0 ? kNoId : rng.below(different);
+        std::vector<uint32_t> expected(count * (before + after) + kVectorFloats), sets = expected;
+        std::vector<uint32_t> expected_sizes(count), sizes(count, 7);
+        reference::window_sets(ids.data(), count, before, after, expected.data(), expected_sizes.data());
+        window_sets(ids.data(), count, before, after, sets.data(), sizes.data());
+        ASSERT_EQ(sizes, expected_sizes) << before << " " << after << " " << count;
+        const size_t all = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
+        ASSERT_TRUE(std::equal(sets.begin(), sets.begin() + static_cast<ptrdiff_t>(all), expected.begin()))
+            << before << " " << after << " " << count;
+      }
 }
 
 // Rows that lie apart in `values`, each with its vectors, and what is to be done to each.
