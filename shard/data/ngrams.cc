@@ -18,24 +18,29 @@ bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0)
 }  // namespace
 
 void NgramHasher::append(std::span<const std::string_view> words, std::vector<uint32_t>& buckets) {
-  last_.clear();
-  for (const std::string_view word : words) {
+  hashes_.resize(words.size());
+  size_t size = buckets.size(), begin = 0;  // of the words since the last border
+  buckets.resize(size + words.size() * options_.word_ngrams);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
     if (word.empty()) {
-      last_.clear();
+      begin = i + 1;
       continue;
     }
     uint64_t hash = XXH3_64bits_withSeed(word.data(), word.size(), kWordSeed);
-    buckets.push_back(bucket_of(hash));
-    if (options_.max_char > 0) append_characters(word, buckets);
-    if (options_.word_ngrams == 1) continue;
-    last_.push_back(hash);
+    hashes_[i] = hash;
+    buckets[size++] = bucket_of(hash);
     // The n-grams that end with this word, from the shortest.
-    const size_t longest = std::min<size_t>(options_.word_ngrams, last_.size());
+    const size_t longest = std::min<size_t>(options_.word_ngrams, i + 1 - begin);
     for (size_t n = 2; n <= longest; ++n) {
-      hash = mix64(hash) + last_[last_.size() - n];  // no plain sum: "a b" is not "b a"
-      buckets.push_back(bucket_of(hash));
+      hash = mix64(hash) + hashes_[i + 1 - n];  // no plain sum: "a b" is not "b a"
+      buckets[size++] = bucket_of(hash);
     }
   }
+  buckets.resize(size);
+  if (options_.max_char == 0) return;
+  for (const std::string_view word : words)
+    if (!word.empty()) append_characters(word, buckets);
 }
 
 void NgramHasher::append_characters(std::string_view word, std::vector<uint32_t>& buckets) {

@@ -30,8 +30,8 @@ class NgramHasher {
   void append_characters(std::string_view word, std::vector<uint32_t>& buckets);
 
   Experiment::Text options_;
-  std::vector<uint64_t> last_;  // hashes of the words since the last border
-  std::string wrapped_;         // <word>
+  std::vector<uint64_t> hashes_;  // of words
+  std::string wrapped_;           // <word>
 };
 
 }  // namespace modelet::shard

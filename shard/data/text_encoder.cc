@@ -14,8 +14,17 @@ namespace modelet::shard {
 namespace {
 
 constexpr uint32_t kNoFeature = UINT32_MAX;
+constexpr uint32_t kBlock = 32;  // buckets
 constexpr size_t kMaxLabelBytes = 4096;
 constexpr size_t kBucketsAhead = rows_ahead(1);  // each lies in a cache line of its own, anywhere
+
+// Of these bits. std::popcount is a call where the instruction cannot be taken for granted.
+constexpr uint32_t ones(uint32_t bits) {
+  bits -= bits >> 1 & 0x55555555;
+  bits = (bits & 0x33333333) + (bits >> 2 & 0x33333333);
+  bits = (bits + (bits >> 4)) & 0x0f0f0f0f;
+  return bits * 0x01010101 >> 24;
+}
 
 // In how many samples something occurs, however often in each of them.
 struct Occurrences {
@@ -106,8 +115,21 @@ void TextEncoder::choose_labels(const Counts& counts) {
 }
 
 void TextEncoder::number_buckets() {
-  feature_of_.assign(options_.text.buckets, kNoFeature);
-  for (uint32_t feature = 0; feature < buckets_.size(); ++feature) feature_of_[buckets_[feature]] = feature;
+  blocks_.assign(options_.text.buckets / kBlock + 1, {});
+  for (const uint32_t bucket : buckets_) blocks_[bucket / kBlock].present |= 1u << bucket % kBlock;
+  uint32_t features = 0;
+  for (Block& block : blocks_) {
+    block.before = features;
+    features += ones(block.present);
+  }
+}
+
+// `feature` is written in any case, so that callers need not branch.
+inline bool TextEncoder::find_feature(uint32_t bucket, uint32_t& feature) const {
+  const Block& block = blocks_[bucket / kBlock];
+  const uint32_t bit = 1u << bucket % kBlock;
+  feature = block.before + ones(block.present & (bit - 1));
+  return (block.present & bit) != 0;
 }
 
 TextEncoder::TextEncoder(const SafetensorsFile& state)
@@ -159,29 +181,27 @@ class TextEncoder::Reader : public SampleReader {
     occurrences_.clear();
     hasher_.append(record_.words, occurrences_);
     size_t known = 0;
-    for_each_fetched(
-        0, occurrences_.size(), kBucketsAhead,
-        [&](size_t i) { prefetch_bytes(&encoder_.feature_of_[occurrences_[i]], sizeof(uint32_t)); },
-        [&](size_t i) {
-          const uint32_t feature = encoder_.feature_of_[occurrences_[i]];
-          occurrences_[known] = feature;
-          known += feature != kNoFeature ? 1 : 0;
-        });
+    for (const uint32_t bucket : occurrences_)
+      known += encoder_.find_feature(bucket, occurrences_[known]) ? 1 : 0;
     occurrences_.resize(known);
     sort_(occurrences_);
-    features_.clear();
-    values_.clear();
-    for (size_t i = 0; i < known;) {
-      const uint32_t feature = occurrences_[i];
-      const size_t first = i;
-      while (i < known && occurrences_[i] == feature) ++i;
-      features_.push_back(feature);
-      values_.push_back(weight(feature, static_cast<float>(i - first)));
+    occurrences_.push_back(kNoFeature);
+    features_.resize(known);
+    values_.resize(known);
+    // Each overwrites what stands for the same feature: no branch that depends on the ids.
+    size_t distinct = 0, begin = 0;
+    for (size_t i = 0; i < known; ++i) {
+      features_[distinct] = occurrences_[i];
+      values_[distinct] = static_cast<float>(i + 1 - begin);
+      const size_t last = occurrences_[i] != occurrences_[i + 1] ? 1 : 0;
+      distinct += last;
+      begin += last * (i + 1 - begin);
     }
-  }
-
-  float weight(uint32_t feature, float count) const {
-    return encoder_.idf_.empty() ? count : (1 + std::log(count)) * encoder_.idf_[feature];
+    features_.resize(distinct);
+    values_.resize(distinct);
+    if (encoder_.idf_.empty()) return;
+    for (size_t i = 0; i < distinct; ++i)
+      values_[i] = (1 + std::log(values_[i])) * encoder_.idf_[features_[i]];
   }
 
   void encode_labels() {

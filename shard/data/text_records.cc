@@ -32,7 +32,8 @@ class LabelledLines : public TextRecords {
     record.labels.clear();
     record.words.clear();
     for_each_word(line, is_space, [&](std::string_view word) {
-      if (!word.starts_with(prefix_)) {
+      // Most words differ in the first byte, and need no call that compares.
+      if (word.front() != prefix_.front() || !word.starts_with(prefix_)) {
         record.words.push_back(word);
       } else if (word.size() == prefix_.size()) {
         lines_.fail("a label without a name: '" + prefix_ + "' must be followed by one");

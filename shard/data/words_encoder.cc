@@ -192,7 +192,9 @@ class WordsEncoder::Reader : public SampleReader {
   static constexpr std::array<float, 1> kOne = {1};
 
   bool has_positions() const { return options_.task == WordsTask::kNext && options_.positions; }
-  // How many words behind the centre belong to its window.
+  // How many words before and behind the centre belong to its window. Samples with positions are read from
+  // the text itself, if there is a word before.
+  size_t before() const { return has_positions() ? 1 : options_.window; }
   size_t ahead() const { return options_.task == WordsTask::kSkipgram ? options_.window : 0; }
 
   // The sets of the next windows. False at the end of the text.
@@ -203,8 +205,7 @@ class WordsEncoder::Reader : public SampleReader {
       if (!read_ids()) return false;
     windows_ = std::min(kTogether, ids_.size() - ahead() - first_);
     set_ = sets_.data();
-    kernels::window_sets(&ids_[first_ - options_.window], windows_, options_.window, ahead(), sets_.data(),
-                         sizes_.data());
+    kernels::window_sets(&ids_[first_ - before()], windows_, before(), ahead(), sets_.data(), sizes_.data());
     return true;
   }
 
