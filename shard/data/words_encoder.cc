@@ -163,7 +163,8 @@ class WordsEncoder::Reader : public SampleReader {
         sets_(kTogether * 2 * options_.window + kVectorFloats),
         sizes_(kTogether),
         features_(options_.window),
-        counts_(options_.window) {}
+        counts_(options_.window),
+        ones_(options_.window, 1.0f) {}
 
   uint64_t features() const override { return (has_positions() ? options_.window : 1) * labels(); }
   uint64_t labels() const override { return encoder_.words_.size(); }
@@ -192,9 +193,7 @@ class WordsEncoder::Reader : public SampleReader {
   static constexpr std::array<float, 1> kOne = {1};
 
   bool has_positions() const { return options_.task == WordsTask::kNext && options_.positions; }
-  // How many words before and behind the centre belong to its window. Samples with positions are read from
-  // the text itself, if there is a word before.
-  size_t before() const { return has_positions() ? 1 : options_.window; }
+  // How many words behind the centre belong to its window.
   size_t ahead() const { return options_.task == WordsTask::kSkipgram ? options_.window : 0; }
 
   // The sets of the next windows. False at the end of the text.
@@ -205,7 +204,16 @@ class WordsEncoder::Reader : public SampleReader {
       if (!read_ids()) return false;
     windows_ = std::min(kTogether, ids_.size() - ahead() - first_);
     set_ = sets_.data();
-    kernels::window_sets(&ids_[first_ - before()], windows_, before(), ahead(), sets_.data(), sizes_.data());
+    if (!has_positions()) {
+      kernels::window_sets(&ids_[first_ - options_.window], windows_, options_.window, ahead(), sets_.data(),
+                           sizes_.data());
+      return true;
+    }
+    // Samples with positions are read from the text itself, if there is a word before: no set is needed.
+    for (size_t i = 0; i < windows_; ++i) {
+      const uint32_t *const centre = &ids_[first_ + i], before = *(centre - 1);
+      sizes_[i] = (*centre != kLineEnd ? 1 : 0) & (before != kLineEnd ? 1 : 0);
+    }
     return true;
   }
 
@@ -255,7 +263,7 @@ class WordsEncoder::Reader : public SampleReader {
     const uint32_t* before = centre - options_.window;
     while (*before == kLineEnd) ++before;
     const auto words = static_cast<size_t>(centre - before);
-    std::fill_n(counts_.begin(), words, 1.0f);
+    std::span<const float> counts = ones_;
     if (has_positions()) {
       for (size_t i = 0; i < words; ++i)
         features_[i] = static_cast<uint32_t>(i * encoder_.words_.size() + *(centre - 1 - i));
@@ -265,8 +273,9 @@ class WordsEncoder::Reader : public SampleReader {
       for (; before != centre; ++before)
         counts_[static_cast<size_t>(std::lower_bound(near_.begin(), near_.end(), *before) - near_.begin())] +=
             1;
+      counts = counts_;
     }
-    sample = {near_, std::span(counts_).first(near_.size()), {centre, 1}};
+    sample = {near_, counts.first(near_.size()), {centre, 1}};
   }
 
   const WordsEncoder& encoder_;
@@ -284,7 +293,7 @@ class WordsEncoder::Reader : public SampleReader {
   const uint32_t* set_ = nullptr;       // of the next one, in sets_
   std::span<const uint32_t> near_;      // the words around the centre of the current sample
   std::vector<uint32_t> features_;      // with positions
-  std::vector<float> counts_;           // how often each feature occurs
+  std::vector<float> counts_, ones_;    // how often each feature occurs; once
   uint64_t position_ = 0, unknown_ = 0, rows_ = 0;
 };
 

@@ -63,15 +63,15 @@ void window_sets(const uint32_t* ids, size_t count, size_t before, size_t after,
   std::copy(ids, ids + places, sorted.begin());
   std::sort(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(places));
 
+  auto only = hn::Load(u, sorted.data());  // if there is one vector, it stays in a register
   for (size_t i = 0; i < count; ++i) {
     const uint32_t centre_id = ids[i + before];
     const auto centre = hn::Set(u, centre_id), leaving = hn::Set(u, ids[i]);
     const auto entering = hn::Set(u, i + 1 < count ? ids[i + places] : kNoId);
     uint32_t size = 0;
-    auto preceding = none, here = hn::Load(u, sorted.data());
-    auto stays_before = zero;
-    for (size_t v = 0; v < end; v += kLanes) {
-      const auto following = hn::Load(u, &sorted[v + kLanes]);
+    auto preceding = none, stays_before = zero;
+    // Writes the members among `here`; returns what these places hold in the next window.
+    const auto slide = [&](auto here, auto following) HWY_ATTR {
       const auto next = neighbours.next(here, following);
       // Of equal ones the last is a member; the centre's own occurrence alone is none.
       const auto other = hn::Or(hn::Not(here == centre), here == neighbours.previous(here, preceding));
@@ -81,10 +81,19 @@ void window_sets(const uint32_t* ids, size_t count, size_t before, size_t after,
       // Each place takes what stays there, or else its predecessor, or what enters between the two.
       const auto stays = hn::IfThenElse(leaving > here, here, next);
       const auto from_left = hn::Max(neighbours.previous(stays, stays_before), entering);
-      hn::Store(hn::Min(stays, from_left), u, &sorted[v]);
       preceding = here;
-      here = following;
       stays_before = stays;
+      return hn::Min(stays, from_left);
+    };
+    if (end == kLanes) {
+      only = slide(only, none);
+    } else {
+      auto here = hn::Load(u, sorted.data());
+      for (size_t v = 0; v < end; v += kLanes) {
+        const auto following = hn::Load(u, &sorted[v + kLanes]);
+        hn::Store(slide(here, following), u, &sorted[v]);
+        here = following;
+      }
     }
     sizes[i] = centre_id == kNoId ? 0 : size;
     sets += sizes[i];
