@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Where Modelet stops scaling: predicted speed-up of 1 to 64 nodes of 4, 8, 16 cores, for links of 0.1 to 10 Gbit/s and round trips of 0.1 to 20 ms.
 
     curves.py ../amazon-670k-shape.toml --json curves.json --html curves.html

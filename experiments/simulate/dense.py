@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """What dense data parallelism, as Horovod does it, needs at least for a model: memory of each host, bytes and seconds of a ring all-reduce.
 
     dense.py 1034241000 --nodes 4 --rate 1e9 --json

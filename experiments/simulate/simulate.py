@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """How long a step takes on nodes and links that are not there: what `modelet plan --json` predicts for each node and exchange, laid out in time.
 
     simulate.py ../amazon-670k-shape.toml --nodes 16 --cores 8 --rate 1e9 --rtt 0.5e-3
