@@ -59,9 +59,8 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
     bytes += rows * (cols * value_bytes(modelet.kind, experiment) + beside + sizeof(uint16_t));
     bytes += (2 * replicas + 2) * rows / 8;
   }
-  const bool hashed = experiment.sampling.mode == SamplingMode::kLsh ||
-                      experiment.sampling.mode == SamplingMode::kLshPerSample;
-  if (modelet.kind == LayerKind::kOutput && hashed) {
+  if (modelet.kind != LayerKind::kOutput) return bytes;
+  if (uses_hash_tables(experiment.sampling)) {
     // Codes, and the active and the standby table set (hashing/index.h).
     const uint64_t entries = modelet.neurons() * experiment.sampling.tables;
     const uint64_t offsets = (uint64_t{1} << experiment.sampling.bits) * experiment.sampling.tables;
@@ -69,6 +68,12 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
     // While a re-hash is at work: the rows that changed, at most all, and their new codes.
     bytes +=
         modelet.neurons() * modelet.inputs * sizeof(float) + sizeof(uint32_t) * (modelet.neurons() + entries);
+  }
+  if (retrieves_neurons(experiment.sampling.mode) && !uses_hash_tables(experiment.sampling)) {
+    // Previews in bf16 and a float beside each; the basis (shard/preview_index.h).
+    const uint64_t rank = std::min<uint64_t>(experiment.sampling.rank, modelet.inputs);
+    bytes += modelet.neurons() * (rank * sizeof(uint16_t) + sizeof(float));
+    bytes += (rank + 1) * modelet.inputs * sizeof(float);
   }
   return bytes;
 }

@@ -124,32 +124,40 @@ const std::vector<Field>& fields() {
        "modelets, each share rounded up",
        1, 65536},
       {"sampling.common", at(&E::sampling, &E::Sampling::common), "neurons",
-       "lsh: neurons with the largest mean logit, which are ranked exactly for every sample beside what the "
-       "tables "
-       "find, over the whole layer: split evenly over the output modelets",
+       "lsh: neurons with the largest mean logit, which are ranked exactly for every sample beside what is "
+       "retrieved, over the whole layer: split evenly over the output modelets",
        0, 1 << 20},
       {"sampling.query_every", at(&E::sampling, &E::Sampling::query_every), "steps",
-       "lsh: a sample in so many asks the tables, another one in each step; the others rank the common "
-       "neurons "
-       "only",
+       "lsh: a sample in so many asks for neurons, another one in each step; the others rank the common "
+       "neurons only",
        1, 1024},
       {"sampling.candidates", at(&E::sampling, &E::Sampling::candidates), "neurons",
-       "lsh: candidates per sample and modelet that are re-ranked exactly", 1, 65536},
-      {"sampling.family", at(&E::sampling, &E::Sampling::family), "", "lsh: hash family"},
+       "lsh: candidates per sample and modelet that are re-ranked exactly; preview: the modelet's neurons "
+       "are cut into so many runs, and each gives its best one",
+       1, 65536},
+      {"sampling.retrieval", at(&E::sampling, &E::Sampling::retrieval), "",
+       "lsh: how candidates are found. preview: approximate logits of all neurons, from the main directions "
+       "of the activations; tables: hash tables. lsh_per_sample always asks tables"},
+      {"sampling.rank", at(&E::sampling, &E::Sampling::rank), "directions",
+       "preview: how many directions of the activations are kept, a multiple of 16; more than the hidden "
+       "width are not used",
+       kColumnAlignment, 1024},
+      {"sampling.family", at(&E::sampling, &E::Sampling::family), "", "tables: hash family"},
       {"sampling.tables", at(&E::sampling, &E::Sampling::tables), "tables",
-       "lsh: hash tables of a modelet (L)", 1, 1024},
-      {"sampling.bits", at(&E::sampling, &E::Sampling::bits), "bits", "lsh: log2 of the buckets of a table",
-       1, 24},
+       "tables: hash tables of a modelet (L)", 1, 1024},
+      {"sampling.bits", at(&E::sampling, &E::Sampling::bits), "bits",
+       "tables: log2 of the buckets of a table", 1, 24},
       {"sampling.bucket", at(&E::sampling, &E::Sampling::bucket), "neurons",
-       "lsh: neurons a bucket holds at most", 1, 65536},
+       "tables: neurons a bucket holds at most", 1, 65536},
       {"sampling.centre", at(&E::sampling, &E::Sampling::centre), "",
-       "lsh: hash weights and activations after subtracting their means"},
+       "tables: hash weights and activations after subtracting their means"},
       {"sampling.rehash_every", at(&E::sampling, &E::Sampling::rehash_every), "steps",
-       "lsh: steps between two looks at how far the tables have fallen behind the weights", 1, kAnyCount},
+       "lsh: steps between two looks at how far previews or tables have fallen behind the weights", 1,
+       kAnyCount},
       {"sampling.drift", at(&E::sampling, &E::Sampling::drift), "",
-       "lsh: share of a modelet's hash codes that must be out of date, by a sample of its changed rows, for "
-       "them to "
-       "be hashed again in the background",
+       "lsh: what must be out of date for it to be made anew. preview: the share of the logits' spread that "
+       "previews miss beyond what they missed when new, by a sample; tables: the share of a modelet's hash "
+       "codes, by a sample of its changed rows; these are hashed again in the background",
        0, 1},
 
       {"optimizer.kind", at(&E::optimizer, &E::Optimizer::kind), "", "update rule"},

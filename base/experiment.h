@@ -15,9 +15,7 @@ namespace modelet {
 
 enum class Loss { kSoftmax, kSigmoid };
 enum class SamplingMode { kFull, kUniform, kLsh, kLshPerSample };
-constexpr bool uses_hash_tables(SamplingMode mode) {
-  return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;
-}
+enum class RetrievalKind { kPreview, kTables };
 enum class HashFamilyKind { kDwta, kSimHash, kMinHash };
 enum class OptimizerKind { kAdam, kAdagrad, kSgd };
 enum class ScheduleKind { kConstant, kLinear, kCosine, kStep };  // after the warm-up
@@ -90,16 +88,18 @@ struct Experiment {
     float sparsity = 0;       // share of the layer's neurons that is active in a step; 0: `uniform` says
     uint32_t top = 8;         // lsh: candidates kept per sample after the exact re-rank, over the layer
     uint32_t common = 0;  // lsh: neurons with the largest mean logit, ranked for every sample, over the layer
-    uint32_t candidates = 64;  // lsh: candidates per sample and modelet that are re-ranked
+    uint32_t candidates = 8;  // lsh: candidates per sample and modelet that are re-ranked
     uint32_t query_every =
-        4;  // lsh: a sample in so many asks the tables, in turn; the others rank `common` only
+        16;  // lsh: a sample in so many asks for neurons, in turn; the others rank `common` only
+    RetrievalKind retrieval = RetrievalKind::kPreview;  // lsh: how candidates are found
+    uint32_t rank = 32;                                 // preview: directions of the activations
     HashFamilyKind family = HashFamilyKind::kSimHash;
     uint32_t tables = 8;   // L
     uint32_t bits = 12;    // log2 of the buckets of a table
     uint32_t bucket = 16;  // neurons a bucket holds at most
     bool centre = true;    // hash weights and activations after subtracting their means
     uint32_t rehash_every =
-        50;              // steps between two looks at how far the weights have drifted from the tables
+        100;  // steps between two looks at how far the weights have drifted from previews or tables
     float drift = 0.1f;  // share of a modelet's codes that must be out of date for a re-hash
   } sampling;
 
@@ -107,8 +107,8 @@ struct Experiment {
     OptimizerKind kind = OptimizerKind::kAdam;
     float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adam; epsilon also adagrad
     bool row_clocks = false;  // adam: bias correction by the updates that a row has had; else by the step
-    float momentum = 0.9f;   // sgd
-    float clip = 0;          // largest global gradient norm; 0: no clipping
+    float momentum = 0.9f;    // sgd
+    float clip = 0;           // largest global gradient norm; 0: no clipping
   } optimizer;
 
   struct Train {
@@ -140,15 +140,24 @@ struct Experiment {
     std::string codec = "int8";           // of activations; comm/codec.h lists them
     std::string gradient_codec = "same";  // of hidden gradients; same: as codec
     uint32_t local_steps = 16;            // of a replica between two synchronisations
-    uint32_t micro_batches = 0;           // pieces of a batch; one travels while the next is computed; 0: measured
-    bool lz4 = false;                     // compress the encoded bytes
-    float timeout_seconds = 30;           // a peer that is silent for longer is reported as missing
+    uint32_t micro_batches = 0;  // pieces of a batch; one travels while the next is computed; 0: measured
+    bool lz4 = false;            // compress the encoded bytes
+    float timeout_seconds = 30;  // a peer that is silent for longer is reported as missing
   } exchange;
 
   struct Cluster {
     uint32_t replicas = 1;  // groups of nodes that each hold the whole model; 1: all nodes share one
   } cluster;
 };
+
+// Whether neurons are retrieved, by the activations; and whether by hash tables.
+constexpr bool retrieves_neurons(SamplingMode mode) {
+  return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;
+}
+constexpr bool uses_hash_tables(const Experiment::Sampling& sampling) {
+  return sampling.mode == SamplingMode::kLshPerSample ||
+         (sampling.mode == SamplingMode::kLsh && sampling.retrieval == RetrievalKind::kTables);
+}
 
 // What the data tells about the model's shape; with the experiment it determines the cut.
 struct DataShape {

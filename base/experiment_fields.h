@@ -43,6 +43,7 @@ constexpr auto spellings(Loss) { return std::to_array<std::string_view>({"softma
 constexpr auto spellings(SamplingMode) {
   return std::to_array<std::string_view>({"full", "uniform", "lsh", "lsh_per_sample"});
 }
+constexpr auto spellings(RetrievalKind) { return std::to_array<std::string_view>({"preview", "tables"}); }
 constexpr auto spellings(HashFamilyKind) {
   return std::to_array<std::string_view>({"dwta", "simhash", "minhash"});
 }
@@ -59,10 +60,10 @@ template <class T>
 concept WholeNumber = std::same_as<T, uint32_t> || std::same_as<T, uint64_t>;
 
 // Where a field's value lives.
-using Target =
-    std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*,
-                 std::vector<std::string>*, Normalize*, Precision*, DataFormat*, TextWeight*, WordsTask*,
-                 Delimiter*, Loss*, SamplingMode*, HashFamilyKind*, OptimizerKind*, ScheduleKind*>;
+using Target = std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*,
+                            std::vector<std::string>*, Normalize*, Precision*, DataFormat*, TextWeight*,
+                            WordsTask*, Delimiter*, Loss*, SamplingMode*, RetrievalKind*, HashFamilyKind*,
+                            OptimizerKind*, ScheduleKind*>;
 
 enum class Text { kNone, kPath, kRequiredPath, kWord, kColumn };  // what a string field holds
 

@@ -128,13 +128,15 @@ class Parser {
       fail("modelets.hidden_columns", "is " + number_text(modelets.hidden_columns) +
                                           "; it must be a multiple of " + number_text(kColumnAlignment));
     for (const uint32_t width : experiment_.model.hidden) require_whole_vectors(width);
-    const bool hashed = sampling.mode == SamplingMode::kLsh || sampling.mode == SamplingMode::kLshPerSample;
+    if (sampling.rank % kColumnAlignment != 0)
+      fail("sampling.rank", "is " + number_text(sampling.rank) + "; it must be a multiple of " +
+                                number_text(kColumnAlignment));
     const uint64_t candidates = uint64_t{sampling.candidates} * modelets.output_modelets;
     if (sampling.logq && experiment_.model.loss != Loss::kSoftmax)
       fail("sampling.logq",
            "corrects the normaliser of the softmax; model.loss is sigmoid, which has none: leave "
            "it out");
-    if (hashed && sampling.top > candidates)
+    if (retrieves_neurons(sampling.mode) && sampling.top > candidates)
       fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
                                " candidates of a sample (sampling.candidates x modelets.output_modelets)");
     if (experiment_.exchange.codec == "topk")

@@ -75,6 +75,7 @@ enum RngStream : uint64_t {
   kStreamReplicaCodec = 15,   // {step, modelet, first row, replica}
   kStreamReplicaAgreed = 16,  // {step, pass, modelet, row}
   kStreamReplicaOwn = 17,     // {step, modelet, row, replica}
+  kStreamPreview = 18,        // {}
 };
 
 }  // namespace modelet

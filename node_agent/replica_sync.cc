@@ -134,9 +134,9 @@ bool ReplicaSync::settle(RankGrid& grid, uint64_t step, bool stop) {
   take_agreed();
   exchange_state(grid, step, one_of_each(sets));
   unsettled_.assign(words_, 0);
-  if (uses_hash_tables(network_.experiment().sampling.mode)) {
+  if (retrieves_neurons(network_.experiment().sampling.mode)) {
     exchange_query_means(grid, step);
-    network_.output().rebuild_tables();
+    network_.output().rebuild_retrieval();
   }
   return stop;
 }

@@ -74,7 +74,9 @@ uint64_t samples_per_step(const Experiment& e) { return uint64_t{e.train.batch} 
 // keep state under the same names.
 void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) {
   const Experiment &then = checkpoint.index().experiment, &now = job.experiment;
-  const bool tables = uses_hash_tables(then.sampling.mode) && uses_hash_tables(now.sampling.mode);
+  const bool both = retrieves_neurons(then.sampling.mode) && retrieves_neurons(now.sampling.mode);
+  const bool tables = uses_hash_tables(then.sampling) && uses_hash_tables(now.sampling);
+  const bool previews = both && !uses_hash_tables(then.sampling) && !uses_hash_tables(now.sampling);
   const std::pair<const char*, bool> settings[] = {
       {"model.loss", then.model.loss == now.model.loss},
       {"data.validation", then.data.validation == now.data.validation},
@@ -82,6 +84,8 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"data.normalize", then.data.normalize == now.data.normalize},
       {"encoding of the text (data.format and its section, or the training text itself)",
        checkpoint.index().shape.encoder == job.shape.encoder},
+      {"sampling.retrieval", !both || tables || previews},
+      {"sampling.rank", !previews || then.sampling.rank == now.sampling.rank},
       {"sampling.family", !tables || then.sampling.family == now.sampling.family},
       {"sampling.tables", !tables || then.sampling.tables == now.sampling.tables},
       {"sampling.bits", !tables || then.sampling.bits == now.sampling.bits},

@@ -83,7 +83,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   first_sample_ = batch.first;
   codecs_.begin_step(step);
   forward_.begin(batch, ranges_, {step, kForward, attempt}, {stop, micro_batches_.next()});
-  if (uses_hash_tables(network_.experiment().sampling.mode)) forward_.finish(ranges_.size() - 1);
+  if (retrieves_neurons(network_.experiment().sampling.mode)) forward_.finish(ranges_.size() - 1);
   output.select(batch, forward_.output_input(), step);
   output.gather();
   forward_output(batch, {step, kOutput, attempt});

@@ -28,8 +28,18 @@ constexpr int kRounds =
 constexpr uint32_t kMinBits = 4;
 
 // The settings that are tried. Widths of buckets follow from the modelet's neurons.
-std::vector<Experiment::Sampling> grid(const Experiment::Sampling& base, size_t neurons) {
+std::vector<Experiment::Sampling> grid(const Experiment::Sampling& base, size_t neurons, size_t width) {
   std::vector<Experiment::Sampling> settings;
+  for (const uint32_t rank : {16u, 32u, 64u})
+    for (const uint32_t candidates : {8u, 32u}) {
+      if (base.mode == SamplingMode::kLshPerSample || rank > std::max(width, kVectorFloats)) continue;
+      Experiment::Sampling s = base;
+      s.mode = SamplingMode::kLsh;
+      s.retrieval = RetrievalKind::kPreview;
+      s.rank = rank;
+      s.candidates = candidates;
+      settings.push_back(s);
+    }
   const auto most_bits = std::max<uint32_t>(kMinBits, static_cast<uint32_t>(std::bit_width(neurons)));
   for (const HashFamilyKind family :
        {HashFamilyKind::kDwta, HashFamilyKind::kSimHash, HashFamilyKind::kMinHash})
@@ -38,6 +48,7 @@ std::vector<Experiment::Sampling> grid(const Experiment::Sampling& base, size_t 
         for (const uint32_t candidates : {16u, 64u}) {
           Experiment::Sampling s = base;
           s.mode = SamplingMode::kLsh;
+          s.retrieval = RetrievalKind::kTables;
           s.family = family;
           s.tables = tables;
           s.bits = std::max(kMinBits, most_bits - std::min(most_bits, fewer));
@@ -106,9 +117,9 @@ std::vector<std::set<uint32_t>> true_best(const shard::Modelet& modelet, ConstMa
   return best;
 }
 
-// A modelet with the trained one's weights, and tables by these settings.
-std::unique_ptr<shard::Modelet> with_tables(shard::Modelet& trained, const Experiment& experiment,
-                                            ConstMatrix hidden) {
+// A modelet with the trained one's weights, and previews or tables by these settings.
+std::unique_ptr<shard::Modelet> with_retrieval(shard::Modelet& trained, const Experiment& experiment,
+                                               ConstMatrix hidden, shard::ThreadPool& pool) {
   auto modelet = std::make_unique<shard::Modelet>(trained.spec(), experiment, false);
   const auto from = trained.parameters().arrays();
   for (const shard::Parameters::Array& to : modelet->parameters().arrays()) {
@@ -120,7 +131,11 @@ std::unique_ptr<shard::Modelet> with_tables(shard::Modelet& trained, const Exper
   std::vector<float>& mean = modelet->retrieval()->query_mean;
   for (size_t s = 0; s < hidden.rows; ++s)
     shard::kernels::axpy(1 / static_cast<float>(hidden.rows), hidden.row(s), mean.data(), mean.size());
-  modelet->retrieval()->index.build(modelet->parameters().weights());
+  shard::Retrieval& retrieval = *modelet->retrieval();
+  if (retrieval.tables) retrieval.tables->build(modelet->parameters().weights());
+  if (retrieval.preview)
+    retrieval.preview->build(modelet->parameters(), shard::main_directions(hidden, retrieval.preview->rank()),
+                             hidden, pool);
   modelet->choose_common();
   return modelet;
 }
@@ -129,30 +144,29 @@ TuneTrial measure(shard::Modelet& trained, Experiment experiment, const Experime
                   uint64_t labels, ConstMatrix hidden, const std::vector<std::set<uint32_t>>& best,
                   shard::ThreadPool& pool) {
   experiment.sampling = sampling;
-  const auto modelet = with_tables(trained, experiment, hidden);
+  const auto modelet = with_retrieval(trained, experiment, hidden, pool);
   shard::ActiveSetSampler sampler(*modelet, experiment, labels);
-  shard::QueryCodes codes;
+  shard::Queries queries;
   std::vector<uint32_t> found;
-  // A batch is hashed once for all modelets, which then retrieve one after the other.
+  // What modelets share is made once; then they retrieve one after the other.
   double seconds = std::numeric_limits<double>::infinity();
   const shard::QueryTurn turn = sampler.turn(0);
   for (int round = 0; round < kRounds; ++round) {
-    const Stopwatch hash_watch;
-    codes.hash(*modelet->retrieval(), hidden, pool, turn);
-    const double hashing = hash_watch.seconds();
+    const Stopwatch shared_watch;
+    queries.take(*modelet->retrieval(), hidden, pool, turn);
+    const double shared = shared_watch.seconds();
     const Stopwatch watch;
-    sampler.retrieve(*modelet, hidden, codes, sampler.top(), pool, found, turn);
-    seconds = std::min(seconds, hashing + watch.seconds() * experiment.modelets.output_modelets);
+    sampler.retrieve(*modelet, hidden, queries, sampler.top(), pool, found, turn);
+    seconds = std::min(seconds, shared + watch.seconds() * experiment.modelets.output_modelets);
   }
-  // Candidates are ranked exactly, so what is among them is found.
-  hashing::QueryScratch scratch;
+  // Candidates are ranked exactly, so what is among them is found; common ones are ranked too.
+  const size_t top = kBest + modelet->retrieval()->common.size();
+  queries.take(*modelet->retrieval(), hidden, pool);
+  sampler.retrieve(*modelet, hidden, queries, top, pool, found);
   size_t hits = 0, all = 0;
-  codes.hash(*modelet->retrieval(), hidden, pool);
   for (size_t s = 0; s < hidden.rows; ++s) {
     all += best[s].size();
-    for (const uint32_t row :
-         modelet->retrieval()->index.query_codes(codes.of(s), sampling.candidates, scratch))
-      hits += best[s].count(row);
+    for (size_t i = 0; i < top; ++i) hits += best[s].count(found[s * top + i]);
   }
   return {.sampling = sampling,
           .recall = all == 0 ? 1 : static_cast<double>(hits) / static_cast<double>(all),
@@ -161,15 +175,16 @@ TuneTrial measure(shard::Modelet& trained, Experiment experiment, const Experime
 
 }  // namespace
 
-TuneResult tune_tables(const Experiment& experiment, const shard::Dataset& train, const DataShape& shape,
-                       const TuneOptions& options, const std::function<void(size_t, size_t)>& report) {
+TuneResult tune_retrieval(const Experiment& experiment, const shard::Dataset& train, const DataShape& shape,
+                          const TuneOptions& options, const std::function<void(size_t, size_t)>& report) {
   Experiment training = experiment;
   training.sampling.mode = SamplingMode::kUniform;
   TrainedModel model(training, train, shape, options.steps);
   shard::Modelet& trained = model.output();
-  const auto settings = grid(experiment.sampling, trained.spec().neurons());
+  const auto settings = grid(experiment.sampling, trained.spec().neurons(), model.hidden().cols);
   training.sampling = settings.front();
-  const auto best = true_best(*with_tables(trained, training, model.hidden()), model.hidden());
+  const auto best =
+      true_best(*with_retrieval(trained, training, model.hidden(), model.pool()), model.hidden());
 
   TuneResult result;
   for (const Experiment::Sampling& sampling : settings) {

@@ -1,8 +1,8 @@
-// Tuner of the hash tables: which family, how many tables and buckets, and how many candidates find most of
-// the neurons with the largest logits in the time that retrieval may take, follows from the data, the width
-// and the machine; so it is measured. Common neurons (sampling.common) are found without tables, so only the
-// others count. A model is trained for a few steps, then each setting of a small grid builds the tables of
-// one output modelet and retrieves for a batch as a training step would.
+// Tuner of the retrieval: previews of which rank, or which family, how many tables and buckets, and how many
+// candidates find most of the neurons with the largest logits in the time that retrieval may take, follows
+// from the data, the width and the machine; so it is measured. Common neurons (sampling.common) are found
+// without either, so only the others count. A model is trained for a few steps, then each setting of a small
+// grid builds previews or tables of one output modelet and retrieves for a batch as a training step would.
 //
 // One thread, in this process. Trained weights are a function of the experiment; times are not, so neither is
 // the choice: it is written down and used as given from then on.
@@ -20,11 +20,11 @@ namespace modelet::agent {
 
 struct TuneOptions {
   double slowdown = 0.4;  // time that retrieval may add to a step, as a share of a step with uniform draws
-  uint32_t steps = 1000;  // training before measuring: tables matter once weights have a structure
+  uint32_t steps = 1000;  // training before measuring: retrieval matters once weights have a structure
 };
 
 struct TuneTrial {
-  Experiment::Sampling sampling;  // the experiment's, with this trial's tables
+  Experiment::Sampling sampling;  // the experiment's, with this trial's retrieval
   // Share that is found of a modelet's best neurons for each sample, common ones left out.
   double recall = 0;
   double seconds_per_step = 0;  // of retrieval in all modelets, one thread; the best of several rounds
@@ -37,7 +37,7 @@ struct TuneResult {
 };
 
 // `report(done, of)` is called as trials are done.
-TuneResult tune_tables(const Experiment& experiment, const shard::Dataset& train, const DataShape& shape,
-                       const TuneOptions& options, const std::function<void(size_t, size_t)>& report);
+TuneResult tune_retrieval(const Experiment& experiment, const shard::Dataset& train, const DataShape& shape,
+                          const TuneOptions& options, const std::function<void(size_t, size_t)>& report);
 
 }  // namespace modelet::agent

@@ -34,6 +34,13 @@ double candidates_kept(const Experiment& experiment, const DataShape& shape) {
   return static_cast<double>((experiment.sampling.top + modelets - 1) / modelets * modelets);
 }
 
+// Samples of a batch that ask for neurons.
+double asking_samples(const Experiment& experiment) {
+  const double batch = experiment.train.batch;
+  if (experiment.sampling.mode == SamplingMode::kLshPerSample) return batch;
+  return std::max(1.0, batch / experiment.sampling.query_every);
+}
+
 double features_of_batch(const Experiment& experiment, const DataShape& shape) {
   return experiment.train.batch * shape.features_per_row;
 }
@@ -104,12 +111,18 @@ StepWork output_work(const ModeletSpec& modelet, const Experiment& experiment, c
   work.at(StepPart::kSelect) = {
       .traffic_bytes = read_traffic(parameters, modelet.kind, experiment),
       .reference_seconds = kNano * (kSelectNeuron * rows + kGatherValue * parameters)};
-  if (uses_hash_tables(experiment.sampling.mode)) {
-    const double ranked = experiment.train.batch * std::min<double>(experiment.sampling.candidates,
-                                                                    static_cast<double>(modelet.neurons()));
+  if (const Experiment::Sampling& sampling = experiment.sampling; retrieves_neurons(sampling.mode)) {
+    const auto neurons = static_cast<double>(modelet.neurons());
+    const double asking = asking_samples(experiment);
+    const double ranked = asking * std::min<double>(sampling.candidates, neurons);
     Work& select = work.at(StepPart::kSelect);
     select.flops += kFlopsPerProduct * ranked * inputs;
     select.traffic_bytes += ranked * inputs * sizeof(float);
+    if (!uses_hash_tables(sampling)) {  // previews are bf16 whatever the weights are
+      const double previews = neurons * std::min<double>(sampling.rank, inputs);
+      select.bf16_flops += kFlopsPerProduct * asking * previews;
+      select.traffic_bytes += previews * sizeof(Bf16);
+    }
   }
   work.at(StepPart::kOutputForward) = {.reference_seconds = kNano * kLogit * logits};
   multiply(work.at(StepPart::kOutputForward), 2 * products);  // logits, gradient of the inputs

@@ -236,7 +236,7 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
                                  replicas, nodes.size()));
   Plan plan{.cut = cut_model(experiment, shape),
             .replicas = replicas,
-            .selects_by_activations = uses_hash_tables(experiment.sampling.mode)};
+            .selects_by_activations = retrieves_neurons(experiment.sampling.mode)};
   std::vector<ModeletCost> costs;
   uint64_t sync_bytes = 0;  // whoever holds the modelet that needs most
   for (const ModeletSpec& modelet : plan.cut) {

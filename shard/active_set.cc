@@ -23,7 +23,7 @@ ActiveSetSampler::ActiveSetSampler(const Modelet& modelet, const Experiment& exp
     share_ = static_cast<size_t>(std::max(
         1.0, std::round(double{experiment.sampling.sparsity} * static_cast<double>(spec.neurons()))));
   const uint32_t pieces = experiment.modelets.output_modelets;
-  top_ = uses_hash_tables(mode_) ? (experiment.sampling.top + pieces - 1) / pieces : 0;
+  top_ = retrieves_neurons(mode_) ? (experiment.sampling.top + pieces - 1) / pieces : 0;
 }
 
 float logq_correction(size_t drawn, size_t from) {
@@ -115,16 +115,33 @@ class ActiveSetSampler::BestRows {
   std::vector<std::pair<float, uint32_t>>& kept_;
 };
 
-void QueryCodes::hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool, QueryTurn turn) {
-  tables_ = retrieval.index.options().hash.tables;
+void Queries::take(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool, QueryTurn turn) {
+  if (retrieval.preview) {
+    transpose(hidden, turn);
+  } else {
+    hash(retrieval, hidden, pool, turn);
+  }
+}
+
+void Queries::transpose(ConstMatrix hidden, QueryTurn turn) {
+  width_ = hidden.cols;
+  count_ = padded((hidden.rows + turn.every - 1) / turn.every);
+  columns_.assign(width_ * count_, 0.0f);
+  for (size_t s = turn.first; s < hidden.rows; s += turn.every)
+    for (size_t c = 0; c < width_; ++c) columns_[c * count_ + s / turn.every] = hidden.row(s)[c];
+}
+
+void Queries::hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool, QueryTurn turn) {
+  const hashing::LshIndex& index = *retrieval.tables;
+  tables_ = index.options().hash.tables;
   codes_.resize(hidden.rows * tables_);
-  while (scratch_.size() < pool.threads()) retrieval.index.reserve(scratch_.emplace_back());
+  while (scratch_.size() < pool.threads()) index.reserve(scratch_.emplace_back());
   constexpr size_t kPiece = 16;
   pool.for_pieces(hidden.rows, kPiece, [&](size_t begin, size_t end) {
     for (size_t s = begin; s < end; ++s) {
       if (!turn.of(s)) continue;
-      const auto codes = retrieval.index.hash_query({hidden.row(s), hidden.cols}, retrieval.query_mean,
-                                                    scratch_[pool.thread_index()]);
+      const auto codes =
+          index.hash_query({hidden.row(s), hidden.cols}, retrieval.query_mean, scratch_[pool.thread_index()]);
       std::copy(codes.begin(), codes.end(), codes_.begin() + static_cast<std::ptrdiff_t>(s * tables_));
     }
   });
@@ -151,16 +168,21 @@ void ActiveSetSampler::gather_common(const Modelet& modelet) {
   }
 }
 
-void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes,
+void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, const Queries& queries,
                                 size_t top, ThreadPool& pool, std::vector<uint32_t>& best, QueryTurn turn) {
   const size_t samples = hidden.rows;
   best.assign(samples * top, kNone);
   gather_common(modelet);
   reserve_scratch(modelet, top, pool);
+  const std::optional<PreviewIndex>& preview = modelet.retrieval()->preview;
+  search_.columns = 0;
+  if (preview && preview->ready() && turn.first < samples)
+    preview->search(queries.columns(), set_.rows, std::min<size_t>(candidates_, modelet.spec().neurons()),
+                    pool, search_);
   pool.for_pieces(samples, kSamplePiece, [&](size_t begin, size_t end) {
     Scratch& scratch = scratch_[pool.thread_index()];
     rank_common(hidden, begin, end, scratch);
-    find_candidates(modelet, codes, turn, begin, end, scratch);
+    find_candidates(modelet, queries, turn, begin, end, scratch);
     for (size_t s = begin; s < end; ++s) {
       BestRows rows(top, scratch.scored);
       const float* logits = scratch.common_logits.data() + (s - begin) * padded(common_.size());
@@ -192,12 +214,12 @@ void ActiveSetSampler::rank_common(ConstMatrix hidden, size_t begin, size_t end,
 
 // What threads need, in the training thread: which of them take part differs from step to step.
 void ActiveSetSampler::reserve_scratch(const Modelet& modelet, size_t top, const ThreadPool& pool) {
-  const hashing::IndexOptions& options = modelet.retrieval()->index.options();
-  const size_t found =
-      std::min<size_t>({candidates_, modelet.spec().neurons(), size_t{options.hash.tables} * options.bucket});
+  const std::optional<hashing::LshIndex>& tables = modelet.retrieval()->tables;
+  size_t found = std::min<size_t>(candidates_, modelet.spec().neurons());
+  if (tables) found = std::min(found, size_t{tables->options().hash.tables} * tables->options().bucket);
   while (scratch_.size() < pool.threads()) {
     Scratch& scratch = scratch_.emplace_back();
-    modelet.retrieval()->index.reserve(scratch.query);
+    if (tables) tables->reserve(scratch.query);
     scratch.candidates.reserve(kSamplePiece * found);
     scratch.logits.resize(found);
   }
@@ -207,19 +229,26 @@ void ActiveSetSampler::reserve_scratch(const Modelet& modelet, size_t top, const
   }
 }
 
-// What the tables find for samples [begin, end). The rows lie anywhere in the memory: they are asked for here
-// and read when all are known.
-void ActiveSetSampler::find_candidates(const Modelet& modelet, const QueryCodes& codes, QueryTurn turn,
+// What is found for samples [begin, end). The rows lie anywhere in the memory: they are asked for here and
+// read when all are known.
+void ActiveSetSampler::find_candidates(const Modelet& modelet, const Queries& queries, QueryTurn turn,
                                        size_t begin, size_t end, Scratch& scratch) const {
+  const auto take = [&](uint32_t row) {
+    if (position_[row] != kNone || is_common_[row] != 0) return;
+    modelet.parameters().prefetch_weights(row);
+    scratch.candidates.push_back(row);
+  };
+  const Retrieval& retrieval = *modelet.retrieval();
   scratch.candidates.clear();
   for (size_t s = begin; s < end; ++s) {
     scratch.ends[s - begin] = scratch.candidates.size();
     if (!turn.of(s)) continue;
-    for (const uint32_t row :
-         modelet.retrieval()->index.query_codes(codes.of(s), candidates_, scratch.query)) {
-      if (position_[row] != kNone || is_common_[row] != 0) continue;
-      modelet.parameters().prefetch_weights(row);
-      scratch.candidates.push_back(row);
+    if (retrieval.tables) {
+      for (const uint32_t row : retrieval.tables->query_codes(queries.codes(s), candidates_, scratch.query))
+        take(row);
+    } else if (search_.columns > 0) {
+      for (size_t at = s / turn.every; at < search_.rows.size(); at += search_.columns)
+        if (search_.rows[at] != PreviewSearch::kNone) take(search_.rows[at]);
     }
   }
   scratch.ends[end - begin] = scratch.candidates.size();
@@ -227,7 +256,7 @@ void ActiveSetSampler::find_candidates(const Modelet& modelet, const QueryCodes&
 
 const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& batch,
                                           const LabelSpread& spread, ConstMatrix hidden,
-                                          const QueryCodes& codes, uint64_t step, ThreadPool& pool) {
+                                          const Queries& queries, uint64_t step, ThreadPool& pool) {
   for (const uint32_t row : set_.rows) position_[row] = kNone;
   set_.rows.clear();
   set_.targets.clear();
@@ -241,7 +270,7 @@ const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& b
   }
   add_targets(modelet, batch, spread);
   if (mode_ == SamplingMode::kLsh) {
-    retrieve(modelet, hidden, codes, top_, pool, best_, turn(step));
+    retrieve(modelet, hidden, queries, top_, pool, best_, turn(step));
     add_retrieved();
   }
   const size_t certain = set_.rows.size();

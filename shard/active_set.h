@@ -1,6 +1,6 @@
 // Active set: the output neurons of one modelet that take part in a step (DESIGN section 3.2). Shared by the
-// whole batch: the labels of the batch in the modelet's range, per sample the best candidates of the hash
-// tables after an exact re-rank, and uniform draws. A function of (experiment, modelet, batch, weights,
+// whole batch: the labels of the batch in the modelet's range, per sample the best candidates of previews or
+// hash tables after an exact re-rank, and uniform draws. A function of (experiment, modelet, batch, weights,
 // step): not of placement or threads.
 #pragma once
 
@@ -45,15 +45,23 @@ struct QueryTurn {
   bool of(size_t sample) const { return sample % every == first; }
 };
 
-// Hash codes [samples, tables] of a batch. The modelets of a layer share hash functions and the mean that
-// queries are centred by (shard/modelet.h), so a sample is hashed once, with any of them.
-class QueryCodes {
+// The samples of a batch that ask for neurons, as the modelets of a layer need them: what they share is made
+// once. For tables, hash codes [samples, tables]: hash functions and the mean that queries are centred by are
+// the same in all modelets (shard/modelet.h). For previews, activations as columns.
+class Queries {
  public:
-  // Hashes the samples whose turn it is.
-  void hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool, QueryTurn turn = {});
-  std::span<const uint32_t> of(size_t sample) const { return {codes_.data() + sample * tables_, tables_}; }
+  // Takes the samples whose turn it is. `retrieval`: of any of the modelets.
+  void take(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool, QueryTurn turn = {});
+  std::span<const uint32_t> codes(size_t sample) const { return {codes_.data() + sample * tables_, tables_}; }
+  // [d, padded queries]; a sample whose turn it is has column sample / turn.every.
+  ConstMatrix columns() const { return {columns_.data(), width_, count_, count_}; }
 
  private:
+  void hash(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool, QueryTurn turn);
+  void transpose(ConstMatrix hidden, QueryTurn turn);
+
+  size_t width_ = 0, count_ = 0;  // of the columns
+  AlignedVector<float> columns_;
   size_t tables_ = 0;
   std::vector<uint32_t> codes_;
   std::vector<hashing::QueryScratch> scratch_;  // one a thread
@@ -65,15 +73,15 @@ class ActiveSetSampler {
  public:
   ActiveSetSampler(const Modelet& modelet, const Experiment& experiment, uint64_t labels);
 
-  // hidden [batch, inputs]: what the output layer reads, `codes`: its hash codes in mode lsh. Result valid
+  // hidden [batch, inputs]: what the output layer reads, `queries`: of them, in mode lsh. Result valid
   // until the next call.
   const ActiveSet& select(const Modelet& modelet, const Batch& batch, const LabelSpread& spread,
-                          ConstMatrix hidden, const QueryCodes& codes, uint64_t step, ThreadPool& pool);
+                          ConstMatrix hidden, const Queries& queries, uint64_t step, ThreadPool& pool);
 
   // The best `top` rows for each sample among the modelet's common rows and, for the samples whose turn it
-  // is, candidates of the tables, ordered by exact logit (ties: lower row). Rows that are active already are
-  // left out. best [samples * top], filled with kNone where there are fewer.
-  void retrieve(const Modelet& modelet, ConstMatrix hidden, const QueryCodes& codes, size_t top,
+  // is, candidates of the previews or tables, ordered by exact logit (ties: lower row). Rows that are active
+  // already are left out. best [samples * top], filled with kNone where there are fewer.
+  void retrieve(const Modelet& modelet, ConstMatrix hidden, const Queries& queries, size_t top,
                 ThreadPool& pool, std::vector<uint32_t>& best, QueryTurn turn = {});
 
   // What the last select() chose.
@@ -92,7 +100,7 @@ class ActiveSetSampler {
     hashing::QueryScratch query;
     AlignedVector<float> common_logits;              // [samples of a piece, padded common]
     std::vector<std::pair<float, uint32_t>> scored;  // of the sample's best rows
-    std::vector<uint32_t> candidates;                // of the tables, sample by sample of a piece
+    std::vector<uint32_t> candidates;                // that are to be ranked, sample by sample of a piece
     std::array<size_t, kSamplePiece + 1> ends;       // [1 + i]: where those of sample i end
     std::vector<float> logits;                       // of one sample's candidates
   };
@@ -105,7 +113,7 @@ class ActiveSetSampler {
   void gather_common(const Modelet& modelet);
   void rank_common(ConstMatrix hidden, size_t begin, size_t end, Scratch& scratch) const;
   void reserve_scratch(const Modelet& modelet, size_t top, const ThreadPool& pool);
-  void find_candidates(const Modelet& modelet, const QueryCodes& codes, QueryTurn turn, size_t begin,
+  void find_candidates(const Modelet& modelet, const Queries& queries, QueryTurn turn, size_t begin,
                        size_t end, Scratch& scratch) const;
 
   SamplingMode mode_;
@@ -120,7 +128,8 @@ class ActiveSetSampler {
   std::vector<float> common_biases_, widened_;
   AlignedVector<float> common_columns_;  // [d, padded common]
   std::vector<uint8_t> is_common_;       // [neurons]
-  std::vector<Scratch> scratch_;         // one a thread
+  PreviewSearch search_;
+  std::vector<Scratch> scratch_;  // one a thread
 };
 
 }  // namespace modelet::shard

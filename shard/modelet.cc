@@ -56,10 +56,15 @@ Modelet::Modelet(const ModeletSpec& spec, const Experiment& experiment, Paramete
       common_(common_rows(spec, experiment)) {
   // Kernels store whole vectors; parse_experiment() lets no other width through.
   MODELET_CHECK(parameters_.cols() % kVectorFloats == 0, "width of a layer");
-  if (spec.kind == LayerKind::kOutput && uses_hash_tables(experiment.sampling.mode))
-    retrieval_ = Retrieval{.index = hashing::LshIndex(index_options(spec, experiment), spec.neurons()),
-                           .query_mean = std::vector<float>(spec.inputs),
+  if (spec.kind == LayerKind::kOutput && retrieves_neurons(experiment.sampling.mode))
+    retrieval_ = Retrieval{.query_mean = std::vector<float>(spec.inputs),
                            .changed = std::vector<uint8_t>(spec.neurons())};
+  if (!retrieval_) return;
+  if (uses_hash_tables(experiment.sampling)) {
+    retrieval_->tables.emplace(index_options(spec, experiment), spec.neurons());
+  } else {
+    retrieval_->preview.emplace(spec.neurons(), spec.inputs, experiment.sampling.rank);
+  }
 }
 
 void Modelet::initialise(float output_bias) {
@@ -81,7 +86,7 @@ void Modelet::initialise(float output_bias) {
   if (spec_.kind == LayerKind::kOutput)
     for (size_t r = 0; r < parameters_.rows(); ++r) parameters_.bias(r) = output_bias;
   if (!retrieval_) return;
-  retrieval_->index.build(parameters_.weights());
+  if (retrieval_->tables) retrieval_->tables->build(parameters_.weights());
   choose_common();
 }
 
@@ -97,7 +102,10 @@ void Modelet::choose_common() {
 }
 
 size_t Modelet::memory_bytes() const {
-  return parameters_.memory_bytes() + (retrieval_ ? retrieval_->index.memory_bytes() : 0);
+  size_t bytes = parameters_.memory_bytes();
+  if (retrieval_ && retrieval_->tables) bytes += retrieval_->tables->memory_bytes();
+  if (retrieval_ && retrieval_->preview) bytes += retrieval_->preview->memory_bytes();
+  return bytes;
 }
 
 }  // namespace modelet::shard

@@ -15,19 +15,21 @@
 #include "base/cut.h"
 #include "hashing/index.h"
 #include "shard/parameters.h"
+#include "shard/preview_index.h"
 
 namespace modelet::shard {
 
-// Hash tables of an output modelet and what goes with them.
+// What finds neurons of an output modelet by the activations: previews or hash tables, one of the two.
 struct Retrieval {
-  hashing::LshIndex index;
+  std::optional<PreviewIndex> preview;
+  std::optional<hashing::LshIndex> tables;
   std::vector<float> query_mean;  // [inputs] running mean of the activations; queries are centred by it
-  std::vector<uint8_t> changed;   // [neurons] 1: updated since the last re-hash began
+  std::vector<uint8_t> changed;   // tables: [neurons] 1: updated since the last re-hash began
   // Rows with the largest mean logit, best first. Centring takes out of the hash what all queries share, so
   // that it can tell them apart; but that shared part decides which rows are large for nearly every query.
   // These few rows are candidates of every query.
   std::vector<uint32_t> common;
-  bool rehash_running = false;  // begin_rehash() was called, finish_rehash() not yet
+  bool rehash_running = false;  // tables: begin_rehash() was called, finish_rehash() not yet
 };
 
 class Modelet {
@@ -47,10 +49,10 @@ class Modelet {
   const ModeletSpec& spec() const { return spec_; }
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
-  // Chooses the common rows anew, from the present weights and the mean query. Only with hash tables.
+  // Chooses the common rows anew, from the present weights and the mean query. Only with retrieval.
   void choose_common();
 
-  // nullptr if the modelet keeps no hash tables.
+  // nullptr if the modelet's neurons are not retrieved.
   Retrieval* retrieval() { return retrieval_ ? &*retrieval_ : nullptr; }
   const Retrieval* retrieval() const { return retrieval_ ? &*retrieval_ : nullptr; }
 

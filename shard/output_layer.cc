@@ -1,6 +1,7 @@
 #include "shard/output_layer.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "shard/kernels/kernels.h"
 
@@ -16,7 +17,7 @@ double drift_of(const Modelet& modelet, std::span<const uint32_t> changed) {
   const size_t count = std::min(kDriftSample, changed.size());
   for (size_t i = 0; i < count; ++i) sample.push_back(changed[i * changed.size() / count]);
   const double share = static_cast<double>(changed.size()) / static_cast<double>(modelet.spec().neurons());
-  return share * modelet.retrieval()->index.stale_share(sample, modelet.parameters().weights());
+  return share * modelet.retrieval()->tables->stale_share(sample, modelet.parameters().weights());
 }
 
 }  // namespace
@@ -38,7 +39,7 @@ void OutputLayer::resize(size_t samples, size_t width) {
 }
 
 void OutputLayer::maintain(ConstMatrix hidden, uint64_t step) {
-  if (!uses_hash_tables(experiment_.sampling.mode)) return;
+  if (!retrieves_neurons(experiment_.sampling.mode)) return;
   mean_.assign(hidden.cols, 0.0f);
   for (size_t s = 0; s < hidden.rows; ++s) kernels::add(hidden.row(s), mean_.data(), hidden.cols);
   kernels::scale((1 - kMeanDecay) / static_cast<float>(hidden.rows), mean_.data(), hidden.cols);
@@ -47,39 +48,63 @@ void OutputLayer::maintain(ConstMatrix hidden, uint64_t step) {
     kernels::scale(kMeanDecay, running, hidden.cols);
     kernels::add(mean_.data(), running, hidden.cols);
   }
-  if ((step + 1) % experiment_.sampling.rehash_every != 0) return;
+  const bool look = (step + 1) % experiment_.sampling.rehash_every == 0;
+  if (look) pool_.for_pieces(modelets_.size(), 1, [&](size_t m, size_t) { modelets_[m]->choose_common(); });
+  if (!uses_hash_tables(experiment_.sampling)) {
+    maintain_previews(hidden, look);
+  } else if (look) {
+    maintain_tables();
+  }
+}
+
+// Made at once: a build takes as long as a few steps' searches, and then rows have no second state. The
+// basis is that of this batch, so it is the same in all modelets that take it now.
+void OutputLayer::maintain_previews(ConstMatrix hidden, bool look) {
+  std::optional<PreviewBasis> basis;
+  for (Modelet* modelet : modelets_) {
+    PreviewIndex& preview = *modelet->retrieval()->preview;
+    const Parameters& parameters = modelet->parameters();
+    if (preview.ready() && !(look && preview.drift(parameters, hidden) >= experiment_.sampling.drift))
+      continue;
+    if (!basis) basis = main_directions(hidden, preview.rank());
+    preview.build(parameters, *basis, hidden, pool_);
+  }
+}
+
+void OutputLayer::maintain_tables() {
   // The tables that were begun `every` steps ago take over now, whenever their work was done: so a run can be
   // repeated.
   rehash_.wait();
   pool_.for_pieces(modelets_.size(), 1, [&](size_t m, size_t) {
     Modelet* modelet = modelets_[m];
     Retrieval& retrieval = *modelet->retrieval();
-    if (retrieval.rehash_running) retrieval.index.finish_rehash();
+    if (retrieval.rehash_running) retrieval.tables->finish_rehash();
     retrieval.rehash_running = false;
-    modelet->choose_common();
     std::vector<uint32_t> rows;
     for (uint32_t row = 0; row < retrieval.changed.size(); ++row)
       if (retrieval.changed[row] != 0) rows.push_back(row);
     if (drift_of(*modelet, rows) < experiment_.sampling.drift) return;
     std::fill(retrieval.changed.begin(), retrieval.changed.end(), uint8_t{0});
-    retrieval.index.begin_rehash(rows, modelet->parameters().weights());
+    retrieval.tables->begin_rehash(rows, modelet->parameters().weights());
     retrieval.rehash_running = true;
   });
   rehash_.run([this] {
     for (Modelet* modelet : modelets_)
-      if (modelet->retrieval()->rehash_running) modelet->retrieval()->index.work();
+      if (modelet->retrieval()->rehash_running) modelet->retrieval()->tables->work();
   });
 }
 
-void OutputLayer::rebuild_tables() {
-  if (!uses_hash_tables(experiment_.sampling.mode)) return;
+void OutputLayer::rebuild_retrieval() {
+  if (!retrieves_neurons(experiment_.sampling.mode)) return;
   rehash_.wait();
   pool_.for_pieces(modelets_.size(), 1, [&](size_t m, size_t) {
     Retrieval& retrieval = *modelets_[m]->retrieval();
-    retrieval.index.build(modelets_[m]->parameters().weights());
+    modelets_[m]->choose_common();
+    if (retrieval.preview) retrieval.preview->clear();
+    if (!retrieval.tables) return;
+    retrieval.tables->build(modelets_[m]->parameters().weights());
     retrieval.rehash_running = false;
     std::ranges::fill(retrieval.changed, uint8_t{0});
-    modelets_[m]->choose_common();
   });
 }
 

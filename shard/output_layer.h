@@ -26,7 +26,7 @@ class OutputLayer {
   virtual ~OutputLayer() = default;
 
   // Chooses the active neurons. hidden [B, d]; its values are read only if the set depends on them
-  // (uses_hash_tables()).
+  // (retrieves_neurons()).
   virtual void select(const Batch& batch, ConstMatrix hidden, uint64_t step) = 0;
 
   // Brings the weights of the active neurons together.
@@ -51,12 +51,13 @@ class OutputLayer {
   ConstMatrix positive() const { return {positive_.data(), samples_, width_, width_}; }
   ConstMatrix negative() const { return {negative_.data(), samples_, width_, width_}; }
 
-  // Keeps the hash tables close to the weights: running mean of the activations and, every few steps, a
-  // re-hash of the changed rows in the background. Call after update().
+  // Keeps previews or hash tables close to the weights: running mean of the activations and, every few steps,
+  // previews made anew, or a re-hash of the changed rows in the background. Call after update().
   void maintain(ConstMatrix hidden, uint64_t step);
 
-  // Builds the hash tables anew from the weights as they are; what had begun is dropped.
-  void rebuild_tables();
+  // Hash tables are built anew from the weights as they are, and what had begun is dropped; previews are
+  // made by the next maintain().
+  void rebuild_retrieval();
 
   // Waits for a re-hash under way: it is part of what a checkpoint saves.
   void wait_for_rehash() { rehash_.wait(); }
@@ -75,6 +76,9 @@ class OutputLayer {
   AlignedVector<float> statistics_, positive_, negative_;
 
  private:
+  void maintain_previews(ConstMatrix hidden, bool look);
+  void maintain_tables();
+
   std::vector<float> mean_;
   BackgroundTask rehash_;  // last: it ends before what it works on
 };

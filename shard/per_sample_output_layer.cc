@@ -70,7 +70,7 @@ class PerSampleOutputLayer final : public OutputLayer {
 
   const LabelSpread& spread_;
   std::vector<ActiveSetSampler> samplers_;
-  QueryCodes codes_;
+  Queries queries_;
   std::vector<SampleSets> sets_;  // a modelet
   std::vector<uint32_t> best_;
   bool values_are_gradients_ = false;
@@ -87,11 +87,11 @@ class PerSampleOutputLayer final : public OutputLayer {
 
 void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
   resize(batch.size(), hidden.cols);
-  if (!modelets_.empty()) codes_.hash(*modelets_[0]->retrieval(), hidden, pool_);
+  if (!modelets_.empty()) queries_.take(*modelets_[0]->retrieval(), hidden, pool_);
   for (size_t m = 0; m < modelets_.size(); ++m) {
     const ModeletSpec& spec = modelets_[m]->spec();
     const size_t top = samplers_[m].top();
-    samplers_[m].retrieve(*modelets_[m], hidden, codes_, top, pool_, best_);
+    samplers_[m].retrieve(*modelets_[m], hidden, queries_, top, pool_, best_);
 
     SampleSets& sets = sets_[m];
     sets.offsets.assign(1, 0);

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bf16.h"
 #include "base/file.h"
 
 namespace modelet::shard {
@@ -31,12 +32,12 @@ enum class DType : uint8_t { kU8, kBF16, kF32, kU32, kI64, kU64 };
 size_t element_bytes(DType dtype);
 std::string_view dtype_name(DType dtype);  // "F32"
 
-// DType of a C++ element type. uint16_t holds the bits of a BF16.
+// DType of a C++ element type. uint16_t holds the bits of a BF16 too.
 template <class T>
 constexpr DType dtype_of() {
   if constexpr (std::same_as<T, uint8_t>)
     return DType::kU8;
-  else if constexpr (std::same_as<T, uint16_t>)
+  else if constexpr (std::same_as<T, uint16_t> || std::same_as<T, Bf16>)
     return DType::kBF16;
   else if constexpr (std::same_as<T, float>)
     return DType::kF32;

@@ -83,7 +83,7 @@ class SharedOutputLayer final : public OutputLayer {
 
   const LabelSpread& spread_;
   std::vector<ActiveSetSampler> samplers_;
-  QueryCodes codes_;
+  Queries queries_;
   std::unique_ptr<OutputProducts> products_;
   std::vector<ActiveNeuron> neurons_;
   std::vector<float> corrections_;  // [active] logQ, added to the logits
@@ -129,10 +129,10 @@ void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t 
 // other.
 void SharedOutputLayer::select_in_modelets(const Batch& batch, ConstMatrix hidden, uint64_t step) {
   const auto select_in = [&](size_t m) {
-    samplers_[m].select(*modelets_[m], batch, spread_, hidden, codes_, step, pool_);
+    samplers_[m].select(*modelets_[m], batch, spread_, hidden, queries_, step, pool_);
   };
   if (experiment_.sampling.mode == SamplingMode::kLsh && !modelets_.empty()) {
-    codes_.hash(*modelets_[0]->retrieval(), hidden, pool_, samplers_[0].turn(step));
+    queries_.take(*modelets_[0]->retrieval(), hidden, pool_, samplers_[0].turn(step));
     for (size_t m = 0; m < modelets_.size(); ++m) select_in(m);
   } else {
     pool_.for_pieces(modelets_.size(), 1, [&](size_t m, size_t) { select_in(m); });

@@ -19,14 +19,16 @@ import sys
 import measuring
 import svg_plot
 
-LSH = ["sampling.mode=lsh"]
+# Hash tables find less a query than previews do: more samples ask, and more candidates are ranked.
+TABLES = ["sampling.mode=lsh", "sampling.retrieval=tables", "sampling.query_every=4", "sampling.candidates=64"]
 CONTESTANTS = {
     "full": ["sampling.mode=full"],
     "uniform": ["sampling.mode=uniform"],
-    "lsh (simhash)": LSH + ["sampling.family=simhash"],
-    "lsh (dwta)": LSH + ["sampling.family=dwta"],
-    "lsh (minhash)": LSH + ["sampling.family=minhash"],
-    "lsh_per_sample": ["sampling.mode=lsh_per_sample"],
+    "lsh (previews)": ["sampling.mode=lsh", "sampling.retrieval=preview"],
+    "lsh (simhash)": TABLES + ["sampling.family=simhash"],
+    "lsh (dwta)": TABLES + ["sampling.family=dwta"],
+    "lsh (minhash)": TABLES + ["sampling.family=minhash"],
+    "lsh_per_sample": ["sampling.mode=lsh_per_sample", "sampling.candidates=64"],
 }
 
 

@@ -16,7 +16,7 @@
 namespace modelet::cli {
 namespace {
 
-using nlohmann::json;
+using nlohmann::json, nlohmann::ordered_json;
 
 struct Options {
   ExperimentArguments experiment;
@@ -36,29 +36,43 @@ const char* family_name(HashFamilyKind family) {
   return "";
 }
 
-json to_json(const agent::TuneTrial& trial) {
-  const Experiment::Sampling& s = trial.sampling;
-  return {{"family", family_name(s.family)},
+// The keys that a trial chooses, with their values, in the order of an experiment file.
+ordered_json keys_of(const Experiment::Sampling& s) {
+  return {{"retrieval", s.retrieval == RetrievalKind::kPreview ? "preview" : "tables"},
+          {"rank", s.rank},
+          {"family", family_name(s.family)},
           {"tables", s.tables},
           {"bits", s.bits},
           {"bucket", s.bucket},
-          {"candidates", s.candidates},
-          {"recall", trial.recall},
-          {"seconds_per_step", trial.seconds_per_step},
-          {"slowdown", trial.slowdown}};
+          {"candidates", s.candidates}};
+}
+
+json to_json(const agent::TuneTrial& trial) {
+  json line = keys_of(trial.sampling);
+  line.update(
+      {{"recall", trial.recall}, {"seconds_per_step", trial.seconds_per_step}, {"slowdown", trial.slowdown}});
+  return line;
+}
+
+std::string describe(const Experiment::Sampling& s) {
+  if (s.retrieval == RetrievalKind::kPreview)
+    return fmt::format("previews of rank {}, {} candidates", s.rank, s.candidates);
+  return fmt::format("{}, {} tables of 2^{} buckets of {}, {} candidates", family_name(s.family), s.tables,
+                     s.bits, s.bucket, s.candidates);
 }
 
 void write_tuned(const std::filesystem::path& path, const Options& options, const agent::TuneTrial& trial) {
-  const Experiment::Sampling& s = trial.sampling;
+  std::string keys;  // numbers and strings are written alike in JSON and TOML
+  const ordered_json chosen = keys_of(trial.sampling);
+  for (const auto& [key, value] : chosen.items()) keys += fmt::format("{} = {}\n", key, value.dump());
   AtomicFile file(path);
   file.write(std::string_view(
       fmt::format("# Made by modelet tune --slowdown {} --steps {}: finds {:.0f} % of the best neurons that "
                   "are not common;\n# a step takes {:.2f} times as long as one with uniform draws.\n"
                   "# modelet train takes these where the experiment file and --set say nothing. Remove the "
                   "file to undo it.\n"
-                  "[sampling]\nfamily = \"{}\"\ntables = {}\nbits = {}\nbucket = {}\ncandidates = {}\n",
-                  options.tune.slowdown, options.tune.steps, 100 * trial.recall, 1 + trial.slowdown,
-                  family_name(s.family), s.tables, s.bits, s.bucket, s.candidates)));
+                  "[sampling]\n{}",
+                  options.tune.slowdown, options.tune.steps, 100 * trial.recall, 1 + trial.slowdown, keys)));
   file.commit();
 }
 
@@ -66,7 +80,7 @@ void tune(const Options& options) {
   const Experiment experiment = options.experiment.load();
   const ExperimentData data = load_data(experiment);
   const agent::TuneResult result =
-      agent::tune_tables(experiment, data.train, data.shape(), options.tune, [&](size_t done, size_t of) {
+      agent::tune_retrieval(experiment, data.train, data.shape(), options.tune, [&](size_t done, size_t of) {
         if (done == of || done % 9 == 0) std::cerr << fmt::format("{} of {} settings measured\n", done, of);
       });
   const agent::TuneTrial& chosen = result.trials[result.chosen];
@@ -83,12 +97,8 @@ void tune(const Options& options) {
     std::cout << line.dump() << '\n';
     return;
   }
-  const Experiment::Sampling& s = chosen.sampling;
-  std::cout << fmt::format(
-      "{}: {}, {} tables of 2^{} buckets of {}, {} candidates; recall {:.2f}, {:.2f} times a uniform "
-      "step\n",
-      path.string(), family_name(s.family), s.tables, s.bits, s.bucket, s.candidates, chosen.recall,
-      1 + chosen.slowdown);
+  std::cout << fmt::format("{}: {}; recall {:.2f}, {:.2f} times a uniform step\n", path.string(),
+                           describe(chosen.sampling), chosen.recall, 1 + chosen.slowdown);
 }
 
 }  // namespace
@@ -96,18 +106,18 @@ void tune(const Options& options) {
 void add_tune_verb(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App& verb =
-      *app.add_subcommand("tune", "Measure which hash tables fit an experiment's data and width");
+      *app.add_subcommand("tune", "Measure which previews or hash tables fit an experiment's data and width");
   options->experiment.add_to(verb);
   verb.add_option("--slowdown", options->tune.slowdown,
                   "time that retrieval may add to a step, as a share of a step with uniform draws")
       ->check(number_between(0.0, 100.0))
       ->capture_default_str();
-  verb.add_option("--steps", options->tune.steps, "training steps before the tables are measured")
+  verb.add_option("--steps", options->tune.steps, "training steps before the retrieval is measured")
       ->check(CLI::Range(1u, 100000u))
       ->capture_default_str();
   verb.add_flag("--json", options->json, "JSON Lines: every setting that was measured, then the chosen one");
   verb.footer(
-      "Trains for a few steps with uniform draws, then measures hash families, tables, buckets and "
+      "Trains for a few steps with uniform draws, then measures previews, hash families, tables, buckets and "
       "candidates, and\n"
       "writes the one that finds most in the time it may take to EXPERIMENT.tuned.toml, where modelet train "
       "finds it (modes "

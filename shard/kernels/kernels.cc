@@ -168,6 +168,24 @@ void column_max(const float* logits, size_t rows, size_t stride, float* maximum,
   }
 }
 
+void column_best(const float* values, size_t rows, size_t stride, uint32_t first_row, float* best,
+                 uint32_t* where, size_t n) {
+  const Bits<D> indices;
+  for (size_t c = 0; c < n; c += kLanes) {
+    V largest = hn::LoadU(d, best + c);
+    auto place = hn::LoadU(indices, where + c);
+    for (size_t r = 0; r < rows; ++r) {
+      const V value = hn::LoadU(d, values + r * stride + c);
+      const auto better = hn::Gt(value, largest);
+      place = hn::IfThenElse(hn::RebindMask(indices, better),
+                             hn::Set(indices, first_row + static_cast<uint32_t>(r)), place);
+      largest = hn::IfThenElse(better, value, largest);
+    }
+    hn::StoreU(largest, d, best + c);
+    hn::StoreU(place, indices, where + c);
+  }
+}
+
 void column_exp_sum(float* logits, size_t rows, size_t stride, const float* reference, float* sums,
                     size_t n) {
   // Highway's Exp wraps round far above what a float can hold.
@@ -249,6 +267,7 @@ HWY_EXPORT(sum);
 HWY_EXPORT(relu);
 HWY_EXPORT(relu_backward);
 HWY_EXPORT(column_max);
+HWY_EXPORT(column_best);
 HWY_EXPORT(column_exp_sum);
 HWY_EXPORT(column_sigmoid);
 HWY_EXPORT(scale_columns);
@@ -284,6 +303,10 @@ void relu_backward(const float* activation, float* gradient, size_t n) {
 }
 void column_max(const float* logits, size_t rows, size_t stride, float* maximum, size_t n) {
   HWY_DYNAMIC_DISPATCH(column_max)(logits, rows, stride, maximum, n);
+}
+void column_best(const float* values, size_t rows, size_t stride, uint32_t first_row, float* best,
+                 uint32_t* where, size_t n) {
+  HWY_DYNAMIC_DISPATCH(column_best)(values, rows, stride, first_row, best, where, n);
 }
 void column_exp_sum(float* logits, size_t rows, size_t stride, const float* maximum, float* sums, size_t n) {
   HWY_DYNAMIC_DISPATCH(column_exp_sum)(logits, rows, stride, maximum, sums, n);

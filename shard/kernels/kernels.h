@@ -94,6 +94,10 @@ void column_max(const float* logits, size_t rows, size_t stride, float* maximum,
 void column_exp_sum(float* logits, size_t rows, size_t stride, const float* reference, float* sum, size_t n);
 // logits = sigmoid(logits); sum[c] = sum over rows of softplus(logits).
 void column_sigmoid(float* logits, size_t rows, size_t stride, float* sum, size_t n);
+// Where a value [rows, stride] of column c < n is larger than best[c], best[c] becomes the largest one and
+// where[c] the first row that has it, counted from `first_row`. What is no number is passed over.
+void column_best(const float* values, size_t rows, size_t stride, uint32_t first_row, float* best,
+                 uint32_t* where, size_t n);
 // x[r, c] *= factor[c].
 void scale_columns(float* x, size_t rows, size_t stride, const float* factor, size_t n);
 // Sum over n (any multiple of kVectorFloats) contiguous values.

@@ -42,6 +42,16 @@ float dot(const float* x, const float* y, size_t n) {
   return static_cast<float>(sum);
 }
 
+void column_best(const float* values, size_t rows, size_t stride, uint32_t first_row, float* best,
+                 uint32_t* where, size_t n) {
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t c = 0; c < n; ++c)
+      if (values[r * stride + c] > best[c]) {
+        best[c] = values[r * stride + c];
+        where[c] = first_row + static_cast<uint32_t>(r);
+      }
+}
+
 void column_max(const float* logits, size_t rows, size_t stride, float* maximum, size_t n) {
   for (size_t c = 0; c < n; ++c) {
     maximum[c] = -std::numeric_limits<float>::infinity();

@@ -91,6 +91,8 @@ TEST(Experiment, EnumsAreSpelledAsDocumented) {
   EXPECT_EQ(with("sampling.mode=full").sampling.mode, SamplingMode::kFull);
   EXPECT_EQ(with("sampling.mode=uniform").sampling.mode, SamplingMode::kUniform);
   EXPECT_EQ(with("sampling.mode=lsh").sampling.mode, SamplingMode::kLsh);
+  EXPECT_EQ(with("sampling.retrieval=tables").sampling.retrieval, RetrievalKind::kTables);
+  EXPECT_EQ(with("sampling.retrieval=preview").sampling.retrieval, RetrievalKind::kPreview);
   EXPECT_EQ(with("sampling.family=dwta").sampling.family, HashFamilyKind::kDwta);
   EXPECT_EQ(with("sampling.family=simhash").sampling.family, HashFamilyKind::kSimHash);
   EXPECT_EQ(with("optimizer.kind=adam").optimizer.kind, OptimizerKind::kAdam);
@@ -167,6 +169,7 @@ TEST(Experiment, FieldsAreCheckedTogether) {
   EXPECT_EQ(parse(many).sampling.top, 21u) << "top means nothing to uniform draws";
   EXPECT_THAT(error_of(many, {"sampling.mode=lsh"}),
               HasSubstr(":8: sampling.top is 21, more than the 20 candidates"));
+  EXPECT_THAT(error_of(kData, {"sampling.rank=24"}), HasSubstr("must be a multiple of 16"));
   EXPECT_THAT(error_of(kData, {"sampling.logq=true", "model.loss=sigmoid"}), HasSubstr("sampling.logq"));
   EXPECT_NO_THROW(parse(kData, {"sampling.logq=true"}));
   EXPECT_THAT(error_of(kData, {"exchange.codec=topk"}), HasSubstr("exchange.gradient_codec"));

@@ -17,16 +17,20 @@ class Tune(ProgramTest):
             "--set", "sampling.common=16").stdout.splitlines()]
         trials, chosen = lines[:-1], lines[-1]
         self.assertEqual({line["event"] for line in trials}, {"trial"})
-        self.assertEqual({trial["family"] for trial in trials}, {"dwta", "simhash", "minhash"})
+        previews = [trial for trial in trials if trial["retrieval"] == "preview"]
+        tables = [trial for trial in trials if trial["retrieval"] == "tables"]
+        self.assertEqual({trial["family"] for trial in tables}, {"dwta", "simhash", "minhash"})
+        self.assertGreater(max(trial["recall"] for trial in previews), 0)
         self.assertEqual(chosen["event"], "tuned")
-        self.assertEqual(len(trials), 54)
+        self.assertEqual((len(previews) > 0, len(tables)), (True, 54))
+        self.assertEqual(len(trials), len(previews) + len(tables))
         most = max(trial["recall"] for trial in trials)
         self.assertGreater(most, 0)
         fast = [trial for trial in trials if trial["slowdown"] <= 100]
         self.assert_documented(lines, ["trial", "tuned"])
         self.assertEqual(chosen["recall"], max(trial["recall"] for trial in fast))
         text = self.tuned.read_text()
-        for key in ("tables", "bits", "bucket", "candidates"):
+        for key in ("rank", "tables", "bits", "bucket", "candidates"):
             self.assertIn(f"\n{key} = {chosen[key]}\n", text)
         program = self.train("tuned", "--set", "sampling.mode=lsh", "--set", "sampling.tables=3", "--set", "train.epochs=1")
         self.assertIn("small.tuned.toml", program.stderr)
@@ -51,7 +55,7 @@ class Tune(ProgramTest):
         """The tables of a run are its own: another tuning since then is refused by name, and --set brings the old one back."""
         def tuned(tables, bits):
             self.tuned.write_text(f"[sampling]\ntables = {tables}\nbits = {bits}\n")
-        lsh = ("--set", "sampling.mode=lsh")
+        lsh = ("--set", "sampling.mode=lsh", "--set", "sampling.retrieval=tables")
         tuned(4, 5)
         first = self.train("run", *lsh, "--set", "train.epochs=1").events("finished")[0]
         resume = (*lsh, "--set", "train.epochs=2", "--resume", self.folder / "run")

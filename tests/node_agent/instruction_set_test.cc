@@ -63,7 +63,7 @@ TEST_P(InstructionSetTest, LossesAreThoseOfThePlainestOne) {
       experiment.train.learning_rate = 0.02f;
       const std::vector<double> expected = losses(experiment, available_instruction_sets().back());
       const std::vector<double> actual = losses(experiment, instruction_set);
-      const double tolerance = uses_hash_tables(mode) ? kRetrievalTolerance : kTolerance;
+      const double tolerance = retrieves_neurons(mode) ? kRetrievalTolerance : kTolerance;
       EXPECT_LT(expected.back(), 0.99 * expected.front()) << "nothing is learned";
       for (size_t step = 0; step < kSteps; ++step)
         ASSERT_NEAR(actual[step], expected[step], tolerance * expected[step]) << "loss of step " << step;

@@ -140,7 +140,7 @@ TEST_P(ParityTest, DropoutDoesNotDependOnRanksPlacementOrThreads) {
 
 // Lossy codecs are compared without hash tables: rounding may change which neurons a step retrieves.
 TEST_P(ParityTest, LossyCodecsStayCloseAndRepeat) {
-  const bool retrieves = uses_hash_tables(GetParam());
+  const bool retrieves = retrieves_neurons(GetParam());
   for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid})
     for (const std::string codec : {"bf16", "int8"}) {
       SCOPED_TRACE(codec);
@@ -256,7 +256,7 @@ TEST_P(ParityTest, OneVeryLargeLogitOverflowsNothing) {
 
 // An odd batch, so that samples are left without the other of their pair; the active set is odd at times too.
 TEST_P(ParityTest, Bf16WeightsLearnAsFp32DoesAndRepeat) {
-  const bool retrieves = uses_hash_tables(GetParam());
+  const bool retrieves = retrieves_neurons(GetParam());
   for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid}) {
     Experiment experiment = small_experiment(GetParam(), loss, {32, 16}, loss == Loss::kSoftmax ? 0 : 0.5f);
     experiment.train.batch = 23;

@@ -103,7 +103,8 @@ inline std::vector<double> train(std::vector<std::unique_ptr<Rank>>& ranks,
   return losses[0];
 }
 
-// The whole state of a modelet: weights, optimiser, clocks, hash codes. No re-hash may be at work.
+// The whole state of a modelet: weights, optimiser, clocks, previews or hash codes. No re-hash may be at
+// work.
 inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
   std::vector<std::byte> state;
   const auto append = [&](std::span<const std::byte> bytes) {
@@ -111,14 +112,21 @@ inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
   };
   for (const shard::Parameters::Array& array : modelet.parameters().arrays()) append(array.packed());
   if (const shard::Retrieval* retrieval = modelet.retrieval()) {
-    append(std::as_bytes(retrieval->index.codes()));
-    append(std::as_bytes(retrieval->index.centre()));
+    if (const auto& preview = retrieval->preview; preview && preview->ready()) {
+      append(std::as_bytes(preview->previews()));
+      append(std::as_bytes(preview->centres()));
+      append(std::as_bytes(std::span(preview->basis().directions)));
+    }
+    if (const auto& tables = retrieval->tables) {
+      append(std::as_bytes(tables->codes()));
+      append(std::as_bytes(tables->centre()));
+    }
     append(std::as_bytes(std::span(retrieval->query_mean)));
     append(std::as_bytes(std::span(retrieval->changed)));
     if (retrieval->rehash_running) {
-      const std::vector<uint32_t> codes = retrieval->index.next_codes();
+      const std::vector<uint32_t> codes = retrieval->tables->next_codes();
       append(std::as_bytes(std::span(codes)));
-      append(std::as_bytes(retrieval->index.next_centre()));
+      append(std::as_bytes(retrieval->tables->next_centre()));
     }
   }
   return state;

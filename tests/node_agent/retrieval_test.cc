@@ -1,5 +1,5 @@
-// Hash tables during training: after many re-hashes in the background they are those of the present weights,
-// and still find the neurons with the largest logits.
+// Hash tables and previews during training: after many re-hashes in the background, or looks, they are those
+// of the present weights, and still find the neurons with the largest logits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,6 +31,7 @@ class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
     experiment_.sampling.rehash_every = 5;
     experiment_.sampling.common = 0;
     experiment_.sampling.query_every = 1;
+    experiment_.sampling.retrieval = RetrievalKind::kTables;
     experiment_.train.batch = 50;
     experiment_.train.learning_rate = 0.01f;
   }
@@ -47,13 +48,13 @@ class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
     shard::TopK best;
     ranker.rank_dense(forward.output_input_transposed(), rows.size(), k, best);
     const ConstMatrix hidden = forward.output_input();
-    shard::QueryCodes codes;
+    shard::Queries queries;
     std::vector<uint32_t> retrieved;
     size_t found = 0;
     for (const shard::Modelet* modelet : rank.network.output().modelets()) {
-      codes.hash(*modelet->retrieval(), hidden, rank.pool);
+      queries.take(*modelet->retrieval(), hidden, rank.pool);
       shard::ActiveSetSampler sampler(*modelet, experiment_, shape_.labels);
-      sampler.retrieve(*modelet, hidden, codes, k, rank.pool, retrieved);
+      sampler.retrieve(*modelet, hidden, queries, k, rank.pool, retrieved);
       for (size_t i = 0; i < retrieved.size(); ++i) {
         if (retrieved[i] == shard::ActiveSetSampler::kNone) continue;
         const uint32_t label =
@@ -82,12 +83,13 @@ TEST_P(RetrievalTest, TablesAreThoseOfTheWeightsAtTheLastRehash) {
     for (shard::Modelet* modelet : ranks[0]->network.output().modelets()) {
       const shard::Retrieval& retrieval = *modelet->retrieval();
       ASSERT_TRUE(retrieval.rehash_running);
-      hashing::LshIndex fresh(retrieval.index.options(), retrieval.index.rows());
+      const hashing::LshIndex& tables = *retrieval.tables;
+      hashing::LshIndex fresh(tables.options(), tables.rows());
       fresh.build(modelet->parameters().weights());
-      const std::vector<uint32_t> next = retrieval.index.next_codes();
+      const std::vector<uint32_t> next = tables.next_codes();
       ASSERT_EQ(next, std::vector<uint32_t>(fresh.codes().begin(), fresh.codes().end()))
           << "after step " << first;
-      const std::vector<uint32_t> now(retrieval.index.codes().begin(), retrieval.index.codes().end());
+      const std::vector<uint32_t> now(tables.codes().begin(), tables.codes().end());
       EXPECT_NE(next, now) << "training changes no code: the test shows nothing";
     }
   }
@@ -108,7 +110,7 @@ TEST_P(RetrievalTest, RecallStaysThatOfFreshTables) {
       for (size_t a = 0; a < source.size(); ++a) target[a].unpack(source[a].packed());
       if (to.retrieval() == nullptr) continue;
       to.retrieval()->query_mean = from.retrieval()->query_mean;
-      to.retrieval()->index.build(to.parameters().weights());
+      to.retrieval()->tables->build(to.parameters().weights());
     }
     EXPECT_GT(maintained, 0.9 * recall(fresh, *probe[0], 5)) << "after step " << first + 40;
   }
@@ -116,6 +118,47 @@ TEST_P(RetrievalTest, RecallStaysThatOfFreshTables) {
   EXPECT_GT(maintained, 2 * by_chance);
 }
 
+class PreviewTest : public RetrievalTest {
+ protected:
+  PreviewTest() {
+    experiment_.sampling.retrieval = RetrievalKind::kPreview;
+    experiment_.sampling.rank = 16;
+  }
+};
+
+// They are made after the first step, and again at each look that finds drift.
+TEST_P(PreviewTest, AreOfTheWeightsAtTheLastLook) {
+  for (const float drift : {0.0f, 1.0f}) {
+    experiment_.sampling.drift = drift;
+    auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+    auto groups = make_groups(1);
+    train(ranks, groups, data_, 0, 1);
+    const auto previews = [&] {
+      std::vector<uint16_t> bits;
+      for (shard::Modelet* modelet : ranks[0]->network.output().modelets()) {
+        EXPECT_TRUE(modelet->retrieval()->preview->ready());
+        for (const Bf16 value : modelet->retrieval()->preview->previews()) bits.push_back(value.bits);
+      }
+      return bits;
+    };
+    const auto first = previews();
+    train(ranks, groups, data_, 1, experiment_.sampling.rehash_every - 2);
+    EXPECT_EQ(previews(), first) << "before the look";
+    train(ranks, groups, data_, experiment_.sampling.rehash_every - 1, 1);
+    EXPECT_EQ(previews() == first, drift == 1);
+  }
+}
+
+TEST_P(PreviewTest, FindMostOfTheLargestLogits) {
+  auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+  auto groups = make_groups(1), probe = make_groups(1);
+  for (uint64_t first = 0; first < 200; first += 40) {
+    train(ranks, groups, data_, first, 40);
+    EXPECT_GT(recall(*ranks[0], *probe[0], 5), 0.8) << "after step " << first + 40;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, PreviewTest, ::testing::Values(SamplingMode::kLsh));
 INSTANTIATE_TEST_SUITE_P(Modes, RetrievalTest,
                          ::testing::Values(SamplingMode::kLsh, SamplingMode::kLshPerSample));
 

@@ -744,9 +744,21 @@ TEST_F(TrainerTest, RefusesACheckpointOfAnotherRun) {
   EXPECT_THAT(failure(folder_ / "nowhere"), HasSubstr("no such folder"));
 }
 
+TEST_F(TrainerTest, RefusesOtherPreviewsButBuildsMissingOnes) {
+  const fs::path without = run("without").checkpoint();
+  experiment_.sampling.mode = SamplingMode::kLsh;
+  const fs::path with = run("with").checkpoint();
+  EXPECT_EQ(run("built", {.resume = without}).events.back()["event"], "finished");
+  experiment_.sampling.rank += 16;
+  EXPECT_THAT(failure(with), HasSubstr("another sampling.rank"));
+  experiment_.sampling.retrieval = RetrievalKind::kTables;
+  EXPECT_THAT(failure(with), HasSubstr("another sampling.retrieval"));
+}
+
 TEST_F(TrainerTest, RefusesOtherHashTablesButBuildsMissingOnes) {
   const fs::path without = run("without").checkpoint();
   experiment_.sampling.mode = SamplingMode::kLsh;
+  experiment_.sampling.retrieval = RetrievalKind::kTables;
   const fs::path with = run("with").checkpoint();
   EXPECT_EQ(run("built", {.resume = without}).events.back()["event"], "finished");
   experiment_.sampling.family = HashFamilyKind::kMinHash;

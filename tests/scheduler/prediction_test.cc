@@ -80,8 +80,13 @@ TEST(Prediction, AModeletTakesNoMoreMemoryThanThePlanSays) {
   const ModeletSpec spec{.layer = 1, .kind = LayerKind::kOutput, .inputs = 64, .begin = 0, .end = 5000};
   Experiment experiment;
   experiment.sampling.mode = SamplingMode::kLsh;
+  {
+    const auto taken = static_cast<double>(shard::Modelet(spec, experiment, true).memory_bytes());
+    EXPECT_NEAR(static_cast<double>(modelet_bytes(spec, experiment)), taken, 0.05 * taken) << "previews";
+  }
+  experiment.sampling.retrieval = RetrievalKind::kTables;
   shard::Modelet modelet(spec, experiment, true);
-  hashing::LshIndex& index = modelet.retrieval()->index;
+  hashing::LshIndex& index = *modelet.retrieval()->tables;
   std::vector<uint32_t> rows(spec.neurons());
   std::iota(rows.begin(), rows.end(), 0u);
   const AlignedVector<float> weights(spec.neurons() * spec.inputs, 0.5f);

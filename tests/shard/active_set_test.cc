@@ -26,6 +26,7 @@ Experiment small_experiment(SamplingMode mode) {
   e.sampling.bucket = 500;
   e.sampling.common = 0;
   e.sampling.query_every = 1;
+  e.sampling.retrieval = RetrievalKind::kTables;
   return e;
 }
 
@@ -43,8 +44,9 @@ Batch batch_of(const std::vector<std::vector<uint32_t>>& labels) {
 
 class ActiveSetTest : public testing::Test {
  protected:
-  void make(SamplingMode mode, float bias = 0) {
+  void make(SamplingMode mode, float bias = 0, RetrievalKind retrieval = RetrievalKind::kTables) {
     experiment_ = small_experiment(mode);
+    experiment_.sampling.retrieval = retrieval;
     const DataShape shape{.features = 10, .labels = kLabels};
     for (const ModeletSpec& spec : cut_model(experiment_, shape)) {
       if (spec.kind != LayerKind::kOutput) continue;
@@ -58,8 +60,15 @@ class ActiveSetTest : public testing::Test {
   }
   const ActiveSet& select(size_t m, const Batch& batch, uint64_t step) {
     const ConstMatrix in = hidden(batch.size());
-    if (const Retrieval* retrieval = modelets_[m]->retrieval()) codes_.hash(*retrieval, in, pool_);
-    return samplers_[m].select(*modelets_[m], batch, spread_, in, codes_, step, pool_);
+    if (const Retrieval* retrieval = modelets_[m]->retrieval()) queries_.take(*retrieval, in, pool_);
+    return samplers_[m].select(*modelets_[m], batch, spread_, in, queries_, step, pool_);
+  }
+  // The previews of the 64 samples; with as many directions as activations have.
+  void make_with_previews() {
+    make(SamplingMode::kLsh, 0, RetrievalKind::kPreview);
+    for (const auto& modelet : modelets_)
+      modelet->retrieval()->preview->build(modelet->parameters(), main_directions(hidden(64), kWidth),
+                                           hidden(64), pool_);
   }
   ConstMatrix hidden(size_t samples) const { return {hidden_.data(), samples, kWidth, kWidth}; }
 
@@ -69,7 +78,7 @@ class ActiveSetTest : public testing::Test {
   std::vector<std::unique_ptr<Modelet>> modelets_;
   std::vector<ActiveSetSampler> samplers_;
   AlignedVector<float> hidden_;
-  QueryCodes codes_;
+  Queries queries_;
 };
 
 TEST(LabelSpreadTest, IsASeededPermutation) {
@@ -142,7 +151,7 @@ TEST_F(ActiveSetTest, MoreDrawsThanNeuronsGivesAll) {
   experiment_.sampling.uniform = 5000;
   ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
   EXPECT_EQ(
-      sampler.select(*modelets_[0], batch_of({{1, 2}}), spread_, hidden(1), codes_, 0, pool_).rows.size(),
+      sampler.select(*modelets_[0], batch_of({{1, 2}}), spread_, hidden(1), queries_, 0, pool_).rows.size(),
       500u);
 }
 
@@ -150,7 +159,8 @@ TEST_F(ActiveSetTest, NearlyAllNeuronsAreDrawnWithoutRepetition) {
   make(SamplingMode::kUniform);
   experiment_.sampling.uniform = 960;
   ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
-  const auto& rows = sampler.select(*modelets_[0], batch_of({{}}), spread_, hidden(1), codes_, 0, pool_).rows;
+  const auto& rows =
+      sampler.select(*modelets_[0], batch_of({{}}), spread_, hidden(1), queries_, 0, pool_).rows;
   EXPECT_EQ(std::set<uint32_t>(rows.begin(), rows.end()).size(), 480u);
   EXPECT_EQ(rows.size(), 480u);
 }
@@ -167,8 +177,8 @@ TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
   const size_t samples = 64, top = 4;
   EXPECT_EQ(samplers_[0].top(), top) << "8 a sample over two modelets";
   std::vector<uint32_t> best;
-  codes_.hash(*modelets_[0]->retrieval(), hidden(samples), pool_);
-  samplers_[0].retrieve(*modelets_[0], hidden(samples), codes_, top, pool_, best);
+  queries_.take(*modelets_[0]->retrieval(), hidden(samples), pool_);
+  samplers_[0].retrieve(*modelets_[0], hidden(samples), queries_, top, pool_, best);
   size_t found = 0;
   for (size_t s = 0; s < samples; ++s) {
     std::vector<std::pair<float, uint32_t>> exact;
@@ -211,37 +221,81 @@ TEST_F(ActiveSetTest, CommonRowsAreRankedForEverySample) {
   ActiveSetSampler sampler(modelet, experiment_, kLabels);
   std::vector<uint32_t> best;
   const QueryTurn nobody = {.every = 1000, .first = 999};
-  codes_.hash(*modelet.retrieval(), hidden(64), pool_, nobody);
-  sampler.retrieve(modelet, hidden(64), codes_, 2, pool_, best, nobody);
+  queries_.take(*modelet.retrieval(), hidden(64), pool_, nobody);
+  sampler.retrieve(modelet, hidden(64), queries_, 2, pool_, best, nobody);
   for (size_t s = 0; s < 64; ++s) {
     EXPECT_EQ(best[2 * s], 499u);
     EXPECT_EQ(best[2 * s + 1], 300u);
   }
   // What is active as a label takes no place.
   const uint32_t label = spread_.label(static_cast<uint32_t>(modelet.spec().begin) + 499);
-  const ActiveSet& set = sampler.select(modelet, batch_of({{label}}), spread_, hidden(1), codes_, 1, pool_);
+  const ActiveSet& set = sampler.select(modelet, batch_of({{label}}), spread_, hidden(1), queries_, 1, pool_);
   EXPECT_EQ(set.rows[0], 499u);
   EXPECT_THAT(std::vector(set.rows.begin() + 1, set.rows.begin() + 3), testing::ElementsAre(300, 7));
 }
 
-TEST_F(ActiveSetTest, EachSampleAsksTheTablesInItsTurn) {
-  make(SamplingMode::kLsh);
+// Nothing is lost with as many directions as there are and nearly as many runs as rows: then all that
+// differs from the best by brute force is rounding.
+TEST_F(ActiveSetTest, PreviewsFindTheBestByBruteForce) {
+  make_with_previews();
+  const size_t samples = 64;
+  std::vector<uint32_t> best;
+  queries_.take(*modelets_[0]->retrieval(), hidden(samples), pool_);
+  samplers_[0].retrieve(*modelets_[0], hidden(samples), queries_, 1, pool_, best);
+  for (size_t s = 0; s < samples; ++s) {
+    ASSERT_NE(best[s], ActiveSetSampler::kNone);
+    const Parameters& p = modelets_[0]->parameters();
+    float largest = p.logit(0, hidden(samples).row(s));
+    for (uint32_t row = 1; row < 500; ++row)
+      largest = std::max(largest, p.logit(row, hidden(samples).row(s)));
+    EXPECT_NEAR(p.logit(best[s], hidden(samples).row(s)), largest, 1e-2);
+  }
+}
+
+TEST_F(ActiveSetTest, RetrievedByPreviewsBesideLabelsOnWhateverThreads) {
+  make_with_previews();
+  const Batch batch = batch_of(std::vector<std::vector<uint32_t>>(64, {1, 2}));
+  const ActiveSet two = select(0, batch, 3);
+  EXPECT_EQ(std::set<uint32_t>(two.rows.begin(), two.rows.end()).size(), two.rows.size()) << "each once";
+  const size_t labels = two.targets.size() / 64;
+  EXPECT_GT(two.rows.size() - two.drawn, labels + 10) << "nothing was retrieved";
+  ThreadPool one(1);
+  EXPECT_EQ(samplers_[0].select(*modelets_[0], batch, spread_, hidden(64), queries_, 3, one).rows, two.rows);
+}
+
+TEST_F(ActiveSetTest, NothingIsFoundBeforeThereArePreviews) {
+  make(SamplingMode::kLsh, 0, RetrievalKind::kPreview);
+  const ActiveSet& set = select(0, batch_of({{1}, {2}}), 0);
+  EXPECT_LE(set.rows.size() - set.drawn, 2u) << "labels only";
+}
+
+class TurnTest : public ActiveSetTest, public testing::WithParamInterface<RetrievalKind> {};
+
+TEST_P(TurnTest, EachSampleAsksInItsTurn) {
+  if (GetParam() == RetrievalKind::kPreview) {
+    make_with_previews();
+  } else {
+    make(SamplingMode::kLsh);
+  }
   const std::vector<uint32_t> all = [&] {
     std::vector<uint32_t> best;
-    codes_.hash(*modelets_[0]->retrieval(), hidden(64), pool_);
-    samplers_[0].retrieve(*modelets_[0], hidden(64), codes_, 3, pool_, best);
+    queries_.take(*modelets_[0]->retrieval(), hidden(64), pool_);
+    samplers_[0].retrieve(*modelets_[0], hidden(64), queries_, 3, pool_, best);
     return best;
   }();
   for (size_t first = 0; first < 4; ++first) {
     const QueryTurn turn = {.every = 4, .first = first};
     std::vector<uint32_t> best;
-    codes_.hash(*modelets_[0]->retrieval(), hidden(64), pool_, turn);
-    samplers_[0].retrieve(*modelets_[0], hidden(64), codes_, 3, pool_, best, turn);
+    queries_.take(*modelets_[0]->retrieval(), hidden(64), pool_, turn);
+    samplers_[0].retrieve(*modelets_[0], hidden(64), queries_, 3, pool_, best, turn);
     for (size_t s = 0; s < 64; ++s)
       for (size_t i = 0; i < 3; ++i)
         EXPECT_EQ(best[3 * s + i], turn.of(s) ? all[3 * s + i] : ActiveSetSampler::kNone) << "sample " << s;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Retrieval, TurnTest,
+                         testing::Values(RetrievalKind::kPreview, RetrievalKind::kTables));
 
 TEST_F(ActiveSetTest, SparsityIsTheShareOfActiveNeurons) {
   for (const SamplingMode mode : {SamplingMode::kUniform, SamplingMode::kLsh}) {
@@ -250,9 +304,9 @@ TEST_F(ActiveSetTest, SparsityIsTheShareOfActiveNeurons) {
     make(mode);
     experiment_.sampling.sparsity = 0.2f;
     ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
-    if (mode == SamplingMode::kLsh) codes_.hash(*modelets_[0]->retrieval(), hidden(64), pool_);
+    if (mode == SamplingMode::kLsh) queries_.take(*modelets_[0]->retrieval(), hidden(64), pool_);
     const Batch batch = batch_of(std::vector<std::vector<uint32_t>>(64, {1, 2, 3, 4}));
-    const ActiveSet& set = sampler.select(*modelets_[0], batch, spread_, hidden(64), codes_, 0, pool_);
+    const ActiveSet& set = sampler.select(*modelets_[0], batch, spread_, hidden(64), queries_, 0, pool_);
     EXPECT_EQ(set.rows.size(), 100u);
     if (mode == SamplingMode::kLsh) {
       EXPECT_NEAR(static_cast<double>(set.drawn), 50, 3) << "at most half is retrieved";
@@ -265,7 +319,7 @@ TEST_F(ActiveSetTest, ThreadsDoNotChangeTheSet) {
   const Batch batch = batch_of(std::vector<std::vector<uint32_t>>(64, {1, 2}));
   const std::vector<uint32_t> two = select(0, batch, 3).rows;
   ThreadPool one(1);
-  EXPECT_EQ(samplers_[0].select(*modelets_[0], batch, spread_, hidden(64), codes_, 3, one).rows, two);
+  EXPECT_EQ(samplers_[0].select(*modelets_[0], batch, spread_, hidden(64), queries_, 3, one).rows, two);
 }
 
 }  // namespace

@@ -273,6 +273,14 @@ TEST_P(KernelsTest, SoftmaxAndSigmoidOverColumns) {
       reference::column_max(expected.data(), rows, stride, expected_maximum.data(), n);
       expect_near(maximum, expected_maximum, 0, "maximum");
 
+      std::vector<uint32_t> where(n, 7), expected_where = where;
+      Values best(n, 0.5f), expected_best = best;
+      column_best(logits.data(), rows, stride, 1000, best.data(), where.data(), n);
+      reference::column_best(expected.data(), rows, stride, 1000, expected_best.data(), expected_where.data(),
+                             n);
+      EXPECT_EQ(where, expected_where);
+      expect_near(best, expected_best, 0, "best");
+
       Values sigmoid = logits, expected_sigmoid = logits;
       column_exp_sum(logits.data(), rows, stride, maximum.data(), sums.data(), n);
       reference::column_exp_sum(expected.data(), rows, stride, maximum.data(), expected_sums.data(), n);
