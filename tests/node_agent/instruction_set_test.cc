@@ -2,6 +2,7 @@
 // machine against those of the plainest one, which has no vector instructions.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 
@@ -64,7 +65,8 @@ TEST_P(InstructionSetTest, LossesAreThoseOfThePlainestOne) {
       const std::vector<double> expected = losses(experiment, available_instruction_sets().back());
       const std::vector<double> actual = losses(experiment, instruction_set);
       const double tolerance = retrieves_neurons(mode) ? kRetrievalTolerance : kTolerance;
-      EXPECT_LT(expected.back(), 0.99 * expected.front()) << "nothing is learned";
+      // Previews are made by the first step, so its loss may be one over easier neurons.
+      EXPECT_LT(expected.back(), 0.99 * std::max(expected[0], expected[1])) << "nothing is learned";
       for (size_t step = 0; step < kSteps; ++step)
         ASSERT_NEAR(actual[step], expected[step], tolerance * expected[step]) << "loss of step " << step;
     }
