@@ -73,15 +73,17 @@ HWY_INLINE Elements<Bf16, Tag> load_row(Tag tag, const Bf16* from) {
            hn::BitCast(tag, hn::And(pairs, hn::Set(Bits<Tag>(), kUpperHalf)))}};
 }
 
-// Gradients are fp32 in any case.
+// Gradients are fp32 in any case. (No Elements without values: GCC makes their constructor outside of this
+// namespace, where NEON's instructions are not allowed.)
 template <class T, class Tag>
 HWY_INLINE Elements<T, Tag> load_gradient(Tag tag, const float* from) {
-  Elements<T, Tag> gradient;
-  if constexpr (kParts<T> == 1)
-    gradient.part[0] = hn::LoadU(tag, from);
-  else
-    hn::LoadInterleaved2(tag, from, gradient.part[0], gradient.part[1]);
-  return gradient;
+  if constexpr (kParts<T> == 1) {
+    return {{hn::LoadU(tag, from)}};
+  } else {
+    hn::Vec<Tag> even, odd;
+    hn::LoadInterleaved2(tag, from, even, odd);
+    return {{even, odd}};
+  }
 }
 
 template <class Tag>
