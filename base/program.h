@@ -13,8 +13,9 @@ class Validator;
 
 namespace modelet {
 
-// Adds --version and --config FILE to `app`, parses the arguments and then the file, and runs `body`. Errors are printed to
-// standard error; returns the program's exit code. An unknown key names file, line and the nearest known key.
+// Adds --version and --config FILE to `app`, parses the arguments and then the file, and runs `body`. Errors
+// are printed to standard error; returns the program's exit code. An unknown key names file, line and the
+// nearest known key.
 int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& body);
 
 // For ->check() of an option that is a number with a fraction: CLI::Range lets "nan" through.
