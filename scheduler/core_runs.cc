@@ -47,10 +47,15 @@ bool Core::start(uint64_t id, Run& run) {
                     chosen.size() == 1 ? "1 is" : fmt::format("{} are", chosen.size()), nodes_.size());
     return false;
   }
-  // The fastest ones; in the order of their names, which makes ranks easy to follow.
+  // The fastest ones in the precision of the run; in the order of their names, which makes ranks easy to
+  // follow.
   const auto info = [this](uint64_t node) -> const msg::RegisterT& { return nodes_.at(node).info; };
+  const auto gflops = [&](uint64_t node) {
+    const NodeCapacity offered = capacity(node, 1);
+    return run.experiment.model.precision == Precision::kBf16 ? offered.bf16_rate() : offered.gflops;
+  };
   std::stable_sort(chosen.begin(), chosen.end(),
-                   [&](uint64_t a, uint64_t b) { return info(a).gflops > info(b).gflops; });
+                   [&](uint64_t a, uint64_t b) { return gflops(a) > gflops(b); });
   chosen.resize(wanted);
   // Nodes of like speed hold the same modelets in their replicas, which take turns in choosing.
   std::vector<uint64_t> ranks;

@@ -166,6 +166,25 @@ TEST_F(CoreTest, ReplicasGetNodesOfLikeSpeed) {
   for (const uint32_t rank : prepare[0].owner) EXPECT_LT(rank, 2u) << "of the first replica";
 }
 
+TEST_F(CoreTest, ARunGetsTheNodesThatAreFastInItsPrecision) {
+  for (const auto& [name, gflops, bf16_gflops] : {std::tuple{"a", 50.0, 50.0}, {"b", 40.0, 160.0}}) {
+    msg::RegisterT info = registration(name);
+    info.gflops = gflops;
+    info.bf16_gflops = bf16_gflops;
+    pool.receive(name, info);
+  }
+  const auto nodes_of = [&](Precision precision) {
+    msg::SubmitT submitted = submission(1);
+    Experiment experiment = parse_experiment(submitted.experiment, "test");
+    experiment.model.precision = precision;
+    submitted.experiment = to_toml(experiment);
+    pool.receive("user", submitted);
+    return pool.run(pool.take<msg::AcceptedT>("user").back().run).node_names;
+  };
+  EXPECT_THAT(nodes_of(Precision::kBf16), testing::ElementsAre("b"));
+  EXPECT_THAT(nodes_of(Precision::kFp32), testing::ElementsAre("a"));
+}
+
 TEST_F(CoreTest, SeveralRunsWorkOnDisjointNodes) {
   add_agents(4);
   const uint64_t first = submit(2), second = submit(2);

@@ -212,6 +212,18 @@ TEST(Placement, MoreNodesThanModelets) {
   EXPECT_EQ(idle, 6);
 }
 
+// For it would only sort the batch for as long as the other one works.
+TEST(Placement, ANodeThatIsTooSlowToHelpStaysFree) {
+  const Experiment experiment = experiment_with(8);
+  const Plan plan = make_plan(experiment, shape(), nodes_of({1, 0.01}));
+  EXPECT_TRUE(plan.nodes[1].modelets.empty());
+  EXPECT_EQ(plan.nodes[1].seconds_per_step, 0);
+  EXPECT_EQ(plan.seconds_per_step, make_plan(experiment, shape(), nodes_of({1})).seconds_per_step);
+  auto nodes = nodes_of({1, 0.01});
+  nodes[0].memory_bytes = plan.nodes[0].memory_bytes * 7 / 10;
+  EXPECT_FALSE(make_plan(experiment, shape(), nodes).nodes[1].modelets.empty()) << "its memory is needed";
+}
+
 TEST(Placement, OneNodeSendsNothing) {
   const Plan plan = make_plan(experiment_with(8), shape(), nodes_of({1}));
   EXPECT_EQ(plan.nodes[0].bytes_sent_per_step, 0u);
