@@ -14,6 +14,9 @@ namespace {
 constexpr uint64_t kProgramBytes = uint64_t{64} << 20;  // program, sockets, the data's resident pages
 constexpr int kMostImprovements = 1000;
 
+// What half a second of measuring finds of one machine differs by so much from time to time (decision 0021).
+constexpr double kSpeedNoise = 0.15;
+
 // Of the nodes that hold the same modelets.
 std::vector<NodeCapacity> weakest_of_replicas(std::span<const NodeCapacity> nodes, uint32_t replicas) {
   const size_t ranks = nodes.size() / replicas;
@@ -31,6 +34,29 @@ std::vector<NodeCapacity> weakest_of_replicas(std::span<const NodeCapacity> node
 double sum(const PartSeconds& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
 void add(PartSeconds& to, const PartSeconds& seconds) {
   for (size_t part = 0; part < kStepParts; ++part) to[part] += seconds[part];
+}
+
+// seconds[i]: of the whole model on node i alone. Nodes that a measurement cannot tell apart get the mean of
+// their rates, so that equal machines get equal parts: a plan that follows the noise makes one wait for the
+// other in each step.
+void even_out(std::vector<NodeCapacity>& nodes, const std::vector<double>& seconds) {
+  std::vector<size_t> order(nodes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return seconds[a] < seconds[b]; });
+  for (auto first = order.begin(); first != order.end();) {
+    const auto last = std::find_if(
+        first, order.end(), [&](size_t node) { return seconds[node] > (1 + kSpeedNoise) * seconds[*first]; });
+    const auto set_to_mean = [&](double NodeCapacity::*rate) {
+      double mean = 0;
+      for (auto node = first; node != last; ++node)
+        mean += nodes[*node].*rate / static_cast<double>(last - first);
+      for (auto node = first; node != last; ++node) nodes[*node].*rate = mean;
+    };
+    for (auto node = first; node != last; ++node) nodes[*node].bf16_gflops = nodes[*node].bf16_rate();
+    for (const auto rate : {&NodeCapacity::gflops, &NodeCapacity::bf16_gflops, &NodeCapacity::memory_gbps})
+      set_to_mean(rate);
+    first = last;
+  }
 }
 
 // Assigns modelets to nodes: longest processing time first (Graham 1969), then moves and swaps while they
@@ -245,10 +271,18 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
     sync_bytes = std::max(sync_bytes, sync_buffer_bytes(modelet, experiment));
   }
   const uint64_t fixed = kProgramBytes + buffer_bytes(experiment) + sync_bytes;
-  const std::vector<NodeCapacity> places = weakest_of_replicas(nodes, replicas);
+  std::vector<NodeCapacity> places = weakest_of_replicas(nodes, replicas);
   const size_t layers = plan.cut.back().layer + 1;
   std::vector<StepWork> of_batch;
   for (uint32_t layer = 0; layer < layers; ++layer) of_batch.push_back(batch_work(layer, experiment, shape));
+  std::vector<double> alone;
+  for (const NodeCapacity& place : places) {
+    double seconds = 0;
+    for (const ModeletCost& cost : costs) seconds += sum(cost.work.seconds(place));
+    for (const StepWork& work : of_batch) seconds += sum(work.seconds(place));
+    alone.push_back(seconds);
+  }
+  even_out(places, alone);
   plan.owner = Placer(plan.cut, costs, of_batch, places, fixed).place();
 
   std::vector<double> slowest(layers, 0);

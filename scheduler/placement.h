@@ -4,6 +4,8 @@
 //
 // The nodes work layer by layer and meet after each, so a step takes
 //     sum over layers of (max over nodes of the time of the node's part of that layer).
+// Nodes whose speeds differ by no more than measurements do (15 % of the whole model's time) count as equal.
+//
 // Which nodes hold what never changes what is learned, so a wrong prediction costs time only.
 //
 // With replicas (cluster.replicas) the nodes, in the order given, are the ranks of one replica after the

@@ -122,6 +122,35 @@ TEST(Placement, NodesOf4And8And16CoresEndTogether) {
   EXPECT_LE(slowest, 1.1 * fastest);
 }
 
+// Output modelets of each of two nodes.
+std::array<int, 2> shares(const Plan& plan) {
+  std::array<int, 2> count{};
+  for (const ModeletSpec& modelet : plan.cut)
+    if (modelet.kind == LayerKind::kOutput) ++count[plan.owner[modelet.id]];
+  return count;
+}
+
+TEST(Placement, WhatMeasurementsCannotTellApartCountsAsEqual) {
+  const Experiment experiment = experiment_with(64);
+  auto nodes = nodes_of({1, 1});
+  nodes[0].gflops *= 1.15;  // each was the faster one for a moment
+  nodes[1].memory_gbps *= 1.15;
+  const Plan plan = make_plan(experiment, shape(), nodes);
+  EXPECT_THAT(shares(plan), testing::ElementsAre(32, 32));
+  EXPECT_NE(plan.nodes[0].seconds_per_step, plan.nodes[1].seconds_per_step);  // predicted as measured
+
+  EXPECT_THAT(shares(make_plan(experiment, shape(), nodes_of({1, 1.12}))), testing::ElementsAre(32, 32));
+  const auto unequal = shares(make_plan(experiment, shape(), nodes_of({1, 1.25})));
+  EXPECT_LE(unequal[0], 30);
+}
+
+TEST(Placement, NodesOfOneKindShareEquallyBesideFasterOnes) {
+  const Plan plan = make_plan(experiment_with(64), shape(), nodes_of({2.1, 1, 1.1, 2}));
+  EXPECT_EQ(plan.nodes[0].modelets.size(), plan.nodes[3].modelets.size());
+  EXPECT_EQ(plan.nodes[1].modelets.size(), plan.nodes[2].modelets.size());
+  EXPECT_GT(2 * plan.nodes[0].modelets.size(), 3 * plan.nodes[1].modelets.size());
+}
+
 // What a node multiplies faster in bf16 it gets more of when the run is in bf16, and only then.
 TEST(Placement, TheRunsPrecisionDecidesWhoIsFast) {
   Experiment experiment = experiment_with(64);
@@ -129,11 +158,7 @@ TEST(Placement, TheRunsPrecisionDecidesWhoIsFast) {
   nodes[1].bf16_gflops = 4 * nodes[1].gflops;
   const auto output_modelets = [&](Precision precision) {
     experiment.model.precision = precision;
-    const Plan plan = make_plan(experiment, shape(), nodes);
-    std::array<int, 2> count{};
-    for (const ModeletSpec& modelet : plan.cut)
-      if (modelet.kind == LayerKind::kOutput) ++count[plan.owner[modelet.id]];
-    return count;
+    return shares(make_plan(experiment, shape(), nodes));
   };
   EXPECT_THAT(output_modelets(Precision::kFp32), testing::ElementsAre(32, 32));
   const auto bf16 = output_modelets(Precision::kBf16);
