@@ -48,6 +48,8 @@ GRACE_SECONDS = 5.0  # from SIGTERM to SIGKILL
 QUEUE_TIME = "50ms"  # a packet that would wait longer is dropped, as a switch does whose buffer is full
 CLONE_NEWNET = 0x40000000
 
+INSTANT = "1000gbit"  # a frame takes as long as a shaper's clock can tell
+
 BITS_PER_SECOND = {"100mbit": 1e8, "1gbit": 1e9, "10gbit": 1e10}
 
 
@@ -267,10 +269,19 @@ class Cluster:
 
     def _shape(self, namespace, device):
         link = LINKS[self.rate]
-        shaper = ["tbf", "rate", self.rate, "burst", f"{link.burst}kb", "latency", QUEUE_TIME] if link else ["pfifo", "limit", 10_000]
         if link and link.segment:
             tool("ip", "-n", namespace, "link", "set", device, "gso_max_size", str(link.segment))
+        shaper = self._shaper(self.rate) if link else ["pfifo", "limit", 10_000]
         tool("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", *shaper)
+
+    def _shaper(self, rate):
+        return ["tbf", "rate", rate, "burst", f"{LINKS[self.rate].burst}kb", "latency", QUEUE_TIME]
+
+    def hurry(self, on):
+        """From now on the shapers of all links, which do the same as before otherwise, let everything pass at once; or no longer."""
+        for rank in range(self.size):
+            for namespace, device in ((self.namespace(rank), DEVICE), (self.namespace(SWITCH), f"port{rank}")):
+                tool("tc", "-n", namespace, "qdisc", "change", "dev", device, "root", *self._shaper(INSTANT if on else self.rate))
 
     def start(self, rank, command, **options):
         """A process in a node, or in the switch; options are Popen's. Its placeholders are replaced."""

@@ -4,7 +4,7 @@
     sudo train_modelet.py ../quickstart.toml --nodes 4 --rate 100mbit
     sudo train_modelet.py ../quickstart.toml --nodes 2 --cpu 1,0.5 --set train.epochs=1 --json
     sudo train_modelet.py ../amazon-670k-shape.toml --nodes 2 --compare-keys 5      what encryption costs a step
-    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 4 --compare-links 9     how much of the wire's time is hidden
+    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 4 --set train.epochs=20 --compare-links    how much of the wire's time is hidden
 
 Seconds and bytes are those between the first "progress" event and the last: starting, the first steps, and evaluation are not in
 them. Needs root (cluster.py says what else). Exit codes: 0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
@@ -13,7 +13,9 @@ For scripts: train().
 """
 
 import argparse
+import itertools
 import json
+import math
 import pathlib
 import statistics
 import subprocess
@@ -29,15 +31,16 @@ import measuring
 PORT = 5570
 START_SECONDS = 60.0  # within which all agents register
 LOG_EVERY = 20  # steps between events: the first steps, left out of the figures
+EVENTS_OF_TURN, FEWEST_TURNS = 5, 5  # of --compare-links
 
 
 class RunFailed(Exception):
     """The text says what happened."""
 
 
-def train(cluster, programs, experiment, settings=(), threads=1, keys=False):
+def train(cluster, programs, experiment, settings=(), threads=1, keys=False, watch=None):
     """Trains on all nodes of a cluster, `threads` in each; programs: folder of modelet, modelet-agent and modelet-scheduler. keys: all
-    connections are encrypted and authenticated, with keys made for this run.
+    connections are encrypted and authenticated, with keys made for this run. watch: called with each "progress" event when it comes.
 
     Returns {"seconds_per_step", "samples_per_second", "sent_bytes": of each node and step, as the shapers counted,
     "own_meter_bytes": payload of a node and step, by Modelet's own meter, "compute_seconds", "codec_seconds", "wait_seconds": of
@@ -45,7 +48,7 @@ def train(cluster, programs, experiment, settings=(), threads=1, keys=False):
     run's last event}.
     """
     with tempfile.TemporaryDirectory(prefix="modelet-cluster-") as folder:
-        return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder), keys).train(experiment, settings, threads)
+        return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder), keys).train(experiment, settings, threads, watch or (lambda event: None))
 
 
 class _Run:
@@ -66,10 +69,10 @@ class _Run:
         self.agent_options, self.user_options = (["--key", self.folder / f"{name}.key", "--scheduler-key", public["scheduler"]]
                                                  for name in ("agent", "user"))
 
-    def train(self, experiment, settings, threads):
+    def train(self, experiment, settings, threads, watch):
         try:
             self._start_pool(threads)
-            return self._watch(experiment, settings)
+            return self._watch(experiment, settings, watch)
         finally:
             clusters.stop(self.processes.values())
 
@@ -101,7 +104,7 @@ class _Run:
     def _tail(self, name):
         return (self.folder / f"{name}.log").read_text(errors="replace").strip()[-500:]
 
-    def _watch(self, experiment, settings):
+    def _watch(self, experiment, settings, watch):
         command = [self.programs / "modelet", "submit", experiment, "--scheduler", self.endpoint, *self.user_options, "--nodes",
                    self.cluster.size, "--out", self.folder / "run", "--watch", "--json"]
         for setting in (f"train.log_every={LOG_EVERY}", *settings):
@@ -113,6 +116,7 @@ class _Run:
             for event in map(json.loads, lines):
                 if event["event"] == "progress":
                     progress.append(event)
+                    watch(event)
                     if len(progress) == 1 or event["step"] == event["steps"]:
                         sent.append(self.cluster.sent_bytes())
                 elif event["event"] == "epoch" and "p_at_1" in event:
@@ -147,21 +151,38 @@ def in_turn(pair, values):
 
 
 def compare_links(arguments):
-    """The same on links of the rate and on unshaped ones: a step that is no longer has hidden all of the wire's time."""
-    others, exposed, wires = measuring.OthersShare(), [], []
-    for pair in range(arguments.compare_links):
-        found = {}
-        for rate in in_turn(pair, (arguments.rate, "none")):
-            with clusters.Cluster(arguments.nodes, rate, arguments.cpu, arguments.pin) as cluster:
-                found[rate] = train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads)
-        seconds = {rate: result["seconds_per_step"] for rate, result in found.items()}
-        wires.append(8 * max(found[arguments.rate]["sent_bytes"]) / clusters.BITS_PER_SECOND[arguments.rate])
-        exposed.append(seconds[arguments.rate] - seconds["none"])
-        print(f"{arguments.rate} {1e3 * seconds[arguments.rate]:.2f} ms/step, unshaped {1e3 * seconds['none']:.2f}: {1e3 * exposed[-1]:+.2f} ms, "
-              f"of {1e3 * wires[-1]:.2f} ms that the wire works", flush=True)
-    middle, wire = statistics.median(exposed), statistics.median(wires)
-    print(f"median {1e3 * middle:+.2f} ms, {1e3 * min(exposed):+.2f} to {1e3 * max(exposed):+.2f}: {1 - max(middle, 0.0) / wire:.0%} of the wire's time is hidden; "
-          f"others used {others.until_now():.0%} of the machine")
+    """One run, in which links of the rate and links that take no time take turns: what is longer on the former is the part of the wire's time
+    that is not hidden. The shapers work in both; two runs, one after the other, would differ by more than what is looked for."""
+    others, seconds, first = measuring.OthersShare(), {False: [], True: []}, None
+    with clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
+        events = itertools.count()
+
+        def change_links(event):
+            nonlocal first
+            turn, number = divmod(next(events), EVENTS_OF_TURN)
+            hurry = turn % 2 == 1
+            if number == 0:
+                cluster.hurry(hurry)
+            elif number == 1:  # before it links changed
+                first = event
+            elif number == EVENTS_OF_TURN - 1:
+                seconds[hurry].append((event["train_seconds"] - first["train_seconds"]) / (event["step"] - first["step"]))
+
+        found = train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads, watch=change_links)
+    exposed = [at_rate - at_once for at_rate, at_once in zip(seconds[False], seconds[True])]
+    if len(exposed) < FEWEST_TURNS:
+        raise RunFailed(f"{len(exposed)} turns are too few: --set train.epochs=... for {2 * EVENTS_OF_TURN * LOG_EVERY * FEWEST_TURNS} steps or more")
+    wire = 8 * max(found["sent_bytes"]) / clusters.BITS_PER_SECOND[arguments.rate]
+    mean, error = statistics.fmean(exposed), statistics.stdev(exposed) / math.sqrt(len(exposed))
+    result = {"rate": arguments.rate, "turns": len(exposed), "seconds_per_step": statistics.fmean(seconds[False]),
+              "seconds_per_step_at_once": statistics.fmean(seconds[True]), "wire_seconds": wire, "exposed_seconds": mean, "standard_error": error,
+              "hidden": 1 - mean / wire, "others_share": others.until_now()}
+    if arguments.json:
+        print(json.dumps(result))
+    else:
+        print(f"{arguments.rate} {1e3 * result['seconds_per_step']:.3f} ms/step, links that take no time {1e3 * result['seconds_per_step_at_once']:.3f}; "
+              f"{1e3 * mean:+.3f} ms, standard error {1e3 * error:.3f} over {len(exposed)} turns of {(EVENTS_OF_TURN - 2) * LOG_EVERY} steps each, of {1e3 * wire:.3f} ms that the wire works: "
+              f"{result['hidden']:.0%} hidden (+- {error / wire:.0%}); others used {result['others_share']:.0%} of the machine")
     return 0
 
 
@@ -186,13 +207,13 @@ def main():
     variant = parser.add_mutually_exclusive_group()
     variant.add_argument("--keys", action="store_true", help="encrypted and authenticated, with keys made for this run")
     variant.add_argument("--compare-keys", type=int, metavar="PAIRS", help="runs without and with keys in turn, and prints the ratios of their step times")
-    variant.add_argument("--compare-links", type=int, metavar="PAIRS", help="runs on links of --rate and on unshaped ones in turn, and prints how much of the wire's time shows")
+    variant.add_argument("--compare-links", action="store_true", help="links of --rate and links that take no time in turn, in one run: how much of the wire's time is hidden")
     parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
     arguments = parser.parse_args()
     if not (arguments.programs / "modelet").is_file():
         parser.error(f"{arguments.programs} has no modelet; build it (cmake --preset release && cmake --build --preset release) or say --programs")
     if arguments.compare_links and arguments.rate == "none":
-        parser.error("--compare-links needs a --rate to compare with unshaped links")
+        parser.error("--compare-links needs a --rate to compare with links that take no time")
     try:
         if arguments.compare_links:
             return compare_links(arguments)

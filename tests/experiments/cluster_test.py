@@ -73,6 +73,13 @@ class InThisProcess(unittest.TestCase):
             self.assertEqual(len(rates), 2)
             self.assertLess(2 * 8 * PAYLOAD / (time.monotonic() - started), 1.1e8)
 
+    def test_links_can_be_made_to_take_no_time_for_a_while(self):
+        with clusters.Cluster(2, "100mbit") as cluster:
+            cluster.hurry(True)
+            self.assertGreater(cluster.measure_rate(0, 1, PAYLOAD), 2e8)
+            cluster.hurry(False)
+            self.assertLess(cluster.measure_rate(0, 1, PAYLOAD), 1.1e8)
+
     def test_cpu_share(self):
         try:
             cluster = clusters.Cluster(2, "none", cpu=[1, 0.5], pin=True).__enter__()
