@@ -23,6 +23,7 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -49,7 +50,7 @@ NODES, RATES = [1, 2, 4], ["100mbit", "1gbit", "10gbit"]
 ROWS, ROWS_TEST = 100_000, 2_000
 ACTIVE_SHARE = 0.005  # of the labels, drawn in each step beside those of the batch
 RATE = 1e-2  # learning rate at Amazon's shape; experiments/bench/README.md says how it was chosen
-DENSE_RATES = [1e-2, 2e-2, 4e-2]  # of the full softmax; 2e-2 was the best of 2e-3 to 1e-1 after 20,000 samples with 16,384 labels
+DENSE_RATES = [5e-3, 1e-2, 2e-2]  # of the full softmax; of 2.5e-3 to 4e-2, 7e-3 and 1e-2 are the best after an epoch with 16,384 labels
 PART_SECONDS = 3600.0  # then a part has failed
 BILLION_DATA = {"rows": 51_200, "rows-test": 512, "features": 10_000, "features-per-row": 40, "labels": 1_000_000, "labels-per-row": 2}
 
@@ -77,9 +78,10 @@ def some_sampled(system, **where):
     return shape(system, warmup=5, steps=30, **where)
 
 
-def one_process(width, learning_rate):
-    """What every dense data-parallel system learns in the same number of samples: a step with all gradients added up is this one's."""
-    return {"data": "amazon", "system": "PyTorch full", "width": width, "learning_rate": learning_rate}
+def one_process(system, width, learning_rate):
+    """What every dense data-parallel system learns in the same number of samples: a step with all gradients added up is this one's. PyTorch, or,
+    where that takes 20 minutes, Modelet with all neurons active."""
+    return {"data": "amazon", "system": f"{system} full", "width": width, "learning_rate": learning_rate}
 
 
 def debian(system, **more):
@@ -110,11 +112,11 @@ def short_plan():
     parts += [shape("Modelet", mode=compare_report.WITH_KEYS)]
     parts += [horovod("dense", nodes=nodes, width=width) for width in (HEADLINE_WIDTH, WIDTHS[0]) for nodes in (HEADLINE_NODES, 1)]
     parts += [horovod("sparse"), horovod("sparse-fp16"), some_sampled("Horovod", mode="sampled"), sampled("sharded by hand")]
-    return parts + [one_process(WIDTHS[0], 2e-2), *own_cores(), SIMULATION]
+    return parts + [one_process("PyTorch", WIDTHS[0], RATE), *own_cores(), SIMULATION]
 
 
 def full_plan():
-    """One node has no link: it is measured once. Of the dense softmax over all labels one epoch takes 20 minutes: one learning rate."""
+    """One node has no link: it is measured once."""
     where = [(nodes, rate) for nodes in NODES for rate in RATES if nodes > 1 or rate == HEADLINE_RATE]
     parts = links() + [shape("Modelet", nodes=nodes, rate=rate, width=width) for width in WIDTHS for nodes, rate in where]
     parts += [shape("Modelet", mode=compare_report.WITH_KEYS)]
@@ -130,7 +132,8 @@ def full_plan():
     full = {"learning_rate": 5e-3, "schedule": "linear", "steps": 358, "warmup": 10, "evaluate_every": 30}
     parts += [debian("Modelet"), debian("sharded by hand", **sampling), debian("Horovod", mode="sampled", **sampling)]
     parts += [debian("Horovod", mode=mode, **full) for mode in ("dense", "sparse")]
-    parts += [one_process(WIDTHS[0], learning_rate) for learning_rate in DENSE_RATES] + [one_process(HEADLINE_WIDTH, DENSE_RATES[1])]
+    parts += [one_process("PyTorch", WIDTHS[0], learning_rate) for learning_rate in DENSE_RATES] + [one_process("Modelet", WIDTHS[0], RATE)]
+    parts += [one_process("Modelet", HEADLINE_WIDTH, learning_rate) for learning_rate in DENSE_RATES]
     return parts + [*own_cores(), billion(), SIMULATION]
 
 
@@ -169,8 +172,8 @@ class Runner:
         return [f"data.train={folder / 'train.mlt'}", f"data.test={folder / 'test.mlt'}"]
 
     def run(self, part):
-        if part["system"] == "PyTorch full":
-            return self._one_process(part)
+        if part["system"] in ("PyTorch full", "Modelet full"):
+            return self._pytorch_full(part) if part["system"] == "PyTorch full" else self._modelet_full(part)
         if part["system"] == "simulator":
             return curves.curves(self.programs / "modelet", AMAZON, [*self.data_settings(part), *self.settings], HIDDEN)
         if part["system"] == "link":
@@ -212,7 +215,18 @@ class Runner:
         return {name: found[name] for name in kept} | {"curve": [(point["train_seconds"], point["p_at_1"]) for point in found["curve"]],
                                                        "p_at_1": last[0]["p_at_1"] if last else None}
 
-    def _one_process(self, part):
+    def _modelet_full(self, part):
+        keys = [*self.data_settings(part), *self.settings, "sampling.mode=full", "model.precision=fp32", f"train.learning_rate={part['learning_rate']}",
+                "train.checkpoint_every=1000000000"]
+        with tempfile.TemporaryDirectory(prefix="modelet-full-") as folder:
+            command = [self.programs / "modelet", "train", AMAZON, "--json", "--out", folder, *(word for key in keys for word in ("--set", key))]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=PART_SECONDS)
+        if done.returncode:
+            raise train_modelet.RunFailed(done.stderr[-800:])
+        found = json.loads(done.stdout.splitlines()[-1])
+        return {"p_at_1": found["p_at_1"], "train_seconds": found["train_seconds"]}
+
+    def _pytorch_full(self, part):
         folder = self.data(part["width"])
         options = {"train": folder / "train.txt", "test": folder / "test.txt", "epochs": 1, "batch": BATCH, "hidden": HIDDEN,
                    "lr": part["learning_rate"], "threads": len(os.sched_getaffinity(0))}
@@ -227,14 +241,14 @@ class Runner:
     def fingerprint(self, part):
         """Of what runs a part: another build, or other scripts, make it another part."""
         files = [pathlib.Path(clusters.__file__)]
-        if part["system"] == "Modelet":
+        if part["system"] in ("Modelet", "Modelet full"):
             files += [pathlib.Path(train_modelet.__file__), *({"billion": [BILLION], "debian-deps": [DEBIAN]}.get(part["data"], [AMAZON])),
                       *(self.programs / name for name in ("modelet", "modelet-agent", "modelet-scheduler"))]
         elif part["system"] == "simulator":
             files = [pathlib.Path(simulate.__file__), pathlib.Path(curves.__file__), AMAZON, self.programs / "modelet"]
         elif part["system"] != "link":
             files += [file for file in sorted(HERE.glob("*.py")) if not file.name.startswith("compare_")]
-        settings = [*self.settings, self.cut(part), BILLION_DATA] if part["system"] in ("Modelet", "simulator") else []
+        settings = [*self.settings, self.cut(part), BILLION_DATA] if part["system"] in ("Modelet", "Modelet full", "simulator") else []
         digest = hashlib.sha256(json.dumps(settings).encode())
         for file in files:
             digest.update(file.read_bytes())

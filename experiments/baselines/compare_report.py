@@ -199,7 +199,7 @@ def precision_section(report):
         if part["data"] == "amazon" and result.get("p_at_1") is not None and part.get("rate", "1gbit") == "1gbit":
             rows.append((f"{part['width']:,} labels", record["title"].partition(f", {part['data']}")[0], f"{result['p_at_1']:.4f}"))
     parts = ["<h2>P@1 after the same samples</h2>",
-             paragraph("One epoch of 100,000 synthetic samples. \"PyTorch full\" is the full softmax in one process: what every dense data-parallel system learns with "
+             paragraph("One epoch of 100,000 synthetic samples. \"Full\" is the softmax over all labels in one process: what every dense data-parallel system learns with "
                        "the same global batch, here at several learning rates."), table(["", "", "P@1"], sorted(rows))] if rows else []
     debian = [record for record in report["records"] if record["part"]["data"] == "debian-deps"]
     if debian:

@@ -53,7 +53,7 @@ def outcome(part):
         return result({(1,): 0.010, (0.5,): 0.020, (1, 1): 0.006, (1, 0.5): 0.008}[tuple(part["cores"])], 50_000.0)
     if part["data"] == "billion":
         return result(0.03, 500_000.0, parameters=1_000_000_000)
-    if part["system"] == "PyTorch full":
+    if part["system"] in ("PyTorch full", "Modelet full"):
         return {"p_at_1": 0.5, "train_seconds": 10.0, "blas": "?"}
     if part["system"] == "Modelet":
         with_keys = part.get("mode") == compare_report.WITH_KEYS
