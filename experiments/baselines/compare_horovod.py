@@ -161,7 +161,7 @@ class Runner:
         """Keys of the modelets of a part; those of nodes with cores of their own are small enough for nodes of any share of a core."""
         if part["data"] == "own cores":
             return ["modelets.hidden_columns=16", "modelets.output_modelets=24"]
-        return [f"modelets.hidden_columns={max(16, HIDDEN // part['nodes'])}"] if part["data"] in ("amazon", "debian-deps") else []
+        return [f"modelets.hidden_columns={max(16, HIDDEN // part.get('nodes', 1))}"] if part["data"] in ("amazon", "debian-deps") else []
 
     def billion_data(self):
         folder = self.cache / ("billion-" + "-".join(map(str, BILLION_DATA.values())))
@@ -216,7 +216,7 @@ class Runner:
                                                        "p_at_1": last[0]["p_at_1"] if last else None}
 
     def _modelet_full(self, part):
-        keys = [*self.data_settings(part), *self.settings, "sampling.mode=full", "model.precision=fp32", f"train.learning_rate={part['learning_rate']}",
+        keys = [*self.data_settings(part), *self.cut(part), *self.settings, "sampling.mode=full", "model.precision=fp32", f"train.learning_rate={part['learning_rate']}",
                 "train.checkpoint_every=1000000000"]
         with tempfile.TemporaryDirectory(prefix="modelet-full-") as folder:
             command = [self.programs / "modelet", "train", AMAZON, "--json", "--out", folder, *(word for key in keys for word in ("--set", key))]

@@ -130,6 +130,8 @@ class Comparison(unittest.TestCase):
         for name in ("modelet", "modelet-agent", "modelet-scheduler"):
             (self.folder / name).write_text("build 1")
         arguments = types.SimpleNamespace(programs=self.folder, python=None, cache=self.folder, set=[])
+        for part in compare_horovod.short_plan() + compare_horovod.full_plan():
+            self.assertTrue(compare_horovod.Runner(arguments).fingerprint(part))
         parts = [compare_horovod.shape("Modelet"), compare_horovod.horovod("dense"), *compare_horovod.links()[:1]]
         before = [compare_horovod.Runner(arguments).fingerprint(part) for part in parts]
         (self.folder / "modelet-agent").write_text("build 2")
