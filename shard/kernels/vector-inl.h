@@ -9,6 +9,8 @@
 
 #include <hwy/highway.h>
 
+#include <array>
+
 #include "base/bf16.h"
 #include "shard/kernels/kernels.h"
 
@@ -51,6 +53,27 @@ template <class Tag>
 HWY_INLINE void store_upper_halves(Tag, hn::Vec<Bits<Tag>> bits, Bf16* to) {
   const hn::Rebind<uint16_t, Tag> halves;
   hn::StoreU(hn::TruncateTo(halves, hn::ShiftRight<16>(bits)), halves, &to->bits);
+}
+
+// Writes the lanes of `mask` side by side, and a whole vector; returns how many they are.
+HWY_INLINE size_t compress_store(Bits<D> u, hn::Vec<Bits<D>> values, hn::Mask<Bits<D>> mask, uint32_t* to) {
+#if HWY_TARGET == HWY_AVX2
+  // Not Compress: GCC 12 copies its table to the stack each time.
+  static constexpr auto kLanesOfMask = [] {
+    std::array<std::array<uint8_t, kLanes>, 1 << kLanes> lanes{};
+    for (size_t bits = 0; bits < lanes.size(); ++bits)
+      for (size_t lane = 0, place = 0; lane < kLanes; ++lane)
+        if ((bits >> lane & 1) != 0) lanes[bits][place++] = static_cast<uint8_t>(lane);
+    return lanes;
+  }();
+  std::array<uint8_t, 8> bits;  // as many as StoreMaskBits may write
+  hn::StoreMaskBits(u, mask, bits.data());
+  const auto lanes = hn::LoadU(hn::Rebind<uint8_t, Bits<D>>(), kLanesOfMask[bits[0]].data());
+  hn::StoreU(hn::TableLookupLanes(values, hn::IndicesFromVec(u, hn::PromoteTo(u, lanes))), u, to);
+#else
+  hn::StoreU(hn::Compress(values, mask), u, to);
+#endif
+  return hn::CountTrue(u, mask);
 }
 
 template <class Tag>

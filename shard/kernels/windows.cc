@@ -76,8 +76,7 @@ void window_sets(const uint32_t* ids, size_t count, size_t before, size_t after,
       // Of equal ones the last is a member; the centre's own occurrence alone is none.
       const auto other = hn::Or(hn::Not(here == centre), here == neighbours.previous(here, preceding));
       const auto member = hn::And(hn::Not(here == next), other);
-      hn::StoreU(hn::Compress(here, member), u, sets + size);
-      size += static_cast<uint32_t>(hn::CountTrue(u, member));
+      size += static_cast<uint32_t>(compress_store(u, here, member, sets + size));
       // Each place takes what stays there, or else its predecessor, or what enters between the two.
       const auto stays = hn::IfThenElse(leaving > here, here, next);
       const auto from_left = hn::Max(neighbours.previous(stays, stays_before), entering);
