@@ -115,6 +115,18 @@ inline constexpr size_t kMaxWindow = 256;  // of before + 1 + after
 void window_sets(const uint32_t* ids, size_t count, size_t before, size_t after, uint32_t* sets,
                  uint32_t* sizes);
 
+// A set of numbers, as blocks of kRankBlock: blocks[2 * b] has a bit for each number from kRankBlock * b on,
+// set if it is a member; blocks[2 * b + 1] is how many members there are in the blocks before (after Jacobson
+// 1989, "Space-efficient static trees and graphs"). `ranks`: of those of `numbers` [count] that are members,
+// how many members are smaller, in the order of `numbers`; returns how many were written. The blocks reach as
+// far as the numbers. Both lists have room for kVectorFloats more, and may be the same.
+inline constexpr uint32_t kRankBlock = 32;
+size_t member_ranks(const uint32_t* blocks, const uint32_t* numbers, size_t count, uint32_t* ranks);
+
+// Sorts ids [count], with room for kVectorFloats more. A bitonic network (Batcher 1968, "Sorting networks and
+// their applications"): for short lists, log^2(count) steps with each.
+void sort_ids(uint32_t* ids, size_t count);
+
 // Rows of a lazily updated parameter matrix. Rows kept as bf16 are rounded stochastically where small changes
 // have to add up (weights, sums of squares) by random numbers that follow from `noise` and the place in the
 // row, and to the nearest elsewhere.

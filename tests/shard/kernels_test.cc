@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -347,6 +348,57 @@ TEST_P(KernelsTest, WindowSets) {
         ASSERT_TRUE(std::equal(sets.begin(), sets.begin() + static_cast<ptrdiff_t>(all), expected.begin()))
             << before << " " << after << " " << count;
       }
+}
+
+// Sets that are empty, sparse, dense or full; lists of any length, kept apart or in one place.
+TEST_P(KernelsTest, MemberRanks) {
+  Rng rng(5);
+  for (const uint32_t share : {0, 1, 50, 99, 100})
+    for (const size_t count : {0, 1, 7, 8, 9, 16, 31, 200}) {
+      std::vector<uint32_t> blocks(2 * 100);
+      const auto numbers_end = static_cast<uint32_t>(blocks.size() / 2 * kRankBlock);
+      std::vector<uint32_t> members;
+      for (uint32_t number = 0; number < numbers_end; ++number) {
+        const uint32_t block = number / kRankBlock;
+        if (number % kRankBlock == 0) blocks[2 * block + 1] = static_cast<uint32_t>(members.size());
+        if (rng.below(100) >= share) continue;
+        blocks[2 * block] |= 1u << number % kRankBlock;
+        members.push_back(number);
+      }
+      std::vector<uint32_t> numbers(count), expected;
+      for (uint32_t& number : numbers) {
+        number = rng.below(numbers_end);
+        const auto found = std::ranges::lower_bound(members, number);
+        if (found != members.end() && *found == number)
+          expected.push_back(static_cast<uint32_t>(found - members.begin()));
+      }
+      numbers.resize(count + kVectorFloats, UINT32_MAX);
+      std::vector<uint32_t> ranks(numbers.size());
+      ranks.resize(member_ranks(blocks.data(), numbers.data(), count, ranks.data()));
+      EXPECT_EQ(ranks, expected) << share << " " << count;
+      numbers.resize(member_ranks(blocks.data(), numbers.data(), count, numbers.data()));
+      EXPECT_EQ(numbers, expected) << share << " " << count << " in place";
+    }
+}
+
+// Any number of vectors, full and not; ids that are spread, repeated, or as large as they may
+// be.
+TEST_P(KernelsTest, SortIds) {
+  Rng rng(6);
+  std::vector<size_t> counts(400);
+  std::iota(counts.begin(), counts.end(), size_t{0});
+  counts.insert(counts.end(), {1000, 1024, 5003});
+  for (const size_t count : counts)
+    for (const uint32_t bound : {1u, 10u, 1u << 31}) {
+      std::vector<uint32_t> ids(count);
+      for (uint32_t& id : ids) id = bound == 10 ? UINT32_MAX - rng.below(bound) : rng.below(bound);
+      std::vector<uint32_t> expected = ids;
+      std::ranges::sort(expected);
+      ids.resize(count + kVectorFloats);
+      sort_ids(ids.data(), count);
+      ids.resize(count);
+      ASSERT_EQ(ids, expected) << count << " " << bound;
+    }
 }
 
 // Rows that lie apart in `values`, each with its vectors, and what is to be done to each.
