@@ -18,29 +18,37 @@ bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0)
 }  // namespace
 
 void NgramHasher::append(std::span<const std::string_view> words, std::vector<uint32_t>& buckets) {
-  hashes_.resize(words.size());
-  size_t size = buckets.size(), begin = 0;  // of the words since the last border
-  buckets.resize(size + words.size() * options_.word_ngrams);
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word.empty()) {
-      begin = i + 1;
-      continue;
-    }
-    uint64_t hash = XXH3_64bits_withSeed(word.data(), word.size(), kWordSeed);
-    hashes_[i] = hash;
-    buckets[size++] = bucket_of(hash);
-    // The n-grams that end with this word, from the shortest.
-    const size_t longest = std::min<size_t>(options_.word_ngrams, i + 1 - begin);
-    for (size_t n = 2; n <= longest; ++n) {
-      hash = mix64(hash) + hashes_[i + 1 - n];  // no plain sum: "a b" is not "b a"
-      buckets[size++] = bucket_of(hash);
-    }
+  for (auto rest = words; !rest.empty();) {
+    const auto border = std::ranges::find(rest, std::string_view());
+    const auto unbroken = static_cast<size_t>(border - rest.begin());
+    append_words(rest.first(unbroken), buckets);
+    rest = rest.subspan(std::min(unbroken + 1, rest.size()));
   }
-  buckets.resize(size);
   if (options_.max_char == 0) return;
   for (const std::string_view word : words)
     if (!word.empty()) append_characters(word, buckets);
+}
+
+void NgramHasher::append_words(std::span<const std::string_view> words, std::vector<uint32_t>& buckets) {
+  const size_t longest = std::min<size_t>(options_.word_ngrams, words.size()), before = buckets.size();
+  buckets.resize(before + words.size() * longest);
+  uint32_t* to = buckets.data() + before;
+  hash_words(words);
+  for (const uint64_t hash : hashes_) *to++ = bucket_of(hash);
+  ngrams_ = hashes_;
+  for (size_t n = 2; n <= longest; ++n)
+    for (size_t i = n - 1; i < words.size(); ++i) {
+      ngrams_[i] = mix64(ngrams_[i]) + hashes_[i + 1 - n];  // no plain sum: "a b" is not "b a"
+      *to++ = bucket_of(ngrams_[i]);
+    }
+  buckets.resize(static_cast<size_t>(to - buckets.data()));
+}
+
+// With all of XXH3 in the loop: calling it takes as long as hashing a short word.
+[[gnu::flatten]] void NgramHasher::hash_words(std::span<const std::string_view> words) {
+  hashes_.resize(words.size());
+  for (size_t i = 0; i < words.size(); ++i)
+    hashes_[i] = XXH3_64bits_withSeed(words[i].data(), words[i].size(), kWordSeed);
 }
 
 void NgramHasher::append_characters(std::string_view word, std::vector<uint32_t>& buckets) {

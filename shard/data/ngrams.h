@@ -27,10 +27,13 @@ class NgramHasher {
   uint32_t bucket_of(uint64_t hash) const {
     return static_cast<uint32_t>(((hash >> 32) * options_.buckets) >> 32);
   }
+  void append_words(std::span<const std::string_view> words, std::vector<uint32_t>& buckets);
+  void hash_words(std::span<const std::string_view> words);
   void append_characters(std::string_view word, std::vector<uint32_t>& buckets);
 
   Experiment::Text options_;
   std::vector<uint64_t> hashes_;  // of words
+  std::vector<uint64_t> ngrams_;  // hashes of those that end with each word
   std::string wrapped_;           // <word>
 };
 

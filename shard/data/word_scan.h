@@ -37,12 +37,13 @@ template <class Separates, class Visit>
 void for_each_word(std::string_view text, const Separates& separates, const Visit& visit) {
   constexpr size_t kNone = SIZE_MAX;
   size_t begin = kNone;  // of the word that the scan is in
-  for (size_t at = 0; at < text.size(); at += kScanBlock) {
+  // The zeros of the last block, which may be all of it, end the last word.
+  for (size_t at = 0; at <= text.size(); at += kScanBlock) {
     std::array<char, kScanBlock> rest;
     const char* block = text.data() + at;
     if (text.size() - at < kScanBlock) {
       rest.fill(0);
-      std::memcpy(rest.data(), block, text.size() - at);
+      text.substr(at).copy(rest.data(), kScanBlock);
       block = rest.data();
     }
     // A word begins or ends where a bit differs from the one before.
@@ -50,11 +51,10 @@ void for_each_word(std::string_view text, const Separates& separates, const Visi
     for (uint64_t edges = letters ^ (letters << 1 | (begin != kNone ? 1 : 0)); edges != 0;
          edges &= edges - 1) {
       const size_t edge = at + static_cast<size_t>(std::countr_zero(edges));
-      if (begin != kNone) visit(text.substr(begin, edge - begin));
+      if (begin != kNone) visit(std::string_view(text.data() + begin, edge - begin));
       begin = begin == kNone ? edge : kNone;
     }
   }
-  if (begin != kNone) visit(text.substr(begin));
 }
 
 }  // namespace modelet::shard

@@ -88,6 +88,15 @@ TEST(LabelledText, LabelsStandAnywhere) {
               HasSubstr("data.txt:2: a label without a name"));
 }
 
+// Of lengths around those of the blocks that are scanned at once.
+TEST(LabelledText, WordsOfAnyLength) {
+  for (size_t length = 1; length < 200; ++length) {
+    const std::string word(length, 'w');
+    EXPECT_EQ(read(text_options(), word + "\nv " + word),
+              (std::vector<OwnedRecord>{{{}, {word}}, {{}, {"v", word}}}));
+  }
+}
+
 TEST(LabelledText, IsDetected) {
   const testing::TemporaryFolder folder;
   Experiment any;
@@ -130,12 +139,12 @@ TEST(Ngrams, OfWords) {
   };
   const auto one = of(1, {"a", "b", "c"});
   const auto three = of(3, {"a", "b", "c"});
-  ASSERT_EQ(three.size(), 6u);  // a, b, ab, c, bc, abc
-  EXPECT_THAT(one, ElementsAre(three[0], three[1], three[3]));
+  ASSERT_EQ(three.size(), 6u);  // a, b, c, ab, bc, abc
+  EXPECT_THAT(one, ElementsAre(three[0], three[1], three[2]));
   EXPECT_EQ(std::set<uint32_t>(three.begin(), three.end()).size(), 6u);
   // The order of words matters, what stands before does not, and nothing crosses a border.
   EXPECT_NE(of(2, {"a", "b"})[2], of(2, {"b", "a"})[2]);
-  EXPECT_EQ(of(2, {"a", "b"})[2], of(2, {"z", "a", "b"})[4]);
+  EXPECT_EQ(of(2, {"a", "b"})[2], of(2, {"z", "a", "b"})[4]);  // z, a, b, za, ab
   EXPECT_EQ(of(2, {"a", "", "b"}).size(), 2u);
 }
 
@@ -219,6 +228,96 @@ TEST(TextEncoder, EqualsABagOfStrings) {
         std::erase_if(candidates[gram], [&](uint32_t f) { return !with_count.contains(f); });
       }
       EXPECT_FALSE(candidates[gram].empty()) << gram;
+    }
+  }
+}
+
+// A row without haste: byte after byte, one hash after the other, counts in a map.
+struct PlainRow {
+  std::vector<std::string> labels;
+  std::map<uint32_t, float> buckets;
+};
+
+std::vector<PlainRow> plain_rows(const Experiment& options, const std::string& text) {
+  const std::string space(" \t\v\f\r\0", 6);
+  std::vector<PlainRow> rows;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    PlainRow& row = rows.emplace_back();
+    std::vector<uint64_t> hashes;
+    for (size_t at = 0; (at = line.find_first_not_of(space, at)) != std::string::npos;) {
+      const size_t end = std::min(line.find_first_of(space, at), line.size());
+      const std::string word = line.substr(at, end - at);
+      at = end;
+      if (word.starts_with(options.text.label_prefix))
+        row.labels.push_back(word.substr(options.text.label_prefix.size()));
+      else
+        hashes.push_back(XXH3_64bits_withSeed(word.data(), word.size(), 1));
+    }
+    for (size_t end = 1; end <= hashes.size(); ++end)
+      for (size_t n = 1; n <= std::min<size_t>(options.text.word_ngrams, end); ++n) {
+        uint64_t hash = hashes[end - 1];
+        for (size_t before = 2; before <= n; ++before) hash = mix64(hash) + hashes[end - before];
+        ++row.buckets[static_cast<uint32_t>((hash >> 32) * options.text.buckets >> 32)];
+      }
+  }
+  return rows;
+}
+
+// What others' files have: bytes that are no UTF-8, every white space, CRLF, empty lines, lines of one word
+// and of thousands, words of all lengths, no line end at the end.
+std::string odd_text(uint64_t seed) {
+  Rng rng(seed);
+  std::string text;
+  const auto word = [&] {
+    const uint32_t kind = rng.below(10);
+    if (kind == 0) text += "__label__" + std::to_string(rng.below(20));
+    if (kind == 0) return;
+    const uint32_t letters = kind == 1 ? 300 : kind < 5 ? 17 : 4;
+    for (uint32_t length = 1 + rng.below(letters); length > 0; --length)
+      text += kind == 2 ? static_cast<char>(0x80 + rng.below(0x80)) : static_cast<char>('a' + rng.below(3));
+  };
+  for (size_t row = 0; row < 150; ++row) {
+    const uint32_t longest = row % 40 == 7 ? 3000 : row % 4 == 0 ? 2 : 100;
+    for (uint32_t words = rng.below(longest); words > 0; --words) {
+      word();
+      for (uint32_t spaces = 1 + rng.below(9) / 8; spaces > 0; --spaces)
+        text += std::string(" \t\v\f\r\0", 6)[rng.below(16) < 10 ? 0 : rng.below(6)];
+    }
+    if (rng.below(3) > 0) word();
+    text += rng.below(4) == 0 ? "\r\n" : "\n";
+  }
+  return text + "__label__last word";
+}
+
+TEST(TextEncoder, OddTextAsReadPlainly) {
+  for (const char* toml : {"min_count = 1", "word_ngrams = 2\nmin_count = 2", "word_ngrams = 3",
+                           "word_ngrams = 2\nbuckets = 1000\nmin_count = 30"}) {
+    SCOPED_TRACE(toml);
+    const auto options = text_options(std::string("[text]\n") + toml);
+    const std::string train = odd_text(1);
+    std::map<uint32_t, uint32_t> feature, samples;
+    for (const PlainRow& row : plain_rows(options, train))
+      for (const auto& [bucket, count] : row.buckets) ++samples[bucket];
+    std::erase_if(samples, [&](const auto& entry) { return entry.second < options.text.min_count; });
+    for (const auto& [bucket, count] : samples) feature.emplace(bucket, feature.size());
+    const auto encoder = fit(options, train);
+    const std::vector<std::string> names = label_names(encoder->state(), "state");
+    for (const std::string& text : {train, odd_text(2)}) {
+      const std::vector<PlainRow> rows = plain_rows(options, text);
+      const std::vector<OwnedSample> got = encode(*encoder, options, text);
+      ASSERT_EQ(got.size(), rows.size());
+      for (size_t i = 0; i < rows.size(); ++i) {
+        OwnedSample expected;
+        for (const auto& [bucket, count] : rows[i].buckets) {
+          if (!feature.contains(bucket)) continue;
+          expected.features.push_back(feature[bucket]);
+          expected.values.push_back(count);
+        }
+        for (uint32_t label = 0; label < names.size(); ++label)
+          if (std::ranges::count(rows[i].labels, names[label]) > 0) expected.labels.push_back(label);
+        ASSERT_EQ(got[i], expected) << "line " << i + 1;
+      }
     }
   }
 }
