@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "shard/data/id_sorter.h"
 #include "shard/data/string_table.h"
+#include "shard/kernels/kernels.h"
 
 namespace modelet::shard {
 namespace {
@@ -259,7 +259,10 @@ class TableEncoder::Reader : public SampleReader {
   }
 
   void append_found() {
-    sort_(found_);
+    const size_t count = found_.size();
+    found_.resize(count + kVectorFloats);
+    kernels::sort_ids(found_.data(), count);
+    found_.resize(count);
     for (const uint32_t feature : found_) {
       if (features_.empty() || features_.back() != feature)
         add(feature);
@@ -271,7 +274,6 @@ class TableEncoder::Reader : public SampleReader {
   const TableEncoder& encoder_;
   TableRecords records_;
   TableRecord record_;
-  IdSorter sort_;
   uint64_t rows_ = 0;
   std::vector<uint32_t> features_, found_;
   std::vector<float> values_;

@@ -1,30 +1,20 @@
 #include "shard/data/text_encoder.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
 #include "base/error.h"
-#include "shard/data/id_sorter.h"
 #include "shard/data/line_reader.h"
 #include "shard/data/ngrams.h"
+#include "shard/kernels/kernels.h"
 #include "shard/prefetch.h"
 
 namespace modelet::shard {
 namespace {
 
-constexpr uint32_t kNoFeature = UINT32_MAX;
-constexpr uint32_t kBlock = 32;  // buckets
 constexpr size_t kMaxLabelBytes = 4096;
-constexpr size_t kBucketsAhead = rows_ahead(1);  // each lies in a cache line of its own, anywhere
-
-// Of these bits. std::popcount is a call where the instruction cannot be taken for granted.
-constexpr uint32_t ones(uint32_t bits) {
-  bits -= bits >> 1 & 0x55555555;
-  bits = (bits & 0x33333333) + (bits >> 2 & 0x33333333);
-  bits = (bits + (bits >> 4)) & 0x0f0f0f0f;
-  return bits * 0x01010101 >> 24;
-}
 
 // In how many samples something occurs, however often in each of them.
 struct Occurrences {
@@ -59,15 +49,18 @@ std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, TextRec
   counts.buckets.resize(options.text.buckets);
   NgramHasher hasher(options.text);
   TextRecord record;
-  std::vector<uint32_t> ids;
+  // A sample's buckets are counted when the next one's are asked for: by then they have come from memory.
+  std::vector<uint32_t> ids, fetched;
+  const auto count_fetched = [&] {
+    for (const uint32_t bucket : fetched) counts.buckets[bucket].add(counts.samples);
+  };
   while (records.next(record)) {
-    ++counts.samples;
     ids.clear();
     hasher.append(record.words, ids);
-    for_each_fetched(
-        0, ids.size(), kBucketsAhead,
-        [&](size_t i) { prefetch_bytes(&counts.buckets[ids[i]], sizeof(Occurrences)); },
-        [&](size_t i) { counts.buckets[ids[i]].add(counts.samples); });
+    for (const uint32_t bucket : ids) prefetch_line(&counts.buckets[bucket]);
+    count_fetched();
+    fetched.swap(ids);
+    ++counts.samples;
     for (const std::string_view label : record.labels) {
       if (label.size() > kMaxLabelBytes)
         records.fail("the label " + quoted(label) + " has " + std::to_string(label.size()) +
@@ -80,6 +73,7 @@ std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, TextRec
     if (progress && counts.samples % kRecordsBetweenReports == 0)
       progress(records.bytes(), records.fraction());
   }
+  count_fetched();
   if (counts.labels.empty())
     records.fail("the training text has no label in " + std::to_string(counts.samples) +
                  " samples; is data.format right, and text.label_prefix or csv.labels?");
@@ -91,17 +85,23 @@ std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, TextRec
 }
 
 void TextEncoder::choose_features(const Counts& counts) {
+  const uint32_t needed = std::max(options_.text.min_count, 1u);
+  const auto chosen = [&](const Occurrences& bucket) { return bucket.samples >= needed; };
+  buckets_.resize(static_cast<size_t>(std::ranges::count_if(counts.buckets, chosen)) + 1);
+  size_t features = 0;
   for (uint32_t bucket = 0; bucket < counts.buckets.size(); ++bucket) {
-    const uint32_t samples = counts.buckets[bucket].samples;
-    if (samples == 0 || samples < options_.text.min_count) continue;
-    buckets_.push_back(bucket);
-    if (options_.text.weight == TextWeight::kTfIdf)
-      idf_.push_back(static_cast<float>(
-          1 + std::log((1 + static_cast<double>(counts.samples)) / (1 + static_cast<double>(samples)))));
+    buckets_[features] = bucket;  // the next one overwrites it if it is none
+    features += chosen(counts.buckets[bucket]) ? 1 : 0;
   }
+  buckets_.resize(features);
   if (buckets_.empty())
     throw UsageError("no feature occurs in text.min_count = " + std::to_string(options_.text.min_count) +
                      " training samples; lower it, or check that the text holds words");
+  if (options_.text.weight != TextWeight::kTfIdf) return;
+  for (const uint32_t bucket : buckets_)
+    idf_.push_back(
+        static_cast<float>(1 + std::log((1 + static_cast<double>(counts.samples)) /
+                                        (1 + static_cast<double>(counts.buckets[bucket].samples)))));
 }
 
 // Frequent labels first, so that a list of names is worth reading; ties as in the text.
@@ -115,21 +115,11 @@ void TextEncoder::choose_labels(const Counts& counts) {
 }
 
 void TextEncoder::number_buckets() {
-  blocks_.assign(options_.text.buckets / kBlock + 1, {});
-  for (const uint32_t bucket : buckets_) blocks_[bucket / kBlock].present |= 1u << bucket % kBlock;
-  uint32_t features = 0;
-  for (Block& block : blocks_) {
-    block.before = features;
-    features += ones(block.present);
-  }
-}
-
-// `feature` is written in any case, so that callers need not branch.
-inline bool TextEncoder::find_feature(uint32_t bucket, uint32_t& feature) const {
-  const Block& block = blocks_[bucket / kBlock];
-  const uint32_t bit = 1u << bucket % kBlock;
-  feature = block.before + ones(block.present & (bit - 1));
-  return (block.present & bit) != 0;
+  constexpr uint32_t kBlock = kernels::kRankBlock;
+  blocks_.assign(2 * (options_.text.buckets / kBlock + 1), 0);
+  for (const uint32_t bucket : buckets_) blocks_[2 * (bucket / kBlock)] |= 1u << bucket % kBlock;
+  for (size_t i = 2; i < blocks_.size(); i += 2)
+    blocks_[i + 1] = blocks_[i - 1] + static_cast<uint32_t>(std::popcount(blocks_[i - 2]));
 }
 
 TextEncoder::TextEncoder(const SafetensorsFile& state)
@@ -178,30 +168,37 @@ class TextEncoder::Reader : public SampleReader {
 
  private:
   void encode_words() {
-    occurrences_.clear();
-    hasher_.append(record_.words, occurrences_);
-    size_t known = 0;
-    for (const uint32_t bucket : occurrences_)
-      known += encoder_.find_feature(bucket, occurrences_[known]) ? 1 : 0;
-    occurrences_.resize(known);
-    sort_(occurrences_);
-    occurrences_.push_back(kNoFeature);
+    ids_.clear();
+    hasher_.append(record_.words, ids_);
+    const size_t ngrams = ids_.size();
+    ids_.resize(ngrams + kVectorFloats);
+    const size_t known = kernels::member_ranks(encoder_.blocks_.data(), ids_.data(), ngrams, ids_.data());
+    kernels::sort_ids(ids_.data(), known);
+    count_features(known);
+    if (encoder_.idf_.empty()) return;
+    for (size_t i = 0; i < features_.size(); ++i)
+      values_[i] = (1 + std::log(values_[i])) * encoder_.idf_[features_[i]];
+  }
+
+  // The first `known` of ids_, sorted -> features_, and how often each occurs as values_. No branch depends
+  // on an id: the next one overwrites what stands for the same feature.
+  void count_features(size_t known) {
+    ids_[known] = kernels::kNoId;
     features_.resize(known);
-    values_.resize(known);
-    // Each overwrites what stands for the same feature: no branch that depends on the ids.
-    size_t distinct = 0, begin = 0;
+    ends_.resize(known);
+    size_t distinct = 0;
     for (size_t i = 0; i < known; ++i) {
-      features_[distinct] = occurrences_[i];
-      values_[distinct] = static_cast<float>(i + 1 - begin);
-      const size_t last = occurrences_[i] != occurrences_[i + 1] ? 1 : 0;
-      distinct += last;
-      begin += last * (i + 1 - begin);
+      features_[distinct] = ids_[i];
+      ends_[distinct] = static_cast<uint32_t>(i + 1);
+      distinct += ids_[i] != ids_[i + 1] ? 1 : 0;
     }
     features_.resize(distinct);
     values_.resize(distinct);
-    if (encoder_.idf_.empty()) return;
-    for (size_t i = 0; i < distinct; ++i)
-      values_[i] = (1 + std::log(values_[i])) * encoder_.idf_[features_[i]];
+    uint32_t begin = 0;
+    for (size_t i = 0; i < distinct; ++i) {
+      values_[i] = static_cast<float>(ends_[i] - begin);
+      begin = ends_[i];
+    }
   }
 
   void encode_labels() {
@@ -220,10 +217,11 @@ class TextEncoder::Reader : public SampleReader {
   const TextEncoder& encoder_;
   std::unique_ptr<TextRecords> records_;
   NgramHasher hasher_;
-  IdSorter sort_;
   TextRecord record_;
   uint64_t rows_ = 0, unknown_labels_ = 0;
-  std::vector<uint32_t> occurrences_, features_, labels_;
+  std::vector<uint32_t> ids_;   // of the sample's n-grams: buckets, then features
+  std::vector<uint32_t> ends_;  // of what is the same feature among sorted ids_
+  std::vector<uint32_t> features_, labels_;
   std::vector<float> values_;
 };
 

@@ -39,19 +39,15 @@ class TextEncoder : public Encoder {
   void choose_features(const Counts& counts);
   void choose_labels(const Counts& counts);
   void number_buckets();
-  bool find_feature(uint32_t bucket, uint32_t& feature) const;
 
   Experiment options_;
   StringTable labels_;
   std::vector<uint32_t> buckets_;
   std::vector<float> idf_;
 
-  // For 32 buckets each: which are features, and how many features there are in the blocks before. 1/16 of
-  // what an id for each bucket would take, so that it stays in the second cache.
-  struct Block {
-    uint32_t present = 0, before = 0;
-  };
-  AlignedVector<Block> blocks_;
+  // A bucket's feature is its rank among buckets_ (kernels::member_ranks): 1/16 of what an id for each bucket
+  // would take, so that it stays in the second cache.
+  AlignedVector<uint32_t> blocks_;
 };
 
 }  // namespace modelet::shard
