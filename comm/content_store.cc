@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kData = ".data", *kManifest = ".manifest";
+constexpr const char* kTurn = ".lock";  // whoever makes room has it
 constexpr mode_t kMode = 0644;
 constexpr size_t kLongestManifest = 64 + kMostChunks * sizeof(ContentId);
 
@@ -247,6 +248,9 @@ std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& man
     if (!alone) return content;
     const struct stat info = info_of(content->fd_, path);
     if (static_cast<uint64_t>(info.st_size) != manifest.bytes()) {
+      // One at a time: what another process begins meanwhile would not be counted.
+      const std::optional<FileLock> turn = FileLock::take(folder_ / kTurn);
+      if (!turn) return nullptr;
       make_room(manifest);
       try {
         allocate(content->fd_, manifest.bytes(), path);

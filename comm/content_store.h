@@ -80,8 +80,9 @@ class ContentStore {
   std::optional<Manifest> manifest(const ContentId& id) const;
 
   // Opens an entry, or makes an empty one, and looks at all of it: it is complete, or writable. Null while
-  // another process has it alone: ask again later. Throws Error if it does not fit: into the limit beside
-  // what is in use, or on the disk. `check` is called before each chunk, and may throw.
+  // another process has it alone, or makes room for another one: ask again later. Throws Error if it does not
+  // fit: into the limit beside what is in use, or on the disk. `check` is called before each chunk, and may
+  // throw.
   std::unique_ptr<StoredContent> open(const Manifest& manifest, const std::function<void()>& check = {});
   // The same, but looks at nothing that is there.
   std::unique_ptr<StoredContent> open_unverified(const Manifest& manifest);

@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "tests/processes.h"
 
 namespace modelet {
 namespace {
@@ -68,6 +69,32 @@ TEST_F(FileTest, ALockKeepsOthersOutUntilItEnds) {
   moved = std::move(*FileLock::take(folder_ / "other"));
   EXPECT_TRUE(FileLock::take(path));
   EXPECT_THROW(FileLock::take(folder_ / "no folder" / "lock"), Error);
+}
+
+// Each adds one to a number, and reads it well before it writes: two at once would lose something.
+TEST_F(FileTest, OneProcessAtATimeHasALock) {
+  constexpr int kProcesses = 4, kRounds = 50;
+  const test::Shared<std::atomic<int>> number;
+  const auto ends = test::run_processes(kProcesses, [&](int) {
+    for (int round = 0; round < kRounds; ++round) {
+      std::optional<FileLock> lock;
+      while (!(lock = FileLock::take(folder_ / "lock"))) ::sched_yield();
+      const int before = *number;
+      for (int i = 0; i < 10; ++i) ::sched_yield();
+      *number = before + 1;
+    }
+  });
+  EXPECT_THAT(ends, testing::Each(0));
+  EXPECT_EQ(*number, kProcesses * kRounds);
+}
+
+TEST_F(FileTest, TheLockOfAKilledProcessIsFree) {
+  const auto ends = test::run_processes(1, [&](int) {
+    const std::optional<FileLock> lock = FileLock::take(folder_ / "lock");
+    if (lock) ::raise(SIGKILL);
+  });
+  ASSERT_TRUE(WIFSIGNALED(ends[0]));
+  EXPECT_TRUE(FileLock::take(folder_ / "lock"));
 }
 
 TEST_F(FileTest, AKilledProcessLeavesNothing) {

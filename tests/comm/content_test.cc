@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "comm/content_store.h"
 #include "tests/error_of.h"
+#include "tests/processes.h"
 
 namespace modelet::comm {
 namespace {
@@ -363,6 +364,75 @@ TEST_F(ContentStoreTest, OneFillsItAllUseIt) {
   EXPECT_TRUE(reader->complete());
   writer.reset();
   EXPECT_TRUE(store.open(manifest)->complete());
+}
+
+// Several agents of one machine want the same data at once: one of them fetches it, and if that is killed
+// another goes on where it was.
+TEST_F(ContentStoreTest, OfManyProcessesOneFillsIt) {
+  constexpr int kProcesses = 4, kKilled = 2;
+  struct Board {
+    std::atomic<int> writer = -1, chunks_put = 0;
+  };
+  for (int round = 0; round < 10; ++round) {
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+    const test::Shared<Board> board;
+    const auto ends = test::run_processes(kProcesses, [&](int process) {
+      std::unique_ptr<StoredContent> content;
+      while (!(content = store.open(manifest))) ::sched_yield();
+      if (content->writable()) board->writer = process;
+      for (const uint32_t chunk : content->missing()) {
+        ::sched_yield();
+        test::require(board->writer == process, "somebody else fills it, too");
+        board->chunks_put += content->put(chunk, chunk_of(file, manifest, chunk));
+        if (process < kKilled && board->chunks_put > process) ::raise(SIGKILL);
+      }
+      test::require(content->complete() && contents(*content) == file, "the file is not right");
+    });
+    for (int process = 0; process < kProcesses; ++process)
+      EXPECT_TRUE(ends[process] == 0 || (process < kKilled && WIFSIGNALED(ends[process]))) << process;
+    EXPECT_EQ(board->chunks_put, static_cast<int>(manifest.chunks())) << "no chunk is fetched twice";
+  }
+}
+
+// There is room for one of two files. Processes want one or the other, and so remove the one that nobody
+// uses at that moment while somebody opens it: who has it must keep it, and then the other one is not there.
+TEST_F(ContentStoreTest, WhatIsOpenedWhileItIsRemovedIsMadeAnewOrStays) {
+  constexpr int kProcesses = 4, kRounds = 40;
+  const Bytes files[] = {file, random_bytes(file.size(), 3)};
+  const Manifest manifests[] = {manifest, manifest_of(files[1])};
+  const test::Shared<std::atomic<int>> made;
+  const auto ends = test::run_processes(kProcesses, [&](int process) {
+    ContentStore small(folder, file.size() * 3 / 2, "--limit");
+    Rng rng(static_cast<uint64_t>(process));
+    for (int done = 0; done < kRounds;) {
+      const size_t which = rng.below(2);
+      std::unique_ptr<StoredContent> content;
+      try {
+        content = small.open(manifests[which]);
+      } catch (const Error& error) {  // the other one is in use
+        test::require(std::string(error.what()).find("raise --limit") != std::string::npos, error.what());
+      }
+      if (!content) {
+        ::sched_yield();
+        continue;
+      }
+      *made += content->writable();
+      for (const uint32_t chunk : content->missing()) {
+        content->put(chunk, chunk_of(files[which], manifests[which], chunk));
+        ::sched_yield();
+      }
+      test::require(content->complete() && contents(*content) == files[which], "the file is not right");
+      test::require(small.manifest(manifests[which].id()).has_value(), "its manifest is gone");
+      const fs::path other = folder / (to_text(manifests[1 - which].id()) + ".data");
+      std::error_code none;
+      const auto size = fs::file_size(other, none);
+      test::require(none || size == 0, "the folder has grown beyond its limit");
+      ++done;
+    }
+  });
+  EXPECT_THAT(ends, testing::Each(0));
+  EXPECT_GT(*made, 2) << "else nothing was removed";
 }
 
 // Makes the time of last use of an entry visible: the clock of files ticks slowly.
