@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Reads a Modelet checkpoint with nothing but Python's standard library.
 
-    read_checkpoint.py FOLDER [--json]
-
-FOLDER is a checkpoint (.../checkpoints/step-0000001434). Prints layers, shapes and statistics of every array and
-verifies that the modelets cover each layer exactly. Exit code 1 if something is wrong.
+Prints layers, shapes and statistics of every array and verifies that the modelets cover each layer exactly.
 
 The format is described in docs/checkpoint_format.md; the safetensors part follows that format's public definition
-(8 bytes header length, JSON header, data), so `safetensors.numpy.load_file` reads the same files.
+(8 bytes header length, JSON header, data), so safetensors.numpy.load_file reads the same files.
+
+Exit codes: 0 read and right, 1 a file is damaged or missing, 2 bad arguments, or no checkpoint there.
 """
 import argparse
 import array
+import contextlib
+import glob
 import json
 import math
 import os
+import signal
 import struct
 import sys
 
@@ -26,18 +28,36 @@ class BadCheckpoint(Exception):
     pass
 
 
+class NoCheckpoint(Exception):
+    pass
+
+
 def require(condition, message):
     if not condition:
         raise BadCheckpoint(message)
 
 
+@contextlib.contextmanager
+def reading(name):
+    """Whatever is not there, or is not what it should be, is said of this file."""
+    try:
+        yield
+    except OSError as problem:
+        raise BadCheckpoint(f"{name}: {problem.strerror}") from None
+    except KeyError as problem:
+        raise BadCheckpoint(f"{name}: {problem} is missing or unknown") from None
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
+        raise BadCheckpoint(f"{name}: not as the format says: {problem}") from None
+
+
 def read_safetensors(path):
-    """Returns ({name: (dtype, shape, values)}, metadata)."""
+    """Returns ({name of an array: (dtype, shape, values)}, metadata)."""
+    file_name = os.path.basename(path)
     with open(path, "rb") as file:
         blob = file.read()
-    require(len(blob) >= 8, f"{path}: too short")
+    require(len(blob) >= 8, f"{file_name}: too short")
     (length,) = struct.unpack_from("<Q", blob)
-    require(length <= min(MAX_HEADER, len(blob) - 8), f"{path}: header of {length} bytes")
+    require(length <= min(MAX_HEADER, len(blob) - 8), f"{file_name}: header of {length} bytes")
     header = json.loads(blob[8 : 8 + length].decode("utf-8"))
     data = blob[8 + length :]
     metadata = header.pop("__metadata__", {})
@@ -45,11 +65,11 @@ def read_safetensors(path):
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         begin, end = entry["data_offsets"]
         size, code = DTYPES[entry["dtype"]]
-        require(begin == covered and end <= len(data), f"{path}: {name}: offsets {begin}..{end}")
-        require(end - begin == math.prod(entry["shape"]) * size, f"{path}: {name}: size does not fit shape")
+        require(begin == covered and end <= len(data), f"{file_name}: {name}: offsets {begin}..{end}")
+        require(end - begin == math.prod(entry["shape"]) * size, f"{file_name}: {name}: size does not fit shape")
         covered = end
         tensors[name] = (entry["dtype"], entry["shape"], decode(data[begin:end], code))
-    require(covered == len(data), f"{path}: {len(data) - covered} bytes behind the last array")
+    require(covered == len(data), f"{file_name}: {len(data) - covered} bytes behind the last array")
     return tensors, metadata
 
 
@@ -88,28 +108,47 @@ def check_cover(index):
     return layers
 
 
+def find_index(folder):
+    if not os.path.isdir(folder):
+        raise NoCheckpoint("no such folder; a checkpoint is a folder")
+    path = os.path.join(folder, "index.json")
+    if os.path.isfile(path):
+        return path
+    for parent in (os.path.join(folder, "checkpoints"), folder):
+        steps = sorted(glob.glob(os.path.join(glob.escape(parent), "step-*", "index.json")))
+        if steps:
+            raise NoCheckpoint(f"the folder of a run; name one of its checkpoints, such as {os.path.dirname(steps[-1])}")
+    raise NoCheckpoint("no checkpoint: there is no index.json")
+
+
+def read_modelet(folder, modelet):
+    """{name of an array: what it is and its statistics}"""
+    require(os.path.basename(modelet["file"]) == modelet["file"], f"{modelet['file']}: leaves the folder")
+    path = os.path.join(folder, modelet["file"])
+    with reading(modelet["file"]):
+        require(os.path.getsize(path) == modelet["bytes"], f"{modelet['file']}: not {modelet['bytes']} bytes long")
+        tensors, _ = read_safetensors(path)
+    arrays = {}
+    for name, (dtype, shape, values) in tensors.items():
+        try:
+            arrays[name] = {"dtype": dtype, "shape": shape, **statistics(values)}
+        except BadCheckpoint as problem:
+            raise BadCheckpoint(f"{modelet['file']}: {name}: {problem}") from None
+    return arrays
+
+
 def read_checkpoint(folder):
-    with open(os.path.join(folder, "index.json"), encoding="utf-8") as file:
-        index = json.load(file)
-    require(index.get("format") == "modelet-checkpoint", "index.json is not the index of a Modelet checkpoint")
-    require(index.get("version") == 1, f"format version {index.get('version')}, this script reads 1")
-    report = {"step": index["step"], "modelet_version": index["modelet_version"], "layers": []}
-    for layer, modelets in sorted(check_cover(index).items()):
-        entries = []
-        for modelet in modelets:
-            require(os.path.basename(modelet["file"]) == modelet["file"], f"{modelet['file']}: leaves the folder")
-            path = os.path.join(folder, modelet["file"])
-            require(os.path.getsize(path) == modelet["bytes"], f"{path}: not {modelet['bytes']} bytes long")
-            tensors, _ = read_safetensors(path)
-            arrays = {}
-            for name, (dtype, shape, values) in tensors.items():
-                try:
-                    arrays[name] = {"dtype": dtype, "shape": shape, **statistics(values)}
-                except BadCheckpoint as problem:
-                    raise BadCheckpoint(f"{path}: {name}: {problem}") from None
-            entries.append({"name": modelet["name"], "arrays": arrays})
-        report["layers"].append({"kind": modelets[0]["kind"], "inputs": modelets[0]["inputs"],
-                                 "neurons": modelets[-1]["end"], "modelets": entries})
+    path = find_index(folder)
+    with reading("index.json"):
+        with open(path, encoding="utf-8") as file:
+            index = json.load(file)
+        require(index.get("format") == "modelet-checkpoint", "index.json: not the index of a Modelet checkpoint")
+        require(index.get("version") == 1, f"index.json: format version {index.get('version')}, this script reads 1")
+        report = {"step": index["step"], "modelet_version": index["modelet_version"], "layers": []}
+        for _, modelets in sorted(check_cover(index).items()):
+            entries = [{"name": modelet["name"], "arrays": read_modelet(folder, modelet)} for modelet in modelets]
+            report["layers"].append({"kind": modelets[0]["kind"], "inputs": modelets[0]["inputs"],
+                                     "neurons": modelets[-1]["end"], "modelets": entries})
     return report
 
 
@@ -127,15 +166,16 @@ def print_report(report):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Reads and checks a Modelet checkpoint.")
-    parser.add_argument("folder")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="FOLDER", help="a checkpoint: RUN/checkpoints/step-0000001434")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head`
     try:
         report = read_checkpoint(arguments.folder)
-    except (BadCheckpoint, OSError, ValueError, KeyError, TypeError) as problem:
-        print(f"{arguments.folder}: {type(problem).__name__}: {problem}", file=sys.stderr)
-        return 1
+    except (BadCheckpoint, NoCheckpoint) as problem:
+        print(f"{arguments.folder}: {problem}", file=sys.stderr)
+        return 1 if isinstance(problem, BadCheckpoint) else 2
     if arguments.json:
         json.dump(report, sys.stdout)
         print()

@@ -17,8 +17,8 @@ class ReadCheckpoint(unittest.TestCase):
         made = subprocess.run([MAKE_CHECKPOINT, self.temporary], check=True, capture_output=True, text=True)
         self.folder = made.stdout.strip()
 
-    def read(self, *options):
-        return subprocess.run([sys.executable, READER, self.folder, *options], capture_output=True, text=True)
+    def read(self, *options, folder=None):
+        return subprocess.run([sys.executable, READER, folder or self.folder, *options], capture_output=True, text=True)
 
     def edit_index(self, edit):
         path = os.path.join(self.folder, "index.json")
@@ -49,10 +49,12 @@ class ReadCheckpoint(unittest.TestCase):
         self.assertEqual(number, 4)
         self.assertIn("covered exactly", self.read().stdout)
 
-    def refuse(self, text):
-        result = self.read()
-        self.assertEqual(result.returncode, 1)
+    def refuse(self, text, code=1, folder=None):
+        result = self.read(folder=folder)
+        self.assertEqual((result.returncode, result.stdout), (code, ""), result.stderr)
         self.assertIn(text, result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertNotRegex(result.stderr, "Errno|Error:|Traceback")
 
     def test_gap(self):
         self.edit_index(lambda index: index["modelets"].pop(1))
@@ -67,9 +69,38 @@ class ReadCheckpoint(unittest.TestCase):
             file.truncate(100)
         self.refuse("bytes long")
 
-    def test_no_index(self):
+    def test_no_checkpoint(self):
+        self.refuse("no such folder", 2, os.path.join(self.temporary, "nowhere"))
+        self.refuse("no such folder", 2, os.path.join(self.folder, "index.json"))
+        # Whoever names the run is told what to name.
+        self.refuse(self.folder, 2, self.temporary)
         os.remove(os.path.join(self.folder, "index.json"))
-        self.refuse("index.json")
+        self.refuse("index.json", 2)
+
+    def test_an_index_that_is_none(self):
+        path = os.path.join(self.folder, "index.json")
+        self.edit_index(lambda index: index.pop("step"))
+        self.refuse("'step'")
+        for text in ("", "[]", "{}", "7", '{"format": "modelet-checkpoint", "version": 1, "modelets": 3}', "[" * 100000):
+            with open(path, "w") as file:
+                file.write(text)
+            self.refuse("index.json")
+
+    def test_no_arrays(self):
+        path = os.path.join(self.folder, "output.00000000-00000002.safetensors")
+        size = os.path.getsize(path)
+        for header in (b"{}", b"[]", b"7", b'{"a":3}', b'{"a":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}}', b"\xff"):
+            with open(path, "wb") as file:
+                file.write(len(header).to_bytes(8, "little") + header + bytes(size - 8 - len(header)))
+            self.refuse("output.00000000-00000002.safetensors")
+        os.remove(path)
+        self.refuse("output.00000000-00000002.safetensors: No such file")
+
+    def test_help(self):
+        shown = self.read("--help")
+        self.assertEqual(shown.returncode, 0)
+        for text in ("RUN/checkpoints/step-", "Exit codes", "--json", "safetensors"):
+            self.assertIn(text, shown.stdout)
 
 
 if __name__ == "__main__":
