@@ -59,16 +59,26 @@ class ProgressLine {
 
 // ---- prepare
 
+const char* name_of(Normalize normalize) { return normalize == Normalize::kL2 ? "l2" : "none"; }
+
 struct PrepareOptions {
-  std::string in, out, normalize = "none", like;
+  std::string in, out, normalize, like;
   ReadingArguments reading;
 };
 
-// A prepared file or a checkpoint -> the state of its encoder.
-std::vector<std::byte> encoder_of(const std::string& like) {
-  if (fs::is_directory(like)) return shard::Checkpoint::open(shard::find_checkpoint(like)).read_encoder();
+// How the text of a prepared file, or of a run's data, was read.
+struct Reading {
+  std::vector<std::byte> encoder;
+  Normalize normalize;
+};
+
+Reading reading_of(const std::string& like) {
+  if (fs::is_directory(like)) {
+    const shard::Checkpoint checkpoint = shard::Checkpoint::open(shard::find_checkpoint(like));
+    return {checkpoint.read_encoder(), checkpoint.index().experiment.data.normalize};
+  }
   const Dataset data = Dataset::open(like, true);
-  return {data.encoder().begin(), data.encoder().end()};
+  return {{data.encoder().begin(), data.encoder().end()}, data.normalize()};
 }
 
 void prepare(const PrepareOptions& options) {
@@ -78,13 +88,16 @@ void prepare(const PrepareOptions& options) {
   const auto progress = [&](uint64_t rows, uint64_t bytes, double fraction) {
     line.show(rows, bytes, fraction);
   };
-  const Normalize normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
   if (options.like.empty()) {
     Experiment experiment = options.reading.load(options.in);
-    experiment.data.normalize = normalize;
+    experiment.data.normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
     shard::prepare_training_data(experiment, options.out, progress);
   } else {
-    shard::prepare_data(options.in, normalize, encoder_of(options.like), options.out, progress);
+    const Reading like = reading_of(options.like);
+    if (!options.normalize.empty() && options.normalize != name_of(like.normalize))
+      throw UsageError(options.like + ": has the normalisation '" + name_of(like.normalize) +
+                       "', and what is --like it too; leave --normalize out");
+    shard::prepare_data(options.in, like.normalize, like.encoder, options.out, progress);
   }
   const Dataset data = Dataset::open(options.out);
   note_unknown_labels(data, options.in);
@@ -104,18 +117,19 @@ void add_prepare(CLI::App& data) {
       "  modelet data prepare train.txt.xz train.mlt\n"
       "  modelet data prepare --normalize l2 --set data.format=text --set text.word_ngrams=2 train.txt "
       "train.mlt\n"
-      "  modelet data prepare --normalize l2 --like train.mlt test.txt test.mlt");
+      "  modelet data prepare --like train.mlt test.txt test.mlt");
   verb->add_option("IN", options->in, "text (plain, .xz, .gz)")->required();
   verb->add_option("OUT", options->out, "prepared file to write")->required();
   verb->add_option(
           "--normalize", options->normalize,
-          "scale each sample's features: none or l2 (length one); must equal the experiment's data.normalize")
-      ->check(CLI::IsMember({"none", "l2"}))
-      ->capture_default_str();
+          "scale each sample's features: none (default) or l2 (length one); must equal the experiment's "
+          "data.normalize, which --like knows")
+      ->check(CLI::IsMember({"none", "l2"}));
   options->reading.add_to(*verb);
-  verb->add_option(
-          "--like", options->like,
-          "prepared training data, or a run: read IN as that was read, with its ids of labels and features")
+  verb->add_option("--like", options->like,
+                   "prepared training data, or a run: read IN as that was read, with its ids of labels and "
+                   "features and "
+                   "its normalisation")
       ->check(CLI::ExistingPath)
       ->excludes("--set");
   verb->callback([options] { prepare(*options); });
@@ -219,7 +233,7 @@ ordered_json describe(const DescribeOptions& options) {
   json["file"] = options.file;
   json["format"] = prepared ? "prepared" : to_text(shard::format_of(options.file, reading));
   if (prepared) json["checksums"] = "ok";  // a wrong one is an error
-  json["normalize"] = data.normalize() == Normalize::kL2 ? "l2" : "none";
+  json["normalize"] = name_of(data.normalize());
   json["rows"] = data.rows();
   json["features"] = data.features();
   json["labels"] = data.labels();

@@ -4,7 +4,7 @@ import lzma
 import re
 import unittest
 
-from programs import LABELS, ProgramTest
+from programs import LABELS, ProgramTest, finished
 
 
 class Data(ProgramTest):
@@ -49,6 +49,24 @@ class Data(ProgramTest):
         self.assertEqual(self.described("l2.mlt")["normalize"], "l2")
         self.assert_refused(2, ["l2.mlt", "normali"], "modelet", "train", self.experiment, "--set", "data.train=l2.mlt")
 
+    def test_like_takes_the_normalisation_too(self):
+        self.modelet("data", "prepare", "--normalize", "l2", "data/train.txt", "like-train.mlt")
+        scaled = ("--set", "data.train=like-train.mlt", "--set", "data.normalize=l2")
+        for like, normalize in (("like-train.mlt", "l2"), ("data/train.mlt", "none")):
+            for arguments in ((), ("--normalize", normalize)):
+                self.modelet("data", "prepare", "--like", like, *arguments, "data/test.txt", "like-test.mlt")
+                self.assertEqual(self.described("like-test.mlt")["normalize"], normalize)
+        self.modelet("data", "prepare", "--like", "like-train.mlt", "data/test.txt", "like-test.mlt")
+        end = finished(self.train("scaled", *scaled, "--set", "data.test=like-test.mlt", "--set", "train.epochs=1"))
+        # A run has it from its experiment.
+        self.modelet("data", "prepare", "--like", "scaled", "data/test.txt", "of-run.mlt")
+        (line,) = self.modelet("eval", "scaled", "of-run.mlt", "--json").events()
+        self.assertEqual(line["p_at_1"], end["p_at_1"])
+        for like in ("like-train.mlt", "scaled"):
+            self.assert_refused(2, [like, "l2", "--normalize"], "modelet", "data", "prepare", "--like", like, "--normalize", "none",
+                                "data/test.txt", "x.mlt")
+        self.assertFalse((self.folder / "x.mlt").exists())
+
     def test_errors(self):
         damaged = self.folder / "damaged.txt"
         damaged.write_text("2 10 10\n1 3:1\n1 10:1\n")
@@ -89,7 +107,7 @@ class Help(ProgramTest):
     def test_every_verb_has_an_example(self):
         def subcommands(text):
             section = re.split(r"\n(?:Subcommands|SUBCOMMANDS):\n", text)
-            return re.findall(r"^  (\w+) ", section[1], re.MULTILINE) if len(section) > 1 else []
+            return re.findall(r"^  (\w+) ", section[1].split("\n\n")[0], re.MULTILINE) if len(section) > 1 else []
         verbs = [[verb] for verb in subcommands(self.modelet("--help").stdout)]
         self.assertGreaterEqual({verb for (verb,) in verbs}, {"train", "eval", "predict", "plan", "data", "submit", "list", "watch",
                                                              "stop", "nodes", "version"})
