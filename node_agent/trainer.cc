@@ -32,8 +32,8 @@ using nlohmann::json;
 namespace {
 
 // Rounds that follow those of a step, in the order in which they are used: an evaluation takes many.
-constexpr uint16_t kTimesRound = TrainingStep::kRounds - 1;
-constexpr uint16_t kEvaluationRound = TrainingStep::kRounds, kCheckpointRound = 65000, kFinishRound = 65001;
+constexpr uint16_t kTimesRound = TrainingStep::kRounds - 1, kCheckpointRound = TrainingStep::kRounds,
+                   kEvaluationRound = kCheckpointRound + 1, kBestRound = 65000, kFinishRound = 65001;
 
 uint64_t peak_rss_bytes() {
   struct rusage usage {};
@@ -54,6 +54,8 @@ int replicas_of(const TrainJob& job) {
                      " node(s) do not make so many equal groups");
   return replicas;
 }
+
+constexpr const char* kEpochLoss = "epoch_loss";  // in a checkpoint: Impl::epoch_loss_
 
 const std::vector<size_t> kFigureRanks = {1, 3, 5};  // the K of p_at_K and its like
 
@@ -77,13 +79,23 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
   const bool both = retrieves_neurons(then.sampling.mode) && retrieves_neurons(now.sampling.mode);
   const bool tables = uses_hash_tables(then.sampling) && uses_hash_tables(now.sampling);
   const bool previews = both && !uses_hash_tables(then.sampling) && !uses_hash_tables(now.sampling);
+  const DataShape &data_then = checkpoint.index().shape, &data_now = job.shape;
+  const auto same_cut = [&] {
+    return std::ranges::equal(
+        cut_model(then, data_then), cut_model(now, data_now),
+        [](const ModeletSpec& a, const ModeletSpec& b) { return a.name() == b.name(); });
+  };
   const std::pair<const char*, bool> settings[] = {
+      {"model.hidden", then.model.hidden == now.model.hidden},
+      {"number of features or labels in the data",
+       data_then.features == data_now.features && data_then.labels == data_now.labels},
+      {"cut ([modelets])", same_cut()},
       {"model.loss", then.model.loss == now.model.loss},
       {"data.validation", then.data.validation == now.data.validation},
       {"train.metric", now.data.validation == 0 || then.train.metric == now.train.metric},
       {"data.normalize", then.data.normalize == now.data.normalize},
       {"encoding of the text (data.format and its section, or the training text itself)",
-       checkpoint.index().shape.encoder == job.shape.encoder},
+       data_then.encoder == data_now.encoder},
       {"sampling.retrieval", !both || tables || previews},
       {"sampling.rank", !previews || then.sampling.rank == now.sampling.rank},
       {"sampling.family", !tables || then.sampling.family == now.sampling.family},
@@ -92,7 +104,7 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"optimizer.kind", then.optimizer.kind == now.optimizer.kind},
       {"train.batch x cluster.replicas", samples_per_step(then) == samples_per_step(now)},
       {"train.seed", then.train.seed == now.train.seed},
-      {"number of training samples", checkpoint.index().shape.train_rows == job.shape.train_rows},
+      {"number of training samples", data_then.train_rows == data_now.train_rows},
   };
   for (const auto& [name, same] : settings)
     if (!same)
@@ -136,12 +148,13 @@ class Trainer::Impl {
   void report_codecs(Session& session);
   void report_progress(Session& session);
   void end_epoch(Session& session);
+  json run_state() const;
   shard::Metrics metrics() const;
   void require_metric() const;
   json validate(Session& session);
   void test(Session& session, comm::Tag tag);
   void return_to_best();
-  void checkpoint(Session& session);
+  void checkpoint(Session& session, comm::Tag tag);
   void finish(Session& session);
   void emit(const Session& session, const json& event) const {
     if (job_.rank == 0) session.events(event);
@@ -151,6 +164,7 @@ class Trainer::Impl {
   comm::Tag end_tag(uint16_t round) const { return {step_ - 1, round, 1}; }
   uint64_t total_steps() const { return feed_->steps_per_epoch() * job_.experiment.train.epochs; }
   bool validates() const { return !validation_rows_.empty(); }
+  uint64_t best_step() const { return validates() ? best_.step() : step_; }
   bool ended() const { return step_ == total_steps() || best_.exhausted(job_.experiment.train.patience); }
   bool ends_epoch() const { return step_ % feed_->steps_per_epoch() == 0; }
   bool evaluation_is_due() const {  // at the end of this epoch
@@ -192,6 +206,7 @@ class Trainer::Impl {
   uint64_t loss_steps_ = 0;
   double epoch_loss_sum_ = 0;  // since the epoch, or this session, began
   uint64_t epoch_loss_steps_ = 0;
+  std::optional<double> epoch_loss_;  // mean of an epoch that is over but not evaluated and reported yet
   std::vector<float> inverse_propensities_;  // [labels]
   BestModel best_;                           // by validation
   std::vector<shard::Figure> figures_;       // of the last evaluation on data.test
@@ -266,8 +281,14 @@ void Trainer::Impl::restore(const std::filesystem::path& resumed) {
                      ": raise train.epochs to go on");
   const json extra = json::parse(checkpoint.index().extra);
   train_seconds_ = extra.value("train_seconds", 0.0);
-  if (!validates() || !extra.contains("validation")) return;
-  best_ = BestModel::restore(extra.at("validation"), job_.experiment.train.metric);
+  if (validates() && extra.contains("validation"))
+    best_ = BestModel::restore(extra.at("validation"), job_.experiment.train.metric);
+  if (!extra.contains(kEpochLoss)) return;
+  if (!extra[kEpochLoss].is_number() || !ends_epoch() || best_.step() >= step_)
+    throw FormatError(checkpoint.folder().string() +
+                      ": its record of an epoch that was not evaluated makes no sense");
+  epoch_loss_ = extra[kEpochLoss].get<double>();
+  checkpoint_step_ = 0;  // this one is not what a run ends with
 }
 
 void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
@@ -293,18 +314,22 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
                  {"validation_rows", validation_rows_.size()},
                  {"instruction_set", shard::kernels::instruction_set()}});
   session.step.while_waiting([this] { feed_->finish_next(); });
+  if (epoch_loss_) end_epoch(session);  // where the run was left
   if (!ended()) session.step.measure_exchange(step_);
   while (!ended()) {
     const bool stop = one_step(session);
     if (session.step.codecs().take_changed()) report_codecs(session);
     if (step_ % train.log_every == 0 || step_ == total_steps()) report_progress(session);
-    if (ends_epoch()) end_epoch(session);
-    if (checkpoint_is_due() || stop || ended() || best_.step() == step_) checkpoint(session);
-    if (stop && !ended()) {
+    if (ends_epoch())
+      epoch_loss_ = session.grid.mean(step_, epoch_loss_sum_ / static_cast<double>(epoch_loss_steps_));
+    // First of all: an evaluation may take long.
+    if (checkpoint_is_due() || stop) checkpoint(session, tag(kCheckpointRound));
+    if (stop && step_ != total_steps()) {
       emit(session, {{"event", "interrupted"}, {"step", step_}, {"checkpoint", checkpoint_.string()}});
       throw Interrupted("stopped after step " + std::to_string(step_) + "; continue with --resume " +
                         checkpoint_.string());
     }
+    if (ends_epoch()) end_epoch(session);
   }
   finish(session);
 }
@@ -358,7 +383,7 @@ void Trainer::Impl::report_progress(Session& session) {
   // Replicas that are ahead wait for the others here: that is time of training.
   const Stopwatch watch;
   const double loss = session.grid.mean(step_, loss_sum_ / static_cast<double>(loss_steps_));
-  const json nodes = job_.size > 1 ? times_.report(session.grid, tag(kTimesRound)) : json();
+  const json nodes = times_.report(session.grid, tag(kTimesRound));
   const double seconds = watch.seconds();
   seconds_here_ += seconds;
   train_seconds_ += seconds;
@@ -374,9 +399,9 @@ void Trainer::Impl::report_progress(Session& session) {
                 {"bytes_sent_per_node_per_step", bytes_per_step()},
                 {"wait_fraction", seconds_here_ > 0 ? times_.total_wait_seconds() / seconds_here_ : 0},
                 {"learning_rate", shard::learning_rate(job_.experiment.train, step_ - 1,
-                                                       feed_->steps_per_epoch(), total_steps())}};
+                                                       feed_->steps_per_epoch(), total_steps())},
+                {"nodes", nodes}};
   if (ranks_ > 1) event["micro_batches"] = session.step.micro_batches();
-  if (job_.size > 1) event["nodes"] = nodes;
   emit(session, event);
   loss_sum_ = 0;
   loss_steps_ = 0;
@@ -432,12 +457,14 @@ void Trainer::Impl::return_to_best() {
   for (const auto& modelet : network_->modelets()) shard::restore_modelet(*modelet, best);
 }
 
+// The checkpoint of this step, if there is one, goes on from here as long as nothing says that this is done:
+// a run that is killed meanwhile does it again.
 void Trainer::Impl::end_epoch(Session& session) {
   const uint64_t epoch = step_ / feed_->steps_per_epoch();
   json event = {{"event", "epoch"},
                 {"epoch", epoch},
                 {"step", step_},
-                {"loss", session.grid.mean(step_, epoch_loss_sum_ / static_cast<double>(epoch_loss_steps_))},
+                {"loss", *epoch_loss_},
                 {"train_seconds", train_seconds_},
                 {"samples_per_second", samples_per_second()}};
   if (evaluation_is_due()) {
@@ -449,12 +476,26 @@ void Trainer::Impl::end_epoch(Session& session) {
     }
   }
   emit(session, event);
+  epoch_loss_.reset();
   epoch_loss_sum_ = 0;
   epoch_loss_steps_ = 0;
+  if (checkpoint_step_ != step_) {
+    if (ended() || best_.step() == step_) checkpoint(session, tag(kBestRound));
+  } else if (job_.rank == 0) {
+    shard::amend_checkpoint(checkpoint_, best_step(), run_state().dump(),
+                            job_.experiment.train.keep_checkpoints);
+  }
 }
 
-void Trainer::Impl::checkpoint(Session& session) {
-  if (checkpoint_step_ == step_) return;
+// What a checkpoint keeps beside the modelets.
+json Trainer::Impl::run_state() const {
+  json state = {{"train_seconds", train_seconds_}};
+  if (validates()) state["validation"] = best_.state();
+  if (epoch_loss_) state[kEpochLoss] = *epoch_loss_;
+  return state;
+}
+
+void Trainer::Impl::checkpoint(Session& session, comm::Tag tag) {
   network_->output().wait_for_rehash();
   const shard::CheckpointWriter writer(job_.out / "checkpoints", step_);
   std::vector<uint64_t> digests;
@@ -468,7 +509,7 @@ void Trainer::Impl::checkpoint(Session& session) {
   // Rank 0 makes the checkpoint visible once every rank's files are written.
   std::vector<size_t> counts;
   for (int rank = 0; rank < job_.size; ++rank) counts.push_back(2 * written_by(rank).size());
-  const auto all = session.grid.all_gather_numbers(tag(kCheckpointRound), digests, counts);
+  const auto all = session.grid.all_gather_numbers(tag, digests, counts);
   checkpoint_step_ = step_;
   checkpoint_ = writer.folder();
   if (job_.rank != 0) return;
@@ -483,10 +524,8 @@ void Trainer::Impl::checkpoint(Session& session) {
     }
   }
   if (!train_.encoder().empty()) index.encoder = writer.write_encoder(train_.encoder());
-  index.best_step = validates() ? best_.step() : step_;
-  json extra = {{"train_seconds", train_seconds_}};
-  if (validates()) extra["validation"] = best_.state();
-  index.extra = extra.dump();
+  index.best_step = best_step();
+  index.extra = run_state().dump();
   checkpoint_ = writer.commit(std::move(index), job_.experiment.train.keep_checkpoints);
   emit(session, {{"event", "checkpoint"}, {"step", step_}, {"path", checkpoint_.string()}});
 }

@@ -114,6 +114,28 @@ void sync_folder(const fs::path& folder) {
   if (failed) throw Error(text + " (fsync)");
 }
 
+void write_index(const fs::path& folder, const CheckpointIndex& index) {
+  AtomicFile file(folder / kIndexName);
+  file.write(format_checkpoint_index(index));
+  file.commit();
+  sync_folder(folder);
+}
+
+// Of the checkpoints of `step` or before, `keep` and the best one remain.
+void prune(const fs::path& parent, uint64_t step, uint32_t keep, uint64_t best_step) {
+  std::vector<StepFolder> folders = step_folders(parent);
+  std::erase_if(folders,
+                [&](const StepFolder& f) { return f.kind != FolderKind::kComplete || f.step > step; });
+  std::ranges::sort(folders, std::greater{}, &StepFolder::step);
+  for (size_t i = keep; i < folders.size(); ++i) {
+    if (folders[i].step == best_step) continue;
+    // Hidden first: a half-removed folder must not look like a checkpoint.
+    const fs::path hidden = parent / partial_name(folders[i].step);
+    rename_folder(folders[i].path, hidden);
+    remove_tree(hidden);
+  }
+}
+
 // ---- JSON ----
 
 // As text: many JSON readers keep only 53 bits of a number.
@@ -304,14 +326,11 @@ fs::path CheckpointWriter::commit(CheckpointIndex index, uint32_t keep) const {
   check_cover(index, partial_.string());
   check_files(index);
   remove_other_files(index);
-  AtomicFile file(partial_ / kIndexName);
-  file.write(format_checkpoint_index(index));
-  file.commit();
-  sync_folder(partial_);
+  write_index(partial_, index);
   const fs::path target = folder();
   publish(target);
   remove_leftovers();
-  prune(keep, index.best_step);
+  prune(parent_, step_, keep, index.best_step);
   return target;
 }
 
@@ -354,18 +373,12 @@ void CheckpointWriter::remove_leftovers() const {
     if (folder.kind != FolderKind::kComplete && folder.step <= step_) remove_tree(folder.path);
 }
 
-void CheckpointWriter::prune(uint32_t keep, uint64_t best_step) const {
-  std::vector<StepFolder> folders = step_folders(parent_);
-  std::erase_if(folders,
-                [&](const StepFolder& f) { return f.kind != FolderKind::kComplete || f.step > step_; });
-  std::ranges::sort(folders, std::greater{}, &StepFolder::step);
-  for (size_t i = keep; i < folders.size(); ++i) {
-    if (folders[i].step == best_step) continue;
-    // Hidden first: a half-removed folder must not look like a checkpoint.
-    const fs::path hidden = parent_ / partial_name(folders[i].step);
-    rename_folder(folders[i].path, hidden);
-    remove_tree(hidden);
-  }
+void amend_checkpoint(const fs::path& folder, uint64_t best_step, const std::string& extra, uint32_t keep) {
+  CheckpointIndex index = Checkpoint::open(folder).index();
+  index.best_step = best_step;
+  index.extra = extra;
+  write_index(folder, index);
+  prune(folder.parent_path(), index.step, keep, best_step);
 }
 
 fs::path find_checkpoint(const fs::path& path) {

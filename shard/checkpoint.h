@@ -81,11 +81,15 @@ class CheckpointWriter {
   void remove_other_files(const CheckpointIndex& index) const;
   void publish(const std::filesystem::path& target) const;
   void remove_leftovers() const;
-  void prune(uint32_t keep, uint64_t best_step) const;
 
   std::filesystem::path parent_, partial_;
   uint64_t step_;
 };
+
+// Puts what has become known of the run since into the index of a checkpoint that is in place, and removes
+// older ones as commit() does. A reader, or a crash at any moment, sees the old index or the new one.
+void amend_checkpoint(const std::filesystem::path& folder, uint64_t best_step, const std::string& extra,
+                      uint32_t keep);
 
 // The checkpoint meant by `path`: a checkpoint's folder itself, or the newest complete one of a run's folder
 // or of its checkpoints/ folder. UsageError if there is none.

@@ -111,5 +111,30 @@ void crash_everywhere(uint64_t step, bool again) {
 TEST(CheckpointCrash, WritingTheNextStep) { crash_everywhere(20, false); }
 TEST(CheckpointCrash, ReplacingTheOnlyCheckpoint) { crash_everywhere(20, true); }
 
+// Step 10 was the run's best until step 20 was judged: at any moment what the index calls the best is there.
+TEST(CheckpointCrash, AmendingACheckpoint) {
+  const fs::path run = testing::TempDir() + "modelet_checkpoint_crash_test",
+                 checkpoints = run / "checkpoints";
+  int point = 0;
+  for (bool crashed = true; crashed;) {
+    fs::remove_all(run);
+    write_sample_checkpoint(checkpoints, 10, 2);
+    amend_checkpoint(write_sample_checkpoint(checkpoints, 20, 2), 10, "{}", 1);
+    crashed = crashes_at(++point, [&] {
+      amend_checkpoint(checkpoint_of_step(checkpoints, 20), 20, R"({"amended":true})", 1);
+    });
+    EXPECT_EQ(newest_step(run), 20u);
+    const CheckpointIndex index = Checkpoint::open(find_checkpoint(run)).index();
+    EXPECT_EQ(index.extra, index.best_step == 20 ? R"({"amended":true})" : "{}");
+    EXPECT_EQ(find_model(run), checkpoint_of_step(checkpoints, index.best_step)) << "crash at call " << point;
+    EXPECT_TRUE(crashed || index.best_step == 20);
+    ASSERT_FALSE(testing::Test::HasFailure());
+    ASSERT_LT(point, 1000);
+  }
+  EXPECT_EQ(names_in(checkpoints), std::set<std::string>{"step-0000000020"});
+  EXPECT_GT(point, 5) << "the wrappers count nothing";
+  fs::remove_all(run);
+}
+
 }  // namespace
 }  // namespace modelet::shard
