@@ -1,7 +1,10 @@
 """`modelet eval` and `modelet predict` on checkpoints of one and of four nodes, with and without hash tables."""
 import collections
+import json
 import math
+import pathlib
 import shutil
+import sys
 import unittest
 
 from programs import LABELS, ProgramTest, checkpoint_files, finished
@@ -50,6 +53,28 @@ class Model(ProgramTest):
         self.assertEqual(prepared["p_at_1"], end["p_at_1"])
         people = self.modelet("eval", run, "data/test.txt")
         self.assertIn(f"P@1        {end['p_at_1']:.4f}\n", people.stdout)
+
+    def test_arrays_are_documented(self):
+        """Every array of a checkpoint is in the table of docs/checkpoint_format.md, with its type, and every one of the table in some."""
+        source = pathlib.Path(__file__).parents[2]
+        document = {}
+        for line in (source / "docs/checkpoint_format.md").read_text(encoding="utf-8").splitlines():
+            cells = [cell.strip(" `") for cell in line.strip("|").split("|")]
+            if line.startswith("| `") and len(cells) == 5:
+                document[cells[0]] = cells[1].split(", ")
+        lsh = ("--set", "sampling.mode=lsh", "--set", "sampling.uniform=64", "--set", "model.hidden=[64,32]", "--set", "train.epochs=1")
+        tables = ("--set", "sampling.retrieval=tables", "--set", "sampling.bits=4", "--set", "sampling.rehash_every=7")
+        seen = set()
+        for name, settings in (("previews", ()), ("tables", tables), ("tables-bf16", (*tables, "--set", "model.precision=bf16"))):
+            _, end = self.trained(f"documented-{name}", *lsh, *settings)
+            (report,) = (json.loads(line) for line in self.run_program(sys.executable, source / "experiments/python/read_checkpoint.py",
+                                                                       end["checkpoint"], "--json").stdout.splitlines())
+            for layer in report["layers"]:
+                for modelet in layer["modelets"]:
+                    for array, what in modelet["arrays"].items():
+                        self.assertIn(what["dtype"], document.get(array, ()), array)
+                        seen.add(array)
+        self.assertEqual(seen, set(document))
 
     def test_checkpoint_of_four_nodes(self):
         run, end = self.trained("four", "--nodes", "4")
