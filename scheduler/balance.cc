@@ -52,13 +52,23 @@ std::optional<Straggler> find_straggler(std::span<const StepSeconds> nodes) {
   return Straggler{slowest, nodes[slowest].compute / others - 1};
 }
 
+std::optional<size_t> Balance::notably_slow() const {
+  if (latest_.size() == 1) {
+    const bool late = planned_ > 0 && latest_[0].compute > (1 + kNotableDelay) * planned_;
+    return late ? std::optional<size_t>(0) : std::nullopt;
+  }
+  const auto straggler = find_straggler(latest_);
+  if (!straggler || straggler->excess < kNotableExcess) return std::nullopt;
+  return straggler->node;
+}
+
 void Balance::add(double now, std::vector<StepSeconds> nodes) {
   latest_ = std::move(nodes);
-  const auto straggler = find_straggler(latest_);
-  if (!straggler || straggler->excess < kNotableExcess) return forget();
-  if (reports_ == 0 || straggler->node != straggler_) {
+  const auto slow = notably_slow();
+  if (!slow) return forget();
+  if (reports_ == 0 || *slow != slow_) {
     forget();
-    straggler_ = straggler->node;
+    slow_ = *slow;
     since_ = now;
     sums_.assign(latest_.size(), 0);
   }

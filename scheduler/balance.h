@@ -1,7 +1,7 @@
-// Balance: how long the nodes of a group really take in a step, beside what was planned. The first node
-// reports the times of all of them (`nodes` of the event "progress", docs/events.md); the scheduler shows who
-// is slow, and places the modelets anew once that lasts. Pure; what is read here comes from a peer and may be
-// anything.
+// Balance: how long the nodes of a group really take in a step. The first node reports the times of all of
+// them (`nodes` of the event "progress", docs/events.md); the scheduler shows who is slow, and places the
+// modelets anew once that lasts. Slow is who computes longer than the others; a node alone has no others, and
+// is compared with what was planned. Pure; what is read here comes from a peer and may be anything.
 #pragma once
 
 #include <cstddef>
@@ -32,22 +32,31 @@ std::optional<Straggler> find_straggler(std::span<const StepSeconds> nodes);
 
 // A straggler by more than this is worth a word, and a new plan if it lasts.
 inline constexpr double kNotableExcess = 0.15;
+// The same of a node alone beside its plan, which is less exact than others' times: it takes twice as long.
+inline constexpr double kNotableDelay = 1;
 
-// Collects the reports of a group for as long as one node stays a notable straggler.
+// Collects the reports of a group for as long as one node stays notably slow.
 class Balance {
  public:
+  Balance() = default;
+  // Of a node alone, that was planned to compute for so many seconds in a step.
+  explicit Balance(double planned) : planned_(planned) {}
+
   void add(double now, std::vector<StepSeconds> nodes);
-  void forget();  // a straggler has to last again
+  void forget();  // who is slow has to be so for as long again
 
   const std::vector<StepSeconds>& latest() const { return latest_; }  // empty: none yet
-  // Mean seconds of computing of each node since the straggler is one, if it has been for `seconds` and
+  // Mean seconds of computing of each node since one of them is slow, if it has been for `seconds` and
   // several reports; else empty.
   std::vector<double> lasting(double now, double seconds) const;
 
  private:
+  std::optional<size_t> notably_slow() const;  // by the latest report
+
+  double planned_ = 0;
   std::vector<StepSeconds> latest_;
   std::vector<double> sums_;  // of compute, over `reports_`
-  size_t reports_ = 0, straggler_ = 0;
+  size_t reports_ = 0, slow_ = 0;
   double since_ = 0;
 };
 

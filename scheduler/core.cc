@@ -128,7 +128,7 @@ msg::RunStatusT Core::status(uint64_t id, const Run& run) const {
   status.seconds = (has_ended(run.state) ? run.ended : now_) - run.submitted;
   status.replans = run.replans;
   if (const auto straggler = find_straggler(run.balance.latest());
-      straggler && straggler->excess >= kNotableExcess) {
+      straggler && straggler->excess >= kNotableExcess && !has_ended(run.state)) {
     status.straggler = run.members[straggler->node].name;
     status.straggler_excess = straggler->excess;
   }

@@ -11,9 +11,11 @@
 //   stopping   asked to end with a checkpoint; told to abort if it has not after `stop_grace`
 // When a node of a run dies, leaves or fails, the run fails and its other nodes are told to abort.
 //
-// A run is planned anew when one of its nodes stays notably slower than the others (scheduler/balance.h): its
-// nodes are asked to stop, which writes a checkpoint, and get the modelets that a plan with their measured
-// speeds gives them, to go on from there. Until all have stopped the run is running, and keeps all its nodes.
+// A run is planned anew when one of its nodes stays notably slower than the others, or than planned if it is
+// alone (scheduler/balance.h): its nodes are asked to stop, which writes a checkpoint, and get the modelets
+// that a plan with their measured speeds gives them, to go on from there. Nodes that the run was given, but a
+// former plan had no use for, count again if they are free. Until all have stopped the run is running, and
+// keeps all its nodes.
 //
 // A node is bound to a run from Prepare until it reports RunDone (or a heartbeat without the run): a node
 // that was told to abort but still unwinds gets no other run.
@@ -119,14 +121,14 @@ class Core {
     std::string public_key;      // of the endpoint
     uint64_t planned_bytes = 0;  // of its modelets
     double planned_seconds = 0;  // of computing in a step
-    double speed = 1;            // as measured, beside what the node said of itself
+    double speed = 1;            // beside what the node said of itself
+    bool measured = false;       // that is how fast it was; else it is taken for as fast
     bool done = false;
     comm::control::Outcome outcome = comm::control::Outcome::Ok;
   };
   // A new plan of a run, while its members stop.
   struct Replan {
-    Plan plan;                  // of the members, in their order
-    std::vector<double> speed;  // of them, that it was made with
+    std::vector<Member> nodes;  // that it is made for: all members, in their order, then spare ones
     nlohmann::json event;       // says what changes
     std::string checkpoint;     // to go on from; empty: not written yet
   };
@@ -139,6 +141,7 @@ class Core {
     uint32_t epoch = 0;
     std::vector<Member> members;
     std::vector<uint32_t> owner;  // [modelets] -> member
+    std::vector<Member> spare;    // nodes that the plan gave no modelet
     Balance balance;
     std::optional<Replan> replan;
     uint32_t replans = 0;
@@ -180,6 +183,10 @@ class Core {
   void start_waiting_runs();
   bool start(uint64_t id, Run& run);
   NodeCapacity capacity(uint64_t node, double speed) const;
+  Plan plan_for(const Run& run, const std::vector<Member>& nodes) const;
+  bool may_use_spares() const;
+  bool is_free(const Member& spare) const;
+  void plan_and_bind(uint64_t id, Run& run, std::vector<Member> chosen);
   void bind_group(uint64_t id, Run& run, std::vector<Member> chosen, const Plan& plan);
   void start_if_prepared(uint64_t id, Run& run);
   void finish_if_done(uint64_t id, Run& run);

@@ -66,17 +66,9 @@ bool Core::start(uint64_t id, Run& run) {
     std::sort(chosen.begin(), chosen.end(),
               [&](uint64_t a, uint64_t b) { return info(a).name < info(b).name; });
 
-  std::vector<NodeCapacity> capacities;
   std::vector<Member> members;
-  for (const uint64_t node : chosen) {
-    capacities.push_back(capacity(node, 1));
-    members.push_back({.node = node, .name = info(node).name});
-  }
-  try {
-    bind_group(id, run, std::move(members), make_plan(run.experiment, run.shape, capacities));
-  } catch (const Error& error) {
-    fail(id, run, error.what());
-  }
+  for (const uint64_t node : chosen) members.push_back({.node = node, .name = info(node).name});
+  plan_and_bind(id, run, std::move(members));
   return true;
 }
 
@@ -90,24 +82,43 @@ NodeCapacity Core::capacity(uint64_t node, double speed) const {
           .bf16_gflops = info.bf16_gflops * speed};
 }
 
+Plan Core::plan_for(const Run& run, const std::vector<Member>& nodes) const {
+  std::vector<NodeCapacity> capacities;
+  for (const Member& member : nodes) capacities.push_back(capacity(member.node, member.speed));
+  return make_plan(run.experiment, run.shape, capacities);
+}
+
+void Core::plan_and_bind(uint64_t id, Run& run, std::vector<Member> chosen) {
+  try {
+    const Plan plan = plan_for(run, chosen);
+    bind_group(id, run, std::move(chosen), plan);
+  } catch (const Error& error) {
+    fail(id, run, error.what());
+  }
+}
+
 // `chosen` has a node for each of the plan, in its order.
 void Core::bind_group(uint64_t id, Run& run, std::vector<Member> chosen, const Plan& plan) {
   // A node that got no modelet would only wait for the others: it stays free, or becomes so.
   std::vector<uint32_t> rank_of(chosen.size());
   run.members.clear();
   run.owner.clear();
-  run.balance = {};
+  run.spare.clear();
   run.prepare_began = now_;
   for (size_t i = 0; i < chosen.size(); ++i) {
     rank_of[i] = static_cast<uint32_t>(run.members.size());
     Member& member = chosen[i];
     release(nodes_.at(member.node));
-    if (plan.nodes[i].modelets.empty()) continue;
+    if (plan.nodes[i].modelets.empty()) {
+      run.spare.push_back(std::move(member));
+      continue;
+    }
     member.planned_seconds = plan.nodes[i].seconds_per_step;
     for (const uint32_t modelet : plan.nodes[i].modelets)
       member.planned_bytes += modelet_bytes(plan.cut[modelet], run.experiment);
     run.members.push_back(std::move(member));
   }
+  run.balance = run.members.size() == 1 ? Balance(run.members.front().planned_seconds) : Balance();
   ++run.epoch;
 
   msg::PrepareT prepare;
@@ -185,41 +196,63 @@ void Core::observe(uint64_t id, Run& run, const nlohmann::json& progress) {
   replan(id, run, measured, left->get<double>());
 }
 
+bool Core::may_use_spares() const {
+  return std::ranges::none_of(runs_,
+                              [](const auto& entry) { return entry.second.state == RunState::Queued; });
+}
+
+bool Core::is_free(const Member& spare) const {
+  const auto node = nodes_.find(spare.node);
+  return node != nodes_.end() && node->second.run == 0;
+}
+
 // Members that hold the modelets of `measured` seconds a step: what they were planned to take tells how fast
-// they are, so the plan of now, predicted with these speeds, takes what was measured.
+// they are, so the plan of now, predicted with these speeds, takes what was measured. Spare nodes that
+// were not measured yet are taken to be as true to their word as the others; if there are none, at their
+// word.
 void Core::replan(uint64_t id, Run& run, const std::vector<double>& measured, double seconds_left) {
   if (std::ranges::any_of(run.members, [](const Member& member) { return member.done; })) return;
+  const size_t members = run.members.size(), others = members - 1;
+  const size_t slowest =
+      static_cast<size_t>(std::max_element(measured.begin(), measured.end()) - measured.begin());
   Replan next;
-  std::vector<NodeCapacity> capacities;
-  for (size_t i = 0; i < run.members.size(); ++i) {
+  double faster = 0, speed = 0;  // than planned, and as Member::speed; of the others in the mean
+  for (size_t i = 0; i < members; ++i) {
     const Member& member = run.members[i];
     if (measured[i] <= 0 || member.planned_seconds <= 0) return;
-    next.speed.push_back(
-        std::clamp(member.speed * member.planned_seconds / measured[i], 1 / kMostSpeed, kMostSpeed));
-    capacities.push_back(capacity(member.node, next.speed.back()));
+    Member again{.node = member.node, .name = member.name, .measured = true};
+    again.speed = std::clamp(member.speed * member.planned_seconds / measured[i], 1 / kMostSpeed, kMostSpeed);
+    if (i != slowest) {
+      faster += again.speed / member.speed / static_cast<double>(others);
+      speed += again.speed / static_cast<double>(others);
+    }
+    next.nodes.push_back(std::move(again));
   }
+  if (others == 0) faster = speed = 1;
+  // Replicas are cut alike: a node more would be one more in each.
+  if (run.experiment.cluster.replicas == 1 && may_use_spares())
+    for (const Member& spare : run.spare) {
+      if (!is_free(spare)) continue;
+      next.nodes.push_back(spare);
+      if (!spare.measured) next.nodes.back().speed = speed;
+    }
+  Plan plan;
   try {
-    next.plan = make_plan(run.experiment, run.shape, capacities);
+    plan = plan_for(run, next.nodes);
   } catch (const Error& error) {
     return log(fmt::format("run {}: no new plan: {}", id, error.what()));
   }
-  const size_t slowest =
-      static_cast<size_t>(std::max_element(measured.begin(), measured.end()) - measured.begin());
   double planned = 0;
-  for (const NodePlan& node : next.plan.nodes) planned = std::max(planned, node.seconds_per_step);
+  for (const NodePlan& node : plan.nodes) planned = std::max(planned, node.seconds_per_step);
   const double gain = 1 - planned / measured[slowest];
   // Stopping writes what starting reads: about as long.
   if (!(gain >= kLeastGain && gain * seconds_left > 2 * run.prepare_seconds)) return;
 
   size_t moved = 0;
   for (size_t modelet = 0; modelet < run.owner.size(); ++modelet)
-    moved += run.owner[modelet] != next.plan.owner[modelet];
+    moved += run.owner[modelet] != plan.owner[modelet];
   if (moved == 0) return;
-  double others = 0;  // how much faster than planned they are, in the mean
-  for (size_t i = 0; i < run.members.size(); ++i)
-    if (i != slowest) others += next.speed[i] / run.members[i].speed;
-  others /= static_cast<double>(run.members.size() - 1);
-  const double slower = others * run.members[slowest].speed / next.speed[slowest];
+  const double slower = faster * run.members[slowest].speed / next.nodes[slowest].speed;
   next.event = {{"event", "replanned"},
                 {"node", run.members[slowest].name},
                 {"slower", slower},
@@ -236,18 +269,20 @@ void Core::replan(uint64_t id, Run& run, const std::vector<double>& measured, do
                         run.members[slowest].name, slower));
 }
 
-// All members have stopped at the same step, with a checkpoint.
+// All members have stopped at the same step, with a checkpoint. Meanwhile another run may have got spare
+// nodes.
 void Core::restart(uint64_t id, Run& run) {
   Replan next = std::move(*std::exchange(run.replan, std::nullopt));
-  std::vector<Member> members;
-  for (size_t i = 0; i < run.members.size(); ++i)
-    members.push_back({.node = run.members[i].node, .name = run.members[i].name, .speed = next.speed[i]});
+  const auto gone = [&](const Member& chosen) {
+    return member_of(run, chosen.node) == nullptr && !(may_use_spares() && is_free(chosen));
+  };
+  std::erase_if(next.nodes, gone);
   run.submit.resume = next.checkpoint;
   ++run.replans;
   next.event["step"] = run.step;
   next.event["checkpoint"] = next.checkpoint;
   publish(id, run, next.event.dump());
-  bind_group(id, run, std::move(members), next.plan);
+  plan_and_bind(id, run, std::move(next.nodes));
 }
 
 void Core::fail(uint64_t id, Run& run, const std::string& why) {

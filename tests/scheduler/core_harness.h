@@ -1,6 +1,8 @@
 // Drives a Core by hand: messages in, messages out sorted by peer.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,8 +16,8 @@ namespace modelet::scheduler::test {
 
 namespace msg = comm::control;
 
-// A valid experiment: 2 input modelets and 4 output modelets, with so much work in them that slow nodes are worth
-// having, too.
+// A valid experiment: 2 input modelets and 4 output modelets, with so much work in them that slow nodes are
+// worth having, too.
 inline msg::SubmitT submission(uint32_t nodes, const std::string& name = "run") {
   Experiment experiment;
   experiment.data.train = "/data/train.txt";
@@ -141,6 +143,37 @@ struct Harness {
   Core core;
   std::map<std::string, std::vector<msg::FromSchedulerMessage>> inbox;
   std::string log;
+};
+
+class CoreTest : public testing::Test {
+ protected:
+  // Agents "a", "b", ... registered over peers of the same name.
+  void add_agents(int count) {
+    for (int i = 0; i < count; ++i) {
+      agents.emplace_back(1, static_cast<char>('a' + i));
+      pool.receive(agents.back(), registration(agents.back()));
+    }
+  }
+  uint64_t submit(uint32_t nodes) {
+    pool.receive("client", submission(nodes));
+    const auto accepted = pool.take<msg::AcceptedT>("client");
+    return accepted.empty() ? 0 : accepted.front().run;
+  }
+  void prepare(uint64_t run, const std::vector<std::string>& members) {
+    for (const std::string& agent : members) pool.receive(agent, prepared(run, "tcp://" + agent));
+  }
+  // A run on all agents that has completed `step` steps.
+  uint64_t running(int nodes, uint64_t step) {
+    add_agents(nodes);
+    const uint64_t run = submit(0);
+    prepare(run, agents);
+    pool.pass(1, agents, run, step);
+    EXPECT_EQ(pool.run(run).state, msg::RunState::Running);
+    return run;
+  }
+
+  Harness pool;
+  std::vector<std::string> agents;
 };
 
 }  // namespace modelet::scheduler::test
