@@ -74,6 +74,10 @@ void JobRunner::work(TrainJob job, const JobFactory& make_job) {
     // A job that was stopped has written its checkpoint; one that was aborted has not.
     done.outcome = aborted() ? Outcome::Failed : Outcome::Interrupted;
     done.message = stop.what();
+  } catch (const UsageError& error) {
+    done.outcome = Outcome::Failed;
+    done.message = error.what();
+    done.user_error = true;
   } catch (const std::bad_alloc&) {
     done.outcome = Outcome::Failed;
     done.message = "out of memory";

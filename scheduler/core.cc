@@ -127,6 +127,7 @@ msg::RunStatusT Core::status(uint64_t id, const Run& run) const {
   for (const Member& member : run.members) status.node_names.push_back(member.name);
   status.seconds = (has_ended(run.state) ? run.ended : now_) - run.submitted;
   status.replans = run.replans;
+  status.user_error = run.user_error;
   if (const auto straggler = find_straggler(run.balance.latest());
       straggler && straggler->excess >= kNotableExcess && !has_ended(run.state)) {
     status.straggler = run.members[straggler->node].name;

@@ -138,6 +138,7 @@ class Core {
     DataShape shape;
     comm::control::RunState state = comm::control::RunState::Queued;
     std::string detail;
+    bool user_error = false;  // failed by what the user can correct
     uint32_t epoch = 0;
     std::vector<Member> members;
     std::vector<uint32_t> owner;  // [modelets] -> member
@@ -197,7 +198,7 @@ class Core {
   static void note_fetching(Run& run, const std::string& json);
   void publish(uint64_t id, Run& run, const std::string& json);
   void set_state(uint64_t id, Run& run, comm::control::RunState state, const std::string& detail);
-  void fail(uint64_t id, Run& run, const std::string& why);
+  void fail(uint64_t id, Run& run, const std::string& why, bool user_error = false);
   void end(uint64_t id, Run& run);
   void abort_members(uint64_t id, Run& run, const std::string& reason);
   bool make_room_for_run();

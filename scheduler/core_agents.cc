@@ -195,7 +195,8 @@ void Core::on(const std::string& peer, const msg::RunDoneT& message) {
     if (message.outcome == Outcome::Failed || early)
       fail(message.run, run,
            fmt::format("node '{}' failed at step {}: {}", node.info.name, run.step,
-                       shortened(message.message)));
+                       shortened(message.message)),
+           message.user_error);
     else
       finish_if_done(message.run, run);
   }

@@ -93,7 +93,7 @@ void Core::plan_and_bind(uint64_t id, Run& run, std::vector<Member> chosen) {
     const Plan plan = plan_for(run, chosen);
     bind_group(id, run, std::move(chosen), plan);
   } catch (const Error& error) {
-    fail(id, run, error.what());
+    fail(id, run, error.what(), error.exit_code() == ExitCode::kUsage);
   }
 }
 
@@ -285,7 +285,8 @@ void Core::restart(uint64_t id, Run& run) {
   plan_and_bind(id, run, std::move(next.nodes));
 }
 
-void Core::fail(uint64_t id, Run& run, const std::string& why) {
+void Core::fail(uint64_t id, Run& run, const std::string& why, bool user_error) {
+  run.user_error = user_error;
   abort_members(id, run, why);
   set_state(id, run, RunState::Failed, why);
 }

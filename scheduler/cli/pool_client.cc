@@ -39,7 +39,10 @@ class EndReporter {
   void end(const RunStatusT& status) {
     if (status.state == RunState::Failed) {
       if (last_ != "failed") reporter_.handle({{"event", "failed"}, {"error", status.detail}});
-      throw Error(fmt::format("run {} failed: {}{}", status.run, status.detail, reporter_.how_to_resume()));
+      const std::string why =
+          fmt::format("run {} failed: {}{}", status.run, status.detail, reporter_.how_to_resume());
+      if (status.user_error) throw UsageError(why);
+      throw Error(why);
     }
     if (status.state == RunState::Stopped) {
       if (last_ != "interrupted") reporter_.handle({{"event", "interrupted"}, {"step", status.step}});

@@ -57,8 +57,9 @@ void train_here(const Submission& submission, Reporter& reporter) {
     throw;  // the trainer has said so
   } catch (const Error& error) {
     reporter.handle({{"event", "failed"}, {"error", error.what()}});
-    if (const std::string hint = reporter.how_to_resume(); !hint.empty()) throw Error(error.what() + hint);
-    throw;
+    const std::string why = error.what() + reporter.how_to_resume();
+    if (error.exit_code() == ExitCode::kUsage) throw UsageError(why);
+    throw Error(why);
   }
 }
 

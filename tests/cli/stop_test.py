@@ -5,7 +5,7 @@ import os
 import signal
 import unittest
 
-from programs import (ENDLESS, STEPS_PER_EPOCH, ProgramTest, checkpoint_files, finished, losses, newest_checkpoint, processes_of_session,
+from programs import (ENDLESS, LABELS, STEPS_PER_EPOCH, ProgramTest, checkpoint_files, finished, losses, newest_checkpoint, processes_of_session,
                       wait_until)
 
 
@@ -71,13 +71,19 @@ class Stopped(ProgramTest):
         def record():
             return {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
         before = record()
-        for folder in (self.folder / "other", out):
-            for nodes in ("1", "2"):
-                run = self.train(folder.name, "--resume", out, "--set", "train.seed=99", "--nodes", nodes, code=1 + (nodes == "1"))
-                (last,) = run.events()
-                self.assertEqual((set(last), last["event"]), ({"event", "error"}, "failed"))
-                for text in (last["error"], run.stderr):
-                    self.assertIn("train.seed", text)
+        self.modelet("data", "synth", "narrow", "--rows", "1600", "--rows-test", "10", "--features", "390", "--labels", str(LABELS))
+        narrow = "data.train=narrow/train.mlt", "data.test=narrow/test.mlt"
+        for settings, text in ((["train.seed=99"], "train.seed"), (["model.hidden=[32]"], "model.hidden"),
+                               (["model.hidden=[64,32]"], "model.hidden"), (["modelets.output_modelets=5"], "[modelets]"),
+                               (["optimizer.kind=sgd"], "optimizer.kind"), (narrow, "features")):
+            for folder in (self.folder / "other", out):
+                for nodes in ("1", "2"):
+                    changed = [word for setting in settings for word in ("--set", setting)]
+                    run = self.train(folder.name, "--resume", out, *changed, "--nodes", nodes, code=2)
+                    (last,) = run.events()
+                    self.assertEqual((set(last), last["event"]), ({"event", "error"}, "failed"))
+                    for said in (last["error"], run.stderr):
+                        self.assertIn(text, said)
         self.assertFalse((self.folder / "other").exists())
         self.assertEqual(record(), before, "what is refused leaves the run as it was")
 
@@ -96,13 +102,16 @@ class Stopped(ProgramTest):
         branch = self.train("branch", "--resume", first, "--set", "train.epochs=2")
         self.assertEqual(min(losses(branch)), STEPS_PER_EPOCH + 1)
         self.train("one-run", "--resume", second, "--set", "train.epochs=3")
+        for nodes in ("1", "2"):
+            run = self.train("shorter", "--resume", second, "--set", "train.epochs=1", "--nodes", nodes, code=2)
+            self.assertIn("ends after 25: raise train.epochs", run.stderr)
 
     def test_two_runs_at_once(self):
         out = self.folder / "at-once"
         first = self.start_training("at-once", *ENDLESS)
         first.wait_for_step(1)
-        for nodes, code in (("1", 2), ("2", 1)):
-            refused = self.modelet("train", self.experiment, "--out", out, "--nodes", nodes, code=code)
+        for nodes in ("1", "2"):
+            refused = self.modelet("train", self.experiment, "--out", out, "--nodes", nodes, code=2)
             self.assertIn(f"{out}: another run trains", refused.stderr)
         first.signal(signal.SIGINT)
         self.assert_ends(first, 130)

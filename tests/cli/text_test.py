@@ -119,9 +119,8 @@ class Text(ProgramTest):
 
     def test_resume_wants_the_same_encoding(self):
         run, _ = self.run_of("text")
-        refused = self.start("modelet", "train", "text.toml", "--resume", run, "--set", "text.min_count=2", "--set", "train.epochs=9")
-        self.assertNotEqual(refused.end(), 0)
-        self.assertIn("another", refused.stderr)
+        self.assert_refused(2, "another", "modelet", "train", "text.toml", "--resume", run, "--set", "text.min_count=2", "--set",
+                            "train.epochs=9")
 
     def test_neighbours(self):
         run, _ = self.run_of("words")

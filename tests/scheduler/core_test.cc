@@ -82,8 +82,18 @@ TEST_F(CoreTest, AFailureWhilePreparingFailsTheRun) {
   const uint64_t run = submit(2);
   pool.receive("a", done(run, Outcome::Failed, 0, "train.txt: No such file or directory"));
   EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_FALSE(pool.run(run).user_error);
   EXPECT_THAT(pool.run(run).detail, HasSubstr("No such file"));
   EXPECT_EQ(pool.take<msg::AbortT>("b").size(), 1u);
+}
+
+TEST_F(CoreTest, WhatTheUserCanCorrectIsTold) {
+  add_agents(1);
+  const uint64_t run = submit(1);
+  msg::RunDoneT refused = done(run, Outcome::Failed, 0, "this checkpoint was made with another model.hidden");
+  refused.user_error = true;
+  pool.receive("a", refused);
+  EXPECT_TRUE(pool.run(run).user_error);
 }
 
 TEST_F(CoreTest, ARunWaitsForNodesAndSaysWhy) {
