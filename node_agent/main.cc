@@ -18,7 +18,9 @@ constexpr const char* kExamples = R"(Examples:
   modelet-agent --config agent.toml                  keys: the options above, with '_' for '-'
   modelet keygen agent.key                           a key, once; prints the public key for the scheduler's list
   modelet-agent --scheduler tcp://192.168.1.5:5570 --data-address 192.168.1.7 --key agent.key --scheduler-key 5c02...
-                                                     across machines, encrypted; docs/pool.md says more
+                                                     across machines, encrypted
+Ctrl-C or SIGTERM: the run ends at its next step, with a checkpoint, then the agent leaves; a second one aborts the run.
+What an agent takes of a machine, what it reads and writes, and a systemd unit: docs/pool.md.
 Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
 
 constexpr double kMebi = 1024.0 * 1024.0;

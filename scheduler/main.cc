@@ -19,6 +19,7 @@ constexpr const char* kExamples = R"(Examples:
                                                       for other machines: those with a key in 'allowed', a file of
                                                       lines 'agent KEY NAME' and 'user KEY NAME', read again
                                                       whenever it changes
+Ctrl-C or SIGTERM ends it; agents abort their runs after --dead-after-seconds, whose last checkpoints continue them.
 Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
 
 uint64_t new_session() {
@@ -55,7 +56,7 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(modelet::number_between(0.1, 86400.0));
   app.add_option("--replan-after-seconds", options.core.replan_after,
-                 "that a node computes notably longer than the others before its run is planned anew")
+                 "that a node computes notably longer than the others, or alone than planned, before its run is planned anew")
       ->capture_default_str()
       ->check(modelet::number_between(0.0, 86400.0));
   app.add_option("--most-replans", options.core.most_replans, "of a run; 0: none")->capture_default_str();

@@ -38,9 +38,13 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("modelet ") + modelet::kVersion);
   app.footer(
-      "Exit codes: 0 done, 1 failed while running, 2 bad arguments or experiment file, 130 interrupted "
-      "(checkpoint "
-      "written).\n'modelet VERB --help' tells more.");
+      "First steps:\n"
+      "  modelet train experiments/quickstart.toml                       on this machine, in this process\n"
+      "  modelet train experiments/quickstart.toml --nodes 4             with a scheduler and four agents\n"
+      "  modelet predict runs/NAME-TIME test.txt.xz --limit 3            the best labels of each sample\n"
+      "  modelet submit experiments/quickstart.toml --nodes 2 --watch    on the machines of a pool\n"
+      "\nExit codes: 0 done, 1 failed while running, 2 bad arguments or experiment file, 130 interrupted "
+      "(checkpoint written).\n'modelet VERB --help' tells more.");
   modelet::cli::add_train_verb(app);
   modelet::cli::add_tune_verb(app);
   modelet::cli::add_model_verbs(app);
