@@ -20,6 +20,7 @@ constexpr double kCollisionCost = 0.1;  // one row of a bucket
 // Rows beyond the last one that won are kept for queries to come.
 constexpr size_t kSpareRows = 2;
 constexpr size_t kFewestRows = 4096;  // below, scoring everything is as fast
+constexpr size_t kShortestHead = 256;  // however few rows win: a query may ask for more labels than the best
 
 constexpr uint32_t kTables[] = {8, 16, 32, 64, 128};
 constexpr uint32_t kBuckets[] = {16, 64, 256};
@@ -58,7 +59,7 @@ class Tuner {
   void head_only() {
     std::vector<uint32_t> sorted = places_;
     std::sort(sorted.begin(), sorted.end());
-    const size_t head = sorted[wanted_ - 1] + 1;
+    const size_t head = std::min(rows_->count(), std::max<size_t>(sorted[wanted_ - 1] + 1, kShortestHead));
     best_ = {{.rows = head, .head = head},
              static_cast<double>(wanted_) / static_cast<double>(sorted.size()),
              static_cast<double>(head)};
@@ -71,7 +72,7 @@ class Tuner {
     const std::vector<uint32_t> codes = hash_rows(*family, rows, order_.row_mean, pool_);
     const std::vector<uint32_t> query_codes = hash_rows(*family, queries_.hidden, order_.query_mean, pool_);
     // From the cheapest head up, as long as the head alone costs less than what is known.
-    for (size_t head = 256; head < rows_->count() && static_cast<double>(head) < best_.cost; head *= 2) {
+    for (size_t head = kShortestHead; head < rows_->count() && static_cast<double>(head) < best_.cost; head *= 2) {
       const CollisionTables tables(codes, kMost, kMost, bits, head);
       for (const uint32_t count : kTables)
         for (const uint32_t bucket : kBuckets)

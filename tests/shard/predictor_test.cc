@@ -95,7 +95,8 @@ class PredictorTest : public ::testing::Test {
     data_ = Dataset::open(experiment_.data.test);
   }
 
-  std::filesystem::path write_checkpoint() {
+  // `favourite` > 0: a bias with which one label is the best of every query.
+  std::filesystem::path write_checkpoint(float favourite = 0) {
     const DataShape shape{.features = 300, .labels = kLabels};
     const std::vector<ModeletSpec> cut = cut_model(experiment_, shape);
     ThreadPool pool(1);
@@ -113,6 +114,7 @@ class PredictorTest : public ::testing::Test {
         p.bias(r) = 0.05f * rng.normal();
       }
     }
+    network.output().modelets().front()->parameters().bias(0) += favourite;
     const CheckpointWriter writer(folder_.path() / "checkpoints", 1);
     CheckpointIndex index{.step = 1, .experiment = experiment_, .shape = shape};
     for (const auto& modelet : network.modelets()) index.modelets.push_back(save_modelet(*modelet, writer));
@@ -194,6 +196,15 @@ TEST_F(PredictorTest, SettingsDoNotDependOnThreads) {
   std::filesystem::remove(checkpoint / kSparsePlanFile);
   three.prepare_sparse(data_);
   EXPECT_EQ(numbers(one.sparse_settings().settings), numbers(three.sparse_settings().settings));
+}
+
+// A model that has learned little says the same label of everything: that is no reason to know one label
+// only.
+TEST_F(PredictorTest, SparseHasMoreThanTheBestLabel) {
+  Predictor model(write_checkpoint(100), 1);
+  model.prepare_sparse(data_);
+  Predictor::Session session = model.session();
+  EXPECT_EQ(std::ranges::count(session.sparse(data_.sample(0), 100).labels(0), TopK::kNoLabel), 0);
 }
 
 TEST_F(PredictorTest, TablesFindWhatTheHeadLeaves) {
