@@ -12,6 +12,7 @@ import json
 import lzma
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,8 +68,9 @@ def print_numbers(started, finished):
             print(f"{title + '@1, 3, 5':<23}{'  '.join(f'{100 * value:.1f}' for value in values)} %")
     if finished.get("auc") is not None:
         print(f"AUC, log-loss          {finished['auc']:.4f}  {finished['log_loss']:.4f}")
-    print(f"training               {finished['train_seconds']:.1f} s, {finished['steps']:,} steps, "
-          f"{finished['samples_per_second']:,.0f} samples/s")
+    rate = finished["samples_per_second"]  # 0: resumed at its end, there was nothing to train
+    print(f"training               {finished['train_seconds']:.1f} s, {finished['steps']:,} steps"
+          + (f", {rate:,.0f} samples/s" if rate > 0 else ""))
     if started["nodes"] > 1:
         sent = finished["bytes_sent_per_node_per_step"]
         dense = 2 * (started["nodes"] - 1) / started["nodes"] * started["parameters"] * BYTES_PER_PARAMETER
@@ -105,7 +107,11 @@ def print_predictions(modelet, run, count):
         names = file.read().splitlines()
     command = [modelet, "predict", run, data["test"], "--labels", data["labels"], "--k", LABELS_SHOWN,
                "--limit", inputs[-1][0] + 1, "--json"]
-    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False)
+    except OSError as error:
+        sys.exit(f"report.py: {modelet}: {error.strerror}; build it (cmake --preset release && cmake --build --preset release), "
+                 "or say where it is: --modelet PATH")
     if done.returncode:
         sys.exit(f"report.py: failed with exit code {done.returncode}: {' '.join(map(str, command))}")
     predicted = [json.loads(line)["labels"] for line in done.stdout.splitlines()]
@@ -115,10 +121,16 @@ def print_predictions(modelet, run, count):
         print(f"\nsample {row}\n  true       {'  '.join(names[label] for label in truth)}\n  predicted  {shown}")
 
 
+def default_modelet():
+    built = ROOT / "build/release/bin/modelet"
+    return built if built.exists() else pathlib.Path(shutil.which("modelet") or built)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=pathlib.Path, metavar="RUN_FOLDER")
-    parser.add_argument("--modelet", type=pathlib.Path, default=ROOT / "build/release/bin/modelet")
+    parser.add_argument("--modelet", type=pathlib.Path, default=default_modelet(),
+                        help="the program (default: that of build/release, else the installed one)")
     parser.add_argument("--samples", type=int, default=3, help="inputs to show predictions for (default: 3)")
     arguments = parser.parse_args()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `report.py RUN | head` ends quietly

@@ -7,7 +7,7 @@ import shutil
 import sys
 import unittest
 
-from programs import LABELS, ProgramTest, checkpoint_files, finished
+from programs import LABELS, PROGRAMS, ProgramTest, checkpoint_files, finished
 
 TEST_ROWS = 1000
 
@@ -75,6 +75,21 @@ class Model(ProgramTest):
                         self.assertIn(what["dtype"], document.get(array, ()), array)
                         seen.add(array)
         self.assertEqual(seen, set(document))
+
+    def test_report(self):
+        """experiments/report.py, with the program and without."""
+        names = self.folder / "label-names.txt"
+        names.write_text("".join(f"label {i}\n" for i in range(LABELS)))
+        run, end = self.trained("reported", "--set", f"data.labels={names}", "--set", "train.epochs=1")
+        report = pathlib.Path(__file__).parents[2] / "experiments/report.py"
+        shown = self.run_program(sys.executable, report, run, "--modelet", PROGRAMS / "modelet").stdout
+        for text in (f"{100 * end['p_at_1']:.1f} %", "samples/s", "predicted  "):
+            self.assertIn(text, shown)
+        missing = self.run_program(sys.executable, report, run, "--modelet", "nowhere/modelet", code=1)
+        self.assertIn("report.py: nowhere/modelet: No such file", missing.stderr)
+        self.assertNotIn("Traceback", missing.stderr)
+        self.train("reported", "--set", f"data.labels={names}", "--set", "train.epochs=1", "--resume", run)
+        self.assertNotIn("samples/s", self.run_program(sys.executable, report, run, "--modelet", PROGRAMS / "modelet").stdout)
 
     def test_checkpoint_of_four_nodes(self):
         run, end = self.trained("four", "--nodes", "4")
