@@ -1,6 +1,8 @@
 // Rows of a lazily updated parameter matrix, stored as fp32 or as bf16. The arithmetic is fp32; weights
 // and accumulated squares, whose changes are often too small for bf16, are rounded stochastically.
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "base/aligned.h"
 #include "shard/kernels/kernels.h"
@@ -17,6 +19,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace modelet::shard::kernels::HWY_NAMESPACE {
+
+// GCC makes functions of lambdas that it sees twice, which costs a fifth (AVX2).
+#define MODELET_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
 
 constexpr uint32_t kUpperHalf = 0xffff0000;
 
@@ -51,14 +56,17 @@ HWY_INLINE hn::Vec<Bits<Tag>> load_pairs(Tag, const Bf16* from) {
   return hn::BitCast(u32, hn::LoadU(hn::Repartition<uint16_t, Tag>(), &from->bits));
 #endif
 }
+// The upper halves of both, side by side. (Not one operation on three registers: the CPU reads what is to be
+// stored by the third's way, docs/decisions/0021-what-bounds-an-update.md.)
 template <class Tag>
-HWY_INLINE void store_pairs(Tag, hn::Vec<Bits<Tag>> pairs, Bf16* to) {
+HWY_INLINE void store_pairs(Tag, hn::Vec<Bits<Tag>> even, hn::Vec<Bits<Tag>> odd, Bf16* to) {
+  const auto low = hn::ShiftRight<16>(even);
 #if HWY_TARGET == HWY_SCALAR
-  const uint32_t pair = hn::GetLane(pairs);
+  const uint32_t pair = hn::GetLane(hn::OrAnd(low, odd, hn::Set(Bits<Tag>(), kUpperHalf)));
   std::memcpy(&to->bits, &pair, sizeof(pair));
 #else
   const hn::Repartition<uint16_t, Tag> halves;
-  hn::StoreU(hn::BitCast(halves, pairs), halves, &to->bits);
+  hn::StoreU(hn::OddEven(hn::BitCast(halves, odd), hn::BitCast(halves, low)), halves, &to->bits);
 #endif
 }
 
@@ -98,8 +106,11 @@ HWY_INLINE void store_row(Tag tag, const Elements<Bf16, Tag>& values, const Elem
   const Bits<Tag> u32;
   const auto even = hn::Add(hn::BitCast(u32, values.part[0]), noise.part[0]);
   const auto odd = hn::Add(hn::BitCast(u32, values.part[1]), noise.part[1]);
-  store_pairs(tag, hn::OrAnd(hn::ShiftRight<16>(even), odd, hn::Set(u32, kUpperHalf)), to);
+  store_pairs(tag, even, odd, to);
 }
+
+// How a vector of the optimiser is rounded to bf16.
+enum class Rounding { kNearest, kStochastic };
 
 // Noise that rounds to the nearest bf16 (away from zero halfway), and noise that rounds by chance: one number
 // of 32 bits serves two neighbours twice, the halves exchanged. So the two parameters that share a half are
@@ -107,19 +118,25 @@ HWY_INLINE void store_row(Tag tag, const Elements<Bf16, Tag>& values, const Elem
 template <class T, class Tag>
 struct Noise {
   using Values = Elements<T, Bits<Tag>>;
-  Values nearest, weights, squares;
+  Values nearest, weights, vector;
+
+  HWY_INLINE const Values& of_vector(Rounding rounding) const {
+    return rounding == Rounding::kNearest ? nearest : vector;
+  }
 };
 
 // A function of the elements' place i in the row and not of the vector's size. Mixer: "lowbias32" (Wellons,
-// 2018). fp32 needs none.
+// 2018) from its first product on: the seed is mixed already. fp32 needs none.
 template <class T, class Tag>
 HWY_INLINE Noise<T, Tag> make_noise(Tag, uint32_t seed, size_t i) {
   Noise<T, Tag> noise{};
   if constexpr (kParts<T> == 2) {
     const Bits<Tag> u32;
-    auto x = hn::Add(hn::Iota(u32, static_cast<uint32_t>(i / 2)), hn::Set(u32, seed));
-    x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(u32, 0x7feb352du));
-    x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(u32, 0x846ca68bu));
+    constexpr uint32_t kFirst = 0x7feb352du, kSecond = 0x846ca68bu;
+    // (seed + i / 2 + lane) * kFirst; the product of a vector is a constant.
+    auto x = hn::Add(hn::Set(u32, (seed + static_cast<uint32_t>(i / 2)) * kFirst),
+                     hn::Mul(hn::Iota(u32, 0), hn::Set(u32, kFirst)));
+    x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(u32, kSecond));
     x = hn::Xor(x, hn::ShiftRight<16>(x));
     const auto low = hn::AndNot(hn::Set(u32, kUpperHalf), x), high = hn::ShiftRight<16>(x);
     const auto half = hn::Set(u32, 0x8000u);
@@ -139,74 +156,86 @@ HWY_INLINE void fetch_ahead(Tag tag, const void* ahead, size_t i) {
   for (size_t at = 0; at < kBytes; at += kCacheLine) prefetch_line(from + at);
 }
 
-// Arguments are copied: a reference would be read again after each store, which might have changed it.
-template <class T>
-HWY_INLINE void adam_rows(const AdamArgs args, std::span<const RowUpdate<T>> rows, const RowLayout layout) {
-  for (const RowUpdate<T> row : rows) {
-    T *weights = row.row, *first = weights + layout.vector, *second = first + layout.vector;
-    for_each_turn<T>(layout.n, [&](size_t i, auto tag) HWY_ATTR {
-      fetch_ahead<T, 3>(tag, row.ahead, i);
+// A number of all rows in all lanes. The whole vector is made before the loops: GCC would make it anew for
+// each row, which are short.
+class Constant {
+ public:
+  explicit HWY_INLINE Constant(float x) : number_(x), vector_(hn::Set(d, x)) {}
+  template <class Tag>
+  HWY_INLINE hn::Vec<Tag> in(Tag tag) const {
+    if constexpr (std::is_same_v<Tag, D>)
+      return vector_;
+    else
+      return hn::Set(tag, number_);
+  }
+
+ private:
+  float number_;
+  V vector_;
+};
+
+// The loop of all optimisers. kRounding: of each of the optimiser's vectors. step(tag, row, gradient,
+// weights, vectors...) changes as many floats of each as Tag has.
+template <class T, Rounding... kRounding, class Step>
+HWY_INLINE void step_rows(std::span<const RowUpdate<T>> rows, const RowLayout layout, const Step& step) {
+  constexpr std::make_index_sequence<sizeof...(kRounding)> all;
+  for (const RowUpdate<T>& update : rows) {
+    // A copy: a reference would be read again after each store, which might have changed it. (GCC keeps this
+    // one in registers, but not a loop's variable that is a copy.)
+    const RowUpdate<T> row = update;
+    const auto turn = [&]<class Tag, size_t... v>(size_t i, Tag tag,
+                                                  std::index_sequence<v...>) MODELET_INLINE_LAMBDA {
+      fetch_ahead<T, 1 + sizeof...(v)>(tag, row.ahead, i);
       const auto g = load_gradient<T>(tag, row.gradient + i);
-      auto w = load_row(tag, weights + i), m = load_row(tag, first + i), v = load_row(tag, second + i);
+      T* const weights = row.row + i;
+      auto w = load_row(tag, weights);
+      Elements<T, Tag> vectors[] = {load_row(tag, weights + (1 + v) * layout.vector)...};
       HWY_UNROLL(2)
-      for (size_t p = 0; p < kParts<T>; ++p) {
-        m.part[p] =
-            hn::MulAdd(hn::Set(tag, args.beta1), m.part[p], hn::Mul(hn::Set(tag, 1 - args.beta1), g.part[p]));
-        v.part[p] = hn::MulAdd(hn::Set(tag, args.beta2), v.part[p],
-                               hn::Mul(hn::Set(tag, 1 - args.beta2), hn::Mul(g.part[p], g.part[p])));
-        const auto root =
-            hn::Add(hn::Sqrt(hn::Mul(v.part[p], hn::Set(tag, row.second_scale))), hn::Set(tag, args.epsilon));
-        w.part[p] = hn::Sub(w.part[p], hn::Div(hn::Mul(hn::Set(tag, row.rate), m.part[p]), root));
-      }
+      for (size_t p = 0; p < kParts<T>; ++p) step(tag, row, g.part[p], w.part[p], vectors[v].part[p]...);
       const auto noise = make_noise<T>(tag, row.noise, i);
-      store_row(tag, m, noise.nearest, first + i);
-      store_row(tag, v, noise.squares, second + i);
-      store_row(tag, w, noise.weights, weights + i);
-    });
+      (store_row(tag, vectors[v], noise.of_vector(kRounding), weights + (1 + v) * layout.vector), ...);
+      store_row(tag, w, noise.weights, weights);
+    };
+    for_each_turn<T>(layout.n, [&](size_t i, auto tag) MODELET_INLINE_LAMBDA { turn(i, tag, all); });
   }
 }
 
 template <class T>
-HWY_INLINE void adagrad_rows(const AdagradArgs args, std::span<const RowUpdate<T>> rows,
-                             const RowLayout layout) {
-  for (const RowUpdate<T> row : rows) {
-    T *weights = row.row, *square_sum = weights + layout.vector;
-    for_each_turn<T>(layout.n, [&](size_t i, auto tag) HWY_ATTR {
-      fetch_ahead<T, 2>(tag, row.ahead, i);
-      const auto g = load_gradient<T>(tag, row.gradient + i);
-      auto w = load_row(tag, weights + i), s = load_row(tag, square_sum + i);
-      HWY_UNROLL(2)
-      for (size_t p = 0; p < kParts<T>; ++p) {
-        s.part[p] = hn::MulAdd(g.part[p], g.part[p], s.part[p]);
-        const auto root = hn::Add(hn::Sqrt(s.part[p]), hn::Set(tag, args.epsilon));
-        w.part[p] = hn::Sub(w.part[p], hn::Div(hn::Mul(hn::Set(tag, row.rate), g.part[p]), root));
-      }
-      const auto noise = make_noise<T>(tag, row.noise, i);
-      store_row(tag, s, noise.squares, square_sum + i);
-      store_row(tag, w, noise.weights, weights + i);
-    });
-  }
+HWY_INLINE void adam_rows(const AdamArgs& args, std::span<const RowUpdate<T>> rows, RowLayout layout) {
+  const Constant of_first(1 - args.beta1), of_second(1 - args.beta2), epsilon(args.epsilon);
+  step_rows<T, Rounding::kNearest, Rounding::kStochastic>(
+      rows, layout,
+      [=](auto tag, const RowUpdate<T>& row, auto g, auto& w, auto& first, auto& second)
+          MODELET_INLINE_LAMBDA {
+            first = hn::MulAdd(of_first.in(tag), hn::Sub(g, first), first);
+            second = hn::MulAdd(of_second.in(tag), hn::MulSub(g, g, second), second);
+            const auto root = hn::Sqrt(hn::Mul(hn::Set(tag, row.second_scale), second));
+            w = hn::Sub(w, hn::Div(hn::Mul(hn::Set(tag, row.rate), first), hn::Add(root, epsilon.in(tag))));
+          });
 }
 
 template <class T>
-HWY_INLINE void momentum_rows(const MomentumArgs args, std::span<const RowUpdate<T>> rows,
-                              const RowLayout layout) {
-  for (const RowUpdate<T> row : rows) {
-    T *weights = row.row, *velocity = weights + layout.vector;
-    for_each_turn<T>(layout.n, [&](size_t i, auto tag) HWY_ATTR {
-      fetch_ahead<T, 2>(tag, row.ahead, i);
-      const auto g = load_gradient<T>(tag, row.gradient + i);
-      auto w = load_row(tag, weights + i), u = load_row(tag, velocity + i);
-      HWY_UNROLL(2)
-      for (size_t p = 0; p < kParts<T>; ++p) {
-        u.part[p] = hn::MulAdd(hn::Set(tag, args.momentum), u.part[p], g.part[p]);
-        w.part[p] = hn::NegMulAdd(hn::Set(tag, row.rate), u.part[p], w.part[p]);
-      }
-      const auto noise = make_noise<T>(tag, row.noise, i);
-      store_row(tag, u, noise.nearest, velocity + i);
-      store_row(tag, w, noise.weights, weights + i);
-    });
-  }
+HWY_INLINE void adagrad_rows(const AdagradArgs& args, std::span<const RowUpdate<T>> rows, RowLayout layout) {
+  const Constant epsilon(args.epsilon);
+  step_rows<T, Rounding::kStochastic>(
+      rows, layout,
+      [=](auto tag, const RowUpdate<T>& row, auto g, auto& w, auto& square_sum) MODELET_INLINE_LAMBDA {
+        square_sum = hn::MulAdd(g, g, square_sum);
+        const auto root = hn::Sqrt(square_sum);
+        w = hn::Sub(w, hn::Div(hn::Mul(hn::Set(tag, row.rate), g), hn::Add(root, epsilon.in(tag))));
+      });
+}
+
+template <class T>
+HWY_INLINE void momentum_rows(const MomentumArgs& args, std::span<const RowUpdate<T>> rows,
+                              RowLayout layout) {
+  const Constant momentum(args.momentum);
+  step_rows<T, Rounding::kNearest>(rows, layout,
+                                   [=](auto tag, const RowUpdate<T>& row, auto g, auto& w, auto& velocity)
+                                       MODELET_INLINE_LAMBDA {
+                                         velocity = hn::MulAdd(momentum.in(tag), velocity, g);
+                                         w = hn::NegMulAdd(hn::Set(tag, row.rate), velocity, w);
+                                       });
 }
 
 void adam_fp32(const AdamArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout) {

@@ -467,6 +467,32 @@ TEST_P(KernelsTest, SmallUpdatesOfBf16Add) {
   EXPECT_NEAR(mean_square, 1 + steps / 12800.0, 2e-3);
 }
 
+// Of values that lie a fraction above a bf16 number so many are rounded up, and whether one is says nothing
+// about another one: its neighbour, with which it shares a random number, the next pair, or a later vector.
+TEST_P(KernelsTest, RoundingByChanceIsFairAndIndependent) {
+  const size_t n = 1024, rows = 64;
+  for (const float fraction : {0.1f, 0.5f, 0.9f}) {
+    const Values gradient(n, -fraction / 128);  // the distance of two neighbours above 1
+    std::vector<uint8_t> up;                    // [rows, n]
+    for (size_t r = 0; r < rows; ++r) {
+      Halves row(2 * n);
+      std::fill_n(row.begin(), n, nearest_bf16(1.0f));
+      const RowUpdate<Bf16> update{gradient.data(), row.data(), 1, 1, static_cast<uint32_t>(mix64(r))};
+      sgd_momentum({.momentum = 0}, std::span(&update, 1), {n, n});
+      for (size_t i = 0; i < n; ++i) up.push_back(to_float(row[i]) > 1);
+    }
+    const double count = static_cast<double>(up.size()), mean = fraction, variance = mean * (1 - mean);
+    const double limit = 4 / std::sqrt(count);  // four standard deviations
+    EXPECT_NEAR(std::accumulate(up.begin(), up.end(), 0.0) / count, mean, limit * std::sqrt(variance));
+    for (const size_t distance : {1, 2, 3, 16, 32, 64, 512}) {
+      double covariance = 0;
+      for (size_t i = 0; i + distance < up.size(); ++i)
+        covariance += (up[i] - mean) * (up[i + distance] - mean) / count;
+      EXPECT_NEAR(covariance / variance, 0, limit) << fraction << " " << distance;
+    }
+  }
+}
+
 TEST_P(KernelsTest, AdamOfBf16IsThatOfFloatsButForRounding) {
   for (const size_t n : {16, 48, 128}) {
     const RowLayout layout{n, n};
