@@ -57,7 +57,7 @@ HWY_INLINE hn::Vec<Bits<Tag>> load_pairs(Tag, const Bf16* from) {
 #endif
 }
 // The upper halves of both, side by side. (Not one operation on three registers: the CPU reads what is to be
-// stored by the third's way, docs/decisions/0021-what-bounds-an-update.md.)
+// stored by the third's way, docs/decisions/0022-what-bounds-an-update.md.)
 template <class Tag>
 HWY_INLINE void store_pairs(Tag, hn::Vec<Bits<Tag>> even, hn::Vec<Bits<Tag>> odd, Bf16* to) {
   const auto low = hn::ShiftRight<16>(even);
