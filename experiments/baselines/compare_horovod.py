@@ -2,7 +2,7 @@
 """Modelet against Horovod, DistributedDataParallel and a sharded softmax by hand, on nodes with shaped links on this machine.
 
     sudo compare_horovod.py --short          the headline, two widths, 1 and 4 nodes: under 10 minutes on two quiet cores
-    sudo compare_horovod.py                  everything: hours
+    sudo compare_horovod.py                  everything: an hour and a half
     compare_horovod.py --report-only         the report again, from what is there
 
 Writes report.html (one file, with plots) and report.json to --out, after each part: a look at any time shows what is there so far. Each part
