@@ -3,10 +3,12 @@
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -50,6 +52,7 @@ std::vector<int> run_processes(int count, const Body& body) {
   for (int i = 0; i < count; ++i) {
     children.push_back(::fork());
     if (children.back() != 0) continue;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a killed test leaves none behind
     ++*ready;
     while (*ready < count) ::sched_yield();
     try {

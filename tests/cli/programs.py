@@ -2,8 +2,10 @@
 
 Every program gets a session of its own (setsid), which its children cannot leave by accident: what it started is found
 through the session's id in /proc even when the program itself is gone. A test ends all sessions it began, by pid, and an
-ordinary end must leave none behind.
+ordinary end must leave none behind. A test that is killed cannot end them: the kernel does (die_with_parent).
 """
+import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -56,6 +58,16 @@ def wait_until(condition, what, limit=LIMIT):
     return value
 
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+def die_with_parent(parent):
+    """In a child between fork and exec: it is killed when the thread that started it ends. What it starts itself with --parent follows."""
+    if LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != parent:
+        os._exit(1)
+
+
 def processes_of_session(session):
     """{pid: program} of the session's living processes; a zombie that nobody has collected does not count."""
     found = {}
@@ -97,7 +109,7 @@ class Program:
         with open(self._stdout, "wb") as out, open(self._stderr, "wb") as err:
             self._popen = subprocess.Popen([str(PROGRAMS / arguments[0]), *map(str, arguments[1:])], cwd=cwd,
                                            env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                           start_new_session=True)
+                                           start_new_session=True, preexec_fn=functools.partial(die_with_parent, os.getpid()))
         self.pid = self._popen.pid
 
     @property
