@@ -43,6 +43,8 @@ class Rng {
   }
   // Uniform in [0, 1).
   constexpr float uniform() { return static_cast<float>(next() >> 40) * 0x1p-24f; }
+  // The same with all the bits of a double.
+  constexpr double uniform_double() { return static_cast<double>(next() >> 11) * 0x1p-53; }
   // Standard normal (Box-Muller, one of the pair).
   float normal() {
     const float u = 1.0f - uniform();  // (0, 1]

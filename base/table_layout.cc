@@ -32,7 +32,7 @@ std::optional<std::pair<std::string_view, uint32_t>> numbered(std::string_view n
   return std::pair(name.substr(0, digits), number);
 }
 
-class Parser {
+class LayoutParser {
  public:
   TableLayout parse(std::span<const std::string> items) {
     for (const std::string& item : items) add(item);
@@ -143,7 +143,7 @@ class Parser {
 
 }  // namespace
 
-TableLayout parse_table_layout(std::span<const std::string> items) { return Parser().parse(items); }
+TableLayout parse_table_layout(std::span<const std::string> items) { return LayoutParser().parse(items); }
 
 TableLayout table_layout(const Experiment& experiment) {
   static const std::vector<std::string> kCriteo = {"label:click", "bin:i1..i13", "cat:c1..c26"};

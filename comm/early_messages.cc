@@ -1,18 +1,12 @@
 #include "comm/early_messages.h"
 
 namespace modelet::comm {
-namespace {
-
-size_t bytes_of(const Frame& frame) { return frame.envelope.size() + frame.payload.size(); }
-
-}  // namespace
-
 bool EarlyMessages::has_room_for(const Frame& frame) const {
-  return messages_.size() < max_messages_ && bytes_ + bytes_of(frame) <= max_bytes_;
+  return messages_.size() < max_messages_ && bytes_ + frame.bytes() <= max_bytes_;
 }
 
 bool EarlyMessages::keep(Envelope& envelope, Frame frame) {
-  const size_t bytes = bytes_of(frame);
+  const size_t bytes = frame.bytes();
   Map::node_type entry = unused_entry();
   entry.key() = {envelope.tag, frame.from};
   std::swap(entry.mapped().envelope, envelope);
@@ -31,7 +25,7 @@ const EarlyMessage* EarlyMessages::first(Tag tag) const {
 }
 
 void EarlyMessages::pop() {
-  bytes_ -= bytes_of(messages_.begin()->second.frame);
+  bytes_ -= messages_.begin()->second.frame.bytes();
   keep_unused(messages_.extract(messages_.begin()));
 }
 

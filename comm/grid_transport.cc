@@ -20,8 +20,6 @@ struct Part {
   size_t waiting_bytes = 0;
 };
 
-size_t bytes_of(const Frame& frame) { return frame.envelope.size() + frame.payload.size(); }
-
 struct Crossing {
   Crossing(Transport& transport, int rows, const GridLimits& most) : whole(transport), limits(most) {
     MODELET_CHECK(rows > 0 && whole.size() % rows == 0, "the ranks make no such grid");
@@ -69,7 +67,7 @@ class PartTransport final : public Transport {
     if (!part_.waiting.empty()) {
       frame = std::move(part_.waiting.front());
       part_.waiting.pop_front();
-      part_.waiting_bytes -= bytes_of(frame);
+      part_.waiting_bytes -= frame.bytes();
       return true;
     }
     const Stopwatch watch;
@@ -82,7 +80,7 @@ class PartTransport final : public Transport {
       const auto found = std::ranges::find(part->ranks, frame.from);
       frame.from = static_cast<int>(found - part->ranks.begin());
       if (part == &part_) return true;
-      part->waiting_bytes += bytes_of(frame);
+      part->waiting_bytes += frame.bytes();
       if (part->waiting.size() >= crossing_->limits.waiting_messages ||
           part->waiting_bytes > crossing_->limits.waiting_bytes)
         throw PeerError(frame.from,

@@ -36,6 +36,8 @@ struct Frame {
   PoolPtr<Pooled> owner;  // keeps the parts alive
   std::span<const std::byte> envelope;
   std::span<const std::byte> payload;
+
+  size_t bytes() const { return envelope.size() + payload.size(); }
 };
 
 class Transport {

@@ -19,7 +19,8 @@ namespace {
 
 constexpr uint32_t kSlots = 8;    // components of a bin
 constexpr uint32_t kBinBits = 3;  // log2(kSlots)
-constexpr size_t kLanes = 16;  // bins compared together; a fixed count, so that compilers vectorise the loop
+constexpr size_t kBinsTogether =
+    16;  // bins compared together; a fixed count, so that compilers vectorise the loop
 
 // Deals components in random order, without repetition as long as the permutation lasts.
 class Dealer {
@@ -53,7 +54,7 @@ class Dwta final : public HashFamily {
       : HashFamily(options),
         bins_per_table_((options.bits + kBinBits - 1) / kBinBits),
         bins_(size_t{options.tables} * bins_per_table_),
-        stride_((bins_ + kLanes - 1) / kLanes * kLanes),
+        stride_((bins_ + kBinsTogether - 1) / kBinsTogether * kBinsTogether),
         slots_(kSlots * stride_, 0),
         densify_seed_(Rng(options.seed, {kStreamHash, kStreamDensify}).next()) {
     Dealer dealer(options.dim, Rng(options.seed, {kStreamHash, kStreamDeal}));
@@ -88,18 +89,18 @@ class Dwta final : public HashFamily {
 
   // values [kSlots, stride] -> winners [stride]: the slot of the largest value of each bin.
   void find_winners(const float* values, uint32_t* winners) const {
-    for (size_t first = 0; first < stride_; first += kLanes) {
-      float best[kLanes];
-      uint32_t winner[kLanes] = {};
-      std::copy_n(values + first, kLanes, best);
+    for (size_t first = 0; first < stride_; first += kBinsTogether) {
+      float best[kBinsTogether];
+      uint32_t winner[kBinsTogether] = {};
+      std::copy_n(values + first, kBinsTogether, best);
       for (uint32_t k = 1; k < kSlots; ++k) {
         const float* row = values + k * stride_ + first;
-        for (size_t i = 0; i < kLanes; ++i) {
+        for (size_t i = 0; i < kBinsTogether; ++i) {
           winner[i] = row[i] > best[i] ? k : winner[i];
           best[i] = row[i] > best[i] ? row[i] : best[i];
         }
       }
-      std::copy_n(winner, kLanes, winners + first);
+      std::copy_n(winner, kBinsTogether, winners + first);
     }
   }
 
@@ -129,7 +130,7 @@ class Dwta final : public HashFamily {
 
   uint32_t bins_per_table_;
   size_t bins_;                  // of all tables
-  size_t stride_;                // bins_ rounded up to kLanes; the added bins are computed and ignored
+  size_t stride_;                // bins_ rounded up to kBinsTogether; the added bins are computed and ignored
   std::vector<uint32_t> slots_;  // [kSlots, stride]: component in each slot of each bin
   uint64_t densify_seed_;
 };

@@ -17,20 +17,20 @@
 namespace modelet::hashing {
 namespace {
 
-constexpr size_t kLanes =
+constexpr size_t kButterflies =
     16;  // butterflies done together; a fixed count, so that compilers vectorise the loop
 constexpr size_t kMinWidth = 64;  // narrower vectors are padded, so that few blocks give all bits
 
-// Hadamard transform of data [width] (width a power of two >= 2 * kLanes), up to the order of the results,
-// which does not matter here: all stages have the same shape (Pease, JACM 1968). Uses spare [width]; returns
-// where the result lies.
+// Hadamard transform of data [width] (width a power of two >= 2 * kButterflies), up to the order of the
+// results, which does not matter here: all stages have the same shape (Pease, JACM 1968). Uses spare [width];
+// returns where the result lies.
 float* hadamard(float* data, float* spare, size_t width) {
   const size_t half = width / 2;
   for (size_t stage = 1; stage < width; stage *= 2) {
-    for (size_t first = 0; first < half; first += kLanes) {
+    for (size_t first = 0; first < half; first += kButterflies) {
       const float *a = data + first, *b = a + half;
       float* out = spare + 2 * first;
-      for (size_t i = 0; i < kLanes; ++i) {
+      for (size_t i = 0; i < kButterflies; ++i) {
         const float sum = a[i] + b[i], difference = a[i] - b[i];
         out[2 * i] = sum;
         out[2 * i + 1] = difference;

@@ -27,7 +27,7 @@ constexpr const char* kIndexName = "index.json";
 constexpr const char* kExtension = ".safetensors";
 constexpr const char* kEncoderName = "encoder.safetensors";
 constexpr size_t kMaxIndexBytes = size_t{64} << 20;
-constexpr int kMaxDepth = 16;  // of index.json; the trainer's `extra` may nest a little
+constexpr int kIndexDepth = 16;  // of index.json; the trainer's `extra` may nest a little
 constexpr uint64_t kMaxLayers = 64;
 constexpr std::array<std::string_view, 3> kKinds = {"input", "hidden", "output"};
 
@@ -259,7 +259,7 @@ std::string format_checkpoint_index(const CheckpointIndex& index) {
 CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& folder) {
   const fs::path path = folder / kIndexName;
   const std::string origin = path.string();
-  const nlohmann::json json = parse_strict_json(text, origin, kMaxDepth);
+  const nlohmann::json json = parse_strict_json(text, origin, kIndexDepth);
   if (string_at(json, "format", origin) != kFormat)
     throw FormatError(origin + ": not the index of a Modelet checkpoint");
   if (const uint64_t version = unsigned_at(json, "version", origin); version != kVersion)

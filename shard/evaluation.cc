@@ -10,7 +10,7 @@
 namespace modelet::shard {
 namespace {
 
-constexpr size_t kPiece = 96;  // neurons scored together by one thread
+constexpr size_t kScoredTogether = 96;  // neurons scored together by one thread
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 }  // namespace
@@ -56,13 +56,13 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
   const size_t columns = padded(samples);
   for (const Modelet* modelet : modelets_) {
     const Parameters& p = modelet->parameters();
-    pool_.for_pieces(p.rows(), kPiece, [&](size_t begin, size_t end) {
+    pool_.for_pieces(p.rows(), kScoredTogether, [&](size_t begin, size_t end) {
       Scratch& scratch = scratch_[pool_.thread_index()];
-      scratch.logits.resize(kPiece * columns);
+      scratch.logits.resize(kScoredTogether * columns);
       scratch.positions.resize(columns);
-      scratch.rows.resize(kPiece * p.cols());
+      scratch.rows.resize(kScoredTogether * p.cols());
       float* logits = scratch.logits.data();
-      std::array<float, kPiece> biases;
+      std::array<float, kScoredTogether> biases;
       p.copy_biases(begin, end - begin, biases.data());
       const ConstMatrix rows = p.weights().block(begin, end - begin, scratch.rows.data());
       kernels::gemm({.m = rows.rows,

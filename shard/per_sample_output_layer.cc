@@ -18,8 +18,8 @@
 namespace modelet::shard {
 namespace {
 
-constexpr size_t kSamplePiece = 8;
-constexpr size_t kNeuronPiece = 64;
+constexpr size_t kRetrievedTogether = 8;
+constexpr size_t kUpdatedTogether = 64;
 
 // The active sets of all samples in one modelet, as a sparse matrix [B, neurons].
 struct SampleSets {
@@ -138,7 +138,7 @@ float PerSampleOutputLayer::draw_correction(uint64_t draws, size_t neurons) cons
 }
 
 void PerSampleOutputLayer::forward(ConstMatrix hidden, ConstMatrix, SampleRange range) {
-  pool_.for_pieces(range.size(), kSamplePiece, [&](size_t first, size_t last) {
+  pool_.for_pieces(range.size(), kRetrievedTogether, [&](size_t first, size_t last) {
     for (size_t s = range.begin + first; s < range.begin + last; ++s) forward_sample(s, hidden);
   });
 }
@@ -190,7 +190,7 @@ void PerSampleOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float
       }
     group_entries();
     gradient_rows_.reserve(width_);
-    pool_.for_pieces(starts_.size() - 1, kNeuronPiece, [&](size_t begin, size_t end) {
+    pool_.for_pieces(starts_.size() - 1, kUpdatedTogether, [&](size_t begin, size_t end) {
       float* const gradient = gradient_rows_.mine();
       for (size_t n = begin; n < end; ++n) {
         const size_t first = starts_[n], count = starts_[n + 1] - first;

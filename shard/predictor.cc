@@ -15,7 +15,7 @@ namespace {
 // best.
 constexpr double kRecallWanted = 0.9995;
 
-constexpr size_t kPiece = 1024;  // rows scored between two looks at the best
+constexpr size_t kRowsBetweenLooks = 1024;  // rows scored between two looks at the best
 
 Sample sample_of(const Batch& batch, size_t s) {
   const size_t first = batch.offsets[s], count = batch.offsets[s + 1] - first;
@@ -138,12 +138,12 @@ const TopK& Predictor::Session::dense(const Sample& sample, size_t k) {
   const float* query = hidden(sample);
   const Network& network = predictor_->network_;
   best_.reset(1, k);
-  scores_.resize(kPiece);
+  scores_.resize(kRowsBetweenLooks);
   for (const auto& modelet : network.modelets()) {
     if (modelet->spec().kind != LayerKind::kOutput) continue;
     const Parameters& p = modelet->parameters();
-    for (size_t begin = 0; begin < p.rows(); begin += kPiece) {
-      const size_t count = std::min(kPiece, p.rows() - begin);
+    for (size_t begin = 0; begin < p.rows(); begin += kRowsBetweenLooks) {
+      const size_t count = std::min(kRowsBetweenLooks, p.rows() - begin);
       p.with_weights([&](const auto* weights, size_t stride) {
         kernels::row_dots(weights + begin * stride, stride, count, query, p.cols(), scores_.data());
       });

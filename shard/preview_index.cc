@@ -14,7 +14,7 @@
 namespace modelet::shard {
 namespace {
 
-constexpr size_t kPiece = 96;           // rows whose products stay in the first cache
+constexpr size_t kCachedRows = 96;      // rows whose products stay in the first cache
 constexpr int kIterations = 2;          // of the subspace: the spectrum of activations falls fast
 constexpr float kSmallestPart = 1e-3f;  // of a direction's length that must be new, or it is rounding
 constexpr size_t kProbes = 64;          // rows, and samples, that missed_share() looks at
@@ -106,7 +106,7 @@ void PreviewIndex::build(const Parameters& parameters, PreviewBasis basis, Const
   const std::vector<float> floats = as_columns(basis_, rank_, dim_, columns);
   AlignedVector<Bf16> pairs(dim_ * columns);
   pack(floats.data(), dim_, columns, pairs.data());
-  pool.for_pieces(rows_, kPiece, [&](size_t begin, size_t end) {
+  pool.for_pieces(rows_, kCachedRows, [&](size_t begin, size_t end) {
     AlignedVector<float> products((end - begin) * columns);
     parameters.copy_biases(begin, end - begin, centres_.data() + begin);
     const auto multiply = [&](const auto* weights, size_t stride) {
@@ -175,12 +175,12 @@ void PreviewIndex::search(ConstMatrix queries, std::span<const uint32_t> without
 
   search.logits_pieces.resize(std::max<size_t>(search.logits_pieces.size(), pool.threads()));
   for (AlignedVector<float>& logits : search.logits_pieces)
-    if (logits.size() < kPiece * columns) logits.resize(kPiece * columns);
+    if (logits.size() < kCachedRows * columns) logits.resize(kCachedRows * columns);
   pool.for_pieces(runs, 1, [&](size_t run, size_t) {
     float* const logits = search.logits_pieces[pool.thread_index()].data();
     const size_t end = rows_ * (run + 1) / runs;
-    for (size_t first = rows_ * run / runs; first < end; first += kPiece) {
-      const size_t count = std::min(kPiece, end - first);
+    for (size_t first = rows_ * run / runs; first < end; first += kCachedRows) {
+      const size_t count = std::min(kCachedRows, end - first);
       kernels::gemm({.m = count,
                      .n = columns,
                      .k = rank_ / 2,

@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = uint64_t{16} << 20;  // a modelet's header has a few hundred bytes
-constexpr int kMaxDepth = 3;                              // {name: {shape: [
+constexpr int kHeaderDepth = 3;                           // {name: {shape: [
 constexpr size_t kMaxDimensions = 8;
 constexpr const char* kMetadataKey = "__metadata__";
 
@@ -218,7 +218,7 @@ void SafetensorsFile::parse() {
   const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + kLengthBytes, length);
   const std::span<const std::byte> data = bytes_.subspan(kLengthBytes + length);
 
-  const nlohmann::json header = parse_strict_json(text, origin, kMaxDepth);
+  const nlohmann::json header = parse_strict_json(text, origin, kHeaderDepth);
   if (!header.is_object()) throw FormatError(origin + ": the header is not an object");
   const HeaderReader reader(origin, data);
   for (const auto& item : header.items()) {

@@ -12,7 +12,7 @@
 namespace modelet::shard {
 namespace {
 
-constexpr size_t kPiece = 96;  // rows worked on together
+constexpr size_t kRowsTogether = 96;  // rows worked on together
 
 std::vector<float> mean_of(ConstMatrix rows) {
   std::vector<double> sums(rows.cols);
@@ -90,7 +90,7 @@ RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries
   for (const Modelet* modelet : output) {
     const Parameters& p = modelet->parameters();
     const ConstRows weights = p.weights();
-    pool.for_pieces(p.rows(), kPiece, [&](size_t begin, size_t end) {
+    pool.for_pieces(p.rows(), kRowsTogether, [&](size_t begin, size_t end) {
       AlignedVector<float> scratch(width), centred((end - begin) * width), spreads((end - begin) * width);
       for (size_t r = begin; r < end; ++r) {
         const float* row = weights.row(r, scratch.data());
@@ -151,7 +151,7 @@ std::vector<uint32_t> hash_rows(const hashing::HashFamily& family, ConstMatrix r
                                 std::span<const float> mean, ThreadPool& pool) {
   const uint32_t tables = family.options().tables;
   std::vector<uint32_t> codes(rows.rows * tables);
-  pool.for_pieces(rows.rows, kPiece, [&](size_t begin, size_t end) {
+  pool.for_pieces(rows.rows, kRowsTogether, [&](size_t begin, size_t end) {
     hashing::HashScratch scratch;
     std::vector<float> centred(rows.cols);
     for (size_t r = begin; r < end; ++r) {

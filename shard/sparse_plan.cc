@@ -14,7 +14,7 @@
 namespace modelet::shard {
 namespace {
 
-constexpr const char* kVersion = "1";
+constexpr const char* kPlanVersion = "1";
 constexpr size_t kNumbers = 8;  // settings, recall, cost
 
 std::array<uint64_t, kNumbers> numbers_of(const TunedSparse& tuned) {
@@ -73,7 +73,7 @@ std::optional<SparsePlan> read_sparse_plan(const std::filesystem::path& file, ui
     const auto order = stored.values<uint32_t>("neurons", {plan.tuned.settings.rows});
     const auto row_mean = stored.values<float>("row_mean", {width});
     const auto query_mean = stored.values<float>("query_mean", {width});
-    const Metadata expected = {{"version", kVersion},
+    const Metadata expected = {{"version", kPlanVersion},
                                {"checksum", checksum(key, tensors_of(numbers, order, row_mean, query_mean))}};
     if (stored.metadata() != expected || !plausible(plan.tuned.settings, neurons) ||
         !std::ranges::all_of(order, [&](uint32_t neuron) { return neuron < neurons; }))
@@ -93,7 +93,7 @@ void write_sparse_plan(const std::filesystem::path& file, uint64_t key, const Sp
       tensors_of(numbers, std::span(plan.order.neurons).first(plan.tuned.settings.rows), plan.order.row_mean,
                  plan.order.query_mean);
   try {
-    write_safetensors(file, tensors, {{"version", kVersion}, {"checksum", checksum(key, tensors)}});
+    write_safetensors(file, tensors, {{"version", kPlanVersion}, {"checksum", checksum(key, tensors)}});
   } catch (const Error&) {
     // The folder may be somebody else's, or the disk full: then the next one makes its plan anew.
   }

@@ -30,7 +30,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct ModelOptions {
   std::string checkpoint, data, labels;
   std::vector<size_t> ks;
   std::vector<std::string> metrics;  // empty: all
@@ -91,12 +91,12 @@ class LoadedModel {
 
 const std::vector<std::string> kMetricNames = {"p", "ndcg", "recall", "psp", "auc", "log_loss"};
 
-bool asked_for(const Options& options, const std::string& metric) {
+bool asked_for(const ModelOptions& options, const std::string& metric) {
   return options.metrics.empty() || std::ranges::count(options.metrics, metric) > 0;
 }
 
 // What was asked for by name and this model or way of scoring cannot give, is an error that says why.
-shard::Metrics make_metrics(LoadedModel& model, const Options& options) {
+shard::Metrics make_metrics(LoadedModel& model, const ModelOptions& options) {
   const size_t labels = model.network().shape().labels;
   Experiment::Metrics propensities = model.experiment().metrics;
   if (!options.propensity.empty()) propensities = {options.propensity[0], options.propensity[1]};
@@ -118,7 +118,7 @@ shard::Metrics make_metrics(LoadedModel& model, const Options& options) {
           auc && (asked_for(options, "auc") || asked_for(options, "log_loss")) ? labels : 0};
 }
 
-void evaluate(const Options& options) {
+void evaluate(const ModelOptions& options) {
   LoadedModel model(options.checkpoint, options.threads);
   const shard::Dataset data = model.load_data(options.data);
   shard::Metrics metrics = make_metrics(model, options);
@@ -145,7 +145,7 @@ void evaluate(const Options& options) {
                            model.step());
 }
 
-void predict(const Options& options) {
+void predict(const ModelOptions& options) {
   LoadedModel model(options.checkpoint, options.threads);
   const shard::Dataset data = model.load_data(options.data);
   const std::string& names_file = options.labels.empty() ? model.experiment().data.labels : options.labels;
@@ -178,7 +178,7 @@ void predict(const Options& options) {
   model.predict(data, shard::all_rows(rows), std::min(options.k, data.labels()), options.sparse, print);
 }
 
-void add_model_arguments(CLI::App& verb, Options& options) {
+void add_model_arguments(CLI::App& verb, ModelOptions& options) {
   verb.add_option("checkpoint", options.checkpoint, "run folder or checkpoint")
       ->required()
       ->check(CLI::ExistingDirectory);
@@ -280,7 +280,7 @@ void plan(const PlanOptions& options) {
 }  // namespace
 
 void add_model_verbs(CLI::App& app) {
-  const auto eval_options = std::make_shared<Options>();
+  const auto eval_options = std::make_shared<ModelOptions>();
   CLI::App& eval_verb = *app.add_subcommand("eval", "Evaluate a checkpoint on a data set");
   add_model_arguments(eval_verb, *eval_options);
   eval_verb.add_option("--k", eval_options->ks, "figures at these ranks, comma-separated")
@@ -303,7 +303,7 @@ void add_model_verbs(CLI::App& app) {
       "  modelet eval runs/amazon test.mlt --metrics psp --propensity 0.6,2.6");
   eval_verb.callback([eval_options] { evaluate(*eval_options); });
 
-  const auto predict_options = std::make_shared<Options>();
+  const auto predict_options = std::make_shared<ModelOptions>();
   CLI::App& predict_verb =
       *app.add_subcommand("predict", "Print the best labels of each sample, a line each");
   add_model_arguments(predict_verb, *predict_options);

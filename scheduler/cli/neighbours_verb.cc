@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct NeighboursOptions {
   std::string checkpoint, word;
   size_t k = 10;
   bool json = false;
@@ -34,7 +34,7 @@ uint32_t find_word(const shard::Embeddings& embeddings, const std::string& word)
                                 : fmt::format("; did you mean {}?", fmt::join(alike, ", "))));
 }
 
-void neighbours(const Options& options) {
+void neighbours(const NeighboursOptions& options) {
   const shard::Embeddings embeddings(shard::Checkpoint::open(shard::find_checkpoint(options.checkpoint)));
   const auto found = embeddings.nearest(find_word(embeddings, options.word), options.k);
   json list = json::array();
@@ -54,7 +54,7 @@ void neighbours(const Options& options) {
 }  // namespace
 
 void add_neighbours_verb(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<NeighboursOptions>();
   CLI::App& verb =
       *app.add_subcommand("neighbours", "Print the words nearest to a word, of a model of running text");
   verb.add_option("checkpoint", options->checkpoint, "run folder or checkpoint")

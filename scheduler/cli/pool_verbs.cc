@@ -23,8 +23,8 @@ using comm::control::NodeStatusT;
 using comm::control::RunStatusT;
 using nlohmann::json;
 
-// Options of a verb; one object lives as long as the verb's callback.
-struct Options {
+// PoolOptions of a verb; one object lives as long as the verb's callback.
+struct PoolOptions {
   ExperimentArguments experiment;
   std::string scheduler, key, scheduler_key, name, out, resume;
   uint32_t nodes = 0;
@@ -68,7 +68,7 @@ void print_line(const json& object) {
   std::cout << object.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
 }
 
-void submit(const Options& options) {
+void submit(const PoolOptions& options) {
   Submission submission{.experiment = options.experiment.load()};
   Reporter reporter(options.json);
   {
@@ -106,7 +106,7 @@ std::string detail_text(const RunStatusT& run) {
   return text;
 }
 
-void list(const Options& options) {
+void list(const PoolOptions& options) {
   const auto answer = PoolClient(options.address()).list();
   if (options.json) {
     for (const auto& run : answer.runs) print_line(to_json(*run));
@@ -120,7 +120,7 @@ void list(const Options& options) {
                              run->seconds, detail_text(*run));
 }
 
-void list_nodes(const Options& options) {
+void list_nodes(const PoolOptions& options) {
   const auto answer = PoolClient(options.address()).nodes();
   if (options.json) {
     for (const auto& node : answer.nodes) print_line(to_json(*node));
@@ -138,14 +138,14 @@ void list_nodes(const Options& options) {
         node->compute_seconds > 0 ? fmt::format("{:.0f} %", 100 * node->wait_share) : "-", node->version);
 }
 
-void watch(const Options& options) {
+void watch(const PoolOptions& options) {
   Reporter reporter(options.json);
   std::atomic<bool> stop{false};
   const StopSignals signals([&stop] { stop = true; });
   watch_on_pool(options.address(), options.run, reporter, stop);
 }
 
-void stop(const Options& options) {
+void stop(const PoolOptions& options) {
   const RunStatusT status = PoolClient(options.address()).stop(options.run);
   if (options.json) return print_line(to_json(status));
   std::cout << fmt::format("run {} {}{}{}\n", status.run, scheduler::state_name(status.state),
@@ -154,8 +154,8 @@ void stop(const Options& options) {
 
 // A verb with the options that all have.
 CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& description,
-                   const std::string& examples, const std::shared_ptr<Options>& options,
-                   void (*body)(const Options&)) {
+                   const std::string& examples, const std::shared_ptr<PoolOptions>& options,
+                   void (*body)(const PoolOptions&)) {
   CLI::App& verb = *app.add_subcommand(name, description);
   verb.footer("Examples:\n" + examples);
   verb.add_option("--scheduler", options->scheduler,
@@ -176,7 +176,7 @@ CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& de
 }  // namespace
 
 void add_pool_verbs(CLI::App& app) {
-  const auto submission = std::make_shared<Options>();
+  const auto submission = std::make_shared<PoolOptions>();
   CLI::App& submit_verb =
       add_verb(app, "submit", "Submit an experiment to a pool",
                "  modelet submit experiments/quickstart.toml --nodes 2 --watch\n"
@@ -195,17 +195,17 @@ void add_pool_verbs(CLI::App& app) {
                        "follow the run to its end; Ctrl-C stops it, with a checkpoint");
 
   add_verb(app, "list", "List the runs of a pool", "  modelet list --scheduler tcp://192.168.1.5:5570",
-           std::make_shared<Options>(), list);
-  add_verb(app, "nodes", "List the nodes of a pool", "  modelet nodes --json", std::make_shared<Options>(),
-           list_nodes);
+           std::make_shared<PoolOptions>(), list);
+  add_verb(app, "nodes", "List the nodes of a pool", "  modelet nodes --json",
+           std::make_shared<PoolOptions>(), list_nodes);
 
-  const auto watched = std::make_shared<Options>();
+  const auto watched = std::make_shared<PoolOptions>();
   add_verb(app, "watch", "Follow a run of a pool to its end; Ctrl-C stops watching, not the run",
            "  modelet watch 3\n  modelet watch 3 --json", watched, watch)
       .add_option("run", watched->run, "number of the run")
       ->required()
       ->check(CLI::PositiveNumber);  // or -1 would be the largest there is
-  const auto stopped = std::make_shared<Options>();
+  const auto stopped = std::make_shared<PoolOptions>();
   add_verb(app, "stop", "Stop a run of a pool at its next step, with a checkpoint", "  modelet stop 3",
            stopped, stop)
       .add_option("run", stopped->run, "number of the run")

@@ -21,7 +21,7 @@ namespace {
 namespace msg = comm::control;
 
 constexpr size_t kWindow = 4;       // chunks sent and not yet stored
-constexpr double kPoll = 0.1;       // seconds
+constexpr double kReplyPoll = 0.1;  // seconds
 constexpr double kGiveUp = 60;      // seconds of silence
 constexpr double kReportEvery = 1;  // seconds
 
@@ -75,7 +75,7 @@ class Sender {
   bool may_ask() const { return socket_.connections() > 0 && (!later_ || later_->seconds() > ask_again_); }
 
   std::optional<msg::FromSchedulerMessage> receive() {
-    auto message = socket_.receive(kPoll);
+    auto message = socket_.receive(kReplyPoll);
     if (message) {
       silence_.lap();
       if (const auto* refusal = std::get_if<msg::RefusedT>(&*message))

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct TrainOptions {
   ExperimentArguments experiment;
   std::string out, resume;
   uint32_t nodes = 1;
@@ -32,7 +32,7 @@ struct Options {
 };
 
 // The run's folder: --out, or that of the run which is resumed, or a new one.
-fs::path run_folder(const Options& options, const fs::path& resumed) {
+fs::path run_folder(const TrainOptions& options, const fs::path& resumed) {
   if (!options.out.empty()) return absolute(options.out);
   if (!resumed.empty())
     if (fs::path run = shard::run_of(resumed); !run.empty()) return run;
@@ -71,7 +71,7 @@ void train_on_pool(const Submission& submission, Reporter& reporter) {
   run_on_pool(pool.scheduler(), submission, reporter, stop, [&pool] { pool.check(); });
 }
 
-void train(const Options& options) {
+void train(const TrainOptions& options) {
   Submission submission{.experiment = options.experiment.load(), .nodes = options.nodes};
   if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
@@ -94,7 +94,7 @@ void train(const Options& options) {
 }  // namespace
 
 void add_train_verb(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TrainOptions>();
   CLI::App& verb = *app.add_subcommand("train", "Train an experiment on this machine");
   options->experiment.add_to(verb);
   verb.add_option("--nodes", options->nodes,

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json, nlohmann::ordered_json;
 
-struct Options {
+struct TuneOptions {
   ExperimentArguments experiment;
   agent::TuneOptions tune;
   bool json = false;
@@ -61,7 +61,8 @@ std::string describe(const Experiment::Sampling& s) {
                      s.bits, s.bucket, s.candidates);
 }
 
-void write_tuned(const std::filesystem::path& path, const Options& options, const agent::TuneTrial& trial) {
+void write_tuned(const std::filesystem::path& path, const TuneOptions& options,
+                 const agent::TuneTrial& trial) {
   std::string keys;  // numbers and strings are written alike in JSON and TOML
   const ordered_json chosen = keys_of(trial.sampling);
   for (const auto& [key, value] : chosen.items()) keys += fmt::format("{} = {}\n", key, value.dump());
@@ -76,7 +77,7 @@ void write_tuned(const std::filesystem::path& path, const Options& options, cons
   file.commit();
 }
 
-void tune(const Options& options) {
+void tune(const TuneOptions& options) {
   const Experiment experiment = options.experiment.load();
   const ExperimentData data = load_data(experiment);
   const agent::TuneResult result =
@@ -104,7 +105,7 @@ void tune(const Options& options) {
 }  // namespace
 
 void add_tune_verb(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TuneOptions>();
   CLI::App& verb =
       *app.add_subcommand("tune", "Measure which previews or hash tables fit an experiment's data and width");
   options->experiment.add_to(verb);

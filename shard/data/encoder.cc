@@ -10,7 +10,7 @@
 namespace modelet::shard {
 namespace {
 
-constexpr const char* kFormat = "modelet-encoder";
+constexpr const char* kEncoderFormat = "modelet-encoder";
 constexpr const char* kOffsets = "labels.offsets";
 constexpr const char* kNames = "labels.names";
 
@@ -71,12 +71,12 @@ std::vector<Tensor> label_tensors(const StringTable& labels) {
 }
 
 Metadata encoder_metadata(const Experiment& options) {
-  return {{"format", kFormat}, {"version", kEncoderVersion}, {"options", to_encoding_toml(options)}};
+  return {{"format", kEncoderFormat}, {"version", kEncoderVersion}, {"options", to_encoding_toml(options)}};
 }
 
 Experiment encoder_options(const SafetensorsFile& state) {
   const std::string origin = state.path().string();
-  if (metadata_at(state, "format") != kFormat)
+  if (metadata_at(state, "format") != kEncoderFormat)
     throw FormatError(origin + ": not the state of an encoder of text");
   if (const std::string version = metadata_at(state, "version"); version != kEncoderVersion)
     throw FormatError(origin + ": encoder version " + version + "; this program reads version " +

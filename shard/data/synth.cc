@@ -25,12 +25,10 @@ enum SynthStream : uint64_t {
   kRowLabels,
   kRowFeatures,
   kLabelFeatures,
-  kLabelIds,
-  kFeatureIds,
+  kLabelOrder,
+  kFeatureOrder,
   kFamilyFeatures
 };
-
-double uniform(Rng& rng) { return static_cast<double>(rng.next() >> 11) * 0x1p-53; }
 
 std::vector<uint32_t> permutation(uint64_t count, Rng rng) {
   std::vector<uint32_t> ids(count);
@@ -42,7 +40,7 @@ std::vector<uint32_t> permutation(uint64_t count, Rng rng) {
 
 // Whole number near `mean`, uniform between `low` and `2 mean - low`, at most `limit`.
 uint64_t draw_count(Rng& rng, double mean, double low, uint64_t limit) {
-  const double value = low + uniform(rng) * 2 * (mean - low);
+  const double value = low + rng.uniform_double() * 2 * (mean - low);
   return std::min<uint64_t>(limit, static_cast<uint64_t>(std::max(1.0, std::round(value))));
 }
 
@@ -167,8 +165,8 @@ SynthGenerator::SynthGenerator(const SynthOptions& options)
       family_features_(options.family == 1 ? 0 : static_cast<uint32_t>(options.shared * features_per_label_)),
       label_law_(options.labels, options.zipf),
       feature_law_(options.features, kFeatureZipf),
-      label_of_rank_(permutation(options.labels, Rng(options.seed, {kStreamSynth, kLabelIds}))),
-      feature_of_rank_(permutation(options.features, Rng(options.seed, {kStreamSynth, kFeatureIds}))),
+      label_of_rank_(permutation(options.labels, Rng(options.seed, {kStreamSynth, kLabelOrder}))),
+      feature_of_rank_(permutation(options.features, Rng(options.seed, {kStreamSynth, kFeatureOrder}))),
       weight_(options.features),
       seen_in_(options.features, 0) {
   const double scale = 1 / std::log(2.0 + static_cast<double>(options.features));
@@ -190,7 +188,7 @@ void SynthGenerator::draw_labels(uint64_t split, uint64_t row) {
   constexpr uint64_t kTries = 4;
   labels_.clear();
   for (uint64_t i = 0; i < kTries * count && labels_.size() < count; ++i) {
-    const uint32_t label = label_of_rank_[label_law_.rank(uniform(rng))];
+    const uint32_t label = label_of_rank_[label_law_.rank(rng.uniform_double())];
     if (std::find(labels_.begin(), labels_.end(), label) == labels_.end()) labels_.push_back(label);
   }
   std::sort(labels_.begin(), labels_.end());
@@ -204,8 +202,8 @@ void SynthGenerator::draw_features(uint64_t split, uint64_t row) {
   features_.clear();
   for (uint64_t i = 0; i < kTries * count && features_.size() < count; ++i) {
     uint32_t feature = 0;
-    if (uniform(rng) < options_.noise) {
-      feature = feature_of_rank_[feature_law_.rank(uniform(rng))];
+    if (rng.uniform_double() < options_.noise) {
+      feature = feature_of_rank_[feature_law_.rank(rng.uniform_double())];
     } else {
       const uint32_t label = labels_[rng.below(static_cast<uint32_t>(labels_.size()))];
       const uint32_t which = rng.below(features_per_label_);

@@ -73,8 +73,6 @@ constexpr InteractionShape kInteractionShapes[] = {
     {false, 13, 16, 0.55}, {true, 19, 1, 0.4},    {true, 22, 6, 0.5},
 };
 
-double uniform(Rng& rng) { return static_cast<double>(rng.next() >> 11) * 0x1p-53; }
-
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 // Log-odds of test rows, as predictions.
@@ -162,7 +160,7 @@ Click ClickGenerator::click(Split split, uint64_t row) {
   Click click;
   click.additive_log_odds = kBias + additive_part();
   click.log_odds = click.additive_log_odds + interactions();
-  click.clicked = uniform(rng) < sigmoid(click.log_odds);
+  click.clicked = rng.uniform_double() < sigmoid(click.log_odds);
   write_line(click.clicked);
   click.line = line_;
   return click;
@@ -172,7 +170,7 @@ void ClickGenerator::draw_integers(Rng& rng) {
   for (size_t i = 0; i < kIntegers; ++i) {
     const IntegerShape& shape = kIntegerShapes[i];
     const double logarithm = shape.mean + shape.deviation * double{rng.normal()};
-    const bool missing = uniform(rng) < shape.missing;
+    const bool missing = rng.uniform_double() < shape.missing;
     integers_[i] = missing ? kMissing : static_cast<int64_t>(std::exp(logarithm));
     // Of the rounded number: the odds follow from what the row shows.
     positions_[i] =
@@ -182,8 +180,8 @@ void ClickGenerator::draw_integers(Rng& rng) {
 
 void ClickGenerator::draw_categories(Rng& rng) {
   for (size_t c = 0; c < kCategories; ++c) {
-    values_[c] = categories_[c].law.rank(uniform(rng));
-    if (uniform(rng) < kCategoryShapes[c].missing) values_[c] = kNoValue;
+    values_[c] = categories_[c].law.rank(rng.uniform_double());
+    if (rng.uniform_double() < kCategoryShapes[c].missing) values_[c] = kNoValue;
   }
 }
 

@@ -15,7 +15,7 @@
 namespace modelet::shard {
 namespace {
 
-constexpr auto is_space = [](uint8_t c) { return c <= ' '; };
+constexpr auto is_blank_byte = [](uint8_t c) { return c <= ' '; };
 
 // Words with their occurrences, thinned out when they become too many: what is rare when the table is full
 // hardly reaches the vocabulary.
@@ -70,12 +70,12 @@ bool WordReader::next(std::vector<std::string_view>& words, std::vector<size_t>&
   if (!more && text.empty()) return false;
   // The word at the end may go on in the next piece. Of one that is too long, as much is kept as shows it.
   size_t whole = text.size();
-  while (more && whole > 0 && !is_space(static_cast<uint8_t>(text[whole - 1]))) --whole;
+  while (more && whole > 0 && !is_blank_byte(static_cast<uint8_t>(text[whole - 1]))) --whole;
   unfinished_ = std::min(text.size() - whole, kMaxWordBytes + 1);
   text = text.substr(0, whole);
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    for_each_word(text.substr(0, end), is_space, [&](std::string_view word) {
+    for_each_word(text.substr(0, end), is_blank_byte, [&](std::string_view word) {
       if (word.size() <= kMaxWordBytes) words.push_back(word);
     });
     if (end == std::string_view::npos) break;

@@ -10,16 +10,16 @@
 namespace modelet::shard {
 namespace {
 
-bool is_space(char c) { return c == ' ' || c == '\t'; }
+bool is_separator(char c) { return c == ' ' || c == '\t'; }
 
 const char* skip_spaces(const char* p, const char* end) {
-  while (p != end && is_space(*p)) ++p;
+  while (p != end && is_separator(*p)) ++p;
   return p;
 }
 
 // From `p` to the next space, for messages.
 std::string token(const char* p, const char* end) {
-  return quoted({p, static_cast<size_t>(std::find_if(p, end, is_space) - p)});
+  return quoted({p, static_cast<size_t>(std::find_if(p, end, is_separator) - p)});
 }
 
 // Ids are almost always short: a loop over the digits is faster than std::from_chars. Reads at most ten
@@ -73,7 +73,7 @@ void XmcReader::read_header() {
   for (uint64_t* count : {&header_.rows, &header_.features, &header_.labels}) {
     p = skip_spaces(p, end);
     const auto [rest, error] = std::from_chars(p, end, *count);
-    const bool complete = rest == end || is_space(*rest);
+    const bool complete = rest == end || is_separator(*rest);
     if (error == std::errc::invalid_argument || !complete)
       lines_.fail(kWanted + quoted(line) + "; write it as the first line");
     if (error != std::errc{} || *count >= kMaxCount)
@@ -105,7 +105,7 @@ void XmcReader::parse(std::string_view line) {
   canonical_ = true;
   const char* p = line.data();
   const char* const end = p + line.size();
-  if (p != end && !is_space(*p)) p = parse_labels(p, end);
+  if (p != end && !is_separator(*p)) p = parse_labels(p, end);
   for (p = skip_spaces(p, end); p != end; p = skip_spaces(p, end)) p = parse_feature(p, end);
   if (!canonical_) sort_features();
 }
@@ -116,7 +116,7 @@ const char* XmcReader::parse_labels(const char* p, const char* end) {
   for (;;) {
     uint64_t id = 0;
     const char* const rest = parse_id(p, end, id);
-    const bool complete = rest != p && (rest == end || *rest == ',' || is_space(*rest));
+    const bool complete = rest != p && (rest == end || *rest == ',' || is_separator(*rest));
     if (!complete && rest != p && *rest == ':')
       lines_.fail("the line starts with the feature " + token(p, end) +
                   ", labels come first; a sample without labels starts with a space");
@@ -146,7 +146,7 @@ const char* XmcReader::parse_feature(const char* p, const char* end) {
   const auto [rest, error] = parse_value(colon + 1, end, value);
   if (error == std::errc::result_out_of_range)
     lines_.fail("the value in " + token(p, end) + " is beyond the range of 32-bit floats");
-  if (error != std::errc{} || (rest != end && !is_space(*rest)))
+  if (error != std::errc{} || (rest != end && !is_separator(*rest)))
     lines_.fail("expected FEATURE:VALUE (for example '17:0.25'), found " + token(p, end));
   if (!std::isfinite(value))
     lines_.fail("the value in " + token(p, end) + " is not finite; leave the feature out");
@@ -181,7 +181,7 @@ void XmcReader::sort_features() {
 void XmcReader::expect_end() {
   std::string_view line;
   while (lines_.next(line))
-    if (!std::all_of(line.begin(), line.end(), is_space))
+    if (!std::all_of(line.begin(), line.end(), is_separator))
       lines_.fail("more lines than the " + std::to_string(header_.rows) + " samples of the header; found " +
                   quoted(line) + ": correct the header");
 }

@@ -11,11 +11,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TableLayout parse(const std::vector<std::string>& items) { return parse_table_layout(items); }
+TableLayout layout_of(const std::vector<std::string>& items) { return parse_table_layout(items); }
 
-std::string error_of(const std::vector<std::string>& items) {
+std::string layout_error(const std::vector<std::string>& items) {
   try {
-    parse(items);
+    layout_of(items);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -23,8 +23,8 @@ std::string error_of(const std::vector<std::string>& items) {
 }
 
 TEST(TableLayout, ReadsTheNotation) {
-  const TableLayout layout = parse({"cross:c2*b", "label:click", "skip:id", "bin:i1..i3", "cat:c1..c2,b",
-                                    "log:i2", "num:age", "cross:c1*c2*b", "cross:i2*c2"});
+  const TableLayout layout = layout_of({"cross:c2*b", "label:click", "skip:id", "bin:i1..i3", "cat:c1..c2,b",
+                                        "log:i2", "num:age", "cross:c1*c2*b", "cross:i2*c2"});
   EXPECT_THAT(layout.columns, ElementsAre("click", "id", "i1", "i2", "i3", "c1", "c2", "b", "age"));
   EXPECT_THAT(layout.labels, ElementsAre(0));
   EXPECT_THAT(layout.categories, ElementsAre(5, 6, 7));
@@ -36,7 +36,7 @@ TEST(TableLayout, ReadsTheNotation) {
 }
 
 TEST(TableLayout, ReadsRangesOfNumbersAlone) {
-  EXPECT_THAT(parse({"label:9", "cat:8..11"}).columns, ElementsAre("9", "8", "10", "11"));
+  EXPECT_THAT(layout_of({"label:9", "cat:8..11"}).columns, ElementsAre("9", "8", "10", "11"));
 }
 
 TEST(TableLayout, KnowsCriteosColumns) {
@@ -84,7 +84,7 @@ TEST(TableLayout, ErrorsQuoteTheItem) {
       {{"label:a", "cat:b,c", "cross:b*c", "cross:b*c"}, "'cross:b*c' is there twice"},
       {{"label:a", "cat:b", "cross:"}, "crosses '', which is neither category nor number"},
   };
-  for (const Case& c : cases) EXPECT_THAT(error_of(c.items), HasSubstr(c.what));
+  for (const Case& c : cases) EXPECT_THAT(layout_error(c.items), HasSubstr(c.what));
 }
 
 TEST(TableLayout, ErrorsInAnExperimentNameTheLine) {

@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string refusal(const std::function<void()>& action) {
+std::string key_refusal(const std::function<void()>& action) {
   try {
     action();
   } catch (const UsageError& error) {
@@ -62,7 +62,7 @@ TEST_F(KeysTest, AKeyFileIsReplacedOnlyOnRequest) {
   const fs::path path = folder_ / "a.key";
   const KeyPair first = make_key_pair(), second = make_key_pair();
   write_key_file(path, first, false);
-  EXPECT_THAT(refusal([&] { write_key_file(path, second, false); }), HasSubstr("--force"));
+  EXPECT_THAT(key_refusal([&] { write_key_file(path, second, false); }), HasSubstr("--force"));
   EXPECT_EQ(read_key_file(path).public_key, first.public_key);
   write_key_file(path, second, true);
   EXPECT_EQ(read_key_file(path).public_key, second.public_key);
@@ -74,7 +74,7 @@ TEST_F(KeysTest, AKeyThatOthersMayReadIsRefused) {
   write_key_file(path, make_key_pair(), false);
   for (const auto perms : {fs::perms::group_read, fs::perms::others_read, fs::perms::group_write}) {
     fs::permissions(path, fs::perms::owner_read | perms);
-    EXPECT_THAT(refusal([&] { read_key_file(path); }),
+    EXPECT_THAT(key_refusal([&] { read_key_file(path); }),
                 AllOf(HasSubstr(path.string()), HasSubstr("chmod 600")));
   }
 }
@@ -97,7 +97,7 @@ TEST_F(KeysTest, WhatIsNoKeyFileIsRefusedWithoutShowingIt) {
                   AllOf(HasSubstr(path.string()), Not(HasSubstr(pair.secret_key.substr(0, 20)))));
     }
   }
-  EXPECT_THAT(refusal([&] { read_key_file(folder_ / "none"); }), HasSubstr("modelet keygen"));
+  EXPECT_THAT(key_refusal([&] { read_key_file(folder_ / "none"); }), HasSubstr("modelet keygen"));
 }
 
 TEST_F(KeysTest, ClientKeysAreBothOrNone) {
@@ -105,10 +105,10 @@ TEST_F(KeysTest, ClientKeysAreBothOrNone) {
   const std::string file = (folder_ / "a.key").string();
   write_key_file(file, pair, false);
   EXPECT_EQ(read_client_keys("", ""), std::nullopt);
-  EXPECT_THAT(refusal([&] { read_client_keys(file, ""); }), HasSubstr("--scheduler-key"));
-  EXPECT_THAT(refusal([&] { read_client_keys("", pair.public_key); }), HasSubstr("modelet keygen"));
-  EXPECT_THAT(refusal([&] { read_client_keys(file, pair.public_key.substr(1)); }), HasSubstr("64"));
-  EXPECT_THAT(refusal([&] { read_client_keys(file, pair.public_key.substr(1) + "g"); }),
+  EXPECT_THAT(key_refusal([&] { read_client_keys(file, ""); }), HasSubstr("--scheduler-key"));
+  EXPECT_THAT(key_refusal([&] { read_client_keys("", pair.public_key); }), HasSubstr("modelet keygen"));
+  EXPECT_THAT(key_refusal([&] { read_client_keys(file, pair.public_key.substr(1)); }), HasSubstr("64"));
+  EXPECT_THAT(key_refusal([&] { read_client_keys(file, pair.public_key.substr(1) + "g"); }),
               HasSubstr("hexadecimal"));
 }
 
@@ -130,9 +130,9 @@ TEST_F(KeysTest, AWrongLineOfTheAllowListIsNamed) {
                                   "agent " + other.substr(1) + " b", "user " + key + " b",
                                   "user " + other + " a", std::string("agent")}) {
     const fs::path path = write("allowed", good + "# comment\n" + line + "\n");
-    EXPECT_THAT(refusal([&] { AllowList list(path); }), HasSubstr(path.string() + ":3")) << line;
+    EXPECT_THAT(key_refusal([&] { AllowList list(path); }), HasSubstr(path.string() + ":3")) << line;
   }
-  EXPECT_THAT(refusal([&] { AllowList list(folder_ / "none"); }), HasSubstr("agent KEY NAME"));
+  EXPECT_THAT(key_refusal([&] { AllowList list(folder_ / "none"); }), HasSubstr("agent KEY NAME"));
 }
 
 TEST_F(KeysTest, TheAllowListIsReadAgainWhenItChangesAndAWrongOneDoesNotCount) {

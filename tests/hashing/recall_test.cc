@@ -13,29 +13,31 @@
 namespace modelet::hashing {
 namespace {
 
-constexpr size_t kDim = 64, kRows = 6000, kClusters = 300, kQueries = 100, kTop = 10, kLimit = 100;
+constexpr size_t kRecallDim = 64, kRows = 6000, kClusters = 300, kQueries = 100, kTop = 10, kLimit = 100;
 
 struct Task {
-  Rows rows{kDim, std::vector<float>(kRows* kDim)};
-  Rows queries{kDim, std::vector<float>(kQueries* kDim)};
-  std::vector<float> query_mean = std::vector<float>(kDim, 0.0f);
+  Rows rows{kRecallDim, std::vector<float>(kRows* kRecallDim)};
+  Rows queries{kRecallDim, std::vector<float>(kQueries* kRecallDim)};
+  std::vector<float> query_mean = std::vector<float>(kRecallDim, 0.0f);
   std::vector<std::vector<uint32_t>> top;  // [queries, kTop], exact
 
   explicit Task(float offset) {
     Rng rng(21);
-    const std::vector<float> centres = normal_vector(kClusters * kDim, rng),
-                             shared = normal_vector(kDim, rng);
+    const std::vector<float> centres = normal_vector(kClusters * kRecallDim, rng),
+                             shared = normal_vector(kRecallDim, rng);
     scatter(rows, centres, shared, offset, rng);
-    scatter(queries, centres, normal_vector(kDim, rng), offset, rng);
-    for (size_t i = 0; i < queries.values.size(); ++i) query_mean[i % kDim] += queries.values[i] / kQueries;
+    scatter(queries, centres, normal_vector(kRecallDim, rng), offset, rng);
+    for (size_t i = 0; i < queries.values.size(); ++i)
+      query_mean[i % kRecallDim] += queries.values[i] / kQueries;
     for (size_t q = 0; q < kQueries; ++q) top.push_back(exact_top(q));
   }
 
   static void scatter(Rows& rows, std::span<const float> centres, std::span<const float> shared, float offset,
                       Rng& rng) {
     for (size_t r = 0; r < rows.count(); ++r) {
-      const float* centre = &centres[rng.below(kClusters) * kDim];
-      for (size_t i = 0; i < kDim; ++i) rows.row(r)[i] = centre[i] + 0.7f * rng.normal() + offset * shared[i];
+      const float* centre = &centres[rng.below(kClusters) * kRecallDim];
+      for (size_t i = 0; i < kRecallDim; ++i)
+        rows.row(r)[i] = centre[i] + 0.7f * rng.normal() + offset * shared[i];
     }
   }
 
@@ -43,7 +45,8 @@ struct Task {
   std::vector<uint32_t> exact_top(size_t q) const {
     std::vector<float> score(kRows, 0.0f);
     for (size_t r = 0; r < kRows; ++r) {
-      for (size_t i = 0; i < kDim; ++i) score[r] += (queries.row(q)[i] - query_mean[i]) * rows.row(r)[i];
+      for (size_t i = 0; i < kRecallDim; ++i)
+        score[r] += (queries.row(q)[i] - query_mean[i]) * rows.row(r)[i];
     }
     std::vector<uint32_t> order(kRows);
     std::iota(order.begin(), order.end(), 0);
@@ -60,7 +63,7 @@ struct Recall {
 };
 
 Recall recall(const Task& task, HashFamilyKind kind, uint32_t tables, bool centre) {
-  LshIndex index({{kind, kDim, tables, 7, 3}, 128, centre}, kRows);
+  LshIndex index({{kind, kRecallDim, tables, 7, 3}, 128, centre}, kRows);
   index.build(task.rows.matrix());
   QueryScratch scratch;
   Recall result;

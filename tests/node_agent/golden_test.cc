@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kTolerance = 1e-5;  // relative to 1 + |expected|
+constexpr double kGoldenTolerance = 1e-5;  // relative to 1 + |expected|
 
 // Tensors of the whole model by name, flattened row by row; output rows are labels.
 using Tensors = std::map<std::string, std::vector<double>>;
@@ -44,7 +44,8 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
                  const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (size_t i = 0; i < expected.size(); ++i)
-    ASSERT_NEAR(actual[i], expected[i], kTolerance * (1 + std::abs(expected[i]))) << what << " [" << i << "]";
+    ASSERT_NEAR(actual[i], expected[i], kGoldenTolerance * (1 + std::abs(expected[i])))
+        << what << " [" << i << "]";
 }
 
 void expect_near(const Tensors& actual, const Tensors& expected, const std::string& what) {

@@ -18,7 +18,7 @@
 namespace modelet::agent::testing {
 namespace {
 
-constexpr uint64_t kSteps = 30;
+constexpr uint64_t kStepsCompared = 30;
 constexpr double kTolerance = 1e-4;  // relative, of the loss of any step
 #ifdef __SANITIZE_THREAD__           // many times slower, and three ranks have all kinds of threads
 constexpr int kSizes[] = {3};
@@ -72,7 +72,7 @@ class ParityTest : public ::testing::TestWithParam<SamplingMode> {
                              unsigned threads = 1) const {
     auto ranks = make_ranks(experiment, shape_, owner, size, threads);
     auto groups = make_groups(size);
-    return train(ranks, groups, data_, 0, kSteps);
+    return train(ranks, groups, data_, 0, kStepsCompared);
   }
 
   // All hidden columns on the last rank; all modelets on one rank of several; random ones.

@@ -11,11 +11,11 @@
 namespace modelet::shard {
 namespace {
 
-constexpr size_t kLabels = 1000, kWidth = 16;
+constexpr size_t kManyLabels = 1000, kHiddenWidth = 16;
 
 Experiment small_experiment(SamplingMode mode) {
   Experiment e;
-  e.model.hidden = {kWidth};
+  e.model.hidden = {kHiddenWidth};
   e.modelets = {.hidden_columns = 16, .output_modelets = 2};
   e.sampling.mode = mode;
   e.sampling.uniform = 101;
@@ -42,19 +42,19 @@ Batch batch_of(const std::vector<std::vector<uint32_t>>& labels) {
   return batch;
 }
 
-class ActiveSetTest : public testing::Test {
+class ActiveSetTest : public ::testing::Test {
  protected:
   void make(SamplingMode mode, float bias = 0, RetrievalKind retrieval = RetrievalKind::kTables) {
     experiment_ = small_experiment(mode);
     experiment_.sampling.retrieval = retrieval;
-    const DataShape shape{.features = 10, .labels = kLabels};
+    const DataShape shape{.features = 10, .labels = kManyLabels};
     for (const ModeletSpec& spec : cut_model(experiment_, shape)) {
       if (spec.kind != LayerKind::kOutput) continue;
       modelets_.push_back(std::make_unique<Modelet>(spec, experiment_, true));
       modelets_.back()->initialise(bias);
-      samplers_.emplace_back(*modelets_.back(), experiment_, kLabels);
+      samplers_.emplace_back(*modelets_.back(), experiment_, kManyLabels);
     }
-    hidden_.resize(64 * kWidth);
+    hidden_.resize(64 * kHiddenWidth);
     Rng rng(5);
     for (float& h : hidden_) h = std::max(0.0f, rng.normal());
   }
@@ -67,13 +67,13 @@ class ActiveSetTest : public testing::Test {
   void make_with_previews() {
     make(SamplingMode::kLsh, 0, RetrievalKind::kPreview);
     for (const auto& modelet : modelets_)
-      modelet->retrieval()->preview->build(modelet->parameters(), main_directions(hidden(64), kWidth),
+      modelet->retrieval()->preview->build(modelet->parameters(), main_directions(hidden(64), kHiddenWidth),
                                            hidden(64), pool_);
   }
-  ConstMatrix hidden(size_t samples) const { return {hidden_.data(), samples, kWidth, kWidth}; }
+  ConstMatrix hidden(size_t samples) const { return {hidden_.data(), samples, kHiddenWidth, kHiddenWidth}; }
 
   Experiment experiment_;
-  LabelSpread spread_{kLabels, 1};
+  LabelSpread spread_{kManyLabels, 1};
   ThreadPool pool_{2};
   std::vector<std::unique_ptr<Modelet>> modelets_;
   std::vector<ActiveSetSampler> samplers_;
@@ -149,7 +149,7 @@ TEST_F(ActiveSetTest, DrawsAreUniform) {
 TEST_F(ActiveSetTest, MoreDrawsThanNeuronsGivesAll) {
   make(SamplingMode::kUniform);
   experiment_.sampling.uniform = 5000;
-  ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
+  ActiveSetSampler sampler(*modelets_[0], experiment_, kManyLabels);
   EXPECT_EQ(
       sampler.select(*modelets_[0], batch_of({{1, 2}}), spread_, hidden(1), queries_, 0, pool_).rows.size(),
       500u);
@@ -158,7 +158,7 @@ TEST_F(ActiveSetTest, MoreDrawsThanNeuronsGivesAll) {
 TEST_F(ActiveSetTest, NearlyAllNeuronsAreDrawnWithoutRepetition) {
   make(SamplingMode::kUniform);
   experiment_.sampling.uniform = 960;
-  ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
+  ActiveSetSampler sampler(*modelets_[0], experiment_, kManyLabels);
   const auto& rows =
       sampler.select(*modelets_[0], batch_of({{}}), spread_, hidden(1), queries_, 0, pool_).rows;
   EXPECT_EQ(std::set<uint32_t>(rows.begin(), rows.end()).size(), 480u);
@@ -184,8 +184,8 @@ TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
     std::vector<std::pair<float, uint32_t>> exact;
     for (uint32_t row = 0; row < 500; ++row) {
       float z = 0;
-      for (size_t c = 0; c < kWidth; ++c)
-        z += hidden_[s * kWidth + c] * modelets_[0]->parameters().floats().row(row)[c];
+      for (size_t c = 0; c < kHiddenWidth; ++c)
+        z += hidden_[s * kHiddenWidth + c] * modelets_[0]->parameters().floats().row(row)[c];
       exact.emplace_back(-z, row);
     }
     std::sort(exact.begin(), exact.end());
@@ -197,8 +197,8 @@ TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
       ASSERT_NE(row, ActiveSetSampler::kNone);
       found += truth.count(row);
       float z = 0;
-      for (size_t c = 0; c < kWidth; ++c)
-        z += hidden_[s * kWidth + c] * modelets_[0]->parameters().floats().row(row)[c];
+      for (size_t c = 0; c < kHiddenWidth; ++c)
+        z += hidden_[s * kHiddenWidth + c] * modelets_[0]->parameters().floats().row(row)[c];
       EXPECT_LE(z, previous + 1e-4f) << "best first";
       previous = z;
     }
@@ -217,8 +217,8 @@ TEST_F(ActiveSetTest, CommonRowsAreRankedForEverySample) {
   for (const uint32_t row : {7u, 300u, 499u}) modelet.parameters().bias(row) = 100 + static_cast<float>(row);
   modelet.choose_common();
   ASSERT_EQ(modelet.retrieval()->common.size(), 32u);
-  EXPECT_THAT(std::span(modelet.retrieval()->common).first(3), testing::ElementsAre(499, 300, 7));
-  ActiveSetSampler sampler(modelet, experiment_, kLabels);
+  EXPECT_THAT(std::span(modelet.retrieval()->common).first(3), ::testing::ElementsAre(499, 300, 7));
+  ActiveSetSampler sampler(modelet, experiment_, kManyLabels);
   std::vector<uint32_t> best;
   const QueryTurn nobody = {.every = 1000, .first = 999};
   queries_.take(*modelet.retrieval(), hidden(64), pool_, nobody);
@@ -231,7 +231,7 @@ TEST_F(ActiveSetTest, CommonRowsAreRankedForEverySample) {
   const uint32_t label = spread_.label(static_cast<uint32_t>(modelet.spec().begin) + 499);
   const ActiveSet& set = sampler.select(modelet, batch_of({{label}}), spread_, hidden(1), queries_, 1, pool_);
   EXPECT_EQ(set.rows[0], 499u);
-  EXPECT_THAT(std::vector(set.rows.begin() + 1, set.rows.begin() + 3), testing::ElementsAre(300, 7));
+  EXPECT_THAT(std::vector(set.rows.begin() + 1, set.rows.begin() + 3), ::testing::ElementsAre(300, 7));
 }
 
 // Nothing is lost with as many directions as there are and nearly as many runs as rows: then all that
@@ -295,7 +295,7 @@ TEST_P(TurnTest, EachSampleAsksInItsTurn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Retrieval, TurnTest,
-                         testing::Values(RetrievalKind::kPreview, RetrievalKind::kTables));
+                         ::testing::Values(RetrievalKind::kPreview, RetrievalKind::kTables));
 
 TEST_F(ActiveSetTest, SparsityIsTheShareOfActiveNeurons) {
   for (const SamplingMode mode : {SamplingMode::kUniform, SamplingMode::kLsh}) {
@@ -303,7 +303,7 @@ TEST_F(ActiveSetTest, SparsityIsTheShareOfActiveNeurons) {
     samplers_.clear();
     make(mode);
     experiment_.sampling.sparsity = 0.2f;
-    ActiveSetSampler sampler(*modelets_[0], experiment_, kLabels);
+    ActiveSetSampler sampler(*modelets_[0], experiment_, kManyLabels);
     if (mode == SamplingMode::kLsh) queries_.take(*modelets_[0]->retrieval(), hidden(64), pool_);
     const Batch batch = batch_of(std::vector<std::vector<uint32_t>>(64, {1, 2, 3, 4}));
     const ActiveSet& set = sampler.select(*modelets_[0], batch, spread_, hidden(64), queries_, 0, pool_);

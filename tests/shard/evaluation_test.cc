@@ -45,7 +45,7 @@ TEST(TopKTest, UnfilledPlacesAreMarked) {
   EXPECT_EQ(best.labels(1)[1], TopK::kNoLabel);
 }
 
-class RankerTest : public testing::Test {
+class RankerTest : public ::testing::Test {
  protected:
   static constexpr size_t kLabels = 700, kWidth = 32, kSamples = 21;
 

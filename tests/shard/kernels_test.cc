@@ -34,12 +34,12 @@ void expect_near(const Values& got, const Values& expected, float tolerance, con
 
 const std::vector<std::string> kInstructionSets = available_instruction_sets();  // while none is forced
 
-class KernelsTest : public testing::TestWithParam<std::string> {
+class KernelsTest : public ::testing::TestWithParam<std::string> {
  protected:
   ForcedInstructionSet forced_set_{GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(InstructionSets, KernelsTest, testing::ValuesIn(kInstructionSets),
+INSTANTIATE_TEST_SUITE_P(InstructionSets, KernelsTest, ::testing::ValuesIn(kInstructionSets),
                          [](const auto& set) { return set.param; });
 
 TEST_P(KernelsTest, InstructionSetIsTheOneAskedFor) {

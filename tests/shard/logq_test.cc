@@ -10,10 +10,10 @@
 namespace modelet::shard {
 namespace {
 
-constexpr size_t kLabels = 300, kWidth = 16, kSamples = 4;
-
-class LogqTest : public testing::TestWithParam<SamplingMode> {
+class LogqTest : public ::testing::TestWithParam<SamplingMode> {
  protected:
+  static constexpr size_t kLabels = 300, kWidth = 16, kSamples = 4;
+
   LogqTest() {
     experiment_.model.hidden = {kWidth};
     experiment_.modelets = {.hidden_columns = 16, .output_modelets = 2};
@@ -79,8 +79,8 @@ TEST_P(LogqTest, DrawsStandForAllThatWereNotDrawn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, LogqTest,
-                         testing::Values(SamplingMode::kUniform, SamplingMode::kLsh,
-                                         SamplingMode::kLshPerSample));
+                         ::testing::Values(SamplingMode::kUniform, SamplingMode::kLsh,
+                                           SamplingMode::kLshPerSample));
 
 }  // namespace
 }  // namespace modelet::shard

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kRows = 5, kCols = 32;
 
-std::vector<float> random_values(size_t n, uint64_t seed) {
+std::vector<float> random_row(size_t n, uint64_t seed) {
   Rng rng(seed);
   std::vector<float> values(n);
   for (float& v : values) v = rng.normal();
@@ -21,7 +21,7 @@ std::vector<float> random_values(size_t n, uint64_t seed) {
 
 Parameters parameters(Precision precision, OptimizerKind kind = OptimizerKind::kAdam) {
   Parameters p({.rows = kRows, .cols = kCols, .with_bias = true}, precision, kind, 1);
-  for (size_t r = 0; r < kRows; ++r) p.set_row(r, random_values(kCols, r).data());
+  for (size_t r = 0; r < kRows; ++r) p.set_row(r, random_row(kCols, r).data());
   return p;
 }
 
@@ -38,7 +38,7 @@ TEST(Parameters, AdamCorrectsByTheRowsClockOrByTheStep) {
     const uint64_t steps[] = {7, 50, 100};
     for (uint64_t i = 0; i < 3; ++i) {
       const UpdateRule rule{o, corrections, steps[i], 0.01f};
-      std::vector<float> gradient = random_values(kCols, 10 + i);
+      std::vector<float> gradient = random_row(kCols, 10 + i);
       const double t = row_clocks ? static_cast<double>(i + 1) : static_cast<double>(steps[i] + 1);
       const auto adam = [&](double g, double& weight, double& first, double& second) {
         first = 0.9 * first + 0.1 * g;
@@ -53,7 +53,7 @@ TEST(Parameters, AdamCorrectsByTheRowsClockOrByTheStep) {
     for (size_t c = 0; c < kCols; ++c) EXPECT_NEAR(p.floats().row(2)[c], w[c], 1e-5);
     EXPECT_NEAR(p.bias(2), bias, 1e-5);
     EXPECT_EQ(p.bias(1), 0) << "other rows stay";
-    EXPECT_EQ(p.floats().row(3)[0], random_values(kCols, 3)[0]);
+    EXPECT_EQ(p.floats().row(3)[0], random_row(kCols, 3)[0]);
   }
 }
 
@@ -69,12 +69,12 @@ TEST(Parameters, ARunOfColumnsIsUpdatedAsEachPartAlone) {
     for (size_t first = 0; first < kCols; first += kPart)
       parts.push_back(
           Parameters({.rows = kRows, .cols = kPart, .first_column = first}, Precision::kBf16, kind, 1));
-    const std::vector<float> start = random_values(kCols, 3);
+    const std::vector<float> start = random_row(kCols, 3);
     run.set_row(2, start.data());
     for (size_t i = 0; i < parts.size(); ++i) parts[i].set_row(2, start.data() + i * kPart);
     for (uint64_t step = 0; step < 20; ++step) {
       const UpdateRule rule{o, corrections, step, 1e-3f};
-      std::vector<float> gradient = random_values(kCols, 10 + step);
+      std::vector<float> gradient = random_row(kCols, 10 + step);
       for (size_t i = 0; i < parts.size(); ++i) {
         std::vector<float> of_part(gradient.begin() + static_cast<ptrdiff_t>(i * kPart),
                                    gradient.begin() + static_cast<ptrdiff_t>((i + 1) * kPart));
@@ -104,7 +104,7 @@ TEST(Parameters, EachReplicaRoundsForItself) {
       for (uint64_t step = 0; step < 10; ++step) {
         UpdateRule rule{o, corrections, step, 1e-3f};
         if (first_sample > 0) rule.first_sample = first_sample;
-        std::vector<float> gradient = random_values(kCols, 10 + step);
+        std::vector<float> gradient = random_row(kCols, 10 + step);
         p.update(2, gradient.data(), 0, rule);
       }
       return p.arrays()[0].packed();
@@ -122,7 +122,7 @@ TEST(Parameters, ArraysGoOutAndInWhole) {
     for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kSgd}) {
       Parameters from = parameters(precision, kind);
       Parameters to({.rows = kRows, .cols = kCols, .with_bias = true}, precision, kind, 1);
-      std::vector<float> gradient = random_values(kCols, 99);
+      std::vector<float> gradient = random_row(kCols, 99);
       from.update(1, gradient.data(), 0.3f, {o, corrections, 0, 0.01f});
       const auto source = from.arrays(), target = to.arrays();
       ASSERT_EQ(source.size(), kind == OptimizerKind::kAdam ? 7u : 5u);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kRows = 500, kDim = 64, kSamples = 100, kRank = 16, kSpace = 12;
 
-class PreviewIndexTest : public testing::TestWithParam<Precision> {
+class PreviewIndexTest : public ::testing::TestWithParam<Precision> {
  protected:
   PreviewIndexTest()
       : parameters_({.rows = kRows, .cols = kDim, .with_bias = true}, GetParam(), std::nullopt, 1) {
@@ -159,7 +159,7 @@ TEST_P(PreviewIndexTest, IsRestored) {
   EXPECT_THROW(other.restore({}, index.previews(), index.centres(), 0), FormatError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, PreviewIndexTest, testing::Values(Precision::kFp32, Precision::kBf16));
+INSTANTIATE_TEST_SUITE_P(Precisions, PreviewIndexTest, ::testing::Values(Precision::kFp32, Precision::kBf16));
 
 }  // namespace
 }  // namespace modelet::shard

@@ -20,7 +20,7 @@ CsvReader reader_of(const std::string& text, CsvDialect dialect = {}) {
   return CsvReader(std::make_unique<std::stringbuf>(text, std::ios::in), "data.csv", dialect);
 }
 
-std::vector<Record> read_text(const std::string& text, CsvDialect dialect = {}) {
+std::vector<Record> read_records(const std::string& text, CsvDialect dialect = {}) {
   CsvReader reader = reader_of(text, dialect);
   std::vector<Record> records;
   for (std::span<const std::string_view> fields; reader.next(fields);)
@@ -30,7 +30,7 @@ std::vector<Record> read_text(const std::string& text, CsvDialect dialect = {}) 
 
 std::string error_of(const std::string& text, CsvDialect dialect = {}) {
   try {
-    read_text(text, dialect);
+    read_records(text, dialect);
   } catch (const FormatError& error) {
     return error.what();
   }
@@ -38,27 +38,28 @@ std::string error_of(const std::string& text, CsvDialect dialect = {}) {
 }
 
 TEST(Csv, ReadsFields) {
-  EXPECT_THAT(read_text("a,b,c\n1,,3\n,,\n"),
+  EXPECT_THAT(read_records("a,b,c\n1,,3\n,,\n"),
               ElementsAre(Record{"a", "b", "c"}, Record{"1", "", "3"}, Record{"", "", ""}));
-  EXPECT_THAT(read_text("1\t\"x\t,\n", kTabSeparated), ElementsAre(Record{"1", "\"x", ","}));
-  EXPECT_THAT(read_text(""), ElementsAre());
+  EXPECT_THAT(read_records("1\t\"x\t,\n", kTabSeparated), ElementsAre(Record{"1", "\"x", ","}));
+  EXPECT_THAT(read_records(""), ElementsAre());
 }
 
 TEST(Csv, ReadsQuotedFields) {
-  EXPECT_THAT(read_text("\"a\",b\n\"\",\"\"\"\"\n\"x,\"\"y\"\"\",\n"),
+  EXPECT_THAT(read_records("\"a\",b\n\"\",\"\"\"\"\n\"x,\"\"y\"\"\",\n"),
               ElementsAre(Record{"a", "b"}, Record{"", "\""}, Record{"x,\"y\"", ""}));
-  EXPECT_THAT(read_text("1,\"two\nlines\",3\n4,\"\r\n\r\n\",6\r\n"),
+  EXPECT_THAT(read_records("1,\"two\nlines\",3\n4,\"\r\n\r\n\",6\r\n"),
               ElementsAre(Record{"1", "two\nlines", "3"}, Record{"4", "\n\n", "6"}));
 }
 
 TEST(Csv, AcceptsWhatTheManualSays) {
   for (const std::string end : {"", "\n", "\r\n", "\n\n\r\n\n"})
-    EXPECT_THAT(read_text("\xEF\xBB\xBF"
-                          "a,b\r\n1,2" +
-                          end),
+    EXPECT_THAT(read_records("\xEF\xBB\xBF"
+                             "a,b\r\n1,2" +
+                             end),
                 ElementsAre(Record{"a", "b"}, Record{"1", "2"}));
-  EXPECT_THAT(read_text("a\n\nb\n"), ElementsAre(Record{"a"}, Record{""}, Record{"b"}));
-  EXPECT_THAT(read_text(std::string("a\0b,\xff\n", 6)), ElementsAre(Record{std::string("a\0b", 3), "\xff"}));
+  EXPECT_THAT(read_records("a\n\nb\n"), ElementsAre(Record{"a"}, Record{""}, Record{"b"}));
+  EXPECT_THAT(read_records(std::string("a\0b,\xff\n", 6)),
+              ElementsAre(Record{std::string("a\0b", 3), "\xff"}));
 }
 
 TEST(Csv, ErrorsNameFileLineAndCause) {
@@ -99,7 +100,7 @@ TEST(Csv, CountsLinesOfRecords) {
 
 TEST(Csv, HasLimits) {
   const std::string commas(kMaxCsvFields, ',');
-  EXPECT_THAT(read_text(commas.substr(1)).at(0), ::testing::SizeIs(kMaxCsvFields));
+  EXPECT_THAT(read_records(commas.substr(1)).at(0), ::testing::SizeIs(kMaxCsvFields));
   EXPECT_THAT(error_of(commas), HasSubstr("data.csv:1: the record has more than 65536 fields"));
   EXPECT_THAT(error_of(commas + "\"\""), HasSubstr("data.csv:1: the record has more than 65536 fields"));
 }
@@ -188,7 +189,7 @@ TEST(Csv, AgreesWithASimpleParserOnRandomText) {
     accepted += expected ? 1 : 0;
     std::optional<std::vector<Record>> found;
     try {
-      found = read_text(text);
+      found = read_records(text);
     } catch (const FormatError&) {
     }
     ASSERT_EQ(found, expected) << i << ": " << text;
@@ -200,7 +201,7 @@ TEST(Csv, SplitsAtEveryPlaceOfAWord) {
   for (size_t first = 0; first < 20; ++first)
     for (size_t second = 0; second < 20; ++second) {
       const std::string a(first, 'a'), b(second, '\x0b'), c("\x08\x89\x29");
-      EXPECT_THAT(read_text(a + "\t" + b + "\t" + c, kTabSeparated), ElementsAre(Record{a, b, c}));
+      EXPECT_THAT(read_records(a + "\t" + b + "\t" + c, kTabSeparated), ElementsAre(Record{a, b, c}));
     }
 }
 

@@ -39,7 +39,7 @@ struct OwnedRecord {
   bool operator==(const OwnedRecord&) const = default;
 };
 
-std::vector<OwnedRecord> read(const Experiment& options, const std::string& text) {
+std::vector<OwnedRecord> read_text(const Experiment& options, const std::string& text) {
   std::vector<OwnedRecord> result;
   const auto records = records_of(options, text);
   for (TextRecord record; records->next(record);)
@@ -50,19 +50,19 @@ std::vector<OwnedRecord> read(const Experiment& options, const std::string& text
 
 std::string error_of(const Experiment& options, const std::string& text) {
   try {
-    read(options, text);
+    read_text(options, text);
   } catch (const Error& error) {
     return error.what();
   }
   return "no error";
 }
 
-std::unique_ptr<TextEncoder> fit(const Experiment& options, const std::string& text) {
+std::unique_ptr<TextEncoder> fit_text(const Experiment& options, const std::string& text) {
   return TextEncoder::fit(options, *records_of(options, text), {});
 }
 
-std::vector<OwnedSample> encode(const TextEncoder& encoder, const Experiment& options,
-                                const std::string& text, uint64_t* unknown = nullptr) {
+std::vector<OwnedSample> encode_text(const TextEncoder& encoder, const Experiment& options,
+                                     const std::string& text, uint64_t* unknown = nullptr) {
   std::vector<OwnedSample> samples;
   const auto reader = encoder.open(records_of(options, text));
   for (Sample sample; reader->next(sample);) samples.emplace_back(sample);
@@ -78,11 +78,11 @@ std::vector<uint32_t> ngrams(const Experiment& options, const std::vector<std::s
 
 TEST(LabelledText, LabelsStandAnywhere) {
   EXPECT_EQ(
-      read(text_options(), "__label__a one two\nthree __label__b\t four __label__a\r\n\n__label__c"),
+      read_text(text_options(), "__label__a one two\nthree __label__b\t four __label__a\r\n\n__label__c"),
       (std::vector<OwnedRecord>{{{"a"}, {"one", "two"}}, {{"b", "a"}, {"three", "four"}}, {}, {{"c"}, {}}}));
-  EXPECT_EQ(read(text_options(), "\xef\xbb\xbf__label__a one\n"),
+  EXPECT_EQ(read_text(text_options(), "\xef\xbb\xbf__label__a one\n"),
             (std::vector<OwnedRecord>{{{"a"}, {"one"}}}));
-  EXPECT_EQ(read(text_options("[text]\nlabel_prefix = \"L_\"\n"), "L_a __label__b\n"),
+  EXPECT_EQ(read_text(text_options("[text]\nlabel_prefix = \"L_\"\n"), "L_a __label__b\n"),
             (std::vector<OwnedRecord>{{{"a"}, {"__label__b"}}}));
   EXPECT_THAT(error_of(text_options(), "__label__a x\n y __label__ z\n"),
               HasSubstr("data.txt:2: a label without a name"));
@@ -92,7 +92,7 @@ TEST(LabelledText, LabelsStandAnywhere) {
 TEST(LabelledText, WordsOfAnyLength) {
   for (size_t length = 1; length < 200; ++length) {
     const std::string word(length, 'w');
-    EXPECT_EQ(read(text_options(), word + "\nv " + word),
+    EXPECT_EQ(read_text(text_options(), word + "\nv " + word),
               (std::vector<OwnedRecord>{{{}, {word}}, {{}, {"v", word}}}));
   }
 }
@@ -113,13 +113,14 @@ TEST(Csv, ColumnsByNameAndNumber) {
   const std::vector<OwnedRecord> expected = {{{"x", "y"}, {"a", "title", "", "two", "lines,", "\"quoted\""}},
                                              {{"z"}, {"b"}}};
   EXPECT_EQ(
-      read(csv_options("labels = \"tags\"\nlabel_separator = \"pipe\"\ntext = [\"title\", \"body\"]"), text),
+      read_text(csv_options("labels = \"tags\"\nlabel_separator = \"pipe\"\ntext = [\"title\", \"body\"]"),
+                text),
       expected);
-  EXPECT_EQ(read(csv_options("labels = \"3\"\nlabel_separator = \"pipe\"\ntext = [\"2\", \"4\"]"), text),
+  EXPECT_EQ(read_text(csv_options("labels = \"3\"\nlabel_separator = \"pipe\"\ntext = [\"2\", \"4\"]"), text),
             expected);
-  EXPECT_EQ(read(csv_options("labels = \"1\"\ntext = [\"2\"]\nheader = false"), "a|b,c d\n,e\n"),
+  EXPECT_EQ(read_text(csv_options("labels = \"1\"\ntext = [\"2\"]\nheader = false"), "a|b,c d\n,e\n"),
             (std::vector<OwnedRecord>{{{"a|b"}, {"c", "d"}}, {{}, {"e"}}}));
-  EXPECT_EQ(read(csv_options("labels = \"1\"\ntext = [\"2\"]\ndelimiter = \"tab\""), "l\tt\nx\t\"y\n"),
+  EXPECT_EQ(read_text(csv_options("labels = \"1\"\ntext = [\"2\"]\ndelimiter = \"tab\""), "l\tt\nx\t\"y\n"),
             (std::vector<OwnedRecord>{{{"x"}, {"\"y"}}}));
 }
 
@@ -166,16 +167,16 @@ TEST(Ngrams, OfCharacters) {
 TEST(TextEncoder, NumbersWhatTrainingHas) {
   const auto options = text_options("[text]\nmin_count = 2");
   const std::string train = "__label__x a a b\n__label__y __label__y a c\n__label__y b d __label__z\n";
-  const auto encoder = fit(options, train);
+  const auto encoder = fit_text(options, train);
   EXPECT_THAT(label_names(encoder->state(), "state"), ElementsAre("y", "x", "z"));  // 2, 1, 1 samples
-  const auto samples = encode(*encoder, options, train);
+  const auto samples = encode_text(*encoder, options, train);
   ASSERT_EQ(samples.size(), 3u);
   EXPECT_EQ(samples[0].features.size(), 2u);  // a and b occur in two samples, c and d in one
   EXPECT_THAT(samples[0].values, ::testing::UnorderedElementsAre(2, 1));
   EXPECT_THAT(samples[1].labels, ElementsAre(0u));
   EXPECT_THAT(samples[2].labels, ElementsAre(0u, 2u));
   uint64_t unknown = 0;
-  const auto test = encode(*encoder, options, "__label__new d __label__x e b\n\n", &unknown);
+  const auto test = encode_text(*encoder, options, "__label__new d __label__x e b\n\n", &unknown);
   EXPECT_EQ(unknown, 1u);
   EXPECT_THAT(test[0].labels, ElementsAre(1u));
   EXPECT_THAT(test[0].values, ElementsAre(1));
@@ -185,7 +186,7 @@ TEST(TextEncoder, NumbersWhatTrainingHas) {
 TEST(TextEncoder, WeighsByInverseFrequency) {
   const auto options = text_options("[text]\nweight = \"tfidf\"");
   const std::string train = "__label__x a a b\n__label__x a\n__label__x c\n";
-  const auto samples = encode(*fit(options, train), options, train);
+  const auto samples = encode_text(*fit_text(options, train), options, train);
   const float rare = static_cast<float>(1 + std::log(4.0 / 2)),
               common = static_cast<float>(1 + std::log(4.0 / 3));
   EXPECT_THAT(samples[0].values,
@@ -211,7 +212,7 @@ TEST(TextEncoder, EqualsABagOfStrings) {
     }
     text += line + "\n";
   }
-  const auto samples = encode(*fit(options, text), options, text);
+  const auto samples = encode_text(*fit_text(options, text), options, text);
   ASSERT_EQ(samples.size(), bags.size());
   std::map<std::string, std::set<uint32_t>> candidates;  // features that stood wherever the n-gram did
   for (size_t row = 0; row < bags.size(); ++row) {
@@ -301,11 +302,11 @@ TEST(TextEncoder, OddTextAsReadPlainly) {
       for (const auto& [bucket, count] : row.buckets) ++samples[bucket];
     std::erase_if(samples, [&](const auto& entry) { return entry.second < options.text.min_count; });
     for (const auto& [bucket, count] : samples) feature.emplace(bucket, feature.size());
-    const auto encoder = fit(options, train);
+    const auto encoder = fit_text(options, train);
     const std::vector<std::string> names = label_names(encoder->state(), "state");
     for (const std::string& text : {train, odd_text(2)}) {
       const std::vector<PlainRow> rows = plain_rows(options, text);
-      const std::vector<OwnedSample> got = encode(*encoder, options, text);
+      const std::vector<OwnedSample> got = encode_text(*encoder, options, text);
       ASSERT_EQ(got.size(), rows.size());
       for (size_t i = 0; i < rows.size(); ++i) {
         OwnedSample expected;
@@ -326,18 +327,18 @@ TEST(TextEncoder, StateRoundTrip) {
   const auto options = csv_options(
       "labels = \"1\"\ntext = [\"2\"]\nheader = false\n[text]\nweight = \"tfidf\"\nword_ngrams = 2");
   const std::string train = "\"a,\nname\",one two three\nb,two two\n";
-  const auto encoder = fit(options, train);
+  const auto encoder = fit_text(options, train);
   const auto state = encoder->state();
   const TextEncoder restored(SafetensorsFile(state, "state"));
   EXPECT_EQ(restored.state(), state);
-  EXPECT_EQ(encode(restored, options, train), encode(*encoder, options, train));
+  EXPECT_EQ(encode_text(restored, options, train), encode_text(*encoder, options, train));
   EXPECT_THAT(label_names(state, "state"), ElementsAre("a,\nname", "b"));
 }
 
 TEST(TextEncoder, RefusesTextThatTeachesNothing) {
   const auto error = [](const Experiment& options, const std::string& text) -> std::string {
     try {
-      fit(options, text);
+      fit_text(options, text);
     } catch (const Error& failure) {
       return failure.what();
     }
@@ -353,11 +354,11 @@ TEST(TextEncoder, RefusesTextThatTeachesNothing) {
 TEST(TextEncoder, MutatedStates) {
   const auto options = text_options("[text]\nweight = \"tfidf\"\nbuckets = 1024");
   const std::string train = "__label__x a a b\n__label__y a c d e\n";
-  const auto good = fit(options, train)->state();
+  const auto good = fit_text(options, train)->state();
   testing::restore_damaged(good, 20000, [&](const Encoder& encoder, std::span<const std::byte>) {
     const auto* text = dynamic_cast<const TextEncoder*>(&encoder);
     if (text == nullptr) return;
-    for (const OwnedSample& sample : encode(*text, options, train)) {
+    for (const OwnedSample& sample : encode_text(*text, options, train)) {
       EXPECT_TRUE(std::ranges::all_of(sample.values, [](float v) { return std::isfinite(v); }));
       EXPECT_TRUE(std::ranges::is_sorted(sample.features));
     }

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using testing::OwnedSample;
 
 // Keys of [words]; by default, every occurrence of every word counts.
-Experiment options_of(const std::vector<std::string>& keys = {}) {
+Experiment words_options(const std::vector<std::string>& keys = {}) {
   std::vector<std::string> settings = {"words.subsample=0", "words.min_count=1"};
   for (const std::string& key : keys) settings.push_back("words." + key);
   return parse_encoding_toml("[data]\nformat = \"words\"\n", "test", settings);
@@ -144,7 +144,7 @@ TEST(WordReader, LeavesOutWordsThatAreTooLong) {
 constexpr char kText[] = "a b a c a\nb a d b c\n";
 
 TEST(WordsEncoder, SkipgramPairsAWordWithItsNeighbours) {
-  const auto samples = samples_of(options_of({"window=2"}), kText);
+  const auto samples = samples_of(words_options({"window=2"}), kText);
   ASSERT_EQ(samples.size(), 10u);
   EXPECT_EQ(samples[0], OwnedSample({0}, {1}, {0, 1}));     // a: b, a
   EXPECT_EQ(samples[1], OwnedSample({1}, {1}, {0, 2}));     // b: a, a, c
@@ -153,21 +153,21 @@ TEST(WordsEncoder, SkipgramPairsAWordWithItsNeighbours) {
 }
 
 TEST(WordsEncoder, NextWordFromTheOnesBefore) {
-  const auto bag = samples_of(options_of({"task=\"next\"", "window=3"}), kText);
+  const auto bag = samples_of(words_options({"task=\"next\"", "window=3"}), kText);
   ASSERT_EQ(bag.size(), 8u);  // the first word of a line has none before it
   EXPECT_EQ(bag[0], OwnedSample({0}, {1}, {1}));
   EXPECT_EQ(bag[2], OwnedSample({0, 1}, {2, 1}, {2}));
-  const auto placed = samples_of(options_of({"task=\"next\"", "window=3", "positions=true"}), kText);
+  const auto placed = samples_of(words_options({"task=\"next\"", "window=3", "positions=true"}), kText);
   EXPECT_EQ(placed[2],
             OwnedSample({0, 5, 8}, {1, 1, 1}, {2}));  // a at 1, b at 2, a at 3; four words a position
 }
 
 TEST(WordsEncoder, RareWordsCloseUp) {
-  const auto samples = samples_of(options_of({"window=1", "min_count=2"}), kText);
+  const auto samples = samples_of(words_options({"window=1", "min_count=2"}), kText);
   ASSERT_EQ(samples.size(), 9u);
   EXPECT_EQ(samples[6], OwnedSample({0}, {1}, {1}));  // b a (d) b: a's neighbours are both b
   EXPECT_THAT(
-      label_names(WordsEncoder::fit(options_of({"vocabulary=2"}), words_of(kText), {})->state(), "state"),
+      label_names(WordsEncoder::fit(words_options({"vocabulary=2"}), words_of(kText), {})->state(), "state"),
       ElementsAre("a", "b"));
 }
 
@@ -179,7 +179,7 @@ TEST(WordsEncoder, OneEndlessLine) {
     ids.push_back(Rng(4, {i}).below(50));
     text += "w" + std::to_string(ids.back()) + " ";
   }
-  const auto encoder = WordsEncoder::fit(options_of({"window=7"}), words_of(text), {});
+  const auto encoder = WordsEncoder::fit(words_options({"window=7"}), words_of(text), {});
   const auto samples = samples_of(*encoder, text);
   ASSERT_EQ(samples.size(), ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -207,7 +207,7 @@ TEST(WordsEncoder, SamplesAsCutOneByOne) {
                                        "seed=3"};
       if (task != "skipgram") keys.emplace_back("task=\"next\"");
       if (task == "positions") keys.emplace_back("positions=true");
-      const auto encoder = WordsEncoder::fit(options_of(keys), words_of(text), {});
+      const auto encoder = WordsEncoder::fit(words_options(keys), words_of(text), {});
       const uint32_t vocabulary = static_cast<uint32_t>(encoder->words().size());
 
       std::map<uint32_t, double> occurrences;
@@ -256,32 +256,32 @@ TEST(WordsEncoder, SamplesAsCutOneByOne) {
 TEST(WordsEncoder, SubsamplingKeepsTheStatedShare) {
   std::string text;
   for (uint32_t i = 0; i < 40000; ++i) text += i % 4 == 0 ? "rare" + std::to_string(i % 400) + " " : "often ";
-  const auto sampled = samples_of(options_of({"subsample=0.03"}), text);
+  const auto sampled = samples_of(words_options({"subsample=0.03"}), text);
   size_t often = 0;
   for (const OwnedSample& sample : sampled) often += sample.features[0] == 0 ? 1 : 0;
   // sqrt(0.03 / 0.75) + 0.03 / 0.75 = 0.24 of 30,000; five standard deviations are 370.
   EXPECT_NEAR(static_cast<double>(often), 0.24 * 30000, 370);
   EXPECT_EQ(sampled.size() - often, 10000u);
-  EXPECT_EQ(samples_of(options_of({"subsample=0.03"}), text), sampled);
-  EXPECT_NE(samples_of(options_of({"subsample=0.03", "seed=2"}), text), sampled);
+  EXPECT_EQ(samples_of(words_options({"subsample=0.03"}), text), sampled);
+  EXPECT_NE(samples_of(words_options({"subsample=0.03", "seed=2"}), text), sampled);
 }
 
 TEST(WordsEncoder, CountingIsBounded) {
   std::string text;
   for (uint32_t i = 0; i < 3050; ++i) text += "often noise" + std::to_string(i) + " ";
-  const auto encoder = WordsEncoder::fit(options_of(), words_of(text), {}, 100);
+  const auto encoder = WordsEncoder::fit(words_options(), words_of(text), {}, 100);
   EXPECT_EQ(encoder->words().at(0), "often");
   EXPECT_LE(encoder->words().size(), 100u);
 }
 
 TEST(WordsEncoder, StateRoundTripAndErrors) {
-  const auto encoder = WordsEncoder::fit(options_of({"subsample=0.2"}), words_of(kText), {});
+  const auto encoder = WordsEncoder::fit(words_options({"subsample=0.2"}), words_of(kText), {});
   const auto state = encoder->state();
   const WordsEncoder restored(SafetensorsFile(state, "state"));
   EXPECT_EQ(restored.state(), state);
   EXPECT_EQ(samples_of(restored, kText), samples_of(*encoder, kText));
   try {
-    WordsEncoder::fit(options_of({"min_count=100"}), words_of(kText), {});
+    WordsEncoder::fit(words_options({"min_count=100"}), words_of(kText), {});
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("words.min_count = 100"));
@@ -289,7 +289,7 @@ TEST(WordsEncoder, StateRoundTripAndErrors) {
 }
 
 TEST(WordsEncoder, MutatedStates) {
-  const auto good = WordsEncoder::fit(options_of(), words_of(kText), {})->state();
+  const auto good = WordsEncoder::fit(words_options(), words_of(kText), {})->state();
   testing::restore_damaged(good, 20000, [&](const Encoder& encoder, std::span<const std::byte>) {
     const auto* words = dynamic_cast<const WordsEncoder*>(&encoder);
     if (words != nullptr) samples_of(*words, kText);

@@ -22,7 +22,7 @@ using testing::read_all;
 using testing::read_text;
 using testing::TemporaryFolder;
 
-std::string error_of(const std::string& text) {
+std::string xmc_error(const std::string& text) {
   try {
     read_text(text);
   } catch (const FormatError& error) {
@@ -83,7 +83,7 @@ TEST(XmcReader, AcceptsWhatTheManualSays) {
 TEST(XmcReader, TheLastLineNeedsNoEnd) {
   EXPECT_THAT(read_text("1 9 9\n4 3:1"), ElementsAre(OwnedSample({3}, {1}, {4})));
   EXPECT_THAT(read_text("1 9 9\n "), ElementsAre(OwnedSample()));
-  EXPECT_THAT(error_of("1 9 9\n"), HasSubstr("the file ends after 0 samples"));
+  EXPECT_THAT(xmc_error("1 9 9\n"), HasSubstr("the file ends after 0 samples"));
 }
 
 TEST(XmcReader, RoundsSmallValuesLikeFloats) {
@@ -138,11 +138,11 @@ TEST(XmcReader, ErrorsNameFileLineAndCause) {
       {"1 9 9\n1 1:1\n\n2 2:2\n", "data.txt:4: ", "more lines than the 1 samples"},
   };
   for (const Case& c : cases) {
-    const std::string error = error_of(c.text);
+    const std::string error = xmc_error(c.text);
     EXPECT_THAT(error, ::testing::StartsWith(c.where)) << c.text;
     EXPECT_THAT(error, HasSubstr(c.what)) << c.text;
   }
-  EXPECT_THAT(error_of(std::string("1 9 9\n1 2:1\0junk\n", 18)),
+  EXPECT_THAT(xmc_error(std::string("1 9 9\n1 2:1\0junk\n", 18)),
               HasSubstr("data.txt:2: expected FEATURE:VALUE"));
 }
 
