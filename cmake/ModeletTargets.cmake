@@ -7,12 +7,16 @@ add_library(modelet_warnings INTERFACE)
 target_compile_options(modelet_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                        -Wno-missing-field-initializers)
 
-# What nearly every file includes is parsed once a library, in presets that precompile. Files name their headers nevertheless: the
-# others do not precompile.
-set(MODELET_PRECOMPILED <algorithm> <array> <cmath> <cstring> <filesystem> <functional> <map> <memory> <optional> <span> <string>
-    <string_view> <utility> <vector>)
-# ccache gives a precompiled header back with another time.
-set(MODELET_PRECOMPILED_OPTIONS "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
+# Unity builds: the sanitizer presets compile several files of a library as one. So names in anonymous namespaces differ within a library.
+set(MODELET_UNITY_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>) # g++ takes the classes of included files for a header's
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(modelet_warnings INTERFACE ${MODELET_UNITY_OPTIONS})
+endif()
+
+# Files that Highway includes once per instruction set stay alone.
+function(modelet_simd_sources)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
 
 # modelet_library(NAME SOURCES file... [PUBLIC lib...] [PRIVATE lib...])
 # Declares modelet_NAME (alias modelet::NAME) out of the current folder.
@@ -26,8 +30,6 @@ function(modelet_library name)
                              "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/modelet>")
   target_link_libraries(modelet_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE}
                         "$<BUILD_INTERFACE:modelet_warnings>")
-  target_precompile_headers(modelet_${name} PRIVATE ${MODELET_PRECOMPILED})
-  target_compile_options(modelet_${name} PRIVATE ${MODELET_PRECOMPILED_OPTIONS})
   set_property(GLOBAL APPEND PROPERTY MODELET_LIBRARIES modelet_${name})
 endfunction()
 
