@@ -14,6 +14,7 @@
 #include "node_agent/evaluator.h"
 #include "node_agent/rank_grid.h"
 #include "node_agent/replica_sync.h"
+#include "node_agent/same_run.h"
 #include "node_agent/sharding.h"
 #include "node_agent/step_times.h"
 #include "node_agent/training_step.h"
@@ -67,49 +68,6 @@ json as_object(const std::vector<shard::Figure>& figures) {
   json object = json::object();
   add_figures(object, figures);
   return object;
-}
-
-uint64_t samples_per_step(const Experiment& e) { return uint64_t{e.train.batch} * e.cluster.replicas; }
-
-// A run goes on as what it was begun as. What the files themselves do not show is compared here: the seed
-// stands for the labels' places and the order of samples, the step number for a batch size, and optimisers
-// keep state under the same names.
-void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) {
-  const Experiment &then = checkpoint.index().experiment, &now = job.experiment;
-  const bool both = retrieves_neurons(then.sampling.mode) && retrieves_neurons(now.sampling.mode);
-  const bool tables = uses_hash_tables(then.sampling) && uses_hash_tables(now.sampling);
-  const bool previews = both && !uses_hash_tables(then.sampling) && !uses_hash_tables(now.sampling);
-  const DataShape &data_then = checkpoint.index().shape, &data_now = job.shape;
-  const auto same_cut = [&] {
-    return std::ranges::equal(
-        cut_model(then, data_then), cut_model(now, data_now),
-        [](const ModeletSpec& a, const ModeletSpec& b) { return a.name() == b.name(); });
-  };
-  const std::pair<const char*, bool> settings[] = {
-      {"model.hidden", then.model.hidden == now.model.hidden},
-      {"number of features or labels in the data",
-       data_then.features == data_now.features && data_then.labels == data_now.labels},
-      {"cut ([modelets])", same_cut()},
-      {"model.loss", then.model.loss == now.model.loss},
-      {"data.validation", then.data.validation == now.data.validation},
-      {"train.metric", now.data.validation == 0 || then.train.metric == now.train.metric},
-      {"data.normalize", then.data.normalize == now.data.normalize},
-      {"encoding of the text (data.format and its section, or the training text itself)",
-       data_then.encoder == data_now.encoder},
-      {"sampling.retrieval", !both || tables || previews},
-      {"sampling.rank", !previews || then.sampling.rank == now.sampling.rank},
-      {"sampling.family", !tables || then.sampling.family == now.sampling.family},
-      {"sampling.tables", !tables || then.sampling.tables == now.sampling.tables},
-      {"sampling.bits", !tables || then.sampling.bits == now.sampling.bits},
-      {"optimizer.kind", then.optimizer.kind == now.optimizer.kind},
-      {"train.batch x cluster.replicas", samples_per_step(then) == samples_per_step(now)},
-      {"train.seed", then.train.seed == now.train.seed},
-      {"number of training samples", data_then.train_rows == data_now.train_rows},
-  };
-  for (const auto& [name, same] : settings)
-    if (!same)
-      throw UsageError(checkpoint.folder().string() + ": this checkpoint was made with another " + name +
-                       "; continue it with its own, or begin a new run");
 }
 
 }  // namespace
