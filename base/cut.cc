@@ -78,6 +78,14 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
   return bytes;
 }
 
+void append_columns(std::vector<ColumnRange>& blocks, const ModeletSpec& modelet) {
+  if (!blocks.empty() && blocks.back().first + blocks.back().count == modelet.begin &&
+      blocks.back().count + modelet.neurons() <= kMostColumns)
+    blocks.back().count += modelet.neurons();
+  else
+    blocks.push_back({modelet.begin, modelet.neurons()});
+}
+
 uint64_t sync_segment_rows(uint64_t cols) {
   return std::max<uint64_t>(1, kSyncValues / cols / kSyncRowMultiple) * kSyncRowMultiple;
 }

@@ -30,6 +30,16 @@ struct ModeletSpec {
 // Modelets in the order of layers and ranges.
 std::vector<ModeletSpec> cut_model(const Experiment& experiment, const DataShape& shape);
 
+// Columns of a layer's activations, as they travel: those of modelets that lie side by side on one node make
+// one block of up to kMostColumns. Fewer blocks take less time and fewer bytes, but the values of a block's
+// row share the step that a codec rounds them by.
+struct ColumnRange {
+  uint64_t first = 0, count = 0;
+};
+inline constexpr uint64_t kMostColumns = 64;
+// Adds the columns of the next modelet of a node's.
+void append_columns(std::vector<ColumnRange>& blocks, const ModeletSpec& modelet);
+
 // Values of optimiser state per parameter.
 uint64_t optimizer_values_per_parameter(OptimizerKind kind);
 // Bytes of one weight, or of one value of its optimiser state: model.precision is that of the wide layers.

@@ -1,5 +1,7 @@
 #include "node_agent/sharded_forward.h"
 
+#include <utility>
+
 #include "base/padding.h"
 #include "base/rng.h"
 #include "shard/dropout.h"
@@ -29,6 +31,7 @@ ShardedForward::ShardedForward(shard::Network& network, const Sharding& sharding
 void ShardedForward::run(const shard::Batch& batch, comm::Tag tag) {
   whole_ = {0, batch.size()};
   begin(batch, std::span(&whole_, 1), tag, {});
+  go_on();
   finish(0);
 }
 
@@ -45,16 +48,29 @@ void ShardedForward::begin(const shard::Batch& batch, std::span<const SampleRang
     const size_t width = network_.experiment().model.hidden[layer];
     activations_[layer].resize(batch.size(), width);
     transposed_[layer].resize(width, padded(batch.size()));
-    for (size_t range = 0; range < ranges.size(); ++range) {
-      if (layer > 0) collect(layer - 1, range);
+  }
+  for (size_t range = 0; range < ranges.size(); ++range) {
+    compute(0, range);
+    send(0, range);
+  }
+}
+
+void ShardedForward::go_on() {
+  for (size_t layer = 1; layer < network_.hidden_layers(); ++layer)
+    for (size_t range = 0; range < ranges_.size(); ++range) {
+      collect(layer - 1, range);
       compute(layer, range);
       send(layer, range);
     }
-  }
 }
 
 void ShardedForward::finish(size_t range) {
   for (; finished_ <= range; ++finished_) collect(network_.hidden_layers() - 1, finished_);
+}
+
+void ShardedForward::set_aside() {
+  std::swap(activations_.back(), activations_aside_);
+  std::swap(transposed_.back(), transposed_aside_);
 }
 
 bool ShardedForward::any_stop() const {
@@ -94,7 +110,7 @@ void ShardedForward::drop_out(size_t layer, SampleRange range) {
   const uint64_t seed = network_.experiment().train.seed;
   network_.pool().for_pieces(range.size(), 16, [&](size_t begin, size_t end) {
     for (size_t s = range.begin + begin; s < range.begin + end; ++s)
-      for (const Sharding::Columns& c : sharding_.columns(layer, sharding_.rank()))
+      for (const ColumnRange& c : sharding_.own_modelets(layer))
         shard::drop_out(all.row(s) + c.first, c.count, dropout_,
                         Rng(seed, {kStreamHiddenDropout, tag_.step, layer, c.first, batch_->first + s}));
   });
@@ -104,7 +120,7 @@ void ShardedForward::send(size_t layer, size_t range) {
   if (sharding_.size() == 1) return;
   const Matrix rows = activations(layer).row_range(ranges_[range].begin, ranges_[range].size());
   mine_.clear();
-  for (const Sharding::Columns& columns : sharding_.columns(layer, sharding_.rank())) {
+  for (const ColumnRange& columns : sharding_.columns(layer, sharding_.rank())) {
     const Matrix block = rows.columns(columns.first, columns.count);
     if (codecs_ != nullptr) codecs_->look_at_activations(block);
     mine_.push_back({codecs_ == nullptr ? &exact_ : &codecs_->activations(), block});
@@ -121,7 +137,7 @@ void ShardedForward::collect(size_t layer, size_t range) {
     for (int rank = 0; rank < sharding_.size(); ++rank) {
       std::vector<InBlock>& blocks = theirs_[static_cast<size_t>(rank)];
       blocks.clear();
-      for (const Sharding::Columns& columns : sharding_.columns(layer, rank))
+      for (const ColumnRange& columns : sharding_.columns(layer, rank))
         blocks.push_back(rows.columns(columns.first, columns.count));
       if (layer == 0 && range == 0)
         blocks.push_back(notices_.matrix().row_range(static_cast<size_t>(rank), 1));

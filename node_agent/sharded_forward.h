@@ -27,22 +27,28 @@ class ShardedForward {
   // Computes the activations of all hidden layers. Uses rounds tag.round .. tag.round + hidden layers - 1.
   void run(const shard::Batch& batch, comm::Tag tag);
 
-  // The same in pieces of the batch, so that the last layer's activations travel while the caller does
-  // something else: begin() sends them, finish(i) waits until those of the ranges 0 .. i are complete. Uses
-  // as many rounds for each layer as there are ranges. `notice`: what this rank tells the others with its
-  // first activations; any_stop() and next_micro_batches() say after finish(0) what was told. batch and
-  // ranges must outlive the last finish().
+  // The same in pieces of the batch, so that activations travel while the caller does something else: begin()
+  // computes and sends those of the first layer, and waits for nobody; go_on() does the layers after it;
+  // finish(i) waits until the last layer's of the ranges 0 .. i are complete. Uses as many rounds for each
+  // layer as there are ranges. `notice`: what this rank tells the others with its first activations;
+  // any_stop() and next_micro_batches() say after finish(0) what was told. batch and ranges must outlive the
+  // last finish().
   struct Notice {
     bool stop = false;                // this rank wishes to stop
     uint32_t next_micro_batches = 1;  // of the next step; rank 0's counts
   };
   void begin(const shard::Batch& batch, std::span<const SampleRange> ranges, comm::Tag tag,
              const Notice& notice);
+  void go_on();
   void finish(size_t range);
   bool any_stop() const;
   uint32_t next_micro_batches() const;
 
-  // [batch, width]; valid until the next run().
+  // The last layer's activations stay where they are, though not known here any more, until this is called
+  // again: the next begin() writes elsewhere.
+  void set_aside();
+
+  // [batch, width]; valid until the next run() or begin().
   Matrix activations(size_t layer) const { return activations_[layer].matrix(); }
   ConstMatrix output_input() const { return activations_.back().matrix(); }
   // [width, padded batch] of the last hidden layer.
@@ -62,6 +68,7 @@ class ShardedForward {
   const float dropout_;
   const comm::Codec& exact_;
   std::vector<Buffer> activations_, transposed_;  // [hidden layers]
+  Buffer activations_aside_, transposed_aside_;   // set_aside()
 
   // The pass under way.
   const shard::Batch* batch_ = nullptr;

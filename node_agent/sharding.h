@@ -24,19 +24,19 @@ class Sharding {
   std::vector<ModeletSpec> held() const { return modelets_of(rank_); }
   std::vector<ModeletSpec> modelets_of(int rank) const;
 
-  struct Columns {
-    size_t first, count;
-  };
-  // Column ranges of a layer's activations, one a modelet, that `rank` computes.
-  const std::vector<Columns>& columns(size_t layer, int rank) const {
+  // A layer's activations that `rank` computes, in the blocks in which they travel.
+  const std::vector<ColumnRange>& columns(size_t layer, int rank) const {
     return columns_[layer][static_cast<size_t>(rank)];
   }
+  // Those of the modelets here, one by one.
+  const std::vector<ColumnRange>& own_modelets(size_t layer) const { return own_modelets_[layer]; }
 
  private:
   std::vector<ModeletSpec> cut_;
   std::vector<uint32_t> owner_;
   int rank_, size_;
-  std::vector<std::vector<std::vector<Columns>>> columns_;  // [layers][size]
+  std::vector<std::vector<std::vector<ColumnRange>>> columns_;  // [layers][size]
+  std::vector<std::vector<ColumnRange>> own_modelets_;          // [layers]
 };
 
 // A float matrix whose memory is kept between steps. rows() x cols() may shrink and grow.

@@ -124,14 +124,23 @@ class Trainer::Impl {
   bool validates() const { return !validation_rows_.empty(); }
   uint64_t best_step() const { return validates() ? best_.step() : step_; }
   bool ended() const { return step_ == total_steps() || best_.exhausted(job_.experiment.train.patience); }
-  bool ends_epoch() const { return step_ % feed_->steps_per_epoch() == 0; }
+  bool ends_epoch() const { return ends_epoch(step_); }
+  bool ends_epoch(uint64_t step) const { return step % feed_->steps_per_epoch() == 0; }
   bool evaluation_is_due() const {  // at the end of this epoch
     const uint32_t every = job_.experiment.train.evaluate_every;
     return step_ == total_steps() || (every > 0 && step_ / feed_->steps_per_epoch() % every == 0);
   }
-  bool checkpoint_is_due() const {
+  bool checkpoint_is_due() const { return checkpoint_is_due(step_); }
+  bool checkpoint_is_due(uint64_t step) const {
     const uint32_t every = job_.experiment.train.checkpoint_every;
-    return step_ == total_steps() || (every == 0 ? ends_epoch() : step_ % every == 0);
+    return step == total_steps() || (every == 0 ? ends_epoch(step) : step % every == 0);
+  }
+  bool progress_is_due(uint64_t step) const {
+    return step % job_.experiment.train.log_every == 0 || step == total_steps();
+  }
+  // Whether the ranks exchange anything between this many steps and the next one.
+  bool exchanges_after(uint64_t step) const {
+    return sync_ || progress_is_due(step) || ends_epoch(step) || checkpoint_is_due(step);
   }
   // The replicas share the work of writing: the modelets that `rank` writes into checkpoints.
   std::vector<ModeletSpec> written_by(int rank) const;
@@ -277,7 +286,7 @@ void Trainer::Impl::run(comm::Group& group, const EventSink& events) {
   while (!ended()) {
     const bool stop = one_step(session);
     if (session.step.codecs().take_changed()) report_codecs(session);
-    if (step_ % train.log_every == 0 || step_ == total_steps()) report_progress(session);
+    if (progress_is_due(step_)) report_progress(session);
     if (ends_epoch())
       epoch_loss_ = session.grid.mean(step_, epoch_loss_sum_ / static_cast<double>(epoch_loss_steps_));
     // First of all: an evaluation may take long.
@@ -300,7 +309,8 @@ bool Trainer::Impl::one_step(Session& session) {
   const float rate =
       shard::learning_rate(job_.experiment.train, step_, feed_->steps_per_epoch(), total_steps());
   const shard::Batch& batch = feed_->at(step_, total_steps());
-  const StepResult result = session.step.run(batch, step_, rate, stop_requested);
+  const shard::Batch* const next = exchanges_after(step_ + 1) ? nullptr : &feed_->next();
+  const StepResult result = session.step.run(batch, step_, rate, stop_requested, 0, next);
   samples_here_ += feed_->samples(step_);
   steps_done = ++step_;
   const bool stop = sync_ ? synchronise(session, result.stop) : result.stop;

@@ -26,28 +26,27 @@ constexpr uint16_t kForward = CodecChoice::kRounds, kOutput = kForward + kMaxHid
                    kBackward = kOutput + kMaxMicroBatches, kClip = kBackward + kMaxHiddenLayers;
 static_assert(kClip < TrainingStep::kRounds);
 
-size_t total(const std::vector<Sharding::Columns>& columns) {
+size_t total(const std::vector<ColumnRange>& columns) {
   size_t sum = 0;
-  for (const Sharding::Columns& c : columns) sum += c.count;
+  for (const ColumnRange& c : columns) sum += c.count;
   return sum;
 }
 
 // The ranges of a matrix, side by side in `packed`.
-void append_blocks(Matrix packed, const std::vector<Sharding::Columns>& columns,
-                   std::vector<InBlock>& blocks) {
+void append_blocks(Matrix packed, const std::vector<ColumnRange>& columns, std::vector<InBlock>& blocks) {
   size_t at = 0;
-  for (const Sharding::Columns& c : columns) {
+  for (const ColumnRange& c : columns) {
     blocks.push_back(packed.columns(at, c.count));
     at += c.count;
   }
 }
 
 // The ranges of `matrix`, side by side.
-ConstMatrix pack_columns(ConstMatrix matrix, const std::vector<Sharding::Columns>& columns, Buffer& buffer) {
+ConstMatrix pack_columns(ConstMatrix matrix, const std::vector<ColumnRange>& columns, Buffer& buffer) {
   const Matrix packed = buffer.resize(matrix.rows, total(columns));
   for (size_t s = 0; s < matrix.rows; ++s) {
     float* out = packed.row(s);
-    for (const Sharding::Columns& c : columns) out = std::copy_n(matrix.row(s) + c.first, c.count, out);
+    for (const ColumnRange& c : columns) out = std::copy_n(matrix.row(s) + c.first, c.count, out);
   }
   return packed;
 }
@@ -75,14 +74,10 @@ TrainingStep::TrainingStep(shard::Network& network, const Sharding& sharding, co
       from_(from_rank_.size()) {}
 
 StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
-                             uint16_t attempt) {
-  const double start = clock_->now();
-  split_batch(batch.size(), group_.size() == 1 ? 1 : micro_batches_.now(), ranges_);
+                             uint16_t attempt, const shard::Batch* next) {
   shard::OutputLayer& output = network_.output();
-
-  first_sample_ = batch.first;
-  codecs_.begin_step(step);
-  forward_.begin(batch, ranges_, {step, kForward, attempt}, {stop, micro_batches_.next()});
+  begin(batch, step, stop, attempt);
+  forward_.go_on();
   if (retrieves_neurons(network_.experiment().sampling.mode)) forward_.finish(ranges_.size() - 1);
   output.select(batch, forward_.output_input(), step);
   output.gather();
@@ -93,11 +88,43 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   const float scale = clip_scale(batch, {step, kClip, attempt});
 
   // Every rank has all it needs: from here on nothing can fail because of a peer.
+  const StepResult result{batch_loss_.loss, forward_.any_stop(), output.active_neurons()};
+  const ConstMatrix hidden = forward_.output_input();
+  const shard::UpdateRule rule{
+      network_.experiment().optimizer, corrections_, step, learning_rate, scale, first_sample_};
   codecs_.end_step();
-  update(batch, {network_.experiment().optimizer, corrections_, step, learning_rate, scale, first_sample_});
-  output.maintain(forward_.output_input(), step);
-  micro_batches_.end_step(forward_.next_micro_batches(), clock_->now() - start);
-  return {batch_loss_.loss, forward_.any_stop(), output.active_neurons()};
+  update_hidden(batch, rule);
+  micro_batches_.end_step(forward_.next_micro_batches(), clock_->now() - began_);
+  if (next != nullptr && group_.size() > 1 && !result.stop) begin_ahead(*next, step + 1, stop);
+  const auto self = static_cast<size_t>(sharding_.rank());
+  output.update(hidden, batch_loss_.factors[self].data(), batch_loss_.target_factor.data(), rule);
+  output.maintain(hidden, step);
+  return result;
+}
+
+// Sends the activations of the first layer; nothing is left to do if begin_ahead() did.
+void TrainingStep::begin(const shard::Batch& batch, uint64_t step, bool stop, uint16_t attempt) {
+  const bool begun = attempt == 0 && ahead_ == step;
+  ahead_.reset();
+  if (const std::exception_ptr failed = std::exchange(ahead_failed_, nullptr); begun && failed)
+    std::rethrow_exception(failed);
+  first_sample_ = batch.first;
+  if (begun) return;
+  began_ = clock_->now();
+  split_batch(batch.size(), group_.size() == 1 ? 1 : micro_batches_.now(), ranges_);
+  codecs_.begin_step(step);
+  forward_.begin(batch, ranges_, {step, kForward, attempt}, {stop, micro_batches_.next()});
+}
+
+// The step under way is half updated and has to get to its end, whatever happens here.
+void TrainingStep::begin_ahead(const shard::Batch& batch, uint64_t step, bool stop) {
+  forward_.set_aside();
+  try {
+    begin(batch, step, stop, 0);
+  } catch (...) {
+    ahead_failed_ = std::current_exception();
+  }
+  ahead_ = step;
 }
 
 // One exchange for normaliser and hidden gradient (DESIGN section 3.4), a micro-batch at a time: while one
@@ -149,7 +176,7 @@ void TrainingStep::send_output(SampleRange range, Tag base, Tag tag) {
     out.clear();
     const auto append = [&](ConstMatrix matrix, Part part) {
       const ConstMatrix rows = matrix.row_range(range.begin, range.size());
-      for (const Sharding::Columns& c : columns)
+      for (const ColumnRange& c : columns)
         out.push_back(gradient_block(rows.columns(c.first, c.count), range.begin, c.first, part, base, rank));
     };
     out.push_back({&exact_, output.statistics().columns(range.begin, range.size())});
@@ -204,7 +231,7 @@ void TrainingStep::combine_output_gradient() {
     const float** const vectors = terms_.mine();
     for (size_t s = begin; s < end; ++s) {
       size_t packed = 0;
-      for (const Sharding::Columns& c : own) {
+      for (const ColumnRange& c : own) {
         size_t term = 0;
         for (size_t rank = 0; rank < from_rank_.size(); ++rank) {
           const FromRank& received = from_rank_[rank];
@@ -258,7 +285,7 @@ void TrainingStep::backward_hidden(Tag tag) {
     const Matrix gradient = gradients_[layer - 1].resize(below.rows, below.cols);
     for (size_t s = 0; s < below.rows; ++s) {
       const float* g = sum.row(s);
-      for (const Sharding::Columns& c : own) {
+      for (const ColumnRange& c : own) {
         std::copy_n(g, c.count, gradient.row(s) + c.first);
         backward_activation(below.row(s) + c.first, gradient.row(s) + c.first, c.count);
         g += c.count;
@@ -284,10 +311,7 @@ float TrainingStep::clip_scale(const shard::Batch& batch, Tag tag) {
   return norm > clip ? clip / norm : 1;
 }
 
-void TrainingStep::update(const shard::Batch& batch, const shard::UpdateRule& rule) {
-  const size_t self = static_cast<size_t>(sharding_.rank());
-  network_.output().update(forward_.output_input(), batch_loss_.factors[self].data(),
-                           batch_loss_.target_factor.data(), rule);
+void TrainingStep::update_hidden(const shard::Batch& batch, const shard::UpdateRule& rule) {
   for (size_t layer = 1; layer < network_.hidden_layers(); ++layer)
     network_.hidden(layer).update(forward_.activations(layer - 1), gradient(layer), rule);
   network_.input().update(batch, gradient(0), rule);

@@ -2,12 +2,16 @@
 // shard/ with the collectives of comm/; with a group of one it is plain local training.
 //
 // All exchanges come before any update: a step that throws PeerError has changed no weight, state or table,
-// and may be run again with the next `attempt`. Used by one thread.
+// and may be run again with the next `attempt`. The activations of the step after it may go out before its
+// output layer is updated, which they do not depend on: they travel meanwhile, and a rank that is late with
+// its update makes nobody wait. Used by one thread.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -48,8 +52,12 @@ class TrainingStep {
   // of a group of several.
   void while_waiting(std::function<void()> work) { while_waiting_ = std::move(work); }
 
+  // `stop`: this rank wishes to stop. `next`: the batch of the step after this one, complete once
+  // while_waiting() was called, if all ranks run that step next and exchange nothing before; its first
+  // activations are sent in this step. They say of `stop` what this step was told; an error in sending them
+  // is thrown by the step that they are of.
   StepResult run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
-                 uint16_t attempt = 0);
+                 uint16_t attempt = 0, const shard::Batch* next = nullptr);
 
   // The first round that a step does not use; other operations of the same step may start there.
   static constexpr uint16_t kRounds = 256;
@@ -60,6 +68,8 @@ class TrainingStep {
     Buffer statistics, positive, negative;  // [kStatistics, padded B], [B, own columns]
   };
 
+  void begin(const shard::Batch& batch, uint64_t step, bool stop, uint16_t attempt);
+  void begin_ahead(const shard::Batch& batch, uint64_t step, bool stop);
   void forward_output(const shard::Batch& batch, comm::Tag tag);
   void prepare_buffers(const shard::Batch& batch);
   // Which of the gradients that travel in one round a block is of.
@@ -73,7 +83,7 @@ class TrainingStep {
   void backward_hidden(comm::Tag tag);
   void backward_activation(const float* activations, float* gradient, size_t n) const;
   float clip_scale(const shard::Batch& batch, comm::Tag tag);
-  void update(const shard::Batch& batch, const shard::UpdateRule& rule);
+  void update_hidden(const shard::Batch& batch, const shard::UpdateRule& rule);
   Matrix gradient(size_t layer) const { return gradients_[layer].matrix(); }
 
   shard::Network& network_;
@@ -87,6 +97,9 @@ class TrainingStep {
   MicroBatches micro_batches_;
   ShardedForward forward_;
   std::function<void()> while_waiting_;
+  double began_ = 0;                 // when the step did
+  std::optional<uint64_t> ahead_;    // the step that was begun by the one before it
+  std::exception_ptr ahead_failed_;  // that could not be begun then
   std::vector<SampleRange> ranges_;  // micro-batches of the step
   uint64_t first_sample_ = 0;        // its place among those of all replicas (Batch::first)
   shard::BatchLoss batch_loss_;

@@ -31,7 +31,8 @@ struct NodeCapacity {
   double bf16_rate() const { return bf16_gflops > 0 ? bf16_gflops : gflops; }
 };
 
-// What a node does in a step, in this order (TrainingStep::run): before, between and after the exchanges.
+// What a node does in a step, in this order (TrainingStep::run): before, between and after the exchanges. The
+// first layer's kForward of the next step comes before the output layer's kUpdate.
 enum class StepPart : uint8_t {
   kForward,        // hidden layers, micro-batch by micro-batch
   kSelect,         // the output layer's active set is chosen, its rows are gathered; once

@@ -68,12 +68,13 @@ class Traffic {
   }
 
  private:
-  // A layer's columns that `node` owns, of some samples: a block for each modelet.
+  // A layer's columns that `node` owns, of some samples.
   MessageSize columns(const comm::Codec& codec, uint32_t layer, uint32_t node, uint64_t samples) const {
-    MessageSize message;
+    std::vector<ColumnRange> blocks;
     for (const ModeletSpec& modelet : cut_)
-      if (modelet.layer == layer && owner_[modelet.id] == node)
-        message.add(codec, samples, modelet.neurons());
+      if (modelet.layer == layer && owner_[modelet.id] == node) append_columns(blocks, modelet);
+    MessageSize message;
+    for (const ColumnRange& block : blocks) message.add(codec, samples, block.count);
     return message;
   }
   MessageSize activations(uint32_t layer, uint32_t node, uint64_t samples) const {

@@ -13,7 +13,8 @@ ActiveSetSampler::ActiveSetSampler(const Modelet& modelet, const Experiment& exp
       seed_(experiment.train.seed),
       candidates_(experiment.sampling.candidates),
       query_every_(experiment.sampling.query_every),
-      position_(modelet.spec().neurons(), kNone),
+      active_((modelet.spec().neurons() + 63) / 64),
+      position_(modelet.spec().neurons()),
       is_common_(modelet.retrieval() != nullptr ? modelet.spec().neurons() : 0) {
   // Shares of the layer's draws by range, so that they add up whatever the cut.
   const ModeletSpec& spec = modelet.spec();
@@ -26,26 +27,55 @@ ActiveSetSampler::ActiveSetSampler(const Modelet& modelet, const Experiment& exp
   top_ = retrieves_neurons(mode_) ? (experiment.sampling.top + pieces - 1) / pieces : 0;
 }
 
+void BatchLabels::assign(const Batch& batch, const LabelSpread& spread, std::span<Modelet* const> modelets) {
+  of_modelet_.resize(modelets.size());
+  for (auto& labels : of_modelet_) labels.clear();
+  ends_.clear();
+  for (const Modelet* modelet : modelets) ends_.push_back(modelet->spec().end);
+  // By themselves, so that the memory is asked for many of them at a time.
+  neurons_.clear();
+  for (const uint32_t label : batch.labels) neurons_.push_back(spread.neuron(label));
+  for (size_t s = 0; s < batch.size(); ++s)
+    for (uint64_t i = batch.label_offsets[s]; i < batch.label_offsets[s + 1]; ++i) {
+      const uint32_t neuron = neurons_[i];
+      const auto m = static_cast<size_t>(std::ranges::upper_bound(ends_, neuron) - ends_.begin());
+      if (m == modelets.size() || neuron < modelets[m]->spec().begin) continue;
+      of_modelet_[m].push_back(
+          {static_cast<uint32_t>(s), static_cast<uint32_t>(neuron - modelets[m]->spec().begin)});
+    }
+}
+
 float logq_correction(size_t drawn, size_t from) {
   return static_cast<float>(std::log(static_cast<double>(from) / static_cast<double>(drawn)));
 }
 
 void ActiveSetSampler::add(uint32_t row) {
-  if (position_[row] != kNone) return;
-  position_[row] = static_cast<uint32_t>(set_.rows.size());
+  active_[row / 64] |= uint64_t{1} << (row % 64);
   set_.rows.push_back(row);
 }
 
-void ActiveSetSampler::add_targets(const Modelet& modelet, const Batch& batch, const LabelSpread& spread) {
-  const ModeletSpec& spec = modelet.spec();
-  for (size_t s = 0; s < batch.size(); ++s)
-    for (uint64_t i = batch.label_offsets[s]; i < batch.label_offsets[s + 1]; ++i) {
-      const uint32_t neuron = spread.neuron(batch.labels[i]);
-      if (neuron < spec.begin || neuron >= spec.end) continue;
-      const auto row = static_cast<uint32_t>(neuron - spec.begin);
+// Rows in storage order: the products read the weights in place.
+void ActiveSetSampler::add_all() {
+  if (set_.rows.size() == position_.size()) return;  // of the last step
+  for (uint32_t row = 0; row < position_.size(); ++row) {
+    position_[row] = row;
+    add(row);
+  }
+}
+
+void ActiveSetSampler::clear() {
+  for (const uint32_t row : set_.rows) active_[row / 64] = 0;
+  set_.rows.clear();
+}
+
+void ActiveSetSampler::add_targets(std::span<const BatchLabels::Label> labels) {
+  for (const auto& [sample, row] : labels) {
+    if (!is_active(row)) {
+      position_[row] = static_cast<uint32_t>(set_.rows.size());
       add(row);
-      set_.targets.push_back({static_cast<uint32_t>(s), position_[row]});
     }
+    set_.targets.push_back({sample, position_[row]});
+  }
 }
 
 uint32_t ActiveSetSampler::draws(size_t others) const {
@@ -59,31 +89,31 @@ void ActiveSetSampler::add_retrieved() {
   const size_t limit = share_ == 0 ? position_.size() : labels + (share_ - std::min(share_, labels)) / 2;
   for (size_t rank = 0; rank < top_; ++rank)
     for (size_t s = 0; s < samples && set_.rows.size() < limit; ++s)
-      if (const uint32_t row = best_[s * top_ + rank]; row != kNone) add(row);
+      if (const uint32_t row = best_[s * top_ + rank]; row != kNone && !is_active(row)) add(row);
 }
 
-void ActiveSetSampler::add_uniform(const Modelet& modelet, const Batch& batch, uint64_t step) {
+void ActiveSetSampler::add_uniform(const Modelet& modelet, size_t first_sample, uint64_t step) {
   const ModeletSpec& spec = modelet.spec();
   const auto neurons = static_cast<uint32_t>(spec.neurons());
   uint32_t wanted =
       std::min<uint32_t>(draws(set_.rows.size()), neurons - static_cast<uint32_t>(set_.rows.size()));
   // Each replica draws for itself; the first one as a model without replicas does.
-  Rng rng = batch.first == 0 ? Rng(seed_, {kStreamUniform, spec.layer, spec.begin, step})
-                             : Rng(seed_, {kStreamUniform, spec.layer, spec.begin, step, batch.first});
+  Rng rng = first_sample == 0 ? Rng(seed_, {kStreamUniform, spec.layer, spec.begin, step})
+                              : Rng(seed_, {kStreamUniform, spec.layer, spec.begin, step, first_sample});
   // Drawing until enough new rows are found is fast while half of them are free; past that, walk and choose
   // (Knuth, TAOCP 2, algorithm S).
   auto free = static_cast<uint32_t>(neurons - set_.rows.size());
   if (wanted <= free / 2) {
     while (wanted > 0) {
       const uint32_t row = rng.below(neurons);
-      if (position_[row] != kNone) continue;
+      if (is_active(row)) continue;
       add(row);
       --wanted;
     }
     return;
   }
   for (uint32_t row = 0; row < neurons && wanted > 0; ++row) {
-    if (position_[row] != kNone) continue;
+    if (is_active(row)) continue;
     if (rng.below(free--) >= wanted) continue;
     add(row);
     --wanted;
@@ -154,7 +184,7 @@ void ActiveSetSampler::gather_common(const Modelet& modelet) {
   common_.clear();
   common_biases_.clear();
   for (const uint32_t row : modelet.retrieval()->common) {
-    if (position_[row] != kNone) continue;
+    if (is_active(row)) continue;
     is_common_[row] = 1;
     common_.push_back(row);
     common_biases_.push_back(parameters.bias(row));
@@ -234,7 +264,7 @@ void ActiveSetSampler::reserve_scratch(const Modelet& modelet, size_t top, const
 void ActiveSetSampler::find_candidates(const Modelet& modelet, const Queries& queries, QueryTurn turn,
                                        size_t begin, size_t end, Scratch& scratch) const {
   const auto take = [&](uint32_t row) {
-    if (position_[row] != kNone || is_common_[row] != 0) return;
+    if (is_active(row) || is_common_[row] != 0) return;
     modelet.parameters().prefetch_weights(row);
     scratch.candidates.push_back(row);
   };
@@ -254,27 +284,24 @@ void ActiveSetSampler::find_candidates(const Modelet& modelet, const Queries& qu
   scratch.ends[end - begin] = scratch.candidates.size();
 }
 
-const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, const Batch& batch,
-                                          const LabelSpread& spread, ConstMatrix hidden,
-                                          const Queries& queries, uint64_t step, ThreadPool& pool) {
-  for (const uint32_t row : set_.rows) position_[row] = kNone;
-  set_.rows.clear();
+const ActiveSet& ActiveSetSampler::select(const Modelet& modelet, std::span<const BatchLabels::Label> labels,
+                                          size_t first_sample, ConstMatrix hidden, const Queries& queries,
+                                          uint64_t step, ThreadPool& pool) {
   set_.targets.clear();
   set_.drawn = 0;
-  if (mode_ == SamplingMode::kFull) {  // rows in storage order: the products read the weights in place
-    set_.rows.resize(modelet.spec().neurons());
-    std::iota(set_.rows.begin(), set_.rows.end(), 0u);
-    std::copy(set_.rows.begin(), set_.rows.end(), position_.begin());
-    add_targets(modelet, batch, spread);
+  if (mode_ == SamplingMode::kFull) {
+    add_all();
+    add_targets(labels);
     return set_;
   }
-  add_targets(modelet, batch, spread);
+  clear();
+  add_targets(labels);
   if (mode_ == SamplingMode::kLsh) {
     retrieve(modelet, hidden, queries, top_, pool, best_, turn(step));
     add_retrieved();
   }
   const size_t certain = set_.rows.size();
-  add_uniform(modelet, batch, step);
+  add_uniform(modelet, first_sample, step);
   set_.drawn = set_.rows.size() - certain;
   return set_;
 }

@@ -31,6 +31,24 @@ struct ActiveSet {
   size_t drawn = 0;             // how many of the rows, the last ones, are uniform draws
 };
 
+// The labels of a batch by the modelet whose neurons they are: looked up once for all modelets of a layer.
+class BatchLabels {
+ public:
+  struct Label {
+    uint32_t sample, row;  // row: of the modelet
+  };
+
+  // `modelets`: of the output layer, in the order of their ranges.
+  void assign(const Batch& batch, const LabelSpread& spread, std::span<Modelet* const> modelets);
+  // By sample; valid until the next assign().
+  std::span<const Label> of(size_t modelet) const { return of_modelet_[modelet]; }
+
+ private:
+  std::vector<std::vector<Label>> of_modelet_;
+  std::vector<uint64_t> ends_;     // of the modelets' ranges
+  std::vector<uint32_t> neurons_;  // of the batch's labels
+};
+
 // The logQ correction of a row that takes part with a probability of `drawn` / `from`, at least one of each:
 // -log of that probability, to be added to its logit. exp(logit) of the draws then sums up, on average, to
 // that of all the rows they were drawn from; labels and retrieved rows take part for certain and need none.
@@ -73,10 +91,11 @@ class ActiveSetSampler {
  public:
   ActiveSetSampler(const Modelet& modelet, const Experiment& experiment, uint64_t labels);
 
-  // hidden [batch, inputs]: what the output layer reads, `queries`: of them, in mode lsh. Result valid
-  // until the next call.
-  const ActiveSet& select(const Modelet& modelet, const Batch& batch, const LabelSpread& spread,
-                          ConstMatrix hidden, const Queries& queries, uint64_t step, ThreadPool& pool);
+  // labels: those of the batch that are the modelet's, first_sample: Batch::first. hidden [batch, inputs]:
+  // what the output layer reads, `queries`: of them, in mode lsh. Result valid until the next call.
+  const ActiveSet& select(const Modelet& modelet, std::span<const BatchLabels::Label> labels,
+                          size_t first_sample, ConstMatrix hidden, const Queries& queries, uint64_t step,
+                          ThreadPool& pool);
 
   // The best `top` rows for each sample among the modelet's common rows and, for the samples whose turn it
   // is, candidates of the previews or tables, ordered by exact logit (ties: lower row). Rows that are active
@@ -106,10 +125,13 @@ class ActiveSetSampler {
   };
   class BestRows;
 
+  bool is_active(uint32_t row) const { return (active_[row / 64] >> (row % 64) & 1) != 0; }
   void add(uint32_t row);
-  void add_targets(const Modelet& modelet, const Batch& batch, const LabelSpread& spread);
+  void add_all();
+  void clear();
+  void add_targets(std::span<const BatchLabels::Label> labels);
   void add_retrieved();
-  void add_uniform(const Modelet& modelet, const Batch& batch, uint64_t step);
+  void add_uniform(const Modelet& modelet, size_t first_sample, uint64_t step);
   void gather_common(const Modelet& modelet);
   void rank_common(ConstMatrix hidden, size_t begin, size_t end, Scratch& scratch) const;
   void reserve_scratch(const Modelet& modelet, size_t top, const ThreadPool& pool);
@@ -121,7 +143,8 @@ class ActiveSetSampler {
   uint32_t draws_, top_, candidates_, query_every_;
   size_t share_ = 0;  // rows that sampling.sparsity asks for; 0: draws_ says
   ActiveSet set_;
-  std::vector<uint32_t> position_;  // [neurons] index in set_.rows, or kNone
+  std::vector<uint64_t> active_;    // a bit a neuron: most draws are looked up here alone
+  std::vector<uint32_t> position_;  // [neurons] index in set_.rows, of labels; of all in mode full
   std::vector<uint32_t> best_;
   // The common rows of this modelet that are not active: ids, biases, weights as columns.
   std::vector<uint32_t> common_;

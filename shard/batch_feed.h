@@ -32,6 +32,8 @@ class BatchFeed {
   // Ends the gathering of the batch after the one that at() gave, if it is under way: for a moment in which
   // the thread would only wait. A pool of one does it here, else in the next at().
   void finish_next() { prepare_.wait(); }
+  // That batch, if one was begun; complete after finish_next(), valid until the call after the next one.
+  const Batch& next() const { return batches_[prepared_step_ % 2]; }
 
  private:
   void assign(uint64_t step);

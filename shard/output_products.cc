@@ -17,19 +17,22 @@ T* grown(AlignedVector<T>& buffer, size_t size) {
   return buffer.data();
 }
 
-// Calls use(active, weight row) for all active neurons, in pieces on all threads.
+// Calls use(active, weight row) for all active neurons, in pieces on all threads, and adds their biases.
 template <class T, class Use>
 void for_each_row(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons, size_t width,
-                  ThreadPool& pool, const Use& use) {
-  const auto row = [&](size_t a) {
-    const Parameters& p = modelets[neurons[a].modelet]->parameters();
-    return p.template stored_row<T>(neurons[a].row);
+                  std::span<float> biases, ThreadPool& pool, const Use& use) {
+  const auto parameters = [&](size_t a) -> const Parameters& {
+    return modelets[neurons[a].modelet]->parameters();
   };
-  const size_t bytes = width * sizeof(T), ahead = rows_ahead(cache_lines(bytes));
+  const size_t ahead = rows_ahead(cache_lines(width * sizeof(T)) + 1);
   pool.for_pieces(neurons.size(), kGatherPiece, [&](size_t begin, size_t end) {
     for_each_fetched(
-        begin, end, ahead, [&](size_t a) { prefetch_bytes(row(a), bytes); },
-        [&](size_t a) { use(a, row(a)); });
+        begin, end, ahead, [&](size_t a) { parameters(a).prefetch_weights(neurons[a].row); },
+        [&](size_t a) {
+          const Parameters& p = parameters(a);
+          biases[a] += p.bias(neurons[a].row);
+          use(a, p.template stored_row<T>(neurons[a].row));
+        });
   });
 }
 
@@ -38,14 +41,14 @@ class FloatProducts final : public OutputProducts {
   explicit FloatProducts(ThreadPool& pool) : pool_(pool) {}
 
   std::span<const ActiveRun> gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
-                                    bool in_order, size_t, size_t width) override {
+                                    bool in_order, size_t, size_t width, std::span<float> biases) override {
     width_ = width;
     runs_.clear();
     weights_.clear();
     if (in_order) {
-      read_in_place(modelets);
+      read_in_place(modelets, biases);
     } else if (!neurons.empty()) {
-      copy_rows(modelets, neurons);
+      copy_rows(modelets, neurons, biases);
     }
     return runs_;
   }
@@ -104,21 +107,23 @@ class FloatProducts final : public OutputProducts {
   }
 
  private:
-  void read_in_place(std::span<Modelet* const> modelets) {
+  void read_in_place(std::span<Modelet* const> modelets, std::span<float> biases) {
     size_t first = 0;
     for (const Modelet* modelet : modelets) {
       const ConstMatrix weights = std::as_const(*modelet).parameters().floats();
       runs_.push_back({first, weights.rows});
       weights_.push_back(weights.data);
       stride_ = weights.stride;
+      for (size_t r = 0; r < weights.rows; ++r) biases[first + r] += modelet->parameters().bias(r);
       first += weights.rows;
     }
   }
 
   // Brings the active rows together once: every product of the step then reads contiguous memory.
-  void copy_rows(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons) {
+  void copy_rows(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
+                 std::span<float> biases) {
     float* gathered = grown(gathered_, neurons.size() * width_);
-    for_each_row<float>(modelets, neurons, width_, pool_,
+    for_each_row<float>(modelets, neurons, width_, biases, pool_,
                         [&](size_t a, const float* row) { std::copy_n(row, width_, gathered + a * width_); });
     runs_.push_back({0, neurons.size()});
     weights_.push_back(gathered);
@@ -148,7 +153,7 @@ class PairProducts final : public OutputProducts {
   explicit PairProducts(ThreadPool& pool) : pool_(pool), gradients_(pool) {}
 
   std::span<const ActiveRun> gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
-                                    bool, size_t samples, size_t width) override {
+                                    bool, size_t samples, size_t width, std::span<float> biases) override {
     samples_ = samples;
     columns_ = padded(samples);
     width_ = width;
@@ -157,7 +162,7 @@ class PairProducts final : public OutputProducts {
     grown(hidden_pairs_, (samples + 1) / 2 * 2 * width);
     grown(transposed_pairs_, width * columns_);
     grown(activations_, (neurons.size() + 1) / 2 * 2 * columns_);
-    copy_rows(modelets, neurons);
+    copy_rows(modelets, neurons, biases);
     return {&run_, neurons.empty() ? size_t{0} : size_t{1}};
   }
 
@@ -230,10 +235,11 @@ class PairProducts final : public OutputProducts {
     });
   }
 
-  void copy_rows(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons) {
+  void copy_rows(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
+                 std::span<float> biases) {
     Bf16* rows = grown(rows_, neurons.size() * width_);
     Bf16* pairs = grown(row_pairs_, (neurons.size() + 1) / 2 * 2 * width_);
-    for_each_row<Bf16>(modelets, neurons, width_, pool_, [&](size_t a, const Bf16* row) {
+    for_each_row<Bf16>(modelets, neurons, width_, biases, pool_, [&](size_t a, const Bf16* row) {
       Bf16* copy = std::copy_n(row, width_, rows + a * width_) - width_;
       if (a % 2 == 1) kernels::interleave(copy - width_, copy, pairs + (a - 1) * width_, width_);
       if (a % 2 == 0 && a + 1 == neurons.size())

@@ -36,11 +36,12 @@ class OutputProducts {
 
   virtual ~OutputProducts() = default;
 
-  // Takes the weights of the active neurons; `neurons` are read only during the call. Returns the runs that
-  // make up all neurons. `in_order`: neurons are all rows of all modelets. `samples`: of the whole batch.
+  // Takes the weights of the active neurons, and adds their biases to `biases` [active]; `neurons` are read
+  // only during the call. Returns the runs that make up all neurons. `in_order`: neurons are all rows of all
+  // modelets. `samples`: of the whole batch.
   virtual std::span<const ActiveRun> gather(std::span<Modelet* const> modelets,
                                             std::span<const ActiveNeuron> neurons, bool in_order,
-                                            size_t samples, size_t width) = 0;
+                                            size_t samples, size_t width, std::span<float> biases) = 0;
 
   // hidden [B, d] and hidden_transposed [d, padded B] are kept by reference until the step ends; those of the
   // range are read now.

@@ -121,26 +121,24 @@ void Parameters::update_stored(std::span<const RowStep> steps, const UpdateRule&
     Memory& memory = *step.parameters->memory_;
     const uint32_t clock = ++step.parameters->clock(step.row);
     if (rule.gradient_scale != 1) kernels::scale(rule.gradient_scale, step.gradient, like.cols());
-    kernels::RowUpdate<T>& row = rows[i];
-    row = {
-        step.gradient,
-        std::get<AlignedVector<T>>(memory.values).data() + step.row * memory.stride + step.parameters->first_,
-        rule.learning_rate};
+    float rate = rule.learning_rate, second_scale = 1;
     if (kind == OptimizerKind::kAdam) {
       const uint64_t t = o.row_clocks ? clock : rule.step + 1;
-      row.rate *= rule.corrections.first(t);
-      row.second_scale = rule.corrections.second(t);
+      rate *= rule.corrections.first(t);
+      second_scale = rule.corrections.second(t);
     }
     // One number of 32 bits for two neighbours (kernels/optimizers.cc): that of a column is the same in any
     // view.
     const uint64_t of_model = step.parameters->seed_;
     const uint64_t seed = rule.first_sample == 0 ? of_model : mix64(of_model ^ rule.first_sample);
-    row.noise = static_cast<uint32_t>(mix64(seed ^ (uint64_t{clock} << 32 | step.row)) +
-                                      like.shape_.first_column / 2);
-    row.ahead = step.ahead;
+    const auto noise = static_cast<uint32_t>(mix64(seed ^ (uint64_t{clock} << 32 | step.row)) +
+                                             like.shape_.first_column / 2);
+    T* const row =
+        std::get<AlignedVector<T>>(memory.values).data() + step.row * memory.stride + step.parameters->first_;
+    rows[i] = {step.gradient, row, rate, second_scale, noise, step.ahead};
     bias_gradients[i] = step.bias_gradient * rule.gradient_scale;
     if (like.has_bias())
-      biases[i] = {&bias_gradients[i], memory.states[step.row].bias.data(), row.rate, row.second_scale};
+      biases[i] = {&bias_gradients[i], memory.states[step.row].bias.data(), rate, second_scale, 0, nullptr};
   }
   const auto step_all = [&]<class Stored>(std::span<const kernels::RowUpdate<Stored>> all,
                                           kernels::RowLayout layout) {

@@ -70,6 +70,7 @@ class PerSampleOutputLayer final : public OutputLayer {
 
   const LabelSpread& spread_;
   std::vector<ActiveSetSampler> samplers_;
+  BatchLabels labels_;
   Queries queries_;
   std::vector<SampleSets> sets_;  // a modelet
   std::vector<uint32_t> best_;
@@ -87,6 +88,7 @@ class PerSampleOutputLayer final : public OutputLayer {
 
 void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
   resize(batch.size(), hidden.cols);
+  labels_.assign(batch, spread_, modelets_);
   if (!modelets_.empty()) queries_.take(*modelets_[0]->retrieval(), hidden, pool_);
   for (size_t m = 0; m < modelets_.size(); ++m) {
     const ModeletSpec& spec = modelets_[m]->spec();
@@ -99,13 +101,10 @@ void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64
     sets.is_label.clear();
     sets.corrections.clear();
     std::vector<uint32_t>&labels = labels_here_, &rows = rows_, &certain = certain_;
+    auto label = labels_.of(m).begin();
     for (size_t s = 0; s < batch.size(); ++s) {
       labels.clear();
-      for (uint64_t i = batch.label_offsets[s]; i < batch.label_offsets[s + 1]; ++i) {
-        const uint32_t neuron = spread_.neuron(batch.labels[i]);
-        if (neuron >= spec.begin && neuron < spec.end)
-          labels.push_back(static_cast<uint32_t>(neuron - spec.begin));
-      }
+      for (; label != labels_.of(m).end() && label->sample == s; ++label) labels.push_back(label->row);
       std::sort(labels.begin(), labels.end());
       certain = labels;
       for (size_t i = 0; i < top; ++i)

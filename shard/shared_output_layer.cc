@@ -83,12 +83,13 @@ class SharedOutputLayer final : public OutputLayer {
 
   const LabelSpread& spread_;
   std::vector<ActiveSetSampler> samplers_;
+  BatchLabels labels_;
   Queries queries_;
   std::unique_ptr<OutputProducts> products_;
   std::vector<ActiveNeuron> neurons_;
-  std::vector<float> corrections_;  // [active] logQ, added to the logits
-  std::vector<ActiveRun> pieces_;   // runs of the products cut into kPiece
-  AlignedVector<float> logits_;     // [active, padded B]; later activations, later gradients
+  std::vector<float> biases_;      // [active] with the logQ correction
+  std::vector<ActiveRun> pieces_;  // runs of the products cut into kPiece
+  AlignedVector<float> logits_;    // [active, padded B]; later activations, later gradients
   bool logits_are_gradients_ = false;
 
   std::vector<Target> targets_;
@@ -103,18 +104,18 @@ class SharedOutputLayer final : public OutputLayer {
 void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
   resize(batch.size(), hidden.cols);
   neurons_.clear();
-  corrections_.clear();
+  biases_.clear();
   targets_.clear();
   select_in_modelets(batch, hidden, step);
   for (uint32_t m = 0; m < modelets_.size(); ++m) {
     const ActiveSet& set = samplers_[m].set();
     const size_t first = neurons_.size();
     for (const uint32_t row : set.rows) neurons_.push_back({m, row});
-    make_room(corrections_, neurons_.size());
-    corrections_.resize(neurons_.size(), 0.0f);
+    make_room(biases_, neurons_.size());
+    biases_.resize(neurons_.size(), 0.0f);
     if (experiment_.sampling.logq && set.drawn > 0) {
       const size_t certain = set.rows.size() - set.drawn, free = modelets_[m]->spec().neurons() - certain;
-      std::fill(corrections_.end() - static_cast<std::ptrdiff_t>(set.drawn), corrections_.end(),
+      std::fill(biases_.end() - static_cast<std::ptrdiff_t>(set.drawn), biases_.end(),
                 logq_correction(set.drawn, free));
     }
     for (const Target& target : set.targets)
@@ -128,8 +129,9 @@ void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t 
 // Modelets choose independently: side by side, or, where each retrieves with all threads, one after the
 // other.
 void SharedOutputLayer::select_in_modelets(const Batch& batch, ConstMatrix hidden, uint64_t step) {
+  labels_.assign(batch, spread_, modelets_);
   const auto select_in = [&](size_t m) {
-    samplers_[m].select(*modelets_[m], batch, spread_, hidden, queries_, step, pool_);
+    samplers_[m].select(*modelets_[m], labels_.of(m), batch.first, hidden, queries_, step, pool_);
   };
   if (experiment_.sampling.mode == SamplingMode::kLsh && !modelets_.empty()) {
     queries_.take(*modelets_[0]->retrieval(), hidden, pool_, samplers_[0].turn(step));
@@ -142,7 +144,7 @@ void SharedOutputLayer::select_in_modelets(const Batch& batch, ConstMatrix hidde
 void SharedOutputLayer::gather() {
   pieces_.clear();
   const bool full = experiment_.sampling.mode == SamplingMode::kFull;
-  for (const ActiveRun& run : products_->gather(modelets_, neurons_, full, samples_, width_))
+  for (const ActiveRun& run : products_->gather(modelets_, neurons_, full, samples_, width_, biases_))
     for (size_t i = 0; i < run.count; i += kPiece)
       pieces_.push_back({run.first + i, std::min(kPiece, run.count - i)});
   if (logits_.size() < neurons_.size() * columns_) logits_.resize(neurons_.size() * columns_);
@@ -174,9 +176,9 @@ void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transpose
     if (sample >= begin && sample < range.end) target[sample] += target_logits_[t];
   }
 
-  // Few pieces, since each streams all active rows through the cache; equal ones, so that threads end
-  // together.
-  const size_t pieces = 4 * pool_.threads();
+  // Few pieces, since each streams all active rows through the cache: one, if there is one thread; else more
+  // and equal ones, so that threads end together.
+  const size_t pieces = pool_.threads() == 1 ? 1 : 4 * pool_.threads();
   const size_t samples_a_piece = std::max<size_t>(24, (range.size() + pieces - 1) / pieces);
   pool_.for_pieces(range.size(), samples_a_piece, [&](size_t first, size_t last) {
     products_->positive(logits_.data(), begin + first, begin + last,
@@ -235,12 +237,7 @@ void SharedOutputLayer::mark_what_is_no_number(SampleRange range) {
 }
 
 void SharedOutputLayer::logits_of_piece(const ActiveRun& piece, SampleRange range) {
-  std::array<float, kPiece> biases;
-  for (size_t i = 0; i < piece.count; ++i) {
-    const ActiveNeuron neuron = neurons_[piece.first + i];
-    biases[i] = modelets_[neuron.modelet]->parameters().bias(neuron.row) + corrections_[piece.first + i];
-  }
-  products_->logits(piece.first, piece.count, range, biases.data(),
+  products_->logits(piece.first, piece.count, range, biases_.data() + piece.first,
                     logits_.data() + piece.first * columns_ + range.begin);
 }
 

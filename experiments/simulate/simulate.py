@@ -128,6 +128,7 @@ class _Timeline:
         self.pieces = [count / sum(samples) for count in samples]
         self.spent = {name: [0.0] * len(self.nodes) for name in ("now", "computing", "messages", "waiting", "sending", "receiving")}
         self.one_core = [node["cores"] == 1 for node in self.nodes]
+        self.begun = None  # of the next step
         self.queued = [[] for _ in self.nodes]  # (when, exchange under way, to)
         # From when on each node's link, in both directions, and the thread of its messages are free.
         self.out_free, self.in_free, self.messages_free = ([-math.inf] * len(self.nodes) for _ in range(3))
@@ -138,14 +139,11 @@ class _Timeline:
     def step(self):
         """As TrainingStep::run."""
         alone = len(self.nodes) == 1
-        under_way = {}  # (hidden layer, piece) -> exchange
-        for layer in range(self.hidden_layers):
-            for piece, share in enumerate(self.pieces):
-                if layer > 0:
-                    self._collect(under_way.pop((layer - 1, piece), None))
-                self._compute("forward", [layer], share)
-                if not alone:
-                    under_way[layer, piece] = self._send(self.activations[layer][piece])
+        under_way = self.begun or self._begin()  # (hidden layer, piece) -> exchange
+        for layer in range(1, self.hidden_layers):
+            for piece in range(len(self.pieces)):
+                self._collect(under_way.pop((layer - 1, piece), None))
+                self._forward(layer, piece, under_way)
         last = self.hidden_layers - 1
         if self.selects_by_activations:
             for piece in range(len(self.pieces)):
@@ -165,7 +163,20 @@ class _Timeline:
                 self._collect(self._send(self.gradient[last - layer]))
         for exchange in self.clip:
             self._collect(self._send(exchange))
-        self._compute("update", range(self.hidden_layers + 1))
+        self._compute("update", range(self.hidden_layers))
+        self.begun = None if alone else self._begin()
+        self._compute("update", [self.hidden_layers])
+
+    def _begin(self):
+        under_way = {}
+        for piece in range(len(self.pieces)):
+            self._forward(0, piece, under_way)
+        return under_way
+
+    def _forward(self, layer, piece, under_way):
+        self._compute("forward", [layer], self.pieces[piece])
+        if len(self.nodes) > 1:
+            under_way[layer, piece] = self._send(self.activations[layer][piece])
 
     def _spend(self, node, what, seconds):
         self.spent["now"][node] += seconds

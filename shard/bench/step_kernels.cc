@@ -79,7 +79,8 @@ class OutputKernels {
   void gather() {
     next_rows();
     Modelet* const modelets[] = {&modelet_};
-    products_->gather(modelets, neurons_, false, shape_.batch, shape_.width);
+    std::ranges::fill(biases_, 0.0f);
+    products_->gather(modelets, neurons_, false, shape_.batch, shape_.width, biases_);
     products_->take_hidden({hidden_.data(), shape_.batch, shape_.width, shape_.width},
                            {hidden_.data(), shape_.width, columns_, columns_}, whole());
   }

@@ -99,26 +99,32 @@ void Batch::drop_features(const FeatureDropout& dropout) {
 }
 
 // Least-significant-digit radix sort of the keys by feature. It is stable, so entries of a feature stay in
-// the order of samples; the number of passes follows from the dimension (two up to four million features).
+// the order of samples. The number of passes follows from the dimension (two up to four million features),
+// and digits are as short as they can be then: fewer places are written to at a time.
 void Batch::sort_by_feature(size_t feature_count) {
-  constexpr int kDigitBits = 11, kMostDigits = 3;  // features are numbers of 32 bits
-  constexpr uint32_t kDigits = uint32_t{1} << kDigitBits;
+  constexpr int kMostBits = 11, kMostDigits = 3;  // features are numbers of 32 bits
   const size_t entries = features.size();
   MODELET_CHECK(entries <= std::numeric_limits<uint32_t>::max());
   sort_keys_.resize(entries);
   sort_scratch_.resize(entries);
-  const int digits = (std::bit_width(feature_count) + kDigitBits - 1) / kDigitBits;
-  std::array<std::array<uint32_t, kDigits>, kMostDigits> places{};
+  const int bits = std::bit_width(feature_count), digits = (bits + kMostBits - 1) / kMostBits;
+  const int digit_bits = digits == 0 ? 0 : (bits + digits - 1) / digits;
+  const uint32_t mask = (uint32_t{1} << digit_bits) - 1;
+  std::array<std::array<uint32_t, uint32_t{1} << kMostBits>, kMostDigits> places;
+  for (int digit = 0; digit < digits; ++digit) {
+    auto& place = places[static_cast<size_t>(digit)];
+    std::fill_n(place.begin(), mask + 1, 0u);
+  }
   for (size_t i = 0; i < entries; ++i) {
     sort_keys_[i] = uint64_t{features[i]} << 32 | i;
     for (int digit = 0; digit < digits; ++digit)
-      ++places[static_cast<size_t>(digit)][(features[i] >> (digit * kDigitBits)) & (kDigits - 1)];
+      ++places[static_cast<size_t>(digit)][(features[i] >> (digit * digit_bits)) & mask];
   }
   for (int digit = 0; digit < digits; ++digit) {
     auto& place = places[static_cast<size_t>(digit)];
-    std::exclusive_scan(place.begin(), place.end(), place.begin(), 0u);
-    const int shift = 32 + digit * kDigitBits;
-    for (const uint64_t key : sort_keys_) sort_scratch_[place[(key >> shift) & (kDigits - 1)]++] = key;
+    std::exclusive_scan(place.begin(), place.begin() + mask + 1, place.begin(), 0u);
+    const int shift = 32 + digit * digit_bits;
+    for (const uint64_t key : sort_keys_) sort_scratch_[place[(key >> shift) & mask]++] = key;
     sort_keys_.swap(sort_scratch_);
   }
 }

@@ -132,14 +132,14 @@ void sort_ids(uint32_t* ids, size_t count);
 // row, and to the nearest elsewhere.
 template <class T>
 struct RowUpdate {
-  const float* gradient = nullptr;
-  T* row = nullptr;        // the weights; the optimiser's vectors follow
-  float rate = 0;          // learning rate; Adam: divided by 1 - beta1^t
-  float second_scale = 1;  // Adam: 1 / (1 - beta2^t)
-  uint32_t noise = 0;
+  const float* gradient;
+  T* row;              // the weights; the optimiser's vectors follow
+  float rate;          // learning rate; Adam: divided by 1 - beta1^t
+  float second_scale;  // Adam: 1 / (1 - beta2^t)
+  uint32_t noise;
   // If not null: where another row begins, with its vectors. It is asked for meanwhile, evenly, because the
   // memory delivers most if there is always as much under way.
-  const void* ahead = nullptr;
+  const void* ahead;
 };
 // n: length of each of a row's vectors, a multiple of kVectorFloats, in fp32 any number; `vector`: from the
 // beginning of one to that of the next.

@@ -46,15 +46,19 @@ class Simulator(unittest.TestCase):
             for pieces in ((256,), (128, 64, 64)):
                 self.assertAlmostEqual(seconds(plan_of(3, pieces, cores=cores, speeds=(1.0, 0.5, 0.8))), COMPUTE / 0.5)
 
-    def test_one_piece_hides_nothing_where_selection_needs_it(self):
+    def test_of_one_piece_the_activations_are_hidden(self):
         link = Link(1e9, 2e-3)
-        wire = link.seconds(100_000)
-        self.assertAlmostEqual(seconds(plan_of(hashed=True), link), COMPUTE + 2 * (wire + 1e-3))
-        self.assertAlmostEqual(seconds(plan_of(), link), COMPUTE + 2 * (wire + 1e-3) - OUTPUT[1], msg="rows are gathered meanwhile")
+        for size in (100_000, 1_000_000):
+            wire, update = link.seconds(size) + 1e-3, OUTPUT[PARTS.index("update")]
+            self.assertAlmostEqual(seconds(plan_of(size=size, hashed=True), link), COMPUTE + wire + max(0.0, wire - update),
+                                   msg="the output layer is updated while the first activations travel")
+            self.assertAlmostEqual(seconds(plan_of(size=size), link), COMPUTE + wire + max(0.0, wire - update - OUTPUT[PARTS.index("select")]),
+                                   msg="rows are gathered meanwhile")
 
     def test_a_receiver_takes_one_message_after_the_other(self):
         link = Link(1e9, 0.0)
-        self.assertAlmostEqual(seconds(plan_of(4, hashed=True), link), COMPUTE + 2 * 3 * link.seconds(100_000))
+        messages = 3 * link.seconds(1_000_000)
+        self.assertAlmostEqual(seconds(plan_of(4, size=1_000_000, hashed=True), link), COMPUTE + 2 * messages - OUTPUT[PARTS.index("update")])
 
     def test_the_number_of_pieces_is_chosen_as_a_run_does(self):
         link, cost = Link(1e9, 0.1e-3), simulate.MessageCost(each=0.2e-3)

@@ -179,12 +179,14 @@ TEST_P(AllocationTest, NoneAfterWarmUp) {
     Rank& rank = *ranks[static_cast<size_t>(group.rank())];
     TrainingStep step(rank.network, rank.sharding, group);
     shard::BatchFeed feed(data, shard::all_rows(data.rows()), experiment.train, rank.pool);
+    step.while_waiting([&feed] { feed.finish_next(); });
     for (uint64_t s = 0; s < kEnd; ++s) {
       if (s == kWarmUp) {
         rank.network.output().wait_for_rehash();
         begin.arrive_and_wait();
       }
-      step.run(feed.at(s, kEnd), s, 0.01f, false);
+      const shard::Batch& batch = feed.at(s, kEnd);
+      step.run(batch, s, 0.01f, false, 0, s + 1 < kEnd && s + 1 != kWarmUp ? &feed.next() : nullptr);
     }
     end.arrive_and_wait();
   });

@@ -166,6 +166,62 @@ TEST_P(FailedStepTest, RanksCutAlikeAfterAFailure) {
   }
 }
 
+// Sends nothing from this message on, and says so.
+class CutOffTransport final : public comm::Transport {
+ public:
+  CutOffTransport(std::unique_ptr<comm::Transport> inner, int messages)
+      : inner_(std::move(inner)), left_(messages) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void interrupt(const std::string& reason) override { inner_->interrupt(reason); }
+  bool receive(double timeout_seconds, comm::Frame& frame) override {
+    return inner_->receive(timeout_seconds, frame);
+  }
+  void send(std::span<const int> to, const comm::PoolPtr<comm::Message>& message) override {
+    if (left_-- <= 0) throw PeerError(to[0], "cut off");
+    inner_->send(to, message);
+  }
+
+ private:
+  std::unique_ptr<comm::Transport> inner_;
+  int left_;
+};
+
+// The activations of the next step that a step sends: whether they are lost or cannot be sent, the step
+// itself is done, and the next one fails and changes nothing.
+TEST_P(FailedStepTest, AStepThatWasBegunAheadFailsByItself) {
+  auto undisturbed = two_ranks();
+  auto groups = make_groups(2);
+  train(undisturbed, groups, data_, 0, 1);
+  const auto state = state_of(undisturbed);
+  constexpr int kMessages = 8;  // of a step of a rank, see above
+  for (const bool lost : {true, false}) {
+    SCOPED_TRACE(lost ? "lost" : "cut off");
+    const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 0.15};
+    auto transports = comm::make_inproc_transports(2);
+    std::unique_ptr<comm::Transport> failing;
+    if (lost)
+      failing = std::make_unique<LoseOneTransport>(std::move(transports[1]), kMessages);
+    else
+      failing = std::make_unique<CutOffTransport>(std::move(transports[1]), kMessages);
+    std::vector<std::unique_ptr<comm::Group>> two;
+    two.push_back(std::make_unique<comm::Group>(std::move(transports[0]), impatient));
+    two.push_back(std::make_unique<comm::Group>(std::move(failing), impatient));
+    auto ranks = two_ranks();
+    comm::testing::run_ranks(two, [&](comm::Group& group) {
+      Rank& rank = *ranks[static_cast<size_t>(group.rank())];
+      TrainingStep step(rank.network, rank.sharding, group);
+      shard::BatchOrder order(shard::all_rows(data_.rows()), experiment_.train.batch, experiment_.train.seed);
+      shard::Batch batches[2];
+      for (uint64_t s : {0, 1}) batches[s].assign(data_, order.rows(s), true);
+      const float rate = experiment_.train.learning_rate;
+      EXPECT_NO_THROW(step.run(batches[0], 0, rate, false, 0, &batches[1]));
+      EXPECT_THROW(step.run(batches[1], 1, rate, false), PeerError);
+    });
+    EXPECT_EQ(state_of(ranks), state);
+  }
+}
+
 TEST_P(FailedStepTest, AnInterruptedStepChangesNothing) {
   auto ranks = two_ranks();
   auto groups = make_groups(2);

@@ -113,6 +113,25 @@ TEST_P(ParityTest, LossesDoNotDependOnRanksOrPlacement) {
       }
 }
 
+TEST_P(ParityTest, ToBeginTheNextStepAheadChangesNoBit) {
+  for (const std::vector<uint32_t>& hidden : {std::vector<uint32_t>{32}, {32, 16}}) {
+    Experiment experiment = small_experiment(GetParam(), Loss::kSoftmax, hidden, 0.5f);
+    experiment.train.hidden_dropout = 0.2f;
+    experiment.exchange.codec = "int8";
+    experiment.exchange.micro_batches = 2;
+    std::vector<double> losses[2];
+    std::map<std::string, std::vector<std::byte>> states[2];
+    for (const bool ahead : {false, true}) {
+      auto ranks = make_ranks(experiment, shape_, round_robin(experiment, shape_, 2), 2);
+      auto groups = make_groups(2);
+      losses[ahead] = train(ranks, groups, data_, 0, kStepsCompared, ahead);
+      states[ahead] = state_of(ranks);
+    }
+    EXPECT_EQ(losses[1], losses[0]);
+    EXPECT_EQ(states[1], states[0]);
+  }
+}
+
 TEST_P(ParityTest, LossesAreTheSameToTheBitWithOneThreadAndSeveral) {
   for (const Loss loss : {Loss::kSoftmax, Loss::kSigmoid})
     for (const float clip : {0.0f, 0.5f}) {

@@ -82,10 +82,11 @@ inline std::vector<std::unique_ptr<comm::Group>> make_groups(int size) {
 }
 
 // Trains `steps` steps from step `first`, at the experiment's learning rate; returns their losses, on which
-// the ranks must agree to the bit.
+// the ranks must agree to the bit. `ahead`: each step begins the next one.
 inline std::vector<double> train(std::vector<std::unique_ptr<Rank>>& ranks,
                                  std::vector<std::unique_ptr<comm::Group>>& groups,
-                                 const shard::Dataset& data, uint64_t first, uint64_t steps) {
+                                 const shard::Dataset& data, uint64_t first, uint64_t steps,
+                                 bool ahead = true) {
   std::vector<std::vector<double>> losses(ranks.size());
   comm::testing::run_ranks(groups, [&](comm::Group& group) {
     const auto self = static_cast<size_t>(group.rank());
@@ -93,10 +94,15 @@ inline std::vector<double> train(std::vector<std::unique_ptr<Rank>>& ranks,
     const Experiment::Train& options = rank.network.experiment().train;
     TrainingStep step(rank.network, rank.sharding, group);
     shard::BatchOrder order(shard::all_rows(data.rows()), options.batch, options.seed);
-    shard::Batch batch;
+    shard::Batch batches[2];
+    const auto assign = [&](uint64_t s) {
+      batches[s % 2].assign(data, order.rows(s), true, {options.input_dropout, options.seed, s});
+    };
+    assign(first);
     for (uint64_t s = first; s < first + steps; ++s) {
-      batch.assign(data, order.rows(s), true, {options.input_dropout, options.seed, s});
-      losses[self].push_back(step.run(batch, s, options.learning_rate, false).loss);
+      assign(s + 1);
+      const shard::Batch* const next = ahead && s + 1 < first + steps ? &batches[(s + 1) % 2] : nullptr;
+      losses[self].push_back(step.run(batches[s % 2], s, options.learning_rate, false, 0, next).loss);
     }
   });
   for (const std::vector<double>& other : losses) EXPECT_EQ(other, losses[0]) << "ranks disagree on the loss";

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "scheduler/traffic.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -262,8 +263,8 @@ TEST(Placement, TheSameArgumentsGiveTheSamePlan) {
   EXPECT_EQ(first.owner, second.owner);
 }
 
-// Two nodes with half of 128 columns each, in two modelets, by hand: gather 256 x 64 values and a notice,
-// return two matrices of 256 x 64 and 3 floats a sample; in two pieces of 128 samples.
+// Two nodes with half of 128 columns each, in two modelets that travel as one block, by hand: gather 256 x 64
+// values and a notice, return two matrices of 256 x 64 and 3 floats a sample; in two pieces of 128 samples.
 TEST(Placement, BytesOfAStep) {
   Experiment experiment = experiment_with(8);
   experiment.exchange.micro_batches = 2;
@@ -272,11 +273,9 @@ TEST(Placement, BytesOfAStep) {
     experiment.model.loss = loss;
     return make_plan(experiment, shape(), nodes_of({1, 1})).nodes[0].bytes_sent_per_step;
   };
-  constexpr uint64_t kMatrix = 256 * 64, kSteps = 2 * (256 * 2 + 2), kStatistics = 256 * 3 * 4,
-                     kNotice = 2 * 4;
-  constexpr uint64_t kSigmoidRest =
-                         kStatistics + kNotice + 4 * 96 + 11 * 24,  // four envelopes, eleven blocks
-      kSoftmaxRest = kSigmoidRest + 4 * 24;
+  constexpr uint64_t kMatrix = 256 * 64, kSteps = 256 * 2 + 2, kStatistics = 256 * 3 * 4, kNotice = 2 * 4;
+  constexpr uint64_t kSigmoidRest = kStatistics + kNotice + 4 * 96 + 7 * 24,  // four envelopes, seven blocks
+      kSoftmaxRest = kSigmoidRest + 2 * 24;
   EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest);
   EXPECT_EQ(sent("none", Loss::kSoftmax), 3 * kMatrix * 4 + kSoftmaxRest);
   EXPECT_EQ(sent("bf16", Loss::kSoftmax), 3 * kMatrix * 2 + kSoftmaxRest);
@@ -289,17 +288,23 @@ TEST(Placement, BytesOfAStep) {
   EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest + 4 + 96 + 24);
 }
 
-// 4096 modelets of a hidden layer: each of two nodes would send two blocks for each of the other's 2048, and
-// one more.
+// 4096 modelets of a hidden layer, every other one on the other of two nodes: each would send two blocks for
+// each of the other's 2048, and one more. Side by side they are fewer.
 TEST(Placement, RefusesMoreBlocksThanAMessageHolds) {
   Experiment experiment = experiment_with(8);
   experiment.model.hidden = {65536};
   experiment.modelets.hidden_columns = 16;
-  const auto two = nodes_of({1, 1}, 1024 * kGiB);
-  EXPECT_THAT(refusal(experiment, two), HasSubstr("modelets.hidden_columns"));
-  EXPECT_EQ(refusal(experiment, nodes_of({1}, 1024 * kGiB)), "accepted") << "one node sends nothing";
-  experiment.modelets.hidden_columns = 32;
-  EXPECT_EQ(refusal(experiment, two), "accepted");
+  const std::vector<ModeletSpec> cut = cut_model(experiment, shape());
+  std::vector<uint32_t> owner(cut.size());
+  for (const ModeletSpec& spec : cut) owner[spec.id] = spec.id % 2;
+  try {
+    step_exchanges(experiment, cut, owner, 2);
+    ADD_FAILURE() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("modelets.hidden_columns"));
+  }
+  for (const ModeletSpec& spec : cut) owner[spec.id] = spec.id < cut.size() / 2 ? 0 : 1;
+  EXPECT_NO_THROW(step_exchanges(experiment, cut, owner, 2));
 }
 
 // Each of 8 modelets keeps one of the 3 wanted candidates at least: as many as if 8 were wanted.

@@ -61,7 +61,13 @@ class ActiveSetTest : public ::testing::Test {
   const ActiveSet& select(size_t m, const Batch& batch, uint64_t step) {
     const ConstMatrix in = hidden(batch.size());
     if (const Retrieval* retrieval = modelets_[m]->retrieval()) queries_.take(*retrieval, in, pool_);
-    return samplers_[m].select(*modelets_[m], batch, spread_, in, queries_, step, pool_);
+    return select_with(samplers_[m], *modelets_[m], batch, in, step, pool_);
+  }
+  const ActiveSet& select_with(ActiveSetSampler& sampler, Modelet& modelet, const Batch& batch,
+                               ConstMatrix in, uint64_t step, ThreadPool& pool) {
+    Modelet* const one[] = {&modelet};
+    labels_.assign(batch, spread_, one);
+    return sampler.select(modelet, labels_.of(0), batch.first, in, queries_, step, pool);
   }
   // The previews of the 64 samples; with as many directions as activations have.
   void make_with_previews() {
@@ -78,6 +84,7 @@ class ActiveSetTest : public ::testing::Test {
   std::vector<std::unique_ptr<Modelet>> modelets_;
   std::vector<ActiveSetSampler> samplers_;
   AlignedVector<float> hidden_;
+  BatchLabels labels_;
   Queries queries_;
 };
 
@@ -150,17 +157,14 @@ TEST_F(ActiveSetTest, MoreDrawsThanNeuronsGivesAll) {
   make(SamplingMode::kUniform);
   experiment_.sampling.uniform = 5000;
   ActiveSetSampler sampler(*modelets_[0], experiment_, kManyLabels);
-  EXPECT_EQ(
-      sampler.select(*modelets_[0], batch_of({{1, 2}}), spread_, hidden(1), queries_, 0, pool_).rows.size(),
-      500u);
+  EXPECT_EQ(select_with(sampler, *modelets_[0], batch_of({{1, 2}}), hidden(1), 0, pool_).rows.size(), 500u);
 }
 
 TEST_F(ActiveSetTest, NearlyAllNeuronsAreDrawnWithoutRepetition) {
   make(SamplingMode::kUniform);
   experiment_.sampling.uniform = 960;
   ActiveSetSampler sampler(*modelets_[0], experiment_, kManyLabels);
-  const auto& rows =
-      sampler.select(*modelets_[0], batch_of({{}}), spread_, hidden(1), queries_, 0, pool_).rows;
+  const auto& rows = select_with(sampler, *modelets_[0], batch_of({{}}), hidden(1), 0, pool_).rows;
   EXPECT_EQ(std::set<uint32_t>(rows.begin(), rows.end()).size(), 480u);
   EXPECT_EQ(rows.size(), 480u);
 }
@@ -229,7 +233,7 @@ TEST_F(ActiveSetTest, CommonRowsAreRankedForEverySample) {
   }
   // What is active as a label takes no place.
   const uint32_t label = spread_.label(static_cast<uint32_t>(modelet.spec().begin) + 499);
-  const ActiveSet& set = sampler.select(modelet, batch_of({{label}}), spread_, hidden(1), queries_, 1, pool_);
+  const ActiveSet& set = select_with(sampler, modelet, batch_of({{label}}), hidden(1), 1, pool_);
   EXPECT_EQ(set.rows[0], 499u);
   EXPECT_THAT(std::vector(set.rows.begin() + 1, set.rows.begin() + 3), ::testing::ElementsAre(300, 7));
 }
@@ -260,7 +264,7 @@ TEST_F(ActiveSetTest, RetrievedByPreviewsBesideLabelsOnWhateverThreads) {
   const size_t labels = two.targets.size() / 64;
   EXPECT_GT(two.rows.size() - two.drawn, labels + 10) << "nothing was retrieved";
   ThreadPool one(1);
-  EXPECT_EQ(samplers_[0].select(*modelets_[0], batch, spread_, hidden(64), queries_, 3, one).rows, two.rows);
+  EXPECT_EQ(select_with(samplers_[0], *modelets_[0], batch, hidden(64), 3, one).rows, two.rows);
 }
 
 TEST_F(ActiveSetTest, NothingIsFoundBeforeThereArePreviews) {
@@ -306,7 +310,7 @@ TEST_F(ActiveSetTest, SparsityIsTheShareOfActiveNeurons) {
     ActiveSetSampler sampler(*modelets_[0], experiment_, kManyLabels);
     if (mode == SamplingMode::kLsh) queries_.take(*modelets_[0]->retrieval(), hidden(64), pool_);
     const Batch batch = batch_of(std::vector<std::vector<uint32_t>>(64, {1, 2, 3, 4}));
-    const ActiveSet& set = sampler.select(*modelets_[0], batch, spread_, hidden(64), queries_, 0, pool_);
+    const ActiveSet& set = select_with(sampler, *modelets_[0], batch, hidden(64), 0, pool_);
     EXPECT_EQ(set.rows.size(), 100u);
     if (mode == SamplingMode::kLsh) {
       EXPECT_NEAR(static_cast<double>(set.drawn), 50, 3) << "at most half is retrieved";
@@ -319,7 +323,7 @@ TEST_F(ActiveSetTest, ThreadsDoNotChangeTheSet) {
   const Batch batch = batch_of(std::vector<std::vector<uint32_t>>(64, {1, 2}));
   const std::vector<uint32_t> two = select(0, batch, 3).rows;
   ThreadPool one(1);
-  EXPECT_EQ(samplers_[0].select(*modelets_[0], batch, spread_, hidden(64), queries_, 3, one).rows, two);
+  EXPECT_EQ(select_with(samplers_[0], *modelets_[0], batch, hidden(64), 3, one).rows, two);
 }
 
 }  // namespace
