@@ -159,11 +159,16 @@ constexpr bool uses_hash_tables(const Experiment::Sampling& sampling) {
          (sampling.mode == SamplingMode::kLsh && sampling.retrieval == RetrievalKind::kTables);
 }
 
+// Of the places of labels among the output neurons, in all prepared data. The default of train.seed, which it
+// was in earlier programs.
+inline constexpr uint64_t kLabelSeed = 1;
+
 // What the data tells about the model's shape; with the experiment it determines the cut.
 struct DataShape {
   uint64_t features = 0, labels = 0, train_rows = 0, test_rows = 0;
   double features_per_row = 0, labels_per_row = 0;  // means over train, for predictions
   uint64_t encoder = 0;  // XXH3 of the state of the text's encoder (shard/data/encoder.h); 0: none
+  uint64_t label_seed = kLabelSeed;  // which neuron is which label (shard/label_spread.h)
 };
 
 // Reads and validates a file; paths inside become absolute (relative to the file's folder).

@@ -121,11 +121,14 @@ void AtomicFile::commit() {
   }
 }
 
-LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path) {
-  struct flock whole {};
-  whole.l_type = kind == LockKind::kExclusive ? F_WRLCK : F_RDLCK;
-  whole.l_whence = SEEK_SET;
-  if (::fcntl(fd, F_OFD_SETLK, &whole) == 0) return LockResult::kTaken;
+LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path, std::optional<uint32_t> byte) {
+  constexpr short kTypes[] = {F_UNLCK, F_RDLCK, F_WRLCK};
+  struct flock part {};
+  part.l_type = kTypes[static_cast<size_t>(kind)];
+  part.l_whence = SEEK_SET;
+  part.l_start = byte.value_or(0);
+  part.l_len = byte ? 1 : 0;  // 0: to the end, wherever that is
+  if (::fcntl(fd, F_OFD_SETLK, &part) == 0) return LockResult::kTaken;
   if (errno == EAGAIN || errno == EACCES) return LockResult::kHeldByOthers;
   if (errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL) return LockResult::kUnknown;
   throw Error(errno_text(path.string()) + " (locking it)");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -46,13 +47,15 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-// Sets an open file description lock (fcntl(2)) on a whole file, or changes the one that is there in one
-// step, so that nobody comes between (flock(2) would give the first up before it has the second). Never
-// waits. kExclusive wants a file open for writing, kShared one open for reading. kUnknown: the file system
-// knows no locks. Other failures are Errors, in which `path` is named.
-enum class LockKind { kShared, kExclusive };
+// Sets an open file description lock (fcntl(2)) on a whole file, or on one byte of it, which need not exist;
+// or changes the one that is there in one step, so that nobody comes between (flock(2) would give the first
+// up before it has the second). Never waits. kExclusive wants a file open for writing, kShared one open for
+// reading; kNone gives the lock back. kUnknown: the file system knows no locks. Other failures are Errors, in
+// which `path` is named.
+enum class LockKind { kNone, kShared, kExclusive };
 enum class LockResult { kTaken, kHeldByOthers, kUnknown };
-LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path);
+LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path,
+                    std::optional<uint32_t> byte = {});
 
 // An exclusive lock (try_lock) on a file, which is made if it is missing and stays: it keeps out
 // whoever else takes it, in this process or another, until it is destroyed or the process ends. Works on NFS;

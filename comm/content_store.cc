@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 
 constexpr const char *kData = ".data", *kManifest = ".manifest";
 constexpr const char* kTurn = ".lock";  // whoever makes room has it
+// Bytes of an entry's file whose locks say who uses it, and who fills it.
+constexpr uint32_t kUse = 0, kFill = 1;
 constexpr mode_t kMode = 0644;
 constexpr size_t kLongestManifest = 64 + kMostChunks * sizeof(ContentId);
 
@@ -57,8 +59,8 @@ bool is_data_of_store(const fs::path& path) {
 }
 
 // False if somebody else's lock is in the way.
-bool lock(int fd, LockKind kind, const fs::path& path) {
-  const LockResult result = try_lock(fd, kind, path);
+bool lock(int fd, LockKind kind, const fs::path& path, std::optional<uint32_t> byte = {}) {
+  const LockResult result = try_lock(fd, kind, path, byte);
   if (result == LockResult::kUnknown)
     throw Error(path.string() + ": its file system knows no locks; give another folder");
   return result == LockResult::kTaken;
@@ -95,11 +97,10 @@ void allocate(int fd, uint64_t bytes, const fs::path& path) {
 
 }  // namespace
 
-StoredContent::StoredContent(Manifest manifest, fs::path path, int fd, bool alone, bool may_write)
+StoredContent::StoredContent(Manifest manifest, fs::path path, int fd, bool may_write)
     : manifest_(std::move(manifest)),
       path_(std::move(path)),
       fd_(fd),
-      alone_(alone),
       may_write_(may_write),
       state_(manifest_.chunks(), State::kUnknown),
       unknown_(manifest_.chunks()) {
@@ -130,14 +131,12 @@ void StoredContent::set(size_t chunk, State state) {
   there_ -= state_[chunk] == State::kThere;
   there_ += state == State::kThere;
   state_[chunk] = state;
-  share_if_complete();
+  if (complete()) release();
 }
 
-// When all chunks are there others may read the file, too.
-void StoredContent::share_if_complete() {
-  if (!complete() || !alone_) return;
-  MODELET_CHECK(lock(fd_, LockKind::kShared, path_), "an exclusive lock, and somebody has another one");
-  alone_ = false;
+void StoredContent::release() {
+  if (filling_) lock(fd_, LockKind::kNone, path_, kFill);
+  filling_ = false;
 }
 
 void StoredContent::verify_next() {
@@ -151,7 +150,7 @@ bool StoredContent::put(size_t chunk, std::span<const std::byte> bytes) {
                       " has not the hash that its manifest says");
   if (state_[chunk] == State::kUnknown) set(chunk, look_at(chunk) ? State::kThere : State::kMissing);
   if (state_[chunk] == State::kThere) return false;
-  if (!alone_) throw Error(path_.string() + ": is damaged, and others use it; start again");
+  if (!writable()) throw Error(path_.string() + ": is damaged, and others may fill it; start again");
   for (uint64_t at = manifest_.chunk_begin(chunk); !bytes.empty();) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
@@ -168,11 +167,6 @@ std::optional<std::vector<std::byte>> StoredContent::read(size_t chunk) {
   auto bytes = look_at(chunk);
   set(chunk, bytes ? State::kThere : State::kMissing);
   return bytes;
-}
-
-void StoredContent::remove() {
-  if (::unlink(path_.c_str()) != 0 && errno != ENOENT)
-    throw Error(errno_text(path_.string()) + " (it is damaged, and cannot be made anew)");
 }
 
 std::optional<std::vector<std::byte>> StoredContent::look_at(size_t chunk) const {
@@ -217,22 +211,15 @@ std::optional<Manifest> ContentStore::manifest(const ContentId& id) const {
 
 std::unique_ptr<StoredContent> ContentStore::open(const Manifest& manifest,
                                                   const std::function<void()>& check) {
-  for (;;) {
-    auto content = open_unverified(manifest);
-    while (content && !content->verified()) {
-      if (check) check();
-      content->verify_next();
-      // Who cannot mend it holds nobody up who can.
-      if (!content->may_write_ && content->there_ + content->unknown_ < manifest.chunks())
-        throw Error(content->path().string() + ": is not whole, and this user may not write it");
-    }
-    if (!content || content->writable()) return content;
-    if (!content->complete()) {  // damaged since others opened it
-      content->remove();
-    } else if (content->is_at_its_path()) {  // nobody has found it damaged meanwhile
-      return content;
-    }
+  auto content = open_unverified(manifest);
+  while (content && !content->verified()) {
+    if (check) check();
+    content->verify_next();
+    // Who cannot mend it holds nobody up who can.
+    if (!content->may_write_ && content->there_ + content->unknown_ < manifest.chunks())
+      throw Error(content->path().string() + ": is not whole, and this user may not write it");
   }
+  return content;
 }
 
 std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& manifest) {
@@ -240,12 +227,13 @@ std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& man
   for (;;) {
     Descriptor file(open_data(path));
     const bool may_write = (::fcntl(file.get(), F_GETFL) & O_ACCMODE) == O_RDWR;
-    const bool alone = may_write && lock(file.get(), LockKind::kExclusive, path);
-    if (!alone && !lock(file.get(), LockKind::kShared, path)) return nullptr;
-    std::unique_ptr<StoredContent> content(new StoredContent(manifest, path, file.get(), alone, may_write));
+    const LockKind to_fill = may_write ? LockKind::kExclusive : LockKind::kShared;
+    if (!lock(file.get(), LockKind::kShared, path, kUse) || !lock(file.get(), to_fill, path, kFill))
+      return nullptr;
+    std::unique_ptr<StoredContent> content(new StoredContent(manifest, path, file.get(), may_write));
     file.release();
     if (!content->is_at_its_path()) continue;  // it was removed before it was locked
-    if (!alone) return content;
+    if (!may_write) return content;
     const struct stat info = info_of(content->fd_, path);
     if (static_cast<uint64_t>(info.st_size) != manifest.bytes()) {
       // One at a time: what another process begins meanwhile would not be counted.
@@ -270,7 +258,7 @@ std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& man
     if (info.st_size == 0)
       for (size_t chunk = 0; chunk < manifest.chunks(); ++chunk)
         content->set(chunk, StoredContent::State::kMissing);
-    content->share_if_complete();  // it has no chunks
+    if (content->complete()) content->release();  // it has no chunks
     return content;
   }
 }

@@ -12,7 +12,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "node_agent/label_parts.h"
 #include "shard/data/dataset.h"
 
 namespace modelet::agent {
@@ -61,18 +63,15 @@ class Fetch {
     }
   }
 
-  // `report`: bytes fetched, and seconds it took.
-  void fill(StoredContent& content, const std::function<void(uint64_t, double)>& report) {
-    const std::vector<uint32_t> missing = content.missing();
-    todo_.assign(missing.begin(), missing.end());
-    const Stopwatch watch;
-    Stopwatch since_report;
-    while (!content.complete()) {
+  // Fetches chunks that are missing; may be called again with others. `report` is called now and then.
+  void fill(StoredContent& content, std::span<const uint32_t> chunks, const std::function<void()>& report) {
+    todo_.assign(chunks.begin(), chunks.end());
+    while (!todo_.empty() || !outstanding_.empty()) {
       if (is_new_connection()) {
         todo_.insert(todo_.begin(), outstanding_.begin(), outstanding_.end());
         outstanding_.clear();
       }
-      ask(content, watch.seconds());
+      ask(content, watch_.seconds());
       const auto message = receive(outstanding_.empty() ? kPoll / 10 : kPoll);
       if (is_later(message) && !outstanding_.empty()) {  // answers come in the order of the questions
         asked_bytes_ -= static_cast<double>(content.manifest().chunk_bytes(outstanding_.front()));
@@ -81,12 +80,14 @@ class Fetch {
       } else if (message) {
         if (const auto* chunk = std::get_if<msg::ChunkT>(&*message)) take(*chunk, content);
       }
-      if (content.complete() || since_report.seconds() > kReportEvery) {
-        report(bytes_, watch.seconds());
-        since_report.lap();
+      if (since_report_.seconds() > kReportEvery && !todo_.empty()) {
+        report();
+        since_report_.lap();
       }
     }
   }
+  uint64_t bytes() const { return bytes_; }  // fetched
+  double seconds() const { return watch_.seconds(); }
 
  private:
   // Next message; an end of waiting if it says no, or nothing for too long.
@@ -157,7 +158,8 @@ class Fetch {
   const std::string data_;  // id_ as text
   const double rate_, ask_again_;
   const std::function<void()>& check_;
-  Stopwatch silence_;
+  const Stopwatch watch_;
+  Stopwatch silence_, since_report_;
   std::deque<uint32_t> todo_;         // chunks
   std::deque<uint32_t> outstanding_;  // asked for, in this order
   uint64_t connection_ = 0;           // over which that was
@@ -168,30 +170,65 @@ class Fetch {
   bool told_to_wait_ = false;
 };
 
-// `what`: "train" or "test".
+using Neurons = std::vector<shard::NeuronRange>;
+
+// Chunks that are missing and needed, as far as can be seen by now: where labels lie is written in the parts
+// before them. `labels`: of these neurons; null: all.
+struct Needed {
+  std::vector<uint32_t> chunks;
+  bool all = true;  // no more will be seen to be needed
+};
+
+Needed needed_of(const StoredContent& content, const Neurons* labels) {
+  const Manifest& manifest = content.manifest();
+  std::vector<uint32_t> missing = content.missing();
+  if (labels == nullptr || missing.empty()) return {std::move(missing), true};
+  if (!content.has(0)) return {{0}, false};
+  const std::string name = content.path().string();
+  const MappedFile file(content.path());
+  const auto missing_in = [&](uint64_t begin, uint64_t end) {
+    std::vector<uint32_t> chunks;
+    for (const uint32_t chunk : missing)
+      if (const uint64_t first = manifest.chunk_begin(chunk);
+          first < end && first + manifest.chunk_bytes(chunk) > begin)
+        chunks.push_back(chunk);
+    return chunks;
+  };
+  const shard::ByteRange section = shard::label_section(file.bytes(), manifest.bytes(), name);
+  if (auto before = missing_in(0, section.begin); !before.empty()) return {std::move(before), false};
+  Needed needed;
+  for (const shard::ByteRange& range : shard::bytes_of_labels(file.bytes(), *labels, name))
+    for (const uint32_t chunk : missing_in(range.begin, range.end))
+      if (needed.chunks.empty() || needed.chunks.back() < chunk) needed.chunks.push_back(chunk);
+  return needed;
+}
+
+// `what`: "train" or "test"; `labels` as above.
 std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStore& store, const ContentId& id,
-                                     const char* what, const EventSink& events,
+                                     const char* what, const Neurons* labels, const EventSink& events,
                                      const std::function<void()>& check) {
-  const auto connect = [&] { return Fetch(source, id, check); };
   auto manifest = store.manifest(id);
-  if (!manifest) manifest = connect().manifest();
+  if (!manifest) manifest = Fetch(source, id, check).manifest();
   std::unique_ptr<StoredContent> content;
   while (!(content = store.open(*manifest, check))) {  // another agent fetches it
     check();
     std::this_thread::sleep_for(Seconds(kPoll));
   }
-  const auto checked = [&] {
+  const auto bytes_of = [&](std::span<const uint32_t> chunks) {
+    uint64_t bytes = 0;
+    for (const uint32_t chunk : chunks) bytes += manifest->chunk_bytes(chunk);
+    return bytes;
+  };
+  const auto require_prepared = [&] {
     if (!shard::is_prepared(content->path()))
       throw FormatError(
           fmt::format("the scheduler's data {} is no prepared file: submit the run again", to_text(id)));
-    return std::move(content);
   };
-  uint64_t total = 0;
-  for (const uint32_t chunk : content->missing()) total += manifest->chunk_bytes(chunk);
-  if (total == 0) return checked();
-  log_info("fetches {} of the {} bytes of the {} data {}", total, manifest->bytes(), what, to_text(id));
-  connect().fill(*content, [&](uint64_t bytes, double seconds) {
-    const double rate = seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
+  std::optional<Fetch> link;
+  uint64_t total = bytes_of(content->missing());  // at most, until it is seen what is needed
+  const auto report = [&] {
+    const uint64_t bytes = link->bytes();
+    const double rate = static_cast<double>(bytes) / std::max(1e-9, link->seconds());
     events({{"event", "fetching"},
             {"node", source.node},
             {"data", what},
@@ -199,8 +236,22 @@ std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStor
             {"total_bytes", total},
             {"bytes_per_second", rate},
             {"eta_seconds", rate > 0 ? static_cast<double>(total - bytes) / rate : 0}});
-  });
-  return checked();
+  };
+  for (;;) {
+    if (content->complete() || content->has(0)) require_prepared();
+    const Needed needed = needed_of(*content, labels);
+    if (needed.chunks.empty()) break;
+    if (!link) link.emplace(source, id, check);
+    if (needed.all) total = link->bytes() + bytes_of(needed.chunks);
+    link->fill(*content, needed.chunks, report);
+  }
+  content->release();
+  if (link) {
+    total = link->bytes();
+    report();
+    log_info("fetched {} of the {} bytes of the {} data {}", total, manifest->bytes(), what, to_text(id));
+  }
+  return content;
 }
 
 // What cannot be read is not there.
@@ -226,10 +277,12 @@ bool is_data(const shard::Dataset& data, const ContentId& id, const std::functio
 std::pair<bool, bool> is_at_its_path(const DataSource& source, const Experiment& experiment,
                                      const std::function<void()>& check) {
   const Experiment::Data& data = experiment.data;
-  const auto train = load_if_there(data.train, [&] { return shard::load_training_data(experiment); });
+  const auto train =
+      load_if_there(data.train, [&] { return shard::load_training_data(experiment, shard::no_labels()); });
   if (!train || !is_data(*train, source.train, check)) return {false, false};
-  const auto test = load_if_there(
-      data.test, [&] { return shard::load_dataset(data.test, data.normalize, train->encoder()); });
+  const auto test = load_if_there(data.test, [&] {
+    return shard::load_dataset(data.test, data.normalize, train->encoder(), shard::no_labels());
+  });
   return {true, test && is_data(*test, source.test, check)};
 }
 
@@ -241,11 +294,12 @@ RunData::RunData(const DataSource& source, TrainJob& job, const EventSink& event
   if (train_is_here && test_is_here) return;
   comm::ContentStore store(source.cache.folder, source.cache.bytes, "--cache-mib of the agent");
   if (!train_is_here) {
-    train_ = fetch(source, store, source.train, "train", events, check);
+    const Neurons neurons = output_neurons(job);
+    train_ = fetch(source, store, source.train, "train", &neurons, events, check);
     job.train_file = train_->path();
   }
   if (!test_is_here) {
-    test_ = fetch(source, store, source.test, "test", events, check);
+    test_ = fetch(source, store, source.test, "test", nullptr, events, check);
     job.test_file = test_->path();
   }
 }

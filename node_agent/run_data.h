@@ -1,6 +1,8 @@
 // RunData: where a node reads the data of a run. At the experiment's paths if what lies there is the data
 // that was submitted, byte by byte when prepared; else in the agent's cache, which fetches what it lacks from
-// the scheduler (comm/content.h).
+// the scheduler (comm/content.h). Of the training data's last section, which has the samples of each label in
+// the order of output neurons (shard/data/prepared.h), it fetches the chunks with the neurons of this rank,
+// so the file in the cache may be right in these alone. A later run may add others.
 //
 // Fetching asks for a few chunks at a time, over a connection of its own, again only if the scheduler has no
 // time or the connection was lost, and takes up where an earlier attempt ended, however it ended. Several
@@ -38,9 +40,10 @@ struct DataSource {
 
 class RunData {
  public:
-  // Finds the data and sets train_file and test_file of `job` where the experiment's paths do not have it.
-  // `check` is called several times a second while data is looked at or fetched, and may throw. Throws Error
-  // if the data cannot be had: no answer, no room, unknown to the scheduler.
+  // Finds the data and sets train_file and test_file of `job` where the experiment's paths do not have it:
+  // the first has at least the labels of output_neurons(job) (node_agent/label_parts.h). `check` is called
+  // several times a second while data is looked at or fetched, and may throw. Throws Error if the data cannot
+  // be had: no answer, no room, unknown to the scheduler.
   RunData(const DataSource& source, TrainJob& job, const EventSink& events,
           const std::function<void()>& check);
 

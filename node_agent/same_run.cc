@@ -44,6 +44,7 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"train.batch x cluster.replicas", samples_per_step(then) == samples_per_step(now)},
       {"train.seed", then.train.seed == now.train.seed},
       {"number of training samples", data_then.train_rows == data_now.train_rows},
+      {"order of labels, that of earlier programs", data_then.label_seed == data_now.label_seed},
   };
   for (const auto& [name, same] : settings)
     if (!same)

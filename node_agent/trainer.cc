@@ -12,6 +12,7 @@
 #include "node_agent/best_model.h"
 #include "node_agent/capacity.h"
 #include "node_agent/evaluator.h"
+#include "node_agent/label_parts.h"
 #include "node_agent/rank_grid.h"
 #include "node_agent/replica_sync.h"
 #include "node_agent/same_run.h"
@@ -157,6 +158,7 @@ class Trainer::Impl {
   Sharding sharding_;
   shard::Dataset train_, test_;
   std::vector<uint32_t> validation_rows_;  // of train_; the others are trained on
+  bool validation_has_labels_ = false;     // also of neurons that others hold
   std::optional<shard::Network> network_;
   std::optional<shard::BatchFeed> feed_;
   std::optional<ReplicaSync> sync_;  // with several replicas
@@ -187,7 +189,8 @@ void Trainer::Impl::load_data() {
   Experiment::Data& data = experiment.data;
   if (!job_.train_file.empty()) data.train = job_.train_file;
   if (!job_.test_file.empty()) data.test = job_.test_file;
-  train_ = shard::load_training_data(experiment);
+  const shard::LabelPart part{.neurons = output_neurons(sharding_.held()), .alone = !job_.train_file.empty()};
+  train_ = shard::load_training_data(experiment, part);
   test_ = shard::load_dataset(data.test, data.normalize, train_.encoder());
   const DataShape shape = shard::describe_shape(train_, test_);
   if (shape.features != job_.shape.features || shape.labels != job_.shape.labels ||
@@ -221,7 +224,8 @@ void Trainer::Impl::prepare() {
   else
     restore(resumed);
   if (replicas_ > 1) sync_.emplace(*network_);
-  memory = network_->memory_bytes() + (sync_ ? sync_->memory_bytes() + sync_buffers() : 0);
+  memory = network_->memory_bytes() + train_.memory_bytes() + test_.memory_bytes() +
+           (sync_ ? sync_->memory_bytes() + sync_buffers() : 0);
   const std::vector<uint32_t> counts = shard::count_labels(train_);
   network_->set_label_counts(counts);
   inverse_propensities_ = shard::inverse_propensities(counts, train_.rows(), job_.experiment.metrics);
@@ -394,7 +398,12 @@ void Trainer::Impl::require_metric() const {
 
 json Trainer::Impl::validate(Session& session) {
   shard::Metrics metrics = this->metrics();
-  session.evaluator.evaluate(train_, validation_rows_, metrics, tag(kEvaluationRound));
+  comm::Tag next = tag(kEvaluationRound);
+  if (!std::exchange(validation_has_labels_, true)) {
+    feed_->finish_next();  // nobody reads the samples now
+    next = complete_labels(train_, validation_rows_, session.grid.replica(), next);
+  }
+  session.evaluator.evaluate(train_, validation_rows_, metrics, next);
   // Scores of replicas may differ in their last bits, if their processors do; what follows from them must
   // not.
   std::vector<shard::Figure> of_all = metrics.figures();

@@ -32,7 +32,7 @@ struct TrainJob {
   std::filesystem::path out;     // folder of the run: checkpoints/
   std::filesystem::path resume;  // empty, or a checkpoint to continue from
   // Prepared files that are read in place of data.train and data.test, whose paths the experiment keeps;
-  // empty: those.
+  // empty: those. The first may lack labels of neurons that this rank does not hold.
   std::filesystem::path train_file, test_file;
 };
 
@@ -57,7 +57,7 @@ class Trainer {
 
   void request_stop();    // async-signal-safe
   uint64_t step() const;  // steps completed; any thread
-  // Of this rank's modelets, and of the buffers in which replicas synchronise them.
+  // Of this rank's modelets, of the buffers in which replicas synchronise them, and of labels.
   uint64_t memory_bytes() const;
 
  private:

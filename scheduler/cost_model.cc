@@ -56,6 +56,11 @@ double update_traffic(double parameters, LayerKind kind, const Experiment& exper
   return kReadAndWritten * (1 + state) * read_traffic(parameters, kind, experiment);
 }
 
+// The labels of training samples, of which a node has its neurons'.
+double train_label_bytes(const DataShape& shape) {
+  return sizeof(uint32_t) * static_cast<double>(shape.train_rows) * shape.labels_per_row;
+}
+
 // Logits of the active neurons of the output layer and, where not all neurons are active, their rows
 // gathered. In bf16 all are gathered, in two layouts, and so are the activations (shard/output_products.cc).
 double active_bytes(const Experiment& experiment, const DataShape& shape) {
@@ -185,6 +190,12 @@ uint64_t buffer_bytes(const Experiment& experiment) {
   return kCopies * experiment.train.batch * widths * sizeof(float);
 }
 
+uint64_t label_bytes(const DataShape& shape) {
+  const double test_labels = static_cast<double>(shape.test_rows) * shape.labels_per_row;
+  return sizeof(uint64_t) * (shape.train_rows + shape.test_rows) +
+         static_cast<uint64_t>(sizeof(uint32_t) * test_labels);
+}
+
 ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
   ModeletCost cost{.memory_bytes = modelet_bytes(modelet, experiment)};
   switch (modelet.kind) {
@@ -197,8 +208,8 @@ ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experimen
     case LayerKind::kOutput:
       cost.work = output_work(modelet, experiment, shape);
       cost.memory_bytes +=
-          static_cast<uint64_t>(active_bytes(experiment, shape) * static_cast<double>(modelet.neurons()) /
-                                static_cast<double>(shape.labels));
+          static_cast<uint64_t>((active_bytes(experiment, shape) + train_label_bytes(shape)) *
+                                static_cast<double>(modelet.neurons()) / static_cast<double>(shape.labels));
       break;
   }
   return cost;

@@ -81,5 +81,8 @@ double touched_features(const Experiment& experiment, const DataShape& shape);
 
 // Activations and gradients of the hidden layers in a step, which every node keeps whole.
 uint64_t buffer_bytes(const Experiment& experiment);
+// Of each node, whatever it holds: places of the labels of samples (shard/data/prepared.h), and the labels of
+// test samples.
+uint64_t label_bytes(const DataShape& shape);
 
 }  // namespace modelet::scheduler

@@ -209,17 +209,7 @@ DataCore::Answers DataCore::work() {
   try {
     entry.content->verify_next();
     if (!entry.content->verified()) return {};
-    if (!entry.content->complete() && !entry.content->writable()) {  // damaged, and others use it
-      entry.content->remove();
-      auto anew = store_.open_unverified(entry.content->manifest());
-      if (!anew) throw Busy(address);
-      entry.content = std::move(anew);
-      if (!entry.content->verified()) return {};
-    }
     tell_what_is_missing(address, entry, answers);
-  } catch (const Busy& busy) {
-    for (const std::string& peer : entry.offered_by) answers.push_back({peer, msg::LaterT{{}, busy.what()}});
-    entries_.erase(open);
   } catch (const std::exception& error) {  // the disk's
     for (const std::string& peer : entry.offered_by) answers.push_back({peer, refusal(error)});
     entries_.erase(open);

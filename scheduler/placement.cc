@@ -66,7 +66,7 @@ class Placer {
   // batch_work: [layer], of every node.
   Placer(const std::vector<ModeletSpec>& cut, std::span<const ModeletCost> costs,
          std::span<const StepWork> batch_work, std::span<const NodeCapacity> nodes, uint64_t fixed_bytes)
-      : cut_(cut), costs_(costs), nodes_(nodes), owner_(cut.size(), 0) {
+      : cut_(cut), costs_(costs), nodes_(nodes), fixed_bytes_(fixed_bytes), owner_(cut.size(), 0) {
     for (const StepWork& work : batch_work) {
       load_.emplace_back();
       for (const NodeCapacity& node : nodes) load_.back().push_back(sum(work.seconds(node)));
@@ -199,16 +199,32 @@ class Placer {
     return false;
   }
 
-  // Who holds which of a layer's modelets of equal size makes no difference to the plan. Neighbours go to the
-  // same node, which computes adjacent columns of the input layer together (shard/network.cc).
+  // Who holds which of a layer's modelets of equal size makes no difference to the plan, and hardly one if
+  // they differ by a neuron, as those of an output layer do. Neighbours go to the same node, which computes
+  // adjacent columns of the input layer together (shard/network.cc), and whose labels lie side by side in the
+  // data.
   void join_neighbours() {
-    for (auto first = cut_.begin(); first != cut_.end();) {
-      const auto last = std::find_if(first, cut_.end(), [&](const ModeletSpec& other) {
-        return other.layer != first->layer || other.neurons() != first->neurons();
-      });
-      std::sort(owner_.begin() + (first - cut_.begin()), owner_.begin() + (last - cut_.begin()));
-      first = last;
+    for (const uint64_t difference : {1u, 0u}) {
+      const std::vector<uint32_t> before = owner_;
+      for (auto first = cut_.begin(); first != cut_.end();) {
+        const auto last = std::find_if(first, cut_.end(), [&](const ModeletSpec& other) {
+          const auto [fewer, more] = std::minmax({other.neurons(), first->neurons()});
+          return other.layer != first->layer || more - fewer > difference;
+        });
+        std::sort(owner_.begin() + (first - cut_.begin()), owner_.begin() + (last - cut_.begin()));
+        first = last;
+      }
+      if (all_fit()) return;
+      owner_ = before;
     }
+  }
+
+  bool all_fit() const {
+    std::vector<uint64_t> memory(nodes_.size(), fixed_bytes_);
+    for (const ModeletSpec& modelet : cut_) memory[owner_[modelet.id]] += costs_[modelet.id].memory_bytes;
+    for (size_t node = 0; node < nodes_.size(); ++node)
+      if (memory[node] > nodes_[node].memory_bytes) return false;
+    return true;
   }
 
   bool swap_fits(uint32_t a, uint32_t b) const {
@@ -247,6 +263,7 @@ class Placer {
   const std::vector<ModeletSpec>& cut_;
   const std::span<const ModeletCost> costs_;
   const std::span<const NodeCapacity> nodes_;
+  const uint64_t fixed_bytes_;  // of each node, whatever it holds
   std::vector<uint32_t> owner_;
   std::vector<std::vector<double>> load_;  // [layer][node] seconds
   std::vector<uint64_t> memory_;           // [node]
@@ -270,7 +287,7 @@ Plan make_plan(const Experiment& experiment, const DataShape& shape, std::span<c
     plan.parameters += modelet.parameters();
     sync_bytes = std::max(sync_bytes, sync_buffer_bytes(modelet, experiment));
   }
-  const uint64_t fixed = kProgramBytes + buffer_bytes(experiment) + sync_bytes;
+  const uint64_t fixed = kProgramBytes + buffer_bytes(experiment) + label_bytes(shape) + sync_bytes;
   std::vector<NodeCapacity> places = weakest_of_replicas(nodes, replicas);
   const size_t layers = plan.cut.back().layer + 1;
   std::vector<StepWork> of_batch;

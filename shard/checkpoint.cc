@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kFormat = "modelet-checkpoint";
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2, kSeedSpreadVersion = 1;  // then the run's seed gave labels their places
 constexpr const char* kIndexName = "index.json";
 constexpr const char* kExtension = ".safetensors";
 constexpr const char* kEncoderName = "encoder.safetensors";
@@ -246,7 +246,8 @@ std::string format_checkpoint_index(const CheckpointIndex& index) {
                                    {"train_rows", shape.train_rows},
                                    {"test_rows", shape.test_rows},
                                    {"features_per_row", shape.features_per_row},
-                                   {"labels_per_row", shape.labels_per_row}}},
+                                   {"labels_per_row", shape.labels_per_row},
+                                   {"label_seed", shape.label_seed}}},
                                  {"modelets", nlohmann::ordered_json::array()},
                                  {"extra", nlohmann::ordered_json::parse(index.extra)}};
   for (const CheckpointEntry& entry : index.modelets) json["modelets"].push_back(entry_json(entry));
@@ -262,9 +263,10 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
   const nlohmann::json json = parse_strict_json(text, origin, kIndexDepth);
   if (string_at(json, "format", origin) != kFormat)
     throw FormatError(origin + ": not the index of a Modelet checkpoint");
-  if (const uint64_t version = unsigned_at(json, "version", origin); version != kVersion)
-    throw FormatError(fmt::format("{}: checkpoint format version {}; this program reads version {}", origin,
-                                  version, kVersion));
+  const uint64_t version = unsigned_at(json, "version", origin);
+  if (version != kVersion && version != kSeedSpreadVersion)
+    throw FormatError(fmt::format("{}: checkpoint format version {}; this program reads versions {} and {}",
+                                  origin, version, kSeedSpreadVersion, kVersion));
   CheckpointIndex index;
   index.modelet_version = string_at(json, "modelet_version", origin);
   index.step = unsigned_at(json, "step", origin);
@@ -279,6 +281,8 @@ CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& fo
   index.shape = {unsigned_at(shape, "features", origin),       unsigned_at(shape, "labels", origin),
                  unsigned_at(shape, "train_rows", origin),     unsigned_at(shape, "test_rows", origin),
                  number_at(shape, "features_per_row", origin), number_at(shape, "labels_per_row", origin)};
+  index.shape.label_seed =
+      version == kSeedSpreadVersion ? index.experiment.train.seed : unsigned_at(shape, "label_seed", origin);
   const nlohmann::json& modelets = member_at(json, "modelets", origin);
   if (!modelets.is_array()) throw FormatError(origin + ": 'modelets' is not a list");
   for (const nlohmann::json& entry : modelets)

@@ -1,6 +1,7 @@
-// LabelSpread: the seeded permutation between label ids and neurons of the output layer. Data sets often
-// number labels by frequency; without it the frequent ones would gather in one modelet, and so on one node.
-// Immutable; any thread may read it.
+// LabelSpread: the permutation between label ids and neurons of the output layer. Data sets often number
+// labels by frequency; without it the frequent ones would gather in one modelet, and so on one node. It
+// belongs to the data and not to the run: prepared files hold labels in the order of neurons, so that those
+// of a node lie side by side (docs/data_format.md). Immutable; any thread may read it.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +10,16 @@
 #include <utility>
 #include <vector>
 
+#include "base/experiment.h"
 #include "base/rng.h"
 
 namespace modelet::shard {
 
 class LabelSpread {
  public:
-  LabelSpread(size_t labels, uint64_t seed) : label_of_(labels), neuron_of_(labels) {
+  // A seeded shuffle (Fisher-Yates). Prepared files have kLabelSeed; in models of programs that were earlier
+  // it was the run's (DataShape::label_seed).
+  explicit LabelSpread(size_t labels, uint64_t seed = kLabelSeed) : label_of_(labels), neuron_of_(labels) {
     std::iota(label_of_.begin(), label_of_.end(), 0u);
     Rng rng(seed, {kStreamLabelSpread});
     for (size_t i = labels; i > 1; --i)

@@ -26,7 +26,7 @@ class Softmax final : public LossFunction {
     result.reset(batch, statistics.size());
     const float share = 1.0f / static_cast<float>(batch.size());
     for (size_t s = 0; s < batch.size(); ++s) {
-      const size_t labels = batch.label_offsets[s + 1] - batch.label_offsets[s];
+      const uint32_t labels = batch.label_counts[s];
       if (labels == 0) continue;
       float maximum = -std::numeric_limits<float>::infinity();
       for (const ConstMatrix& local : statistics) maximum = std::max(maximum, local.row(kReference)[s]);

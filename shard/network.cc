@@ -6,7 +6,7 @@ namespace modelet::shard {
 
 Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
                  bool trainable, ThreadPool& pool)
-    : experiment_(experiment), shape_(shape), pool_(pool), spread_(shape.labels, experiment.train.seed) {
+    : experiment_(experiment), shape_(shape), pool_(pool), spread_(shape.labels, shape.label_seed) {
   std::vector<Parameters> input;
   for (size_t i = 0; i < held.size();) {
     if (held[i].kind != LayerKind::kInput) {

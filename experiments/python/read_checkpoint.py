@@ -143,7 +143,7 @@ def read_checkpoint(folder):
         with open(path, encoding="utf-8") as file:
             index = json.load(file)
         require(index.get("format") == "modelet-checkpoint", "index.json: not the index of a Modelet checkpoint")
-        require(index.get("version") == 1, f"index.json: format version {index.get('version')}, this script reads 1")
+        require(index.get("version") in (1, 2), f"index.json: format version {index.get('version')}, this script reads 1 and 2")
         report = {"step": index["step"], "modelet_version": index["modelet_version"], "layers": []}
         for _, modelets in sorted(check_cover(index).items()):
             entries = [{"name": modelet["name"], "arrays": read_modelet(folder, modelet)} for modelet in modelets]

@@ -43,7 +43,7 @@ Experiment ReadingArguments::load(const std::string& text) const {
   return options;
 }
 
-ExperimentData load_data(const Experiment& experiment) {
+ExperimentData load_data(const Experiment& experiment, const shard::LabelPart& labels) {
   const Experiment::Data& data = experiment.data;
   const auto require = [](const std::string& key, const std::string& path) {
     if (!std::filesystem::exists(path))
@@ -52,7 +52,7 @@ ExperimentData load_data(const Experiment& experiment) {
   };
   require("data.train", data.train);
   require("data.test", data.test);
-  ExperimentData loaded{.train = shard::load_training_data(experiment)};
+  ExperimentData loaded{.train = shard::load_training_data(experiment, labels)};
   const auto require_some = [&](size_t count, const char* what) {
     if (count == 0)
       throw Error(data.train + ": there is nothing to learn from it: " + what +
@@ -60,7 +60,7 @@ ExperimentData load_data(const Experiment& experiment) {
   };
   require_some(loaded.train.features(), "it has no features");
   require_some(loaded.train.label_entries(), "none of its samples has a label");
-  loaded.test = shard::load_dataset(data.test, data.normalize, loaded.train.encoder());
+  loaded.test = shard::load_dataset(data.test, data.normalize, loaded.train.encoder(), shard::no_labels());
   note_unknown_labels(loaded.test, data.test);
   return loaded;
 }

@@ -37,8 +37,9 @@ struct ExperimentData {
   DataShape shape() const { return shard::describe_shape(train, test); }
 };
 
-// Reads (and prepares, the first time) the experiment's data.
-ExperimentData load_data(const Experiment& experiment);
+// Reads (and prepares, the first time) the experiment's data, of the training data the labels that are
+// wanted.
+ExperimentData load_data(const Experiment& experiment, const shard::LabelPart& labels = shard::no_labels());
 
 // Tells on standard error how many labels the encoder did not know, if any.
 void note_unknown_labels(const shard::Dataset& data, const std::string& path);

@@ -79,7 +79,7 @@ void write_tuned(const std::filesystem::path& path, const TuneOptions& options,
 
 void tune(const TuneOptions& options) {
   const Experiment experiment = options.experiment.load();
-  const ExperimentData data = load_data(experiment);
+  const ExperimentData data = load_data(experiment, {});
   const agent::TuneResult result =
       agent::tune_retrieval(experiment, data.train, data.shape(), options.tune, [&](size_t done, size_t of) {
         if (done == of || done % 9 == 0) std::cerr << fmt::format("{} of {} settings measured\n", done, of);

@@ -66,6 +66,7 @@ void Batch::gather(const Dataset& data, std::span<const uint32_t> rows) {
   features.clear();
   values.clear();
   labels.clear();
+  label_counts.clear();
   constexpr size_t kAhead = 8;
   for (size_t i = 0; i < std::min(rows.size(), 2 * kAhead); ++i) data.prefetch_place(rows[i]);
   for (size_t i = 0; i < std::min(rows.size(), kAhead); ++i) data.prefetch(rows[i]);
@@ -78,6 +79,7 @@ void Batch::gather(const Dataset& data, std::span<const uint32_t> rows) {
     labels.insert(labels.end(), sample.labels.begin(), sample.labels.end());
     offsets.push_back(features.size());
     label_offsets.push_back(labels.size());
+    label_counts.push_back(static_cast<uint32_t>(data.label_count(rows[i])));
   }
 }
 

@@ -59,7 +59,8 @@ struct Batch {
   std::vector<uint32_t> features;
   std::vector<float> values;
   std::vector<uint64_t> label_offsets;  // [size + 1] into labels
-  std::vector<uint32_t> labels;
+  std::vector<uint32_t> labels;         // that the data set has: of the node's neurons, at least
+  std::vector<uint32_t> label_counts;   // [size] of all labels of a sample
 
   std::vector<uint32_t> unique_features;  // ascending
   std::vector<uint64_t> feature_offsets;  // [unique + 1] into feature_samples, feature_values

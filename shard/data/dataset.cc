@@ -12,6 +12,7 @@
 #include "shard/data/encoder.h"
 #include "shard/data/line_reader.h"
 #include "shard/data/xmc_reader.h"
+#include "shard/label_spread.h"
 
 namespace modelet::shard {
 namespace {
@@ -68,16 +69,16 @@ fs::path cache_entry(const fs::path& text, Normalize normalize, const std::strin
 
 // `prepare` makes the entry.
 template <class Prepare>
-Dataset open_through_cache(const fs::path& entry, const Prepare& prepare) {
+Dataset open_through_cache(const fs::path& entry, const LabelPart& part, const Prepare& prepare) {
   if (fs::exists(entry)) {
     try {
-      return Dataset::open(entry, true);
+      return Dataset::open(entry, true, part);
     } catch (const FormatError&) {
       // A damaged entry is only a lost copy: make it anew.
     }
   }
   prepare();
-  return Dataset::open(entry, true);
+  return Dataset::open(entry, true, part);
 }
 
 Dataset checked(Dataset data, const fs::path& path, Normalize normalize) {
@@ -98,10 +99,12 @@ Experiment reading_options(const Experiment& experiment) {
 
 }  // namespace
 
-Dataset Dataset::open(const std::filesystem::path& path, bool verify) {
+Dataset Dataset::open(const std::filesystem::path& path, bool verify, const LabelPart& part) {
   Dataset data;
   data.file_ = MappedFile(path);
-  data.view_ = parse_prepared(data.file_.bytes(), path.string(), verify);
+  data.view_ = parse_prepared(data.file_.bytes(), path.string(), verify, !part.alone);
+  const std::vector<NeuronRange> all = {{0, data.view_.labels}};
+  data.labels_ = SampleLabels(data.view_, part.neurons.value_or(all), path.string());
   return data;
 }
 
@@ -128,23 +131,24 @@ void prepare_data(const fs::path& text, Normalize normalize, std::span<const std
   }
 }
 
-Dataset load_training_data(const Experiment& experiment, const PrepareProgress& progress) {
+Dataset load_training_data(const Experiment& experiment, const LabelPart& part,
+                           const PrepareProgress& progress) {
   const fs::path path = experiment.data.train;
   const Normalize normalize = experiment.data.normalize;
-  if (is_prepared(path)) return checked(Dataset::open(path, true), path, normalize);
+  if (is_prepared(path)) return checked(Dataset::open(path, true, part), path, normalize);
   const Experiment options = reading_options(experiment);
   const fs::path entry =
       cache_entry(path, normalize,
                   options.data.format == DataFormat::kXmc ? "" : kEncoderVersion + to_encoding_toml(options));
-  return checked(open_through_cache(entry, [&] { prepare_training_data(options, entry, progress); }), path,
-                 normalize);
+  return checked(open_through_cache(entry, part, [&] { prepare_training_data(options, entry, progress); }),
+                 path, normalize);
 }
 
 Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const std::byte> encoder,
-                     const PrepareProgress& progress) {
+                     const LabelPart& part, const PrepareProgress& progress) {
   const uint64_t checksum = encoder.empty() ? 0 : XXH3_64bits(encoder.data(), encoder.size());
   if (is_prepared(path)) {
-    Dataset data = Dataset::open(path, true);
+    Dataset data = Dataset::open(path, true, part);
     if (data.encoder_checksum() != checksum)
       throw UsageError(
           path.string() +
@@ -153,8 +157,9 @@ Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const 
     return checked(std::move(data), path, normalize);
   }
   const fs::path entry = cache_entry(path, normalize, encoder.empty() ? "" : hex(checksum));
-  return checked(open_through_cache(entry, [&] { prepare_data(path, normalize, encoder, entry, progress); }),
-                 path, normalize);
+  return checked(
+      open_through_cache(entry, part, [&] { prepare_data(path, normalize, encoder, entry, progress); }), path,
+      normalize);
 }
 
 std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels) {
@@ -171,9 +176,10 @@ std::vector<std::string> load_label_names(const std::filesystem::path& path, siz
 }
 
 std::vector<uint32_t> count_labels(const Dataset& data) {
+  const LabelSpread spread(data.labels());
   std::vector<uint32_t> counts(data.labels());
-  for (size_t row = 0; row < data.rows(); ++row)
-    for (const uint32_t label : data.sample(row).labels) ++counts[label];
+  for (uint32_t neuron = 0; neuron < data.labels(); ++neuron)
+    counts[spread.label(neuron)] = data.frequencies()[neuron];
   return counts;
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cmath>
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "shard/data/encoder.h"
+#include "shard/label_spread.h"
 
 namespace modelet::shard {
 namespace {
@@ -32,9 +34,10 @@ enum Section : size_t {
   kFeatureOffsets,  // u64 [rows + 1] into the next two
   kFeatureIds,      // u32 [nonzeros]
   kValues,          // f32 [nonzeros]
-  kLabelOffsets,    // u64 [rows + 1] into the next
-  kLabelIds,        // u32 [label entries]
+  kLabelCounts,     // u32 [rows] labels of a sample
+  kFrequencies,     // u32 [labels] samples of the label of a neuron
   kEncoder,         // bytes, may be empty
+  kLabelSamples,    // u32 [label entries] the samples of each neuron's label
   kSections
 };
 
@@ -49,26 +52,33 @@ struct Header {
   uint64_t rows, features, labels, nonzeros, label_entries;
   uint32_t flags, reserved;
   std::array<SectionEntry, kSections> sections;
-  uint64_t unknown_labels;
-  std::array<uint64_t, 4> zeros;
+  uint64_t unknown_labels, zero;
   uint64_t checksum;  // XXH3-64 of everything above
 };
-static_assert(sizeof(Header) == 256 && sizeof(Header) % kCacheLine == 0);
+static_assert(sizeof(Header) == kPreparedHeaderBytes && sizeof(Header) % kCacheLine == 0);
 
 uint64_t header_checksum(const Header& header) { return XXH3_64bits(&header, offsetof(Header, checksum)); }
 
 uint64_t aligned(uint64_t offset) { return (offset + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
-// Counts -> bytes of each section but the last, whose size nothing tells. Counts must be below 2^60, so that
-// nothing wraps.
+// Counts -> bytes of each section but the encoder's, whose size nothing tells. Counts must be below 2^60, so
+// that nothing wraps.
 std::array<uint64_t, kSections> section_bytes(const Header& header) {
   std::array<uint64_t, kSections> bytes{};
   bytes[kEncoder] = header.sections[kEncoder].bytes;
-  bytes[kFeatureOffsets] = bytes[kLabelOffsets] = (header.rows + 1) * sizeof(uint64_t);
+  bytes[kFeatureOffsets] = (header.rows + 1) * sizeof(uint64_t);
   bytes[kFeatureIds] = header.nonzeros * sizeof(uint32_t);
   bytes[kValues] = header.nonzeros * sizeof(float);
-  bytes[kLabelIds] = header.label_entries * sizeof(uint32_t);
+  bytes[kLabelCounts] = header.rows * sizeof(uint32_t);
+  bytes[kFrequencies] = header.labels * sizeof(uint32_t);
+  bytes[kLabelSamples] = header.label_entries * sizeof(uint32_t);
   return bytes;
+}
+
+template <class T>
+std::span<const T> section_of(std::span<const std::byte> file, const SectionEntry& section,
+                              std::type_identity<T>) {
+  return {reinterpret_cast<const T*>(file.data() + section.offset), section.bytes / sizeof(T)};
 }
 
 [[noreturn]] void fail(const std::string& name, const std::string& what) {
@@ -91,14 +101,14 @@ Header read_header(std::span<const std::byte> bytes, const std::string& name) {
 }
 
 // The header's checksum says who wrote it, not that it is right: a file may be made by hand.
-void check_layout(const Header& header, size_t file_bytes, const std::string& name) {
+void check_layout(const Header& header, uint64_t file_bytes, const std::string& name) {
   constexpr uint64_t kMaxEntries = uint64_t{1} << 60;
   if (header.rows >= kMaxCount || header.features >= kMaxCount || header.labels >= kMaxCount ||
       header.nonzeros >= kMaxEntries || header.label_entries >= kMaxEntries)
     fail(name, "a count in the header is absurdly large");
   if (header.sections[kEncoder].bytes > kMaxEncoderBytes)
     fail(name, "its encoder has more than " + std::to_string(kMaxEncoderBytes >> 30) + " GiB");
-  if ((header.flags & ~kFlagL2) != 0 || header.reserved != 0 || header.zeros != decltype(header.zeros){})
+  if ((header.flags & ~kFlagL2) != 0 || header.reserved != 0 || header.zero != 0)
     fail(name, "unknown flags in the header");
   const auto bytes = section_bytes(header);
   uint64_t end = sizeof(Header);
@@ -119,15 +129,23 @@ void check_offsets(std::span<const uint64_t> offsets, uint64_t entries, const st
   if (!monotone) fail(name, "damaged: the samples' offsets do not ascend");
 }
 
+// Counts are below 2^32 and fewer than 2^31: their sum does not wrap.
+void check_counts(std::span<const uint32_t> counts, uint64_t entries, const char* what,
+                  const std::string& name) {
+  uint64_t sum = 0;
+  for (const uint32_t count : counts) sum += count;
+  if (sum != entries) fail(name, std::string("damaged: the counts of ") + what + " are wrong");
+}
+
 void check_ids(std::span<const uint64_t> offsets, std::span<const uint32_t> ids, uint64_t count,
-               const char* what, const std::string& name) {
+               const std::string& name) {
   for (size_t row = 0; row + 1 < offsets.size(); ++row) {
     const auto of_row = ids.subspan(offsets[row], offsets[row + 1] - offsets[row]);
     if (of_row.empty()) continue;
     bool good = of_row.back() < count;
     for (size_t i = 1; i < of_row.size(); ++i) good &= of_row[i - 1] < of_row[i];
     if (!good)
-      fail(name, std::string("damaged: the ") + what + " ids of sample " + std::to_string(row) +
+      fail(name, "damaged: the feature ids of sample " + std::to_string(row) +
                      " do not ascend or are not below " + std::to_string(count));
   }
 }
@@ -150,18 +168,19 @@ bool is_prepared(const std::filesystem::path& path) {
   return std::memcmp(first.data(), kMagic.data(), kMagic.size()) == 0;
 }
 
-PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string& name, bool verify) {
+PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string& name, bool verify,
+                            bool whole) {
   const Header header = read_header(bytes, name);
   check_layout(header, bytes.size(), name);
+  const std::span<const SectionEntry> sections = header.sections;
   if (verify) {
-    for (const SectionEntry& section : header.sections)
+    for (const SectionEntry& section : whole ? sections : sections.first(kLabelSamples))
       if (XXH3_64bits(bytes.data() + section.offset, section.bytes) != section.checksum)
         fail(name,
              "damaged: the checksum of the section at byte " + std::to_string(section.offset) + " differs");
   }
-  const auto section = [&]<class T>(Section which, std::type_identity<T>) {
-    const SectionEntry& entry = header.sections[which];
-    return std::span(reinterpret_cast<const T*>(bytes.data() + entry.offset), entry.bytes / sizeof(T));
+  const auto section = [&]<class T>(Section which, std::type_identity<T> type) {
+    return section_of(bytes, sections[which], type);
   };
   PreparedView view;
   view.rows = header.rows;
@@ -171,16 +190,113 @@ PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string&
   view.feature_offsets = section(kFeatureOffsets, std::type_identity<uint64_t>());
   view.feature_ids = section(kFeatureIds, std::type_identity<uint32_t>());
   view.values = section(kValues, std::type_identity<float>());
-  view.label_offsets = section(kLabelOffsets, std::type_identity<uint64_t>());
-  view.label_ids = section(kLabelIds, std::type_identity<uint32_t>());
+  view.label_counts = section(kLabelCounts, std::type_identity<uint32_t>());
+  view.frequencies = section(kFrequencies, std::type_identity<uint32_t>());
+  view.label_samples = section(kLabelSamples, std::type_identity<uint32_t>());
   view.encoder = section(kEncoder, std::type_identity<std::byte>());
   view.encoder_checksum = view.encoder.empty() ? 0 : header.sections[kEncoder].checksum;
   view.unknown_labels = header.unknown_labels;
   check_offsets(view.feature_offsets, header.nonzeros, name);
-  check_offsets(view.label_offsets, header.label_entries, name);
-  check_ids(view.feature_offsets, view.feature_ids, header.features, "feature", name);
-  check_ids(view.label_offsets, view.label_ids, header.labels, "label", name);
+  check_ids(view.feature_offsets, view.feature_ids, header.features, name);
+  check_counts(view.label_counts, header.label_entries, "labels of samples", name);
+  check_counts(view.frequencies, header.label_entries, "samples of labels", name);
   return view;
+}
+
+ByteRange label_section(std::span<const std::byte> header_bytes, uint64_t file_bytes,
+                        const std::string& name) {
+  const Header header = read_header(header_bytes, name);
+  check_layout(header, file_bytes, name);
+  return {header.sections[kLabelSamples].offset, file_bytes};
+}
+
+std::vector<ByteRange> bytes_of_labels(std::span<const std::byte> file, std::span<const NeuronRange> neurons,
+                                       const std::string& name) {
+  const Header header = read_header(file, name);
+  check_layout(header, file.size(), name);
+  const auto frequencies = section_of(file, header.sections[kFrequencies], std::type_identity<uint32_t>());
+  check_counts(frequencies, header.label_entries, "samples of labels", name);
+  std::vector<ByteRange> ranges;
+  uint64_t neuron = 0, at = header.sections[kLabelSamples].offset;
+  const auto skip_to = [&](uint64_t end) {
+    MODELET_CHECK(neuron <= end && end <= frequencies.size());
+    for (; neuron < end; ++neuron) at += frequencies[neuron] * sizeof(uint32_t);
+    return at;
+  };
+  for (const NeuronRange& range : neurons) {
+    const uint64_t begin = skip_to(range.begin), end = skip_to(range.end);
+    if (begin < end) ranges.push_back({begin, end});
+  }
+  return ranges;
+}
+
+SampleLabels::SampleLabels(const PreparedView& view, std::span<const NeuronRange> neurons,
+                           const std::string& name)
+    : offsets_(view.rows + 1) {
+  const auto wrong = [&](const LabelSpread& spread, uint64_t neuron) {
+    fail(name, "damaged: the samples of label " +
+                   std::to_string(spread.label(static_cast<uint32_t>(neuron))) +
+                   " do not ascend or are not below " + std::to_string(view.rows));
+  };
+  const LabelSpread spread(view.labels);
+  constexpr uint64_t kNotHeld = ~uint64_t{0};
+  std::vector<uint64_t> places(view.labels, kNotHeld);  // where a neuron's samples begin
+  uint64_t neuron = 0, at = 0, held = 0;
+  for (const NeuronRange& range : neurons) {
+    MODELET_CHECK(neuron <= range.begin && range.begin <= range.end && range.end <= view.labels);
+    for (; neuron < range.begin; ++neuron) at += view.frequencies[neuron];
+    held += range.end - range.begin;
+    for (; neuron < range.end; ++neuron) {
+      const auto samples = view.label_samples.subspan(at, view.frequencies[neuron]);
+      if (samples.empty()) continue;
+      bool good = samples.back() < view.rows;
+      for (size_t i = 1; i < samples.size(); ++i) good &= samples[i - 1] < samples[i];
+      if (!good) wrong(spread, neuron);
+      for (const uint32_t sample : samples) ++offsets_[sample + 1];
+      places[neuron] = at;
+      at += samples.size();
+    }
+  }
+  for (size_t row = 0; row < view.rows; ++row) {
+    const uint64_t here = offsets_[row + 1], all = view.label_counts[row];
+    if (held == view.labels ? here != all : here > all)
+      fail(name, "damaged: sample " + std::to_string(row) + " has another number of labels than it says");
+    offsets_[row + 1] += offsets_[row];
+  }
+  // In the order of labels, so that those of a sample ascend. The end of the sample before moves to its own.
+  labels_.resize(offsets_.back());
+  for (uint32_t label = 0; label < view.labels; ++label) {
+    const uint32_t of_label = spread.neuron(label);
+    if (places[of_label] == kNotHeld) continue;
+    for (const uint32_t sample : view.label_samples.subspan(places[of_label], view.frequencies[of_label]))
+      labels_[offsets_[sample]++] = label;
+  }
+  std::shift_right(offsets_.begin(), offsets_.end(), 1);
+  offsets_.front() = 0;
+}
+
+void SampleLabels::add(std::vector<LabelEntry>& entries) {
+  std::ranges::sort(entries);
+  std::vector<uint32_t> merged;
+  merged.reserve(labels_.size() + entries.size());
+  auto next = entries.begin();
+  uint64_t before = 0;  // where the sample's labels began
+  for (size_t sample = 0; sample + 1 < offsets_.size(); ++sample) {
+    const auto old_end = labels_.begin() + static_cast<std::ptrdiff_t>(offsets_[sample + 1]);
+    const auto middle = static_cast<std::ptrdiff_t>(merged.size() + offsets_[sample + 1] - before);
+    merged.insert(merged.end(), labels_.begin() + static_cast<std::ptrdiff_t>(before), old_end);
+    before = offsets_[sample + 1];
+    const auto begin = merged.begin() + static_cast<std::ptrdiff_t>(offsets_[sample]);
+    for (; next != entries.end() && next->sample == sample; ++next) merged.push_back(next->label);
+    std::inplace_merge(begin, merged.begin() + middle, merged.end());
+    offsets_[sample + 1] = merged.size();
+  }
+  MODELET_CHECK(next == entries.end());
+  labels_ = std::move(merged);
+}
+
+size_t SampleLabels::memory_bytes() const {
+  return offsets_.capacity() * sizeof(uint64_t) + labels_.capacity() * sizeof(uint32_t);
 }
 
 // One section while it grows: a file without a name, gone when the process ends however it ends.
@@ -207,19 +323,25 @@ class PreparedWriter::Spool {
 
   // Copies the section to `file`; fills size and checksum of its entry.
   void copy_to(AtomicFile& file, SectionEntry& entry) {
-    flush();
-    if (::lseek(fd_, 0, SEEK_SET) != 0) throw Error(errno_text(name_));
     entry.bytes = 0;
+    read([&](std::span<const std::byte> bytes) {
+      file.write(bytes);
+      entry.bytes += bytes.size();
+    });
     entry.checksum = XXH3_64bits_digest(checksum_.get());
-    buffer_.resize(kBufferBytes);
-    for (;;) {
-      const ssize_t n = ::read(fd_, buffer_.data(), buffer_.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw Error(errno_text(name_) + " (while reading)");
-      if (n == 0) break;
-      file.write(std::span(buffer_).first(static_cast<size_t>(n)));
-      entry.bytes += static_cast<uint64_t>(n);
-    }
+  }
+
+  // All items, of which appended() was given whole ones alone, in their order.
+  template <class T, class Each>
+  void for_each(std::type_identity<T>, const Each& each) {
+    static_assert(kBufferBytes % sizeof(T) == 0);
+    read([&](std::span<const std::byte> bytes) {
+      for (size_t at = 0; at < bytes.size(); at += sizeof(T)) {
+        T item;
+        std::memcpy(&item, bytes.data() + at, sizeof item);
+        each(item);
+      }
+    });
   }
 
  private:
@@ -228,6 +350,27 @@ class PreparedWriter::Spool {
   struct FreeState {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
   };
+
+  // In pieces of kBufferBytes; the last may be shorter. Nothing is appended afterwards.
+  template <class Take>
+  void read(const Take& take) {
+    flush();
+    buffer_.resize(kBufferBytes);
+    for (off_t at = 0;;) {
+      size_t filled = 0;
+      while (filled < kBufferBytes) {
+        const ssize_t n = ::pread(fd_, buffer_.data() + filled, kBufferBytes - filled, at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) throw Error(errno_text(name_) + " (while reading)");
+        if (n == 0) break;
+        filled += static_cast<size_t>(n);
+        at += n;
+      }
+      take(std::span<const std::byte>(buffer_).first(filled));
+      if (filled < kBufferBytes) break;
+    }
+    buffer_.clear();
+  }
 
   void flush() {
     XXH3_64bits_update(checksum_.get(), buffer_.data(), buffer_.size());
@@ -247,13 +390,17 @@ class PreparedWriter::Spool {
 };
 
 PreparedWriter::PreparedWriter(const std::filesystem::path& path, uint64_t features, uint64_t labels,
-                               Normalize normalize)
-    : path_(path), features_(features), labels_(labels), normalize_(normalize) {
+                               Normalize normalize, uint64_t sorted_at_once)
+    : path_(path),
+      features_(features),
+      labels_(labels),
+      sorted_at_once_(sorted_at_once),
+      normalize_(normalize) {
   MODELET_CHECK(features < kMaxCount && labels < kMaxCount);
   for (auto& spool : spools_) spool = std::make_unique<Spool>(path);
+  entries_ = std::make_unique<Spool>(path);
   const uint64_t zero = 0;
   spools_[kFeatureOffsets]->append(std::span(&zero, 1));
-  spools_[kLabelOffsets]->append(std::span(&zero, 1));
 }
 
 PreparedWriter::~PreparedWriter() = default;
@@ -263,7 +410,10 @@ void PreparedWriter::add(const Sample& sample) {
   MODELET_CHECK(sample.features.empty() || sample.features.back() < features_);
   MODELET_CHECK(sample.labels.empty() || sample.labels.back() < labels_);
   spools_[kFeatureIds]->append(sample.features);
-  spools_[kLabelIds]->append(sample.labels);
+  for (const uint32_t label : sample.labels) {
+    const LabelEntry entry{static_cast<uint32_t>(rows_), label};
+    entries_->append(std::span(&entry, 1));
+  }
   if (const float scale = scale_of(sample, normalize_); scale == 1) {
     spools_[kValues]->append(sample.values);
   } else {
@@ -276,7 +426,8 @@ void PreparedWriter::add(const Sample& sample) {
   label_entries_ += sample.labels.size();
   ++rows_;
   spools_[kFeatureOffsets]->append(std::span<const uint64_t>(&nonzeros_, 1));
-  spools_[kLabelOffsets]->append(std::span<const uint64_t>(&label_entries_, 1));
+  const auto count = static_cast<uint32_t>(sample.labels.size());
+  spools_[kLabelCounts]->append(std::span(&count, 1));
 }
 
 void PreparedWriter::set_encoder(std::span<const std::byte> state, uint64_t unknown_labels) {
@@ -284,7 +435,37 @@ void PreparedWriter::set_encoder(std::span<const std::byte> state, uint64_t unkn
   unknown_labels_ = unknown_labels;
 }
 
+// A counting sort by neuron, of as many at a time as there is room for: entries are read again for each time.
+void PreparedWriter::sort_by_label() {
+  const LabelSpread spread(labels_);
+  const auto for_each_entry = [this](const auto& each) {
+    entries_->for_each(std::type_identity<LabelEntry>(), each);
+  };
+  std::vector<uint32_t> frequencies(labels_);
+  for_each_entry([&](const LabelEntry& entry) { ++frequencies[spread.neuron(entry.label)]; });
+  spools_[kFrequencies]->append(std::span<const uint32_t>(frequencies));
+  std::vector<uint32_t> samples;
+  std::vector<uint64_t> places;  // of the next sample of each neuron
+  for (uint64_t begin = 0, end = 0, left = label_entries_; left > 0; begin = end) {
+    uint64_t count = 0;
+    places.clear();
+    while (end < labels_ && (end == begin || count + frequencies[end] <= sorted_at_once_)) {
+      places.push_back(count);
+      count += frequencies[end++];
+    }
+    samples.resize(count);
+    for_each_entry([&](const LabelEntry& entry) {
+      const uint32_t neuron = spread.neuron(entry.label);
+      if (neuron >= begin && neuron < end) samples[places[neuron - begin]++] = entry.sample;
+    });
+    spools_[kLabelSamples]->append(std::span<const uint32_t>(samples));
+    left -= count;
+  }
+  entries_.reset();  // gives its disk space back
+}
+
 void PreparedWriter::finish() {
+  sort_by_label();
   Header header{};
   header.magic = kMagic;
   header.version = kPreparedVersion;
@@ -298,7 +479,7 @@ void PreparedWriter::finish() {
 
   header.unknown_labels = unknown_labels_;
 
-  static_assert(kSections == kEncoder + 1);
+  static_assert(kSections == kLabelSamples + 1);
   constexpr std::array<std::byte, kCacheLine> kZeros{};
   AtomicFile file(path_);
   const auto header_bytes = std::as_bytes(std::span(&header, 1));

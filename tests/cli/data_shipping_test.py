@@ -9,14 +9,17 @@ MEBI = 1 << 20
 SHAPE = ("--rows", "20000", "--rows-test", "400", "--features", "400", "--labels", "200", "--features-per-row", "32", "--labels-per-row", "2")
 
 
-class Shipping(PoolTest):
+class FarPool(PoolTest):
+    """Agents that do not see the data."""
+    shape = ()
+
     @property
     def scheduler_arguments(self):
         return ("--store", self.pool / "store")
 
     def setUp(self):
         super().setUp()
-        self.modelet("data", "synth", self.pool / "data", *SHAPE)
+        self.modelet("data", "synth", self.pool / "data", *self.shape)
         self.files = {name: (self.pool / "data" / f"{name}.mlt").read_bytes() for name in ("train", "test")}
         self.size = sum(map(len, self.files.values()))
         # A path that leads each process to its own working folder, where only those of clients lead to data.
@@ -63,6 +66,10 @@ class Shipping(PoolTest):
             if len(data) == len(train):
                 return sum(data[at:at + MEBI] == train[at:at + MEBI] for at in range(0, len(train), MEBI))
         return 0
+
+
+class Shipping(FarPool):
+    shape = SHAPE
 
     def test_two_agents_that_have_nothing(self):
         exact = ("--nodes", "2", "--set", "exchange.codec=none")
@@ -135,6 +142,77 @@ class Shipping(PoolTest):
         self.assertEqual(status["state"], "failed")
         self.assertIn("raise --cache-mib of the agent", status["detail"])
         self.assertEqual(self.cache("a"), [])
+
+
+class LabelsOfANode(FarPool):
+    """Of the labels a node fetches those of its output neurons."""
+    shape = ("--rows", "60000", "--rows-test", "100", "--features", "400", "--labels", "4000", "--features-per-row", "4",
+             "--labels-per-row", "30")
+    # Few steps of training; some of the samples are held out, so that all their labels are needed.
+    exact = ("--set", "exchange.codec=none", "--set", "modelets.output_modelets=6", "--set", "train.batch=4000",
+             "--set", "data.validation=0.02", "--set", "train.evaluate_every=1")
+
+    def setUp(self):
+        super().setUp()
+        train = self.files["train"]
+        # docs/data_format.md: the last section has the samples of each label.
+        self.labels_begin = int.from_bytes(train[64 + 6 * 24:64 + 6 * 24 + 8], "little")
+        self.labels = len(train) - self.labels_begin
+        self.assertGreater(self.labels, 6 * MEBI)
+
+    def ranges_there(self, agent):
+        """Chunks of the training data that are right in the agent's cache, and that are not all zeros otherwise."""
+        train = self.files["train"]
+        (file,) = (file for file in self.cache(agent) if file.stat().st_size == len(train))
+        data = file.read_bytes()
+        right = {at for at in range(0, len(train), MEBI) if data[at:at + MEBI] == train[at:at + MEBI]}
+        others = {at for at in range(0, len(train), MEBI) if at not in right and data[at:at + MEBI].strip(b"\0")}
+        return right, others
+
+    def test_two_nodes_have_half_of_the_labels_each(self):
+        for agent in "ab":
+            self.far_agent(agent)
+        run, sent = self.submit_far("first", "--nodes", "2", *self.exact)
+        self.assertEqual(sent, self.size)
+        end, fetched = self.watch_to_the_end(run)
+        for agent in "ab":
+            # Half of them, and the rest of the chunks at both ends of the range.
+            self.assertLess(abs(fetched[agent] - (self.size - self.labels / 2)), 1.5 * MEBI, fetched)
+            right, others = self.ranges_there(agent)
+            self.assertEqual(others, set(), "nothing of what it did not fetch")
+            self.assertLess(len(right) * MEBI, len(self.files["train"]) - self.labels / 2 + 2.5 * MEBI)
+        (first, _), (second, _) = self.ranges_there("a"), self.ranges_there("b")
+        self.assertEqual(len(first | second), -(-len(self.files["train"]) // MEBI), "all of them together")
+        alone = finished(self.train("alone", *self.exact, "--set", "train.epochs=1", "--set", "train.log_every=100",
+                                    "--set", f"data.train={self.pool}/data/train.mlt",
+                                    "--set", f"data.test={self.pool}/data/test.mlt"))
+        for name in ("p_at_1", "p_at_5"):
+            self.assertAlmostEqual(end[name], alone[name], delta=0.03)
+            self.assertAlmostEqual(end["validation"][name], alone["validation"][name], delta=0.01)
+
+        # Other ranges on the same agents: what is missing comes, and no more.
+        run, sent = self.submit_far("second", "--nodes", "1", *self.exact)
+        _end, fetched_then = self.watch_to_the_end(run)
+        self.assertEqual(sent, 0)
+        ((agent, bytes_then),) = fetched_then.items()
+        self.assertEqual(bytes_then, self.size - fetched[agent])
+        self.assertIn(self.files["train"], [file.read_bytes() for file in self.cache(agent)])
+
+    def test_killed_while_labels_are_fetched(self):
+        victim = self.far_agent("a", "--fetch-mib-per-second", "2")
+        self.far_agent("b", "--fetch-mib-per-second", "2")
+        run, _sent = self.submit_far("run", "--nodes", "2", *self.exact)
+        before = -(-self.labels_begin // MEBI)
+        wait_until(lambda: self.chunks_there("a") > before, "some of the labels arrive")
+        victim.signal(signal.SIGKILL)
+        victim.end()
+        there = self.chunks_there("a")
+        self.assertEqual(self.wait_for_end(run)["state"], "failed")
+        wait_until(lambda: "a" not in self.nodes(), "a is gone")
+        self.far_agent("a")
+        run, _sent = self.submit_far("again", "--nodes", "2", *self.exact)
+        _end, fetched = self.watch_to_the_end(run)
+        self.assertLess(abs(fetched["a"] + there * MEBI - (self.size - self.labels / 2)), 1.5 * MEBI, fetched)
 
 
 if __name__ == "__main__":

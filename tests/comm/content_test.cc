@@ -257,17 +257,20 @@ TEST_F(ContentStoreTest, AChunkThatComesTwiceCountsOnce) {
   EXPECT_EQ(content->missing().size(), 6u);
 }
 
-// What others use is not called damaged before it was looked at.
+// What is there is not written again before it was looked at.
 TEST_F(ContentStoreTest, AChunkThatComesBeforeItWasLookedAt) {
   const auto user = store.open(manifest);
   fill(*user, file);
-  const auto shared = store.open_unverified(manifest);
-  ASSERT_TRUE(shared && !shared->writable());
-  EXPECT_FALSE(shared->put(2, chunk_of(file, manifest, 2))) << "it is there";
-  EXPECT_TRUE(shared->has(2) && !shared->has(1));
+  const auto other = store.open_unverified(manifest);
+  ASSERT_TRUE(other && other->writable());
+  EXPECT_FALSE(other->put(2, chunk_of(file, manifest, 2))) << "it is there";
+  EXPECT_TRUE(other->has(2) && !other->has(1));
   std::fstream(user->path(), std::ios::in | std::ios::out | std::ios::binary).put('!');
-  EXPECT_THAT(error_of([&] { shared->put(0, chunk_of(file, manifest, 0)); }), HasSubstr("is damaged"));
-  EXPECT_THAT(shared->missing(), ElementsAre(0));
+  EXPECT_FALSE(user->read(0));
+  EXPECT_THAT(error_of([&] { user->put(0, chunk_of(file, manifest, 0)); }), HasSubstr("is damaged"))
+      << "it has given up the right to fill it";
+  EXPECT_TRUE(other->put(0, chunk_of(file, manifest, 0)));
+  EXPECT_EQ(contents(*user), file);
 }
 
 // Who wants an end does not wait for gigabytes.
@@ -483,17 +486,46 @@ TEST_F(ContentStoreTest, WhatIsNotItsOwnIsNeverRemoved) {
   EXPECT_FALSE(small.manifest(manifest.id()).has_value());
 }
 
-// Somebody trains on it, and a block of the disk goes bad: who comes now fetches it anew, and waits for
-// nobody.
-TEST_F(ContentStoreTest, WhatIsDamagedWhileOthersUseItIsMadeAnew) {
+// Somebody trains on it, and a block of the disk goes bad: who comes now mends it, and waits for nobody.
+TEST_F(ContentStoreTest, WhatIsDamagedWhileOthersUseItIsMended) {
   const auto used = store.open(manifest);
   fill(*used, file);
   std::fstream(used->path(), std::ios::in | std::ios::out | std::ios::binary) << "damage";
   const auto again = store.open(manifest);
   ASSERT_NE(again, nullptr);
-  EXPECT_FALSE(again->complete());
+  EXPECT_THAT(again->missing(), ElementsAre(0));
   fill(*again, file);
   EXPECT_EQ(contents(*again), file);
+  EXPECT_EQ(contents(*used), file);
+}
+
+// Two agents of one machine want parts of it, one after the other, and both train meanwhile.
+TEST_F(ContentStoreTest, WhoHasWhatHeWantsLetsOthersFillTheRest) {
+  auto first = store.open(manifest);
+  for (const uint32_t chunk : {0u, 1u, 4u}) first->put(chunk, chunk_of(file, manifest, chunk));
+  EXPECT_EQ(store.open(manifest), nullptr);
+  first->release();
+  EXPECT_FALSE(first->complete() || first->writable());
+  EXPECT_TRUE(first->has(4));
+  EXPECT_THROW(first->put(2, chunk_of(file, manifest, 2)), Error);
+
+  const auto second = store.open(manifest);
+  ASSERT_NE(second, nullptr);
+  EXPECT_THAT(second->missing(), ElementsAre(2, 3, 5, 6));
+  second->put(3, chunk_of(file, manifest, 3));
+  EXPECT_EQ(store.open(manifest), nullptr);
+  second->release();
+  ContentStore small(folder, file.size() * 3 / 2, "--limit");
+  const Bytes other = random_bytes(file.size(), 9);
+  EXPECT_THAT(error_of([&] { small.open(manifest_of(other)); }), HasSubstr("raise --limit"))
+      << "both have it open";
+  first.reset();
+  EXPECT_THROW(small.open(manifest_of(other)), Error) << "one still has";
+
+  const auto third = store.open(manifest);
+  fill(*third, file);
+  EXPECT_TRUE(third->complete());
+  EXPECT_EQ(contents(*second), file);
 }
 
 TEST_F(ContentStoreTest, WhatIsLargerThanTheLimitIsRefusedAndRemovesNothing) {

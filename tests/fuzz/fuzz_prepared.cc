@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/aligned.h"
 #include "base/error.h"
@@ -42,6 +43,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   shard::testing::seal_header(file);
   try {
     const shard::PreparedView view = shard::parse_prepared(file, "fuzz", size % 2 == 1);
+    const std::vector<shard::NeuronRange> part = {{view.labels / 3, view.labels / 2}};
+    shard::bytes_of_labels(file, part, "fuzz");
+    for (const auto& neurons : {part, std::vector<shard::NeuronRange>{{0, view.labels}}}) {
+      const shard::SampleLabels labels(view, neurons, "fuzz");
+      for (size_t row = 0; row < view.rows; ++row)
+        for (const uint32_t label : labels.of(row))
+          if (label >= view.labels) __builtin_trap();
+    }
     for (size_t row = 0; row < view.rows; ++row)
       for (uint64_t i = view.feature_offsets[row]; i < view.feature_offsets[row + 1]; ++i)
         if (view.feature_ids[i] >= view.features) __builtin_trap();

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -90,6 +91,7 @@ class TrainerTest : public ::testing::Test {
     int stopper = 0;
     uint64_t others_wait_for = 0;  // steps of rank 0, which does so many before the others begin
     std::string dies_at = {};      // "epoch 10"
+    std::function<fs::path(const TrainJob&)> train_file = {};  // for each rank
   };
   struct Died : Error {
     using Error::Error;
@@ -98,8 +100,7 @@ class TrainerTest : public ::testing::Test {
     auto groups = make_groups(options.size);
     std::vector<std::unique_ptr<Trainer>> trainers;
     for (int rank = 0; rank < options.size; ++rank) {
-      trainers.push_back(std::make_unique<Trainer>(
-          TrainJob{.run = name,
+      TrainJob job{.run = name,
                    .experiment = experiment_,
                    .shape = shape_,
                    .owner = round_robin(experiment_, shape_, options.size / replicas()),
@@ -107,7 +108,9 @@ class TrainerTest : public ::testing::Test {
                    .size = options.size,
                    .threads = options.threads,
                    .out = folder_ / name,
-                   .resume = options.resume}));
+                   .resume = options.resume};
+      if (options.train_file) job.train_file = options.train_file(job);
+      trainers.push_back(std::make_unique<Trainer>(std::move(job)));
       trainers.back()->prepare();
     }
     Outcome result;

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "comm/keys.h"
+#include "node_agent/label_parts.h"
 #include "node_agent/run_data.h"
 #include "scheduler/cli/send_data.h"
 #include "scheduler/server.h"
@@ -38,21 +39,47 @@ using testing::SizeIs;
 
 constexpr char kListen[] = "tcp://127.0.0.1:*";
 constexpr double kAskAgain = 0.05;
+constexpr uint32_t kLabels = 50;
 
 void write_data(const fs::path& path, uint64_t samples, uint64_t seed) {
   constexpr uint32_t kFeatures = 100000, kPerSample = 100;
   Rng rng(seed);
-  shard::PreparedWriter writer(path, kFeatures, 50, Normalize::kNone);
+  shard::PreparedWriter writer(path, kFeatures, kLabels, Normalize::kNone);
   for (uint64_t i = 0; i < samples; ++i) {
     std::vector<uint32_t> features;
     for (uint32_t j = 0; j < kPerSample; ++j)
       features.push_back(j * (kFeatures / kPerSample) + rng.below(1000));
     std::vector<float> values(kPerSample);
     for (float& value : values) value = static_cast<float>(rng.below(1000));
-    const std::vector<uint32_t> labels = {rng.below(50)};
+    const std::vector<uint32_t> labels = {rng.below(kLabels)};
     writer.add({features, values, labels});
   }
   writer.finish();
+}
+
+// Mostly labels: 10 MB of 11.
+void write_labels(const fs::path& path) {
+  constexpr uint32_t kSamples = 100'000, kHalf = kLabels / 2;
+  Rng rng(4);
+  std::vector<uint32_t> labels(kHalf);
+  shard::PreparedWriter writer(path, 100000, kLabels, Normalize::kNone);
+  for (uint32_t i = 0; i < kSamples; ++i) {
+    for (uint32_t j = 0; j < kHalf; ++j) labels[j] = 2 * j + rng.below(2);
+    writer.add({{}, {}, labels});
+  }
+  writer.finish();
+}
+
+// What a node has of a file: its size, its chunks, and its labels.
+void expect_part(const fs::path& whole, const agent::TrainJob& job) {
+  const auto neurons = agent::output_neurons(job);
+  const shard::Dataset expected = shard::Dataset::open(whole, true, {.neurons = neurons}),
+                       part = shard::Dataset::open(job.train_file, true, {.neurons = neurons, .alone = true});
+  ASSERT_EQ(part.rows(), expected.rows());
+  for (size_t row = 0; row < part.rows(); ++row) {
+    ASSERT_THAT(part.sample(row).labels, testing::ElementsAreArray(expected.sample(row).labels)) << row;
+    ASSERT_EQ(part.label_count(row), expected.label_count(row));
+  }
 }
 
 class DataServerTest : public testing::Test {
@@ -94,11 +121,18 @@ class DataServerTest : public testing::Test {
     return bytes;
   }
 
-  // A job whose paths lead nowhere.
-  static agent::TrainJob job() {
+  // A job whose paths lead nowhere, of the first of so many nodes that hold equal ranges of output neurons.
+  static agent::TrainJob job(int nodes = 1, int rank = 0) {
     agent::TrainJob job;
     job.experiment.data.train = "/nowhere/train.txt";
     job.experiment.data.test = "/nowhere/test.txt";
+    job.experiment.modelets.output_modelets = static_cast<uint32_t>(nodes);
+    job.shape = {.features = 100000, .labels = kLabels};
+    job.rank = rank;
+    job.size = nodes;
+    uint32_t next = 0;
+    for (const ModeletSpec& modelet : cut_model(job.experiment, job.shape))
+      job.owner.push_back(modelet.kind == LayerKind::kOutput ? next++ : 0);
     return job;
   }
   agent::DataSource source(const msg::SchedulerAddress& from) const {
@@ -199,7 +233,7 @@ TEST_F(DataServerTest, IsSentOnceAndFetchedOnce) {
 
 TEST_F(DataServerTest, ThePathIsUsedIfItHasTheSameData) {
   send();
-  agent::TrainJob job;
+  agent::TrainJob job = DataServerTest::job();
   job.experiment.data.train = folder / "train.mlt";
   job.experiment.data.test = folder / "test.mlt";
   const auto data = find(job);
@@ -213,7 +247,7 @@ TEST_F(DataServerTest, OtherDataAtThePathIsNotUsed) {
   write_data(folder / "other.mlt", 10, 3);
   for (const std::string other : {"other.mlt", "no data at all"}) {
     std::ofstream(folder / "no data at all") << "text\n";
-    agent::TrainJob job;
+    agent::TrainJob job = DataServerTest::job();
     job.experiment.data.train = folder / other;
     job.experiment.data.test = folder / "test.mlt";
     const auto data = find(job);
@@ -239,6 +273,107 @@ TEST_F(DataServerTest, FetchesTheRestAfterAnEnd) {
   const auto data = find(resumed);
   EXPECT_EQ(fetched(), size() - 2 * comm::kChunkBytes);
   EXPECT_EQ(bytes_of(resumed.train_file), whole);
+}
+
+// And no more, but the rest of the chunks at the ends of its range, and at the end of what comes before.
+TEST_F(DataServerTest, ANodeFetchesTheLabelsOfItsNeurons) {
+  write_labels(folder / "train.mlt");
+  send();
+  const fs::path whole = folder / "train.mlt";
+  const std::string bytes = bytes_of(whole);
+  const shard::ByteRange section =
+      shard::label_section(std::as_bytes(std::span(bytes)), bytes.size(), "train");
+  const uint64_t labels = section.end - section.begin,
+                 others = bytes.size() - labels + fs::file_size(folder / "test.mlt");
+  constexpr int kNodes = 4;
+  for (int rank = 0; rank < kNodes; ++rank) {
+    fs::remove_all(folder / "cache");
+    agent::TrainJob job = DataServerTest::job(kNodes, rank);
+    const auto data = find(job);
+    EXPECT_NEAR(static_cast<double>(fetched()), static_cast<double>(others + labels / kNodes),
+                3.0 * comm::kChunkBytes);
+    EXPECT_GE(fetched(), others + labels / kNodes);
+    EXPECT_EQ(events.back()["data"], "test");
+    expect_part(whole, job);
+    const std::string part = bytes_of(job.train_file);
+    ASSERT_EQ(part.size(), bytes.size());
+    uint64_t there = 0;
+    for (size_t at = 0; at < bytes.size(); at += comm::kChunkBytes)
+      if (part.compare(at, comm::kChunkBytes, bytes, at, comm::kChunkBytes) == 0)
+        there += std::min<uint64_t>(comm::kChunkBytes, bytes.size() - at);
+      else
+        EXPECT_EQ(part.substr(at, comm::kChunkBytes).find_first_not_of('\0'), std::string::npos)
+            << "nothing of others' labels";
+    EXPECT_EQ(there + fs::file_size(folder / "test.mlt"), fetched());
+    EXPECT_THROW(shard::Dataset::open(job.train_file, true), FormatError) << "it is not taken for whole";
+  }
+}
+
+// The nodes of the next run hold other neurons: what is there is not fetched again, and what is missing is.
+TEST_F(DataServerTest, AnotherPlacementFetchesTheRest) {
+  write_labels(folder / "train.mlt");
+  send();
+  const fs::path whole = folder / "train.mlt";
+  agent::TrainJob first = job(4, 1), again = job(4, 1), other = job(4, 2), all = job();
+  uint64_t sum = 0;
+  const auto data = find(first);  // it trains on
+  sum += fetched();
+  { const auto same = find(again); }
+  EXPECT_EQ(fetched(), 0u);
+  const auto beside = find(other);  // an agent with the same cache
+  EXPECT_GT(fetched(), 0u);
+  EXPECT_LT(fetched(), 4 * comm::kChunkBytes);
+  sum += fetched();
+  expect_part(whole, first);
+  expect_part(whole, other);
+  const auto rest = find(all);
+  sum += fetched();
+  EXPECT_EQ(sum, size());
+  EXPECT_EQ(bytes_of(all.train_file), bytes_of(whole));
+  expect_part(whole, first);
+}
+
+TEST_F(DataServerTest, APartIsFetchedOnAndMended) {
+  write_labels(folder / "train.mlt");
+  send();
+  const std::string whole = bytes_of(folder / "train.mlt");
+  const fs::path partial = folder / "cache" / (train + ".data");
+  const auto there = [&] {
+    const std::string now = fs::exists(partial) ? bytes_of(partial) : "";
+    std::vector<size_t> chunks;
+    for (size_t at = 0; at < now.size(); at += comm::kChunkBytes)
+      if (now.compare(at, comm::kChunkBytes, whole, at, comm::kChunkBytes) == 0) chunks.push_back(at);
+    return chunks;
+  };
+  // Ends after each of the parts: the header, what comes before the labels, some of the labels.
+  uint64_t sum = 0;
+  for (const size_t chunks : {1u, 2u, 4u}) {
+    agent::TrainJob interrupted = job(2, 1);
+    check = [&] {
+      if (there().size() >= chunks) throw Interrupted("enough");
+    };
+    EXPECT_EQ(error_of([&] { find(interrupted); }), "enough");
+    EXPECT_GE(there().size(), chunks);
+  }
+  for (const size_t at : there()) sum += std::min<size_t>(comm::kChunkBytes, whole.size() - at);
+  check = nullptr;
+  agent::TrainJob resumed = job(2, 1);
+  { const auto data = find(resumed); }
+  const auto chunks = there();
+  EXPECT_LE(chunks.size(), 8u) << "of 11";
+  for (const size_t at : chunks) sum -= std::min<size_t>(comm::kChunkBytes, whole.size() - at);
+  EXPECT_EQ(fetched() - fs::file_size(folder / "test.mlt"), 0 - sum);
+  expect_part(folder / "train.mlt", resumed);
+
+  // One of its chunks rots, and one that it does not have is written to.
+  damage(resumed.train_file, static_cast<std::streamoff>(chunks[chunks.size() - 2] + 5));
+  size_t hole = 0;
+  while (std::ranges::count(chunks, hole) > 0) hole += comm::kChunkBytes;
+  damage(resumed.train_file, static_cast<std::streamoff>(hole + 5));
+  agent::TrainJob again = job(2, 1);
+  const auto data = find(again);
+  EXPECT_EQ(fetched(), comm::kChunkBytes);
+  expect_part(folder / "train.mlt", again);
 }
 
 TEST_F(DataServerTest, ADamagedChunkInTheCacheIsFetchedAgain) {

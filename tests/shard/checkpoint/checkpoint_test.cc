@@ -84,6 +84,7 @@ TEST_F(CheckpointTest, TwoProcessesWriteOneCheckpoint) {
   EXPECT_EQ(back.shape.test_rows, 100u);
   EXPECT_EQ(back.shape.features_per_row, 7.25);
   EXPECT_EQ(back.shape.labels_per_row, 1.1);
+  EXPECT_EQ(back.shape.label_seed, kLabelSeed);
   EXPECT_EQ(nlohmann::json::parse(back.extra), nlohmann::json::parse(index.extra));
   EXPECT_EQ(format_checkpoint_index(back), read_text_file(folder / "index.json"));
 }
@@ -201,6 +202,19 @@ std::string sample_index_text() {
   return format_checkpoint_index(index);
 }
 
+// Until version 2 the run's seed said which neuron is which label.
+TEST(CheckpointIndexTest, LabelsOfOldModelsStayWhereTheyAre) {
+  CheckpointIndex index = sample_index(10);
+  index.experiment.train.seed = 77;
+  for (const ModeletSpec& spec : cut_model(index.experiment, index.shape))
+    index.modelets.push_back({spec, spec.name() + ".safetensors", {100, 0x0123456789abcdef}});
+  auto json = nlohmann::json::parse(format_checkpoint_index(index));
+  EXPECT_EQ(parse_checkpoint_index(json.dump(), "/c").shape.label_seed, kLabelSeed);
+  json["version"] = 1;
+  json["data_shape"].erase("label_seed");
+  EXPECT_EQ(parse_checkpoint_index(json.dump(), "/c").shape.label_seed, 77u);
+}
+
 TEST(CheckpointIndexTest, DefectsAreNamed) {
   const auto original = nlohmann::json::parse(sample_index_text());
   const auto rejects = [&](const std::function<void(nlohmann::json&)>& edit, const std::string& text) {
@@ -213,7 +227,8 @@ TEST(CheckpointIndexTest, DefectsAreNamed) {
   EXPECT_NO_THROW(parse_checkpoint_index(original.dump(), "/c"));
   rejects([](J& j) { j = J::array(); }, "in an object");
   rejects([](J& j) { j["format"] = "other"; }, "not the index of a Modelet checkpoint");
-  rejects([](J& j) { j["version"] = 2; }, "version 2; this program reads version 1");
+  rejects([](J& j) { j["version"] = 3; }, "version 3; this program reads versions 1 and 2");
+  rejects([](J& j) { j["data_shape"].erase("label_seed"); }, "'label_seed' is missing");
   rejects([](J& j) { j["step"] = -1; }, "'step' is not an unsigned");
   rejects([](J& j) { j.erase("step"); }, "'step' is missing");
   rejects([](J& j) { j["experiment"] = "[train]\nepoch = 3"; }, "unknown key 'train.epoch'");

@@ -123,6 +123,7 @@ void expect_rows(const Batch& batch, const Dataset& data, std::span<const uint32
     EXPECT_TRUE(std::ranges::equal(std::span(batch.features).subspan(begin, count), sample.features));
     EXPECT_TRUE(std::ranges::equal(std::span(batch.values).subspan(begin, count), sample.values));
     EXPECT_TRUE(std::ranges::equal(std::span(batch.labels).subspan(first, labels), sample.labels));
+    EXPECT_EQ(batch.label_counts[i], data.label_count(rows[i]));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <sstream>
@@ -9,6 +10,7 @@
 #include "base/aligned.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "shard/label_spread.h"
 #include "tests/shard/data/data_testing.h"
 
 namespace modelet::shard {
@@ -41,15 +43,19 @@ AlignedVector<std::byte> aligned_bytes(const std::string& bytes) {
   return {source.begin(), source.end()};
 }
 
-std::vector<OwnedSample> walk(const PreparedView& view) {
+// With the labels of these neurons.
+std::vector<OwnedSample> walk(const PreparedView& view, std::span<const NeuronRange> neurons) {
+  const SampleLabels labels(view, neurons, "data.mlt");
   std::vector<OwnedSample> samples;
   for (size_t row = 0; row < view.rows; ++row) {
     const uint64_t begin = view.feature_offsets[row], count = view.feature_offsets[row + 1] - begin;
-    const uint64_t first = view.label_offsets[row], label_count = view.label_offsets[row + 1] - first;
-    samples.emplace_back(Sample{view.feature_ids.subspan(begin, count), view.values.subspan(begin, count),
-                                view.label_ids.subspan(first, label_count)});
+    samples.emplace_back(
+        Sample{view.feature_ids.subspan(begin, count), view.values.subspan(begin, count), labels.of(row)});
   }
   return samples;
+}
+std::vector<OwnedSample> walk(const PreparedView& view) {
+  return walk(view, std::vector<NeuronRange>{{0, view.labels}});
 }
 
 std::string prepared_bytes(const std::vector<OwnedSample>& samples, uint64_t features, uint64_t labels) {
@@ -102,6 +108,85 @@ TEST(Prepared, SectionsLargerThanTheBuffers) {
   const auto samples = random_samples(3000, 1000, 60, 3);  // about 670,000 non-zeros, 2.7 MB a section
   const auto bytes = aligned_bytes(prepared_bytes(samples, 1000, 60));
   EXPECT_EQ(walk(parse_prepared(bytes, "data.mlt", true)), samples);
+}
+
+// What a node holds of the output layer says which labels it has. The rest of the file may be anything.
+TEST(Prepared, LabelsOfSomeNeuronsAreReadWithoutTheOthers) {
+  const uint64_t labels = 60;
+  const auto samples = random_samples(300, 20, labels, 9);
+  const auto good = aligned_bytes(prepared_bytes(samples, 20, labels));
+  const LabelSpread spread(labels);
+  const auto section = label_section(std::span(good).first(kPreparedHeaderBytes), good.size(), "data.mlt");
+  EXPECT_EQ(section.end, good.size());
+  using Ranges = std::vector<NeuronRange>;
+  for (const Ranges& neurons :
+       {Ranges{}, {{0, 60}}, {{0, 1}}, {{59, 60}}, {{7, 7}}, {{10, 30}}, {{0, 5}, {5, 9}, {40, 60}}}) {
+    const auto held = [&](uint32_t label) {
+      return std::ranges::any_of(neurons, [neuron = spread.neuron(label)](const NeuronRange& range) {
+        return range.begin <= neuron && neuron < range.end;
+      });
+    };
+    auto bytes = good;
+    const auto parts = bytes_of_labels(bytes, neurons, "data.mlt");
+    uint64_t at = section.begin, kept = 0;
+    for (const ByteRange& part : parts) {
+      std::fill(bytes.begin() + static_cast<ptrdiff_t>(at),
+                bytes.begin() + static_cast<ptrdiff_t>(part.begin), std::byte{0xff});
+      at = part.end;
+      kept += part.end - part.begin;
+    }
+    std::fill(bytes.begin() + static_cast<ptrdiff_t>(at), bytes.end(), std::byte{0xff});
+    uint64_t wanted = 0;
+    auto expected = samples;
+    for (OwnedSample& sample : expected) {
+      std::erase_if(sample.labels, [&](uint32_t label) { return !held(label); });
+      wanted += sample.labels.size();
+    }
+    EXPECT_EQ(kept, wanted * sizeof(uint32_t));
+    const PreparedView view = parse_prepared(bytes, "data.mlt", true, false);
+    EXPECT_EQ(walk(view, neurons), expected);
+    for (size_t row = 0; row < samples.size(); ++row)
+      EXPECT_EQ(view.label_counts[row], samples[row].labels.size());
+    if (wanted < view.label_samples.size()) {
+      EXPECT_THROW(parse_prepared(bytes, "data.mlt", true), FormatError) << "not whole";
+      EXPECT_THROW(walk(view), FormatError);
+    }
+  }
+}
+
+// Entries that do not fit into memory at once are sorted a few neurons at a time.
+TEST(Prepared, SortedInPiecesIsTheSame) {
+  const TemporaryFolder folder;
+  const auto samples = random_samples(400, 10, 60, 11);
+  for (const uint64_t at_once : {uint64_t{1}, uint64_t{50}, PreparedWriter::kSortedAtOnce}) {
+    PreparedWriter writer(folder / std::to_string(at_once), 10, 60, Normalize::kNone, at_once);
+    for (const OwnedSample& sample : samples) writer.add(sample.view());
+    writer.finish();
+  }
+  EXPECT_EQ(bytes_of(folder / "1"), bytes_of(folder / std::to_string(PreparedWriter::kSortedAtOnce)));
+  EXPECT_EQ(bytes_of(folder / "50"), bytes_of(folder / "1"));
+  EXPECT_EQ(testing::samples_of(Dataset::open(folder / "1", true)), samples);
+}
+
+// Labels that others tell: some of each sample's are there, the rest comes in any order.
+TEST(Prepared, LabelsCanBeAdded) {
+  const TemporaryFolder folder;
+  folder.write("data.mlt", prepared_bytes(random_samples(100, 20, 60, 13), 20, 60));
+  const Dataset all = Dataset::open(folder / "data.mlt");
+  Dataset part = Dataset::open(folder / "data.mlt", true, {.neurons = {{{20, 40}}}});
+  std::vector<LabelEntry> others;
+  const auto is_wanted = [](size_t row) { return row % 3 == 0; };
+  for (uint32_t row = 0; row < all.rows(); ++row)
+    for (const uint32_t label : all.sample(row).labels)
+      if (is_wanted(row) && std::ranges::count(part.sample(row).labels, label) == 0)
+        others.push_back({row, label});
+  std::ranges::reverse(others);
+  const auto before = testing::samples_of(part);
+  part.add_labels(others);
+  EXPECT_GT(others.size(), 10u);
+  for (size_t row = 0; row < all.rows(); ++row)
+    EXPECT_EQ(OwnedSample(part.sample(row)), is_wanted(row) ? OwnedSample(all.sample(row)) : before[row])
+        << row;
 }
 
 TEST(Prepared, NormalisesRows) {
@@ -203,7 +288,7 @@ TEST(Prepared, SaysWhatIsWrong) {
   };
   EXPECT_THAT(error_of(""), HasSubstr("data.mlt: a prepared file has at least 256 bytes, this one has 0"));
   EXPECT_THAT(error_of(changed(0, 'x')), HasSubstr("not a prepared data file"));
-  EXPECT_THAT(error_of(changed(8, 1)), HasSubstr("format version 1, this program reads version 2"));
+  EXPECT_THAT(error_of(changed(8, 1)), HasSubstr("format version 1, this program reads version 3"));
   EXPECT_THAT(error_of(changed(12, 1)), HasSubstr("byte order"));
   EXPECT_THAT(error_of(changed(20, 1)), HasSubstr("header is damaged"));
   EXPECT_THAT(error_of(changed(good.size() - 1, 1)), HasSubstr("checksum of the section"));
