@@ -233,6 +233,7 @@ std::vector<ByteRange> bytes_of_labels(std::span<const std::byte> file, std::spa
 SampleLabels::SampleLabels(const PreparedView& view, std::span<const NeuronRange> neurons,
                            const std::string& name)
     : offsets_(view.rows + 1) {
+  if (neurons.empty()) return;
   const auto wrong = [&](const LabelSpread& spread, uint64_t neuron) {
     fail(name, "damaged: the samples of label " +
                    std::to_string(spread.label(static_cast<uint32_t>(neuron))) +
@@ -410,10 +411,9 @@ void PreparedWriter::add(const Sample& sample) {
   MODELET_CHECK(sample.features.empty() || sample.features.back() < features_);
   MODELET_CHECK(sample.labels.empty() || sample.labels.back() < labels_);
   spools_[kFeatureIds]->append(sample.features);
-  for (const uint32_t label : sample.labels) {
-    const LabelEntry entry{static_cast<uint32_t>(rows_), label};
-    entries_->append(std::span(&entry, 1));
-  }
+  of_sample_.clear();
+  for (const uint32_t label : sample.labels) of_sample_.push_back({static_cast<uint32_t>(rows_), label});
+  entries_->append(std::span<const LabelEntry>(of_sample_));
   if (const float scale = scale_of(sample, normalize_); scale == 1) {
     spools_[kValues]->append(sample.values);
   } else {

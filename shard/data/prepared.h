@@ -137,7 +137,8 @@ class PreparedWriter {
   uint64_t rows_ = 0, nonzeros_ = 0, label_entries_ = 0, unknown_labels_ = 0;
   Normalize normalize_;
   std::array<std::unique_ptr<Spool>, kSections> spools_;
-  std::unique_ptr<Spool> entries_;  // LabelEntry, by sample
+  std::unique_ptr<Spool> entries_;     // LabelEntry, by sample
+  std::vector<LabelEntry> of_sample_;  // kept for its memory
 };
 
 // Called now and then with the number of samples done, bytes of text read, and the part of the input read, in

@@ -72,6 +72,25 @@ TEST_F(FileTest, ALockKeepsOthersOutUntilItEnds) {
 }
 
 // Each adds one to a number, and reads it well before it writes: two at once would lose something.
+TEST_F(FileTest, BytesAreLockedApart) {
+  const fs::path path = folder_ / "bytes";
+  const int one = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600),
+            other = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const auto lock = [&path](int file, LockKind kind, std::optional<uint32_t> byte) {
+    return try_lock(file, kind, path, byte) == LockResult::kTaken;
+  };
+  EXPECT_TRUE(lock(one, LockKind::kShared, 0) && lock(one, LockKind::kExclusive, 1));
+  EXPECT_TRUE(lock(other, LockKind::kShared, 0));
+  EXPECT_FALSE(lock(other, LockKind::kExclusive, 0));
+  EXPECT_FALSE(lock(other, LockKind::kShared, 1));
+  EXPECT_TRUE(lock(one, LockKind::kNone, 1));
+  EXPECT_TRUE(lock(other, LockKind::kExclusive, 1));
+  EXPECT_FALSE(lock(other, LockKind::kExclusive, {})) << "the whole file";
+  ::close(one);
+  EXPECT_TRUE(lock(other, LockKind::kExclusive, {}));
+  ::close(other);
+}
+
 TEST_F(FileTest, OneProcessAtATimeHasALock) {
   constexpr int kProcesses = 4, kRounds = 50;
   const test::Shared<std::atomic<int>> number;

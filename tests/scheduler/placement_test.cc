@@ -328,8 +328,33 @@ TEST(Placement, TheActiveNeuronsTakeMemoryOnTheirNode) {
     const ModeletSpec modelet = cut_model(experiment, shape()).back();
     return predict_cost(modelet, experiment, shape()).memory_bytes - modelet_bytes(modelet, experiment);
   };
-  EXPECT_EQ(buffers(SamplingMode::kFull), 30000 / 4 * 256 * 4) << "a logit a sample and neuron";
-  EXPECT_EQ(buffers(SamplingMode::kUniform), (256 * 5 + 1024) / 4 * (256 + 128) * 4) << "logits and rows";
+  constexpr uint64_t kLabels = 100000 * 5 / 4 * 4;  // of training samples, of its neurons
+  EXPECT_EQ(buffers(SamplingMode::kFull), 30000 / 4 * 256 * 4 + kLabels) << "a logit a sample and neuron";
+  EXPECT_EQ(buffers(SamplingMode::kUniform), (256 * 5 + 1024) / 4 * (256 + 128) * 4 + kLabels)
+      << "logits and rows";
+}
+
+// Beside what it holds: where the labels of each sample begin, and those of test samples.
+TEST(Placement, EachNodeHasPlacesOfLabels) {
+  EXPECT_EQ(label_bytes(shape()), 8u * (100000 + 1000) + 4 * 1000 * 5);
+  const Plan plan = make_plan(experiment_with(8), shape(), nodes_of({1}));
+  DataShape more = shape();
+  more.test_rows += 500;
+  EXPECT_EQ(make_plan(experiment_with(8), more, nodes_of({1})).nodes[0].memory_bytes,
+            plan.nodes[0].memory_bytes + 500 * (8 + 4 * 5));
+}
+
+// 30,011 labels in 8 modelets: of 3751 or 3752 neurons.
+TEST(Placement, ANodesOutputNeuronsAreNeighbours) {
+  DataShape uneven = shape();
+  uneven.labels = 30011;
+  for (const auto& speeds : {std::vector<double>{1, 1}, {1, 3}, {1, 1, 1, 1}}) {
+    const Plan plan = make_plan(experiment_with(8), uneven, nodes_of(speeds));
+    size_t runs = 0;
+    for (size_t i = 0; i < plan.cut.size(); ++i)
+      runs += plan.cut[i].layer == 1 && (plan.cut[i - 1].layer == 0 || plan.owner[i] != plan.owner[i - 1]);
+    EXPECT_LE(runs, speeds.size());
+  }
 }
 
 TEST(Placement, ReplicasPlaceTheirModeletsAlike) {
