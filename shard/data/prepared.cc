@@ -150,6 +150,18 @@ void check_ids(std::span<const uint64_t> offsets, std::span<const uint32_t> ids,
   }
 }
 
+// Ascending. They follow from a run's plan, and the file may be another one than that was made for.
+void require_neurons(std::span<const NeuronRange> neurons, uint64_t labels, const std::string& name) {
+  uint64_t before = 0;
+  for (const NeuronRange& range : neurons) {
+    MODELET_CHECK(before <= range.begin && range.begin <= range.end);
+    before = range.end;
+  }
+  if (before > labels)
+    throw Error(name + ": has " + std::to_string(labels) + " labels, the run was planned for " +
+                std::to_string(before) + " or more: it is not the data of that run");
+}
+
 float scale_of(const Sample& sample, Normalize normalize) {
   if (normalize == Normalize::kNone) return 1;
   double squares = 0;
@@ -218,8 +230,8 @@ std::vector<ByteRange> bytes_of_labels(std::span<const std::byte> file, std::spa
   check_counts(frequencies, header.label_entries, "samples of labels", name);
   std::vector<ByteRange> ranges;
   uint64_t neuron = 0, at = header.sections[kLabelSamples].offset;
+  require_neurons(neurons, header.labels, name);
   const auto skip_to = [&](uint64_t end) {
-    MODELET_CHECK(neuron <= end && end <= frequencies.size());
     for (; neuron < end; ++neuron) at += frequencies[neuron] * sizeof(uint32_t);
     return at;
   };
@@ -239,12 +251,12 @@ SampleLabels::SampleLabels(const PreparedView& view, std::span<const NeuronRange
                    std::to_string(spread.label(static_cast<uint32_t>(neuron))) +
                    " do not ascend or are not below " + std::to_string(view.rows));
   };
+  require_neurons(neurons, view.labels, name);
   const LabelSpread spread(view.labels);
   constexpr uint64_t kNotHeld = ~uint64_t{0};
   std::vector<uint64_t> places(view.labels, kNotHeld);  // where a neuron's samples begin
   uint64_t neuron = 0, at = 0, held = 0;
   for (const NeuronRange& range : neurons) {
-    MODELET_CHECK(neuron <= range.begin && range.begin <= range.end && range.end <= view.labels);
     for (; neuron < range.begin; ++neuron) at += view.frequencies[neuron];
     held += range.end - range.begin;
     for (; neuron < range.end; ++neuron) {

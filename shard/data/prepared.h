@@ -72,7 +72,7 @@ struct ByteRange {
 inline constexpr size_t kPreparedHeaderBytes = 256;
 ByteRange label_section(std::span<const std::byte> header, uint64_t file_bytes, const std::string& name);
 // What the labels of these neurons (ascending) are in that section. `file`: all that comes before it is
-// right.
+// right. Throws as parse_prepared, and Error if there are fewer neurons.
 std::vector<ByteRange> bytes_of_labels(std::span<const std::byte> file, std::span<const NeuronRange> neurons,
                                        const std::string& name);
 
@@ -86,10 +86,10 @@ struct LabelEntry {
 class SampleLabels {
  public:
   SampleLabels() = default;
-  // Of the labels of these neurons (ascending, not overlapping, in range); what else there is of the last
-  // section is not read. Throws FormatError that starts with `name` if samples are out of range, do not
-  // ascend within a label, or have another number of labels than the file says (more, if these are not all
-  // neurons).
+  // Of the labels of these neurons (ascending, not overlapping); what else there is of the last section is
+  // not read. Error if there are fewer neurons. Throws FormatError that starts with `name` if samples are out
+  // of range, do not ascend within a label, or have another number of labels than the file says (more, if
+  // these are not all neurons).
   SampleLabels(const PreparedView& view, std::span<const NeuronRange> neurons, const std::string& name);
 
   // Ascending. Samples [0, rows).

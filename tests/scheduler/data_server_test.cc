@@ -566,6 +566,14 @@ TEST_F(DataServerTest, AnEndIsHeardWhileFilesAreHashed) {
   EXPECT_EQ(error_of([&] { find(again); }), "enough");
 }
 
+// Who submits says how many labels there are.
+TEST_F(DataServerTest, DataWithFewerLabelsThanPlannedIsAnError) {
+  send();
+  agent::TrainJob job = DataServerTest::job();
+  job.shape.labels = kLabels + 1;
+  EXPECT_THAT(error_of([&] { find(job); }), HasSubstr("not the data of that run"));
+}
+
 TEST_F(DataServerTest, DataThatNobodySentIsRefused) {
   train = test = std::string(64, '0');
   agent::TrainJob job = DataServerTest::job();

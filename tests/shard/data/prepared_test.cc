@@ -154,6 +154,14 @@ TEST(Prepared, LabelsOfSomeNeuronsAreReadWithoutTheOthers) {
   }
 }
 
+// Who holds neurons that the file does not have was told of another file.
+TEST(Prepared, NeuronsBeyondTheLabelsAreAnError) {
+  const auto bytes = aligned_bytes(prepared_bytes(random_samples(10, 20, 60, 9), 20, 60));
+  const std::vector<NeuronRange> neurons = {{10, 20}, {40, 61}};
+  EXPECT_THROW(bytes_of_labels(bytes, neurons, "data.mlt"), Error);
+  EXPECT_THROW(walk(parse_prepared(bytes, "data.mlt", true), neurons), Error);
+}
+
 // Entries that do not fit into memory at once are sorted a few neurons at a time.
 TEST(Prepared, SortedInPiecesIsTheSame) {
   const TemporaryFolder folder;
