@@ -568,6 +568,7 @@ TEST_F(DataServerTest, AnEndIsHeardWhileFilesAreHashed) {
 
 // Who submits says how many labels there are.
 TEST_F(DataServerTest, DataWithFewerLabelsThanPlannedIsAnError) {
+  write_labels(folder / "train.mlt");
   send();
   agent::TrainJob job = DataServerTest::job();
   job.shape.labels = kLabels + 1;
