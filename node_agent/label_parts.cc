@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kAtOnce = size_t{1} << 20;
 constexpr size_t kMostRounds = 1000;
 
-uint64_t packed(uint32_t sample, uint32_t label) { return uint64_t{sample} << 32 | label; }
+uint64_t entry_number(uint32_t sample, uint32_t label) { return uint64_t{sample} << 32 | label; }
 
 }  // namespace
 
@@ -43,7 +43,7 @@ comm::Tag complete_labels(shard::Dataset& data, std::span<const uint32_t> rows, 
   const auto size = static_cast<size_t>(group.size()), self = static_cast<size_t>(group.rank());
   std::vector<uint64_t> mine;
   for (const uint32_t row : rows)
-    for (const uint32_t label : data.sample(row).labels) mine.push_back(packed(row, label));
+    for (const uint32_t label : data.sample(row).labels) mine.push_back(entry_number(row, label));
   const auto next_round = [&tag] { return std::exchange(tag.round, static_cast<uint16_t>(tag.round + 1)); };
   std::vector<size_t> left;  // of each rank
   for (const auto& count :
