@@ -82,17 +82,17 @@ class Pool(PoolTest):
             self.assertAlmostEqual(together[step] / alone[step], 1, delta=1e-4, msg=f"step {step}")
 
     def test_a_node_alone_that_is_not_what_it_says(self):
-        """b promises a hundred thousand times what it can do and gets everything, until that shows: then a helps."""
+        """b promises far more than it can do and gets everything, until that shows: then a, which promises less, helps or takes over."""
         self.scheduler.signal(signal.SIGTERM)
         self.scheduler.end()
         self.scheduler = self.start("modelet-scheduler", "--listen", self.address, "--replan-after-seconds", "0.2")
         wait_until(lambda: "listening" in self.scheduler.stderr, "scheduler started")
-        self.agent("a")
+        self.agent("a", "--gflops", "1000", "--memory-gbps", "500")
         self.agent("b", "--gflops", "1000000", "--memory-gbps", "500000")
         run = self.submit("run", *ENDLESS, "--set", "model.hidden=[256]")
         self.assertEqual(self.runs()[run]["nodes"], ["b"])
         self.wait_for(run, lambda status: status["replans"] > 0 and status["state"] == "running", "gets help")
-        self.assertEqual(set(self.runs()[run]["nodes"]), {"a", "b"})
+        self.assertIn("a", self.runs()[run]["nodes"])
         self.verb("stop", run)
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
 
