@@ -36,16 +36,17 @@ void for_each_row(std::span<Modelet* const> modelets, std::span<const ActiveNeur
   });
 }
 
+// Weights of fp32, and of bf16 where products in floats are faster: gathering makes floats of them.
 class FloatProducts final : public OutputProducts {
  public:
-  explicit FloatProducts(ThreadPool& pool) : pool_(pool) {}
+  FloatProducts(Precision precision, ThreadPool& pool) : precision_(precision), pool_(pool) {}
 
   std::span<const ActiveRun> gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
                                     bool in_order, size_t, size_t width, std::span<float> biases) override {
     width_ = width;
     runs_.clear();
     weights_.clear();
-    if (in_order) {
+    if (in_order && precision_ == Precision::kFp32) {
       read_in_place(modelets, biases);
     } else if (!neurons.empty()) {
       copy_rows(modelets, neurons, biases);
@@ -122,9 +123,16 @@ class FloatProducts final : public OutputProducts {
   // Brings the active rows together once: every product of the step then reads contiguous memory.
   void copy_rows(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
                  std::span<float> biases) {
-    float* gathered = grown(gathered_, neurons.size() * width_);
-    for_each_row<float>(modelets, neurons, width_, biases, pool_,
-                        [&](size_t a, const float* row) { std::copy_n(row, width_, gathered + a * width_); });
+    float* const gathered = grown(gathered_, neurons.size() * width_);
+    if (precision_ == Precision::kFp32) {
+      for_each_row<float>(modelets, neurons, width_, biases, pool_, [&](size_t a, const float* row) {
+        std::copy_n(row, width_, gathered + a * width_);
+      });
+    } else {
+      for_each_row<Bf16>(modelets, neurons, width_, biases, pool_, [&](size_t a, const Bf16* row) {
+        kernels::widen(row, gathered + a * width_, width_);
+      });
+    }
     runs_.push_back({0, neurons.size()});
     weights_.push_back(gathered);
     stride_ = width_;
@@ -137,6 +145,7 @@ class FloatProducts final : public OutputProducts {
     return nullptr;
   }
 
+  Precision precision_;  // of the weights
   ThreadPool& pool_;
   ConstMatrix hidden_, hidden_transposed_;
   std::vector<ActiveRun> runs_;
@@ -146,8 +155,9 @@ class FloatProducts final : public OutputProducts {
   AlignedVector<float> gathered_;  // [active, d]
 };
 
-// A GEMM of bf16 reads pairs along k. What k is differs: the hidden width in the logits, neurons in the
-// positive part, samples in the gradient; so weights and hidden activations are kept in two layouts.
+// Weights of bf16 where the machine multiplies them as pairs along k. What k is differs: the hidden width in
+// the logits, neurons in the positive part, samples in the gradient; so weights and hidden activations are
+// kept in two layouts.
 class PairProducts final : public OutputProducts {
  public:
   explicit PairProducts(ThreadPool& pool) : pool_(pool), gradients_(pool) {}
@@ -261,8 +271,9 @@ class PairProducts final : public OutputProducts {
 }  // namespace
 
 std::unique_ptr<OutputProducts> make_output_products(Precision precision, ThreadPool& pool) {
-  if (precision == Precision::kBf16) return std::make_unique<PairProducts>(pool);
-  return std::make_unique<FloatProducts>(pool);
+  if (precision == Precision::kBf16 && kernels::dot_pairs_in_use())
+    return std::make_unique<PairProducts>(pool);
+  return std::make_unique<FloatProducts>(precision, pool);
 }
 
 }  // namespace modelet::shard

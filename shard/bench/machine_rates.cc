@@ -4,6 +4,7 @@
 
 #include "base/aligned.h"
 #include "base/clock.h"
+#include "shard/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/bench/machine_rates.cc"

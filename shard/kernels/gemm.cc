@@ -1,8 +1,10 @@
 // Dense products of fp32 and of bf16 operands on one register tile.
 #include <algorithm>
-#include <atomic>
+#include <cmath>
 #include <cstring>
 
+#include "base/aligned.h"
+#include "base/clock.h"
 #include "shard/kernels/kernels.h"
 #include "shard/kernels/targets.h"
 
@@ -123,7 +125,7 @@ struct DotPairs {
   }
 };
 #else
-using DotPairs = SplitPairs;  // never chosen, see dot_pairs_available()
+using DotPairs = SplitPairs;  // never chosen
 #endif
 
 template <class Operand>
@@ -165,9 +167,41 @@ HWY_INLINE void tile(const Panel<Operand>& p, size_t first) {
   }
 }
 
+// Asks the second cache for the next k block of a transposed A and of B, a little with each tile of this one: a
+// tile reads a few elements of each row of A, far apart, which no hardware foresees.
+template <class Operand>
+class NextBlock {
+ public:
+  NextBlock(const GemmOf<typename Operand::Element>& g, size_t first_k) : g_(g), k_(first_k) {
+    if (g.a_row != 1 || first_k >= g.k) return;
+    const size_t panels = (g.n + kTileVectors * kLanes - 1) / (kTileVectors * kLanes);
+    const size_t tiles = panels * ((g.m + Operand::kTileRows - 1) / Operand::kTileRows);
+    end_ = std::min(first_k + kDepth, g.k);
+    a_tile_ = (end_ - k_ + tiles - 1) / tiles;
+  }
+  HWY_INLINE void ask() {
+    for (const size_t end = std::min(k_ + a_tile_, end_); k_ < end; ++k_) {
+      ask_for(g_.a + Operand::kWidth * k_ * g_.a_col, g_.m);
+      ask_for(g_.b + Operand::kWidth * k_ * g_.b_row, g_.n);
+    }
+  }
+
+ private:
+  using Element = typename Operand::Element;
+  static HWY_INLINE void ask_for(const Element* from, size_t positions) {
+    const char* const bytes = reinterpret_cast<const char*>(from);
+    for (size_t i = 0; i < Operand::kWidth * positions * sizeof(Element); i += kCacheLine)
+      __builtin_prefetch(bytes + i, 0, 2);
+  }
+
+  const GemmOf<Element>& g_;
+  size_t k_, end_ = 0, a_tile_ = 0;  // positions: the next one, and how many with a tile
+};
+
 // All rows of one column panel.
 template <class Operand, size_t kVectors>
-HWY_NOINLINE void panel(const GemmOf<typename Operand::Element>& g, size_t first_k, size_t k, size_t column) {
+HWY_NOINLINE void panel(const GemmOf<typename Operand::Element>& g, size_t first_k, size_t k, size_t column,
+                        NextBlock<Operand>& next) {
   constexpr size_t kWidth = Operand::kWidth;
   const Panel<Operand> p{k,
                          g.a + kWidth * first_k * g.a_col,
@@ -181,7 +215,10 @@ HWY_NOINLINE void panel(const GemmOf<typename Operand::Element>& g, size_t first
                          g.row_start};
   constexpr size_t kTileRows = Operand::kTileRows;
   size_t i = 0;
-  for (; i + kTileRows <= g.m; i += kTileRows) tile<Operand, kTileRows, kVectors>(p, i);
+  for (; i + kTileRows <= g.m; i += kTileRows) {
+    next.ask();
+    tile<Operand, kTileRows, kVectors>(p, i);
+  }
   for (; i + 2 <= g.m; i += 2) tile<Operand, 2, kVectors>(p, i);
   if (i < g.m) tile<Operand, 1, kVectors>(p, i);
 }
@@ -193,11 +230,12 @@ HWY_INLINE void multiply(const GemmOf<typename Operand::Element>& g) {
       std::fill_n(g.c + i * g.c_row, g.n, g.row_start != nullptr ? g.row_start[i] : 0.0f);
   for (size_t first_k = 0; first_k < g.k; first_k += kDepth) {
     const size_t k = std::min(kDepth, g.k - first_k);
+    NextBlock<Operand> next(g, first_k + k);
     size_t column = 0;
     for (; column + kTileVectors * kLanes <= g.n; column += kTileVectors * kLanes)
-      panel<Operand, kTileVectors>(g, first_k, k, column);
-    for (; column + kLanes < g.n; column += 2 * kLanes) panel<Operand, 2>(g, first_k, k, column);
-    if (column < g.n) panel<Operand, 1>(g, first_k, k, column);
+      panel<Operand, kTileVectors>(g, first_k, k, column, next);
+    for (; column + kLanes < g.n; column += 2 * kLanes) panel<Operand, 2>(g, first_k, k, column, next);
+    if (column < g.n) panel<Operand, 1>(g, first_k, k, column, next);
   }
 }
 
@@ -228,6 +266,10 @@ void narrow(const float* x, Bf16* out, size_t n) {
   for (size_t i = 0; i < n; i += kLanes) store(d, hn::LoadU(d, x + i), out + i);
 }
 
+void widen(const Bf16* x, float* out, size_t n) {
+  for (size_t i = 0; i < n; i += kLanes) hn::StoreU(load(d, x + i), d, out + i);
+}
+
 }  // namespace modelet::shard::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -240,6 +282,7 @@ HWY_EXPORT(gemm_dot_pairs);
 HWY_EXPORT(pack_pairs);
 HWY_EXPORT(interleave);
 HWY_EXPORT(narrow);
+HWY_EXPORT(widen);
 
 void gemm(const Gemm& args) { HWY_DYNAMIC_DISPATCH(gemm_floats)(args); }
 void gemm(const PairGemm& args) {
@@ -256,6 +299,43 @@ void interleave(const Bf16* even, const Bf16* odd, Bf16* out, size_t n) {
   HWY_DYNAMIC_DISPATCH(interleave)(even, odd, out, n);
 }
 void narrow(const float* x, Bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(narrow)(x, out, n); }
+void widen(const Bf16* x, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(widen)(x, out, n); }
+
+bool dot_pairs_pay() {
+  constexpr size_t kM = 48, kN = 64, kK = 64, kRepeats = 8;  // a few microseconds a product, in L1
+  AlignedVector<float> a(kM * kK), b(kK * kN), c(kM * kN);
+  AlignedVector<Bf16> a_pairs(a.size()), b_pairs(b.size());
+  const Gemm floats{.m = kM,
+                    .n = kN,
+                    .k = kK,
+                    .a = a.data(),
+                    .a_row = kK,
+                    .a_col = 1,
+                    .b = b.data(),
+                    .b_row = kN,
+                    .c = c.data(),
+                    .c_row = kN};
+  const PairGemm pairs{.m = kM,
+                       .n = kN,
+                       .k = kK / 2,
+                       .a = a_pairs.data(),
+                       .a_row = kK / 2,
+                       .a_col = 1,
+                       .b = b_pairs.data(),
+                       .b_row = kN,
+                       .c = c.data(),
+                       .c_row = kN};
+  double in_floats = HUGE_VAL, in_pairs = HUGE_VAL;  // seconds, the shortest
+  for (size_t i = 0; i < kRepeats; ++i) {
+    const Stopwatch first;
+    HWY_DYNAMIC_DISPATCH(gemm_floats)(floats);
+    in_floats = std::min(in_floats, first.seconds());
+    const Stopwatch second;
+    HWY_DYNAMIC_DISPATCH(gemm_dot_pairs)(pairs);
+    in_pairs = std::min(in_pairs, second.seconds());
+  }
+  return in_pairs < in_floats;
+}
 
 }  // namespace modelet::shard::kernels
 #endif  // HWY_ONCE

@@ -13,6 +13,7 @@
 namespace modelet::shard::kernels {
 namespace {
 
+// Highway has no target for it: AVX3 (Highway's word for AVX-512) and one instruction more.
 constexpr const char* kDotPairs = "AVX3_BF16";
 
 struct InstructionSet {
@@ -29,14 +30,21 @@ bool machine_has_dot_pairs() {
 #endif
 }
 
-// Best first. What use_instruction_set() forced does not count.
+// Measured once.
+bool dot_pairs_chosen() {
+  static const bool chosen = machine_has_dot_pairs() && dot_pairs_pay();
+  return chosen;
+}
+
+// Fastest first. What use_instruction_set() forced does not count.
 std::vector<InstructionSet> instruction_sets() {
   const int64_t in_use = hwy::SupportedTargets();
   hwy::SetSupportedTargetsForTest(0);
   std::vector<InstructionSet> sets;
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    if (target == HWY_AVX3 && machine_has_dot_pairs()) sets.push_back({kDotPairs, target, true});
     sets.push_back({hwy::TargetName(target), target, false});
+    if (target != HWY_AVX3 || !machine_has_dot_pairs()) continue;
+    sets.insert(dot_pairs_chosen() ? sets.end() - 1 : sets.end(), {kDotPairs, target, true});
   }
   hwy::SetSupportedTargetsForTest(in_use);
   return sets;
@@ -44,7 +52,7 @@ std::vector<InstructionSet> instruction_sets() {
 
 // Beside Highway's own choice, which is global too: kernels are plain functions.
 std::atomic<bool>& dot_pairs() {
-  static std::atomic<bool> in_use = machine_has_dot_pairs();
+  static std::atomic<bool> in_use = dot_pairs_chosen();
   return in_use;
 }
 

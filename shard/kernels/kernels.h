@@ -49,6 +49,7 @@ void pack_pairs(const float* even, const float* odd, Bf16* out, size_t n);
 void interleave(const Bf16* even, const Bf16* odd, Bf16* out, size_t n);
 // Rounds to the nearest.
 void narrow(const float* x, Bf16* out, size_t n);
+void widen(const Bf16* x, float* out, size_t n);
 
 // out [n] = init [n] (0 if null) + sum_i weights[i] * rows[indices[i] * stride ...]. The embedding-bag sum,
 // and its gradient by feature. `more`: so many indices follow these, of sums to come; the last rows of this
@@ -166,8 +167,11 @@ struct MomentumArgs {
 void sgd_momentum(const MomentumArgs& args, std::span<const RowUpdate<float>> rows, RowLayout layout);
 void sgd_momentum(const MomentumArgs& args, std::span<const RowUpdate<Bf16>> rows, RowLayout layout);
 
-// Name of the instruction set in use, and those this machine could use ("AVX3_BF16", "AVX3", "AVX2",
-// "EMU128", ...; AVX3 is AVX-512).
+// Whether the instruction set in use multiplies pairs of bf16 by an instruction of its own. If not, products
+// of pairs take longer than those of floats.
+bool dot_pairs_in_use();
+// Name of the instruction set in use, and those this machine could use, the fastest first ("AVX3_BF16",
+// "AVX3", "AVX2", "EMU128", ...; AVX3 is AVX-512).
 std::string instruction_set();
 std::vector<std::string> available_instruction_sets();
 // Forces one of them (tests, comparisons). UsageError if there is none of that name.

@@ -5,8 +5,8 @@
 
 namespace modelet::shard::kernels {
 
-// Whether to use AVX512-BF16, which Highway has no target for: it is AVX3 (Highway's word for AVX-512) and
-// one instruction more.
-bool dot_pairs_in_use();
+// Whether AVX512-BF16, which the machine must have, multiplies faster than AVX-512 does in floats: cores of
+// AMD (Zen 4) multiply pairs at twice that rate, those of Intel without AMX at half of it. Takes 0.1 ms.
+bool dot_pairs_pay();
 
 }  // namespace modelet::shard::kernels
