@@ -2,7 +2,6 @@
 
 #include "base/aligned.h"
 #include "base/error.h"
-#include "shard/kernels/kernels.h"
 #include "shard/prefetch.h"
 #include "shard/thread_scratch.h"
 
@@ -270,9 +269,8 @@ class PairProducts final : public OutputProducts {
 
 }  // namespace
 
-std::unique_ptr<OutputProducts> make_output_products(Precision precision, ThreadPool& pool) {
-  if (precision == Precision::kBf16 && kernels::dot_pairs_in_use())
-    return std::make_unique<PairProducts>(pool);
+std::unique_ptr<OutputProducts> make_output_products(Precision precision, ThreadPool& pool, bool pairs) {
+  if (precision == Precision::kBf16 && pairs) return std::make_unique<PairProducts>(pool);
   return std::make_unique<FloatProducts>(precision, pool);
 }
 

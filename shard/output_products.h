@@ -15,6 +15,7 @@
 
 #include "base/matrix.h"
 #include "base/sample_range.h"
+#include "shard/kernels/kernels.h"
 #include "shard/modelet.h"
 #include "shard/thread_pool.h"
 
@@ -60,6 +61,8 @@ class OutputProducts {
   virtual void gradient_rows(size_t count, const float* gradient, float* out) = 0;
 };
 
-std::unique_ptr<OutputProducts> make_output_products(Precision precision, ThreadPool& pool);
+// `pairs`: weights of bf16 are multiplied as pairs, not as the floats they stand for.
+std::unique_ptr<OutputProducts> make_output_products(Precision precision, ThreadPool& pool,
+                                                     bool pairs = kernels::dot_pairs_in_use());
 
 }  // namespace modelet::shard

@@ -82,19 +82,19 @@ class InThisProcess(unittest.TestCase):
 
     def test_cpu_share(self):
         try:
-            cluster = clusters.Cluster(2, "none", cpu=[1, 0.5], pin=True).__enter__()
+            cluster = clusters.Cluster(3, "none", cpu=[0.25, 0.5, 1], pin=True).__enter__()
         except clusters.CannotRun as error:
             self.skipTest(str(error))
         try:
-            limits = [sorted(word for file in ("cpu.max", "cpu.cfs_quota_us") if (group.path / file).exists()
-                             for word in (group.path / file).read_text().split()[:1]) for group in cluster.groups]
-            self.assertEqual(limits, [["10000"], ["5000"]], "microseconds of a period of 10,000")
+            limits = {rank: [word for file in ("cpu.max", "cpu.cfs_quota_us") if (group.path / file).exists()
+                             for word in (group.path / file).read_text().split()[:1]] for rank, group in cluster.groups.items()}
+            self.assertEqual(limits, {0: ["2500"], 1: ["5000"]}, "microseconds of a period of 10,000; all of its core needs no quota")
             process = cluster.start(1, ["cat", "/proc/self/cgroup", "/proc/self/status"], stdout=subprocess.PIPE, text=True)
             shown = process.communicate(timeout=20)[0]
             self.assertIn(cluster.groups[1].path.name, shown)
             core = cluster.cores[1 % len(cluster.cores)]
             self.assertIn(f"Cpus_allowed_list:\t{core}\n", shown)
-            groups = [group.path for group in cluster.groups]
+            groups = [group.path for group in cluster.groups.values()]
         finally:
             cluster.__exit__()
         self.assertFalse(any(path.exists() for path in groups))

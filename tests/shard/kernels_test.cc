@@ -156,6 +156,9 @@ TEST_P(KernelsTest, PairsOfRows) {
   }
   narrow(even.data(), narrowed.data(), n);
   for (size_t i = 0; i < n; ++i) EXPECT_EQ(narrowed[i].bits, even_halves[i].bits);
+  Values wide(n);
+  widen(even_halves.data(), wide.data(), n);
+  EXPECT_EQ(wide, widened(even_halves));
 }
 
 TEST_P(KernelsTest, RowsInBf16AreReadAsTheFloatsTheyStandFor) {
@@ -434,6 +437,11 @@ TEST_P(KernelsTest, Optimisers) {
     compare([&](auto rows) { sgd_momentum({0.9f}, rows, layout); },
             [&](auto rows) { reference::sgd_momentum({0.9f}, rows, layout); }, "sgd");
   }
+}
+
+TEST(InstructionSetTest, TheFirstOneIsInUse) {
+  EXPECT_EQ(instruction_set(), available_instruction_sets().front());
+  EXPECT_EQ(dot_pairs_in_use(), instruction_set() == "AVX3_BF16");
 }
 
 // A build without the vector kernels of its machine would pass all else, slowly.
