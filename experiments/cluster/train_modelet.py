@@ -94,7 +94,7 @@ class _Run:
                     raise RunFailed(f"{name} ended with exit code {process.returncode}: {self._tail(name)}")
             if time.monotonic() > deadline:
                 raise RunFailed(f"not all agents registered within {START_SECONDS:.0f} s: {self._tail('node0')}")
-            time.sleep(0.1)
+            time.sleep(0.5)  # asking takes a process, which should not disturb what the agents measure
 
     def _registered(self):
         nodes = self.cluster.start(clusters.SWITCH, [self.programs / "modelet", "nodes", "--scheduler", self.endpoint, *self.user_options, "--json"],
