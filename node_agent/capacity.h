@@ -14,7 +14,7 @@ uint64_t usable_memory_bytes();
 // Of all threads together.
 struct Speed {
   double gflops = 0;       // products in fp32
-  double bf16_gflops = 0;  // products in bf16
+  double bf16_gflops = 0;  // products with weights of bf16
   double memory_gbps = 0;  // GB/s of an optimiser that changes rows all over the memory
 };
 

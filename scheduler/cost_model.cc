@@ -62,7 +62,8 @@ double train_label_bytes(const DataShape& shape) {
 }
 
 // Logits of the active neurons of the output layer and, where not all neurons are active, their rows
-// gathered. In bf16 all are gathered, in two layouts, and so are the activations (shard/output_products.cc).
+// gathered. In bf16 all are gathered, in two layouts or as floats, and in pairs so are the activations
+// (shard/output_products.cc).
 double active_bytes(const Experiment& experiment, const DataShape& shape) {
   const ActiveNeurons active = active_neurons(experiment, shape);
   if (experiment.sampling.mode == SamplingMode::kLshPerSample)
@@ -123,7 +124,7 @@ StepWork output_work(const ModeletSpec& modelet, const Experiment& experiment, c
     Work& select = work.at(StepPart::kSelect);
     select.flops += kFlopsPerProduct * ranked * inputs;
     select.traffic_bytes += ranked * inputs * sizeof(float);
-    if (!uses_hash_tables(sampling)) {  // previews are bf16 whatever the weights are
+    if (!uses_hash_tables(sampling)) {  // previews are pairs of bf16 whatever the weights are; slower than this where products are made in floats
       const double previews = neurons * std::min<double>(sampling.rank, inputs);
       select.bf16_flops += kFlopsPerProduct * asking * previews;
       select.traffic_bytes += previews * sizeof(Bf16);

@@ -1,5 +1,5 @@
 // OutputProducts: the dense products of the shared output layer over its active neurons, in the precision of
-// the weights. Logits, activations and gradients are [active, padded B] outside, fp32; inside, each
+// the weights or in floats. Logits, activations and gradients are [active, padded B] outside, fp32; inside, each
 // implementation keeps the operands in the layout that its GEMM reads without packing.
 //
 // Order of calls in a step: gather; for each range of samples take_hidden, then logits and keep_activations

@@ -254,7 +254,7 @@ class Cluster:
             self._add_node(rank, switch)
         if self.cpu:
             # A quota of all that a node could use would still stop it now and then: a tenth slower, as measured.
-            could_use = 1 if self.cores else os.cpu_count()
+            could_use = 1 if self.cores else len(os.sched_getaffinity(0))
             shares = {rank: self.cpu[rank % len(self.cpu)] for rank in range(self.size)}
             self.groups = {rank: CpuGroup(self.namespace(rank), share) for rank, share in shares.items() if share < could_use}
 

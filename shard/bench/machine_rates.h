@@ -21,7 +21,7 @@ double calls_per_second(double seconds, const std::function<void()>& work);
 inline constexpr size_t kBeyondCaches = size_t{256} << 20;
 
 // Fused multiply-adds on registers with the instruction set in use, in floating-point operations (two each) a
-// second. bf16: pairs with fp32 sums (AVX512-BF16); where there is no such instruction, that of fp32.
+// second. bf16: pairs with fp32 sums (AVX512-BF16); where that is not in use, as fp32.
 double peak_flops(ThreadPool& pool, Precision precision, double seconds);
 
 enum class Stream {

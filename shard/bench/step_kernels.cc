@@ -70,7 +70,7 @@ class OutputKernels {
   double update_bytes() const {
     return 2.0 * double(shape_.active) * double(modelet_.parameters().cache_lines_of_row() * kCacheLine);
   }
-  // Read once and written once; in bf16 written twice, in two layouts.
+  // Read once and written once; in bf16 written twice, in two layouts, or as floats.
   double gather_bytes() const {
     const bool fp32 = modelet_.parameters().precision() == Precision::kFp32;
     return double(shape_.active) * double(shape_.width) * (fp32 ? 2.0 * sizeof(float) : 3.0 * sizeof(Bf16));

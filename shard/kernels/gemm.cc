@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "shard/kernels/kernels.h"
 #include "shard/kernels/targets.h"
+#include "shard/prefetch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/gemm.cc"
@@ -69,8 +70,8 @@ HWY_INLINE void store_pairs(hn::Vec<Bits<D>> pairs, Bf16* to) {
 }
 #endif
 
-// For machines without bf16 instructions. Either half of a pair becomes a float by a shift or a mask. One
-// half after the other, so that the registers suffice.
+// Without bf16 instructions, or where they are slower. Either half of a pair becomes a float by a shift or a
+// mask. One half after the other, so that the registers suffice.
 struct SplitPairs {
   using Element = Bf16;
   static constexpr size_t kWidth = 2;
@@ -167,20 +168,21 @@ HWY_INLINE void tile(const Panel<Operand>& p, size_t first) {
   }
 }
 
-// Asks the second cache for the next k block of a transposed A and of B, a little with each tile of this one: a
-// tile reads a few elements of each row of A, far apart, which no hardware foresees.
+// Asks the second cache for the next k block of a transposed A and of B, a little with each tile of this one:
+// a tile reads a few elements of each row of A, far apart, which no hardware foresees.
 template <class Operand>
 class NextBlock {
  public:
   NextBlock(const GemmOf<typename Operand::Element>& g, size_t first_k) : g_(g), k_(first_k) {
     if (g.a_row != 1 || first_k >= g.k) return;
     const size_t panels = (g.n + kTileVectors * kLanes - 1) / (kTileVectors * kLanes);
-    const size_t tiles = panels * ((g.m + Operand::kTileRows - 1) / Operand::kTileRows);
+    const size_t tiles = panels * (g.m / Operand::kTileRows);  // those of fewer rows do not ask
+    if (tiles == 0) return;
     end_ = std::min(first_k + kDepth, g.k);
-    a_tile_ = (end_ - k_ + tiles - 1) / tiles;
+    with_tile_ = (end_ - k_ + tiles - 1) / tiles;
   }
   HWY_INLINE void ask() {
-    for (const size_t end = std::min(k_ + a_tile_, end_); k_ < end; ++k_) {
+    for (const size_t end = std::min(k_ + with_tile_, end_); k_ < end; ++k_) {
       ask_for(g_.a + Operand::kWidth * k_ * g_.a_col, g_.m);
       ask_for(g_.b + Operand::kWidth * k_ * g_.b_row, g_.n);
     }
@@ -190,12 +192,13 @@ class NextBlock {
   using Element = typename Operand::Element;
   static HWY_INLINE void ask_for(const Element* from, size_t positions) {
     const char* const bytes = reinterpret_cast<const char*>(from);
-    for (size_t i = 0; i < Operand::kWidth * positions * sizeof(Element); i += kCacheLine)
-      __builtin_prefetch(bytes + i, 0, 2);
+    const size_t count = Operand::kWidth * positions * sizeof(Element);
+    for (size_t i = 0; i < count; i += kCacheLine) prefetch_line(bytes + i);
+    prefetch_line(bytes + count - 1);  // the row may begin within a line
   }
 
   const GemmOf<Element>& g_;
-  size_t k_, end_ = 0, a_tile_ = 0;  // positions: the next one, and how many with a tile
+  size_t k_, end_ = 0, with_tile_ = 0;  // positions: the next one, and how many with a tile
 };
 
 // All rows of one column panel.
@@ -302,7 +305,8 @@ void narrow(const float* x, Bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(narrow)(
 void widen(const Bf16* x, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(widen)(x, out, n); }
 
 bool dot_pairs_pay() {
-  constexpr size_t kM = 48, kN = 64, kK = 64, kRepeats = 8;  // a few microseconds a product, in L1
+  constexpr size_t kM = 48, kN = 64, kK = 32, kRepeats = 8;  // a few microseconds a product, in L1
+  constexpr double kWorthwhile = 0.75;  // far from what either make of cores takes: 0.5 and 2
   AlignedVector<float> a(kM * kK), b(kK * kN), c(kM * kN);
   AlignedVector<Bf16> a_pairs(a.size()), b_pairs(b.size());
   const Gemm floats{.m = kM,
@@ -334,7 +338,7 @@ bool dot_pairs_pay() {
     HWY_DYNAMIC_DISPATCH(gemm_dot_pairs)(pairs);
     in_pairs = std::min(in_pairs, second.seconds());
   }
-  return in_pairs < in_floats;
+  return in_pairs < kWorthwhile * in_floats;
 }
 
 }  // namespace modelet::shard::kernels

@@ -44,6 +44,7 @@ INSTANTIATE_TEST_SUITE_P(InstructionSets, KernelsTest, ::testing::ValuesIn(kInst
 
 TEST_P(KernelsTest, InstructionSetIsTheOneAskedFor) {
   EXPECT_EQ(instruction_set(), GetParam());
+  EXPECT_EQ(dot_pairs_in_use(), GetParam() == "AVX3_BF16");
   EXPECT_EQ(available_instruction_sets(), kInstructionSets) << "the others are there all the same";
 }
 
@@ -437,11 +438,6 @@ TEST_P(KernelsTest, Optimisers) {
     compare([&](auto rows) { sgd_momentum({0.9f}, rows, layout); },
             [&](auto rows) { reference::sgd_momentum({0.9f}, rows, layout); }, "sgd");
   }
-}
-
-TEST(InstructionSetTest, TheFirstOneIsInUse) {
-  EXPECT_EQ(instruction_set(), available_instruction_sets().front());
-  EXPECT_EQ(dot_pairs_in_use(), instruction_set() == "AVX3_BF16");
 }
 
 // A build without the vector kernels of its machine would pass all else, slowly.
