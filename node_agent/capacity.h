@@ -18,8 +18,8 @@ struct Speed {
   double memory_gbps = 0;  // GB/s of an optimiser that changes rows all over the memory
 };
 
-// Measures the kernels of the training step for about 0.4 s on `threads` threads; where a cgroup's quota is less than these, what it leaves of
-// that.
+// Measures the kernels of the training step for about 0.4 s on `threads` threads; where a cgroup's quota is
+// less than these, what it leaves of that.
 Speed measure_speed(uint32_t threads);
 
 }  // namespace modelet::agent

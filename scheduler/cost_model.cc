@@ -124,7 +124,8 @@ StepWork output_work(const ModeletSpec& modelet, const Experiment& experiment, c
     Work& select = work.at(StepPart::kSelect);
     select.flops += kFlopsPerProduct * ranked * inputs;
     select.traffic_bytes += ranked * inputs * sizeof(float);
-    if (!uses_hash_tables(sampling)) {  // previews are pairs of bf16 whatever the weights are; slower than this where products are made in floats
+    // Previews are pairs of bf16 whatever the weights are: slower than this where products are made in floats.
+    if (!uses_hash_tables(sampling)) {
       const double previews = neurons * std::min<double>(sampling.rank, inputs);
       select.bf16_flops += kFlopsPerProduct * asking * previews;
       select.traffic_bytes += previews * sizeof(Bf16);

@@ -1,6 +1,6 @@
 // OutputProducts: the dense products of the shared output layer over its active neurons, in the precision of
-// the weights or in floats. Logits, activations and gradients are [active, padded B] outside, fp32; inside, each
-// implementation keeps the operands in the layout that its GEMM reads without packing.
+// the weights or in floats. Logits, activations and gradients are [active, padded B] outside, fp32; inside,
+// each implementation keeps the operands in the layout that its GEMM reads without packing.
 //
 // Order of calls in a step: gather; for each range of samples take_hidden, then logits and keep_activations
 // of each piece, then positive; and gradient_rows of each piece when all samples are through. Functions on

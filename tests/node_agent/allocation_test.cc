@@ -28,6 +28,7 @@
 #include "shard/batch_feed.h"
 #include "shard/data/synth.h"
 #include "tests/node_agent/ranks.h"
+#include "tests/shard/forced_instruction_set.h"
 
 namespace modelet::agent::testing {
 namespace {
@@ -139,6 +140,7 @@ struct Case {
   comm::testing::TransportKind transport = comm::testing::TransportKind::kInproc;
   bool lz4 = false;
   std::optional<comm::Algorithm> algorithm = {};  // of clipping
+  const char* instruction_set = nullptr;          // null: the best one
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -147,6 +149,10 @@ class AllocationTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(AllocationTest, NoneAfterWarmUp) {
   const Case& c = GetParam();
+  const std::vector<std::string> sets = shard::kernels::available_instruction_sets();
+  const std::string set = c.instruction_set == nullptr ? sets.front() : c.instruction_set;
+  if (std::find(sets.begin(), sets.end(), set) == sets.end()) GTEST_SKIP() << "this machine has no " << set;
+  const shard::kernels::ForcedInstructionSet forced(set);
   TemporaryFolder folder;
   shard::write_synth(
       {.rows_train = 600, .rows_test = 1, .features = 300, .labels = 2000, .features_per_row = 15},
@@ -217,40 +223,41 @@ TEST(AllocationCounter, SeesNewAndMalloc) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, AllocationTest,
-    ::testing::Values(Case{.name = "softmax"}, Case{.name = "sigmoid", .loss = Loss::kSigmoid},
-                      Case{.name = "full", .mode = SamplingMode::kFull},
-                      Case{.name = "lsh", .mode = SamplingMode::kLsh},
-                      Case{.name = "lsh_per_sample", .mode = SamplingMode::kLshPerSample},
-                      Case{.name = "deep_clipped", .hidden = {32, 48}, .clip = 0.1f},
-                      Case{.name = "two_threads", .threads = 2},
-                      Case{.name = "two_threads_lsh", .mode = SamplingMode::kLsh, .threads = 2},
-                      Case{.name = "two_threads_bf16", .threads = 2, .precision = Precision::kBf16},
-                      Case{.name = "two_ranks", .hidden = {32, 48}, .clip = 0.1f, .ranks = 2},
-                      Case{.name = "two_ranks_int8", .loss = Loss::kSigmoid, .ranks = 2, .codec = "int8"},
-                      Case{.name = "three_ranks", .hidden = {48, 48}, .clip = 0.1f, .ranks = 3},
-                      Case{.name = "three_ranks_lz4", .hidden = {48}, .ranks = 3, .lz4 = true},
-                      Case{.name = "three_ranks_dissemination",
-                           .clip = 0.1f,
-                           .ranks = 3,
-                           .algorithm = comm::Algorithm::kDissemination},
-                      Case{.name = "three_ranks_in_parts",
-                           .clip = 0.1f,
-                           .ranks = 3,
-                           .algorithm = comm::Algorithm::kReduceScatter},
-                      Case{.name = "three_ranks_zmq",
-                           .hidden = {48},
-                           .ranks = 3,
-                           .codec = "int8",
-                           .transport = comm::testing::TransportKind::kZmq},
-                      Case{.name = "many_modelets_zmq",
-                           .hidden = {2048},
-                           .ranks = 2,
-                           .transport = comm::testing::TransportKind::kZmq},
-                      Case{.name = "three_ranks_curve",
-                           .hidden = {48},
-                           .clip = 0.1f,
-                           .ranks = 3,
-                           .transport = comm::testing::TransportKind::kCurve}),
+    ::testing::Values(
+        Case{.name = "softmax"}, Case{.name = "sigmoid", .loss = Loss::kSigmoid},
+        Case{.name = "full", .mode = SamplingMode::kFull}, Case{.name = "lsh", .mode = SamplingMode::kLsh},
+        Case{.name = "lsh_per_sample", .mode = SamplingMode::kLshPerSample},
+        Case{.name = "deep_clipped", .hidden = {32, 48}, .clip = 0.1f},
+        Case{.name = "two_threads", .threads = 2},
+        Case{.name = "two_threads_lsh", .mode = SamplingMode::kLsh, .threads = 2},
+        Case{.name = "two_threads_bf16", .threads = 2, .precision = Precision::kBf16},
+        Case{.name = "bf16_in_pairs", .precision = Precision::kBf16, .instruction_set = "AVX3_BF16"},
+        Case{.name = "two_ranks", .hidden = {32, 48}, .clip = 0.1f, .ranks = 2},
+        Case{.name = "two_ranks_int8", .loss = Loss::kSigmoid, .ranks = 2, .codec = "int8"},
+        Case{.name = "three_ranks", .hidden = {48, 48}, .clip = 0.1f, .ranks = 3},
+        Case{.name = "three_ranks_lz4", .hidden = {48}, .ranks = 3, .lz4 = true},
+        Case{.name = "three_ranks_dissemination",
+             .clip = 0.1f,
+             .ranks = 3,
+             .algorithm = comm::Algorithm::kDissemination},
+        Case{.name = "three_ranks_in_parts",
+             .clip = 0.1f,
+             .ranks = 3,
+             .algorithm = comm::Algorithm::kReduceScatter},
+        Case{.name = "three_ranks_zmq",
+             .hidden = {48},
+             .ranks = 3,
+             .codec = "int8",
+             .transport = comm::testing::TransportKind::kZmq},
+        Case{.name = "many_modelets_zmq",
+             .hidden = {2048},
+             .ranks = 2,
+             .transport = comm::testing::TransportKind::kZmq},
+        Case{.name = "three_ranks_curve",
+             .hidden = {48},
+             .clip = 0.1f,
+             .ranks = 3,
+             .transport = comm::testing::TransportKind::kCurve}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace

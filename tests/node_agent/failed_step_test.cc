@@ -16,11 +16,13 @@ namespace {
 
 constexpr uint64_t kStepsBefore = 5, kStepsAfter = 3;
 
-// Loses one message: the one with this number, counted from 0.
-class LoseOneTransport final : public comm::Transport {
+enum class Failure { kLoseOne, kCutOff };
+
+// Loses the message with this number, counted from 0; or sends nothing from it on, and says so.
+class FailingTransport final : public comm::Transport {
  public:
-  LoseOneTransport(std::unique_ptr<comm::Transport> inner, int number)
-      : inner_(std::move(inner)), left_(number) {}
+  FailingTransport(std::unique_ptr<comm::Transport> inner, Failure failure, int number)
+      : inner_(std::move(inner)), failure_(failure), left_(number) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   void interrupt(const std::string& reason) override { inner_->interrupt(reason); }
@@ -28,12 +30,16 @@ class LoseOneTransport final : public comm::Transport {
     return inner_->receive(timeout_seconds, frame);
   }
   void send(std::span<const int> to, const comm::PoolPtr<comm::Message>& message) override {
-    for (const int& rank : to)
-      if (left_-- != 0) inner_->send(std::span(&rank, 1), message);
+    for (const int& rank : to) {
+      const int left = left_--;
+      if (failure_ == Failure::kCutOff && left <= 0) throw PeerError(rank, "cut off");
+      if (left != 0) inner_->send(std::span(&rank, 1), message);
+    }
   }
 
  private:
   std::unique_ptr<comm::Transport> inner_;
+  Failure failure_;
   int left_;
 };
 
@@ -69,7 +75,7 @@ class FailedStepTest : public ::testing::TestWithParam<SamplingMode> {
     std::vector<std::unique_ptr<comm::Group>> groups;
     groups.push_back(std::make_unique<comm::Group>(std::move(transports[0]), impatient));
     groups.push_back(std::make_unique<comm::Group>(
-        std::make_unique<LoseOneTransport>(std::move(transports[1]), message), impatient));
+        std::make_unique<FailingTransport>(std::move(transports[1]), Failure::kLoseOne, message), impatient));
     return groups;
   }
 
@@ -166,27 +172,6 @@ TEST_P(FailedStepTest, RanksCutAlikeAfterAFailure) {
   }
 }
 
-// Sends nothing from this message on, and says so.
-class CutOffTransport final : public comm::Transport {
- public:
-  CutOffTransport(std::unique_ptr<comm::Transport> inner, int messages)
-      : inner_(std::move(inner)), left_(messages) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  void interrupt(const std::string& reason) override { inner_->interrupt(reason); }
-  bool receive(double timeout_seconds, comm::Frame& frame) override {
-    return inner_->receive(timeout_seconds, frame);
-  }
-  void send(std::span<const int> to, const comm::PoolPtr<comm::Message>& message) override {
-    if (left_-- <= 0) throw PeerError(to[0], "cut off");
-    inner_->send(to, message);
-  }
-
- private:
-  std::unique_ptr<comm::Transport> inner_;
-  int left_;
-};
-
 // The activations of the next step that a step sends: whether they are lost or cannot be sent, the step
 // itself is done, and the next one fails and changes nothing.
 TEST_P(FailedStepTest, AStepThatWasBegunAheadFailsByItself) {
@@ -195,15 +180,11 @@ TEST_P(FailedStepTest, AStepThatWasBegunAheadFailsByItself) {
   train(undisturbed, groups, data_, 0, 1);
   const auto state = state_of(undisturbed);
   constexpr int kMessages = 8;  // of a step of a rank, see above
-  for (const bool lost : {true, false}) {
-    SCOPED_TRACE(lost ? "lost" : "cut off");
+  for (const Failure failure : {Failure::kLoseOne, Failure::kCutOff}) {
+    SCOPED_TRACE(failure == Failure::kLoseOne ? "lost" : "cut off");
     const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 0.15};
     auto transports = comm::make_inproc_transports(2);
-    std::unique_ptr<comm::Transport> failing;
-    if (lost)
-      failing = std::make_unique<LoseOneTransport>(std::move(transports[1]), kMessages);
-    else
-      failing = std::make_unique<CutOffTransport>(std::move(transports[1]), kMessages);
+    auto failing = std::make_unique<FailingTransport>(std::move(transports[1]), failure, kMessages);
     std::vector<std::unique_ptr<comm::Group>> two;
     two.push_back(std::make_unique<comm::Group>(std::move(transports[0]), impatient));
     two.push_back(std::make_unique<comm::Group>(std::move(failing), impatient));
