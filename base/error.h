@@ -9,7 +9,7 @@
 
 namespace modelet {
 
-// Exit codes of all Modelet programs (README).
+// Exit codes of all Modelet programs (docs/guide.md).
 enum class ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kInterrupted = 130 };
 
 // Something failed while running: a file, the disk, memory, a peer.
@@ -32,8 +32,7 @@ class FormatError : public Error {
   using Error::Error;
 };
 
-// A peer did not answer in time or went away. Recoverable: nothing was changed by the operation that threw
-// it.
+// A peer did not answer in time or went away. Recoverable: the operation that threw it has changed nothing.
 class PeerError : public Error {
  public:
   PeerError(int rank, const std::string& what) : Error(what), rank_(rank) {}

@@ -1,6 +1,6 @@
 // Random numbers. Every random choice in Modelet is a pure function of the experiment's seed and of the place
-// where it is made (layer, row, step, ...), never of thread, node or time: this is what makes runs repeatable
-// and independent of placement. So generators are cheap values, created where they are used.
+// where it is made (layer, row, step, ...), never of thread, node or time. This makes runs repeatable and
+// independent of placement. Generators are therefore cheap values, created where they are used.
 #pragma once
 
 #include <cmath>
@@ -21,12 +21,12 @@ constexpr uint64_t mix64(uint64_t x) {
 // SplitMix64 stream. Not thread-safe; copy or create one per use.
 class Rng {
  public:
-  // A stream of its own for each (seed, key...): Rng(seed, {kStreamUniformDraws, modelet, step}).
+  // Each (seed, key...) has a stream of its own: Rng(seed, {kStreamUniformDraws, modelet, step}).
   explicit constexpr Rng(uint64_t seed, std::initializer_list<uint64_t> keys = {}) : state_(mix64(seed)) {
     for (uint64_t key : keys) *this = stream(key);
   }
 
-  // The stream of a further key: Rng(seed, {a}).stream(b) is Rng(seed, {a, b}).
+  // The stream of one more key: Rng(seed, {a}).stream(b) is Rng(seed, {a, b}).
   constexpr Rng stream(uint64_t key) const {
     Rng further = *this;
     further.state_ = mix64(state_ ^ mix64(key + 0x632be59bd9b4e019ULL));
@@ -56,8 +56,8 @@ class Rng {
   uint64_t state_;
 };
 
-// First key of every stream, so that no two uses share random numbers. Append only: the values are part of
-// what a seed means.
+// The first key of every stream, so that no two uses share random numbers. Append only: the values are part
+// of what a seed means.
 enum RngStream : uint64_t {
   kStreamInit = 1,            // {layer, row}
   kStreamBatchOrder = 2,      // {epoch}
@@ -77,7 +77,7 @@ enum RngStream : uint64_t {
   kStreamReplicaCodec = 15,   // {step, modelet, first row, replica}
   kStreamReplicaAgreed = 16,  // {step, pass, modelet, row}
   kStreamReplicaOwn = 17,     // {step, modelet, row, replica}
-  kStreamPreview = 18,        // {}
+  kStreamLowRank = 18,        // {}
 };
 
 }  // namespace modelet

@@ -6,11 +6,12 @@ find_program(MODELET_FLATC flatc REQUIRED)
 # include it as "FOLDER/NAME_generated.h". Generated headers are not in the repository.
 function(modelet_flatbuffers target)
   foreach(schema ${ARGN})
-    get_filename_component(name ${schema} NAME_WE)
+    cmake_path(REMOVE_EXTENSION schema OUTPUT_VARIABLE name)
+    cmake_path(GET name PARENT_PATH folder)
     set(header ${CMAKE_CURRENT_BINARY_DIR}/${name}_generated.h)
     add_custom_command(
       OUTPUT ${header}
-      COMMAND ${MODELET_FLATC} --cpp --gen-object-api --scoped-enums -o ${CMAKE_CURRENT_BINARY_DIR} ${schema}
+      COMMAND ${MODELET_FLATC} --cpp --gen-object-api --scoped-enums -o ${CMAKE_CURRENT_BINARY_DIR}/${folder} ${schema}
       DEPENDS ${schema}
       WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}
       COMMENT "Generating ${name}_generated.h")

@@ -16,3 +16,12 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/modelet-config-version.cm
 install(FILES ${PROJECT_BINARY_DIR}/modelet-config.cmake ${PROJECT_BINARY_DIR}/modelet-config-version.cmake
               ${PROJECT_SOURCE_DIR}/cmake/ModeletDependencies.cmake
         DESTINATION ${package_dir})
+
+# Documents and examples, in the folders that they have in the repository, so that they find each other. Programs install
+# their manual pages themselves (modelet_program).
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/experiments/*.toml)
+install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DOCDIR}/experiments)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/experiments/report.py DESTINATION ${CMAKE_INSTALL_DOCDIR}/experiments)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/experiments/datasets/debian-deps DESTINATION ${CMAKE_INSTALL_DOCDIR}/experiments/datasets)

@@ -33,7 +33,8 @@ function(modelet_library name)
   set_property(GLOBAL APPEND PROPERTY MODELET_LIBRARIES modelet_${name})
 endfunction()
 
-# modelet_program(NAME SOURCES file... LIBS lib...): an installed executable.
+# modelet_program(NAME SOURCES file... LIBS lib...): an installed executable with the manual page and the completions for
+# shells that it makes of its own options (base/system/manual.h).
 function(modelet_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -41,4 +42,19 @@ function(modelet_program name)
   # All programs lie in one folder, so that `modelet` finds its agent and scheduler beside itself.
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  set(made "${PROJECT_BINARY_DIR}/share/${name}")
+  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share")
+  add_custom_command(
+    OUTPUT ${made}.1 ${made}.bash ${made}.zsh ${made}.fish
+    COMMAND ${name} man > ${made}.1
+    COMMAND ${name} completion bash > ${made}.bash
+    COMMAND ${name} completion zsh > ${made}.zsh
+    COMMAND ${name} completion fish > ${made}.fish
+    DEPENDS ${name}
+    VERBATIM)
+  add_custom_target(${name}-manual ALL DEPENDS ${made}.1)
+  install(FILES ${made}.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${made}.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${name})
+  install(FILES ${made}.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _${name})
+  install(FILES ${made}.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endfunction()

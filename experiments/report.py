@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What came out of a run: precision, speed, bytes against a dense all-reduce, and what the model says about real inputs.
+"""The results of a run: precision, speed, bytes compared with a dense all-reduce, and what the model says about real inputs.
 
     experiments/report.py RUN_FOLDER     a folder that `modelet train` wrote
 

@@ -24,7 +24,7 @@ void BucketTables::build_table(uint32_t table, std::span<const uint32_t> codes) 
   std::vector<uint32_t> ends(buckets_ + 1, 0);
   for (uint32_t code : codes) ++ends[code + 1];
   for (size_t b = 0; b < buckets_; ++b) ends[b + 1] += ends[b];
-  // ends[b] is now where bucket b starts; placing its rows moves it to where the bucket ends.
+  // ends[b] is where bucket b starts now; placing its rows moves it to the bucket's end.
   std::vector<uint32_t> sorted(rows_);
   for (size_t row = 0; row < rows_; ++row) sorted[ends[codes[row]]++] = static_cast<uint32_t>(row);
 

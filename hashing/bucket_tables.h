@@ -1,9 +1,8 @@
 // BucketTables: for each hash table, the row ids in each bucket, as flat arrays (compressed sparse rows).
 //
-// Contents are a pure function of the codes and the options: rows of a bucket ascend, and which rows stay in
-// a bucket that is over its capacity depends only on (seed, table, row), not on the order or history of
-// building. Owns its arrays; no heap block per bucket. Reading is safe from many threads, not during
-// build_table().
+// The contents are a pure function of the codes and the options: rows of a bucket ascend, and which rows stay
+// in a bucket over its capacity depends only on (seed, table, row), not on the order or history of building.
+// Owns its arrays; no heap block per bucket. Many threads may read, except during build_table().
 #pragma once
 
 #include <cstddef>
@@ -16,8 +15,8 @@ namespace modelet::hashing {
 struct BucketOptions {
   uint32_t tables = 0;
   uint32_t bits = 0;  // buckets of a table = 2^bits
-  uint32_t capacity =
-      0;  // rows a bucket holds at most; an over-full one keeps those with the lowest seeded priority
+  // Rows a bucket holds at most; an over-full one keeps those with the lowest seeded priority.
+  uint32_t capacity = 0;
   uint64_t seed = 0;
 };
 
@@ -35,7 +34,7 @@ class BucketTables {
     return {entries_.data() + table * stride_ + offset[0], offset[1] - offset[0]};
   }
 
-  // For many lookups at once: asks the memory for what bucket() reads first.
+  // For many lookups at once: requests from the memory what bucket() reads first.
   void prefetch(uint32_t table, uint32_t code) const {
     __builtin_prefetch(&offsets_[table * (buckets_ + 1) + code]);
   }

@@ -1,7 +1,7 @@
 // Optimal densification (Shrivastava: "Optimal Densification for Fast and Accurate Minwise Hashing", ICML
-// 2017). Hashes that split a sparse vector over bins leave some bins empty. An empty bin copies a bin that
-// was filled, found by a seeded random sequence of probes of its own, so two vectors agree there if they
-// agree in the bin they copy.
+// 2017). Hashes that distribute a sparse vector over bins leave some bins empty. An empty bin copies a filled
+// one, which a seeded random sequence of its own finds; two vectors agree in it if they agree in the bin that
+// was copied.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 // Densified winner-take-all hashing (Chen, Shrivastava, UAI 2018).
 //
 // A bin holds 8 components of the vector, drawn by random permutations; its value is the position of the
-// largest one (3 bits; the first wins a tie). A table's code is the values of ceil(bits / 3) bins of its own;
-// the last bin holds 2 or 4 components if `bits` is no multiple of 3. A bin whose components are all zero (a
-// sparse vector, after ReLU) is empty and copies another bin, see densify.h. Vectors narrower than a bin
-// repeat their components in it: such codes use fewer buckets; with dim = 1 there is no order and every code
-// is 0.
+// largest one (3 bits; the first wins a tie). The code of a table consists of the values of ceil(bits / 3)
+// bins of its own; the last bin holds 2 or 4 components if `bits` is no multiple of 3. A bin whose components
+// are all zero (a sparse vector, after ReLU) is empty and copies another bin (densify.h). Vectors narrower
+// than a bin repeat their components in it: such codes use fewer buckets, and with dim = 1 there is no order
+// and every code is 0.
 #include <algorithm>
 #include <numeric>
 
@@ -22,14 +22,14 @@ constexpr uint32_t kBinBits = 3;  // log2(kSlots)
 constexpr size_t kBinsTogether =
     16;  // bins compared together; a fixed count, so that compilers vectorise the loop
 
-// Deals components in random order, without repetition as long as the permutation lasts.
+// Deals components in random order, without repetition while the permutation lasts.
 class Dealer {
  public:
   Dealer(size_t dim, Rng rng) : order_(dim), next_(dim), rng_(rng) {
     std::iota(order_.begin(), order_.end(), 0);
   }
 
-  // Places `count` components in out[0], out[stride], ...: distinct ones if there are that many.
+  // Writes `count` components to out[0], out[stride], ...: distinct ones if there are that many.
   void deal(size_t count, uint32_t* out, size_t stride) {
     if (next_ + count > order_.size()) shuffle();
     for (size_t i = 0; i < count; ++i) out[i * stride] = order_[(next_ + i) % order_.size()];
@@ -82,7 +82,7 @@ class Dwta final : public HashFamily {
  private:
   enum Stream : uint64_t { kStreamDeal = 1, kStreamDensify = 2 };
 
-  // Bits that the `j`-th bin of a table adds to the code.
+  // Bits that bin `j` of a table adds to the code.
   uint32_t value_bits(size_t j) const {
     return std::min(kBinBits, options().bits - static_cast<uint32_t>(j) * kBinBits);
   }
@@ -104,7 +104,7 @@ class Dwta final : public HashFamily {
     }
   }
 
-  // Marks the bins whose values are all zero; true if there are any.
+  // Marks bins whose values are all zero; true if there are any.
   bool mark_empty(const float* values, std::span<uint32_t> winners) const {
     bool any = false;
     for (size_t b = 0; b < bins_; ++b) {

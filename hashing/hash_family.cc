@@ -1,27 +1,31 @@
 #include "hashing/hash_family.h"
 
 #include "base/error.h"
+#include "base/experiment/choices.h"
 
 namespace modelet::hashing {
 
-// Each defined in the file of its family.
+// Each in the file of its family.
 std::unique_ptr<HashFamily> make_dwta(const HashOptions& options);
 std::unique_ptr<HashFamily> make_simhash(const HashOptions& options);
 std::unique_ptr<HashFamily> make_minhash(const HashOptions& options);
+
+namespace {
+
+using MakeFamily = std::unique_ptr<HashFamily> (*)(const HashOptions&);
+constexpr ByChoice<HashFamilyKind, MakeFamily> kFamilies({
+    {HashFamilyKind::kDwta, make_dwta},
+    {HashFamilyKind::kSimHash, make_simhash},
+    {HashFamilyKind::kMinHash, make_minhash},
+});
+
+}  // namespace
 
 std::unique_ptr<HashFamily> make_hash_family(const HashOptions& options) {
   MODELET_CHECK(options.dim >= 1);
   MODELET_CHECK(options.tables >= 1 && options.tables <= kMaxTables);
   MODELET_CHECK(options.bits >= 1 && options.bits <= kMaxBits);
-  switch (options.kind) {
-    case HashFamilyKind::kDwta:
-      return make_dwta(options);
-    case HashFamilyKind::kSimHash:
-      return make_simhash(options);
-    case HashFamilyKind::kMinHash:
-      return make_minhash(options);
-  }
-  MODELET_CHECK(false, "unknown hash family");
+  return kFamilies[options.kind](options);
 }
 
 }  // namespace modelet::hashing

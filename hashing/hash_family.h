@@ -1,19 +1,16 @@
 // Locality-sensitive hash families over dense float vectors: close vectors fall into the same bucket more
-// often.
+// often. The families differ in what close means:
 //
-//   DWTA     densified winner-take-all (Chen, Shrivastava: "Densified Winner Take All Hashing", UAI 2018):
-//   order
-//            statistics
-//   SimHash  signs of random projections (Charikar, STOC 2002), here the orthogonal ones of a randomised
-//   Hadamard
-//            transform: angle
-//   MinHash  densified one-permutation MinHash (Shrivastava, ICML 2017) over the set of the largest
-//   components:
-//            overlap
+//   DWTA     order statistics: densified winner-take-all (Chen, Shrivastava: "Densified Winner Take All
+//            Hashing", UAI 2018)
+//   SimHash  angle: signs of random projections (Charikar, STOC 2002), here the orthogonal ones of a
+//            randomised Hadamard transform
+//   MinHash  overlap: densified one-permutation MinHash (Shrivastava, ICML 2017) over the set of the largest
+//            components
 //
 // A family draws all its randomness from its seed at construction and is immutable afterwards: any thread may
 // call it, with a scratch of its own. Equal vectors have equal codes in every table. A vector of zeros, and
-// any vector with NaN or infinities, has valid codes too; what such a vector collides with is not specified.
+// any vector with NaN or infinities, has valid codes too; which vectors it collides with is not specified.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +19,8 @@
 #include <span>
 #include <vector>
 
-#include "base/aligned.h"
-#include "base/experiment.h"
+#include "base/array/aligned.h"
+#include "base/experiment/experiment.h"
 
 namespace modelet::hashing {
 
@@ -38,8 +35,8 @@ struct HashOptions {
   uint64_t seed = 1;
 };
 
-// Working memory of hash(); its contents mean nothing between calls. Reuse it: after the first call nothing
-// is allocated. One per thread.
+// Working memory of hash(); it keeps nothing between calls. Reuse it: nothing is allocated after the first
+// call. One per thread.
 struct HashScratch {
   AlignedVector<float> values;
   std::vector<uint32_t> bins;
@@ -62,8 +59,7 @@ class HashFamily {
   HashOptions options_;
 };
 
-// Registered families: hashing/dwta.cc, simhash.cc, minhash.cc. Adding one: one file and one entry in
-// hash_family.cc.
+// One file a family; the table of them is in hash_family.cc.
 std::unique_ptr<HashFamily> make_hash_family(const HashOptions& options);
 
 }  // namespace modelet::hashing

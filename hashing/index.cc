@@ -14,8 +14,8 @@ BucketOptions bucket_options(const IndexOptions& options) {
   return {options.hash.tables, options.hash.bits, options.bucket, options.hash.seed};
 }
 
-// The lowest count that a row needs to be among the `limit` best, at least 1. reached [c]: rows with a count
-// >= c.
+// The lowest count, at least 1, by which a row is among the `limit` best. reached [c]: rows with a count >=
+// c.
 uint32_t lowest_count(std::span<const uint32_t> reached, size_t limit) {
   uint32_t count = static_cast<uint32_t>(reached.size()) - 1;
   while (count > 1 && reached[count] < limit) --count;
@@ -68,7 +68,7 @@ std::span<const uint32_t> LshIndex::query_codes(std::span<const uint32_t> codes,
   scratch.counts.resize(std::max(scratch.counts.size(), rows_), 0);
   scratch.touched.clear();
   scratch.reached.assign(tables + 1, 0);
-  // Buckets lie anywhere: all are asked for before the first is read.
+  // Buckets lie anywhere in memory: all are requested before the first is read.
   scratch.buckets.clear();
   for (uint32_t t = 0; t < tables; ++t) active_.prefetch(t, codes[t]);
   for (uint32_t t = 0; t < tables; ++t) {
@@ -91,7 +91,8 @@ std::span<const uint32_t> LshIndex::query_codes(std::span<const uint32_t> codes,
 
 // touched and counts -> candidates; sets the counts back to zero.
 void LshIndex::keep_best(size_t limit, QueryScratch& scratch) const {
-  // Rows above the lowest count are all among the best; of those at it, the lower ones fill what is left.
+  // Rows above the lowest count are all among the best; rows at that count fill the rest, the lower ones
+  // first.
   const uint32_t lowest = scratch.touched.size() <= limit ? 0 : lowest_count(scratch.reached, limit);
   std::vector<uint32_t>& ties = scratch.ties;
   ties.clear();
@@ -198,8 +199,8 @@ void LshIndex::check_restored(std::span<const uint32_t> codes, std::span<const f
   const auto refuse = [](const std::string& what) {
     throw FormatError(
         "hash tables of a checkpoint: " + what +
-        "; it was damaged or written with other sampling settings: use its own experiment file, or "
-        "rebuild the tables from the weights");
+        "; it was damaged or written with other sampling settings: use its own experiment file, or rebuild "
+        "the tables from the weights");
   };
   if (codes.size() != codes_.size()) {
     refuse("expected " + std::to_string(rows_) + " x " + std::to_string(options_.hash.tables) +

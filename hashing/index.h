@@ -1,23 +1,22 @@
 // LshIndex: finds, among the rows of a matrix, those that probably have the largest inner product with a
 // query.
 //
-// Life of the tables. Codes of all rows are kept ([rows, tables] uint32); tables are a pure function of the
-// codes, so a checkpoint stores codes and centre only. Maintenance is in two deterministic halves, so that a
-// run can be repeated:
+// Life of the tables. The codes of all rows are kept ([rows, tables] uint32). Tables are a pure function of
+// the codes, so a checkpoint stores only codes and centre. Maintenance has two deterministic halves, so that
+// a run can be repeated:
 //   begin_rehash(rows, weights)   copies the named (changed) rows aside; returns at once
-//   work()                        hashes the copies and builds the standby tables: writes only what queries
-//   do
-//                                 not read, so it may run on any other thread while queries go on
+//   work()                        hashes the copies and builds the standby tables; it writes only what
+//                                 queries do not read, so it may run on another thread while they go on
 //   finish_rehash()               swaps standby and active (call it when work() has returned)
-// The result is what a full build from the same codes gives. query(), query_codes(), codes() and centre() are
+// The result is that of a full build from the same codes. query(), query_codes(), codes() and centre() are
 // const: many threads may call them, also during work(), but not during finish_rehash(), build() or
-// restore(). A re-hash that has begun is not part of codes() before finish_rehash(); next_codes() has it for
+// restore(). codes() does not include a re-hash that has begun until finish_rehash(); next_codes() has it for
 // a checkpoint.
 //
-// Centring. The mean row is subtracted from a row before hashing: vectors that share a large offset all hash
-// alike otherwise. A new centre changes all codes, so it moves only when all rows are hashed: in build(), and
-// in a re-hash that names every row. The ranking of rows by inner product with a query does not depend on the
-// centre.
+// Centring. The mean row is subtracted from a row before it is hashed, because vectors that share a large
+// offset would all hash alike. A new centre changes all codes, so it moves only when all rows are hashed: in
+// build(), and in a re-hash that names every row. The ranking of rows by inner product with a query does not
+// depend on the centre.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +25,8 @@
 #include <span>
 #include <vector>
 
-#include "base/aligned.h"
-#include "base/matrix.h"
+#include "base/array/aligned.h"
+#include "base/array/matrix.h"
 #include "hashing/bucket_tables.h"
 #include "hashing/hash_family.h"
 
@@ -36,11 +35,10 @@ namespace modelet::hashing {
 struct IndexOptions {
   HashOptions hash;
   uint32_t bucket = 64;  // rows a bucket holds at most; which ones stay is a seeded, order-free choice
-  bool centre =
-      true;  // subtract the mean row from rows before hashing; the caller centres queries by their mean
+  bool centre = true;    // subtract the mean row before hashing; the caller centres queries by their mean
 };
 
-// Scratch of one query; reuse it, also with other indexes. What a query needs is allocated by its first use
+// Scratch of one query; reuse it, also with other indexes. Memory for a query is allocated by its first use
 // or, for all queries of an index, by LshIndex::reserve(). One per thread.
 struct QueryScratch {
   HashScratch hash;
@@ -63,20 +61,20 @@ class LshIndex {
   // that has begun.
   void build(ConstRows weights);
 
-  // The rows that collide with `query` [dim] most often (of equals the lower rows), at most `limit`, in no
-  // order that means anything: whoever ranks does so exactly. `query_mean` [dim] is subtracted from the query
-  // if centring is on (empty: not). The result lives in the scratch until its next use.
+  // The rows that collide with `query` [dim] most often (of equal ones the lower rows), at most `limit`, in
+  // no meaningful order: callers that rank do so exactly. `query_mean` [dim] is subtracted from the query if
+  // centring is on (empty: nothing is). The result lives in the scratch until its next use.
   std::span<const uint32_t> query(std::span<const float> query, std::span<const float> query_mean,
                                   size_t limit, QueryScratch& scratch) const;
 
-  // query() in its two halves, because indexes with equal HashOptions can share the codes of a query.
-  // The codes [tables] live in scratch.codes.
+  // query() in two halves, because indexes with equal HashOptions can share the codes of a query. The codes
+  // [tables] are in scratch.codes.
   std::span<const uint32_t> hash_query(std::span<const float> query, std::span<const float> query_mean,
                                        QueryScratch& scratch) const;
   std::span<const uint32_t> query_codes(std::span<const uint32_t> codes, size_t limit,
                                         QueryScratch& scratch) const;
 
-  // Afterwards no query of this index allocates memory in this scratch.
+  // After this, no query of this index allocates memory in this scratch.
   void reserve(QueryScratch& scratch) const;
 
   // `rows` ascend, without repetition; `weights` [rows(), dim] is read only during the call.
@@ -84,21 +82,21 @@ class LshIndex {
   void work();
   void finish_rehash();
 
-  // What a checkpoint keeps. restore() rebuilds the tables; it throws FormatError if shapes or codes do not
-  // fit, and then changes nothing. It drops a re-hash that has begun.
+  // The part that a checkpoint keeps. restore() rebuilds the tables; it throws FormatError if shapes or codes
+  // do not fit, and then changes nothing. It drops a re-hash that has begun.
   std::span<const uint32_t> codes() const { return codes_; }  // [rows, tables]
   std::span<const float> centre() const { return centre_; }   // [dim]; empty if centring is off
   void restore(std::span<const uint32_t> codes, std::span<const float> centre);
 
-  // A re-hash whose work() has returned: the codes and the centre that finish_rehash() will bring in, and the
+  // A re-hash whose work() has returned: the codes and the centre that finish_rehash() will install, and the
   // way back to that state after restore(). Same checks as restore().
   bool rehash_is_done() const { return rehash_ == Rehash::kDone; }
   std::vector<uint32_t> next_codes() const;
   std::span<const float> next_centre() const { return changes_.centre; }
   void restore_rehash(std::span<const uint32_t> codes, std::span<const float> centre);
 
-  // Share of the codes of `rows` that are no longer those of their weights [rows(), dim], under the present
-  // centre; 0 for no rows. Hashes them all: give it a sample.
+  // Share of the codes of `rows` that no longer match their weights [rows(), dim], under the present centre;
+  // 0 for no rows. It hashes all of them, so pass a sample.
   double stale_share(std::span<const uint32_t> rows, const ConstRows& weights) const;
 
   size_t rows() const { return rows_; }

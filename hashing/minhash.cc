@@ -1,10 +1,10 @@
 // Densified one-permutation MinHash (Shrivastava, ICML 2017) of the set of a vector's largest components.
 //
-// The set: the dim / 8 (at least 1) components of largest magnitude, zeros left out, ties to the lower index;
-// element 2 * index + 1 for a negative one, 2 * index for a positive one. Each element has a random bin and a
-// random rank; the value of a bin is its lowest rank; empty bins copy others (densify.h). A table's code
-// mixes the values of max(1, bits / kBitsPerValue) bins of its own down to `bits` bits. Cost: one pass over
-// the set, whatever the tables.
+// The set consists of the dim / 8 (at least 1) components of largest magnitude, without zeros, ties to the
+// lower index. A component is the element 2 * index, or 2 * index + 1 if it is negative. Each element has a
+// random bin and a random rank; the value of a bin is its lowest rank; empty bins copy others (densify.h).
+// The code of a table mixes the values of max(1, bits / kBitsPerValue) bins of its own down to `bits` bits.
+// Cost: one pass over the set, whatever the number of tables.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -73,9 +73,9 @@ class MinHash final : public HashFamily {
   }
 
   // The magnitude of the set's smallest element: the largest m, at least 1, that set_size_ magnitudes reach.
-  // Found bit by bit, because counting vectorises and does not branch on the data, which selection algorithms
-  // do. Magnitudes are the bits of floats without sign, which order like them; so NaN has a place in the
-  // order too.
+  // Found bit by bit, because counting vectorises and does not branch on the data, unlike selection
+  // algorithms. Magnitudes are the bits of floats without sign, which are ordered like them; so NaN has a
+  // place in the order too.
   int32_t set_threshold(std::span<const int32_t> magnitudes) const {
     int32_t threshold = 0;
     for (int32_t bit = 1 << 30; bit != 0; bit >>= 1) {

@@ -3,10 +3,10 @@
 //
 // The directions are the rows of H D_b H D_0, where H is a Hadamard matrix and each D a diagonal of random
 // signs (Ailon, Chazelle, STOC 2006; used for hashing by Andoni et al., "Practical and Optimal LSH for
-// Angular Distance", NIPS 2015): `width` directions cost width x log2(width) additions instead of width x
+// Angular Distance", NIPS 2015). `width` directions cost width x log2(width) additions instead of width x
 // dim, and those of one block b are orthogonal, which estimates angles better than independent ones (Ji et
-// al., "Super-Bit LSH", NIPS 2012). H D_0 spreads the vector, padded with zeros to `width`, evenly; it is
-// shared by all blocks. Sums are in a fixed order.
+// al., "Super-Bit LSH", NIPS 2012). H D_0 spreads the vector, padded with zeros to `width`, evenly; all
+// blocks share it. Sums are in a fixed order.
 #include <algorithm>
 #include <bit>
 

@@ -27,12 +27,30 @@ done
 
 needed=(--dev)
 [[ " ${presets[*]} " != *" aarch64 "* ]] || needed+=(--aarch64)
-bash packaging/install-dependencies.sh "${needed[@]}"
 
-launcher=()
-command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-
-passed=0 failed=0 failures=()
+passed=0 failed=0 failures=() times=()
+# timed NAME COMMAND...: runs it and keeps how long it took.
+timed() {
+  local name=$1 begun=$SECONDS
+  shift
+  "$@"
+  times+=("$(printf '%3d:%02d  %s' $(((SECONDS - begun) / 60)) $(((SECONDS - begun) % 60)) "$name")")
+}
+build_preset() {
+  cmake --preset "$1" "${launcher[@]}" >"build/$1-configure.log" 2>&1 || { cat "build/$1-configure.log"; exit 1; }
+  cmake --build --preset "$1" --parallel "$jobs" "${@:2}"
+}
+# Fails only where ctest did not get to its summary: failed tests are counted.
+test_preset() {
+  local preset=$1 log=build/$1-ctest.log summary bad all
+  shift
+  ctest --preset "$preset" --no-tests=error "$@" 2>&1 | tee "$log" || failures+=("$preset")
+  # "97% tests passed, 1 tests failed out of 30"
+  summary=$(grep -E '^[0-9]+% tests passed' "$log") || { echo "== $preset: ctest did not finish" >&2; exit 1; }
+  bad=$(sed -E 's/.*, ([0-9]+) tests failed.*/\1/' <<<"$summary")
+  all=$(sed -E 's/.* out of ([0-9]+).*/\1/' <<<"$summary")
+  failed=$((failed + bad)) passed=$((passed + all - bad))
+}
 run_preset() {
   local preset=$1 target=() filter=() at_once=$jobs
   case $preset in
@@ -44,23 +62,19 @@ run_preset() {
     *) echo "tests/run.sh: unknown preset '$preset'" >&2; exit 2 ;;
   esac
   echo "== $preset: build"
-  cmake --preset "$preset" "${launcher[@]}" >"build/$preset-configure.log" 2>&1 ||
-    { cat "build/$preset-configure.log"; exit 1; }
-  cmake --build --preset "$preset" --parallel "$jobs" "${target[@]}"
+  timed "$preset: build" build_preset "$preset" "${target[@]}"
   echo "== $preset: test"
-  local log=build/$preset-ctest.log
-  ctest --preset "$preset" --parallel "$at_once" --no-tests=error "${filter[@]}" 2>&1 | tee "$log" || failures+=("$preset")
-  # "97% tests passed, 1 tests failed out of 30"
-  local summary
-  summary=$(grep -E '^[0-9]+% tests passed' "$log") || { echo "== $preset: ctest did not finish" >&2; exit 1; }
-  local bad all
-  bad=$(sed -E 's/.*, ([0-9]+) tests failed.*/\1/' <<<"$summary")
-  all=$(sed -E 's/.* out of ([0-9]+).*/\1/' <<<"$summary")
-  failed=$((failed + bad)) passed=$((passed + all - bad))
+  timed "$preset: test" test_preset "$preset" --parallel "$at_once" "${filter[@]}"
 }
 
 mkdir -p build
+timed "installing packages" bash packaging/install-dependencies.sh "${needed[@]}"
+launcher=()
+if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 for preset in "${presets[@]}"; do run_preset "$preset"; done
+
+echo "== how long each part took, in minutes"
+printf '%s\n' "${times[@]}"
 
 ((${#failures[@]} == 0)) || echo "== failed: ${failures[*]}"
 echo "$((100 * passed / (passed + failed)))% tests passed, $failed tests failed out of $((passed + failed))"

@@ -1,4 +1,4 @@
-"""Threads and BLAS of a PyTorch process. Does not import torch: its OpenMP and BLAS read the environment once, when they are loaded."""
+"""Threads and BLAS of a PyTorch process. Does not import torch, whose OpenMP and BLAS read the environment only when they are loaded."""
 
 import ctypes
 import pathlib
@@ -6,9 +6,9 @@ import re
 
 
 def environment(threads, tell_cpu=True):
-    """Variables for a process that will load torch. Without `tell_cpu` OpenBLAS finds out the CPU by itself."""
+    """Variables for a process that will load torch. Without `tell_cpu` OpenBLAS detects the CPU by itself."""
     variables = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
-    # OpenBLAS may not know a newer CPU, or be told less by the environment: AVX2 kernels run at half the speed of AVX-512's.
+    # OpenBLAS may not know a newer CPU, or the environment may hide it: AVX2 kernels run at half the speed of AVX-512 ones.
     flags = re.search(r"^flags.*$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     if tell_cpu and flags and {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= set(flags.group().split()):
         variables["OPENBLAS_CORETYPE"] = "SkylakeX"

@@ -78,7 +78,7 @@ class InputLayer(torch.nn.Module):
 
 
 class OutputLayer(torch.nn.Module):
-    """`initial_bias`: with a label's mean log-prior the sigmoid loss starts from "hardly any applies"."""
+    """`initial_bias`: with the mean log-prior of a label, the sigmoid loss starts from "hardly any label applies"."""
 
     def __init__(self, labels, hidden, sparse, initial_bias=0.0):
         super().__init__()
@@ -152,7 +152,7 @@ def top_labels(model):
 # ---- training ------------------------------------------------------------------------------------------------------
 
 def optimizers(sparse, dense, lr):
-    """Adam for each kind of gradient; parameters may be none."""
+    """SparseAdam for gradients that name their rows, Adam for the others; either list may be empty."""
     made = [torch.optim.SparseAdam(sparse, lr=lr)] if sparse else []
     return made + ([torch.optim.Adam(dense, lr=lr, foreach=True)] if dense else [])
 

@@ -5,9 +5,9 @@
     sudo compare_horovod.py                  everything: an hour and a half
     compare_horovod.py --report-only         the report again, from what is there
 
-Writes report.html (one file, with plots) and report.json to --out, after each part: a look at any time shows what is there so far. Each part
-is kept in --cache under its settings and the programs that ran it: a second call does only what is missing or has failed,
---fresh does all. A part that fails is in the report, with its reason.
+Writes report.html (one file, with plots) and report.json to --out after each part, so they can be read at any time. Each part is kept in
+--cache under its settings and the programs that ran it: a second call runs only what is missing or has failed, --fresh runs all. A part
+that fails is in the report, with its reason.
 
 Needs root (experiments/cluster), Horovod (install_horovod.sh; without it its parts fail) and Modelet's programs. Exit codes: 0 all parts are
 there, 1 some failed, 77 this machine cannot run a cluster, 130 interrupted: call it again to go on.
@@ -62,25 +62,25 @@ def shape(system, nodes=HEADLINE_NODES, rate=HEADLINE_RATE, width=HEADLINE_WIDTH
 
 
 def horovod(mode="dense", **where):
-    """Few steps: they are long, and alike; the wire alone makes them so at 100 Mbit/s (50 s)."""
+    """Few steps, because they are long and alike: at 100 Mbit/s the wire alone takes 50 s."""
     long = where.get("width", HEADLINE_WIDTH) >= 100_000
     steps = 2 if where.get("rate") == "100mbit" else 4 if long else 8
     return shape("Horovod", mode=mode, warmup=1 if long else 2, steps=steps, **where)
 
 
 def sampled(system, **where):
-    """What trains on sampled labels is fast enough for an epoch, and P@1 after it."""
+    """Training on sampled labels is fast enough for an epoch, with P@1 after it."""
     return shape(system, warmup=20, steps=ROWS // BATCH, learning_rate=RATE, evaluate=True, **where)
 
 
 def some_sampled(system, **where):
-    """Steps enough for their time."""
+    """As many steps as it takes to measure their time."""
     return shape(system, warmup=5, steps=30, **where)
 
 
 def one_process(system, width, learning_rate):
-    """What every dense data-parallel system learns in the same number of samples: a step with all gradients added up is this one's. PyTorch, or,
-    where that takes 20 minutes, Modelet with all neurons active."""
+    """What every dense data-parallel system learns from the same number of samples: with all gradients added up, its step is this one. By PyTorch
+    or, where that takes 20 minutes, by Modelet with all neurons active."""
     return {"data": "amazon", "system": f"{system} full", "width": width, "learning_rate": learning_rate}
 
 
@@ -93,7 +93,7 @@ def links():
 
 
 def own_cores():
-    """Modelet on nodes that have a core each, or a share of one: how it scales where nodes do not share cores, and with unequal nodes."""
+    """Modelet on nodes that have a core each, or a share of one: how it scales if nodes share no cores, and with unequal nodes."""
     def part(cores, rate=HEADLINE_RATE):
         return {"data": "own cores", "system": "Modelet", "nodes": len(cores), "rate": rate, "width": HEADLINE_WIDTH, "cores": cores}
 
@@ -116,7 +116,7 @@ def short_plan():
 
 
 def full_plan():
-    """One node has no link: it is measured once."""
+    """One node uses no link, so it is measured at one rate only."""
     where = [(nodes, rate) for nodes in NODES for rate in RATES if nodes > 1 or rate == HEADLINE_RATE]
     parts = links() + [shape("Modelet", nodes=nodes, rate=rate, width=width) for width in WIDTHS for nodes, rate in where]
     parts += [shape("Modelet", mode=compare_report.WITH_KEYS)]
@@ -147,7 +147,7 @@ class Runner:
         """Folder of synthetic data of Amazon-670K's shape with so many labels; made once."""
         folder = self.cache / f"amazon-shape-{width}-{ROWS}-{ROWS_TEST}"
         if not (folder / "complete").exists():
-            subprocess.run([self.programs / "modelet", "data", "synth", folder, "--preset", "amazon-670k", "--labels", str(width),
+            subprocess.run([self.programs / "modelet", "data", "synth", "--force", folder, "--preset", "amazon-670k", "--labels", str(width),
                             "--rows", str(ROWS), "--rows-test", str(ROWS_TEST), "--text"], check=True, stdout=subprocess.DEVNULL)
             (folder / "complete").touch()
         return folder
@@ -158,7 +158,7 @@ class Runner:
         return [f"data.train={folder / 'train.mlt'}", f"data.test={folder / 'test.mlt'}", f"sampling.uniform={draws(part['width'])}"]
 
     def cut(self, part):
-        """Keys of the modelets of a part; those of nodes with cores of their own are small enough for nodes of any share of a core."""
+        """Keys of the modelets of a part; nodes with cores of their own get modelets small enough for any share of a core."""
         if part["data"] == "own cores":
             return ["modelets.hidden_columns=16", "modelets.output_modelets=24"]
         return [f"modelets.hidden_columns={max(16, HIDDEN // part.get('nodes', 1))}"] if part["data"] in ("amazon", "debian-deps") else []
@@ -167,7 +167,7 @@ class Runner:
         folder = self.cache / ("billion-" + "-".join(map(str, BILLION_DATA.values())))
         if not (folder / "complete").exists():
             words = [word for name, value in BILLION_DATA.items() for word in (f"--{name}", str(value))]
-            subprocess.run([self.programs / "modelet", "data", "synth", folder, *words], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([self.programs / "modelet", "data", "synth", "--force", folder, *words], check=True, stdout=subprocess.DEVNULL)
             (folder / "complete").touch()
         return [f"data.train={folder / 'train.mlt'}", f"data.test={folder / 'test.mlt'}"]
 
@@ -192,7 +192,8 @@ class Runner:
             experiment = DEBIAN
         else:
             settings += self.data_settings(part)
-        found = train_modelet.train(cluster, self.programs, experiment, settings + self.settings, keys=part.get("mode") == compare_report.WITH_KEYS)
+        found = train_modelet.train(cluster, self.programs, experiment, settings + self.settings, keys=part.get("mode") == compare_report.WITH_KEYS,
+                                    curve_test=DEBIAN_DATA / "test.txt.xz" if part["data"] == "debian-deps" else None)
         return {"parameters": parameters, "steps": found["steps"], "seconds_per_step": found["seconds_per_step"], "sent_bytes": found["sent_bytes"],
                 "own_meter_bytes": found["own_meter_bytes"],
                 **{field: found[field] for field in ("compute_seconds", "codec_seconds", "wait_seconds")},
@@ -239,7 +240,7 @@ class Runner:
         return {"p_at_1": found["p_at_1"], "train_seconds": found["train_seconds"], "blas": found["blas"]}
 
     def fingerprint(self, part):
-        """Of what runs a part: another build, or other scripts, make it another part."""
+        """A digest of the programs and scripts that run a part: with other ones it is another part."""
         files = [pathlib.Path(clusters.__file__)]
         if part["system"] in ("Modelet", "Modelet full"):
             files += [pathlib.Path(train_modelet.__file__), *({"billion": [BILLION], "debian-deps": [DEBIAN]}.get(part["data"], [AMAZON])),
@@ -278,7 +279,7 @@ def cache_file(runner, part):
 
 def execute(runner, part):
     """{"part", "title", and "result" or "error", ...}; a result is put into the cache."""
-    file = cache_file(runner, part)  # before it runs: of the programs that are there now
+    file = cache_file(runner, part)  # before it runs: the programs may be built again meanwhile
     others, started = measuring.OthersShare(), time.monotonic()
     record = {"part": part, "title": title(part), "at": time.strftime("%Y-%m-%d %H:%M:%S")}
     try:
@@ -286,7 +287,7 @@ def execute(runner, part):
     except (launch.BaselineFailed, train_modelet.RunFailed, subprocess.SubprocessError, RuntimeError, OSError) as error:
         record["error"] = f"{type(error).__name__}: {error}"
     except clusters.CannotRun as error:
-        if "cores" not in part:  # without the controller of CPU shares all other parts can run
+        if "cores" not in part:  # if only the controller of CPU shares is missing, all other parts can run
             raise
         record["error"] = f"{type(error).__name__}: {error}"
     record |= {"wall_seconds": round(time.monotonic() - started, 1), "others_share": others.until_now()}

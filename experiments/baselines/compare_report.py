@@ -1,6 +1,10 @@
+#!/usr/bin/python3
 """The report of compare_horovod.py: report.json with every figure, report.html with the comparison, plots, and every part.
 
-A report is {"short", "machine", "records"}; a record is {"part": its settings, "title", "result" or "error", "wall_seconds", "others_share"}.
+    compare_report.py docs/studies/horovod-report.json FOLDER     both files again, from recorded figures
+
+A report is {"short", "machine", "records"}, and may have "notes": lines of text for its beginning. A record is {"part": its settings, "title",
+"result" or "error", "others_share": part of the machine that other processes used meanwhile}.
 """
 
 import html
@@ -19,6 +23,7 @@ import svg_plot
 TARGET = 0.645  # P@1 on debian-deps, as in experiments/bench
 HEADLINE = {"data": "amazon", "nodes": 4, "rate": "1gbit", "width": 670_091}
 WITH_KEYS = "with keys"  # a mode of Modelet: every connection encrypted and authenticated
+COLOURS = {"Modelet": "#c0392b", "Horovod": "#2471a3", "DDP": "#1e8449", "sharded by hand": "#9a7d0a"}  # of a system, in all plots
 FULL_SOFTMAX = ("dense", "sparse", "sparse-fp16", "fp16", "sparse-as-dense")
 
 
@@ -30,7 +35,7 @@ def mean_bytes(result):
 
 
 def wire_seconds(record):
-    """What a step takes on hosts of infinite speed: the bytes of the node that sends most, at the rate of the link; both directions work at once."""
+    """Time of a step on hosts of infinite speed: the bytes of the node that sends most, at the rate of the link; both directions work at once."""
     return 8 * max(record["result"]["sent_bytes"]) / clusters.BITS_PER_SECOND[record["part"]["rate"]]
 
 
@@ -46,7 +51,7 @@ def one(report, **settings):
 
 
 def headline(report):
-    """Rows against Modelet, the fastest full softmax of Horovod, None where a part is missing."""
+    """Every system compared with Modelet, fastest first, and the best full softmax of Horovod; None where a part is missing."""
     ours = one(report, system="Modelet", mode=None, **HEADLINE)
     if ours is None:
         return None
@@ -54,10 +59,11 @@ def headline(report):
     for record in [*select(report, system="Modelet", mode=WITH_KEYS, **HEADLINE),
                    *(found for system in ("Horovod", "DDP", "sharded by hand") for found in select(report, system=system, **HEADLINE))]:
         seconds, wire = record["result"]["seconds_per_step"], wire_seconds(record)
-        rows.append({"title": record["part"]["system"] + (f" {record['part']['mode']}" if "mode" in record["part"] else ""), "part": record["part"],
+        rows.append({"title": contestant(record["part"]), "part": record["part"],
                      "seconds": seconds, "times": seconds / ours["result"]["seconds_per_step"],
                      "wire_seconds": wire, "wire_times": wire / ours["result"]["seconds_per_step"],
                      "bytes": mean_bytes(record["result"]), "byte_times": mean_bytes(record["result"]) / mean_bytes(ours["result"])})
+    rows.sort(key=lambda row: row["seconds"])
     full = [row for row in rows if row["part"]["system"] == "Horovod" and row["part"]["mode"] in FULL_SOFTMAX]
     dense = next((row for row in full if row["part"]["mode"] == "dense"), None)
     return {"modelet": {"seconds": ours["result"]["seconds_per_step"], "bytes": mean_bytes(ours["result"]), "wire_seconds": wire_seconds(ours)},
@@ -66,7 +72,7 @@ def headline(report):
 
 
 def seconds_to(curve, target):
-    """On the line between two points of [(seconds, P@1), ...], not before the first; None if it is never reached."""
+    """When a curve [(seconds, P@1), ...] reaches the target, between two points on their line; None if it never does."""
     before = None
     for seconds, precision in curve:
         if precision >= target:
@@ -142,10 +148,21 @@ def paragraph(text, kind="note"):
     return f'<p class="{kind}">{html.escape(text)}</p>'
 
 
-def plot(title, x_label, y_label, curves, **options):
-    """Of the curves that have two points or more; nothing, if none has."""
-    curves = {name: sorted(points) for name, points in curves.items() if len({x for x, _ in points}) > 1}
-    return svg_plot.render(title, x_label, y_label, curves, **options) if curves else ""
+def plot(title, x_label, y_label, records, points, **options):
+    """Nothing, if there are no points. points(record): [(x, y), ...] of its curve, which all records of one system and mode share."""
+    curves, colours = {}, {}
+    for record in records:
+        if found := points(record):
+            name = contestant(record["part"])
+            curves.setdefault(name, []).extend(found)
+            colours[name] = COLOURS[record["part"]["system"]]
+    curves = {name: sorted(set(map(tuple, found))) for name, found in curves.items()}
+    return svg_plot.render(title, x_label, y_label, curves, colours=colours, **options) if curves else ""
+
+
+def contestant(part):
+    """System and mode."""
+    return part["system"] + (f" {part['mode']}" if "mode" in part else "")
 
 
 def headline_section(report):
@@ -165,16 +182,6 @@ def headline_section(report):
     return parts + [paragraph("\"sampled\" and \"sharded by hand\" train the same sampled softmax as Modelet; the others the full one.")]
 
 
-def amazon_curves(report, horizontal, value, **fixed):
-    """System and mode -> [(horizontal, value), ...]."""
-    curves = {}
-    for record in select(report, data="amazon", **fixed):
-        part = record["part"]
-        if "nodes" in part:
-            curves.setdefault(part["system"] + (f" {part['mode']}" if "mode" in part else ""), []).append((horizontal(part), value(record)))
-    return curves
-
-
 def scaling_section(report):
     def seconds(record):
         return record["result"]["seconds_per_step"]
@@ -182,25 +189,32 @@ def scaling_section(report):
     def sent(record):
         return max(1.0, mean_bytes(record["result"]))
 
+    def compared(title, x_label, y_label, horizontal, value, **fixed):
+        """Only systems that were measured at several places of the axis; the tables have the rest."""
+        records = [record for record in select(report, data="amazon", **fixed) if "nodes" in record["part"]]
+        places = {}
+        for record in records:
+            places.setdefault(contestant(record["part"]), set()).add(horizontal(record["part"]))
+        return plot(title, x_label, y_label, [record for record in records if len(places[contestant(record["part"])]) > 1],
+                    lambda record: [(horizontal(record["part"]), value(record))], log_y=True)
+
     at = {"nodes": 4, "rate": "1gbit"}
     return ["<h2>Width, nodes, links</h2>",
-            plot("Seconds a step, 4 nodes, 1 Gbit/s", "labels", "seconds", amazon_curves(report, lambda part: part["width"], seconds, **at), log_y=True),
-            plot("Bytes sent by a node in a step, 4 nodes", "labels", "bytes", amazon_curves(report, lambda part: part["width"], sent, **at), log_y=True),
-            plot("Seconds a step, 670,091 labels, 1 Gbit/s", "nodes", "seconds",
-                 amazon_curves(report, lambda part: part["nodes"], seconds, width=670_091, rate="1gbit"), log_y=True),
-            plot("Seconds a step, 670,091 labels, 4 nodes", "Mbit/s", "seconds",
-                 amazon_curves(report, lambda part: clusters.BITS_PER_SECOND[part["rate"]] / 1e6, seconds, width=670_091, nodes=4), log_y=True)]
+            compared("Seconds a step, 4 nodes, 1 Gbit/s", "labels", "seconds", lambda part: part["width"], seconds, **at),
+            compared("Bytes sent by a node in a step, 4 nodes", "labels", "bytes", lambda part: part["width"], sent, **at),
+            compared("Seconds a step, 670,091 labels, 1 Gbit/s", "nodes", "seconds", lambda part: part["nodes"], seconds, width=670_091, rate="1gbit"),
+            compared("Seconds a step, 670,091 labels, 4 nodes", "Mbit/s", "seconds", lambda part: clusters.BITS_PER_SECOND[part["rate"]] / 1e6, seconds,
+                     width=670_091, nodes=4)]
 
 
 def precision_section(report):
-    rows = []
-    for record in report["records"]:
-        part, result = record["part"], record.get("result", {})
-        if part["data"] == "amazon" and result.get("p_at_1") is not None and part.get("rate", "1gbit") == "1gbit":
-            rows.append((f"{part['width']:,} labels", record["title"].partition(f", {part['data']}")[0], f"{result['p_at_1']:.4f}"))
+    learned = [record for record in select(report, data="amazon")
+               if record["result"].get("p_at_1") is not None and record["part"].get("rate", "1gbit") == "1gbit"]
+    learned.sort(key=lambda record: (record["part"]["width"], contestant(record["part"]), record["part"].get("nodes", 0), record["part"].get("learning_rate", 0)))
+    rows = [(f"{record['part']['width']:,} labels", record["title"].partition(", amazon")[0], f"{record['result']['p_at_1']:.4f}") for record in learned]
     parts = ["<h2>P@1 after the same samples</h2>",
              paragraph("One epoch of 100,000 synthetic samples. \"Full\" is the softmax over all labels in one process: what every dense data-parallel system learns with "
-                       "the same global batch, here at several learning rates."), table(["", "", "P@1"], sorted(rows))] if rows else []
+                       "the same global batch, here at several learning rates."), table(["", "", "P@1"], rows)] if rows else []
     debian = [record for record in report["records"] if record["part"]["data"] == "debian-deps"]
     if debian:
         rows = []
@@ -208,9 +222,9 @@ def precision_section(report):
             reached = seconds_to(record["result"]["curve"], TARGET) if "result" in record else None
             rows.append((record["title"], "failed" if "error" in record else "never" if reached is None else duration(reached),
                          "" if "error" in record else f"{record['result']['p_at_1']:.4f}"))
-        curves = {record["title"].partition(",")[0]: record["result"]["curve"] for record in debian if "result" in record}
         parts += ["<h2>Time to P@1 on debian-deps, 4 nodes, 1 Gbit/s</h2>", table(["", f"seconds of training to {TARGET}", "P@1 at the end"], rows),
-                  plot("debian-deps, 4 nodes, 1 Gbit/s", "seconds of training", "P@1", curves, lines=[TARGET])]
+                  plot("debian-deps, 4 nodes, 1 Gbit/s", "seconds of training", "P@1", select(report, data="debian-deps"),
+                       lambda record: record["result"]["curve"], lines=[TARGET])]
     return parts
 
 
@@ -219,7 +233,7 @@ def cores_text(part):
 
 
 def own_cores_rows(report):
-    """(record, speed-up over one core, seconds of the ideal split, share of it that is reached); nodes of an ideal split are as fast as alone."""
+    """(record, speed-up over one core, seconds of the ideal split, share of it that is reached); in the ideal split each node is as fast as alone."""
     alone = {record["part"]["cores"][0]: record["result"]["seconds_per_step"] for record in select(report, data="own cores", nodes=1)}
     rows = []
     for record in select(report, data="own cores"):
@@ -259,10 +273,11 @@ def simulation_section(report):
 
 
 def split(result):
-    """(computing, coding, waiting) of a step, means over the ranks; None where it is not known."""
+    """(computing, coding, waiting) of a step, means over the ranks; None where it is not known. Waiting that was measured as
+    longer than the step says nothing about computing."""
     waiting = mean(result.get("wait_seconds"))
     computing = mean(result.get("compute_seconds"))
-    if computing is None and waiting is not None:
+    if computing is None and waiting is not None and waiting < result["seconds_per_step"]:
         computing = result["seconds_per_step"] - waiting
     return computing, mean(result.get("codec_seconds")), waiting
 
@@ -293,11 +308,15 @@ def parts_section(report):
 
 def notes(report):
     cores = report["machine"]["cores"]
-    text = [f"All nodes share the {cores} cores of this machine, except where it says that they have their own. With more nodes than cores every system's time is bound by the cores, also that of copying packets; on hosts "
-            "of their own all would be faster. The dedicated-host column is the bound that no host can beat."]
-    busiest = max((record["others_share"] for record in report["records"]), default=0)
-    if busiest > measuring.BUSY_SHARE:
-        text.append(f"The machine was not quiet: other processes used up to {busiest:.0%} of it during a part. Do not quote these figures.")
+    text = [*report.get("notes", []),
+            f"All nodes share the {cores} cores of this machine, except where the report says that they have their own. With more nodes than cores every "
+            "system's time is bound by the cores, which also copy the packets; on hosts of their own all would be faster. The column \"on dedicated hosts\" "
+            "is a bound that no host can beat."]
+    disturbed = [record["others_share"] for record in report["records"] if record["others_share"] > measuring.BUSY_SHARE]
+    if disturbed:
+        text.append(f"The machine was not always quiet: in {len(disturbed)} of {len(report['records'])} parts other processes used more than "
+                    f"{measuring.BUSY_SHARE:.0%} of it, at most {max(disturbed):.0%} (last column of \"Every part\"). Each part was run once. A figure of a "
+                    "disturbed part may be quoted only together with that share, and differences of a tenth between such figures mean nothing.")
     return [paragraph(line) for line in text]
 
 
@@ -309,3 +328,9 @@ def write(report, folder):
             *precision_section(report), *own_cores_section(report), *billion_section(report), *simulation_section(report), *parts_section(report)]
     page = f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Modelet and Horovod</title><style>{STYLE}</style></head>\n<body>\n'
     (folder / "report.html").write_text(page + "\n".join(body) + "\n</body></html>\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    write(json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")), pathlib.Path(sys.argv[2]))

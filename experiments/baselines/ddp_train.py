@@ -1,4 +1,4 @@
-"""Data-parallel training with PyTorch's DistributedDataParallel over Gloo, a worker of it; launch.py starts them."""
+"""A worker of data-parallel training with PyTorch's DistributedDataParallel over Gloo; launch.py starts the workers."""
 
 import distributed
 import torch

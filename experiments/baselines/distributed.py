@@ -45,7 +45,7 @@ def parse_arguments(description, modes=()):
 
 
 class Snapshot:
-    """Of this process: seconds in steps, of waiting, of all cores; bytes that its node has sent."""
+    """Counters of this process: seconds in steps, of waiting, of all cores; bytes that its node has sent."""
 
     def __init__(self, clock, waited):
         self.seconds, self.waited, self.cpu = clock.seconds, waited, time.process_time()

@@ -1,4 +1,4 @@
-"""Data-parallel training with Horovod over Gloo, a worker of it; launch.py starts them."""
+"""A worker of data-parallel training with Horovod over Gloo; launch.py starts the workers."""
 
 import time
 

@@ -5,7 +5,7 @@
     sudo launch.py ddp --mode sparse --nodes 2 -- --train train.txt --steps 20
     sudo launch.py sharded --nodes 4 --rate 100mbit -- --train train.txt --test test.txt --steps 391 --negatives 3350 --lr 1e-2
 
-What stands after -- goes to the workers: distributed.py lists their options. The result is one line of JSON: seconds of a step, bytes that
+Words after -- go to the workers; distributed.py lists their options. The result is one line of JSON: seconds of a step, bytes that
 each node sent in a step, seconds of a step that a rank waited for others, P@k. Horovod needs install_horovod.sh first. Exit codes:
 0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
 
@@ -32,7 +32,7 @@ DEFAULT_PYTHON = HERE.parents[1] / "build/horovod-venv/bin/python"
 
 
 class BaselineFailed(Exception):
-    """The text says which ranks failed, and the end of what they said."""
+    """The text names the ranks that failed, with the end of their output."""
 
 
 def launch(cluster, python, family, words, threads=1, seconds=None):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The PyTorch baseline: sparse input -> ReLU -> softmax over the labels of the batch and shared uniform negatives.
 
-The model Modelet trains with sampling.mode = "uniform" and one hidden layer, of PyTorch's own layers and optimisers, arranged
-for speed on a CPU:
+This is the model that Modelet trains with sampling.mode = "uniform" and one hidden layer, built from PyTorch's own layers and
+optimisers and arranged for speed on a CPU:
   - EmbeddingBag(mode="sum", sparse=True) with the feature values as per-sample weights;
   - output rows and biases gathered once a step for (labels of the batch + negatives), one GEMM for all logits;
   - SparseAdam on everything that is indexed, so that a step's cost does not depend on the number of labels or features;

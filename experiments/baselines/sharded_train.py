@@ -1,4 +1,4 @@
-"""Modelet's way, written by hand with PyTorch over Gloo, a worker of it; launch.py starts them.
+"""A worker of Modelet's way, written by hand with PyTorch over Gloo; launch.py starts the workers.
 
 Rank r of n has the columns [r d / n, (r + 1) d / n) of the hidden layer and every n-th label, from the r-th on. A step, of the whole batch on every rank:
   1. its columns of the hidden layer; all-gather: H [B, d]

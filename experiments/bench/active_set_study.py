@@ -2,10 +2,10 @@
 """What each way of choosing the active set learns, and how fast: P@k against training seconds.
 
 Trains one experiment in every mode at the same share of active neurons, and draws the curves as SVG. The contestants
-run in turn, an epoch's evaluation does not count as training. docs/studies/active-set.md reads the figures.
+run in turn, and evaluations do not count as training. docs/studies/active-set.md discusses the figures.
 
-All of them use Adam's bias correction by the step (optimizer.row_clocks=false): by a row's own updates it treats rare
-rows differently in different modes, and that hides what the active set does.
+All of them use Adam's bias correction by the step (optimizer.row_clocks=false). Correction by a row's own updates treats rare
+rows differently in different modes, which hides what the active set does.
 
     modelet data synth DATA --preset confusable
     experiments/bench/active_set_study.py DATA --name confusable --sparsity 0.1
@@ -19,7 +19,7 @@ import sys
 import measuring
 import svg_plot
 
-# Hash tables find less a query than previews do: more samples ask, and more candidates are ranked.
+# A query to hash tables finds less than low-rank projections do, so more samples ask and more candidates are ranked.
 TABLES = ["sampling.mode=lsh", "sampling.retrieval=tables", "sampling.query_every=4", "sampling.candidates=64"]
 CONTESTANTS = {
     "full": ["sampling.mode=full"],

@@ -5,14 +5,14 @@
   amazon-670k   synthetic data of Amazon-670K's shape: samples/s and P@1 after the same samples
 
 PyTorch takes part in every way that a user may meet it, and each has a line and a ratio of its own:
-  as installed    OpenBLAS finds out the CPU by itself; if it does not know it, it falls back to slower kernels
+  as installed    OpenBLAS detects the CPU; if it does not know it, it uses slower kernels
   told its CPU    OPENBLAS_CORETYPE says that there is AVX-512 (only where there is)
 and on debian-deps with
   usual settings  learning rate 1e-3, constant, as compare_pytorch.py has it
   best settings   the fastest to the target among those tried (README.md)
 
-Contestants run in turn, --repeats times, and medians are compared. On Amazon-670K's shape all have the same settings but for the
-learning rate. Seconds are of training alone: no evaluation, no checkpoint, no reading of data, and for fastText no parsing of text.
+Contestants run in turn, --repeats times, and medians are compared. On Amazon-670K's shape all have the same settings except for
+the learning rate. Seconds are of training alone: no evaluation, no checkpoint, no reading of data, and for fastText no parsing of text.
 Exit code 1: something is missing, a run failed, or --require is given and a bound (BOUNDS) is missed.
 """
 
@@ -68,7 +68,7 @@ def parse_arguments():
 # A curve is [(seconds of training, P@1), ...] in the order of time.
 
 def seconds_to(curve, target):
-    """When P@1 first is `target`, between two points on the line through them; None if never."""
+    """When P@1 first reaches `target`, between two points on their line; None if never."""
     before = None
     for seconds, precision in curve:
         if precision >= target:
@@ -181,14 +181,14 @@ def amazon_data(arguments):
     folder = arguments.cache / "amazon-670k-shape-{rows}-{rows-test}".format(**AMAZON)
     if not (folder / "complete").exists():
         sizes = [part for option, value in AMAZON.items() for part in (f"--{option}", str(value))]
-        subprocess.run([arguments.modelet, "data", "synth", folder, "--preset", "amazon-670k", "--text", *sizes],
+        subprocess.run([arguments.modelet, "data", "synth", "--force", folder, "--preset", "amazon-670k", "--text", *sizes],
                        check=True, stdout=subprocess.DEVNULL)
         (folder / "complete").touch()
     return folder
 
 
 def pytorch_options(experiment):
-    """The options of pytorch_sampled.py that make it the job of an experiment file, but for the learning rate."""
+    """The options of pytorch_sampled.py that give it the job of an experiment file, except for the learning rate."""
     keys = tomllib.loads(experiment.read_text())
     return {"hidden": keys["model"]["hidden"][0], "loss": keys["model"]["loss"], "negatives": keys["sampling"]["uniform"],
             "batch": keys["train"]["batch"], "epochs": keys["train"]["epochs"]}

@@ -1,12 +1,12 @@
 // What barrier and all-reduce cost with each algorithm, over ranks on threads of this process.
 //
-//   ninja -C build/release collectives && build/release/experiments/bench/collectives [inproc|zmq|curve]
-//   [RANKS...]
+//   ninja -C build/release collectives
+//   build/release/experiments/bench/collectives [inproc|zmq|curve] [RANKS...]
 //
 // All ranks share this machine's cores, so a message costs its CPU time and next to no latency: many messages
-// are dearer here, and hops cheaper, than between machines (comm/algorithm.h has the model for those, and
-// marks what it would choose with a star). Milliseconds: the least of several trials; CPU: of one rank with
-// its share of ZeroMQ's threads, which other work on the machine disturbs least.
+// are dearer here, and hops cheaper, than between machines (comm/messaging/algorithm.h has the model for
+// those, and marks what it would choose with a star). Milliseconds: the least of several trials; CPU: of one
+// rank with its share of ZeroMQ's threads, which other work on the machine disturbs least.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "comm/codec.h"
-#include "tests/comm/groups.h"
+#include "base/system/clock.h"
+#include "comm/codec/codec.h"
+#include "tests/comm/collectives/groups.h"
 
 namespace {
 

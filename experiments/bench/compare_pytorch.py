@@ -43,7 +43,7 @@ def run_pytorch(python, arguments, files):
 
 
 def write_experiment(path, arguments, files):
-    """No evaluation and no checkpoint before the end: the script on the other side writes none."""
+    """No evaluation and no checkpoint before the end, because the other side has none."""
     path.write_text(f"""\
 [data]
 train = {json.dumps(str(files['train']))}

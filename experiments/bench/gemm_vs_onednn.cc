@@ -16,11 +16,12 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/aligned.h"
-#include "base/bf16.h"
-#include "base/clock.h"
+#include "base/array/aligned.h"
+#include "base/array/bf16.h"
 #include "base/rng.h"
-#include "shard/kernels/kernels.h"
+#include "base/system/clock.h"
+#include "shard/kernels/gemm.h"
+#include "shard/kernels/simd/instruction_set.h"
 
 namespace {
 

@@ -75,7 +75,7 @@ def xmc_rows(path):
 
 
 def _busy_seconds():
-    """CPU seconds that all processes of the machine, and its host, have used; interrupts are nobody's, and left out."""
+    """CPU seconds that all processes of the machine, and of its host, have used; interrupts belong to nobody and are left out."""
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, _, _, _, _, steal = map(int, file.readline().split()[1:9])
     return (user + nice + system + steal) / os.sysconf("SC_CLK_TCK")

@@ -9,7 +9,7 @@ import time
 import measuring
 
 BASELINE = measuring.ROOT / "experiments/baselines/pytorch_sampled.py"
-# How a user meets PyTorch's BLAS: OpenBLAS finds out the CPU by itself, or is told where there is AVX-512. Values: --blas.
+# Two ways in which a user meets PyTorch's BLAS: OpenBLAS detects the CPU, or is told of its AVX-512. Values: --blas.
 WAYS_OF_BLAS = {"as installed": "as-installed", "told its CPU": "told-cpu"}
 INSTALL_PYTORCH = "Debian: apt install python3-torch python3-numpy libopenblas0-openmp"
 INSTALL_FASTTEXT = "Debian: apt install fasttext"
@@ -44,9 +44,9 @@ def run_pytorch(python, train, test, options, flags=()):
 class FastText:
     """Hierarchical softmax on the words "f<feature>" of a row; fastText knows no weights of words.
 
-    `folder` holds its text and its models. It parses the text again in every epoch. To not count that against it, training time is the
-    wall time of `fasttext supervised` less that of the same run with vectors of length one, which reads and counts the same words
-    and even walks the same trees.
+    `folder` holds its text and its models. fastText parses the text again in every epoch. So that this does not count against it, training
+    time is the wall time of `fasttext supervised` minus that of the same run with vectors of length one, which reads and counts the same
+    words and walks the same trees.
     """
 
     def __init__(self, train, test, folder, threads):

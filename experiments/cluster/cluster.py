@@ -45,7 +45,7 @@ NAMESPACE = re.compile(r"modelet-(\d+)-(node\d+|switch)")  # the number: process
 ADDRESS = "10.93.0.{}"  # in namespaces that are joined to nothing else, so it cannot collide
 SWITCH_HOST = 254
 GRACE_SECONDS = 5.0  # from SIGTERM to SIGKILL
-QUEUE_TIME = "50ms"  # a packet that would wait longer is dropped, as a switch does whose buffer is full
+QUEUE_TIME = "50ms"  # a packet that would wait longer is dropped, as by a switch whose buffer is full
 CLONE_NEWNET = 0x40000000
 
 INSTANT = "1000gbit"  # a frame takes as long as a shaper's clock can tell
@@ -55,9 +55,9 @@ BITS_PER_SECOND = {"100mbit": 1e8, "1gbit": 1e9, "10gbit": 1e10}
 
 @dataclasses.dataclass(frozen=True)
 class Shaping:
-    """burst: KiB that pass at once after a pause; fewer make short messages slower, as they are on a wire. segment: bytes that TCP hands over
-    at once, None: up to 64 KB; what is longer than the burst has to be cut up, and on busy cores the link falls behind its rate. README.md has
-    the measurement."""
+    """burst: KiB that pass at once after a pause; a small one makes short messages as slow as on a wire. segment: bytes that TCP hands over at
+    once, None: up to 64 KB; longer ones than the burst have to be cut up, and on busy cores the link then falls behind its rate. README.md
+    has the measurements."""
     burst: int
     segment: int | None
 
@@ -70,11 +70,11 @@ class CannotRun(Exception):
 
 
 class Interrupted(BaseException):
-    """SIGINT, SIGTERM or SIGHUP. Not an Exception: who catches those shall not swallow this."""
+    """SIGINT, SIGTERM or SIGHUP. Not an Exception, so that code which catches those does not swallow it."""
 
 
 def tool(*words):
-    """Runs ip, tc or the like; its standard output. Failure is CannotRun with what it said."""
+    """Runs ip, tc or the like and returns its standard output. If it fails, CannotRun has its error text."""
     command = [str(word) for word in words]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, start_new_session=True)
     if done.returncode:
@@ -91,7 +91,7 @@ def require_root_and_tools():
 
 
 def sent_bytes(device=DEVICE, namespace=None):
-    """Bytes that a shaped device has sent so far. Without a namespace: that of this process, which is how a node asks about itself."""
+    """Bytes that a shaped device has sent so far. Without a namespace it is looked for in that of this process: a node asks about itself."""
     within = ["-n", namespace] if namespace else []
     return json.loads(tool("tc", *within, "-s", "-j", "qdisc", "show", "dev", device))[0]["bytes"]
 
@@ -102,7 +102,7 @@ class CpuGroup:
     """Processes that together get a share of the cores; cgroup v2, or the cpu controller of v1."""
 
     V2, V1 = pathlib.Path("/sys/fs/cgroup"), pathlib.Path("/sys/fs/cgroup/cpu")
-    PERIOD_US = 10_000  # short: a slow core, not one that stands still for tenths of a second
+    PERIOD_US = 10_000  # short, so that a node is slow and does not stand still for tenths of a second
     LEAST = 0.1  # the kernel's smallest quota is 1 ms
 
     @classmethod
@@ -156,7 +156,7 @@ def owners():
 
 
 def remove(owner):
-    """Ends every process in the namespaces of a cluster and removes them. Works on what is left of a cluster, too."""
+    """Ends every process in the namespaces of a cluster and removes them. Also works on what is left of a cluster."""
     namespaces = [entry.name for entry in NAMESPACES.glob(f"modelet-{owner}-*") if NAMESPACE.fullmatch(entry.name)]
 
     def processes():
@@ -253,7 +253,7 @@ class Cluster:
         for rank in range(self.size):
             self._add_node(rank, switch)
         if self.cpu:
-            # A quota of all that a node could use would still stop it now and then: a tenth slower, as measured.
+            # A quota of everything that a node could use would still stop it now and then (measured: a tenth slower).
             could_use = 1 if self.cores else len(os.sched_getaffinity(0))
             shares = {rank: self.cpu[rank % len(self.cpu)] for rank in range(self.size)}
             self.groups = {rank: CpuGroup(self.namespace(rank), share) for rank, share in shares.items() if share < could_use}
@@ -281,16 +281,16 @@ class Cluster:
         return ["tbf", "rate", rate, "burst", f"{LINKS[self.rate].burst}kb", "latency", QUEUE_TIME]
 
     def hurry(self, on):
-        """From now on the shapers of all links, which do the same as before otherwise, let everything pass at once; or no longer."""
+        """From now on the shapers of all links let everything pass at once, or no longer; otherwise they work as before."""
         for rank in range(self.size):
             for namespace, device in ((self.namespace(rank), DEVICE), (self.namespace(SWITCH), f"port{rank}")):
                 tool("tc", "-n", namespace, "qdisc", "change", "dev", device, "root", *self._shaper(INSTANT if on else self.rate))
 
     def start(self, rank, command, **options):
-        """A process in a node, or in the switch; options are Popen's. Its placeholders are replaced."""
+        """Starts a process in a node or in the switch. Placeholders in the command are replaced; options are those of Popen."""
         words = ["nsenter", f"--net={NAMESPACES / self.namespace(rank)}"]  # unlike `ip netns exec` it leaves /sys as it is
         if rank != SWITCH:
-            # Its address is its host name: programs that look themselves up find the right one.
+            # The host name is the address, so programs that look themselves up find the right one.
             words += ["unshare", "--uts", "sh", "-c", 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"', self.address(rank)]
             words += ["taskset", "--cpu-list", str(self.cores[rank % len(self.cores)])] if self.cores else []
             words += self.groups[rank].join_and_run() if rank in self.groups else []
@@ -309,7 +309,7 @@ class Cluster:
         return [sent_bytes(f"port{rank}", self.namespace(SWITCH)) for rank in range(self.size)]
 
     def socket(self, rank):
-        """A TCP socket in a node, for this process: a socket stays where it was made."""
+        """A TCP socket in a node for use by this process: a socket stays in the namespace where it was made."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/self/ns/net", "rb") as home, open(NAMESPACES / self.namespace(rank), "rb") as there:
             if libc.setns(there.fileno(), CLONE_NEWNET):
@@ -353,8 +353,8 @@ def stop(processes):
 
 
 def wait(processes, seconds=None):
-    """Until all have ended. When one fails, or time is up, the others are stopped. Returns those that failed by themselves, those that
-    were still running when time was up."""
+    """Waits until all have ended. When one fails, or time is up, the others are stopped. Returns those that failed by themselves and those
+    that were still running when time was up."""
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
         running = [process for process in processes if process.poll() is None]

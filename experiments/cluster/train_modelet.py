@@ -38,17 +38,19 @@ class RunFailed(Exception):
     """The text says what happened."""
 
 
-def train(cluster, programs, experiment, settings=(), threads=1, keys=False, watch=None):
+def train(cluster, programs, experiment, settings=(), threads=1, keys=False, watch=None, curve_test=None):
     """Trains on all nodes of a cluster, `threads` in each; programs: folder of modelet, modelet-agent and modelet-scheduler. keys: all
     connections are encrypted and authenticated, with keys made for this run. watch: called with each "progress" event when it comes.
+    curve_test: a test file on which P@1 is measured every LOG_EVERY steps, by the checkpoints of a second run with the same seed; without
+    it the curve has a point for each epoch.
 
     Returns {"seconds_per_step", "samples_per_second", "sent_bytes": of each node and step, as the shapers counted,
     "own_meter_bytes": payload of a node and step, by Modelet's own meter, "compute_seconds", "codec_seconds", "wait_seconds": of
-    each node in a step, where there are several, "steps": measured ones, "curve": [(train_seconds, P@1), ...], "finished": the
-    run's last event}.
+    each node in a step, where there are several, "steps": measured ones, "curve": [(train_seconds, P@1), ...],
+    "seconds_at_step": training seconds of each "progress" event, "finished": the run's last event}.
     """
     with tempfile.TemporaryDirectory(prefix="modelet-cluster-") as folder:
-        return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder), keys).train(experiment, settings, threads, watch or (lambda event: None))
+        return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder), keys).train(experiment, settings, threads, watch or (lambda event: None), curve_test)
 
 
 class _Run:
@@ -56,7 +58,7 @@ class _Run:
         self.cluster, self.programs, self.folder = cluster, programs, folder
         self.endpoint = f"tcp://{cluster.scheduler}:{PORT}"
         self.processes = {}
-        self.listen_options, self.agent_options, self.user_options = ["--insecure"], ["--insecure"], []
+        self.listen_options, self.agent_options, self.user_options = ["--insecure"], ["--insecure"], ["--insecure"]
         if keys:
             self._make_keys()
 
@@ -69,10 +71,13 @@ class _Run:
         self.agent_options, self.user_options = (["--key", self.folder / f"{name}.key", "--scheduler-key", public["scheduler"]]
                                                  for name in ("agent", "user"))
 
-    def train(self, experiment, settings, threads, watch):
+    def train(self, experiment, settings, threads, watch, curve_test):
         try:
             self._start_pool(threads)
-            return self._watch(experiment, settings, watch)
+            found = self._measure(experiment, settings, watch)
+            if curve_test:
+                found["curve"] = self._curve(experiment, settings, curve_test, found)
+            return found
         finally:
             clusters.stop(self.processes.values())
 
@@ -86,7 +91,7 @@ class _Run:
         speed = [] if self.cluster.cpu else ["--gflops", 10, "--memory-gbps", 5]
         for rank in range(self.cluster.size):
             self._start(f"node{rank}", rank, "modelet-agent", "--scheduler", self.endpoint, "--data-address", "{address}", "--name", "{node}",
-                        "--cores", threads, "--work-dir", self.folder, *self.agent_options, *speed)
+                        "--cores", threads, "--work-dir", self.folder, "--data-root", "/", "--out-root", "/", *self.agent_options, *speed)
         deadline = time.monotonic() + START_SECONDS
         while self._registered() < self.cluster.size:
             for name, process in self.processes.items():
@@ -94,7 +99,7 @@ class _Run:
                     raise RunFailed(f"{name} ended with exit code {process.returncode}: {self._tail(name)}")
             if time.monotonic() > deadline:
                 raise RunFailed(f"not all agents registered within {START_SECONDS:.0f} s: {self._tail('node0')}")
-            time.sleep(0.5)  # asking takes a process, which should not disturb what the agents measure
+            time.sleep(0.5)  # each question is a process, which should not disturb what the agents measure
 
     def _registered(self):
         nodes = self.cluster.start(clusters.SWITCH, [self.programs / "modelet", "nodes", "--scheduler", self.endpoint, *self.user_options, "--json"],
@@ -104,27 +109,43 @@ class _Run:
     def _tail(self, name):
         return (self.folder / f"{name}.log").read_text(errors="replace").strip()[-500:]
 
-    def _watch(self, experiment, settings, watch):
+    def _events(self, experiment, settings, out):
+        """Of a run whose folder is `out`, as they come, up to "finished"."""
         command = [self.programs / "modelet", "submit", experiment, "--scheduler", self.endpoint, *self.user_options, "--nodes",
-                   self.cluster.size, "--out", self.folder / "run", "--watch", "--json"]
+                   self.cluster.size, "--out", self.folder / out, "--watch", "--json"]
         for setting in (f"train.log_every={LOG_EVERY}", *settings):
             command += ["--set", setting]
         with open(self.folder / "submit.log", "wb") as log:
             submit = self.processes["submit"] = self.cluster.start(clusters.SWITCH, command, stdout=subprocess.PIPE, stderr=log, text=True)
-        finished, curve, progress, sent = None, [], [], []
+        finished = False
         with submit.stdout as lines:
             for event in map(json.loads, lines):
-                if event["event"] == "progress":
-                    progress.append(event)
-                    watch(event)
-                    if len(progress) == 1 or event["step"] == event["steps"]:
-                        sent.append(self.cluster.sent_bytes())
-                elif event["event"] == "epoch" and "p_at_1" in event:
-                    curve.append((event["train_seconds"], event["p_at_1"]))
-                elif event["event"] == "finished":
-                    finished = event
-        if submit.wait() or finished is None:
+                finished = finished or event["event"] == "finished"
+                yield event
+        if submit.wait() or not finished:
             raise RunFailed(f"modelet submit ended with exit code {submit.returncode}: {self._tail('submit')}")
+
+    def _curve(self, experiment, settings, test, measured):
+        """[(train_seconds of the measured run, P@1), ...]. Checkpoints take time, so they are those of another run, which learns the same."""
+        paths = {event["step"]: event["path"] for event in self._events(
+            experiment, [*settings, f"train.checkpoint_every={LOG_EVERY}", "train.keep_checkpoints=1000"], "run-of-curve") if event["event"] == "checkpoint"}
+        precisions = {step: measuring.evaluate(self.programs / "modelet", path, test) for step, path in sorted(paths.items())}
+        if abs(precisions[max(precisions)] - measured["finished"]["p_at_1"]) > 1e-9:
+            raise RunFailed(f"two runs with the same seed differ: P@1 {measured['finished']['p_at_1']} and {precisions[max(precisions)]}")
+        return [(seconds, precisions[step]) for step, seconds in measured["seconds_at_step"].items() if step in precisions]
+
+    def _measure(self, experiment, settings, watch):
+        finished, curve, progress, sent = None, [], [], []
+        for event in self._events(experiment, settings, "run"):
+            if event["event"] == "progress":
+                progress.append(event)
+                watch(event)
+                if len(progress) == 1 or event["step"] == event["steps"]:
+                    sent.append(self.cluster.sent_bytes())
+            elif event["event"] == "epoch" and "p_at_1" in event:
+                curve.append((event["train_seconds"], event["p_at_1"]))
+            elif event["event"] == "finished":
+                finished = event
         first, last = progress[0], progress[-1]
         steps = last["step"] - first["step"]
         if steps <= 0:
@@ -132,11 +153,12 @@ class _Run:
         return {"steps": steps, "seconds_per_step": (last["train_seconds"] - first["train_seconds"]) / steps,
                 "samples_per_second": finished["samples_per_second"], "own_meter_bytes": finished["bytes_sent_per_node_per_step"],
                 "sent_bytes": [(after - before) / steps for before, after in zip(sent[0], sent[-1])],
+                "seconds_at_step": {event["step"]: event["train_seconds"] for event in progress},
                 **where_time_went(progress), "curve": curve, "finished": finished}
 
 
 def where_time_went(progress):
-    """Of each node in a step, mean over the steps after the first event: every event has the mean since the one before."""
+    """Times of each node in a step, mean over the steps after the first event; an event has the mean since the one before it."""
     def mean(field, rank):
         seconds = sum(event["nodes"][rank][field] * (event["step"] - before["step"]) for before, event in zip(progress, progress[1:]))
         return seconds / (progress[-1]["step"] - progress[0]["step"])
@@ -146,13 +168,13 @@ def where_time_went(progress):
 
 
 def in_turn(pair, values):
-    """Each pair in another order than the one before: what else the machine does meets both."""
+    """Each pair runs in the opposite order of the one before, so that disturbances meet both."""
     return values if pair % 2 == 0 else values[::-1]
 
 
 def compare_links(arguments):
-    """One run, in which links of the rate and links that take no time take turns: what is longer on the former is the part of the wire's time
-    that is not hidden. The shapers work in both; two runs, one after the other, would differ by more than what is looked for."""
+    """One run in which links of the rate and links that take no time take turns: what steps take longer on the former is the part of the
+    wire's time that is not hidden. The shapers work in both. Two separate runs would differ by more than that."""
     others, seconds, first = measuring.OthersShare(), {False: [], True: []}, None
     with clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
         events = itertools.count()

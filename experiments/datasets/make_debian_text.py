@@ -23,7 +23,7 @@ import sys
 
 from make_debian_deps import described_packages, is_test, read_descriptions
 
-WORDS_TEST_STEP = 20  # of the test packages one in so many: to score a vocabulary takes longer than to learn from a word
+WORDS_TEST_STEP = 20  # one test package in so many: scoring a vocabulary takes longer than learning from a word
 WORD = re.compile(r"[^\W_](?:[\w+.-]*(?:[^\W_]|\+))?")
 
 

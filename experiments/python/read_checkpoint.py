@@ -6,7 +6,7 @@ Prints layers, shapes and statistics of every array and verifies that the modele
 The format is described in docs/checkpoint_format.md; the safetensors part follows that format's public definition
 (8 bytes header length, JSON header, data), so safetensors.numpy.load_file reads the same files.
 
-Exit codes: 0 read and right, 1 a file is damaged or missing, 2 bad arguments, or no checkpoint there.
+Exit codes: 0 read and correct, 1 a file is damaged or missing, 2 bad arguments, or no checkpoint there.
 """
 import argparse
 import array
@@ -39,7 +39,7 @@ def require(condition, message):
 
 @contextlib.contextmanager
 def reading(name):
-    """Whatever is not there, or is not what it should be, is said of this file."""
+    """Names this file in every error about it."""
     try:
         yield
     except OSError as problem:

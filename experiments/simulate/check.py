@@ -3,8 +3,9 @@
 
     sudo check.py --set data.train=.../train.mlt --set data.test=.../test.mlt --json check.json
 
-A core for each of 1 and 2 nodes, half a core for each of 4 (on two cores; nodes that shared one freely would not be nodes of a known speed). The
-runs alternate, medians are compared. The speed of a core is measured before every round, as an agent measures it, with as many at work as the nodes keep busy. Needs root (experiments/cluster).
+1 and 2 nodes get a core each, 4 nodes half a core each (on two cores: nodes that shared a core freely would have no known speed). The runs
+alternate, and medians are compared. The speed of a core is measured before every round, as an agent measures it, with as many cores at work
+as the nodes keep busy. Needs root (experiments/cluster).
 Exit codes: 0 all within --tolerance, 1 some are not, 77 this machine cannot run a cluster, 130 interrupted.
 """
 
@@ -52,7 +53,7 @@ def predict(arguments, nodes, cores, rate, core_speed):
 
 
 def core_speed(arguments, busy_cores):
-    """Of one core, by name, while so many work: they share the machine's memory, which separate nodes do not."""
+    """Speeds of one core, by name, while so many work: they share the memory of the machine, which separate nodes do not."""
     node = simulate.plan(arguments.programs / "modelet", arguments.experiment, 1, arguments.set, cores=busy_cores)["nodes"][0]
     return {name: node[name] / busy_cores for name in simulate.SPEEDS}
 

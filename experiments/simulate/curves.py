@@ -29,12 +29,13 @@ CAUSES = {"latency": "the latency of the rounds, however small the messages", "w
           "stragglers": "waiting for the slowest node", "imbalance": "too few modelets, or too few columns of the hidden layer, for the nodes"}
 
 
-def curves(modelet, experiment, settings=(), hidden=128):
+def curves(modelet, experiment, settings=(), hidden=128, core=None):
     """Points {"batch", "cores", "nodes", "rate", "round_trip", "seconds_per_step", "speedup" over one such node, ...} and where scaling stops.
 
-    settings: section.key=value, data.train above all (its shape is needed); hidden: the width, which is cut for the nodes.
+    settings: section.key=value, data.train above all (its shape is needed); hidden: the width, which is divided among the nodes; core: the
+    speeds of one core, by the names of simulate.SPEEDS; none: measured on this machine.
     """
-    core = simulate.plan(modelet, experiment, 1, settings, cores=1)["nodes"][0]
+    core = core or simulate.plan(modelet, experiment, 1, settings, cores=1)["nodes"][0]
     points, limits = [], []
     for batch in BATCHES:
         for cores in CORES:
@@ -57,13 +58,13 @@ def curves(modelet, experiment, settings=(), hidden=128):
 
 
 def _plan(modelet, experiment, settings, hidden, nodes, cores, core):
-    cut = [f"modelets.hidden_columns={max(16, hidden // nodes)}", f"modelets.output_modelets={max(8, nodes)}"]
+    partition = [f"modelets.hidden_columns={max(16, hidden // nodes)}", f"modelets.output_modelets={max(8, nodes)}"]
     speeds = {name: [cores * core[name]] for name in simulate.SPEEDS} | {"memory_gbps": [min(cores * core["memory_gbps"], MEMORY_GBPS)]}
-    return simulate.plan(modelet, experiment, nodes, [*settings, *cut], cores=cores, memory_gib=MEMORY_GIB, **speeds)
+    return simulate.plan(modelet, experiment, nodes, [*settings, *partition], cores=cores, memory_gib=MEMORY_GIB, **speeds)
 
 
 def _useful(line):
-    """Index of the largest number of nodes that is worth it."""
+    """Index of the largest number of nodes that is worthwhile."""
     return next((i for i in range(len(line) - 1) if line[i + 1]["speedup"] < WORTH * line[i]["speedup"]), len(line) - 1)
 
 
@@ -88,7 +89,7 @@ def _milliseconds(seconds):
 
 
 def charts(found):
-    """SVG texts: speed-up against nodes, each for another thing that changes."""
+    """SVG texts, one for each batch: speed-up against nodes for several links and cores."""
     def line(**where):
         return [(point["nodes"], point["speedup"]) for point in found["points"] if all(point[name] == value for name, value in (USUAL | where).items())]
 

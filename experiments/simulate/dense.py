@@ -3,7 +3,7 @@
 
     dense.py 1034241000 --nodes 4 --rate 1e9 --json
 
-No measurement, arithmetic: every host has all weights, their gradients, and Adam's two moments, in fp32; a ring all-reduce sends
+This is arithmetic, not a measurement: every host has all weights, their gradients, and Adam's two moments, in fp32; a ring all-reduce sends
 2 (n - 1) / n of the gradients (Patarasuk and Yuan 2009). Buffers and the program come on top.
 """
 

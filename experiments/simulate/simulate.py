@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""How long a step takes on nodes and links that are not there: what `modelet plan --json` predicts for each node and exchange, laid out in time.
+"""How long a step takes on nodes and links that are not at hand: the predictions of `modelet plan --json` for each node and exchange, laid out in time.
 
     simulate.py ../amazon-670k-shape.toml --nodes 16 --cores 8 --rate 1e9 --rtt 0.5e-3
     simulate.py ../amazon-670k-shape.toml --nodes 4 --gflops 400,200 --bf16-gflops 800,400 --memory-gbps 100,50 --jitter 0.05 --json
 
-The nodes run the parts of a step in the order of TrainingStep::run, compute and send micro-batch by micro-batch, and wait only for what they need:
-so it comes out how much of the wire's time is hidden behind computing. No Modelet runs, no root is needed.
+The nodes run the parts of a step in the order of TrainingStep::run, compute and send micro-batch by micro-batch, and wait only for what they
+need. The result shows how much of the wire's time is hidden behind computing. Modelet itself does not run, and no root is needed.
 
 For scripts: plan(), simulate(), explain(). README.md states the model and what it was checked against.
 """
@@ -60,12 +60,12 @@ FREE = MessageCost(0.0, 0.0)
 
 def plan(modelet, experiment, nodes, settings=(), **capacities):
     """`modelet plan --json`. capacities: cores, memory_gib, and the speeds SPEEDS of a node; fewer than nodes are repeated, none: measured
-    on this machine. Where the run chooses into how many pieces it cuts a batch, "choices" has the plan with each number."""
+    on this machine. Where the run chooses the number of micro-batches, "choices" has the plan for each number."""
     planned = _plan(modelet, experiment, nodes, settings, **capacities)
     if planned["micro_batches"] == 0 and nodes > 1:
         measured = {name: [node[name] for node in planned["nodes"]] for name in SPEEDS}
-        planned["choices"] = [_plan(modelet, experiment, nodes, [*settings, f"exchange.micro_batches={pieces}"], **capacities | measured)
-                              for pieces in range(1, planned["micro_batches_tried"] + 1)]
+        planned["choices"] = [_plan(modelet, experiment, nodes, [*settings, f"exchange.micro_batches={count}"], **capacities | measured)
+                              for count in range(1, planned["micro_batches_tried"] + 1)]
     return planned
 
 
@@ -125,7 +125,7 @@ class _Timeline:
         self.activations = [[exchange for exchange in kinds["activations"] if exchange["layer"] == layer] for layer in range(self.hidden_layers)]
         self.output, self.gradient, self.clip = kinds["output"], kinds["gradient"], kinds["clip"]
         samples = [exchange["samples"] for exchange in self.output] or [1]
-        self.pieces = [count / sum(samples) for count in samples]
+        self.micro_batches = [count / sum(samples) for count in samples]
         self.spent = {name: [0.0] * len(self.nodes) for name in ("now", "computing", "messages", "waiting", "sending", "receiving")}
         self.one_core = [node["cores"] == 1 for node in self.nodes]
         self.begun = None  # of the next step
@@ -139,22 +139,22 @@ class _Timeline:
     def step(self):
         """As TrainingStep::run."""
         alone = len(self.nodes) == 1
-        under_way = self.begun or self._begin()  # (hidden layer, piece) -> exchange
+        under_way = self.begun or self._begin()  # (hidden layer, micro-batch) -> exchange
         for layer in range(1, self.hidden_layers):
-            for piece in range(len(self.pieces)):
-                self._collect(under_way.pop((layer - 1, piece), None))
-                self._forward(layer, piece, under_way)
+            for micro_batch in range(len(self.micro_batches)):
+                self._collect(under_way.pop((layer - 1, micro_batch), None))
+                self._forward(layer, micro_batch, under_way)
         last = self.hidden_layers - 1
         if self.selects_by_activations:
-            for piece in range(len(self.pieces)):
-                self._collect(under_way.pop((last, piece), None))
+            for micro_batch in range(len(self.micro_batches)):
+                self._collect(under_way.pop((last, micro_batch), None))
         self._compute("select", [self.hidden_layers])
         outputs = []
-        for piece, share in enumerate(self.pieces):
-            self._collect(under_way.pop((last, piece), None))
+        for micro_batch, share in enumerate(self.micro_batches):
+            self._collect(under_way.pop((last, micro_batch), None))
             self._compute("output_forward", [self.hidden_layers], share)
             if not alone:
-                outputs.append(self._send(self.output[piece]))
+                outputs.append(self._send(self.output[micro_batch]))
         for messages in outputs:
             self._collect(messages)
         for layer in range(last, 0, -1):
@@ -169,14 +169,14 @@ class _Timeline:
 
     def _begin(self):
         under_way = {}
-        for piece in range(len(self.pieces)):
-            self._forward(0, piece, under_way)
+        for micro_batch in range(len(self.micro_batches)):
+            self._forward(0, micro_batch, under_way)
         return under_way
 
-    def _forward(self, layer, piece, under_way):
-        self._compute("forward", [layer], self.pieces[piece])
+    def _forward(self, layer, micro_batch, under_way):
+        self._compute("forward", [layer], self.micro_batches[micro_batch])
         if len(self.nodes) > 1:
-            under_way[layer, piece] = self._send(self.activations[layer][piece])
+            under_way[layer, micro_batch] = self._send(self.activations[layer][micro_batch])
 
     def _spend(self, node, what, seconds):
         self.spent["now"][node] += seconds

@@ -1,27 +1,28 @@
 // modelet: the command line. Verbs over the libraries; exit codes are those of base/error.h.
 #include <CLI/CLI.hpp>
-#include <exception>
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "base/log.h"
-#include "base/suggest.h"
+#include "base/system/log.h"
+#include "base/system/manual.h"
+#include "base/system/program.h"
+#include "base/text/suggest.h"
 #include "base/version.h"
-#include "scheduler/cli/bench_verbs.h"
-#include "scheduler/cli/data_verbs.h"
-#include "scheduler/cli/keygen_verb.h"
-#include "scheduler/cli/model_verbs.h"
-#include "scheduler/cli/neighbours_verb.h"
-#include "scheduler/cli/pool_verbs.h"
-#include "scheduler/cli/train_verb.h"
-#include "scheduler/cli/tune_verb.h"
-#include "shard/kernels/kernels.h"
+#include "scheduler/cli/verbs/bench.h"
+#include "scheduler/cli/verbs/data.h"
+#include "scheduler/cli/verbs/keygen.h"
+#include "scheduler/cli/verbs/model.h"
+#include "scheduler/cli/verbs/neighbours.h"
+#include "scheduler/cli/verbs/pool.h"
+#include "scheduler/cli/verbs/train.h"
+#include "scheduler/cli/verbs/tune.h"
+#include "shard/kernels/simd/instruction_set.h"
 
 namespace {
 
-// Without this, "modelet trian" would hear that a verb is missing.
+// Without this, the error of "modelet trian" would be that a verb is missing.
 void refuse_unknown_verb(const CLI::App& app) {
   if (const auto given = app.get_subcommands(); !given.empty()) return refuse_unknown_verb(*given.front());
   const std::vector<std::string> rest = app.remaining();
@@ -43,6 +44,9 @@ int run(int argc, char** argv) {
       "  modelet train experiments/quickstart.toml --nodes 4             with a scheduler and four agents\n"
       "  modelet predict runs/NAME-TIME test.txt.xz --limit 3            the best labels of each sample\n"
       "  modelet submit experiments/quickstart.toml --nodes 2 --watch    on the machines of a pool\n"
+      "\n'modelet completion bash' (or zsh, fish) prints completions for a shell, 'modelet man' a manual "
+      "page; "
+      "'cmake --install' installs both."
       "\nExit codes: 0 done, 1 failed while running, 2 bad arguments or experiment file, 130 interrupted "
       "(checkpoint written).\n'modelet VERB --help' tells more.");
   modelet::cli::add_train_verb(app);
@@ -53,10 +57,16 @@ int run(int argc, char** argv) {
   modelet::cli::add_pool_verbs(app);
   modelet::cli::add_keygen_verb(app);
   modelet::cli::add_bench_verbs(app);
-  app.add_subcommand("version", "Print the version and the instruction set in use")->callback([] {
+  CLI::App& version = *app.add_subcommand("version", "Print the version and the instruction set in use");
+  version.footer("Example:\n  modelet version");
+  version.callback([] {
     std::cout << "modelet " << modelet::kVersion << " (" << modelet::shard::kernels::instruction_set()
               << ")\n";
   });
+  if (const auto text = modelet::manual_text(app, argc, argv)) {
+    std::cout << *text;
+    return static_cast<int>(modelet::ExitCode::kDone);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {
@@ -64,24 +74,17 @@ int run(int argc, char** argv) {
     app.exit(error);
     return static_cast<int>(modelet::ExitCode::kUsage);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(modelet::ExitCode::kUsage);
+    return static_cast<int>(app.exit(error) == 0 ? modelet::ExitCode::kDone : modelet::ExitCode::kUsage);
   }
-  if (!std::cout.flush()) throw modelet::Error(modelet::errno_text("standard output"));
   return static_cast<int>(modelet::ExitCode::kDone);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return modelet::exit_code_of("modelet", [&] {
     modelet::start_logging("modelet");
     modelet::shard::kernels::use_instruction_set_from_environment();
     return run(argc, argv);
-  } catch (const modelet::Error& error) {
-    std::cerr << "modelet: " << error.what() << '\n';
-    return static_cast<int>(error.exit_code());
-  } catch (const std::exception& error) {
-    std::cerr << "modelet: " << error.what() << '\n';
-    return static_cast<int>(modelet::ExitCode::kFailed);
-  }
+  });
 }

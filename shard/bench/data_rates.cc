@@ -5,13 +5,13 @@
 #include <memory>
 #include <string_view>
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "shard/data/batch.h"
-#include "shard/data/encoder.h"
-#include "shard/data/line_reader.h"
-#include "shard/data/split.h"
-#include "shard/data/xmc_reader.h"
+#include "base/system/clock.h"
+#include "shard/data/batch/batch.h"
+#include "shard/data/batch/split.h"
+#include "shard/data/encode/encoder.h"
+#include "shard/data/read/line_reader.h"
+#include "shard/data/read/xmc_reader.h"
 
 namespace modelet::shard::bench {
 namespace {
@@ -20,7 +20,7 @@ uint64_t bytes_of(const Sample& sample) {
   return sample.features.size_bytes() + sample.values.size_bytes() + sample.labels.size_bytes();
 }
 
-// Repeats `pass`, which counts what it read, until `seconds` are over.
+// Repeats `pass`, which counts what it read, until `seconds` have passed.
 DataRate repeat(const char* name, double seconds, const std::function<void(DataRate&)>& pass) {
   DataRate rate{.name = name};
   const Stopwatch watch;

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/experiment.h"
-#include "shard/data/dataset.h"
+#include "base/experiment/experiment.h"
+#include "shard/data/store/dataset.h"
 
 namespace modelet::shard::bench {
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "base/aligned.h"
-#include "base/clock.h"
-#include "shard/kernels/kernels.h"
+#include "base/array/aligned.h"
+#include "base/system/clock.h"
+#include "shard/kernels/simd/instruction_set.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/bench/machine_rates.cc"
-#include "shard/kernels/targets.h"
+#include "base/array/simd_targets.h"
 // clang-format off: foreach_target.h includes this file again for each target and must come first
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
@@ -24,8 +24,8 @@ constexpr D d;
 constexpr size_t kLanes = HWY_LANES(float);
 constexpr size_t kChains = 12;  // enough to hide a multiply-add's latency, few enough for 16 registers
 
-// `rounds` times kChains multiply-adds that do not wait for each other. Returns something that depends on
-// all.
+// Runs `rounds` times kChains multiply-adds that do not wait for each other. Returns something that depends
+// on all of them.
 float multiply_add(size_t rounds, float start) {
   const V factor = hn::Set(d, 0.999f), term = hn::Set(d, 0.001f);
   V chain[kChains];
@@ -113,8 +113,8 @@ HWY_EXPORT(update);
 
 namespace {
 
-// Floats of a parallel piece: long enough to stream, and many to a call, so that threads end together. A call
-// is short; the next one goes on where it ended.
+// Floats of a parallel piece: long enough to stream, but many to a call, so that threads end together. A call
+// is short; the next one continues where it ended.
 constexpr size_t kPiece = size_t{1} << 15, kCall = 64 * kPiece;
 
 }  // namespace

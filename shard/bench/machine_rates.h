@@ -1,16 +1,16 @@
 // What the machine can do at most, measured: multiply-adds on registers, and bytes to and from memory.
-// Kernels are compared with it (`modelet bench kernels`), placement is planned with it
-// (node_agent/capacity.h).
+// `modelet bench kernels` compares kernels with it, and placement is planned with it
+// (node_agent/machine/capacity.h).
 //
-// The rate of the best of several short windows is taken: what other processes take in between says nothing
+// The rate of the best of several short windows counts: what other processes take in between says nothing
 // about the machine. All functions run on the pool, as the training step does, and are called by its owner.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 
-#include "base/experiment.h"
-#include "shard/thread_pool.h"
+#include "base/experiment/experiment.h"
+#include "base/parallel/thread_pool.h"
 
 namespace modelet::shard::bench {
 

@@ -5,15 +5,17 @@
 #include <numeric>
 #include <utility>
 
-#include "base/aligned.h"
+#include "base/array/aligned.h"
+#include "base/array/padding.h"
 #include "base/error.h"
-#include "base/experiment.h"
+#include "base/experiment/experiment.h"
 #include "base/rng.h"
 #include "shard/bench/machine_rates.h"
-#include "shard/kernels/kernels.h"
-#include "shard/modelet.h"
-#include "shard/output_products.h"
-#include "shard/update_rows.h"
+#include "shard/kernels/elementwise.h"
+#include "shard/kernels/row_sums.h"
+#include "shard/layers/output/output_products.h"
+#include "shard/modelet/modelet.h"
+#include "shard/modelet/update_rows.h"
 
 namespace modelet::shard::bench {
 namespace {
@@ -30,8 +32,8 @@ AlignedVector<float> random_values(size_t count) {
   return values;
 }
 
-// The output layer: rows are gathered from, and updated in, a modelet's parameters, in random order and each
-// time other ones; between that come three products and the passes over the logits.
+// The output layer: rows are gathered from, and updated in, a modelet's parameters, in random order and
+// different ones each time; in between come three products and the passes over the logits.
 class OutputKernels {
  public:
   // rows: of the modelet.
@@ -40,7 +42,7 @@ class OutputKernels {
         shape_(shape),
         columns_(padded(shape.batch)),
         modelet_({.layer = 1, .kind = LayerKind::kOutput, .inputs = shape.width, .begin = 0, .end = rows},
-                 experiment_of(precision), true),
+                 ModeletOptions{.precision = precision, .optimizer = OptimizerKind::kAdam}),
         products_(make_output_products(precision, pool)),
         order_(rows),
         neurons_(shape.active),
@@ -66,7 +68,7 @@ class OutputKernels {
     return 2.0 * double(shape_.active) * double(shape_.batch) * double(shape_.width);
   }
   double logit_bytes() const { return double(shape_.active) * double(columns_) * sizeof(float); }
-  // Read and written: whole cache lines, as the memory moves them.
+  // Bytes read and written: whole cache lines, as the memory moves them.
   double update_bytes() const {
     return 2.0 * double(shape_.active) * double(modelet_.parameters().cache_lines_of_row() * kCacheLine);
   }
@@ -108,7 +110,7 @@ class OutputKernels {
     });
   }
 
-  // Applied to their own results again and again: these stay ordinary numbers.
+  // Applied to their own results again and again, these stay ordinary numbers.
   void softmax() {
     for_neurons([&](size_t first, size_t count) {
       float* maximum = &statistics_[2 * (first / kNeuronPiece) * columns_];
@@ -142,11 +144,6 @@ class OutputKernels {
 
  private:
   SampleRange whole() const { return {0, shape_.batch}; }
-  static Experiment experiment_of(Precision precision) {
-    Experiment experiment;
-    experiment.model.precision = precision;
-    return experiment;
-  }
 
   template <class Body>
   void for_neurons(const Body& body) {
@@ -231,7 +228,7 @@ class InputKernels {
   size_t batch_ = 0;
 };
 
-// Rows of an output layer, with Adam's two values a weight, that take `bytes` of memory.
+// Number of rows of an output layer, with Adam's two values a weight, that take `bytes` of memory.
 size_t rows_in(size_t bytes, const StepShape& shape, Precision precision) {
   const size_t value = precision == Precision::kFp32 ? sizeof(float) : sizeof(Bf16);
   return bytes / (3 * value * shape.width);

@@ -1,15 +1,16 @@
 // The kernels of the training step at the step's shapes, each measured alone: what `modelet bench kernels`
 // prints beside what the machine can do at most (machine_rates.h). Pieces are as long as those of the layers
-// (shard/shared_output_layer.cc, shard/hidden_layers.cc), rows are drawn from more memory than caches hold,
-// and the pool is the step's, so the figures are those of a step in which nothing else is lost.
+// (shard/layers/output/shared_output_layer.cc, shard/layers/hidden_layers.cc), rows are drawn from more
+// memory than caches hold, and the pool is the step's, so the figures are those of a step in which nothing
+// else is lost.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "base/experiment.h"
-#include "shard/thread_pool.h"
+#include "base/experiment/experiment.h"
+#include "base/parallel/thread_pool.h"
 
 namespace modelet::shard::bench {
 
@@ -20,7 +21,7 @@ struct StepShape {
   size_t features_per_row = 75;
 };
 
-// What a kernel's rate is compared with.
+// The limit that a kernel's rate is compared with.
 enum class Bound {
   kFp32,  // operations: peak_flops of the precision
   kBf16,
@@ -41,8 +42,8 @@ std::vector<KernelRate> measure_output_kernels(ThreadPool& pool, const StepShape
                                                double seconds);
 std::vector<KernelRate> measure_input_kernels(ThreadPool& pool, const StepShape& shape, double seconds);
 
-// What agents are compared by: logits of the active neurons in the precision, as operations a second, and
-// lazy Adam in fp32 on rows anywhere in `bytes` of memory, as bytes read and written a second.
+// The figures by which agents are compared: logits of the active neurons in the precision, as operations a
+// second, and lazy Adam in fp32 on rows anywhere in `bytes` of memory, as bytes read and written a second.
 double logits_flops(ThreadPool& pool, const StepShape& shape, Precision precision, double seconds);
 double update_bytes(ThreadPool& pool, const StepShape& shape, size_t bytes, double seconds);
 

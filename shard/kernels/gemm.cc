@@ -1,26 +1,25 @@
 // Dense products of fp32 and of bf16 operands on one register tile.
+#include "shard/kernels/gemm.h"
+
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
-#include "base/aligned.h"
-#include "base/clock.h"
-#include "shard/kernels/kernels.h"
-#include "shard/kernels/targets.h"
-#include "shard/prefetch.h"
+#include "base/array/prefetch.h"
+#include "base/array/simd_targets.h"
+#include "shard/kernels/simd/instruction_set.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/gemm.cc"
 // clang-format off: foreach_target.h includes this file again for each target and must come first
 #include <hwy/foreach_target.h>
 
-#include "shard/kernels/vector-inl.h"
+#include "shard/kernels/simd/vector-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace modelet::shard::kernels::HWY_NAMESPACE {
 
-// No packing: the callers' layouts already give what the micro-kernel wants, B rows contiguous and A read as
+// No packing: the callers' layouts already suit the micro-kernel, with rows of B contiguous and A read as
 // scalars. Registers: Operand::kTileRows x kTileVectors accumulators, kTileVectors of B, one broadcast of A.
 constexpr size_t kTileVectors = kLanes == 8 ? 2 : 4;  // AVX2 has 16 registers, AVX-512 and NEON 32
 constexpr size_t kDepth = 128;  // k block: kDepth x kTileVectors vectors of B stay in L1
@@ -70,8 +69,8 @@ HWY_INLINE void store_pairs(hn::Vec<Bits<D>> pairs, Bf16* to) {
 }
 #endif
 
-// Without bf16 instructions, or where they are slower. Either half of a pair becomes a float by a shift or a
-// mask. One half after the other, so that the registers suffice.
+// Without bf16 instructions, or where they are slower: a shift or a mask makes a float of either half of a
+// pair. One half after the other, so that the registers suffice.
 struct SplitPairs {
   using Element = Bf16;
   static constexpr size_t kWidth = 2;
@@ -168,8 +167,8 @@ HWY_INLINE void tile(const Panel<Operand>& p, size_t first) {
   }
 }
 
-// Asks the second cache for the next k block of a transposed A and of B, a little with each tile of this one:
-// a tile reads a few elements of each row of A, far apart, which no hardware foresees.
+// Requests the next k block of a transposed A and of B into the second cache, a little with each tile of this
+// block: a tile reads a few elements of each row of A, far apart, which no hardware foresees.
 template <class Operand>
 class NextBlock {
  public:
@@ -303,43 +302,6 @@ void interleave(const Bf16* even, const Bf16* odd, Bf16* out, size_t n) {
 }
 void narrow(const float* x, Bf16* out, size_t n) { HWY_DYNAMIC_DISPATCH(narrow)(x, out, n); }
 void widen(const Bf16* x, float* out, size_t n) { HWY_DYNAMIC_DISPATCH(widen)(x, out, n); }
-
-bool dot_pairs_pay() {
-  constexpr size_t kM = 48, kN = 64, kK = 32, kRepeats = 8;  // a few microseconds a product, in L1
-  constexpr double kWorthwhile = 0.75;  // far from what either make of cores takes: 0.5 and 2
-  AlignedVector<float> a(kM * kK), b(kK * kN), c(kM * kN);
-  AlignedVector<Bf16> a_pairs(a.size()), b_pairs(b.size());
-  const Gemm floats{.m = kM,
-                    .n = kN,
-                    .k = kK,
-                    .a = a.data(),
-                    .a_row = kK,
-                    .a_col = 1,
-                    .b = b.data(),
-                    .b_row = kN,
-                    .c = c.data(),
-                    .c_row = kN};
-  const PairGemm pairs{.m = kM,
-                       .n = kN,
-                       .k = kK / 2,
-                       .a = a_pairs.data(),
-                       .a_row = kK / 2,
-                       .a_col = 1,
-                       .b = b_pairs.data(),
-                       .b_row = kN,
-                       .c = c.data(),
-                       .c_row = kN};
-  double in_floats = HUGE_VAL, in_pairs = HUGE_VAL;  // seconds, the shortest
-  for (size_t i = 0; i < kRepeats; ++i) {
-    const Stopwatch first;
-    HWY_DYNAMIC_DISPATCH(gemm_floats)(floats);
-    in_floats = std::min(in_floats, first.seconds());
-    const Stopwatch second;
-    HWY_DYNAMIC_DISPATCH(gemm_dot_pairs)(pairs);
-    in_pairs = std::min(in_pairs, second.seconds());
-  }
-  return in_pairs < kWorthwhile * in_floats;
-}
 
 }  // namespace modelet::shard::kernels
 #endif  // HWY_ONCE

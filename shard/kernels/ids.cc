@@ -1,18 +1,19 @@
-// Lists of ids: looked up in a set, and sorted by a network of exchanges, both without a decision that
-// depends on an id.
+// Lists of ids: looking them up in a set, and sorting them by a network of exchanges; no branch depends on an
+// id.
+#include "shard/kernels/ids.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
 
-#include "shard/kernels/kernels.h"
-#include "shard/kernels/targets.h"
+#include "base/array/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/ids.cc"
 // clang-format off: foreach_target.h includes this file again for each target and must come first
 #include <hwy/foreach_target.h>
 
-#include "shard/kernels/vector-inl.h"
+#include "shard/kernels/simd/vector-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -54,21 +55,21 @@ HWY_INLINE Ids exchange(Ids ids) {
   return hn::IfThenElse(upper, hn::Max(ids, others), hn::Min(ids, others));
 }
 
-// Each group of kSize lanes that first rises and then falls, or the other way round, sorted.
+// Sorts each group of kSize lanes that first rises and then falls, or the other way round.
 template <size_t kSize>
 HWY_INLINE Ids merge_lanes(Ids ids) {
   if constexpr (kSize > 1) ids = merge_lanes<kSize / 2>(exchange<kSize / 2>(ids));
   return ids;
 }
 
-// Each group of kSize lanes sorted.
+// Sorts each group of kSize lanes.
 template <size_t kSize>
 HWY_INLINE Ids sort_lanes(Ids ids) {
   if constexpr (kSize > 1) ids = merge_lanes<kSize / 2>(exchange<kSize - 1>(sort_lanes<kSize / 2>(ids)));
   return ids;
 }
 
-// The same network over vectors. What would lie behind the last one counts as larger than all: it stays
+// The same network over vectors. Elements behind the last vector count as larger than all: they would stay
 // there, and need not exist.
 void sort_ids(uint32_t* ids, size_t count) {
   const size_t rows = (count + kLanes - 1) / kLanes;

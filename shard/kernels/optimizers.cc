@@ -1,32 +1,33 @@
 // Rows of a lazily updated parameter matrix, stored as fp32 or as bf16. The arithmetic is fp32; weights
 // and accumulated squares, whose changes are often too small for bf16, are rounded stochastically.
+#include "shard/kernels/optimizers.h"
+
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
-#include "base/aligned.h"
-#include "shard/kernels/kernels.h"
-#include "shard/kernels/targets.h"
-#include "shard/prefetch.h"
+#include "base/array/aligned.h"
+#include "base/array/prefetch.h"
+#include "base/array/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/optimizers.cc"
 // clang-format off: foreach_target.h includes this file again for each target and must come first
 #include <hwy/foreach_target.h>
 
-#include "shard/kernels/vector-inl.h"
+#include "shard/kernels/simd/vector-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace modelet::shard::kernels::HWY_NAMESPACE {
 
-// GCC makes functions of lambdas that it sees twice, which costs a fifth (AVX2).
+// GCC turns lambdas that it sees twice into functions, which costs a fifth of the time (AVX2).
 #define MODELET_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
 
 constexpr uint32_t kUpperHalf = 0xffff0000;
 
-// What one turn of a loop over a row works on: one vector of fp32, or two of bf16, the even and the odd
-// elements of a register full of them, which come out of it and go back without a shuffle.
+// What one turn of a loop over a row processes: one vector of fp32, or two of bf16: the even and the odd
+// elements of a full register, which are separated and joined without a shuffle.
 template <class T>
 constexpr size_t kParts = sizeof(float) / sizeof(T);
 template <class T, class Tag>
@@ -35,7 +36,7 @@ struct Elements {
 };
 
 // Calls turn(i, tag) for the parts of a row that begin at i. Rows of fp32 may have any length: biases are
-// single values, which go through a vector of which one lane counts.
+// single values, which use one lane of a vector.
 template <class T, class Turn>
 HWY_INLINE void for_each_turn(size_t n, const Turn& turn) {
   size_t i = 0;
@@ -56,8 +57,8 @@ HWY_INLINE hn::Vec<Bits<Tag>> load_pairs(Tag, const Bf16* from) {
   return hn::BitCast(u32, hn::LoadU(hn::Repartition<uint16_t, Tag>(), &from->bits));
 #endif
 }
-// The upper halves of both, side by side. (Not one operation on three registers: the CPU reads what is to be
-// stored by the third's way, docs/decisions/0022-what-bounds-an-update.md.)
+// The upper halves of both, side by side. (Not as one operation with three registers: a value to be stored
+// would have to wait for the third one; docs/decisions/0022-what-bounds-an-update.md.)
 template <class Tag>
 HWY_INLINE void store_pairs(Tag, hn::Vec<Bits<Tag>> even, hn::Vec<Bits<Tag>> odd, Bf16* to) {
   const auto low = hn::ShiftRight<16>(even);
@@ -81,7 +82,7 @@ HWY_INLINE Elements<Bf16, Tag> load_row(Tag tag, const Bf16* from) {
            hn::BitCast(tag, hn::And(pairs, hn::Set(Bits<Tag>(), kUpperHalf)))}};
 }
 
-// Gradients are fp32 in any case. (No Elements without values: GCC makes their constructor outside of this
+// Gradients are always fp32. (There is no Elements without values: GCC makes its constructor outside of this
 // namespace, where NEON's instructions are not allowed.)
 template <class T, class Tag>
 HWY_INLINE Elements<T, Tag> load_gradient(Tag tag, const float* from) {
@@ -112,9 +113,9 @@ HWY_INLINE void store_row(Tag tag, const Elements<Bf16, Tag>& values, const Elem
 // How a vector of the optimiser is rounded to bf16.
 enum class Rounding { kNearest, kStochastic };
 
-// Noise that rounds to the nearest bf16 (away from zero halfway), and noise that rounds by chance: one number
-// of 32 bits serves two neighbours twice, the halves exchanged. So the two parameters that share a half are
-// not those of one element.
+// Noise that rounds to the nearest bf16 (away from zero halfway), and noise that rounds by chance. One number
+// of 32 bits serves two neighbours twice, the second time with its halves exchanged, so the two parameters
+// that share a half do not belong to the same element.
 template <class T, class Tag>
 struct Noise {
   using Values = Elements<T, Bits<Tag>>;
@@ -145,8 +146,8 @@ HWY_INLINE Noise<T, Tag> make_noise(Tag, uint32_t seed, size_t i) {
   return noise;
 }
 
-// Asks for the part of the row `ahead` that a turn at element i stands for: as many bytes, one after the
-// other, as the turn reads of the kArrays arrays of its own row.
+// Requests the part of the row `ahead` that corresponds to the turn at element i: as many bytes, one after
+// the other, as the turn reads of the kArrays arrays of its own row.
 template <class T, size_t kArrays, class Tag>
 HWY_INLINE void fetch_ahead(Tag tag, const void* ahead, size_t i) {
   if (ahead == nullptr) return;
@@ -156,8 +157,8 @@ HWY_INLINE void fetch_ahead(Tag tag, const void* ahead, size_t i) {
   for (size_t at = 0; at < kBytes; at += kCacheLine) prefetch_line(from + at);
 }
 
-// A number of all rows in all lanes. The whole vector is made before the loops: GCC would make it anew for
-// each row, which are short.
+// A number that is the same for all rows, in all lanes. The whole vector is made before the loops: GCC would
+// make it anew for each row, and rows are short.
 class Constant {
  public:
   explicit HWY_INLINE Constant(float x) : number_(x), vector_(hn::Set(d, x)) {}
@@ -174,14 +175,14 @@ class Constant {
   V vector_;
 };
 
-// The loop of all optimisers. kRounding: of each of the optimiser's vectors. step(tag, row, gradient,
-// weights, vectors...) changes as many floats of each as Tag has.
+// The loop of all optimisers. kRounding: how each of the optimiser's vectors is rounded. step(tag, row,
+// gradient, weights, vectors...) changes as many floats of each as Tag has.
 template <class T, Rounding... kRounding, class Step>
 HWY_INLINE void step_rows(std::span<const RowUpdate<T>> rows, const RowLayout layout, const Step& step) {
   constexpr std::make_index_sequence<sizeof...(kRounding)> all;
   for (const RowUpdate<T>& update : rows) {
-    // A copy: a reference would be read again after each store, which might have changed it. (GCC keeps this
-    // one in registers, but not a loop's variable that is a copy.)
+    // A copy, because a reference would be read again after each store, which might have changed it. (GCC
+    // keeps this one in registers, but not a loop variable that is a copy.)
     const RowUpdate<T> row = update;
     const auto turn = [&]<class Tag, size_t... v>(size_t i, Tag tag,
                                                   std::index_sequence<v...>) MODELET_INLINE_LAMBDA {

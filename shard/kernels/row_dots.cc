@@ -1,17 +1,18 @@
 // Dot products of one vector with rows that are scattered or follow each other: one query against a part of
-// the output layer. What limits it is memory, so rows are asked for well before they are used.
+// the output layer. Memory is the limit, so rows are requested well before they are used.
+#include "shard/kernels/row_dots.h"
+
 #include <algorithm>
 
-#include "shard/kernels/kernels.h"
-#include "shard/kernels/targets.h"
-#include "shard/prefetch.h"
+#include "base/array/prefetch.h"
+#include "base/array/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/row_dots.cc"
 // clang-format off: foreach_target.h includes this file again for each target and must come first
 #include <hwy/foreach_target.h>
 
-#include "shard/kernels/vector-inl.h"
+#include "shard/kernels/simd/vector-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

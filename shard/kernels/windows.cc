@@ -1,18 +1,19 @@
 // Windows that slide along a text, each a sorted set. The ids of a window stay sorted in memory: a step takes
-// one out and puts one in, for a vector of places at once and without a decision that depends on an id.
+// one out and puts one in, for a vector of places at once, and no branch depends on an id.
+#include "shard/kernels/windows.h"
+
 #include <algorithm>
 #include <array>
 
+#include "base/array/simd_targets.h"
 #include "base/error.h"
-#include "shard/kernels/kernels.h"
-#include "shard/kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/windows.cc"
 // clang-format off: foreach_target.h includes this file again for each target and must come first
 #include <hwy/foreach_target.h>
 
-#include "shard/kernels/vector-inl.h"
+#include "shard/kernels/simd/vector-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -73,11 +74,12 @@ void window_sets(const uint32_t* ids, size_t count, size_t before, size_t after,
     // Writes the members among `here`; returns what these places hold in the next window.
     const auto slide = [&](auto here, auto following) HWY_ATTR {
       const auto next = neighbours.next(here, following);
-      // Of equal ones the last is a member; the centre's own occurrence alone is none.
+      // Among equal ids the last is the member; the centre's own occurrence alone is none.
       const auto other = hn::Or(hn::Not(here == centre), here == neighbours.previous(here, preceding));
       const auto member = hn::And(hn::Not(here == next), other);
       size += static_cast<uint32_t>(compress_store(u, here, member, sets + size));
-      // Each place takes what stays there, or else its predecessor, or what enters between the two.
+      // Each place keeps its id, or takes that of its predecessor, or the new one that enters between the
+      // two.
       const auto stays = hn::IfThenElse(leaving > here, here, next);
       const auto from_left = hn::Max(neighbours.previous(stays, stays_before), entering);
       preceding = here;

@@ -27,7 +27,7 @@ TEST(Rng, StreamsDoNotShareNumbers) {
 }
 
 // Small numbers that stand for a step, a pass, a modelet, a row, a replica: whatever they are, no two uses of
-// replicas share a stream, and neither do passes of one step.
+// replicas share a stream, and neither do the passes of one step.
 TEST(Rng, ReplicasShareNoStream) {
   std::set<uint64_t> seen;
   for (uint64_t a = 0; a < 4; ++a)

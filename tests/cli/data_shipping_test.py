@@ -1,4 +1,4 @@
-"""Agents that cannot see the data: it goes from who submits through the scheduler's store to their caches."""
+"""Agents that cannot see the data: it travels from the client through the scheduler's store to their caches."""
 import signal
 import unittest
 

@@ -1,6 +1,7 @@
 """`modelet data`, `plan`, `version` and the help of every verb."""
 import json
 import lzma
+import os
 import re
 import unittest
 
@@ -10,6 +11,12 @@ from programs import LABELS, ProgramTest, finished
 class Data(ProgramTest):
     def described(self, path, *arguments):
         return json.loads(self.modelet("data", "describe", path, "--json", *arguments).stdout)
+
+    def test_a_text_with_a_long_name(self):
+        """Its entry in the cache has a name of its own, which is longer."""
+        path = self.folder / ("n" * 251 + ".txt")
+        path.write_bytes((self.folder / "data/train.txt").read_bytes())
+        self.modelet("data", "describe", path)
 
     def test_round_trip(self):
         """Text, its prepared form and compressed text are the same data."""
@@ -54,9 +61,9 @@ class Data(ProgramTest):
         scaled = ("--set", "data.train=like-train.mlt", "--set", "data.normalize=l2")
         for like, normalize in (("like-train.mlt", "l2"), ("data/train.mlt", "none")):
             for arguments in ((), ("--normalize", normalize)):
-                self.modelet("data", "prepare", "--like", like, *arguments, "data/test.txt", "like-test.mlt")
+                self.modelet("data", "prepare", "--force", "--like", like, *arguments, "data/test.txt", "like-test.mlt")
                 self.assertEqual(self.described("like-test.mlt")["normalize"], normalize)
-        self.modelet("data", "prepare", "--like", "like-train.mlt", "data/test.txt", "like-test.mlt")
+        self.modelet("data", "prepare", "--force", "--like", "like-train.mlt", "data/test.txt", "like-test.mlt")
         end = finished(self.train("scaled", *scaled, "--set", "data.test=like-test.mlt", "--set", "train.epochs=1"))
         # A run has it from its experiment.
         self.modelet("data", "prepare", "--like", "scaled", "data/test.txt", "of-run.mlt")
@@ -66,6 +73,56 @@ class Data(ProgramTest):
             self.assert_refused(2, [like, "l2", "--normalize"], "modelet", "data", "prepare", "--like", like, "--normalize", "none",
                                 "data/test.txt", "x.mlt")
         self.assertFalse((self.folder / "x.mlt").exists())
+
+    def test_nothing_is_replaced_unasked(self):
+        text = (self.folder / "data/train.txt").read_bytes()
+        for name in ("kept.txt", "same.txt"):
+            (self.folder / name).write_bytes(text)
+        prepare = ("modelet", "data", "prepare")
+        for force in ((), ("--force",)):  # its own source never
+            self.assert_refused(2, ["kept.txt", "another file"], *prepare, *force, "kept.txt", "kept.txt")
+            self.assert_refused(2, "kept.txt", *prepare, *force, "kept.txt", self.folder / "data/../kept.txt")
+            self.assert_refused(2, "not a file", *prepare, *force, "kept.txt", "data")
+            self.assert_refused(2, "not a file", *prepare, *force, "kept.txt", "/dev/null")
+            self.assert_refused(2, "train.mlt", *prepare, *force, "--like", "data/train.mlt", "kept.txt", "data/train.mlt")
+        self.assert_refused(2, ["same.txt", "--force"], *prepare, "kept.txt", "same.txt")
+        self.assertEqual([(self.folder / name).read_bytes() for name in ("kept.txt", "same.txt")], [text, text])
+        (line,) = self.modelet("data", "prepare", "--force", "--json", "kept.txt", "same.txt").events()
+        self.assert_documented([line], {"prepared"})
+        self.assertEqual((line["rows"], self.described("same.txt")["format"]), (1600, "prepared"))
+
+        shape = ("--rows", "20", "--rows-test", "10", "--labels", "9")
+        for kind, files in (((), ("train.mlt", "test.mlt")), (("--text",), ("train.txt", "test.txt")),
+                            (("--preset", "clicks"), ("train.tsv", "test.tsv", "truth.json"))):
+            arguments = ("data", "synth", "made", *kind, *(shape[:4] if "clicks" in kind else shape))
+            for file in files:
+                (self.folder / "made").mkdir(exist_ok=True)
+                (self.folder / "made" / file).write_text("mine")
+                self.assert_refused(2, [file, "--force"], "modelet", *arguments)
+                self.assertEqual([path.name for path in (self.folder / "made").iterdir()], [file])
+                (self.folder / "made" / file).unlink()
+            (line,) = self.modelet(*arguments, "--json").events()
+            self.assert_documented([line], {"made"})
+            self.modelet(*arguments, "--force")
+            for path in (self.folder / "made").iterdir():
+                path.unlink()
+
+    def test_pipes_are_refused_and_never_waited_for(self):
+        os.mkfifo(self.folder / "pipe")
+        for verb in (("data", "prepare", "pipe", "x.mlt"), ("data", "prepare", "data/train.txt", "pipe"), ("data", "describe", "pipe"),
+                     ("data", "prepare", "--like", "pipe", "data/train.txt", "x.mlt"), ("bench", "data", "pipe"), ("train", "pipe"),
+                     ("train", self.experiment, "--set", "data.train=pipe"), ("plan", self.experiment, "--set", "data.test=pipe")):
+            with self.subTest(verb=verb):
+                program = self.start("modelet", *verb)
+                self.assertIn(program.end(30), (1, 2), program)
+                self.assertIn("pipe", program.stderr)
+                self.assertRegex(program.stderr, "is a pipe or a device|not a file|not a regular file")
+
+    def test_a_header_that_cannot_be_right(self):
+        wide = self.folder / "wide.txt"
+        wide.write_text("1 5 2147483647\n0 1:1\n")
+        self.assert_refused(1, ["wide.txt:1", "2147483647 labels"], "modelet", "data", "describe", wide)
+        self.assert_refused(1, ["wide.txt:1", "2147483647 labels"], "modelet", "data", "prepare", wide, "wide.mlt")
 
     def test_errors(self):
         damaged = self.folder / "damaged.txt"
@@ -111,7 +168,6 @@ class Help(ProgramTest):
         verbs = [[verb] for verb in subcommands(self.modelet("--help").stdout)]
         self.assertGreaterEqual({verb for (verb,) in verbs}, {"train", "eval", "predict", "plan", "data", "submit", "list", "watch",
                                                              "stop", "nodes", "version"})
-        verbs.remove(["version"])  # has no arguments
         for group in ("data", "bench"):
             verbs.remove([group])
             verbs += [[group, verb] for verb in subcommands(self.modelet(group, "--help").stdout)]

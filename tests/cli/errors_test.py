@@ -42,6 +42,12 @@ class TrainErrors(ProgramTest):
         self.refused(2, ["int7", "bf16", "int8"], "--set", "exchange.codec=int7", "--nodes", "2")
         self.refused(2, ["model.hidden", "100", "96", "112"], "--set", "model.hidden=[100]")
 
+    def test_memory(self):
+        """What does not fit, and what to do; not the name of a C++ exception."""
+        self.assert_refused(1, ["memory is too small", "part of the model takes", "more nodes"], "/bin/sh", "-c",
+                            "ulimit -v 600000; exec " + " ".join(map(str, [PROGRAMS / "modelet", "train", self.experiment, "--out", self.out,
+                                                                           "--set", "model.hidden=[16384,16384]"])))
+
     def test_nodes(self):
         for nodes in ("0", "-1", "two", "1000000"):
             self.refused(2, "--nodes", "--nodes", nodes)
@@ -149,7 +155,7 @@ class OtherErrors(ProgramTest):
     def test_pool_verbs_without_a_pool(self):
         nobody = "tcp://127.0.0.1:1"
         verbs = (["list"], ["nodes"], ["watch", "1"], ["stop", "1"], ["submit", self.experiment])
-        for program in [self.start("modelet", *verb, "--scheduler", nobody) for verb in verbs]:
+        for program in [self.start("modelet", *verb, "--insecure", "--scheduler", nobody) for verb in verbs]:
             self.assert_refuses(program, 1, [nobody, "modelet-scheduler"])
         self.assert_refused(2, ["'nonsense'", "tcp://"], "modelet", "list", "--scheduler", "nonsense")
 

@@ -1,7 +1,8 @@
-"""A pool with keys, end to end: who is let in works, who is not is told why, and so is the scheduler's log."""
+"""A pool with keys, end to end: peers that are let in can work; the others are told why they are not, and the log says so, too."""
+import signal
 import unittest
 
-from programs import ProgramTest, STEPS_PER_EPOCH, wait_until
+from programs import ENDLESS, ProgramTest, STEPS_PER_EPOCH, connect, is_shut, wait_until
 
 
 class PoolWithKeys(ProgramTest):
@@ -9,12 +10,13 @@ class PoolWithKeys(ProgramTest):
         super().setUp()
         self.pool = self.folder / self._testMethodName
         self.pool.mkdir()
-        self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user", "stranger")}
+        self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user", "stranger", "admin")}
         self.allowed = self.pool / "allowed"
         self.allow(("agent", "agent", "office"), ("user", "user", "alice"))
         endpoint = self.pool / "endpoint"
         config = self.pool / "scheduler.toml"
         config.write_text(f'listen = "tcp://127.0.0.1:*"\nendpoint_file = "{endpoint}"\nheartbeat_seconds = 0.2\ndead_after_seconds = 3\n'
+                          'names_per_key = 2\n'
                           f'key = "{self.pool / "scheduler.key"}"\nallow_list = "{self.allowed}"\n')
         self.scheduler = self.start("modelet-scheduler", "--config", config)
         wait_until(endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
@@ -28,7 +30,7 @@ class PoolWithKeys(ProgramTest):
 
     def agent(self, name, *keys):
         return self.start("modelet-agent", "--scheduler", self.address, "--name", name, "--cores", "1", "--memory-mib", "1000", "--gflops", "10",
-                          "--memory-gbps", "5", "--work-dir", self.pool / name, *keys)
+                          "--memory-gbps", "5", "--work-dir", self.pool / name, "--data-root", self.folder, "--out-root", self.pool, *keys)
 
     def verb(self, *arguments, key="user", **options):
         return self.modelet(*arguments, "--scheduler", self.address, *self.own(key), "--json", **options)
@@ -61,17 +63,17 @@ class PoolWithKeys(ProgramTest):
         self.wait_for_log(f"refused key {self.public['stranger']} from 127.0.0.1: it is not in {self.allowed}")
         self.assertEqual(self.nodes(), [])
         self.verb("nodes", key="stranger", code=1)
-        # What it says to do helps, and nothing of the scheduler is restarted.
+        # Doing what it says helps, without restarting the scheduler.
         self.allow(("agent", "stranger", "office-2"), ("user", "user", "alice"))
         if not agent.running():
             agent = self.agent("c", *self.own("stranger"))
         wait_until(lambda: self.nodes() == ["c"], lambda: f"the agent registers: {agent}")
 
     def test_who_has_no_key_is_told(self):
-        agent = self.agent("c")
+        agent = self.agent("c", "--insecure")
         self.wait_for_word(agent, "wants a key", "--key FILE")
         self.wait_for_log("uses no keys")
-        self.assert_refused(1, ["wants a key"], "modelet", "nodes", "--scheduler", self.address)
+        self.assert_refused(1, ["wants a key"], "modelet", "nodes", "--insecure", "--scheduler", self.address)
         self.assertEqual(self.nodes(), [])
 
     def test_each_role_is_refused_what_the_other_may(self):
@@ -83,6 +85,63 @@ class PoolWithKeys(ProgramTest):
             self.assert_refused(1, ["the key 'office' is an agent's, which may not submit, list, watch or stop"],
                                 "modelet", *verb, "--scheduler", self.address, *self.own("agent"))
         self.assertFalse((self.pool / "run").exists())
+
+    def test_silent_connections_keep_nobody_out(self):
+        silent = [connect(self.address) for _ in range(300)]
+        try:
+            self.assertEqual(self.nodes(), [])
+            wait_until(lambda: sum(map(is_shut, silent)) >= 200, "most of them are shut")
+            self.wait_for_log("connections from its address that sent nothing")
+            self.assertEqual(self.nodes(), [])
+        finally:
+            for connection in silent:
+                connection.close()
+
+    def test_a_name_belongs_to_its_key(self):
+        self.allow(("agent", "agent", "office"), ("agent", "stranger", "lab"), ("user", "user", "alice"))
+        first = self.agent("a", *self.own("agent"))
+        wait_until(lambda: self.nodes() == ["a"], "it registers")
+        for _ in range(2):
+            other = self.agent("a", *self.own("stranger"))
+            self.wait_for_word(other, "another key has the name 'a'")
+            self.assert_ends(other, 1)
+            if first.running():  # and the name stays with its key when it is gone
+                self.assertEqual(self.nodes(), ["a"])
+                first.signal(signal.SIGTERM)
+                self.assert_ends(first, 0)
+        for name in ("a", "b"):
+            self.agent(name, *self.own("agent"))
+        wait_until(lambda: self.nodes() == ["a", "b"], "both register")
+        third = self.agent("c", *self.own("agent"))
+        self.wait_for_word(third, "2 agents with the key 'office' are in the pool, as many as may be")
+        self.assertEqual(self.nodes(), ["a", "b"])
+
+    def test_a_run_belongs_to_its_user(self):
+        self.allow(("agent", "agent", "office"), ("user", "user", "alice"), ("user", "stranger", "bob"), ("admin", "admin", "root"))
+        self.agent("a", *self.own("agent"))
+        wait_until(lambda: self.nodes() == ["a"], "the agent registers")
+        out = self.pool / "run"
+        (answer,) = self.verb("submit", self.experiment, "--out", out, *ENDLESS).events()
+        run = str(answer["run"])
+
+        def seen_by(key):
+            (status,) = self.verb("list", key=key).events()
+            return status
+        wait_until(lambda: seen_by("user")["step"] > 5, "the run trains")
+        for verb in ("stop", "watch"):
+            self.assert_refused(1, [f"run {run} belongs to the key 'alice', and this is 'bob'"], "modelet", verb, run, "--scheduler", self.address,
+                                *self.own("stranger"))
+        self.assertEqual((seen_by("stranger")["submitter"], seen_by("stranger")["state"]), ("alice", "running"))
+        self.verb("stop", run, key="admin")
+        wait_until(lambda: seen_by("user")["state"] == "stopped", "the administrator stops it")
+        self.assertIn("checkpoint written", seen_by("user")["detail"])
+        epochs = seen_by("user")["step"] // STEPS_PER_EPOCH + 1
+        self.assertEqual(seen_by("stranger")["detail"], "")
+        self.assertEqual([str(path) for path in (out, *out.rglob("*")) if path.stat().st_mode & 0o077], [])
+        self.assert_refused(2, ["holds a run of the key 'alice', and this is 'bob'"], "modelet", "submit", self.experiment, "--resume", out,
+                            "--watch", "--scheduler", self.address, *self.own("stranger"))
+        wait_until(lambda: self.verb("nodes").events()[0]["run"] == 0, "the agent is free")
+        self.assertEqual(self.verb("submit", self.experiment, "--resume", out, "--watch", "--set", f"train.epochs={epochs}").events()[-1]["event"], "finished")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 import collections
 import json
 import math
+import os
 import pathlib
 import shutil
 import sys
@@ -226,6 +227,10 @@ class Model(ProgramTest):
         other = self.folder / "other.txt"
         other.write_text("1 400 7\n0 1:1\n")
         self.assert_refused(2, [str(other), "7 labels", str(LABELS)], "modelet", "eval", run, other)
+        os.mkfifo(self.folder / "pipe")
+        for verb in ("eval", "predict"):
+            self.assert_refused(1, ["pipe", "is a pipe or a device"], "modelet", verb, run, "pipe")
+        self.assert_refused(1, ["pipe", "is a pipe or a device"], "modelet", "predict", run, "data/test.txt", "--labels", "pipe")
 
     def test_damaged_checkpoint(self):
         run, _ = self.dense()

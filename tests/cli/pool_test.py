@@ -1,6 +1,10 @@
 """A pool by hand: scheduler and agents started separately, and the verbs submit, list, watch, stop, nodes."""
+import json
+import os
+import shutil
 import signal
 import socket
+import tempfile
 import unittest
 
 from programs import ENDLESS, STEPS_PER_EPOCH, PoolTest, ProgramTest, finished, losses, newest_checkpoint, wait_until
@@ -10,7 +14,9 @@ class Pool(PoolTest):
     def test_the_verbs(self):
         self.agent("a")
         self.assertEqual(list(self.nodes()), ["a"])
-        run = self.submit("run", "--nodes", "2", *ENDLESS)
+        self.assert_refused(1, ["wants 2 nodes, the pool has 1", "--wait"], "modelet", "submit", self.experiment, "--nodes", "2",
+                            "--scheduler", self.address)
+        run = self.submit("run", "--nodes", "2", "--wait", *ENDLESS)
         waiting = self.runs()[run]
         self.assertEqual((waiting["name"], waiting["state"], waiting["step"]), ("small", "queued", 0))
         self.assertIn("waits for 2 nodes", waiting["detail"])
@@ -50,18 +56,29 @@ class Pool(PoolTest):
         self.assert_refused(1, "no run 77", "modelet", "watch", "77", "--scheduler", self.address)
         self.assert_refused(1, "no run 77", "modelet", "stop", "77", "--scheduler", self.address)
 
+    def restart_scheduler(self, *arguments):
+        self.scheduler.signal(signal.SIGTERM)
+        self.scheduler.end()
+        self.scheduler = self.start("modelet-scheduler", "--listen", self.address, *arguments)
+        wait_until(lambda: "listening" in self.scheduler.stderr, "scheduler started")
+
+    def paced_agent(self, name, paces, gflops):
+        """An agent that trains for real and reports times that no clock decides: `paces` seconds a modelet, of every node."""
+        before = len(self.nodes())
+        agent = self.start(os.environ["MODELET_PACED_AGENT"], "--scheduler", self.address, "--name", name, "--gflops", gflops, "--memory-gbps",
+                           gflops / 2, "--work-dir", self.pool / name, "--pace", json.dumps(paces))
+        wait_until(lambda: len(self.nodes()) > before, lambda: f"agent registers: {agent}")
+
     def test_a_node_slower_than_it_says(self):
         """b promises three times what it can do, and gets so many modelets, until that shows. The losses are those of one node."""
         # Adam, once it has converged, makes differences of 1e-8 grow to 1e-3, whatever moves or stays; plain descent does not.
-        settings = [word for key in ("train.epochs=80", "train.evaluate_every=0", "train.log_every=20", "model.hidden=[256]",
+        settings = [word for key in ("train.epochs=10", "train.evaluate_every=0", "train.log_every=10", "model.hidden=[256]",
                                      "exchange.codec=none", "optimizer.kind=sgd", "train.learning_rate=0.1")
                     for word in ("--set", key)]
-        self.scheduler.signal(signal.SIGTERM)
-        self.scheduler.end()
-        self.scheduler = self.start("modelet-scheduler", "--listen", self.address, "--replan-after-seconds", "0.2")
-        wait_until(lambda: "listening" in self.scheduler.stderr, "scheduler started")
-        self.agent("a")
-        self.agent("b", "--gflops", "30", "--memory-gbps", "15")
+        self.restart_scheduler("--replan-after-seconds", "0")  # a few reports are enough
+        paces = {"a": 0.01, "b": 0.01}
+        self.paced_agent("a", paces, gflops=10)
+        self.paced_agent("b", paces, gflops=30)
         run = self.modelet("submit", self.experiment, "--out", self.pool / "run", "--watch", "--json", "--scheduler", self.address, *settings)
         replanned = run.events("replanned")
         self.assert_documented(replanned, {"replanned"})
@@ -74,21 +91,19 @@ class Pool(PoolTest):
         self.assertEqual((status["state"], status["replans"]), ("finished", len(replanned)))
 
         # An event has the mean over its steps, of which those before a new start are missing.
-        cut = {20 * (event["step"] // 20 + 1) for event in replanned}
+        incomplete = {10 * (event["step"] // 10 + 1) for event in replanned}
         alone = losses(self.train("alone", *settings))
         together = losses(run)
         self.assertEqual(set(together), set(alone))
-        for step in set(alone) - cut:
+        for step in set(alone) - incomplete:
             self.assertAlmostEqual(together[step] / alone[step], 1, delta=1e-4, msg=f"step {step}")
 
     def test_a_node_alone_that_is_not_what_it_says(self):
         """b promises far more than it can do and gets everything, until that shows: then a, which promises less, helps or takes over."""
-        self.scheduler.signal(signal.SIGTERM)
-        self.scheduler.end()
-        self.scheduler = self.start("modelet-scheduler", "--listen", self.address, "--replan-after-seconds", "0.2")
-        wait_until(lambda: "listening" in self.scheduler.stderr, "scheduler started")
-        self.agent("a", "--gflops", "1000", "--memory-gbps", "500")
-        self.agent("b", "--gflops", "1000000", "--memory-gbps", "500000")
+        self.restart_scheduler("--replan-after-seconds", "0")
+        paces = {"a": 0.001, "b": 0.1}
+        self.paced_agent("a", paces, gflops=1)
+        self.paced_agent("b", paces, gflops=1000)
         run = self.submit("run", *ENDLESS, "--set", "model.hidden=[256]")
         self.assertEqual(self.runs()[run]["nodes"], ["b"])
         self.wait_for(run, lambda status: status["replans"] > 0 and status["state"] == "running", "gets help")
@@ -133,7 +148,7 @@ class Pool(PoolTest):
         self.assertRegex(status["detail"], r"node '[ab]' failed at step \d+: .*blocked")
         vanishing = self.folder / "data/vanishing.txt"
         vanishing.write_bytes((self.folder / "data/train.txt").read_bytes())
-        queued = self.submit("vanishing", "--nodes", "3", "--set", f"data.train={vanishing}")
+        queued = self.submit("vanishing", "--nodes", "3", "--wait", "--set", f"data.train={vanishing}")
         vanishing.unlink()
         self.agent("c")
         status = self.wait_for_end(queued)
@@ -175,7 +190,7 @@ class Pool(PoolTest):
         self.assert_finishes(again)
 
     def test_folders_of_runs_that_name_none(self):
-        """Each has its own, though run numbers begin anew with a scheduler; who resumes a run stays in its folder."""
+        """Each run has its own, although a new scheduler numbers runs from 1 again. A resumed run stays in its folder."""
         work = self.pool / "a"
 
         def submit(epochs, *arguments):
@@ -194,37 +209,66 @@ class Pool(PoolTest):
         self.assertEqual(submit(2, "--resume", run), both)
         self.assertEqual(newest_checkpoint(run).name, f"step-{2 * STEPS_PER_EPOCH:010}")
 
+    def test_runs_use_only_what_the_agents_owner_allows(self):
+        """Data and output elsewhere are refused by the agent, which is free again; nothing is made there."""
+        self.agent("a")
+        with tempfile.TemporaryDirectory(prefix="modelet-cli-elsewhere-") as elsewhere:
+            shutil.copy(self.folder / "data/train.txt", elsewhere)
+            run = self.submit("run", "--set", f"data.train={elsewhere}/train.txt")
+            status = self.wait_for_end(run)
+            self.assertEqual(status["state"], "failed")
+            self.assertIn(f"data.train '{elsewhere}/train.txt'", status["detail"])
+            self.assertIn("--data-root", status["detail"])
+            for out in (elsewhere, f"{self.pool}/../../../{elsewhere}"):
+                (answer,) = self.verb("submit", self.experiment, "--out", f"{out}/run")
+                status = self.wait_for_end(answer["run"])
+                self.assertEqual(status["state"], "failed")
+                self.assertIn("--out-root", status["detail"])
+            self.assertEqual(os.listdir(elsewhere), ["train.txt"])
+        self.assert_finishes(self.submit("last"))
+
     def test_names_are_unique(self):
         first = self.agent("a")
+        run = self.submit("run", *ENDLESS)
+        self.wait_for_step(run, 5)
         second = self.start("modelet-agent", "--config", self.pool / "a.toml")
-        self.assert_ends(first, 1)
-        self.assertIn("another agent named 'a'", first.stderr)
-        self.assertTrue(second.running())
-        self.assertEqual(list(self.nodes()), ["a"])
+        self.assert_ends(second, 1)
+        self.assertIn("an agent named 'a' is at work already", second.stderr)
+        self.assertTrue(first.running())
+        self.assertEqual(self.runs()[run]["state"], "running")
+        # One that was killed is replaced at once: its connection went with it.
+        first.signal(signal.SIGKILL)
+        first.end()
+        self.start("modelet-agent", "--config", self.pool / "a.toml")
+        self.assertIn("was replaced by a new agent of its name", self.wait_for_end(run)["detail"])
+        wait_until(lambda: [node["run"] for node in self.nodes().values()] == [0], "the new one is in")
 
 
 class Refusals(ProgramTest):
-    def test_beyond_loopback(self):
-        address = "tcp://0.0.0.0:*"
-        config = self.folder / "open.toml"
-        config.write_text(f'listen = "{address}"\n')
-        for arguments in (["--listen", address], ["--config", config]):
-            self.assert_refused(2, ["0.0.0.0", "--insecure"], "modelet-scheduler", *arguments)
-        self.assert_refused(2, ["192.0.2.7", "--insecure"], "modelet-agent", "--data-address", "192.0.2.7", "--gflops", "1",
-                            "--memory-gbps", "1")
+    def test_without_keys_only_if_asked_for(self):
+        """Also on loopback, which every user of the machine reaches."""
+        for address in ("tcp://0.0.0.0:*", "tcp://127.0.0.1:*"):
+            config = self.folder / "open.toml"
+            config.write_text(f'listen = "{address}"\n')
+            for arguments in (["--listen", address], ["--config", config]):
+                self.assert_refused(2, [address, "--insecure"], "modelet-scheduler", *arguments)
+        for address in ("tcp://192.0.2.7:5570", "tcp://127.0.0.1:5570"):
+            self.assert_refused(2, [address, "--insecure"], "modelet-agent", "--scheduler", address, "--gflops", "1", "--memory-gbps", "1")
+            for verb in (["list"], ["nodes"], ["watch", "1"], ["stop", "1"], ["submit", self.experiment]):
+                self.assert_refused(2, [address, "--insecure"], "modelet", *verb, "--scheduler", address)
 
     def test_wrong_addresses(self):
         for wrong, why in (("127.0.0.1:5570", "tcp://"), ("tcp://127.0.0.1:99999", "65535"), ("tcp://127.0.0.1", "port"),
                            ("tcp://::1:5570", "brackets")):
             self.assert_refused(2, [f"'{wrong}'", why], "modelet-scheduler", "--listen", wrong)
             self.assert_refused(2, [f"'{wrong}'", why], "modelet", "list", "--scheduler", wrong)
-        self.assert_refused(2, ["tcp://localhost:*", "of this machine"], "modelet-scheduler", "--listen", "tcp://localhost:*")
+        self.assert_refused(2, ["tcp://localhost:*", "of this machine"], "modelet-scheduler", "--insecure", "--listen", "tcp://localhost:*")
         self.assert_refused(2, ["192.0.2.7", "of this machine"], "modelet-agent", "--data-address", "192.0.2.7", "--insecure",
                             "--gflops", "1", "--memory-gbps", "1")
 
     def test_a_working_folder_that_cannot_be(self):
         for wrong in (self.experiment, self.experiment / "below-a-file"):
-            self.assert_refused(2, [str(wrong), "--work-dir"], "modelet-agent", "--work-dir", wrong, "--gflops", "1", "--memory-gbps", "1")
+            self.assert_refused(2, [str(wrong), "--work-dir"], "modelet-agent", "--insecure", "--work-dir", wrong, "--gflops", "1", "--memory-gbps", "1")
 
     def test_configuration(self):
         config = self.folder / "agent.toml"
@@ -239,17 +283,27 @@ class Refusals(ProgramTest):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-            self.assert_refused(1, [address, "in use"], "modelet-scheduler", "--listen", address)
+            self.assert_refused(1, [address, "in use"], "modelet-scheduler", "--insecure", "--listen", address)
             # Something that is not a scheduler.
-            self.assert_refused(1, address, "modelet", "list", "--scheduler", address)
+            self.assert_refused(1, address, "modelet", "list", "--insecure", "--scheduler", address)
 
     def test_submission(self):
-        """What a scheduler refuses is told to who submits, before anybody works on it."""
+        """A submission that the scheduler refuses: the user is told why before anybody works on it."""
         endpoint = self.folder / "endpoint"
-        self.start("modelet-scheduler", "--listen", "tcp://127.0.0.1:*", "--endpoint-file", endpoint)
+        self.start("modelet-scheduler", "--insecure", "--listen", "tcp://127.0.0.1:*", "--endpoint-file", endpoint)
         wait_until(endpoint.exists, "scheduler started")
-        self.assert_refused(1, ["refuses", "letters"], "modelet", "submit", self.experiment, "--name", "../up", "--scheduler",
-                            endpoint.read_text().strip())
+        address = endpoint.read_text().strip()
+
+        def submit(*arguments, code, texts):
+            self.assert_refused(code, texts, "modelet", "submit", self.experiment, *arguments, "--insecure", "--scheduler", address)
+        submit("--name", "../up", code=1, texts=["refuses", "letters"])
+        submit(code=1, texts=["wants 1 node, the pool has 0", "--wait"])
+        submit("--set", "modelets.hidden_columns=16", "--set", "model.hidden=[65536, 65536, 65536, 65536, 65536]", code=1,
+               texts=["modelets, more than the limit of"])
+        self.train("taken", "--set", "train.epochs=1")
+        submit("--out", self.folder / "taken", code=2, texts=["taken", "holds a run already", "--resume"])
+        submit("--resume", self.folder / "nowhere", code=2, texts=["nowhere", "no such folder"])
+        submit("--resume", self.folder / "data", code=2, texts=["no complete checkpoint here"])
 
 
 if __name__ == "__main__":

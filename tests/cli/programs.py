@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -44,6 +45,11 @@ checkpoint_every = 1000000
 """
 STEPS_PER_EPOCH = 25  # 1600 rows
 LABELS = 200
+# Events of a run, which all have a time (docs/events.md).
+RUN_EVENTS = {"preparing", "sending", "fetching", "started", "progress", "evaluating", "exchange", "epoch", "checkpoint", "replanned", "finished",
+              "interrupted", "failed"}
+WHEN_SLOW = {"preparing", "evaluating"}  # events of what takes longer than some seconds
+TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
 ENDED = ("finished", "failed", "stopped")  # states of a run
 ENDLESS = ("--set", "train.epochs=100000", "--set", "train.evaluate_every=0")
 
@@ -56,6 +62,28 @@ def wait_until(condition, what, limit=LIMIT):
             raise AssertionError(f"never happened within {limit} s: {what() if callable(what) else what}")
         time.sleep(0.01)
     return value
+
+
+def connect(address):
+    """A TCP connection to "tcp://HOST:PORT" that says nothing."""
+    host, port = address.removeprefix("tcp://").rsplit(":", 1)
+    connection = socket.socket()
+    connection.settimeout(LIMIT)
+    connection.connect((host, int(port)))
+    return connection
+
+
+def is_shut(connection):
+    """Reads what there is; whether the other side has ended the connection."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(4096):
+            pass
+        return True
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
 
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -103,12 +131,12 @@ FIELD_TYPES = {"string": str, "integer": int, "number": (int, float), "list": li
 class Program:
     """A started program; its output goes to files, so that nobody has to read for it to go on."""
 
-    def __init__(self, arguments, folder, environment, name, cwd):
+    def __init__(self, arguments, folder, environment, name, cwd, stdout=None):
         self.name = " ".join(str(argument) for argument in arguments)
         self._stdout, self._stderr = folder / f"{name}.out", folder / f"{name}.err"
         with open(self._stdout, "wb") as out, open(self._stderr, "wb") as err:
             self._popen = subprocess.Popen([str(PROGRAMS / arguments[0]), *map(str, arguments[1:])], cwd=cwd,
-                                           env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                           env=environment, stdin=subprocess.DEVNULL, stdout=out if stdout is None else stdout, stderr=err,
                                            start_new_session=True, preexec_fn=functools.partial(die_with_parent, os.getpid()))
         self.pid = self._popen.pid
 
@@ -173,9 +201,10 @@ class ProgramTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="modelet-cli-test-")
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        for name in ("temporary", "output"):
-            (cls.folder / name).mkdir()
-        cls.environment = {**os.environ, "MODELET_CACHE": str(cls.folder / "cache"), "TMPDIR": str(cls.folder / "temporary")}
+        for name in ("temporary", "output", "runtime"):
+            (cls.folder / name).mkdir(mode=0o700)
+        cls.environment = {**os.environ, "MODELET_CACHE": str(cls.folder / "cache"), "TMPDIR": str(cls.folder / "temporary"),
+                           "XDG_RUNTIME_DIR": str(cls.folder / "runtime")}
         cls.experiment = cls.folder / "small.toml"
         cls.experiment.write_text(EXPERIMENT)
         subprocess.run([PROGRAMS / "modelet", "data", "synth", "data", "--text", "--rows", "1600", "--rows-test", "1000",
@@ -190,10 +219,10 @@ class ProgramTest(unittest.TestCase):
         for program in self._started:
             program.kill_all()
 
-    def start(self, *arguments, cwd=None):
-        """Starts a program (its name, then arguments) in the test's folder."""
+    def start(self, *arguments, cwd=None, stdout=None):
+        """Starts a program (its name, then arguments) in the test's folder; its output goes to a file, or to `stdout`."""
         name = f"{self._testMethodName}-{len(self._started)}"
-        program = Program(arguments, self.folder / "output", self.environment, name, cwd or self.folder)
+        program = Program(arguments, self.folder / "output", self.environment, name, cwd or self.folder, stdout)
         self._started.append(program)
         return program
 
@@ -214,25 +243,29 @@ class ProgramTest(unittest.TestCase):
         """Trains to the end with --json."""
         return self.modelet("train", self.experiment, "--out", self.folder / out, "--json", *arguments, **options)
 
-    def start_training(self, out, *arguments):
-        return self.start("modelet", "train", self.experiment, "--out", self.folder / out, "--json", *arguments)
+    def start_training(self, out, *arguments, **options):
+        return self.start("modelet", "train", self.experiment, "--out", self.folder / out, "--json", *arguments, **options)
 
     def assert_no_pool_folders(self):
         """The folder of a local pool's logs goes with the pool."""
         self.assertEqual(list((self.folder / "temporary").iterdir()), [])
 
     def assert_documented(self, lines, kinds):
-        """`lines` are of exactly these `kinds` and have exactly the fields of docs/events.md: all that are always there, and each of
-        the others at least once."""
+        """`lines` are of exactly these `kinds` (beside those that only a slow machine shows) and have exactly the fields of
+        docs/events.md: all that are always there, and each of the others at least once."""
         document, seen = documented_fields(), {}
         for line in lines:
             kind = line.get("event", "".join(kinds))
+            if kind in RUN_EVENTS:
+                self.assertRegex(line["time"], TIME)
+                line = {key: value for key, value in line.items() if key != "time"}
             fields = document[kind]
             missing = {field for field, (_, always) in fields.items() if always} - set(line)
             self.assertEqual((missing, set(line) - set(fields) - {"event"}), (set(), set()), line)
             for field in set(line) - {"event"}:
                 self.assertIsInstance(line[field], FIELD_TYPES[fields[field][0]], f"{field} of {line}")
-            seen.setdefault(kind, set()).update(set(line) - {"event"})
+            if kind in kinds or kind not in WHEN_SLOW:
+                seen.setdefault(kind, set()).update(set(line) - {"event"})
         self.assertEqual(seen, {kind: set(document[kind]) for kind in kinds})
 
     def assert_refused(self, code, texts, *arguments):
@@ -252,6 +285,11 @@ class PoolTest(ProgramTest):
     """A scheduler; agents that a test starts, each with a working folder of its own; the verbs."""
     scheduler_arguments = ()
 
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.environment["MODELET_INSECURE"] = "1"  # keys_test.py has pools with keys
+
     def setUp(self):
         super().setUp()
         self.pool = self.folder / self._testMethodName
@@ -267,7 +305,8 @@ class PoolTest(ProgramTest):
     def agent(self, name, *arguments, **options):
         config = self.pool / f"{name}.toml"
         config.write_text(f'scheduler = "{self.address}"\nname = "{name}"\ncores = 1\nmemory_mib = 1000\n'
-                          f'gflops = 10\nmemory_gbps = 5\nwork_dir = "{self.pool / name}"\n')
+                          f'gflops = 10\nmemory_gbps = 5\nwork_dir = "{self.pool / name}"\ndata_root = ["{self.folder}"]\n'
+                          f'out_root = ["{self.folder}"]\n')
         before = len(self.nodes())
         agent = self.start("modelet-agent", "--config", config, *arguments, **options)
         wait_until(lambda: len(self.nodes()) > before, lambda: f"agent registers: {agent}")

@@ -10,12 +10,13 @@ from programs import (ENDLESS, LABELS, STEPS_PER_EPOCH, ProgramTest, checkpoint_
 
 
 class Stopped(ProgramTest):
-    def interrupted(self, out, *arguments):
-        """A training that gets SIGINT at some step; that step."""
+    def interrupted(self, out, *arguments, number=signal.SIGINT):
+        """A training that gets a signal at some step; that step."""
         run = self.start_training(out, *ENDLESS, *arguments)
         run.wait_for_step(10)
-        run.signal(signal.SIGINT)
+        run.signal(number)
         self.assert_ends(run, 130)
+        self.assertIn("stopping after this step, with a checkpoint", run.stderr)
         self.assert_no_pool_folders()
         last = run.events()[-1]
         self.assertEqual(last["event"], "interrupted")
@@ -23,6 +24,24 @@ class Stopped(ProgramTest):
         self.assertIn("--resume", run.stderr)
         self.assertEqual(newest_checkpoint(self.folder / out).name, f"step-{last['step']:010}")
         return run, last["step"]
+
+    def test_a_terminal_that_is_closed(self):
+        for nodes in ("1", "2"):
+            self.interrupted(f"hung-up-{nodes}", "--nodes", nodes, number=signal.SIGHUP)
+
+    def test_a_reader_that_goes_away(self):
+        for nodes in ("1", "2"):
+            out = self.folder / f"unread-{nodes}"
+            reader, writer = os.pipe()
+            run = self.start_training(out.name, *ENDLESS, "--nodes", nodes, stdout=writer)
+            os.close(writer)
+            with open(reader, encoding="utf-8") as lines:
+                self.assertEqual(json.loads(lines.readline())["event"], "started")
+            self.assert_ends(run, 1)
+            self.assertIn("standard output: Broken pipe", run.stderr)
+            self.assertIn(f"continue with --resume {newest_checkpoint(out)}", run.stderr)
+            last = json.loads((out / "log.jsonl").read_text().splitlines()[-1])
+            self.assertEqual((last["event"], last["checkpoint"]), ("interrupted", str(newest_checkpoint(out))))
 
     def until_after(self, step):
         """So many epochs that at least one of them comes after `step`."""
@@ -73,15 +92,19 @@ class Stopped(ProgramTest):
         before = record()
         self.modelet("data", "synth", "narrow", "--rows", "1600", "--rows-test", "10", "--features", "390", "--labels", str(LABELS))
         narrow = "data.train=narrow/train.mlt", "data.test=narrow/test.mlt"
+        self.modelet("data", "synth", "like", "--text", "--rows", "1600", "--rows-test", "1000", "--features", "400", "--labels",
+                     str(LABELS), "--features-per-row", "20", "--labels-per-row", "2", "--seed", "9")
+        like = "data.train=like/train.txt", "data.test=like/test.txt"
         for settings, text in ((["train.seed=99"], "train.seed"), (["model.hidden=[32]"], "model.hidden"),
                                (["model.hidden=[64,32]"], "model.hidden"), (["modelets.output_modelets=5"], "[modelets]"),
-                               (["optimizer.kind=sgd"], "optimizer.kind"), (narrow, "features")):
+                               (["optimizer.kind=sgd"], "optimizer.kind"), (narrow, "features"),
+                               (like, "another set of training samples")):
             for folder in (self.folder / "other", out):
                 for nodes in ("1", "2"):
                     changed = [word for setting in settings for word in ("--set", setting)]
                     run = self.train(folder.name, "--resume", out, *changed, "--nodes", nodes, code=2)
                     (last,) = run.events()
-                    self.assertEqual((set(last), last["event"]), ({"event", "error"}, "failed"))
+                    self.assertEqual((set(last), last["event"]), ({"event", "error", "time"}, "failed"))
                     for said in (last["error"], run.stderr):
                         self.assertIn(text, said)
         self.assertFalse((self.folder / "other").exists())

@@ -102,11 +102,27 @@ class Text(ProgramTest):
         (self.folder / "bad.txt").write_text("apple\n__label__ pear\n")
         self.assert_refused(1, "bad.txt:2: a label without a name", "modelet", "predict", run, "bad.txt")
 
+    def test_data_that_the_model_cannot_know(self):
+        for kind in ("text", "csv", "words"):
+            run, _ = self.run_of(kind)
+            for verb in ("eval", "predict"):
+                self.assert_refused(2, ["data/test.txt", "XMC"], "modelet", verb, run, "data/test.txt")
+        run, _ = self.run_of("text")
+        strangers = self.folder / "strangers.txt"
+        for text in ("__label__plants apple\n", "apple\npear\n"):
+            strangers.write_text(text)
+            self.assert_refused(1, ["strangers.txt", "none of its samples has a label"], "modelet", "eval", run, strangers)
+            self.modelet("predict", run, strangers)
+        self.train("xmc", "--set", "train.epochs=1")
+        for verb in ("eval", "predict"):
+            self.assert_refused(2, ["test.txt", "labelled words"], "modelet", verb, "xmc", "test.txt")
+            self.assert_refused(1, ["test.csv", "header"], "modelet", verb, "xmc", "test.csv")
+
     def test_prepared_like_the_training_data(self):
         run, end = self.run_of("text")
         self.modelet("data", "prepare", "--set", "text.word_ngrams=2", "train.txt", "train.mlt")
         for like in ("train.mlt", run):
-            self.modelet("data", "prepare", "--like", like, "test.txt", "test.mlt")
+            self.modelet("data", "prepare", "--force", "--like", like, "test.txt", "test.mlt")
             (line,) = self.modelet("eval", run, "test.mlt", "--json").events()
             self.assertAlmostEqual(line["p_at_1"], end["p_at_1"], places=12)
         described = json.loads(self.modelet("data", "describe", "train.mlt", "--json").stdout)

@@ -35,7 +35,7 @@ class Train(ProgramTest):
 
         last = events[-1]
         figures = {f"{name}_at_{k}" for name in ("p", "ndcg", "recall", "psp") for k in (1, 3, 5)}
-        self.assertEqual(set(last), {"event", "train_seconds", "samples_per_second", "steps", "bytes_sent_per_node_per_step",
+        self.assertEqual(set(last), {"event", "time", "train_seconds", "samples_per_second", "steps", "bytes_sent_per_node_per_step",
                                      "peak_rss_bytes", "checkpoint"} | figures)
         self.assertEqual(last["steps"], steps)
         self.assertEqual(last["bytes_sent_per_node_per_step"], 0)

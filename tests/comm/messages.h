@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/codec.h"
-#include "comm/envelope.h"
-#include "comm/lz4.h"
+#include "comm/codec/codec.h"
+#include "comm/wire/envelope.h"
+#include "comm/wire/lz4.h"
 
 namespace modelet::comm::testing {
 
@@ -19,9 +19,9 @@ struct Message {
 
 inline constexpr size_t kMessageLimit = size_t{1} << 20;  // bytes
 
-// Three matrices, one per codec.
+// A matrix of each codec, and a block of bytes.
 inline Message good_message(bool lz4) {
-  Envelope envelope{.run = 0x0123456789abcdef, .epoch = 3, .tag = {117, 1, 2}, .sender = 2, .lz4 = lz4};
+  Envelope envelope{.run = 0x0123456789abcdef, .epoch = 3, .tag = {117, 1}, .sender = 2, .lz4 = lz4};
   std::vector<std::byte> raw;
   size_t rows = 1;
   for (const std::string& name : codec_names()) {
@@ -35,6 +35,8 @@ inline Message good_message(bool lz4) {
     raw.insert(raw.end(), bytes.begin(), bytes.end());
     ++rows;
   }
+  envelope.blocks.push_back({0, 0, kBytesBlock, 11});
+  raw.resize(raw.size() + 11, std::byte{5});
   envelope.raw_bytes = raw.size();
   Message message;
   message.payload = raw;
@@ -46,7 +48,7 @@ inline Message good_message(bool lz4) {
   return message;
 }
 
-// Reads a message as Group does, with matrices of the shapes it announces. Throws FormatError. `trust_hash`
+// Reads a message as Group does, with blocks of the shapes it announces. Throws FormatError. `trust_hash`
 // skips the checksum, so that damage gets as far as the decoders.
 inline void read_message(const Message& message, bool trust_hash) {
   Envelope envelope;
@@ -57,6 +59,10 @@ inline void read_message(const Message& message, bool trust_hash) {
   std::span<const std::byte> raw = open_payload(envelope, message.payload, kMessageLimit, scratch);
   std::vector<float> values;
   for (const BlockHeader& block : envelope.blocks) {
+    if (block.codec == kBytesBlock) {
+      raw = raw.subspan(block.bytes);
+      continue;
+    }
     const Codec* codec = find_codec(block.codec);
     if (codec == nullptr) throw FormatError("unknown codec");
     values.resize(size_t{block.rows} * block.cols);

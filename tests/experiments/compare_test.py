@@ -2,6 +2,7 @@
 import itertools
 import json
 import pathlib
+import re
 import sys
 import tempfile
 import types
@@ -13,6 +14,7 @@ import compare_horovod
 import compare_report
 import curves
 import launch
+import svg_plot
 
 
 def result(seconds, sent, **more):
@@ -83,6 +85,7 @@ class Comparison(unittest.TestCase):
             self.assertAlmostEqual(fastest["wire_seconds"], 4.0, msg="500 MB at 1 Gbit/s")
             self.assertAlmostEqual(fastest["wire_times"], 400)
             self.assertAlmostEqual(dense["byte_times"], 12500)
+            self.assertEqual([row["seconds"] for row in found["rows"]], sorted(row["seconds"] for row in found["rows"]))
             with_keys = found["rows"][0]
             self.assertEqual(with_keys["title"], "Modelet with keys")
             self.assertAlmostEqual(with_keys["times"], 1.25)
@@ -106,6 +109,60 @@ class Comparison(unittest.TestCase):
         nothing = {"short": True, "machine": {"cores": 2}, "records": []}
         compare_report.write(nothing, self.folder / "empty")
         self.assertIn("missing or failed", (self.folder / "empty/report.html").read_text())
+
+    def charts(self, page):
+        """Title -> SVG text."""
+        return {re.search(r'font-weight="bold">([^<]*)<', chart)[1]: chart for chart in re.findall(r"<svg.*?</svg>", page, re.DOTALL)}
+
+    def page(self, report):
+        compare_report.write(report, self.folder / "page")
+        return (self.folder / "page/report.html").read_text()
+
+    def test_a_system_has_one_colour_and_its_own_curve_in_every_chart(self):
+        charts = self.charts(self.page(self.report_of(compare_horovod.full_plan())))
+        seen = {}
+        for title, chart in charts.items():
+            if "Predicted" in title:
+                continue
+            for colour, name in re.findall(r'fill="(#\w+)">([^<]*)<', chart):
+                system = next(system for system in compare_report.COLOURS if name.startswith(system))
+                seen.setdefault(system, set()).add(colour)
+            self.assertIn(">Modelet<", chart, title)
+            self.assertEqual(chart.count(f'stroke="{compare_report.COLOURS["Modelet"]}" stroke-width="2" stroke-dasharray=""'), 2, f"{title}: a curve and its line in the legend")
+        self.assertEqual(seen, {system: {colour} for system, colour in compare_report.COLOURS.items() if system in seen})
+        self.assertLessEqual({"Modelet", "Horovod", "sharded by hand"}, set(seen))
+
+    def test_a_single_point_is_drawn(self):
+        report = self.report_of([compare_horovod.debian("Modelet"), compare_horovod.debian("Horovod", mode="dense")])
+        report["records"][0]["result"]["curve"] = [(1.0, 0.65)]
+        chart = self.charts(self.page(report))["debian-deps, 4 nodes, 1 Gbit/s"]
+        self.assertIn(">Modelet<", chart)
+        self.assertEqual(chart.count(f'r="3" fill="{compare_report.COLOURS["Modelet"]}"'), 1)
+
+    def test_names_in_a_legend_are_not_clipped(self):
+        long = "a system whose name is rather long, with a mode"
+        for name in ("x", long):
+            chart = svg_plot.render("t", "x", "y", {name: [(1, 1), (2, 3)]})
+            width = int(re.search(r'viewBox="0 0 (\d+) ', chart)[1])
+            left = float(re.search(rf'<text x="([\d.]+)" y="[\d.]+" text-anchor="start" fill="#\w+">{name}<', chart)[1])
+            self.assertGreaterEqual(width, left + 7 * len(name), "a character of 13 pixels is 7 wide on average")
+
+    def test_tables_are_sorted_by_number(self):
+        widths = [int(cell.replace(",", "")) for cell in re.findall(r"<td>([\d,]+) labels</td>", self.page(self.report_of(compare_horovod.full_plan())))]
+        self.assertEqual(widths, sorted(widths))
+        self.assertGreater(len(set(widths)), 3)
+
+    def test_how_much_others_disturbed_is_said(self):
+        report = self.report_of(compare_horovod.short_plan())
+        for record, share in zip(report["records"], itertools.chain([0.3, 0.11], itertools.repeat(0.0))):
+            record["others_share"] = share
+        page = self.page(report | {"notes": ["Recorded <yesterday>."]})
+        self.assertIn(f"in 2 of {len(report['records'])} parts other processes used more than 10% of it, at most 30%", page)
+        self.assertIn("Recorded &lt;yesterday&gt;.", page)
+
+    def test_the_recorded_report_can_be_written_again(self):
+        recorded = json.loads((ROOT / "docs/studies/horovod-report.json").read_text())
+        self.assertEqual(self.page(recorded), (ROOT / "docs/studies/horovod-report.html").read_text())
 
     def test_finished_parts_are_kept_and_failed_ones_are_not(self):
         runner = FakeRunner(self.folder, outcome)

@@ -16,21 +16,22 @@ import simulate
 FREE, INFINITE, Link = simulate.FREE, simulate.INFINITE, simulate.Link
 PARTS = ("forward", "select", "output_forward", "backward", "update")
 HIDDEN, OUTPUT = (1e-3, 0.0, 0.0, 0.0, 2e-3), (0.0, 0.5e-3, 4e-3, 0.0, 3e-3)
+CORE = {"gflops": 50.0, "bf16_gflops": 50.0, "memory_gbps": 10.0}  # declared: nothing here depends on what this machine can do
 COMPUTE = sum(HIDDEN) + sum(OUTPUT)
 
 
-def plan_of(nodes=2, pieces=(256,), size=100_000, cores=4, speeds=(1.0,), hashed=False):
+def plan_of(nodes=2, micro_batches=(256,), size=100_000, cores=4, speeds=(1.0,), hashed=False):
     """One hidden layer; every message of a whole batch has `size` bytes."""
     def layers(speed):
         return [dict(zip(PARTS, (seconds / speed for seconds in layer))) for layer in (HIDDEN, OUTPUT)]
 
     def exchange(kind, samples):
-        count = size * samples // sum(pieces)
+        count = size * samples // sum(micro_batches)
         return {"exchange": kind, "layer": 0, "samples": samples, "bytes": [[0 if a == b else count for b in range(nodes)] for a in range(nodes)]}
 
     described = [{"cores": cores, "layers": layers(speeds[i % len(speeds)]), "compute_seconds": COMPUTE / speeds[i % len(speeds)]} for i in range(nodes)]
     kinds = ("activations", "output") if nodes > 1 else ()
-    return {"selects_by_activations": hashed, "nodes": described, "exchanges": [exchange(kind, samples) for kind in kinds for samples in pieces]}
+    return {"selects_by_activations": hashed, "nodes": described, "exchanges": [exchange(kind, samples) for kind in kinds for samples in micro_batches]}
 
 
 def seconds(planned, link=INFINITE, cost=FREE, **more):
@@ -43,10 +44,10 @@ class Simulator(unittest.TestCase):
 
     def test_on_an_infinite_link_a_step_takes_as_long_as_the_slowest_node(self):
         for cores in (1, 4):
-            for pieces in ((256,), (128, 64, 64)):
-                self.assertAlmostEqual(seconds(plan_of(3, pieces, cores=cores, speeds=(1.0, 0.5, 0.8))), COMPUTE / 0.5)
+            for micro_batches in ((256,), (128, 64, 64)):
+                self.assertAlmostEqual(seconds(plan_of(3, micro_batches, cores=cores, speeds=(1.0, 0.5, 0.8))), COMPUTE / 0.5)
 
-    def test_of_one_piece_the_activations_are_hidden(self):
+    def test_undivided_the_activations_are_hidden(self):
         link = Link(1e9, 2e-3)
         for size in (100_000, 1_000_000):
             wire, update = link.seconds(size) + 1e-3, OUTPUT[PARTS.index("update")]
@@ -60,17 +61,17 @@ class Simulator(unittest.TestCase):
         messages = 3 * link.seconds(1_000_000)
         self.assertAlmostEqual(seconds(plan_of(4, size=1_000_000, hashed=True), link), COMPUTE + 2 * messages - OUTPUT[PARTS.index("update")])
 
-    def test_the_number_of_pieces_is_chosen_as_a_run_does(self):
+    def test_the_number_of_micro_batches_is_chosen_as_a_run_does(self):
         link, cost = Link(1e9, 0.1e-3), simulate.MessageCost(each=0.2e-3)
-        choices = [plan_of(pieces=pieces) for pieces in ((256,), (128, 128), (128, 64, 64), (128, 64, 32, 32))]
+        choices = [plan_of(micro_batches=micro_batches) for micro_batches in ((256,), (128, 128), (128, 64, 64), (128, 64, 32, 32))]
         self.assertEqual(seconds(plan_of() | {"choices": choices}, link, cost), min(seconds(choice, link, cost) for choice in choices))
 
-    def test_pieces_hide_the_wire_unless_the_only_core_computes(self):
-        link, pieces = Link(1e9, 0.1e-3), (128, 64, 64)
+    def test_micro_batches_hide_the_wire_unless_the_only_core_computes(self):
+        link, micro_batches = Link(1e9, 0.1e-3), (128, 64, 64)
         whole = seconds(plan_of(), link)
-        self.assertLess(seconds(plan_of(pieces=pieces), link), whole)
-        self.assertGreater(seconds(plan_of(pieces=pieces, cores=1), link), seconds(plan_of(pieces=pieces), link))
-        planned = plan_of(pieces=pieces)
+        self.assertLess(seconds(plan_of(micro_batches=micro_batches), link), whole)
+        self.assertGreater(seconds(plan_of(micro_batches=micro_batches, cores=1), link), seconds(plan_of(micro_batches=micro_batches), link))
+        planned = plan_of(micro_batches=micro_batches)
         self.assertGreater(simulate.hidden_share(planned, link, simulate.simulate(planned, link, FREE), FREE), 0.5)
 
     def test_a_burst_passes_at_once(self):
@@ -145,7 +146,7 @@ class OfAPlan(unittest.TestCase):
 
     @unittest.mock.patch("curves.NODES", [1, 2, 4, 8])
     def test_curves(self):
-        found = curves.curves(self.modelet, ROOT / "experiments/quickstart.toml", self.settings)
+        found = curves.curves(self.modelet, ROOT / "experiments/quickstart.toml", self.settings, core=CORE)
         self.assertEqual(len(found["points"]), len(curves.BATCHES) * len(curves.CORES) * len(curves.RATES) * len(curves.ROUND_TRIPS) * len(curves.NODES))
         self.assertTrue(all(limit["stopped"] for limit in found["limits"] if limit["round_trip"] == 20e-3), "so small a model cannot hide 20 ms")
         page = curves.html(found)

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/codec.h"
+#include "comm/codec/codec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 3) return 0;

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "comm/control.h"
+#include "comm/control/control.h"
 
 namespace control = modelet::comm::control;
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/content.h"
+#include "comm/content/content.h"
 
 using modelet::comm::Manifest;
 

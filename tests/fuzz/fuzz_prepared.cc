@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/aligned.h"
+#include "base/array/aligned.h"
 #include "base/error.h"
 #include "tests/shard/data/data_testing.h"
 

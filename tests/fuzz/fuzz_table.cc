@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "shard/data/table_encoder.h"
+#include "shard/data/encode/table_encoder.h"
 
 namespace {
 

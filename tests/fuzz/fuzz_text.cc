@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "shard/data/text_encoder.h"
-#include "shard/data/words_encoder.h"
+#include "shard/data/encode/text_encoder.h"
+#include "shard/data/encode/words_encoder.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "shard/data/xmc_reader.h"
+#include "shard/data/read/xmc_reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes metrics.json: the figures of shard/metrics.h, computed by an independent numpy reference on dense matrices.
+"""Writes metrics.json: the figures of shard/inference/metrics.h, computed by an independent numpy reference on dense matrices.
 
     /usr/bin/python3 tests/golden/make_metrics_golden.py
 

@@ -77,7 +77,7 @@ TEST(BucketTables, CapacityIsKept) {
   }
 }
 
-// A row's place in a full bucket depends on its priority against its neighbours' alone: when a row that was
+// A row's place in a full bucket depends only on its priority against its neighbours: when a row that was
 // dropped leaves, nothing changes; when a row that stayed leaves, the others stay and exactly one moves up.
 TEST(BucketTables, ChoiceIsOrderFree) {
   constexpr uint32_t kCapacity = 10;

@@ -181,15 +181,8 @@ TEST_P(EachFamily, RefusesOptionsOutOfRange) {
   EXPECT_DEATH(make(8, 16, kMaxBits + 1), "bits");
 }
 
-std::string family_name(const testing::TestParamInfo<HashFamilyKind>& info) {
-  constexpr const char* kNames[] = {"Dwta", "SimHash", "MinHash"};
-  return kNames[static_cast<int>(info.param)];
-}
-
-INSTANTIATE_TEST_SUITE_P(Families, EachFamily,
-                         testing::Values(HashFamilyKind::kDwta, HashFamilyKind::kSimHash,
-                                         HashFamilyKind::kMinHash),
-                         family_name);
+INSTANTIATE_TEST_SUITE_P(Families, EachFamily, testing::ValuesIn(all_values<HashFamilyKind>()),
+                         [](const auto& family) { return std::string(spelling(family.param)); });
 
 // All buckets of a table are used, none far more than the others.
 TEST(HashFamily, DwtaAndSimHashUseAllBucketsAlike) {
@@ -229,7 +222,7 @@ TEST(SimHash, OppositeVectorsNeverCollideOnOneBit) {
   EXPECT_EQ(collisions(*family, x, opposite), 0);
 }
 
-// Winner-take-all sees order only: any increasing map of the values leaves the codes as they are.
+// Winner-take-all sees only the order: any increasing map of the values leaves the codes unchanged.
 TEST(Dwta, DependsOnOrderOnly) {
   const auto family = make_hash_family({HashFamilyKind::kDwta, 128, 32, 10, 5});
   Rng rng(9);

@@ -139,7 +139,7 @@ TEST(LshIndex, EmptyAndUnbuiltIndexesFindNothing) {
 }
 
 TEST(LshIndex, OneDimensionAndZeroRows) {
-  for (HashFamilyKind kind : {HashFamilyKind::kDwta, HashFamilyKind::kSimHash, HashFamilyKind::kMinHash}) {
+  for (const HashFamilyKind kind : all_values<HashFamilyKind>()) {
     LshIndex index({{kind, 1, 8, 9, 3}, kNoCapacity, false}, 4);
     const std::vector<float> weights = {1, 0, 2, 0};
     index.build(ConstMatrix{weights.data(), 4, 1, 1});

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/matrix.h"
+#include "base/array/matrix.h"
 #include "base/rng.h"
 
 namespace modelet::hashing {

@@ -6,8 +6,7 @@ import os
 import re
 import sys
 
-# Folder -> folders its files may include. Longest match wins; tests and experiments may include everything.
-LIBRARIES = {"base", "hashing", "comm", "shard", "node_agent", "scheduler"}
+# Library -> libraries its files may include. Tests and experiments may include everything.
 ALLOWED = {
     "base": {"base"},
     "hashing": {"hashing", "base"},
@@ -15,19 +14,51 @@ ALLOWED = {
     "shard": {"shard", "hashing", "base"},
     "node_agent": {"node_agent", "shard", "comm", "hashing", "base"},
     "scheduler": {"scheduler", "comm", "base"},
-    "scheduler/cli": LIBRARIES | {"scheduler/cli"},
 }
+LIBRARIES = set(ALLOWED)
+# The folders of a library, from the bottom to the top: each may include those before it and nothing after it. What each
+# one is for is said in docs/architecture.md.
+FOLDERS = {
+    "base": ["base", "base/array", "base/text", "base/system", "base/parallel", "base/experiment"],
+    "hashing": ["hashing"],
+    "comm": ["comm/codec", "comm/wire", "comm/security", "comm/transport", "comm/messaging", "comm/collectives",
+             "comm/content", "comm/control"],
+    "shard": ["shard/kernels/simd", "shard/kernels", "shard/format", "shard/data/read", "shard/data/encode", "shard/data/store",
+              "shard/data/batch", "shard/modelet", "shard/layers/loss", "shard/layers/output", "shard/layers",
+              "shard/inference", "shard/synth", "shard/bench"],
+    "node_agent": ["node_agent/machine", "node_agent/step/exchange", "node_agent/step", "node_agent/replicas",
+                   "node_agent/train/job", "node_agent/train/data", "node_agent/train/progress",
+                   "node_agent/train/evaluation", "node_agent/train",
+                   "node_agent/agent"],
+    "scheduler": ["scheduler/access", "scheduler/plan", "scheduler/core", "scheduler/store", "scheduler/server",
+                  "scheduler/client", "scheduler/cli/options", "scheduler/cli/verbs", "scheduler/cli"],
+}
+# Folders of the scheduler that belong to the program `modelet`, which may use every library.
+PROGRAM = {"scheduler/client", "scheduler/cli/options", "scheduler/cli/verbs", "scheduler/cli"}
+# What one person can keep in mind: files (a header and its source are one) and folders in a folder.
+MOST_ROOMS = 8
 SKIPPED = {"build", "runs"}
 CPP = (".h", ".cc", ".cpp", ".hpp")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
-def layer_of(path):
-    """The layer a repository path belongs to, or None (tests, experiments, system headers)."""
-    for layer in ("scheduler/cli", *LIBRARIES):
-        if path.startswith(layer + "/"):
-            return layer
-    return None
+def folder_of(path):
+    """The library folder a repository path lies in, or None (tests, experiments, system headers)."""
+    library = path.split("/")[0]
+    return os.path.dirname(path) if library in LIBRARIES and "/" in path else None
+
+
+def problem_of(folder, target):
+    """Why a file of one library folder must not include one of another; None if it may."""
+    library, other = folder.split("/")[0], target.split("/")[0]
+    if library != other:
+        allowed = LIBRARIES if folder in PROGRAM else ALLOWED[library]
+        return None if other in allowed else f"{library} must not include {other}"
+    order = FOLDERS[library]
+    for name in (folder, target):
+        if name not in order:
+            return f"{name} has no place in FOLDERS of tests/layers/check_layers.py"
+    return f"{folder} must not include {target}" if order.index(target) > order.index(folder) else None
 
 
 def files(root):
@@ -45,18 +76,32 @@ def without_comments(text):
 
 
 def check_includes(path, text):
-    layer = layer_of(path)
-    if layer is None:
+    folder = folder_of(path)
+    if folder is None:
         return
     for number, line in enumerate(text.splitlines(), 1):
         match = INCLUDE.match(line)
         if not match:
             continue
-        target = layer_of(match.group(2))
+        target = folder_of(match.group(2))
         if target is None and match.group(1) == '"':
             yield number, f'"{match.group(2)}": write project headers as "folder/file.h" from the repository\'s root'
-        if target is not None and target not in ALLOWED[layer]:
-            yield number, f"{layer} must not include {target} ({match.group(2)})"
+        problem = target and problem_of(folder, target)
+        if problem:
+            yield number, f"{problem} ({match.group(2)})"
+
+
+def check_rooms(paths):
+    """Folders of a library with more rooms than MOST_ROOMS."""
+    rooms = {}
+    for path in paths:
+        if folder_of(path) and path.endswith(CPP):
+            parts = os.path.splitext(path)[0].split("/")
+            for depth in range(1, len(parts)):
+                rooms.setdefault("/".join(parts[:depth]), set()).add(parts[depth])
+    for folder, inside in sorted(rooms.items()):
+        if len(inside) > MOST_ROOMS:
+            yield f"{folder}: {len(inside)} files and folders, more than {MOST_ROOMS}: divide it"
 
 
 def check_header(path, text):
@@ -85,6 +130,8 @@ def check_flags(text):
 
 
 def violations(root):
+    paths = [path for _, path in files(root)]
+    yield from check_rooms(paths)
     for full, path in files(root):
         is_cpp = path.endswith(CPP)
         is_build = path.endswith((".cmake", "CMakeLists.txt", "CMakePresets.json"))

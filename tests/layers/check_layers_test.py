@@ -19,23 +19,49 @@ class CheckLayers(unittest.TestCase):
                 file.write(text)
             return list(check_layers.violations(root))
 
-    def test_direction(self):
-        for path, include in [("base/x.cc", "hashing/index.h"), ("hashing/x.cc", "comm/codec.h"),
-                              ("comm/x.cc", "hashing/index.h"), ("comm/x.cc", "scheduler/plan.h"),
-                              ("hashing/x.cc", "scheduler/plan.h"), ("shard/data/x.cc", "comm/codec.h"),
-                              ("scheduler/x.cc", "shard/modelet.h"), ("scheduler/main.cc", "scheduler/cli/train.h"),
-                              ("node_agent/main.cc", "scheduler/plan.h"), ("comm/x.cc", "node_agent/trainer.h")]:
+    def test_libraries(self):
+        for path, include in [("base/x.cc", "hashing/index.h"), ("hashing/x.cc", "comm/codec/codec.h"),
+                              ("comm/wire/x.cc", "hashing/index.h"), ("comm/wire/x.cc", "scheduler/plan/traffic.h"),
+                              ("shard/data/read/x.cc", "comm/codec/codec.h"), ("scheduler/core/x.cc", "shard/modelet/modelet.h"),
+                              ("scheduler/server/main.cc", "scheduler/cli/verbs/train.h"),
+                              ("node_agent/agent/main.cc", "scheduler/plan/placement.h"),
+                              ("comm/control/x.cc", "node_agent/train/trainer.h")]:
             for text in (f'#include "{include}"\n', f"  #  include <{include}>\n"):
                 self.assertEqual(len(self.found(path, text)), 1, (path, text))
-        self.assertEqual(self.found("comm/x.cc", '\n#include "shard/modelet.h"\n'),
-                         ["comm/x.cc:2: comm must not include shard (shard/modelet.h)"])
+        self.assertEqual(self.found("comm/wire/x.cc", '\n#include "shard/modelet/modelet.h"\n'),
+                         ["comm/wire/x.cc:2: comm must not include shard (shard/modelet/modelet.h)"])
+
+    def test_folders_of_a_library(self):
+        for path, include in [("base/array/x.h", "base/experiment/partition.h"), ("shard/kernels/x.cc", "shard/modelet/modelet.h"),
+                              ("shard/data/read/x.cc", "shard/data/store/dataset.h"), ("comm/security/x.cc", "comm/control/control.h"),
+                              ("node_agent/step/x.cc", "node_agent/train/trainer.h"), ("base/x.cc", "base/system/log.h")]:
+            found = self.found(path, (HEADER if path.endswith(".h") else "") + f'#include "{include}"\n')
+            self.assertEqual(len(found), 1, (path, found))
+            self.assertIn(f"{os.path.dirname(path)} must not include {os.path.dirname(include)}", found[0])
+        self.assertIn("comm/new has no place in FOLDERS", self.found("comm/new/x.cc", '#include "comm/wire/tag.h"\n')[0])
+
+    def test_every_order_names_folders_of_its_library_once(self):
+        for library, order in check_layers.FOLDERS.items():
+            self.assertEqual(len(order), len(set(order)))
+            for folder in order:
+                self.assertEqual(folder.split("/")[0], library)
+        self.assertEqual(set(check_layers.FOLDERS), check_layers.LIBRARIES)
 
     def test_allowed(self):
-        for path, include in [("shard/x.cc", "hashing/index.h"), ("node_agent/x.cc", "comm/codec.h"),
-                              ("node_agent/x.cc", "shard/data/batch.h"), ("scheduler/x.cc", "comm/codec.h"),
-                              ("scheduler/cli/x.cc", "node_agent/trainer.h"), ("tests/comm/x.cc", "shard/modelet.h"),
-                              ("comm/x.cc", "base/error.h")]:
+        for path, include in [("shard/layers/x.cc", "hashing/index.h"), ("node_agent/step/x.cc", "comm/codec/codec.h"),
+                              ("node_agent/train/x.cc", "shard/data/batch/batch.h"), ("scheduler/plan/x.cc", "comm/codec/codec.h"),
+                              ("scheduler/cli/verbs/x.cc", "node_agent/train/trainer.h"), ("tests/comm/x.cc", "shard/modelet/modelet.h"),
+                              ("comm/wire/x.cc", "base/error.h"), ("shard/modelet/x.cc", "shard/kernels/kernels.h")]:
             self.assertEqual(self.found(path, f'#include "{include}"\n'), [], (path, include))
+
+    def test_rooms(self):
+        def paths(count):
+            return [f"comm/wire/a{i}{end}" for i in range(count) for end in (".h", ".cc")] + ["tests/x.cc"]
+        self.assertEqual(list(check_layers.check_rooms(paths(check_layers.MOST_ROOMS))), [])
+        self.assertEqual(list(check_layers.check_rooms(paths(check_layers.MOST_ROOMS + 1))),
+                         [f"comm/wire: {check_layers.MOST_ROOMS + 1} files and folders, more than {check_layers.MOST_ROOMS}: divide it"])
+        folders = [f"shard/f{i}/x.cc" for i in range(check_layers.MOST_ROOMS + 1)]
+        self.assertEqual(len(list(check_layers.check_rooms(folders))), 1)
 
     def test_relative_include(self):
         self.assertEqual(len(self.found("comm/x.cc", '#include "codec.h"\n')), 1)

@@ -13,16 +13,16 @@
 #include <utility>
 #include <vector>
 
-#include "base/experiment.h"
-#include "comm/group.h"
-#include "node_agent/sharding.h"
-#include "node_agent/training_step.h"
-#include "shard/data/batch.h"
-#include "shard/data/dataset.h"
-#include "shard/data/prepared.h"
-#include "shard/data/split.h"
-#include "shard/network.h"
-#include "tests/comm/groups.h"
+#include "base/experiment/experiment.h"
+#include "comm/collectives/group.h"
+#include "node_agent/step/exchange/sharding.h"
+#include "node_agent/step/training_step.h"
+#include "shard/data/batch/batch.h"
+#include "shard/data/batch/split.h"
+#include "shard/data/store/dataset.h"
+#include "shard/data/store/prepared.h"
+#include "shard/layers/network.h"
+#include "tests/comm/collectives/groups.h"
 #include "tests/shard/data/data_testing.h"
 
 namespace modelet::agent::testing {
@@ -48,19 +48,19 @@ struct Rank {
   Rank(const Experiment& experiment, const DataShape& shape, const std::vector<uint32_t>& owner, int rank,
        int size, unsigned threads)
       : pool(threads),
-        sharding(cut_model(experiment, shape), owner, rank, size),
+        sharding(partition_model(experiment, shape), owner, rank, size),
         network(experiment, shape, sharding.held(), true, pool) {
     network.initialise();
   }
 
-  shard::ThreadPool pool;
+  ThreadPool pool;
   Sharding sharding;
   shard::Network network;
 };
 
 // Modelet i belongs to rank i modulo `size`.
 inline std::vector<uint32_t> round_robin(const Experiment& experiment, const DataShape& shape, int size) {
-  std::vector<uint32_t> owner(cut_model(experiment, shape).size());
+  std::vector<uint32_t> owner(partition_model(experiment, shape).size());
   for (size_t i = 0; i < owner.size(); ++i) owner[i] = static_cast<uint32_t>(i) % static_cast<uint32_t>(size);
   return owner;
 }
@@ -102,14 +102,14 @@ inline std::vector<double> train(std::vector<std::unique_ptr<Rank>>& ranks,
     for (uint64_t s = first; s < first + steps; ++s) {
       assign(s + 1);
       const shard::Batch* const next = ahead && s + 1 < first + steps ? &batches[(s + 1) % 2] : nullptr;
-      losses[self].push_back(step.run(batches[s % 2], s, options.learning_rate, false, 0, next).loss);
+      losses[self].push_back(step.run(batches[s % 2], s, options.learning_rate, false, next).loss);
     }
   });
   for (const std::vector<double>& other : losses) EXPECT_EQ(other, losses[0]) << "ranks disagree on the loss";
   return losses[0];
 }
 
-// The whole state of a modelet: weights, optimiser, clocks, previews or hash codes. No re-hash may be at
+// The whole state of a modelet: weights, optimiser, clocks, projections or hash codes. No re-hash may be at
 // work.
 inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
   std::vector<std::byte> state;
@@ -118,10 +118,10 @@ inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
   };
   for (const shard::Parameters::Array& array : modelet.parameters().arrays()) append(array.packed());
   if (const shard::Retrieval* retrieval = modelet.retrieval()) {
-    if (const auto& preview = retrieval->preview; preview && preview->ready()) {
-      append(std::as_bytes(preview->previews()));
-      append(std::as_bytes(preview->centres()));
-      append(std::as_bytes(std::span(preview->basis().directions)));
+    if (const auto& low_rank = retrieval->low_rank; low_rank && low_rank->ready()) {
+      append(std::as_bytes(low_rank->projections()));
+      append(std::as_bytes(low_rank->centres()));
+      append(std::as_bytes(std::span(low_rank->basis().directions)));
     }
     if (const auto& tables = retrieval->tables) {
       append(std::as_bytes(tables->codes()));

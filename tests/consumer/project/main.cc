@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "base/cut.h"
 #include "base/error.h"
-#include "comm/codec.h"
+#include "base/experiment/partition.h"
+#include "comm/codec/codec.h"
 #include "hashing/hash_family.h"
-#include "shard/safetensors.h"
+#include "shard/format/safetensors.h"
 
 namespace {
 
@@ -15,8 +15,8 @@ void run(const std::string& folder) {
   const modelet::Experiment experiment =
       modelet::parse_experiment("[data]\ntrain = \"train.txt\"\ntest = \"test.txt\"\n",
                                 folder + "/experiment.toml", {"model.hidden=[64]"});
-  const auto cut = modelet::cut_model(experiment, {.features = 1000, .labels = 500});
-  std::printf("%zu modelets, the last one is %s\n", cut.size(), cut.back().name().c_str());
+  const auto partition = modelet::partition_model(experiment, {.features = 1000, .labels = 500});
+  std::printf("%zu modelets, the last one is %s\n", partition.size(), partition.back().name().c_str());
 
   for (const std::string& name : modelet::comm::codec_names()) std::printf("codec %s\n", name.c_str());
 

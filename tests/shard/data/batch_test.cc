@@ -1,4 +1,4 @@
-#include "shard/data/batch.h"
+#include "shard/data/batch/batch.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/rng.h"
-#include "shard/data/split.h"
+#include "shard/data/batch/split.h"
 #include "tests/shard/data/data_testing.h"
 
 namespace modelet::shard {
@@ -181,7 +181,7 @@ TEST_F(BatchTest, EvaluationLeavesTheSecondHalfEmpty) {
   EXPECT_THAT(batch.feature_offsets, ::testing::ElementsAre(0));
 }
 
-// Masks follow from the place of a sample in the whole batch, whoever trains on it.
+// Masks follow from the place of a sample in the whole batch, whichever replica trains on it.
 TEST(BatchShare, ReplicasDropTogetherWhatOneModelDrops) {
   testing::TemporaryFolder folder;
   PreparedWriter writer(folder / "data", 100, 3, Normalize::kNone);
@@ -201,7 +201,7 @@ TEST(BatchShare, ReplicasDropTogetherWhatOneModelDrops) {
     together.insert(together.end(), part.features.begin(), part.features.end());
   }
   EXPECT_EQ(together, whole.features);
-  // Of fewer samples than replicas some are in several: not with the same mask.
+  // With fewer samples than replicas some are in several: not with the same mask.
   Batch other;
   const auto one = std::span(rows).first(1);
   part.assign(data, share_of(one, {0, 2}), true, dropout, first_place(1, {0, 2}));

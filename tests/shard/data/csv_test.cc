@@ -1,4 +1,4 @@
-#include "shard/data/csv.h"
+#include "shard/data/read/csv.h"
 
 #include <gmock/gmock.h>
 
@@ -72,16 +72,12 @@ TEST(Csv, ErrorsNameFileLineAndCause) {
       {"a,\"b\n\n\"\n1,2,3\n", "data.csv:4: ", "found 3"},
       {"a,b\n1,2\n\n\n3,4\n", "data.csv:3: ", "the line is empty, a record of 2 fields"},
       {"a,b\n1,2\"\n", "data.csv:2: ", "a quote inside an unquoted field: '2\"'"},
-      {"a,b\n\"1\"x,2\n", "data.csv:2: ", "text behind a closing quote: 'x,2'"},
-      {"a,b\n\"1\" ,2\n", "data.csv:2: ", "text behind a closing quote"},
+      {"a,b\n\"1\"x,2\n", "data.csv:2: ", "text after a closing quote: 'x,2'"},
+      {"a,b\n\"1\" ,2\n", "data.csv:2: ", "text after a closing quote"},
       {"a,b\n1,\"2\n3,4\n5,6\n", "data.csv:2: ", "the quoted field that begins here is not closed"},
       {"a,b\n\"1\n\",\"2\n", "data.csv:3: ", "the quoted field that begins here is not closed"},
-      {"\xFF\xFE"
-       "a",
-       "data.csv:1: ", "UTF-16"},
-      {"\xFE\xFF"
-       "a",
-       "data.csv:1: ", "UTF-16"},
+      {"\377\376a", "data.csv:1: ", "UTF-16"},
+      {"\376\377a", "data.csv:1: ", "UTF-16"},
   };
   for (const Case& c : cases) {
     const std::string error = error_of(c.text);

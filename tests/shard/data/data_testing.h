@@ -15,12 +15,12 @@
 #include <string>
 #include <vector>
 
-#include "base/aligned.h"
+#include "base/array/aligned.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "shard/data/dataset.h"
-#include "shard/data/encoder.h"
-#include "shard/data/xmc_reader.h"
+#include "shard/data/encode/encoder.h"
+#include "shard/data/read/xmc_reader.h"
+#include "shard/data/store/dataset.h"
 
 namespace modelet::shard::testing {
 
@@ -91,8 +91,8 @@ inline void prepare_xmc(const std::filesystem::path& text, const std::filesystem
   prepare_data(text, normalize, {}, prepared);
 }
 
-// Puts the right checksum into the header of a prepared file (docs/data_format.md), as somebody who makes one
-// by hand would.
+// Puts the right checksum into the header of a prepared file (docs/data_format.md), as somebody would who
+// makes one by hand.
 inline void seal_header(std::span<std::byte> file) {
   constexpr size_t kChecksumAt = 248;
   if (file.size() < kChecksumAt + sizeof(uint64_t)) return;

@@ -1,10 +1,12 @@
-#include "shard/data/dataset.h"
+#include "shard/data/store/dataset.h"
 
 #include <gmock/gmock.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "base/error.h"
@@ -45,10 +47,10 @@ TEST_F(LoadDataset, UsesTheCacheTheSecondTime) {
   load_dataset(path, Normalize::kNone);
   ASSERT_EQ(cache_entries().size(), 1u);
   const auto entry = cache_entries().front();
-  const auto made = std::filesystem::last_write_time(entry);
+  std::filesystem::create_hard_link(entry, folder_ / "made");
   load_dataset(path, Normalize::kNone);
   EXPECT_EQ(cache_entries().size(), 1u);
-  EXPECT_EQ(std::filesystem::last_write_time(entry), made);
+  EXPECT_TRUE(std::filesystem::equivalent(entry, folder_ / "made")) << "it was made anew";
 }
 
 TEST_F(LoadDataset, TextIsReadWithTheEncoderOfTheTrainingData) {
@@ -70,6 +72,24 @@ TEST_F(LoadDataset, TextIsReadWithTheEncoderOfTheTrainingData) {
   EXPECT_EQ(load_training_data(experiment).features(), 5u);
   EXPECT_EQ(load_dataset(test, Normalize::kNone, load_training_data(experiment).encoder()).features(), 5u);
   EXPECT_EQ(cache_entries().size(), 4u);
+}
+
+TEST_F(LoadDataset, TextOfTheOtherKindIsRefused) {
+  Experiment experiment;
+  experiment.data.train = folder_.write("train.txt", "__label__x a b\n__label__y b c\n").string();
+  const Dataset train = load_training_data(experiment);
+  const auto xmc = folder_.write("xmc.txt", kText);
+  EXPECT_THAT(error_of([&] { load_dataset(xmc, Normalize::kNone, train.encoder()); }),
+              HasSubstr("xmc.txt: is XMC text"));
+  EXPECT_THAT(error_of([&] { load_dataset(experiment.data.train, Normalize::kNone); }),
+              HasSubstr("train.txt: is labelled words"));
+  // Words that look a little like it.
+  for (const char* words :
+       {"1 2 3\nfour five\n", "1 2 3\n4 5:six seven\n", "1 2\n3 4:5\n", "1 2 3\n", "1 2 3"})
+    EXPECT_EQ(
+        error_of([&] { load_dataset(folder_.write("words.txt", words), Normalize::kNone, train.encoder()); }),
+        "no error")
+        << words;
 }
 
 TEST_F(LoadDataset, PreparedDataOfAnotherEncoderIsRefused) {
@@ -123,6 +143,42 @@ TEST_F(LoadDataset, SaysWhatIsWrongWithTheCacheFolder) {
   const auto path = folder_.write("data.txt", kText);
   folder_.write("cache", "a file where the folder should be");
   EXPECT_THAT(error_of([&] { load_dataset(path, Normalize::kNone); }), HasSubstr("MODELET_CACHE"));
+}
+
+// Each entry here has some hundred KiB, so there is room for two.
+TEST_F(LoadDataset, TheCacheKeepsWhatWasUsedLast) {
+  ::setenv("MODELET_CACHE_MIB", "1", 1);
+  std::string text = "20000 100 50\n";
+  for (int row = 0; row < 20000; ++row)
+    text += std::to_string(row % 50) + " " + std::to_string(row % 100) + ":2\n";
+  const auto age = [&](const char* name, int minutes) {
+    for (const auto& entry : cache_entries())
+      if (entry.filename().string().starts_with(name))
+        std::filesystem::last_write_time(
+            entry, std::filesystem::file_time_type::clock::now() - std::chrono::minutes(minutes));
+  };
+  const auto has = [&](const char* name) {
+    return std::ranges::any_of(
+        cache_entries(), [&](const auto& entry) { return entry.filename().string().starts_with(name); });
+  };
+  const auto a = folder_.write("a", text), b = folder_.write("b", text), c = folder_.write("c", text);
+  const Dataset first = load_dataset(a, Normalize::kNone);
+  const auto bytes = std::filesystem::file_size(cache_entries().front());
+  ASSERT_GT(3 * bytes, 1u << 20);
+  ASSERT_LT(2 * bytes, 1u << 20);
+  load_dataset(b, Normalize::kNone);
+  folder_.write("cache/mine.mlt", std::string(2 << 20, 'x'));
+  age("a", 20);
+  age("b", 30);
+  age("mine", 40);
+  load_dataset(b, Normalize::kNone);  // so a was used longest ago
+  load_dataset(c, Normalize::kNone);
+  EXPECT_FALSE(has("a."));
+  EXPECT_TRUE(has("b.") && has("c.") && has("mine.mlt"));
+  EXPECT_EQ(samples_of(first), testing::read_text(text)) << "what is mapped can be read on";
+  ::setenv("MODELET_CACHE_MIB", "much", 1);
+  EXPECT_THAT(error_of([&] { load_dataset(c, Normalize::kNone); }), HasSubstr("MODELET_CACHE_MIB"));
+  ::unsetenv("MODELET_CACHE_MIB");
 }
 
 TEST_F(LoadDataset, ManyProcessesAndThreadsAtOnce) {

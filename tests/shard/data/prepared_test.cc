@@ -1,4 +1,4 @@
-#include "shard/data/prepared.h"
+#include "shard/data/store/prepared.h"
 
 #include <gmock/gmock.h>
 
@@ -7,10 +7,10 @@
 #include <cstring>
 #include <sstream>
 
-#include "base/aligned.h"
+#include "base/array/aligned.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "shard/label_spread.h"
+#include "shard/data/store/label_spread.h"
 #include "tests/shard/data/data_testing.h"
 
 namespace modelet::shard {
@@ -110,7 +110,7 @@ TEST(Prepared, SectionsLargerThanTheBuffers) {
   EXPECT_EQ(walk(parse_prepared(bytes, "data.mlt", true)), samples);
 }
 
-// What a node holds of the output layer says which labels it has. The rest of the file may be anything.
+// The neurons that a node holds determine which labels it has. The rest of the file may be anything.
 TEST(Prepared, LabelsOfSomeNeuronsAreReadWithoutTheOthers) {
   const uint64_t labels = 60;
   const auto samples = random_samples(300, 20, labels, 9);
@@ -154,7 +154,7 @@ TEST(Prepared, LabelsOfSomeNeuronsAreReadWithoutTheOthers) {
   }
 }
 
-// Who holds neurons that the file does not have was told of another file.
+// A node with neurons that the file does not have was planned for another file.
 TEST(Prepared, NeuronsBeyondTheLabelsAreAnError) {
   const auto bytes = aligned_bytes(prepared_bytes(random_samples(10, 20, 60, 9), 20, 60));
   const std::vector<NeuronRange> neurons = {{10, 20}, {40, 61}};
@@ -163,7 +163,7 @@ TEST(Prepared, NeuronsBeyondTheLabelsAreAnError) {
 }
 
 // Entries that do not fit into memory at once are sorted a few neurons at a time.
-TEST(Prepared, SortedInPiecesIsTheSame) {
+TEST(Prepared, SortedInPartsIsTheSame) {
   const TemporaryFolder folder;
   const auto samples = random_samples(400, 10, 60, 11);
   for (const uint64_t at_once : {uint64_t{1}, uint64_t{50}, PreparedWriter::kSortedAtOnce}) {
@@ -176,7 +176,7 @@ TEST(Prepared, SortedInPiecesIsTheSame) {
   EXPECT_EQ(testing::samples_of(Dataset::open(folder / "1", true)), samples);
 }
 
-// Labels that others tell: some of each sample's are there, the rest comes in any order.
+// Labels from other nodes: some of each sample's are there, the rest comes in any order.
 TEST(Prepared, LabelsCanBeAdded) {
   const TemporaryFolder folder;
   folder.write("data.mlt", prepared_bytes(random_samples(100, 20, 60, 13), 20, 60));

@@ -1,4 +1,4 @@
-#include "shard/data/split.h"
+#include "shard/data/batch/split.h"
 
 #include <gmock/gmock.h>
 

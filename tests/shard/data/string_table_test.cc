@@ -1,4 +1,4 @@
-#include "shard/data/string_table.h"
+#include "shard/data/encode/string_table.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/rng.h"
-#include "shard/data/line_reader.h"
+#include "shard/data/read/line_reader.h"
 
 namespace modelet::shard {
 namespace {

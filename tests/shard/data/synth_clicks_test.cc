@@ -1,4 +1,4 @@
-#include "shard/data/synth_clicks.h"
+#include "shard/synth/synth_clicks.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "shard/data/table_encoder.h"
+#include "shard/data/encode/table_encoder.h"
 #include "tests/shard/data/data_testing.h"
 
 namespace modelet::shard {

@@ -1,4 +1,4 @@
-#include "shard/data/synth.h"
+#include "shard/synth/synth.h"
 
 #include <gmock/gmock.h>
 

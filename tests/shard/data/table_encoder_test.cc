@@ -1,4 +1,4 @@
-#include "shard/data/table_encoder.h"
+#include "shard/data/encode/table_encoder.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "shard/data/text_encoder.h"
+#include "shard/data/encode/text_encoder.h"
 
 #include <gmock/gmock.h>
 
@@ -8,10 +8,10 @@
 #include <set>
 #include <sstream>
 
-#include "base/aligned.h"
+#include "base/array/aligned.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "shard/data/ngrams.h"
+#include "shard/data/encode/ngrams.h"
 #include "tests/shard/data/data_testing.h"
 
 namespace modelet::shard {
@@ -159,7 +159,7 @@ TEST(Ngrams, OfCharacters) {
   EXPECT_EQ(of("min_char = 3\nmax_char = 6", "a").size(), 1u + 1);
   // Characters, not bytes.
   EXPECT_EQ(of("min_char = 1\nmax_char = 1", "\xC3\xA4\xE2\x82\xAC").size(), 1u + 2);
-  // Bytes that are no UTF-8 are read to their end.
+  // Bytes that are not UTF-8 are read to their end.
   EXPECT_THAT(of("min_char = 1\nmax_char = 4", "\x80\x80"), ::testing::SizeIs(::testing::Ge(1u)));
   EXPECT_THAT(of("min_char = 1\nmax_char = 4", "\xFFz\xE2"), ::testing::SizeIs(::testing::Ge(1u)));
 }
@@ -233,7 +233,7 @@ TEST(TextEncoder, EqualsABagOfStrings) {
   }
 }
 
-// A row without haste: byte after byte, one hash after the other, counts in a map.
+// A row made without any haste: byte after byte, one hash after the other, counts in a map.
 struct PlainRow {
   std::vector<std::string> labels;
   std::map<uint32_t, float> buckets;
@@ -265,8 +265,8 @@ std::vector<PlainRow> plain_rows(const Experiment& options, const std::string& t
   return rows;
 }
 
-// What others' files have: bytes that are no UTF-8, every white space, CRLF, empty lines, lines of one word
-// and of thousands, words of all lengths, no line end at the end.
+// What files of others contain: bytes that are not UTF-8, every white space, CRLF, empty lines, lines of one
+// word and of thousands, words of all lengths, no line end at the end.
 std::string odd_text(uint64_t seed) {
   Rng rng(seed);
   std::string text;

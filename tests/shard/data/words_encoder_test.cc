@@ -1,4 +1,4 @@
-#include "shard/data/words_encoder.h"
+#include "shard/data/encode/words_encoder.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 #include <map>
 #include <sstream>
 
-#include "base/aligned.h"
+#include "base/array/aligned.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "tests/shard/data/data_testing.h"
@@ -102,7 +102,7 @@ TEST(WordReader, WordsAndLineEnds) {
 }
 
 // Any bytes, in portions of any size, against one byte after the other: every place of a word in a mask and
-// in a piece, words of all lengths around the longest allowed.
+// in a buffer, words of all lengths around the longest allowed.
 TEST(WordReader, AnyBytesInAnyPortions) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Rng rng(seed);
@@ -121,7 +121,7 @@ TEST(WordReader, AnyBytesInAnyPortions) {
 }
 
 // The buffer of the reader has 64 KiB: words cross its borders, in one line without end.
-TEST(WordReader, PiecesDoNotCutWords) {
+TEST(WordReader, BuffersDoNotCutWords) {
   std::string text;
   std::vector<std::string> expected;
   for (uint32_t i = 0; i < 100000; ++i) {

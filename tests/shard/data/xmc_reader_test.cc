@@ -1,7 +1,9 @@
-#include "shard/data/xmc_reader.h"
+#include "shard/data/read/xmc_reader.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
+#include <array>
 #include <boost/iostreams/filter/gzip.hpp>
 #include <boost/iostreams/filter/lzma.hpp>
 #include <boost/iostreams/filtering_stream.hpp>
@@ -10,11 +12,13 @@
 #include <streambuf>
 
 #include "base/error.h"
+#include "tests/error_of.h"
 #include "tests/shard/data/data_testing.h"
 
 namespace modelet::shard {
 namespace {
 
+using test::error_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::OwnedSample;
@@ -110,9 +114,7 @@ TEST(XmcReader, ErrorsNameFileLineAndCause) {
       {"1 2.5 3\n", "data.txt:1: ", "expected the header"},
       {"1 2147483648 3\n", "data.txt:1: ", "'2147483648' is too large"},
       {"99999999999999999999999 2 3\n", "data.txt:1: ", "too large"},
-      {"\x7f"
-       "ELF\x02\x01\n",
-       "data.txt:1: ", "found '\\x7fELF\\x02\\x01'"},
+      {"\177ELF\x02\x01\n", "data.txt:1: ", "found '\\x7fELF\\x02\\x01'"},
       {"1 9 9\n9 1:1\n", "data.txt:2: ", "label id 9 is not below 9"},
       {"1 9 9\n1 9:1\n", "data.txt:2: ", "feature id 9 is not below 9"},
       {"1 9 9\n4294967297 1:1\n", "data.txt:2: ", "label id 4294967297 is not below 9"},
@@ -222,6 +224,39 @@ TEST(XmcReader, RefusesDamagedCompressedFiles) {
       EXPECT_THROW(read_all(XmcReader(folder.write("damaged", damaged))), FormatError) << "byte " << at;
     }
   }
+}
+
+TEST(XmcReader, NamesOtherCompressionsAndWhatUnpacksThem) {
+  const TemporaryFolder folder;
+  using namespace std::string_literals;
+  for (const auto& [start, name, command] : {std::array{"\x28\xB5\x2F\xFD\x04\0"s, "zstd"s, "zstd -d"s},
+                                             {"BZh91AY&SY\x11"s, "bzip2"s, "bzip2 -d"s},
+                                             {"\x04\x22\x4D\x18\x60"s, "lz4"s, "lz4 -d"s},
+                                             {"PK\x03\x04\x14"s, "zip"s, "unzip"s}}) {
+    const auto path = folder.write("data.txt", start);
+    EXPECT_THAT(
+        error_of([&] { XmcReader reader(path); }),
+        AllOf(HasSubstr("compressed with " + name), HasSubstr("'" + command + " " + path.string() + "'")));
+  }
+  folder.write("data.txt", "BZh 1AY&");
+  EXPECT_THAT(error_of([&] { XmcReader reader(folder / "data.txt"); }), HasSubstr("expected the header"));
+}
+
+TEST(XmcReader, RefusesPipesInsteadOfWaiting) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { XmcReader reader(folder / "pipe"); }), HasSubstr("is a pipe or a device"));
+  EXPECT_THAT(error_of([&] { is_prepared(folder / "pipe"); }), HasSubstr("is a pipe or a device"));
+  EXPECT_THAT(error_of([&] { Dataset::open(folder / "pipe"); }), HasSubstr("not a regular file"));
+  EXPECT_THAT(error_of([&] { is_prepared("/dev/null"); }), HasSubstr("is a pipe or a device"));
+}
+
+TEST(XmcReader, RefusesMoreLabelsThanTheTextCanAccountFor) {
+  EXPECT_THAT(xmc_error("1 5 2147483647\n0 1:1\n"),
+              HasSubstr("data.txt:1: the header says 2147483647 labels"));
+  EXPECT_EQ(read_text("1 5 " + std::to_string(kMostLabelsUnseen) + "\n0 1:1\n").size(), 1u)
+      << "one sample for a wide model";
+  EXPECT_EQ(read_text("1 5 2147483647\n0 1:1" + std::string(size_t{2} << 20, ' ') + "\n").size(), 1u);
 }
 
 TEST(XmcReader, NamesFilesThatCannotBeRead) {

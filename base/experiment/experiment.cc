@@ -1,0 +1,85 @@
+#include "base/experiment/experiment.h"
+
+#include <algorithm>
+
+#include "base/experiment/fields.h"
+
+namespace modelet {
+
+std::string join(std::span<const std::string_view> words) {
+  std::string text;
+  for (const std::string_view word : words) text += (text.empty() ? "" : ", ") + std::string(word);
+  return text;
+}
+
+std::string toml_text(const std::string& value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text + '"';
+}
+
+namespace {
+
+// The fields that `wanted` takes.
+template <class Wanted>
+std::string fields_toml(const Experiment& experiment, const Wanted& wanted) {
+  Experiment copy = experiment;  // targets are writable pointers
+  std::string text;
+  std::string_view section;
+  for (const Field& field : fields()) {
+    if (!wanted(field)) continue;
+    if (section_of(field.key) != section) {
+      section = section_of(field.key);
+      text += (text.empty() ? "[" : "\n[") + std::string(section) + "]\n";
+    }
+    const std::string value = std::visit([](auto* v) { return toml_text(*v); }, field.target(copy));
+    text += std::string(name_of(field.key)) + " = " + value + "\n";
+  }
+  return text;
+}
+
+// The sections that say how a format is read; the others change no sample.
+constexpr std::string_view kTextSections[] = {"text"}, kCsvSections[] = {"csv", "text"},
+                           kWordsSections[] = {"words"}, kTableSections[] = {"csv", "table"};
+constexpr ByChoice<DataFormat, std::span<const std::string_view>> kEncodingSections({
+    {DataFormat::kAuto, {}},
+    {DataFormat::kXmc, {}},
+    {DataFormat::kText, kTextSections},
+    {DataFormat::kCsv, kCsvSections},
+    {DataFormat::kWords, kWordsSections},
+    {DataFormat::kTable, kTableSections},
+    {DataFormat::kCriteo, kTableSections},
+});
+
+}  // namespace
+
+std::string to_toml(const Experiment& experiment) {
+  return fields_toml(experiment, [](const Field&) { return true; });
+}
+
+std::string to_encoding_toml(const Experiment& experiment) {
+  const auto sections = kEncodingSections[experiment.data.format];
+  return fields_toml(experiment, [&](const Field& field) {
+    return field.key == "data.format" || std::ranges::find(sections, section_of(field.key)) != sections.end();
+  });
+}
+
+std::vector<ExperimentField> experiment_fields() {
+  Experiment defaults;
+  std::vector<ExperimentField> result;
+  for (const Field& field : fields()) {
+    std::visit(
+        [&](auto* value) {
+          using T = std::remove_pointer_t<decltype(value)>;
+          result.push_back({std::string(field.key), std::string(type_name<T>()), toml_text(*value),
+                            range_text<T>(field), std::string(field.unit), std::string(field.meaning)});
+        },
+        field.target(defaults));
+  }
+  return result;
+}
+
+}  // namespace modelet

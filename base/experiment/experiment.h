@@ -1,0 +1,194 @@
+// An experiment: everything that, with its seed, determines a training run. It is one TOML file;
+// docs/experiment.md lists every key. The defaults are here. Key names, ranges and meanings are in the tables
+// of fields.cc, which drive the parser, `--set`, validation, the TOML writer and the test of the
+// documentation. A new key is a member here, a row there, and the row that the documentation test prints.
+// Plain values; thread-safe as such.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/experiment/choices.h"
+
+namespace modelet {
+
+inline constexpr size_t kMaxHiddenLayers = 16;
+
+struct Experiment {
+  struct Data {
+    std::string train, test;  // text (also .xz/.gz) or prepared file; relative to the experiment file
+    DataFormat format = DataFormat::kAuto;   // of text
+    std::string labels;                      // optional: names of the labels, one a line
+    Normalize normalize = Normalize::kNone;  // scale each sample's feature vector
+    float validation = 0;                    // share of train that is held out; 0: none
+  } data;
+
+  struct Text {  // words of text and csv -> features
+    std::string label_prefix = "__label__";
+    uint32_t word_ngrams = 1;             // word n-grams of 1 to this many words
+    uint32_t min_char = 0, max_char = 0;  // lengths of character n-grams inside words; 0: none
+    uint32_t buckets = 1 << 21;           // n-grams are hashed to this many
+    uint32_t min_count = 1;               // buckets in fewer training samples are left out
+    TextWeight weight = TextWeight::kTf;
+  } text;
+
+  struct Csv {
+    Delimiter delimiter = Delimiter::kComma;
+    bool header = true;                            // the first record names the columns
+    std::string labels = "label";                  // column, by name or by number from 1
+    Delimiter label_separator = Delimiter::kNone;  // between the labels in that column
+    std::vector<std::string> text = {"text"};      // columns of words
+  } csv;
+
+  struct Words {  // running text
+    WordsTask task = WordsTask::kSkipgram;
+    uint32_t window = 5;            // words on each side; next: words before
+    bool positions = false;         // next: features tell where a word stands
+    uint32_t min_count = 5;         // rarer words are left out
+    uint32_t vocabulary = 1 << 20;  // most words
+    float subsample = 1e-4f;        // share of the text from which on a word is thinned out; 0: never
+    uint64_t seed = 1;              // of the thinning
+  } words;
+
+  struct Table {  // typed columns of formats table (file syntax: csv) and criteo -> features
+    std::vector<std::string> columns;  // base/experiment/table_layout.h; empty: those of criteo
+    uint32_t hash_features = 1 << 20;  // values of categories and crosses are hashed to this many features
+    uint32_t bins = 32;                // of a number column
+    uint32_t min_count = 2;            // values in fewer training samples share one feature a column
+  } table;
+
+  struct Model {
+    // Width of each hidden layer, at most kMaxHiddenLayers; the first belongs to the sparse input layer.
+    std::vector<uint32_t> hidden = {128};
+    Loss loss = Loss::kSoftmax;
+    Precision precision = Precision::kFp32;  // how the wide layers, input and output, are stored
+  } model;
+
+  struct Modelets {                // the partition; belongs to the experiment, not to the number of nodes
+    uint32_t hidden_columns = 32;  // neurons per hidden modelet (multiple of 16)
+    uint32_t output_modelets = 8;  // modelets that the output layer is divided into
+  } modelets;
+
+  struct Sampling {  // the active set of the output layer
+    SamplingMode mode = SamplingMode::kUniform;
+    uint32_t uniform = 1024;  // uniform draws a step, over the whole layer
+    bool logq = false;        // softmax: draws are weighted by what they were drawn from
+    float sparsity = 0;       // share of the layer's neurons that is active in a step; 0: `uniform` says
+    uint32_t top = 8;         // lsh: candidates kept per sample after the exact re-rank, over the layer
+    uint32_t common = 0;  // lsh: neurons with the largest mean logit, ranked for every sample, over the layer
+    uint32_t candidates = 8;    // lsh: candidates per sample and modelet that are re-ranked
+    uint32_t query_every = 16;  // lsh: a sample in so many asks for neurons, in turn; others rank `common`
+    RetrievalKind retrieval = RetrievalKind::kLowRank;  // lsh: how candidates are found
+    uint32_t rank = 32;                                 // low-rank projection: directions of the activations
+    HashFamilyKind family = HashFamilyKind::kSimHash;
+    uint32_t tables = 8;          // L
+    uint32_t bits = 12;           // log2 of the buckets of a table
+    uint32_t bucket = 16;         // neurons a bucket holds at most
+    bool centre = true;           // hash weights and activations after subtracting their means
+    uint32_t rehash_every = 100;  // steps between two looks at how far projections or tables are behind
+    float drift = 0.1f;           // share of a modelet's codes that must be out of date for a re-hash
+  } sampling;
+
+  struct Optimizer {
+    OptimizerKind kind = OptimizerKind::kAdam;
+    float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adam; epsilon also adagrad
+    bool row_clocks = false;  // adam: bias correction by the updates that a row has had; else by the step
+    float momentum = 0.9f;    // sgd
+    float clip = 0;           // largest global gradient norm; 0: no clipping
+  } optimizer;
+
+  struct Train {
+    uint32_t epochs = 8;
+    uint32_t batch = 256;  // samples a step, of each replica
+    float learning_rate = 1e-3f;
+    ScheduleKind schedule = ScheduleKind::kConstant;
+    uint32_t warmup_steps = 0;    // linear from 0, before any schedule
+    float final_fraction = 0.1f;  // linear, cosine: learning rate at the end, as a fraction
+    uint32_t step_epochs = 4;     // step: epochs between two reductions
+    float step_factor = 0.5f;     // step: factor of a reduction
+    float input_dropout = 0;      // share of each sample's features that a step leaves out
+    float hidden_dropout = 0;     // share of each hidden layer's activations that a step leaves out
+    uint64_t seed = 1;
+    uint32_t threads = 0;           // per node; 0: all cores of the machine
+    uint32_t log_every = 50;        // steps between two progress events
+    uint32_t evaluate_every = 1;    // epochs between two evaluations; 0: only at the end
+    uint32_t patience = 0;          // evaluations without improvement after which training ends; 0: never
+    std::string metric = "p_at_1";  // of validation: decides which weights are the best
+    uint32_t checkpoint_every = 0;  // steps between two checkpoints; 0: at the end of each epoch
+    uint32_t keep_checkpoints = 2;
+  } train;
+
+  struct Metrics {  // beside precision; defaults of Jain, Prabhu, Varma, KDD 2016
+    float propensity_a = 0.55f, propensity_b = 1.5f;
+  } metrics;
+
+  struct Exchange {
+    std::string codec = "int8";           // of activations; comm/codec/codec.h lists them
+    std::string gradient_codec = "same";  // of hidden gradients; same: as codec
+    uint32_t local_steps = 16;            // of a replica between two synchronisations
+    uint32_t micro_batches = 0;           // of a batch; one travels while the next is computed; 0: measured
+    bool lz4 = false;                     // compress the encoded bytes
+    float timeout_seconds = 30;           // a peer that is silent for longer is reported as missing
+  } exchange;
+
+  struct Cluster {
+    uint32_t replicas = 1;  // groups of nodes that each hold the whole model; 1: all nodes share one
+  } cluster;
+};
+
+// Whether neurons are retrieved by the activations, and whether this is done with hash tables.
+constexpr bool retrieves_neurons(SamplingMode mode) {
+  return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;
+}
+constexpr bool uses_hash_tables(const Experiment::Sampling& sampling) {
+  return sampling.mode == SamplingMode::kLshPerSample ||
+         (sampling.mode == SamplingMode::kLsh && sampling.retrieval == RetrievalKind::kTables);
+}
+
+// The seed of the places of labels among the output neurons, in all prepared data. It is the default of
+// train.seed, which earlier programs used for this.
+inline constexpr uint64_t kLabelSeed = 1;
+
+// What the data says about the shape of the model; with the experiment it determines the partition.
+struct DataShape {
+  uint64_t features = 0, labels = 0, train_rows = 0, test_rows = 0;
+  double features_per_row = 0, labels_per_row = 0;  // means over train, for predictions
+  uint64_t encoder = 0;      // XXH3 of the state of the text's encoder (shard/data/encode/encoder.h); 0: none
+  uint64_t fingerprint = 0;  // of the content of the training data (Dataset::fingerprint()); 0: not known
+  uint64_t label_seed = kLabelSeed;  // which neuron is which label (shard/data/store/label_spread.h)
+};
+
+// Reads and validates a file; paths inside become absolute (relative to the file's folder).
+// `overrides` are "section.key=value" in TOML syntax (strings need no quotes); relative paths in them start
+// at the current folder, where the user typed them. Throws UsageError with file, line and, for an unknown
+// key, the nearest known one.
+Experiment load_experiment(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
+
+// Where `modelet tune` keeps its results for an experiment: NAME.tuned.toml beside NAME.toml. If that file
+// exists, load_experiment() takes its values as defaults: keys in the experiment file and overrides win. It
+// may set only keys of [sampling].
+std::filesystem::path tuned_file(const std::filesystem::path& experiment);
+
+// The same from text. `origin` replaces the file name in messages, and its folder anchors relative paths.
+Experiment parse_experiment(std::string_view toml, const std::filesystem::path& origin,
+                            const std::vector<std::string>& overrides = {});
+
+// Complete TOML with every key; parse_experiment(to_toml(e)) equals e.
+std::string to_toml(const Experiment& experiment);
+
+// The keys that decide how text becomes samples (data.format and the sections of formats) as TOML, and back,
+// with defaults elsewhere: what an encoder of text remembers of its experiment.
+std::string to_encoding_toml(const Experiment& experiment);
+Experiment parse_encoding_toml(std::string_view toml, const std::filesystem::path& origin,
+                               const std::vector<std::string>& overrides = {});
+
+// One key as text for people.
+struct ExperimentField {
+  std::string key, type, default_value, range, unit, meaning;
+};
+std::vector<ExperimentField> experiment_fields();
+
+}  // namespace modelet

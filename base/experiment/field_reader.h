@@ -1,0 +1,27 @@
+// Reads the value of one field of an experiment (fields.h) from TOML, and checks its limits. Internal to
+// base/.
+#pragma once
+
+#include <toml++/toml.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "base/experiment/fields.h"
+
+namespace modelet {
+
+// The origin of a value: it names the place in messages and anchors relative paths.
+struct Source {
+  std::string place;  // "file:line" or "--set ..."
+  std::filesystem::path folder;
+};
+
+// UsageError if the value has another type, or is outside the range of the field.
+void read_field(const Field& field, const toml::node& node, const Source& source, Experiment& experiment);
+
+// Untrusted text in a message: one line, limited length.
+std::string shown(std::string_view text);
+
+}  // namespace modelet

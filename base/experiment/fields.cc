@@ -1,0 +1,528 @@
+// The table of keys, a section at a time.
+#include "base/experiment/fields.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace modelet {
+namespace {
+
+using E = Experiment;
+
+constexpr uint32_t kMaxWidth = 1 << 16;          // of a hidden layer
+constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1: survives JSON readers that know only doubles
+constexpr double kAnyCount = std::numeric_limits<uint32_t>::max();
+
+template <auto kSection, auto kMember>
+Target at(Experiment& experiment) {
+  return &(experiment.*kSection.*kMember);
+}
+
+constexpr Field kData[] = {
+    {.key = "data.train",
+     .target = at<&E::data, &E::Data::train>,
+     .meaning = "training samples: text (plain, .xz, .gz) or a prepared file",
+     .text = Text::kRequiredPath},
+    {.key = "data.test",
+     .target = at<&E::data, &E::Data::test>,
+     .meaning = "test samples, in the same formats",
+     .text = Text::kRequiredPath},
+    {.key = "data.format",
+     .target = at<&E::data, &E::Data::format>,
+     .meaning =
+         "format of text files: xmc (numbers), text (words; labels begin with text.label_prefix), csv, "
+         "words (running text), table (typed columns), criteo (click logs); auto: text if the first line "
+         "has a label, else xmc"},
+    {.key = "data.labels",
+     .target = at<&E::data, &E::Data::labels>,
+     .meaning = "names of the labels, one a line, in the order of their ids",
+     .text = Text::kPath},
+    {.key = "data.normalize",
+     .target = at<&E::data, &E::Data::normalize>,
+     .meaning = "scaling of each sample's feature vector"},
+    {.key = "data.validation",
+     .target = at<&E::data, &E::Data::validation>,
+     .meaning = "share of data.train, drawn by the seed, that is held out: evaluations use it instead of "
+                "data.test, which is used once, at the end, with the best weights; 0: none",
+     .high = 0.5},
+};
+
+constexpr Field kText[] = {
+    {.key = "text.label_prefix",
+     .target = at<&E::text, &E::Text::label_prefix>,
+     .meaning = "format text: words that begin with it are labels",
+     .text = Text::kWord},
+    {.key = "text.word_ngrams",
+     .target = at<&E::text, &E::Text::word_ngrams>,
+     .unit = "words",
+     .meaning = "features are the n-grams of 1 to this many words",
+     .low = 1,
+     .high = 10},
+    {.key = "text.min_char",
+     .target = at<&E::text, &E::Text::min_char>,
+     .unit = "characters",
+     .meaning = "shortest character n-gram inside a word, with < and > as the word's ends",
+     .high = 64},
+    {.key = "text.max_char",
+     .target = at<&E::text, &E::Text::max_char>,
+     .unit = "characters",
+     .meaning = "longest character n-gram inside a word; 0: no character n-grams",
+     .high = 64},
+    {.key = "text.buckets",
+     .target = at<&E::text, &E::Text::buckets>,
+     .unit = "buckets",
+     .meaning = "n-grams are hashed to this many; only buckets that occur in training become features",
+     .low = 16,
+     .high = 1 << 26},
+    {.key = "text.min_count",
+     .target = at<&E::text, &E::Text::min_count>,
+     .unit = "samples",
+     .meaning = "buckets that occur in fewer training samples are left out",
+     .low = 1,
+     .high = kAnyCount},
+    {.key = "text.weight",
+     .target = at<&E::text, &E::Text::weight>,
+     .meaning =
+         "value of a feature: tf, its occurrences in the sample; tfidf, (1 + ln tf) times (1 + ln of (1 + "
+         "samples) / (1 + training samples with it))"},
+};
+
+constexpr Field kCsv[] = {
+    {.key = "csv.delimiter",
+     .target = at<&E::csv, &E::Csv::delimiter>,
+     .meaning = "separates the columns of a record"},
+    {.key = "csv.header",
+     .target = at<&E::csv, &E::Csv::header>,
+     .meaning = "the first record names the columns"},
+    {.key = "csv.labels",
+     .target = at<&E::csv, &E::Csv::labels>,
+     .meaning = "column of the labels, by name or by number from 1",
+     .text = Text::kColumn},
+    {.key = "csv.label_separator",
+     .target = at<&E::csv, &E::Csv::label_separator>,
+     .meaning = "separates several labels of a sample; none: the whole column is one label"},
+    {.key = "csv.text",
+     .target = at<&E::csv, &E::Csv::text>,
+     .meaning = "columns of words; [text] says which features they become",
+     .text = Text::kColumn},
+};
+
+constexpr Field kWords[] = {
+    {.key = "words.task",
+     .target = at<&E::words, &E::Words::task>,
+     .meaning = "skipgram: predict the neighbours of a word; next: predict a word from those before it"},
+    {.key = "words.window",
+     .target = at<&E::words, &E::Words::window>,
+     .unit = "words",
+     .meaning = "neighbours on each side; next: words before",
+     .low = 1,
+     .high = 100},
+    {.key = "words.positions",
+     .target = at<&E::words, &E::Words::positions>,
+     .meaning = "next: a word at another distance is another feature"},
+    {.key = "words.min_count",
+     .target = at<&E::words, &E::Words::min_count>,
+     .unit = "occurrences",
+     .meaning = "rarer words are left out",
+     .low = 1,
+     .high = kAnyCount},
+    {.key = "words.vocabulary",
+     .target = at<&E::words, &E::Words::vocabulary>,
+     .unit = "words",
+     .meaning = "at most this many words, the most frequent ones",
+     .low = 2,
+     .high = 1 << 24},
+    {.key = "words.subsample",
+     .target = at<&E::words, &E::Words::subsample>,
+     .meaning = "share of the text above which occurrences of a word are left out at random; 0: all stay",
+     .high = 1},
+    {.key = "words.seed",
+     .target = at<&E::words, &E::Words::seed>,
+     .meaning = "start of the random choice of those occurrences",
+     .high = kMaxSeed},
+};
+
+constexpr Field kTable[] = {
+    {.key = "table.columns",
+     .target = at<&E::table, &E::Table::columns>,
+     .meaning =
+         "formats table and criteo: what the columns are, as KIND:NAMES; kinds label, cat, bin, num, log, "
+         "cross, skip (docs/clicks.md); empty: those of the Criteo logs"},
+    {.key = "table.hash_features",
+     .target = at<&E::table, &E::Table::hash_features>,
+     .unit = "features",
+     .meaning = "values of categories and crosses are hashed to this many",
+     .low = 16,
+     .high = 1 << 28},
+    {.key = "table.bins",
+     .target = at<&E::table, &E::Table::bins>,
+     .unit = "bins",
+     .meaning = "bins of a number column of kind bin, with equally many training samples in each",
+     .low = 2,
+     .high = 1024},
+    {.key = "table.min_count",
+     .target = at<&E::table, &E::Table::min_count>,
+     .unit = "samples",
+     .meaning = "values of categories and crosses that occur in fewer training samples share one feature for "
+                "each column",
+     .low = 1,
+     .high = kAnyCount},
+};
+
+constexpr Field kModel[] = {
+    {.key = "model.hidden",
+     .target = at<&E::model, &E::Model::hidden>,
+     .unit = "neurons",
+     .meaning = "width of each hidden layer, a multiple of 16; the first belongs to the sparse input layer",
+     .low = kColumnAlignment,
+     .high = kMaxWidth},
+    {.key = "model.loss",
+     .target = at<&E::model, &E::Model::loss>,
+     .meaning =
+         "softmax: a sample's labels share the target mass, which takes at least two labels; sigmoid: one binary "
+         "choice a label, the default of the formats table and criteo"},
+    {.key = "model.precision",
+     .target = at<&E::model, &E::Model::precision>,
+     .meaning =
+         "of weights, optimiser state and products of the wide layers (input and output): bf16 takes half "
+         "the memory and rounds stochastically; sums are fp32 in both"},
+};
+
+constexpr Field kModelets[] = {
+    {.key = "modelets.hidden_columns",
+     .target = at<&E::modelets, &E::Modelets::hidden_columns>,
+     .unit = "neurons",
+     .meaning = "neurons of a hidden modelet, a multiple of 16",
+     .low = kColumnAlignment,
+     .high = kMaxWidth},
+    {.key = "modelets.output_modelets",
+     .target = at<&E::modelets, &E::Modelets::output_modelets>,
+     .unit = "modelets",
+     .meaning = "modelets that the output layer is divided into",
+     .low = 1,
+     .high = 65536},
+};
+
+constexpr Field kSampling[] = {
+    {.key = "sampling.mode",
+     .target = at<&E::sampling, &E::Sampling::mode>,
+     .meaning = "active set of the output layer"},
+    {.key = "sampling.uniform",
+     .target = at<&E::sampling, &E::Sampling::uniform>,
+     .unit = "neurons",
+     .meaning = "neurons drawn at random in each step, over the whole layer (all modes but full)",
+     .high = kAnyCount},
+    {.key = "sampling.logq",
+     .target = at<&E::sampling, &E::Sampling::logq>,
+     .meaning =
+         "softmax: subtract the logarithm of the chance of being drawn from the logits of uniform draws "
+         "(logQ correction), so that they stand for all neurons that were not drawn; without it, rare "
+         "labels get too large logits"},
+    {.key = "sampling.sparsity",
+     .target = at<&E::sampling, &E::Sampling::sparsity>,
+     .meaning =
+         "share of the output neurons that is active in a step: labels of the batch, then retrieved "
+         "neurons for at most half of the rest, then random ones; replaces sampling.uniform; 0: not used",
+     .high = 1},
+    {.key = "sampling.top",
+     .target = at<&E::sampling, &E::Sampling::top>,
+     .unit = "neurons",
+     .meaning = "lsh: candidates kept for each sample after the exact re-rank, over the whole layer; divided "
+                "evenly among the output modelets, each share rounded up",
+     .low = 1,
+     .high = 65536},
+    {.key = "sampling.common",
+     .target = at<&E::sampling, &E::Sampling::common>,
+     .unit = "neurons",
+     .meaning =
+         "lsh: neurons with the largest mean logits, which are ranked exactly for every sample in "
+         "addition to the retrieved ones, over the whole layer; divided evenly among the output modelets",
+     .high = 1 << 20},
+    {.key = "sampling.query_every",
+     .target = at<&E::sampling, &E::Sampling::query_every>,
+     .unit = "steps",
+     .meaning =
+         "lsh: one sample in this many retrieves neurons, another one in each step; the others only rank "
+         "the common neurons",
+     .low = 1,
+     .high = 1024},
+    {.key = "sampling.candidates",
+     .target = at<&E::sampling, &E::Sampling::candidates>,
+     .unit = "neurons",
+     .meaning =
+         "lsh: candidates for each sample and modelet that are re-ranked exactly; preview: the modelet's "
+         "neurons are divided into this many ranges, and each gives its best one",
+     .low = 1,
+     .high = 65536},
+    {.key = "sampling.retrieval",
+     .target = at<&E::sampling, &E::Sampling::retrieval>,
+     .meaning =
+         "lsh: how candidates are found. preview: approximate logits of all neurons, from low-rank "
+         "projections of the weights (on the main directions of the activations); tables: hash tables. "
+         "lsh_per_sample always uses tables"},
+    {.key = "sampling.rank",
+     .target = at<&E::sampling, &E::Sampling::rank>,
+     .unit = "directions",
+     .meaning = "preview: directions of the activations that are kept, a multiple of 16; at most the hidden "
+                "width is used",
+     .low = kColumnAlignment,
+     .high = 1024},
+    {.key = "sampling.family",
+     .target = at<&E::sampling, &E::Sampling::family>,
+     .meaning = "tables: hash family"},
+    {.key = "sampling.tables",
+     .target = at<&E::sampling, &E::Sampling::tables>,
+     .unit = "tables",
+     .meaning = "tables: hash tables of a modelet (L)",
+     .low = 1,
+     .high = 1024},
+    {.key = "sampling.bits",
+     .target = at<&E::sampling, &E::Sampling::bits>,
+     .unit = "bits",
+     .meaning = "tables: log2 of the buckets of a table",
+     .low = 1,
+     .high = 24},
+    {.key = "sampling.bucket",
+     .target = at<&E::sampling, &E::Sampling::bucket>,
+     .unit = "neurons",
+     .meaning = "tables: most neurons in a bucket",
+     .low = 1,
+     .high = 65536},
+    {.key = "sampling.centre",
+     .target = at<&E::sampling, &E::Sampling::centre>,
+     .meaning = "tables: hash weights and activations after subtracting their means"},
+    {.key = "sampling.rehash_every",
+     .target = at<&E::sampling, &E::Sampling::rehash_every>,
+     .unit = "steps",
+     .meaning =
+         "lsh: steps between two checks of how far low-rank projections or tables have fallen behind the "
+         "weights",
+     .low = 1,
+     .high = kAnyCount},
+    {.key = "sampling.drift",
+     .target = at<&E::sampling, &E::Sampling::drift>,
+     .meaning =
+         "lsh: how much of a modelet's retrieval must be out of date before it is renewed. preview: the "
+         "share of the logits' spread, estimated from a sample, that the low-rank projection misses "
+         "beyond what it missed when new; tables: the share of hash codes, estimated from a sample of the "
+         "changed rows, which are then hashed again in the background",
+     .high = 1},
+};
+
+constexpr Field kOptimizer[] = {
+    {.key = "optimizer.kind", .target = at<&E::optimizer, &E::Optimizer::kind>, .meaning = "update rule"},
+    {.key = "optimizer.beta1",
+     .target = at<&E::optimizer, &E::Optimizer::beta1>,
+     .meaning = "adam: decay of the mean",
+     .high = 0.9999},
+    {.key = "optimizer.beta2",
+     .target = at<&E::optimizer, &E::Optimizer::beta2>,
+     .meaning = "adam: decay of the mean square",
+     .high = 0.999999},
+    {.key = "optimizer.epsilon",
+     .target = at<&E::optimizer, &E::Optimizer::epsilon>,
+     .meaning = "adam, adagrad: added to the root of the mean square",
+     .low = 1e-12,
+     .high = 1},
+    {.key = "optimizer.row_clocks",
+     .target = at<&E::optimizer, &E::Optimizer::row_clocks>,
+     .meaning =
+         "adam: correct the bias by the number of updates of the row; false: by the step, as for dense "
+         "layers, which makes the first updates of rare rows three times as large"},
+    {.key = "optimizer.momentum",
+     .target = at<&E::optimizer, &E::Optimizer::momentum>,
+     .meaning = "sgd: momentum",
+     .high = 0.9999},
+    {.key = "optimizer.clip",
+     .target = at<&E::optimizer, &E::Optimizer::clip>,
+     .meaning = "largest global gradient norm; 0: no clipping",
+     .high = 1e6},
+};
+
+constexpr Field kTrain[] = {
+    {.key = "train.epochs",
+     .target = at<&E::train, &E::Train::epochs>,
+     .unit = "epochs",
+     .meaning = "passes over data.train",
+     .low = 1,
+     .high = 100000},
+    {.key = "train.batch",
+     .target = at<&E::train, &E::Train::batch>,
+     .unit = "samples",
+     .meaning = "samples of each replica in a step",
+     .low = 1,
+     .high = 1 << 20},
+    {.key = "train.learning_rate",
+     .target = at<&E::train, &E::Train::learning_rate>,
+     .meaning = "largest learning rate of the schedule",
+     .low = 1e-9,
+     .high = 100},
+    {.key = "train.schedule",
+     .target = at<&E::train, &E::Train::schedule>,
+     .meaning =
+         "learning rate after the warm-up: constant; linear or cosine decay to final_fraction; reductions "
+         "by step_factor"},
+    {.key = "train.warmup_steps",
+     .target = at<&E::train, &E::Train::warmup_steps>,
+     .unit = "steps",
+     .meaning = "linear rise from 0, before the schedule",
+     .high = kAnyCount},
+    {.key = "train.final_fraction",
+     .target = at<&E::train, &E::Train::final_fraction>,
+     .meaning = "linear, cosine: learning rate at the end, as a fraction of train.learning_rate",
+     .high = 1},
+    {.key = "train.step_epochs",
+     .target = at<&E::train, &E::Train::step_epochs>,
+     .unit = "epochs",
+     .meaning = "step: epochs between two reductions",
+     .low = 1,
+     .high = 100000},
+    {.key = "train.step_factor",
+     .target = at<&E::train, &E::Train::step_factor>,
+     .meaning = "step: factor of a reduction",
+     .low = 1e-6,
+     .high = 1},
+    {.key = "train.input_dropout",
+     .target = at<&E::train, &E::Train::input_dropout>,
+     .meaning = "share of each sample's features that a step leaves out at random; the others are scaled up",
+     .high = 0.95},
+    {.key = "train.hidden_dropout",
+     .target = at<&E::train, &E::Train::hidden_dropout>,
+     .meaning =
+         "share of each hidden layer's activations that a step leaves out at random; the others are scaled "
+         "up",
+     .high = 0.95},
+    {.key = "train.seed",
+     .target = at<&E::train, &E::Train::seed>,
+     .meaning = "start of all random choices",
+     .high = kMaxSeed},
+    {.key = "train.threads",
+     .target = at<&E::train, &E::Train::threads>,
+     .unit = "threads",
+     .meaning = "threads of a node; 0: all cores of the machine",
+     .high = 1024},
+    {.key = "train.log_every",
+     .target = at<&E::train, &E::Train::log_every>,
+     .unit = "steps",
+     .meaning = "steps between two progress events",
+     .low = 1,
+     .high = kAnyCount},
+    {.key = "train.evaluate_every",
+     .target = at<&E::train, &E::Train::evaluate_every>,
+     .unit = "epochs",
+     .meaning = "epochs between two evaluations; 0: only at the end",
+     .high = 100000},
+    {.key = "train.patience",
+     .target = at<&E::train, &E::Train::patience>,
+     .unit = "evaluations",
+     .meaning = "evaluations without improvement after which training ends (needs data.validation); 0: never",
+     .high = 100000},
+    {.key = "train.metric",
+     .target = at<&E::train, &E::Train::metric>,
+     .meaning =
+         "figure of the held-out samples that decides which weights are best, named as in events: p_at_1, "
+         "ndcg_at_5, psp_at_3, auc ...",
+     .text = Text::kWord},
+    {.key = "train.checkpoint_every",
+     .target = at<&E::train, &E::Train::checkpoint_every>,
+     .unit = "steps",
+     .meaning = "steps between two checkpoints; 0: at the end of each epoch",
+     .high = kAnyCount},
+    {.key = "train.keep_checkpoints",
+     .target = at<&E::train, &E::Train::keep_checkpoints>,
+     .unit = "checkpoints",
+     .meaning = "newest checkpoints that are kept",
+     .low = 1,
+     .high = 1000},
+};
+
+constexpr Field kMetrics[] = {
+    {.key = "metrics.propensity_a",
+     .target = at<&E::metrics, &E::Metrics::propensity_a>,
+     .meaning = "psp: A of the labels' propensities (Wikipedia sets 0.5, Amazon sets 0.6)",
+     .high = 10},
+    {.key = "metrics.propensity_b",
+     .target = at<&E::metrics, &E::Metrics::propensity_b>,
+     .meaning = "psp: B of the labels' propensities (Wikipedia sets 0.4, Amazon sets 2.6)",
+     .low = 0.001,
+     .high = 1000},
+};
+
+constexpr Field kExchange[] = {
+    {.key = "exchange.codec",
+     .target = at<&E::exchange, &E::Exchange::codec>,
+     .meaning =
+         "codec of activations between nodes: none (exact), bf16, int8, int4 (docs/wire_format.md); auto: "
+         "chosen by measured links and errors",
+     .text = Text::kWord},
+    {.key = "exchange.gradient_codec",
+     .target = at<&E::exchange, &E::Exchange::gradient_codec>,
+     .meaning = "codec of hidden gradients between nodes, and of changed rows between replicas: those of "
+                "exchange.codec, or topk; same: that of activations",
+     .text = Text::kWord},
+    {.key = "exchange.local_steps",
+     .target = at<&E::exchange, &E::Exchange::local_steps>,
+     .unit = "steps",
+     .meaning = "with several replicas: steps that each takes by itself between two synchronisations",
+     .low = 1,
+     .high = 100000},
+    {.key = "exchange.micro_batches",
+     .target = at<&E::exchange, &E::Exchange::micro_batches>,
+     .unit = "micro-batches",
+     .meaning = "micro-batches of a batch: while one travels, the next is computed; 0: the number with which "
+                "steps are fastest, measured in the run; changes no result",
+     .high = 8},
+    {.key = "exchange.lz4",
+     .target = at<&E::exchange, &E::Exchange::lz4>,
+     .meaning = "compress the encoded bytes"},
+    {.key = "exchange.timeout_seconds",
+     .target = at<&E::exchange, &E::Exchange::timeout_seconds>,
+     .unit = "seconds",
+     .meaning = "a peer that is silent for longer counts as missing",
+     .low = 0.1,
+     .high = 86400},
+};
+
+constexpr Field kCluster[] = {
+    {.key = "cluster.replicas",
+     .target = at<&E::cluster, &E::Cluster::replicas>,
+     .unit = "replicas",
+     .meaning =
+         "the nodes form this many equal groups, and each trains a copy of the model on samples of its "
+         "own; 1: one model over all nodes; as many as nodes: a whole model on each",
+     .low = 1,
+     .high = 1024},
+};
+
+}  // namespace
+
+const std::vector<Field>& fields() {
+  static const std::vector<Field> all = [] {
+    std::vector<Field> joined;
+    const auto add = [&](std::span<const Field> section) {
+      joined.insert(joined.end(), section.begin(), section.end());
+    };
+    add(kData);
+    add(kText);
+    add(kCsv);
+    add(kWords);
+    add(kTable);
+    add(kModel);
+    add(kModelets);
+    add(kSampling);
+    add(kOptimizer);
+    add(kTrain);
+    add(kMetrics);
+    add(kExchange);
+    add(kCluster);
+    return joined;
+  }();
+  return all;
+}
+
+const Field* find_field(std::string_view key) {
+  const auto it = std::ranges::find(fields(), key, &Field::key);
+  return it == fields().end() ? nullptr : &*it;
+}
+
+}  // namespace modelet

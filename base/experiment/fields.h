@@ -1,0 +1,125 @@
+// The keys of an experiment: names, ranges, units and meanings in one table, and the values of an Experiment
+// as text. Shared by the code that reads, writes and documents experiment files (reader.cc, experiment.cc);
+// internal to base/. Constant; for any thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/array/padding.h"
+#include "base/experiment/choices.h"
+#include "base/experiment/experiment.h"
+
+namespace modelet {
+
+inline constexpr size_t kMaxColumns = 4096;  // names in a list of columns
+// Widths are multiples of this: kernels process whole vectors.
+inline constexpr uint32_t kColumnAlignment = kVectorFloats;
+
+template <class T>
+concept WholeNumber = std::same_as<T, uint32_t> || std::same_as<T, uint64_t>;
+
+// Where a field's value lives.
+using Target = std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, std::vector<uint32_t>*,
+                            std::vector<std::string>*, Normalize*, Precision*, DataFormat*, TextWeight*,
+                            WordsTask*, Delimiter*, Loss*, SamplingMode*, RetrievalKind*, HashFamilyKind*,
+                            OptimizerKind*, ScheduleKind*>;
+
+enum class Text { kNone, kPath, kRequiredPath, kWord, kColumn };  // what a string field holds
+
+// A key: where its value lives, and what it may be.
+struct Field {
+  std::string_view key;  // "section.name"
+  Target (*target)(Experiment&) = nullptr;
+  std::string_view unit, meaning;
+  double low = 0, high = 0;  // numbers (of a list: its elements), both ends included
+  Text text = Text::kNone;
+};
+
+// In the order of docs/experiment.md.
+const std::vector<Field>& fields();
+const Field* find_field(std::string_view key);  // nullptr: there is no such key
+
+inline std::string_view section_of(std::string_view key) { return key.substr(0, key.find('.')); }
+inline std::string_view name_of(std::string_view key) { return key.substr(key.find('.') + 1); }
+
+// "a, b, c"
+std::string join(std::span<const std::string_view> words);
+
+// ---- Values as TOML
+
+template <class Number>
+std::string number_text(Number value) {
+  std::array<char, 40> buffer;
+  // For floats the shortest text that reads back equal.
+  const auto end = std::to_chars(buffer.begin(), buffer.end(), value).ptr;
+  return {buffer.begin(), end};
+}
+
+std::string toml_text(const std::string& value);
+inline std::string toml_text(bool value) { return value ? "true" : "false"; }
+template <WholeNumber T>
+std::string toml_text(T value) {
+  return number_text(value);
+}
+inline std::string toml_text(float value) { return number_text(value); }
+template <class T>
+std::string toml_text(const std::vector<T>& value) {
+  std::string text;
+  for (const T& element : value) text += (text.empty() ? "" : ", ") + toml_text(element);
+  return "[" + text + "]";
+}
+template <Choice T>
+std::string toml_text(T value) {
+  return toml_text(std::string(spelling(value)));
+}
+
+// What users are told about a type, and about the values that a field may have.
+template <class T>
+std::string_view type_name() {
+  if constexpr (std::same_as<T, bool>) return "boolean";
+  if constexpr (WholeNumber<T>) return "whole number";
+  if constexpr (std::same_as<T, float>) return "number";
+  if constexpr (std::same_as<T, std::vector<uint32_t>>) return "list of whole numbers";
+  if constexpr (std::same_as<T, std::vector<std::string>>) return "list of strings";
+  return "string";
+}
+
+template <class T>
+std::string range_text(const Field& field) {
+  const auto interval = [&] {
+    if constexpr (std::same_as<T, float>) return number_text(field.low) + " to " + number_text(field.high);
+    return number_text(static_cast<uint64_t>(field.low)) + " to " +
+           number_text(static_cast<uint64_t>(field.high));
+  };
+  if constexpr (Choice<T>) return join(spellings(T{}));
+  if constexpr (std::same_as<T, bool>) return "true, false";
+  if constexpr (WholeNumber<T> || std::same_as<T, float>) return interval();
+  if constexpr (std::same_as<T, std::vector<uint32_t>>)
+    return "1 to " + number_text(kMaxHiddenLayers) + " of " + interval();
+  if constexpr (std::same_as<T, std::vector<std::string>>) return "columns; may be empty";
+  switch (field.text) {
+    case Text::kRequiredPath:
+      return "a path; required";
+    case Text::kPath:
+      return "a path, or empty";
+    case Text::kWord:
+      return "a word";
+    case Text::kColumn:
+      return "a column, or empty";
+    case Text::kNone:
+      return "";
+  }
+  return "";
+}
+
+}  // namespace modelet

@@ -1,0 +1,44 @@
+// The partition: how a model's layers are divided into modelets. A pure function of the experiment and the
+// shape of the data. It does not depend on the number of nodes, and every node computes the same partition by
+// itself. Plain values; for any thread.
+//
+// A modelet is the unit of placement, migration and checkpoint: a contiguous range of neurons of one layer
+// with all that belongs to them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+
+namespace modelet {
+
+enum class LayerKind : uint8_t { kInput, kHidden, kOutput };
+
+struct ModeletSpec {
+  uint32_t id = 0;     // index in the partition
+  uint32_t layer = 0;  // 0: sparse input layer, then the dense hidden layers, last: the output layer
+  LayerKind kind = LayerKind::kInput;
+  uint64_t inputs = 0;          // width of what the layer reads: features, or the previous hidden width
+  uint64_t begin = 0, end = 0;  // neurons [begin, end) of the layer
+
+  uint64_t neurons() const { return end - begin; }
+  uint64_t parameters() const { return neurons() * (inputs + 1); }
+  std::string name() const;  // "output.00000-04621": stable, used as file name
+};
+
+// Modelets in the order of layers and ranges.
+std::vector<ModeletSpec> partition_model(const Experiment& experiment, const DataShape& shape);
+
+// Columns of a layer's activations as they travel: those of modelets that lie side by side on one node form
+// one block of up to kMostColumns. Fewer blocks take less time and fewer bytes, but the values in a row of a
+// block share the step by which a codec rounds them.
+struct ColumnRange {
+  uint64_t first = 0, count = 0;
+};
+inline constexpr uint64_t kMostColumns = 64;
+// Adds the columns of the node's next modelet.
+void append_columns(std::vector<ColumnRange>& blocks, const ModeletSpec& modelet);
+
+}  // namespace modelet

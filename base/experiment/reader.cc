@@ -1,0 +1,274 @@
+// Reads experiment files: the file, the overrides, and the checks that involve more than one value.
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <concepts>
+#include <map>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "base/experiment/experiment.h"
+#include "base/experiment/field_reader.h"
+#include "base/experiment/fields.h"
+#include "base/experiment/table_layout.h"
+#include "base/system/file.h"
+#include "base/text/suggest.h"
+
+namespace modelet {
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{1} << 20;  // an experiment file is a page of text
+
+bool is_section(std::string_view name) {
+  return std::ranges::any_of(fields(), [&](const Field& f) { return section_of(f.key) == name; });
+}
+
+// "; did you mean 'train.epochs'?": the known key nearest to `key` in any section (a correct name in the
+// wrong section counts as one mistake), else where to look.
+std::string key_suggestion(std::string_view key) {
+  constexpr size_t kLongestKey = 64;
+  if (key.size() > kLongestKey) return {};
+  const Field* nearest = nullptr;
+  size_t distance = std::max<size_t>(2, key.size() / 3) + 1;
+  for (const Field& field : fields()) {
+    const size_t d =
+        std::min(edit_distance(key, field.key), 1 + edit_distance(name_of(key), name_of(field.key)));
+    if (d < distance) {
+      distance = d;
+      nearest = &field;
+    }
+  }
+  return nearest == nullptr ? "; docs/experiment.md lists every key"
+                            : "; did you mean '" + std::string(nearest->key) + "'?";
+}
+
+toml::table parse_toml(std::string_view text, const std::string& place) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& e) {
+    const auto at_position = e.source().begin;
+    throw UsageError(place + ":" + number_text(at_position.line) + ":" + number_text(at_position.column) +
+                     ": " + std::string(e.description()));
+  }
+}
+
+class Parser {
+ public:
+  explicit Parser(const std::filesystem::path& origin)
+      : origin_(origin.string()), folder_(std::filesystem::absolute(origin).parent_path()) {}
+
+  // Defaults that were measured for this experiment by `modelet tune`.
+  void read_tuned(std::string_view text, const std::string& origin) {
+    const toml::table root = parse_toml(text, origin);
+    const toml::table* sampling = root["sampling"].as_table();
+    if (sampling == nullptr || root.size() != 1)
+      throw UsageError(origin +
+                       ": must hold one section, [sampling]; make it again with modelet tune, or remove it");
+    for (const auto& [key, value] : *sampling)
+      set("sampling." + std::string(key.str()), value,
+          {origin + ":" + number_text(key.source().begin.line), folder_});
+  }
+
+  void read_file(std::string_view text) {
+    if (text.size() > kMaxFileBytes)
+      throw UsageError(origin_ + ": " + number_text(text.size()) + " bytes, more than the limit of " +
+                       number_text(kMaxFileBytes) + "; is this an experiment file?");
+    const toml::table root = parse_toml(text, origin_);
+    for (const auto& [name, node] : root) {
+      const std::string place = place_of(name);
+      if (!is_section(name.str())) {
+        if (node.is_table()) throw unknown_section(place, name.str());
+        throw unknown_key(place, name.str());
+      }
+      const toml::table* section = node.as_table();
+      if (section == nullptr)
+        throw UsageError(place + ": '" + std::string(name.str()) + "' is a section: write [" +
+                         std::string(name.str()) + "] and its keys below");
+      for (const auto& [key, value] : *section)
+        set(std::string(name.str()) + "." + std::string(key.str()), value, {place_of(key), folder_});
+    }
+  }
+
+  void override_with(const std::string& argument) {
+    const std::string place = "--set " + shown(argument);
+    const size_t equals = argument.find('=');
+    if (equals == std::string::npos || argument.find('\n') != std::string::npos)
+      throw UsageError(place + ": write it as section.key=value");
+    const auto trim = [](std::string_view s) {
+      const size_t first = s.find_first_not_of(" \t"), last = s.find_last_not_of(" \t");
+      return std::string(first == std::string_view::npos ? "" : s.substr(first, last - first + 1));
+    };
+    const std::string key = trim(argument.substr(0, equals));
+    std::string text = trim(argument.substr(equals + 1));
+    const Field* field = find_field(key);
+    if (field == nullptr) throw unknown_key(place, key);
+    if (takes_text(*field) && !text.starts_with('"') && !text.starts_with('\'')) text = toml_text(text);
+    toml::table parsed;
+    try {
+      parsed = toml::parse("value = " + text);
+    } catch (const toml::parse_error& e) {
+      throw UsageError(place + ": the value is not valid TOML: " + std::string(e.description()));
+    }
+    set(key, *parsed.get("value"), {place, std::filesystem::current_path()});
+  }
+
+  // Checks what depends on several values.
+  Experiment finish() {
+    for (const Field& field : fields()) {
+      if (field.text == Text::kRequiredPath && std::get<std::string*>(field.target(experiment_))->empty())
+        throw UsageError(origin_ + ": " + std::string(field.key) +
+                         " is missing: " + std::string(field.meaning));
+    }
+    check_encoding();
+    // A table may have a single label, over which a softmax is always certain.
+    if (is_table(experiment_.data.format) && !place_.contains("model.loss"))
+      experiment_.model.loss = Loss::kSigmoid;
+    const auto& modelets = experiment_.modelets;
+    const auto& sampling = experiment_.sampling;
+    if (modelets.hidden_columns % kColumnAlignment != 0)
+      fail("modelets.hidden_columns", "is " + number_text(modelets.hidden_columns) +
+                                          "; it must be a multiple of " + number_text(kColumnAlignment));
+    for (const uint32_t width : experiment_.model.hidden) require_whole_vectors(width);
+    if (sampling.rank % kColumnAlignment != 0)
+      fail("sampling.rank", "is " + number_text(sampling.rank) + "; it must be a multiple of " +
+                                number_text(kColumnAlignment));
+    const uint64_t candidates = uint64_t{sampling.candidates} * modelets.output_modelets;
+    if (sampling.logq && experiment_.model.loss != Loss::kSoftmax)
+      fail("sampling.logq",
+           "corrects the normaliser of the softmax; model.loss is sigmoid, which has none: leave it out");
+    if (retrieves_neurons(sampling.mode) && sampling.top > candidates)
+      fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
+                               " candidates of a sample (sampling.candidates x modelets.output_modelets)");
+    if (experiment_.exchange.codec == "topk")
+      fail("exchange.codec",
+           "is topk, which leaves out most of a row: fit for gradients, not for activations; set "
+           "exchange.gradient_codec");
+    if (experiment_.train.patience > 0 && experiment_.data.validation == 0)
+      fail("train.patience",
+           "needs samples to judge by that are not the test's: set data.validation, the share of data.train "
+           "to hold out (such as 0.05)");
+    return std::move(experiment_);
+  }
+
+  // The same for an experiment of which only the encoding keys are given.
+  Experiment finish_encoding() {
+    check_encoding();
+    return std::move(experiment_);
+  }
+
+ private:
+  void check_encoding() const {
+    const auto& text = experiment_.text;
+    if ((text.min_char == 0) != (text.max_char == 0) || text.min_char > text.max_char)
+      fail("text.min_char", "is " + number_text(text.min_char) + " and text.max_char " +
+                                number_text(text.max_char) +
+                                "; both must be 0, or 1 <= min_char <= max_char");
+    if (experiment_.csv.delimiter == Delimiter::kNone || experiment_.csv.delimiter == Delimiter::kSpace)
+      fail("csv.delimiter", "must be comma, tab, semicolon or pipe");
+    if (!is_table(experiment_.data.format)) return;
+    try {
+      table_layout(experiment_.table, experiment_.data.format);
+    } catch (const UsageError& e) {
+      fail("table.columns", e.what());
+    }
+  }
+
+  static bool is_table(DataFormat format) {
+    return format == DataFormat::kTable || format == DataFormat::kCriteo;
+  }
+
+  static bool takes_text(const Field& field) {
+    Experiment scratch;
+    return std::visit(
+        [](auto* value) {
+          using T = std::remove_pointer_t<decltype(value)>;
+          return std::same_as<T, std::string> || Choice<T>;
+        },
+        field.target(scratch));
+  }
+
+  void require_whole_vectors(uint32_t width) const {
+    if (width % kColumnAlignment == 0) return;
+    const uint32_t below = width - width % kColumnAlignment,
+                   above = below + kColumnAlignment;  // width: in range
+    fail("model.hidden", "has a layer of " + number_text(width) + " neurons; widths must be multiples of " +
+                             number_text(kColumnAlignment) + ", because kernels process whole vectors of " +
+                             number_text(kColumnAlignment) + " floats; the nearest are " +
+                             number_text(below) + " and " + number_text(above));
+  }
+
+  static UsageError unknown_key(const std::string& place, std::string_view key) {
+    return UsageError(place + ": unknown key " + shown(key) + key_suggestion(key));
+  }
+
+  static UsageError unknown_section(const std::string& place, std::string_view name) {
+    std::vector<std::string> known;
+    for (const Field& field : fields())
+      if (known.empty() || known.back() != section_of(field.key)) known.emplace_back(section_of(field.key));
+    return UsageError(place + ": unknown section " + shown(name) + suggestion(name, known));
+  }
+
+  std::string place_of(const toml::key& key) const {
+    return origin_ + ":" + number_text(key.source().begin.line);
+  }
+
+  void set(const std::string& key, const toml::node& node, const Source& source) {
+    const Field* field = find_field(key);
+    if (field == nullptr) throw unknown_key(source.place, key);
+    read_field(*field, node, source, experiment_);
+    place_[field->key] = source.place;
+  }
+
+  [[noreturn]] void fail(std::string_view key, const std::string& what) const {
+    const auto it = place_.find(key);
+    throw UsageError((it == place_.end() ? origin_ : it->second) + ": " + std::string(key) + " " + what);
+  }
+
+  std::string origin_;
+  std::filesystem::path folder_;
+  std::map<std::string_view, std::string> place_;  // where each given value stands
+  Experiment experiment_;
+};
+
+}  // namespace
+
+std::filesystem::path tuned_file(const std::filesystem::path& experiment) {
+  std::filesystem::path path = experiment;
+  return path.replace_extension(".tuned.toml");
+}
+
+Experiment load_experiment(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
+  const auto read = [](const std::filesystem::path& file) {
+    try {
+      return read_text_file(file, kMaxFileBytes);
+    } catch (const Error& e) {
+      throw UsageError(std::string("experiment file ") + e.what());
+    }
+  };
+  Parser parser(path);
+  const std::filesystem::path tuned = tuned_file(path);
+  if (std::filesystem::exists(tuned)) parser.read_tuned(read(tuned), tuned.string());
+  parser.read_file(read(path));
+  for (const std::string& argument : overrides) parser.override_with(argument);
+  return parser.finish();
+}
+
+Experiment parse_experiment(std::string_view toml, const std::filesystem::path& origin,
+                            const std::vector<std::string>& overrides) {
+  Parser parser(origin);
+  parser.read_file(toml);
+  for (const std::string& argument : overrides) parser.override_with(argument);
+  return parser.finish();
+}
+
+Experiment parse_encoding_toml(std::string_view toml, const std::filesystem::path& origin,
+                               const std::vector<std::string>& overrides) {
+  Parser parser(origin);
+  parser.read_file(toml);
+  for (const std::string& argument : overrides) parser.override_with(argument);
+  return parser.finish_encoding();
+}
+
+}  // namespace modelet

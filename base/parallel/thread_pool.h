@@ -1,0 +1,65 @@
+// ThreadPool: the cores that one node may use. Everything parallel in a training step goes through it (a
+// oneTBB arena), so that nothing else competes for the cores.
+//
+// Results never depend on the number of threads: callers give every index range its own output and reduce in
+// index order. Use from one thread (the training thread); body functions run on the pool's threads.
+//
+// Only thread_pool.cc includes oneTBB, whose headers take longer to compile than most files that use a pool.
+// With the thread sanitizer the pool is thread_pool_tsan.cc.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace modelet {
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(unsigned threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  unsigned threads() const { return threads_; }
+
+  // Calls body(begin, end) over [0, count) in pieces of exactly `piece` (the last may be shorter), and waits
+  // for all. The pieces do not depend on the number of threads. Allocates nothing for `body`.
+  template <class Body>
+  void for_pieces(size_t count, size_t piece, const Body& body) {
+    run(count, piece, std::cref(body));
+  }
+
+  // Index of the calling thread within the pool, in [0, threads()): for scratch memory.
+  size_t thread_index() const;
+
+ private:
+  friend class BackgroundTask;
+  struct Arena;
+
+  void run(size_t count, size_t piece, const std::function<void(size_t, size_t)>& body);
+
+  const unsigned threads_;
+  std::unique_ptr<Arena> arena_;
+};
+
+// Work that goes on beside the steps, on the pool's threads; with one thread it is done in wait(). One task
+// at a time. Used by the pool's owner thread. What the task touches must outlive it: the destructor waits.
+class BackgroundTask {
+ public:
+  explicit BackgroundTask(ThreadPool& pool);
+  ~BackgroundTask() noexcept;
+  BackgroundTask(const BackgroundTask&) = delete;
+  BackgroundTask& operator=(const BackgroundTask&) = delete;
+
+  void run(std::function<void()> task);
+  void wait();
+
+ private:
+  struct Group;
+
+  ThreadPool& pool_;
+  std::unique_ptr<Group> group_;
+};
+
+}  // namespace modelet

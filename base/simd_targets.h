@@ -1,6 +1,0 @@
-// Which instruction sets vector code is compiled for. SSE is left out (every machine worth renting has AVX2),
-// and SVE, whose vectors have no fixed size and cannot be held in arrays; NEON serves ARM. Included before
-// Highway by every file with vector code: all must agree.
-#pragma once
-
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)

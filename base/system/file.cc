@@ -1,0 +1,164 @@
+#include "base/system/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <utility>
+
+#include "base/error.h"
+
+namespace modelet {
+namespace {
+
+constexpr mode_t kMode = 0644;
+constexpr const char* kOpenFiles = "/proc/self/fd";
+
+// A path beside `path` that is unique among the machine's processes and within this process.
+std::filesystem::path temporary_name(std::filesystem::path path) {
+  static std::atomic<unsigned> serial{0};
+  return path += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(serial++);
+}
+
+// Closes a descriptor at the end of its scope.
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+void write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(errno_text(path) + " (while writing)");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a pipe to which nobody writes would wait for ever.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) throw Error(errno_text(path.string()));
+  struct stat info {};
+  if (::fstat(file.fd, &info) != 0) throw Error(errno_text(path.string()));
+  if (!S_ISREG(info.st_mode)) throw Error(path.string() + ": not a regular file");
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ == 0) return;
+  void* memory = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  if (memory == MAP_FAILED) throw Error(errno_text(path.string()) + " (mmap)");
+  data_ = static_cast<const std::byte*>(memory);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+// If the file system can, the file has no name until it is complete: then even a process that is killed
+// leaves nothing behind. `temporary_` is empty as long as there is no name. The file gets its name through
+// /proc (linkat() on the descriptor itself needs a capability); where /proc is not mounted it has one from
+// the start.
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
+  if (::access(kOpenFiles, X_OK) == 0) {
+    fd_ = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
+    if (fd_ >= 0) return;
+  }
+  temporary_ = temporary_name(path_);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
+  if (fd_ < 0) throw Error(errno_text(path_.string()));
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) { write_all(fd_, bytes, path_.string()); }
+
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(errno_text(path_.string()) + " (while writing)");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+}
+
+void AtomicFile::commit() {
+  MODELET_CHECK(fd_ >= 0, "commit() twice");
+  if (::fsync(fd_) != 0) throw Error(errno_text(path_.string()) + " (fsync)");
+  if (temporary_.empty()) {
+    temporary_ = temporary_name(path_);
+    ::unlink(temporary_.c_str());  // of a process with the same number, long gone
+    const std::string open_file = std::string(kOpenFiles) + "/" + std::to_string(fd_);
+    if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+      throw Error(errno_text(path_.string()) + " (naming the written file)");
+  }
+  ::close(std::exchange(fd_, -1));
+  std::error_code failure;
+  std::filesystem::rename(temporary_, path_, failure);
+  if (failure) {
+    ::unlink(temporary_.c_str());
+    throw Error(path_.string() + ": " + failure.message());
+  }
+}
+
+LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path, std::optional<uint32_t> byte) {
+  constexpr short kTypes[] = {F_UNLCK, F_RDLCK, F_WRLCK};
+  struct flock part {};
+  part.l_type = kTypes[static_cast<size_t>(kind)];
+  part.l_whence = SEEK_SET;
+  part.l_start = byte.value_or(0);
+  part.l_len = byte ? 1 : 0;  // 0: to the end, wherever that is
+  if (::fcntl(fd, F_OFD_SETLK, &part) == 0) return LockResult::kTaken;
+  if (errno == EAGAIN || errno == EACCES) return LockResult::kHeldByOthers;
+  if (errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL) return LockResult::kUnknown;
+  throw Error(errno_text(path.string()) + " (locking it)");
+}
+
+std::optional<FileLock> FileLock::take(const std::filesystem::path& path) {
+  FileLock file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode));
+  if (file.fd_ < 0) throw Error(errno_text(path.string()));
+  if (try_lock(file.fd_, LockKind::kExclusive, path) == LockResult::kHeldByOthers) return std::nullopt;
+  return file;
+}
+
+FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+FileLock::~FileLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::string read_text_file(const std::filesystem::path& path, size_t limit) {
+  const MappedFile file(path);
+  if (file.bytes().size() > limit)
+    throw Error(path.string() + ": " + std::to_string(file.bytes().size()) +
+                " bytes, more than the limit of " + std::to_string(limit));
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+}  // namespace modelet

@@ -1,0 +1,79 @@
+// Files: memory-mapped reading, atomic writing, locks. Errors are modelet::Error with the path in their text.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace modelet {
+
+// A whole file, mapped read-only. Owns the mapping; movable. The bytes may be read from any thread.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Writes `path` so that a reader, or a crash at any moment, sees either the old file or the whole new one:
+// a temporary file in the same folder, fsync, rename.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();  // removes the temporary file unless commit() was called
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  // Overwrites bytes already written at `offset` (for a header whose checksum is known last).
+  void write_at(uint64_t offset, std::span<const std::byte> bytes);
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  int fd_ = -1;
+};
+
+// Sets an open file description lock (fcntl(2)) on a whole file, or on one byte of it, which need not exist.
+// An existing lock is changed in one step, so that nobody comes between (flock(2) would give up the first
+// before it has the second). Never waits. kExclusive needs a file that is open for writing, kShared one open
+// for reading; kNone gives the lock back. kUnknown: the file system knows no locks. Other failures are Errors
+// that name `path`.
+enum class LockKind { kNone, kShared, kExclusive };
+enum class LockResult { kTaken, kHeldByOthers, kUnknown };
+LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path,
+                    std::optional<uint32_t> byte = {});
+
+// An exclusive lock (try_lock) on a file, which is made if it is missing and stays. It keeps out everybody
+// else who takes it, in this process or another, until it is destroyed or the process ends. Works on NFS;
+// where a file system knows no locks, nobody is kept out.
+class FileLock {
+ public:
+  // Nothing if somebody else has it. Error if the file cannot be opened for writing.
+  static std::optional<FileLock> take(const std::filesystem::path& path);
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&& other) noexcept;
+  ~FileLock();
+
+ private:
+  explicit FileLock(int fd) : fd_(fd) {}
+  int fd_;
+};
+
+// The whole file as text; at most `limit` bytes, a longer one is an Error.
+std::string read_text_file(const std::filesystem::path& path, size_t limit = size_t{64} << 20);
+
+}  // namespace modelet

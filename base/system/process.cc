@@ -1,0 +1,100 @@
+#include "base/system/process.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace modelet {
+namespace {
+
+// A signal handler can reach only globals.
+std::function<void()> stop_function;
+std::atomic<bool> stop_installed{false};
+constexpr std::array<int, 3> kStopSignals = {SIGTERM, SIGINT, SIGHUP};
+std::array<struct sigaction, kStopSignals.size()> old_actions;
+struct sigaction old_pipe;
+
+void handle_signal(int) { stop_function(); }
+
+}  // namespace
+
+StopSignals::StopSignals(std::function<void()> stop, Again again) {
+  MODELET_CHECK(!stop_installed.exchange(true), "one StopSignals at a time");
+  stop_function = std::move(stop);
+  struct sigaction action {};
+  action.sa_handler = handle_signal;
+  if (again == Again::kEndsProcess) action.sa_flags = SA_RESETHAND;
+  for (size_t i = 0; i < kStopSignals.size(); ++i) {
+    ::sigaction(kStopSignals[i], nullptr, &old_actions[i]);
+    if (kStopSignals[i] == SIGHUP && old_actions[i].sa_handler == SIG_IGN) continue;
+    ::sigaction(kStopSignals[i], &action, nullptr);
+  }
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignore, &old_pipe);
+}
+
+StopSignals::~StopSignals() {
+  for (size_t i = 0; i < kStopSignals.size(); ++i) ::sigaction(kStopSignals[i], &old_actions[i], nullptr);
+  ::sigaction(SIGPIPE, &old_pipe, nullptr);
+  stop_function = nullptr;
+  stop_installed = false;
+}
+
+void write_from_signal(const char* line) {
+  const int before = errno;
+  const ssize_t written = ::write(STDERR_FILENO, line, std::strlen(line));
+  static_cast<void>(written);  // nobody is left to tell
+  errno = before;
+}
+
+uint64_t peak_memory_bytes() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+std::string out_of_memory_text() {
+  return "out of memory: this process has used " + std::to_string(peak_memory_bytes() >> 20) +
+         " MiB, and the machine, or a limit of this process, gives no more; end other programs, raise the limit "
+         "(ulimit -v, memory of the container), or ask for less: more nodes, a smaller model.hidden or train.batch, "
+         "model.precision = \"bf16\" ('modelet plan' tells what a run needs)";
+}
+
+void exit_with_parent(int parent) {
+  if (parent == 0) return;
+  if (::prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) throw Error(errno_text("prctl(PR_SET_PDEATHSIG)"));
+  if (::getppid() != parent)
+    throw Error("the parent process " + std::to_string(parent) + " has ended already");
+}
+
+void raise_descriptor_limit() {
+  constexpr rlim_t kMost = 65'536;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kMost) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kMost);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void limit_address_space(uint64_t bytes) {
+  uint64_t pages = 0;
+  rlimit limit{};
+  if (!(std::ifstream("/proc/self/statm") >> pages) || ::getrlimit(RLIMIT_AS, &limit) != 0) return;
+  if (pages * static_cast<uint64_t>(::getpagesize()) >= bytes) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, bytes);
+  ::setrlimit(RLIMIT_AS, &limit);
+}
+
+}  // namespace modelet

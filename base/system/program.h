@@ -1,0 +1,28 @@
+// What the programs share: ranges of options; and for the daemons options from the command line and from a
+// TOML file, and errors as exit codes. A key of the file is the name of an option with '_' for '-':
+// `dead_after_seconds = 5` is `--dead-after-seconds 5`. Each option is thus declared once. The command line
+// overrides the file.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace CLI {
+class App;
+class Validator;
+}  // namespace CLI
+
+namespace modelet {
+
+// The exit code of `body`; what it throws is printed to standard error, after the program's name.
+int exit_code_of(const std::string& program, const std::function<int()>& body);
+
+// Adds --version and --config FILE to `app`, parses the arguments and then the file, and runs `body`. Errors
+// are printed to standard error; returns the program's exit code. The arguments may also ask for a manual
+// (base/system/manual.h). An unknown key names file, line and the nearest known key.
+int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& body);
+
+// For ->check() of options that are fractional numbers: CLI::Range lets "nan" through.
+CLI::Validator number_between(double least, double most);
+
+}  // namespace modelet

@@ -1,0 +1,43 @@
+// Reductions: sums over the ranks of a group, always added in rank order. comm/collectives/group.h says what
+// they promise, docs/wire_format.md what they cost. Internal to comm/; keeps its memory.
+//
+// All-reduce in one of three ways (comm/messaging/algorithm.h): every rank sends its matrix to every other;
+// every rank gets all of them by dissemination; or in parts: a reduce-scatter, in which each rank adds up its
+// part of the matrix, and an all-gather of the sums (Thakur, Rabenseifner, Gropp, IJHPCA 2005).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/array/matrix.h"
+#include "base/array/scratch.h"
+#include "comm/collectives/dissemination.h"
+#include "comm/messaging/messenger.h"
+
+namespace modelet::comm {
+
+class Reductions {
+ public:
+  Reductions(Messenger& messenger, Dissemination& dissemination)
+      : messenger_(messenger), dissemination_(dissemination), inbox_(messenger.count()) {}
+
+  // Parts of operations that have begun to send, in groups of several ranks.
+  void all_reduce_sum(Matrix values, const Codec& codec, Rounding rounding);
+  void reduce_scatter_sum(std::span<const OutBlock> parts, Matrix mine);
+
+ private:
+  void all_reduce_in_parts(Matrix values, const Codec& codec, Rounding rounding);
+  void send_part(ConstMatrix part, const Codec& codec, Rounding rounding, int of, std::span<const int> to);
+  Matrix part_of(Matrix values, size_t segments, size_t segment, int rank) const;
+  void receive_into_scratch(ConstMatrix like);
+  void collect();
+  void add_up(Matrix sum) const;
+  Matrix inbox(size_t rank) const { return std::get<Matrix>(inbox_[rank][0]); }
+
+  Messenger& messenger_;
+  Dissemination& dissemination_;
+  Scratch<float> scratch_;
+  std::vector<std::vector<InBlock>> inbox_;  // [size] views of scratch_, or of the result
+};
+
+}  // namespace modelet::comm

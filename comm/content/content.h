@@ -1,0 +1,67 @@
+// Content: files that are known by a hash of their bytes, and travel in chunks.
+//
+//   ContentId   BLAKE2b-256 of bytes: whoever has it can take the bytes from anybody and see whether they are
+//               the right ones. A checksum would find what a wire or a disk breaks, but in a store that many
+//               write to it would let one user's data stand in for another's.
+//   Manifest    the size of a file and the id of each of its chunks. The manifest's own id is the address of
+//               the file.
+//
+// A manifest in bytes, little-endian: "MLTM", u32 version (1), u64 bytes of the file, u32 bytes of a chunk
+// (the last may be shorter), u32 zero, then 32 bytes a chunk. The same file always gets the same manifest.
+// Plain values; thread-safe as such.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace modelet::comm {
+
+struct ContentId {
+  std::array<std::byte, 32> bytes{};
+  friend auto operator<=>(const ContentId&, const ContentId&) = default;
+};
+
+ContentId content_id(std::span<const std::byte> bytes);
+std::string to_text(const ContentId& id);  // 64 hexadecimal digits, lower case
+// Throws FormatError for anything that to_text() does not write, because an id may become a part of a path.
+ContentId parse_content_id(std::string_view text);
+
+// Bytes of a chunk. A message holds one chunk, and a lost connection costs a few of them.
+inline constexpr uint32_t kChunkBytes = 1 << 20, kSmallestChunk = 4 << 10, kLargestChunk = 2 << 20;
+inline constexpr size_t kMostChunks = size_t{1} << 16;  // the manifest fits into one message
+
+class Manifest {
+ public:
+  // Throws Error if the file would have more than kMostChunks chunks (64 GiB with chunks of the usual size).
+  // `check` is called before each chunk, and may throw.
+  static Manifest of(std::span<const std::byte> file, uint32_t chunk_bytes = kChunkBytes,
+                     const std::function<void()>& check = {});
+  // Throws FormatError that says what is wrong.
+  static Manifest parse(std::span<const std::byte> bytes);
+  std::vector<std::byte> encode() const;
+
+  const ContentId& id() const { return id_; }
+  uint64_t bytes() const { return bytes_; }
+  size_t chunks() const { return chunks_.size(); }
+  uint64_t chunk_begin(size_t chunk) const { return uint64_t{chunk_bytes_} * chunk; }
+  size_t chunk_bytes(size_t chunk) const;
+  bool is_chunk(size_t chunk,
+                std::span<const std::byte> bytes) const;  // false also if there is no such chunk
+
+ private:
+  Manifest() = default;
+
+  uint64_t bytes_ = 0;
+  uint32_t chunk_bytes_ = kChunkBytes;
+  std::vector<ContentId> chunks_;
+  ContentId id_;
+};
+
+}  // namespace modelet::comm

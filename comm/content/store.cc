@@ -1,0 +1,376 @@
+#include "comm/content/store.h"
+
+#include <fcntl.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+#include "base/system/file.h"
+#include "base/system/log.h"
+
+namespace modelet::comm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kData = ".data", *kManifest = ".manifest";
+// Bytes of an entry's file whose locks say who uses it, and who fills it.
+constexpr uint32_t kUse = 0, kFill = 1;
+constexpr mode_t kMode = 0644;
+constexpr size_t kLongestManifest = 64 + kMostChunks * sizeof(ContentId);
+
+// Closes a descriptor, which gives its lock back, unless release() was called.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+struct stat info_of(int fd, const fs::path& path) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) throw Error(errno_text(path.string()));
+  return info;
+}
+
+// Whether a file is an entry's data: the folder may also hold files of others.
+bool is_data_of_store(const fs::path& path) {
+  if (path.extension() != kData) return false;
+  try {
+    parse_content_id(path.stem().string());
+    return true;
+  } catch (const FormatError&) {
+    return false;
+  }
+}
+
+// False if somebody else's lock is in the way.
+bool lock(int fd, LockKind kind, const fs::path& path, std::optional<uint32_t> byte = {}) {
+  const LockResult result = try_lock(fd, kind, path, byte);
+  if (result == LockResult::kUnknown)
+    throw Error(path.string() + ": its file system knows no locks; give another folder");
+  return result == LockResult::kTaken;
+}
+
+// Opens it for writing if the user may, else for reading what is there.
+int open_data(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
+  if (fd >= 0) return fd;
+  const int why_not = errno;
+  if (why_not == EACCES || why_not == EPERM || why_not == EROFS)
+    if (const int read_only = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); read_only >= 0) return read_only;
+  errno = why_not;
+  throw Error(errno_text(path.string()));
+}
+
+// The disk space that it takes: less than its size while it is being filled.
+uint64_t taken_bytes(const struct stat& info) {
+  constexpr uint64_t kBlock = 512;  // whatever the file system's are
+  return std::min(kBlock * static_cast<uint64_t>(info.st_blocks), static_cast<uint64_t>(info.st_size));
+}
+
+// Gives the file its size, without blocks. A full disk is noticed before anything is fetched.
+void set_size(int fd, uint64_t bytes, const fs::path& path) {
+  struct statvfs disk {};
+  if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0 || ::fstatvfs(fd, &disk) != 0)
+    throw Error(errno_text(path.string()) + ": data of " + std::to_string(bytes) +
+                " bytes does not fit there");
+  if (const uint64_t left = uint64_t{disk.f_bavail} * disk.f_frsize; left < bytes)
+    throw Error(fmt::format("{}: data of {} bytes does not fit there, the disk has {} left", path.string(),
+                            bytes, left));
+}
+
+// False if the file was removed, and perhaps made anew, since it was opened.
+bool is_at_path(int fd, const fs::path& path) {
+  struct stat named {};
+  const struct stat own = info_of(fd, path);
+  return ::stat(path.c_str(), &named) == 0 && named.st_ino == own.st_ino && named.st_dev == own.st_dev;
+}
+
+// Nothing while somebody has the entry open. An entry locked like this may be removed: nobody can open it
+// meanwhile.
+std::optional<Descriptor> locked_alone(const fs::path& path) {
+  std::optional<Descriptor> file(std::in_place, ::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (file->get() < 0 || !lock(file->get(), LockKind::kExclusive, path)) return std::nullopt;
+  if (!is_at_path(file->get(), path)) return std::nullopt;  // the lock is on one that was removed meanwhile
+  return file;
+}
+
+// In this order, because data without a manifest is not an entry, but takes room until it is removed.
+bool unlink_entry(const fs::path& data) {
+  ::unlink(fs::path(data).replace_extension(kManifest).c_str());
+  return ::unlink(data.c_str()) == 0;
+}
+
+}  // namespace
+
+// Other processes may do the same: a locked entry is in use, and a missing one is as good as removed.
+class StoreRoom {
+ public:
+  StoreRoom(fs::path folder, uint64_t limit, std::string limit_name)
+      : folder_(std::move(folder)), limit_(limit), limit_name_(std::move(limit_name)) {}
+
+  // Throws Error if an entry of so many bytes, which this process has open, does not fit beside the data in
+  // use.
+  void require(const fs::path& own, uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    left_ = 0;  // the next reservation looks at the folder again
+    const std::vector<Entry> entries = others(own);
+    uint64_t all = bytes;
+    for (const Entry& entry : entries) all += entry.size;
+    if (all > limit_) {
+      all = bytes;
+      for (const Entry& entry : entries)
+        if (!locked_alone(entry.path)) all += entry.size;
+    }
+    if (all > limit_) throw does_not_fit(bytes, all);
+    for (size_t oldest = 0; entries.size() - oldest >= kMostEntries && oldest < entries.size(); ++oldest)
+      remove(entries[oldest]);
+  }
+
+  // Reserves bytes for the entry `own`, which are written next; removes the least recently used entries for
+  // them.
+  void take(const fs::path& own, uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (left_ < bytes) {
+      const std::vector<Entry> entries = others(own);
+      struct stat info {};
+      uint64_t all = ::stat(own.c_str(), &info) == 0 ? taken_bytes(info) : 0;
+      for (const Entry& entry : entries) all += entry.taken;
+      for (const Entry& entry : entries)
+        if (all + bytes > limit_ && remove(entry)) all -= entry.taken;
+      if (all + bytes > limit_) throw does_not_fit(bytes, all + bytes);
+      left_ = std::max(bytes, std::min({kAtOnce, limit_ / kLimitParts, limit_ - all}));
+    }
+    left_ -= bytes;
+  }
+
+ private:
+  struct Entry {
+    fs::path path;
+    uint64_t size, taken;
+    timespec used;
+  };
+  // What other processes take meanwhile is not seen: so little at once, and a small part of the limit.
+  static constexpr uint64_t kAtOnce = uint64_t{64} << 20, kLimitParts = 64;
+  static constexpr size_t kMostEntries = 4096;             // or looking would take too long
+
+  // The least recently used first.
+  std::vector<Entry> others(const fs::path& own) const {
+    std::vector<Entry> entries;
+    std::error_code failure;
+    for (fs::directory_iterator file(folder_, failure), end; !failure && file != end;
+         file.increment(failure)) {
+      struct stat info {};
+      const fs::path path = file->path();
+      if (!is_data_of_store(path) || path == own || ::stat(path.c_str(), &info) != 0) continue;
+      entries.push_back({path, static_cast<uint64_t>(info.st_size), taken_bytes(info), info.st_mtim});
+    }
+    if (failure) throw Error(folder_.string() + ": " + failure.message() + " (looking for room)");
+    std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
+      return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+    });
+    return entries;
+  }
+
+  bool remove(const Entry& entry) const {
+    const auto file = locked_alone(entry.path);
+    if (!file) return false;
+    log_info("removes {}, the least recently used of {}", entry.path.filename().string(), folder_.string());
+    return unlink_entry(entry.path);
+  }
+
+  Error does_not_fit(uint64_t bytes, uint64_t all) const {
+    return Error(fmt::format(
+        "{}: data of {} bytes does not fit: with what is in use there {} bytes, the limit is {}; raise {}",
+        folder_.string(), bytes, all, limit_, limit_name_));
+  }
+
+  const fs::path folder_;
+  const uint64_t limit_;
+  const std::string limit_name_;
+  std::mutex mutex_;
+  uint64_t left_ = 0;  // bytes that may be written before it is looked again
+};
+
+StoredContent::StoredContent(Manifest manifest, fs::path path, int fd, bool may_write,
+                             std::shared_ptr<StoreRoom> room)
+    : manifest_(std::move(manifest)),
+      path_(std::move(path)),
+      fd_(fd),
+      may_write_(may_write),
+      room_(std::move(room)),
+      state_(manifest_.chunks(), State::kUnknown),
+      unknown_(manifest_.chunks()) {
+  ::futimens(fd_, nullptr);  // fails for a process that may only read
+}
+
+// The time of change is that of the last use, set when it begins and ends. The entries with the oldest are
+// removed first.
+StoredContent::~StoredContent() {
+  ::futimens(fd_, nullptr);
+  ::close(fd_);
+}
+
+std::vector<uint32_t> StoredContent::missing() const {
+  std::vector<uint32_t> chunks;
+  for (size_t chunk = 0; chunk < state_.size(); ++chunk)
+    if (state_[chunk] == State::kMissing) chunks.push_back(static_cast<uint32_t>(chunk));
+  return chunks;
+}
+
+void StoredContent::set(size_t chunk, State state) {
+  unknown_ -= state_[chunk] == State::kUnknown;
+  there_ -= state_[chunk] == State::kThere;
+  there_ += state == State::kThere;
+  state_[chunk] = state;
+  if (complete()) release();
+}
+
+void StoredContent::release() {
+  if (filling_) lock(fd_, LockKind::kNone, path_, kFill);
+  filling_ = false;
+}
+
+void StoredContent::verify_next() {
+  while (state_.at(next_) != State::kUnknown) ++next_;
+  set(next_, look_at(next_) ? State::kThere : State::kMissing);
+}
+
+bool StoredContent::put(size_t chunk, std::span<const std::byte> bytes) {
+  if (!manifest_.is_chunk(chunk, bytes))
+    throw FormatError("chunk " + std::to_string(chunk) + " of data " + to_text(manifest_.id()) +
+                      " does not have the hash in its manifest");
+  if (state_[chunk] == State::kUnknown) set(chunk, look_at(chunk) ? State::kThere : State::kMissing);
+  if (state_[chunk] == State::kThere) return false;
+  if (!writable()) throw Error(path_.string() + ": is damaged, and others may fill it; start again");
+  room_->take(path_, bytes.size());
+  for (uint64_t at = manifest_.chunk_begin(chunk); !bytes.empty();) {
+    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(errno_text(path_.string()) + " (while writing)");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    at += static_cast<uint64_t>(n);
+  }
+  set(chunk, State::kThere);
+  return true;
+}
+
+std::optional<std::vector<std::byte>> StoredContent::read(size_t chunk) {
+  if (chunk >= state_.size() || state_[chunk] == State::kMissing) return std::nullopt;
+  auto bytes = look_at(chunk);
+  set(chunk, bytes ? State::kThere : State::kMissing);
+  return bytes;
+}
+
+std::optional<std::vector<std::byte>> StoredContent::look_at(size_t chunk) const {
+  std::vector<std::byte> bytes(manifest_.chunk_bytes(chunk));
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const auto at = static_cast<off_t>(manifest_.chunk_begin(chunk) + done);
+    const ssize_t n = ::pread(fd_, bytes.data() + done, bytes.size() - done, at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(errno_text(path_.string()) + " (while reading)");
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  if (done < bytes.size() || !manifest_.is_chunk(chunk, bytes)) return std::nullopt;
+  return bytes;
+}
+
+ContentStore::ContentStore(fs::path folder, uint64_t limit_bytes, std::string limit_name)
+    : folder_(std::move(folder)),
+      room_(std::make_shared<StoreRoom>(folder_, limit_bytes, std::move(limit_name))) {
+  std::error_code failure;
+  fs::create_directories(folder_, failure);
+  if (failure) throw Error(folder_.string() + ": " + failure.message() + " (making a folder for data)");
+}
+
+fs::path ContentStore::data_path(const ContentId& id) const { return folder_ / (to_text(id) + kData); }
+fs::path ContentStore::manifest_path(const ContentId& id) const {
+  return folder_ / (to_text(id) + kManifest);
+}
+
+std::optional<Manifest> ContentStore::manifest(const ContentId& id) const {
+  const fs::path path = manifest_path(id);
+  std::error_code unreadable;
+  if (!fs::exists(path, unreadable)) return std::nullopt;
+  try {
+    const std::string bytes = read_text_file(path, kLongestManifest);
+    Manifest manifest = Manifest::parse(std::as_bytes(std::span(bytes)));
+    if (manifest.id() == id) return manifest;
+  } catch (const Error&) {  // damaged, or removed meanwhile: treated as absent
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<StoredContent> ContentStore::open(const Manifest& manifest,
+                                                  const std::function<void()>& check) {
+  auto content = open_unverified(manifest);
+  while (content && !content->verified()) {
+    if (check) check();
+    content->verify_next();
+    // A process that cannot repair it does not hold up one that can.
+    if (!content->may_write_ && content->there_ + content->unknown_ < manifest.chunks())
+      throw Error(content->path().string() + ": is incomplete, and this user may not write to it");
+  }
+  return content;
+}
+
+std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& manifest) {
+  const fs::path path = data_path(manifest.id());
+  for (;;) {
+    Descriptor file(open_data(path));
+    const bool may_write = (::fcntl(file.get(), F_GETFL) & O_ACCMODE) == O_RDWR;
+    const LockKind to_fill = may_write ? LockKind::kExclusive : LockKind::kShared;
+    if (!lock(file.get(), LockKind::kShared, path, kUse) || !lock(file.get(), to_fill, path, kFill))
+      return nullptr;
+    std::unique_ptr<StoredContent> content(new StoredContent(manifest, path, file.get(), may_write, room_));
+    file.release();
+    if (!is_at_path(content->fd_, path)) continue;  // it was removed before it was locked
+    if (!may_write) return content;
+    const struct stat info = info_of(content->fd_, path);
+    if (static_cast<uint64_t>(info.st_size) != manifest.bytes()) {
+      try {
+        room_->require(path, manifest.bytes());
+        set_size(content->fd_, manifest.bytes(), path);
+      } catch (const Error&) {  // it has nothing to lose
+        ::unlink(path.c_str());
+        throw;
+      }
+    }
+    if (!this->manifest(manifest.id())) {
+      AtomicFile list(manifest_path(manifest.id()));
+      list.write(manifest.encode());
+      list.commit();
+    }
+    if (info.st_size == 0)
+      for (size_t chunk = 0; chunk < manifest.chunks(); ++chunk)
+        content->set(chunk, StoredContent::State::kMissing);
+    if (content->complete()) content->release();  // it has no chunks
+    return content;
+  }
+}
+
+bool ContentStore::remove(const ContentId& id) {
+  const fs::path path = data_path(id);
+  const auto file = locked_alone(path);
+  return file && unlink_entry(path);
+}
+
+}  // namespace modelet::comm

@@ -1,0 +1,400 @@
+#include "comm/control/control.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+#include <zmq.hpp>
+
+#include "base/error.h"
+#include "base/system/log.h"
+#include "comm/content/content.h"
+#include "comm/security/curve.h"
+#include "comm/transport/endpoint.h"
+#include "comm/wire/aligned_copy.h"
+
+namespace modelet::comm::control {
+namespace {
+
+constexpr char kToSchedulerIdentifier[] = "MCTS";
+constexpr char kFromSchedulerIdentifier[] = "MCFS";
+constexpr int kTransportHeartbeat = 2000;  // ms; ZeroMQ notices half-open connections
+constexpr int kDeadAfter = 2 * kTransportHeartbeat,
+              kDeadAfterWithChunks = 60'000;  // ms without a whole message
+constexpr int kQueuedMessages = 10'000,
+              kQueuedChunks = 8;  // that wait for a peer; one that does not read loses some
+constexpr size_t kMaxChunkMessage = kLargestChunk + (64 << 10);  // a manifest is no larger
+constexpr int kReconnectFirst = 100, kReconnectLast = 1000;      // ms
+
+template <class Root, class Message>
+std::string encode_root(Message message, const char* identifier, uint16_t version) {
+  typename Root::NativeTableType root;
+  root.version = version;
+  std::visit([&root](auto&& body) { root.body.Set(std::move(body)); }, std::move(message));
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(Root::Pack(builder, &root), identifier);
+  return {reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize()};
+}
+
+// The members of the union are numbered from 1, in the order of the variant's alternatives.
+template <class Message, class Union, size_t... kIndex>
+Message take_body(Union& body, std::index_sequence<kIndex...>) {
+  Message message;
+  const auto take = [&]<size_t kI>(std::integral_constant<size_t, kI>) {
+    using Body = std::variant_alternative_t<kI, Message>;
+    if (static_cast<size_t>(body.type) == kI + 1) message = std::move(*static_cast<Body*>(body.value));
+  };
+  (take(std::integral_constant<size_t, kIndex>{}), ...);
+  return message;
+}
+
+// Bytes that a message unpacks into. Strings, and whole vectors of them, may share their bytes in a message:
+// without a limit a small one could unpack into any size. No message without sharing needs more than four
+// times its bytes.
+class UnpackedSize {
+ public:
+  void add(const flatbuffers::String* text) {
+    if (text != nullptr) add(text->size());
+  }
+  void add(const RunStatus* run) {
+    add(run->name());
+    add(run->detail());
+    add(run->submitter());
+    add(run->submitted());
+    add(run->node_names());
+  }
+  void add(const NodeStatus* node) {
+    add(node->name());
+    add(node->version());
+  }
+  void add(const Holder* holder) {
+    add(holder->node());
+    add(holder->endpoint());
+    add(holder->public_key());
+    add(holder->fetch_key());
+  }
+  template <class Element>
+  void add(const flatbuffers::Vector<flatbuffers::Offset<Element>>* list) {
+    if (list == nullptr) return;
+    add(list->size() * sizeof(std::string));
+    for (const Element* element : *list) add(element);
+  }
+
+ private:
+  void add(size_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ > 4 * kMaxControlBytes)
+      throw FormatError("control message that unpacks into far more than its size");
+  }
+
+  size_t bytes_ = 0;
+};
+
+void check_unpacked_size(const ToScheduler*) {}  // has no vectors of strings (control.fbs)
+
+void check_unpacked_size(const FromScheduler* root) {
+  UnpackedSize size;
+  if (const auto* prepare = root->body_as_Prepare()) {
+    size.add(prepare->node_names());
+    size.add(prepare->holders());
+  }
+  if (const auto* files = root->body_as_RunFiles()) size.add(files->holders());
+  if (const auto* start = root->body_as_Start()) {
+    size.add(start->endpoints());
+    size.add(start->public_keys());
+  }
+  if (const auto* run = root->body_as_RunStatus()) size.add(run);
+  if (const auto* list = root->body_as_RunList()) size.add(list->runs());
+  if (const auto* list = root->body_as_NodeList()) size.add(list->nodes());
+}
+
+template <class Root, class Message>
+Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
+  if (bytes.size() > kMaxControlBytes)
+    throw FormatError("control message of " + std::to_string(bytes.size()) +
+                      " bytes, more than the limit of " + std::to_string(kMaxControlBytes));
+  std::vector<uint64_t> memory;
+  const std::span<const uint8_t> copy = aligned_copy(bytes, memory);
+  constexpr flatbuffers::uoffset_t kMaxDepth = 8, kMaxTables = 4096;  // a list of all nodes or runs
+  flatbuffers::Verifier verifier(copy.data(), copy.size(), kMaxDepth, kMaxTables);
+  if (!verifier.VerifyBuffer<Root>(identifier)) throw FormatError("not a well-formed control message");
+  const Root* root = flatbuffers::GetRoot<Root>(copy.data());
+  if (root->version() != kControlVersion) throw VersionError(root->version());
+  constexpr size_t kBodies = std::variant_size_v<Message>;
+  const auto type = static_cast<size_t>(root->body_type());
+  if (type == 0 || type > kBodies || root->body() == nullptr)
+    throw FormatError("control message of an unknown kind");
+  check_unpacked_size(root);
+  typename Root::NativeTableType unpacked;
+  root->UnPackTo(&unpacked);
+  return take_body<Message>(unpacked.body, std::make_index_sequence<kBodies>{});
+}
+
+// Waits for the socket, `other` (if not null) or `wake_fd`; true if the socket has a message.
+bool wait_readable(zmq::socket_t& socket, void* other, double timeout_seconds, int wake_fd) {
+  std::vector<zmq::pollitem_t> items = {{socket.handle(), 0, ZMQ_POLLIN, 0}};
+  if (other != nullptr) items.push_back({other, 0, ZMQ_POLLIN, 0});
+  if (wake_fd >= 0) items.push_back({nullptr, wake_fd, ZMQ_POLLIN, 0});
+  try {
+    zmq::poll(items, std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000)));
+  } catch (const zmq::error_t& error) {
+    if (error.num() != EINTR) throw;
+    return false;
+  }
+  return (items[0].revents & ZMQ_POLLIN) != 0;
+}
+
+std::span<const std::byte> bytes_of(const zmq::message_t& message) {
+  return {message.data<std::byte>(), message.size()};
+}
+
+// Unread bytes: one message may arrive while another is read; of chunks as many as may wait.
+ConnectionLimits limits_of(Traffic traffic) {
+  if (traffic == Traffic::kChunks)
+    return {.unread_bytes = 2 * kQueuedChunks * kMaxChunkMessage, .all_unread_bytes = uint64_t{1} << 30};
+  return {.unread_bytes = 2 * kMaxControlBytes, .all_unread_bytes = uint64_t{64} << 20};
+}
+
+void set_common_options(zmq::socket_t& socket, Traffic traffic) {
+  const bool chunks = traffic == Traffic::kChunks;
+  const int queued = chunks ? kQueuedChunks : kQueuedMessages;
+  socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::sndhwm, queued);
+  socket.set(zmq::sockopt::rcvhwm, queued);
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(chunks ? kMaxChunkMessage : kMaxControlBytes));
+  socket.set(zmq::sockopt::heartbeat_ivl, kTransportHeartbeat);
+  socket.set(zmq::sockopt::heartbeat_timeout, chunks ? kDeadAfterWithChunks : kDeadAfter);
+}
+
+}  // namespace
+
+VersionError::VersionError(uint16_t theirs)
+    : FormatError(fmt::format(
+          "control message of version {}, this program speaks {}: use the same release everywhere", theirs,
+          kControlVersion)),
+      theirs_(theirs) {}
+
+std::string encode(ToSchedulerMessage message) {
+  return encode_root<ToScheduler>(std::move(message), kToSchedulerIdentifier, kControlVersion);
+}
+
+std::string encode(FromSchedulerMessage message, uint16_t version) {
+  return encode_root<FromScheduler>(std::move(message), kFromSchedulerIdentifier, version);
+}
+
+ToSchedulerMessage decode_to_scheduler(std::span<const std::byte> bytes) {
+  return decode_root<ToScheduler, ToSchedulerMessage>(bytes, kToSchedulerIdentifier);
+}
+
+FromSchedulerMessage decode_from_scheduler(std::span<const std::byte> bytes) {
+  return decode_root<FromScheduler, FromSchedulerMessage>(bytes, kFromSchedulerIdentifier);
+}
+
+SchedulerAddress with_port(const SchedulerAddress& scheduler, uint16_t port) {
+  const std::string& endpoint = scheduler.endpoint;
+  if (!endpoint.starts_with("tcp://"))
+    throw UsageError("data is sent over TCP, which '" + endpoint +
+                     "' is not: use an address like tcp://127.0.0.1:5570");
+  return {endpoint.substr(0, endpoint.rfind(':') + 1) + std::to_string(port), scheduler.keys};
+}
+
+class ServerSocket::Impl {
+ public:
+  Impl(const std::string& address, const std::optional<ServerKeys>& keys, Traffic traffic) {
+    set_common_options(socket, traffic);
+    socket.set(zmq::sockopt::router_mandatory, 1);
+    if (keys) lock(*keys);
+    gate = std::make_unique<GateKeeper>(context, socket, "control socket", limits_of(traffic));
+    gate->open([this](const std::string& key) { return why_not(key); });
+    listen_at(socket, address);
+    endpoint = socket.get(zmq::sockopt::last_endpoint);
+  }
+
+  std::optional<Received> take() {
+    std::vector<zmq::message_t> parts;
+    size_t bytes = 0;
+    do {
+      parts.emplace_back();
+      if (!socket.recv(parts.back(), zmq::recv_flags::dontwait)) return std::nullopt;
+      bytes += parts.back().size();
+    } while (parts.back().more());
+    gate->has_read(parts.back(), bytes);
+    try {
+      if (parts.size() != 2) throw FormatError(std::to_string(parts.size() - 1) + " parts instead of one");
+      return Received{parts[0].to_string(), sender_of(parts[1]), peer_address(parts[1]),
+                      decode_to_scheduler(bytes_of(parts[1]))};
+    } catch (const VersionError& error) {
+      const RefusedT refusal{{},
+                             fmt::format("it speaks version {} of the protocol, you speak {}: use the same "
+                                         "release everywhere",
+                                         kControlVersion, error.theirs())};
+      log_dropped(parts.back(), error);
+      send(parts[0].to_string(), encode(refusal, error.theirs()));
+    } catch (const FormatError& error) {
+      log_dropped(parts.back(), error);
+    }
+    return std::nullopt;
+  }
+
+  Sent send(const std::string& peer, const std::string& bytes) {
+    try {
+      const auto flags = zmq::send_flags::dontwait;
+      const bool queued = socket.send(zmq::buffer(peer), flags | zmq::send_flags::sndmore).has_value() &&
+                          socket.send(zmq::buffer(bytes), flags).has_value();
+      return queued ? Sent::kQueued : Sent::kFull;
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EHOSTUNREACH) throw;
+      return Sent::kGone;
+    }
+  }
+
+  void log_dropped(zmq::message_t& message, const FormatError& error) {
+    if (malformed.next())
+      log_warning("dropped a message from {}: {} (number {})", peer_address(message), error.what(),
+                  malformed.count());
+  }
+
+  void lock(const ServerKeys& keys) {
+    allow_list = std::make_unique<AllowList>(keys.allow_list);
+    use_curve_server(socket, keys.own);
+  }
+
+  std::string why_not(const std::string& key) {
+    if (allow_list->find(key).role != Role::kNobody) return "";
+    return "it is not in " + allow_list->path().string();
+  }
+
+  Identity sender_of(zmq::message_t& message) {
+    return allow_list ? allow_list->find(std::string(sender_key(message))) : Identity{};
+  }
+
+  zmq::context_t context;
+  std::unique_ptr<AllowList> allow_list;  // null: no keys
+  std::unique_ptr<GateKeeper> gate;       // outlives the socket, see there
+  zmq::socket_t socket{context, zmq::socket_type::router};
+  std::string endpoint;
+  LogLimit malformed;
+};
+
+ServerSocket::ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys,
+                           Traffic traffic)
+    : impl_(std::make_unique<Impl>(endpoint, keys, traffic)) {}
+ServerSocket::~ServerSocket() = default;
+
+std::optional<ServerSocket::Received> ServerSocket::receive(double timeout_seconds, int wake_fd) {
+  if (!wait_readable(impl_->socket, nullptr, timeout_seconds, wake_fd)) return std::nullopt;
+  return impl_->take();
+}
+
+ServerSocket::Sent ServerSocket::send(const std::string& peer, FromSchedulerMessage message) {
+  return impl_->send(peer, encode(std::move(message)));
+}
+
+const std::string& ServerSocket::endpoint() const { return impl_->endpoint; }
+
+class ClientSocket::Impl {
+ public:
+  Impl(const SchedulerAddress& scheduler, Traffic traffic) : address(scheduler) {
+    set_common_options(socket, traffic);
+    if (address.keys) use_curve_client(socket, address.keys->own, address.keys->scheduler);
+    socket.set(zmq::sockopt::immediate, 1);
+    socket.set(zmq::sockopt::reconnect_ivl, kReconnectFirst);
+    socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectLast);
+    connect_to(socket, address.endpoint);
+  }
+
+  std::optional<FromSchedulerMessage> take() {
+    zmq::message_t message;
+    if (!socket.recv(message, zmq::recv_flags::dontwait)) return std::nullopt;
+    try {
+      return decode_from_scheduler(bytes_of(message));
+    } catch (const VersionError& error) {
+      throw Error(fmt::format("the scheduler at {} sent a {}", address.endpoint, error.what()));
+    } catch (const FormatError& error) {
+      log_warning("dropped a message from the scheduler at {}: {}", peer_address(message), error.what());
+      return std::nullopt;
+    }
+  }
+
+  // Throws Error if the scheduler refuses this client for good.
+  void watch_handshakes() {
+    while (const auto event = handshakes.next()) {
+      trouble = explanation(event->kind);
+      connections += event->kind == HandshakeMonitor::Kind::kSucceeded ? 1 : 0;
+      if (event->kind == HandshakeMonitor::Kind::kRefused ||
+          event->kind == HandshakeMonitor::Kind::kOtherSecurity)
+        throw Error(trouble);
+    }
+  }
+
+  static std::string how_to_have_a_key() {
+    return "'modelet keygen FILE' makes one; then give --key FILE and --scheduler-key with the scheduler's "
+           "public key";
+  }
+
+  std::string explanation(HandshakeMonitor::Kind kind) const {
+    const std::string scheduler = "the scheduler at " + address.endpoint;
+    using enum HandshakeMonitor::Kind;
+    switch (kind) {
+      case kSucceeded:
+        return "";
+      case kRefused:
+        return fmt::format(
+            "{0} does not know this key; add 'agent {1} NAME' (for an agent) or 'user {1} NAME' to its "
+            "allow-list",
+            scheduler, address.keys ? address.keys->own.public_key : "");
+      case kOtherSecurity:
+        return scheduler + (address.keys
+                                ? " uses no keys: leave out --key and --scheduler-key, or give it keys, too"
+                                : " wants a key: " + how_to_have_a_key());
+      case kBroken:
+      case kClosed:
+      case kAccepted:
+      case kEnded:
+        break;
+    }
+    // A side that requires keys, or has none, may close the connection before this side has read the reason.
+    if (!address.keys)
+      return fmt::format("what listens at {} is not a scheduler, or wants a key: {}", address.endpoint,
+                         how_to_have_a_key());
+    return fmt::format(
+        "what listens at {} does not have the key {} that --scheduler-key says, or uses no keys (then leave "
+        "out "
+        "--key and --scheduler-key), or is not a scheduler",
+        address.endpoint, address.keys->scheduler);
+  }
+
+  SchedulerAddress address;
+  std::string trouble;
+  uint64_t connections = 0;
+  zmq::context_t context;
+  zmq::socket_t socket{context, zmq::socket_type::dealer};
+  HandshakeMonitor handshakes{context, socket, HandshakeMonitor::Side::kClient};
+};
+
+ClientSocket::ClientSocket(const SchedulerAddress& scheduler, Traffic traffic)
+    : impl_(std::make_unique<Impl>(scheduler, traffic)) {}
+ClientSocket::~ClientSocket() = default;
+
+std::optional<FromSchedulerMessage> ClientSocket::receive(double timeout_seconds, int wake_fd) {
+  const bool readable = wait_readable(impl_->socket, impl_->handshakes.handle(), timeout_seconds, wake_fd);
+  impl_->watch_handshakes();
+  return readable ? impl_->take() : std::nullopt;
+}
+
+uint64_t ClientSocket::connections() const { return impl_->connections; }
+
+const std::string& ClientSocket::trouble() const { return impl_->trouble; }
+
+bool ClientSocket::send(ToSchedulerMessage message) {
+  const std::string bytes = encode(std::move(message));
+  return impl_->socket.send(zmq::buffer(bytes), zmq::send_flags::dontwait).has_value();
+}
+
+void ClientSocket::close(double timeout_seconds) {
+  impl_->socket.set(zmq::sockopt::linger, static_cast<int>(timeout_seconds * 1000));
+  impl_.reset();
+}
+
+}  // namespace modelet::comm::control

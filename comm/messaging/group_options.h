@@ -1,0 +1,35 @@
+// Options of a group (comm/collectives/group.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/messaging/algorithm.h"
+
+namespace modelet::comm {
+
+struct GroupOptions {
+  uint64_t run = 0;    // identifies the run; a message of another run is refused
+  uint32_t epoch = 1;  // membership epoch; grows when the group changes
+  double timeout_seconds = 30;
+  // How many times longer ranks of a grid's column wait for each other: rows that are equally far may be
+  // apart by an evaluation, or by many steps of a faster row.
+  double column_patience = 20;
+  bool lz4 = false;                     // compress payloads that LZ4 makes smaller
+  std::vector<std::string> node_names;  // [size], for error messages; may be empty
+  size_t max_message_bytes = size_t{1} << 30;
+  // Limits on early messages, those of operations that this rank has not reached yet; more is a PeerError.
+  size_t max_waiting_messages = 4096;
+  size_t max_waiting_bytes = size_t{2} << 30;
+  // For tests and measurements: the algorithm of barrier and all-reduce, the same on all ranks. None:
+  // choose().
+  std::optional<Algorithm> algorithm;
+  // An all-reduce in parts processes this much of the matrix at a time (fp32 bytes): while one segment
+  // travels, the next is encoded.
+  size_t segment_bytes = size_t{4} << 20;
+};
+
+}  // namespace modelet::comm

@@ -1,0 +1,279 @@
+#include "comm/messaging/messenger.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace modelet::comm {
+namespace {
+
+// `encoded`: header.bytes long.
+void decode_matrix(size_t i, const BlockHeader& header, std::span<const std::byte> encoded, Matrix into) {
+  if (header.rows != into.rows || header.cols != into.cols)
+    throw FormatError(fmt::format("matrix {} is {} x {}, expected {} x {}", i, header.rows, header.cols,
+                                  into.rows, into.cols));
+  const Codec* codec = find_codec(header.codec);
+  if (codec == nullptr) throw FormatError(fmt::format("matrix {} has the unknown codec {}", i, header.codec));
+  codec->decode(encoded, into);
+}
+
+void decode_bytes(size_t i, const BlockHeader& header, std::span<const std::byte> encoded,
+                  std::span<std::byte> into) {
+  if (header.codec != kBytesBlock || encoded.size() != into.size())
+    throw FormatError(fmt::format("block {} is of codec {} and {} bytes, expected {} plain bytes", i,
+                                  header.codec, encoded.size(), into.size()));
+  std::ranges::copy(encoded, into.begin());
+}
+
+// The payload is as long as the headers say: parse_envelope().
+void decode_blocks(std::span<const BlockHeader> headers, std::span<const std::byte> payload,
+                   std::span<const InBlock> blocks) {
+  if (headers.size() != blocks.size())
+    throw FormatError(fmt::format("{} blocks, expected {}", headers.size(), blocks.size()));
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto encoded = payload.first(headers[i].bytes);
+    if (const Matrix* matrix = std::get_if<Matrix>(&blocks[i]))
+      decode_matrix(i, headers[i], encoded, *matrix);
+    else
+      decode_bytes(i, headers[i], encoded, std::get<std::span<std::byte>>(blocks[i]));
+    payload = payload.subspan(encoded.size());
+  }
+}
+
+}  // namespace
+
+Messenger::Messenger(std::unique_ptr<Transport> transport, GroupOptions options,
+                     std::shared_ptr<Interruption> interruption)
+    : transport_(std::move(transport)),
+      options_(std::move(options)),
+      interruption_(std::move(interruption)),
+      outgoing_(options_.run, options_.epoch, rank(), options_.lz4),
+      early_(options_.max_waiting_messages, options_.max_waiting_bytes) {
+  MODELET_CHECK(rank() >= 0 && rank() < size(), "the transport is not connected");
+  MODELET_CHECK(options_.node_names.empty() || options_.node_names.size() == count());
+  meters_.peers.resize(count());
+  arrived_.resize(count());
+  for (int distance = 1; distance < size(); ++distance) others_.push_back(rank_at(distance));
+}
+
+std::string Messenger::node_name(int rank) const {
+  return options_.node_names.empty() ? fmt::format("rank {}", rank)
+                                     : options_.node_names[static_cast<size_t>(rank)];
+}
+
+Algorithm Messenger::algorithm(Operation operation, size_t bytes) const {
+  return options_.algorithm.value_or(choose(operation, bytes, size()));
+}
+
+void Messenger::interrupt(const std::string& reason) {
+  interruption_->set(reason);
+  transport_->interrupt(reason);
+}
+
+// ---- what errors say
+
+std::string Messenger::peer_name(int peer) const {
+  if (options_.node_names.empty()) return fmt::format("rank {}", peer);
+  return fmt::format("rank {} (node {})", peer, options_.node_names[static_cast<size_t>(peer)]);
+}
+
+std::string Messenger::place() const {
+  return fmt::format("at step {}, round {} ({})", tag_.step, tag_.round, operation_);
+}
+
+FormatError Messenger::malformed(int from, const FormatError& error) const {
+  return FormatError(fmt::format("message from {}, {}: {}", peer_name(from), place(), error.what()));
+}
+
+PeerError Messenger::too_late(double seconds, int passed_on) const {
+  std::string missing;
+  int first = -1;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (arrived_[static_cast<size_t>(peer)]) continue;
+    if (first < 0) first = peer;
+    missing += (missing.empty() ? "" : " and ") + peer_name(peer);
+  }
+  const std::string others =
+      passed_on > 1 ? fmt::format(", or one of the {} after it, for which it waits itself", passed_on - 1)
+                    : "";
+  return PeerError(first,
+                   fmt::format("no message from {} within {} s, {}: the node is dead, cut off or too slow{}",
+                               missing, seconds, place(), others));
+}
+
+// ---- operations
+
+void Messenger::begin_send(Tag tag, const char* operation) {
+  begin(tag, operation);
+  MODELET_CHECK(!sent_ || tag > *sent_, "tags of what a group sends must grow");
+  sent_ = tag;
+}
+
+void Messenger::begin_collect(Tag tag, const char* operation) {
+  begin(tag, operation);
+  MODELET_CHECK(!collected_ || tag > *collected_, "tags of what a group collects must grow");
+  collected_ = tag;
+  meters_.dropped_messages += early_.drop_before(tag);
+}
+
+void Messenger::begin(Tag tag, const char* operation) {
+  // A rank that has nothing to receive, as in a group of one, would not notice an interruption otherwise.
+  interruption_->throw_if_set();
+  tag_ = tag;
+  operation_ = operation;
+}
+
+void Messenger::go_on_at(size_t hop) { tag_.hop = static_cast<uint16_t>(hop); }
+
+// ---- sending
+
+void Messenger::pack(std::span<const OutBlock> blocks) {
+  Stopwatch watch;
+  outgoing_.encode(blocks);
+  check_size();
+  outgoing_.seal(tag_);
+  meters_.encode_seconds += watch.seconds();
+}
+
+void Messenger::pack(std::span<const BlockHeader> blocks, std::span<const std::byte> bytes) {
+  Stopwatch watch;
+  outgoing_.assemble(blocks, bytes);
+  outgoing_.seal(tag_);
+  meters_.encode_seconds += watch.seconds();
+}
+
+void Messenger::check_size() const {
+  const size_t bytes = std::max<size_t>(outgoing_.raw().size(), outgoing_.plain_bytes());
+  if (bytes > options_.max_message_bytes)
+    throw Error(fmt::format("message of {} bytes, {}: over the limit of {} bytes: use a smaller train.batch",
+                            bytes, place(), options_.max_message_bytes));
+}
+
+void Messenger::post(std::span<const int> to) {
+  try {
+    transport_->send(to, outgoing_.message());
+  } catch (const PeerError& error) {
+    throw PeerError(error.rank(),
+                    fmt::format("cannot send to {}, {}: {}", peer_name(error.rank()), place(), error.what()));
+  }
+  for (const int rank : to) {
+    PeerMeter& meter = meters_.peers[static_cast<size_t>(rank)];
+    meter.bytes_sent += outgoing_.bytes();
+    ++meter.messages_sent;
+  }
+  meters_.raw_bytes += outgoing_.plain_bytes() * to.size();
+}
+
+// ---- receiving
+
+void Messenger::collect(std::span<const std::vector<InBlock>> from) {
+  struct Decoder final : Receiver {
+    explicit Decoder(std::span<const std::vector<InBlock>> blocks) : into(blocks) {}
+    void receive(size_t sender, const Envelope& envelope, std::span<const std::byte> payload) override {
+      decode_blocks(envelope.blocks, payload, into[sender]);
+    }
+    std::span<const std::vector<InBlock>> into;
+  };
+  Decoder decoder(from);
+  await(others_, options_.timeout_seconds, decoder);
+}
+
+void Messenger::await(std::span<const int> from, double timeout_seconds, Receiver& receiver, int passed_on) {
+  const double start = clock_.now(), deadline = start + timeout_seconds;
+  arrived_.assign(count(), true);
+  for (const int sender : from) arrived_[static_cast<size_t>(sender)] = false;
+  size_t missing = from.size();
+  missing -= take_early(receiver);
+  Frame frame;
+  while (missing > 0) {
+    const double before = clock_.now();
+    const bool got = receive(deadline - before, frame);
+    const double now = clock_.now();
+    meters_.wait_seconds += now - before;
+    if (!got) throw too_late(timeout_seconds, passed_on);
+    if (!admit(frame)) continue;
+    const auto sender = static_cast<size_t>(frame.from);
+    if (incoming_.tag != tag_) {
+      keep(std::move(frame));
+    } else if (arrived_[sender]) {
+      ++meters_.dropped_messages;
+    } else {
+      arrived_[sender] = true;
+      meters_.peers[sender].wait_seconds += now - start;
+      open(incoming_, frame, receiver);
+      --missing;
+    }
+  }
+}
+
+bool Messenger::receive(double seconds, Frame& frame) {
+  const uint64_t dropped = transport_->dropped_messages();
+  const bool got = transport_->receive(seconds, frame);
+  meters_.dropped_messages += transport_->dropped_messages() - dropped;
+  return got;
+}
+
+// Counts and parses a message; false if it belongs to another epoch or is too late.
+bool Messenger::admit(const Frame& frame) {
+  PeerMeter& meter = meters_.peers[static_cast<size_t>(frame.from)];
+  meter.bytes_received += frame.envelope.size() + frame.payload.size();
+  ++meter.messages_received;
+  try {
+    parse_envelope(frame.envelope, options_.max_message_bytes, incoming_, envelope_scratch_);
+  } catch (const FormatError& error) {
+    throw malformed(frame.from, error);
+  }
+  const bool ours = incoming_.run == options_.run && incoming_.epoch == options_.epoch &&
+                    incoming_.sender == static_cast<uint32_t>(frame.from) && incoming_.tag >= tag_;
+  if (!ours) ++meters_.dropped_messages;
+  return ours;
+}
+
+void Messenger::keep(Frame frame) {
+  if (!early_.has_room_for(frame))
+    throw PeerError(frame.from,
+                    fmt::format("{} is too far ahead, {}: {} early messages ({} bytes) wait already",
+                                peer_name(frame.from), place(), early_.size(), early_.bytes()));
+  if (!early_.keep(incoming_, std::move(frame))) ++meters_.dropped_messages;
+}
+
+// Takes the messages of this operation that came early; returns their number.
+size_t Messenger::take_early(Receiver& receiver) {
+  size_t taken = 0;
+  for (; const EarlyMessage* message = early_.first(tag_); early_.pop()) {
+    const auto sender = static_cast<size_t>(message->frame.from);
+    if (arrived_[sender]) {
+      ++meters_.dropped_messages;  // nothing is expected from that rank
+      continue;
+    }
+    arrived_[sender] = true;
+    open(message->envelope, message->frame, receiver);
+    ++taken;
+  }
+  return taken;
+}
+
+void Messenger::open(const Envelope& envelope, const Frame& frame, Receiver& receiver) {
+  Stopwatch watch;
+  try {
+    receiver.receive(static_cast<size_t>(frame.from), envelope,
+                     open_payload(envelope, frame.payload, options_.max_message_bytes, raw_incoming_));
+  } catch (const FormatError& error) {
+    throw malformed(frame.from, error);
+  }
+  meters_.decode_seconds += watch.seconds();
+}
+
+void Messenger::decode(int from, std::span<const BlockHeader> headers, std::span<const std::byte> payload,
+                       std::span<const InBlock> blocks) {
+  const Stopwatch watch;
+  try {
+    decode_blocks(headers, payload, blocks);
+  } catch (const FormatError& error) {
+    throw malformed(from, error);
+  }
+  meters_.decode_seconds += watch.seconds();
+}
+
+}  // namespace modelet::comm

@@ -1,0 +1,57 @@
+// Outgoing: the message that a rank is about to send. Its blocks are encoded once, into memory of a pool
+// (comm/transport/pool.h), and sent from there to one rank or to many.
+//
+// Order of calls: encode() or assemble(), then seal(), then message(). Keeps its memory. Used by one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/array/scratch.h"
+#include "comm/messaging/block.h"
+#include "comm/transport/transport.h"
+#include "comm/wire/envelope.h"
+#include "comm/wire/tag.h"
+
+namespace modelet::comm {
+
+class Outgoing {
+ public:
+  // Common to all of its messages. `lz4`: compress payloads that LZ4 makes smaller.
+  Outgoing(uint64_t run, uint32_t epoch, int sender, bool lz4);
+
+  // Makes the payload: of blocks, which their codecs encode, or of blocks that are encoded already, whose
+  // bytes follow each other in `bytes`.
+  void encode(std::span<const OutBlock> blocks);
+  void assemble(std::span<const BlockHeader> blocks, std::span<const std::byte> bytes);
+  // Compresses and hashes the payload and writes the envelope.
+  void seal(Tag tag);
+
+  // The message, ready to be sent; valid until the next encode() or assemble(). Its parts stay valid as long
+  // as somebody holds it.
+  const PoolPtr<Message>& message() const { return message_; }
+  size_t bytes() const { return message_->envelope.size() + message_->payload.size(); }
+
+  std::span<const BlockHeader> blocks() const { return envelope_.blocks; }
+  // The payload without LZ4; valid until the next encode() or assemble().
+  std::span<const std::byte> raw() const { return raw_; }
+  // Bytes of all blocks together without any encoding: matrices as fp32.
+  uint64_t plain_bytes() const { return plain_bytes_; }
+
+ private:
+  std::span<std::byte> begin(size_t most_bytes);
+  std::span<const std::byte> compressed();
+
+  const bool lz4_;
+  EnvelopeWriter writer_;
+  Envelope envelope_;
+  uint64_t plain_bytes_ = 0;
+  Pool<Message> messages_;
+  PoolPtr<Message> message_;
+  std::span<const std::byte> raw_;
+  Scratch<std::byte> lz4_memory_;
+};
+
+}  // namespace modelet::comm

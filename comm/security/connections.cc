@@ -1,0 +1,173 @@
+#include "comm/security/connections.h"
+
+#include <arpa/inet.h>
+#include <linux/tcp.h>
+#include <netdb.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace modelet::comm {
+namespace {
+
+// Bytes that ZeroMQ adds: around a message, and to check that the other side is still there.
+constexpr uint64_t kBytesAround = 512;
+constexpr double kBytesPerSecond = 1024;
+
+template <class Value>
+bool get_option(int descriptor, int level, int option, Value& value) {
+  socklen_t size = sizeof value;
+  return ::getsockopt(descriptor, level, option, &value, &size) == 0 && size == sizeof value;
+}
+
+uint64_t cookie_of(int descriptor) {
+  uint64_t cookie = 0;
+  return get_option(descriptor, SOL_SOCKET, SO_COOKIE, cookie) ? cookie : 0;
+}
+
+// 0 if it is not a TCP connection.
+uint64_t received_by(int descriptor) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  return info.tcpi_bytes_received;
+}
+
+// "192.168.1.7:40132", and the part that the addresses of one host have in common.
+std::pair<std::string, std::string> peer_of(int descriptor) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::getpeername(descriptor, generic, &size) != 0 ||
+      ::getnameinfo(generic, size, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return {"unknown address", ""};
+  std::string network = host.data();
+  if (address.ss_family == AF_INET6) {
+    constexpr size_t kNetworkBytes = 8;
+    const auto* six = reinterpret_cast<const sockaddr_in6*>(&address);
+    network.assign(reinterpret_cast<const char*>(&six->sin6_addr), kNetworkBytes);
+  }
+  return {fmt::format("{}:{}", host.data(), port.data()), network};
+}
+
+// Of two server sockets, for control and for data, neither takes what the other and the program's files need.
+size_t third_of_descriptors() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur / 3;
+}
+
+}  // namespace
+
+Connections::Connections(std::string what, const ConnectionLimits& limits)
+    : what_(std::move(what)), limits_(limits), most_(third_of_descriptors()) {}
+
+void Connections::accepted(int descriptor) {
+  const std::lock_guard lock(mutex_);
+  auto [peer, network] = peer_of(descriptor);
+  const auto added = open_
+                         .insert_or_assign(descriptor, Connection{.cookie = cookie_of(descriptor),
+                                                                  .number = ++accepted_,
+                                                                  .peer = std::move(peer),
+                                                                  .network = std::move(network)})
+                         .first;
+  const std::string& its = added->second.network;
+  if (count(&Connection::network, its) > limits_.of_address)
+    return shut(added, fmt::format("more than {} connections from its address", limits_.of_address));
+  const auto silent = std::ranges::count_if(
+      open_, [&](const auto& entry) { return entry.second.silent && entry.second.network == its; });
+  if (static_cast<size_t>(silent) > limits_.silent_of_address)
+    return shut(oldest_silent(&its),
+                fmt::format("more than {} connections from its address that sent nothing",
+                            limits_.silent_of_address));
+  if (open_.size() > most_)
+    shut(oldest_silent(nullptr), fmt::format("more than {} connections, a third of the descriptors", most_));
+}
+
+std::string Connections::ended(int descriptor) {
+  const std::lock_guard lock(mutex_);
+  const auto connection = open_.extract(descriptor);
+  return connection ? connection.mapped().peer : "";
+}
+
+void Connections::read(int descriptor, size_t bytes, std::string_view key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(descriptor);
+  if (found == open_.end()) return;
+  Connection& connection = found->second;
+  connection.read += bytes + kBytesAround;
+  connection.silent = false;
+  if (key.empty() || !connection.key.empty()) return;
+  connection.key = key;
+  if (count(&Connection::key, key) > limits_.of_key)
+    shut(found, fmt::format("more than {} connections with its key", limits_.of_key));
+}
+
+bool Connections::watches() const {
+  const std::lock_guard lock(mutex_);
+  return limits_.unread_bytes > 0 && !open_.empty();
+}
+
+void Connections::look(double now) {
+  const std::lock_guard lock(mutex_);
+  const auto idle =
+      static_cast<uint64_t>(kBytesPerSecond * std::clamp(now - std::exchange(looked_, now), 0.0, 1.0));
+  const auto unread = [](const auto& entry) { return entry.second.received - entry.second.accounted; };
+  uint64_t all = 0;
+  for (auto entry = open_.begin(); entry != open_.end();) {
+    const auto next = std::next(entry);
+    Connection& connection = entry->second;
+    if (cookie_of(entry->first) == connection.cookie) connection.received = received_by(entry->first);
+    connection.accounted =
+        std::min(connection.received, connection.accounted + std::exchange(connection.read, 0) + idle);
+    if (unread(*entry) > limits_.unread_bytes)
+      shut(entry, fmt::format("{} bytes without a whole message, the limit is {}", unread(*entry),
+                              limits_.unread_bytes));
+    else
+      all += unread(*entry);
+    entry = next;
+  }
+  while (all > limits_.all_unread_bytes) {
+    const auto most = std::ranges::max_element(open_, {}, unread);
+    all -= unread(*most);
+    shut(
+        most,
+        fmt::format(
+            "all connections together sent more than {} bytes without a whole message, this one most of them",
+            limits_.all_unread_bytes));
+  }
+}
+
+// Forgets it, too: later reports of ZeroMQ about it do not matter.
+void Connections::shut(Open::iterator connection, const std::string& why) {
+  if (connection == open_.end()) return;
+  if (shut_.next())
+    log_warning("{}: ends the connection with {}: {} (number {})", what_, connection->second.peer, why,
+                shut_.count());
+  if (cookie_of(connection->first) == connection->second.cookie) ::shutdown(connection->first, SHUT_RDWR);
+  open_.erase(connection);
+}
+
+Connections::Open::iterator Connections::oldest_silent(const std::string* network) {
+  auto oldest = open_.end();
+  for (auto entry = open_.begin(); entry != open_.end(); ++entry)
+    if (entry->second.silent && (network == nullptr || entry->second.network == *network) &&
+        (oldest == open_.end() || entry->second.number < oldest->second.number))
+      oldest = entry;
+  return oldest;
+}
+
+size_t Connections::count(const std::string Connection::*member, std::string_view value) const {
+  return static_cast<size_t>(
+      std::ranges::count_if(open_, [&](const auto& entry) { return entry.second.*member == value; }));
+}
+
+}  // namespace modelet::comm

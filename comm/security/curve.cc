@@ -1,0 +1,176 @@
+#include "comm/security/curve.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/system/clock.h"
+
+namespace modelet::comm {
+namespace {
+
+constexpr char kZapAddress[] = "inproc://zeromq.zap.01";
+constexpr size_t kZapFrames = 7;  // version, request, domain, address, routing id, mechanism, key
+
+std::string_view property(zmq::message_t& message, const char* name, const char* otherwise) {
+  const char* value = zmq_msg_gets(message.handle(), name);
+  return value == nullptr ? otherwise : value;
+}
+
+std::vector<zmq::message_t> receive_all(zmq::socket_t& socket) {
+  std::vector<zmq::message_t> parts;
+  do {
+    parts.emplace_back();
+    if (!socket.recv(parts.back(), zmq::recv_flags::dontwait)) return {};
+  } while (parts.back().more());
+  return parts;
+}
+
+}  // namespace
+
+void use_curve_server(zmq::socket_t& socket, const KeyPair& own) {
+  socket.set(zmq::sockopt::curve_server, true);
+  socket.set(zmq::sockopt::curve_secretkey, to_bytes(own.secret_key));
+  socket.set(zmq::sockopt::zap_domain, "modelet");
+}
+
+void use_curve_client(zmq::socket_t& socket, const KeyPair& own, const std::string& server_key) {
+  socket.set(zmq::sockopt::curve_serverkey, to_bytes(server_key));
+  socket.set(zmq::sockopt::curve_publickey, to_bytes(own.public_key));
+  socket.set(zmq::sockopt::curve_secretkey, to_bytes(own.secret_key));
+}
+
+std::string_view sender_key(zmq::message_t& message) { return property(message, "User-Id", ""); }
+
+std::string peer_address(zmq::message_t& message) {
+  return std::string(property(message, "Peer-Address", "unknown address"));
+}
+
+// ---- HandshakeMonitor
+
+HandshakeMonitor::HandshakeMonitor(zmq::context_t& context, zmq::socket_t& socket, Side side)
+    : side_(side), socket_(context, zmq::socket_type::pair) {
+  const std::string address = fmt::format("inproc://handshakes-{}", fmt::ptr(socket.handle()));
+  // The refusals of a server are logged by its gate keeper, with the key.
+  const int events =
+      ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+      (side == Side::kServer ? ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED
+                             : ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
+  MODELET_CHECK(zmq_socket_monitor(socket.handle(), address.c_str(), events) == 0);
+  socket_.set(zmq::sockopt::linger, 0);
+  socket_.connect(address);
+}
+
+std::optional<HandshakeMonitor::Event> HandshakeMonitor::next() {
+  while (true) {
+    const auto parts = receive_all(socket_);
+    if (parts.empty()) return std::nullopt;
+    // Number and value of the event, native byte order (zmq_socket_monitor(3)).
+    uint16_t event = 0;
+    uint32_t value = 0;
+    MODELET_CHECK(parts[0].size() == sizeof event + sizeof value);
+    std::memcpy(&event, parts[0].data(), sizeof event);
+    std::memcpy(&value, parts[0].data<char>() + sizeof event, sizeof value);
+    if (auto result = interpret(event, value)) return result;
+  }
+}
+
+std::optional<HandshakeMonitor::Event> HandshakeMonitor::interpret(uint16_t event, uint32_t value) {
+  const int descriptor = static_cast<int>(value);
+  if (event == ZMQ_EVENT_ACCEPTED) return Event{Kind::kAccepted, descriptor};
+  if (event == ZMQ_EVENT_DISCONNECTED)  // follows the failure of the same connection at once
+    return Event{std::exchange(failed_, std::nullopt).value_or(Kind::kEnded), descriptor};
+  Kind kind = Kind::kClosed;
+  if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) kind = Kind::kSucceeded;
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) kind = Kind::kRefused;
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+    kind = value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH ? Kind::kOtherSecurity : Kind::kBroken;
+  if (side_ == Side::kClient) return Event{kind};
+  failed_ = kind;
+  return std::nullopt;
+}
+
+// ---- GateKeeper
+
+GateKeeper::GateKeeper(zmq::context_t& context, zmq::socket_t& server, std::string what,
+                       const ConnectionLimits& limits)
+    : what_(std::move(what)),
+      requests_(context, zmq::socket_type::rep),
+      monitor_(context, server, HandshakeMonitor::Side::kServer),
+      connections_(what_, limits) {
+  constexpr int kHandshake = 5000;  // ms: whoever connects and says nothing goes
+  server.set(zmq::sockopt::handshake_ivl, kHandshake);
+  requests_.set(zmq::sockopt::linger, 0);
+  requests_.bind(kZapAddress);
+}
+
+GateKeeper::~GateKeeper() {
+  stop_.set();
+  if (thread_.joinable()) thread_.join();
+}
+
+void GateKeeper::open(Judge judge) {
+  MODELET_CHECK(!thread_.joinable(), "open() twice");
+  judge_ = std::move(judge);
+  thread_ = std::thread([this] { work(); });
+}
+
+void GateKeeper::has_read(zmq::message_t& last_part, size_t bytes) {
+  const int descriptor = last_part.get(ZMQ_SRCFD);
+  connections_.read(descriptor, bytes, sender_key(last_part));
+}
+
+void GateKeeper::work() {
+  const SteadyClock clock;
+  while (!stop_.is_set()) {
+    constexpr int kMilliseconds = 1000;
+    const bool watches = connections_.watches();
+    if (watches) connections_.look(clock.now());
+    zmq::pollitem_t items[] = {{requests_.handle(), 0, ZMQ_POLLIN, 0},
+                               {monitor_.handle(), 0, ZMQ_POLLIN, 0},
+                               {nullptr, stop_.fd(), ZMQ_POLLIN, 0}};
+    const long wait = watches ? static_cast<long>(kMilliseconds * Connections::kLook) : -1;
+    if (zmq_poll(items, std::size(items), wait) < 0) continue;  // a signal handler ran
+    if ((items[0].revents & ZMQ_POLLIN) != 0) answer_request();
+    while (const auto event = monitor_.next()) note(*event);
+  }
+}
+
+void GateKeeper::answer_request() {
+  const auto request = receive_all(requests_);
+  if (request.empty()) return;
+  std::string key, why = "it is not a CURVE client";
+  if (request.size() == kZapFrames && request[5].to_string_view() == "CURVE" &&
+      request[6].size() == kKeyBytes) {
+    key = to_hex(request[6].to_string_view());
+    why = judge_(key);
+  }
+  if (!why.empty() && refusals_.next())
+    log_warning("{}: refused key {} from {}: {} (number {})", what_, key, request[3].to_string_view(), why,
+                refusals_.count());
+  // version, request, status, text, user id, metadata
+  const std::string_view answer[] = {"1.0",
+                                     request.size() > 1 ? request[1].to_string_view() : "",
+                                     why.empty() ? "200" : "400",
+                                     why.empty() ? "OK" : "refused",
+                                     why.empty() ? std::string_view(key) : "",
+                                     ""};
+  for (size_t i = 0; i < std::size(answer); ++i)
+    requests_.send(zmq::buffer(answer[i].data(), answer[i].size()),
+                   i + 1 < std::size(answer) ? zmq::send_flags::sndmore : zmq::send_flags::none);
+}
+
+void GateKeeper::note(const HandshakeMonitor::Event& event) {
+  using enum HandshakeMonitor::Kind;
+  if (event.kind == kAccepted) return connections_.accepted(event.descriptor);
+  const std::string peer = connections_.ended(event.descriptor);
+  if (event.kind == kEnded || peer.empty() || !failures_.next()) return;
+  const char* why = "it closed the connection during the handshake; perhaps it uses no keys";
+  if (event.kind == kOtherSecurity) why = "it uses no keys";
+  if (event.kind == kBroken) why = "it expects another key of this server, or is not a Modelet program";
+  log_warning("{}: no connection with {}: {} (number {})", what_, peer, why, failures_.count());
+}
+
+}  // namespace modelet::comm

@@ -1,0 +1,230 @@
+#include "comm/security/keys.h"
+
+#include <fcntl.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/stat.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/system/file.h"
+#include "base/system/log.h"
+#include "base/text/printable.h"
+
+namespace modelet::comm {
+namespace {
+
+constexpr size_t kZ85Size = 41;                 // characters of a key in ZeroMQ's writing, with the final 0
+constexpr size_t kKeyFileBytes = 4096;          // a key file has 200
+constexpr size_t kListBytes = size_t{4} << 20;  // some 40,000 entries
+constexpr size_t kNameBytes = 64;               // of a key in a list
+constexpr mode_t kOthers = 0077;                // permission bits of group and others
+
+std::string from_z85(const char* z85) {
+  std::string bytes(kKeyBytes, '\0');
+  MODELET_CHECK(zmq_z85_decode(reinterpret_cast<uint8_t*>(bytes.data()), z85) != nullptr);
+  return to_hex(bytes);
+}
+
+std::string public_key_of(const std::string& secret_key) {
+  const std::string secret = to_bytes(secret_key);
+  std::array<char, kZ85Size> secret_z85{}, public_z85{};
+  zmq_z85_encode(secret_z85.data(), reinterpret_cast<const uint8_t*>(secret.data()), secret.size());
+  if (zmq_curve_public(public_z85.data(), secret_z85.data()) != 0)
+    throw Error("this libzmq has no CURVE: install Debian's libzmq5, which has");
+  return from_z85(public_z85.data());
+}
+
+// A complete file beside `path` that only its owner may read (everybody may read those of AtomicFile), until
+// this object ends.
+class PrivateFile {
+ public:
+  PrivateFile(const std::filesystem::path& path, std::string_view text) : name_(path.string() + ".XXXXXX") {
+    const int fd = ::mkostemp(name_.data(), O_CLOEXEC);  // mode 0600
+    if (fd < 0) throw Error(errno_text(path.string()));
+    const bool written =
+        ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ::fsync(fd) == 0;
+    const std::string failure = errno_text(path.string());
+    ::close(fd);
+    if (written) return;
+    ::unlink(name_.c_str());
+    throw Error(failure + " (while writing)");
+  }
+  PrivateFile(const PrivateFile&) = delete;
+  PrivateFile& operator=(const PrivateFile&) = delete;
+  ~PrivateFile() { ::unlink(name_.c_str()); }
+
+  const char* name() const { return name_.c_str(); }
+
+ private:
+  std::string name_;
+};
+
+std::string key_of(const toml::table& table, const char* name, const std::string& path) {
+  const auto text = table[name].value<std::string>();
+  if (!text) throw UsageError(fmt::format("{}: has no '{}': not a key file of 'modelet keygen'", path, name));
+  return parse_key(*text, fmt::format("{}: '{}'", path, name));
+}
+
+// Changes whenever the file does.
+std::string stamp_of(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno_text(path.string());
+  return fmt::format("{}.{:09} {} {}", info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_size, info.st_ino);
+}
+
+Role role_named(const std::string& word, const std::string& place) {
+  if (word == "agent") return Role::kAgent;
+  if (word == "user") return Role::kUser;
+  if (word == "admin") return Role::kAdmin;
+  throw UsageError(
+      fmt::format("{}: '{}' is not a role; a line is 'agent KEY NAME', 'user KEY NAME' or 'admin KEY NAME'",
+                  place, word));
+}
+
+std::map<std::string, Identity> parse_allow_list(const std::string& text, const std::string& path) {
+  std::map<std::string, Identity> entries;
+  std::set<std::string> names;
+  std::istringstream lines(text);
+  std::string line;
+  for (size_t number = 1; std::getline(lines, line); ++number) {
+    const std::string place = fmt::format("{}:{}", path, number);
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string role, key, name, rest;
+    if (!(words >> role)) continue;
+    Identity identity{role_named(role, place), {}};
+    if (!(words >> key >> name) || words >> rest)
+      throw UsageError(fmt::format("{}: a line is '{} KEY NAME', with a name of one word", place, role));
+    if (name.size() > kNameBytes || printable(name) != name)
+      throw UsageError(fmt::format("{}: the name '{}': at most {} bytes of printable text, this has {}",
+                                   place, printable(name, kNameBytes), kNameBytes, name.size()));
+    identity.name = name;
+    if (!names.insert(name).second)
+      throw UsageError(fmt::format("{}: the name '{}' is given twice", place, name));
+    if (!entries.emplace(parse_key(key, place), std::move(identity)).second)
+      throw UsageError(fmt::format("{}: the key {} is listed twice", place, key));
+  }
+  return entries;
+}
+
+}  // namespace
+
+std::string to_hex(std::string_view bytes) {
+  std::string hex;
+  for (const char byte : bytes) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return hex;
+}
+
+std::string to_bytes(std::string_view hex) {
+  MODELET_CHECK(hex.size() == 2 * kKeyBytes, "keys are checked by parse_key()");
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  return bytes;
+}
+
+KeyPair make_key_pair() {
+  std::array<char, kZ85Size> public_z85{}, secret_z85{};
+  if (zmq_curve_keypair(public_z85.data(), secret_z85.data()) != 0)
+    throw Error("this libzmq has no CURVE: install Debian's libzmq5, which has");
+  return {from_z85(public_z85.data()), from_z85(secret_z85.data())};
+}
+
+std::string parse_key(std::string_view text, std::string_view what) {
+  std::string key(text);
+  std::transform(key.begin(), key.end(), key.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (key.size() != 2 * kKeyBytes || key.find_first_not_of("0123456789abcdef") != std::string::npos)
+    throw UsageError(
+        fmt::format("{}: a key has {} hexadecimal digits, this has {} characters: 'modelet keygen' "
+                    "prints one",
+                    what, 2 * kKeyBytes, text.size()));
+  return key;
+}
+
+void write_key_file(const std::filesystem::path& path, const KeyPair& pair, bool replace) {
+  const std::string text = fmt::format(
+      "# A key pair of Modelet. The public key is for others to know; this file is not.\n"
+      "public = \"{}\"\nsecret = \"{}\"\n",
+      pair.public_key, pair.secret_key);
+  const PrivateFile file(path, text);
+  const bool done =
+      replace ? std::rename(file.name(), path.c_str()) == 0 : ::link(file.name(), path.c_str()) == 0;
+  if (!done && errno == EEXIST)
+    throw UsageError(path.string() +
+                     ": exists; its key would be lost: choose another name, or give --force to replace it");
+  if (!done) throw Error(errno_text(path.string()));
+}
+
+KeyPair read_key_file(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0)
+    throw UsageError(errno_text(path.string()) + ": 'modelet keygen' makes a key file");
+  if ((info.st_mode & kOthers) != 0)
+    throw UsageError(
+        fmt::format("{}: others may read or change this secret key: chmod 600 it, or, if others "
+                    "had access to this machine, make another one",
+                    path.string()));
+  try {
+    const toml::table table = toml::parse(read_text_file(path, kKeyFileBytes));
+    KeyPair pair{key_of(table, "public", path.string()), key_of(table, "secret", path.string())};
+    if (public_key_of(pair.secret_key) != pair.public_key)
+      throw UsageError(path.string() +
+                       ": the public key does not belong to the secret one; the file is damaged");
+    return pair;
+  } catch (const toml::parse_error& error) {  // whose text could show the secret
+    throw UsageError(
+        fmt::format("{}:{}: not a key file of 'modelet keygen'", path.string(), error.source().begin.line));
+  }
+}
+
+std::optional<ClientKeys> read_client_keys(const std::string& key_file, const std::string& scheduler_key) {
+  if (key_file.empty() && scheduler_key.empty()) return std::nullopt;
+  if (key_file.empty())
+    throw UsageError("--scheduler-key needs --key, the file of the own key: 'modelet keygen FILE' makes one");
+  if (scheduler_key.empty())
+    throw UsageError(
+        "--key needs --scheduler-key, the public key of the scheduler, as 'modelet keygen' printed it there");
+  return ClientKeys{read_key_file(key_file), parse_key(scheduler_key, "--scheduler-key")};
+}
+
+AllowList::AllowList(std::filesystem::path path) : path_(std::move(path)), stamp_(stamp_of(path_)) {
+  try {
+    entries_ = parse_allow_list(read_text_file(path_, kListBytes), path_.string());
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& error) {
+    throw UsageError(std::string(error.what()) +
+                     ": an allow-list has lines 'agent KEY NAME', 'user KEY NAME' and 'admin KEY NAME'");
+  }
+}
+
+Identity AllowList::find(const std::string& public_key) {
+  const std::lock_guard lock(mutex_);
+  reload_if_changed();
+  const auto found = entries_.find(public_key);
+  return found == entries_.end() ? Identity{Role::kNobody, {}} : found->second;
+}
+
+void AllowList::reload_if_changed() {
+  const std::string stamp = stamp_of(path_);
+  if (stamp == stamp_) return;
+  stamp_ = stamp;
+  try {
+    entries_ = parse_allow_list(read_text_file(path_, kListBytes), path_.string());
+    log_info("{}: read again, {} keys", path_.string(), entries_.size());
+  } catch (const Error& error) {
+    log_error("the previous allow-list stays in force: {}", error.what());
+  }
+}
+
+}  // namespace modelet::comm

@@ -1,0 +1,113 @@
+#include "comm/transport/grid.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/system/clock.h"
+
+namespace modelet::comm {
+namespace {
+
+// One row or column. Frames from its peers that the other part has received wait here.
+struct Part {
+  std::vector<int> ranks;  // of the whole, by rank of the part
+  std::deque<Frame> waiting;
+  size_t waiting_bytes = 0;
+};
+
+struct Crossing {
+  Crossing(Transport& transport, int rows, const GridLimits& most) : whole(transport), limits(most) {
+    MODELET_CHECK(rows > 0 && whole.size() % rows == 0, "the ranks make no such grid");
+    columns = whole.size() / rows;
+    for (int i = 0; i < columns; ++i) row.ranks.push_back(own_row() * columns + i);
+    for (int i = 0; i < rows; ++i) column.ranks.push_back(i * columns + own_column());
+  }
+
+  int own_row() const { return whole.rank() / columns; }
+  int own_column() const { return whole.rank() % columns; }
+
+  // Of a rank in the row or column; otherwise the message is from a stranger.
+  Part* part_of(int rank) {
+    if (rank / columns == own_row()) return &row;
+    if (rank % columns == own_column()) return &column;
+    return nullptr;
+  }
+
+  Transport& whole;
+  const GridLimits limits;
+  int columns = 1;
+  Part row, column;
+  uint64_t strangers = 0;
+};
+
+class PartTransport final : public Transport {
+ public:
+  PartTransport(std::shared_ptr<Crossing> crossing, Part& part, int rank)
+      : crossing_(std::move(crossing)), part_(part), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(part_.ranks.size()); }
+
+  void send(std::span<const int> to, const PoolPtr<Message>& message) override {
+    for (const int rank : to) {
+      try {
+        crossing_->whole.send(std::span(&part_.ranks[static_cast<size_t>(rank)], 1), message);
+      } catch (const PeerError& error) {
+        throw PeerError(rank, error.what());
+      }
+    }
+  }
+
+  bool receive(double timeout_seconds, Frame& frame) override {
+    if (!part_.waiting.empty()) {
+      frame = std::move(part_.waiting.front());
+      part_.waiting.pop_front();
+      part_.waiting_bytes -= frame.bytes();
+      return true;
+    }
+    const Stopwatch watch;
+    while (crossing_->whole.receive(timeout_seconds - watch.seconds(), frame)) {
+      Part* const part = crossing_->part_of(frame.from);
+      if (part == nullptr) {
+        ++crossing_->strangers;
+        continue;
+      }
+      const auto found = std::ranges::find(part->ranks, frame.from);
+      frame.from = static_cast<int>(found - part->ranks.begin());
+      if (part == &part_) return true;
+      part->waiting_bytes += frame.bytes();
+      if (part->waiting.size() >= crossing_->limits.waiting_messages ||
+          part->waiting_bytes > crossing_->limits.waiting_bytes)
+        throw PeerError(frame.from,
+                        fmt::format("a peer is too far ahead: {} messages of {} bytes wait unread",
+                                    part->waiting.size() + 1, part->waiting_bytes));
+      part->waiting.push_back(std::move(frame));
+    }
+    return false;
+  }
+
+  void interrupt(const std::string& reason) override { crossing_->whole.interrupt(reason); }
+  uint64_t dropped_messages() const override {
+    return crossing_->whole.dropped_messages() + crossing_->strangers;
+  }
+
+ private:
+  const std::shared_ptr<Crossing> crossing_;
+  Part& part_;
+  const int rank_;
+};
+
+}  // namespace
+
+GridTransports make_grid_transports(Transport& whole, int rows, const GridLimits& limits) {
+  const auto crossing = std::make_shared<Crossing>(whole, rows, limits);
+  return {std::make_unique<PartTransport>(crossing, crossing->row, crossing->own_column()),
+          std::make_unique<PartTransport>(crossing, crossing->column, crossing->own_row())};
+}
+
+}  // namespace modelet::comm

@@ -1,0 +1,124 @@
+// Pool: objects that are used again instead of being made anew. They hold what a message needs while it
+// travels (Message in comm/transport/transport.h, received parts in comm/transport/zmq.cc). Whoever holds a
+// PoolPtr uses the object; when the last holder lets go, on whichever thread, the object returns to its pool.
+// A pool thus has as many objects as were ever in use at once, and takes no memory after warm-up.
+//
+// A pool may end before its objects do. Pool, retain() and release() are thread-safe; for the objects see
+// their class.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace modelet::comm {
+
+// Base of the objects. An object that no pool made (std::make_unique, PoolPtr) is deleted by its last user.
+class Pooled {
+ public:
+  Pooled(const Pooled&) = delete;
+  Pooled& operator=(const Pooled&) = delete;
+  virtual ~Pooled() = default;
+
+  void retain() noexcept { users_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    if (users_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    clear();
+    if (const std::shared_ptr<Shelf> shelf = std::move(shelf_))
+      shelf->put(std::unique_ptr<Pooled>(this));
+    else
+      delete this;
+  }
+
+ protected:
+  Pooled() = default;
+  // Called when nobody uses the object any more: gives back what belongs to others, but keeps its own memory.
+  virtual void clear() noexcept {}
+
+ private:
+  template <class T>
+  friend class Pool;
+
+  // The free objects of a pool.
+  class Shelf {
+   public:
+    Shelf() = default;
+    Shelf(const Shelf&) = delete;
+    Shelf& operator=(const Shelf&) = delete;
+    ~Shelf() {
+      while (take()) {  // one by one: a chain that destroys itself would recurse
+      }
+    }
+    void put(std::unique_ptr<Pooled> object) noexcept {
+      const std::lock_guard lock(mutex_);
+      object->next_ = std::move(first_);
+      first_ = std::move(object);
+    }
+    std::unique_ptr<Pooled> take() noexcept {
+      const std::lock_guard lock(mutex_);
+      if (!first_) return nullptr;
+      std::unique_ptr<Pooled> object = std::move(first_);
+      first_ = std::move(object->next_);
+      return object;
+    }
+
+   private:
+    std::mutex mutex_;
+    std::unique_ptr<Pooled> first_;  // the one used last: its memory is the most likely to be in a cache
+  };
+
+  std::atomic<int> users_{0};
+  std::shared_ptr<Shelf> shelf_;  // while it is used
+  std::unique_ptr<Pooled> next_;  // while it is free
+};
+
+// A use of an object; empty after being moved from.
+template <class T>
+class PoolPtr {
+ public:
+  PoolPtr() = default;
+  explicit PoolPtr(std::unique_ptr<T> object) noexcept : object_(object.release()) {
+    if (object_ != nullptr) object_->retain();
+  }
+  PoolPtr(const PoolPtr& other) noexcept : object_(other.object_) {
+    if (object_ != nullptr) object_->retain();
+  }
+  PoolPtr(PoolPtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  template <class Derived>
+  PoolPtr(PoolPtr<Derived> other) noexcept : object_(std::exchange(other.object_, nullptr)) {}  // NOLINT
+  PoolPtr& operator=(PoolPtr other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~PoolPtr() {
+    if (object_ != nullptr) object_->release();
+  }
+
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+
+ private:
+  template <class U>
+  friend class PoolPtr;
+
+  T* object_ = nullptr;
+};
+
+template <class T>
+class Pool {
+ public:
+  // A free object, as its last user left it, or a new one.
+  PoolPtr<T> take() {
+    std::unique_ptr<Pooled> object = shelf_->take();
+    if (!object) object = std::make_unique<T>();
+    object->shelf_ = shelf_;
+    return PoolPtr<T>(std::unique_ptr<T>(static_cast<T*>(object.release())));
+  }
+
+ private:
+  std::shared_ptr<Pooled::Shelf> shelf_ = std::make_shared<Pooled::Shelf>();
+};
+
+}  // namespace modelet::comm

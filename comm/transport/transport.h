@@ -1,0 +1,60 @@
+// Transport: moves whole messages between the ranks of one group. It has two implementations: ZeroMQ between
+// processes (zmq.h) and queues between threads (inproc.h). It knows bytes and ranks, not layers.
+//
+// Memory: a message is encoded once, into memory of a pool, and sent from there to one rank or to many; a
+// received message is read where it lies. Neither is copied here, and nothing is allocated once the pools
+// have grown to what is under way at once. zmq.h says what ZeroMQ itself copies and allocates.
+//
+// Thread safety: send() and receive() belong to one thread (the training thread); interrupt() may be called
+// from any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/array/scratch.h"
+#include "comm/transport/pool.h"
+
+namespace modelet::comm {
+
+// A message to send. Must not be changed after it was given to a transport, which lets go of it when it has
+// left, perhaps on another thread.
+class Message final : public Pooled {
+ public:
+  std::span<const std::byte> envelope, payload;  // in the memory below
+
+  Scratch<std::byte> envelope_memory, payload_memory;  // the parts lie in here
+};
+
+// One received message: its two parts, unchecked.
+struct Frame {
+  int from = -1;          // rank, as the transport knows it
+  PoolPtr<Pooled> owner;  // keeps the parts alive
+  std::span<const std::byte> envelope;
+  std::span<const std::byte> payload;
+
+  size_t bytes() const { return envelope.size() + payload.size(); }
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Queues a message for each of the ranks `to`, in their order, without waiting for them. Throws PeerError
+  // if the queue of a rank is full because it has not read for too long; the ranks after it were sent
+  // nothing.
+  virtual void send(std::span<const int> to, const PoolPtr<Message>& message) = 0;
+  // The next message of any peer. Returns false if none came within `timeout_seconds`. Throws Interrupted
+  // after interrupt().
+  virtual bool receive(double timeout_seconds, Frame& frame) = 0;
+  // Wakes the owning thread (within 50 ms): its current and all later calls of receive() throw
+  // Interrupted(reason).
+  virtual void interrupt(const std::string& reason) = 0;
+  // Number of messages that were thrown away because their sender is no rank of this group.
+  virtual uint64_t dropped_messages() const { return 0; }
+};
+
+}  // namespace modelet::comm

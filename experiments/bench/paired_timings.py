@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Is one build as fast as another? Trains with both in turn, A B B A ..., and prints the ratio of their speeds, pair by pair.
+
+    experiments/bench/paired_timings.py OLD NEW     folders of the programs modelet, modelet-agent, modelet-scheduler
+
+quickstart.toml on four agents, debian-deps-fast.toml and Amazon-670K's shape with one and two threads: training alone, no evaluation
+and no checkpoint. What is quoted is the median of the pairs' ratios, NEW / OLD in samples/s: above 1 is faster. Other processes
+on the machine disturb pairs, not all of them alike: quote from a quiet machine, and more --pairs from a noisy one.
+Exit code 1: a run failed, or a median is below --require.
+"""
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import sys
+
+import measuring
+
+# name: experiment, nodes, threads a node, epochs
+CASES = {
+    "quickstart, 4 nodes": ("quickstart", 4, 1, 3),
+    "debian-deps-fast, 1 thread": ("debian-deps-fast", 1, 1, 3),
+    "debian-deps-fast, 2 threads": ("debian-deps-fast", 1, 2, 6),
+    "Amazon-670K's shape, 1 thread": ("amazon-670k-shape", 1, 1, 1),
+    "Amazon-670K's shape, 2 threads": ("amazon-670k-shape", 1, 2, 1),
+}
+AMAZON = {"rows": 100000, "rows-test": 2000}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=pathlib.Path, metavar="OLD")
+    parser.add_argument("new", type=pathlib.Path, metavar="NEW")
+    parser.add_argument("--case", action="append", choices=list(CASES), help="only this one (default: all)")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--cache", type=pathlib.Path, default=measuring.ROOT / "build/bench", help="folder for synthetic data (default: build/bench)")
+    parser.add_argument("--require", type=float, help="exit 1 below this median ratio, for instance 0.98")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    arguments = parser.parse_args()
+    arguments.case = arguments.case or list(CASES)
+    return arguments
+
+
+def amazon_data(modelet, cache):
+    """Settings that name the synthetic data, which is made once."""
+    folder = cache / "amazon-670k-shape"
+    if not (folder / "test.mlt").is_file():
+        sizes = [part for name, value in AMAZON.items() for part in (f"--{name}", str(value))]
+        subprocess.run([modelet, "data", "synth", folder, "--preset", "amazon-670k", *sizes], check=True, stdout=subprocess.DEVNULL)
+    return [f"data.train={folder}/train.mlt", f"data.test={folder}/test.mlt"]
+
+
+def main():
+    arguments = parse_arguments()
+    for programs in (arguments.old, arguments.new):
+        measuring.require_modelet(programs / "modelet")
+    rows, passed = [], True
+    for case in arguments.case:
+        name, nodes, threads, epochs = CASES[case]
+        settings = [f"train.epochs={epochs}", f"train.threads={threads}", "train.evaluate_every=0", "train.checkpoint_every=1000000000"]
+        if name.startswith("amazon"):
+            settings += amazon_data(arguments.old / "modelet", arguments.cache)
+
+        def contestant(programs):
+            return lambda: measuring.train(programs / "modelet", measuring.ROOT / "experiments" / f"{name}.toml", nodes, settings)[-1]
+
+        sides = {"old": contestant(arguments.old), "new": contestant(arguments.new)}
+        runs = {side: [] for side in sides}
+        for pair in range(arguments.pairs):
+            turn = sides if pair % 2 == 0 else dict(reversed(sides.items()))
+            for side, events in measuring.alternate(turn, 1).items():
+                runs[side] += events
+        ratios = [new["samples_per_second"] / old["samples_per_second"] for old, new in zip(runs["old"], runs["new"])]
+        median = statistics.median(ratios)
+        slow = arguments.require is not None and median < arguments.require
+        passed = passed and not slow
+        print(f"{case}: new / old {median:.3f} (pairs {', '.join(f'{ratio:.3f}' for ratio in sorted(ratios))})"
+              + (f"  BELOW {arguments.require}" if slow else ""), flush=True)
+        measuring.warn_if_busy(runs)
+        rows.append({"case": case, "ratio": median, "ratios": ratios, "runs": runs})
+    measuring.finish({"cases": rows}, arguments.json, passed)
+
+
+if __name__ == "__main__":
+    main()

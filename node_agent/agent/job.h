@@ -1,0 +1,34 @@
+// Job: the work of an agent for a run. In the programs it is a Trainer; the interface exists so that the
+// agent can be tested with a job that fails, hangs or ends at will.
+//
+// Threads: prepare() and run() on the job's own thread; request_stop(), step() from any.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "comm/collectives/group.h"
+#include "node_agent/agent/roots.h"
+#include "node_agent/train/job/train_job.h"
+
+namespace modelet::agent {
+
+class Job {
+ public:
+  virtual ~Job() = default;
+  virtual void prepare(const EventSink& events) = 0;                  // as Trainer::prepare
+  virtual void run(comm::Group& group, const EventSink& events) = 0;  // as Trainer::run
+  virtual void request_stop() = 0;
+  virtual uint64_t step() const = 0;
+  virtual uint64_t memory_bytes() const = 0;
+};
+
+using JobCheck = std::function<void(const TrainJob&)>;
+using JobFactory = std::function<std::unique_ptr<Job>(TrainJob)>;
+
+// Makes Trainers. Each reads and writes only beneath the roots (node_agent/agent/roots.h); otherwise
+// UsageError.
+JobFactory training_jobs(Roots roots);
+
+}  // namespace modelet::agent

@@ -1,0 +1,198 @@
+#include "node_agent/agent/job_runner.h"
+
+#include <new>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/system/clock.h"
+#include "base/system/log.h"
+#include "base/system/process.h"
+
+namespace modelet::agent {
+
+using comm::control::Outcome;
+using comm::control::PreparedT;
+using comm::control::RunDoneT;
+using comm::control::RunEventT;
+
+namespace {
+
+// Says what is wrong with a file and in which line, but leaves out what such errors quote from it: the user
+// who submitted the run may not be allowed to read the file.
+std::string without_quotes(std::string text) {
+  const size_t first = text.find('\''), last = text.rfind('\'');
+  if (first < last) text.replace(first + 1, last - first - 1, "...");
+  return text;
+}
+
+}  // namespace
+
+JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCheck check,
+                     JobFactory make_job, comm::ZmqOptions data_socket, Mailbox& mailbox,
+                     std::optional<DataSource> data)
+    : run_(prepare.run),
+      group_options_{.run = prepare.group_key,
+                     .epoch = prepare.epoch,
+                     .timeout_seconds = job.experiment.exchange.timeout_seconds,
+                     .lz4 = job.experiment.exchange.lz4,
+                     .node_names = prepare.node_names},
+      rank_(job.rank),
+      size_(job.size),
+      data_socket_(std::move(data_socket)),
+      mailbox_(mailbox),
+      source_(std::move(data)) {
+  thread_ =
+      std::thread([this, job = std::move(job), check = std::move(check),
+                   make_job = std::move(make_job)]() mutable { work(std::move(job), check, make_job); });
+}
+
+JobRunner::~JobRunner() {
+  abort("the agent has no more use for this run");
+  thread_.join();
+}
+
+uint64_t JobRunner::step() const {
+  const std::lock_guard lock(mutex_);
+  return job_ == nullptr ? 0 : job_->step();
+}
+
+void JobRunner::start(std::vector<comm::Peer> ranks) {
+  const std::lock_guard lock(mutex_);
+  ranks_ = std::move(ranks);
+  changed_.notify_all();
+}
+
+void JobRunner::request_stop() {
+  const std::lock_guard lock(mutex_);
+  stop_requested_ = true;
+  if (group_ != nullptr) job_->request_stop();
+  changed_.notify_all();
+}
+
+void JobRunner::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) return;
+  aborted_ = true;
+  abort_reason_ = reason;
+  if (group_ != nullptr) group_->interrupt(reason);
+  changed_.notify_all();
+}
+
+void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make_job) {
+  RunDoneT done;
+  done.run = run_;
+  done.epoch = group_options_.epoch;
+  try {
+    train(std::move(job), check, make_job);
+    done.outcome = Outcome::Ok;
+  } catch (const Interrupted& stop) {
+    // A job that was stopped has written its checkpoint; one that was aborted has not.
+    done.outcome = aborted() ? Outcome::Failed : Outcome::Interrupted;
+    done.message = stop.what();
+  } catch (const UsageError& error) {
+    done.outcome = Outcome::Failed;
+    done.message = error.what();
+    done.user_error = true;
+  } catch (const std::bad_alloc&) {
+    done.outcome = Outcome::Failed;
+    done.message = out_of_memory_text();
+  } catch (const FormatError& error) {
+    log_warning("run {}: {}", run_, error.what());
+    done.outcome = Outcome::Failed;
+    done.message = without_quotes(error.what());
+  } catch (const std::exception& error) {
+    done.outcome = Outcome::Failed;
+    done.message = error.what();
+  }
+  done.step = step();
+  {
+    // The memory is free before anybody learns that this node is free again.
+    const std::lock_guard lock(mutex_);
+    job_.reset();
+  }
+  data_.reset();
+  mailbox_.post(std::move(done));
+}
+
+void JobRunner::train(TrainJob description, const JobCheck& check, const JobFactory& make_job) {
+  check(description);
+  if (source_)
+    data_.emplace(
+        *source_, description, [this](const nlohmann::json& event) { post_event(event); },
+        [this] { check_wanted(); });
+  std::unique_ptr<Job> made = make_job(std::move(description));
+  Job& job = *made;
+  {
+    const std::lock_guard lock(mutex_);
+    job_ = std::move(made);
+  }
+  job.prepare([this](nlohmann::json event) {
+    check_wanted();
+    if (!group_options_.node_names.empty())
+      event["node"] = group_options_.node_names[static_cast<size_t>(rank_)];
+    post_event(event);
+  });
+  auto transport = std::make_unique<comm::ZmqTransport>(data_socket_);
+  PreparedT prepared;
+  prepared.run = run_;
+  prepared.epoch = group_options_.epoch;
+  prepared.endpoint = transport->self().endpoint;
+  prepared.public_key = transport->self().public_key;
+  prepared.memory_bytes = job.memory_bytes();
+  mailbox_.post(std::move(prepared));
+  transport->connect(rank_, wait_for_start(), group_options_.run, group_options_.epoch);
+
+  comm::Group group(std::move(transport), group_options_);
+  enter_group(group);
+  try {
+    job.run(group, [this](const nlohmann::json& event) { post_event(event); });
+  } catch (...) {
+    leave_group();
+    throw;
+  }
+  leave_group();
+}
+
+void JobRunner::post_event(const nlohmann::json& event) {
+  nlohmann::json stamped = event;
+  stamped["time"] = utc_text(std::chrono::system_clock::now());
+  RunEventT message;
+  message.run = run_;
+  message.json = stamped.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  mailbox_.post(std::move(message));
+}
+
+// Called while there is no group: throws if the run has ended.
+void JobRunner::check_wanted() const {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) throw Interrupted(abort_reason_);
+  if (stop_requested_) throw Error("stopped before the first step");
+}
+
+std::vector<comm::Peer> JobRunner::wait_for_start() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !ranks_.empty() || aborted_ || stop_requested_; });
+  if (aborted_) throw Interrupted(abort_reason_);
+  if (!ranks_.empty()) return ranks_;  // the group runs: a stop ends all of it at the same step boundary
+  throw Error("stopped before the first step");
+}
+
+bool JobRunner::aborted() const {
+  const std::lock_guard lock(mutex_);
+  return aborted_;
+}
+
+void JobRunner::enter_group(comm::Group& group) {
+  const std::lock_guard lock(mutex_);
+  group_ = &group;
+  if (aborted_) group.interrupt(abort_reason_);
+  if (stop_requested_) job_->request_stop();
+}
+
+void JobRunner::leave_group() {
+  const std::lock_guard lock(mutex_);
+  group_ = nullptr;
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,54 @@
+// RunData: the data of a run that a scheduler with a store sends. It is read from the agent's cache, which
+// fetches what it lacks (comm/content/content.h). The data paths of the experiment were chosen by the user
+// who submitted it, and are not opened. The last section of the training data has the samples of each label
+// in the order of output neurons (shard/data/store/prepared.h). Of it the agent fetches only the chunks with
+// the neurons of this rank, so the file in the cache may be right in these alone; a later run may add others.
+//
+// Fetching asks for a few chunks at a time, over a connection of its own. It repeats a question only if the
+// scheduler has no time or the connection was lost, and continues where an earlier attempt ended, however it
+// ended. Several agents with one cache fetch once.
+//
+// One thread. While a RunData lives, its files are not removed from the cache.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/content/store.h"
+#include "comm/control/control.h"
+#include "node_agent/train/job/train_job.h"
+
+namespace modelet::agent {
+
+struct CacheOptions {
+  std::filesystem::path folder;         // may be shared by agents
+  uint64_t bytes = uint64_t{16} << 30;  // the least recently used data is removed beyond
+  double fetch_bytes_per_second = 0;    // 0: no limit
+};
+
+// The data of a run, as the scheduler describes it, and how this agent gets it.
+struct DataSource {
+  comm::ContentId train, test;
+  comm::control::SchedulerAddress server;  // its port for data
+  CacheOptions cache;
+  std::string node;      // named in the events "fetching"
+  double ask_again = 5;  // seconds until a question is repeated that the scheduler has no time for
+};
+
+class RunData {
+ public:
+  // Sets train_file and test_file of `job`: the first has at least the labels of output_neurons(job)
+  // (node_agent/train/data/label_parts.h). `check` is called several times a second while data is checked or
+  // fetched, and may throw. Throws Error if the data cannot be had: no answer, no room, unknown to the
+  // scheduler.
+  RunData(const DataSource& source, TrainJob& job, const EventSink& events,
+          const std::function<void()>& check);
+
+ private:
+  std::unique_ptr<comm::StoredContent> train_, test_;
+};
+
+}  // namespace modelet::agent

@@ -1,0 +1,71 @@
+#include "node_agent/machine/capacity.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "base/parallel/thread_pool.h"
+#include "node_agent/machine/cgroup.h"
+#include "node_agent/machine/turn.h"
+#include "shard/bench/step_kernels.h"
+
+namespace modelet::agent {
+namespace {
+
+constexpr double kMeasureSeconds = 0.05;  // of each measurement
+constexpr double kLongestWait = 60;       // seconds, for others that measure: a hundred agents
+// More than the caches of a machine with that many threads hold.
+constexpr size_t kRowBytes = size_t{64} << 20, kRowBytesOfThread = size_t{16} << 20;
+
+uint64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  for (uint64_t kib = 0; file >> key >> kib; std::getline(file, unit))
+    if (key == "MemAvailable:") return kib * 1024;
+  throw Error("/proc/meminfo: no MemAvailable; give the memory limit with --memory-mib");
+}
+
+// May be a fraction.
+double core_limit() {
+  cpu_set_t affinity;
+  CPU_ZERO(&affinity);
+  const double cores = ::sched_getaffinity(0, sizeof affinity, &affinity) == 0
+                           ? CPU_COUNT(&affinity)
+                           : std::max(1u, std::thread::hardware_concurrency());
+  return std::min(cores, cgroup_cores());
+}
+
+}  // namespace
+
+uint32_t usable_cores() { return static_cast<uint32_t>(std::max(1.0, std::floor(core_limit()))); }
+
+uint64_t usable_memory_bytes() {
+  return static_cast<uint64_t>(std::min(static_cast<double>(available_memory()), cgroup_memory_bytes()));
+}
+
+Speed measure_speed(uint32_t threads) {
+  namespace bench = shard::bench;
+  // The benches say what is reached while the threads run. A quota lets them run for only a part of the time.
+  const double giga = 1e9 / std::min(1.0, core_limit() / threads);
+  // Agents that start together on one machine would measure what the others leave.
+  const auto folder = runtime_folder();
+  const auto turn = folder ? wait_for_turn(*folder, "measuring.lock", kLongestWait) : std::nullopt;
+  ThreadPool pool(threads);
+  // Measured twice: a thread that has just begun may share a core with another one for a tenth of a second.
+  Speed best;
+  for (int round = 0; round < 2; ++round) {
+    const auto keep = [giga](double& rate, double per_second) { rate = std::max(rate, per_second / giga); };
+    keep(best.gflops, bench::logits_flops(pool, {}, Precision::kFp32, kMeasureSeconds));
+    keep(best.bf16_gflops, bench::logits_flops(pool, {}, Precision::kBf16, kMeasureSeconds));
+    keep(best.memory_gbps,
+         bench::update_bytes(pool, {}, kRowBytes + kRowBytesOfThread * threads, kMeasureSeconds));
+  }
+  return best;
+}
+
+}  // namespace modelet::agent

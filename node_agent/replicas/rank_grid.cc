@@ -1,0 +1,90 @@
+#include "node_agent/replicas/rank_grid.h"
+
+#include <bit>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "comm/collectives/gather_numbers.h"
+
+namespace modelet::agent {
+
+RankGrid::RankGrid(comm::Group& whole, uint32_t replicas) : whole_(whole), replicas_(replicas) {
+  if (replicas > 1) grid_ = whole.grid(static_cast<int>(replicas));
+}
+
+comm::Tag RankGrid::peer_tags(uint64_t step, size_t count) {
+  if (next_.step < step) next_ = {.step = step};
+  const comm::Tag first = next_;
+  if (first.round + count > std::numeric_limits<uint16_t>::max())
+    throw Error(
+        "too many modelets for replicas: divide the model more coarsely, or spread it over more nodes");
+  next_.round = static_cast<uint16_t>(first.round + count);
+  return first;
+}
+
+std::vector<std::vector<uint64_t>> RankGrid::all_gather_numbers(comm::Tag tag, std::span<const uint64_t> mine,
+                                                                std::span<const size_t> counts) {
+  const size_t ranks = counts.size() / replicas_;
+  const auto of_replica = [&](size_t replica) { return counts.subspan(replica * ranks, ranks); };
+  const auto own = static_cast<size_t>(whole_.rank()) / ranks;
+  auto numbers = comm::all_gather_numbers(replica(), tag, mine, of_replica(own));
+  if (replicas_ == 1) return numbers;
+
+  std::vector<uint64_t> of_own;
+  for (const auto& rank : numbers) of_own.insert(of_own.end(), rank.begin(), rank.end());
+  std::vector<size_t> sums;
+  for (size_t replica = 0; replica < replicas_; ++replica) {
+    const auto each = of_replica(replica);
+    sums.push_back(std::accumulate(each.begin(), each.end(), size_t{0}));
+  }
+  numbers.clear();
+  for (const auto& all : comm::all_gather_numbers(peers(), peer_tags(tag.step), of_own, sums)) {
+    auto next = all.begin();
+    for (const size_t count : of_replica(numbers.size() / ranks)) {
+      numbers.emplace_back(next, next + static_cast<std::ptrdiff_t>(count));
+      next += static_cast<std::ptrdiff_t>(count);
+    }
+  }
+  return numbers;
+}
+
+std::vector<std::vector<uint64_t>> RankGrid::gather_from_replicas(uint64_t step,
+                                                                  std::span<const double> mine) {
+  std::vector<uint64_t> bits;
+  for (const double value : mine) bits.push_back(std::bit_cast<uint64_t>(value));
+  const std::vector<size_t> counts(replicas_, bits.size());
+  return comm::all_gather_numbers(peers(), peer_tags(step), bits, counts);
+}
+
+std::vector<double> RankGrid::of_first_replica(uint64_t step, std::span<const double> mine) {
+  std::vector<double> values(mine.begin(), mine.end());
+  if (replicas_ == 1) return values;
+  const auto all = gather_from_replicas(step, mine);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<double>(all[0][i]);
+  return values;
+}
+
+double RankGrid::mean(uint64_t step, double mine) {
+  if (replicas_ == 1) return mine;
+  double sum = 0;
+  for (const auto& value : gather_from_replicas(step, std::span(&mine, 1)))
+    sum += std::bit_cast<double>(value[0]);
+  return sum / static_cast<double>(replicas_);
+}
+
+RankGrid::Totals RankGrid::totals() const {
+  Totals totals;
+  const auto add = [&](const comm::Group& group) {
+    const comm::Meters& meters = group.meters();
+    totals.bytes_sent += meters.bytes_sent();
+    totals.codec_seconds += meters.encode_seconds + meters.decode_seconds;
+    totals.wait_seconds += meters.wait_seconds;
+  };
+  add(whole_);
+  if (grid_) add(*grid_->row);
+  if (grid_) add(*grid_->column);
+  return totals;
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,351 @@
+#include "node_agent/replicas/replica_sync.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "shard/kernels/elementwise.h"
+
+namespace modelet::agent {
+
+namespace kernels = shard::kernels;
+
+namespace {
+
+shard::Parameters copy_of(const shard::Parameters& p, uint64_t seed) {
+  shard::Parameters copy({.rows = p.rows(), .cols = p.cols(), .with_bias = p.has_bias()}, p.precision(),
+                         std::nullopt, seed);
+  std::vector<float> scratch(p.cols());
+  for (size_t r = 0; r < p.rows(); ++r) {
+    copy.set_row(r, p.weights().row(r, scratch.data()));
+    if (p.has_bias()) copy.bias(r) = p.bias(r);
+    copy.clock(r) = p.clock(r);
+  }
+  return copy;
+}
+
+// A step of these is as large as the gradient.
+bool steps_follow_gradients(OptimizerKind kind) { return kind == OptimizerKind::kSgd; }
+
+// The arrays of a modelet that settle() makes common, besides weights and biases.
+std::vector<shard::Parameters::Array> state_arrays(shard::Modelet& modelet) {
+  std::vector<shard::Parameters::Array> arrays = modelet.parameters().arrays();
+  std::erase_if(arrays,
+                [](const auto& array) { return !std::string_view(array.name).starts_with("optimizer."); });
+  return arrays;
+}
+
+size_t width(const shard::Parameters::Array& array) { return array.shape.size() == 2 ? array.shape[1] : 1; }
+
+// How an array travels, exactly: as floats, or, as clocks do, as words.
+const comm::Codec* codec_of(const shard::Parameters::Array& array) {
+  switch (array.dtype) {
+    case shard::DType::kF32:
+      return &comm::require_codec("none");
+    case shard::DType::kBF16:
+      return &comm::require_codec("bf16");
+    default:
+      return nullptr;
+  }
+}
+
+// A row of an array as it travels, and back.
+void read_row(const shard::Parameters::Array& array, size_t r, float* out) {
+  const std::byte* row = array.first + r * array.stride_bytes;
+  if (array.dtype != shard::DType::kBF16) {
+    std::memcpy(out, row, array.row_bytes);
+    return;
+  }
+  for (size_t c = 0; c < width(array); ++c) {
+    Bf16 value;
+    std::memcpy(&value, row + c * sizeof value, sizeof value);
+    out[c] = to_float(value);
+  }
+}
+void write_row(const shard::Parameters::Array& array, size_t r, const float* values) {
+  std::byte* row = array.first + r * array.stride_bytes;
+  if (array.dtype != shard::DType::kBF16) {
+    std::memcpy(row, values, array.row_bytes);
+    return;
+  }
+  for (size_t c = 0; c < width(array); ++c) {
+    const Bf16 value = nearest_bf16(values[c]);
+    std::memcpy(row + c * sizeof value, &value, sizeof value);
+  }
+}
+
+std::vector<RowExchange::Modelet> modelets_of(shard::Network& network) {
+  std::vector<RowExchange::Modelet> modelets;
+  for (const auto& modelet : network.modelets())
+    modelets.push_back({modelet->spec().id, modelet->parameters().rows(), modelet->parameters().cols()});
+  return modelets;
+}
+
+// The place within a step at which the agreed rows are rounded.
+enum Pass : uint64_t { kChange, kKeptBack };
+
+}  // namespace
+
+ReplicaSync::ReplicaSync(shard::Network& network)
+    : network_(network),
+      seed_(network.experiment().train.seed),
+      exact_(comm::require_codec("none")),
+      codec_(*comm::exchange_codecs(network.experiment().exchange).gradients),
+      rows_(modelets_of(network), seed_, network.pool()),
+      unsettled_(rows_.words(), 0),
+      scratch_(network.pool()) {
+  for (const auto& modelet : network.modelets()) {
+    const shard::Parameters& p = modelet->parameters();
+    copies_.push_back({modelet.get(), copy_of(p, seed_), std::vector<uint16_t>(p.rows(), 1)});
+    scratch_.reserve(3 * p.cols());  // the most that a Content takes
+  }
+}
+
+size_t ReplicaSync::memory_bytes() const {
+  size_t sum = rows_.memory_bytes() + unsettled_.size() * sizeof unsettled_[0];
+  for (const Copy& copy : copies_)
+    sum += copy.agreed.memory_bytes() + copy.divisors.size() * sizeof copy.divisors[0];
+  return sum;
+}
+
+RowSet ReplicaSync::updated_rows() {
+  RowSet set(rows_.words(), 0);
+  constexpr size_t kBits = RowExchange::kWordBits;
+  for (size_t m = 0; m < copies_.size(); ++m) {
+    const shard::Parameters &p = copies_[m].modelet->parameters(), &agreed = copies_[m].agreed;
+    const size_t words = (p.rows() + kBits - 1) / kBits;
+    network_.pool().for_pieces(words, RowExchange::kRowPiece, [&](size_t begin, size_t end) {
+      for (size_t r = begin * kBits; r < std::min(p.rows(), end * kBits); ++r)
+        if (p.clock(r) != agreed.clock(r)) set[rows_.word_of(m, r)] |= RowExchange::bit_of(r);
+    });
+  }
+  return set;
+}
+
+// out = weights - agreed.
+void ReplicaSync::read_change(const Copy& copy, size_t row, float* out) {
+  const shard::Parameters& p = copy.modelet->parameters();
+  float* scratch = scratch_.mine();
+  const float* weights = p.weights().row(row, scratch);
+  const float* agreed = copy.agreed.weights().row(row, scratch + p.cols());
+  for (size_t c = 0; c < p.cols(); ++c) out[c] = weights[c] - agreed[c];
+}
+
+// ---- weights and biases
+
+// What rows have changed since the last time, as the codec rounds it; biases exactly.
+class ReplicaSync::Changes final : public RowExchange::Content {
+ public:
+  Changes(ReplicaSync& sync, uint64_t step, size_t self) : sync_(sync), step_(step), self_(self) {}
+
+  std::vector<RowExchange::Tensor> tensors(size_t m) const override {
+    const shard::Parameters& agreed = sync_.copies_[m].agreed;
+    std::vector<RowExchange::Tensor> tensors = {{agreed.cols(), &sync_.codec_}};
+    if (agreed.has_bias()) tensors.push_back({1, &sync_.exact_});
+    return tensors;
+  }
+
+  void read(size_t m, size_t row, size_t t, float* out) const override {
+    const Copy& copy = sync_.copies_[m];
+    if (t == 0)
+      sync_.read_change(copy, row, out);
+    else
+      *out = copy.modelet->parameters().bias(row) - copy.agreed.bias(row);
+  }
+
+  void apply(size_t m, const RowExchange::Arrived& arrived, size_t i) override {
+    Copy& copy = sync_.copies_[m];
+    shard::Parameters &p = copy.modelet->parameters(), &agreed = copy.agreed;
+    const size_t row = arrived.rows[i], cols = p.cols(), replicas = arrived.replicas();
+    const OptimizerKind optimizer = sync_.network_.experiment().optimizer.kind;
+    const size_t divisor = steps_follow_gradients(optimizer) ? replicas : arrived.senders(i);
+    float *const kept_back = sync_.scratch_.mine(), *const sum = kept_back + cols,
+                 *const scratch = sum + cols;
+    // The part of the own change that the others do not know.
+    std::copy_n(p.weights().row(row, scratch), cols, kept_back);
+    kernels::axpy(-1, agreed.weights().row(row, scratch), kept_back, cols);
+    if (const float* own = arrived.row(self_, 0, i)) {
+      kernels::axpy(-1, own, kept_back, cols);
+      copy.divisors[row] = static_cast<uint16_t>(divisor);
+    }
+
+    std::fill_n(sum, cols, 0.0f);
+    float bias = 0;
+    for (size_t replica = 0; replica < replicas; ++replica) {
+      const float* change = arrived.row(replica, 0, i);
+      if (change == nullptr) continue;
+      kernels::add(change, sum, cols);
+      if (p.has_bias()) bias += *arrived.row(replica, 1, i);
+    }
+    const float share = 1 / static_cast<float>(divisor);
+    kernels::scale(share, sum, cols);
+    kernels::add(agreed.weights().row(row, scratch), sum, cols);
+    // All replicas round `agreed` alike, so that they agree; each rounds its own weights by itself.
+    const uint64_t seed = sync_.seed_, modelet = copy.modelet->spec().id;
+    agreed.set_row(row, sum, Rng(seed, {kStreamReplicaAgreed, step_, kChange, modelet, row}));
+    kernels::add(agreed.weights().row(row, scratch), kept_back, cols);
+    p.set_row(row, kept_back, Rng(seed, {kStreamReplicaOwn, step_, modelet, row, self_}));
+    agreed.clock(row) = p.clock(row);
+    if (p.has_bias()) {
+      bias *= share;
+      p.bias(row) = agreed.bias(row) += bias;
+    }
+    if (shard::Retrieval* retrieval = copy.modelet->retrieval()) retrieval->changed[row] = 1;
+  }
+
+ private:
+  ReplicaSync& sync_;
+  const uint64_t step_;
+  const size_t self_;  // this replica
+};
+
+// Sends exactly what the codec has kept back of all rows since they were last equal. It was left out of the
+// mean when this replica last sent the row, so it gets the share in `agreed` that it had then.
+class ReplicaSync::KeptBack final : public RowExchange::Content {
+ public:
+  KeptBack(ReplicaSync& sync, uint64_t step) : sync_(sync), step_(step) {}
+
+  std::vector<RowExchange::Tensor> tensors(size_t m) const override {
+    return {{sync_.copies_[m].agreed.cols(), &sync_.exact_}};
+  }
+
+  void read(size_t m, size_t row, size_t, float* out) const override {
+    const Copy& copy = sync_.copies_[m];
+    sync_.read_change(copy, row, out);
+    kernels::scale(1 / static_cast<float>(copy.divisors[row]), out, copy.agreed.cols());
+  }
+
+  void apply(size_t m, const RowExchange::Arrived& arrived, size_t i) override {
+    Copy& copy = sync_.copies_[m];
+    shard::Parameters& agreed = copy.agreed;
+    const size_t row = arrived.rows[i], cols = agreed.cols();
+    float *const sum = sync_.scratch_.mine(), *const scratch = sum + cols;
+    std::fill_n(sum, cols, 0.0f);
+    for (size_t replica = 0; replica < arrived.replicas(); ++replica)
+      if (const float* part = arrived.row(replica, 0, i)) kernels::add(part, sum, cols);
+    kernels::add(agreed.weights().row(row, scratch), sum, cols);
+    agreed.set_row(row, sum,
+                   Rng(sync_.seed_, {kStreamReplicaAgreed, step_, kKeptBack, copy.modelet->spec().id, row}));
+    copy.modelet->parameters().set_row(row, agreed.weights().row(row, scratch));
+  }
+
+ private:
+  ReplicaSync& sync_;
+  const uint64_t step_;
+};
+
+// The own weights become what all agreed upon: where nothing was kept back, they differ only in the last
+// bits.
+void ReplicaSync::take_agreed() {
+  rows_.for_each_row(unsettled_, [this](size_t m, size_t row) {
+    const Copy& copy = copies_[m];
+    copy.modelet->parameters().set_row(row, copy.agreed.weights().row(row, scratch_.mine()));
+  });
+}
+
+// ---- what else a checkpoint keeps
+
+// Of the replicas that have a row in their set, one keeps it: a different one for each row, so that all send
+// about as much, but the same one in all modelets of a layer that share a row's clock.
+std::vector<RowSet> ReplicaSync::one_of_each(std::vector<RowSet> sets) const {
+  std::vector<size_t> holders;
+  for (size_t m = 0; m < copies_.size(); ++m)
+    for (size_t row = 0; row < copies_[m].agreed.rows(); ++row) {
+      const size_t word = rows_.word_of(m, row);
+      const uint32_t bit = RowExchange::bit_of(row);
+      holders.clear();
+      for (size_t replica = 0; replica < sets.size(); ++replica)
+        if ((sets[replica][word] & bit) != 0) holders.push_back(replica);
+      for (size_t i = 0; i < holders.size(); ++i)
+        if (i != row % holders.size()) sets[holders[i]][word] &= ~bit;
+    }
+  return sets;
+}
+
+// Optimiser state and clocks.
+class ReplicaSync::State final : public RowExchange::Content {
+ public:
+  explicit State(ReplicaSync& sync) : sync_(sync) {
+    for (const Copy& copy : sync.copies_) arrays_.push_back(state_arrays(*copy.modelet));
+  }
+
+  std::vector<RowExchange::Tensor> tensors(size_t m) const override {
+    std::vector<RowExchange::Tensor> tensors;
+    for (const auto& array : arrays_[m]) tensors.push_back({width(array), codec_of(array)});
+    return tensors;
+  }
+
+  void read(size_t m, size_t row, size_t t, float* out) const override { read_row(arrays_[m][t], row, out); }
+
+  void apply(size_t m, const RowExchange::Arrived& arrived, size_t i) override {
+    const size_t row = arrived.rows[i];
+    for (size_t replica = 0; replica < arrived.replicas(); ++replica)
+      for (size_t t = 0; t < arrays_[m].size(); ++t)
+        if (const float* sent = arrived.row(replica, t, i)) write_row(arrays_[m][t], row, sent);
+    Copy& copy = sync_.copies_[m];
+    copy.agreed.clock(row) = copy.modelet->parameters().clock(row);
+  }
+
+ private:
+  ReplicaSync& sync_;
+  std::vector<std::vector<shard::Parameters::Array>> arrays_;  // [modelets]
+};
+
+// One round: queries are centred by the mean of all replicas' running means.
+void ReplicaSync::exchange_query_means(RankGrid& grid, uint64_t step) {
+  const auto view = [](std::vector<float>& values) {
+    return Matrix{values.data(), 1, values.size(), values.size()};
+  };
+  std::vector<shard::Retrieval*> retrievals;
+  for (const Copy& copy : copies_)
+    if (shard::Retrieval* retrieval = copy.modelet->retrieval()) retrievals.push_back(retrieval);
+  std::vector<std::vector<std::vector<float>>> means(grid.replicas());  // [replicas][retrievals][inputs]
+  std::vector<std::vector<comm::InBlock>> theirs(grid.replicas());
+  std::vector<comm::OutBlock> mine;
+  for (shard::Retrieval* retrieval : retrievals) mine.push_back({&exact_, view(retrieval->query_mean)});
+  for (size_t replica = 0; replica < grid.replicas(); ++replica) {
+    for (const shard::Retrieval* retrieval : retrievals) means[replica].push_back(retrieval->query_mean);
+    for (std::vector<float>& mean : means[replica]) theirs[replica].push_back(view(mean));
+  }
+  grid.peers().all_gather(grid.peer_tags(step), mine, theirs);
+  for (size_t i = 0; i < retrievals.size(); ++i) {
+    std::vector<float>& mean = retrievals[i]->query_mean;
+    std::ranges::fill(mean, 0.0f);
+    for (const auto& of_replica : means) kernels::add(of_replica[i].data(), mean.data(), mean.size());
+    kernels::scale(1 / static_cast<float>(grid.replicas()), mean.data(), mean.size());
+  }
+}
+
+// ---- the whole
+
+bool ReplicaSync::average(RankGrid& grid, uint64_t step, bool stop) {
+  const RowSet updated = updated_rows();
+  for (size_t w = 0; w < updated.size(); ++w) unsettled_[w] |= updated[w];
+  const std::vector<RowSet> sets = rows_.gather_sets(grid, step, updated, stop);
+  Changes changes(*this, step, static_cast<size_t>(grid.peers().rank()));
+  rows_.run(grid, step, sets, changes);
+  return stop;
+}
+
+bool ReplicaSync::settle(RankGrid& grid, uint64_t step, bool stop) {
+  stop = average(grid, step, stop);
+  const std::vector<RowSet> sets = rows_.gather_sets(grid, step, unsettled_, stop);
+  if (&codec_ != &exact_) {
+    KeptBack kept_back(*this, step);
+    rows_.run(grid, step, sets, kept_back);
+  }
+  take_agreed();
+  State state(*this);
+  rows_.run(grid, step, one_of_each(sets), state);
+  std::ranges::fill(unsettled_, 0);
+  if (retrieves_neurons(network_.experiment().sampling.mode)) {
+    exchange_query_means(grid, step);
+    network_.output().rebuild_retrieval();
+  }
+  return stop;
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,184 @@
+#include "node_agent/replicas/row_exchange.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <variant>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+namespace modelet::agent {
+namespace {
+
+constexpr uint32_t kNowhere = std::numeric_limits<uint32_t>::max();
+static_assert(kSyncRowMultiple % RowExchange::kWordBits == 0, "segments begin with a word of a set");
+
+std::span<std::byte> words_of(Matrix matrix) {
+  return std::as_writable_bytes(std::span(matrix.data, matrix.rows * matrix.cols));
+}
+
+comm::InBlock block_of(const RowExchange::Tensor& tensor, Matrix matrix) {
+  if (tensor.codec == nullptr) return words_of(matrix);
+  return matrix;
+}
+
+}  // namespace
+
+RowExchange::RowExchange(std::span<const Modelet> modelets, uint64_t seed, ThreadPool& pool)
+    : seed_(seed), pool_(pool), modelets_(modelets.begin(), modelets.end()) {
+  for (size_t m = 0; m < modelets.size(); ++m) {
+    const auto [id, rows, cols] = modelets[m];
+    first_word_.push_back(words_);
+    words_ += (rows + kWordBits - 1) / kWordBits;
+    const size_t most = sync_segment_rows(cols);
+    for (size_t first = 0; first < rows; first += most)
+      segments_.push_back({m, first, std::min(rows, first + most)});
+  }
+}
+
+size_t RowExchange::memory_bytes() const {
+  size_t sum = 0;
+  const auto add = [&sum](const std::vector<Buffer>& tensors) {
+    for (const Buffer& buffer : tensors) sum += buffer.memory_bytes();
+  };
+  for (const auto& tensors : own_) add(tensors);
+  for (const auto& tensors : received_) add(tensors);
+  return sum;
+}
+
+// ---- Sets
+
+std::vector<uint32_t> RowExchange::rows_of(const RowSet& set, const Segment& segment) const {
+  std::vector<uint32_t> rows;
+  for (size_t first = segment.first; first < segment.last; first += kWordBits)
+    for (uint32_t word = set[word_of(segment.modelet, first)]; word != 0; word &= word - 1)
+      rows.push_back(static_cast<uint32_t>(first) + static_cast<uint32_t>(std::countr_zero(word)));
+  return rows;
+}
+
+// One more word says whether the replica wishes to stop.
+std::vector<RowSet> RowExchange::gather_sets(RankGrid& grid, uint64_t step, const RowSet& mine,
+                                             bool& stop) const {
+  const auto self = static_cast<size_t>(grid.peers().rank());
+  std::vector<RowSet> sets(grid.replicas(), RowSet(words_ + 1));
+  std::vector<std::vector<comm::InBlock>> theirs(sets.size());
+  for (size_t replica = 0; replica < sets.size(); ++replica)
+    theirs[replica].push_back(std::as_writable_bytes(std::span(sets[replica])));
+  std::ranges::copy(mine, sets[self].begin());
+  sets[self].back() = stop ? 1 : 0;
+  const comm::OutBlock out{.bytes = std::as_bytes(std::span(sets[self]))};
+  grid.peers().all_gather(grid.peer_tags(step), std::span(&out, 1), theirs);
+
+  for (size_t replica = 0; replica < sets.size(); ++replica) {
+    stop |= sets[replica].back() != 0;
+    sets[replica].pop_back();
+    // Bits past a modelet's last row would be rows that do not exist.
+    for (size_t m = 0; m < modelets_.size(); ++m)
+      if (const size_t rows = modelets_[m].rows, rest = rows % kWordBits; rest != 0)
+        if (sets[replica][word_of(m, rows)] >> rest != 0)
+          throw FormatError("replica " + std::to_string(replica) + " (" +
+                            grid.peers().node_name(static_cast<int>(replica)) +
+                            ") sent rows that its modelets do not have");
+  }
+  return sets;
+}
+
+// ---- Rows
+
+const float* RowExchange::Arrived::row(size_t replica, size_t t, size_t i) const {
+  const uint32_t place = places[replica][i];
+  return place == kNowhere ? nullptr : from[replica][t].row(place);
+}
+
+size_t RowExchange::Arrived::senders(size_t i) const {
+  return static_cast<size_t>(
+      std::ranges::count_if(places, [i](const auto& of_replica) { return of_replica[i] != kNowhere; }));
+}
+
+// One call of run().
+struct RowExchange::Run {
+  comm::Group& peers;
+  const uint64_t step;
+  const comm::Tag first;  // of the first segment; each has a round
+  const std::vector<RowSet>& sets;
+  Content& content;
+
+  size_t self() const { return static_cast<size_t>(peers.rank()); }
+};
+
+void RowExchange::run(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets, Content& content) {
+  const Run run{grid.peers(), step, grid.peer_tags(step, segments_.size()), sets, content};
+  for (size_t s = 0; s < segments_.size() + kSyncAhead; ++s) {
+    if (s < segments_.size()) send(run, s);
+    if (s < kSyncAhead) continue;
+    collect(run, s - kSyncAhead);
+    const size_t modelet = segments_[s - kSyncAhead].modelet;
+    pool_.for_pieces(arrived_.rows.size(), kRowPiece, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) content.apply(modelet, arrived_, i);
+    });
+  }
+}
+
+// Reads and sends the own rows; afterwards they are here as the others will see them. What a codec rounds by
+// chance follows from what is rounded and when, not from the node that holds it; it differs between replicas,
+// so that errors average out.
+void RowExchange::send(const Run& run, size_t s) {
+  const auto [modelet, first, last] = segments_[s];
+  const std::vector<Tensor> tensors = run.content.tensors(modelet);
+  const std::vector<uint32_t> rows = rows_of(run.sets[run.self()], segments_[s]);
+  const comm::Rounding rounding{
+      .seed = Rng(seed_, {kStreamReplicaCodec, run.step, modelets_[modelet].id, first, run.self()}).next()};
+  std::vector<Buffer>& own = own_[s % own_.size()];
+  own.resize(std::max(own.size(), tensors.size()));
+  out_.clear();
+  as_received_.clear();
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const Matrix matrix = own[t].resize(rows.size(), tensors[t].cols);
+    pool_.for_pieces(rows.size(), kRowPiece, [&, modelet = modelet](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) run.content.read(modelet, rows[i], t, matrix.row(i));
+    });
+    as_received_.push_back(block_of(tensors[t], matrix));
+    if (tensors[t].codec != nullptr)
+      out_.push_back({tensors[t].codec, matrix, rounding});
+    else
+      out_.push_back({.bytes = words_of(matrix)});
+  }
+  run.peers.send_all(run.first.later(s), out_, as_received_);
+}
+
+void RowExchange::collect(const Run& run, size_t s) {
+  const std::vector<Tensor> tensors = run.content.tensors(segments_[s].modelet);
+  arrived_.from.assign(run.sets.size(), {});
+  in_.assign(run.sets.size(), {});
+  received_.resize(run.sets.size());
+  for (size_t replica = 0; replica < run.sets.size(); ++replica) {
+    const size_t count = rows_of(run.sets[replica], segments_[s]).size();
+    std::vector<Buffer>& buffers = replica == run.self() ? own_[s % own_.size()] : received_[replica];
+    buffers.resize(std::max(buffers.size(), tensors.size()));
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      const Matrix matrix = buffers[t].resize(count, tensors[t].cols);
+      arrived_.from[replica].push_back(matrix);
+      in_[replica].push_back(block_of(tensors[t], matrix));
+    }
+  }
+  run.peers.collect(run.first.later(s), in_);
+  place_rows(run, segments_[s]);
+}
+
+// Where in the matrices of each replica the rows are that any of them sent.
+void RowExchange::place_rows(const Run& run, const Segment& segment) {
+  arrived_.places.assign(run.sets.size(), {});
+  arrived_.rows.clear();
+  std::vector<uint32_t> next(run.sets.size(), 0);
+  for (size_t row = segment.first; row < segment.last; ++row) {
+    const size_t word = word_of(segment.modelet, row);
+    const auto has = [&](const RowSet& set) { return (set[word] & bit_of(row)) != 0; };
+    if (std::ranges::none_of(run.sets, has)) continue;
+    arrived_.rows.push_back(static_cast<uint32_t>(row));
+    for (size_t replica = 0; replica < run.sets.size(); ++replica)
+      arrived_.places[replica].push_back(has(run.sets[replica]) ? next[replica]++ : kNowhere);
+  }
+}
+
+}  // namespace modelet::agent

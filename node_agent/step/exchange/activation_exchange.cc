@@ -1,0 +1,60 @@
+#include "node_agent/step/exchange/activation_exchange.h"
+
+#include "base/array/sample_range.h"
+
+namespace modelet::agent {
+namespace {
+
+enum NoticeByte : size_t { kStop, kNextMicroBatches };
+
+}  // namespace
+
+ActivationExchange::ActivationExchange(const Sharding& sharding, comm::Group& group, CodecChoice* codecs)
+    : sharding_(sharding),
+      group_(group),
+      codecs_(codecs),
+      exact_(comm::require_codec("none")),
+      notices_(static_cast<size_t>(sharding.size())),
+      theirs_(notices_.size()) {}
+
+void ActivationExchange::send(comm::Tag tag, size_t layer, ConstMatrix rows, const Notice* notice) {
+  if (sharding_.size() == 1) return;
+  mine_.clear();
+  for (const ColumnRange& columns : sharding_.columns(layer, sharding_.rank())) {
+    const ConstMatrix block = rows.columns(columns.first, columns.count);
+    if (codecs_ != nullptr) codecs_->look_at_activations(block);
+    mine_.push_back({codecs_ == nullptr ? &exact_ : &codecs_->activations(), block});
+  }
+  Bytes bytes;
+  if (notice != nullptr) {
+    bytes[kStop] = std::byte{notice->stop};
+    bytes[kNextMicroBatches] = static_cast<std::byte>(notice->next_micro_batches);
+    mine_.push_back({.bytes = bytes});
+  }
+  group_.send_all(tag, mine_);
+}
+
+void ActivationExchange::collect(comm::Tag tag, size_t layer, Matrix rows, Notice* notice) {
+  if (sharding_.size() == 1) return;
+  for (int rank = 0; rank < sharding_.size(); ++rank) {
+    std::vector<comm::InBlock>& blocks = theirs_[static_cast<size_t>(rank)];
+    blocks.clear();
+    for (const ColumnRange& columns : sharding_.columns(layer, rank))
+      blocks.push_back(rows.columns(columns.first, columns.count));
+    if (notice != nullptr) blocks.push_back(notices_[static_cast<size_t>(rank)]);
+  }
+  group_.collect(tag, theirs_);
+  if (notice != nullptr) hear(*notice);
+}
+
+void ActivationExchange::hear(Notice& notice) const {
+  const auto self = static_cast<size_t>(sharding_.rank());
+  for (size_t rank = 0; rank < notices_.size(); ++rank)
+    if (rank != self) notice.stop |= notices_[rank][kStop] != std::byte{0};
+  if (self == 0) return;
+  // A number from a peer: brought into range.
+  const auto told = std::to_integer<uint32_t>(notices_[0][kNextMicroBatches]);
+  notice.next_micro_batches = told >= 1 && told <= kMaxMicroBatches ? told : 1;
+}
+
+}  // namespace modelet::agent

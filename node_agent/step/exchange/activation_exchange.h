@@ -1,0 +1,51 @@
+// ActivationExchange: gives every rank the whole activations of a hidden layer, of which each rank has
+// computed the columns of its own modelets. Owns the lists of blocks and knows which rank has which columns.
+// Used by one thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/array/matrix.h"
+#include "comm/collectives/group.h"
+#include "node_agent/step/exchange/codec_choice.h"
+#include "node_agent/step/exchange/sharding.h"
+
+namespace modelet::agent {
+
+// What a rank tells the others with its first activations of a step.
+struct Notice {
+  bool stop = false;                // this rank wishes to stop; as heard: some rank does
+  uint32_t next_micro_batches = 1;  // of the next step; rank 0's counts
+};
+
+class ActivationExchange {
+ public:
+  // All arguments must outlive it. Without `codecs` activations travel exactly.
+  ActivationExchange(const Sharding& sharding, comm::Group& group, CodecChoice* codecs);
+
+  // Sends the own columns of the rows [samples, width] of some samples, with a notice if there is one; does
+  // not wait.
+  void send(comm::Tag tag, size_t layer, ConstMatrix rows, const Notice* notice);
+  // Waits for the other columns of the same rows. `notice`: if one was sent, it becomes what all ranks say
+  // together.
+  void collect(comm::Tag tag, size_t layer, Matrix rows, Notice* notice);
+
+ private:
+  using Bytes = std::array<std::byte, 2>;  // a notice as it travels: docs/wire_format.md
+
+  void hear(Notice& notice) const;
+
+  const Sharding& sharding_;
+  comm::Group& group_;
+  CodecChoice* const codecs_;  // may be null
+  const comm::Codec& exact_;
+  std::vector<Bytes> notices_;  // [size]
+  // Kept for their memory.
+  std::vector<comm::OutBlock> mine_;
+  std::vector<std::vector<comm::InBlock>> theirs_;  // [size]
+};
+
+}  // namespace modelet::agent

@@ -1,0 +1,46 @@
+#include "node_agent/step/exchange/gradient_exchange.h"
+
+#include <algorithm>
+
+#include "node_agent/step/exchange/rounds.h"
+
+namespace modelet::agent {
+namespace {
+
+// The ranges of `matrix`, side by side.
+ConstMatrix pack_columns(ConstMatrix matrix, const std::vector<ColumnRange>& columns, Matrix packed) {
+  for (size_t s = 0; s < matrix.rows; ++s) {
+    float* out = packed.row(s);
+    for (const ColumnRange& c : columns) out = std::copy_n(matrix.row(s) + c.first, c.count, out);
+  }
+  return packed;
+}
+
+}  // namespace
+
+GradientExchange::GradientExchange(uint64_t seed, const Sharding& sharding, comm::Group& group,
+                                   CodecChoice& codecs)
+    : sharding_(sharding),
+      group_(group),
+      encoder_(seed, sharding.rank(), codecs),
+      packed_(static_cast<size_t>(sharding.size())) {}
+
+ConstMatrix GradientExchange::sum(StepPlace place, size_t from_top, size_t layer, ConstMatrix part) {
+  blocks_.clear();
+  for (int rank = 0; rank < sharding_.size(); ++rank) {
+    const auto& columns = sharding_.columns(layer, rank);
+    const Matrix room =
+        packed_[static_cast<size_t>(rank)].resize(part.rows, sharding_.columns_of(layer, rank));
+    const ConstMatrix packed = pack_columns(part, columns, room);
+    if (rank == sharding_.rank())
+      blocks_.push_back({nullptr, packed});  // stays here
+    else
+      blocks_.push_back(encoder_.block(packed, place, hidden_gradient(from_top), 0,
+                                       columns.empty() ? 0 : columns.front().first, rank));
+  }
+  const Matrix sum = sum_.resize(part.rows, sharding_.own_columns(layer));
+  group_.reduce_scatter_sum(comm::Tag{place.step, kBackwardRound}.later(from_top), blocks_, sum);
+  return sum;
+}
+
+}  // namespace modelet::agent

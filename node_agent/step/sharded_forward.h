@@ -1,0 +1,64 @@
+// The forward pass through the hidden layers, over a group: each rank computes the columns of its modelets,
+// and one all-gather for each layer gives every rank the whole activations. Training and evaluation share it.
+// What a pass computes is a value of its own, so that one pass can begin while the activations of another are
+// still needed. One thread.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/array/matrix.h"
+#include "base/array/sample_range.h"
+#include "comm/collectives/group.h"
+#include "node_agent/step/exchange/activation_exchange.h"
+#include "node_agent/step/exchange/sharding.h"
+#include "shard/data/batch/batch.h"
+#include "shard/layers/activation.h"
+#include "shard/layers/network.h"
+
+namespace modelet::agent {
+
+// A batch on its way through the hidden layers. Keeps its memory from one batch to the next.
+struct ForwardPass {
+  const shard::Batch* batch = nullptr;  // not owned
+  std::vector<SampleRange> ranges;      // its micro-batches
+  comm::Tag first_tag;                  // uses as many rounds for each layer as there are micro-batches
+  Notice notice;                        // what this rank tells; once finish(0) is done, what all tell
+  size_t finished = 0;                  // micro-batches that are through
+  std::vector<Buffer> activations;      // [hidden layers], each [batch, width]
+  std::vector<Buffer> transposed;       // [hidden layers], each [width, padded batch]
+
+  ConstMatrix output_input() const { return activations.back().matrix(); }
+  ConstMatrix output_input_transposed() const { return transposed.back().matrix(); }
+};
+
+class ShardedForward {
+ public:
+  // All arguments must outlive it. Without `codecs` activations travel exactly. `dropout`: share of each
+  // layer's activations that is left out, in training.
+  ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group,
+                 CodecChoice* codecs = nullptr, float dropout = 0);
+
+  // Computes the activations of all hidden layers. Uses rounds tag.round .. tag.round + hidden layers - 1.
+  void run(const shard::Batch& batch, comm::Tag tag, ForwardPass& pass);
+
+  // The same in micro-batches, so that activations travel while the caller does something else. begin()
+  // computes and sends those of the first layer, without waiting; go_on() does the layers after it; finish(i)
+  // waits until the activations of the last layer are complete for the micro-batches 0 .. i. The caller sets
+  // the batch, its micro-batches, the tag and the notice.
+  void begin(ForwardPass& pass);
+  void go_on(ForwardPass& pass);
+  void finish(ForwardPass& pass, size_t range);
+
+ private:
+  void compute(ForwardPass& pass, size_t layer, size_t range);
+  void send(ForwardPass& pass, size_t layer, size_t range);
+  void collect(ForwardPass& pass, size_t layer, size_t range);
+
+  shard::Network& network_;
+  const Sharding& sharding_;
+  const float dropout_;
+  ActivationExchange exchange_;
+};
+
+}  // namespace modelet::agent

@@ -1,0 +1,86 @@
+// One training step, model-sharded: the heart of Modelet (docs/architecture.md, "One batch through the
+// code"). Composes the arithmetic of shard/ with the exchanges of node_agent/step/exchange; with a group of
+// one it is plain local training.
+//
+// All exchanges come before any update: a step that throws PeerError has changed no weight, state or table,
+// and can be run again by a new TrainingStep in a new group. The activations of the next step may leave
+// before this step's output layer is updated, because they do not depend on it. They travel meanwhile, and a
+// rank that is late with its update makes nobody wait. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/system/clock.h"
+#include "comm/collectives/group.h"
+#include "node_agent/step/exchange/gradient_exchange.h"
+#include "node_agent/step/exchange/output_exchange.h"
+#include "node_agent/step/exchange/rounds.h"
+#include "node_agent/step/exchange/sharding.h"
+#include "node_agent/step/sharded_forward.h"
+#include "node_agent/step/step_policy.h"
+#include "node_agent/step/step_state.h"
+#include "shard/data/batch/batch.h"
+#include "shard/layers/loss/loss.h"
+#include "shard/layers/network.h"
+#include "shard/layers/output_gradient.h"
+
+namespace modelet::agent {
+
+struct StepResult {
+  double loss = 0;            // mean over the batch, the same on all ranks
+  bool stop = false;          // some rank wishes to stop after this step
+  size_t active_neurons = 0;  // of the modelets held here
+};
+
+class TrainingStep {
+ public:
+  // All references must outlive it. `clock`: for measuring its steps (micro_batches.h).
+  TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group,
+               std::unique_ptr<const Clock> clock = std::make_unique<SteadyClock>());
+
+  // Measures the links for `exchange.codec = "auto"`. Every rank calls it before its first step, if any does.
+  void measure_exchange(uint64_t step) { codecs().measure(group_, {step, kMeasureRound}); }
+  CodecChoice& codecs() { return policy_.codecs(); }
+  // Micro-batches of the last step.
+  size_t micro_batches() const { return now_.ranges().size(); }
+
+  // Work for the time in which a step has sent everything and waits for the others: called once in each step,
+  // if the group has several ranks.
+  void while_waiting(std::function<void()> work) { while_waiting_ = std::move(work); }
+
+  // `stop`: this rank wishes to stop. `next`: the batch of the next step, complete once while_waiting() was
+  // called, if all ranks run that step next and exchange nothing before it. Its first activations are then
+  // sent in this step, with this step's `stop`; an error in sending them is thrown by the next step.
+  StepResult run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
+                 const shard::Batch* next = nullptr);
+
+ private:
+  void take_turn(const shard::Batch& batch, uint64_t step, bool stop);
+  void begin(StepState& state, const shard::Batch& batch, uint64_t step, bool stop);
+  void begin_ahead(const shard::Batch& next, bool stop);
+  void select(StepState& now);
+  void forward_output(StepState& now, size_t range);
+  void combine(StepState& now);
+  void backward(StepState& now);
+  float clip_scale(const StepState& now);
+  void update_hidden(const StepState& now, const shard::UpdateRule& rule);
+  void update_output(const StepState& now, const shard::UpdateRule& rule);
+
+  shard::Network& network_;
+  const Sharding& sharding_;
+  comm::Group& group_;
+  const std::unique_ptr<shard::LossFunction> loss_;
+  const shard::AdamCorrections corrections_;
+  StepPolicy policy_;
+  ShardedForward forward_;
+  OutputExchange output_exchange_;
+  GradientExchange gradient_exchange_;
+  shard::OutputGradient output_gradient_;
+  std::function<void()> while_waiting_;
+  StepState now_, next_;
+  Buffer partial_;  // this rank's part of a hidden layer's input gradient
+};
+
+}  // namespace modelet::agent

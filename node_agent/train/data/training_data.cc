@@ -1,0 +1,65 @@
+#include "node_agent/train/data/training_data.h"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "node_agent/train/data/label_parts.h"
+
+namespace modelet::agent {
+namespace {
+
+shard::Dataset load_train(const TrainJob& job, const Sharding& sharding, const TellPreparing& tell) {
+  const shard::LabelPart part{.neurons = output_neurons(sharding.held()), .alone = !job.train_file.empty()};
+  Experiment experiment = job.experiment;
+  if (!job.train_file.empty()) experiment.data.train = job.train_file;
+  return shard::load_training_data(experiment, part, tell(experiment.data.train));
+}
+
+shard::Dataset load_test(const TrainJob& job, const shard::Dataset& train, const TellPreparing& tell) {
+  const Experiment::Data& data = job.experiment.data;
+  const std::filesystem::path file = job.test_file.empty() ? std::filesystem::path(data.test) : job.test_file;
+  return shard::load_dataset(file, data.normalize, train.encoder(), {}, tell(file));
+}
+
+// A softmax over one label is always certain: nothing would be learned.
+void require_choice(const Experiment& experiment, const shard::Dataset& train) {
+  if (experiment.model.loss == Loss::kSoftmax && train.labels() < 2)
+    throw UsageError("model.loss is softmax, which divides a sample between labels, and the data at " +
+                     experiment.data.train + " has " + std::to_string(train.labels()) +
+                     ": set model.loss = \"sigmoid\"");
+}
+
+void require_planned(const DataShape& seen, const TrainJob& job) {
+  const DataShape& planned = job.shape;
+  const bool same_shape = seen.features == planned.features && seen.labels == planned.labels &&
+                          seen.train_rows == planned.train_rows && seen.test_rows == planned.test_rows &&
+                          seen.encoder == planned.encoder;
+  if (same_shape && (seen.fingerprint == planned.fingerprint || planned.fingerprint == 0)) return;
+  const std::string path = job.train_file.empty() ? job.experiment.data.train : job.train_file.string();
+  throw Error("the data at " + path + " is not the data that the run was planned for: this node sees " +
+              std::to_string(seen.train_rows) + " samples, " + std::to_string(seen.features) + " features, " +
+              std::to_string(seen.labels) + " labels" + (same_shape ? ", with other content" : ""));
+}
+
+}  // namespace
+
+TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, ThreadPool& pool,
+                           const TellPreparing& tell)
+    : train_(load_train(job, sharding, tell)),
+      test_(load_test(job, train_, tell)),
+      split_(shard::split_rows(train_.rows(), job.experiment.data.validation, job.experiment.train.seed)),
+      feed_(train_, std::move(split_.train), job.experiment.train, pool,
+            {static_cast<uint32_t>(job.replica()), static_cast<uint32_t>(job.replicas())}) {
+  require_choice(job.experiment, train_);
+  require_planned(shard::describe_shape(train_, test_), job);
+}
+
+void TrainingData::complete_validation_labels(comm::Group& replica, comm::Tag tag) {
+  if (std::exchange(validation_has_labels_, true)) return;
+  feed_.finish_next();  // nobody reads the samples now
+  complete_labels(train_, split_.validation, replica, tag);
+}
+
+}  // namespace modelet::agent

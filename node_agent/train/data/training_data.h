@@ -1,0 +1,55 @@
+// TrainingData: the samples of a run on one rank. Loads them, checks that they are those that the run was
+// planned for, holds out some for validation, and divides the others into batches. Used by the training
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/parallel/thread_pool.h"
+#include "comm/collectives/group.h"
+#include "node_agent/step/exchange/sharding.h"
+#include "node_agent/train/job/train_job.h"
+#include "shard/data/batch/batch_feed.h"
+#include "shard/data/batch/split.h"
+#include "shard/data/store/dataset.h"
+
+namespace modelet::agent {
+
+// Whom to tell how far the preparation of this text is.
+using TellPreparing = std::function<shard::PrepareProgress(const std::string& file)>;
+
+class TrainingData {
+ public:
+  // Throws Error if the data cannot be read, or is not that of the job. `pool` must outlive it.
+  TrainingData(const TrainJob& job, const Sharding& sharding, ThreadPool& pool, const TellPreparing& tell);
+  TrainingData(const TrainingData&) = delete;
+  TrainingData& operator=(const TrainingData&) = delete;
+
+  const shard::Dataset& train() const { return train_; }
+  const shard::Dataset& test() const { return test_; }
+  shard::BatchFeed& feed() { return feed_; }
+  std::span<const uint32_t> validation_rows() const { return split_.validation; }  // of train()
+  bool validates() const { return !split_.validation.empty(); }
+
+  // Afterwards the validation samples have the labels of all neurons, including those that other ranks of
+  // `replica` hold. Every rank calls it before each validation; the first call exchanges labels. Uses rounds
+  // from tag.round upwards, and returns the tag after them.
+  void complete_validation_labels(comm::Group& replica, comm::Tag tag);
+
+  std::vector<uint32_t> label_counts() const {
+    return shard::count_labels(train_);
+  }  // [labels] samples of train()
+  uint64_t memory_bytes() const { return train_.memory_bytes() + test_.memory_bytes(); }
+
+ private:
+  shard::Dataset train_, test_;
+  shard::RowSplit split_;  // without the rows of the feed, which it has
+  bool validation_has_labels_ = false;
+  shard::BatchFeed feed_;  // last: it ends before what it reads
+};
+
+}  // namespace modelet::agent

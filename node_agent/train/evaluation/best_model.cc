@@ -1,0 +1,35 @@
+#include "node_agent/train/evaluation/best_model.h"
+
+#include "base/error.h"
+
+namespace modelet::agent {
+
+void BestModel::add(uint64_t step, const nlohmann::json& figures, const std::string& metric) {
+  MODELET_CHECK(step > step_);
+  if (step_ > 0 && figures.at(metric).get<double>() <= figures_.at(metric).get<double>()) {
+    ++worse_since_;
+    return;
+  }
+  step_ = step;
+  figures_ = figures;
+  worse_since_ = 0;
+}
+
+nlohmann::json BestModel::state() const {
+  return {{"step", step_}, {"figures", figures_}, {"worse_since", worse_since_}};
+}
+
+BestModel BestModel::restore(const nlohmann::json& state, const std::string& metric) {
+  BestModel result;
+  try {
+    result.step_ = state.at("step").get<uint64_t>();
+    result.figures_ = state.at("figures");
+    if (result.step_ > 0) result.figures_.at(metric).get<double>();
+    result.worse_since_ = state.at("worse_since").get<uint32_t>();
+  } catch (const nlohmann::json::exception& e) {
+    throw FormatError(std::string("the checkpoint's record of validation: ") + e.what());
+  }
+  return result;
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,83 @@
+#include "node_agent/train/evaluation/evaluator.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "node_agent/step/exchange/rounds.h"
+
+namespace modelet::agent {
+namespace {
+
+constexpr size_t kBatch = 512;  // samples scored together; bigger test sets need bigger batches
+
+}  // namespace
+
+Evaluator::Evaluator(shard::Network& network, const Sharding& sharding, comm::Group& group)
+    : network_(network),
+      sharding_(sharding),
+      group_(group),
+      forward_(network, sharding, group),
+      ranker_(network.output().modelets(), network.spread(), network.pool()) {}
+
+void Evaluator::predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, comm::Tag tag,
+                        const OnBatch& on_batch) {
+  const size_t rounds_a_batch = network_.hidden_layers() + 1;
+  const size_t fewest = rows.size() * rounds_a_batch / kEvaluationRounds + 1;
+  const size_t batch_size = std::max(kBatch, fewest);
+  shard::Batch batch;
+  shard::TopK best;
+  for (size_t first = 0; first < rows.size(); first += batch_size) {
+    batch.assign(data, rows.subspan(first, std::min(batch_size, rows.size() - first)), false);
+    forward_.run(batch, tag, pass_);
+    ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best);
+    merge(tag.later(rounds_a_batch - 1), best);
+    on_batch(batch, best);
+    tag = tag.later(rounds_a_batch);
+  }
+}
+
+// Scores and labels of all ranks. Labels travel as the bits of floats, which the exact codec does not change.
+void Evaluator::merge(comm::Tag tag, shard::TopK& best) {
+  if (sharding_.size() == 1) return;
+  const size_t samples = best.samples(), k = best.k();
+  struct Table {
+    Buffer scores;  // [samples, k]
+    std::vector<uint32_t> labels;
+  };
+  std::vector<Table> tables(static_cast<size_t>(sharding_.size()));
+  std::vector<std::vector<comm::InBlock>> theirs(tables.size());
+  for (size_t rank = 0; rank < tables.size(); ++rank) {
+    tables[rank].labels.resize(samples * k);
+    theirs[rank] = {tables[rank].scores.resize(samples, k),
+                    std::as_writable_bytes(std::span(tables[rank].labels))};
+  }
+  const auto self = static_cast<size_t>(sharding_.rank());
+  Table& own = tables[self];
+  for (size_t s = 0; s < samples; ++s) {
+    std::ranges::copy(best.scores(s), own.scores.matrix().row(s));
+    std::ranges::copy(best.labels(s), own.labels.data() + s * k);
+  }
+  const comm::OutBlock mine[] = {{&comm::require_codec("none"), own.scores.matrix()},
+                                 {.bytes = std::as_bytes(std::span(own.labels))}};
+  group_.all_gather(tag, mine, theirs);
+  for (size_t rank = 0; rank < tables.size(); ++rank) {
+    if (rank == self) continue;
+    for (size_t s = 0; s < samples; ++s)
+      for (size_t i = 0; i < k; ++i) {
+        const uint32_t label = tables[rank].labels[s * k + i];
+        if (label != shard::TopK::kNoLabel) best.insert(s, tables[rank].scores.matrix().row(s)[i], label);
+      }
+  }
+}
+
+void Evaluator::evaluate(const shard::Dataset& data, std::span<const uint32_t> rows, shard::Metrics& metrics,
+                         comm::Tag tag, const Progress& progress) {
+  size_t done = 0;
+  predict(data, rows, metrics.depth(), tag, [&](const shard::Batch& batch, const shard::TopK& best) {
+    metrics.add(batch, best);
+    done += batch.size();
+    if (progress) progress(done, rows.size());
+  });
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,49 @@
+// Evaluation over a group: every rank finds the best labels among its output modelets, and one all-gather
+// merges them. With a group of one it is local evaluation and prediction. One thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "comm/collectives/group.h"
+#include "node_agent/step/exchange/sharding.h"
+#include "node_agent/step/sharded_forward.h"
+#include "shard/data/store/dataset.h"
+#include "shard/inference/evaluation.h"
+#include "shard/inference/metrics.h"
+#include "shard/layers/network.h"
+
+namespace modelet::agent {
+
+class Evaluator {
+ public:
+  // All arguments must outlive it.
+  Evaluator(shard::Network& network, const Sharding& sharding, comm::Group& group);
+
+  // The k best labels of `rows` of `data`, a batch at a time in their order: on_batch(batch, best) on every
+  // rank. Uses kEvaluationRounds from tag.round on (rounds.h).
+  using OnBatch = std::function<void(const shard::Batch& batch, const shard::TopK& best)>;
+  void predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, comm::Tag tag,
+               const OnBatch& on_batch);
+
+  // Adds `rows` of `data` to `metrics`; the result is the same on all ranks. `progress` is told after each
+  // batch how many rows are done.
+  using Progress = std::function<void(size_t rows, size_t total_rows)>;
+  void evaluate(const shard::Dataset& data, std::span<const uint32_t> rows, shard::Metrics& metrics,
+                comm::Tag tag, const Progress& progress = {});
+
+ private:
+  void merge(comm::Tag tag, shard::TopK& best);
+
+  shard::Network& network_;
+  const Sharding& sharding_;
+  comm::Group& group_;
+  ShardedForward forward_;
+  ForwardPass pass_;
+  shard::LabelRanker ranker_;
+};
+
+}  // namespace modelet::agent

@@ -1,0 +1,68 @@
+#include "node_agent/train/evaluation/model_selection.h"
+
+#include "base/error.h"
+#include "node_agent/step/exchange/rounds.h"
+#include "shard/data/batch/split.h"
+
+namespace modelet::agent {
+namespace {
+
+const std::vector<size_t> kFigureRanks = {1, 3, 5};  // the K of p_at_K and its like
+
+}  // namespace
+
+void add_figures(nlohmann::json& event, const std::vector<shard::Figure>& figures) {
+  for (const shard::Figure& figure : figures) event[figure.name] = figure.value;
+}
+
+ModelSelection::ModelSelection(const Options& options, TrainingData& data)
+    : metric_(options.metric),
+      patience_(options.patience),
+      data_(data),
+      inverse_propensities_(
+          shard::inverse_propensities(data.label_counts(), data.train().rows(), options.metrics)),
+      auc_labels_(shard::has_auc(options.loss, data.train().labels()) ? data.train().labels() : 0) {
+  if (data.validates()) require_metric();
+}
+
+shard::Metrics ModelSelection::metrics() const { return {kFigureRanks, inverse_propensities_, auc_labels_}; }
+
+// log_loss cannot be chosen: less of it is better.
+void ModelSelection::require_metric() const {
+  std::string names;
+  for (const shard::Figure& figure : metrics().figures()) {
+    if (figure.name == "log_loss") continue;
+    if (figure.name == metric_) return;
+    names += (names.empty() ? "" : ", ") + figure.name;
+  }
+  throw UsageError("train.metric is '" + metric_ + "'; this model can be judged by " + names);
+}
+
+nlohmann::json ModelSelection::validate(Evaluator& evaluator, RankGrid& grid, uint64_t step,
+                                        const Evaluator::Progress& progress) {
+  shard::Metrics metrics = this->metrics();
+  data_.complete_validation_labels(grid.replica(), {step - 1, kLabelRound});
+  evaluator.evaluate(data_.train(), data_.validation_rows(), metrics, {step - 1, kEvaluationRound}, progress);
+  // Scores of replicas may differ in their last bits if their processors differ; decisions must not.
+  std::vector<shard::Figure> of_all = metrics.figures();
+  std::vector<double> values;
+  for (const shard::Figure& figure : of_all) values.push_back(figure.value);
+  values = grid.of_first_replica(step, values);
+  for (size_t i = 0; i < values.size(); ++i) of_all[i].value = values[i];
+  nlohmann::json figures = nlohmann::json::object();
+  add_figures(figures, of_all);
+  best_.add(step, figures, metric_);
+  return figures;
+}
+
+bool ModelSelection::test(Evaluator& evaluator, uint64_t step, comm::Tag tag,
+                          const Evaluator::Progress& progress) {
+  if (tested_step_ == step) return false;
+  shard::Metrics metrics = this->metrics();
+  evaluator.evaluate(data_.test(), shard::all_rows(data_.test().rows()), metrics, tag, progress);
+  test_figures_ = metrics.figures();
+  tested_step_ = step;
+  return true;
+}
+
+}  // namespace modelet::agent

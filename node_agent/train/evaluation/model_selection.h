@@ -1,0 +1,65 @@
+// ModelSelection: evaluates the model of a run, on the held-out samples if there are any, else on the test
+// data, and knows which state so far is the best. Every rank keeps one; they decide the same. Used by the
+// training thread.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+#include "node_agent/replicas/rank_grid.h"
+#include "node_agent/train/data/training_data.h"
+#include "node_agent/train/evaluation/best_model.h"
+#include "node_agent/train/evaluation/evaluator.h"
+#include "shard/inference/metrics.h"
+
+namespace modelet::agent {
+
+// Figures as members of an event.
+void add_figures(nlohmann::json& event, const std::vector<shard::Figure>& figures);
+
+class ModelSelection {
+ public:
+  struct Options {
+    Loss loss;
+    Experiment::Metrics metrics;
+    std::string metric;     // train.metric
+    uint32_t patience = 0;  // train.patience
+  };
+  // UsageError if samples are held out and this model does not have the metric. `data` must outlive it.
+  ModelSelection(const Options& options, TrainingData& data);
+
+  // All ranks call these after the same step. They use rounds from tag.round upwards. validate() returns the
+  // figures (name -> number) of the held-out samples, the same on all ranks. test() does nothing, and says
+  // so, if it was already called after this step.
+  nlohmann::json validate(Evaluator& evaluator, RankGrid& grid, uint64_t step,
+                          const Evaluator::Progress& progress = {});
+  bool test(Evaluator& evaluator, uint64_t step, comm::Tag tag, const Evaluator::Progress& progress = {});
+  // The figures of the last test().
+  const std::vector<shard::Figure>& test_figures() const { return test_figures_; }
+
+  // The best state by validation; step 0 while there was none.
+  const BestModel& best() const { return best_; }
+  // Whether train.patience validations have found nothing better.
+  bool exhausted() const { return best_.exhausted(patience_); }
+
+  // For checkpoints. FormatError if `state` is not best().state() of a run with this train.metric.
+  void restore(const nlohmann::json& state) { best_ = BestModel::restore(state, metric_); }
+
+ private:
+  shard::Metrics metrics() const;
+  void require_metric() const;
+
+  const std::string metric_;
+  const uint32_t patience_;
+  TrainingData& data_;
+  std::vector<float> inverse_propensities_;  // [labels]
+  size_t auc_labels_;                        // 0: this model has no AUC
+  BestModel best_;
+  std::vector<shard::Figure> test_figures_;
+  uint64_t tested_step_ = 0;
+};
+
+}  // namespace modelet::agent

@@ -1,0 +1,43 @@
+// TrainJob: what a rank is told about a training run before it begins, and how it reports what happens. Plain
+// values.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+#include "node_agent/step/exchange/sharding.h"
+
+namespace modelet::agent {
+
+struct TrainJob {
+  std::string run;  // name of the run
+  Experiment experiment;
+  DataShape shape;
+  std::vector<uint32_t> owner;   // [modelets of the partition] -> rank within each replica (rank_grid.h)
+  int rank = 0, size = 1;        // of all replicas
+  uint32_t threads = 0;          // 0: the experiment's, or all cores
+  std::filesystem::path out;     // folder of the run: checkpoints/
+  std::filesystem::path resume;  // empty, or a checkpoint to continue from
+  // Prepared files that are read in place of data.train and data.test, whose paths the experiment keeps;
+  // empty: data.train and data.test themselves. The first may lack labels of neurons that this rank does not
+  // hold.
+  std::filesystem::path train_file, test_file;
+
+  int replicas() const { return static_cast<int>(experiment.cluster.replicas); }
+  int ranks() const { return size / replicas(); }  // of a replica
+  int replica() const { return rank / ranks(); }   // that this rank belongs to
+};
+
+// Which modelets each rank of the job's replica holds. UsageError if that many nodes cannot form equal
+// replicas.
+Sharding sharding_of(const TrainJob& job);
+
+// An event of the run as it appears in JSON Lines (docs/events.md); "event" names it.
+using EventSink = std::function<void(const nlohmann::json&)>;
+
+}  // namespace modelet::agent

@@ -1,0 +1,17 @@
+// Events "preparing" (docs/events.md): how far the preparation of a text is.
+#pragma once
+
+#include <string>
+
+#include "base/system/clock.h"
+#include "node_agent/train/job/train_job.h"
+#include "shard/data/store/prepared.h"
+
+namespace modelet::agent {
+
+// For functions that prepare text: the result sends an event every `every` seconds of `clock`, which must
+// outlive it. What `events` throws ends the preparation.
+shard::PrepareProgress preparing_events(std::string file, EventSink events, const Clock& clock,
+                                        double every = 1);
+
+}  // namespace modelet::agent

@@ -1,0 +1,87 @@
+// RunStatistics: what a rank counts and measures in its run: losses, samples, bytes, and how long steps,
+// evaluations and checkpoints take. It computes how fast the run is and how long it will take. Used by the
+// training thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "base/system/clock.h"
+#include "node_agent/replicas/rank_grid.h"
+#include "node_agent/train/progress/step_times.h"
+
+namespace modelet::agent {
+
+// The mean loss of some steps.
+class MeanLoss {
+ public:
+  void add(double loss) {
+    sum_ += loss;
+    ++steps_;
+  }
+  uint64_t steps() const { return steps_; }
+  double mean() const { return sum_ / static_cast<double>(steps_); }
+  void reset() { *this = {}; }
+
+ private:
+  double sum_ = 0;
+  uint64_t steps_ = 0;
+};
+
+class RunStatistics {
+ public:
+  explicit RunStatistics(const Clock& clock) : clock_(clock) {}          // which must outlive it
+  void resume(double train_seconds) { train_seconds_ = train_seconds; }  // of the run, in earlier processes
+
+  // Called around each step, including what follows it among replicas; `totals` are those of the grid.
+  // `samples`: of all replicas.
+  void begin_step(const RankGrid::Totals& totals);
+  void end_step(double loss, size_t samples, const RankGrid::Totals& totals);
+
+  // What all ranks have to say of the steps since the last call: the mean of the losses, and where the time
+  // went (StepTimes::report). All ranks call it after the same step. Replicas that are ahead wait for the
+  // others here: that counts as training.
+  struct Common {
+    double loss = 0;
+    nlohmann::json nodes;
+  };
+  Common gather(RankGrid& grid, uint64_t step);
+
+  // So many samples were evaluated, or a checkpoint was written, in so many seconds.
+  void add_evaluation(size_t samples, double seconds);
+  void add_checkpoint(double seconds);
+
+  const MeanLoss& since_gathered() const { return since_gathered_; }
+  MeanLoss& since_epoch() { return since_epoch_; }  // or since the start or resume
+
+  // Without evaluations and checkpoints.
+  double train_seconds() const { return train_seconds_; }  // of the whole run
+  // Since the start or resume.
+  double samples_per_second() const;
+  double bytes_per_step() const;
+  double wait_fraction() const;  // of this rank's time in steps, [0, 1]
+  // The time for what is left, if everything takes as long as it took so far; what has not happened yet
+  // counts as nothing.
+  double seconds_left(uint64_t steps, uint64_t evaluated_samples, uint64_t checkpoints) const;
+
+ private:
+  // Statistics of something that happens from time to time.
+  struct Rate {
+    double seconds = 0;
+    uint64_t count = 0;
+    double each() const { return count == 0 ? 0 : seconds / static_cast<double>(count); }
+  };
+
+  const Clock& clock_;
+  double train_seconds_ = 0;
+  Rate steps_, evaluated_, checkpoints_;
+  uint64_t samples_ = 0, bytes_sent_ = 0;
+  StepTimes times_;
+  MeanLoss since_gathered_, since_epoch_;
+  // Of the current step.
+  double began_ = 0;
+  uint64_t bytes_before_ = 0;
+};
+
+}  // namespace modelet::agent

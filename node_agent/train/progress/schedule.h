@@ -1,0 +1,45 @@
+// Schedule: what is due after which step of a run. A pure function of the experiment and the number of
+// samples: all ranks find the same, and so does a run that is resumed. Steps count from 1: `step` of them are
+// done.
+#pragma once
+
+#include <cstdint>
+
+#include "base/experiment/experiment.h"
+
+namespace modelet::agent {
+
+class Schedule {
+ public:
+  // `local_steps`: between two synchronisations of replicas; 0: there is one replica.
+  Schedule(const Experiment::Train& train, uint64_t steps_per_epoch, uint32_t local_steps);
+
+  uint64_t total_steps() const { return total_; }
+  uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+  uint64_t epoch(uint64_t step) const {
+    return (step - 1) / steps_per_epoch_ + 1;
+  }  // that it belongs to, from 1
+
+  bool ends_epoch(uint64_t step) const { return step % steps_per_epoch_ == 0; }
+  bool evaluates_after(uint64_t step) const;  // only at the end of an epoch
+  bool checkpoint_after(uint64_t step) const;
+  bool progress_after(uint64_t step) const { return step % log_every_ == 0 || step == total_; }
+
+  enum class Sync { kNone, kAverage, kSettle };
+  // Replicas synchronise every few steps, and become equal where the common model is needed.
+  Sync sync_after(uint64_t step) const;
+
+  // Whether the ranks exchange anything between this step and the next one.
+  bool exchanges_after(uint64_t step) const;
+
+  struct Left {
+    uint64_t steps = 0, evaluations = 0, checkpoints = 0;
+  };
+  Left left_after(uint64_t step) const;
+
+ private:
+  const uint64_t steps_per_epoch_, total_;
+  const uint32_t evaluate_every_, checkpoint_every_, log_every_, local_steps_;
+};
+
+}  // namespace modelet::agent

@@ -1,0 +1,96 @@
+#include "scheduler/cli/options/arguments.h"
+
+#include <cctype>
+#include <filesystem>
+
+#include "base/error.h"
+#include "comm/codec/codec.h"
+
+namespace modelet::cli {
+
+void ExperimentArguments::add_to(CLI::App& verb) {
+  verb.add_option("experiment", file, "experiment file (TOML; docs/experiment.md)")
+      ->required()
+      ->check(CLI::ExistingFile);
+  verb.add_option("--set", overrides, "section.key=value: override a key of the experiment (repeatable)")
+      ->take_all();
+}
+
+Experiment ExperimentArguments::load() const {
+  Experiment experiment = load_experiment(file, overrides);
+  comm::exchange_codecs(experiment.exchange);
+  return experiment;
+}
+
+std::string ExperimentArguments::run_name() const {
+  std::string name = std::filesystem::path(file).stem().string();
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '_' && c != '-') c = '_';
+  return name.empty() ? "run" : name;
+}
+
+void ReadingArguments::add_to(CLI::App& verb) {
+  verb.add_option("--set", overrides,
+                  "section.key=value of the experiment that says how the text is read: data.format and what "
+                  "belongs to it, docs/experiment.md (repeatable)")
+      ->take_all();
+}
+
+Experiment ReadingArguments::load(const std::string& text) const {
+  Experiment options = parse_encoding_toml("", "options", overrides);
+  options.data.train = text;
+  return options;
+}
+
+ExperimentData load_data(const Experiment& experiment, Reporter& reporter, const shard::LabelPart& labels) {
+  const Experiment::Data& data = experiment.data;
+  const auto require = [](const std::string& key, const std::string& path) {
+    if (!std::filesystem::exists(path))
+      throw Error(path + ": no such file; it is " + key +
+                  " of the experiment: correct it there, or give --set " + key + "=PATH");
+  };
+  require("data.train", data.train);
+  require("data.test", data.test);
+  ExperimentData loaded{
+      .train = shard::load_training_data(experiment, labels, tell_preparing(reporter, data.train))};
+  const auto require_some = [&](size_t count, const char* what) {
+    if (count == 0)
+      throw Error(data.train + ": there is nothing to learn from it: " + what +
+                  "; is it the right file, and data.format right?");
+  };
+  require_some(loaded.train.features(), "it has no features");
+  require_some(loaded.train.label_entries(), "none of its samples has a label");
+  loaded.test = shard::load_dataset(data.test, data.normalize, loaded.train.encoder(), shard::no_labels(),
+                                    tell_preparing(reporter, data.test));
+  reporter.clear_progress();
+  note_unknown_labels(loaded.test, data.test, reporter);
+  return loaded;
+}
+
+void note_unknown_labels(const shard::Dataset& data, const std::string& path, Reporter& reporter) {
+  if (data.unknown_labels() > 0)
+    reporter.note(path + ": " + std::to_string(data.unknown_labels()) + " labels of its " +
+                  std::to_string(data.rows()) +
+                  " samples do not occur in the training data and are left out");
+}
+
+void require_writable(const std::string& file, bool force, const std::vector<std::string>& sources) {
+  std::error_code missing;
+  if (!std::filesystem::exists(file, missing)) return;
+  for (const std::string& source : sources)
+    if (std::filesystem::equivalent(file, source, missing))
+      throw UsageError(file + ": is the file that is read; give another file to write to");
+  if (!std::filesystem::is_regular_file(file))
+    throw UsageError(file + ": is not a file, and would be replaced by one; give another name");
+  if (!force) throw UsageError(file + ": exists already; give another name, or --force to replace it");
+}
+
+void add_force_flag(CLI::App& verb, bool& force) {
+  verb.add_flag("--force", force, "replace files that are there already");
+}
+
+std::string absolute(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+}  // namespace modelet::cli

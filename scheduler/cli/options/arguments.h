@@ -1,0 +1,57 @@
+// Arguments that several verbs share: an experiment file with overrides, paths, and what follows from them.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+#include "scheduler/client/report.h"
+#include "shard/data/store/dataset.h"
+
+namespace modelet::cli {
+
+struct ExperimentArguments {
+  std::string file;
+  std::vector<std::string> overrides;
+
+  // Adds EXPERIMENT and --set.
+  void add_to(CLI::App& verb);
+  Experiment load() const;  // UsageError also for a codec that does not exist
+  // The name of the run: that of the file, in the characters that the scheduler accepts.
+  std::string run_name() const;
+};
+
+// Keys of the experiment that say how a text is read.
+struct ReadingArguments {
+  std::vector<std::string> overrides;
+
+  // Adds --set.
+  void add_to(CLI::App& verb);
+  // An experiment with these keys, whose training data is `text`.
+  Experiment load(const std::string& text) const;
+};
+
+struct ExperimentData {
+  shard::Dataset train, test;
+
+  DataShape shape() const { return shard::describe_shape(train, test); }
+};
+
+// Reads (and prepares, the first time, which `reporter` tells) the experiment's data, of the training data
+// the labels that are wanted.
+ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
+                         const shard::LabelPart& labels = shard::no_labels());
+
+// Prints how many labels the encoder did not know, if any.
+void note_unknown_labels(const shard::Dataset& data, const std::string& path, Reporter& reporter);
+
+// Throws UsageError if writing `file` would destroy something: one of `sources`, what is not a regular file
+// or, without `force`, any file.
+void require_writable(const std::string& file, bool force, const std::vector<std::string>& sources = {});
+void add_force_flag(CLI::App& verb, bool& force);
+
+// Absolute and normalised; empty stays empty.
+std::string absolute(const std::string& path);
+
+}  // namespace modelet::cli

@@ -1,0 +1,13 @@
+// The verb keygen: makes a key file (comm/security/keys.h).
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace modelet::cli {
+
+// As add_pool_verbs.
+void add_keygen_verb(CLI::App& app);
+
+}  // namespace modelet::cli

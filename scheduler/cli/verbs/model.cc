@@ -1,0 +1,380 @@
+#include "scheduler/cli/verbs/model.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/error.h"
+#include "base/system/clock.h"
+#include "base/system/program.h"
+#include "comm/collectives/group.h"
+#include "node_agent/machine/capacity.h"
+#include "node_agent/train/evaluation/evaluator.h"
+#include "scheduler/cli/options/arguments.h"
+#include "scheduler/cli/options/output.h"
+#include "scheduler/client/report.h"
+#include "scheduler/plan/placement.h"
+#include "shard/data/batch/split.h"
+#include "shard/data/encode/encoder.h"
+#include "shard/data/store/dataset.h"
+#include "shard/inference/metrics.h"
+#include "shard/inference/predictor.h"
+
+namespace modelet::cli {
+namespace {
+
+using nlohmann::json;
+
+struct ModelOptions {
+  std::string checkpoint, data, labels;
+  std::vector<size_t> ks;
+  std::vector<std::string> metrics;  // empty: all
+  std::vector<float> propensity;     // A, B; empty: the experiment's
+  size_t k = 5, limit = 0;
+  uint32_t threads = 0;
+  bool sparse = false, json = false;
+};
+
+// A whole model from a checkpoint, for inference in this process.
+class LoadedModel {
+ public:
+  LoadedModel(const std::string& path, uint32_t threads)
+      : predictor_(path, threads > 0 ? threads : agent::usable_cores()),
+        sharding_(partition_model(experiment(), predictor_.index().shape),
+                  std::vector<uint32_t>(predictor_.index().modelets.size(), 0), 0, 1),
+        group_(comm::make_solo_group()),
+        evaluator_(predictor_.network(), sharding_, *group_) {}
+
+  shard::Dataset load_data(const std::string& path) const {
+    Reporter reporter(false);  // standard output has the answer alone
+    shard::Dataset data = predictor_.load_data(path, tell_preparing(reporter, path));
+    reporter.clear_progress();
+    note_unknown_labels(data, path, reporter);
+    return data;
+  }
+
+  // The names in a file with one a line; without a file, those that the encoder of the text knows, if there
+  // is one.
+  std::vector<std::string> label_names(const std::string& file) const {
+    if (!file.empty()) return shard::load_label_names(file, predictor_.index().shape.labels);
+    return shard::label_names(predictor_.encoder(), predictor_.folder().string());
+  }
+
+  const Experiment& experiment() const { return predictor_.index().experiment; }
+  uint64_t step() const { return predictor_.index().step; }
+  shard::Network& network() { return predictor_.network(); }
+
+  // The k best labels of `rows` of `data`, a batch at a time.
+  void predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, bool sparse,
+               const agent::Evaluator::OnBatch& on_batch) {
+    if (!sparse) return evaluator_.predict(data, rows, k, {}, on_batch);
+    predictor_.prepare_sparse(data);
+    shard::Batch batch;
+    shard::TopK best;
+    for (size_t first = 0; first < rows.size(); first += kSparseBatch) {
+      batch.assign(data, rows.subspan(first, std::min(kSparseBatch, rows.size() - first)), false);
+      predictor_.predict_sparse(batch, k, best);
+      on_batch(batch, best);
+    }
+  }
+
+ private:
+  static constexpr size_t kSparseBatch = 512;
+
+  shard::Predictor predictor_;
+  agent::Sharding sharding_;
+  std::unique_ptr<comm::Group> group_;
+  agent::Evaluator evaluator_;
+};
+
+const std::vector<std::string> kMetricNames = {"p", "ndcg", "recall", "psp", "auc", "log_loss"};
+
+bool asked_for(const ModelOptions& options, const std::string& metric) {
+  return options.metrics.empty() || std::ranges::count(options.metrics, metric) > 0;
+}
+
+// A figure that was asked for by name, and that this model or way of scoring does not have, is an error that
+// says why.
+shard::Metrics make_metrics(LoadedModel& model, const ModelOptions& options) {
+  const size_t labels = model.network().shape().labels;
+  Experiment::Metrics propensities = model.experiment().metrics;
+  if (!options.propensity.empty()) propensities = {options.propensity[0], options.propensity[1]};
+  const auto named = [&](const char* metric) { return std::ranges::count(options.metrics, metric) > 0; };
+  std::vector<uint32_t> counts;
+  if (asked_for(options, "psp")) counts = model.network().label_counts();
+  if (named("psp") && counts.empty())
+    throw UsageError(
+        "psp needs the label frequencies of train, and this checkpoint has none: it is of an older program; "
+        "resuming its run writes them");
+  const bool auc = shard::has_auc(model.experiment().model.loss, labels) && !options.sparse;
+  if ((named("auc") || named("log_loss")) && !auc)
+    throw UsageError(fmt::format(
+        "auc and log_loss need the scores of all labels, comparable over samples: they exist for sigmoid "
+        "models (model.loss) of at most {} labels, without --sparse. For wide outputs use p, ndcg, recall "
+        "and psp",
+        shard::kMostLabelsForAuc));
+  return {options.ks, shard::inverse_propensities(counts, model.network().shape().train_rows, propensities),
+          auc && (asked_for(options, "auc") || asked_for(options, "log_loss")) ? labels : 0};
+}
+
+void evaluate(const ModelOptions& options) {
+  LoadedModel model(options.checkpoint, options.threads);
+  const shard::Dataset data = model.load_data(options.data);
+  if (data.label_entries() == 0)
+    throw FormatError(
+        options.data +
+        ": none of its samples has a label that the model knows, so there is nothing to compare "
+        "with; 'modelet predict' needs no labels");
+  shard::Metrics metrics = make_metrics(model, options);
+  const Stopwatch watch;
+  model.predict(data, shard::all_rows(data.rows()), metrics.depth(), options.sparse,
+                [&](const shard::Batch& batch, const shard::TopK& best) { metrics.add(batch, best); });
+  const double rate = static_cast<double>(data.rows()) / watch.seconds();
+  std::vector<shard::Figure> figures = metrics.figures();
+  std::erase_if(figures, [&](const shard::Figure& figure) {
+    return !asked_for(options, figure.name.substr(0, figure.name.find("_at_")));
+  });
+  if (options.json) {
+    json result = {{"event", "evaluated"},
+                   {"step", model.step()},
+                   {"samples", data.rows()},
+                   {"samples_per_second", rate}};
+    for (const shard::Figure& figure : figures) result[figure.name] = figure.value;
+    return print_line(result);
+  }
+  for (const shard::Figure& figure : figures)
+    std::cout << fmt::format("{:<10} {:.4f}\n", figure_title(figure.name), figure.value);
+  std::cerr << fmt::format("{} samples, {:.0f} a second, checkpoint of step {}\n", data.rows(), rate,
+                           model.step());
+}
+
+void predict(const ModelOptions& options) {
+  LoadedModel model(options.checkpoint, options.threads);
+  const shard::Dataset data = model.load_data(options.data);
+  const std::string& names_file = options.labels.empty() ? model.experiment().data.labels : options.labels;
+  const std::vector<std::string> names = model.label_names(names_file);
+  size_t row = 0;
+  const auto print = [&](const shard::Batch& batch, const shard::TopK& best) {
+    for (size_t s = 0; s < batch.size(); ++s, ++row) {
+      json labels = json::array();
+      std::vector<std::string> texts;
+      for (size_t i = 0; i < best.k() && best.labels(s)[i] != shard::TopK::kNoLabel; ++i) {
+        const uint32_t label = best.labels(s)[i];
+        if (options.json) {
+          json entry = {{"label", label}, {"score", best.scores(s)[i]}};
+          if (!names.empty()) entry["name"] = names[label];
+          labels.push_back(std::move(entry));
+        } else {
+          texts.push_back(fmt::format("{}:{:.4f}", names.empty() ? std::to_string(label) : names[label],
+                                      best.scores(s)[i]));
+        }
+      }
+      if (options.json)
+        print_line(json{{"sample", row}, {"labels", std::move(labels)}});
+      else
+        std::cout << fmt::format("{}\n", fmt::join(texts, " "));
+    }
+  };
+  const size_t rows = options.limit > 0 ? std::min(options.limit, data.rows()) : data.rows();
+  model.predict(data, shard::all_rows(rows), std::min(options.k, data.labels()), options.sparse, print);
+}
+
+void add_model_arguments(CLI::App& verb, ModelOptions& options) {
+  verb.add_option("checkpoint", options.checkpoint, "run folder or checkpoint")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  verb.add_option("data", options.data, "text as the training data (also .xz, .gz) or prepared file")
+      ->required()
+      ->check(CLI::ExistingFile);
+  verb.add_option("--threads", options.threads, "0: all cores")
+      ->check(CLI::Range(0u, 1024u))
+      ->capture_default_str();
+  verb.add_flag(
+      "--sparse", options.sparse,
+      "score only the likeliest labels and what hash tables retrieve; tuned on DATA, at least 99 % of P@1");
+  verb.add_flag("--json", options.json, "JSON Lines on standard output");
+}
+
+struct PlanOptions {
+  ExperimentArguments experiment;
+  uint32_t nodes = 4, cores = 0;
+  double memory_gib = 0;
+  double gbit_per_second = 1, round_trip_ms = 1;  // of the nodes' links
+  std::vector<double> gflops, bf16_gflops,
+      memory_gbps;  // of node i: entry i modulo their number; empty: as this machine
+  bool json = false;
+};
+
+// What the simulator reads (experiments/simulate/README.md describes it).
+nlohmann::ordered_json to_json(const Experiment& experiment, const scheduler::Plan& plan,
+                               const std::vector<scheduler::NodeCapacity>& capacities,
+                               const scheduler::Link& link) {
+  using Json = nlohmann::ordered_json;
+  constexpr std::array<const char*, scheduler::kStepParts> kParts = {"forward", "select", "output_forward",
+                                                                     "backward", "update"};
+  constexpr std::array<const char*, 4> kKinds = {"activations", "output", "gradient", "clip"};
+  Json nodes = Json::array(), exchanges = Json::array();
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    const scheduler::NodePlan& node = plan.nodes[i];
+    Json layers = Json::array();
+    for (const scheduler::PartSeconds& seconds : node.layers) {
+      Json parts;
+      for (size_t part = 0; part < seconds.size(); ++part) parts[kParts[part]] = seconds[part];
+      layers.push_back(std::move(parts));
+    }
+    nodes.push_back({{"node", node.name},
+                     {"cores", capacities[i].cores},
+                     {"gflops", capacities[i].gflops},
+                     {"bf16_gflops", capacities[i].bf16_gflops},
+                     {"memory_gbps", capacities[i].memory_gbps},
+                     {"modelets", node.modelets},
+                     {"memory_bytes", node.memory_bytes},
+                     {"compute_seconds", node.seconds_per_step},
+                     {"bytes_sent_per_step", node.bytes_sent_per_step},
+                     {"layers", std::move(layers)}});
+  }
+  for (const scheduler::Exchange& exchange : plan.exchanges) {
+    std::vector<std::vector<uint64_t>> bytes(exchange.bytes.size());  // [from][to]
+    for (size_t from = 0; from < bytes.size(); ++from)
+      for (size_t to = 0; to < bytes.size(); ++to) bytes[from].push_back(exchange.message(from, to));
+    exchanges.push_back({{"exchange", kKinds[static_cast<size_t>(exchange.kind)]},
+                         {"layer", exchange.layer},
+                         {"samples", exchange.samples},
+                         {"bytes", std::move(bytes)}});
+  }
+  return {{"parameters", plan.parameters},
+          {"modelets", plan.partition.size()},
+          {"seconds_per_step", plan.seconds_per_step},
+          {"wire_seconds", scheduler::wire_seconds(plan, link)},
+          {"alone_seconds", plan.alone_seconds},
+          {"alone_memory_bytes", plan.alone_memory_bytes},
+          {"dense_allreduce_bytes", plan.dense_allreduce_bytes},
+          {"selects_by_activations", plan.selects_by_activations},
+          {"replicas", plan.replicas},
+          {"micro_batches", experiment.exchange.micro_batches},
+          {"micro_batches_tried", kTriedMicroBatches},
+          {"nodes", std::move(nodes)},
+          {"exchanges", std::move(exchanges)}};
+}
+
+void plan(const PlanOptions& options) {
+  const Experiment experiment = options.experiment.load();
+  Reporter reporter(false);
+  const DataShape shape = load_data(experiment, reporter).shape();
+  // Nodes like this machine unless told otherwise: the speed of that many of its cores together, since they
+  // share its memory.
+  const uint32_t cores = options.cores > 0 ? options.cores : agent::usable_cores();
+  const uint32_t measured_cores = std::min(cores, agent::usable_cores());
+  const bool told = !options.gflops.empty() && !options.memory_gbps.empty();
+  const agent::Speed here = told ? agent::Speed{} : agent::measure_speed(measured_cores);
+  const auto speed_of = [&](const std::vector<double>& speeds, uint32_t node, double measured) {
+    return speeds.empty() ? measured * cores / measured_cores : speeds[node % speeds.size()];
+  };
+  std::vector<scheduler::NodeCapacity> nodes;
+  for (uint32_t i = 0; i < options.nodes; ++i)
+    nodes.push_back(
+        {.name = "node-" + std::to_string(i),
+         .cores = cores,
+         .memory_bytes = options.memory_gib > 0 ? static_cast<uint64_t>(options.memory_gib * 0x1p30)
+                                                : agent::usable_memory_bytes(),
+         .gflops = speed_of(options.gflops, i, here.gflops),
+         .memory_gbps = speed_of(options.memory_gbps, i, here.memory_gbps),
+         .bf16_gflops = speed_of(options.bf16_gflops.empty() ? options.gflops : options.bf16_gflops, i,
+                                 here.bf16_gflops)});
+  const scheduler::Plan plan = scheduler::make_plan(experiment, shape, nodes);
+  constexpr double kBytesOfGbit = 1e9 / 8;
+  const scheduler::Link link{.bytes_per_second = options.gbit_per_second * kBytesOfGbit,
+                             .round_trip_seconds = options.round_trip_ms / 1e3};
+  if (options.json) return print_line(to_json(experiment, plan, nodes, link));
+  std::cout << scheduler::to_text(plan, link);
+}
+
+}  // namespace
+
+void add_model_verbs(CLI::App& app) {
+  const auto eval_options = std::make_shared<ModelOptions>();
+  CLI::App& eval_verb = *app.add_subcommand("eval", "Evaluate a checkpoint on a data set");
+  add_model_arguments(eval_verb, *eval_options);
+  eval_verb.add_option("--k", eval_options->ks, "figures at these ranks, comma-separated")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1000))
+      ->default_val(std::vector<size_t>{1, 3, 5});
+  eval_verb
+      .add_option("--metrics", eval_options->metrics,
+                  "comma-separated; default: all that the model has (docs/metrics.md)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(kMetricNames));
+  eval_verb
+      .add_option("--propensity", eval_options->propensity,
+                  "A,B of psp (default: metrics.propensity_a and _b of the experiment)")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(number_between(0.001, 1000.0));
+  eval_verb.footer(
+      "Examples:\n  modelet eval runs/quickstart-20260101-120000 test.txt.xz --k 1,5\n"
+      "  modelet eval runs/amazon test.mlt --metrics psp --propensity 0.6,2.6");
+  eval_verb.callback([eval_options] { evaluate(*eval_options); });
+
+  const auto predict_options = std::make_shared<ModelOptions>();
+  CLI::App& predict_verb =
+      *app.add_subcommand("predict", "Print the best labels of each sample, a line each");
+  add_model_arguments(predict_verb, *predict_options);
+  predict_verb.add_option("--k", predict_options->k, "labels a sample")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  predict_verb.add_option("--labels", predict_options->labels,
+                          "names of the labels, one a line (default: data.labels of the experiment)");
+  predict_verb.add_option("--limit", predict_options->limit, "only the first samples; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  predict_verb.footer(
+      "Example:\n  modelet predict runs/quickstart-20260101-120000 test.txt.xz --k 3 --limit 10");
+  predict_verb.callback([predict_options] { predict(*predict_options); });
+
+  const auto plan_options = std::make_shared<PlanOptions>();
+  CLI::App& plan_verb = *app.add_subcommand("plan", "Show which node would hold what, without training");
+  plan_options->experiment.add_to(plan_verb);
+  plan_verb.add_option("--nodes", plan_options->nodes, "nodes of the group")
+      ->check(CLI::Range(1u, 4096u))
+      ->capture_default_str();
+  plan_verb.add_option("--cores", plan_options->cores, "of each node; 0: as this machine")
+      ->check(CLI::Range(0u, 4096u))
+      ->capture_default_str();
+  plan_verb.add_option("--memory-gib", plan_options->memory_gib, "of each node; 0: as this machine")
+      ->check(number_between(0.0, 1e9))
+      ->capture_default_str();
+  plan_verb
+      .add_option(
+          "--gflops", plan_options->gflops,
+          "of a node's cores together, fp32, comma-separated, repeated in turn (default: measured here)")
+      ->delimiter(',')
+      ->check(number_between(1e-3, 1e9));
+  plan_verb
+      .add_option("--bf16-gflops", plan_options->bf16_gflops,
+                  "the same in bf16 (default: as --gflops if that is given, else measured here)")
+      ->delimiter(',')
+      ->check(number_between(1e-3, 1e9));
+  plan_verb
+      .add_option("--memory-gbps", plan_options->memory_gbps,
+                  "GB/s of row updates of a node, comma-separated, repeated in turn (default: measured here)")
+      ->delimiter(',')
+      ->check(number_between(1e-3, 1e9));
+  plan_verb.add_option("--gbit-per-second", plan_options->gbit_per_second, "of each node's link, each way")
+      ->check(number_between(1e-6, 1e6))
+      ->capture_default_str();
+  plan_verb.add_option("--round-trip-ms", plan_options->round_trip_ms, "between two nodes, in milliseconds")
+      ->check(number_between(0.0, 1e5))
+      ->capture_default_str();
+  plan_verb.add_flag("--json", plan_options->json,
+                     "one line of JSON, with the parts of a step and the bytes of every exchange");
+  plan_verb.footer("Example:\n  modelet plan experiments/quickstart.toml --nodes 8 --cores 4 --memory-gib 8");
+  plan_verb.callback([plan_options] { plan(*plan_options); });
+}
+
+}  // namespace modelet::cli

@@ -1,0 +1,14 @@
+// The verbs for a pool: submit, list, watch, stop, nodes.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace modelet::cli {
+
+// Adds the verbs to `app`. A verb runs while `app` parses its arguments; an error leaves parse() as a
+// modelet::Error, whose exit_code() the program returns.
+void add_pool_verbs(CLI::App& app);
+
+}  // namespace modelet::cli

@@ -1,0 +1,134 @@
+#include "scheduler/cli/verbs/train.h"
+
+#include <spdlog/fmt/chrono.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <atomic>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/system/process.h"
+#include "comm/collectives/group.h"
+#include "node_agent/train/trainer.h"
+#include "scheduler/cli/options/arguments.h"
+#include "scheduler/client/local_pool.h"
+#include "scheduler/client/pool_client.h"
+#include "scheduler/client/report.h"
+#include "shard/modelet/checkpoint.h"
+
+namespace modelet::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TrainOptions {
+  ExperimentArguments experiment;
+  std::string out, resume;
+  uint32_t nodes = 1;
+  bool json = false;
+};
+
+// The run's folder: --out, or that of the run which is resumed, or a new one.
+fs::path run_folder(const TrainOptions& options, const fs::path& resumed) {
+  if (!options.out.empty()) return absolute(options.out);
+  if (!resumed.empty())
+    if (fs::path run = shard::run_of(resumed); !run.empty()) return run;
+  const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+  const fs::path first = absolute("runs/" + options.experiment.run_name() + "-" + time);
+  fs::path folder = first;  // runs that begin in the same second get one each
+  for (int i = 2; fs::exists(folder); ++i) folder = first.string() + "-" + std::to_string(i);
+  return folder;
+}
+
+void train_here(const Submission& submission, Reporter& reporter) {
+  const size_t modelets = partition_model(submission.experiment, submission.shape).size();
+  agent::Trainer trainer({.run = submission.name,
+                          .experiment = submission.experiment,
+                          .shape = submission.shape,
+                          .owner = std::vector<uint32_t>(modelets, 0),
+                          .out = submission.out,
+                          .resume = submission.resume});
+  const StopSignals signals([&trainer] {
+    trainer.request_stop();
+    write_from_signal(kStoppingLine);
+  });
+  try {
+    trainer.prepare();
+    const auto group = comm::make_solo_group();
+    trainer.run(*group, [&](const nlohmann::json& event) {
+      reporter.handle(event);
+      if (!reporter.failure().empty()) trainer.request_stop();
+    });
+  } catch (const Interrupted&) {
+    reporter.require_heard();
+    throw;  // the trainer has said so
+  } catch (const Error& error) {
+    reporter.handle({{"event", "failed"}, {"error", error.what()}});
+    const std::string why = error.what() + reporter.how_to_resume();
+    if (error.exit_code() == ExitCode::kUsage) throw UsageError(why);
+    throw Error(why);
+  }
+  reporter.require_heard();
+}
+
+void train_on_pool(const Submission& submission, Reporter& reporter) {
+  std::atomic<bool> stop{false};
+  const StopSignals signals([&stop] {
+    stop = true;
+    write_from_signal(kStoppingLine);
+  });
+  reporter.note(fmt::format("starting a scheduler and {} agents on this machine", submission.nodes));
+  LocalPool pool({.nodes = submission.nodes, .threads = submission.experiment.train.threads});
+  run_on_pool(pool.scheduler(), submission, reporter, stop, [&pool] { pool.check(); });
+}
+
+void train(const TrainOptions& options) {
+  Submission submission{.experiment = options.experiment.load(), .nodes = options.nodes};
+  if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
+    throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
+  submission.name = options.experiment.run_name();
+  submission.resume = options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)).string();
+  submission.out = run_folder(options, submission.resume).string();
+  shard::require_one_run(submission.out, submission.resume);
+  Reporter reporter(options.json);
+  reporter.record_in(submission.out, to_toml(submission.experiment));
+  reporter.note("run folder: " + submission.out);
+  if (const fs::path tuned = tuned_file(options.experiment.file); fs::exists(tuned))
+    reporter.note("hash tables as measured by modelet tune: " + tuned.string());
+  submission.shape = load_data(submission.experiment, reporter).shape();
+  if (options.nodes == 1)
+    train_here(submission, reporter);
+  else
+    train_on_pool(submission, reporter);
+}
+
+}  // namespace
+
+void add_train_verb(CLI::App& app) {
+  const auto options = std::make_shared<TrainOptions>();
+  CLI::App& verb = *app.add_subcommand("train", "Train an experiment on this machine");
+  options->experiment.add_to(verb);
+  verb.add_option("--nodes", options->nodes,
+                  "1: in this process; more: a scheduler and that many agents, as processes of their own")
+      ->check(CLI::Range(1u, 256u))
+      ->capture_default_str();
+  verb.add_option("--out", options->out, "folder of the run (default: runs/NAME-TIME)");
+  verb.add_option("--resume", options->resume, "run folder or checkpoint to continue from");
+  verb.add_flag("--json", options->json, "JSON Lines on standard output; the last line is the result");
+  verb.footer(
+      "Ctrl-C, or closing the terminal, stops at the next step and writes a checkpoint; a second Ctrl-C ends "
+      "at\n"
+      "once, without.\n"
+      "Examples:\n"
+      "  modelet train experiments/quickstart.toml\n"
+      "  modelet train experiments/quickstart.toml --nodes 4 --set exchange.codec=int8\n"
+      "  modelet train experiments/quickstart.toml --nodes 4 --set cluster.replicas=2\n"
+      "  modelet train experiments/debian-deps.toml --set train.epochs=2 --json\n"
+      "  modelet train experiments/quickstart.toml --resume runs/quickstart-20260101-120000");
+  verb.callback([options] { train(*options); });
+}
+
+}  // namespace modelet::cli

@@ -1,0 +1,69 @@
+// LocalPool: a scheduler and some agents as processes on this machine, for `modelet train --nodes N`. The
+// programs and messages are those of a pool of machines.
+//
+// Nobody else can enter it, also not another user of this machine: each process has a key of its own, which
+// is made for this pool and ends with it. Scheduler, agents and this process talk over loopback, encrypted
+// and authenticated; agents among themselves over sockets in the pool's folder, which only this user may
+// enter.
+//
+// The processes end with this object, and also with the thread that made it (Linux tells a child when the
+// thread that started it ends), so make it on the main thread. Ctrl-C reaches only this process, not them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "comm/control/control.h"
+
+namespace modelet::cli {
+
+struct LocalPoolOptions {
+  uint32_t nodes = 1;
+  uint32_t threads = 0;  // of each agent; 0: the machine's cores shared out, at least 1 each
+  std::filesystem::path
+      programs;               // folder of modelet-scheduler and modelet-agent; empty: that of this program
+  double start_seconds = 30;  // within which all must have registered
+};
+
+class LocalPool {
+ public:
+  // Starts all processes and waits until the agents are registered. Throws Error with the end of the log of
+  // the one that failed.
+  explicit LocalPool(const LocalPoolOptions& options);
+  LocalPool(const LocalPool&) = delete;
+  LocalPool& operator=(const LocalPool&) = delete;
+  ~LocalPool();
+
+  // With the key of a user, who may submit.
+  const comm::control::SchedulerAddress& scheduler() const { return scheduler_; }
+  // Throws Error if one of the processes has ended.
+  void check();
+
+  struct Process {
+    std::string name;
+    pid_t pid = 0;
+    std::filesystem::path log;
+    bool ended = false;
+  };
+  const std::vector<Process>& processes() const { return processes_; }  // scheduler first
+
+ private:
+  void start(const LocalPoolOptions& options);
+  void spawn(const std::string& name, const std::filesystem::path& program,
+             std::vector<std::string> arguments);
+  comm::KeyPair make_key(const std::string& name);
+  std::filesystem::path key_file(const std::string& name) const;
+  std::string wait_for_scheduler(const std::filesystem::path& endpoint_file, double seconds);
+  void wait_for_agents(uint32_t count, double seconds);
+  void stop_all();
+
+  std::filesystem::path folder_;  // keys, sockets, logs; closed to others; removed at the end
+  std::vector<Process> processes_;
+  comm::control::SchedulerAddress scheduler_{""};
+};
+
+}  // namespace modelet::cli

@@ -1,0 +1,93 @@
+// Reporter: shows the events of a training run, from this process or from a pool.
+//
+// With JSON each event is a line on standard output. Otherwise text for people goes to standard error: on a
+// terminal a progress line that is redrawn, else plain lines; one line for each epoch and checkpoint, and a
+// summary at the end, all as wide as the terminal, with a little colour. Unknown events and missing fields
+// are ignored, so that an older program may watch a newer run. The program that reports shows failures as its
+// last words. Either way the run's folder, if there is one, gets each event as a line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iosfwd>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "scheduler/client/terminal.h"
+#include "shard/data/store/prepared.h"
+
+namespace modelet::cli {
+
+// The common name of a figure of an evaluation (shard/inference/metrics.h): "p_at_5" is P@5.
+std::string figure_title(const std::string& name);
+
+// What people read at once when they ask a run to stop; for StopSignals.
+inline constexpr const char* kStoppingLine =
+    "\nstopping after this step, with a checkpoint; press Ctrl-C again to end at once, without\n";
+
+class Reporter {
+ public:
+  explicit Reporter(bool json);
+  // For tests: `terminal` says whether `people` is one.
+  Reporter(bool json, std::ostream& machines, std::ostream& people, const Terminal& terminal);
+  ~Reporter();  // ends the progress line
+
+  // Keeps the record of a run in `folder`: from the event 'started' on, experiment.toml with the text
+  // `experiment`, and log.jsonl, to which events are appended. A run that is refused before that changes
+  // nothing there.
+  void record_in(const std::filesystem::path& folder, const std::string& experiment);
+
+  // Gives the event a "time" if it has none. Does not throw: what could not be recorded or passed on first is
+  // kept, and whoever started the run stops it. (People's terminal may go away, their pipe may not.)
+  void handle(const nlohmann::json& event);
+  const std::string& failure() const { return failure_; }  // empty: all was written
+  void require_heard() const;                              // Error if not, with how to resume
+  void note(const std::string& text);                      // a line for people
+  void clear_progress();  // removes the progress line: something else is about to be printed
+  // "; continue with --resume ..." if there was a checkpoint, for the last words of a failed program.
+  std::string how_to_resume() const;
+
+ private:
+  enum class Style { kPlain, kBold, kDim, kWarning };
+
+  template <class Write>
+  void attempt(const Write& write);
+  void begin_record();
+  void record(const nlohmann::json& event);
+  void pass_on(const nlohmann::json& event);
+  void show(const nlohmann::json& event);
+  void show_data_on_its_way(const nlohmann::json& event);
+  void show_preparing(const nlohmann::json& event);
+  void show_started(const nlohmann::json& event);
+  void show_progress(const nlohmann::json& event);
+  void show_evaluating(const nlohmann::json& event);
+  void show_epoch(const nlohmann::json& event);
+  void show_checkpoint(const nlohmann::json& event);
+  void show_replanned(const nlohmann::json& event);
+  void show_finished(const nlohmann::json& event);
+  void show_interrupted(const nlohmann::json& event);
+  // On a terminal: on as many lines as it needs.
+  void line(const std::string& text, Style style = Style::kPlain);
+  void print(const std::string& text, Style style);
+  void progress(double done, const std::string& text);
+
+  const bool json_;
+  std::ostream &machines_, &people_;
+  const Terminal terminal_;
+  std::filesystem::path folder_;  // of the record; empty: none
+  std::string experiment_;
+  std::ofstream log_;  // open once the record has begun
+  bool in_progress_line_ = false;
+  uint64_t steps_ = 0, epochs_ = 0;  // of the whole run; 0: not known
+  double p_at_1_ = -1;               // of the last evaluation; negative: none yet
+  std::string checkpoint_;           // the last one; empty: none yet
+  std::string failure_;              // why an event was not written; empty: all were
+};
+
+// For functions that prepare text: the result tells `reporter` how far the preparation of `file` is, as
+// events "preparing" every `every` seconds. `reporter` must outlive the result.
+shard::PrepareProgress tell_preparing(Reporter& reporter, const std::string& file, double every = 1);
+
+}  // namespace modelet::cli

@@ -1,0 +1,21 @@
+// send_data: puts the data of a run into the scheduler's store, from which agents that cannot read its path
+// fetch it. Only missing chunks travel: all the first time, none the second, the rest after an attempt that
+// was cut off. However slow the link, nothing is sent again unless the scheduler asks for it or the
+// connection was lost.
+#pragma once
+
+#include <string>
+
+#include "comm/control/control.h"
+#include "scheduler/client/report.h"
+#include "shard/data/store/dataset.h"
+
+namespace modelet::cli {
+
+// `server`: the scheduler's port for data. `what` ("train", "test") names the data in the events "sending".
+// `ask_again`: seconds until a question for which the scheduler has no time is repeated. Returns the address
+// of the data. Throws Error if the scheduler refuses, or is silent for a minute.
+std::string send_data(const comm::control::SchedulerAddress& server, const shard::Dataset& data,
+                      const std::string& what, Reporter& reporter, double ask_again = 2);
+
+}  // namespace modelet::cli

@@ -1,0 +1,232 @@
+// The part of Core that handles messages of agents: which nodes there are, what they work for, and what their
+// runs report. An agent that is gone fails its run.
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "comm/transport/endpoint.h"
+#include "scheduler/core/core.h"
+#include "scheduler/core/text.h"
+#include "scheduler/plan/bytes_text.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+
+// More than any machine has; larger claims are reduced to this. Rates are for all cores together: 1 TFLOP/s
+// of a core in fp32 is three times that of the fastest, ten times that in bf16, and a core's row updates come
+// from memory.
+constexpr uint32_t kMostCores = 1024;
+constexpr uint64_t kMostMemory = uint64_t{64} << 40;
+constexpr double kMostGflops = 1e3, kMostBf16Gflops = 1e4, kMostGbps = 100;  // of a core
+
+bool is_sane(const msg::RegisterT& info) {
+  return info.cores > 0 && info.memory_bytes > 0 && is_measure(info.gflops) && is_measure(info.bf16_gflops) &&
+         is_measure(info.memory_gbps) && info.gflops > 0 && info.memory_gbps > 0;
+}
+
+// Whether a connection came from another machine. Addresses are written as in ZeroMQ: without brackets, and
+// IPv4 addresses with a prefix where a socket takes both kinds.
+bool is_elsewhere(std::string_view address) {
+  constexpr std::string_view kMapped = "::ffff:";
+  if (address.starts_with(kMapped)) address.remove_prefix(kMapped.size());
+  const bool is_ipv6 = address.find(':') != std::string_view::npos;
+  const std::string host = is_ipv6 ? fmt::format("[{}]", address) : std::string(address);
+  return !host.empty() && !comm::is_loopback("tcp://" + host + ":*");
+}
+
+msg::RegisterT plausible(msg::RegisterT info) {
+  info.version = kept_text(info.version);
+  info.cores = std::min(info.cores, kMostCores);
+  info.memory_bytes = std::min(info.memory_bytes, kMostMemory);
+  info.gflops = std::min(info.gflops, kMostGflops * info.cores);
+  info.bf16_gflops = std::min(info.bf16_gflops, kMostBf16Gflops * info.cores);
+  info.memory_gbps = std::min(info.memory_gbps, kMostGbps * info.cores);
+  return info;
+}
+
+}  // namespace
+
+void Core::on(const std::string& peer, const msg::RegisterT& message) {
+  if (const std::string why = why_not_registered(peer, message); !why.empty()) return refuse(peer, why);
+  auto node = node_named(message.name);
+  if (node != pool_.nodes.end() && node->second.info.incarnation != message.incarnation)
+    return challenge(peer, node->second);
+  if (node != pool_.nodes.end()) {  // the same process over a new connection: its run goes on
+    node_of_peer_.erase(node->second.peer);
+    node->second.peer = peer;
+    node->second.challenged = 0;
+  } else {
+    if (pool_.nodes.size() >= pool_.options.max_nodes)
+      return refuse(peer, fmt::format("the pool is full ({})", nodes_text(pool_.nodes.size())));
+    const msg::RegisterT info = plausible(message);
+    node = pool_.nodes.emplace(pool_.next_node++, Node{.peer = peer, .info = info}).first;
+    pool_.log(fmt::format("node '{}' joined{}: {} cores, {}, {:.0f} GFLOP/s, {:.0f} GB/s, version {}",
+                          info.name, with_key(sender_), info.cores, bytes_text(info.memory_bytes),
+                          info.gflops, info.memory_gbps, info.version));
+  }
+  node->second.last_seen = pool_.now;
+  node_of_peer_[peer] = node->first;
+  take_name(message.name);
+  pool_.send(peer,
+             msg::RegisteredT{
+                 {}, node->first, pool_.options.session, pool_.options.heartbeat, pool_.options.dead_after});
+  start_waiting_runs();
+}
+
+std::string Core::why_not_registered(const std::string& peer, const msg::RegisterT& message) {
+  if (!is_name(message.name)) return fmt::format("an agent's name is {}", kNameRule);
+  if (!is_sane(message)) return "an agent must offer cores, memory and a measured speed";
+  const auto same_peer = node_of_peer_.find(peer);
+  if (same_peer != node_of_peer_.end() && pool_.nodes.at(same_peer->second).info.name != message.name)
+    return "this connection has registered another agent already";
+  if (comm::is_loopback(message.data_endpoint) && is_elsewhere(sender_address_))
+    return fmt::format(
+        "it offers its data at {}, which no other machine can reach, and connects from {}: give it "
+        "--data-address {}",
+        kept_text(message.data_endpoint), kept_text(sender_address_), kept_text(sender_address_));
+  return why_not_named(message.name);
+}
+
+std::string Core::why_not_named(const std::string& name) {
+  if (sender_.name.empty()) return "";
+  if (const auto known = pool_.names.find(name); known != pool_.names.end())
+    return known->second.key == sender_.name
+               ? ""
+               : fmt::format("an agent with another key has the name '{}'; give each agent a name of its own",
+                             name);
+  const size_t count = names_of_sender();
+  if (count < pool_.options.max_names || idle_name_of_sender() != pool_.names.end()) return "";
+  return fmt::format(
+      "{} agents with the key '{}' are in the pool, as many as may be: give others a key of their own", count,
+      kept_text(sender_.name));
+}
+
+// A key that has as many names as it may gives back the one that no node has had for longest.
+void Core::take_name(const std::string& name) {
+  if (sender_.name.empty()) return;
+  if (!pool_.names.contains(name) && names_of_sender() >= pool_.options.max_names)
+    pool_.names.erase(idle_name_of_sender());  // there is one: why_not_named()
+  pool_.names[name] = {sender_.name, pool_.now};
+}
+
+size_t Core::names_of_sender() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      pool_.names, [this](const auto& entry) { return entry.second.key == sender_.name; }));
+}
+
+// Without a node, the one not used for longest; end() if each has a node.
+Core::Names::iterator Core::idle_name_of_sender() {
+  auto oldest = pool_.names.end();
+  for (auto it = pool_.names.begin(); it != pool_.names.end(); ++it) {
+    if (it->second.key != sender_.name || node_named(it->first) != pool_.nodes.end()) continue;
+    if (oldest == pool_.names.end() || it->second.used < oldest->second.used) oldest = it;
+  }
+  return oldest;
+}
+
+// Another process has the name. Until that one gives a sign of life or is dead, the newcomer gets no answer
+// and asks again.
+void Core::challenge(const std::string& newcomer, Node& node) {
+  // Of a newcomer that has given up: what the node has said since then does not answer this one.
+  if (pool_.now - node.challenged > pool_.options.dead_after) node.challenged = 0;
+  if (node.challenged > 0 && node.last_seen > node.challenged) {
+    node.challenged = 0;
+    return refuse(newcomer,
+                  fmt::format("an agent named '{}' is at work already; give each agent a name of its own",
+                              node.info.name));
+  }
+  if (node.challenged == 0) node.challenged = pool_.now;
+  pool_.send(node.peer, msg::AliveT{});  // if its connection is gone, that shows (PeerGone)
+}
+
+Core::Nodes::iterator Core::node_named(const std::string& name) {
+  return std::ranges::find_if(pool_.nodes, [&](const auto& entry) { return entry.second.info.name == name; });
+}
+
+Core::Nodes::iterator Core::node_of(const std::string& peer) {
+  const auto known = node_of_peer_.find(peer);
+  if (known == node_of_peer_.end()) {
+    pool_.send(peer, msg::RegisterAgainT{});
+    return pool_.nodes.end();
+  }
+  const auto node = pool_.nodes.find(known->second);
+  node->second.last_seen = pool_.now;
+  return node;
+}
+
+void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
+  const auto found = node_of(peer);
+  if (found == pool_.nodes.end()) return;
+  Node& node = found->second;
+  pool_.send(peer, msg::AliveT{});
+  if (message.run != 0 && message.run != node.run)
+    return pool_.send(peer,
+                      msg::AbortT{{}, message.run, "the scheduler does not know this run on this node"});
+  if (node.run == 0) return;
+  Run& run = pool_.runs.at(node.run);
+  if (message.run == node.run) {
+    node.confirmed = true;
+    node.step = message.step;
+    if (!has_ended(run.state)) run.step = std::max(run.step, message.step);
+    return;
+  }
+  // It works on nothing although it was given a run: Prepare or RunDone was lost with a connection.
+  if (!node.confirmed && pool_.now - node.bound_since <= pool_.options.dead_after) return;
+  const Run::Member* member = run.member(found->first);
+  if (member != nullptr && run.keeps(*member)) return;
+  node.release();
+  if (member != nullptr && !member->done && !has_ended(run.state))
+    run.fail(pool_, fmt::format("node '{}' lost its part of the run at step {}", node.info.name, run.step));
+  start_waiting_runs();
+}
+
+void Core::on(const std::string& peer, const msg::PreparedT& message) {
+  const auto node = node_of(peer);
+  if (node == pool_.nodes.end() || message.run == 0 || node->second.run != message.run) return;
+  Run& run = pool_.runs.at(message.run);
+  if (Run::Member* member = run.member(node->first)) run.prepared(pool_, *member, message);
+}
+
+void Core::on(const std::string& peer, const msg::RunEventT& message) {
+  const auto node = node_of(peer);
+  const auto run = pool_.runs.find(message.run);
+  if (node == pool_.nodes.end() || run == pool_.runs.end() || has_ended(run->second.state) ||
+      run->second.member(node->first) == nullptr)
+    return;
+  if (const auto event = parse_event(message.json)) run->second.reported(pool_, node->first, *event);
+}
+
+void Core::on(const std::string& peer, const msg::RunDoneT& message) {
+  const auto node = node_of(peer);
+  if (node == pool_.nodes.end() || message.run == 0 || node->second.run != message.run) return;
+  Run& run = pool_.runs.at(message.run);
+  Run::Member* member = run.member(node->first);
+  if (member == nullptr || member->done || run.epoch != message.epoch) return;
+  run.member_done(pool_, *member, message);
+  start_waiting_runs();
+}
+
+void Core::on(const std::string& peer, const msg::LeaveT&) {
+  const auto node = node_of(peer);
+  if (node == pool_.nodes.end()) return;
+  remove_node(node, "left the pool");
+  start_waiting_runs();
+}
+
+void Core::remove_node(Nodes::iterator node, const std::string& why) {
+  const auto [id, gone] = *node;
+  pool_.log(fmt::format("node '{}' {}", gone.info.name, why));
+  node_of_peer_.erase(gone.peer);
+  if (const auto name = pool_.names.find(gone.info.name); name != pool_.names.end())
+    name->second.used = pool_.now;
+  pool_.nodes.erase(node);
+  for (const uint64_t run_id : {gone.run, gone.planned_for})
+    if (const auto run = pool_.runs.find(run_id); run != pool_.runs.end())
+      run->second.node_gone(pool_, id, gone.info.name, why);
+}
+
+}  // namespace modelet::scheduler

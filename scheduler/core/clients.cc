@@ -1,0 +1,127 @@
+// The part of Core that handles messages of clients: submitting, watching, listing and stopping runs.
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "scheduler/access/permission.h"
+#include "scheduler/core/core.h"
+#include "scheduler/core/submission.h"
+#include "scheduler/core/text.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+
+}  // namespace
+
+void Core::on(const std::string& peer, const msg::SubmitT& message) {
+  Run run{.submitter = sender_.name,
+          .by_admin = sender_.role == comm::Role::kAdmin,
+          .submit = message,
+          .submitted = pool_.now};
+  try {
+    Submission submission = checked_submission(message, pool_.options.data_port);
+    run.experiment = std::move(submission.experiment);
+    run.shape = submission.shape;
+    check_submission(message, run);
+  } catch (const Error& error) {
+    return pool_.send(peer, msg::RefusedT{{}, kept_text(error.what())});
+  }
+  if (!make_room_for_run())
+    return refuse(peer,
+                  fmt::format("{} runs are waiting or running, no more are accepted", pool_.runs.size()));
+  run.id = pool_.next_run++;
+  pool_.log(fmt::format("run {} '{}' submitted{}", run.id, message.name, with_key(sender_)));
+  pool_.send(peer, msg::AcceptedT{{}, run.id});
+  pool_.runs.emplace(run.id, std::move(run));
+  start_waiting_runs();
+}
+
+// What cannot work in the pool as it is now.
+void Core::check_submission(const msg::SubmitT& message, const Run& run) const {
+  if (message.nodes > pool_.options.max_nodes)
+    throw UsageError(fmt::format("a pool has at most {} nodes", pool_.options.max_nodes));
+  const size_t wanted = message.nodes == 0 ? run.experiment.cluster.replicas : message.nodes;
+  if (!message.wait && wanted > pool_.nodes.size())
+    throw UsageError(
+        fmt::format("the run wants {}, the pool has {}: start more agents, ask for fewer with --nodes, or "
+                    "give --wait to let "
+                    "it wait until there are so many",
+                    nodes_text(wanted), pool_.nodes.size()));
+  for (const auto& [id, other] : pool_.runs)
+    if (!message.out.empty() && other.submit.out == message.out && !has_ended(other.state))
+      throw UsageError(
+          fmt::format("run {} '{}' writes to {}: choose another --out", id, other.submit.name, message.out));
+}
+
+void Core::on(const std::string& peer, const msg::FindDataPortT&) {
+  pool_.send(peer, msg::DataPortT{{}, pool_.options.data_port});
+}
+
+bool Core::make_room_for_run() {
+  if (pool_.runs.size() < pool_.options.max_runs) return true;
+  const auto has_nodes = [this](uint64_t run) {
+    return std::ranges::any_of(pool_.nodes, [run](const auto& entry) { return entry.second.run == run; });
+  };
+  const auto oldest = std::ranges::find_if(pool_.runs, [&](const auto& entry) {
+    return has_ended(entry.second.state) && !has_nodes(entry.first);
+  });
+  if (oldest == pool_.runs.end()) return false;
+  pool_.runs.erase(oldest);
+  return true;
+}
+
+// Runs of other users are listed, since one waits for them; their own texts are not shown.
+void Core::on(const std::string& peer, const msg::ListRunsT&) {
+  msg::RunListT list;
+  for (const auto& [id, run] : pool_.runs) {
+    auto status = std::make_unique<msg::RunStatusT>(run.status(pool_.now));
+    if (!may_lead(sender_, run.submitter)) status->detail.clear();
+    list.runs.push_back(std::move(status));
+  }
+  pool_.send(peer, std::move(list));
+}
+
+void Core::on(const std::string& peer, const msg::ListNodesT&) {
+  msg::NodeListT list;
+  for (msg::NodeStatusT& node : nodes())
+    list.nodes.push_back(std::make_unique<msg::NodeStatusT>(std::move(node)));
+  pool_.send(peer, std::move(list));
+}
+
+// Null if there is no such run or it belongs to somebody else; the client is then told why.
+Run* Core::run_of_user(const std::string& peer, uint64_t id, const char* verb) {
+  const auto found = pool_.runs.find(id);
+  if (found == pool_.runs.end()) {
+    pool_.send(peer, msg::RefusedT{{}, fmt::format("there is no run {}", id)});
+    return nullptr;
+  }
+  Run& run = found->second;
+  if (may_lead(sender_, run.submitter)) return &run;
+  refuse(peer, fmt::format(
+                   "run {} belongs to the key '{}', and this is '{}': only that key, or an administrator's, "
+                   "may {} it",
+                   id, kept_text(run.submitter), kept_text(sender_.name), verb));
+  return nullptr;
+}
+
+void Core::on(const std::string& peer, const msg::WatchT& message) {
+  Run* run = run_of_user(peer, message.run, "watch");
+  if (run == nullptr) return;
+  for (const std::string& json : run->events) pool_.send(peer, msg::RunEventT{{}, run->id, json});
+  if (!has_ended(run->state)) run->watchers.insert(peer);
+  pool_.send(peer, run->status(pool_.now));
+}
+
+void Core::on(const std::string& peer, const msg::StopRunT& message) {
+  Run* run = run_of_user(peer, message.run, "stop");
+  if (run == nullptr) return;
+  run->asked_to_stop(pool_);
+  pool_.send(peer, run->status(pool_.now));
+  start_waiting_runs();
+}
+
+}  // namespace modelet::scheduler

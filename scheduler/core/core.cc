@@ -1,0 +1,129 @@
+#include "scheduler/core/core.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "scheduler/access/permission.h"
+#include "scheduler/core/text.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+
+}  // namespace
+
+std::vector<Action> Core::handle(double now, const Event& event) {
+  pool_.now = now;
+  const auto* received = std::get_if<Received>(&event);
+  // Who asked is told. An agent did not ask, or asks again, and would end if it were refused.
+  const bool is_asked = received != nullptr && !node_of_peer_.contains(received->peer) &&
+                        !std::holds_alternative<msg::RegisterT>(received->message);
+  try {
+    std::visit([this](const auto& what) { on(what); }, event);
+  } catch (const std::exception& error) {
+    const std::string why = kept_text(error.what());
+    if (failures_.next())
+      pool_.log(fmt::format("an event could not be handled: {} (number {})", why, failures_.count()));
+    if (is_asked)
+      pool_.send(received->peer, msg::RefusedT{{}, "the scheduler could not handle this message: " + why});
+  }
+  return std::exchange(pool_.actions, {});
+}
+
+void Core::on(const Received& received) {
+  sender_ = received.sender;
+  sender_address_ = received.address;
+  if (const std::string reason = why_not(sender_, received.message); !reason.empty())
+    return refuse(received.peer, reason);
+  std::visit([&](const auto& message) { on(received.peer, message); }, received.message);
+}
+
+void Core::refuse(const std::string& peer, const std::string& reason) {
+  pool_.send(peer, msg::RefusedT{{}, reason});
+  if (refusals_.next())
+    pool_.log(fmt::format("refused a message: {} (number {})", reason, refusals_.count()));
+}
+
+void Core::on(const PeerGone& gone) {
+  for (auto& [id, run] : pool_.runs) run.watchers.erase(gone.peer);
+  const auto known = node_of_peer_.find(gone.peer);
+  if (known == node_of_peer_.end()) return;
+  // A connection may come back, unless another process has registered under the agent's name.
+  const auto node = pool_.nodes.find(known->second);
+  if (node->second.challenged == 0 || node->second.last_seen > node->second.challenged) return;
+  remove_node(node, "was replaced by a new agent of its name");
+  start_waiting_runs();
+}
+
+void Core::on(const Planned& answer) {
+  if (const auto run = pool_.runs.find(answer.run); run != pool_.runs.end())
+    run->second.planned(pool_, answer);
+  start_waiting_runs();
+}
+
+void Core::on(const Tick&) {
+  // A scheduler that was itself asleep (suspended, starved) has read no heartbeats: their absence is no sign
+  // of death.
+  if (const double gap = pool_.now - last_tick_; gap > 2 * pool_.options.heartbeat)
+    for (auto& [id, node] : pool_.nodes) node.last_seen = std::min(pool_.now, node.last_seen + gap);
+  last_tick_ = pool_.now;
+
+  for (auto it = pool_.nodes.begin(); it != pool_.nodes.end();) {
+    const auto node = it++;
+    const double silent = pool_.now - node->second.last_seen;
+    if (silent > pool_.options.dead_after)
+      remove_node(node, fmt::format("stopped answering (silent for {:.1f} s)", silent));
+  }
+  for (auto& [id, run] : pool_.runs) run.time_passed(pool_);
+  start_waiting_runs();
+  for (const auto& [id, run] : pool_.runs) run.tell_watchers(pool_);
+}
+
+void Core::start_waiting_runs() {
+  for (auto& [id, run] : pool_.runs)
+    if (run.state == msg::RunState::Queued && !run.try_to_start(pool_)) return;
+}
+
+// ---- out
+
+std::vector<msg::RunStatusT> Core::runs() const {
+  std::vector<msg::RunStatusT> list;
+  for (const auto& [id, run] : pool_.runs) list.push_back(run.status(pool_.now));
+  return list;
+}
+
+std::vector<msg::NodeStatusT> Core::nodes() const {
+  std::vector<msg::NodeStatusT> list;
+  for (const auto& [id, node] : pool_.nodes) {
+    msg::NodeStatusT entry;
+    entry.name = node.info.name;
+    entry.version = node.info.version;
+    entry.cores = node.info.cores;
+    entry.memory_bytes = node.info.memory_bytes;
+    entry.gflops = node.info.gflops;
+    entry.memory_gbps = node.info.memory_gbps;
+    entry.bf16_gflops = node.info.bf16_gflops;
+    entry.run = node.run;
+    entry.step = node.step;
+    entry.silent_seconds = pool_.now - node.last_seen;
+    const double step_seconds = node.times.compute + node.times.codec + node.times.wait;
+    entry.compute_seconds = node.times.compute;
+    entry.wait_share = step_seconds > 0 ? node.times.wait / step_seconds : 0;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+std::map<std::string, std::string> Core::data_in_use() const {
+  std::map<std::string, std::string> addresses;
+  for (const auto& [id, run] : pool_.runs)
+    if (!has_ended(run.state))
+      addresses.insert({{run.submit.train_data, run.submitter}, {run.submit.test_data, run.submitter}});
+  return addresses;
+}
+
+}  // namespace modelet::scheduler

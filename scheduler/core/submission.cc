@@ -1,0 +1,81 @@
+#include "scheduler/core/submission.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "comm/codec/codec.h"
+#include "comm/content/content.h"
+#include "scheduler/core/text.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+
+constexpr uint64_t kMostLabels = uint64_t{1} << 32;
+constexpr size_t kLongestExperiment = size_t{256} << 10;  // bytes; one with every key has 5 KB
+
+void check_shape(const DataShape& shape) {
+  const auto in_range = [](uint64_t value) { return value >= 1 && value <= kMostLabels; };
+  if (!in_range(shape.features) || !in_range(shape.labels) || !in_range(shape.train_rows) ||
+      shape.test_rows > kMostLabels || !is_measure(shape.features_per_row) ||
+      !is_measure(shape.labels_per_row))
+    throw UsageError("the shape of the data is missing or absurd");
+}
+
+void check_modelets(const Experiment& experiment, const DataShape& shape) {
+  uint64_t modelets = std::min<uint64_t>(experiment.modelets.output_modelets, shape.labels);
+  for (const uint64_t width : experiment.model.hidden)
+    modelets += (width + experiment.modelets.hidden_columns - 1) / experiment.modelets.hidden_columns;
+  if (modelets > kMostModelets)
+    throw UsageError(
+        fmt::format("the partition has {} modelets, more than the limit of {}: make modelets.hidden_columns "
+                    "larger or modelets.output_modelets smaller",
+                    modelets, kMostModelets));
+}
+
+// Data for agents that do not have it: both files or none, in the store of this scheduler.
+void check_data(const msg::SubmitT& message, uint16_t data_port) {
+  if (message.train_data.empty() && message.test_data.empty()) return;
+  comm::parse_content_id(message.train_data);
+  comm::parse_content_id(message.test_data);
+  if (data_port == 0) throw UsageError("this scheduler keeps no data: start it with --store");
+}
+
+// It appears in logs and in messages of the agents.
+void check_path(const std::string& path, const char* option) {
+  if (kept_text(path) != path)
+    throw UsageError(fmt::format("{}: a path that is too long, is not UTF-8, or has control characters: {}",
+                                 option, kept_text(path)));
+}
+
+}  // namespace
+
+Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
+  if (!is_name(message.name)) throw UsageError(fmt::format("a run's name is {}", kNameRule));
+  if (message.shape == nullptr) throw UsageError("the shape of the data is missing");
+  if (message.experiment.size() > kLongestExperiment)
+    throw UsageError(fmt::format("the experiment has {} bytes, more than the limit of {}",
+                                 message.experiment.size(), kLongestExperiment));
+  check_path(message.out, "--out");
+  check_path(message.resume, "--resume");
+  const msg::ShapeT& shape = *message.shape;
+  Submission submission{
+      .experiment = parse_experiment(message.experiment, "submitted experiment"),
+      .shape = {shape.features, shape.labels, shape.train_rows, shape.test_rows, shape.features_per_row,
+                shape.labels_per_row, shape.encoder, shape.fingerprint}};
+  check_shape(submission.shape);
+  check_modelets(submission.experiment, submission.shape);
+  const uint32_t replicas = submission.experiment.cluster.replicas;
+  if (message.nodes % replicas != 0)
+    throw UsageError(fmt::format("cluster.replicas is {}, and {} cannot form that many equal groups",
+                                 replicas, nodes_text(message.nodes)));
+  comm::exchange_codecs(submission.experiment.exchange);
+  check_data(message, data_port);
+  return submission;
+}
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,243 @@
+#include "scheduler/plan/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/array/bf16.h"
+#include "base/array/padding.h"
+#include "base/experiment/memory.h"
+
+namespace modelet::scheduler {
+namespace {
+
+constexpr double kGiga = 1e9, kNano = 1e-9;
+constexpr double kFlopsPerProduct = 2;
+
+// The share of the separately measured rate of products that they reach within a step.
+constexpr double kProductShare = 0.82;
+
+// Nanoseconds of one core of kReferenceGflops (docs/decisions/0019-a-cost-model-of-measured-parts.md).
+constexpr double kSortEntry = 16;      // a feature of a sample: gathered, sorted by feature
+constexpr double kSumEntry = 4.5;      // the same, each time its row or its sample's row is added to a sum
+constexpr double kSumValue = 0.1;      // a value of such a row
+constexpr double kUpdateRow = 12;      // a row that an optimiser changes
+constexpr double kUpdateValue = 0.35;  // a value of it
+constexpr double kSelectNeuron = 26;   // an active neuron is chosen
+constexpr double kSelectLabel = 40;    // a label of the batch is looked for among them
+constexpr double kGatherValue = 0.5;   // a weight of an active neuron is laid out for the products
+constexpr double kLogit = 0.72;        // exponential, sums, the gradient's rounding
+constexpr double kActivation = 4.5;    // a value of the batch's activations is laid out, a gradient combined
+
+// Candidates that a sample keeps, over the layer: each output modelet keeps its share of sampling.top,
+// rounded up.
+double candidates_kept(const Experiment& experiment, const DataShape& shape) {
+  const uint64_t modelets = std::clamp<uint64_t>(experiment.modelets.output_modelets, 1, shape.labels);
+  return static_cast<double>((experiment.sampling.top + modelets - 1) / modelets * modelets);
+}
+
+// Samples of a batch that ask for neurons.
+double asking_samples(const Experiment& experiment) {
+  const double batch = experiment.train.batch;
+  if (experiment.sampling.mode == SamplingMode::kLshPerSample) return batch;
+  return std::max(1.0, batch / experiment.sampling.query_every);
+}
+
+double features_of_batch(const Experiment& experiment, const DataShape& shape) {
+  return experiment.train.batch * shape.features_per_row;
+}
+
+// Touched parameters are read by the forward pass, and read and written with their optimiser state by the
+// update; their gradients stay in the cache.
+double read_traffic(double parameters, LayerKind kind, const Experiment& experiment) {
+  return parameters * static_cast<double>(value_bytes(kind, experiment.model.precision));
+}
+double update_traffic(double parameters, LayerKind kind, const Experiment& experiment) {
+  const auto state = static_cast<double>(optimizer_values_per_parameter(experiment.optimizer.kind));
+  constexpr double kReadAndWritten = 2;
+  return kReadAndWritten * (1 + state) * read_traffic(parameters, kind, experiment);
+}
+
+// The labels of training samples; a node has those of its neurons.
+double train_label_bytes(const DataShape& shape) {
+  return sizeof(uint32_t) * static_cast<double>(shape.train_rows) * shape.labels_per_row;
+}
+
+// Logits of the active neurons of the output layer and, where not all neurons are active, their gathered
+// rows. In bf16 all are gathered, in two layouts or as floats; in pairs the activations are laid out as well
+// (shard/layers/output/output_products.cc).
+double active_bytes(const Experiment& experiment, const DataShape& shape) {
+  const ActiveNeurons active = active_neurons(experiment, shape);
+  if (experiment.sampling.mode == SamplingMode::kLshPerSample)
+    return active.pairs *
+           (sizeof(uint32_t) + sizeof(uint8_t) + sizeof(float));  // row, whether it is a label, logit
+  const bool pairs = experiment.model.precision == Precision::kBf16;
+  const double logits = active.rows * static_cast<double>(padded(experiment.train.batch));
+  const double gathered = pairs || experiment.sampling.mode != SamplingMode::kFull
+                              ? active.rows * experiment.model.hidden.back()
+                              : 0;
+  return (logits + gathered) * sizeof(float) + (pairs ? logits * sizeof(Bf16) : 0);
+}
+
+StepWork input_work(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
+  const auto columns = static_cast<double>(modelet.neurons());
+  const double summed = features_of_batch(experiment, shape) * columns;
+  const double updated = touched_features(experiment, shape) * columns;
+  StepWork work;
+  work.at(StepPart::kForward) = {.traffic_bytes = read_traffic(summed, modelet.kind, experiment),
+                                 .reference_seconds = kNano * kSumValue * summed};
+  work.at(StepPart::kUpdate) = {.traffic_bytes = update_traffic(updated, modelet.kind, experiment),
+                                .reference_seconds = kNano * (kSumValue * summed + kUpdateValue * updated)};
+  return work;
+}
+
+StepWork hidden_work(const ModeletSpec& modelet, const Experiment& experiment) {
+  const auto rows = static_cast<double>(modelet.neurons());
+  const double parameters = rows * static_cast<double>(modelet.inputs),
+               products = kFlopsPerProduct * experiment.train.batch * parameters,
+               read = read_traffic(parameters, modelet.kind, experiment);
+  StepWork work;
+  work.at(StepPart::kForward) = {.flops = products, .traffic_bytes = read};
+  work.at(StepPart::kBackward) = {.flops = products, .traffic_bytes = read};
+  work.at(StepPart::kUpdate) = {.flops = products,
+                                .traffic_bytes = update_traffic(parameters, modelet.kind, experiment),
+                                .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
+  return work;
+}
+
+StepWork output_work(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
+  const ActiveNeurons active = active_neurons(experiment, shape);
+  const double share =
+      static_cast<double>(modelet.neurons()) / static_cast<double>(shape.labels);  // labels spread evenly
+  const auto inputs = static_cast<double>(modelet.inputs);
+  const double rows = active.rows * share, parameters = rows * inputs, logits = active.pairs * share;
+  const double products = kFlopsPerProduct * logits * inputs;
+  const bool bf16 = experiment.model.precision == Precision::kBf16;
+  const auto multiply = [bf16](Work& work, double flops) { (bf16 ? work.bf16_flops : work.flops) += flops; };
+
+  StepWork work;
+  work.at(StepPart::kSelect) = {
+      .traffic_bytes = read_traffic(parameters, modelet.kind, experiment),
+      .reference_seconds = kNano * (kSelectNeuron * rows + kGatherValue * parameters)};
+  if (const Experiment::Sampling& sampling = experiment.sampling; retrieves_neurons(sampling.mode)) {
+    const auto neurons = static_cast<double>(modelet.neurons());
+    const double asking = asking_samples(experiment);
+    const double ranked = asking * std::min<double>(sampling.candidates, neurons);
+    Work& select = work.at(StepPart::kSelect);
+    select.flops += kFlopsPerProduct * ranked * inputs;
+    select.traffic_bytes += ranked * inputs * sizeof(float);
+    // Projections are pairs of bf16 whatever the weights are: slower than this where products are made in
+    // floats.
+    if (!uses_hash_tables(sampling)) {
+      const double projections = neurons * std::min<double>(sampling.rank, inputs);
+      select.bf16_flops += kFlopsPerProduct * asking * projections;
+      select.traffic_bytes += projections * sizeof(Bf16);
+    }
+  }
+  work.at(StepPart::kOutputForward) = {.reference_seconds = kNano * kLogit * logits};
+  multiply(work.at(StepPart::kOutputForward), 2 * products);  // logits, gradient of the inputs
+  work.at(StepPart::kUpdate) = {.traffic_bytes = update_traffic(parameters, modelet.kind, experiment),
+                                .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
+  multiply(work.at(StepPart::kUpdate), products);
+  return work;
+}
+
+}  // namespace
+
+double sum(const PartSeconds& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+
+PartSeconds StepWork::seconds(const NodeCapacity& node) const {
+  PartSeconds seconds{};
+  for (size_t part = 0; part < kStepParts; ++part) {
+    const Work& work = parts[part];
+    seconds[part] =
+        (work.flops / node.gflops + work.bf16_flops / node.bf16_rate()) / (kGiga * kProductShare) +
+        work.traffic_bytes / (node.memory_gbps * kGiga) +
+        work.reference_seconds * kReferenceGflops / node.gflops;
+  }
+  return seconds;
+}
+
+ActiveNeurons active_neurons(const Experiment& experiment, const DataShape& shape) {
+  const double batch = experiment.train.batch, labels = static_cast<double>(shape.labels);
+  const double wanted = shape.labels_per_row;
+  const double uniform = experiment.sampling.sparsity > 0 ? 0 : experiment.sampling.uniform;
+  const double found = experiment.sampling.sparsity > 0 ? 0 : candidates_kept(experiment, shape);
+  const double share = experiment.sampling.sparsity * labels;  // 0: sampling.uniform says
+  const auto capped = [labels, share](double rows) { return std::min(labels, std::max(share, rows)); };
+  switch (experiment.sampling.mode) {
+    case SamplingMode::kFull:
+      return {labels, batch * labels};
+    case SamplingMode::kUniform: {
+      const double rows = capped(batch * wanted + uniform);
+      return {rows, batch * rows};
+    }
+    case SamplingMode::kLsh: {
+      const double rows = capped(batch * (wanted + found) + uniform);
+      return {rows, batch * rows};
+    }
+    case SamplingMode::kLshPerSample: {
+      const double each = capped(wanted + found + uniform);
+      return {capped(batch * (wanted + found) + uniform), batch * each};
+    }
+  }
+  return {};
+}
+
+double touched_features(const Experiment& experiment, const DataShape& shape) {
+  const auto features = static_cast<double>(shape.features);
+  if (features <= 1) return features;
+  return features * -std::expm1(features_of_batch(experiment, shape) * std::log1p(-1 / features));
+}
+
+uint64_t buffer_bytes(const Experiment& experiment) {
+  constexpr uint64_t kCopies = 4;  // values and gradients, encoded and decoded
+  uint64_t widths = 0;
+  for (const uint64_t width : experiment.model.hidden) widths += width;
+  return kCopies * experiment.train.batch * widths * sizeof(float);
+}
+
+uint64_t label_bytes(const DataShape& shape) {
+  const double test_labels = static_cast<double>(shape.test_rows) * shape.labels_per_row;
+  return sizeof(uint64_t) * (shape.train_rows + shape.test_rows) +
+         static_cast<uint64_t>(sizeof(uint32_t) * test_labels);
+}
+
+ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
+  ModeletCost cost{.memory_bytes = modelet_bytes(modelet, experiment)};
+  switch (modelet.kind) {
+    case LayerKind::kInput:
+      cost.work = input_work(modelet, experiment, shape);
+      break;
+    case LayerKind::kHidden:
+      cost.work = hidden_work(modelet, experiment);
+      break;
+    case LayerKind::kOutput:
+      cost.work = output_work(modelet, experiment, shape);
+      cost.memory_bytes +=
+          static_cast<uint64_t>((active_bytes(experiment, shape) + train_label_bytes(shape)) *
+                                static_cast<double>(modelet.neurons()) / static_cast<double>(shape.labels));
+      break;
+  }
+  return cost;
+}
+
+StepWork batch_work(uint32_t layer, const Experiment& experiment, const DataShape& shape) {
+  const double batch = experiment.train.batch;
+  StepWork work;
+  if (layer == 0) {  // the input layer: features are a batch's, whoever holds their columns
+    const double entries = features_of_batch(experiment, shape);
+    work.at(StepPart::kForward).reference_seconds = kNano * (kSortEntry + kSumEntry) * entries;
+    work.at(StepPart::kUpdate).reference_seconds =
+        kNano * (kSumEntry * entries + kUpdateRow * touched_features(experiment, shape));
+    return work;
+  }
+  const double values = batch * experiment.model.hidden[layer - 1];  // that come into the layer
+  work.at(layer == experiment.model.hidden.size() ? StepPart::kOutputForward : StepPart::kForward)
+      .reference_seconds = kNano * kActivation * values;
+  if (layer == experiment.model.hidden.size())
+    work.at(StepPart::kSelect).reference_seconds = kNano * kSelectLabel * batch * shape.labels_per_row;
+  return work;
+}
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,33 @@
+// Planning as a request and its answer. A plan of thousands of modelets takes longer than the scheduler may
+// be unresponsive, so Core sends a request and somebody else answers: another thread
+// (scheduler/server/planner.h) or, in tests, the caller at once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+#include "scheduler/plan/placement.h"
+
+namespace modelet::scheduler {
+
+struct PlanRequest {
+  uint64_t run = 0, number = 0;  // no two requests have the same number
+  Experiment experiment;
+  DataShape shape;
+  std::vector<NodeCapacity> nodes;
+};
+
+struct Planned {
+  uint64_t run = 0, number = 0;  // of the request
+  std::optional<Plan> plan;      // none: it could not be made
+  std::string failure;           // why
+  bool user_error = false;       // which the user can correct
+};
+
+// Throws nothing.
+Planned carry_out(const PlanRequest& request);
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,123 @@
+// modelet-scheduler: the meeting point of a pool's agents and clients.
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <random>
+
+#include "base/error.h"
+#include "base/system/file.h"
+#include "base/system/log.h"
+#include "base/system/process.h"
+#include "base/system/program.h"
+#include "scheduler/server/server.h"
+
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  modelet-scheduler --insecure                        on a machine whose users are all trusted, port 5570
+  modelet-scheduler --config scheduler.toml           a file with the options above, '_' for '-'
+  modelet keygen scheduler.key                        makes a key, once; prints the public key
+  modelet-scheduler --listen tcp://192.168.1.5:5570 --key scheduler.key --allow-list allowed
+                                                      for other machines: those with a key in 'allowed', a file of
+                                                      lines 'agent|user|admin KEY NAME', read again
+                                                      whenever it changes
+Ctrl-C or SIGTERM ends it; agents abort their runs after --dead-after-seconds, whose last checkpoints continue them.
+Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
+
+uint64_t new_session() {
+  std::random_device random;
+  return (uint64_t{random()} << 32) | random();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("The scheduler of a pool: keeps track of agents and runs, and places runs on agents.",
+               "modelet-scheduler");
+  app.footer(kExamples);
+  modelet::scheduler::ServerOptions options;
+  modelet::scheduler::DataServerOptions data;
+  uint64_t store_mib = data.store_bytes >> 20, memory_mib = 8192, store_mib_per_key = 0;
+  std::string endpoint_file, key, allow_list;
+  int parent = 0;
+  app.add_option("--listen", options.listen, "address for agents and clients; port '*' takes a free one")
+      ->capture_default_str();
+  app.add_option("--key", key,
+                 "file of this scheduler's key, made by 'modelet keygen'; connections are encrypted");
+  app.add_option("--allow-list", allow_list, "file of the keys of agents and users that may connect");
+  app.add_flag("--insecure", options.insecure,
+               "listen without keys: all who reach the address are trusted with the pool")
+      ->envname("MODELET_INSECURE");
+  app.add_option("--heartbeat-seconds", options.core.heartbeat, "time between two heartbeats of an agent")
+      ->capture_default_str()
+      ->check(modelet::number_between(0.05, 60.0));
+  app.add_option("--dead-after-seconds", options.core.dead_after,
+                 "silence after which an agent counts as dead")
+      ->capture_default_str()
+      ->check(modelet::number_between(0.2, 3600.0));
+  app.add_option("--stop-grace-seconds", options.core.stop_grace,
+                 "time that a run may take to stop before it is aborted")
+      ->capture_default_str()
+      ->check(modelet::number_between(0.1, 86400.0));
+  app.add_option(
+         "--replan-after-seconds", options.core.replan_after,
+         "time for which a node must compute notably longer than the others (or, alone, than planned) "
+         "before its run is planned anew")
+      ->capture_default_str()
+      ->check(modelet::number_between(0.0, 86400.0));
+  app.add_option("--most-replans", options.core.most_replans, "how often a run may be planned anew; 0: never")
+      ->capture_default_str();
+  app.add_option("--names-per-key", options.core.max_names,
+                 "how many names of nodes may be registered with one key")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1024u));
+  app.add_option(
+      "--store", data.store,
+      "folder for the data of submitted runs, which the scheduler then sends to the agents; without it every "
+      "agent must be able to read the data at its path");
+  app.add_option("--store-mib", store_mib,
+                 "limit of that folder; the least recently used data is removed first")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1u << 30));
+  app.add_option("--store-mib-per-key", store_mib_per_key,
+                 "share of --store-mib for the data of one key; 0: half")
+      ->capture_default_str()
+      ->check(CLI::Range(0u, 1u << 30));
+  app.add_option("--data-port", data.port, "port for data; 0: a free one")
+      ->capture_default_str()
+      ->check(CLI::Range(0u, 65535u));
+  app.add_option("--memory-mib", memory_mib, "limit of the address space of this process")
+      ->capture_default_str()
+      ->check(CLI::Range(1024u, 1u << 30));
+  app.add_option("--endpoint-file", endpoint_file, "write the address listened on to this file");
+  app.add_option("--exit-with-parent", parent, "process id of the parent: end when it ends")
+      ->configurable(false);
+
+  return modelet::run_program(app, argc, argv, [&] {
+    ::umask(0077);  // the data of users is for the scheduler's owner
+    modelet::start_logging("scheduler");
+    modelet::exit_with_parent(parent);
+    modelet::raise_descriptor_limit();
+    modelet::limit_address_space(memory_mib << 20);
+    if (options.core.dead_after < 2 * options.core.heartbeat)
+      throw modelet::UsageError("dead-after-seconds must be at least twice heartbeat-seconds");
+    if (key.empty() != allow_list.empty())
+      throw modelet::UsageError(
+          "--key (this scheduler's key) and --allow-list (who may connect) must be given together");
+    if (!key.empty()) options.keys = {modelet::comm::read_key_file(key), allow_list};
+    data.store_bytes = store_mib << 20;
+    data.key_bytes = store_mib_per_key << 20;
+    if (!data.store.empty()) options.data = data;
+    options.core.session = new_session();
+    modelet::scheduler::Server server(options);
+    const modelet::StopSignals signals([&server] { server.request_stop(); });
+    modelet::log_info("listening on {}", server.endpoint());
+    if (!endpoint_file.empty()) {
+      modelet::AtomicFile file(endpoint_file);
+      file.write(server.endpoint() + "\n");
+      file.commit();
+    }
+    server.run();
+    modelet::log_info("stopped");
+  });
+}

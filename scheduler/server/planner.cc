@@ -1,0 +1,50 @@
+#include "scheduler/server/planner.h"
+
+#include <utility>
+
+namespace modelet::scheduler {
+
+Planner::Planner(Work work, WakeEvent& wake)
+    : work_(std::move(work)), wake_(wake), thread_([this] { run(); }) {}
+
+Planner::~Planner() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Planner::ask(PlanRequest request) {
+  const std::lock_guard lock(mutex_);
+  requests_.push_back(std::move(request));
+  changed_.notify_all();
+}
+
+void Planner::forget(uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(requests_, [&](const PlanRequest& request) { return request.number == number; });
+}
+
+std::vector<Planned> Planner::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(answers_, {});
+}
+
+void Planner::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !requests_.empty(); });
+    if (stop_) return;
+    const PlanRequest request = std::move(requests_.front());
+    requests_.pop_front();
+    lock.unlock();
+    Planned answer = work_(request);
+    lock.lock();
+    answers_.push_back(std::move(answer));
+    wake_.set();
+  }
+}
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,46 @@
+// Planner: makes the plans that Core requests, one after the other on a thread of its own, so that neither
+// heartbeats nor users wait for a large one.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/system/wake_event.h"
+#include "scheduler/plan/planning.h"
+
+namespace modelet::scheduler {
+
+class Planner {
+ public:
+  using Work = std::function<Planned(const PlanRequest&)>;  // throws nothing
+
+  // `wake` is set whenever there is something to take; it must outlive the planner.
+  Planner(Work work, WakeEvent& wake);
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
+  ~Planner();  // waits for the plan that is being made
+
+  // Any thread.
+  void ask(PlanRequest request);
+  void forget(uint64_t number);  // of a request; one that is being worked on is still answered
+  std::vector<Planned> take();
+
+ private:
+  void run();
+
+  const Work work_;
+  WakeEvent& wake_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<PlanRequest> requests_;  // guarded by mutex_, as what follows
+  std::vector<Planned> answers_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,97 @@
+#include "scheduler/server/server.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "base/system/clock.h"
+#include "base/system/log.h"
+#include "comm/transport/endpoint.h"
+
+namespace modelet::scheduler {
+namespace {
+
+// Seconds. A client that watches a run hears of it once a second, however rarely the agents send heartbeats.
+constexpr double kLongestTick = 1;
+
+const std::string& checked_endpoint(const ServerOptions& options) {
+  comm::check_endpoint(options.listen, true);
+  comm::require_keys(options.listen, options.keys.has_value(), options.insecure, "the scheduler's address",
+                     "--key FILE and --allow-list FILE");
+  return options.listen;
+}
+
+CoreOptions with_data_port(CoreOptions options, const DataServer* data) {
+  options.data_port = data == nullptr ? uint16_t{0} : data->port();
+  return options;
+}
+
+}  // namespace
+
+Server::Server(const ServerOptions& options)
+    : socket_(checked_endpoint(options), options.keys),
+      is_local_(comm::is_loopback(socket_.endpoint())),
+      data_(options.data ? std::make_unique<DataServer>(*options.data, socket_.endpoint(), options.keys)
+                         : nullptr),
+      core_(with_data_port(options.core, data_.get())),
+      tick_(std::min(options.core.heartbeat, kLongestTick)),
+      planner_(options.plan, wake_) {
+  if (!options.keys && !comm::is_private(endpoint()))
+    log_warning(
+        "{} has no keys: connections are neither encrypted nor authenticated, whoever reaches it can run "
+        "jobs "
+        "and read their data",
+        endpoint());
+}
+
+void Server::run() {
+  const SteadyClock clock;
+  double next_tick = clock.now();
+  while (!stop_) {
+    // Everything that has arrived is read before time passes: a busy scheduler must not take a waiting
+    // heartbeat for a dead agent.
+    const double wait = std::max(0.0, next_tick - clock.now());
+    auto received = socket_.receive(wait, wake_.fd());
+    if (wake_.is_set()) {
+      wake_.clear();
+      for (Planned& answer : planner_.take()) handle(clock.now(), std::move(answer));
+    }
+    if (received) {
+      if (is_local_) received->address.clear();  // nobody is elsewhere, and ipc has no addresses
+      handle(clock.now(), Received{std::move(received->peer), std::move(received->message),
+                                   std::move(received->sender), std::move(received->address)});
+      if (clock.now() < next_tick + tick_) continue;
+    }
+    if (clock.now() < next_tick) continue;
+    next_tick = clock.now() + tick_;
+    handle(clock.now(), Tick{});
+    if (data_) data_->keep(core_.data_in_use());
+  }
+}
+
+void Server::handle(double now, Event event) {
+  std::deque<Event> events;  // with those that follow
+  events.push_back(std::move(event));
+  for (; !events.empty(); events.pop_front()) {
+    for (Action& action : core_.handle(now, events.front())) {
+      if (auto* line = std::get_if<Log>(&action)) {
+        log_info("{}", line->text);
+      } else if (auto* request = std::get_if<PlanRequest>(&action)) {
+        planner_.ask(std::move(*request));
+      } else if (const auto* forgotten = std::get_if<ForgetPlan>(&action)) {
+        planner_.forget(forgotten->number);
+      } else {
+        auto& [peer, message] = std::get<Send>(action);
+        if (socket_.send(peer, std::move(message)) != comm::control::ServerSocket::Sent::kQueued)
+          events.push_back(PeerGone{peer});
+      }
+    }
+  }
+}
+
+void Server::request_stop() {
+  stop_ = true;
+  wake_.set();
+}
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,312 @@
+#include "scheduler/store/data_core.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/system/log.h"
+#include "scheduler/access/permission.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+
+constexpr size_t kMostOpen = 256;      // entries of the store: each holds a file, and its manifest in memory
+constexpr size_t kMostOpenOfKey = 64;  // by offers that came with one key, and for its runs
+
+// Another process has the entry alone: it fills it, or checks what there is of it.
+class Busy : public Error {
+ public:
+  explicit Busy(const std::string& address)
+      : Error("another process fills or checks data " + address + " in the scheduler's store") {}
+};
+
+std::span<const std::byte> bytes_of(const std::vector<uint8_t>& bytes) {
+  return std::as_bytes(std::span(bytes));
+}
+
+std::vector<uint8_t> message_bytes(std::span<const std::byte> bytes) {
+  const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
+  return {first, first + bytes.size()};
+}
+
+msg::WantedT wanted(const std::string& address, const comm::StoredContent& content) {
+  if (!content.complete())
+    log_info("data {} of {} bytes: {} of {} chunks are sent to the store", address,
+             content.manifest().bytes(), content.missing().size(), content.manifest().chunks());
+  return {{}, address, content.missing()};
+}
+
+}  // namespace
+
+DataCore::DataCore(const DataServerOptions& options)
+    : options_(options), store_(options.store, options.store_bytes, "--store-mib of the scheduler") {}
+
+void DataCore::keep(std::map<std::string, std::string> addresses) {
+  kept_ = std::move(addresses);
+  kept_.erase("");  // of runs whose data is not sent
+}
+
+DataCore::Answers DataCore::handle(double now, const msg::ServerSocket::Received& received) {
+  now_ = now;
+  Answers answers;
+  if (auto message = answer(received)) answers.push_back({received.peer, std::move(*message)});
+  return answers;
+}
+
+DataCore::Answers DataCore::tick(double now) {
+  now_ = now;
+  close_unused();
+  open_what_runs_need();
+  Answers answers;
+  for (auto& [address, entry] : entries_) {
+    if (entry.content->verified()) {
+      tell_what_is_missing(address, entry, answers);
+    } else {
+      for (const std::string& peer : entry.offered_by)
+        answers.push_back({peer, msg::LaterT{{}, "it checks what it has of data " + address, true}});
+    }
+  }
+  return answers;
+}
+
+void DataCore::tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers) {
+  if (!entry.offered_by.empty()) entry.used = now_;
+  for (const std::string& peer : std::exchange(entry.offered_by, {}))
+    answers.push_back({peer, wanted(address, *entry.content)});
+}
+
+void DataCore::gone(const std::string& peer) {
+  for (auto& [address, entry] : entries_) entry.offered_by.erase(peer);
+  served_.erase(peer);
+}
+
+void DataCore::not_heard(const std::string& peer, const std::string& address) {
+  if (const auto found = entries_.find(address); found != entries_.end())
+    found->second.offered_by.insert(peer);
+}
+
+std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Received& received) {
+  try {
+    if (const std::string reason = why_not(received.sender, received.message); !reason.empty())
+      throw Error(reason);
+    if (!has_place(received))
+      return msg::LaterT{{}, fmt::format("it serves {} connections, as many as it may", served_.size())};
+    return std::visit(
+        [&](const auto& message) -> std::optional<Message> {
+          if constexpr (requires { on(message); })
+            return on(message);
+          else if constexpr (requires { on(received, message); })
+            return on(received, message);
+          else
+            throw Error("this is the scheduler's port for data, which knows nothing of runs");
+        },
+        received.message);
+  } catch (const Busy& busy) {
+    return msg::LaterT{{}, busy.what()};
+  } catch (const std::exception& error) {  // the disk's, too: whatever it is, the others are served
+    return refusal(error);
+  }
+}
+
+DataCore::Message DataCore::refusal(const std::exception& error) {
+  if (refusals_.next())
+    log_info("refused a message about data: {} (number {})", error.what(), refusals_.count());
+  return msg::RefusedT{{}, error.what()};
+}
+
+bool DataCore::has_place(const msg::ServerSocket::Received& received) {
+  if (!served_.contains(received.peer)) {
+    // The bytes of a chunk have arrived already: it is accepted, but gives no place.
+    if (std::holds_alternative<msg::PutChunkT>(received.message)) return true;
+    std::erase_if(served_,
+                  [&](const auto& place) { return now_ - place.second.asked >= options_.place_seconds; });
+    if (served_.size() >= options_.most_served && !take_place_of_another_key(received.sender.name))
+      return false;
+  }
+  served_[received.peer] = {now_, received.sender.name};
+  return true;
+}
+
+// Takes a place from the key that has most, if that is more than this key would have: of its connections, the
+// one that asked longest ago.
+bool DataCore::take_place_of_another_key(const std::string& key) {
+  std::map<std::string, size_t> places;
+  for (const auto& [peer, place] : served_) ++places[place.key];
+  const auto most = std::ranges::max_element(places, {}, [](const auto& of) { return of.second; });
+  if (most == places.end() || most->second <= places[key] + 1) return false;
+  auto longest = served_.end();
+  for (auto place = served_.begin(); place != served_.end(); ++place)
+    if (place->second.key == most->first &&
+        (longest == served_.end() || place->second.asked < longest->second.asked))
+      longest = place;
+  served_.erase(longest);
+  return true;
+}
+
+std::optional<DataCore::Message> DataCore::on(const msg::ServerSocket::Received& received,
+                                              const msg::OfferT& message) {
+  const auto manifest = comm::Manifest::parse(bytes_of(message.manifest));
+  const std::string address = comm::to_text(manifest.id());
+  const std::string& key = received.sender.name;
+  const bool is_new = !entries_.contains(address);
+  if (is_new) require_quota(key, address, message.manifest.size());
+  Entry& entry = opened(address, manifest, key);
+  if (is_new && !key.empty()) sent_[key].emplace(address, message.manifest.size());
+  if (!entry.content->verified()) {
+    entry.offered_by.insert(received.peer);
+    return std::nullopt;
+  }
+  return wanted(address, *entry.content);
+}
+
+DataCore::Message DataCore::on(const msg::ServerSocket::Received& received, const msg::PutChunkT& message) {
+  const std::string& key = received.sender.name;
+  comm::StoredContent& content = entry(message.data);
+  if (!content.has(message.chunk)) require_quota(key, message.data, message.bytes.size());
+  if (content.put(message.chunk, bytes_of(message.bytes)) && !key.empty())
+    sent_[key][message.data] += message.bytes.size();
+  return msg::ChunkStoredT{{}, message.data, message.chunk};
+}
+
+// Throws Error if the key would have more in the store than one key may. Of its data, what no run needs is
+// removed first.
+void DataCore::require_quota(const std::string& key, const std::string& address, uint64_t bytes) {
+  if (key.empty()) return;
+  auto& of_key = sent_[key];
+  const uint64_t most = options_.key_bytes > 0 ? options_.key_bytes : options_.store_bytes / 2;
+  const auto all = [&] {
+    uint64_t sum = bytes;
+    for (const auto& [data, sent] : of_key) sum += sent;
+    return sum;
+  };
+  if (all() <= most) return;
+  std::erase_if(of_key,
+                [&](const auto& sent) { return !store_.manifest(comm::parse_content_id(sent.first)); });
+  for (auto sent = of_key.begin(); sent != of_key.end() && all() > most;) {
+    const auto open = entries_.find(sent->first);
+    const bool needed = sent->first == address || kept_.contains(sent->first) ||
+                        (open != entries_.end() && !open->second.offered_by.empty());
+    if (!needed && open != entries_.end()) entries_.erase(open);
+    const bool removed = !needed && store_.remove(comm::parse_content_id(sent->first));
+    sent = removed ? of_key.erase(sent) : std::next(sent);
+  }
+  if (all() > most)
+    throw Error(fmt::format(
+        "the key '{}' would have {} bytes in the store, the most is {} (--store-mib-per-key of the "
+        "scheduler): wait until runs that need its data have ended",
+        key, all(), most));
+}
+
+DataCore::Message DataCore::on(const msg::FetchManifestT& message) {
+  return msg::ManifestOfT{{}, message.data, message_bytes(entry(message.data).manifest().encode())};
+}
+
+DataCore::Message DataCore::on(const msg::FetchChunkT& message) {
+  comm::StoredContent& content = entry(message.data);
+  if (message.chunk >= content.manifest().chunks())
+    throw Error(fmt::format("data {} has {} chunks, and none with number {}", message.data,
+                            content.manifest().chunks(), message.chunk));
+  if (const auto bytes = content.read(message.chunk))
+    return msg::ChunkT{{}, message.data, message.chunk, message_bytes(*bytes)};
+  // A complete one is damaged: when it is offered again, all of it is checked.
+  if (!content.writable()) entries_.erase(message.data);
+  throw Error(
+      fmt::format("chunk {} of data {} is not in the scheduler's store, or damaged: submit the run again",
+                  message.chunk, message.data));
+}
+
+// An open entry, or one of the store: perhaps nobody has asked for it since the scheduler was started.
+comm::StoredContent& DataCore::entry(const std::string& address) {
+  if (const auto found = entries_.find(address); found != entries_.end()) {
+    found->second.used = now_;
+    return *found->second.content;
+  }
+  const auto manifest = store_.manifest(comm::parse_content_id(address));
+  if (!manifest) throw Error("the scheduler's store has no data " + address + ": submit the run again");
+  return *opened(address, *manifest).content;
+}
+
+// Opens it if it is not open, without checking anything.
+DataCore::Entry& DataCore::opened(const std::string& address, const comm::Manifest& manifest,
+                                  const std::string& key) {
+  auto found = entries_.find(address);
+  if (found == entries_.end()) {
+    close_unused();
+    open_what_runs_need();  // before there is need of room
+    if (entries_.size() >= kMostOpen)
+      throw Error(fmt::format(
+          "{} files are open in the scheduler's store, the most that may be: try again in a few minutes",
+          kMostOpen));
+    if (has_most_open(key))
+      throw Error(
+          fmt::format("the key '{}' has {} files open in the scheduler's store, the most that one may: try "
+                      "again in a few minutes",
+                      key, kMostOpenOfKey));
+    auto content = store_.open_unverified(manifest);
+    if (!content) throw Busy(address);
+    found = entries_.insert_or_assign(address, Entry{.content = std::move(content), .key = key}).first;
+  }
+  found->second.used = now_;
+  return found->second;
+}
+
+// If there are several, the one that somebody waits for.
+DataCore::Entries::iterator DataCore::next_to_verify() {
+  auto next = entries_.end();
+  for (auto open = entries_.begin(); open != entries_.end(); ++open) {
+    if (open->second.content->verified()) continue;
+    if (!open->second.offered_by.empty()) return open;
+    next = open;
+  }
+  return next;
+}
+
+DataCore::Answers DataCore::work() {
+  const auto open = next_to_verify();
+  if (open == entries_.end()) return {};
+  auto& [address, entry] = *open;
+  Answers answers;
+  try {
+    entry.content->verify_next();
+    if (!entry.content->verified()) return {};
+    tell_what_is_missing(address, entry, answers);
+  } catch (const std::exception& error) {  // the disk's
+    for (const std::string& peer : entry.offered_by) answers.push_back({peer, refusal(error)});
+    entries_.erase(open);
+  }
+  return answers;
+}
+
+bool DataCore::has_most_open(const std::string& key) const {
+  const auto of_key =
+      std::ranges::count_if(entries_, [&](const auto& open) { return open.second.key == key; });
+  return !key.empty() && static_cast<size_t>(of_key) >= kMostOpenOfKey;
+}
+
+// What is open is not removed from the store, by nobody.
+void DataCore::open_what_runs_need() {
+  for (const auto& [address, key] : kept_) {
+    if (entries_.contains(address) || entries_.size() >= kMostOpen || has_most_open(key)) continue;
+    try {
+      const auto manifest = store_.manifest(comm::parse_content_id(address));
+      auto content = manifest ? store_.open_unverified(*manifest) : nullptr;
+      if (content) entries_[address] = {.content = std::move(content), .used = now_, .key = key};
+    } catch (const std::exception& error) {  // of this one; the run that needs it will be told
+      if (refusals_.next()) log_warning("data {} of a run cannot be opened: {}", address, error.what());
+    }
+  }
+}
+
+void DataCore::close_unused() {
+  std::erase_if(entries_, [&](const auto& open) {
+    const Entry& entry = open.second;  // what somebody waits for is in use
+    return !kept_.contains(open.first) && entry.offered_by.empty() &&
+           now_ - entry.used > options_.close_seconds;
+  });
+}
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,73 @@
+#include "scheduler/store/data_server.h"
+
+#include <utility>
+
+#include "base/system/log.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+
+constexpr double kTurn = 1;  // seconds between two ticks of the core
+
+std::string data_endpoint(const std::string& listen, uint16_t port) {
+  const std::string endpoint = msg::with_port(listen.c_str(), port).endpoint;
+  return port != 0 ? endpoint : endpoint.substr(0, endpoint.rfind(':')) + ":*";
+}
+
+}  // namespace
+
+DataServer::DataServer(const DataServerOptions& options, const std::string& listen,
+                       const std::optional<msg::ServerKeys>& keys)
+    : core_(options),
+      socket_(data_endpoint(listen, options.port), keys, msg::Traffic::kChunks),
+      thread_([this] { run(); }) {}
+
+DataServer::~DataServer() {
+  stop_.set();
+  thread_.join();
+}
+
+uint16_t DataServer::port() const {
+  const std::string& endpoint = socket_.endpoint();
+  return static_cast<uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1)));
+}
+
+void DataServer::keep(std::map<std::string, std::string> addresses) {
+  const std::lock_guard lock(mutex_);
+  to_keep_ = std::move(addresses);
+}
+
+void DataServer::run() {
+  double next_turn = 0;
+  while (!stop_.is_set()) {
+    const auto received = socket_.receive(core_.has_work() ? 0 : kTurn, stop_.fd());
+    {
+      const std::lock_guard lock(mutex_);
+      if (auto addresses = std::exchange(to_keep_, std::nullopt)) core_.keep(std::move(*addresses));
+    }
+    if (received) send(core_.handle(clock_.now(), *received));
+    send(core_.work());
+    if (clock_.now() < next_turn) continue;
+    next_turn = clock_.now() + kTurn;
+    send(core_.tick(clock_.now()));
+  }
+}
+
+void DataServer::send(DataCore::Answers answers) {
+  for (auto& [peer, message] : answers) {
+    const auto* wanted = std::get_if<msg::WantedT>(&message);
+    const std::string missing_of = wanted != nullptr ? wanted->data : "";
+    const auto sent = socket_.send(peer, std::move(message));
+    if (sent == msg::ServerSocket::Sent::kGone) core_.gone(peer);
+    if (sent != msg::ServerSocket::Sent::kFull) continue;
+    if (!missing_of.empty()) {
+      core_.not_heard(peer, missing_of);
+    } else if (dropped_.next()) {  // it asks for more at once than it reads
+      log_warning("dropped an answer about data: the peer does not read (number {})", dropped_.count());
+    }
+  }
+}
+
+}  // namespace modelet::scheduler

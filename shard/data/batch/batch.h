@@ -1,0 +1,90 @@
+// Batches: which samples a step sees, and their gathered form.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shard/data/store/dataset.h"
+
+namespace modelet::shard {
+
+// The order of samples: a seeded permutation of each epoch, a function of (seed, epoch, step) alone. The last
+// batch of an epoch may be short. rows() is for one thread (it caches the permutation of the current epoch);
+// steps_per_epoch() may be called by any meanwhile.
+class BatchOrder {
+ public:
+  // `rows` of the data set take part; batch > 0.
+  BatchOrder(std::vector<uint32_t> rows, size_t batch, uint64_t seed);
+  size_t steps_per_epoch() const { return (rows_.size() + batch_ - 1) / batch_; }
+  // Number of rows in the batch of a global step. Any thread.
+  size_t size(uint64_t step) const {
+    return std::min(batch_, rows_.size() - static_cast<size_t>(step % steps_per_epoch()) * batch_);
+  }
+  // Rows of the batch of a global step (epoch = step / steps_per_epoch()). Valid until the next call.
+  std::span<const uint32_t> rows(uint64_t step);
+
+ private:
+  void shuffle(uint64_t epoch);
+
+  std::vector<uint32_t> rows_;
+  size_t batch_;
+  uint64_t seed_, epoch_ = ~uint64_t{0};
+  std::vector<uint32_t> permutation_;
+};
+
+// A part of each batch: the index-th of `count` parts of nearly equal size. Replicas of a model train on one
+// part each.
+struct BatchShare {
+  uint32_t index = 0, count = 1;
+};
+// Never empty: if there are fewer rows than parts, some rows are in several parts.
+std::span<const uint32_t> share_of(std::span<const uint32_t> rows, BatchShare share);
+// The place of the part's first sample in the whole batch of so many rows. No two parts share one: even if
+// there are fewer rows than parts, each has its own.
+size_t first_place(size_t rows, BatchShare share);
+
+// Which features of a batch's samples a training step leaves out (shard/data/batch/dropout.h).
+struct FeatureDropout {
+  float rate = 0;
+  uint64_t seed = 0, step = 0;
+};
+
+// A gathered batch, by sample (CSR) and by feature (CSC: the input layer's gradient is accumulated per unique
+// feature). Reusable: assign() keeps the memory.
+struct Batch {
+  std::vector<uint64_t> offsets;  // [size + 1] into features, values
+  std::vector<uint32_t> features;
+  std::vector<float> values;
+  std::vector<uint64_t> label_offsets;  // [size + 1] into labels
+  std::vector<uint32_t> labels;  // as far as the data set has them: at least those of the node's neurons
+  std::vector<uint32_t> label_counts;  // [size] of all labels of a sample
+
+  std::vector<uint32_t> unique_features;  // ascending
+  std::vector<uint64_t> feature_offsets;  // [unique + 1] into feature_samples, feature_values
+  std::vector<uint32_t> feature_samples;  // index in the batch, ascending within a feature
+  std::vector<float> feature_values;
+
+  // Place of the first sample in the batch of all replicas together. What is drawn for a sample follows from
+  // its place, so each replica draws for itself, and together they draw what one model with all samples
+  // would.
+  size_t first = 0;
+
+  size_t size() const { return offsets.empty() ? 0 : offsets.size() - 1; }
+  // `by_feature` builds the second half (training); evaluation leaves it empty.
+  void assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature,
+              const FeatureDropout& dropout = {}, size_t first_place = 0);
+
+ private:
+  void gather(const Dataset& data, std::span<const uint32_t> rows);
+  void drop_features(const FeatureDropout& dropout);
+  void sort_by_feature(size_t feature_count);
+  void fill_by_feature();
+
+  std::vector<uint64_t> sort_keys_, sort_scratch_;  // feature << 32 | index of the entry in `features`
+  std::vector<uint32_t> entry_samples_;             // [entries] sample of an entry
+};
+
+}  // namespace modelet::shard

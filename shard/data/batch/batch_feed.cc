@@ -1,0 +1,30 @@
+#include "shard/data/batch/batch_feed.h"
+
+#include <utility>
+
+namespace modelet::shard {
+
+BatchFeed::BatchFeed(const Dataset& data, std::vector<uint32_t> rows, const Experiment::Train& train,
+                     ThreadPool& pool, BatchShare share)
+    : data_(data),
+      order_(std::move(rows), size_t{train.batch} * share.count, train.seed),
+      share_(share),
+      input_dropout_(train.input_dropout),
+      seed_(train.seed),
+      prepare_(pool) {}
+
+const Batch& BatchFeed::at(uint64_t step, uint64_t steps) {
+  prepare_.wait();
+  if (prepared_step_ != step) assign(step);
+  prepared_step_ = step + 1;
+  if (prepared_step_ < steps) prepare_.run([this] { assign(prepared_step_); });
+  return batches_[step % 2];
+}
+
+void BatchFeed::assign(uint64_t step) {
+  const std::span<const uint32_t> rows = order_.rows(step);
+  batches_[step % 2].assign(data_, share_of(rows, share_), true, {input_dropout_, seed_, step},
+                            first_place(rows.size(), share_));
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,151 @@
+#include "shard/data/encode/encoder.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/error.h"
+#include "shard/data/encode/table_encoder.h"
+#include "shard/data/encode/text_encoder.h"
+#include "shard/data/encode/words_encoder.h"
+#include "shard/data/read/line_reader.h"
+#include "shard/data/read/text_records.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr const char* kEncoderFormat = "modelet-encoder";
+constexpr const char* kOffsets = "labels.offsets";
+constexpr const char* kNames = "labels.names";
+
+struct EncoderMaker {
+  std::unique_ptr<Encoder> (*fit)(const Experiment&, const std::filesystem::path&, const FitProgress&);
+  std::unique_ptr<Encoder> (*restore)(const SafetensorsFile&);
+};
+template <class Of>
+constexpr EncoderMaker kMaker = {
+    [](const Experiment& options, const std::filesystem::path& text,
+       const FitProgress& progress) -> std::unique_ptr<Encoder> { return Of::fit(options, text, progress); },
+    [](const SafetensorsFile& state) -> std::unique_ptr<Encoder> { return std::make_unique<Of>(state); },
+};
+constexpr ByChoice<DataFormat, EncoderMaker> kEncoders({
+    {DataFormat::kAuto, {}},  // is one of the others, once the text was seen
+    {DataFormat::kXmc, {}},   // numbers need none
+    {DataFormat::kText, kMaker<TextEncoder>},
+    {DataFormat::kCsv, kMaker<TextEncoder>},
+    {DataFormat::kWords, kMaker<WordsEncoder>},
+    {DataFormat::kTable, kMaker<TableEncoder>},
+    {DataFormat::kCriteo, kMaker<TableEncoder>},
+});
+
+std::string metadata_at(const SafetensorsFile& state, const std::string& key) {
+  const auto found = state.metadata().find(key);
+  return found == state.metadata().end() ? "" : found->second;
+}
+
+bool is_number(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::vector<std::string_view> parts_of(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+// "3 9 5", and then "0,2 1:0.5 3:2": words that look like this by chance are unlikely.
+bool looks_like_xmc(LineReader& lines) {
+  std::string_view line;
+  if (!lines.next(line)) return false;
+  const auto counts = parts_of(line, ' ');
+  if (counts.size() != 3 || !std::ranges::all_of(counts, is_number) || !lines.next(line)) return false;
+  const auto parts = parts_of(line, ' ');
+  const auto is_feature = [](std::string_view part) {
+    const size_t colon = part.find(':');
+    return colon != std::string_view::npos && is_number(part.substr(0, colon));
+  };
+  return parts.size() > 1 && (parts[0].empty() || std::ranges::all_of(parts_of(parts[0], ','), is_number)) &&
+         std::all_of(parts.begin() + 1, parts.end(), is_feature);
+}
+
+}  // namespace
+
+void refuse_other_kind(const std::filesystem::path& text, bool encoded) {
+  LineReader lines(text);
+  std::string_view line;
+  if (encoded && looks_like_xmc(lines))
+    throw UsageError(text.string() +
+                     ": is XMC text (ids and values), where words are expected, as in the training data");
+  const std::string prefix = Experiment().text.label_prefix;
+  if (!encoded && lines.next(line) && has_label(line, prefix))
+    throw UsageError(
+        text.string() + ": is labelled words (" + prefix +
+        "...), where XMC text (ids and values) is expected: give data like the training data, or "
+        "set data.format if this is the training data");
+}
+
+DataFormat format_of(const std::filesystem::path& text, const Experiment& options) {
+  if (options.data.format != DataFormat::kAuto) return options.data.format;
+  LineReader lines(text);
+  std::string_view line;
+  return lines.next(line) && has_label(line, options.text.label_prefix) ? DataFormat::kText
+                                                                        : DataFormat::kXmc;
+}
+
+std::unique_ptr<Encoder> fit_encoder(const Experiment& options, const std::filesystem::path& text,
+                                     const FitProgress& progress) {
+  const auto fit = kEncoders[options.data.format].fit;
+  MODELET_CHECK(fit != nullptr, "a format without an encoder");
+  return fit(options, text, progress);
+}
+
+std::unique_ptr<Encoder> restore_encoder(std::span<const std::byte> state, const std::string& origin) {
+  const SafetensorsFile file(state, origin);
+  const auto restore = kEncoders[encoder_options(file).data.format].restore;
+  if (restore == nullptr) throw FormatError(origin + ": damaged: its data.format needs no encoder");
+  return restore(file);
+}
+
+std::vector<std::string> label_names(std::span<const std::byte> state, const std::string& origin) {
+  std::vector<std::string> names;
+  if (state.empty()) return names;
+  const StringTable labels = encoder_labels(SafetensorsFile(state, origin));
+  for (uint32_t id = 0; id < labels.size(); ++id) names.emplace_back(labels.at(id));
+  return names;
+}
+
+std::vector<Tensor> label_tensors(const StringTable& labels) {
+  const std::span<const uint8_t> names(reinterpret_cast<const uint8_t*>(labels.strings().data()),
+                                       labels.bytes());
+  return {tensor(kOffsets, {labels.offsets().size()}, labels.offsets()),
+          tensor(kNames, {names.size()}, names)};
+}
+
+Metadata encoder_metadata(const Experiment& options) {
+  return {{"format", kEncoderFormat}, {"version", kEncoderVersion}, {"options", to_encoding_toml(options)}};
+}
+
+Experiment encoder_options(const SafetensorsFile& state) {
+  const std::string origin = state.path().string();
+  if (metadata_at(state, "format") != kEncoderFormat)
+    throw FormatError(origin + ": not the state of an encoder of text");
+  if (const std::string version = metadata_at(state, "version"); version != kEncoderVersion)
+    throw FormatError(origin + ": encoder version " + version + "; this program reads version " +
+                      kEncoderVersion);
+  try {
+    return parse_encoding_toml(metadata_at(state, "options"), state.path());
+  } catch (const UsageError& e) {
+    throw FormatError(std::string("in the encoder's options: ") + e.what());
+  }
+}
+
+StringTable encoder_labels(const SafetensorsFile& state) {
+  const auto names = list_in<uint8_t>(state, kNames);
+  return {list_in<uint64_t>(state, kOffsets),
+          std::string_view(reinterpret_cast<const char*>(names.data()), names.size()), state.path().string()};
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,81 @@
+// Encoder: how a text file of an experiment's format becomes samples. It is fitted on the training text
+// (which labels and features there are, how often they occur) and then applied to any text: test data, and
+// whatever a checkpoint is asked to predict. Its state is a safetensors file (shard/format/safetensors.h),
+// stored with prepared data and in checkpoints, so that an id means the same everywhere.
+//
+//   metadata   format = modelet-encoder, version, options = TOML of the experiment's keys of the encoding
+//   labels.offsets U64 [labels + 1], labels.names U8   label id -> name
+//   what else the format needs
+//
+// The same text and options give the same state, on every node. XMC text needs no encoder: its state is
+// empty. Immutable: any thread may use one.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+#include "shard/data/encode/string_table.h"
+#include "shard/data/read/sample_reader.h"
+#include "shard/format/safetensors.h"
+
+namespace modelet::shard {
+
+// Version of the meaning of a state; also part of the name of what is prepared with it.
+inline constexpr const char* kEncoderVersion = "2";
+
+// A state larger than this is refused.
+inline constexpr uint64_t kMaxEncoderBytes = uint64_t{4} << 30;
+
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+
+  virtual std::vector<std::byte> state() const = 0;
+  // The samples of a text. The encoder must outlive the reader.
+  virtual std::unique_ptr<SampleReader> open(const std::filesystem::path& text) const = 0;
+};
+
+// Called from time to time while fitting, with the bytes of text read and the part of the file read, in [0,
+// 1].
+using FitProgress = std::function<void(uint64_t bytes, double fraction)>;
+
+// The format of a text: `asked`, or what its first line looks like. `options` says how labels begin.
+DataFormat format_of(const std::filesystem::path& text, const Experiment& options);
+
+// Throws UsageError for a text that can only be meant for the other kind of reader: XMC text (a header and a
+// sample of ids) where `encoded` words are expected, labelled words where XMC text is.
+void refuse_other_kind(const std::filesystem::path& text, bool encoded);
+
+// Reads the whole text. `options.data.format` is neither auto nor xmc.
+std::unique_ptr<Encoder> fit_encoder(const Experiment& options, const std::filesystem::path& text,
+                                     const FitProgress& progress = {});
+
+// Restores an encoder from a state; FormatError if it is damaged. `origin` names it in messages.
+std::unique_ptr<Encoder> restore_encoder(std::span<const std::byte> state, const std::string& origin);
+
+// The names of the labels in a state, [labels]; empty for an empty state.
+std::vector<std::string> label_names(std::span<const std::byte> state, const std::string& origin);
+
+// ---- For the formats ----
+
+// Tensors that all states have; valid as long as `labels`.
+std::vector<Tensor> label_tensors(const StringTable& labels);
+Metadata encoder_metadata(const Experiment& options);
+
+// A checked state: its options and its labels.
+Experiment encoder_options(const SafetensorsFile& state);
+StringTable encoder_labels(const SafetensorsFile& state);
+
+// The elements of a list whose length only the file knows; FormatError if it is missing or not a list of T.
+template <class T>
+std::span<const T> list_in(const SafetensorsFile& state, const std::string& name) {
+  return state.values<T>(name, {state.at(name).bytes.size() / sizeof(T)});
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,77 @@
+// CsvReader: strict streaming reader of CSV (RFC 4180) and of tab-separated text. It knows fields, not what
+// they mean; a header is a record like any other.
+//
+//   a,"b ""quoted"", with a delimiter",      three fields: a | b "quoted", with a delimiter | (empty)
+//
+// A quoted field may span lines; a line end inside it is LF, whatever the file has. All records have as many
+// fields as the first. CRLF, no line end at the end of the file, empty lines after the last record and a
+// UTF-8 byte-order mark are accepted. Everything else is a FormatError "file:line: what was found and what to
+// do": another number of fields, a quote inside an unquoted field, text after a closing quote, a quote that
+// is not closed, more than kMaxCsvFields fields, a line or a record over kMaxLineBytes, UTF-16.
+//
+// Files may be plain, .xz or .gz. Memory: the longest record. One thread uses a reader.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <streambuf>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+#include "shard/data/read/line_reader.h"
+
+namespace modelet::shard {
+
+inline constexpr size_t kMaxCsvFields = 65536;
+
+struct CsvDialect {
+  char delimiter = ',';
+  bool quotes = true;  // fields may be quoted; false: a quote is a character like any other
+};
+// Tab-separated values know no quoting (IANA text/tab-separated-values).
+inline constexpr CsvDialect kTabSeparated{.delimiter = '\t', .quotes = false};
+
+// The character of a delimiter that is not kNone.
+char character(Delimiter delimiter);
+// Quotes have their meaning for every delimiter except the tab.
+CsvDialect csv_dialect(const Experiment::Csv& options);
+
+class CsvReader {
+ public:
+  CsvReader(const std::filesystem::path& path, CsvDialect dialect);
+  // Reads plain text from `source`; `name` stands for the file in messages.
+  CsvReader(std::unique_ptr<std::streambuf> source, std::string name, CsvDialect dialect);
+
+  // The fields of the next record, at least one; valid until the next call. False at the end.
+  bool next(std::span<const std::string_view>& fields);
+
+  uint64_t line() const { return line_; }                // on which the last record begins, from 1
+  uint64_t bytes() const { return lines_.bytes(); }      // of text read, decompressed
+  double fraction() const { return lines_.fraction(); }  // part of the file read, in [0, 1]
+  const std::string& name() const { return lines_.name(); }
+
+  // Throws FormatError "name:line: what" about the last record.
+  [[noreturn]] void fail(const std::string& what) const;
+
+ private:
+  bool next_line(std::string_view& line);
+  void split(std::string_view line);
+  void split_quoted(std::string_view line);
+  std::string_view read_quoted_field(std::string_view rest);
+  void check_field_limit(size_t fields) const;
+
+  LineReader lines_;
+  CsvDialect dialect_;
+  uint64_t line_ = 0;
+  size_t width_ = 0;  // fields of the first record; 0 before it
+  std::vector<std::string_view> fields_;
+  std::string text_;          // of a record with quotes: its fields without them, joined
+  std::vector<size_t> ends_;  // of the fields in text_
+};
+
+}  // namespace modelet::shard

@@ -1,0 +1,158 @@
+#include "shard/data/read/text_records.h"
+
+#include <algorithm>
+#include <charconv>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text/suggest.h"
+#include "shard/data/read/csv.h"
+#include "shard/data/read/line_reader.h"
+#include "shard/data/read/word_scan.h"
+
+namespace modelet::shard {
+namespace {
+
+// White space as in fastText: also vertical tab, form feed and the zero byte.
+constexpr auto is_space = [](uint8_t c) {
+  return (c == ' ') | (static_cast<uint8_t>(c - '\t') <= '\r' - '\t') | (c == 0);
+};
+
+class LabelledLines : public TextRecords {
+ public:
+  template <class... Source>
+  explicit LabelledLines(const Experiment& options, Source&&... source)
+      : lines_(std::forward<Source>(source)...), prefix_(options.text.label_prefix) {}
+
+  bool next(TextRecord& record) override {
+    std::string_view line;
+    if (!lines_.next(line)) return false;
+    record.labels.clear();
+    record.words.clear();
+    for_each_word(line, is_space, [&](std::string_view word) {
+      // Most words differ in the first byte and need no call to compare them.
+      if (word.front() != prefix_.front() || !word.starts_with(prefix_)) {
+        record.words.push_back(word);
+      } else if (word.size() == prefix_.size()) {
+        lines_.fail("a label without a name: '" + prefix_ + "' must be followed by one");
+      } else {
+        record.labels.push_back(word.substr(prefix_.size()));
+      }
+    });
+    return true;
+  }
+
+  void fail(const std::string& what) const override { lines_.fail(what); }
+  uint64_t bytes() const override { return lines_.bytes(); }
+  double fraction() const override { return lines_.fraction(); }
+
+ private:
+  LineReader lines_;
+  std::string prefix_;
+};
+
+class CsvRecords : public TextRecords {
+ public:
+  template <class... Source>
+  explicit CsvRecords(const Experiment& options, Source&&... source)
+      : options_(options.csv), csv_(std::forward<Source>(source)..., csv_dialect(options.csv)) {
+    if (options_.labels.empty() || options_.text.empty())
+      throw UsageError(csv_.name() + ": csv.labels and csv.text must name the columns of labels and words");
+    at_end_ = !csv_.next(fields_);
+    if (at_end_) throw FormatError(csv_.name() + ": the file is empty");
+    label_column_ = column("csv.labels", options_.labels);
+    for (const std::string& name : options_.text) text_columns_.push_back(column("csv.text", name));
+    if (options_.header) at_end_ = !csv_.next(fields_);
+  }
+
+  bool next(TextRecord& record) override {
+    if (at_end_) return false;
+    // Only now is the record given back that was read first to learn the columns.
+    if (begun_ && !csv_.next(fields_)) {
+      at_end_ = true;
+      return false;
+    }
+    begun_ = true;
+    record.labels.clear();
+    record.words.clear();
+    split_labels(fields_[label_column_], record.labels);
+    for (const size_t column : text_columns_) {
+      if (!record.words.empty()) record.words.emplace_back();
+      for_each_word(fields_[column], is_space, [&](std::string_view word) { record.words.push_back(word); });
+    }
+    return true;
+  }
+
+  void fail(const std::string& what) const override { csv_.fail(what); }
+  uint64_t bytes() const override { return csv_.bytes(); }
+  double fraction() const override { return csv_.fraction(); }
+
+ private:
+  // The index of the first record's field with this name or, if the fields are not names, with this number.
+  size_t column(const std::string& key, const std::string& name) const {
+    std::vector<std::string> names;
+    for (const std::string_view field : fields_) names.push_back(std::string(field));
+    if (options_.header) {
+      const auto found = std::find(names.begin(), names.end(), name);
+      if (found != names.end()) return static_cast<size_t>(found - names.begin());
+    }
+    size_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    const bool is_number = error == std::errc{} && end == name.data() + name.size();
+    if (is_number && number >= 1 && number <= fields_.size()) return number - 1;
+    throw UsageError(
+        csv_.name() + ": " + key + ": there is no column " + shard::quoted(name) + " among " +
+        std::to_string(fields_.size()) +
+        (options_.header ? suggestion(name, names) : "; columns count from 1, names need csv.header"));
+  }
+
+  void split_labels(std::string_view field, std::vector<std::string_view>& labels) const {
+    if (options_.label_separator == Delimiter::kNone) {
+      if (!field.empty()) labels.push_back(field);
+      return;
+    }
+    const char separator = character(options_.label_separator);
+    while (!field.empty()) {
+      const size_t end = std::min(field.find(separator), field.size());
+      if (end > 0) labels.push_back(field.substr(0, end));
+      field.remove_prefix(std::min(end + 1, field.size()));
+    }
+  }
+
+  Experiment::Csv options_;
+  CsvReader csv_;
+  std::span<const std::string_view> fields_;
+  bool begun_ = false, at_end_ = false;
+  size_t label_column_ = 0;
+  std::vector<size_t> text_columns_;
+};
+
+template <class... Source>
+std::unique_ptr<TextRecords> open_any(const Experiment& options, Source&&... source) {
+  if (options.data.format == DataFormat::kCsv)
+    return std::make_unique<CsvRecords>(options, std::forward<Source>(source)...);
+  return std::make_unique<LabelledLines>(options, std::forward<Source>(source)...);
+}
+
+}  // namespace
+
+std::unique_ptr<TextRecords> open_records(const Experiment& options, const std::filesystem::path& path) {
+  return open_any(options, path);
+}
+
+std::unique_ptr<TextRecords> open_records(const Experiment& options, std::unique_ptr<std::streambuf> source,
+                                          std::string name) {
+  return open_any(options, std::move(source), std::move(name));
+}
+
+bool has_label(std::string_view line, std::string_view prefix) {
+  bool found = false;
+  for_each_word(line, is_space, [&](std::string_view word) {
+    found |= word.size() > prefix.size() && word.starts_with(prefix);
+  });
+  return found;
+}
+
+}  // namespace modelet::shard

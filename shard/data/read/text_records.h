@@ -1,0 +1,45 @@
+// TextRecords: text files as records of label names and words, before any id. Two layouts:
+//   text   one sample a line; words are separated by white space, those that begin with the label prefix are
+//          labels (without the prefix), wherever they stand: the layout of fastText
+//   csv    one sample a record; a column of labels and columns of text
+// Files may be plain, .xz or .gz. Memory: the longest record. One thread uses a reader.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <streambuf>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+
+namespace modelet::shard {
+
+// Valid until the next record is read.
+struct TextRecord {
+  std::vector<std::string_view> labels;  // in the order of the text, repetitions included
+  std::vector<std::string_view> words;   // an empty one is a border between columns
+};
+
+class TextRecords {
+ public:
+  virtual ~TextRecords() = default;
+  // False at the end. Throws FormatError "file:line: what, what to do".
+  virtual bool next(TextRecord& record) = 0;
+  [[noreturn]] virtual void fail(const std::string& what) const = 0;  // at the last record
+  virtual uint64_t bytes() const = 0;
+  virtual double fraction() const = 0;
+};
+
+// `options.data.format` is text or csv.
+std::unique_ptr<TextRecords> open_records(const Experiment& options, const std::filesystem::path& path);
+// The same from plain text in memory; `name` stands for the file in messages.
+std::unique_ptr<TextRecords> open_records(const Experiment& options, std::unique_ptr<std::streambuf> source,
+                                          std::string name);
+
+// Whether a word of the line begins with the prefix and is longer.
+bool has_label(std::string_view line, std::string_view prefix);
+
+}  // namespace modelet::shard

@@ -1,0 +1,188 @@
+#include "shard/data/store/dataset.h"
+
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "shard/data/encode/encoder.h"
+#include "shard/data/read/line_reader.h"
+#include "shard/data/read/xmc_reader.h"
+#include "shard/data/store/label_spread.h"
+#include "shard/data/store/text_cache.h"
+
+namespace modelet::shard {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string hex(uint64_t value) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string text;
+  for (int shift = 60; shift >= 0; shift -= 4) text += kHex[(value >> shift) & 15];
+  return text;
+}
+
+// Changes whenever the text, or what is made of it, may have changed. `reading`: how the text is read.
+fs::path cache_entry(const fs::path& text, Normalize normalize, const std::string& reading) {
+  struct stat info {};
+  if (::stat(text.c_str(), &info) != 0) throw Error(errno_text(text.string()));
+  std::string key = fs::canonical(text).string();
+  for (const long long part :
+       {static_cast<long long>(info.st_size), static_cast<long long>(info.st_mtim.tv_sec),
+        static_cast<long long>(info.st_mtim.tv_nsec), static_cast<long long>(kPreparedVersion)})
+    key += '\n' + std::to_string(part);
+  key += '\n';
+  key += spelling(normalize);
+  key += '\n' + reading;
+  constexpr size_t kShownBytes = 128;  // of the text's name: an entry's has a limit, too
+  const std::string shown = text.filename().string().substr(0, kShownBytes);
+  return text_cache_folder() / (shown + "." + hex(XXH3_64bits(key.data(), key.size())) + ".mlt");
+}
+
+// `prepare` makes the entry.
+template <class Prepare>
+Dataset open_through_cache(const fs::path& entry, const LabelPart& part, const Prepare& prepare) {
+  if (fs::exists(entry)) {
+    try {
+      Dataset data = Dataset::open(entry, true, part);
+      note_use_of_cached(entry);
+      return data;
+    } catch (const FormatError&) {
+      // A damaged entry is only a lost copy: make it anew.
+    }
+  }
+  prepare();
+  Dataset data = Dataset::open(entry, true, part);
+  note_use_of_cached(entry);
+  return data;
+}
+
+Dataset checked(Dataset data, const fs::path& path, Normalize normalize) {
+  if (data.normalize() != normalize)
+    throw UsageError(path.string() + ": was prepared with normalisation '" +
+                     std::string(spelling(data.normalize())) + "', data.normalize asks for '" +
+                     std::string(spelling(normalize)) + "': change that key, or prepare the file again");
+  if (data.rows() == 0) throw FormatError(path.string() + ": holds no samples");
+  return data;
+}
+
+// With the format that the text has.
+Experiment reading_options(const Experiment& experiment) {
+  Experiment options = experiment;
+  options.data.format = format_of(experiment.data.train, experiment);
+  return options;
+}
+
+}  // namespace
+
+Dataset Dataset::open(const std::filesystem::path& path, bool verify, const LabelPart& part) {
+  Dataset data;
+  data.file_ = MappedFile(path);
+  data.view_ = parse_prepared(data.file_.bytes(), path.string(), verify, !part.alone);
+  const std::vector<NeuronRange> all = {{0, data.view_.labels}};
+  data.labels_ = SampleLabels(data.view_, part.neurons.value_or(all), path.string());
+  return data;
+}
+
+void prepare_training_data(const Experiment& experiment, const fs::path& prepared,
+                           const PrepareProgress& progress) {
+  const Experiment options = reading_options(experiment);
+  const fs::path text = options.data.train;
+  if (options.data.format == DataFormat::kXmc)
+    return prepare_data(text, options.data.normalize, {}, prepared, progress);
+  FitProgress fitting;
+  if (progress) fitting = [&](uint64_t bytes, double fraction) { progress(0, bytes, fraction); };
+  const auto encoder = fit_encoder(options, text, fitting);
+  prepare_text(*encoder->open(text), encoder->state(), prepared, options.data.normalize, progress);
+}
+
+void prepare_data(const fs::path& text, Normalize normalize, std::span<const std::byte> encoder,
+                  const fs::path& prepared, const PrepareProgress& progress) {
+  refuse_other_kind(text, !encoder.empty());
+  if (encoder.empty()) {
+    XmcReader reader(text);
+    prepare_text(reader, {}, prepared, normalize, progress);
+  } else {
+    const auto restored = restore_encoder(encoder, "the encoder for " + text.string());
+    prepare_text(*restored->open(text), encoder, prepared, normalize, progress);
+  }
+}
+
+Dataset load_training_data(const Experiment& experiment, const LabelPart& part,
+                           const PrepareProgress& progress) {
+  const fs::path path = experiment.data.train;
+  const Normalize normalize = experiment.data.normalize;
+  if (is_prepared(path)) return checked(Dataset::open(path, true, part), path, normalize);
+  const Experiment options = reading_options(experiment);
+  const fs::path entry =
+      cache_entry(path, normalize,
+                  options.data.format == DataFormat::kXmc ? "" : kEncoderVersion + to_encoding_toml(options));
+  return checked(open_through_cache(entry, part, [&] { prepare_training_data(options, entry, progress); }),
+                 path, normalize);
+}
+
+Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const std::byte> encoder,
+                     const LabelPart& part, const PrepareProgress& progress) {
+  const uint64_t checksum = encoder.empty() ? 0 : XXH3_64bits(encoder.data(), encoder.size());
+  if (is_prepared(path)) {
+    Dataset data = Dataset::open(path, true, part);
+    if (data.encoder_checksum() != checksum)
+      throw UsageError(
+          path.string() +
+          ": was not prepared with the encoder of the training data, so its ids mean other things: give the "
+          "text itself, or prepare it with 'modelet data prepare --like TRAIN'");
+    return checked(std::move(data), path, normalize);
+  }
+  const fs::path entry = cache_entry(path, normalize, encoder.empty() ? "" : hex(checksum));
+  return checked(
+      open_through_cache(entry, part, [&] { prepare_data(path, normalize, encoder, entry, progress); }), path,
+      normalize);
+}
+
+std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels) {
+  LineReader lines(path);
+  std::vector<std::string> names;
+  const std::string wanted = "one name a line for each of " + std::to_string(labels) + " labels is expected";
+  for (std::string_view line; lines.next(line);) {
+    if (names.size() == labels) lines.fail("more lines than labels; " + wanted);
+    names.emplace_back(line);
+  }
+  if (names.size() < labels)
+    lines.fail("the file ends after " + std::to_string(names.size()) + " names; " + wanted);
+  return names;
+}
+
+std::vector<uint32_t> count_labels(const Dataset& data) {
+  const LabelSpread spread(data.labels());
+  std::vector<uint32_t> counts(data.labels());
+  for (uint32_t neuron = 0; neuron < data.labels(); ++neuron)
+    counts[spread.label(neuron)] = data.frequencies()[neuron];
+  return counts;
+}
+
+DataShape describe_shape(const Dataset& train, const Dataset& test) {
+  if (train.features() != test.features() || train.labels() != test.labels())
+    throw UsageError("data.train has " + std::to_string(train.features()) + " features and " +
+                     std::to_string(train.labels()) + " labels, data.test " +
+                     std::to_string(test.features()) + " and " + std::to_string(test.labels()) +
+                     ": both must count the same ids; correct the headers");
+  const auto mean = [&](size_t entries) {
+    return train.rows() == 0 ? 0.0 : static_cast<double>(entries) / static_cast<double>(train.rows());
+  };
+  DataShape shape;
+  shape.features = train.features();
+  shape.labels = train.labels();
+  shape.train_rows = train.rows();
+  shape.test_rows = test.rows();
+  shape.features_per_row = mean(train.nonzeros());
+  shape.labels_per_row = mean(train.label_entries());
+  shape.encoder = train.encoder_checksum();
+  shape.fingerprint = train.fingerprint();
+  return shape;
+}
+
+}  // namespace modelet::shard

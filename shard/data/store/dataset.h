@@ -1,0 +1,111 @@
+// Dataset: sparse samples with labels, in a memory-mapped prepared file (docs/data_format.md); the labels of
+// each sample are in memory. Immutable after opening (but for add_labels()); any thread may read it. Text is
+// prepared once, through a cache, and never kept in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/array/prefetch.h"
+#include "base/experiment/experiment.h"
+#include "base/system/file.h"
+#include "shard/data/read/sample.h"
+#include "shard/data/store/prepared.h"
+
+namespace modelet::shard {
+
+// Which labels of its samples a data set has: all, or those of some neurons (ascending), as a node that
+// trains with these needs. The file may then lack the others' (`alone`; node_agent/agent/run_data.h).
+struct LabelPart {
+  std::optional<std::vector<NeuronRange>> neurons;
+  bool alone = false;
+};
+inline LabelPart no_labels() { return {.neurons = std::vector<NeuronRange>()}; }
+
+class Dataset {
+ public:
+  // Opens a prepared file; checks magic, version, sizes, and that every id is in range (FormatError
+  // otherwise). `verify` also compares the checksums of all sections (reads the whole file).
+  static Dataset open(const std::filesystem::path& path, bool verify = false, const LabelPart& part = {});
+
+  size_t rows() const { return view_.rows; }
+  size_t features() const { return view_.features; }  // dimension: ids are in [0, features)
+  size_t labels() const { return view_.labels; }
+  size_t nonzeros() const { return view_.feature_ids.size(); }
+  size_t label_entries() const { return view_.label_samples.size(); }  // of all labels
+  Normalize normalize() const { return view_.normalize; }
+  // State of the encoder that read the text (shard/data/encode/encoder.h), valid as long as the Dataset, and
+  // its XXH3; empty and 0: XMC text.
+  std::span<const std::byte> encoder() const { return view_.encoder; }
+  uint64_t encoder_checksum() const { return view_.encoder_checksum; }
+  uint64_t fingerprint() const { return view_.fingerprint; }         // of the samples
+  uint64_t unknown_labels() const { return view_.unknown_labels; }   // occurrences that the encoder left out
+  std::span<const std::byte> file() const { return file_.bytes(); }  // the prepared file
+  // Valid as long as the Dataset, its labels until add_labels(): those that it has.
+  Sample sample(size_t row) const {
+    const uint64_t first = view_.feature_offsets[row], count = view_.feature_offsets[row + 1] - first;
+    return {view_.feature_ids.subspan(first, count), view_.values.subspan(first, count), labels_.of(row)};
+  }
+  size_t label_count(size_t row) const { return view_.label_counts[row]; }  // of all labels of a sample
+  // [labels] samples that have the label of a neuron.
+  std::span<const uint32_t> frequencies() const { return view_.frequencies; }
+  // Labels that this data set does not have, of samples whose labels are wanted all the same. Sorts them.
+  // Nobody may read the data set meanwhile.
+  void add_labels(std::vector<LabelEntry>& entries) { labels_.add(entries); }
+  size_t memory_bytes() const { return labels_.memory_bytes(); }  // beside what is mapped
+  // For loops over rows (base/array/prefetch.h): asks the memory for a sample; it has to know its place for
+  // that.
+  void prefetch(size_t row) const {
+    const Sample of_row = sample(row);
+    prefetch_bytes(of_row.features.data(), of_row.features.size_bytes());
+    prefetch_bytes(of_row.values.data(), of_row.values.size_bytes());
+    prefetch_bytes(of_row.labels.data(), of_row.labels.size_bytes());
+  }
+  void prefetch_place(size_t row) const {
+    prefetch_bytes(&view_.feature_offsets[row], 2 * sizeof(uint64_t));
+    prefetch_bytes(&view_.label_counts[row], sizeof(uint32_t));
+    prefetch_bytes(labels_.place(row), 2 * sizeof(uint64_t));
+  }
+
+ private:
+  MappedFile file_;
+  PreparedView view_;
+  SampleLabels labels_;
+};
+
+// Open a text (plain, .xz, .gz) or a prepared file and verify it. Text is prepared into the cache folder
+// first if it is not there (shard/data/store/text_cache.h; the entry's
+// name depends on path, size, time of change, and everything that decides how the text is read). Safe when
+// several processes do it at once. Normalisation applies to both kinds: a prepared file records its own, and
+// a mismatch is a UsageError. A file without samples is a FormatError.
+//
+// load_training_data: data.train of an experiment. A format that needs an encoder is fitted on it.
+// load_dataset: any other data, read with the encoder whose state is `encoder`: Dataset::encoder() of the
+// training data, or the one in a checkpoint. A prepared file must have been made with the same.
+Dataset load_training_data(const Experiment& experiment, const LabelPart& part = {},
+                           const PrepareProgress& progress = {});
+Dataset load_dataset(const std::filesystem::path& path, Normalize normalize,
+                     std::span<const std::byte> encoder = {}, const LabelPart& part = {},
+                     const PrepareProgress& progress = {});
+
+// Text -> prepared file, without the cache; what the two above do.
+void prepare_training_data(const Experiment& experiment, const std::filesystem::path& prepared,
+                           const PrepareProgress& progress = {});
+void prepare_data(const std::filesystem::path& text, Normalize normalize, std::span<const std::byte> encoder,
+                  const std::filesystem::path& prepared, const PrepareProgress& progress = {});
+
+// Names of labels, line = id; plain, .xz or .gz. Fewer or more lines than `labels` is a FormatError.
+std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels);
+
+// How many samples have each label [labels].
+std::vector<uint32_t> count_labels(const Dataset& data);
+
+// Throws UsageError if the two differ in features or labels.
+DataShape describe_shape(const Dataset& train, const Dataset& test);
+
+}  // namespace modelet::shard

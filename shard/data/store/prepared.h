@@ -1,0 +1,159 @@
+// The prepared format: sparse samples in one memory-mapped binary file. docs/data_format.md gives it byte by
+// byte.
+//
+//   PreparedWriter   samples in, one after the other -> file (appears whole or not at all); memory grows with
+//                    the number of labels that there are, and the samples of the most frequent one, only
+//   parse_prepared   bytes -> views of the sections, checked
+//   SampleLabels     the labels of each sample, of a file that says which samples each label has
+//   prepare_text     text -> file, through any SampleReader
+//
+// Labels lie in the file by label, in the order of output neurons (shard/data/store/label_spread.h). A node
+// that holds a range of neurons therefore needs only a part of the last section, which lists the samples of
+// each label. Such a file need not be there as a whole.
+//
+// One thread uses a writer. Views are immutable and live as long as the bytes.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+#include "shard/data/read/sample.h"
+#include "shard/data/read/sample_reader.h"
+
+namespace modelet::shard {
+
+inline constexpr uint32_t kPreparedVersion = 3;
+
+// Output neurons [begin, end).
+struct NeuronRange {
+  uint64_t begin = 0, end = 0;
+};
+
+struct PreparedView {
+  uint64_t rows = 0, features = 0, labels = 0;
+  Normalize normalize = Normalize::kNone;
+  std::span<const uint64_t> feature_offsets;
+  std::span<const uint32_t> feature_ids;
+  std::span<const float> values;
+  std::span<const uint32_t> label_counts;   // [rows] labels of a sample
+  std::span<const uint32_t> frequencies;    // [labels] samples that have the label of a neuron
+  std::span<const uint32_t> label_samples;  // those of neuron 0, of neuron 1, ...; not checked
+  std::span<const std::byte>
+      encoder;                    // state of the encoder that read the text (shard/data/encode/encoder.h)
+  uint64_t encoder_checksum = 0;  // XXH3-64 of it
+  uint64_t unknown_labels = 0;    // occurrences of labels that the encoder did not know
+  // Of the samples: their number, features, values and labels. Follows from the checksums of the header, so
+  // it is known without reading the file, and of a file that lacks some labels.
+  uint64_t fingerprint = 0;
+};
+
+// Whether a file starts like a prepared file. Throws Error as require_regular_file(), or if it cannot be
+// opened.
+bool is_prepared(const std::filesystem::path& path);
+
+// Checks the header, the places of sections, offsets (monotone, in bounds), ids (strictly ascending within a
+// sample, in range) and counts of labels, so that walking the views cannot leave them; SampleLabels checks
+// what it reads of the last section. `verify` also compares the checksum of each section, but that of the
+// last one only if it is there in full: `whole`. `bytes` must be 8-byte aligned. Throws FormatError that
+// starts with `name`.
+PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string& name, bool verify,
+                            bool whole = true);
+
+// Bytes [begin, end) of a file.
+struct ByteRange {
+  uint64_t begin = 0, end = 0;
+};
+// The place of the last section in a file of `file_bytes` bytes, of which the first kPreparedHeaderBytes are
+// given. Every reader needs everything before it. Throws as parse_prepared.
+inline constexpr size_t kPreparedHeaderBytes = 256;
+ByteRange label_section(std::span<const std::byte> header, uint64_t file_bytes, const std::string& name);
+// The place of the labels of these neurons (ascending) in that section. `file`: everything before the section
+// is right. Throws as parse_prepared, and Error if there are fewer neurons.
+std::vector<ByteRange> bytes_of_labels(std::span<const std::byte> file, std::span<const NeuronRange> neurons,
+                                       const std::string& name);
+
+// A label of a sample.
+struct LabelEntry {
+  uint32_t sample = 0, label = 0;
+  friend auto operator<=>(const LabelEntry&, const LabelEntry&) = default;
+};
+
+// The labels of each sample (CSR), in memory: 8 bytes a sample, 4 a label of it.
+class SampleLabels {
+ public:
+  SampleLabels() = default;
+  // Reads the labels of these neurons (ascending, not overlapping) and nothing else of the last section.
+  // Error if there are fewer neurons. Throws FormatError that starts with `name` if samples are out of range,
+  // do not ascend within a label, or have another number of labels than the file says (more, if these are not
+  // all neurons).
+  SampleLabels(const PreparedView& view, std::span<const NeuronRange> neurons, const std::string& name);
+
+  // Ascending. Samples [0, rows).
+  std::span<const uint32_t> of(size_t sample) const {
+    return std::span(labels_).subspan(offsets_[sample], offsets_[sample + 1] - offsets_[sample]);
+  }
+  const uint64_t* place(size_t sample) const { return &offsets_[sample]; }  // of two numbers, to prefetch
+  // Adds labels that a sample did not have. Samples in range; sorts `entries`.
+  void add(std::vector<LabelEntry>& entries);
+  size_t memory_bytes() const;
+
+ private:
+  std::vector<uint64_t> offsets_;  // [rows + 1]
+  std::vector<uint32_t> labels_;
+};
+
+class PreparedWriter {
+ public:
+  // The sections grow in unlinked files beside `path`; finish() joins them and orders labels by neuron, as
+  // many at once as fit in memory. Throws Error if the disk fails.
+  static constexpr uint64_t kSortedAtOnce = uint64_t{16} << 20;  // 64 MiB
+  PreparedWriter(const std::filesystem::path& path, uint64_t features, uint64_t labels, Normalize normalize,
+                 uint64_t sorted_at_once = kSortedAtOnce);
+  PreparedWriter(const PreparedWriter&) = delete;
+  PreparedWriter& operator=(const PreparedWriter&) = delete;
+  ~PreparedWriter();
+
+  // Appends a sample: ids strictly ascending and in range, values finite. Scales its values if the file is
+  // normalised (a sample whose values are all zero stays as it is).
+  void add(const Sample& sample);
+  // What the file also says about its origin; XMC text: empty and 0.
+  void set_encoder(std::span<const std::byte> state, uint64_t unknown_labels);
+  void finish();
+
+  uint64_t rows() const { return rows_; }
+
+ private:
+  class Spool;
+  static constexpr size_t kSections = 7;  // in the order of the file, see prepared.cc
+
+  void sort_by_label();
+
+  std::filesystem::path path_;
+  uint64_t features_, labels_, sorted_at_once_;
+  uint64_t rows_ = 0, nonzeros_ = 0, label_entries_ = 0, unknown_labels_ = 0;
+  Normalize normalize_;
+  std::array<std::unique_ptr<Spool>, kSections> spools_;
+  std::unique_ptr<Spool> entries_;     // LabelEntry, by sample
+  std::vector<LabelEntry> of_sample_;  // kept for its memory
+};
+
+// Called from time to time with the number of samples done, the bytes of text read, and the part of the input
+// read, in [0, 1].
+using PrepareProgress = std::function<void(uint64_t rows, uint64_t bytes, double fraction)>;
+
+// Writes all samples of `reader` to a prepared file. `encoder`: the state with which it reads, empty for XMC
+// text.
+void prepare_text(SampleReader& reader, std::span<const std::byte> encoder,
+                  const std::filesystem::path& prepared, Normalize normalize,
+                  const PrepareProgress& progress = {});
+
+}  // namespace modelet::shard

@@ -1,0 +1,17 @@
+// The cache of prepared text (shard/data/store/dataset.h): its folder, and how large it may grow.
+#pragma once
+
+#include <filesystem>
+
+namespace modelet::shard {
+
+// $MODELET_CACHE, else $XDG_CACHE_HOME/modelet, else ~/.cache/modelet; is made. Error if there is none.
+std::filesystem::path text_cache_folder();
+
+// An entry "NAME.<16 hexadecimal digits>.mlt" of the cache was opened: it is now the last to be removed.
+// While all entries together have more than $MODELET_CACHE_MIB (default: 64 GiB), the least recently used
+// ones of its folder are removed, but never this one, and none that was used within a minute. A process can
+// go on reading what it has mapped.
+void note_use_of_cached(const std::filesystem::path& entry);
+
+}  // namespace modelet::shard

@@ -1,0 +1,88 @@
+#include "shard/inference/embeddings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text/suggest.h"
+#include "shard/data/encode/words_encoder.h"
+#include "shard/modelet/modelet.h"
+#include "shard/modelet/state.h"
+
+namespace modelet::shard {
+namespace {
+
+StringTable vocabulary(const Checkpoint& checkpoint) {
+  const std::vector<std::byte> state = checkpoint.read_encoder();
+  const std::string origin = (checkpoint.folder() / "encoder").string();
+  if (state.empty() || encoder_options(SafetensorsFile(state, origin)).data.format != DataFormat::kWords)
+    throw UsageError(
+        checkpoint.folder().string() +
+        ": was not trained on running text (data.format = \"words\"), so it has no vocabulary of words");
+  StringTable words = encoder_labels(SafetensorsFile(state, origin));
+  const DataShape& shape = checkpoint.index().shape;
+  if (words.size() != shape.labels || shape.features % words.size() != 0)
+    throw FormatError(origin + ": damaged: its words are not the model's features and labels");
+  return words;
+}
+
+}  // namespace
+
+Embeddings::Embeddings(const Checkpoint& checkpoint) : words_(vocabulary(checkpoint)) {
+  const CheckpointIndex& index = checkpoint.index();
+  const size_t positions = index.shape.features / words_.size();
+  width_ = index.experiment.model.hidden.front();
+  rows_.resize(words_.size() * width_);
+  for (const CheckpointEntry& entry : index.modelets) {
+    const ModeletSpec& spec = entry.spec;
+    if (spec.kind != LayerKind::kInput) continue;
+    if (spec.end > width_)
+      throw FormatError(checkpoint.folder().string() + ": damaged: an input layer wider than model.hidden");
+    Modelet modelet(spec, modelet_options(index.experiment, false));
+    restore_modelet(modelet, checkpoint);
+    for (size_t word = 0; word < words_.size(); ++word)
+      for (size_t position = 0; position < positions; ++position)
+        modelet.parameters().add_row(position * words_.size() + word, 1, &rows_[word * width_ + spec.begin]);
+  }
+  for (size_t word = 0; word < words_.size(); ++word) {
+    float* row = &rows_[word * width_];
+    const double length = std::sqrt(std::inner_product(row, row + width_, row, 0.0));
+    for (size_t i = 0; length > 0 && i < width_; ++i) row[i] = static_cast<float>(row[i] / length);
+  }
+}
+
+std::vector<Embeddings::Neighbour> Embeddings::nearest(uint32_t word, size_t k) const {
+  const float* const row = &rows_[word * width_];
+  std::vector<Neighbour> all;
+  for (uint32_t other = 0; other < words_.size(); ++other)
+    if (other != word)
+      all.push_back({other, std::inner_product(row, row + width_, &rows_[other * width_], 0.0f)});
+  const auto end = all.begin() + static_cast<ptrdiff_t>(std::min(k, all.size()));
+  std::partial_sort(all.begin(), end, all.end(), [](const Neighbour& a, const Neighbour& b) {
+    return std::pair(-a.cosine, a.word) < std::pair(-b.cosine, b.word);
+  });
+  all.erase(end, all.end());
+  return all;
+}
+
+std::vector<std::string_view> Embeddings::alike(std::string_view text, size_t k) const {
+  constexpr size_t kLongest = 64;  // the distance takes the product of the lengths
+  const size_t most_changes = std::min<size_t>(2, text.size() / 3 + 1);
+  std::vector<std::pair<size_t, uint32_t>> found;
+  for (uint32_t word = 0; text.size() <= kLongest && word < words_.size(); ++word) {
+    const std::string_view other = words_.at(word);
+    if (other.size() > text.size() + most_changes || text.size() > other.size() + most_changes) continue;
+    const size_t changes = edit_distance(text, other);
+    if (changes <= most_changes) found.emplace_back(changes, word);
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string_view> words;
+  for (size_t i = 0; i < std::min(k, found.size()); ++i) words.push_back(words_.at(found[i].second));
+  return words;
+}
+
+}  // namespace modelet::shard

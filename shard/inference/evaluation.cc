@@ -1,0 +1,94 @@
+#include "shard/inference/evaluation.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "base/array/padding.h"
+#include "shard/kernels/elementwise.h"
+#include "shard/kernels/gemm.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr size_t kScoredTogether = 96;  // neurons scored together by one thread
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+void TopK::reset(size_t samples, size_t k) {
+  samples_ = samples;
+  k_ = k;
+  scores_.assign(samples * k, -kInfinity);
+  labels_.assign(samples * k, kNoLabel);
+  thresholds_.assign(padded(samples), kInfinity);
+  std::fill_n(thresholds_.begin(), samples, -kInfinity);
+}
+
+void TopK::insert_slowly(size_t sample, float score, uint32_t label) {
+  float* scores = scores_.data() + sample * k_;
+  uint32_t* labels = labels_.data() + sample * k_;
+  const auto before = [&](size_t i) {
+    return score > scores[i] || (score == scores[i] && label < labels[i]);
+  };
+  if (!before(k_ - 1)) return;
+  size_t i = k_ - 1;
+  for (; i > 0 && before(i - 1); --i) {
+    scores[i] = scores[i - 1];
+    labels[i] = labels[i - 1];
+  }
+  scores[i] = score;
+  labels[i] = label;
+  thresholds_[sample] = scores[k_ - 1];
+}
+
+void TopK::merge(const TopK& other) {
+  for (size_t s = 0; s < samples_; ++s)
+    for (size_t i = 0; i < other.k_; ++i)
+      if (other.labels(s)[i] != kNoLabel) insert(s, other.scores(s)[i], other.labels(s)[i]);
+}
+
+LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool)
+    : modelets_(std::move(output_modelets)), spread_(spread), pool_(pool), scratch_(pool.threads()) {}
+
+void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best) {
+  best.reset(samples, k);
+  for (Scratch& scratch : scratch_) scratch.best.reset(samples, k);
+  const size_t columns = padded(samples);
+  for (const Modelet* modelet : modelets_) {
+    const Parameters& p = modelet->parameters();
+    pool_.for_pieces(p.rows(), kScoredTogether, [&](size_t begin, size_t end) {
+      Scratch& scratch = scratch_[pool_.thread_index()];
+      scratch.logits.resize(kScoredTogether * columns);
+      scratch.positions.resize(columns);
+      scratch.rows.resize(kScoredTogether * p.cols());
+      float* logits = scratch.logits.data();
+      std::array<float, kScoredTogether> biases;
+      p.copy_biases(begin, end - begin, biases.data());
+      const ConstMatrix rows = p.weights().block(begin, end - begin, scratch.rows.data());
+      kernels::gemm({.m = rows.rows,
+                     .n = columns,
+                     .k = rows.cols,
+                     .a = rows.data,
+                     .a_row = rows.stride,
+                     .a_col = 1,
+                     .b = hidden_transposed.data,
+                     .b_row = hidden_transposed.stride,
+                     .c = logits,
+                     .c_row = columns,
+                     .row_start = biases.data()});
+      for (size_t r = begin; r < end; ++r) {
+        const float* row = logits + (r - begin) * columns;
+        const uint32_t label = spread_.label(static_cast<uint32_t>(modelet->spec().begin + r));
+        const size_t found =
+            kernels::positions_above(row, scratch.best.thresholds(), columns, scratch.positions.data());
+        for (size_t i = 0; i < found; ++i)
+          scratch.best.insert(scratch.positions[i], row[scratch.positions[i]], label);
+      }
+    });
+  }
+  for (const Scratch& scratch : scratch_) best.merge(scratch.best);
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,67 @@
+// The best labels of each sample. shard/inference/metrics.h says how good they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/array/aligned.h"
+#include "base/array/matrix.h"
+#include "base/parallel/thread_pool.h"
+#include "shard/data/store/label_spread.h"
+#include "shard/modelet/modelet.h"
+
+namespace modelet::shard {
+
+// The k best labels of each sample, best first; equal scores: lower label first, so the result does not
+// depend on the order of insertion. Unfilled places have score -infinity and label kNoLabel.
+class TopK {
+ public:
+  static constexpr uint32_t kNoLabel = ~uint32_t{0};
+
+  void reset(size_t samples, size_t k);
+  size_t k() const { return k_; }
+  size_t samples() const { return samples_; }
+
+  void insert(size_t sample, float score, uint32_t label) {
+    if (score >= thresholds_[sample]) insert_slowly(sample, score, label);
+  }
+  void merge(const TopK& other);
+
+  std::span<const float> scores(size_t sample) const { return {scores_.data() + sample * k_, k_}; }
+  std::span<const uint32_t> labels(size_t sample) const { return {labels_.data() + sample * k_, k_}; }
+  // [padded samples] score that a label must reach; +infinity in the padding.
+  const float* thresholds() const { return thresholds_.data(); }
+
+ private:
+  void insert_slowly(size_t sample, float score, uint32_t label);
+
+  size_t samples_ = 0, k_ = 0;
+  std::vector<float> scores_;
+  std::vector<uint32_t> labels_;
+  AlignedVector<float> thresholds_;
+};
+
+// Finds the best labels among the neurons of the modelets held here. Keeps scratch; used by one thread,
+// parallel inside.
+class LabelRanker {
+ public:
+  LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool);
+
+  // Scores every neuron. hidden_transposed [d, padded samples].
+  void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best);
+
+ private:
+  std::vector<Modelet*> modelets_;
+  const LabelSpread& spread_;
+  ThreadPool& pool_;
+  struct Scratch {
+    AlignedVector<float> rows, logits;
+    std::vector<uint32_t> positions;
+    TopK best;
+  };
+  std::vector<Scratch> scratch_;  // one a thread
+};
+
+}  // namespace modelet::shard

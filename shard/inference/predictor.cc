@@ -1,0 +1,175 @@
+#include "shard/inference/predictor.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/array/padding.h"
+#include "base/error.h"
+#include "shard/kernels/elementwise.h"
+#include "shard/kernels/row_dots.h"
+#include "shard/kernels/row_sums.h"
+#include "shard/modelet/state.h"
+
+namespace modelet::shard {
+namespace {
+
+// Agreement with dense scoring for which the index is tuned. It is more than the 99 % of P@1 that are
+// promised: the queries to come are others, and the labels that are missed are rare ones, which tend to be
+// right where they are the best.
+constexpr double kRecallWanted = 0.9995;
+
+constexpr size_t kRowsBetweenLooks = 1024;  // rows scored between two looks at the best
+
+Sample sample_of(const Batch& batch, size_t s) {
+  const size_t first = batch.offsets[s], count = batch.offsets[s + 1] - first;
+  return {{batch.features.data() + first, count}, {batch.values.data() + first, count}, {}};
+}
+
+}  // namespace
+
+Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
+    : checkpoint_(Checkpoint::open(find_model(checkpoint))),
+      encoder_(checkpoint_.read_encoder()),
+      pool_(threads),
+      partition_(partition_model(index().experiment, index().shape)),
+      network_(index().experiment, index().shape, partition_, false, pool_) {
+  for (const auto& modelet : network_.modelets()) restore_modelet(*modelet, checkpoint_);
+}
+
+Dataset Predictor::load_data(const std::filesystem::path& path, const PrepareProgress& progress) const {
+  Dataset data = load_dataset(path, index().experiment.data.normalize, encoder_, {}, progress);
+  const DataShape& shape = index().shape;
+  if (data.features() != shape.features || data.labels() != shape.labels)
+    throw UsageError(path.string() + " has " + std::to_string(data.features()) + " features and " +
+                     std::to_string(data.labels()) + " labels, the model of " + folder().string() + " has " +
+                     std::to_string(shape.features) + " and " + std::to_string(shape.labels));
+  return data;
+}
+
+void Predictor::prepare_sparse(const Dataset& data) {
+  const size_t count = std::min(data.rows(), kTuningQueries);
+  if (count < kFewestQueries)
+    throw UsageError("sparse inference tunes itself on the queries and needs at least " +
+                     std::to_string(kFewestQueries) + " samples, these are " + std::to_string(count) +
+                     "; run it without --sparse");
+  const size_t width = network_.experiment().model.hidden.back();
+  const AlignedVector<float> queries = tuning_queries(data, count);
+  const std::string model = format_checkpoint_index(index());  // with the checksums of all weights
+  const uint64_t digests[] = {xxh3_of(std::as_bytes(std::span(model))),
+                              xxh3_of(std::as_bytes(std::span(queries)))};
+  const uint64_t key = xxh3_of(std::as_bytes(std::span(digests)));
+  const std::filesystem::path file = folder() / kSparsePlanFile;
+  std::optional<SparsePlan> plan = read_sparse_plan(file, key, network_.shape().labels, width);
+  if (!plan) {
+    plan = plan_sparse({queries.data(), count, width, width});
+    write_sparse_plan(file, key, *plan);
+  }
+  tuned_ = plan->tuned;
+  sparse_ = std::make_unique<SparseIndex>(network_.output().modelets(), plan->order, tuned_->settings,
+                                          network_.spread(), network_.experiment().train.seed, pool_);
+}
+
+// The input of the output layer for `count` samples, spread evenly [count, d].
+AlignedVector<float> Predictor::tuning_queries(const Dataset& data, size_t count) const {
+  const size_t width = network_.experiment().model.hidden.back();
+  AlignedVector<float> hidden(count * width);
+  Session session = this->session();
+  for (size_t q = 0; q < count; ++q)
+    std::copy_n(session.hidden(data.sample(q * data.rows() / count)), width, &hidden[q * width]);
+  return hidden;
+}
+
+SparsePlan Predictor::plan_sparse(ConstMatrix hidden) {
+  const size_t count = hidden.rows, width = hidden.cols, columns = padded(count);
+  AlignedVector<float> transposed(columns * width);
+  for (size_t q = 0; q < count; ++q)
+    for (size_t c = 0; c < width; ++c) transposed[c * columns + q] = hidden.row(q)[c];
+  const std::vector<Modelet*>& output = network_.output().modelets();
+  LabelRanker ranker(output, network_.spread(), pool_);
+  TopK best;
+  ranker.rank_dense({transposed.data(), width, columns, columns}, count, 1, best);
+  QuerySample queries{hidden, {}, {}};
+  for (size_t q = 0; q < count; ++q) {
+    if (best.labels(q)[0] == TopK::kNoLabel)
+      throw FormatError(folder().string() + ": the model's scores are not numbers; it cannot be used");
+    queries.best.push_back(network_.spread().neuron(best.labels(q)[0]));
+    queries.scores.push_back(best.scores(q)[0]);
+  }
+  SparsePlan plan{{}, order_rows(output, queries, pool_)};
+  plan.tuned = tune_sparse(output, plan.order, queries, network_.spread(), network_.experiment().train.seed,
+                           kRecallWanted, pool_);
+  return plan;
+}
+
+void Predictor::predict_sparse(const Batch& batch, size_t k, TopK& best) {
+  while (sessions_.size() < pool_.threads()) sessions_.push_back(session());
+  best.reset(batch.size(), k);
+  pool_.for_pieces(batch.size(), 8, [&](size_t begin, size_t end) {
+    for (size_t s = begin; s < end; ++s) sessions_[pool_.thread_index()].sparse(sample_of(batch, s), s, best);
+  });
+}
+
+const float* Predictor::Session::hidden(const Sample& sample) {
+  const Network& network = predictor_->network_;
+  size_t layer = 0;
+  for (const uint32_t width : network.experiment().model.hidden) {
+    AlignedVector<float>& out = activations_[layer % 2];
+    const float* in = activations_[(layer + 1) % 2].data();
+    out.resize(width);
+    for (const auto& modelet : network.modelets()) {
+      const ModeletSpec& spec = modelet->spec();
+      if (spec.layer != layer) continue;
+      const Parameters& p = modelet->parameters();
+      float* part = out.data() + spec.begin;
+      if (layer == 0) {
+        p.with_weights([&](const auto* weights, size_t stride) {
+          kernels::weighted_row_sum(sample.features.data(), sample.values.data(), sample.features.size(),
+                                    weights, stride, weights + (p.rows() - 1) * stride, part, p.cols());
+        });
+      } else {
+        kernels::row_dots(p.floats().data, p.floats().stride, p.rows(), in, p.cols(), part);
+        for (size_t r = 0; r < p.rows(); ++r) part[r] += p.bias(r);
+      }
+    }
+    kernels::relu(out.data(), width);
+    ++layer;
+  }
+  return activations_[(layer + 1) % 2].data();
+}
+
+const TopK& Predictor::Session::dense(const Sample& sample, size_t k) {
+  const float* query = hidden(sample);
+  const Network& network = predictor_->network_;
+  best_.reset(1, k);
+  scores_.resize(kRowsBetweenLooks);
+  for (const auto& modelet : network.modelets()) {
+    if (modelet->spec().kind != LayerKind::kOutput) continue;
+    const Parameters& p = modelet->parameters();
+    for (size_t begin = 0; begin < p.rows(); begin += kRowsBetweenLooks) {
+      const size_t count = std::min(kRowsBetweenLooks, p.rows() - begin);
+      p.with_weights([&](const auto* weights, size_t stride) {
+        kernels::row_dots(weights + begin * stride, stride, count, query, p.cols(), scores_.data());
+      });
+      for (size_t i = 0; i < count; ++i) {
+        const float score = scores_[i] + p.bias(begin + i);
+        if (score < best_.thresholds()[0]) continue;
+        best_.insert(0, score,
+                     network.spread().label(static_cast<uint32_t>(modelet->spec().begin + begin + i)));
+      }
+    }
+  }
+  return best_;
+}
+
+const TopK& Predictor::Session::sparse(const Sample& sample, size_t k) {
+  best_.reset(1, k);
+  sparse(sample, 0, best_);
+  return best_;
+}
+
+void Predictor::Session::sparse(const Sample& sample, size_t place, TopK& best) {
+  MODELET_CHECK(predictor_->sparse_ != nullptr, "prepare_sparse() first");
+  predictor_->sparse_->rank(hidden(sample), scratch_, place, best);
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,26 @@
+// Chooses the cheapest SparseSettings that finds the best label of nearly every known query.
+//
+// It builds the candidates' tables over the model and counts, for each setting, for how many queries the row
+// with the highest score is found. Cost is a model (memory lines that a query touches, in units of a row of
+// the head), not a clock, so the same model and queries always give the same settings.
+// docs/decisions/0007-sparse-inference.md says why.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "shard/inference/sparse_index.h"
+
+namespace modelet::shard {
+
+struct TunedSparse {
+  SparseSettings settings;
+  double recall = 0;  // share of the queries whose best row it finds
+  double cost = 0;    // in rows of the head
+};
+
+// recall_wanted in (0, 1]; scoring every row always reaches it.
+TunedSparse tune_sparse(std::span<Modelet* const> output, const RowOrder& order, const QuerySample& queries,
+                        const LabelSpread& spread, uint64_t seed, double recall_wanted, ThreadPool& pool);
+
+}  // namespace modelet::shard

@@ -1,0 +1,58 @@
+// Network: the part of a model that one node holds, its modelets arranged in layers; with one node all of
+// them. Owns the modelets. Used by the training thread.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/experiment/partition.h"
+#include "base/parallel/thread_pool.h"
+#include "shard/data/store/label_spread.h"
+#include "shard/layers/hidden_layers.h"
+#include "shard/layers/output/output_layer.h"
+#include "shard/modelet/modelet.h"
+
+namespace modelet::shard {
+
+class Network {
+ public:
+  // Allocates the modelets of `held` (a subset of the partition, in its order). Their parameters are zero
+  // until initialise() or restoring from a checkpoint. `trainable`: with optimiser state; without it the
+  // network is for inference.
+  Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
+          bool trainable, ThreadPool& pool);
+
+  void initialise();
+
+  InputLayer& input() { return *input_; }
+  // Dense hidden layers: layer 1 .. hidden_layers() - 1 of the partition.
+  HiddenLayer& hidden(size_t layer) { return *hidden_[layer - 1]; }
+  OutputLayer& output() { return *output_; }
+  size_t hidden_layers() const { return hidden_.size() + 1; }
+
+  // Number of training samples with each label [labels]. The output modelets that are held keep their part.
+  // To read them all, all output modelets must be held; empty if one of them does not know its part.
+  void set_label_counts(std::span<const uint32_t> counts);
+  std::vector<uint32_t> label_counts() const;
+
+  std::span<const std::unique_ptr<Modelet>> modelets() const { return modelets_; }
+  std::vector<Modelet*> modelets_of_layer(size_t layer) const;
+  const LabelSpread& spread() const { return spread_; }
+  const Experiment& experiment() const { return experiment_; }
+  const DataShape& shape() const { return shape_; }
+  ThreadPool& pool() { return pool_; }
+  size_t memory_bytes() const;
+
+ private:
+  Experiment experiment_;
+  DataShape shape_;
+  ThreadPool& pool_;
+  LabelSpread spread_;
+  std::vector<std::unique_ptr<Modelet>> modelets_;
+  std::unique_ptr<InputLayer> input_;
+  std::vector<std::unique_ptr<HiddenLayer>> hidden_;
+  std::unique_ptr<OutputLayer> output_;
+};
+
+}  // namespace modelet::shard

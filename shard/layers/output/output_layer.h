@@ -1,0 +1,92 @@
+// The wide output layer on one node: forward and backward over the active neurons of the modelets held here.
+//
+// Order of calls in a step: select, gather, forward of all samples in one or several ranges, [the caller
+// exchanges statistics, positive() and negative()], then gradient_square_sum (only for clipping) and update.
+// Nothing changes before update(), so a step whose exchange failed can simply begin again.
+//
+// Used by the training thread; parallel inside through the pool. B: batch, d: width of the last hidden layer.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/array/aligned.h"
+#include "base/array/matrix.h"
+#include "base/array/sample_range.h"
+#include "base/parallel/thread_pool.h"
+#include "shard/data/batch/batch.h"
+#include "shard/layers/loss/loss.h"
+#include "shard/layers/output/active_set.h"
+#include "shard/layers/output/output_options.h"
+#include "shard/modelet/modelet.h"
+
+namespace modelet::shard {
+
+class OutputLayer {
+ public:
+  virtual ~OutputLayer() = default;
+
+  // Chooses the active neurons. hidden [B, d]; its values are read only if the set depends on them
+  // (retrieves_neurons()).
+  virtual void select(const Batch& batch, ConstMatrix hidden, uint64_t step) = 0;
+
+  // Gathers the weights of the active neurons.
+  virtual void gather() = 0;
+
+  // hidden [B, d], hidden_transposed [d, padded B]: the same in all calls of a step, and kept by reference
+  // until its end. Fills the range's part of statistics(), positive(), negative(); the division of the batch
+  // into ranges changes no bit.
+  virtual void forward(ConstMatrix hidden, ConstMatrix hidden_transposed, SampleRange range) = 0;
+
+  // factor, target_factor: this rank's arrays of BatchLoss.
+  virtual double gradient_square_sum(ConstMatrix hidden, const float* factor, const float* target_factor) = 0;
+  virtual void update(ConstMatrix hidden, const float* factor, const float* target_factor,
+                      const UpdateRule& rule) = 0;
+
+  // Neurons that took part, summed over the modelets here (per sample mode: over samples too).
+  virtual size_t active_neurons() const = 0;
+
+  ConstMatrix statistics() const { return {statistics_.data(), kStatistics, columns_, columns_}; }
+  // [B, d]: per sample the sum of activation * weight row over the active neurons, and of weight rows over
+  // the labels. If the loss is not normalised, positive() already has negative() subtracted.
+  ConstMatrix positive() const { return {positive_.data(), samples_, width_, width_}; }
+  ConstMatrix negative() const { return {negative_.data(), samples_, width_, width_}; }
+
+  // Keeps low-rank projections or hash tables close to the weights: running mean of the activations and,
+  // every few steps, projections made anew, or a re-hash of the changed rows in the background. Call after
+  // update().
+  void maintain(ConstMatrix hidden, uint64_t step);
+
+  // Hash tables are built anew from the weights as they are, and what had begun is dropped; projections are
+  // made by the next maintain().
+  void rebuild_retrieval();
+
+  // Waits for a re-hash under way: it is part of what a checkpoint saves.
+  void wait_for_rehash() { rehash_.wait(); }
+
+  const std::vector<Modelet*>& modelets() const { return modelets_; }
+
+ protected:
+  OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& options, ThreadPool& pool);
+  void resize(size_t samples, size_t width);
+
+  std::vector<Modelet*> modelets_;
+  const OutputOptions options_;
+  ThreadPool& pool_;
+  std::unique_ptr<LossFunction> loss_;
+  size_t samples_ = 0, columns_ = 0, width_ = 0;  // B, padded B, d
+  AlignedVector<float> statistics_, positive_, negative_;
+
+ private:
+  void maintain_projections(ConstMatrix hidden, bool look);
+  void maintain_tables();
+
+  std::vector<float> mean_;
+  BackgroundTask rehash_;  // last: it ends before what it works on
+};
+
+// The layer for the sampling mode; the table of them is in output_layer.cc. `spread` must outlive it.
+std::unique_ptr<OutputLayer> make_output_layer(std::vector<Modelet*> modelets, const OutputOptions& options,
+                                               const LabelSpread& spread, ThreadPool& pool);
+
+}  // namespace modelet::shard

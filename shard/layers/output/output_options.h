@@ -1,0 +1,28 @@
+// What the output layer needs to know of an experiment and its data. A plain value.
+#pragma once
+
+#include <cstdint>
+
+#include "base/experiment/experiment.h"
+
+namespace modelet::shard {
+
+struct OutputOptions {
+  Loss loss = Loss::kSoftmax;
+  Precision precision = Precision::kFp32;
+  Experiment::Sampling sampling;
+  uint64_t neurons = 0;   // of the whole layer
+  uint32_t modelets = 1;  // that it is divided into
+  uint64_t seed = 0;
+};
+
+inline OutputOptions output_options(const Experiment& experiment, uint64_t neurons) {
+  return {.loss = experiment.model.loss,
+          .precision = experiment.model.precision,
+          .sampling = experiment.sampling,
+          .neurons = neurons,
+          .modelets = experiment.modelets.output_modelets,
+          .seed = experiment.train.seed};
+}
+
+}  // namespace modelet::shard

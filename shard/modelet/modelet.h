@@ -1,0 +1,87 @@
+// Modelet: weights, bias, optimiser state and (output layer, LSH modes) hash tables of one neuron range of
+// one layer. The unit that is placed on a node, moved, and saved.
+//
+// Layout of the parameters:
+//   input    [features + 1, neurons]: a row per feature; the last row is the bias, the weights of a feature
+//            that is always 1
+//   hidden   [neurons, inputs] + bias
+//   output   [neurons, inputs] + bias
+//
+// A Modelet is used by one training step at a time; see Parameters for what may run in parallel.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/experiment/partition.h"
+#include "hashing/index.h"
+#include "shard/modelet/low_rank_index.h"
+#include "shard/modelet/parameters.h"
+
+namespace modelet::shard {
+
+// What finds neurons of an output modelet by the activations: low-rank projections or hash tables, one of the
+// two.
+struct Retrieval {
+  std::optional<LowRankIndex> low_rank;
+  std::optional<hashing::LshIndex> tables;
+  std::vector<float> query_mean;  // [inputs] running mean of the activations; queries are centred by it
+  std::vector<uint8_t> changed;   // tables: [neurons] 1: updated since the last re-hash began
+  // Rows with the largest mean logit, best first. Centring removes from the hash what all queries share, so
+  // that it can tell them apart; but that shared part decides which rows are large for nearly every query.
+  // These few rows are candidates of every query.
+  std::vector<uint32_t> common;
+  bool rehash_running = false;  // tables: begin_rehash() was called, finish_rehash() not yet
+};
+
+// The part of an experiment that modelets need.
+struct ModeletOptions {
+  Precision precision = Precision::kFp32;  // of the wide layers
+  std::optional<OptimizerKind> optimizer;  // none: for inference, without its state
+  Experiment::Sampling sampling;
+  uint32_t output_modelets = 1;  // that the output layer is divided into
+  uint64_t seed = 0;
+};
+ModeletOptions modelet_options(const Experiment& experiment, bool trainable);
+
+class Modelet {
+ public:
+  // Parameters of a modelet, all zero. In the input layer also those of a run of several modelets with
+  // adjacent columns.
+  static Parameters make_parameters(const ModeletSpec& spec, const ModeletOptions& options);
+
+  Modelet(const ModeletSpec& spec, const ModeletOptions& options)
+      : Modelet(spec, options, make_parameters(spec, options)) {}
+  Modelet(const ModeletSpec& spec, const ModeletOptions& options, Parameters parameters);
+
+  // Random initial weights: a function of (seed, layer, row), the same wherever the modelet is placed. Output
+  // neurons start with the bias `output_bias`.
+  void initialise(float output_bias);
+
+  const ModeletSpec& spec() const { return spec_; }
+  Parameters& parameters() { return parameters_; }
+  const Parameters& parameters() const { return parameters_; }
+  // Chooses the common rows anew, from the present weights and the mean query. Only with retrieval.
+  void choose_common();
+
+  // nullptr if the modelet's neurons are not retrieved.
+  Retrieval* retrieval() { return retrieval_ ? &*retrieval_ : nullptr; }
+  const Retrieval* retrieval() const { return retrieval_ ? &*retrieval_ : nullptr; }
+
+  // [neurons] number of training samples with each label of an output modelet. Empty if not known.
+  std::vector<uint32_t>& label_counts() { return label_counts_; }
+  const std::vector<uint32_t>& label_counts() const { return label_counts_; }
+
+  size_t memory_bytes() const;
+
+ private:
+  ModeletSpec spec_;
+  uint64_t seed_;
+  Parameters parameters_;
+  size_t common_;  // how many rows are common
+  std::optional<Retrieval> retrieval_;
+  std::vector<uint32_t> label_counts_;
+};
+
+}  // namespace modelet::shard

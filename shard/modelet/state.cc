@@ -1,0 +1,113 @@
+#include "shard/modelet/state.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+
+namespace modelet::shard {
+namespace {
+
+void restore_tables(Modelet& modelet, const SafetensorsFile& file) {
+  Retrieval& retrieval = *modelet.retrieval();
+  hashing::LshIndex& index = *retrieval.tables;
+  const uint64_t rows = index.rows(), tables = index.options().hash.tables, centre = index.centre().size();
+  // A checkpoint without common rows was written before there were any; its tables may lack the mean query
+  // too.
+  if (!file.contains("tables.common")) {
+    index.build(modelet.parameters().weights());
+    return;
+  }
+  const auto codes = [&](const char* name) { return file.values<uint32_t>(name, {rows, tables}); };
+  index.restore(codes("tables.codes"), file.values<float>("tables.centre", {centre}));
+  const auto changed = file.values<uint8_t>("tables.changed", {rows});
+  std::copy(changed.begin(), changed.end(), retrieval.changed.begin());
+  retrieval.rehash_running = file.contains("tables.next_codes");
+  if (retrieval.rehash_running)
+    index.restore_rehash(codes("tables.next_codes"), file.values<float>("tables.next_centre", {centre}));
+}
+
+// Without projections in the file the next step makes them.
+void restore_projections(LowRankIndex& low_rank, const SafetensorsFile& file, uint64_t dim) {
+  if (!file.contains("preview.rows")) return;
+  const auto mean = file.values<float>("preview.mean", {dim});
+  const auto directions = file.values<float>("preview.directions", {low_rank.rank(), dim});
+  low_rank.restore({.mean = {mean.begin(), mean.end()}, .directions = {directions.begin(), directions.end()}},
+                   file.values<Bf16>("preview.rows", {low_rank.rows(), low_rank.rank()}),
+                   file.values<float>("preview.centres", {low_rank.rows()}),
+                   file.values<float>("preview.missed", {1})[0]);
+}
+
+void restore_retrieval(Modelet& modelet, const SafetensorsFile& file) {
+  Retrieval& retrieval = *modelet.retrieval();
+  if (retrieval.low_rank) restore_projections(*retrieval.low_rank, file, retrieval.query_mean.size());
+  if (retrieval.tables) restore_tables(modelet, file);
+  if (file.contains("tables.query_mean")) {
+    const auto mean = file.values<float>("tables.query_mean", {retrieval.query_mean.size()});
+    std::copy(mean.begin(), mean.end(), retrieval.query_mean.begin());
+  }
+  modelet.choose_common();
+  if (!file.contains("tables.common")) return;
+  const uint64_t rows = modelet.spec().neurons();
+  const auto common = file.values<uint32_t>("tables.common", {retrieval.common.size()});
+  for (const uint32_t row : common)
+    if (row >= rows)
+      throw FormatError(file.path().string() + ": tables.common names row " + std::to_string(row) +
+                        " of a modelet with " + std::to_string(rows));
+  retrieval.common.assign(common.begin(), common.end());
+}
+
+}  // namespace
+
+CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
+  std::vector<Tensor> tensors;
+  std::vector<std::vector<std::byte>> packed;  // tensors refer to it
+  for (const Parameters::Array& array : modelet.parameters().arrays()) {
+    packed.push_back(array.packed());
+    tensors.push_back({array.name, array.dtype, array.shape, packed.back()});
+  }
+  std::vector<uint32_t> next_codes;
+  float missed = 0;
+  if (const Retrieval* retrieval = modelet.retrieval()) {
+    const uint64_t rows = modelet.spec().neurons(), dim = retrieval->query_mean.size();
+    tensors.push_back(tensor("tables.query_mean", {dim}, retrieval->query_mean));
+    tensors.push_back(tensor("tables.common", {retrieval->common.size()}, retrieval->common));
+    if (retrieval->low_rank && retrieval->low_rank->ready()) {
+      const LowRankIndex& low_rank = *retrieval->low_rank;
+      missed = low_rank.missed_when_built();
+      tensors.push_back(tensor("preview.mean", {dim}, low_rank.basis().mean));
+      tensors.push_back(tensor("preview.directions", {low_rank.rank(), dim}, low_rank.basis().directions));
+      tensors.push_back(tensor("preview.rows", {rows, low_rank.rank()}, low_rank.projections()));
+      tensors.push_back(tensor("preview.centres", {rows}, low_rank.centres()));
+      tensors.push_back(tensor("preview.missed", {1}, std::span(&missed, 1)));
+    }
+    if (retrieval->tables) {
+      const hashing::LshIndex& index = *retrieval->tables;
+      const uint64_t tables = index.options().hash.tables;
+      tensors.push_back(tensor("tables.codes", {rows, tables}, index.codes()));
+      tensors.push_back(tensor("tables.centre", {index.centre().size()}, index.centre()));
+      tensors.push_back(tensor("tables.changed", {rows}, retrieval->changed));
+      if (retrieval->rehash_running) {
+        next_codes = index.next_codes();
+        tensors.push_back(tensor("tables.next_codes", {rows, tables}, next_codes));
+        tensors.push_back(tensor("tables.next_centre", {index.next_centre().size()}, index.next_centre()));
+      }
+    }
+  }
+  if (!modelet.label_counts().empty())
+    tensors.push_back(tensor("label_counts", {modelet.label_counts().size()}, modelet.label_counts()));
+  return writer.write_modelet(modelet.spec(), tensors);
+}
+
+void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint) {
+  const SafetensorsFile file = checkpoint.open_modelet(modelet.spec());
+  for (const Parameters::Array& array : modelet.parameters().arrays())
+    array.unpack(file.at(array.name, array.dtype, array.shape).bytes);
+  if (modelet.retrieval() != nullptr) restore_retrieval(modelet, file);
+  if (file.contains("label_counts")) {
+    const auto counts = file.values<uint32_t>("label_counts", {modelet.spec().neurons()});
+    modelet.label_counts().assign(counts.begin(), counts.end());
+  }
+}
+
+}  // namespace modelet::shard

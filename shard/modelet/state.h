@@ -1,0 +1,17 @@
+// Writes a modelet's state as the arrays of its checkpoint file (docs/checkpoint_format.md), and reads it.
+#pragma once
+
+#include "shard/modelet/checkpoint.h"
+#include "shard/modelet/modelet.h"
+
+namespace modelet::shard {
+
+// Writes weights, bias, optimiser state and hash codes (also those of a re-hash under way, whose work must be
+// done).
+CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer);
+
+// Fills a modelet of the same partition; one for inference takes only weights, bias and tables. Tables are
+// built from the weights if the checkpoint has none. FormatError if arrays are missing or do not fit.
+void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint);
+
+}  // namespace modelet::shard

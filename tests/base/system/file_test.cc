@@ -1,0 +1,201 @@
+// Mapped and atomic files.
+#include "base/system/file.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+#include "tests/processes.h"
+
+namespace modelet {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FileTest : public testing::Test {
+ protected:
+  FileTest() : folder_(testing::TempDir() + "modelet_file_test") {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~FileTest() override { fs::remove_all(folder_); }
+
+  size_t entries() const { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); }
+
+  fs::path folder_;
+};
+
+TEST_F(FileTest, AtomicFileAppearsOnlyAtCommit) {
+  const fs::path path = folder_ / "x";
+  std::ofstream(path) << "old";
+  {
+    AtomicFile file(path);
+    file.write("....new");
+    const std::string head = "HEAD";
+    file.write_at(0, std::as_bytes(std::span(head)));
+    EXPECT_EQ(read_text_file(path), "old");
+    file.commit();
+  }
+  EXPECT_EQ(read_text_file(path), "HEADnew");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(FileTest, AbandonedAtomicFileLeavesNothing) {
+  {
+    AtomicFile file(folder_ / "x");
+    file.write("half");
+  }
+  EXPECT_EQ(entries(), 0u);
+}
+
+TEST_F(FileTest, ALockKeepsOthersOutUntilItEnds) {
+  const fs::path path = folder_ / "lock";
+  std::optional<FileLock> lock = FileLock::take(path);
+  ASSERT_TRUE(lock);
+  EXPECT_FALSE(FileLock::take(path));
+  FileLock moved = std::move(*lock);
+  lock.reset();
+  EXPECT_FALSE(FileLock::take(path)) << "a lock that was moved is still one";
+  moved = std::move(*FileLock::take(folder_ / "other"));
+  EXPECT_TRUE(FileLock::take(path));
+  EXPECT_THROW(FileLock::take(folder_ / "no folder" / "lock"), Error);
+}
+
+// Each process adds one to a number and reads it well before it writes: two at once would lose something.
+TEST_F(FileTest, BytesAreLockedApart) {
+  const fs::path path = folder_ / "bytes";
+  const int one = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600),
+            other = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const auto lock = [&path](int file, LockKind kind, std::optional<uint32_t> byte) {
+    return try_lock(file, kind, path, byte) == LockResult::kTaken;
+  };
+  EXPECT_TRUE(lock(one, LockKind::kShared, 0) && lock(one, LockKind::kExclusive, 1));
+  EXPECT_TRUE(lock(other, LockKind::kShared, 0));
+  EXPECT_FALSE(lock(other, LockKind::kExclusive, 0));
+  EXPECT_FALSE(lock(other, LockKind::kShared, 1));
+  EXPECT_TRUE(lock(one, LockKind::kNone, 1));
+  EXPECT_TRUE(lock(other, LockKind::kExclusive, 1));
+  EXPECT_FALSE(lock(other, LockKind::kExclusive, {})) << "the whole file";
+  ::close(one);
+  EXPECT_TRUE(lock(other, LockKind::kExclusive, {}));
+  ::close(other);
+}
+
+TEST_F(FileTest, OneProcessAtATimeHasALock) {
+  constexpr int kProcesses = 4, kRounds = 50;
+  const test::Shared<std::atomic<int>> number;
+  const auto ends = test::run_processes(kProcesses, [&](int) {
+    for (int round = 0; round < kRounds; ++round) {
+      std::optional<FileLock> lock;
+      while (!(lock = FileLock::take(folder_ / "lock"))) ::sched_yield();
+      const int before = *number;
+      for (int i = 0; i < 10; ++i) ::sched_yield();
+      *number = before + 1;
+    }
+  });
+  EXPECT_THAT(ends, testing::Each(0));
+  EXPECT_EQ(*number, kProcesses * kRounds);
+}
+
+TEST_F(FileTest, TheLockOfAKilledProcessIsFree) {
+  const auto ends = test::run_processes(1, [&](int) {
+    const std::optional<FileLock> lock = FileLock::take(folder_ / "lock");
+    if (lock) ::raise(SIGKILL);
+  });
+  ASSERT_TRUE(WIFSIGNALED(ends[0]));
+  EXPECT_TRUE(FileLock::take(folder_ / "lock"));
+}
+
+TEST_F(FileTest, AKilledProcessLeavesNothing) {
+  const int probe = ::open(folder_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (probe < 0) GTEST_SKIP() << "this file system has no files without names";
+  ::close(probe);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    AtomicFile file(folder_ / "x");
+    file.write("half");
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(entries(), 0u);
+}
+
+// In a namespace of its own, where an empty folder lies over /proc.
+TEST_F(FileTest, WritesWhereProcIsNotMounted) {
+  enum Outcome { kWritten, kFailed, kNoNameSpace };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool hidden = (::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
+                        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                        ::mount("tmpfs", "/proc", "tmpfs", 0, nullptr) == 0;
+    if (!hidden) ::_exit(kNoNameSpace);
+    try {
+      AtomicFile file(folder_ / "x");
+      file.write("whole");
+      file.commit();
+      AtomicFile(folder_ / "y").write("half");
+      ::_exit(kWritten);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(kFailed);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kNoNameSpace) GTEST_SKIP() << "this user may not have mounts of its own";
+  ASSERT_EQ(WEXITSTATUS(status), kWritten);
+  EXPECT_EQ(read_text_file(folder_ / "x"), "whole");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(FileTest, TwoWritersOfOneFileDoNotMix) {
+  AtomicFile a(folder_ / "x"), b(folder_ / "x");
+  a.write("aaaa");
+  b.write("bb");
+  a.commit();
+  b.commit();
+  EXPECT_EQ(read_text_file(folder_ / "x"), "bb");
+}
+
+TEST_F(FileTest, ErrorsNameThePath) {
+  EXPECT_THAT([&] { MappedFile(folder_ / "missing"); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("missing: No such")));
+  EXPECT_THAT([&] { MappedFile{folder_}; },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("not a regular file")));
+  EXPECT_THAT([&] { AtomicFile(folder_ / "no" / "x"); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("No such")));
+}
+
+TEST_F(FileTest, TextHasALimit) {
+  std::ofstream(folder_ / "t") << "12345";
+  EXPECT_EQ(read_text_file(folder_ / "t", 5), "12345");
+  EXPECT_THROW(read_text_file(folder_ / "t", 4), Error);
+  std::ofstream(folder_ / "empty").flush();
+  EXPECT_EQ(read_text_file(folder_ / "empty"), "");
+}
+
+TEST_F(FileTest, MappingMoves) {
+  std::ofstream(folder_ / "t") << "12345";
+  MappedFile first(folder_ / "t");
+  MappedFile second(std::move(first));
+  MappedFile third;
+  third = std::move(second);
+  ASSERT_EQ(third.bytes().size(), 5u);
+  EXPECT_EQ(std::memcmp(third.bytes().data(), "12345", 5), 0);
+}
+
+}  // namespace
+}  // namespace modelet

@@ -1,0 +1,438 @@
+#include "comm/codec/codec.h"
+
+// simd_targets.h says what the codecs were compiled for, and comes before Highway:
+// clang-format off
+#include "base/array/simd_targets.h"
+#include <hwy/highway.h>
+// clang-format on
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+namespace modelet::comm {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
+
+std::vector<std::byte> encode(const Codec& codec, ConstMatrix values, Rounding rounding = {1}) {
+  std::vector<std::byte> bytes(codec.max_bytes(values.rows, values.cols));
+  bytes.resize(codec.encode(values, rounding, bytes));
+  return bytes;
+}
+
+std::vector<float> round_trip(const Codec& codec, const std::vector<float>& values, size_t rows,
+                              Rounding rounding = {1}) {
+  const size_t cols = values.size() / rows;
+  std::vector<float> decoded(values.size(), -77);
+  codec.decode(encode(codec, {values.data(), rows, cols, cols}, rounding),
+               {decoded.data(), rows, cols, cols});
+  return decoded;
+}
+
+std::vector<float> normal_values(size_t count, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<float> values(count);
+  for (float& value : values) value = rng.normal() * std::ldexp(1.0f, static_cast<int>(rng.below(8)));
+  return values;
+}
+
+TEST(Codec, RegistryFindsByNameAndId) {
+  EXPECT_THAT(codec_names(), ::testing::IsSupersetOf({"none", "bf16", "int8", "int4", "topk"}));
+  for (const std::string& name : codec_names()) {
+    EXPECT_EQ(require_codec(name).name(), name);
+    EXPECT_EQ(find_codec(require_codec(name).id()), find_codec(name));
+  }
+  EXPECT_EQ(find_codec("zip"), nullptr);
+  EXPECT_EQ(find_codec(uint8_t{200}), nullptr);
+  try {
+    require_codec("zip");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("none, bf16, int8, int4, topk"));
+  }
+}
+
+TEST(Codec, ErrorBoundHoldsForEveryShapeAndStride) {
+  for (const std::string& name : codec_names()) {
+    const Codec& codec = require_codec(name);
+    for (const size_t rows : {0, 1, 3, 17}) {
+      for (const size_t cols : {0, 1, 15, 16, 17, 32, 100}) {
+        const size_t stride = cols + 5;
+        const std::vector<float> values = normal_values(rows * stride, rows * 1000 + cols);
+        std::vector<float> decoded(rows * stride, -77);
+        const std::vector<std::byte> bytes = encode(codec, {values.data(), rows, cols, stride});
+        codec.decode(bytes, {decoded.data(), rows, cols, stride});
+        for (size_t r = 0; r < rows; ++r) {
+          float max = 0;
+          for (size_t c = 0; c < cols; ++c) max = std::max(max, std::abs(values[r * stride + c]));
+          for (size_t c = 0; c < stride; ++c) {
+            const float x = values[r * stride + c], y = decoded[r * stride + c];
+            if (c >= cols) {
+              ASSERT_EQ(y, -77) << "wrote beyond the row";
+            } else if (name == "none") {
+              ASSERT_EQ(x, y);
+            } else if (name == "bf16") {
+              ASSERT_LE(std::abs(x - y), std::abs(x) * 0x1p-8f);
+            } else if (name != "topk" || y != 0) {  // a step, rounded up to a bf16
+              ASSERT_LE(std::abs(x - y), max / (name == "int4" ? 7 : 127) * 1.01f) << rows << " x " << cols;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Codec, EncodingIsAFunctionOfValuesAndSeed) {
+  const std::vector<float> values = normal_values(1000, 1);
+  const ConstMatrix matrix{values.data(), 10, 100, 100};
+  for (const std::string& name : codec_names()) {
+    const Codec& codec = require_codec(name);
+    EXPECT_EQ(encode(codec, matrix, {5}), encode(codec, matrix, {5}));
+  }
+  for (const char* name : {"int8", "int4", "topk"})
+    EXPECT_NE(encode(require_codec(name), matrix, {5}), encode(require_codec(name), matrix, {6}));
+}
+
+TEST(Codec, SpecialValuesSurvive) {
+  const std::vector<float> special = {0.0f,       -0.0f, 1.0f,     -1.0f,     kInfinity,
+                                      -kInfinity, NAN,   kLargest, -kLargest, 1e-45f};
+  const std::vector<float> none = round_trip(require_codec("none"), special, 2);
+  for (size_t i = 0; i < special.size(); ++i)
+    EXPECT_EQ(std::bit_cast<uint32_t>(none[i]), std::bit_cast<uint32_t>(special[i]));
+
+  const std::vector<float> bf16 = round_trip(require_codec("bf16"), special, 2);
+  for (size_t i = 0; i < 6; ++i)
+    EXPECT_EQ(std::bit_cast<uint32_t>(bf16[i]), std::bit_cast<uint32_t>(special[i]));
+  EXPECT_TRUE(std::isnan(bf16[6]));
+  EXPECT_EQ(bf16[7], kInfinity) << "nearest even: the next bf16 is infinity";
+  EXPECT_EQ(bf16[9], 0);
+  // A NaN whose rounding would carry into the exponent stays a NaN.
+  EXPECT_TRUE(std::isnan(round_trip(require_codec("bf16"), {std::bit_cast<float>(0x7fffffffu)}, 1)[0]));
+  EXPECT_TRUE(std::isnan(round_trip(require_codec("bf16"), {std::bit_cast<float>(0x7f800001u)}, 1)[0]));
+}
+
+TEST(Bf16, RoundsHalfwayToEven) {
+  const Codec& codec = require_codec("bf16");
+  const float even_below = std::bit_cast<float>(0x3f808000u);  // half-way, lower neighbour 0x3f80 even
+  const float odd_below = std::bit_cast<float>(0x3f818000u);   // half-way, upper neighbour 0x3f82 even
+  EXPECT_EQ(std::bit_cast<uint32_t>(round_trip(codec, {even_below}, 1)[0]), 0x3f800000u);
+  EXPECT_EQ(std::bit_cast<uint32_t>(round_trip(codec, {odd_below}, 1)[0]), 0x3f820000u);
+}
+
+// Calls `body` once for each instruction set that this machine has.
+template <class Body>
+void on_all_instruction_sets(const Body& body) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    body(hwy::TargetName(target));
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+struct IntCodec : ::testing::TestWithParam<std::pair<const char*, int>> {
+  const Codec& codec() const { return require_codec(GetParam().first); }
+  int bits() const { return GetParam().second; }
+  int largest() const { return (1 << (bits() - 1)) - 1; }     // number of a row with negative values
+  int largest_positive() const { return (1 << bits()) - 1; }  // of a row without
+};
+INSTANTIATE_TEST_SUITE_P(, IntCodec, ::testing::Values(std::pair{"int8", 8}, std::pair{"int4", 4}),
+                         [](const auto& entry) { return std::string(entry.param.first); });
+
+TEST_P(IntCodec, RowsOfZerosAndExtremes) {
+  EXPECT_EQ(round_trip(codec(), std::vector<float>(40, 0.0f), 2), std::vector<float>(40, 0.0f));
+  EXPECT_EQ(round_trip(codec(), {1e-45f, -1e-40f, 1e-38f}, 1), std::vector<float>(3, 0.0f))
+      << "too small to have a step";
+  const std::vector<float> extreme = round_trip(codec(), {kLargest, -kLargest, 0}, 1, kNearest);
+  // Cut off, so that one step more below zero would be finite too; the step is a bf16.
+  const double cut = largest() / (largest() + 1.0);
+  EXPECT_NEAR(extreme[0] / kLargest, cut, 0.01);
+  EXPECT_NEAR(extreme[1] / kLargest, -cut, 0.01);
+  EXPECT_EQ(extreme[2], 0);
+}
+
+// Any step and numbers that a peer claims, also those that no encoder writes.
+TEST_P(IntCodec, DecodesNothingThatIsNotFinite) {
+  const std::vector<std::byte> good = encode(codec(), {std::vector<float>{1, -1}.data(), 1, 2, 2});
+  size_t accepted = 0;
+  for (unsigned step = 0; step < 0x10000; ++step)
+    for (const uint8_t numbers : {0x80, 0x88, 0x7f, 0xff}) {
+      std::vector<std::byte> bytes = good;
+      if ((step & 0x7fff) == 0) bytes.resize(3);  // a row of zeros has no numbers
+      bytes[1] = static_cast<std::byte>(step & 0xff);
+      bytes[2] = static_cast<std::byte>(step >> 8);
+      std::fill(bytes.begin() + 3, bytes.end(), std::byte{numbers});
+      std::array<float, 2> decoded{};
+      try {
+        codec().decode(bytes, {decoded.data(), 1, 2, 2});
+      } catch (const FormatError&) {
+        continue;
+      }
+      ++accepted;
+      ASSERT_TRUE(std::isfinite(decoded[0]) && std::isfinite(decoded[1])) << step << ", " << int{numbers};
+    }
+  EXPECT_GT(accepted, 2u * 0x10000);
+}
+
+// A matrix is rounded in blocks of rows as in one block.
+TEST(Codec, RoundingDoesNotDependOnTheCutIntoBlocksOfRows) {
+  const size_t rows = 20, cols = 37;
+  const std::vector<float> values = normal_values(rows * cols, 8);
+  for (const char* name : {"int8", "int4", "topk"}) {
+    const Codec& codec = require_codec(name);
+    const std::vector<float> whole = round_trip(codec, values, rows, {7, 100});
+    std::vector<float> blocks;
+    for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 11}, {11, 1}, {12, 8}}) {
+      const std::vector<float> block(&values[first * cols], &values[first * cols] + count * cols);
+      const std::vector<float> decoded = round_trip(codec, block, count, {7, 100 + first});
+      blocks.insert(blocks.end(), decoded.begin(), decoded.end());
+    }
+    EXPECT_EQ(blocks, whole);
+    EXPECT_NE(round_trip(codec, values, rows, {7, 101}), whole);
+  }
+}
+
+TEST_P(IntCodec, ValuesThatAreWholeStepsAreExactForEverySeed) {
+  std::vector<float> both, positive;
+  for (int i = -largest(); i <= largest(); ++i) both.push_back(static_cast<float>(i));
+  for (int i = 0; i <= largest_positive(); ++i) positive.push_back(static_cast<float>(i));
+  for (uint64_t seed = kNearest.seed; seed < 200; ++seed) {
+    ASSERT_EQ(round_trip(codec(), both, 1, {seed}), both);
+    ASSERT_EQ(round_trip(codec(), positive, 1, {seed}), positive);
+  }
+}
+
+TEST_P(IntCodec, WithoutASeedRoundsToTheNearest) {
+  const float top = static_cast<float>(largest());
+  const std::vector<float> values = {top, 1.4f, 1.6f, -2.4f, -2.6f, 0.4f, -0.4f};
+  EXPECT_EQ(round_trip(codec(), values, 1, kNearest), (std::vector<float>{top, 1, 2, -2, -3, 0, 0}));
+}
+
+// Outputs of ReLU: each row needs one bit a value and the numbers of the values that are not zero. Odd
+// numbers of values, every length, and rows of zeros included.
+TEST_P(IntCodec, LeavesOutZeros) {
+  on_all_instruction_sets([&](const char* target) {
+    SCOPED_TRACE(target);
+    Rng rng(5);
+    for (size_t cols = 1; cols < 200; ++cols) {
+      const size_t rows = 5;
+      std::vector<float> values(rows * cols);
+      for (size_t r = 1; r < rows; ++r)
+        for (size_t c = 0; c < cols; ++c)
+          if (rng.below(4) == 0) values[r * cols + c] = static_cast<float>(rng.below(15) + 1);
+      for (size_t r = 1; r < rows; ++r) values[r * cols + rng.below(static_cast<uint32_t>(cols))] = 15;
+      size_t expected = 1 + 2 * rows, dense = 1 + 2 * rows;
+      for (size_t r = 1; r < rows; ++r) {
+        const auto kept = static_cast<size_t>(cols) -
+                          static_cast<size_t>(std::count(&values[r * cols], &values[r * cols] + cols, 0.0f));
+        expected += (cols + 7) / 8 + (kept * static_cast<size_t>(bits()) + 7) / 8;
+        dense += (cols * static_cast<size_t>(bits()) + 7) / 8;
+      }
+      const std::vector<std::byte> bytes = encode(codec(), {values.data(), rows, cols, cols}, {9});
+      EXPECT_EQ(bytes.size(), std::min(expected, dense)) << cols;
+      const float step = bits() == 8 ? 15.0f / 255 : 1;  // 15 / 255 is no bf16
+      const std::vector<float> decoded = round_trip(codec(), values, rows, {9});
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(decoded[i], values[i], bits() == 8 ? step * 1.01f : 0) << cols;
+    }
+  });
+}
+
+TEST_P(IntCodec, RefusesWhatIsNotFinite) {
+  for (const float bad : {kInfinity, -kInfinity, NAN}) {
+    for (const size_t where : {0, 16, 33}) {
+      std::vector<float> values(34, 1.0f);
+      values[where] = bad;
+      try {
+        round_trip(codec(), values, 1);
+        FAIL() << bad;
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("training diverged"));
+      }
+    }
+  }
+}
+
+// The mean over seeds of the decoded value is the value: within 5 standard errors, for values all over the
+// range, of a row with and one without negative values.
+TEST_P(IntCodec, StochasticRoundingIsUnbiased) {
+  for (const bool negative : {true, false}) {
+    const int top = negative ? largest() : largest_positive(), bottom = negative ? -top : 0;
+    std::vector<float> values = {static_cast<float>(top)};  // makes a step exactly 1
+    for (int i = 0; i < 63; ++i)
+      values.push_back(static_cast<float>(bottom) +
+                       static_cast<float>(top - bottom) * static_cast<float>(i) / 63 * 0.999f);
+    const int trials = 20000;
+    std::vector<double> sum(values.size());
+    for (int seed = 1; seed <= trials; ++seed) {
+      const std::vector<float> decoded = round_trip(codec(), values, 1, {static_cast<uint64_t>(seed)});
+      for (size_t i = 0; i < values.size(); ++i) sum[i] += decoded[i];
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double fraction = values[i] - std::floor(values[i]);
+      const double standard_error = std::sqrt(fraction * (1 - fraction) / trials);
+      EXPECT_NEAR(sum[i] / trials, values[i], 5 * standard_error + 2e-5) << "value " << values[i];
+    }
+  }
+}
+
+// Every instruction set makes the same numbers; where it has no fused multiply-add, a value in a thousand may
+// be rounded the other way.
+TEST_P(IntCodec, AgreesOnAllInstructionSets) {
+  const std::vector<float> values = normal_values(100 * 77, 3);
+  const auto best = round_trip(codec(), values, 100, {5});
+  on_all_instruction_sets([&](const char* target) {
+    const auto decoded = round_trip(codec(), values, 100, {5});
+    size_t different = 0;
+    for (size_t i = 0; i < values.size(); ++i) different += decoded[i] != best[i] ? 1 : 0;
+    EXPECT_LE(different, values.size() / 1000) << target;
+  });
+}
+
+// Neighbours must not be rounded alike: the errors of different places are uncorrelated.
+TEST_P(IntCodec, RoundingOfNeighboursIsIndependent) {
+  const size_t cols = 64, rows = 2000;
+  std::vector<float> values(rows * cols, 0.5f);
+  for (size_t r = 0; r < rows; ++r) values[r * cols] = static_cast<float>(largest_positive());
+  const std::vector<float> decoded = round_trip(codec(), values, rows, {3});
+  for (size_t lag : {1, 2, 4, 16, 63}) {
+    double product = 0;
+    size_t count = 0;
+    for (size_t i = 1; i + lag < values.size(); ++i) {
+      if (i % cols == 0 || (i + lag) % cols == 0) continue;
+      product += (decoded[i] - 0.5) * (decoded[i + lag] - 0.5);
+      ++count;
+    }
+    EXPECT_NEAR(product / static_cast<double>(count), 0, 5 * 0.25 / std::sqrt(static_cast<double>(count)))
+        << lag;
+  }
+}
+
+// Whole steps of a row whose largest magnitude is the largest number, with many equal magnitudes.
+std::vector<float> whole_steps(size_t count, bool negative, Rng& rng) {
+  std::vector<float> values(count);
+  const uint32_t levels = 1 + rng.below(40);
+  for (float& value : values) {
+    value = static_cast<float>(rng.below(levels));
+    if (negative && rng.below(2) == 0) value = -value;
+  }
+  values[rng.below(static_cast<uint32_t>(count))] = negative ? -127 : 255;
+  return values;
+}
+
+// The largest eighth by magnitude of each 64 values, of equal ones the first: found by sorting.
+TEST(TopK, KeepsTheLargestOfEveryWordAsInt8DoesAndNothingElse) {
+  const Codec& codec = require_codec("topk");
+  on_all_instruction_sets([&](const char* target) {
+    Rng rng(6);
+    for (size_t cols = 1; cols < 200; ++cols) {
+      const std::vector<float> values = whole_steps(cols, cols % 3 != 0, rng);
+      std::vector<float> expected(cols);
+      size_t kept = 0;
+      for (size_t first = 0; first < cols; first += 64) {
+        std::vector<size_t> order(std::min<size_t>(64, cols - first));
+        std::iota(order.begin(), order.end(), first);
+        const size_t most = (order.size() + 7) / 8;
+        std::ranges::stable_sort(order, std::ranges::greater(),
+                                 [&](size_t c) { return std::abs(values[c]); });
+        for (size_t i = 0; i < most; ++i) {
+          expected[order[i]] = values[order[i]];
+          kept += values[order[i]] != 0 ? 1 : 0;
+        }
+      }
+      for (const Rounding rounding : {kNearest, Rounding{3}})
+        ASSERT_EQ(round_trip(codec, values, 1, rounding), expected) << target << ", " << cols << " columns";
+      ASSERT_EQ(encode(codec, {values.data(), 1, cols, cols}).size(), 2 + (cols + 7) / 8 + kept);
+    }
+  });
+}
+
+TEST(TopK, EqualMagnitudesAreNotAllLost) {
+  std::vector<float> values(64, 0.25f), expected(64);
+  for (size_t i = 0; i < 8; ++i) expected[i] = values[i] = i % 2 == 0 ? 0.25f : -0.25f;
+  const std::vector<float> decoded = round_trip(require_codec("topk"), values, 1, kNearest);
+  for (size_t i = 0; i < 64; ++i) EXPECT_NEAR(decoded[i], expected[i], 0.003f) << i;
+}
+
+TEST(TopK, RefusesWhatIsNotFinite) {
+  for (const float bad : {kInfinity, -kInfinity, NAN}) {
+    std::vector<float> values(34, 1.0f);
+    values[33] = bad;
+    EXPECT_THAT([&] { round_trip(require_codec("topk"), values, 1); },
+                ::testing::ThrowsMessage<Error>(::testing::HasSubstr("topk: row 0 of a 1 x 34 matrix")));
+  }
+}
+
+TEST(Codec, DecodeRefusesWrongSizesAndScales) {
+  std::vector<float> values(12);
+  const Matrix matrix{values.data(), 3, 4, 4};
+  for (const std::string& name : codec_names()) {
+    const Codec& codec = require_codec(name);
+    std::vector<std::byte> bytes = encode(codec, matrix);
+    for (const int change : {-1, 1}) {
+      std::vector<std::byte> wrong = bytes;
+      wrong.resize(wrong.size() + static_cast<size_t>(change));
+      EXPECT_THROW(codec.decode(wrong, matrix), FormatError) << name;
+    }
+    EXPECT_THROW(codec.decode({}, matrix), FormatError);
+  }
+  values.assign(12, 1.0f);
+  for (const char* name : {"int8", "int4"}) {
+    const std::vector<std::byte> good = encode(require_codec(name), matrix);
+    const auto refuses = [&](size_t at, uint8_t value) {
+      std::vector<std::byte> bytes = good;
+      bytes[at] = std::byte{value};
+      EXPECT_THROW(require_codec(name).decode(bytes, matrix), FormatError) << name << " byte " << at;
+    };
+    refuses(0, 2);     // layout
+    refuses(2, 0x7f);  // a step that is no number, or whose multiples are not
+    refuses(2, 0xff);
+  }
+  // A row that claims a value beyond its columns.
+  values = {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  std::vector<std::byte> bytes = encode(require_codec("int8"), {values.data(), 1, 12, 12});
+  ASSERT_EQ(bytes.size(), 1u + 2 + 2 + 1);
+  bytes[3] = std::byte{0};
+  bytes[4] = std::byte{0x10};  // bit 12
+  EXPECT_THROW(require_codec("int8").decode(bytes, {values.data(), 1, 12, 12}), FormatError);
+}
+
+TEST(Codec, DecodersSurviveMutations) {
+  Rng rng(11);
+  std::vector<float> values = normal_values(2 * 9, 4);
+  for (const std::string& name : codec_names()) {
+    const Codec& codec = require_codec(name);
+    const std::vector<std::byte> good = encode(codec, {values.data(), 2, 9, 9});
+    std::vector<float> decoded(18);
+    for (int trial = 0; trial < 150000; ++trial) {
+      std::vector<std::byte> bytes = good;
+      for (uint32_t edits = 1 + rng.below(4); edits > 0; --edits)
+        bytes[rng.below(static_cast<uint32_t>(bytes.size()))] = static_cast<std::byte>(rng.below(256));
+      if (rng.below(8) == 0) bytes.resize(rng.below(static_cast<uint32_t>(2 * good.size())));
+      try {
+        codec.decode(bytes, {decoded.data(), 2, 9, 9});
+      } catch (const FormatError&) {
+        continue;
+      }
+      if (name == "none" || name == "bf16") continue;  // these carry infinities
+      for (const float value : decoded) ASSERT_TRUE(std::isfinite(value)) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace modelet::comm

@@ -1,0 +1,451 @@
+// Every collective, on every transport, number of ranks, codec and shape, against a plain copy or sum.
+#include "comm/collectives/group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "tests/comm/collectives/groups.h"
+
+namespace modelet::comm {
+namespace {
+
+using testing::make_groups;
+using testing::run_ranks;
+using testing::TransportKind;
+
+struct Shape {
+  size_t rows, cols;
+};
+constexpr Shape kShapes[] = {{0, 0}, {1, 1}, {3, 0}, {5, 33}, {64, 128}};
+
+// The values that rank `from` gives to rank `to` (or to all: to = 0) in a step: known to every rank.
+std::vector<float> block(Shape shape, int from, int to, uint64_t step) {
+  Rng rng(9, {static_cast<uint64_t>(from), static_cast<uint64_t>(to), step});
+  std::vector<float> values(shape.rows * shape.cols);
+  for (float& value : values) value = rng.normal();
+  return values;
+}
+
+ConstMatrix view(const std::vector<float>& values, Shape shape) {
+  return {values.data(), shape.rows, shape.cols, shape.cols};
+}
+Matrix view(std::vector<float>& values, Shape shape) {
+  return {values.data(), shape.rows, shape.cols, shape.cols};
+}
+
+std::vector<float> as_decoded(const Codec& codec, const std::vector<float>& values, Shape shape,
+                              Rounding rounding) {
+  std::vector<std::byte> bytes(codec.max_bytes(shape.rows, shape.cols));
+  bytes.resize(codec.encode(view(values, shape), rounding, bytes));
+  std::vector<float> decoded(values.size());
+  codec.decode(bytes, view(decoded, shape));
+  return decoded;
+}
+
+class Collectives : public ::testing::TestWithParam<std::tuple<TransportKind, int, bool>> {
+ protected:
+  int size() const { return std::get<1>(GetParam()); }
+  size_t count() const { return static_cast<size_t>(size()); }
+
+  // Runs `body(group, codec, shape, step)` for all codecs and shapes on all ranks.
+  void run(const std::function<void(Group&, const Codec&, Shape, uint64_t)>& body) {
+    auto groups = make_groups(std::get<0>(GetParam()), size(), {.run = 5, .lz4 = std::get<2>(GetParam())});
+    run_ranks(groups, [&](Group& group) {
+      uint64_t step = 0;
+      for (const std::string& name : codec_names())
+        for (const Shape shape : kShapes) body(group, require_codec(name), shape, step++);
+      group.barrier({step});
+    });
+  }
+};
+
+TEST_P(Collectives, AllGatherGivesEveryRankEveryBlock) {
+  run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
+    const Shape second{shape.cols, shape.rows};
+    const std::vector<float> mine = block(shape, group.rank(), 0, step);
+    const OutBlock out[] = {{&codec, view(mine, shape), {7}},
+                            {.bytes = std::as_bytes(std::span(mine))},
+                            {find_codec("none"), view(mine, second)}};
+    std::vector<std::vector<float>> got(2 * count(), std::vector<float>(mine.size(), -77)), bytes = got;
+    std::vector<std::vector<InBlock>> in(count());
+    for (size_t r = 0; r < count(); ++r)
+      in[r] = {view(got[2 * r], shape), std::as_writable_bytes(std::span(bytes[r])),
+               view(got[2 * r + 1], second)};
+    group.all_gather({step}, out, in);
+    for (int r = 0; r < size(); ++r) {
+      if (r == group.rank()) continue;
+      const std::vector<float> sent = block(shape, r, 0, step);
+      EXPECT_EQ(got[2 * static_cast<size_t>(r)], as_decoded(codec, sent, shape, {7}));
+      EXPECT_EQ(got[2 * static_cast<size_t>(r) + 1], sent);
+      EXPECT_EQ(bytes[static_cast<size_t>(r)], sent);
+    }
+  });
+}
+
+TEST_P(Collectives, AllToAllGivesEachRankItsOwn) {
+  run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
+    std::vector<std::vector<float>> sent(count()),
+        got(count(), std::vector<float>(shape.rows * shape.cols, -77));
+    std::vector<std::vector<OutBlock>> to(count());
+    std::vector<std::vector<InBlock>> from(count());
+    for (size_t r = 0; r < count(); ++r) {
+      sent[r] = block(shape, group.rank(), static_cast<int>(r), step);
+      // Nothing for the last rank from the first: empty messages are fine.
+      if (r + 1 < count() || group.rank() != 0) to[r] = {{&codec, view(sent[r], shape), {r}}};
+      if (r != 0 || group.rank() + 1 < size()) from[r] = {view(got[r], shape)};
+    }
+    group.all_to_all({step}, to, from);
+    for (int r = 0; r < size(); ++r) {
+      if (r == group.rank() || from[static_cast<size_t>(r)].empty()) continue;
+      EXPECT_EQ(got[static_cast<size_t>(r)], as_decoded(codec, block(shape, r, group.rank(), step), shape,
+                                                        {static_cast<uint64_t>(group.rank())}));
+    }
+  });
+}
+
+// The most that a codec may change a value, as a share of the largest of its row.
+float step_of(const Codec& codec) {
+  return codec.name() == "none" ? 0 : codec.name() == "int4" ? 0.15f : codec.name() == "topk" ? 1 : 0.01f;
+}
+
+// The halves of an exchange: all are begun before the first is collected.
+TEST_P(Collectives, SeveralExchangesUnderWay) {
+  run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
+    constexpr uint16_t kExchanges = 4;
+    for (uint16_t i = 0; i < kExchanges; ++i) {
+      const std::vector<float> mine = block(shape, group.rank(), i, step);
+      const OutBlock out[] = {{&codec, view(mine, shape), {7}}};
+      const std::vector<std::vector<OutBlock>> to(count(), std::vector<OutBlock>(out, out + 1));
+      if (i % 2 == 0)
+        group.send_all({step, i}, out);
+      else
+        group.send_each({step, i}, to);
+    }
+    for (uint16_t i = 0; i < kExchanges; ++i) {
+      std::vector<std::vector<float>> got(count(), std::vector<float>(shape.rows * shape.cols));
+      std::vector<std::vector<InBlock>> from(count());
+      for (size_t r = 0; r < count(); ++r) from[r] = {view(got[r], shape)};
+      group.collect({step, i}, from);
+      for (int r = 0; r < size(); ++r) {
+        if (r == group.rank()) continue;
+        ASSERT_EQ(got[static_cast<size_t>(r)], as_decoded(codec, block(shape, r, i, step), shape, {7}));
+      }
+    }
+  });
+}
+
+TEST_P(Collectives, AllReduceGivesAllRanksTheSameSum) {
+  // By rank and step; each rank writes its own entries only.
+  std::vector<std::vector<std::vector<float>>> results(count());
+  run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
+    std::vector<float> values = block(shape, group.rank(), 0, step);
+    std::vector<float> expected(values.size()), error(shape.rows);
+    for (int r = 0; r < size(); ++r) {
+      const std::vector<float> part = block(shape, r, 0, step);
+      for (size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
+      for (size_t row = 0; row < shape.rows; ++row) {
+        float max = 0;
+        for (size_t c = 0; c < shape.cols; ++c) max = std::max(max, std::abs(part[row * shape.cols + c]));
+        error[row] += size() == 1 ? 0 : max * step_of(codec);
+      }
+    }
+    group.all_reduce_sum({step}, view(values, shape), codec, {7});
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_LE(std::abs(values[i] - expected[i]), error[i / shape.cols]) << codec.name();
+    results[static_cast<size_t>(group.rank())].push_back(values);
+  });
+  for (size_t r = 1; r < count(); ++r) EXPECT_EQ(results[r], results[0]) << "bits differ between ranks";
+}
+
+TEST_P(Collectives, ReduceScatterGivesEachRankTheSumOfItsPart) {
+  run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
+    // Parts are columns of one matrix, cut unevenly: rank r owns shape.cols + r columns.
+    const auto part_shape = [&](int r) { return Shape{shape.rows, shape.cols + static_cast<size_t>(r)}; };
+    std::vector<std::vector<float>> values(count());
+    std::vector<OutBlock> parts(count());
+    for (int r = 0; r < size(); ++r) {
+      const auto i = static_cast<size_t>(r);
+      values[i] = block(part_shape(r), group.rank(), r, step);
+      parts[i] = {&codec, view(values[i], part_shape(r)), {7}};
+    }
+    const Shape own = part_shape(group.rank());
+    std::vector<float> sum(own.rows * own.cols, -77), expected(sum.size()), error(own.rows);
+    for (int r = 0; r < size(); ++r) {
+      const std::vector<float> part = block(own, r, group.rank(), step);
+      for (size_t i = 0; i < part.size(); ++i) {
+        expected[i] += part[i];
+        error[i / own.cols] = std::max(error[i / own.cols], std::abs(part[i]));
+      }
+    }
+    group.reduce_scatter_sum({step}, parts, view(sum, own));
+    const float factor = size() == 1 ? 0 : static_cast<float>(size()) * step_of(codec);
+    for (size_t i = 0; i < sum.size(); ++i)
+      ASSERT_LE(std::abs(sum[i] - expected[i]), factor * error[i / own.cols]) << codec.name();
+  });
+}
+
+TEST_P(Collectives, MetersCountWhatTravels) {
+  auto groups = make_groups(std::get<0>(GetParam()), size(), {.run = 5, .lz4 = std::get<2>(GetParam())});
+  const Shape shape{10, 100};
+  run_ranks(groups, [&](Group& group) {
+    std::vector<float> values(1000, 1.0f);
+    group.all_reduce_sum({1}, view(values, shape), *find_codec("none"));
+  });
+  uint64_t sent = 0, received = 0;
+  for (const auto& group : groups) {
+    const Meters& meters = group->meters();
+    sent += meters.bytes_sent();
+    received += meters.bytes_received();
+    EXPECT_EQ(meters.raw_bytes, (count() - 1) * 4000);
+    EXPECT_EQ(meters.dropped_messages, 0u);
+    EXPECT_EQ(meters.peers[static_cast<size_t>(group->rank())].messages_sent, 0u);
+    const bool lz4 = std::get<2>(GetParam());
+    for (size_t r = 0; r < count(); ++r) {
+      if (r == static_cast<size_t>(group->rank())) continue;
+      EXPECT_EQ(meters.peers[r].messages_sent, 1u);
+      EXPECT_EQ(meters.peers[r].messages_received, 1u);
+      EXPECT_EQ(meters.peers[r].bytes_sent < 1000, lz4);
+      EXPECT_EQ(meters.peers[r].bytes_sent > 4000, !lz4);
+    }
+  }
+  EXPECT_EQ(sent, received);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Collectives,
+                         ::testing::Combine(::testing::Values(TransportKind::kInproc, TransportKind::kZmq,
+                                                              TransportKind::kCurve),
+                                            ::testing::Values(1, 2, 3, 4), ::testing::Bool()),
+                         [](const auto& test) {
+                           return testing::name_of(std::get<0>(test.param)) +
+                                  std::to_string(std::get<1>(test.param)) +
+                                  (std::get<2>(test.param) ? "Lz4" : "");
+                         });
+
+// ---- algorithms of all-reduce and barrier, forced
+
+constexpr const char* kNames[] = {"Direct", "Dissemination", "ReduceScatter"};
+
+class AllReduceAlgorithms : public ::testing::TestWithParam<std::tuple<TransportKind, int, Algorithm>> {
+ protected:
+  int size() const { return std::get<1>(GetParam()); }
+  size_t count() const { return static_cast<size_t>(size()); }
+  Algorithm algorithm() const { return std::get<2>(GetParam()); }
+  GroupOptions options() const {
+    return {.run = 5, .algorithm = algorithm(), .segment_bytes = 16 << 10};  // several segments of kLarge
+  }
+
+  // The result of each rank, from the last of three times, with barriers: leftovers of one operation would
+  // disturb the next.
+  std::vector<std::vector<float>> all_reduce(Shape shape, const std::string& codec) {
+    auto groups = make_groups(std::get<0>(GetParam()), size(), options());
+    std::vector<std::vector<float>> results(count());
+    run_ranks(groups, [&](Group& group) {
+      for (uint64_t step = 1; step <= 3; ++step) {
+        std::vector<float>& values = results[static_cast<size_t>(group.rank())];
+        values = block(shape, group.rank(), 0, 0);
+        group.all_reduce_sum({step, 1}, view(values, shape), require_codec(codec));
+        group.barrier({step, 2});
+      }
+      EXPECT_EQ(group.meters().dropped_messages, 0u);
+    });
+    return results;
+  }
+};
+
+constexpr Shape kLarge = {130, 257};
+constexpr Shape kReduced[] = {{1, 1}, {2, 3}, {1, 5000}, {64, 128}, kLarge};
+
+TEST_P(AllReduceAlgorithms, ExactSumsAreThoseInRankOrderToTheBit) {
+  for (const Shape shape : kReduced) {
+    std::vector<float> expected = block(shape, 0, 0, 0);
+    for (int r = 1; r < size(); ++r) {
+      const std::vector<float> part = block(shape, r, 0, 0);
+      for (size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
+    }
+    for (const std::vector<float>& result : all_reduce(shape, "none"))
+      EXPECT_EQ(result, expected) << shape.rows << " x " << shape.cols;
+  }
+}
+
+// int8 rounds each contribution by less than a step of its row, 1/127 of the largest; in parts also the sum.
+TEST_P(AllReduceAlgorithms, LossySumsAreTheSameEverywhereAndNearTheExactOne) {
+  for (const Shape shape : kReduced) {
+    std::vector<float> expected(shape.rows * shape.cols), largest(shape.rows);
+    for (int r = 0; r < size(); ++r) {
+      const std::vector<float> part = block(shape, r, 0, 0);
+      for (size_t i = 0; i < part.size(); ++i) {
+        expected[i] += part[i];
+        largest[i / shape.cols] = std::max(largest[i / shape.cols], std::abs(part[i]));
+      }
+    }
+    const auto results = all_reduce(shape, "int8");
+    const float factor = static_cast<float>(2 * size()) * step_of(require_codec("int8"));
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_LE(std::abs(results[0][i] - expected[i]), factor * largest[i / shape.cols]);
+    for (const std::vector<float>& result : results) EXPECT_EQ(result, results[0]);
+  }
+}
+
+// The cost table of docs/wire_format.md.
+TEST_P(AllReduceAlgorithms, CostsWhatTheTableSays) {
+  auto groups = make_groups(std::get<0>(GetParam()), size(), options());
+  const Shape shape{count() * 8, 16};  // one segment; divides evenly
+  run_ranks(groups, [&](Group& group) {
+    std::vector<float> values = block(shape, group.rank(), 0, 0);
+    group.all_reduce_sum({1}, view(values, shape), require_codec("none"));
+  });
+  const uint64_t others = count() - 1, matrix = shape.rows * shape.cols * sizeof(float);
+  const bool parts = algorithm() == Algorithm::kReduceScatter;
+  const uint64_t messages = parts                                      ? 2 * others
+                            : algorithm() == Algorithm::kDissemination ? std::bit_width(others)
+                                                                       : others;
+  for (const auto& group : groups) {
+    uint64_t sent = 0;
+    for (const PeerMeter& peer : group->meters().peers) sent += peer.messages_sent;
+    EXPECT_EQ(sent, messages);
+    EXPECT_EQ(group->meters().raw_bytes, parts ? 2 * others * matrix / count() : others * matrix);
+  }
+}
+
+// A barrier holds everybody back until the last one has come.
+TEST_P(AllReduceAlgorithms, NobodyPassesABarrierBeforeAllHaveCome) {
+  auto groups = make_groups(std::get<0>(GetParam()), size(), options());
+  std::atomic<int> come{0};
+  run_ranks(groups, [&](Group& group) {
+    for (uint64_t step = 1; step <= 20; ++step) {
+      ++come;
+      group.barrier({step});
+      EXPECT_GE(come, static_cast<int>(step) * size());
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AllReduceAlgorithms,
+                         ::testing::Combine(::testing::Values(TransportKind::kInproc, TransportKind::kZmq),
+                                            ::testing::Values(2, 3, 4, 5, 8),
+                                            ::testing::Values(Algorithm::kDirect, Algorithm::kDissemination,
+                                                              Algorithm::kReduceScatter)),
+                         [](const auto& test) {
+                           return testing::name_of(std::get<0>(test.param)) +
+                                  std::to_string(std::get<1>(test.param)) +
+                                  kNames[static_cast<size_t>(std::get<2>(test.param))];
+                         });
+
+TEST(Algorithms, ADeadRankIsNamedByWhoWaitsForIt) {
+  constexpr int kSize = 5, kDead = 4;
+  for (const Algorithm algorithm :
+       {Algorithm::kDirect, Algorithm::kDissemination, Algorithm::kReduceScatter}) {
+    auto groups =
+        testing::make_groups(TransportKind::kInproc, kSize, {.timeout_seconds = 0.5, .algorithm = algorithm});
+    std::atomic<int> named{0};
+    run_ranks(groups, [&](Group& group) {
+      if (group.rank() == kDead) return;
+      float value = 1;
+      try {
+        group.all_reduce_sum({1}, {&value, 1, 1, 1}, require_codec("none"));
+        ADD_FAILURE() << "rank " << group.rank() << " did not miss rank " << kDead;
+      } catch (const PeerError& error) {
+        // A rank that waits for another one says that this one may wait itself.
+        if (std::string(error.what()).find("no message from rank 4 within") == 0)
+          ++named;
+        else
+          EXPECT_THAT(error.what(), ::testing::HasSubstr("for which it waits itself"));
+      }
+    });
+    EXPECT_GE(named, algorithm == Algorithm::kDissemination ? 1 : kSize - 1);
+  }
+}
+
+class Grids : public ::testing::TestWithParam<TransportKind> {};
+
+// Rows and columns at once, on links that others use meanwhile: messages reach the group they are for,
+// although one may be late by several operations of the other.
+TEST_P(Grids, RowsAndColumnsSumUpByThemselves) {
+  for (const auto& [rows, columns] : {std::pair(2, 2), {3, 2}, {2, 3}, {1, 3}, {4, 1}}) {
+    auto groups = make_groups(GetParam(), rows * columns, {.run = 5});
+    run_ranks(groups, [&, rows = rows, columns = columns](Group& whole) {
+      const Grid grid = whole.grid(rows);
+      ASSERT_EQ(grid.row->size(), columns);
+      ASSERT_EQ(grid.column->size(), rows);
+      ASSERT_EQ(grid.row->rank(), whole.rank() % columns);
+      ASSERT_EQ(grid.column->rank(), whole.rank() / columns);
+      const auto sum = [&](Group& group, uint64_t step) {
+        float value = static_cast<float>(whole.rank());
+        group.all_reduce_sum({step}, {&value, 1, 1, 1}, *find_codec("none"));
+        return value;
+      };
+      const int row = whole.rank() / columns, column = whole.rank() % columns;
+      for (uint64_t step = 1; step < 200; ++step) {
+        const int in_row = columns * (row * columns) + columns * (columns - 1) / 2;
+        ASSERT_EQ(sum(*grid.row, step), static_cast<float>(in_row));
+        if (step % 7 != 0) continue;
+        const int in_column = rows * column + columns * rows * (rows - 1) / 2;
+        ASSERT_EQ(sum(*grid.column, step), static_cast<float>(in_column));
+      }
+      grid.column->barrier({1000});
+      grid.row->barrier({1000});
+    });
+  }
+}
+
+TEST_P(Grids, EndWithTheWhole) {
+  auto groups = make_groups(GetParam(), 2, {.timeout_seconds = 60});
+  const Grid grid = groups[0]->grid(2);
+  grid.row->barrier({1});  // of one
+  groups[0]->interrupt("stopped by the user");
+  EXPECT_THROW(grid.row->barrier({2}), Interrupted);
+  EXPECT_THROW(grid.column->barrier({2}), Interrupted);
+}
+
+TEST_P(Grids, NameMissingNodes) {
+  auto groups = make_groups(GetParam(), 4, {.timeout_seconds = 0.05, .node_names = {"a", "b", "c", "d"}});
+  const Grid grid = groups[1]->grid(2);
+  const auto missing = [](Group& group) {
+    try {
+      group.barrier({1});
+    } catch (const PeerError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(missing(*grid.row), ::testing::HasSubstr("rank 0 (node a)"));
+  EXPECT_THAT(missing(*grid.column), ::testing::HasSubstr("rank 1 (node d)"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Grids,
+                         ::testing::Values(TransportKind::kInproc, TransportKind::kZmq,
+                                           TransportKind::kCurve),
+                         [](const auto& test) { return testing::name_of(test.param); });
+
+TEST(SoloGroup, OperationsAreTrivial) {
+  const auto group = make_solo_group();
+  EXPECT_EQ(group->rank(), 0);
+  EXPECT_EQ(group->size(), 1);
+  std::vector<float> values = {1.1f, 2.3f};
+  group->all_reduce_sum({1}, {values.data(), 1, 2, 2}, *find_codec("int8"));
+  EXPECT_EQ(values, (std::vector<float>{1.1f, 2.3f}));
+  group->barrier({2});
+}
+
+TEST(InprocGroups, AreConnected) {
+  auto groups = make_inproc_groups(3, {});
+  run_ranks(groups, [](Group& group) { group.barrier({1}); });
+}
+
+TEST(Tags, GrowByStepThenRoundThenHop) {
+  EXPECT_LT((Tag{1, 9, 9}), (Tag{2, 0, 0}));
+  EXPECT_LT((Tag{1, 1, 9}), (Tag{1, 2, 0}));
+  EXPECT_LT((Tag{1, 1, 1}), (Tag{1, 1, 2}));
+  EXPECT_EQ((Tag{1, 2}).later(3), (Tag{1, 5}));
+}
+
+}  // namespace
+}  // namespace modelet::comm

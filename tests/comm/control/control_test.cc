@@ -1,0 +1,160 @@
+// Control messages: round trip, mutated bytes, loopback rule.
+#include "comm/control/control.h"
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/system/clock.h"
+#include "tests/error_of.h"
+#include "tests/scheduler/core/core_harness.h"
+
+namespace modelet::comm::control {
+namespace {
+
+using test::error_of;
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+TEST(Control, MessagesSurviveTheRoundTrip) {
+  const auto back =
+      decode_to_scheduler(bytes_of(encode(ToSchedulerMessage(scheduler::test::submission(3, "x")))));
+  const auto& submit = std::get<SubmitT>(back);
+  EXPECT_EQ(submit.name, "x");
+  EXPECT_EQ(submit.nodes, 3u);
+  EXPECT_EQ(submit.shape->labels, 500u);
+  EXPECT_EQ(submit.experiment, scheduler::test::submission(3).experiment);
+
+  PrepareT prepare;
+  prepare.run = 7;
+  prepare.owner = {0, 1, 2, 1};
+  prepare.node_names = {"a", "b", "c"};
+  const auto other = decode_from_scheduler(bytes_of(encode(FromSchedulerMessage(prepare))));
+  EXPECT_EQ(std::get<PrepareT>(other).owner, prepare.owner);
+  EXPECT_EQ(std::get<PrepareT>(other).node_names, prepare.node_names);
+}
+
+TEST(Control, ChunksSurviveTheRoundTrip) {
+  std::vector<uint8_t> chunk(1 << 20);
+  for (size_t i = 0; i < chunk.size(); ++i) chunk[i] = static_cast<uint8_t>(i % 251);
+  const auto put = decode_to_scheduler(bytes_of(encode(ToSchedulerMessage(PutChunkT{{}, "data", 5, chunk}))));
+  EXPECT_EQ(std::get<PutChunkT>(put).bytes, chunk);
+  const auto sent =
+      decode_from_scheduler(bytes_of(encode(FromSchedulerMessage(ChunkT{{}, "data", 5, chunk}))));
+  EXPECT_EQ(std::get<ChunkT>(sent).bytes, chunk);
+  EXPECT_EQ(std::get<ChunkT>(sent).chunk, 5u);
+  const auto wanted =
+      decode_from_scheduler(bytes_of(encode(FromSchedulerMessage(WantedT{{}, "data", {1, 7}}))));
+  EXPECT_EQ(std::get<WantedT>(wanted).chunks, (std::vector<uint32_t>{1, 7}));
+}
+
+TEST(Control, AnotherPortOfTheSameHost) {
+  EXPECT_EQ(with_port("tcp://192.168.1.5:5570", 77).endpoint, "tcp://192.168.1.5:77");
+  EXPECT_EQ(with_port("tcp://[::1]:5570", 77).endpoint, "tcp://[::1]:77");
+  EXPECT_THROW(with_port("ipc:///tmp/x", 77), UsageError);
+}
+
+TEST(Control, EmptyMessagesKeepTheirKind) {
+  EXPECT_TRUE(
+      std::holds_alternative<LeaveT>(decode_to_scheduler(bytes_of(encode(ToSchedulerMessage(LeaveT{}))))));
+  EXPECT_TRUE(std::holds_alternative<ListNodesT>(
+      decode_to_scheduler(bytes_of(encode(ToSchedulerMessage(ListNodesT{}))))));
+  EXPECT_TRUE(std::holds_alternative<AliveT>(
+      decode_from_scheduler(bytes_of(encode(FromSchedulerMessage(AliveT{}))))));
+}
+
+TEST(Control, AMessageOfTheOtherDirectionIsRefused) {
+  EXPECT_THROW(decode_from_scheduler(bytes_of(encode(ToSchedulerMessage(LeaveT{})))), FormatError);
+}
+
+TEST(Control, AnotherVersionIsRefusedWithBothNumbers) {
+  for (const int version : {kControlVersion - 1, kControlVersion + 1}) {
+    const std::string text =
+        fmt::format("control message of version {}, this program speaks {}: use the same release everywhere",
+                    version, kControlVersion);
+    const auto theirs = static_cast<uint16_t>(version);
+    EXPECT_EQ(error_of([&] { decode_to_scheduler(bytes_of(scheduler::test::register_as(theirs))); }), text);
+    const std::string answer = encode(FromSchedulerMessage(AliveT{}), theirs);
+    EXPECT_EQ(error_of([&] { decode_from_scheduler(bytes_of(answer)); }), text);
+  }
+}
+
+// Every prefix, and many mutations: an error or a message, never a crash (run under the sanitizers as well).
+TEST(Control, MutatedMessagesAreRefusedOrRead) {
+  const std::string good = encode(ToSchedulerMessage(scheduler::test::submission(2)));
+  for (size_t size = 0; size < good.size(); ++size) {
+    const std::string prefix =
+        good.substr(0, size);  // a buffer of its own: the sanitizer sees reads past its end
+    try {
+      decode_to_scheduler(bytes_of(prefix));
+    } catch (const FormatError&) {
+    }
+  }
+  Rng rng(7);
+  size_t refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string mutated = good;
+    for (uint32_t flips = 1 + rng.below(4); flips > 0; --flips)
+      mutated[rng.below(static_cast<uint32_t>(std::min<size_t>(mutated.size(), 300)))] =
+          static_cast<char>(rng.next());
+    try {
+      decode_to_scheduler(bytes_of(mutated));
+    } catch (const FormatError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000u);
+}
+
+// A vector of strings that all are the same one in the message.
+TEST(Control, AMessageThatUnpacksIntoGigabytesIsRefused) {
+  const auto start_with = [](size_t strings, size_t length) {
+    flatbuffers::FlatBufferBuilder builder;
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> same(
+        strings, builder.CreateString(std::string(length, 'x')));
+    const auto start = CreateStart(builder, 1, 1, builder.CreateVector(same));
+    builder.Finish(CreateFromScheduler(builder, kControlVersion, FromSchedulerBody::Start, start.Union()),
+                   "MCFS");
+    return std::string(reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize());
+  };
+  EXPECT_EQ(std::get<StartT>(decode_from_scheduler(bytes_of(start_with(1000, 1000)))).endpoints.size(),
+            1000u);
+  EXPECT_THROW(decode_from_scheduler(bytes_of(start_with(100000, 1000000))), FormatError);
+  EXPECT_THROW(decode_from_scheduler(bytes_of(start_with(900000, 0))), FormatError);
+}
+
+// Messages of a full pool are far from all limits.
+TEST(Control, TheListsOfAFullPoolAreRead) {
+  RunListT runs;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    runs.runs.push_back(std::make_unique<RunStatusT>());
+    runs.runs.back()->detail = std::string(1000, 'x');
+    runs.runs.back()->node_names = std::vector<std::string>(100, "node-with-a-name");
+  }
+  EXPECT_EQ(std::get<RunListT>(decode_from_scheduler(bytes_of(encode(FromSchedulerMessage(std::move(runs))))))
+                .runs.size(),
+            1000u);
+}
+
+TEST(ServerSocket, TellsWhoDoesNotReadFromWhoIsGone) {
+  constexpr double kLimit = 60;
+  const std::vector<uint8_t> chunk(1 << 20);
+  ServerSocket server("tcp://127.0.0.1:*", {}, Traffic::kChunks);
+  auto client = std::make_unique<ClientSocket>(server.endpoint(), Traffic::kChunks);
+  while (!client->send(FetchChunkT{{}, "data", 0})) client->receive(0.01);
+  const auto question = server.receive(kLimit);
+  ASSERT_TRUE(question);
+  const auto send = [&] { return server.send(question->peer, ChunkT{{}, "data", 0, chunk}); };
+  auto sent = ServerSocket::Sent::kQueued;
+  for (const Stopwatch watch; sent == ServerSocket::Sent::kQueued && watch.seconds() < kLimit;) sent = send();
+  EXPECT_EQ(sent, ServerSocket::Sent::kFull);
+  client.reset();
+  for (const Stopwatch watch; sent != ServerSocket::Sent::kGone && watch.seconds() < kLimit;) {
+    server.receive(0.01);  // which also hears of ends
+    sent = send();
+  }
+  EXPECT_EQ(sent, ServerSocket::Sent::kGone);
+}
+
+}  // namespace
+}  // namespace modelet::comm::control

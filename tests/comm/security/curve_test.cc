@@ -1,0 +1,430 @@
+// Who gets in, who does not, and what both sides are told.
+#include "comm/security/curve.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/system/clock.h"
+#include "comm/control/control.h"
+#include "comm/transport/zmq.h"
+#include "tests/comm/collectives/groups.h"
+
+namespace modelet::comm {
+namespace {
+
+namespace fs = std::filesystem;
+using control::ClientSocket;
+using control::SchedulerAddress;
+using control::ServerSocket;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr double kLimit = 20;  // seconds; only ends a test that would fail anyway
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+// The log, in memory.
+class Lines final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  std::string text() {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    text_.append(message.payload.begin(), message.payload.end());
+    text_ += '\n';
+  }
+  void flush_() override {}
+
+  std::string text_;
+};
+
+class CurveTest : public ::testing::Test {
+ protected:
+  CurveTest() : folder_(::testing::TempDir() + "modelet_curve_test") {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    former_ = spdlog::default_logger();
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", log_));
+    allow("agent " + agent_.public_key + " office\nuser " + user_.public_key + " alice\n");
+  }
+  ~CurveTest() override {
+    spdlog::set_default_logger(former_);
+    fs::remove_all(folder_);
+  }
+
+  void allow(const std::string& text) { std::ofstream(allowed()) << text; }
+  fs::path allowed() const { return folder_ / "allowed"; }
+
+  std::unique_ptr<ServerSocket> server() {
+    return std::make_unique<ServerSocket>("tcp://127.0.0.1:*", control::ServerKeys{scheduler_, allowed()});
+  }
+  SchedulerAddress address(const ServerSocket& server, const KeyPair& own) const {
+    return {server.endpoint(), ClientKeys{own, scheduler_.public_key}};
+  }
+
+  // Sends ListRuns until the server has it.
+  static std::optional<ServerSocket::Received> exchange(ServerSocket& server, ClientSocket& client) {
+    for (const Stopwatch watch; watch.seconds() < kLimit;) {
+      client.send(control::ListRunsT{});
+      client.receive(0.01);
+      if (auto received = server.receive(0.01)) return received;
+    }
+    return std::nullopt;
+  }
+  // The text for a client that is refused for good.
+  static std::string refusal(ServerSocket& server, const SchedulerAddress& address) {
+    ClientSocket client(address);
+    try {
+      const auto received = exchange(server, client);
+      return received ? "let in" : "nothing happened";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+  // The text for a client, for good or not: whether a side hears of the other's security before the
+  // connection is closed depends on the two threads of ZeroMQ.
+  static std::string complaint(ServerSocket& server, const SchedulerAddress& address) {
+    ClientSocket client(address);
+    try {
+      for (const Stopwatch watch; client.trouble().empty() && watch.seconds() < kLimit;) {
+        client.send(control::ListRunsT{});
+        client.receive(0.01);
+        if (server.receive(0.01)) return "let in";
+      }
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return client.trouble();
+  }
+  void wait_for_log(const std::string& text) {
+    for (const Stopwatch watch; log_->text().find(text) == std::string::npos;) {
+      ASSERT_LT(watch.seconds(), kLimit) << "not in the log: " << text << "\n" << log_->text();
+      usleep(1000);
+    }
+  }
+
+  const KeyPair scheduler_ = make_key_pair(), agent_ = make_key_pair(), user_ = make_key_pair();
+  const std::shared_ptr<Lines> log_ = std::make_shared<Lines>();
+
+ private:
+  fs::path folder_;
+  std::shared_ptr<spdlog::logger> former_;
+};
+
+TEST_F(CurveTest, ThisLibzmqHasCurve) { EXPECT_EQ(zmq_has("curve"), 1); }
+
+TEST_F(CurveTest, WhoIsListedIsLetInAndKnown) {
+  const auto scheduler = server();
+  ClientSocket user(address(*scheduler, user_)), agent(address(*scheduler, agent_));
+  auto received = exchange(*scheduler, user);
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->sender.role, Role::kUser);
+  EXPECT_EQ(received->sender.name, "alice");
+  EXPECT_EQ(scheduler->send(received->peer, control::AcceptedT{{}, 7}), control::ServerSocket::Sent::kQueued);
+  const auto answer = user.receive(kLimit);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(std::get<control::AcceptedT>(*answer).run, 7u);
+  EXPECT_EQ(user.trouble(), "");
+  while (scheduler->receive(0.05)) {  // what the user sent more than once
+  }
+  received = exchange(*scheduler, agent);
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->sender.role, Role::kAgent);
+  EXPECT_EQ(received->sender.name, "office");
+}
+
+TEST_F(CurveTest, AnUnknownKeyIsRefusedAndBothSidesSayWhy) {
+  const auto scheduler = server();
+  const KeyPair stranger = make_key_pair();
+  EXPECT_THAT(refusal(*scheduler, address(*scheduler, stranger)),
+              AllOf(HasSubstr("the scheduler at " + scheduler->endpoint() + " does not know this key"),
+                    HasSubstr("'agent " + stranger.public_key + " NAME'"), HasSubstr("allow-list")));
+  wait_for_log("refused key " + stranger.public_key + " from 127.0.0.1: it is not in " + allowed().string());
+  // Once it is listed, the same key gets in; nothing is restarted.
+  allow("user " + stranger.public_key + " bob\n");
+  EXPECT_EQ(refusal(*scheduler, address(*scheduler, stranger)), "let in");
+}
+
+TEST_F(CurveTest, AConnectionLosesItsRightsWithItsKey) {
+  const auto scheduler = server();
+  ClientSocket user(address(*scheduler, user_));
+  ASSERT_TRUE(exchange(*scheduler, user));
+  while (scheduler->receive(0.05)) {
+  }
+  allow("agent " + agent_.public_key + " office\n");
+  const auto received = exchange(*scheduler, user);
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->sender.role, Role::kNobody);
+}
+
+TEST_F(CurveTest, AWrongServerKeyIsToldToBothSides) {
+  const auto scheduler = server();
+  const KeyPair other = make_key_pair();
+  ClientSocket client({scheduler->endpoint(), ClientKeys{user_, other.public_key}});
+  for (const Stopwatch watch; client.trouble().empty() && watch.seconds() < kLimit;) {
+    EXPECT_FALSE(client.send(control::ListRunsT{}));
+    client.receive(0.01);
+  }
+  EXPECT_THAT(client.trouble(),
+              AllOf(HasSubstr(scheduler->endpoint() + " does not have the key " + other.public_key),
+                    HasSubstr("--scheduler-key")));
+  wait_for_log("no connection with 127.0.0.1:");
+  wait_for_log("it expects another key of this server");
+}
+
+TEST_F(CurveTest, WhoHasNoKeyIsTold) {
+  const auto scheduler = server();
+  EXPECT_THAT(complaint(*scheduler, scheduler->endpoint()),
+              AllOf(HasSubstr("wants a key"), HasSubstr("--key FILE")));
+  wait_for_log("uses no keys");
+}
+
+TEST_F(CurveTest, WhoHasAKeyForASchedulerWithoutIsTold) {
+  ServerSocket scheduler("tcp://127.0.0.1:*");
+  EXPECT_THAT(complaint(scheduler, address(scheduler, user_)),
+              AllOf(HasSubstr("uses no keys"), HasSubstr("leave out --key")));
+}
+
+// Connections that begin like CURVE and go on as noise, and noise from the start.
+TEST_F(CurveTest, GarbageDoesNoHarm) {
+  const auto scheduler = server();
+  std::string greeting("\xff\0\0\0\0\0\0\0\1\x7f\3\0CURVE", 17);
+  greeting.resize(64);
+  std::string hello = greeting + std::string("\x04\xc8\x05HELLO\1\0", 10);
+  hello.resize(greeting.size() + 202);
+  sockaddr_in where{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  where.sin_port = htons(
+      static_cast<uint16_t>(std::stoi(scheduler->endpoint().substr(scheduler->endpoint().rfind(':') + 1))));
+  Rng rng(11);
+  for (int i = 0; i < 300; ++i) {
+    std::string noise = hello;
+    if (i % 3 == 0) noise = greeting + noise.substr(greeting.size(), rng.below(202));
+    const size_t from = i % 2 == 0 ? 64 : 0;
+    for (uint32_t flips = rng.below(6); flips > 0; --flips)
+      noise[from + rng.below(static_cast<uint32_t>(noise.size() - from))] = static_cast<char>(rng.next());
+    if (i % 10 == 0)
+      for (char& c : noise) c = static_cast<char>(rng.next());
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
+    (void)!::send(fd, noise.data(), noise.size(), MSG_NOSIGNAL);
+    ::close(fd);
+  }
+  EXPECT_EQ(scheduler->receive(0.05), std::nullopt);
+  EXPECT_EQ(refusal(*scheduler, address(*scheduler, user_)), "let in");
+  const std::string log = log_->text();
+  EXPECT_LT(std::count(log.begin(), log.end(), '\n'), 40) << "whoever makes noise must not fill the disk";
+}
+
+// ---- what a peer may take
+
+// A TCP connection without ZeroMQ at this end.
+class RawConnection {
+ public:
+  explicit RawConnection(const std::string& endpoint) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in where{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    where.sin_port = htons(static_cast<uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1))));
+    if (::connect(fd_, reinterpret_cast<sockaddr*>(&where), sizeof where) != 0)
+      throw Error(errno_text(endpoint));
+  }
+  RawConnection(const RawConnection&) = delete;
+  RawConnection& operator=(const RawConnection&) = delete;
+  ~RawConnection() { ::close(fd_); }
+
+  bool send(const std::string& bytes) {
+    size_t done = 0;
+    while (done < bytes.size()) {
+      const ssize_t n = ::send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      done += static_cast<size_t>(n);
+    }
+    return true;
+  }
+  // Reads the server's greeting, too.
+  bool ended() const {
+    std::array<char, 256> greeting{};
+    for (;;) {
+      const ssize_t n = ::recv(fd_, greeting.data(), greeting.size(), MSG_DONTWAIT);
+      if (n <= 0) return n == 0 || errno != EAGAIN;
+    }
+  }
+
+ private:
+  const int fd_;
+};
+
+TEST_F(CurveTest, SilentConnectionsKeepNobodyOut) {
+  const auto scheduler = server();
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(std::make_unique<RawConnection>(scheduler->endpoint()));
+  const auto ended = [&] {
+    return std::ranges::count_if(silent, [](const auto& one) { return one->ended(); });
+  };
+  const auto kept = static_cast<ptrdiff_t>(ConnectionLimits{}.silent_of_address);
+  for (const Stopwatch watch; ended() < 300 - kept; usleep(1000))
+    ASSERT_LT(watch.seconds(), kLimit) << ended();
+  EXPECT_TRUE(silent.front()->ended()) << "the oldest go first";
+  EXPECT_EQ(refusal(*scheduler, address(*scheduler, user_)), "let in");
+  wait_for_log("connections from its address that sent nothing");
+}
+
+// libzmq sends a message only when it is whole; others need not. Byte by byte what ZMTP 3.0 says (RFC 23).
+TEST_F(CurveTest, AMessageWithoutEndEndsTheConnection) {
+  ServerSocket scheduler("tcp://127.0.0.1:*");
+  RawConnection flood(scheduler.endpoint());
+  std::string greeting("\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL", 16);
+  greeting.resize(64);
+  ASSERT_TRUE(flood.send(greeting + std::string("\x04\x1c\x05READY\x0bSocket-Type\0\0\0\6DEALER", 30)));
+  std::string part("\3\0\0\0\0\0\x10\0\0", 9);  // 1 MiB, and more parts follow
+  part.resize(part.size() + (1 << 20), 'x');
+  int parts = 0;
+  while (parts < 400 && flood.send(part)) ++parts;
+  EXPECT_LT(parts, 400) << "all of them were taken";
+  wait_for_log("bytes without a whole message");
+  EXPECT_EQ(refusal(scheduler, scheduler.endpoint()), "let in");
+}
+
+TEST_F(CurveTest, LargeMessagesWithAnEndAreTaken) {
+  const auto scheduler = server();
+  ClientSocket user(address(*scheduler, user_));
+  ASSERT_TRUE(exchange(*scheduler, user));
+  while (scheduler->receive(0.05)) {
+  }
+  constexpr int kMessages = 40;
+  int received = 0;
+  for (int sent = 0; received < kMessages;) {  // one is on its way while another one is read
+    control::SubmitT submit;
+    submit.experiment.assign(control::kMaxControlBytes / 2, 'x');
+    if (sent - received < 2 && sent < kMessages) sent += user.send(std::move(submit));
+    received += scheduler->receive(0.01).has_value();
+  }
+  EXPECT_THAT(log_->text(), ::testing::Not(HasSubstr("without a whole message")));
+}
+
+TEST(ConnectionsTest, OfAnAddressAndOfAKeyOnlySoMany) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in where{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof where;
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
+  ASSERT_EQ(::listen(listener, 10), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&where), &size), 0);
+  const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(ntohs(where.sin_port));
+  std::vector<std::unique_ptr<RawConnection>> peers;
+  std::vector<int> accepted;
+  Connections connections("test", {.of_address = 4, .of_key = 2});
+  const auto connect = [&] {
+    peers.push_back(std::make_unique<RawConnection>(endpoint));
+    accepted.push_back(::accept(listener, nullptr, nullptr));
+    connections.accepted(accepted.back());
+  };
+  for (int i = 0; i < 4; ++i) connect();
+  for (int i = 0; i < 3; ++i)
+    connections.read(accepted[static_cast<size_t>(i)], 10, i == 1 ? "other" : "key");
+  for (const auto& peer : peers) EXPECT_FALSE(peer->ended());
+  connections.read(accepted[3], 10, "key");
+  EXPECT_TRUE(peers[3]->ended()) << "the third with one key";
+  connect();  // one has gone
+  EXPECT_FALSE(peers[4]->ended());
+  connect();
+  EXPECT_TRUE(peers[5]->ended()) << "the fifth from one address";
+  EXPECT_NE(connections.ended(accepted[4]), "");
+  connect();
+  EXPECT_FALSE(peers[6]->ended());
+  for (const int fd : accepted) ::close(fd);
+  ::close(listener);
+}
+
+// ---- data sockets
+
+// Rank 0 of 3; the other ranks are played by hand, with keys that the group knows.
+class DataSocketTest : public CurveTest {
+ protected:
+  DataSocketTest() {
+    const Peer ranks[] = {
+        zero_.self(), {"tcp://127.0.0.1:1", one_.public_key}, {"tcp://127.0.0.1:1", two_.public_key}};
+    zero_.connect(0, ranks, 1, 1);
+  }
+
+  // A message that says it is from rank `rank`; `own` null: without keys.
+  void send(int rank, const KeyPair* own) {
+    zmq::socket_t socket(context_, zmq::socket_type::dealer);
+    if (own != nullptr) use_curve_client(socket, *own, zero_.self().public_key);
+    socket.set(zmq::sockopt::routing_id, "0000000000000001/1/" + std::to_string(rank));
+    socket.set(zmq::sockopt::linger, 500);
+    socket.connect(zero_.self().endpoint);
+    socket.send(zmq::str_buffer("envelope"), zmq::send_flags::sndmore);
+    socket.send(zmq::str_buffer("gradients"));
+    sockets_.push_back(std::move(socket));
+  }
+
+  const KeyPair one_ = make_key_pair(), two_ = make_key_pair();
+  ZmqTransport zero_{{.linger_seconds = 0, .curve = true}};
+  zmq::context_t context_;
+  std::vector<zmq::socket_t> sockets_;
+};
+
+TEST_F(DataSocketTest, TakesWhatItsRanksSend) {
+  send(1, &one_);
+  Frame frame;
+  ASSERT_TRUE(zero_.receive(kLimit, frame));
+  EXPECT_EQ(frame.from, 1);
+  EXPECT_EQ(frame.payload.size(), 9u);
+}
+
+TEST_F(DataSocketTest, RefusesAStranger) {
+  const KeyPair stranger = make_key_pair();
+  send(1, &stranger);
+  wait_for_log("refused key " + stranger.public_key + " from 127.0.0.1: it is of no rank of this run");
+  send(1, nullptr);
+  wait_for_log("uses no keys");
+  Frame frame;
+  EXPECT_FALSE(zero_.receive(0.05, frame));
+  EXPECT_EQ(zero_.dropped_messages(), 0u) << "nothing of them came this far";
+}
+
+TEST_F(DataSocketTest, ARankCannotSpeakForAnother) {
+  send(1, &two_);
+  Frame frame;
+  while (zero_.dropped_messages() == 0) ASSERT_FALSE(zero_.receive(0.01, frame));
+}
+
+TEST_F(DataSocketTest, ARankThatIsRefusedHearsOfIt) {
+  ZmqTransport other({.linger_seconds = 0, .curve = true});  // its key is not the one that rank 0 was told
+  const Peer ranks[] = {zero_.self(), other.self()};
+  other.connect(1, ranks, 1, 1);
+  Frame frame;
+  try {
+    testing::send_bytes(other, 0, bytes_of("x"), {});  // rank 0 may have refused already
+    other.receive(kLimit, frame);
+    FAIL() << "nothing happened";
+  } catch (const PeerError& error) {
+    EXPECT_EQ(error.rank(), 0);
+    EXPECT_THAT(error.what(), HasSubstr(other.self().public_key));
+  }
+}
+
+TEST_F(DataSocketTest, AllRanksHaveKeysOrNone) {
+  ZmqTransport plain, curve({.curve = true});
+  const Peer ranks[] = {plain.self(), curve.self()};
+  EXPECT_THROW(plain.connect(0, ranks, 1, 1), Error);
+  EXPECT_THROW(curve.connect(1, ranks, 1, 1), Error);
+}
+
+}  // namespace
+}  // namespace modelet::comm

@@ -1,0 +1,189 @@
+// How the last word on a run comes about: a stop ends it with a checkpoint, an abort does not.
+#include "node_agent/agent/job_runner.h"
+
+#include <gmock/gmock.h>
+#include <poll.h>
+
+#include <atomic>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace modelet::agent {
+namespace {
+
+using comm::control::Outcome;
+using comm::control::PreparedT;
+using comm::control::RunDoneT;
+
+// Prepares when it may, then steps until it is stopped; notes that it wrote its checkpoint.
+class EndlessJob final : public Job {
+ public:
+  EndlessJob(std::shared_future<void> may_prepare, std::atomic<bool>& checkpoint)
+      : may_prepare_(std::move(may_prepare)), checkpoint_(checkpoint) {}
+
+  void prepare(const EventSink&) override { may_prepare_.wait(); }
+  void run(comm::Group& group, const EventSink&) override {
+    while (!stop_) group.barrier({.step = ++step_});
+    checkpoint_ = true;
+    throw Interrupted("stopped");
+  }
+  void request_stop() override { stop_ = true; }
+  uint64_t step() const override { return step_; }
+  uint64_t memory_bytes() const override { return 1; }
+
+ private:
+  const std::shared_future<void> may_prepare_;
+  std::atomic<bool>& checkpoint_;
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> step_{0};
+};
+
+// A run of one rank, on one node.
+class JobRunnerTest : public testing::Test {
+ protected:
+  // Waits for the runner's next message of this type.
+  template <class Message>
+  Message next() {
+    for (;;) {
+      for (comm::control::ToSchedulerMessage& message : mailbox.take())
+        if (auto* wanted = std::get_if<Message>(&message)) return std::move(*wanted);
+      pollfd readable{mailbox.fd(), POLLIN, 0};
+      ::poll(&readable, 1, -1);
+    }
+  }
+  static comm::control::PrepareT description() {
+    comm::control::PrepareT prepare;
+    prepare.run = 7;
+    prepare.epoch = 1;
+    prepare.size = 1;
+    return prepare;
+  }
+
+  const std::vector<comm::Peer> endpoints{
+      {"tcp://127.0.0.1:1"}};  // of rank 0, which does not connect to itself
+  std::promise<void> may_prepare;
+  std::atomic<bool> checkpoint{false};
+  Mailbox mailbox;
+  JobRunner runner{description(),
+                   {},
+                   [](const TrainJob&) {},
+                   [this, ready = may_prepare.get_future().share()](TrainJob) {
+                     return std::make_unique<EndlessJob>(ready, checkpoint);
+                   },
+                   {},
+                   mailbox};
+};
+
+TEST_F(JobRunnerTest, AStoppedRunHasItsCheckpoint) {
+  may_prepare.set_value();
+  next<PreparedT>();
+  runner.start(endpoints);
+  runner.request_stop();
+  EXPECT_EQ(next<RunDoneT>().outcome, Outcome::Interrupted);
+  EXPECT_TRUE(checkpoint);
+}
+
+TEST_F(JobRunnerTest, AStopRightAfterTheStartReachesTheJob) {
+  runner.start(endpoints);  // both before the runner looks
+  runner.request_stop();
+  may_prepare.set_value();
+  EXPECT_EQ(next<RunDoneT>().outcome, Outcome::Interrupted);
+  EXPECT_TRUE(checkpoint);
+}
+
+TEST_F(JobRunnerTest, AnAbortedRunHasFailed) {
+  may_prepare.set_value();
+  next<PreparedT>();
+  runner.start(endpoints);
+  runner.abort("the agent is leaving");
+  const RunDoneT done = next<RunDoneT>();
+  EXPECT_EQ(done.outcome, Outcome::Failed);
+  EXPECT_EQ(done.message, "the agent is leaving");
+  EXPECT_FALSE(checkpoint);
+}
+
+TEST_F(JobRunnerTest, AStopBeforeTheStartLeavesNoCheckpoint) {
+  runner.request_stop();
+  may_prepare.set_value();
+  const RunDoneT done = next<RunDoneT>();
+  EXPECT_EQ(done.outcome, Outcome::Failed);
+  EXPECT_THAT(done.message, testing::HasSubstr("before the first step"));
+}
+
+// Prepares a text without end, and tells how far it is.
+class PreparingJob final : public Job {
+ public:
+  void prepare(const EventSink& events) override {
+    for (;;) events({{"event", "preparing"}, {"file", "train.txt"}});
+  }
+  void run(comm::Group&, const EventSink&) override {}
+  void request_stop() override {}
+  uint64_t step() const override { return 0; }
+  uint64_t memory_bytes() const override { return 1; }
+};
+
+TEST_F(JobRunnerTest, ThePreparationOfTextIsReportedAndEndsWithTheRun) {
+  may_prepare.set_value();
+  runner.abort("enough");
+  next<RunDoneT>();
+  comm::control::PrepareT prepare = description();
+  prepare.node_names = {"office-17"};
+  for (const bool stop : {true, false}) {
+    JobRunner other{
+        prepare, {},     [](const TrainJob&) {}, [](TrainJob) { return std::make_unique<PreparingJob>(); },
+        {},      mailbox};
+    const auto event = nlohmann::json::parse(next<comm::control::RunEventT>().json);
+    EXPECT_EQ(event.at("event"), "preparing");
+    EXPECT_EQ(event.at("node"), "office-17");
+    stop ? other.request_stop() : other.abort("the agent is leaving");
+    EXPECT_THAT(next<RunDoneT>().message, testing::HasSubstr(stop ? "before the first step" : "is leaving"));
+  }
+}
+
+// The user who submitted the run may not be allowed to read the file.
+TEST_F(JobRunnerTest, WhatStandsInAFileDoesNotTravel) {
+  may_prepare.set_value();
+  runner.abort("enough");
+  next<RunDoneT>();
+  JobRunner other{
+      description(),
+      {},
+      [](const TrainJob&) {},
+      [](TrainJob) -> std::unique_ptr<Job> {
+        throw FormatError("/data/train.txt:3: expected a number, found 'root:x' after 'it's'; mend it");
+      },
+      {},
+      mailbox};
+  EXPECT_EQ(next<RunDoneT>().message, "/data/train.txt:3: expected a number, found '...'; mend it");
+}
+
+TEST_F(JobRunnerTest, ForARunThatIsNotAllowedNoDataIsFetched) {
+  may_prepare.set_value();
+  runner.abort("enough");
+  next<RunDoneT>();
+  const std::string cache = testing::TempDir() + "modelet_job_runner_cache";
+  JobRunner other{
+      description(),
+      {},
+      [](const TrainJob&) { throw UsageError("not into this folder"); },
+      [](TrainJob) -> std::unique_ptr<Job> { throw Error("was made"); },
+      {},
+      mailbox,
+      DataSource{
+          .train = {}, .test = {}, .server = {"tcp://127.0.0.1:1"}, .cache = {.folder = cache}, .node = "a"}};
+  const RunDoneT done = next<RunDoneT>();
+  EXPECT_EQ(done.message, "not into this folder");
+  EXPECT_TRUE(done.user_error);
+  EXPECT_FALSE(std::filesystem::exists(cache));
+}
+
+}  // namespace
+}  // namespace modelet::agent

@@ -1,0 +1,81 @@
+// The agent program with jobs that train for real, and report step times that do not come from a clock: each
+// modelet that a node holds takes it a fixed time. So what the scheduler makes of slow nodes does not depend
+// on how busy the machine is.
+#include <CLI/CLI.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/system/log.h"
+#include "base/system/process.h"
+#include "base/system/program.h"
+#include "node_agent/agent/agent.h"
+
+namespace {
+
+using modelet::agent::EventSink;
+using modelet::agent::TrainJob;
+using nlohmann::json;
+
+constexpr double kEndless = 1e6;  // seconds left: a new plan is always worth its while
+
+// What rank 0 says of the nodes, with the paces of all of them in place of what was measured.
+json with_paces(json event, const std::vector<size_t>& modelets, const std::map<std::string, double>& paces) {
+  if (event.value("event", "") != "progress" || !event.contains("nodes")) return event;
+  event["eta_seconds"] = kEndless;
+  for (size_t rank = 0; rank < event["nodes"].size(); ++rank) {
+    json& node = event["nodes"][rank];
+    node["compute_seconds"] = paces.at(node.at("node")) * static_cast<double>(modelets.at(rank));
+  }
+  return event;
+}
+
+class PacedJob final : public modelet::agent::Job {
+ public:
+  PacedJob(TrainJob job, std::map<std::string, double> paces)
+      : paces_(std::move(paces)), modelets_(static_cast<size_t>(job.size)) {
+    for (const uint32_t rank : job.owner) ++modelets_[rank];
+    job_ = modelet::agent::training_jobs({.data = {"/"}, .out = {"/"}})(std::move(job));
+  }
+  void prepare(const EventSink& events) override { job_->prepare(events); }
+  void run(modelet::comm::Group& group, const EventSink& events) override {
+    job_->run(group, [&](const json& event) { events(with_paces(event, modelets_, paces_)); });
+  }
+  void request_stop() override { job_->request_stop(); }
+  uint64_t step() const override { return job_->step(); }
+  uint64_t memory_bytes() const override { return job_->memory_bytes(); }
+
+ private:
+  const std::map<std::string, double> paces_;
+  std::vector<size_t> modelets_;  // [ranks]
+  std::unique_ptr<modelet::agent::Job> job_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("An agent whose step times are given.", "paced-agent");
+  std::string paces;
+  modelet::agent::AgentOptions options{
+      .cores = 1, .memory_bytes = uint64_t{1} << 30, .gflops = 10, .memory_gbps = 5, .insecure = true};
+  options.make_job = [&paces](TrainJob job) {
+    return std::make_unique<PacedJob>(std::move(job), json::parse(paces));
+  };
+  app.add_option("--scheduler", options.scheduler.endpoint);
+  app.add_option("--name", options.name);
+  app.add_option("--gflops", options.gflops);
+  app.add_option("--memory-gbps", options.memory_gbps);
+  app.add_option("--work-dir", options.work_dir);
+  app.add_option("--pace", paces, "JSON object: seconds a modelet of every node");
+  return modelet::run_program(app, argc, argv, [&] {
+    modelet::start_logging("paced-agent");
+    options.bf16_gflops = options.gflops;
+    options.cache.folder = options.work_dir / "cache";
+    modelet::agent::Agent agent(options);
+    const modelet::StopSignals signals([&agent] { agent.request_stop(); },
+                                       modelet::StopSignals::Again::kCallsStop);
+    agent.run();
+  });
+}

@@ -1,0 +1,358 @@
+// Replicas against one model: with exact changes after every step they are one node with a batch as many
+// times as large; lossy ones lose nothing in the long run; settled ones are equal to the bit.
+#include "node_agent/replicas/replica_sync.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "base/error.h"
+#include "shard/synth/synth.h"
+#include "tests/node_agent/ranks.h"
+
+namespace modelet::agent::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Case {
+  SamplingMode mode = SamplingMode::kUniform;
+  OptimizerKind optimizer = OptimizerKind::kAdam;
+  Precision precision = Precision::kFp32;
+};
+
+class ReplicaSyncTest : public ::testing::TestWithParam<Case> {
+ protected:
+  ReplicaSyncTest() {
+    // 192 samples: whole batches of 24 and of 48.
+    shard::write_synth(
+        {.rows_train = 192, .rows_test = 1, .features = 150, .labels = 120, .features_per_row = 12},
+        folder_.path(), false);
+    data_ = shard::Dataset::open(folder_ / "train.mlt");
+    shape_ = {.features = data_.features(), .labels = data_.labels(), .labels_per_row = 3};
+    experiment_.model.hidden = {32, 16};
+    experiment_.modelets = {.hidden_columns = 16, .output_modelets = 5};
+    experiment_.sampling.uniform = 30;
+    experiment_.sampling.top = 10;
+    experiment_.sampling.tables = 8;
+    experiment_.sampling.bits = 4;
+    experiment_.sampling.rehash_every = 4;
+    experiment_.exchange.codec = "none";
+    experiment_.train.batch = 24;
+    experiment_.train.learning_rate = 0.01f;
+  }
+
+  // Called on each rank after each step.
+  using AfterStep = std::function<void(ReplicaSync&, RankGrid&, uint64_t step)>;
+
+  // Trains replicas of `ranks` ranks each; returns the mean of their losses in each step.
+  std::vector<double> train(uint32_t replicas, int ranks, uint64_t steps, const AfterStep& after_step) {
+    experiment_.cluster.replicas = replicas;
+    const int size = static_cast<int>(replicas) * ranks;
+    const std::vector<uint32_t> owner = round_robin(experiment_, shape_, ranks);
+    ranks_.clear();
+    for (int rank = 0; rank < size; ++rank)
+      ranks_.push_back(std::make_unique<Rank>(experiment_, shape_, owner, rank % ranks, ranks,
+                                              rank == 0 ? kSeveralThreads : 1));
+    auto groups = make_groups(size);
+    std::vector<std::vector<double>> losses(static_cast<size_t>(size));
+    comm::testing::run_ranks(groups, [&](comm::Group& group) {
+      const auto self = static_cast<size_t>(group.rank());
+      Rank& rank = *ranks_[self];
+      RankGrid grid(group, replicas);
+      ReplicaSync sync(rank.network);
+      TrainingStep step(rank.network, rank.sharding, grid.replica());
+      const Experiment::Train& options = experiment_.train;
+      shard::BatchOrder order(shard::all_rows(data_.rows()), size_t{options.batch} * replicas, options.seed);
+      shard::Batch batch;
+      for (uint64_t s = 0; s < steps; ++s) {
+        const shard::BatchShare share{static_cast<uint32_t>(group.rank() / ranks), replicas};
+        const std::span<const uint32_t> rows = order.rows(s);
+        batch.assign(data_, shard::share_of(rows, share), true, {options.input_dropout, options.seed, s},
+                     shard::first_place(rows.size(), share));
+        losses[self].push_back(step.run(batch, s, options.learning_rate, false).loss);
+        after_step(sync, grid, s + 1);
+      }
+    });
+    std::vector<double> means(steps, 0);
+    for (size_t rank = 0; rank < losses.size(); rank += static_cast<size_t>(ranks))
+      for (uint64_t s = 0; s < steps; ++s) means[s] += losses[rank][s] / replicas;
+    return means;
+  }
+
+  std::vector<std::byte> state(size_t rank) {
+    ranks_[rank]->network.output().wait_for_rehash();
+    std::vector<std::byte> all;
+    for (const auto& modelet : ranks_[rank]->network.modelets()) {
+      const std::vector<std::byte> one = state_of(*modelet);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  shard::Dataset data_;
+  DataShape shape_;
+  Experiment experiment_;
+  std::vector<std::unique_ptr<Rank>> ranks_;  // of the last train()
+};
+
+// With dropout, too: every sample has the mask of its place in the batch of all replicas.
+TEST_F(ReplicaSyncTest, OfEveryStepTheyAreOneNodeWithALargerBatch) {
+  constexpr uint64_t kSteps = 16;
+  experiment_.sampling.mode = SamplingMode::kFull;  // active sets would depend on the batch
+  experiment_.optimizer = {.kind = OptimizerKind::kSgd, .momentum = 0};
+  experiment_.train.learning_rate = 0.3f;
+  for (const auto& [loss, dropout] :
+       {std::pair(Loss::kSoftmax, 0.0f), {Loss::kSoftmax, 0.25f}, {Loss::kSigmoid, 0.0f}}) {
+    experiment_.model.loss = loss;
+    experiment_.train.input_dropout = experiment_.train.hidden_dropout = dropout;
+    experiment_.train.batch = 48;
+    const std::vector<double> one = train(1, 1, kSteps, [](ReplicaSync&, RankGrid&, uint64_t) {});
+    EXPECT_LT(one.back(), 0.97 * one.front()) << "nothing is learned";
+    for (const auto& [replicas, ranks] : {std::pair(2, 1), {2, 3}, {4, 1}}) {
+      experiment_.train.batch = 48 / static_cast<uint32_t>(replicas);
+      const std::vector<double> several =
+          train(static_cast<uint32_t>(replicas), ranks, kSteps,
+                [](ReplicaSync& sync, RankGrid& grid, uint64_t step) { sync.average(grid, step, false); });
+      for (uint64_t s = 0; s < kSteps; ++s)
+        ASSERT_NEAR(several[s], one[s], 1e-4 * one[s])
+            << replicas << " x " << ranks << ", dropout " << dropout << ", step " << s;
+    }
+  }
+}
+
+// The same samples with the same draws, as another replica's: what differs is what chance rounds, the weights
+// in bf16 or the gradients that travel.
+TEST_F(ReplicaSyncTest, EachReplicaRoundsForItself) {
+  experiment_.sampling.mode = SamplingMode::kFull;
+  for (const auto& [precision, codec] :
+       {std::pair(Precision::kFp32, "none"), {Precision::kBf16, "none"}, {Precision::kFp32, "int4"}}) {
+    experiment_.model.precision = precision;
+    experiment_.exchange.codec = codec;
+    const auto trained_at = [&](size_t first_place) {
+      auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 2), 2);
+      auto groups = make_groups(2);
+      comm::testing::run_ranks(groups, [&](comm::Group& group) {
+        Rank& rank = *ranks[static_cast<size_t>(group.rank())];
+        TrainingStep step(rank.network, rank.sharding, group);
+        shard::BatchOrder order(shard::all_rows(data_.rows()), experiment_.train.batch, 1);
+        shard::Batch batch;
+        for (uint64_t s = 0; s < 3; ++s) {
+          batch.assign(data_, order.rows(s), true, {}, first_place);
+          step.run(batch, s, experiment_.train.learning_rate, false);
+        }
+      });
+      return state_of(ranks);
+    };
+    const bool by_chance = precision == Precision::kBf16 || std::string(codec) != "none";
+    EXPECT_EQ(trained_at(24) != trained_at(0), by_chance);
+    EXPECT_EQ(trained_at(24), trained_at(24));
+  }
+}
+
+TEST_P(ReplicaSyncTest, SettledReplicasAreEqualToTheBit) {
+  experiment_.sampling.mode = GetParam().mode;
+  experiment_.optimizer.kind = GetParam().optimizer;
+  experiment_.model.precision = GetParam().precision;
+  for (const std::string codec : {"int8", "int4", "topk"}) {
+    experiment_.exchange.codec = codec;
+    const auto settle_at_the_end = [](ReplicaSync& sync, RankGrid& grid, uint64_t step) {
+      if (step == 8)
+        sync.settle(grid, step, false);
+      else if (step % 3 == 0)
+        sync.average(grid, step, false);
+    };
+    train(3, 2, 8, settle_at_the_end);
+    for (size_t index = 0; index < 2; ++index)
+      for (size_t replica = 1; replica < 3; ++replica)
+        EXPECT_TRUE(state(replica * 2 + index) == state(index)) << codec << ", replica " << replica;
+    // Without it they are not, so the test sees something.
+    train(3, 2, 8, [](ReplicaSync& sync, RankGrid& grid, uint64_t step) {
+      if (step % 3 == 0) sync.average(grid, step, false);
+    });
+    EXPECT_FALSE(state(2) == state(0));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ReplicaSyncTest,
+                         ::testing::Values(Case{}, Case{.mode = SamplingMode::kLsh},
+                                           Case{.mode = SamplingMode::kLshPerSample,
+                                                .optimizer = OptimizerKind::kAdagrad},
+                                           Case{.optimizer = OptimizerKind::kSgd},
+                                           Case{.mode = SamplingMode::kLsh, .precision = Precision::kBf16}));
+
+// ---- Averaging by itself: rows are changed by hand
+
+// One input row of a replica, and its clock.
+void add_to_row(Rank& rank, size_t row, const std::function<float(size_t column)>& change) {
+  shard::Parameters& p = rank.network.modelets_of_layer(0)[0]->parameters();
+  std::vector<float> values(p.cols());
+  for (size_t c = 0; c < p.cols(); ++c) values[c] = p.floats().row(row)[c] + change(c);
+  p.set_row(row, values.data());
+  ++p.clock(row);
+}
+
+class AveragingTest : public ReplicaSyncTest {
+ protected:
+  const float* row_of(size_t rank, size_t row) const {
+    return ranks_[rank]->network.modelets_of_layer(0)[0]->parameters().floats().row(row);
+  }
+  size_t cols() const { return experiment_.modelets.hidden_columns; }
+
+  // `rounds` times: `change` on every replica of two, then average(); the last time settle(), if asked.
+  void average(int rounds, const std::function<void(Rank&, size_t replica, int round)>& change,
+               bool settle = false) {
+    experiment_.cluster.replicas = 2;
+    ranks_ = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+    ranks_.push_back(
+        std::make_unique<Rank>(experiment_, shape_, round_robin(experiment_, shape_, 1), 0, 1, 1));
+    auto groups = make_groups(2);
+    comm::testing::run_ranks(groups, [&](comm::Group& group) {
+      const auto self = static_cast<size_t>(group.rank());
+      RankGrid grid(group, 2);
+      ReplicaSync sync(ranks_[self]->network);
+      for (int round = 0; round < rounds; ++round) {
+        change(*ranks_[self], self, round);
+        if (settle && round + 1 == rounds)
+          sync.settle(grid, static_cast<uint64_t>(round), false);
+        else
+          sync.average(grid, static_cast<uint64_t>(round), false);
+      }
+    });
+  }
+};
+
+// Averaging moves weight from one replica to the other and loses none, however coarse the codec: what
+// rounding keeps back stays where it was. And what is kept back never grows beyond a step of the codec.
+TEST_F(AveragingTest, WhatRoundingKeepsBackIsNotLost) {
+  constexpr int kRounds = 200;
+  constexpr size_t kRow = 7;
+  const auto change = [](size_t replica, size_t column, int round) {
+    Rng rng(5, {replica, column, static_cast<uint64_t>(round)});
+    return 0.01f * static_cast<float>(1 + column) * (0.5f + rng.normal());  // a drift, and noise
+  };
+  for (const std::string codec : {"none", "int8", "int4"}) {
+    experiment_.exchange.codec = codec;
+    std::vector<double> sum(cols(), 0);
+    for (size_t c = 0; c < cols(); ++c)
+      for (int round = 0; round < kRounds; ++round) sum[c] += change(0, c, round) + change(1, c, round);
+    std::vector<double> before(cols());
+    average(kRounds, [&](Rank& rank, size_t replica, int round) {
+      if (replica == 0 && round == 0)
+        for (size_t c = 0; c < cols(); ++c)
+          before[c] = rank.network.modelets_of_layer(0)[0]->parameters().floats().row(kRow)[c];
+      add_to_row(rank, kRow, [&](size_t column) { return change(replica, column, round); });
+    });
+    for (size_t c = 0; c < cols(); ++c) {
+      const double mean = (row_of(0, kRow)[c] + row_of(1, kRow)[c]) / 2.0;
+      EXPECT_NEAR(mean, before[c] + sum[c] / 2, 1e-3) << codec << ", column " << c;
+      const double largest = 0.01 * 16 * 4;  // about the largest change of the row
+      const double step = codec == "none" ? 1e-5 : codec == "int8" ? largest / 127 : largest / 7;
+      EXPECT_LT(std::abs(row_of(0, kRow)[c] - row_of(1, kRow)[c]), 3 * step) << codec << ", column " << c;
+    }
+  }
+}
+
+TEST_F(AveragingTest, ARowThatOneReplicaUpdated) {
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
+    experiment_.optimizer.kind = kind;
+    std::vector<float> before(cols());
+    average(1, [&](Rank& rank, size_t replica, int) {
+      if (replica != 1) return;
+      const float* row = rank.network.modelets_of_layer(0)[0]->parameters().floats().row(7);
+      std::copy_n(row, cols(), before.data());
+      add_to_row(rank, 7, [](size_t) { return 1.0f; });
+    });
+    const float share = kind == OptimizerKind::kSgd ? 0.5f : 1.0f;
+    for (size_t replica = 0; replica < 2; ++replica)
+      for (size_t c = 0; c < cols(); ++c) EXPECT_NEAR(row_of(replica, 7)[c], before[c] + share, 1e-6);
+  }
+}
+
+// Settling loses nothing of what a codec has kept back, nor shares it with a replica that had no part in it:
+// the sum is that of exact changes.
+TEST_F(AveragingTest, SettlingGivesWhatWasKeptBackTheShareThatItHad) {
+  constexpr size_t kRow = 7;
+  const auto change = [](size_t replica, size_t column) { return Rng(9, {replica, column}).normal(); };
+  // The round in which each replica changes the row, once: together, or one after the other.
+  for (const std::array<int, 2> when : {std::array{0, 0}, {0, 1}, {1, 0}})
+    for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam})
+      for (const std::string codec : {"none", "int8", "int4", "topk"}) {
+        experiment_.optimizer.kind = kind;
+        experiment_.exchange.codec = codec;
+        std::vector<float> before(cols());
+        average(
+            3,
+            [&](Rank& rank, size_t replica, int round) {
+              if (replica == 0 && round == 0)
+                std::copy_n(rank.network.modelets_of_layer(0)[0]->parameters().floats().row(kRow), cols(),
+                            before.data());
+              if (round == when[replica])
+                add_to_row(rank, kRow, [&](size_t column) { return change(replica, column); });
+            },
+            true);
+        const float share = kind == OptimizerKind::kSgd || when[0] == when[1] ? 0.5f : 1.0f;
+        for (size_t c = 0; c < cols(); ++c)
+          for (size_t replica = 0; replica < 2; ++replica)
+            EXPECT_NEAR(row_of(replica, kRow)[c], before[c] + share * (change(0, c) + change(1, c)), 1e-5)
+                << codec << ", rounds " << when[0] << " and " << when[1] << ", column " << c;
+      }
+}
+
+TEST_F(AveragingTest, OnlyUpdatedRowsTravel) {
+  uint64_t bytes[2];
+  for (const size_t rows : {size_t{1}, size_t{11}}) {
+    experiment_.cluster.replicas = 2;
+    ranks_ = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+    ranks_.push_back(
+        std::make_unique<Rank>(experiment_, shape_, round_robin(experiment_, shape_, 1), 0, 1, 1));
+    auto groups = make_groups(2);
+    comm::testing::run_ranks(groups, [&](comm::Group& group) {
+      RankGrid grid(group, 2);
+      Rank& rank = *ranks_[static_cast<size_t>(group.rank())];
+      ReplicaSync sync(rank.network);
+      for (size_t row = 0; row < rows; ++row) add_to_row(rank, row, [](size_t) { return 1.0f; });
+      sync.average(grid, 0, false);
+      if (group.rank() == 0) bytes[rows == 1 ? 0 : 1] = grid.totals().bytes_sent;
+    });
+  }
+  // The modelets of the layer share a row's clock.
+  EXPECT_EQ(bytes[1] - bytes[0], 10 * experiment_.model.hidden[0] * sizeof(float));
+}
+
+// A peer's set of rows is data from outside.
+TEST_F(AveragingTest, RowsThatDoNotExistAreRefused) {
+  experiment_.cluster.replicas = 2;
+  ranks_ = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+  size_t words = 0;
+  for (const auto& modelet : ranks_[0]->network.modelets()) words += (modelet->parameters().rows() + 31) / 32;
+  auto groups = make_groups(2);
+  std::string refusal;
+  comm::testing::run_ranks(groups, [&](comm::Group& group) {
+    RankGrid grid(group, 2);
+    if (group.rank() == 0) {
+      ReplicaSync sync(ranks_[0]->network);
+      try {
+        sync.average(grid, 0, false);
+      } catch (const FormatError& error) {
+        refusal = error.what();
+      }
+      return;
+    }
+    const std::vector<uint32_t> bits(words + 1, ~0u);
+    std::vector<uint32_t> theirs(words + 1);
+    const comm::OutBlock out{.bytes = std::as_bytes(std::span(bits))};
+    const std::vector<std::vector<comm::InBlock>> in = {{std::as_writable_bytes(std::span(theirs))}, {}};
+    grid.peers().all_gather(grid.peer_tags(0), std::span(&out, 1), in);
+  });
+  EXPECT_THAT(refusal, HasSubstr("rows that its modelets do not have"));
+}
+
+}  // namespace
+}  // namespace modelet::agent::testing

@@ -1,0 +1,128 @@
+#include "node_agent/step/exchange/codec_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "tests/comm/collectives/groups.h"
+#include "tests/node_agent/ranks.h"
+
+namespace modelet::agent::testing {
+namespace {
+
+Experiment::Exchange exchange(const std::string& activations, const std::string& gradients) {
+  Experiment::Exchange result;
+  result.codec = activations;
+  result.gradient_codec = gradients;
+  return result;
+}
+
+std::vector<float> normal_values(size_t count) {
+  Rng rng(1);
+  std::vector<float> values(count);
+  for (float& value : values) value = rng.normal();
+  return values;
+}
+
+// A step in which one block goes to rank 1, as activations and as gradients.
+void run_step(CodecChoice& choice, uint64_t step, ConstMatrix block) {
+  choice.begin_step(step);
+  choice.look_at_activations(block);
+  choice.look_at_gradients(1, block);
+  choice.end_step();
+}
+
+// A row of one large value and many small ones: these vanish in 4 bits.
+std::vector<float> uneven_values(size_t count) {
+  std::vector<float> values(count, 1.0f);
+  values[0] = 40;
+  return values;
+}
+
+TEST(CodecChoice, NamedCodecsAreUsedAsTheyAre) {
+  CodecChoice choice(exchange("int4", "bf16"), 3);
+  EXPECT_FALSE(choice.automatic());
+  const std::vector<float> values = normal_values(64);
+  run_step(choice, 0, {values.data(), 2, 32, 32});
+  EXPECT_EQ(choice.activations().name(), "int4");
+  EXPECT_EQ(choice.gradients(2).name(), "bf16");
+  EXPECT_FALSE(choice.take_changed());
+  EXPECT_EQ(CodecChoice(exchange("int8", "same"), 2).gradients(1).name(), "int8");
+  EXPECT_THROW(CodecChoice(exchange("int9", "same"), 2), UsageError);
+}
+
+// At 1 Gbit/s and no known cost the shortest codec that is exact enough is taken.
+TEST(CodecChoice, IsExactUntilTheFirstStepOfASessionHasEndedAndLooksAgainNowAndThen) {
+  const std::vector<float> values = normal_values(320), uneven = uneven_values(320);
+  for (const uint64_t first : {uint64_t{0}, uint64_t{1000}}) {  // anew, and resumed
+    CodecChoice choice(exchange("auto", "same"), 2);
+    choice.begin_step(first);
+    choice.look_at_activations({values.data(), 10, 32, 32});
+    choice.look_at_gradients(1, {values.data(), 10, 32, 32});
+    EXPECT_EQ(choice.activations().name(), "none");
+    EXPECT_EQ(choice.gradients(1).name(), "none");
+    EXPECT_FALSE(choice.take_changed());
+    choice.end_step();
+    EXPECT_EQ(choice.gradients(1).name(), "int4");
+    EXPECT_TRUE(choice.take_changed());
+    EXPECT_FALSE(choice.take_changed());
+    run_step(choice, first + 1, {uneven.data(), 1, 320, 320});
+    EXPECT_EQ(choice.gradients(1).name(), "int4") << "not this step's turn";
+    run_step(choice, 4 * CodecChoice::kLookEvery, {uneven.data(), 1, 320, 320});
+    EXPECT_EQ(choice.gradients(1).name(), "int8");
+    EXPECT_TRUE(choice.take_changed());
+  }
+}
+
+// One block that a codec loses is enough, wherever it comes in the step.
+TEST(CodecChoice, DecidesOnceByTheWorstBlockOfAStep) {
+  const std::vector<float> normal = normal_values(1024), uneven = uneven_values(1024);
+  const ConstMatrix good{normal.data(), 32, 32, 32}, bad{uneven.data(), 1, 1024, 1024};
+  for (const std::vector<ConstMatrix>& blocks :
+       {std::vector{good, bad, good}, std::vector{bad, good}, std::vector{good, bad}}) {
+    CodecChoice choice(exchange("auto", "same"), 3);
+    choice.begin_step(0);
+    for (const ConstMatrix block : blocks) {
+      choice.look_at_activations(block);
+      choice.look_at_gradients(1, block);
+      choice.look_at_gradients(2, good);
+    }
+    choice.end_step();
+    EXPECT_EQ(choice.activations().name(), "int8");
+    EXPECT_EQ(choice.gradients(1).name(), "int8");
+    EXPECT_EQ(choice.gradients(2).name(), "int4") << "another destination, other blocks";
+  }
+}
+
+TEST(CodecChoice, AStepThatFailedIsNotLookedAtTwice) {
+  const std::vector<float> normal = normal_values(1024), uneven = uneven_values(1024);
+  CodecChoice choice(exchange("auto", "same"), 2);
+  choice.begin_step(3);
+  choice.look_at_gradients(1, {uneven.data(), 1, 1024, 1024});
+  run_step(choice, 3, {normal.data(), 32, 32, 32});
+  EXPECT_EQ(choice.gradients(1).name(), "int4");
+}
+
+TEST(CodecChoice, MeasuresLinksInGroupsOfEverySize) {
+  for (const int size : {1, 2, 3, 4, 10}) {
+    auto groups = comm::make_inproc_groups(size, {.run = 1, .lz4 = true});
+    comm::testing::run_ranks(groups, [&](comm::Group& group) {
+      CodecChoice choice(exchange("auto", "same"), size);
+      choice.measure(group, {.step = 5});
+      const nlohmann::json described = choice.describe();
+      ASSERT_EQ(described["megabits_per_second"].size(), static_cast<size_t>(size));
+      for (const auto& rate : described["megabits_per_second"]) EXPECT_GT(rate.get<double>(), 0);
+      group.barrier({.step = 5, .round = kMeasureRounds});  // the first round that is free
+      // What measures the wire crosses it: LZ4 saves nothing of it.
+      constexpr uint64_t kProbe = 512 << 10;
+      EXPECT_GE(group.meters().bytes_sent(), kProbe * static_cast<uint64_t>(std::min(size - 1, 8)));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace modelet::agent::testing

@@ -1,0 +1,270 @@
+// Trainer: runs that validate, end early, stop, are killed, and go on.
+#include "shard/modelet/state.h"
+#include "tests/node_agent/train/trainer_harness.h"
+
+namespace modelet::agent::testing {
+namespace {
+
+class ValidationTest : public TrainerTest {
+ protected:
+  ValidationTest() {
+    experiment_.data.validation = 0.2f;  // 60 of 300 samples; an epoch is 8 steps
+    experiment_.train.epochs = 40;
+    experiment_.train.patience = 3;
+    experiment_.train.metric = "p_at_3";
+    experiment_.train.keep_checkpoints = 1;
+  }
+
+  // The first of the epochs with the highest validation figure.
+  static uint64_t best_step(const Outcome& result) {
+    double best = -1;
+    uint64_t step = 0;
+    for (const json& event : result.of_kind("epoch"))
+      if (const double value = event.at("validation").at("p_at_3"); value > best) {
+        best = value;
+        step = event.at("step");
+      }
+    return step;
+  }
+};
+
+TEST_F(ValidationTest, EndsWithTheBestWeightsAndTestsOnlyThose) {
+  for (const int size : {1, 3}) {
+    const std::string name = "early" + std::to_string(size);
+    const Outcome result = run(name, {.size = size});
+    EXPECT_EQ(result.events.front()["validation_rows"], 60);
+    EXPECT_EQ(result.events.front()["steps"], 40 * 8) << "240 samples are trained on";
+    for (const json& event : result.of_kind("epoch")) EXPECT_FALSE(event.contains("p_at_1")) << event;
+    const json& last = result.events.back();
+    const uint64_t best = best_step(result);
+    EXPECT_EQ(last["best_step"], best);
+    EXPECT_EQ(last["steps"], best + 3 * 8) << "three epochs without improvement";
+    EXPECT_LT(last["steps"], 40 * 8);
+    EXPECT_EQ(last["validation"], result.of_kind("epoch")[best / 8 - 1]["validation"]);
+    EXPECT_EQ(result.checkpoint(), shard::checkpoint_of_step(folder_ / name / "checkpoints", best));
+    EXPECT_EQ(shard::find_model(folder_ / name), result.checkpoint());
+    EXPECT_EQ(checkpoints(name).size(), 2u) << "the best and the newest";
+
+    // A run that has just these steps.
+    const uint32_t epochs = std::exchange(experiment_.train.epochs, static_cast<uint32_t>(best / 8));
+    const Outcome exact = run(name + "-exact", {.size = size});
+    experiment_.train.epochs = epochs;
+    EXPECT_EQ(exact.events.back()["steps"], best);
+    expect_same_modelets(result.checkpoint(), exact.checkpoint());
+    EXPECT_EQ(last["p_at_1"], exact.events.back()["p_at_1"]) << "tested with the best weights";
+  }
+}
+
+TEST_F(ValidationTest, WithoutPatienceAllEpochsAreTrainedAndTheBestIsKept) {
+  experiment_.train.patience = 0;
+  experiment_.train.epochs = 15;
+  experiment_.train.checkpoint_every = 1000;
+  const Outcome result = run("whole");
+  EXPECT_EQ(result.events.back()["steps"], 15 * 8);
+  EXPECT_EQ(result.events.back()["best_step"], best_step(result));
+  EXPECT_TRUE(fs::exists(result.checkpoint() / "index.json"));
+}
+
+TEST_F(ValidationTest, AResumedRunEndsAsIfItHadNotStopped) {
+  const Outcome whole = run("whole");
+  const uint64_t best = whole.events.back()["best_step"], end = whole.events.back()["steps"];
+  for (const uint64_t stop_after : {best / 2, best + 9}) {
+    const std::string name = "part" + std::to_string(stop_after);
+    ASSERT_TRUE(run(name, {.stop_after = stop_after}).interrupted);
+    // Into another folder: the best checkpoint comes along.
+    for (const std::string& into : {name + "-elsewhere", name}) {
+      const Outcome rest = run(into, {.size = 2, .resume = folder_ / name});
+      EXPECT_EQ(rest.events.back()["best_step"], best);
+      EXPECT_EQ(rest.events.back()["steps"], end);
+      EXPECT_EQ(rest.checkpoint(), shard::checkpoint_of_step(folder_ / into / "checkpoints", best));
+      EXPECT_TRUE(fs::exists(rest.checkpoint() / "index.json"));
+    }
+  }
+  const Outcome again = run("whole", {.resume = folder_ / "whole"});
+  EXPECT_EQ(again.events.size(), 2u) << "started and finished";
+  EXPECT_EQ(again.events.back()["p_at_1"], whole.events.back()["p_at_1"]);
+  EXPECT_EQ(again.checkpoint(), whole.checkpoint());
+
+  // Killed while the best epoch or the last is validated; then with checkpoints of the best epochs only.
+  struct Kill {
+    uint64_t step, resumed_at;
+    uint32_t checkpoint_every;
+  };
+  for (const Kill& kill : {Kill{best, best, 0}, Kill{end, end, 0}, Kill{end, best, 1000}}) {
+    experiment_.train.checkpoint_every = kill.checkpoint_every;
+    const std::string name = "killed" + std::to_string(kill.step + kill.checkpoint_every);
+    run(name, {.dies_at = "epoch " + std::to_string(kill.step)});
+    for (const std::string& into : {name + "-elsewhere", name}) {
+      const Outcome rest = run(into, {.size = 2, .resume = folder_ / name});
+      EXPECT_EQ(rest.events.front()["step"], kill.resumed_at);
+      EXPECT_EQ(rest.events.back()["best_step"], best);
+      EXPECT_EQ(rest.events.back()["steps"], end);
+      EXPECT_EQ(rest.checkpoint(), shard::checkpoint_of_step(folder_ / into / "checkpoints", best));
+      EXPECT_TRUE(fs::exists(rest.checkpoint() / "index.json"));
+      EXPECT_EQ(shard::find_model(folder_ / into), rest.checkpoint());
+      EXPECT_EQ(checkpoints(into).size(), 2u) << "the best and the newest";
+    }
+  }
+  experiment_.train.checkpoint_every = 0;
+
+  fs::remove_all(whole.checkpoint());
+  EXPECT_THAT(failure(folder_ / "whole"), HasSubstr("best checkpoint of the run to resume is missing"));
+  experiment_.train.metric = "log_loss";
+  EXPECT_THAT(failure({}), AllOf(HasSubstr("train.metric"), HasSubstr("ndcg_at_3")));
+  experiment_.data.validation = 0.1f;
+  EXPECT_THAT(failure(folder_ / "whole"), HasSubstr("data.validation"));
+}
+
+// ---- Stop and resume
+
+struct Resume {
+  SamplingMode mode;
+  OptimizerKind optimizer;
+  Precision precision = Precision::kFp32;
+};
+
+class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<Resume> {};
+
+TEST_P(ResumeTest, GoesOnToTheBitAsIfItHadNotStopped) {
+  experiment_.sampling.mode = GetParam().mode;
+  experiment_.optimizer.kind = GetParam().optimizer;
+  experiment_.model.precision = GetParam().precision;
+  experiment_.model.hidden = {32, 16};
+  const Outcome whole = run("whole");
+  ASSERT_EQ(whole.losses().size(), 20u);
+  // A re-hash begins after step 5 and takes over after step 10: at 8 one is pending, at 10 the next has just
+  // begun.
+  for (const uint64_t stop_after : {7, 9, 12}) {
+    const std::string name = "part" + std::to_string(stop_after);
+    const Outcome part = run(name, {.stop_after = stop_after});
+    ASSERT_TRUE(part.interrupted);
+    EXPECT_EQ(part.events.back()["event"], "interrupted");
+    EXPECT_EQ(part.events.back()["step"], stop_after + 1) << "at the next step boundary";
+    const Outcome rest = run(name, {.threads = kSeveralThreads, .resume = folder_ / name});
+    EXPECT_EQ(rest.events.front()["step"], stop_after + 1);
+    std::vector<double> losses = part.losses();
+    for (const double loss : rest.losses()) losses.push_back(loss);
+    EXPECT_EQ(losses, whole.losses());
+    expect_same_modelets(rest.checkpoint(), whole.checkpoint());
+    EXPECT_EQ(rest.events.back()["p_at_1"], whole.events.back()["p_at_1"]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ResumeTest,
+                         ::testing::Values(Resume{SamplingMode::kUniform, OptimizerKind::kAdam},
+                                           Resume{SamplingMode::kUniform, OptimizerKind::kAdagrad},
+                                           Resume{SamplingMode::kUniform, OptimizerKind::kSgd},
+                                           Resume{SamplingMode::kLsh, OptimizerKind::kAdam},
+                                           Resume{SamplingMode::kLsh, OptimizerKind::kSgd},
+                                           Resume{SamplingMode::kLshPerSample, OptimizerKind::kAdagrad},
+                                           Resume{SamplingMode::kLsh, OptimizerKind::kAdam, Precision::kBf16},
+                                           Resume{SamplingMode::kUniform, OptimizerKind::kSgd,
+                                                  Precision::kBf16}));
+
+TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {
+  experiment_.sampling.mode = SamplingMode::kLsh;
+  const std::vector<double> whole = run("whole").losses();
+  for (const int before : {1, 4}) {
+    const int after = before == 1 ? 4 : 1;
+    const std::string name = "from" + std::to_string(before);
+    const Outcome part = run(name, {.size = before, .stop_after = 7, .stopper = before - 1});
+    ASSERT_TRUE(part.interrupted) << "any rank can ask for a stop";
+
+    // Read and written again: the same bytes.
+    const shard::Checkpoint checkpoint = shard::Checkpoint::open(part.checkpoint());
+    auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
+    const shard::CheckpointWriter writer(folder_ / (name + "-again"), 8);
+    for (const auto& modelet : ranks[0]->network.modelets()) {
+      shard::restore_modelet(*modelet, checkpoint);
+      shard::save_modelet(*modelet, writer);
+    }
+    expect_same_modelets(part.checkpoint(), folder_ / (name + "-again") / ".step-0000000008.partial");
+
+    const Outcome rest = run(name, {.size = after, .resume = part.checkpoint()});
+    std::vector<double> losses = part.losses();
+    for (const double loss : rest.losses()) losses.push_back(loss);
+    ASSERT_EQ(losses.size(), whole.size());
+    for (size_t s = 0; s < whole.size(); ++s)
+      EXPECT_NEAR(losses[s], whole[s], 1e-4 * whole[s]) << "step " << s;
+  }
+}
+
+// Codecs keep nothing between steps, and draw by the step: a run that loses in the exchange repeats too.
+TEST_F(TrainerTest, ResumingWithLossyCodecsGoesOnToTheBit) {
+  experiment_.exchange.codec = "int8";
+  experiment_.model.hidden = {32, 16};
+  std::vector<double> losses_of_int4;
+  for (const std::string gradients : {"int4", "topk"}) {
+    experiment_.exchange.gradient_codec = gradients;
+    const Outcome whole = run("whole-" + gradients, {.size = 2});
+    const Outcome part = run(gradients, {.size = 2, .stop_after = 7});
+    ASSERT_TRUE(part.interrupted);
+    const Outcome rest = run(gradients, {.size = 2, .resume = folder_ / gradients});
+    std::vector<double> losses = part.losses();
+    for (const double loss : rest.losses()) losses.push_back(loss);
+    EXPECT_EQ(losses, whole.losses());
+    expect_same_modelets(rest.checkpoint(), whole.checkpoint());
+    EXPECT_NE(losses, losses_of_int4) << "the codec is not used";
+    losses_of_int4 = losses;
+  }
+}
+
+// An evaluation may take longer than the epoch before it. Whoever is killed in it has the epoch all the same.
+TEST_F(TrainerTest, ARunThatDiesInTheEvaluationOfAnEpochGoesOnWithThat) {
+  const Outcome whole = run("whole");
+  const std::vector<json> epochs = whole.of_kind("epoch");
+  for (const uint64_t step : {10, 20})
+    // With the checkpoint just written, and with the evaluation all but reported.
+    for (const std::string kind : {"checkpoint", "epoch"}) {
+      const std::string name = kind + std::to_string(step);
+      const Outcome part = run(name, {.dies_at = kind + " " + std::to_string(step)});
+      EXPECT_EQ(part.losses().size(), step);
+      for (const std::string& into : {name + "-elsewhere", name}) {
+        const Outcome rest = run(into, {.resume = folder_ / name});
+        EXPECT_EQ(rest.events.front()["step"], step) << "nothing is trained again";
+        const json epoch = rest.of_kind("epoch").at(0);
+        EXPECT_EQ(rest.events[1], epoch) << "the evaluation comes first";
+        for (const char* field : {"epoch", "step", "loss", "p_at_1", "p_at_5"})
+          EXPECT_EQ(epoch[field], epochs[step / 10 - 1][field]) << field;
+        EXPECT_EQ(rest.of_kind("epoch").size(), 2 - step / 10 + 1);
+        expect_same_modelets(rest.checkpoint(), whole.checkpoint());
+        EXPECT_EQ(rest.events.back()["p_at_1"], whole.events.back()["p_at_1"]);
+      }
+    }
+}
+
+TEST_F(TrainerTest, AStopAtTheEndOfAnEpochDoesNotWaitForItsEvaluation) {
+  const Outcome whole = run("whole");
+  const Outcome part = run("stopped", {.stop_after = 9});
+  ASSERT_TRUE(part.interrupted);
+  EXPECT_EQ(part.events.back()["step"], 10);
+  EXPECT_TRUE(part.of_kind("epoch").empty());
+  const Outcome rest = run("stopped", {.size = 2, .resume = folder_ / "stopped"});
+  ASSERT_EQ(rest.of_kind("epoch").size(), 2u);
+  for (const char* field : {"epoch", "step", "loss", "p_at_1"})
+    EXPECT_EQ(rest.of_kind("epoch")[0][field], whole.of_kind("epoch")[0][field]) << field;
+}
+
+TEST_F(TrainerTest, AStopInTheLastStepIsAFinishedRun) {
+  const Outcome result = run("last", {.stop_after = 19});
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(result.events.back()["event"], "finished");
+}
+
+TEST_F(TrainerTest, AFinishedRunThatIsResumedFinishesAgain) {
+  const Outcome first = run("done");
+  const Outcome again = run("done", {.resume = folder_ / "done"});
+  EXPECT_EQ(again.events.size(), 2u) << "started and finished";
+  EXPECT_EQ(again.events.back()["p_at_1"], first.events.back()["p_at_1"]);
+  EXPECT_EQ(again.checkpoint(), first.checkpoint());
+}
+
+TEST_F(TrainerTest, RefusesToEndBeforeTheCheckpoint) {
+  const fs::path checkpoint = run("long").checkpoint();
+  experiment_.train.epochs = 1;
+  EXPECT_THAT(failure(checkpoint),
+              AllOf(HasSubstr("has done 20 steps"), HasSubstr("ends after 10"), HasSubstr("train.epochs")));
+}
+
+}  // namespace
+}  // namespace modelet::agent::testing

@@ -1,0 +1,169 @@
+// A local pool as real processes: agents that are killed, a parent that is killed, programs that do not
+// start.
+#include "scheduler/client/local_pool.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/system/clock.h"
+#include "scheduler/client/pool_client.h"
+#include "scheduler/client/report.h"
+#include "tests/scheduler/pools.h"
+
+namespace modelet::cli {
+namespace {
+
+using comm::control::RunState;
+using test::submission;
+using test::wait_until;
+using testing::HasSubstr;
+
+// A process that ended counts as gone also while nobody has collected it.
+bool is_gone(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  return !std::getline(file, text) || text.substr(text.rfind(')') + 2, 1) == "Z";
+}
+
+LocalPoolOptions fake_agents(uint32_t nodes) {
+  return {.nodes = nodes, .threads = 1, .programs = FAKE_PROGRAMS};
+}
+
+uint64_t step_of(PoolClient& client, uint64_t run) {
+  for (const auto& status : client.list().runs)
+    if (status->run == run) return status->step;
+  return 0;
+}
+
+TEST(LocalPool, AKilledAgentFailsTheRunWithItsNameAndStep) {
+  LocalPool pool(fake_agents(3));
+  PoolClient client(pool.scheduler());
+  const uint64_t run = client.submit(submission(0));
+  wait_until([&] { return step_of(client, run) > 0; });
+  const auto& victim = pool.processes()[2];
+  EXPECT_EQ(victim.name, "node-2");
+  ASSERT_EQ(::kill(victim.pid, SIGKILL), 0);
+  const auto end = client.watch(run, {});
+  EXPECT_EQ(end.state, RunState::Failed);
+  EXPECT_THAT(end.detail, HasSubstr("node 'node-2' stopped answering"));
+  EXPECT_THAT(end.detail, testing::ContainsRegex("at step [1-9]"));
+  // The others are free for the next run.
+  wait_until([&] {
+    const auto nodes = client.nodes();
+    size_t free = 0;
+    for (const auto& node : nodes.nodes) free += node->run == 0;
+    return free == 2;
+  });
+  EXPECT_THROW(pool.check(), Error);
+}
+
+TEST(LocalPool, EndsItsProcesses) {
+  std::vector<pid_t> pids;
+  {
+    LocalPool pool(fake_agents(2));
+    PoolClient client(pool.scheduler());
+    const uint64_t run = client.submit(submission(0));
+    wait_until([&] { return step_of(client, run) > 0; });
+    for (const auto& process : pool.processes()) pids.push_back(process.pid);
+    EXPECT_EQ(pids.size(), 3u);
+    EXPECT_NO_THROW(pool.check());
+  }
+  for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid));
+}
+
+// Anybody on this machine can connect to the scheduler's port; only who has one of the pool's keys is heard,
+// and the keys are in a folder that only this user may enter.
+TEST(LocalPool, IsClosedToOthers) {
+  LocalPool pool(fake_agents(2));
+  EXPECT_THAT([&] { PoolClient(pool.scheduler().endpoint).nodes(); },
+              testing::ThrowsMessage<Error>(HasSubstr("key")));
+  PoolClient client(pool.scheduler());
+  const uint64_t run = client.submit(submission(0));
+  wait_until([&] { return step_of(client, run) > 0; });
+  const std::filesystem::path folder = pool.processes()[0].log.parent_path();
+  constexpr auto kOthers = std::filesystem::perms::group_all | std::filesystem::perms::others_all;
+  EXPECT_EQ(std::filesystem::status(folder).permissions() & kOthers, std::filesystem::perms::none);
+  size_t keys = 0, sockets = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    sockets += file.is_socket();
+    if (file.path().extension() != ".key") continue;
+    ++keys;
+    EXPECT_EQ(file.status().permissions() & kOthers, std::filesystem::perms::none) << file.path();
+  }
+  EXPECT_EQ(keys, 4u) << "of the scheduler, the user and each agent";
+  EXPECT_EQ(sockets, 2u) << "the agents' sockets among themselves are in the folder";
+}
+
+TEST(LocalPool, DiesWithItsParent) {
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  const pid_t parent = ::fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    auto* pool = new LocalPool(fake_agents(2));  // never destroyed: the process is killed
+    for (const auto& process : pool->processes())
+      if (::write(pipe_ends[1], &process.pid, sizeof process.pid) != sizeof process.pid) ::_exit(1);
+    ::pause();
+    ::_exit(1);
+  }
+  std::vector<pid_t> pids(3);
+  for (pid_t& pid : pids) ASSERT_EQ(::read(pipe_ends[0], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
+  for (const pid_t pid : pids) EXPECT_FALSE(is_gone(pid));
+  ASSERT_EQ(::kill(parent, SIGKILL), 0);
+  ::waitpid(parent, nullptr, 0);
+  for (const pid_t pid : pids) wait_until([pid] { return is_gone(pid); });
+  ::close(pipe_ends[0]);
+  ::close(pipe_ends[1]);
+}
+
+TEST(LocalPool, SaysWhatDidNotStart) {
+  const auto failure = [](LocalPoolOptions options) {
+    try {
+      LocalPool pool(options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("started");
+  };
+  EXPECT_THAT(failure({.nodes = 1, .threads = 1, .programs = "/nonexistent"}),
+              HasSubstr("/nonexistent/modelet-scheduler"));
+  EXPECT_THAT(failure({.nodes = 2, .threads = 1, .programs = BROKEN_PROGRAMS}), HasSubstr("'node-"));
+}
+
+// Runs a shell command; its exit code and what it wrote.
+std::pair<int, std::string> shell(const std::string& command) {
+  std::string text;
+  FILE* output = ::popen((command + " 2>&1").c_str(), "r");
+  for (int c = std::fgetc(output); c != EOF; c = std::fgetc(output)) text += static_cast<char>(c);
+  return {WEXITSTATUS(::pclose(output)), text};
+}
+
+TEST(Programs, RefuseToListenWithoutKeys) {
+  for (const char* address : {"tcp://0.0.0.0:*", "tcp://127.0.0.1:*"}) {
+    const auto [code, text] = shell(std::string(FAKE_PROGRAMS "/modelet-scheduler --listen ") + address);
+    EXPECT_EQ(code, 2);
+    EXPECT_THAT(text, HasSubstr("--insecure"));
+  }
+}
+
+TEST(Programs, NameTheNearestKeyOfAConfiguration) {
+  const std::string path = testing::TempDir() + "/scheduler.toml";
+  std::ofstream(path) << "listen = \"tcp://127.0.0.1:*\"\ndead_after_secunds = 3\n";
+  const auto [code, text] = shell(FAKE_PROGRAMS "/modelet-scheduler --config " + path);
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(text, HasSubstr(path + ":2"));
+  EXPECT_THAT(text, HasSubstr("did you mean 'dead_after_seconds'?"));
+}
+
+}  // namespace
+}  // namespace modelet::cli

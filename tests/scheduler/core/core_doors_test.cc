@@ -1,0 +1,463 @@
+// What a malicious or careless agent or user tries, and the pool must survive.
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "tests/scheduler/core/core_harness.h"
+
+namespace modelet::scheduler::test {
+namespace {
+
+using comm::Role;
+using msg::Outcome;
+using msg::RunState;
+using testing::HasSubstr;
+
+// Agents and users with keys.
+class DoorsTest : public CoreTest {
+ protected:
+  void say(const std::string& peer, Role role, const std::string& key, msg::ToSchedulerMessage message,
+           const std::string& address = "") {
+    pool.handle(Received{peer, std::move(message), {role, key}, address});
+  }
+  // Why `key` is refused; empty if it is not.
+  std::string refusal(Role role, const std::string& key, msg::ToSchedulerMessage message,
+                      const std::string& address = "") {
+    const std::string peer = "peer of " + key;
+    pool.inbox.erase(peer);
+    say(peer, role, key, std::move(message), address);
+    const auto refused = pool.take<msg::RefusedT>(peer);
+    return refused.empty() ? "" : refused.front().reason;
+  }
+  bool registers(const std::string& peer, const std::string& key, const msg::RegisterT& info) {
+    say(peer, Role::kAgent, key, info);
+    return pool.take<msg::RegisteredT>(peer).size() == 1;
+  }
+};
+
+// ---- one submission must not make the scheduler deaf
+
+TEST_F(DoorsTest, ASubmissionOfTooManyModeletsIsRefused) {
+  add_agents(1);
+  msg::SubmitT huge = submission(1);
+  huge.shape->labels = 100'000;
+  Experiment experiment = parse_experiment(huge.experiment, "test");
+  experiment.modelets.output_modelets = 60'000;
+  huge.experiment = to_toml(experiment);
+  EXPECT_THAT(
+      refusal(Role::kAnybody, "", std::move(huge)),
+      testing::AllOf(HasSubstr("60002 modelets, more than the limit of"), HasSubstr("output_modelets")));
+  EXPECT_TRUE(pool.core.runs().empty());
+}
+
+TEST_F(DoorsTest, ALongExperimentIsRefused) {
+  msg::SubmitT longest = submission(1);
+  longest.experiment += std::string(1 << 20, '#');
+  EXPECT_THAT(refusal(Role::kAnybody, "", std::move(longest)), HasSubstr("more than the limit"));
+}
+
+TEST_F(DoorsTest, NobodyWaitsForAPlanButItsRun) {
+  add_agents(3);
+  const uint64_t first = submit(1);
+  const std::string busy = pool.run(first).node_names.front();
+  prepare(first, {busy});
+  ASSERT_EQ(pool.run(first).state, RunState::Running);
+  pool.plans_later = true;
+  const uint64_t waits = submit(2);
+  ASSERT_EQ(pool.requests.size(), 1u);
+  EXPECT_EQ(pool.requests[0].run, waits);
+  EXPECT_EQ(pool.requests[0].nodes.size(), 2u);
+  EXPECT_EQ(pool.run(waits).state, RunState::Queued);
+  EXPECT_THAT(pool.run(waits).detail, HasSubstr("is placed on 2 nodes"));
+  // The running one goes on, and nobody gets the nodes that the plan is made for.
+  const uint64_t later = submit(1);
+  for (int i = 0; i < 20; ++i) {
+    for (const std::string& agent : agents)
+      if (agent != busy) pool.receive(agent, msg::HeartbeatT{});
+    pool.pass(1, {busy}, first, 7);
+  }
+  EXPECT_EQ(pool.run(first).state, RunState::Running);
+  EXPECT_EQ(pool.run(later).state, RunState::Queued);
+  EXPECT_EQ(pool.requests.size(), 1u);
+  pool.handle(carry_out(pool.requests[0]));
+  EXPECT_EQ(pool.run(waits).state, RunState::Forming);
+  pool.handle(carry_out(pool.requests[0]));
+  EXPECT_EQ(pool.run(waits).state, RunState::Forming) << "an answer that comes twice changes nothing";
+}
+
+TEST_F(DoorsTest, APlanThatNobodyWantsAnyMoreIsForgotten) {
+  add_agents(2);
+  pool.plans_later = true;
+  const uint64_t stopped = submit(2);
+  pool.receive("client", msg::StopRunT{{}, stopped});
+  EXPECT_EQ(pool.run(stopped).state, RunState::Stopped);
+  EXPECT_THAT(pool.forgotten, testing::ElementsAre(pool.requests.at(0).number));
+  const uint64_t next = submit(2);
+  ASSERT_EQ(pool.requests.size(), 2u) << "its nodes are free again";
+  pool.handle(carry_out(pool.requests[0]));
+  EXPECT_EQ(pool.run(stopped).state, RunState::Stopped);
+  EXPECT_EQ(pool.run(next).state, RunState::Queued);
+
+  pool.receive("b", msg::LeaveT{});  // one of those that the plan is made for
+  EXPECT_THAT(pool.run(next).detail, HasSubstr("the pool has 1"));
+  pool.handle(carry_out(pool.requests[1]));
+  EXPECT_EQ(pool.run(next).state, RunState::Queued);
+  pool.receive("c", registration("c"));
+  ASSERT_EQ(pool.requests.size(), 3u);
+  pool.handle(carry_out(pool.requests[2]));
+  EXPECT_EQ(pool.run(next).state, RunState::Forming);
+  EXPECT_EQ(pool.run(next).node_names, (std::vector<std::string>{"a", "c"}));
+  EXPECT_THAT(pool.forgotten, testing::ElementsAre(pool.requests[0].number, pool.requests[1].number))
+      << "and what was answered needs no forgetting";
+}
+
+// A group that has stopped to be placed anew keeps its nodes while the plan is made.
+class PlacedAnewTest : public DoorsTest {
+ protected:
+  void SetUp() override {
+    run = running(2, 10);
+    for (int i = 0; i < 12; ++i) {
+      pool.pass(1, agents, run, 10);
+      pool.receive("a", progress(run, agents, {1, 3}));
+    }
+    pool.plans_later = true;
+    pool.receive("a", interrupted(run, "/out/step-12"));
+    for (const std::string& agent : agents) pool.receive(agent, done(run, Outcome::Interrupted, 12));
+    ASSERT_EQ(pool.requests.size(), 1u);
+  }
+  uint64_t run = 0;
+};
+
+TEST_F(PlacedAnewTest, KeepsItsNodes) {
+  const uint64_t other = submit(1);
+  pool.pass(10, agents);
+  EXPECT_EQ(pool.run(other).state, RunState::Queued);
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+  pool.handle(carry_out(pool.requests[0]));
+  EXPECT_EQ(pool.run(run).state, RunState::Forming);
+}
+
+TEST_F(PlacedAnewTest, CanBeStopped) {
+  pool.receive("client", msg::StopRunT{{}, run});
+  EXPECT_EQ(pool.run(run).state, RunState::Stopped);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("checkpoint written"));
+  for (const std::string& agent : agents) EXPECT_EQ(pool.node(agent).run, 0u);
+  pool.handle(carry_out(pool.requests[0]));
+  EXPECT_EQ(pool.run(run).state, RunState::Stopped);
+}
+
+TEST_F(PlacedAnewTest, FailsWithItsNode) {
+  pool.receive("b", msg::LeaveT{});
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  pool.handle(carry_out(pool.requests[0]));
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_EQ(pool.node("a").run, 0u);
+}
+
+// ---- texts of agents and users
+
+// The JSON library throws at half a character: that ended the scheduler.
+TEST_F(DoorsTest, APathThatIsCutInsideACharacterHarmsNobody) {
+  const uint64_t run = running(2, 10);
+  for (int i = 0; i < 12; ++i) {
+    pool.pass(1, agents, run, 10);
+    pool.receive("a", progress(run, agents, {1, 3}));
+  }
+  pool.receive("client", msg::WatchT{{}, run});
+  std::string path = "/";
+  while (path.size() < 6000) path += "ä";
+  pool.receive("a", interrupted(run, path));
+  for (const std::string& agent : agents) pool.receive(agent, done(run, Outcome::Interrupted, 12));
+  EXPECT_EQ(pool.run(run).replans, 1u);
+  EXPECT_EQ(pool.core.nodes().size(), 2u);
+}
+
+TEST_F(DoorsTest, NoTextForgesALineOrSteersATerminal) {
+  const std::string evil = "\x1b[2J\nnode 'a' joined";
+  msg::RegisterT info = registration("a");
+  info.version = evil;
+  pool.receive("a", info);
+  const uint64_t run = submit(1);
+  pool.receive("client", msg::WatchT{{}, run});
+  pool.inbox["client"].clear();
+  pool.receive(
+      "a", msg::RunEventT{
+               {},
+               run,
+               nlohmann::json{
+                   {"event", "fetching"}, {"node", evil}, {"bytes", 1}, {"total_bytes", 2}, {"list", {evil}}}
+                   .dump()});
+  const std::string fetching = pool.run(run).detail;
+  EXPECT_THAT(fetching, HasSubstr("fetches data"));
+  const auto events = pool.take<msg::RunEventT>("client");
+  ASSERT_EQ(events.size(), 1u);
+  const auto event = nlohmann::json::parse(events[0].json);
+  pool.receive("a", done(run, Outcome::Failed, 1, evil));
+  EXPECT_EQ(std::count(pool.log.begin(), pool.log.end(), '\n'), 4) << pool.log;
+  for (const std::string& text : {pool.log, fetching, pool.run(run).detail, pool.node("a").version,
+                                  event["node"].get<std::string>(), event["list"][0].get<std::string>()}) {
+    EXPECT_THAT(text, testing::Not(HasSubstr("\x1b")));
+    EXPECT_THAT(text, testing::Not(HasSubstr("\nnode 'a' joined\n")));
+  }
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("\\x1b[2J\\nnode 'a' joined"));
+}
+
+TEST_F(DoorsTest, EventsThatAreNoneReachNobody) {
+  add_agents(1);
+  const uint64_t run = submit(1);
+  pool.receive("client", msg::WatchT{{}, run});
+  pool.inbox["client"].clear();
+  for (const std::string& nonsense :
+       {std::string("[{"), std::string("[]"), std::string("7"), std::string("\"text\""),
+        std::string(60'000, '['), "{\"event\":\"" + std::string(100'000, 'x') + "\"}",
+        std::string(R"({"event":"half a character )") + '\xc3' + "\"}"})
+    pool.receive("a", msg::RunEventT{{}, run, nonsense});
+  EXPECT_TRUE(pool.take<msg::RunEventT>("client").empty());
+  std::string deep = "1";
+  for (int i = 0; i < 10'000; ++i) deep = "[" + deep + "]";
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"x","deep":)" + deep + "}"});
+  const auto events = pool.take<msg::RunEventT>("client");
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_LT(events[0].json.size(), 100u);
+}
+
+TEST_F(DoorsTest, AnEventThatThrowsEndsNothing) {
+  add_agents(1);
+  struct Thrower {
+    operator msg::RegisterT() const { throw std::runtime_error("while it is made"); }
+  };
+  const auto throw_at_message_of = [&](const std::string& peer) {
+    Received event{peer, msg::ListRunsT{}, {}, ""};
+    EXPECT_THROW(event.message.emplace<msg::RegisterT>(Thrower{}), std::runtime_error);
+    ASSERT_TRUE(event.message.valueless_by_exception()) << "std::visit throws at it";
+    pool.log.clear();
+    pool.handle(event);
+    EXPECT_THAT(pool.log, HasSubstr("an event could not be handled"));
+  };
+  throw_at_message_of("mallory");
+  EXPECT_EQ(pool.take<msg::RefusedT>("mallory").size(), 1u);
+  throw_at_message_of("a");
+  EXPECT_TRUE(pool.take<msg::RefusedT>("a").empty()) << "an agent that is refused ends";
+  EXPECT_NE(submit(1), 0u) << "and it goes on";
+}
+
+// ---- names and claims
+
+TEST_F(DoorsTest, ANameStaysWithTheKeyThatRegisteredIt) {
+  EXPECT_TRUE(registers("p", "one", registration("a", 1)));
+  EXPECT_FALSE(registers("q", "two", registration("a", 2)));
+  EXPECT_FALSE(registers("q", "two", registration("a", 1))) << "not by a copied incarnation either";
+  EXPECT_TRUE(pool.take<msg::RefusedT>("p").empty());
+  say("p", Role::kAgent, "one", msg::LeaveT{});
+  EXPECT_FALSE(registers("q", "two", registration("a", 2))) << "nor once it is gone";
+  EXPECT_TRUE(registers("p", "one", registration("a", 3)));
+}
+
+TEST_F(DoorsTest, ALivingAgentIsNotReplaced) {
+  const uint64_t run = running(2, 9);
+  pool.inbox.clear();
+  pool.receive("twin", registration("b", 2));
+  EXPECT_TRUE(pool.inbox["twin"].empty()) << "the first one is asked for a sign of life";
+  EXPECT_EQ(pool.take<msg::AliveT>("b").size(), 1u);
+  pool.pass(1, agents, run, 10);
+  pool.receive("twin", registration("b", 2));
+  const auto refused = pool.take<msg::RefusedT>("twin");
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_THAT(refused[0].reason, HasSubstr("an agent named 'b' is at work already"));
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+  EXPECT_TRUE(pool.take<msg::RefusedT>("b").empty());
+  pool.handle(PeerGone{"b"});  // much later: a connection that will come back
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+}
+
+// Killed, and started again by its service manager: its connection went with it.
+TEST_F(DoorsTest, ARestartedAgentGetsInAtOnce) {
+  const uint64_t run = running(2, 9);
+  pool.now += 0.1;
+  pool.receive("b again", registration("b", 2));
+  pool.handle(PeerGone{"b"});
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_THAT(pool.run(run).detail, HasSubstr("node 'b' was replaced"));
+  pool.receive("b again", registration("b", 2));
+  EXPECT_EQ(pool.take<msg::RegisteredT>("b again").size(), 1u);
+  EXPECT_EQ(pool.core.nodes().size(), 2u);
+  EXPECT_EQ(pool.node("b").run, 0u);
+}
+
+// A newcomer gave up long ago. The agent has sent heartbeats since then, and is restarted now.
+TEST_F(DoorsTest, AnOldChallengeRefusesNobody) {
+  const uint64_t run = running(2, 9);
+  pool.receive("twin", registration("b", 2));
+  pool.pass(100, agents, run, 10);
+  pool.now += 0.1;
+  pool.receive("b again", registration("b", 3));
+  pool.handle(PeerGone{"b"});
+  pool.receive("b again", registration("b", 3));
+  EXPECT_TRUE(std::ranges::none_of(pool.inbox["b again"], [](const auto& message) {
+    return std::holds_alternative<msg::RefusedT>(message);
+  }));
+  EXPECT_EQ(pool.take<msg::RegisteredT>("b again").size(), 1u);
+}
+
+// Nothing tells that the machine is gone, except that it is silent.
+TEST_F(DoorsTest, AnAgentWhoseMachineWasSwitchedOffGetsInOnceThatIsDead) {
+  running(2, 9);
+  for (int i = 0; i < 6; ++i) {
+    pool.pass(1, {"a"}, 1, 9);
+    pool.receive("b again", registration("b", 2));
+  }
+  EXPECT_EQ(pool.take<msg::RegisteredT>("b again").size(), 1u);
+  EXPECT_TRUE(pool.take<msg::RefusedT>("b again").empty());
+}
+
+TEST_F(DoorsTest, AKeyHasItsNumberOfNames) {
+  pool.core = Core(CoreOptions{.max_names = 3});
+  for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(registers(name, "one", registration(name)));
+  EXPECT_THAT(refusal(Role::kAgent, "one", registration("d")), HasSubstr("3 agents with the key 'one'"));
+  EXPECT_TRUE(registers("e", "two", registration("e")));
+  // A name that no agent has makes room; it is free then.
+  say("b", Role::kAgent, "one", msg::LeaveT{});
+  EXPECT_TRUE(registers("d", "one", registration("d")));
+  EXPECT_TRUE(registers("x", "two", registration("b")));
+  EXPECT_EQ(pool.core.nodes().size(), 5u);
+}
+
+TEST_F(DoorsTest, WhoIsRefusedLosesNoName) {
+  pool.core = Core(CoreOptions{.max_nodes = 1, .max_names = 1});
+  EXPECT_TRUE(registers("p", "one", registration("b")));
+  say("p", Role::kAgent, "one", msg::LeaveT{});
+  EXPECT_TRUE(registers("q", "two", registration("x")));
+  EXPECT_THAT(refusal(Role::kAgent, "one", registration("d")), HasSubstr("the pool is full"));
+  EXPECT_THAT(refusal(Role::kAgent, "three", registration("b")), HasSubstr("another key has the name 'b'"));
+}
+
+TEST_F(DoorsTest, NobodyIsFasterThanAMachineCanBe) {
+  msg::RegisterT boast = registration("a");
+  boast.cores = 2;
+  boast.gflops = 1e300;
+  boast.bf16_gflops = 1e300;
+  boast.memory_gbps = 1e300;
+  boast.memory_bytes = ~uint64_t{0};
+  pool.receive("a", boast);
+  EXPECT_LE(pool.node("a").gflops, 2000);
+  EXPECT_LE(pool.node("a").bf16_gflops, 20000);
+  EXPECT_LE(pool.node("a").memory_gbps, 200);
+  EXPECT_LE(pool.node("a").memory_bytes, uint64_t{64} << 40);
+  boast.name = "b";
+  boast.cores = 4'000'000'000;
+  pool.receive("b", boast);
+  EXPECT_LE(pool.node("b").cores, 1024u);
+}
+
+// ---- whose runs
+
+TEST_F(DoorsTest, ARunBelongsToTheKeyThatSubmittedIt) {
+  add_agents(1);
+  say("alice", Role::kUser, "alice", submission(1));
+  const uint64_t run = pool.take<msg::AcceptedT>("alice").at(0).run;
+  prepare(run, {"a"});
+  EXPECT_EQ(pool.run(run).submitter, "alice");
+  EXPECT_THAT(refusal(Role::kUser, "bob", msg::StopRunT{{}, run}), HasSubstr("belongs to the key 'alice'"));
+  EXPECT_THAT(refusal(Role::kUser, "bob", msg::WatchT{{}, run}), HasSubstr("may watch it"));
+  EXPECT_EQ(pool.run(run).state, RunState::Running);
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})"});
+  EXPECT_TRUE(pool.take<msg::RunEventT>("peer of bob").empty());
+  EXPECT_EQ(refusal(Role::kUser, "alice", msg::WatchT{{}, run}), "");
+  EXPECT_EQ(refusal(Role::kAdmin, "root", msg::WatchT{{}, run}), "");
+  EXPECT_EQ(refusal(Role::kAdmin, "root", msg::StopRunT{{}, run}), "");
+  EXPECT_EQ(pool.run(run).state, RunState::Stopping);
+  EXPECT_THAT(refusal(Role::kAdmin, "root", registration("x")), HasSubstr("may not be an agent"));
+}
+
+TEST_F(DoorsTest, OthersSeeThatARunIsThereAndNotWhatItSays) {
+  add_agents(1);
+  say("alice", Role::kUser, "alice", submission(1));
+  pool.receive("a", done(1, Outcome::Failed, 0, "/home/alice/secret: no such file"));
+  const auto detail = [&](Role role, const std::string& key) {
+    say("lists", role, key, msg::ListRunsT{});
+    return pool.take<msg::RunListT>("lists").at(0).runs.at(0)->detail;
+  };
+  EXPECT_THAT(detail(Role::kUser, "alice"), HasSubstr("secret"));
+  EXPECT_THAT(detail(Role::kAdmin, "root"), HasSubstr("secret"));
+  EXPECT_EQ(detail(Role::kUser, "bob"), "");
+}
+
+TEST_F(DoorsTest, AgentsLearnWhoseRunItIs) {
+  add_agents(1);
+  say("alice", Role::kUser, "alice", submission(1));
+  auto prepare = pool.take<msg::PrepareT>("a").at(0);
+  EXPECT_EQ(prepare.submitter, "alice");
+  EXPECT_FALSE(prepare.by_admin);
+  pool.receive("a", done(1, Outcome::Failed));
+  say("root", Role::kAdmin, "root", submission(1));
+  EXPECT_TRUE(pool.take<msg::PrepareT>("a").at(0).by_admin);
+}
+
+// ---- what cannot work is refused when it is said
+
+TEST_F(DoorsTest, MoreNodesThanThePoolHasAreWaitedForOnlyOnRequest) {
+  add_agents(2);
+  msg::SubmitT many = submission(1000);
+  many.wait = false;
+  EXPECT_THAT(refusal(Role::kAnybody, "", many),
+              testing::AllOf(HasSubstr("wants 1000 nodes, the pool has 2"), HasSubstr("--wait")));
+  many.nodes = 2;
+  EXPECT_EQ(refusal(Role::kAnybody, "", many), "");
+  many.nodes = 3;
+  many.wait = true;
+  EXPECT_EQ(refusal(Role::kAnybody, "", many), "");
+}
+
+TEST_F(DoorsTest, AFolderThatARunWritesToIsTaken) {
+  add_agents(1);
+  msg::SubmitT first = submission(1);
+  first.out = "/runs/x";
+  EXPECT_EQ(refusal(Role::kAnybody, "", first), "");
+  EXPECT_THAT(refusal(Role::kAnybody, "", first), HasSubstr("run 1 'run' writes to /runs/x"));
+  pool.receive("a", done(1, Outcome::Failed));
+  EXPECT_EQ(refusal(Role::kAnybody, "", first), "");
+  first.out = "/runs/\x1b[2J";
+  EXPECT_THAT(refusal(Role::kAnybody, "", first), HasSubstr("--out: a path that"));
+}
+
+TEST_F(DoorsTest, ADataAddressThatOthersCannotReachIsRefused) {
+  msg::RegisterT info = registration("a");
+  info.data_endpoint = "tcp://127.0.0.1:*";
+  EXPECT_THAT(
+      refusal(Role::kAgent, "office", info, "192.168.1.7"),
+      HasSubstr("offers its data at tcp://127.0.0.1:*, which no other machine can reach, and connects from "
+                "192.168.1.7: give it --data-address 192.168.1.7"));
+  for (const char* elsewhere : {"::ffff:192.168.1.7", "fd00::7"})
+    EXPECT_NE(refusal(Role::kAgent, "office", info, elsewhere), "") << elsewhere;
+  for (const char* here : {"127.0.0.1", "::ffff:127.0.0.1", "::1", ""})
+    EXPECT_EQ(refusal(Role::kAgent, "office", info, here), "") << here;
+  info.name = "b";
+  info.data_endpoint = "tcp://192.168.1.7:*";
+  EXPECT_EQ(refusal(Role::kAgent, "other", info, "192.168.1.7"), "");
+}
+
+// One is beside the scheduler, another elsewhere: the one to blame is named at once, not after a time-out.
+TEST_F(DoorsTest, AGroupThatCannotReachAMemberNamesIt) {
+  add_agents(2);
+  const uint64_t run = submit(2);
+  pool.receive("a", prepared(run, "tcp://127.0.0.1:4000"));
+  pool.receive("b", prepared(run, "tcp://192.168.1.7:4000"));
+  EXPECT_EQ(pool.run(run).state, RunState::Failed);
+  EXPECT_THAT(pool.run(run).detail,
+              HasSubstr("node 'a' offers its data at tcp://127.0.0.1:4000, which node 'b' at "));
+}
+
+TEST_F(DoorsTest, AnEndpointIsOne) {
+  for (const char* wrong : {"", "nonsense", "tcp://host", "tcp://a:1\n", "tcp://a:99999"}) {
+    pool = Harness();
+    agents.clear();
+    add_agents(1);
+    const uint64_t run = submit(1);
+    pool.receive("a", prepared(run, wrong));
+    EXPECT_EQ(pool.run(run).state, RunState::Failed) << wrong;
+    EXPECT_THAT(pool.run(run).detail, HasSubstr("gave no usable endpoint"));
+  }
+}
+
+}  // namespace
+}  // namespace modelet::scheduler::test

@@ -1,0 +1,190 @@
+// Drives a Core by hand: messages in, messages out sorted by peer.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/core/core.h"
+
+namespace modelet::scheduler::test {
+
+namespace msg = comm::control;
+
+// A valid experiment: 2 input modelets and 4 output modelets, with so much work in them that slow nodes are
+// worth having, too.
+inline msg::SubmitT submission(uint32_t nodes, const std::string& name = "run") {
+  Experiment experiment;
+  experiment.data.train = "/data/train.txt";
+  experiment.data.test = "/data/test.txt";
+  experiment.model.hidden = {2048};
+  experiment.modelets.hidden_columns = 1024;
+  experiment.modelets.output_modelets = 4;
+  msg::SubmitT submit;
+  submit.name = name;
+  submit.experiment = to_toml(experiment);
+  submit.shape = std::make_unique<msg::ShapeT>();
+  submit.shape->features = 1000;
+  submit.shape->labels = 500;
+  submit.shape->train_rows = 10000;
+  submit.shape->test_rows = 100;
+  submit.shape->features_per_row = 20;
+  submit.shape->labels_per_row = 3;
+  submit.nodes = nodes;
+  submit.wait = true;
+  return submit;
+}
+
+inline msg::RegisterT registration(const std::string& name, uint64_t incarnation = 1) {
+  msg::RegisterT info;
+  info.name = name;
+  info.incarnation = incarnation;
+  info.version = "test";
+  info.cores = 2;
+  info.memory_bytes = uint64_t{4} << 30;
+  info.gflops = 50;
+  info.memory_gbps = 10;
+  return info;
+}
+
+// The same in bytes, of a program that speaks another version.
+inline std::string register_as(uint16_t version) {
+  msg::ToSchedulerT root;
+  root.version = version;
+  root.body.Set(registration("other"));
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(msg::ToScheduler::Pack(builder, &root), "MCTS");
+  return {reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize()};
+}
+
+inline msg::RunDoneT done(uint64_t run, msg::Outcome outcome, uint64_t step = 0,
+                          const std::string& message = "", uint32_t epoch = 1) {
+  msg::RunDoneT result;
+  result.run = run;
+  result.epoch = epoch;
+  result.outcome = outcome;
+  result.step = step;
+  result.message = message;
+  return result;
+}
+
+inline msg::PreparedT prepared(uint64_t run, const std::string& endpoint, uint32_t epoch = 1) {
+  msg::PreparedT result;
+  result.run = run;
+  result.epoch = epoch;
+  result.endpoint = endpoint;
+  return result;
+}
+
+// What rank 0 says of the nodes' times, in seconds.
+inline msg::RunEventT progress(uint64_t run, const std::vector<std::string>& nodes,
+                               const std::vector<double>& compute, double eta = 1000) {
+  nlohmann::json event = {{"event", "progress"}, {"eta_seconds", eta}, {"nodes", nlohmann::json::array()}};
+  const double longest = *std::max_element(compute.begin(), compute.end());
+  for (size_t i = 0; i < nodes.size(); ++i)
+    event["nodes"].push_back({{"node", nodes[i]},
+                              {"compute_seconds", compute[i]},
+                              {"codec_seconds", 0.0},
+                              {"wait_seconds", longest - compute[i]}});
+  return {{}, run, event.dump()};
+}
+
+inline msg::RunEventT interrupted(uint64_t run, const std::string& checkpoint) {
+  return {{}, run, nlohmann::json{{"event", "interrupted"}, {"checkpoint", checkpoint}}.dump()};
+}
+
+struct Harness {
+  explicit Harness(const CoreOptions& options = {}) : core(options) {}
+
+  void handle(const Event& event) {
+    for (Action& action : core.handle(now, event)) {
+      if (auto* send = std::get_if<Send>(&action)) inbox[send->peer].push_back(std::move(send->message));
+      if (auto* line = std::get_if<Log>(&action)) log += line->text + "\n";
+      if (const auto* forget = std::get_if<ForgetPlan>(&action)) forgotten.push_back(forget->number);
+      if (auto* request = std::get_if<PlanRequest>(&action)) {
+        if (plans_later)
+          requests.push_back(std::move(*request));
+        else
+          handle(carry_out(*request));
+      }
+    }
+  }
+  void receive(const std::string& peer, msg::ToSchedulerMessage message) {
+    handle(Received{peer, std::move(message)});
+  }
+
+  // Lets time pass, in ticks of one second; `alive` peers beat, working for `run`.
+  void pass(int seconds, const std::vector<std::string>& alive = {}, uint64_t run = 0, uint64_t step = 0) {
+    for (int i = 0; i < seconds; ++i) {
+      now += 1;
+      for (const std::string& peer : alive) receive(peer, msg::HeartbeatT{{}, 0, run, step});
+      handle(Tick{});
+    }
+  }
+
+  // Messages of a type that a peer got, in order; forgets all others of that peer.
+  template <class Message>
+  std::vector<Message> take(const std::string& peer) {
+    std::vector<Message> taken;
+    for (msg::FromSchedulerMessage& message : std::exchange(inbox[peer], {}))
+      if (auto* wanted = std::get_if<Message>(&message)) taken.push_back(std::move(*wanted));
+    return taken;
+  }
+
+  msg::RunStatusT run(uint64_t id) const {
+    for (const msg::RunStatusT& status : core.runs())
+      if (status.run == id) return status;
+    return {};
+  }
+  msg::NodeStatusT node(const std::string& name) const {
+    for (const msg::NodeStatusT& status : core.nodes())
+      if (status.name == name) return status;
+    return {};
+  }
+
+  double now = 100;
+  bool plans_later = false;  // else a plan is there as soon as it is asked for
+  std::vector<PlanRequest> requests;
+  std::vector<uint64_t> forgotten;  // numbers of requests
+  Core core;
+  std::map<std::string, std::vector<msg::FromSchedulerMessage>> inbox;
+  std::string log;
+};
+
+class CoreTest : public testing::Test {
+ protected:
+  // Agents "a", "b", ... registered over peers of the same name.
+  void add_agents(int count) {
+    for (int i = 0; i < count; ++i) {
+      agents.emplace_back(1, static_cast<char>('a' + i));
+      pool.receive(agents.back(), registration(agents.back()));
+    }
+  }
+  uint64_t submit(uint32_t nodes) {
+    pool.receive("client", submission(nodes));
+    const auto accepted = pool.take<msg::AcceptedT>("client");
+    return accepted.empty() ? 0 : accepted.front().run;
+  }
+  void prepare(uint64_t run, const std::vector<std::string>& members) {
+    for (const std::string& agent : members) pool.receive(agent, prepared(run, "tcp://" + agent + ":1"));
+  }
+  // A run on all agents that has completed `step` steps.
+  uint64_t running(int nodes, uint64_t step) {
+    add_agents(nodes);
+    const uint64_t run = submit(0);
+    prepare(run, agents);
+    pool.pass(1, agents, run, step);
+    EXPECT_EQ(pool.run(run).state, msg::RunState::Running);
+    return run;
+  }
+
+  Harness pool;
+  std::vector<std::string> agents;
+};
+
+}  // namespace modelet::scheduler::test

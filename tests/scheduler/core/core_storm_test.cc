@@ -1,0 +1,225 @@
+// Thousands of random events, well-formed but in any order: the invariants that core.h lists hold after each.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "base/rng.h"
+#include "tests/scheduler/core/core_harness.h"
+
+namespace modelet::scheduler::test {
+namespace {
+
+using msg::Outcome;
+using msg::RunState;
+
+class Storm {
+ public:
+  explicit Storm(uint64_t seed) : rng_(seed) { pool_.plans_later = true; }
+
+  void blow(int events) {
+    for (int i = 0; i < events; ++i) {
+      one_event();
+      check();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+
+  // All agents fall silent and every run is asked to stop: after that nothing may be left undone.
+  void calm() {
+    for (const auto& run : pool_.core.runs()) pool_.receive("client", msg::StopRunT{{}, run.run});
+    for (int i = 0; i < 100; ++i) {
+      pool_.pass(1);
+      answer_a_plan();
+      check();
+    }
+    EXPECT_TRUE(pool_.core.nodes().empty());
+    for (const auto& run : pool_.core.runs())
+      EXPECT_TRUE(has_ended(run.state)) << run.run << " " << run.detail;
+  }
+
+  int runs_started = 0, runs_finished = 0, replans = 0;
+
+ private:
+  std::string peer() { return "peer" + std::to_string(rng_.below(10)); }
+  uint64_t run() { return rng_.below(static_cast<uint32_t>(last_run_ + 2)); }
+  // Mostly the run that the peer works for, so that runs get somewhere.
+  uint64_t run_of(const std::string& peer) {
+    const auto found = work_.find(peer);
+    return found == work_.end() || rng_.below(8) == 0 ? run() : found->second.run;
+  }
+
+  uint32_t epoch_of(const std::string& peer, uint64_t run) {
+    const auto found = epoch_.find({peer, run});
+    return rng_.below(10) == 0 || found == epoch_.end() ? 1 : found->second;
+  }
+
+  // One of those that were asked for, some time; some are wanted no more.
+  void answer_a_plan() {
+    if (pool_.requests.empty()) return;
+    const auto request = pool_.requests.begin() + rng_.below(static_cast<uint32_t>(pool_.requests.size()));
+    const Planned answer = carry_out(*request);
+    pool_.requests.erase(request);
+    pool_.handle(answer);
+  }
+
+  // An event of the run: nonsense, that it stopped, or several with a slow node.
+  void tell(const std::string& who) {
+    const uint64_t run = run_of(who);
+    const auto work = work_.find(who);
+    if (work == work_.end() || rng_.below(8) == 0)
+      return pool_.receive(who, msg::RunEventT{{}, run, rng_.below(2) == 0 ? "{}" : "[{"});
+    if (rng_.below(3) == 0) return pool_.receive(who, interrupted(run, rng_.below(8) == 0 ? "" : "/c"));
+    std::vector<double> seconds(work->second.node_names.size(), 1);
+    seconds[rng_.below(static_cast<uint32_t>(seconds.size()))] = 3;
+    for (int i = 0; i < 3; ++i) pool_.receive(who, progress(run, work->second.node_names, seconds, 1e6));
+  }
+
+  // The agents of a run do what they should, up to a report, and stop if they are asked to.
+  void work_together(uint64_t run) {
+    const auto work = work_;
+    for (const auto& [who, job] : work)
+      if (job.run == run) pool_.receive(who, prepared(run, "tcp://" + who + ":1", job.epoch));
+    for (const auto& [who, job] : work)
+      if (job.run == run && job.rank == 0) tell(who);
+    check();
+    if (rng_.below(4) == 0) return;
+    for (const auto& [who, job] : work) {
+      if (!stopping_.contains({who, run}) || job.run != run) continue;
+      if (job.rank == 0) pool_.receive(who, interrupted(run, "/c"));
+      pool_.receive(who, done(run, Outcome::Interrupted, 0, "", job.epoch));
+    }
+  }
+
+  // Beside one that says it is very fast others may get nothing to do.
+  msg::RegisterT fast_or_slow(const std::string& name, uint64_t incarnation) {
+    msg::RegisterT info = registration(name, incarnation);
+    info.cores = 64;
+    if (rng_.below(4) == 0) info.gflops = info.memory_gbps = 5000;
+    return info;
+  }
+
+  void one_event() {
+    const std::string who = peer();
+    if (rng_.below(2) == 0) answer_a_plan();
+    switch (rng_.below(15)) {
+      case 0:
+        return pool_.receive(who, fast_or_slow("node" + std::to_string(rng_.below(8)), rng_.below(3)));
+      case 1:
+        return pool_.receive(who, fast_or_slow("node" + who.substr(4), 1));
+      case 2:
+      case 3:
+        return pool_.receive(who,
+                             msg::HeartbeatT{{}, 0, rng_.below(4) == 0 ? 0 : run_of(who), rng_.below(100)});
+      case 4:
+      case 5: {
+        const uint64_t run = run_of(who);
+        return pool_.receive(
+            who, prepared(run, rng_.below(20) == 0 ? "" : "tcp://" + who + ":1", epoch_of(who, run)));
+      }
+      case 6:
+      case 7: {
+        const uint64_t run = run_of(who);
+        const bool stops = stopping_.contains({who, run}) || rng_.below(20) == 0;
+        if (stops && rng_.below(4) > 0) pool_.receive(who, interrupted(run, "/c"));
+        const auto outcome = rng_.below(20) == 0 ? Outcome::Failed
+                             : stops             ? Outcome::Interrupted
+                                                 : Outcome::Ok;
+        return pool_.receive(who, done(run, outcome, rng_.below(100), "", epoch_of(who, run)));
+      }
+      case 8:
+        return rng_.below(4) == 0 ? pool_.receive(who, msg::LeaveT{})
+                                  : pool_.receive(who, msg::RunEventT{{}, run_of(who), "{}"});
+      case 12:
+        return tell(who);
+      case 13:
+        return work_together(run_of(who));
+      case 9:
+        return pool_.receive("client", submission(rng_.below(4)));
+      case 10:
+        return rng_.below(2) == 0 ? pool_.receive("client", msg::WatchT{{}, run()})
+                                  : pool_.handle(PeerGone{rng_.below(2) == 0 ? "client" : who});
+      case 11:
+        if (rng_.below(4) == 0) pool_.receive("client", msg::StopRunT{{}, run()});
+        return;
+      default:
+        pool_.now += rng_.below(4) == 0 ? rng_.below(3) : 0;
+        return pool_.handle(Tick{});
+    }
+  }
+
+  void check() {
+    for (const auto& [who, messages] : pool_.inbox)
+      for (const auto& message : messages) follow(who, message);
+    pool_.inbox.clear();
+
+    std::map<uint64_t, RunState> states;
+    for (const auto& run : pool_.core.runs()) {
+      states[run.run] = run.state;
+      last_run_ = std::max(last_run_, run.run);
+      const auto ended = ended_.find(run.run);
+      if (ended != ended_.end()) {
+        ASSERT_EQ(run.state, ended->second.state) << "invariant 2";
+        ASSERT_EQ(run.detail, ended->second.detail) << "invariant 2";
+        ASSERT_EQ(run.step, ended->second.step) << "invariant 2";
+      } else if (has_ended(run.state)) {
+        ended_[run.run] = run;
+        if (run.state == RunState::Finished) ++runs_finished;
+      }
+    }
+    std::map<uint64_t, size_t> bound;
+    for (const auto& node : pool_.core.nodes())
+      if (node.run != 0) {
+        ASSERT_TRUE(states.contains(node.run)) << "invariant 1";
+        ASSERT_NE(states[node.run], RunState::Queued) << "invariant 1";
+        ++bound[node.run];
+      }
+    for (const auto& run : pool_.core.runs()) {
+      if (run.state == RunState::Forming) {
+        ASSERT_EQ(bound[run.run], run.node_names.size()) << "a group is complete until it runs";
+      } else if (run.state == RunState::Running || run.state == RunState::Stopping) {
+        ASSERT_GT(bound[run.run], 0u) << "invariant 3: somebody works for it";
+      }
+    }
+  }
+
+  // What an agent would make of a message.
+  void follow(const std::string& who, const msg::FromSchedulerMessage& message) {
+    if (const auto* prepare = std::get_if<msg::PrepareT>(&message)) {
+      uint32_t& epoch = epoch_[{who, prepare->run}];
+      ASSERT_GT(prepare->epoch, epoch) << "invariant 4";
+      epoch = prepare->epoch;
+      ASSERT_LT(prepare->rank, prepare->size);
+      work_[who] = *prepare;
+      stopping_.erase({who, prepare->run});
+      if (prepare->rank == 0 && prepare->epoch > 1) ++replans;
+      ++runs_started;
+    }
+    if (const auto* stop = std::get_if<msg::StopT>(&message)) stopping_.insert({who, stop->run});
+  }
+
+  Rng rng_;
+  Harness pool_{CoreOptions{.replan_after = 0}};
+  uint64_t last_run_ = 0;
+  std::map<uint64_t, msg::RunStatusT> ended_;
+  std::map<std::string, msg::PrepareT> work_;
+  std::map<std::pair<std::string, uint64_t>, uint32_t> epoch_;
+  std::set<std::pair<std::string, uint64_t>> stopping_;
+};
+
+class CoreStorm : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(CoreStorm, KeepsItsInvariants) {
+  Storm storm(GetParam());
+  storm.blow(6000);
+  storm.calm();
+  EXPECT_GT(storm.runs_started, 10) << "the storm must reach the interesting states";
+  EXPECT_GT(storm.runs_finished, 0);
+  EXPECT_GT(storm.replans, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CoreStorm, testing::Range<uint64_t>(1, 11));
+
+}  // namespace
+}  // namespace modelet::scheduler::test

@@ -1,0 +1,237 @@
+// What the scheduler's port for data answers, message by message, without a socket.
+#include "scheduler/store/data_core.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+
+#include "comm/content/content.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace fs = std::filesystem;
+namespace msg = comm::control;
+using comm::Manifest;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+using Bytes = std::vector<std::byte>;
+
+constexpr uint32_t kChunk = comm::kSmallestChunk;
+
+class DataCoreTest : public testing::Test {
+ protected:
+  ~DataCoreTest() override { fs::remove_all(folder); }
+
+  static Bytes file_of(size_t chunks, int value) { return Bytes(chunks * kChunk, std::byte(value)); }
+  static Manifest manifest_of(const Bytes& file) { return Manifest::of(file, kChunk); }
+  static std::string address_of(const Bytes& file) { return to_text(manifest_of(file).id()); }
+
+  // As another process that shares the folder would.
+  std::unique_ptr<comm::StoredContent> put(const Bytes& file, size_t chunks) {
+    const Manifest manifest = manifest_of(file);
+    auto content = store.open(manifest);
+    for (size_t chunk = 0; chunk < chunks; ++chunk)
+      content->put(chunk, std::span(file).subspan(chunk * kChunk, kChunk));
+    return content;
+  }
+
+  DataCore::Answers ask(const std::string& peer, msg::ToSchedulerMessage message, double now = 0) {
+    return core.handle(now, {.peer = peer, .sender = {}, .message = std::move(message)});
+  }
+  DataCore::Answers offer(const std::string& peer, const Bytes& file, double now = 0) {
+    const Bytes encoded = manifest_of(file).encode();
+    const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
+    return ask(peer, msg::OfferT{{}, {first, first + encoded.size()}}, now);
+  }
+  // The only answer, to `peer`; it must be of this kind.
+  template <class T>
+  static T only(const DataCore::Answers& answers, const std::string& peer) {
+    EXPECT_THAT(answers, SizeIs(1));
+    if (answers.size() != 1 || !std::holds_alternative<T>(answers[0].message)) {
+      ADD_FAILURE() << "not this answer";
+      return {};
+    }
+    EXPECT_EQ(answers[0].peer, peer);
+    return std::get<T>(answers[0].message);
+  }
+
+  static fs::path empty(const fs::path& path) {
+    fs::remove_all(path);
+    return path;
+  }
+  const fs::path folder = empty(testing::TempDir() + "modelet_data_core_test");
+  comm::ContentStore store{folder, 4 << 20, "--limit"};
+  DataCore core{{.store = folder}};
+};
+
+TEST_F(DataCoreTest, OthersAreServedWhileAFileIsLookedAt) {
+  const Bytes large = file_of(3, 1), other = file_of(1, 2);
+  put(large, 3);
+  put(other, 1);
+  EXPECT_THAT(offer("a", large), IsEmpty()) << "which hears when all of it was looked at";
+  EXPECT_THAT(core.work(), IsEmpty());
+  EXPECT_EQ(only<msg::ManifestOfT>(ask("b", msg::FetchManifestT{{}, address_of(other)}), "b").data,
+            address_of(other));
+  EXPECT_THAT(only<msg::LaterT>(core.tick(1), "a").reason, HasSubstr(address_of(large)));
+  EXPECT_THAT(core.work(), IsEmpty());
+  EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, IsEmpty());
+}
+
+// An agent may have its cache in the same folder.
+TEST_F(DataCoreTest, WhatAnotherProcessFillsIsAskedForAgain) {
+  const Bytes file = file_of(2, 1);
+  auto other = put(file, 1);
+  EXPECT_THAT(only<msg::LaterT>(offer("a", file), "a").reason, HasSubstr("another process"));
+  EXPECT_THAT(only<msg::LaterT>(ask("b", msg::FetchManifestT{{}, address_of(file)}), "b").reason,
+              HasSubstr(address_of(file)));
+  EXPECT_THAT(only<msg::LaterT>(ask("b", msg::FetchChunkT{{}, address_of(file), 0}), "b").reason,
+              HasSubstr("another process"));
+  other.reset();
+  EXPECT_THAT(offer("a", file), IsEmpty());
+  EXPECT_THAT(core.work(), IsEmpty());
+  EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, ElementsAre(1));
+}
+
+// However long it takes: it is not offered again.
+TEST_F(DataCoreTest, WhatSomebodyWaitsForStaysOpen) {
+  const Bytes file = file_of(2, 1);
+  put(file, 2);
+  EXPECT_THAT(offer("a", file), IsEmpty());
+  EXPECT_THAT(core.work(), IsEmpty());
+  const double late = 2 * DataServerOptions{}.close_seconds;
+  only<msg::LaterT>(core.tick(late), "a");
+  EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, IsEmpty());
+  EXPECT_THAT(core.tick(late + 1), IsEmpty());
+  EXPECT_THAT(only<msg::ChunkT>(ask("a", msg::FetchChunkT{{}, address_of(file), 0}, late + 1), "a").bytes,
+              SizeIs(kChunk));
+}
+
+// Otherwise its file would be checked before that of a peer that waits, which would be put off for ever.
+TEST_F(DataCoreTest, WhoIsGoneWaitsForNothing) {
+  Bytes first = file_of(2, 1), second = file_of(2, 2);
+  if (address_of(second) < address_of(first)) std::swap(first, second);
+  put(first, 2);
+  put(second, 2);
+  EXPECT_THAT(offer("gone", first), IsEmpty());
+  EXPECT_THAT(offer("here", second), IsEmpty());
+  core.gone("gone");
+  EXPECT_EQ(only<msg::LaterT>(core.tick(1), "here").reason.find(address_of(first)), std::string::npos);
+  EXPECT_THAT(core.work(), IsEmpty());
+  EXPECT_EQ(only<msg::WantedT>(core.work(), "here").data, address_of(second));
+  EXPECT_THAT(core.work(), IsEmpty());
+  EXPECT_THAT(core.work(), IsEmpty()) << "nobody hears of the other";
+}
+
+TEST_F(DataCoreTest, ThePlaceOfWhoIsGoneIsFree) {
+  DataCore narrow({.store = folder, .most_served = 1});
+  const auto ask = [&](const char* peer) {
+    return narrow.handle(0, {.peer = peer, .sender = {}, .message = msg::FetchManifestT{{}, "none"}});
+  };
+  only<msg::RefusedT>(ask("a"), "a");
+  only<msg::LaterT>(ask("b"), "b");
+  narrow.gone("a");
+  only<msg::RefusedT>(ask("b"), "b");
+}
+
+TEST_F(DataCoreTest, WhoCouldNotBeToldIsToldWithATick) {
+  const Bytes file = file_of(1, 1);
+  EXPECT_THAT(only<msg::WantedT>(offer("a", file), "a").chunks, SizeIs(1));
+  core.not_heard("a", address_of(file));
+  EXPECT_THAT(only<msg::WantedT>(core.tick(1), "a").chunks, SizeIs(1));
+  EXPECT_THAT(core.tick(2), IsEmpty());
+}
+
+// ---- one key among others
+
+class KeysTest : public DataCoreTest {
+ protected:
+  static DataCore::Answers ask_as(DataCore& core, const std::string& key, const std::string& peer,
+                                  msg::ToSchedulerMessage message, double now = 0) {
+    return core.handle(now,
+                       {.peer = peer, .sender = {comm::Role::kUser, key}, .message = std::move(message)});
+  }
+  static DataCore::Answers offer_as(DataCore& core, const std::string& key, const Bytes& file) {
+    const Bytes encoded = manifest_of(file).encode();
+    const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
+    return ask_as(core, key, key, msg::OfferT{{}, {first, first + encoded.size()}});
+  }
+  static DataCore::Answers put_as(DataCore& core, const std::string& key, const Bytes& file, uint32_t chunk) {
+    const auto* first = reinterpret_cast<const uint8_t*>(file.data()) + size_t{chunk} * kChunk;
+    return ask_as(core, key, key, msg::PutChunkT{{}, address_of(file), chunk, {first, first + kChunk}});
+  }
+};
+
+TEST_F(KeysTest, OneKeyCannotHoldAllPlaces) {
+  DataCore narrow({.store = folder, .most_served = 4});
+  const auto ask = [&](const char* key, const std::string& peer, double now) {
+    return ask_as(narrow, key, peer, msg::OfferT{{}, {}}, now);
+  };
+  for (int i = 0; i < 4; ++i) only<msg::RefusedT>(ask("greedy", std::to_string(i), i), std::to_string(i));
+  only<msg::LaterT>(ask("greedy", "4", 4), "4");
+  only<msg::RefusedT>(ask("modest", "a", 4), "a");  // is answered: no manifest
+  only<msg::LaterT>(ask("greedy", "0", 4), "0");    // of its four the one that had asked longest ago
+  only<msg::RefusedT>(ask("modest", "b", 5), "b");
+  only<msg::LaterT>(ask("modest", "c", 5), "c");  // now both have as many
+  only<msg::RefusedT>(ask("greedy", "3", 5), "3");
+}
+
+TEST_F(KeysTest, OneKeyMayHaveOnlySoMuchInTheStore) {
+  const uint64_t manifest_bytes = manifest_of(file_of(2, 1)).encode().size();
+  DataCore narrow({.store = folder, .key_bytes = 3 * kChunk + 3 * manifest_bytes});
+  const Bytes first = file_of(2, 1), second = file_of(2, 2), third = file_of(2, 3);
+  narrow.keep({{address_of(first), "greedy"}, {address_of(second), "greedy"}});  // runs need them
+  offer_as(narrow, "greedy", first);
+  for (const uint32_t chunk : {0u, 1u})
+    only<msg::ChunkStoredT>(put_as(narrow, "greedy", first, chunk), "greedy");
+  offer_as(narrow, "greedy", second);
+  only<msg::ChunkStoredT>(put_as(narrow, "greedy", second, 0), "greedy");
+  EXPECT_THAT(only<msg::RefusedT>(put_as(narrow, "greedy", second, 1), "greedy").reason,
+              HasSubstr("the key 'greedy' would have"));
+  offer_as(narrow, "other", third);
+  for (const uint32_t chunk : {0u, 1u})
+    only<msg::ChunkStoredT>(put_as(narrow, "other", third, chunk), "other");
+  // Data that no run needs any more makes room for the key's next data, and for nobody else's.
+  narrow.keep({{address_of(second), "greedy"}});
+  only<msg::ChunkStoredT>(put_as(narrow, "greedy", second, 1), "greedy");
+  EXPECT_FALSE(fs::exists(folder / (address_of(first) + ".data")));
+  EXPECT_TRUE(fs::exists(folder / (address_of(third) + ".data")));
+}
+
+// Refused data is not charged to the key: it would count as the key's own, and be removed to make room for
+// its next data.
+TEST_F(KeysTest, WhatIsRefusedIsNotCharged) {
+  const uint64_t manifest_bytes = manifest_of(file_of(1, 0)).encode().size();
+  DataCore narrow({.store = folder, .key_bytes = 64 * manifest_bytes + kChunk});
+  constexpr int kOpen = 64, kRefused = 20;
+  for (int i = 0; i < kOpen; ++i) only<msg::WantedT>(offer_as(narrow, "greedy", file_of(1, i)), "greedy");
+  for (int i = kOpen; i < kOpen + kRefused; ++i) {
+    put(file_of(1, i), 1);  // somebody else's
+    EXPECT_THAT(only<msg::RefusedT>(offer_as(narrow, "greedy", file_of(1, i)), "greedy").reason,
+                HasSubstr("64 files open"));
+  }
+  only<msg::ChunkStoredT>(put_as(narrow, "greedy", file_of(1, 0), 0), "greedy");
+  for (int i = kOpen; i < kOpen + kRefused; ++i)
+    EXPECT_TRUE(fs::exists(folder / (address_of(file_of(1, i)) + ".data"))) << i;
+}
+
+TEST_F(KeysTest, TheRunsOfOneKeyCannotHoldAllThatMayBeOpen) {
+  std::map<std::string, std::string> kept;
+  for (int i = 0; i < 256; ++i) {
+    const Bytes file = file_of(1, i);
+    put(file, 1);
+    kept.emplace(address_of(file), "greedy");
+  }
+  core.keep(kept);
+  core.tick(1);
+  only<msg::WantedT>(offer_as(core, "modest", file_of(2, 1)), "modest");
+  EXPECT_THAT(only<msg::RefusedT>(offer_as(core, "greedy", file_of(2, 2)), "greedy").reason,
+              HasSubstr("the key 'greedy' has 64 files open"));
+}
+
+}  // namespace
+}  // namespace modelet::scheduler

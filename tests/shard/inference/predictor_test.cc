@@ -1,0 +1,333 @@
+// Sparse inference against scoring everything, and the single-query path against the batch path.
+#include "shard/inference/predictor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/array/padding.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/system/file.h"
+#include "shard/kernels/elementwise.h"
+#include "shard/kernels/gemm.h"
+#include "shard/kernels/row_dots.h"
+#include "shard/modelet/state.h"
+#include "shard/synth/synth.h"
+#include "tests/shard/data/data_testing.h"
+
+namespace modelet::shard {
+namespace {
+
+TEST(CollisionTablesTest, CountsAndChoosesLikeBruteForce) {
+  constexpr size_t kRows = 500, kFirst = 100;
+  constexpr uint32_t kOfCodes = 12, kTables = 9, kBits = 3, kBucket = 40;
+  Rng rng(3);
+  std::vector<uint32_t> codes(kRows * kOfCodes), query(kOfCodes);
+  for (uint32_t& code : codes) code = rng.below(1u << kBits);
+  const CollisionTables tables(codes, kOfCodes, kTables, kBits, kFirst);
+  CollisionTables::Scratch scratch;
+  for (int round = 0; round < 20; ++round) {
+    for (uint32_t& code : query) code = rng.below(1u << kBits);
+    std::map<uint32_t, uint32_t> counts;
+    for (uint32_t t = 0; t < kTables; ++t) {
+      uint32_t looked_at = 0;
+      for (uint32_t row = 0; row < kRows - kFirst && looked_at < kBucket; ++row)
+        if (codes[(kFirst + row) * kOfCodes + t] == query[t]) ++counts[row], ++looked_at;
+    }
+    for (const size_t limit : {1, 7, 60, 1000}) {
+      tables.count(query, kTables, kBucket, scratch);
+      std::vector<uint32_t> chosen(limit);
+      chosen.resize(CollisionTables::choose(limit, scratch, chosen.data()));
+      EXPECT_EQ(chosen.size(), std::min(limit, counts.size()));
+      EXPECT_EQ(std::set<uint32_t>(chosen.begin(), chosen.end()).size(), chosen.size()) << "each once";
+      uint32_t worst = ~0u;
+      for (const uint32_t row : chosen) worst = std::min(worst, counts.at(row));
+      size_t better = 0;
+      for (const auto& [row, count] : counts) better += count > worst ? 1 : 0;
+      EXPECT_LE(better, chosen.size()) << "nothing that collided more often is missing";
+      for (const auto& [row, count] : counts)
+        EXPECT_TRUE(count <= worst || std::ranges::count(chosen, row) > 0) << row;
+      EXPECT_TRUE(std::ranges::all_of(scratch.counts, [](uint8_t c) { return c == 0; }));
+    }
+  }
+}
+
+TEST(RowDotsTest, EqualTheReference) {
+  constexpr size_t kStride = 80, kRows = 37;
+  Rng rng(4);
+  AlignedVector<float> rows(kRows * kStride), x(kStride);
+  for (float& v : rows) v = rng.normal();
+  for (float& v : x) v = rng.normal();
+  std::vector<uint32_t> indices(23);
+  for (uint32_t& i : indices) i = rng.below(kRows);
+  for (const size_t n : {16, 48, 64}) {
+    std::vector<float> all(kRows), some(indices.size());
+    kernels::row_dots(rows.data(), kStride, kRows, x.data(), n, all.data());
+    kernels::scattered_row_dots(rows.data(), kStride, indices.data(), indices.size(), x.data(), n,
+                                some.data());
+    for (size_t r = 0; r < kRows; ++r)
+      EXPECT_NEAR(all[r], std::inner_product(x.begin(), x.begin() + n, &rows[r * kStride], 0.0f), 1e-4);
+    for (size_t i = 0; i < indices.size(); ++i) EXPECT_NEAR(some[i], all[indices[i]], 1e-4);
+    AlignedVector<Bf16> narrow(rows.size());
+    kernels::narrow(rows.data(), narrow.data(), rows.size());
+    kernels::scattered_row_dots(narrow.data(), kStride, indices.data(), indices.size(), x.data(), n,
+                                some.data());
+    for (size_t i = 0; i < indices.size(); ++i)
+      EXPECT_NEAR(some[i], kernels::dot(x.data(), &narrow[indices[i] * kStride], n), 1e-4);
+  }
+}
+
+std::vector<size_t> numbers(const SparseSettings& s) {
+  return {s.rows, s.head, s.tables, s.bits, s.bucket, s.candidates};
+}
+
+// An untrained model, some of whose rows are much longer than others and have biases, in a checkpoint.
+class PredictorTest : public ::testing::Test {
+ protected:
+  PredictorTest() {
+    write_synth({.rows_train = 400, .rows_test = 900, .features = 300, .labels = kLabels, .seed = 5},
+                folder_.path(), false);
+    experiment_.data.train = (folder_.path() / "train.mlt").string();
+    experiment_.data.test = (folder_.path() / "test.mlt").string();
+    experiment_.model.hidden = {64, 32};
+    data_ = Dataset::open(experiment_.data.test);
+  }
+
+  // `favourite` > 0: a bias with which one label is the best of every query.
+  std::filesystem::path write_checkpoint(float favourite = 0) {
+    const DataShape shape{.features = 300, .labels = kLabels};
+    const std::vector<ModeletSpec> partition = partition_model(experiment_, shape);
+    ThreadPool pool(1);
+    Network network(experiment_, shape, partition, true, pool);
+    network.initialise();
+    Rng rng(8);
+    std::vector<float> row(32), scratch(32);
+    for (Modelet* modelet : network.output().modelets()) {
+      Parameters& p = modelet->parameters();
+      for (size_t r = 0; r < p.rows(); ++r) {
+        const float length = rng.below(50) == 0 ? 3.0f : 1.0f;
+        std::copy_n(p.weights().row(r, scratch.data()), 32, row.begin());
+        for (float& v : row) v *= length;
+        p.set_row(r, row.data());
+        p.bias(r) = 0.05f * rng.normal();
+      }
+    }
+    network.output().modelets().front()->parameters().bias(0) += favourite;
+    const CheckpointWriter writer(folder_.path() / "checkpoints", 1);
+    CheckpointIndex index{.step = 1, .experiment = experiment_, .shape = shape};
+    for (const auto& modelet : network.modelets()) index.modelets.push_back(save_modelet(*modelet, writer));
+    return writer.commit(std::move(index), 1);
+  }
+
+  static constexpr size_t kLabels = 9000;
+  testing::TemporaryFolder folder_;
+  Experiment experiment_;
+  Dataset data_;
+};
+
+TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    experiment_.model.precision = precision;
+    Predictor model(write_checkpoint(), 2);
+    Predictor::Session session = model.session();
+    // The batch path: layer by layer, then every neuron by matrix products.
+    Network& network = model.network();
+    Batch batch;
+    std::vector<uint32_t> rows(40);
+    std::iota(rows.begin(), rows.end(), 0u);
+    batch.assign(data_, rows, false);
+    const size_t columns = padded(rows.size());
+    AlignedVector<float> values[4] = {
+        AlignedVector<float>(rows.size() * 64), AlignedVector<float>(64 * columns),
+        AlignedVector<float>(rows.size() * 32), AlignedVector<float>(32 * columns)};
+    const Matrix first{values[0].data(), rows.size(), 64, 64},
+        first_transposed{values[1].data(), 64, columns, columns};
+    const Matrix last{values[2].data(), rows.size(), 32, 32},
+        last_transposed{values[3].data(), 32, columns, columns};
+    network.input().forward(batch, {0, batch.size()}, first);
+    transpose(first, first_transposed, network.pool());
+    network.hidden(1).forward(first, first_transposed, last);
+    transpose(last, last_transposed, network.pool());
+    LabelRanker ranker(network.output().modelets(), network.spread(), network.pool());
+    TopK expected;
+    ranker.rank_dense(last_transposed, rows.size(), 5, expected);
+    for (size_t s = 0; s < rows.size(); ++s) {
+      const TopK& best = session.dense(data_.sample(s), 5);
+      for (size_t i = 0; i < 5; ++i) {
+        EXPECT_EQ(best.labels(0)[i], expected.labels(s)[i]);
+        EXPECT_NEAR(best.scores(0)[i], expected.scores(s)[i], 1e-4);
+      }
+    }
+  }
+}
+
+TEST_F(PredictorTest, SparseAgreesWithDense) {
+  Predictor model(write_checkpoint(), 2);
+  model.prepare_sparse(data_);
+  EXPECT_GE(model.sparse_settings().recall, 0.998);
+  const SparseSettings& settings = model.sparse_settings().settings;
+  EXPECT_LE(settings.rows, kLabels);
+  EXPECT_LE(model.sparse_settings().cost, static_cast<double>(kLabels));
+  // The tuner counts what the index does.
+  Predictor::Session session = model.session();
+  std::vector<uint32_t> all(data_.rows());
+  std::iota(all.begin(), all.end(), 0u);
+  Batch batch;
+  batch.assign(data_, all, false);
+  TopK sparse;
+  model.predict_sparse(batch, 3, sparse);
+  size_t agreed = 0;
+  for (size_t s = 0; s < data_.rows(); ++s) {
+    agreed += session.dense(data_.sample(s), 1).labels(0)[0] == sparse.labels(s)[0] ? 1 : 0;
+    const TopK& single = session.sparse(data_.sample(s), 3);
+    EXPECT_TRUE(std::ranges::equal(single.labels(0), sparse.labels(s)));
+  }
+  EXPECT_DOUBLE_EQ(static_cast<double>(agreed) / static_cast<double>(data_.rows()),
+                   model.sparse_settings().recall)
+      << "all samples are tuning queries here";
+}
+
+TEST_F(PredictorTest, SettingsDoNotDependOnThreads) {
+  const std::filesystem::path checkpoint = write_checkpoint();
+  Predictor one(checkpoint, 1), three(checkpoint, 3);
+  one.prepare_sparse(data_);
+  std::filesystem::remove(checkpoint / kSparsePlanFile);
+  three.prepare_sparse(data_);
+  EXPECT_EQ(numbers(one.sparse_settings().settings), numbers(three.sparse_settings().settings));
+}
+
+// A model that has learned little gives the same label to everything: that is no reason to know only one
+// label.
+TEST_F(PredictorTest, SparseHasMoreThanTheBestLabel) {
+  Predictor model(write_checkpoint(100), 1);
+  model.prepare_sparse(data_);
+  Predictor::Session session = model.session();
+  EXPECT_EQ(std::ranges::count(session.sparse(data_.sample(0), 100).labels(0), TopK::kNoLabel), 0);
+}
+
+TEST_F(PredictorTest, TablesFindWhatTheHeadLeaves) {
+  Predictor model(write_checkpoint(), 1);
+  Predictor::Session session = model.session();
+  model.prepare_sparse(data_);
+  const std::vector<Modelet*>& output = model.network().output().modelets();
+  // Rows in any order, a short head, many tables: the retrieval by itself.
+  RowOrder order;
+  order.neurons.resize(kLabels);
+  std::iota(order.neurons.begin(), order.neurons.end(), 0u);
+  order.row_mean.assign(32, 0.0f);
+  order.query_mean.assign(32, 0.0f);
+  const SparseIndex index(
+      output, order,
+      {.rows = kLabels, .head = 100, .tables = 64, .bits = 5, .bucket = 9000, .candidates = 3000},
+      model.network().spread(), 1, model.network().pool());
+  AlignedVector<float> hidden(32);
+  Rng rng(2);
+  SparseIndex::Scratch scratch;
+  TopK best;
+  size_t found = 0;
+  constexpr size_t kQueries = 100;
+  for (size_t q = 0; q < kQueries; ++q) {
+    for (float& h : hidden) h = rng.normal();
+    best.reset(1, 1);
+    index.rank(hidden.data(), scratch, 0, best);
+    double highest = -1e9;
+    uint32_t label = 0;
+    for (const Modelet* modelet : output)
+      for (size_t r = 0; r < modelet->parameters().rows(); ++r) {
+        const double score = modelet->parameters().logit(r, hidden.data());
+        if (score > highest) {
+          highest = score;
+          label = model.network().spread().label(static_cast<uint32_t>(modelet->spec().begin + r));
+        }
+      }
+    found += best.labels(0)[0] == label ? 1 : 0;
+  }
+  EXPECT_GE(found, kQueries * 9 / 10);
+}
+
+TEST_F(PredictorTest, KeepsThePlanBesideTheCheckpoint) {
+  const std::filesystem::path checkpoint = write_checkpoint(), file = checkpoint / kSparsePlanFile;
+  const auto prepared = [&](const Dataset& data) {
+    Predictor model(checkpoint, 1);
+    model.prepare_sparse(data);
+    Predictor::Session session = model.session();
+    std::vector<uint32_t> answers;
+    for (size_t q = 0; q < 100; ++q) answers.push_back(session.sparse(data_.sample(q), 1).labels(0)[0]);
+    return std::pair(numbers(model.sparse_settings().settings), answers);
+  };
+  const auto fresh = prepared(data_);
+  const std::string stored = testing::bytes_of(file);
+  // A file that is read is not written: it stays the same one.
+  std::filesystem::create_hard_link(file, folder_ / "link");
+  EXPECT_EQ(prepared(data_), fresh);
+  EXPECT_TRUE(std::filesystem::equivalent(file, folder_ / "link"));
+  // Another model or other queries: a plan of their own.
+  prepared(Dataset::open(folder_.path() / "train.mlt"));
+  EXPECT_NE(testing::bytes_of(file), stored);
+  // Damaged: made again.
+  std::string damaged = stored;
+  damaged[damaged.size() / 2] ^= 1;
+  folder_.write("damaged", damaged);
+  std::filesystem::rename(folder_ / "damaged", file);
+  EXPECT_EQ(prepared(data_), fresh);
+  EXPECT_EQ(testing::bytes_of(file), stored);
+  // Not writable.
+  std::filesystem::remove(file);
+  std::filesystem::create_directory(file);
+  EXPECT_EQ(prepared(data_), fresh);
+  EXPECT_TRUE(std::filesystem::is_directory(file));
+}
+
+TEST(SparsePlanTest, ReadsOnlyWhatWasWritten) {
+  const testing::TemporaryFolder folder;
+  constexpr uint64_t kKey = 77;
+  constexpr size_t kNeurons = 500, kWidth = 16;
+  SparsePlan plan{{{.rows = 90, .head = 30, .tables = 8, .bits = 3, .bucket = 16, .candidates = 64}, 0.5, 7},
+                  {}};
+  for (uint32_t i = 0; i < kNeurons; ++i) plan.order.neurons.push_back(kNeurons - 1 - i);
+  plan.order.row_mean.assign(kWidth, 0.25f);
+  plan.order.query_mean.assign(kWidth, -1.5f);
+  write_sparse_plan(folder / "plan", kKey, plan);
+  const auto read = read_sparse_plan(folder / "plan", kKey, kNeurons, kWidth);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(numbers(read->tuned.settings), numbers(plan.tuned.settings));
+  EXPECT_EQ(read->tuned.recall, 0.5);
+  EXPECT_EQ(read->tuned.cost, 7);
+  plan.order.neurons.resize(90);
+  EXPECT_EQ(read->order.neurons, plan.order.neurons);
+  EXPECT_EQ(read->order.row_mean, plan.order.row_mean);
+  EXPECT_EQ(read->order.query_mean, plan.order.query_mean);
+  EXPECT_FALSE(read_sparse_plan(folder / "plan", kKey + 1, kNeurons, kWidth));
+  EXPECT_FALSE(read_sparse_plan(folder / "plan", kKey, kNeurons, kWidth + 1));
+  EXPECT_FALSE(read_sparse_plan(folder / "plan", kKey, kNeurons - 1, kWidth)) << "neuron 499 is out of range";
+  EXPECT_FALSE(read_sparse_plan(folder / "none", kKey, kNeurons, kWidth));
+  const std::string good = testing::bytes_of(folder / "plan");
+  for (size_t at = 0; at < good.size(); at += 7) {
+    std::string damaged = good;
+    damaged[at] ^= 0x20;
+    const auto found = read_sparse_plan(folder.write("damaged", damaged), kKey, kNeurons, kWidth);
+    EXPECT_TRUE(!found || found->order.neurons == plan.order.neurons) << at;
+  }
+  // A right checksum does not make settings plausible.
+  plan.tuned.settings.tables = 1 << 30;
+  write_sparse_plan(folder / "plan", kKey, plan);
+  EXPECT_FALSE(read_sparse_plan(folder / "plan", kKey, kNeurons, kWidth));
+}
+
+TEST_F(PredictorTest, RefusesWhatItCannotDo) {
+  Predictor model(write_checkpoint(), 1);
+  write_synth({.rows_train = 10, .rows_test = 10, .features = 300, .labels = 10, .labels_per_row = 1},
+              folder_.path() / "other", false);
+  EXPECT_THROW(model.load_data(folder_.path() / "other/test.mlt"), UsageError);
+  write_synth({.rows_train = 10, .rows_test = 20, .features = 300, .labels = kLabels, .labels_per_row = 1},
+              folder_.path() / "few", false);
+  EXPECT_THROW(model.prepare_sparse(model.load_data(folder_.path() / "few/test.mlt")), UsageError);
+  EXPECT_THROW(Predictor(folder_.path() / "nowhere", 1), UsageError);
+}
+
+}  // namespace
+}  // namespace modelet::shard

@@ -1,0 +1,148 @@
+// Rows of parameters: what an update does against the formula, and that state goes out and in again whole.
+#include "shard/modelet/parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/rng.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr size_t kRows = 5, kCols = 32;
+
+std::vector<float> random_row(size_t n, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<float> values(n);
+  for (float& v : values) v = rng.normal();
+  return values;
+}
+
+Parameters parameters(Precision precision, OptimizerKind kind = OptimizerKind::kAdam) {
+  Parameters p({.rows = kRows, .cols = kCols, .with_bias = true}, precision, kind, 1);
+  for (size_t r = 0; r < kRows; ++r) p.set_row(r, random_row(kCols, r).data());
+  return p;
+}
+
+// The third update of a row, at step 100 of the run, in double precision.
+TEST(Parameters, AdamCorrectsByTheRowsClockOrByTheStep) {
+  for (const bool row_clocks : {true, false}) {
+    Experiment::Optimizer o;
+    o.row_clocks = row_clocks;
+    const AdamCorrections corrections(o.beta1, o.beta2);
+    Parameters p = parameters(Precision::kFp32);
+    const std::vector<float> start(p.floats().row(2), p.floats().row(2) + kCols);
+    std::vector<double> w(start.begin(), start.end()), m(kCols), v(kCols);
+    double bias = 0, bias_m = 0, bias_v = 0;
+    const uint64_t steps[] = {7, 50, 100};
+    for (uint64_t i = 0; i < 3; ++i) {
+      const UpdateRule rule{o, corrections, steps[i], 0.01f};
+      std::vector<float> gradient = random_row(kCols, 10 + i);
+      const double t = row_clocks ? static_cast<double>(i + 1) : static_cast<double>(steps[i] + 1);
+      const auto adam = [&](double g, double& weight, double& first, double& second) {
+        first = 0.9 * first + 0.1 * g;
+        second = 0.999 * second + 0.001 * g * g;
+        weight -=
+            0.01 * first / (1 - std::pow(0.9, t)) / (std::sqrt(second / (1 - std::pow(0.999, t))) + 1e-8);
+      };
+      for (size_t c = 0; c < kCols; ++c) adam(gradient[c], w[c], m[c], v[c]);
+      adam(0.5, bias, bias_m, bias_v);
+      p.update(2, gradient.data(), 0.5f, rule);
+    }
+    for (size_t c = 0; c < kCols; ++c) EXPECT_NEAR(p.floats().row(2)[c], w[c], 1e-5);
+    EXPECT_NEAR(p.bias(2), bias, 1e-5);
+    EXPECT_EQ(p.bias(1), 0) << "other rows stay";
+    EXPECT_EQ(p.floats().row(3)[0], random_row(kCols, 3)[0]);
+  }
+}
+
+// The effect of a step on a column does not depend on the columns beside it, not even by its rounding.
+TEST(Parameters, ARunOfColumnsIsUpdatedAsEachPartAlone) {
+  constexpr size_t kPart = 16;
+  for (const OptimizerKind kind : all_values<OptimizerKind>()) {
+    Experiment::Optimizer o;
+    o.kind = kind;
+    const AdamCorrections corrections(o.beta1, o.beta2);
+    Parameters run({.rows = kRows, .cols = kCols}, Precision::kBf16, kind, 1);
+    std::vector<Parameters> parts;
+    for (size_t first = 0; first < kCols; first += kPart)
+      parts.push_back(
+          Parameters({.rows = kRows, .cols = kPart, .first_column = first}, Precision::kBf16, kind, 1));
+    const std::vector<float> start = random_row(kCols, 3);
+    run.set_row(2, start.data());
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].set_row(2, start.data() + i * kPart);
+    for (uint64_t step = 0; step < 20; ++step) {
+      const UpdateRule rule{o, corrections, step, 1e-3f};
+      std::vector<float> gradient = random_row(kCols, 10 + step);
+      for (size_t i = 0; i < parts.size(); ++i) {
+        std::vector<float> of_part(gradient.begin() + static_cast<ptrdiff_t>(i * kPart),
+                                   gradient.begin() + static_cast<ptrdiff_t>((i + 1) * kPart));
+        parts[i].update(2, of_part.data(), 0, rule);
+      }
+      run.update(2, gradient.data(), 0, rule);
+    }
+    for (size_t i = 0; i < parts.size(); ++i) {
+      Parameters view = run.columns(i * kPart, kPart);
+      EXPECT_EQ(view.first_column(), parts[i].first_column());
+      const auto seen = view.arrays(), expected = parts[i].arrays();
+      ASSERT_EQ(seen.size(), expected.size());
+      for (size_t a = 0; a < seen.size(); ++a)
+        EXPECT_EQ(seen[a].packed(), expected[a].packed()) << seen[a].name;
+    }
+  }
+}
+
+// The first replica of a model rounds as a model without replicas, the others each in their own way.
+TEST(Parameters, EachReplicaRoundsForItself) {
+  for (const OptimizerKind kind : all_values<OptimizerKind>()) {
+    Experiment::Optimizer o;
+    o.kind = kind;
+    const AdamCorrections corrections(o.beta1, o.beta2);
+    const auto weights = [&](uint64_t first_sample) {
+      Parameters p = parameters(Precision::kBf16, kind);
+      for (uint64_t step = 0; step < 10; ++step) {
+        UpdateRule rule{o, corrections, step, 1e-3f};
+        if (first_sample > 0) rule.first_sample = first_sample;
+        std::vector<float> gradient = random_row(kCols, 10 + step);
+        p.update(2, gradient.data(), 0, rule);
+      }
+      return p.arrays()[0].packed();
+    };
+    EXPECT_NE(weights(32), weights(0));
+    EXPECT_NE(weights(32), weights(64));
+    EXPECT_EQ(weights(32), weights(32));
+  }
+}
+
+TEST(Parameters, ArraysGoOutAndInWhole) {
+  const Experiment::Optimizer o;
+  const AdamCorrections corrections(o.beta1, o.beta2);
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+    for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kSgd}) {
+      Parameters from = parameters(precision, kind);
+      Parameters to({.rows = kRows, .cols = kCols, .with_bias = true}, precision, kind, 1);
+      std::vector<float> gradient = random_row(kCols, 99);
+      from.update(1, gradient.data(), 0.3f, {o, corrections, 0, 0.01f});
+      const auto source = from.arrays(), target = to.arrays();
+      ASSERT_EQ(source.size(), kind == OptimizerKind::kAdam ? 7u : 5u);
+      for (size_t a = 0; a < source.size(); ++a) {
+        EXPECT_NE(source[a].packed(), target[a].packed()) << source[a].name;
+        target[a].unpack(source[a].packed());
+        EXPECT_EQ(source[a].packed(), target[a].packed()) << source[a].name;
+      }
+      // The same state goes on in the same way.
+      std::vector<float> again = gradient;
+      from.update(1, gradient.data(), 0.3f, {o, corrections, 1, 0.01f});
+      to.update(1, again.data(), 0.3f, {o, corrections, 1, 0.01f});
+      for (size_t a = 0; a < source.size(); ++a) EXPECT_EQ(source[a].packed(), target[a].packed());
+    }
+}
+
+TEST(Parameters, Bf16TakesHalfTheMemory) {
+  EXPECT_EQ(parameters(Precision::kFp32).memory_bytes() - parameters(Precision::kBf16).memory_bytes(),
+            kRows * kCols * 3 * 2);
+}
+
+}  // namespace
+}  // namespace modelet::shard
