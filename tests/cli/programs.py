@@ -17,7 +17,7 @@ import time
 import unittest
 
 PROGRAMS = pathlib.Path(os.environ["MODELET_PROGRAMS"])
-LIMIT = 60  # seconds; only ends a test that would fail anyway
+LIMIT = 120  # seconds; only ends a test that would fail anyway
 
 EXPERIMENT = """
 [data]
@@ -273,7 +273,7 @@ class ProgramTest(unittest.TestCase):
         return self.assert_refuses(self.start(*arguments), code, texts)
 
     def assert_refuses(self, program, code, texts):
-        self.assert_ends(program, code, limit=30)
+        self.assert_ends(program, code)
         self.assertEqual(program.stdout, "")
         for text in [texts] if isinstance(texts, str) else texts:
             self.assertIn(text, program.stderr)
@@ -329,7 +329,10 @@ class PoolTest(ProgramTest):
         return answer["run"]
 
     def wait_for(self, run, condition, what):
-        return wait_until(lambda: condition(self.runs()[run]) and self.runs()[run], lambda: f"run {run} {what}: {self.runs()[run]}")
+        def status_if_so():
+            status = self.runs()[run]
+            return status if condition(status) else None
+        return wait_until(status_if_so, lambda: f"run {run} {what}: {self.runs()[run]}")
 
     def wait_for_end(self, run):
         return self.wait_for(run, lambda status: status["state"] in ENDED, "ends")

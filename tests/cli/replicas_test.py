@@ -76,7 +76,7 @@ class Replicas(ProgramTest):
         run.wait_for_step(25)
         agents = sorted(pid for pid, name in run.children().items() if name == "modelet-agent")
         os.kill(agents[-1], signal.SIGKILL)
-        self.assert_ends(run, 1, limit=30)
+        self.assert_ends(run, 1)
         last = run.events()[-1]
         self.assertEqual(last["event"], "failed")
         self.assertRegex(last["error"], r"node-[1234]")

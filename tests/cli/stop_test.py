@@ -158,7 +158,7 @@ class Stopped(ProgramTest):
             wait_until(lambda: "run folder" in run.stderr and (nodes == "1" or "starting" in run.stderr), "started")
             run.signal(signal.SIGINT)
             self.assertIn(run.end(), (130, -signal.SIGINT), str(run))
-            wait_until(lambda: not processes_of_session(run.pid), "all gone", limit=15)
+            wait_until(lambda: not processes_of_session(run.pid), "all gone")
             self.assertNotIn("terminate called", run.stderr)
 
 
@@ -187,7 +187,7 @@ class Killed(ProgramTest):
 
     def test_agent(self):
         run = self.killed("agent", "modelet-agent", "--nodes", "3")
-        self.assert_ends(run, 1, limit=30)
+        self.assert_ends(run, 1)
         self.assert_no_pool_folders()
         last = run.events()[-1]
         self.assertEqual(last["event"], "failed")
@@ -200,15 +200,14 @@ class Killed(ProgramTest):
 
     def test_scheduler(self):
         run = self.killed("scheduler", "modelet-scheduler", "--nodes", "2")
-        self.assert_ends(run, 1, limit=30)
+        self.assert_ends(run, 1)
         self.assertIn("scheduler", run.stderr)
         self.assert_resumes("scheduler")
 
     def test_modelet_itself(self):
         run = self.killed("itself", None, "--nodes", "2")
         self.assertEqual(run.end(), -signal.SIGKILL)
-        wait_until(lambda: not processes_of_session(run.pid), lambda: f"the others end: {processes_of_session(run.pid)}",
-                   limit=30)
+        wait_until(lambda: not processes_of_session(run.pid), lambda: f"the others end: {processes_of_session(run.pid)}")
 
 
 if __name__ == "__main__":
