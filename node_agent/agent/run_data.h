@@ -4,9 +4,8 @@
 // in the order of output neurons (shard/data/store/prepared.h). Of it the agent fetches only the chunks with
 // the neurons of this rank, so the file in the cache may be right in these alone; a later run may add others.
 //
-// Fetching asks for a few chunks at a time, over a connection of its own. It repeats a question only if the
-// scheduler has no time or the connection was lost, and continues where an earlier attempt ended, however it
-// ended. Several agents with one cache fetch once.
+// Fetching (comm/content/transfer/transfer.h) continues where an earlier attempt ended, however it ended. Several
+// agents with one cache fetch once.
 //
 // One thread. While a RunData lives, its files are not removed from the cache.
 #pragma once

@@ -1,7 +1,6 @@
 // send_data: puts the data of a run into the scheduler's store, from which agents that cannot read its path
-// fetch it. Only missing chunks travel: all the first time, none the second, the rest after an attempt that
-// was cut off. However slow the link, nothing is sent again unless the scheduler asks for it or the
-// connection was lost.
+// fetch it (comm/content/transfer/transfer.h), and reports how far that is. Only missing chunks travel: all the
+// first time, none the second, the rest after an attempt that was cut off.
 #pragma once
 
 #include <string>

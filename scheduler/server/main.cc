@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
                "modelet-scheduler");
   app.footer(kExamples);
   modelet::scheduler::ServerOptions options;
-  modelet::scheduler::DataServerOptions data;
+  modelet::comm::DataServerOptions data;
   uint64_t store_mib = data.store_bytes >> 20, memory_mib = 8192, store_mib_per_key = 0;
   std::string endpoint_file, key, allow_list;
   int parent = 0;

@@ -7,6 +7,7 @@
 #include "base/system/clock.h"
 #include "base/system/log.h"
 #include "comm/transport/endpoint.h"
+#include "scheduler/access/permission.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -21,7 +22,14 @@ const std::string& checked_endpoint(const ServerOptions& options) {
   return options.listen;
 }
 
-CoreOptions with_data_port(CoreOptions options, const DataServer* data) {
+std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, const std::string& endpoint) {
+  if (!options.data) return nullptr;
+  comm::DataServerOptions data = *options.data;
+  data.why_not = why_not;
+  return std::make_unique<comm::DataServer>(data, endpoint, options.keys);
+}
+
+CoreOptions with_data_port(CoreOptions options, const comm::DataServer* data) {
   options.data_port = data == nullptr ? uint16_t{0} : data->port();
   return options;
 }
@@ -31,8 +39,7 @@ CoreOptions with_data_port(CoreOptions options, const DataServer* data) {
 Server::Server(const ServerOptions& options)
     : socket_(checked_endpoint(options), options.keys),
       is_local_(comm::is_loopback(socket_.endpoint())),
-      data_(options.data ? std::make_unique<DataServer>(*options.data, socket_.endpoint(), options.keys)
-                         : nullptr),
+      data_(data_server(options, socket_.endpoint())),
       core_(with_data_port(options.core, data_.get())),
       tick_(std::min(options.core.heartbeat, kLongestTick)),
       planner_(options.plan, wake_) {

@@ -1,6 +1,6 @@
 // Server: everything of the scheduler that Core leaves out: one ZeroMQ socket for agents and clients, the
 // clock, the log, the thread that makes plans and, with a store, the server of the runs' data
-// (scheduler/store/data_server.h). All decisions are in Core. run() belongs to one thread; request_stop() may
+// (comm/content/transfer/data_server.h). All decisions are in Core. run() belongs to one thread; request_stop() may
 // be called from a signal handler.
 #pragma once
 
@@ -11,10 +11,10 @@
 #include <string>
 
 #include "base/system/wake_event.h"
+#include "comm/content/transfer/data_server.h"
 #include "comm/control/control.h"
 #include "scheduler/core/core.h"
 #include "scheduler/server/planner.h"
-#include "scheduler/store/data_server.h"
 
 namespace modelet::scheduler {
 
@@ -22,9 +22,9 @@ struct ServerOptions {
   std::string listen = "tcp://127.0.0.1:5570";
   bool insecure = false;  // may listen without keys
   std::optional<comm::control::ServerKeys> keys;
-  std::optional<DataServerOptions> data;  // none: all agents can read the data of runs
-  CoreOptions core;                       // but for data_port
-  Planner::Work plan = carry_out;         // makes a plan, on the planner's thread
+  std::optional<comm::DataServerOptions> data;  // but for why_not; none: all agents can read the data of runs
+  CoreOptions core;                             // but for data_port
+  Planner::Work plan = carry_out;               // makes a plan, on the planner's thread
 };
 
 class Server {
@@ -41,9 +41,9 @@ class Server {
   void handle(double now, Event event);
 
   comm::control::ServerSocket socket_;
-  const bool is_local_;               // only this machine reaches the socket
-  std::unique_ptr<DataServer> data_;  // null: no store
-  WakeEvent wake_;                    // a plan is made, or asked to stop
+  const bool is_local_;                     // only this machine reaches the socket
+  std::unique_ptr<comm::DataServer> data_;  // null: no store
+  WakeEvent wake_;                          // a plan is made, or asked to stop
   std::atomic<bool> stop_{false};
   Core core_;
   double tick_;  // seconds between two Ticks of the core

@@ -22,7 +22,7 @@ FOLDERS = {
     "base": ["base", "base/array", "base/text", "base/system", "base/parallel", "base/experiment"],
     "hashing": ["hashing"],
     "comm": ["comm/codec", "comm/wire", "comm/security", "comm/transport", "comm/messaging", "comm/collectives",
-             "comm/content", "comm/control"],
+             "comm/content", "comm/control", "comm/content/transfer"],
     "shard": ["shard/kernels/simd", "shard/kernels", "shard/format", "shard/data/read", "shard/data/encode", "shard/data/store",
               "shard/data/batch", "shard/modelet", "shard/layers/loss", "shard/layers/output", "shard/layers",
               "shard/inference", "shard/synth", "shard/bench"],
@@ -30,7 +30,7 @@ FOLDERS = {
                    "node_agent/train/job", "node_agent/train/data", "node_agent/train/progress",
                    "node_agent/train/evaluation", "node_agent/train",
                    "node_agent/agent"],
-    "scheduler": ["scheduler/access", "scheduler/plan", "scheduler/ledger", "scheduler/core", "scheduler/store", "scheduler/server",
+    "scheduler": ["scheduler/access", "scheduler/plan", "scheduler/ledger", "scheduler/core", "scheduler/server",
                   "scheduler/client", "scheduler/cli/options", "scheduler/cli/verbs", "scheduler/cli"],
 }
 # Folders of the scheduler that belong to the program `modelet`, which may use every library.

@@ -1,5 +1,5 @@
-// What the scheduler's port for data answers, message by message, without a socket.
-#include "scheduler/store/data_core.h"
+// What a port for data answers, message by message, without a socket.
+#include "comm/content/transfer/data_core.h"
 
 #include <gmock/gmock.h>
 
@@ -8,12 +8,11 @@
 
 #include "comm/content/content.h"
 
-namespace modelet::scheduler {
+namespace modelet::comm {
 namespace {
 
 namespace fs = std::filesystem;
-namespace msg = comm::control;
-using comm::Manifest;
+namespace msg = control;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -21,7 +20,7 @@ using testing::SizeIs;
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint32_t kChunk = comm::kSmallestChunk;
+constexpr uint32_t kChunk = kSmallestChunk;
 
 class DataCoreTest : public testing::Test {
  protected:
@@ -32,7 +31,7 @@ class DataCoreTest : public testing::Test {
   static std::string address_of(const Bytes& file) { return to_text(manifest_of(file).id()); }
 
   // As another process that shares the folder would.
-  std::unique_ptr<comm::StoredContent> put(const Bytes& file, size_t chunks) {
+  std::unique_ptr<StoredContent> put(const Bytes& file, size_t chunks) {
     const Manifest manifest = manifest_of(file);
     auto content = store.open(manifest);
     for (size_t chunk = 0; chunk < chunks; ++chunk)
@@ -65,7 +64,7 @@ class DataCoreTest : public testing::Test {
     return path;
   }
   const fs::path folder = empty(testing::TempDir() + "modelet_data_core_test");
-  comm::ContentStore store{folder, 4 << 20, "--limit"};
+  ContentStore store{folder, 4 << 20, "--limit"};
   DataCore core{{.store = folder}};
 };
 
@@ -153,7 +152,7 @@ class KeysTest : public DataCoreTest {
   static DataCore::Answers ask_as(DataCore& core, const std::string& key, const std::string& peer,
                                   msg::ToSchedulerMessage message, double now = 0) {
     return core.handle(now,
-                       {.peer = peer, .sender = {comm::Role::kUser, key}, .message = std::move(message)});
+                       {.peer = peer, .sender = {Role::kUser, key}, .message = std::move(message)});
   }
   static DataCore::Answers offer_as(DataCore& core, const std::string& key, const Bytes& file) {
     const Bytes encoded = manifest_of(file).encode();
@@ -234,4 +233,4 @@ TEST_F(KeysTest, TheRunsOfOneKeyCannotHoldAllThatMayBeOpen) {
 }
 
 }  // namespace
-}  // namespace modelet::scheduler
+}  // namespace modelet::comm

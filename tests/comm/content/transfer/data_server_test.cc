@@ -1,6 +1,6 @@
 // Data from a client through the scheduler to an agent's cache, over real sockets: sent once, fetched once,
 // taken up where it was cut off, mended where it is damaged, and nothing else to be had there.
-#include "scheduler/store/data_server.h"
+#include "comm/content/transfer/data_server.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -22,6 +22,7 @@
 #include "comm/security/keys.h"
 #include "node_agent/agent/run_data.h"
 #include "node_agent/train/data/label_parts.h"
+#include "scheduler/access/permission.h"
 #include "scheduler/client/send_data.h"
 #include "scheduler/server/server.h"
 #include "shard/data/store/prepared.h"
@@ -32,7 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace msg = comm::control;
-using scheduler::DataServer;
+using comm::DataServer;
 using test::error_of;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -97,7 +98,7 @@ class DataServerTest : public testing::Test {
     fs::remove_all(folder);
   }
 
-  void start(scheduler::DataServerOptions options = {}) {
+  void start(comm::DataServerOptions options = {}) {
     server.reset();
     options.store = folder / "store";
     server = std::make_unique<DataServer>(options, kListen, std::nullopt);
@@ -591,7 +592,7 @@ TEST_F(DataServerTest, WrongMessagesAreRefusedAndDisturbNobody) {
 
 TEST_F(DataServerTest, ThePortForRunsSaysWhereDataGoes) {
   scheduler::ServerOptions options{.listen = kListen, .insecure = true};
-  options.data = scheduler::DataServerOptions{.store = folder / "other"};
+  options.data = comm::DataServerOptions{.store = folder / "other"};
   scheduler::Server both(options);
   std::thread thread([&both] { both.run(); });
   const uint16_t port = ask<msg::DataPortT>(both.endpoint(), msg::FindDataPortT{}).port;
@@ -609,7 +610,7 @@ TEST_F(DataServerTest, WithKeysUsersSendAndAgentsFetch) {
                       agent = comm::make_key_pair();
   std::ofstream(folder / "allowed") << "agent " << agent.public_key << " office\nuser " << user.public_key
                                     << " alice\n";
-  const DataServer locked({.store = folder / "locked"}, kListen, msg::ServerKeys{own, folder / "allowed"});
+  const DataServer locked({.store = folder / "locked", .why_not = scheduler::why_not}, kListen, msg::ServerKeys{own, folder / "allowed"});
   const auto as = [&](const comm::KeyPair& pair) {
     return msg::SchedulerAddress("tcp://127.0.0.1:" + std::to_string(locked.port()),
                                  comm::ClientKeys{pair, own.public_key});

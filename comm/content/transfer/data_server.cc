@@ -1,13 +1,13 @@
-#include "scheduler/store/data_server.h"
+#include "comm/content/transfer/data_server.h"
 
 #include <utility>
 
 #include "base/system/log.h"
 
-namespace modelet::scheduler {
+namespace modelet::comm {
 namespace {
 
-namespace msg = comm::control;
+namespace msg = control;
 
 constexpr double kTurn = 1;  // seconds between two ticks of the core
 
@@ -70,4 +70,4 @@ void DataServer::send(DataCore::Answers answers) {
   }
 }
 
-}  // namespace modelet::scheduler
+}  // namespace modelet::comm

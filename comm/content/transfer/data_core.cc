@@ -1,4 +1,4 @@
-#include "scheduler/store/data_core.h"
+#include "comm/content/transfer/data_core.h"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/system/log.h"
-#include "scheduler/access/permission.h"
+#include "comm/content/transfer/bytes.h"
 
-namespace modelet::scheduler {
+namespace modelet::comm {
 namespace {
 
-namespace msg = comm::control;
+namespace msg = control;
 
 constexpr size_t kMostOpen = 256;      // entries of the store: each holds a file, and its manifest in memory
 constexpr size_t kMostOpenOfKey = 64;  // by offers that came with one key, and for its runs
@@ -24,16 +24,7 @@ class Busy : public Error {
       : Error("another process fills or checks data " + address + " in the scheduler's store") {}
 };
 
-std::span<const std::byte> bytes_of(const std::vector<uint8_t>& bytes) {
-  return std::as_bytes(std::span(bytes));
-}
-
-std::vector<uint8_t> message_bytes(std::span<const std::byte> bytes) {
-  const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
-  return {first, first + bytes.size()};
-}
-
-msg::WantedT wanted(const std::string& address, const comm::StoredContent& content) {
+msg::WantedT wanted(const std::string& address, const StoredContent& content) {
   if (!content.complete())
     log_info("data {} of {} bytes: {} of {} chunks are sent to the store", address,
              content.manifest().bytes(), content.missing().size(), content.manifest().chunks());
@@ -91,8 +82,9 @@ void DataCore::not_heard(const std::string& peer, const std::string& address) {
 
 std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Received& received) {
   try {
-    if (const std::string reason = why_not(received.sender, received.message); !reason.empty())
-      throw Error(reason);
+    if (options_.why_not)
+      if (const std::string reason = options_.why_not(received.sender, received.message); !reason.empty())
+        throw Error(reason);
     if (!has_place(received))
       return msg::LaterT{{}, fmt::format("it serves {} connections, as many as it may", served_.size())};
     return std::visit(
@@ -149,8 +141,8 @@ bool DataCore::take_place_of_another_key(const std::string& key) {
 
 std::optional<DataCore::Message> DataCore::on(const msg::ServerSocket::Received& received,
                                               const msg::OfferT& message) {
-  const auto manifest = comm::Manifest::parse(bytes_of(message.manifest));
-  const std::string address = comm::to_text(manifest.id());
+  const auto manifest = Manifest::parse(bytes_of(message.manifest));
+  const std::string address = to_text(manifest.id());
   const std::string& key = received.sender.name;
   const bool is_new = !entries_.contains(address);
   if (is_new) require_quota(key, address, message.manifest.size());
@@ -165,7 +157,7 @@ std::optional<DataCore::Message> DataCore::on(const msg::ServerSocket::Received&
 
 DataCore::Message DataCore::on(const msg::ServerSocket::Received& received, const msg::PutChunkT& message) {
   const std::string& key = received.sender.name;
-  comm::StoredContent& content = entry(message.data);
+  StoredContent& content = entry(message.data);
   if (!content.has(message.chunk)) require_quota(key, message.data, message.bytes.size());
   if (content.put(message.chunk, bytes_of(message.bytes)) && !key.empty())
     sent_[key][message.data] += message.bytes.size();
@@ -184,14 +176,13 @@ void DataCore::require_quota(const std::string& key, const std::string& address,
     return sum;
   };
   if (all() <= most) return;
-  std::erase_if(of_key,
-                [&](const auto& sent) { return !store_.manifest(comm::parse_content_id(sent.first)); });
+  std::erase_if(of_key, [&](const auto& sent) { return !store_.manifest(parse_content_id(sent.first)); });
   for (auto sent = of_key.begin(); sent != of_key.end() && all() > most;) {
     const auto open = entries_.find(sent->first);
     const bool needed = sent->first == address || kept_.contains(sent->first) ||
                         (open != entries_.end() && !open->second.offered_by.empty());
     if (!needed && open != entries_.end()) entries_.erase(open);
-    const bool removed = !needed && store_.remove(comm::parse_content_id(sent->first));
+    const bool removed = !needed && store_.remove(parse_content_id(sent->first));
     sent = removed ? of_key.erase(sent) : std::next(sent);
   }
   if (all() > most)
@@ -206,7 +197,7 @@ DataCore::Message DataCore::on(const msg::FetchManifestT& message) {
 }
 
 DataCore::Message DataCore::on(const msg::FetchChunkT& message) {
-  comm::StoredContent& content = entry(message.data);
+  StoredContent& content = entry(message.data);
   if (message.chunk >= content.manifest().chunks())
     throw Error(fmt::format("data {} has {} chunks, and none with number {}", message.data,
                             content.manifest().chunks(), message.chunk));
@@ -220,18 +211,18 @@ DataCore::Message DataCore::on(const msg::FetchChunkT& message) {
 }
 
 // An open entry, or one of the store: perhaps nobody has asked for it since the scheduler was started.
-comm::StoredContent& DataCore::entry(const std::string& address) {
+StoredContent& DataCore::entry(const std::string& address) {
   if (const auto found = entries_.find(address); found != entries_.end()) {
     found->second.used = now_;
     return *found->second.content;
   }
-  const auto manifest = store_.manifest(comm::parse_content_id(address));
+  const auto manifest = store_.manifest(parse_content_id(address));
   if (!manifest) throw Error("the scheduler's store has no data " + address + ": submit the run again");
   return *opened(address, *manifest).content;
 }
 
 // Opens it if it is not open, without checking anything.
-DataCore::Entry& DataCore::opened(const std::string& address, const comm::Manifest& manifest,
+DataCore::Entry& DataCore::opened(const std::string& address, const Manifest& manifest,
                                   const std::string& key) {
   auto found = entries_.find(address);
   if (found == entries_.end()) {
@@ -292,7 +283,7 @@ void DataCore::open_what_runs_need() {
   for (const auto& [address, key] : kept_) {
     if (entries_.contains(address) || entries_.size() >= kMostOpen || has_most_open(key)) continue;
     try {
-      const auto manifest = store_.manifest(comm::parse_content_id(address));
+      const auto manifest = store_.manifest(parse_content_id(address));
       auto content = manifest ? store_.open_unverified(*manifest) : nullptr;
       if (content) entries_[address] = {.content = std::move(content), .used = now_, .key = key};
     } catch (const std::exception& error) {  // of this one; the run that needs it will be told
@@ -309,4 +300,4 @@ void DataCore::close_unused() {
   });
 }
 
-}  // namespace modelet::scheduler
+}  // namespace modelet::comm

@@ -1,6 +1,6 @@
-// DataServer: the data of submitted runs, for agents that cannot read the experiment's paths: a socket and a
-// thread around DataCore (data_core.h), so that neither messages about runs nor heartbeats wait for a disk or
-// behind megabytes.
+// DataServer: files that are known by their content, for others to offer and to fetch: a socket and a thread
+// around DataCore (data_core.h), so that neither messages about runs nor heartbeats wait for a disk or behind
+// megabytes. The scheduler has one for the data of submitted runs.
 //
 // Clients are answered in turn, one chunk at a time, and each asks for only a few at once, so all get their
 // share.
@@ -18,16 +18,16 @@
 #include "base/system/clock.h"
 #include "base/system/log.h"
 #include "base/system/wake_event.h"
+#include "comm/content/transfer/data_core.h"
 #include "comm/control/control.h"
-#include "scheduler/store/data_core.h"
 
-namespace modelet::scheduler {
+namespace modelet::comm {
 
 class DataServer {
  public:
   // Binds to the host of `listen` ("tcp://HOST:PORT") and starts the thread. Throws as ServerSocket.
   DataServer(const DataServerOptions& options, const std::string& listen,
-             const std::optional<comm::control::ServerKeys>& keys);
+             const std::optional<control::ServerKeys>& keys);
   DataServer(const DataServer&) = delete;
   DataServer& operator=(const DataServer&) = delete;
   ~DataServer();
@@ -40,7 +40,7 @@ class DataServer {
   void send(DataCore::Answers answers);
 
   DataCore core_;
-  comm::control::ServerSocket socket_;
+  control::ServerSocket socket_;
   SteadyClock clock_;
   WakeEvent stop_;
   LogLimit dropped_;
@@ -50,4 +50,4 @@ class DataServer {
   std::thread thread_;
 };
 
-}  // namespace modelet::scheduler
+}  // namespace modelet::comm

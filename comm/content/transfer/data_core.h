@@ -1,4 +1,4 @@
-// DataCore: the answers of the scheduler's port for data. A state machine over a store
+// DataCore: the answers of a port for data. A state machine over a store
 // (comm/content/store.h), without socket, thread and clock: messages go in, answers come out, and `now` is an
 // argument. DataServer is its edge.
 //
@@ -14,11 +14,12 @@
 // It waits for nobody, not even for another process that has an entry of the store alone: a client that asks
 // for that entry is told to ask again.
 //
-// In a pool with keys only users put data there and only agents fetch it. One thread.
+// Who may do what is for its owner to say (`why_not`). One thread.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,7 +31,7 @@
 #include "comm/content/store.h"
 #include "comm/control/control.h"
 
-namespace modelet::scheduler {
+namespace modelet::comm {
 
 struct DataServerOptions {
   std::filesystem::path store;                // folder
@@ -42,13 +43,15 @@ struct DataServerOptions {
   // Seconds of disuse after which an entry is closed, unless a run needs it: after a large file has been
   // sent, its run is submitted only once the next file is there too.
   double close_seconds = 600;
+  // The reason why a sender may not send this; empty if it may. None: everybody may. Called on the core's thread.
+  std::function<std::string(const Identity& sender, const control::ToSchedulerMessage&)> why_not = {};
 };
 
 class DataCore {
  public:
   struct Answer {
     std::string peer;
-    comm::control::FromSchedulerMessage message;
+    control::FromSchedulerMessage message;
   };
   using Answers = std::vector<Answer>;
 
@@ -60,7 +63,7 @@ class DataCore {
   void keep(std::map<std::string, std::string> addresses);
 
   // `now` in seconds, never going backwards.
-  Answers handle(double now, const comm::control::ServerSocket::Received& received);
+  Answers handle(double now, const control::ServerSocket::Received& received);
   // Whether there is something to check, and the check of one chunk.
   bool has_work() { return next_to_verify() != entries_.end(); }
   Answers work();
@@ -73,7 +76,7 @@ class DataCore {
 
  private:
   struct Entry {
-    std::unique_ptr<comm::StoredContent> content;
+    std::unique_ptr<StoredContent> content;
     double used = 0;
     std::set<std::string> offered_by = {};  // peers that wait to hear what is missing
     std::string key = {};                   // whose offer, or run, opened it
@@ -83,21 +86,20 @@ class DataCore {
     std::string key;
   };
   using Entries = std::map<std::string, Entry>;  // by address
-  using Message = comm::control::FromSchedulerMessage;
+  using Message = control::FromSchedulerMessage;
 
   // Nothing if the answer follows later.
-  std::optional<Message> answer(const comm::control::ServerSocket::Received& received);
+  std::optional<Message> answer(const control::ServerSocket::Received& received);
   Message refusal(const std::exception& error);
-  bool has_place(const comm::control::ServerSocket::Received& received);
+  bool has_place(const control::ServerSocket::Received& received);
   bool take_place_of_another_key(const std::string& key);
-  std::optional<Message> on(const comm::control::ServerSocket::Received& received,
-                            const comm::control::OfferT& message);
-  Message on(const comm::control::ServerSocket::Received& received, const comm::control::PutChunkT& message);
+  std::optional<Message> on(const control::ServerSocket::Received& received, const control::OfferT& message);
+  Message on(const control::ServerSocket::Received& received, const control::PutChunkT& message);
   void require_quota(const std::string& key, const std::string& address, uint64_t bytes);
-  Message on(const comm::control::FetchManifestT& message);
-  Message on(const comm::control::FetchChunkT& message);
-  comm::StoredContent& entry(const std::string& address);
-  Entry& opened(const std::string& address, const comm::Manifest& manifest, const std::string& key = "");
+  Message on(const control::FetchManifestT& message);
+  Message on(const control::FetchChunkT& message);
+  StoredContent& entry(const std::string& address);
+  Entry& opened(const std::string& address, const Manifest& manifest, const std::string& key = "");
   Entries::iterator next_to_verify();
   void tell_what_is_missing(const std::string& address, Entry& entry, Answers& answers);
   bool has_most_open(const std::string& key) const;
@@ -105,7 +107,7 @@ class DataCore {
   void close_unused();
 
   const DataServerOptions options_;
-  comm::ContentStore store_;
+  ContentStore store_;
   LogLimit refusals_;
   double now_ = 0;
   std::map<std::string, std::string> kept_;  // address -> key
@@ -116,4 +118,4 @@ class DataCore {
   std::map<std::string, std::map<std::string, uint64_t>> sent_;
 };
 
-}  // namespace modelet::scheduler
+}  // namespace modelet::comm

@@ -1,0 +1,89 @@
+#include "comm/content/transfer/data_link.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/system/log.h"
+
+namespace modelet::comm {
+namespace {
+
+constexpr size_t kWindow = 4;   // questions without an answer: fills 1 Gbit/s at 30 ms
+constexpr double kPoll = 0.1;   // seconds between two looks at whether somebody wants an end
+constexpr double kSlack = 0.1;  // seconds that a pace may lag behind and make up for
+
+}  // namespace
+
+void Pace::went(uint64_t bytes) {
+  if (rate_ > 0) next_ = std::max(next_, watch_.seconds() - kSlack) + static_cast<double>(bytes) / rate_;
+}
+
+DataLink::DataLink(const control::SchedulerAddress& server, LinkOptions options)
+    : socket_(server, control::Traffic::kChunks), server_(server.endpoint), options_(std::move(options)) {}
+
+void DataLink::ask(std::deque<uint32_t> numbers, const Question& question, const Hear& hear,
+                   const std::function<uint64_t(uint32_t number)>& bytes_of) {
+  silence_.lap();
+  std::deque<uint32_t> asked;
+  uint64_t connection = socket_.connections();  // over which `asked` were asked
+  while (!numbers.empty() || !asked.empty()) {
+    if (std::exchange(connection, socket_.connections()) != socket_.connections()) {
+      numbers.insert(numbers.begin(), asked.begin(), asked.end());
+      asked.clear();
+    }
+    while (!numbers.empty() && asked.size() < kWindow && may_ask()) {
+      if (options_.pace != nullptr && !options_.pace->may_go()) {
+        silence_.lap();  // it is this side's
+        break;
+      }
+      if (!socket_.send(question(numbers.front()))) break;
+      if (options_.pace != nullptr) options_.pace->went(bytes_of(numbers.front()));
+      later_.reset();
+      asked.push_back(numbers.front());
+      numbers.pop_front();
+    }
+    auto message = receive(asked.empty() ? kPoll / 10 : kPoll);
+    if (!message || asked.empty()) continue;
+    if (const auto* later = std::get_if<control::LaterT>(&*message)) {
+      if (later->answer_follows) continue;
+      if (!std::exchange(told_to_wait_, true)) log_info("waits for {}: {}", options_.who, later->reason);
+      later_.emplace();
+      numbers.push_front(asked.front());
+      asked.pop_front();
+      continue;
+    }
+    for (size_t i = 0; i < asked.size(); ++i) {
+      const Heard heard = hear(*message, asked[i]);
+      if (heard == Heard::kOther) continue;
+      if (heard == Heard::kWrong) numbers.push_front(asked[i]);
+      asked.erase(asked.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+  }
+}
+
+bool DataLink::may_ask() const {
+  return socket_.connections() > 0 && (!later_ || later_->seconds() > options_.ask_again);
+}
+
+// The next message; ends the waiting if it is a refusal, or if nothing comes for too long.
+std::optional<control::FromSchedulerMessage> DataLink::receive(double seconds) {
+  if (options_.check) options_.check();
+  auto message = socket_.receive(seconds);
+  if (message) {
+    silence_.lap();
+    if (const auto* refusal = std::get_if<control::RefusedT>(&*message))
+      throw Error(fmt::format("{} refuses data: {}", options_.who, refusal->reason));
+  } else if (silence_.seconds() > options_.give_up) {
+    throw Error(fmt::format(
+        "{} sent nothing for {:.0f} s; at {} its port for data must be reachable ({}). What has arrived is kept",
+        options_.who, options_.give_up, server_,
+        socket_.trouble().empty() ? "no answer" : socket_.trouble()));
+  }
+  return message;
+}
+
+}  // namespace modelet::comm

@@ -1,0 +1,122 @@
+#include "comm/content/transfer/transfer.h"
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/system/log.h"
+#include "comm/content/transfer/bytes.h"
+
+namespace modelet::comm {
+namespace {
+
+using Heard = DataLink::Heard;
+
+constexpr size_t kMostWrongChunks = 3;  // of one fetch
+
+uint64_t nothing(uint32_t) { return 0; }
+
+std::vector<uint32_t> wanted_chunks(DataLink& link, const Manifest& manifest, uint64_t run) {
+  control::WantedT wanted;
+  link.ask(
+      {0},
+      [&](uint32_t) {
+        control::OfferT offer;
+        offer.manifest = message_bytes(manifest.encode());
+        offer.run = run;
+        return offer;
+      },
+      [&](control::FromSchedulerMessage& message, uint32_t) {
+        auto* answer = std::get_if<control::WantedT>(&message);
+        if (answer == nullptr || answer->data != to_text(manifest.id())) return Heard::kOther;
+        wanted = std::move(*answer);
+        return Heard::kAnswer;
+      },
+      nothing);
+  for (const uint32_t chunk : wanted.chunks)
+    if (chunk >= manifest.chunks()) throw FormatError(link.who() + " asks for a chunk that does not exist");
+  return std::move(wanted.chunks);
+}
+
+uint64_t sum_of(const Manifest& manifest, std::span<const uint32_t> chunks) {
+  uint64_t bytes = 0;
+  for (const uint32_t chunk : chunks) bytes += manifest.chunk_bytes(chunk);
+  return bytes;
+}
+
+}  // namespace
+
+void send_content(DataLink& link, const Manifest& manifest, std::span<const std::byte> file, uint64_t run,
+                  const TellBytes& tell) {
+  const std::string address = to_text(manifest.id());
+  const std::vector<uint32_t> wanted = wanted_chunks(link, manifest, run);
+  const uint64_t total = sum_of(manifest, wanted);
+  uint64_t bytes = 0;
+  link.ask(
+      {wanted.begin(), wanted.end()},
+      [&](uint32_t chunk) {
+        const auto part = file.subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
+        return control::PutChunkT{{}, address, chunk, message_bytes(part)};
+      },
+      [&](control::FromSchedulerMessage& message, uint32_t chunk) {
+        const auto* answer = std::get_if<control::ChunkStoredT>(&message);
+        if (answer == nullptr || answer->data != address || answer->chunk != chunk) return Heard::kOther;
+        bytes += manifest.chunk_bytes(chunk);
+        if (tell) tell(bytes, total);
+        return Heard::kAnswer;
+      },
+      [&](uint32_t chunk) { return manifest.chunk_bytes(chunk); });
+}
+
+Manifest fetch_manifest(DataLink& link, const ContentId& id) {
+  const std::string address = to_text(id);
+  std::optional<Manifest> manifest;
+  link.ask(
+      {0},
+      [&](uint32_t) {
+        return control::FetchManifestT{{}, address};
+      },
+      [&](control::FromSchedulerMessage& message, uint32_t) {
+        const auto* answer = std::get_if<control::ManifestOfT>(&message);
+        if (answer == nullptr || answer->data != address) return Heard::kOther;
+        manifest = Manifest::parse(bytes_of(answer->manifest));
+        return Heard::kAnswer;
+      },
+      nothing);
+  if (manifest->id() != id) throw FormatError(link.who() + " sent the manifest of other data");
+  return std::move(*manifest);
+}
+
+void fetch_chunks(DataLink& link, StoredContent& content, std::span<const uint32_t> chunks,
+                  const TellBytes& tell) {
+  const Manifest& manifest = content.manifest();
+  const std::string address = to_text(manifest.id());
+  const uint64_t total = sum_of(manifest, chunks);
+  uint64_t bytes = 0;
+  size_t wrong = 0;
+  link.ask(
+      {chunks.begin(), chunks.end()},
+      [&](uint32_t chunk) {
+        return control::FetchChunkT{{}, address, chunk};
+      },
+      [&](control::FromSchedulerMessage& message, uint32_t chunk) {
+        const auto* answer = std::get_if<control::ChunkT>(&message);
+        if (answer == nullptr || answer->data != address || answer->chunk != chunk) return Heard::kOther;
+        try {
+          content.put(chunk, bytes_of(answer->bytes));
+        } catch (const FormatError& error) {
+          if (++wrong >= kMostWrongChunks) throw Error(link.who() + " sends wrong data: " + error.what());
+          log_warning("asks again: {}", error.what());
+          return Heard::kWrong;
+        }
+        bytes += manifest.chunk_bytes(chunk);
+        if (tell) tell(bytes, total);
+        return Heard::kAnswer;
+      },
+      [&](uint32_t chunk) { return manifest.chunk_bytes(chunk); });
+}
+
+}  // namespace modelet::comm
