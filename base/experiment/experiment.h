@@ -135,7 +135,10 @@ struct Experiment {
   } exchange;
 
   struct Cluster {
-    uint32_t replicas = 1;  // groups of nodes that each hold the whole model; 1: all nodes share one
+    uint32_t replicas = 1;        // groups of nodes that each hold the whole model; 1: all nodes share one
+    uint32_t min_nodes = 1;       // a run that has lost nodes waits rather than go on with fewer
+    uint32_t max_nodes = 0;       // a run does not grow beyond; 0: beyond those it began with
+    uint32_t snapshot_every = 0;  // steps between two snapshots; 0: from a budget
   } cluster;
 };
 

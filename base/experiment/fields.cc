@@ -492,6 +492,24 @@ constexpr Field kCluster[] = {
          "own; 1: one model over all nodes; as many as nodes: a whole model on each",
      .low = 1,
      .high = 1024},
+    {.key = "cluster.min_nodes",
+     .target = at<&E::cluster, &E::Cluster::min_nodes>,
+     .unit = "nodes",
+     .meaning = "fewest nodes with which a run goes on after it has lost some; with fewer it waits",
+     .low = 1,
+     .high = 1024},
+    {.key = "cluster.max_nodes",
+     .target = at<&E::cluster, &E::Cluster::max_nodes>,
+     .unit = "nodes",
+     .meaning = "most nodes that a run grows to; 0: as many as it began with",
+     .high = 1024},
+    {.key = "cluster.snapshot_every",
+     .target = at<&E::cluster, &E::Cluster::snapshot_every>,
+     .unit = "steps",
+     .meaning = "in a pool: steps between two snapshots, from which a run goes on when a node is lost; 0: as "
+                "often as 1 % of the time and 10 % of the links allow; with several replicas it counts as "
+                "1600, because they settle for it",
+     .high = 1e9},
 };
 
 }  // namespace
