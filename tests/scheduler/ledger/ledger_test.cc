@@ -1,0 +1,243 @@
+// What was written is there again, whatever ends the process; what cannot be used is refused with words that help.
+#include "scheduler/ledger/ledger.h"
+
+#include <gmock/gmock.h>
+#include <sched.h>
+#include <sqlite3.h>
+#include <sys/mount.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/error_of.h"
+#include "tests/processes.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+using testing::HasSubstr;
+
+class LedgerTest : public testing::Test {
+ protected:
+  LedgerTest() {
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+  }
+  ~LedgerTest() override { fs::remove_all(folder); }
+
+  const fs::path folder = fs::path(testing::TempDir()) / "ledger";
+  const fs::path file = folder / "ledger.sqlite";
+};
+
+// All of a ledger as one text.
+std::string text_of(const Records& records) {
+  std::string text;
+  if (records.pool)
+    text += "pool " + std::to_string(records.pool->id) + " " + std::to_string(records.pool->next_run) + "\n";
+  for (const RunRecord& run : records.runs)
+    text += "run " + std::to_string(run.id) + (run.ended ? " ended " : " ") + run.text + "\n";
+  for (const RunEventRecord& event : records.events)
+    text += "event " + std::to_string(event.run) + " " + std::to_string(event.number) + " " + event.time +
+            " " + event.text + "\n";
+  for (const NodeNameRecord& name : records.names) text += "name " + name.name + " " + name.key + "\n";
+  return text;
+}
+
+void execute(const fs::path& file, const char* sql) {
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(file.c_str(), &database), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(database, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(database);
+  sqlite3_close(database);
+}
+
+TEST_F(LedgerTest, KeepsWhatWasWritten) {
+  const std::string odd("a\0'\"\n\xff", 6);
+  {
+    Ledger ledger(file);
+    EXPECT_EQ(text_of(ledger.read()), "");
+    ledger.write({.pool = PoolRecord{.id = UINT64_MAX - 4, .next_run = 2},
+                  .runs = {{.id = 1, .text = "first"}},
+                  .events = {{1, 1, "10:00", "begins"}},
+                  .names = {{"beta", "key b"}}});
+    ledger.write(
+        {.pool = PoolRecord{.id = UINT64_MAX - 4, .next_run = 4},
+         .runs = {{.id = 3, .text = odd}, {.id = 2, .text = ""}, {.id = 1, .ended = true, .text = "over"}},
+         .events = {{3, 1, "12:00", "x"}, {1, 2, "11:00", "ends"}},
+         .names = {{"alpha", "key a"}, {"beta", "key c"}}});
+    ledger.write({});
+  }
+  const std::string expected =
+      "pool 18446744073709551611 4\nrun 1 ended over\nrun 2 \nrun 3 " + odd +
+      "\nevent 1 1 10:00 begins\nevent 1 2 11:00 ends\nevent 3 1 12:00 x\nname alpha key a\nname beta key c\n";
+  EXPECT_EQ(text_of(Ledger(file).read()), expected);
+}
+
+TEST_F(LedgerTest, ForgetsARunWithItsEvents) {
+  Ledger ledger(file);
+  ledger.write({.runs = {{.id = 1, .text = "a"}, {.id = 2, .text = "b"}},
+                .events = {{1, 1, "t", "x"}, {2, 1, "t", "y"}}});
+  ledger.write({.forgotten_runs = {1, 7}});
+  EXPECT_EQ(text_of(ledger.read()), "run 2 b\nevent 2 1 t y\n");
+}
+
+TEST_F(LedgerTest, KeepsTheNewestEventsOfEachRun) {
+  Ledger ledger(file);
+  Records records{.events = {{2, 1, "t", "of another run"}}};
+  for (uint64_t number = 1; number <= kMostLedgerEvents + 3; ++number)
+    records.events.push_back({1, number, "t", "x"});
+  ledger.write(records);
+  const Records kept = ledger.read();
+  ASSERT_EQ(kept.events.size(), kMostLedgerEvents + 1);
+  EXPECT_EQ(kept.events.front().number, 4u);
+  EXPECT_EQ(kept.events[kMostLedgerEvents - 1].number, kMostLedgerEvents + 3);
+  EXPECT_EQ(kept.events.back().text, "of another run");
+}
+
+TEST_F(LedgerTest, AFailedWriteChangesNothing) {
+  {
+    Ledger ledger(file);
+    ledger.write({.runs = {{.id = 1, .text = "before"}}});
+  }
+  execute(file, "CREATE TRIGGER refuse BEFORE INSERT ON names BEGIN SELECT RAISE(ABORT, 'no names'); END");
+  Ledger ledger(file);
+  EXPECT_THAT(error_of([&] {
+                ledger.write({.runs = {{.id = 1, .text = "after"}}, .names = {{"a", "b"}}});
+              }),
+              HasSubstr("no names"));
+  EXPECT_EQ(text_of(ledger.read()), "run 1 before\n");
+  ledger.write({.runs = {{.id = 1, .text = "later"}}});
+  EXPECT_EQ(text_of(ledger.read()), "run 1 later\n");
+}
+
+// A process that is killed between two of its writes, or within one: what it has said to be written is there, and
+// of each write all or nothing.
+TEST_F(LedgerTest, OutlivesAKilledProcess) {
+  const test::Shared<std::atomic<uint64_t>> written;
+  for (const uint64_t rounds : {0, 1, 3, 20, 60}) {
+    const uint64_t before = *written;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      try {
+        Ledger ledger(file);
+        for (uint64_t i = *written + 1;; ++i) {
+          ledger.write({.pool = PoolRecord{.id = 9, .next_run = i + 1},
+                        .runs = {{.id = i, .text = std::string(5000, 'x')}},
+                        .events = {{i, 1, "t", "a"}, {i, 2, "t", "b"}}});
+          *written = i;
+        }
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+      ::_exit(1);
+    }
+    int status = 0;
+    while (*written < before + rounds && ::waitpid(child, &status, WNOHANG) == 0) ::sched_yield();
+    ::kill(child, SIGKILL);
+    if (status == 0) ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the writer has ended by itself";
+
+    const Records records = Ledger(file).read();
+    const uint64_t last = records.runs.size();
+    EXPECT_GE(last, *written);
+    EXPECT_LE(last, *written + 1);
+    EXPECT_EQ(records.pool ? records.pool->next_run : 1, last + 1);
+    EXPECT_EQ(records.events.size(), 2 * last);
+    *written = last;
+  }
+}
+
+TEST_F(LedgerTest, HasOneUserAtATime) {
+  const auto in_another_process = [&] {
+    return test::run_processes(1,
+                               [&](int) {
+                                 test::require(error_of([&] {
+                                                 Ledger second(file);
+                                               }).find("another process uses it") != std::string::npos,
+                                               "a second ledger was not refused");
+                               })
+        .front();
+  };
+  Ledger fresh(file);
+  EXPECT_EQ(in_another_process(), 0) << "just made";
+  EXPECT_THAT(error_of([&] { Ledger second(file); }),
+              HasSubstr(file.string() + ": another process uses it: end that"));
+  fresh.write({.runs = {{.id = 1, .text = "a"}}});
+  EXPECT_EQ(in_another_process(), 0) << "written to";
+}
+
+TEST_F(LedgerTest, HasOneUserAtATimeAlsoWhenItWasThereBefore) {
+  { Ledger ledger(file); }
+  Ledger again(file);
+  EXPECT_THAT(error_of([&] { Ledger second(file); }), HasSubstr("another process uses it"));
+}
+
+TEST_F(LedgerTest, RefusesWhatIsDamaged) {
+  std::ofstream(file) << std::string(20000, 'x');
+  EXPECT_THAT(error_of([&] { Ledger ledger(file); }),
+              HasSubstr(file.string() + ": is damaged (file is not a database)"));
+  fs::remove(file);
+  {
+    Ledger ledger(file);
+    for (uint64_t i = 1; i < 50; ++i) ledger.write({.runs = {{.id = i, .text = std::string(3000, 'x')}}});
+  }
+  const auto size = fs::file_size(file);
+  std::fstream(file, std::ios::in | std::ios::out)
+      .seekp(4096)
+      .write(std::string(size - 4096, '\x7f').data(), static_cast<std::streamsize>(size - 4096));
+  EXPECT_THAT(error_of([&] { Ledger ledger(file); }), HasSubstr("is damaged"));
+  fs::resize_file(file, 5000);
+  EXPECT_THAT(error_of([&] { Ledger ledger(file); }), HasSubstr("put back a copy of it, or move it away"));
+}
+
+TEST_F(LedgerTest, RefusesWhatOthersWrote) {
+  { Ledger ledger(file); }
+  execute(file, "PRAGMA user_version = 2");
+  EXPECT_THAT(error_of([&] { Ledger ledger(file); }),
+              HasSubstr("was written by a newer release (version 2, this one reads 1)"));
+  const fs::path other = folder / "other.sqlite";
+  execute(other, "CREATE TABLE things (name TEXT)");
+  EXPECT_THAT(error_of([&] { Ledger ledger(other); }), HasSubstr("is a database of another program"));
+}
+
+TEST_F(LedgerTest, SaysWhatCannotBeWritten) {
+  EXPECT_THAT(
+      error_of([&] { Ledger ledger(folder / "missing" / "ledger.sqlite"); }),
+      HasSubstr(
+          "ledger.sqlite: cannot be written (unable to open database file: No such file or directory)"));
+  EXPECT_THAT(error_of([&] { Ledger ledger(folder); }), HasSubstr("cannot be written"));
+}
+
+// On file systems of its own, which a child mounts where only it sees them.
+TEST_F(LedgerTest, SaysThatTheDiskIsFullOrReadOnly) {
+  const test::Shared<std::atomic<bool>> mounted;
+  const int end =
+      test::run_processes(1, [&](int) {
+        if (::unshare(CLONE_NEWNS) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return;
+        if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            ::mount("none", folder.c_str(), "tmpfs", 0, "size=256k") != 0)
+          return;
+        *mounted = true;
+        {
+          Ledger ledger(file);
+          ledger.write({.runs = {{.id = 1, .text = "small"}}});
+          const std::string why =
+              error_of([&] { ledger.write({.runs = {{.id = 2, .text = std::string(1 << 20, 'x')}}}); });
+          test::require(why.find("its disk is full") != std::string::npos, "full: " + why);
+          test::require(text_of(ledger.read()) == "run 1 small\n", "a write that failed left something");
+        }
+        ::mount("none", folder.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, nullptr);
+        const std::string why = error_of([&] { Ledger ledger(file); });
+        test::require(why.find("cannot be written") != std::string::npos, "read-only: " + why);
+      }).front();
+  EXPECT_EQ(end, 0);
+  if (!*mounted) GTEST_SKIP() << "may not mount here";
+}
+
+}  // namespace
+}  // namespace modelet::scheduler
