@@ -103,9 +103,9 @@ void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(Sync sync) {
   MODELET_CHECK(fd_ >= 0, "commit() twice");
-  if (::fsync(fd_) != 0) throw Error(errno_text(path_.string()) + " (fsync)");
+  if (sync == Sync::kYes && ::fsync(fd_) != 0) throw Error(errno_text(path_.string()) + " (fsync)");
   if (temporary_.empty()) {
     temporary_ = temporary_name(path_);
     ::unlink(temporary_.c_str());  // of a process with the same number, long gone
@@ -120,6 +120,16 @@ void AtomicFile::commit() {
     ::unlink(temporary_.c_str());
     throw Error(path_.string() + ": " + failure.message());
   }
+}
+
+void link_or_copy(const std::filesystem::path& from, const std::filesystem::path& to) {
+  namespace fs = std::filesystem;
+  std::error_code failure;
+  fs::remove(to, failure);
+  fs::create_hard_link(from, to, failure);
+  if (!failure) return;
+  fs::copy_file(from, to, failure);
+  if (failure) throw Error(from.string() + ": " + failure.message() + " (linking it to " + to.string() + ")");
 }
 
 LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path, std::optional<uint32_t> byte) {

@@ -28,7 +28,9 @@ class MappedFile {
 };
 
 // Writes `path` so that a reader, or a crash at any moment, sees either the old file or the whole new one:
-// a temporary file in the same folder, fsync, rename.
+// a temporary file in the same folder, fsync, rename. Without the fsync a process may crash at any moment; after a
+// power cut the file may be there with other content.
+enum class Sync { kNo, kYes };
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -40,12 +42,16 @@ class AtomicFile {
   void write(std::string_view text);
   // Overwrites bytes already written at `offset` (for a header whose checksum is known last).
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
-  void commit();
+  void commit(Sync sync = Sync::kYes);
 
  private:
   std::filesystem::path path_, temporary_;
   int fd_ = -1;
 };
+
+// Gives a file another name as well: a hard link or, where the file system does not allow that, a copy. What is at
+// `to` is replaced.
+void link_or_copy(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // Sets an open file description lock (fcntl(2)) on a whole file, or on one byte of it, which need not exist.
 // An existing lock is changed in one step, so that nobody comes between (flock(2) would give up the first

@@ -159,7 +159,7 @@ std::string_view dtype_name(DType dtype) { return kDTypes[static_cast<size_t>(dt
 uint64_t xxh3_of(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const Tensor> tensors,
-                             const Metadata& metadata) {
+                             const Metadata& metadata, Sync sync) {
   const std::vector<const Tensor*> in_order = ordered(tensors);
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> hash(XXH3_createState(),
                                                                              XXH3_freeState);
@@ -175,7 +175,7 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
   const std::string header = header_bytes(in_order, metadata);
   append(std::as_bytes(std::span(header)));
   for (const Tensor* t : in_order) append(t->bytes);
-  file.commit();
+  file.commit(sync);
   digest.xxh3 = XXH3_64bits_digest(hash.get());
   return digest;
 }

@@ -81,7 +81,7 @@ uint64_t xxh3_of(std::span<const std::byte> bytes);
 // Writes the file atomically (base/system/file.h). Names must be unique and sizes must fit the shapes (a bug
 // otherwise).
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const Tensor> tensors,
-                             const Metadata& metadata = {});
+                             const Metadata& metadata = {}, Sync sync = Sync::kYes);
 
 // The same bytes in memory.
 std::vector<std::byte> safetensors_bytes(std::span<const Tensor> tensors, const Metadata& metadata = {});

@@ -8,88 +8,23 @@
 //     encoder.safetensors                  how text becomes samples (shard/data/encode/encoder.h), if the
 //                                          data needs it
 //
-// Writing. Every process of the group makes a CheckpointWriter for the same folder and step and writes its
-// own modelets; they go to a hidden folder beside. One process (rank 0) collects the entries of all modelets
-// and calls commit(), which renames the folder to its final name: a reader, or a crash at any moment, sees a
-// whole checkpoint or none, and the previous one stays usable. What crashed attempts left is removed by the
-// next commit.
+// This header is for reading and finding them; shard/modelet/checkpoint_writer.h writes them.
 //
 // The files belong to the partition, not to the nodes: one node can read what four nodes wrote, and the other
 // way round.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/experiment/experiment.h"
-#include "base/experiment/partition.h"
 #include "base/system/file.h"
 #include "shard/format/safetensors.h"
+#include "shard/modelet/checkpoint/index.h"
 
 namespace modelet::shard {
-
-// One modelet's file in a checkpoint.
-struct CheckpointEntry {
-  ModeletSpec spec;
-  std::string file;  // name inside the checkpoint's folder
-  FileDigest digest;
-};
-
-// The entry of a modelet whose file another process wrote: only the digest has to travel.
-CheckpointEntry checkpoint_entry(const ModeletSpec& spec, const FileDigest& digest);
-
-// The contents of index.json.
-struct CheckpointIndex {
-  std::string modelet_version;  // of the program that wrote it, for people
-  uint64_t step = 0;            // steps completed
-  uint64_t best_step = 0;       // of the run's best checkpoint until now; `step` if it is this one
-  Experiment experiment;
-  DataShape shape;
-  std::vector<CheckpointEntry> modelets;  // in the order of ids
-  std::optional<FileDigest> encoder;      // of the text's encoder; shape.encoder is its checksum
-  std::string extra = "{}";               // JSON object, nested at most 12 deep: the trainer's own state
-};
-
-class CheckpointWriter {
- public:
-  // `checkpoints` is the run's folder of checkpoints; created if needed.
-  CheckpointWriter(const std::filesystem::path& checkpoints, uint64_t step);
-
-  // Writes one modelet's arrays. May be called from several threads for different modelets.
-  CheckpointEntry write_modelet(const ModeletSpec& spec, std::span<const Tensor> tensors,
-                                const Metadata& metadata = {}) const;
-
-  // Writes the state of the text encoder (Dataset::encoder()).
-  FileDigest write_encoder(std::span<const std::byte> state) const;
-
-  // The path of the checkpoint once it is committed.
-  std::filesystem::path folder() const;
-
-  // Makes the checkpoint visible and removes older ones: of those of this step or before, `keep` (>= 1) and
-  // the run's best one remain. `index` has the entries of all modelets in any order. Returns the folder of
-  // the checkpoint. Error if a file is missing or has another size: then some process wrote to a folder that
-  // this one does not see. Call it once, in one process, after all have written.
-  std::filesystem::path commit(CheckpointIndex index, uint32_t keep) const;
-
- private:
-  void check_files(const CheckpointIndex& index) const;
-  void remove_other_files(const CheckpointIndex& index) const;
-  void publish(const std::filesystem::path& target) const;
-  void remove_leftovers() const;
-
-  std::filesystem::path parent_, partial_;
-  uint64_t step_;
-};
-
-// Adds what has become known about the run since to the index of a checkpoint that is in place, and removes
-// older ones as commit() does. A reader, or a crash at any moment, sees the old index or the new one.
-void amend_checkpoint(const std::filesystem::path& folder, uint64_t best_step, const std::string& extra,
-                      uint32_t keep);
 
 // The checkpoint that `path` means: the folder of a checkpoint, or the newest complete one in a run's folder
 // or its checkpoints/ folder. UsageError if there is none.
@@ -142,9 +77,5 @@ class Checkpoint {
   std::filesystem::path folder_;
   CheckpointIndex index_;
 };
-
-// The text of index.json, and back. parse: FormatError as Checkpoint::open; `folder` names it in messages.
-std::string format_checkpoint_index(const CheckpointIndex& index);
-CheckpointIndex parse_checkpoint_index(std::string_view json, const std::filesystem::path& folder);
 
 }  // namespace modelet::shard

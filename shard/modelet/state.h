@@ -2,6 +2,7 @@
 #pragma once
 
 #include "shard/modelet/checkpoint.h"
+#include "shard/modelet/checkpoint_writer.h"
 #include "shard/modelet/modelet.h"
 
 namespace modelet::shard {

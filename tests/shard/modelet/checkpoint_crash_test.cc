@@ -111,6 +111,47 @@ void crash_everywhere(uint64_t step, bool again) {
 TEST(CheckpointCrash, WritingTheNextStep) { crash_everywhere(20, false); }
 TEST(CheckpointCrash, ReplacingTheOnlyCheckpoint) { crash_everywhere(20, true); }
 
+// A rank's part of a snapshot in its own folder: it is there with all its files, or not at all, and the ones
+// before it stay as they are. `again`: step 20 was written before.
+void crash_everywhere_in_a_part(bool again) {
+  const fs::path run = testing::TempDir() + "modelet_checkpoint_crash_test",
+                 checkpoints = run / "checkpoints", before = checkpoint_of_step(checkpoints, 10),
+                 next = checkpoint_of_step(checkpoints, 20);
+  const CheckpointIndex index = sample_index(0);
+  const std::vector<ModeletSpec> partition = partition_model(index.experiment, index.shape);
+  const std::set<std::string> files = {modelet_file(partition[1]), modelet_file(partition[2])};
+  const auto write = [&](uint64_t step) {
+    const CheckpointWriter writer(checkpoints, step, CheckpointWriter::Folder::kPrivate);
+    for (const size_t modelet : {1, 2}) write_sample_modelet(writer, partition[modelet], step);
+    if (step == 20) writer.add(before / modelet_file(partition[1]), "best");
+    writer.commit_part();
+  };
+  std::set<std::string> with_best = files;
+  with_best.insert("best");
+  int point = 0;
+  for (bool crashed = true; crashed;) {
+    fs::remove_all(run);
+    write(10);
+    if (again) write(20);
+    crashed = crashes_at(++point, [&] { write(20); });
+    EXPECT_EQ(names_in(before), files) << "crash at call " << point;
+    if (fs::exists(next)) {
+      EXPECT_EQ(names_in(next), with_best) << "crash at call " << point;
+    }
+    EXPECT_TRUE(crashed || fs::exists(next));
+    write(20);
+    EXPECT_EQ(names_in(next), with_best);
+    EXPECT_EQ(names_in(checkpoints), (std::set<std::string>{"step-0000000010", "step-0000000020"}));
+    ASSERT_FALSE(testing::Test::HasFailure());
+    ASSERT_LT(point, 1000);
+  }
+  EXPECT_GT(point, again ? 7 : 4) << "the wrappers count nothing";
+  fs::remove_all(run);
+}
+
+TEST(CheckpointCrash, WritingAPart) { crash_everywhere_in_a_part(false); }
+TEST(CheckpointCrash, ReplacingAPart) { crash_everywhere_in_a_part(true); }
+
 // Step 10 was the run's best until step 20 was evaluated: at any moment the checkpoint that the index calls
 // the best is there.
 TEST(CheckpointCrash, AmendingACheckpoint) {

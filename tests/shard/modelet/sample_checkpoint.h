@@ -7,6 +7,7 @@
 
 #include "base/experiment/partition.h"
 #include "shard/modelet/checkpoint.h"
+#include "shard/modelet/checkpoint_writer.h"
 
 namespace modelet::shard {
 

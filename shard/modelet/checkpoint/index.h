@@ -1,0 +1,53 @@
+// The index of a checkpoint: what its index.json says (docs/checkpoint_format.md). Plain values, and their
+// text.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+#include "base/experiment/partition.h"
+#include "shard/format/safetensors.h"
+
+namespace modelet::shard {
+
+// Names of files in a checkpoint's folder.
+inline constexpr const char* kIndexName = "index.json";
+inline constexpr const char* kEncoderName = "encoder.safetensors";
+std::string modelet_file(const ModeletSpec& spec);
+
+// One modelet's file in a checkpoint.
+struct CheckpointEntry {
+  ModeletSpec spec;
+  std::string file;  // name inside the checkpoint's folder
+  FileDigest digest;
+};
+
+// The entry of a modelet whose file another process wrote: only the digest has to travel.
+CheckpointEntry checkpoint_entry(const ModeletSpec& spec, const FileDigest& digest);
+
+// The contents of index.json.
+struct CheckpointIndex {
+  std::string modelet_version;  // of the program that wrote it, for people
+  uint64_t step = 0;            // steps completed
+  uint64_t best_step = 0;       // of the run's best checkpoint until now; `step` if it is this one
+  Experiment experiment;
+  DataShape shape;
+  std::vector<CheckpointEntry> modelets;  // in the order of ids
+  std::optional<FileDigest> encoder;      // of the text's encoder; shape.encoder is its checksum
+  std::string extra = "{}";               // JSON object, nested at most 12 deep: the trainer's own state
+};
+
+// Throws FormatError, which begins with `origin`, unless the modelets cover every layer exactly.
+void check_cover(const CheckpointIndex& index, const std::string& origin);
+
+// The text of index.json, and back. parse: FormatError if it is not such an index: version, sizes, modelets
+// that do not cover every layer exactly, names that leave the folder. `folder` names it in messages.
+std::string format_checkpoint_index(const CheckpointIndex& index);
+CheckpointIndex parse_checkpoint_index(std::string_view json, const std::filesystem::path& folder);
+
+}  // namespace modelet::shard

@@ -1,0 +1,141 @@
+#include "shard/modelet/checkpoint_writer.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <set>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/system/file.h"
+#include "shard/modelet/checkpoint.h"
+#include "shard/modelet/checkpoint/folders.h"
+
+namespace modelet::shard {
+namespace fs = std::filesystem;
+namespace {
+
+void write_index(const fs::path& folder, const CheckpointIndex& index, Sync sync) {
+  AtomicFile file(folder / kIndexName);
+  file.write(format_checkpoint_index(index));
+  file.commit(sync);
+  if (sync == Sync::kYes) sync_folder(folder);
+}
+
+// Keeps `keep` of the checkpoints of `step` or before, and the best one.
+void prune(const fs::path& parent, uint64_t step, uint32_t keep, uint64_t best_step) {
+  const std::vector<StepFolder> folders = complete_before(parent, step + 1);
+  for (size_t i = keep; i < folders.size(); ++i) {
+    if (folders[i].step == best_step) continue;
+    // Hides it first: a half-removed folder must not look like a checkpoint.
+    const fs::path hidden = parent / partial_name(folders[i].step);
+    rename_folder(folders[i].path, hidden);
+    remove_tree(hidden);
+  }
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(const fs::path& checkpoints, uint64_t step, Folder kind)
+    : parent_(checkpoints),
+      partial_(checkpoints / partial_name(step)),
+      step_(step),
+      sync_(kind == Folder::kShared ? Sync::kYes : Sync::kNo) {
+  if (kind == Folder::kPrivate) remove_tree(partial_);  // what an attempt that crashed has left
+  std::error_code failure;
+  fs::create_directories(partial_, failure);  // another process may have been faster, which is no failure
+  if (failure) throw Error(partial_.string() + ": " + failure.message() + " (making a checkpoint folder)");
+}
+
+CheckpointEntry CheckpointWriter::write_modelet(const ModeletSpec& spec, std::span<const Tensor> tensors,
+                                                const Metadata& metadata) const {
+  return checkpoint_entry(spec, write_safetensors(partial_ / modelet_file(spec), tensors, metadata, sync_));
+}
+
+FileDigest CheckpointWriter::write_encoder(std::span<const std::byte> state) const {
+  AtomicFile file(partial_ / kEncoderName);
+  file.write(state);
+  file.commit(sync_);
+  return {state.size(), xxh3_of(state)};
+}
+
+void CheckpointWriter::add(const fs::path& file, const std::string& name) const {
+  link_or_copy(file, partial_ / name);
+}
+
+fs::path CheckpointWriter::folder() const { return checkpoint_of_step(parent_, step_); }
+
+fs::path CheckpointWriter::commit(CheckpointIndex index, uint32_t keep) const {
+  MODELET_CHECK(keep >= 1 && index.step == step_);
+  std::ranges::sort(index.modelets, {}, [](const CheckpointEntry& e) { return e.spec.id; });
+  check_cover(index, partial_.string());
+  check_files(index);
+  remove_other_files(index);
+  write_index(partial_, index, sync_);
+  const fs::path target = folder();
+  publish(target);
+  remove_leftovers();
+  prune(parent_, step_, keep, index.best_step);
+  return target;
+}
+
+fs::path CheckpointWriter::commit_part(const CheckpointIndex* index) const {
+  if (index != nullptr) write_index(partial_, *index, sync_);
+  const fs::path target = folder();
+  publish(target);
+  remove_leftovers();
+  return target;
+}
+
+void CheckpointWriter::abandon() const { remove_tree(partial_); }
+
+void CheckpointWriter::check_files(const CheckpointIndex& index) const {
+  for (const CheckpointEntry& entry : index.modelets) {
+    std::error_code failure;
+    const uint64_t bytes = fs::file_size(partial_ / entry.file, failure);
+    if (failure || bytes != entry.digest.bytes)
+      throw Error(fmt::format(
+          "{}: the file that a node reported as written is {}; all nodes must see the same folder of the run "
+          "(--out)",
+          (partial_ / entry.file).string(), failure ? "not there" : "of another size"));
+  }
+}
+
+// Temporary files of a crashed attempt at this step, or modelets of another partition.
+void CheckpointWriter::remove_other_files(const CheckpointIndex& index) const {
+  std::set<std::string> known;
+  if (index.encoder) known.insert(kEncoderName);
+  for (const CheckpointEntry& entry : index.modelets) known.insert(entry.file);
+  std::vector<fs::path> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(partial_))
+    if (!known.contains(entry.path().filename().string())) others.push_back(entry.path());
+  for (const fs::path& path : others) remove_tree(path);
+}
+
+void CheckpointWriter::publish(const fs::path& target) const {
+  // A run that went back to an older checkpoint comes to this step a second time.
+  if (fs::exists(target)) {
+    remove_tree(parent_ / replaced_name(step_));
+    rename_folder(target, parent_ / replaced_name(step_));
+  }
+  rename_folder(partial_, target);
+  if (sync_ == Sync::kYes) sync_folder(parent_);
+}
+
+// Hidden folders up to this step. Later ones may belong to a checkpoint that is being written.
+void CheckpointWriter::remove_leftovers() const {
+  for (const StepFolder& folder : step_folders(parent_))
+    if (folder.kind != FolderKind::kComplete && folder.step <= step_) remove_tree(folder.path);
+}
+
+void amend_checkpoint(const fs::path& folder, uint64_t best_step, const std::string& extra, uint32_t keep) {
+  CheckpointIndex index = Checkpoint::open(folder).index();
+  index.best_step = best_step;
+  index.extra = extra;
+  write_index(folder, index, Sync::kYes);
+  prune(folder.parent_path(), index.step, keep, best_step);
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,74 @@
+// Writing of checkpoints (shard/modelet/checkpoint.h).
+//
+// Every process of the group makes a CheckpointWriter for the same step and writes its own modelets; they go
+// to a hidden folder beside. Then the folder is renamed to its final name: a reader, or a crash at any
+// moment, sees it whole or not at all, and the previous one stays usable. What crashed attempts left is
+// removed by the next commit.
+//
+// - All processes see the same folder: one of them (rank 0) collects the entries of all modelets and calls
+//   commit().
+// - Each has a folder of its own (kPrivate), from which others get what they need: each calls commit_part()
+//   once the entries of all are known. Files are not synced then: copies lie on other machines, and whoever
+//   uses a file checks its content first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "shard/format/safetensors.h"
+#include "shard/modelet/checkpoint/index.h"
+
+namespace modelet::shard {
+
+class CheckpointWriter {
+ public:
+  enum class Folder { kShared, kPrivate };
+
+  // `checkpoints` is the run's folder of checkpoints; created if needed.
+  CheckpointWriter(const std::filesystem::path& checkpoints, uint64_t step, Folder kind = Folder::kShared);
+
+  // Writes one modelet's arrays. May be called from several threads for different modelets.
+  CheckpointEntry write_modelet(const ModeletSpec& spec, std::span<const Tensor> tensors,
+                                const Metadata& metadata = {}) const;
+
+  // Writes the state of the text encoder (Dataset::encoder()).
+  FileDigest write_encoder(std::span<const std::byte> state) const;
+
+  // kPrivate: a file that exists already, under this name: a hard link where the file system allows it.
+  void add(const std::filesystem::path& file, const std::string& name) const;
+
+  // The path of the checkpoint once it is committed.
+  std::filesystem::path folder() const;
+
+  // Makes the checkpoint visible and removes older ones: of those of this step or before, `keep` (>= 1) and
+  // the run's best one remain. `index` has the entries of all modelets in any order. Returns the folder of
+  // the checkpoint. Error if a file is missing or has another size: then some process wrote to a folder that
+  // this one does not see. Call it once, in one process, after all have written.
+  std::filesystem::path commit(CheckpointIndex index, uint32_t keep) const;
+
+  // Makes this process's part visible, with an index if there is one, and returns its folder. One of the same
+  // step is replaced; others stay.
+  std::filesystem::path commit_part(const CheckpointIndex* index = nullptr) const;
+  // kPrivate: removes what was written. The writer is of no further use.
+  void abandon() const;
+
+ private:
+  void check_files(const CheckpointIndex& index) const;
+  void remove_other_files(const CheckpointIndex& index) const;
+  void publish(const std::filesystem::path& target) const;
+  void remove_leftovers() const;
+
+  std::filesystem::path parent_, partial_;
+  uint64_t step_;
+  Sync sync_;
+};
+
+// Adds what has become known about the run since to the index of a checkpoint that is in place, and removes
+// older ones as commit() does. A reader, or a crash at any moment, sees the old index or the new one.
+void amend_checkpoint(const std::filesystem::path& folder, uint64_t best_step, const std::string& extra,
+                      uint32_t keep);
+
+}  // namespace modelet::shard
