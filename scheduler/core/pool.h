@@ -11,6 +11,7 @@
 #include "comm/control/control.h"
 #include "scheduler/core/balance.h"
 #include "scheduler/core/run.h"
+#include "scheduler/ledger/records.h"
 #include "scheduler/plan/planning.h"
 
 namespace modelet::scheduler {
@@ -36,11 +37,14 @@ struct Send {
 struct Log {
   std::string text;
 };
+struct Persist {  // before anything that follows it is sent
+  Records records;
+};
 struct ForgetPlan {
   uint64_t number = 0;  // of a request: its answer would change nothing
 };
 // A PlanRequest is answered by the event Planned, some time, unless it was forgotten before its turn.
-using Action = std::variant<Send, Log, PlanRequest, ForgetPlan>;
+using Action = std::variant<Send, Log, PlanRequest, ForgetPlan, Persist>;
 
 // An agent that is registered.
 struct Node {

@@ -2,6 +2,8 @@
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <optional>
 #include <random>
 
 #include "base/error.h"
@@ -9,6 +11,7 @@
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/system/program.h"
+#include "scheduler/ledger/ledger.h"
 #include "scheduler/server/server.h"
 
 namespace {
@@ -16,13 +19,30 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   modelet-scheduler --insecure                        on a machine whose users are all trusted, port 5570
   modelet-scheduler --config scheduler.toml           a file with the options above, '_' for '-'
+  modelet-scheduler --insecure --state scheduler      keeps its runs in the folder 'scheduler': started again, it
+                                                      goes on with them
   modelet keygen scheduler.key                        makes a key, once; prints the public key
   modelet-scheduler --listen tcp://192.168.1.5:5570 --key scheduler.key --allow-list allowed
                                                       for other machines: those with a key in 'allowed', a file of
                                                       lines 'agent|user|admin KEY NAME', read again
                                                       whenever it changes
-Ctrl-C or SIGTERM ends it; agents abort their runs after --dead-after-seconds, whose last checkpoints continue them.
+Ctrl-C or SIGTERM ends it; without --state agents abort their runs after --dead-after-seconds; their last
+checkpoints continue them.
 Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
+
+// What only the scheduler's owner may read: users' experiments and data.
+void make_state_folder(const std::filesystem::path& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  const auto status = failure ? std::filesystem::file_status() : std::filesystem::status(folder, failure);
+  if (failure)
+    throw modelet::Error(folder.string() + ": " + failure.message() + " (making the folder of --state)");
+  using std::filesystem::perms;
+  if ((status.permissions() & (perms::group_all | perms::others_all)) != perms::none)
+    throw modelet::UsageError(folder.string() +
+                              ": others may enter this folder, which will have users' data: "
+                              "chmod 700 it, or give --state another one");
+}
 
 uint64_t new_session() {
   std::random_device random;
@@ -38,7 +58,7 @@ int main(int argc, char** argv) {
   modelet::scheduler::ServerOptions options;
   modelet::comm::DataServerOptions data;
   uint64_t store_mib = data.store_bytes >> 20, memory_mib = 8192, store_mib_per_key = 0;
-  std::string endpoint_file, key, allow_list;
+  std::string endpoint_file, key, allow_list, state;
   int parent = 0;
   app.add_option("--listen", options.listen, "address for agents and clients; port '*' takes a free one")
       ->capture_default_str();
@@ -71,10 +91,13 @@ int main(int argc, char** argv) {
                  "how many names of nodes may be registered with one key")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1024u));
+  app.add_option("--state", state,
+                 "folder for what outlives this process: a scheduler that is started with it again knows its "
+                 "runs, and goes on; without it all runs end with the scheduler");
   app.add_option(
       "--store", data.store,
-      "folder for the data of submitted runs, which the scheduler then sends to the agents; without it every "
-      "agent must be able to read the data at its path");
+      "folder for the data and the checkpoints of runs, which the scheduler sends to whoever needs them "
+      "(default: 'store' in that of --state); without it every agent must be able to read the data at its path");
   app.add_option("--store-mib", store_mib,
                  "limit of that folder; the least recently used data is removed first")
       ->capture_default_str()
@@ -107,6 +130,14 @@ int main(int argc, char** argv) {
     if (!key.empty()) options.keys = {modelet::comm::read_key_file(key), allow_list};
     data.store_bytes = store_mib << 20;
     data.key_bytes = store_mib_per_key << 20;
+    std::optional<modelet::scheduler::Ledger> ledger;
+    if (!state.empty()) {
+      const std::filesystem::path folder(state);
+      make_state_folder(folder);
+      ledger.emplace(folder / "ledger.sqlite");
+      options.persist = [&ledger](const modelet::scheduler::Records& records) { ledger->write(records); };
+      if (data.store.empty()) data.store = folder / "store";
+    }
     if (!data.store.empty()) options.data = data;
     options.core.session = new_session();
     modelet::scheduler::Server server(options);

@@ -1,7 +1,6 @@
 #include "scheduler/server/server.h"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "base/system/clock.h"
@@ -40,6 +39,7 @@ Server::Server(const ServerOptions& options)
     : socket_(checked_endpoint(options), options.keys),
       is_local_(comm::is_loopback(socket_.endpoint())),
       data_(data_server(options, socket_.endpoint())),
+      persist_(options.persist),
       core_(with_data_port(options.core, data_.get())),
       tick_(std::min(options.core.heartbeat, kLongestTick)),
       planner_(options.plan, wake_) {
@@ -79,20 +79,23 @@ void Server::run() {
 void Server::handle(double now, Event event) {
   std::deque<Event> events;  // with those that follow
   events.push_back(std::move(event));
-  for (; !events.empty(); events.pop_front()) {
-    for (Action& action : core_.handle(now, events.front())) {
-      if (auto* line = std::get_if<Log>(&action)) {
-        log_info("{}", line->text);
-      } else if (auto* request = std::get_if<PlanRequest>(&action)) {
-        planner_.ask(std::move(*request));
-      } else if (const auto* forgotten = std::get_if<ForgetPlan>(&action)) {
-        planner_.forget(forgotten->number);
-      } else {
-        auto& [peer, message] = std::get<Send>(action);
-        if (socket_.send(peer, std::move(message)) != comm::control::ServerSocket::Sent::kQueued)
-          events.push_back(PeerGone{peer});
-      }
-    }
+  for (; !events.empty(); events.pop_front())
+    for (Action& action : core_.handle(now, events.front())) act(action, events);
+}
+
+void Server::act(Action& action, std::deque<Event>& following) {
+  if (const auto* change = std::get_if<Persist>(&action)) {
+    if (persist_) persist_(change->records);
+  } else if (const auto* line = std::get_if<Log>(&action)) {
+    log_info("{}", line->text);
+  } else if (auto* request = std::get_if<PlanRequest>(&action)) {
+    planner_.ask(std::move(*request));
+  } else if (const auto* forgotten = std::get_if<ForgetPlan>(&action)) {
+    planner_.forget(forgotten->number);
+  } else {
+    auto& [peer, message] = std::get<Send>(action);
+    if (socket_.send(peer, std::move(message)) != comm::control::ServerSocket::Sent::kQueued)
+      following.push_back(PeerGone{peer});
   }
 }
 

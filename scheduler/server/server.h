@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,7 +26,9 @@ struct ServerOptions {
   std::optional<comm::control::ServerKeys> keys;
   std::optional<comm::DataServerOptions> data;  // but for why_not; none: all agents can read the data of runs
   CoreOptions core;                             // but for data_port
-  Planner::Work plan = carry_out;               // makes a plan, on the planner's thread
+  // Writes down what must outlive this process; what it throws ends run(). Empty: nothing does.
+  std::function<void(const Records&)> persist;
+  Planner::Work plan = carry_out;  // makes a plan, on the planner's thread
 };
 
 class Server {
@@ -34,17 +38,20 @@ class Server {
   explicit Server(const ServerOptions& options);
 
   const std::string& endpoint() const { return socket_.endpoint(); }
-  void run();           // until request_stop()
+  // Until request_stop(). Throws what `persist` does; then nothing that follows from it was sent.
+  void run();
   void request_stop();  // async-signal-safe
 
  private:
   void handle(double now, Event event);
+  void act(Action& action, std::deque<Event>& following);
 
   comm::control::ServerSocket socket_;
   const bool is_local_;                     // only this machine reaches the socket
   std::unique_ptr<comm::DataServer> data_;  // null: no store
   WakeEvent wake_;                          // a plan is made, or asked to stop
   std::atomic<bool> stop_{false};
+  const std::function<void(const Records&)> persist_;
   Core core_;
   double tick_;  // seconds between two Ticks of the core
   Planner planner_;
