@@ -111,6 +111,10 @@ Grid Group::grid(int rows) {
     GroupOptions of_part = options;
     of_part.timeout_seconds *= patience;
     of_part.node_names.clear();
+    if (options.on_missing)
+      of_part.on_missing = [missing = options.on_missing, first, distance](int rank, const std::string& why) {
+        missing(first + rank * distance, why);
+      };
     for (int i = 0; i < transport->size() && !options.node_names.empty(); ++i)
       of_part.node_names.push_back(whole.node_name(first + i * distance));
     return std::unique_ptr<Group>(

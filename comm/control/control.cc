@@ -320,6 +320,7 @@ class ClientSocket::Impl {
   // Throws Error if the scheduler refuses this client for good.
   void watch_handshakes() {
     while (const auto event = handshakes.next()) {
+      if (event->kind == HandshakeMonitor::Kind::kEnded) continue;  // the next one begins by itself
       trouble = explanation(event->kind);
       connections += event->kind == HandshakeMonitor::Kind::kSucceeded ? 1 : 0;
       if (event->kind == HandshakeMonitor::Kind::kRefused ||

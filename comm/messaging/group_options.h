@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,11 @@ struct GroupOptions {
   uint64_t run = 0;    // identifies the run; a message of another run is refused
   uint32_t epoch = 1;  // membership epoch; grows when the group changes
   double timeout_seconds = 30;
+  // Told of a rank that this one misses, with the reason: its connection has ended, or an operation has waited
+  // for it for `missing_seconds`. Each reason once, until the rank is heard of again. The operation waits on; who
+  // knows that the rank is lost ends it with Group::interrupt(). Called on the thread that uses the group.
+  std::function<void(int rank, const std::string& why)> on_missing;
+  double missing_seconds = 3;
   // How many times longer ranks of a grid's column wait for each other: rows that are equally far may be
   // apart by an evaluation, or by many steps of a faster row.
   double column_patience = 20;

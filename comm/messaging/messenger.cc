@@ -8,6 +8,8 @@
 namespace modelet::comm {
 namespace {
 
+constexpr const char *kIsSilent = "is silent", *kHasNoConnection = "has closed its connection";
+
 // `encoded`: header.bytes long.
 void decode_matrix(size_t i, const BlockHeader& header, std::span<const std::byte> encoded, Matrix into) {
   if (header.rows != into.rows || header.cols != into.cols)
@@ -54,6 +56,9 @@ Messenger::Messenger(std::unique_ptr<Transport> transport, GroupOptions options,
   MODELET_CHECK(options_.node_names.empty() || options_.node_names.size() == count());
   meters_.peers.resize(count());
   arrived_.resize(count());
+  missed_.resize(count());
+  if (options_.on_missing)
+    transport_->when_connection_ends([this](int peer) { miss(peer, kHasNoConnection); });
   for (int distance = 1; distance < size(); ++distance) others_.push_back(rank_at(distance));
 }
 
@@ -100,6 +105,18 @@ PeerError Messenger::too_late(double seconds, int passed_on) const {
   return PeerError(first,
                    fmt::format("no message from {} within {} s, {}: the node is dead, cut off or too slow{}",
                                missing, seconds, place(), others));
+}
+
+void Messenger::miss(int peer, const char* reason) {
+  std::vector<const char*>& reported = missed_[static_cast<size_t>(peer)];
+  if (!options_.on_missing || std::ranges::find(reported, reason) != reported.end()) return;
+  reported.push_back(reason);
+  options_.on_missing(peer, fmt::format("{} {}, {}", peer_name(peer), reason, place()));
+}
+
+void Messenger::miss_silent_peers() {
+  for (int peer = 0; peer < size(); ++peer)
+    if (!arrived_[static_cast<size_t>(peer)]) miss(peer, kIsSilent);
 }
 
 // ---- operations
@@ -180,7 +197,9 @@ void Messenger::collect(std::span<const std::vector<InBlock>> from) {
 }
 
 void Messenger::await(std::span<const int> from, double timeout_seconds, Receiver& receiver, int passed_on) {
-  const double start = clock_.now(), deadline = start + timeout_seconds;
+  const double start = clock_.now(), deadline = start + timeout_seconds,
+               silent = std::min(start + options_.missing_seconds, deadline);
+  bool told = !options_.on_missing;
   arrived_.assign(count(), true);
   for (const int sender : from) arrived_[static_cast<size_t>(sender)] = false;
   size_t missing = from.size();
@@ -188,11 +207,15 @@ void Messenger::await(std::span<const int> from, double timeout_seconds, Receive
   Frame frame;
   while (missing > 0) {
     const double before = clock_.now();
-    const bool got = receive(deadline - before, frame);
+    if (!told && before >= silent) {
+      miss_silent_peers();
+      told = true;
+    }
+    const bool got = receive((told ? deadline : silent) - before, frame);
     const double now = clock_.now();
     meters_.wait_seconds += now - before;
-    if (!got) throw too_late(timeout_seconds, passed_on);
-    if (!admit(frame)) continue;
+    if (!got && now >= deadline) throw too_late(timeout_seconds, passed_on);
+    if (!got || !admit(frame)) continue;
     const auto sender = static_cast<size_t>(frame.from);
     if (incoming_.tag != tag_) {
       keep(std::move(frame));
@@ -219,6 +242,7 @@ bool Messenger::admit(const Frame& frame) {
   PeerMeter& meter = meters_.peers[static_cast<size_t>(frame.from)];
   meter.bytes_received += frame.envelope.size() + frame.payload.size();
   ++meter.messages_received;
+  missed_[static_cast<size_t>(frame.from)].clear();
   try {
     parse_envelope(frame.envelope, options_.max_message_bytes, incoming_, envelope_scratch_);
   } catch (const FormatError& error) {

@@ -102,6 +102,8 @@ class Messenger {
   std::string place() const;
   FormatError malformed(int from, const FormatError& error) const;
   PeerError too_late(double seconds, int passed_on) const;
+  void miss(int peer, const char* reason);
+  void miss_silent_peers();
   void begin(Tag tag, const char* operation);
   void check_size() const;
   bool receive(double seconds, Frame& frame);
@@ -122,6 +124,8 @@ class Messenger {
   const char* operation_ = "";
   std::optional<Tag> sent_, collected_;  // of the last ones
   std::vector<bool> arrived_;            // [size]; also those from which nothing is expected
+  // [size] reasons why a peer is missed that were reported since it was heard of.
+  std::vector<std::vector<const char*>> missed_;
 
   Outgoing outgoing_;
 

@@ -55,8 +55,8 @@ HandshakeMonitor::HandshakeMonitor(zmq::context_t& context, zmq::socket_t& socke
   const std::string address = fmt::format("inproc://handshakes-{}", fmt::ptr(socket.handle()));
   // The refusals of a server are logged by its gate keeper, with the key.
   const int events =
-      ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-      (side == Side::kServer ? ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED
+      ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_DISCONNECTED |
+      (side == Side::kServer ? ZMQ_EVENT_ACCEPTED
                              : ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
   MODELET_CHECK(zmq_socket_monitor(socket.handle(), address.c_str(), events) == 0);
   socket_.set(zmq::sockopt::linger, 0);
@@ -80,6 +80,8 @@ std::optional<HandshakeMonitor::Event> HandshakeMonitor::next() {
 std::optional<HandshakeMonitor::Event> HandshakeMonitor::interpret(uint16_t event, uint32_t value) {
   const int descriptor = static_cast<int>(value);
   if (event == ZMQ_EVENT_ACCEPTED) return Event{Kind::kAccepted, descriptor};
+  if (event == ZMQ_EVENT_DISCONNECTED && side_ == Side::kClient)
+    return std::exchange(connected_, false) ? std::optional(Event{Kind::kEnded}) : std::nullopt;
   if (event == ZMQ_EVENT_DISCONNECTED)  // follows the failure of the same connection at once
     return Event{std::exchange(failed_, std::nullopt).value_or(Kind::kEnded), descriptor};
   Kind kind = Kind::kClosed;
@@ -87,7 +89,10 @@ std::optional<HandshakeMonitor::Event> HandshakeMonitor::interpret(uint16_t even
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) kind = Kind::kRefused;
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
     kind = value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH ? Kind::kOtherSecurity : Kind::kBroken;
-  if (side_ == Side::kClient) return Event{kind};
+  if (side_ == Side::kClient) {
+    connected_ = kind == Kind::kSucceeded;
+    return Event{kind};
+  }
   failed_ = kind;
   return std::nullopt;
 }

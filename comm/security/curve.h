@@ -38,7 +38,7 @@ class HandshakeMonitor {
 
   enum class Kind {
     kAccepted,       // server only: a connection, of which nothing else is known yet
-    kEnded,          // server only: so did a connection whose handshake had not failed
+    kEnded,          // so did a connection whose handshake had not failed
     kSucceeded,      // client only
     kRefused,        // client only: the server does not accept its key. Final, ZeroMQ does not try again
     kOtherSecurity,  // one side uses CURVE, the other does not. Final at the client
@@ -58,6 +58,7 @@ class HandshakeMonitor {
 
   const Side side_;
   zmq::socket_t socket_;
+  bool connected_ = false;      // client only
   std::optional<Kind> failed_;  // reported when its connection closes, which tells the descriptor
 };
 

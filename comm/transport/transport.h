@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -53,6 +54,9 @@ class Transport {
   // Wakes the owning thread (within 50 ms): its current and all later calls of receive() throw
   // Interrupted(reason).
   virtual void interrupt(const std::string& reason) = 0;
+  // `lost(rank)` is called by receive() when the connection to a peer has ended. It may come back by itself; what
+  // was under way is lost.
+  virtual void when_connection_ends(std::function<void(int rank)> lost) { static_cast<void>(lost); }
   // Number of messages that were thrown away because their sender is no rank of this group.
   virtual uint64_t dropped_messages() const { return 0; }
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -23,7 +24,7 @@
 namespace modelet::comm {
 namespace {
 
-constexpr double kLookSeconds = 1;  // while nothing comes, between two checks of the handshakes
+constexpr double kLookSeconds = 0.05;  // while nothing comes, between two looks at the connections
 
 std::string routing_id(uint64_t run, uint32_t epoch, int rank) {
   return fmt::format("{:016x}/{}/{}", run, epoch, rank);
@@ -145,11 +146,13 @@ class ZmqTransport::Impl {
       copy.copy(payload);
       sent = sent && socket.send(copy, kNow).has_value();
       if (sent) continue;
-      throw_if_refused();
+      look_at_connections();
       throw PeerError(rank, fmt::format("rank {} has left {} messages unread or is not connected", rank,
                                         options_.queue_messages));
     }
   }
+
+  void when_connection_ends(std::function<void(int rank)> lost) { connection_ended_ = std::move(lost); }
 
   bool receive(double timeout_seconds, Frame& frame) {
     const SteadyClock clock;
@@ -159,7 +162,7 @@ class ZmqTransport::Impl {
       if (take(frame)) return true;
       const double left = deadline - clock.now();
       if (left <= 0) return false;
-      if (!wait(std::min(left, kLookSeconds))) throw_if_refused();
+      if (!wait(std::min(left, kLookSeconds))) look_at_connections();
     }
   }
 
@@ -170,10 +173,11 @@ class ZmqTransport::Impl {
     throw Interrupted(interrupt_reason_);
   }
 
-  // Nothing will ever come from a peer that does not let this rank in.
-  void throw_if_refused() {
+  // Throws if a peer does not let this rank in: nothing will ever come from it.
+  void look_at_connections() {
     for (auto& [peer, monitor] : handshakes_)
       while (const auto event = monitor.next()) {
+        if (event->kind == HandshakeMonitor::Kind::kEnded && connection_ended_) connection_ended_(peer);
         const bool refused = event->kind == HandshakeMonitor::Kind::kRefused;
         if (refused || event->kind == HandshakeMonitor::Kind::kOtherSecurity)
           throw PeerError(
@@ -268,6 +272,7 @@ class ZmqTransport::Impl {
   std::vector<std::string> keys_;       // [size] public keys; own entry empty. Empty without keys
   std::vector<zmq::socket_t> dealers_;  // [size]; own entry unused
   std::vector<std::pair<int, HandshakeMonitor>> handshakes_;  // of the dealers, with their rank
+  std::function<void(int rank)> connection_ended_;
   Pool<Parts> parts_;
   uint64_t dropped_ = 0;
 };
@@ -287,6 +292,9 @@ bool ZmqTransport::receive(double timeout_seconds, Frame& frame) {
   return impl_->receive(timeout_seconds, frame);
 }
 void ZmqTransport::interrupt(const std::string& reason) { impl_->interrupt(reason); }
+void ZmqTransport::when_connection_ends(std::function<void(int rank)> lost) {
+  impl_->when_connection_ends(std::move(lost));
+}
 uint64_t ZmqTransport::dropped_messages() const { return impl_->dropped_messages(); }
 
 }  // namespace modelet::comm

@@ -27,6 +27,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -71,6 +72,7 @@ class ZmqTransport final : public Transport {
   // Also throws PeerError if a peer has refused the connection of this rank.
   bool receive(double timeout_seconds, Frame& frame) override;
   void interrupt(const std::string& reason) override;
+  void when_connection_ends(std::function<void(int rank)> lost) override;
   uint64_t dropped_messages() const override;
 
  private:

@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <semaphore>
 #include <zmq.hpp>
 
 #include "base/error.h"
@@ -69,6 +70,58 @@ TEST_P(Failures, TimeoutNamesTheMissingRank) {
               std::string("no message from rank 2 (node worker-3) within ") + (inproc ? "0.25" : "2") +
                   " s, at step 117, round 1 (all-gather): the node is dead, cut off or too slow");
   }
+}
+
+// It goes on waiting, and says once more so when it misses the rank again.
+TEST_P(Failures, ASilentRankIsMissedOnceAndWaitedFor) {
+  std::counting_semaphore<> missed(0);
+  std::vector<std::string> why;
+  GroupOptions options{
+      .timeout_seconds = 60, .missing_seconds = 0.02, .node_names = {"worker-1", "worker-2"}};
+  auto transports = make_transports(GetParam(), 2, options);
+  Group late(std::move(transports[1]), options);
+  options.on_missing = [&](int rank, const std::string& reason) {
+    EXPECT_EQ(rank, 1);
+    why.push_back(reason);
+    missed.release();
+  };
+  Group waits(std::move(transports[0]), options);
+  std::thread other([&] {
+    for (const uint64_t step : {uint64_t{1}, uint64_t{2}}) {
+      missed.acquire();
+      late.barrier({step});
+    }
+  });
+  waits.barrier({1});
+  waits.barrier({2});
+  other.join();
+  ASSERT_EQ(why.size(), 2u);
+  EXPECT_EQ(why[0], "rank 1 (node worker-2) is silent, at step 1, round 0 (barrier)");
+}
+
+// Long before the operation has waited for it.
+TEST_P(Failures, ARankWhoseConnectionEndsIsMissedAtOnce) {
+  if (GetParam() == TransportKind::kInproc) GTEST_SKIP() << "has no connections";
+  std::string why;
+  GroupOptions options{.timeout_seconds = 600, .missing_seconds = 600};
+  auto transports = make_transports(GetParam(), 2, options);
+  auto dies = std::make_unique<Group>(std::move(transports[1]), options);
+  Group* group = nullptr;
+  options.on_missing = [&](int rank, const std::string& reason) {
+    EXPECT_EQ(rank, 1);
+    why = reason;
+    group->interrupt("the scheduler has decided");
+  };
+  Group waits(std::move(transports[0]), options);
+  group = &waits;
+  std::thread other([&] {
+    dies->barrier({1});
+    dies.reset();
+  });
+  waits.barrier({1});
+  EXPECT_EQ(message_of<Interrupted>([&] { waits.barrier({2}); }), "the scheduler has decided");
+  other.join();
+  EXPECT_THAT(why, HasSubstr("rank 1 has closed its connection, at step 2"));
 }
 
 TEST_P(Failures, InterruptFromAnotherThread) {
