@@ -20,9 +20,8 @@ namespace {
 using namespace comm::control;  // NOLINT(google-build-using-namespace): the messages are this file's
                                 // vocabulary
 
-constexpr double kRegisterInterval = 0.2;  // seconds between two attempts
-constexpr double kAbortGrace = 10;  // seconds an aborted run may take to end before the process ends itself
-constexpr double kLastWords = 0.5;  // seconds for Leave to reach the scheduler
+constexpr double kLastWords = 0.5;    // seconds for Leave to reach the scheduler
+constexpr double kLongestSleep = 60;  // seconds
 
 uint64_t random_id() {
   std::random_device random;
@@ -66,10 +65,35 @@ AgentOptions checked(AgentOptions options) {
   return options;
 }
 
+// Of a run, beneath the work-dir. That of a run of a pool is this agent's own: other ranks do not see it.
+std::filesystem::path folder_of(const PrepareT& message, uint64_t session) {
+  if (!message.out.empty()) return message.out;
+  if (message.pool != 0) return fmt::format("runs/{:016x}-{}", message.pool, message.run);
+  if (!message.resume.empty()) return shard::run_of(message.resume);
+  // The numbers of runs begin anew with each scheduler, which the session identifies.
+  return fmt::format("{}-{:04x}-{}", message.name, session & 0xffff, message.run);
+}
+
+RegisterT description(const AgentOptions& options) {
+  RegisterT self;
+  self.name = options.name;
+  self.incarnation = random_id();
+  self.version = kVersion;
+  self.cores = options.cores;
+  self.memory_bytes = options.memory_bytes;
+  self.gflops = options.gflops;
+  self.bf16_gflops = options.bf16_gflops;
+  self.memory_gbps = options.memory_gbps;
+  self.data_endpoint = data_endpoint(options);
+  return self;
+}
+
 }  // namespace
 
 Agent::Agent(AgentOptions options)
-    : options_(checked(std::move(options))), incarnation_(random_id()), socket_(options_.scheduler) {
+    : options_(checked(std::move(options))),
+      socket_(options_.scheduler),
+      core_({.self = description(options_), .leave_seconds = options_.leave_seconds}) {
   if (!has_data_keys(options_) && !comm::is_private(data_endpoint(options_)))
     log_warning(
         "the data address {} has no keys: connections are neither encrypted nor authenticated, whoever "
@@ -78,21 +102,15 @@ Agent::Agent(AgentOptions options)
 }
 
 void Agent::run() {
-  last_heard_ = clock_.now();
-  while (stops_requested_ == 0 || !run_has_ended_for_leaving()) {
-    beat();
-    forward_mail();
-    const double wait = std::max(0.0, next_beat_ - clock_.now());
-    if (const auto message = socket_.receive(wait, mailbox_.fd())) {
-      last_heard_ = clock_.now();
-      std::visit([this](const auto& body) { on(body); }, *message);
-    }
-    abort_if_scheduler_is_gone();
+  while (!ended_) {
+    for (; stops_told_ < stops_requested_ && !ended_; ++stops_told_)
+      handle(AskedToLeave{"it was asked to end"});
+    handle(Tick{runner_ ? runner_->step() : 0});
+    take_mail();
+    listen();
     tell_trouble();
   }
-  if (node_ != 0) socket_.send(LeaveT{});
   socket_.close(kLastWords);
-  log_info("left the pool");
 }
 
 void Agent::request_stop() {
@@ -100,58 +118,109 @@ void Agent::request_stop() {
   mailbox_.wake();
 }
 
-void Agent::beat() {
-  if (clock_.now() < next_beat_) return;
-  next_beat_ = clock_.now() + (node_ != 0 ? heartbeat_ : kRegisterInterval);
-  if (node_ != 0) {
-    socket_.send(HeartbeatT{{}, node_, runner_ ? runner_->run() : 0, runner_ ? runner_->step() : 0});
-  } else if (stops_requested_ == 0 && runner_ == nullptr) {  // an agent may get work as soon as it registers
-    RegisterT message;
-    message.name = options_.name;
-    message.incarnation = incarnation_;
-    message.version = kVersion;
-    message.cores = options_.cores;
-    message.memory_bytes = options_.memory_bytes;
-    message.gflops = options_.gflops;
-    message.bf16_gflops = options_.bf16_gflops;
-    message.memory_gbps = options_.memory_gbps;
-    message.data_endpoint = data_endpoint(options_);
-    socket_.send(std::move(message));
+// What cannot be sent is not lost: the core has it until it is confirmed over a new connection.
+void Agent::handle(const AgentEvent& event) {
+  if (ended_) return;
+  for (const AgentAction& action : core_.handle(clock_.now(), event)) {
+    std::visit([this](const auto& what) { carry_out(what); }, action);
+    if (ended_) return;
+  }
+  if (std::exchange(is_connection_lost_, false)) handle(ConnectionLost{});
+}
+
+void Agent::take_mail() {
+  for (const AgentEvent& event : mailbox_.take()) {
+    const auto* mail = std::get_if<FromJob>(&event);
+    if (mail != nullptr && std::holds_alternative<RunDoneT>(mail->message)) runner_.reset();
+    handle(event);
   }
 }
 
-void Agent::forward_mail() {
-  for (ToSchedulerMessage& message : mailbox_.take()) {
-    if (const auto* done = std::get_if<RunDoneT>(&message)) {
-      log_info("run {} ended here at step {}{}{}", done->run, done->step, done->message.empty() ? "" : ": ",
-               done->message);
-      runner_.reset();
-      aborting_since_ = 0;
-      if (node_ == 0) next_beat_ = clock_.now();
-    }
-    socket_.send(std::move(message));
+void Agent::listen() {
+  if (ended_) return;
+  const double wait = std::clamp(core_.next_tick() - clock_.now(), 0.0, kLongestSleep);
+  const auto message = socket_.receive(wait, mailbox_.fd());
+  if (std::exchange(connection_, socket_.connections()) != socket_.connections()) handle(ConnectionLost{});
+  if (message) handle(FromScheduler{*message});
+}
+
+void Agent::tell_trouble() {
+  std::string trouble = socket_.trouble();
+  if (trouble.empty() && !core_.is_registered() && clock_.now() - core_.silent_since() > core_.dead_after())
+    trouble = "nobody answers at " + options_.scheduler.endpoint +
+              ": is modelet-scheduler running there, and is the address right? This agent keeps asking";
+  if (trouble == told_trouble_) return;
+  told_trouble_ = std::move(trouble);
+  if (!told_trouble_.empty()) log_warning("{}", told_trouble_);
+}
+
+// ---- what the core wants
+
+void Agent::carry_out(const Send& action) {
+  if (!socket_.send(action.message)) is_connection_lost_ = true;
+}
+
+void Agent::carry_out(const PrepareJob& action) {
+  const PrepareT& message = action.prepare;
+  try {
+    TrainJob job = checked_job(message);
+    const RunOwner owner{message.submitter, message.by_admin};
+    log_info("run {} '{}', epoch {}: rank {} of {}, {} threads, output in {}", message.run, message.name,
+             message.epoch, job.rank, job.size, job.threads, job.out.string());
+    runner_ = std::make_unique<JobRunner>(
+        message, std::move(job), [this, owner](const TrainJob& asked) { check_folders(asked, owner); },
+        [this, owner](TrainJob made_for) { return owned_job(std::move(made_for), owner); },
+        comm::ZmqOptions{.bind = data_endpoint(options_), .curve = has_data_keys(options_)}, mailbox_,
+        data_source(message));
+  } catch (const std::exception& error) {
+    RunDoneT refusal;
+    refusal.run = message.run;
+    refusal.epoch = message.epoch;
+    refusal.outcome = Outcome::Failed;
+    refusal.message = error.what();
+    refusal.user_error = dynamic_cast<const UsageError*>(&error) != nullptr;
+    mailbox_.post(FromJob{std::move(refusal)});
   }
 }
 
-void Agent::on(const RegisteredT& message) {
-  if (session_ != 0 && message.session != session_) abort_run("the scheduler was restarted");
-  if (node_ == 0) log_info("registered at {} as '{}'", options_.scheduler.endpoint, options_.name);
-  node_ = message.node;
-  session_ = message.session;
-  heartbeat_ = std::clamp(message.heartbeat_seconds, 0.01, 60.0);
-  dead_after_ = std::max(message.dead_after_seconds, heartbeat_);
-  next_beat_ = std::min(next_beat_, clock_.now() + heartbeat_);
+void Agent::carry_out(const StartJob& action) {
+  const StartT& message = action.start;
+  std::vector<comm::Peer> ranks(message.endpoints.size());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    ranks[rank].endpoint = message.endpoints[rank];
+    if (!message.public_keys.empty()) ranks[rank].public_key = message.public_keys[rank];
+  }
+  if (runner_) runner_->start(std::move(ranks));
 }
 
-// The scheduler was restarted, or took this agent for dead: in either case nobody waits for its run any more.
-void Agent::on(const RegisterAgainT&) {
-  abort_run("the scheduler was restarted, or had lost this agent");
-  node_ = 0;
-  next_beat_ = clock_.now();
+void Agent::carry_out(const StopJob&) {
+  if (runner_) runner_->request_stop();
 }
 
-void Agent::on(const RefusedT& message) {
-  throw Error("the scheduler at " + options_.scheduler.endpoint + " refuses this agent: " + message.reason);
+void Agent::carry_out(const AbortJob& action) {
+  if (runner_) runner_->abort(action.reason);
+}
+
+void Agent::carry_out(const DropSnapshots&) {}
+
+void Agent::carry_out(const AgentLog& action) {
+  if (action.is_warning)
+    log_warning("{}", action.text);
+  else
+    log_info("{}", action.text);
+}
+
+void Agent::carry_out(const EndAgent& action) {
+  ended_ = true;
+  switch (action.why) {
+    case EndAgent::Why::kLeft:
+      return log_info("{}", action.text);
+    case EndAgent::Why::kRefused:
+      throw Error("the scheduler at " + options_.scheduler.endpoint + " refuses this agent: " + action.text);
+    case EndAgent::Why::kStuck:
+      log_error("{}", action.text);
+      std::quick_exit(static_cast<int>(ExitCode::kFailed));
+  }
 }
 
 // Whether the owner of this machine allows the folders, and whose runs they hold: before data is fetched.
@@ -167,31 +236,6 @@ std::unique_ptr<Job> Agent::owned_job(TrainJob job, const RunOwner& owner) const
   std::unique_ptr<Job> made = options_.make_job(std::move(job));
   claim_run_folder(out, owner);
   return made;
-}
-
-void Agent::on(const PrepareT& message) {
-  RunDoneT refusal;
-  refusal.run = message.run;
-  refusal.epoch = message.epoch;
-  refusal.outcome = Outcome::Failed;
-  try {
-    if (stops_requested_ > 0) throw Error("the agent is leaving");
-    if (runner_ != nullptr) throw Error("the agent still works for run " + std::to_string(runner_->run()));
-    TrainJob job = checked_job(message);
-    const RunOwner owner{message.submitter, message.by_admin};
-    log_info("run {} '{}': rank {} of {}, {} threads, output in {}", message.run, message.name, job.rank,
-             job.size, job.threads, job.out.string());
-    runner_ = std::make_unique<JobRunner>(
-        message, std::move(job), [this, owner](const TrainJob& asked) { check_folders(asked, owner); },
-        [this, owner](TrainJob made_for) { return owned_job(std::move(made_for), owner); },
-        comm::ZmqOptions{.bind = data_endpoint(options_), .curve = has_data_keys(options_)}, mailbox_,
-        data_source(message));
-  } catch (const std::exception& error) {
-    refusal.message = error.what();
-    refusal.user_error = dynamic_cast<const UsageError*>(&error) != nullptr;
-    log_warning("run {} refused: {}", message.run, error.what());
-    socket_.send(std::move(refusal));
-  }
 }
 
 TrainJob Agent::checked_job(const PrepareT& message) const {
@@ -216,11 +260,7 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
   const uint32_t wanted = job.experiment.train.threads;
   job.threads = wanted == 0 ? options_.cores : std::min(wanted, options_.cores);
   job.resume = message.resume;
-  std::filesystem::path folder = message.out;
-  if (folder.empty() && !job.resume.empty()) folder = shard::run_of(job.resume);
-  // The numbers of runs begin anew with each scheduler, which the session identifies.
-  if (folder.empty()) folder = fmt::format("{}-{:04x}-{}", message.name, session_ & 0xffff, message.run);
-  job.out = options_.work_dir / folder;  // an absolute folder stays what it is
+  job.out = options_.work_dir / folder_of(message, core_.pool());  // an absolute folder stays what it is
   return job;
 }
 
@@ -231,71 +271,6 @@ std::optional<DataSource> Agent::data_source(const PrepareT& message) const {
                     .server = with_port(options_.scheduler, message.data_port),
                     .cache = options_.cache,
                     .node = options_.name};
-}
-
-void Agent::on(const StartT& message) {
-  if (runner_ == nullptr || runner_->run() != message.run) return;
-  const size_t size = message.endpoints.size();
-  if (static_cast<int>(size) != runner_->size() ||
-      (!message.public_keys.empty() && message.public_keys.size() != size))
-    return abort_run("the scheduler's Start message makes no sense");
-  std::vector<comm::Peer> ranks(size);
-  for (size_t rank = 0; rank < size; ++rank) {
-    ranks[rank].endpoint = message.endpoints[rank];
-    if (!message.public_keys.empty()) ranks[rank].public_key = message.public_keys[rank];
-  }
-  runner_->start(std::move(ranks));
-}
-
-void Agent::on(const StopT& message) {
-  if (runner_ != nullptr && runner_->run() == message.run) runner_->request_stop();
-}
-
-void Agent::on(const AbortT& message) {
-  if (runner_ != nullptr && runner_->run() == message.run) abort_run(message.reason);
-}
-
-void Agent::abort_run(const std::string& reason) {
-  if (runner_ == nullptr || aborting_since_ != 0) return;
-  log_warning("run {} aborted: {}", runner_->run(), reason);
-  aborting_since_ = clock_.now();
-  runner_->abort(reason);
-}
-
-void Agent::abort_if_scheduler_is_gone() {
-  const double silent = clock_.now() - last_heard_;
-  if (node_ == 0 || silent <= dead_after_) return;
-  log_warning("the scheduler at {} has been silent for {:.1f} s", options_.scheduler.endpoint, silent);
-  abort_run("the scheduler is gone");
-  node_ = 0;
-  last_heard_ = clock_.now();
-}
-
-void Agent::tell_trouble() {
-  std::string trouble = socket_.trouble();
-  if (trouble.empty() && node_ == 0 && clock_.now() - last_heard_ > dead_after_)
-    trouble = "nobody answers at " + options_.scheduler.endpoint +
-              ": is modelet-scheduler running there, and is the address right? This agent keeps asking";
-  if (trouble == told_trouble_) return;
-  told_trouble_ = std::move(trouble);
-  if (!told_trouble_.empty()) log_warning("{}", told_trouble_);
-}
-
-// Asks the run to end with a checkpoint. A second request, or too long a wait, aborts it.
-bool Agent::run_has_ended_for_leaving() {
-  if (runner_ == nullptr) return true;
-  const double now = clock_.now();
-  if (leaving_since_ == 0) {
-    log_info("asked to leave: the run stops at its next step");
-    leaving_since_ = now;
-    runner_->request_stop();
-  }
-  if (stops_requested_ > 1 || now - leaving_since_ > options_.stop_grace) abort_run("the agent is leaving");
-  if (aborting_since_ != 0 && now - aborting_since_ > kAbortGrace) {
-    log_error("the run does not end; the process does");
-    std::quick_exit(static_cast<int>(ExitCode::kFailed));
-  }
-  return false;
 }
 
 }  // namespace modelet::agent

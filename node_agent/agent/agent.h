@@ -1,9 +1,8 @@
 // Agent: offers this machine to a scheduler and executes what it is given, one run at a time.
 //
-// Two threads. The control thread (the caller of run()) talks to the scheduler and sends a heartbeat once a
-// second, also while training; the job has a thread of its own (JobRunner). No failure of a job ends the
-// agent. If the scheduler is silent for too long the agent aborts its run and tries to register until the
-// scheduler is back.
+// The decisions are AgentCore's (node_agent/agent/agent_core.h). This class has the socket, the clock, the
+// signals and the job, and two threads. The control thread (the caller of run()) talks to the scheduler, also
+// while training; the job has a thread of its own (JobRunner). No failure of a job ends the agent.
 #pragma once
 
 #include <atomic>
@@ -15,11 +14,12 @@
 
 #include "base/system/clock.h"
 #include "comm/control/control.h"
+#include "node_agent/agent/agent_core.h"
 #include "node_agent/agent/job.h"
 #include "node_agent/agent/job_runner.h"
 #include "node_agent/agent/mailbox.h"
 #include "node_agent/agent/run_data.h"
-#include "node_agent/agent/run_owner.h"
+#include "node_agent/folders/run_owner.h"
 
 namespace modelet::agent {
 
@@ -37,7 +37,7 @@ struct AgentOptions {
   bool insecure = false;                     // may do without keys
   std::filesystem::path work_dir = ".";      // runs whose output folder is not given get one in it
   CacheOptions cache = {.folder = "cache"};  // of data that the scheduler sends
-  double stop_grace = 60;  // seconds a run may take to stop when the agent is asked to leave
+  double leave_seconds = 60;                 // it works on after it was asked to leave, until it is released
   // Throws UsageError if a job's folders are not allowed; asked before its data is fetched. Null: all are.
   JobCheck check_folders;
   JobFactory make_job;
@@ -48,46 +48,42 @@ class Agent {
   // UsageError if an option is wrong.
   explicit Agent(AgentOptions options);
 
-  // Works until request_stop(); then ends the run, if there is one, with a checkpoint, and leaves the pool.
-  // Throws Error if the scheduler refuses this agent.
+  // Works until request_stop(); then works on until the scheduler can do without this agent, at most
+  // `leave_seconds`, and leaves the pool. Throws Error if the scheduler refuses this agent.
   void run();
-  // Async-signal-safe. A second call ends the run at once.
+  // Async-signal-safe. A second call aborts the run and leaves at once.
   void request_stop();
 
  private:
-  void beat();
-  void forward_mail();
-  void on(const comm::control::RegisteredT& message);
-  void on(const comm::control::RegisterAgainT& message);
-  void on(const comm::control::RefusedT& message);
-  void on(const comm::control::PrepareT& message);
-  void on(const comm::control::StartT& message);
-  void on(const comm::control::StopT& message);
-  void on(const comm::control::AbortT& message);
-  template <class Other>
-  void on(const Other&) {}  // Alive, and what is meant for clients
-  void abort_run(const std::string& reason);
-  void abort_if_scheduler_is_gone();
+  void handle(const AgentEvent& event);
+  void take_mail();
+  void listen();
   void tell_trouble();
-  bool run_has_ended_for_leaving();
+  void carry_out(const Send& action);
+  void carry_out(const PrepareJob& action);
+  void carry_out(const StartJob& action);
+  void carry_out(const StopJob& action);
+  void carry_out(const AbortJob& action);
+  void carry_out(const DropSnapshots& action);
+  void carry_out(const AgentLog& action);
+  void carry_out(const EndAgent& action);
   TrainJob checked_job(const comm::control::PrepareT& message) const;
   void check_folders(const TrainJob& job, const RunOwner& owner) const;
   std::unique_ptr<Job> owned_job(TrainJob job, const RunOwner& owner) const;
   std::optional<DataSource> data_source(const comm::control::PrepareT& message) const;
 
   const AgentOptions options_;
-  const uint64_t incarnation_;
   SteadyClock clock_;
   comm::control::ClientSocket socket_;
   Mailbox mailbox_;
   std::atomic<int> stops_requested_{0};
-  double next_beat_ = 0;
-  double last_heard_ = 0;                          // of the scheduler, or when it was given up
-  std::string told_trouble_;                       // of the connection, last logged
-  double leaving_since_ = 0, aborting_since_ = 0;  // 0: not
-  double heartbeat_ = 1, dead_after_ = 5;          // seconds; the scheduler says
-  uint64_t node_ = 0, session_ = 0;                // node 0: not registered
-  std::unique_ptr<JobRunner> runner_;              // null: free
+  int stops_told_ = 0;               // to the core
+  uint64_t connection_ = 0;          // to the scheduler, counted
+  bool is_connection_lost_ = false;  // seen while sending
+  bool ended_ = false;
+  std::string told_trouble_;  // of the connection, last logged
+  AgentCore core_;
+  std::unique_ptr<JobRunner> runner_;  // null: no job
 };
 
 }  // namespace modelet::agent

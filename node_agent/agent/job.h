@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "comm/collectives/group.h"
-#include "node_agent/agent/roots.h"
+#include "node_agent/folders/roots.h"
 #include "node_agent/train/job/train_job.h"
 
 namespace modelet::agent {
@@ -27,7 +27,7 @@ class Job {
 using JobCheck = std::function<void(const TrainJob&)>;
 using JobFactory = std::function<std::unique_ptr<Job>(TrainJob)>;
 
-// Makes Trainers. Each reads and writes only beneath the roots (node_agent/agent/roots.h); otherwise
+// Makes Trainers. Each reads and writes only beneath the roots (node_agent/folders/roots.h); otherwise
 // UsageError.
 JobFactory training_jobs(Roots roots);
 

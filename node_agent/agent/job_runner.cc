@@ -35,6 +35,7 @@ JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCh
       group_options_{.run = prepare.group_key,
                      .epoch = prepare.epoch,
                      .timeout_seconds = job.experiment.exchange.timeout_seconds,
+                     .on_missing = [this](int rank, const std::string& why) { post_missed(rank, why); },
                      .lz4 = job.experiment.exchange.lz4,
                      .node_names = prepare.node_names},
       rank_(job.rank),
@@ -89,7 +90,12 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
   } catch (const Interrupted& stop) {
     // A job that was stopped has written its checkpoint; one that was aborted has not.
     done.outcome = aborted() ? Outcome::Failed : Outcome::Interrupted;
+    done.retry = aborted();
     done.message = stop.what();
+  } catch (const PeerError& error) {
+    done.outcome = Outcome::Failed;
+    done.retry = true;
+    done.message = error.what();
   } catch (const UsageError& error) {
     done.outcome = Outcome::Failed;
     done.message = error.what();
@@ -112,7 +118,7 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
     job_.reset();
   }
   data_.reset();
-  mailbox_.post(std::move(done));
+  mailbox_.post(FromJob{std::move(done)});
 }
 
 void JobRunner::train(TrainJob description, const JobCheck& check, const JobFactory& make_job) {
@@ -140,7 +146,7 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
   prepared.endpoint = transport->self().endpoint;
   prepared.public_key = transport->self().public_key;
   prepared.memory_bytes = job.memory_bytes();
-  mailbox_.post(std::move(prepared));
+  mailbox_.post(FromJob{std::move(prepared)});
   transport->connect(rank_, wait_for_start(), group_options_.run, group_options_.epoch);
 
   comm::Group group(std::move(transport), group_options_);
@@ -159,8 +165,19 @@ void JobRunner::post_event(const nlohmann::json& event) {
   stamped["time"] = utc_text(std::chrono::system_clock::now());
   RunEventT message;
   message.run = run_;
+  message.epoch = group_options_.epoch;
   message.json = stamped.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  mailbox_.post(std::move(message));
+  mailbox_.post(FromJob{std::move(message)});
+}
+
+void JobRunner::post_missed(int rank, const std::string& why) {
+  comm::control::PeerMissedT message;
+  message.run = run_;
+  message.epoch = group_options_.epoch;
+  message.rank = static_cast<uint32_t>(rank);
+  message.why = why;
+  log_warning("run {}: {}", run_, why);
+  mailbox_.post(FromJob{std::move(message)});
 }
 
 // Called while there is no group: throws if the run has ended.

@@ -1,6 +1,7 @@
-// JobRunner: one job on a thread of its own, from Prepare to RunDone, with its data socket and group. Before
-// the job prepares, the data of the run is looked for, and fetched if this machine does not have it. The
-// job's messages go to the mailbox: Prepared, RunEvent..., and always RunDone as the last one.
+// JobRunner: one job on a thread of its own, for one epoch of a run, from Prepare to RunDone, with its data
+// socket and group. Before the job prepares, the data of the run is looked for, and fetched if this machine
+// does not have it. The job's messages go to the mailbox: Prepared, RunEvent and PeerMissed, and always RunDone
+// as the last one. That says `retry` if the job was aborted or lost a peer: another group need not meet that.
 //
 // The public functions belong to the control thread.
 #pragma once
@@ -43,6 +44,7 @@ class JobRunner {
   void work(TrainJob job, const JobCheck& check, const JobFactory& make_job);
   void train(TrainJob description, const JobCheck& check, const JobFactory& make_job);
   void post_event(const nlohmann::json& event);
+  void post_missed(int rank, const std::string& why);
   void check_wanted() const;
   std::vector<comm::Peer> wait_for_start();
   bool aborted() const;

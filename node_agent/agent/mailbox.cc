@@ -4,16 +4,16 @@
 
 namespace modelet::agent {
 
-void Mailbox::post(comm::control::ToSchedulerMessage message) {
+void Mailbox::post(AgentEvent event) {
   const std::lock_guard lock(mutex_);
-  messages_.push_back(std::move(message));
+  events_.push_back(std::move(event));
   wake_.set();
 }
 
-std::deque<comm::control::ToSchedulerMessage> Mailbox::take() {
+std::deque<AgentEvent> Mailbox::take() {
   const std::lock_guard lock(mutex_);
   wake_.clear();
-  return std::exchange(messages_, {});
+  return std::exchange(events_, {});
 }
 
 }  // namespace modelet::agent

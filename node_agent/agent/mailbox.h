@@ -1,25 +1,25 @@
-// Mailbox: messages from the job's thread to the control thread, which alone uses the socket to the
-// scheduler.
+// Mailbox: events from the threads of jobs and snapshots to the control thread, which alone has the AgentCore and
+// the socket to the scheduler.
 #pragma once
 
 #include <deque>
 #include <mutex>
 
 #include "base/system/wake_event.h"
-#include "comm/control/control.h"
+#include "node_agent/agent/agent_core.h"
 
 namespace modelet::agent {
 
 class Mailbox {
  public:
-  void post(comm::control::ToSchedulerMessage message);  // any thread
-  std::deque<comm::control::ToSchedulerMessage> take();  // all that were posted, in order
-  void wake() { wake_.set(); }                           // async-signal-safe: makes fd() readable
-  int fd() const { return wake_.fd(); }                  // readable when there is something to take
+  void post(AgentEvent event);           // any thread
+  std::deque<AgentEvent> take();         // all that were posted, in order
+  void wake() { wake_.set(); }           // async-signal-safe: makes fd() readable
+  int fd() const { return wake_.fd(); }  // readable when there is something to take
 
  private:
   std::mutex mutex_;
-  std::deque<comm::control::ToSchedulerMessage> messages_;
+  std::deque<AgentEvent> events_;
   WakeEvent wake_;
 };
 

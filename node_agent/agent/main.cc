@@ -21,7 +21,7 @@ constexpr const char* kExamples = R"(Examples:
   modelet-agent --scheduler tcp://192.168.1.5:5570 --data-address 192.168.1.7 --key agent.key --scheduler-key 5c02...
                                                      across machines, encrypted; --data-root and --out-root: what
                                                      runs may read, and where they may write
-Ctrl-C or SIGTERM: the run ends at its next step, with a checkpoint, then the agent leaves; a second one aborts the run.
+Ctrl-C or SIGTERM: the agent works on until its run can go on without it, then leaves; a second one ends its part at once.
 What an agent takes of a machine, what it reads and writes, and a systemd unit: docs/pool.md.
 Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
 
@@ -105,8 +105,9 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(modelet::number_between(0.0, 1e6));
   app.add_option(
-         "--stop-grace-seconds", options.stop_grace,
-         "time that a run may take to stop, with a checkpoint, when this agent is asked to leave (SIGTERM)")
+         "--leave-seconds", options.leave_seconds,
+         "time that this agent works on when it is asked to leave (SIGTERM), so that its runs can go on "
+         "without it and lose nothing")
       ->capture_default_str()
       ->check(modelet::number_between(0.1, 86400.0));
   app.add_flag("--insecure", options.insecure,

@@ -53,8 +53,8 @@ class JobRunnerTest : public testing::Test {
   template <class Message>
   Message next() {
     for (;;) {
-      for (comm::control::ToSchedulerMessage& message : mailbox.take())
-        if (auto* wanted = std::get_if<Message>(&message)) return std::move(*wanted);
+      for (AgentEvent& event : mailbox.take())
+        if (auto* wanted = std::get_if<Message>(&std::get<FromJob>(event).message)) return std::move(*wanted);
       pollfd readable{mailbox.fd(), POLLIN, 0};
       ::poll(&readable, 1, -1);
     }
@@ -107,7 +107,70 @@ TEST_F(JobRunnerTest, AnAbortedRunHasFailed) {
   const RunDoneT done = next<RunDoneT>();
   EXPECT_EQ(done.outcome, Outcome::Failed);
   EXPECT_EQ(done.message, "the agent is leaving");
+  EXPECT_TRUE(done.retry);
+  EXPECT_EQ(done.epoch, 1u);
   EXPECT_FALSE(checkpoint);
+}
+
+TEST_F(JobRunnerTest, AfterAnAbortTheNextEpochPrepares) {
+  may_prepare.set_value();
+  next<PreparedT>();
+  runner.start(endpoints);
+  runner.abort("the group is formed anew");
+  EXPECT_EQ(next<RunDoneT>().epoch, 1u);
+  comm::control::PrepareT prepare = description();
+  prepare.epoch = 2;
+  std::promise<void> ready;
+  ready.set_value();
+  JobRunner other{prepare,
+                  {},
+                  [](const TrainJob&) {},
+                  [this, ready = ready.get_future().share()](TrainJob) {
+                    return std::make_unique<EndlessJob>(ready, checkpoint);
+                  },
+                  {},
+                  mailbox};
+  EXPECT_EQ(next<PreparedT>().epoch, 2u);
+  other.start(endpoints);
+  other.request_stop();
+  const RunDoneT done = next<RunDoneT>();
+  EXPECT_EQ(done.epoch, 2u);
+  EXPECT_FALSE(done.retry);
+}
+
+// Fails in its first step.
+class FailingJob final : public Job {
+ public:
+  explicit FailingJob(bool of_a_peer) : of_a_peer_(of_a_peer) {}
+  void prepare(const EventSink&) override {}
+  void run(comm::Group&, const EventSink&) override {
+    if (of_a_peer_) throw PeerError(1, "rank 1 is gone");
+    throw Error("the disk is full");
+  }
+  void request_stop() override {}
+  uint64_t step() const override { return 0; }
+  uint64_t memory_bytes() const override { return 1; }
+
+ private:
+  const bool of_a_peer_;
+};
+
+TEST_F(JobRunnerTest, WhatALostPeerEndsMayBeTriedAgain) {
+  may_prepare.set_value();
+  runner.abort("enough");
+  next<RunDoneT>();
+  for (const bool of_a_peer : {true, false}) {
+    JobRunner other{description(),
+                    {},
+                    [](const TrainJob&) {},
+                    [of_a_peer](TrainJob) { return std::make_unique<FailingJob>(of_a_peer); },
+                    {},
+                    mailbox};
+    other.start(endpoints);
+    const RunDoneT done = next<RunDoneT>();
+    EXPECT_EQ(done.outcome, Outcome::Failed);
+    EXPECT_EQ(done.retry, of_a_peer);
+  }
 }
 
 TEST_F(JobRunnerTest, AStopBeforeTheStartLeavesNoCheckpoint) {

@@ -1,5 +1,5 @@
 // What a run that somebody submitted may have an agent open.
-#include "node_agent/agent/roots.h"
+#include "node_agent/folders/roots.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "node_agent/agent/run_owner.h"
+#include "node_agent/folders/run_owner.h"
 
 #include <fcntl.h>
 #include <spdlog/fmt/fmt.h>

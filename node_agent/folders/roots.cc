@@ -1,4 +1,4 @@
-#include "node_agent/agent/roots.h"
+#include "node_agent/folders/roots.h"
 
 #include <fcntl.h>
 #include <linux/openat2.h>

@@ -1,5 +1,5 @@
 // Whose run a folder holds: no other user continues it or writes into it.
-#include "node_agent/agent/run_owner.h"
+#include "node_agent/folders/run_owner.h"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
