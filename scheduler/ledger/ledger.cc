@@ -77,10 +77,13 @@ void Ledger::write(const Records& records) {
     Statement run(*database_, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?)");
     for (const RunRecord& record : records.runs) run.run(record.id, uint64_t{record.ended}, record.text);
     Statement event(*database_, "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?)");
-    Statement too_old(*database_, "DELETE FROM events WHERE run = ? AND number <= ?");
+    Statement too_old(
+        *database_,
+        "DELETE FROM events WHERE run = ?1 AND number <= (SELECT number FROM events WHERE run = ?1 "
+        "ORDER BY number DESC LIMIT 1 OFFSET ?2)");
     for (const RunEventRecord& record : records.events) {
       event.run(record.run, record.number, record.time, record.text);
-      if (record.number > kMostLedgerEvents) too_old.run(record.run, record.number - kMostLedgerEvents);
+      too_old.run(record.run, kMostLedgerEvents);
     }
     Statement name(*database_, "INSERT OR REPLACE INTO names VALUES (?, ?)");
     for (const NodeNameRecord& record : records.names) name.run(record.name, record.key);

@@ -1,6 +1,7 @@
 #include "scheduler/server/server.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/system/clock.h"
@@ -13,6 +14,7 @@ namespace {
 
 // Seconds. A client that watches a run hears of it once a second, however rarely the agents send heartbeats.
 constexpr double kLongestTick = 1;
+constexpr size_t kMostTogether = 64;  // messages
 
 const std::string& checked_endpoint(const ServerOptions& options) {
   comm::check_endpoint(options.listen, true);
@@ -31,6 +33,20 @@ std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, cons
 CoreOptions with_data_port(CoreOptions options, const comm::DataServer* data) {
   options.data_port = data == nullptr ? uint16_t{0} : data->port();
   return options;
+}
+
+template <class T>
+void move_to(std::vector<T>& to, std::vector<T>& from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+// Later changes replace earlier ones when they are written.
+void append(Records& to, Records more) {
+  if (more.pool) to.pool = more.pool;
+  move_to(to.runs, more.runs);
+  move_to(to.events, more.events);
+  move_to(to.names, more.names);
+  move_to(to.forgotten_runs, more.forgotten_runs);
 }
 
 }  // namespace
@@ -54,10 +70,11 @@ Server::Server(const ServerOptions& options)
 void Server::run() {
   const SteadyClock clock;
   double next_tick = clock.now();
+  size_t handled = 0;  // messages whose consequences are not carried out yet
   while (!stop_) {
     // Everything that has arrived is read before time passes: a busy scheduler must not take a waiting
     // heartbeat for a dead agent.
-    const double wait = std::max(0.0, next_tick - clock.now());
+    const double wait = handled > 0 ? 0 : std::max(0.0, next_tick - clock.now());
     auto received = socket_.receive(wait, wake_.fd());
     if (wake_.is_set()) {
       wake_.clear();
@@ -67,35 +84,50 @@ void Server::run() {
       if (is_local_) received->address.clear();  // nobody is elsewhere, and ipc has no addresses
       handle(clock.now(), Received{std::move(received->peer), std::move(received->message),
                                    std::move(received->sender), std::move(received->address)});
-      if (clock.now() < next_tick + tick_) continue;
+      if (++handled < kMostTogether) continue;
     }
+    handled = 0;
+    carry_out(clock.now());
+    if (received && clock.now() < next_tick + tick_) continue;
     if (clock.now() < next_tick) continue;
     next_tick = clock.now() + tick_;
     handle(clock.now(), Tick{});
+    carry_out(clock.now());
     if (data_) data_->keep(core_.data_in_use());
   }
 }
 
-void Server::handle(double now, Event event) {
-  std::deque<Event> events;  // with those that follow
-  events.push_back(std::move(event));
-  for (; !events.empty(); events.pop_front())
-    for (Action& action : core_.handle(now, events.front())) act(action, events);
+void Server::handle(double now, const Event& event) {
+  for (Action& action : core_.handle(now, event)) actions_.push_back(std::move(action));
 }
 
-void Server::act(Action& action, std::deque<Event>& following) {
-  if (const auto* change = std::get_if<Persist>(&action)) {
-    if (persist_) persist_(change->records);
-  } else if (const auto* line = std::get_if<Log>(&action)) {
+// What all events changed is written down together, because writing takes as long for one. Then the rest, and what
+// follows from that.
+void Server::carry_out(double now) {
+  while (!actions_.empty()) {
+    std::vector<Action> actions = std::exchange(actions_, {});
+    std::optional<Records> changes;
+    for (Action& action : actions)
+      if (auto* change = std::get_if<Persist>(&action)) {
+        if (!changes) changes.emplace();
+        append(*changes, std::move(change->records));
+      }
+    if (changes && persist_) persist_(*changes);
+    for (Action& action : actions) act(now, action);
+  }
+}
+
+void Server::act(double now, Action& action) {
+  if (const auto* line = std::get_if<Log>(&action)) {
     log_info("{}", line->text);
   } else if (auto* request = std::get_if<PlanRequest>(&action)) {
     planner_.ask(std::move(*request));
   } else if (const auto* forgotten = std::get_if<ForgetPlan>(&action)) {
     planner_.forget(forgotten->number);
-  } else {
-    auto& [peer, message] = std::get<Send>(action);
-    if (socket_.send(peer, std::move(message)) != comm::control::ServerSocket::Sent::kQueued)
-      following.push_back(PeerGone{peer});
+  } else if (auto* message = std::get_if<Send>(&action)) {
+    if (socket_.send(message->peer, std::move(message->message)) !=
+        comm::control::ServerSocket::Sent::kQueued)
+      handle(now, PeerGone{message->peer});
   }
 }
 

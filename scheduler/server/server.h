@@ -6,11 +6,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/system/wake_event.h"
 #include "comm/content/transfer/data_server.h"
@@ -43,8 +43,9 @@ class Server {
   void request_stop();  // async-signal-safe
 
  private:
-  void handle(double now, Event event);
-  void act(Action& action, std::deque<Event>& following);
+  void handle(double now, const Event& event);
+  void carry_out(double now);
+  void act(double now, Action& action);
 
   comm::control::ServerSocket socket_;
   const bool is_local_;                     // only this machine reaches the socket
@@ -53,7 +54,8 @@ class Server {
   std::atomic<bool> stop_{false};
   const std::function<void(const Records&)> persist_;
   Core core_;
-  double tick_;  // seconds between two Ticks of the core
+  std::vector<Action> actions_;  // of events that were handled, to be carried out
+  double tick_;                  // seconds between two Ticks of the core
   Planner planner_;
 };
 
