@@ -43,10 +43,12 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
       network_.experiment().optimizer, corrections_, step, learning_rate, scale, batch.first};
   update_hidden(now, rule);
   policy_.end_step(now.plan, now.forward.notice.next_micro_batches);
-  if (next != nullptr && group_.size() > 1 && !now.forward.notice.stop) begin_ahead(*next, stop);
+  if (next != nullptr && group_.size() > 1 && !now.forward.notice.stop && !now.forward.notice.snapshot)
+    begin_ahead(*next, stop);
   update_output(now, rule);
   network_.output().maintain(now.forward.output_input(), step);
-  return {now.loss.loss, now.forward.notice.stop, network_.output().active_neurons()};
+  return {now.loss.loss, now.forward.notice.stop, now.forward.notice.snapshot,
+          network_.output().active_neurons()};
 }
 
 // The step that the previous one has begun, or a new one.
@@ -66,7 +68,7 @@ void TrainingStep::begin(StepState& state, const shard::Batch& batch, uint64_t s
   state.gradients.resize(network_.hidden_layers());
   state.forward.batch = &batch;
   state.forward.first_tag = {step, kForwardRound};
-  state.forward.notice = {stop, state.plan.next_micro_batches};
+  state.forward.notice = {stop, snapshot_wished_, state.plan.next_micro_batches};
   split_batch(batch.size(), state.plan.micro_batches, state.forward.ranges);
   forward_.begin(state.forward);
 }

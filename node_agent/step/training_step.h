@@ -31,6 +31,7 @@ namespace modelet::agent {
 struct StepResult {
   double loss = 0;            // mean over the batch, the same on all ranks
   bool stop = false;          // some rank wishes to stop after this step
+  bool snapshot = false;      // some rank wishes for a snapshot after it
   size_t active_neurons = 0;  // of the modelets held here
 };
 
@@ -49,6 +50,10 @@ class TrainingStep {
   // Work for the time in which a step has sent everything and waits for the others: called once in each step,
   // if the group has several ranks.
   void while_waiting(std::function<void()> work) { while_waiting_ = std::move(work); }
+
+  // Whether the steps that begin from now on tell all ranks to make a snapshot after them. After such a step
+  // nothing is begun ahead.
+  void wish_for_snapshot(bool wish) { snapshot_wished_ = wish; }
 
   // `stop`: this rank wishes to stop. `next`: the batch of the next step, complete once while_waiting() was
   // called, if all ranks run that step next and exchange nothing before it. Its first activations are then
@@ -79,6 +84,7 @@ class TrainingStep {
   GradientExchange gradient_exchange_;
   shard::OutputGradient output_gradient_;
   std::function<void()> while_waiting_;
+  bool snapshot_wished_ = false;
   StepState now_, next_;
   Buffer partial_;  // this rank's part of a hidden layer's input gradient
 };

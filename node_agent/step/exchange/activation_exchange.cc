@@ -5,7 +5,8 @@
 namespace modelet::agent {
 namespace {
 
-enum NoticeByte : size_t { kStop, kNextMicroBatches };
+enum NoticeByte : size_t { kWishes, kNextMicroBatches };
+constexpr std::byte kStop{1}, kSnapshot{2};  // bits of the wishes
 
 }  // namespace
 
@@ -25,9 +26,10 @@ void ActivationExchange::send(comm::Tag tag, size_t layer, ConstMatrix rows, con
     if (codecs_ != nullptr) codecs_->look_at_activations(block);
     mine_.push_back({codecs_ == nullptr ? &exact_ : &codecs_->activations(), block});
   }
-  Bytes bytes;
+  Bytes bytes{};
   if (notice != nullptr) {
-    bytes[kStop] = std::byte{notice->stop};
+    if (notice->stop) bytes[kWishes] |= kStop;
+    if (notice->snapshot) bytes[kWishes] |= kSnapshot;
     bytes[kNextMicroBatches] = static_cast<std::byte>(notice->next_micro_batches);
     mine_.push_back({.bytes = bytes});
   }
@@ -49,8 +51,11 @@ void ActivationExchange::collect(comm::Tag tag, size_t layer, Matrix rows, Notic
 
 void ActivationExchange::hear(Notice& notice) const {
   const auto self = static_cast<size_t>(sharding_.rank());
-  for (size_t rank = 0; rank < notices_.size(); ++rank)
-    if (rank != self) notice.stop |= notices_[rank][kStop] != std::byte{0};
+  for (size_t rank = 0; rank < notices_.size(); ++rank) {
+    if (rank == self) continue;
+    notice.stop |= (notices_[rank][kWishes] & kStop) != std::byte{0};
+    notice.snapshot |= (notices_[rank][kWishes] & kSnapshot) != std::byte{0};
+  }
   if (self == 0) return;
   // A number from a peer: brought into range.
   const auto told = std::to_integer<uint32_t>(notices_[0][kNextMicroBatches]);

@@ -17,7 +17,9 @@ namespace modelet::agent {
 
 // What a rank tells the others with its first activations of a step.
 struct Notice {
-  bool stop = false;                // this rank wishes to stop; as heard: some rank does
+  // What this rank wishes for; as heard: what some rank does.
+  bool stop = false;                // that all stop after the step
+  bool snapshot = false;            // that all make a snapshot after it
   uint32_t next_micro_batches = 1;  // of the next step; rank 0's counts
 };
 

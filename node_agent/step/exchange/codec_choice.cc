@@ -125,8 +125,43 @@ void CodecChoice::measure_links(comm::Group& group, comm::Tag tag) {
   std::nth_element(known.begin(), known.begin() + distances / 2, known.end());
   for (int distance = distances + 1; distance < size_; ++distance)
     bytes_per_second_[rank_at(distance)] = known[static_cast<size_t>(distances / 2)];
+  find_slowest();
+}
+
+void CodecChoice::find_slowest() {
   slowest_ = static_cast<int>(std::min_element(bytes_per_second_.begin(), bytes_per_second_.end()) -
                               bytes_per_second_.begin());
+}
+
+// In this order: whether there was a look, costs of the codecs, rates of the links, choices.
+std::vector<double> CodecChoice::state() const {
+  std::vector<double> state;
+  if (!automatic() || size_ == 1) return state;
+  state.push_back(has_looked_ ? 1 : 0);
+  for (const Candidate& candidate : candidates_) state.push_back(candidate.seconds_a_value);
+  state.insert(state.end(), bytes_per_second_.begin(), bytes_per_second_.end());
+  for (const auto& chosen : chosen_)
+    for (const comm::Codec* codec : chosen)
+      state.push_back(static_cast<double>(std::ranges::find(candidates_, codec, &Candidate::codec) -
+                                          candidates_.begin()));
+  return state;
+}
+
+bool CodecChoice::restore(std::span<const double> state) {
+  const auto size = static_cast<size_t>(size_), costs = candidates_.size();
+  if (!automatic() || size_ == 1 || state.size() != 1 + costs + (1 + kTensors) * size) return false;
+  const std::span<const double> choices = state.subspan(1 + costs + size);
+  const auto chooses = [&](double choice) { return choice >= 0 && choice < static_cast<double>(costs); };
+  if (!std::ranges::all_of(choices, chooses)) return false;
+  has_looked_ = state[0] != 0;
+  for (size_t i = 0; i < costs; ++i) candidates_[i].seconds_a_value = state[1 + i];
+  bytes_per_second_.assign(state.begin() + static_cast<std::ptrdiff_t>(1 + costs),
+                           state.begin() + static_cast<std::ptrdiff_t>(1 + costs + size));
+  find_slowest();
+  for (size_t tensor = 0; tensor < kTensors; ++tensor)
+    for (size_t rank = 0; automatic_[tensor] && rank < size; ++rank)
+      chosen_[tensor][rank] = candidates_[static_cast<size_t>(choices[tensor * size + rank])].codec;
+  return true;
 }
 
 void CodecChoice::begin_step(uint64_t step) {

@@ -10,11 +10,13 @@
 // examined; the choice is made once that step has succeeded. Until the first choice tensors travel exactly.
 //
 // A choice depends on measured time, each rank makes its own, and a session begins exactly. So a run with
-// "auto" does not repeat bit for bit, not even with the codecs that it chose. Used by the training thread.
+// "auto" does not repeat bit for bit, not even with the codecs that it chose; unless what was measured and
+// chosen is restored: a snapshot has it. Used by the training thread.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <vector>
 
 #include "base/array/matrix.h"
@@ -37,6 +39,11 @@ class CodecChoice {
   // Measures the links to the other ranks, and what codecs cost, if something is automatic. Every rank calls
   // it. Without it, links count as 1 Gbit/s. Uses kMeasureRounds from tag.round on (rounds.h).
   void measure(comm::Group& group, comm::Tag tag);
+
+  // What was measured and chosen, as many numbers on each rank; none if nothing is automatic. restore() takes
+  // the place of measure(). It changes nothing, and says so, if these are not the numbers of such a group.
+  std::vector<double> state() const;
+  bool restore(std::span<const double> state);
 
   // Called around a step; end_step() only if it has succeeded.
   void begin_step(uint64_t step);
@@ -69,6 +76,7 @@ class CodecChoice {
 
   void measure_codecs();
   void measure_links(comm::Group& group, comm::Tag tag);
+  void find_slowest();
   void look(Tensor tensor, size_t to, ConstMatrix block);
   const comm::Codec* cheapest(Tensor tensor, size_t to) const;
 

@@ -55,6 +55,34 @@ TEST(CodecChoice, NamedCodecsAreUsedAsTheyAre) {
   EXPECT_THROW(CodecChoice(exchange("int9", "same"), 2), UsageError);
 }
 
+// What a snapshot has of it.
+TEST(CodecChoice, GoesOnAsItWas) {
+  const std::vector<float> values = normal_values(320), uneven = uneven_values(320);
+  const ConstMatrix block{values.data(), 10, 32, 32}, other{uneven.data(), 10, 32, 32};
+  const Experiment::Exchange automatic = exchange("auto", "same");
+  CodecChoice first(automatic, 3), second(automatic, 3);
+  run_step(first, 0, block);
+  const std::vector<double> state = first.state();
+  EXPECT_TRUE(second.restore(state));
+  EXPECT_EQ(second.state(), state);
+  EXPECT_FALSE(second.take_changed());
+  // The first step of a session that begins anew is looked at, but not that of one that goes on.
+  run_step(second, 1, other);
+  EXPECT_EQ(second.activations().name(), first.activations().name());
+  for (CodecChoice* choice : {&first, &second}) run_step(*choice, CodecChoice::kLookEvery, other);
+  EXPECT_EQ(second.state(), first.state());
+  EXPECT_NE(first.state(), state) << "else the test says nothing";
+
+  std::vector<double> wrong = state;
+  wrong.back() = 1000;
+  EXPECT_FALSE(second.restore(wrong)) << "a codec that there is not";
+  EXPECT_FALSE(second.restore({}));
+  EXPECT_FALSE(CodecChoice(automatic, 4).restore(state)) << "another group";
+  CodecChoice named(exchange("int8", "same"), 3);
+  EXPECT_TRUE(named.state().empty());
+  EXPECT_FALSE(named.restore(state));
+}
+
 // At 1 Gbit/s and no known cost the shortest codec that is exact enough is taken.
 TEST(CodecChoice, IsExactUntilTheFirstStepOfASessionHasEndedAndLooksAgainNowAndThen) {
   const std::vector<float> values = normal_values(320), uneven = uneven_values(320);

@@ -52,6 +52,9 @@ TEST(ActivationExchange, OneWishToStopIsEnoughAndRankZeroNamesTheMicroBatches) {
   EXPECT_TRUE(heard(true, {0, 5}).stop);
   EXPECT_TRUE(heard(false, {1, 5}).stop);
   EXPECT_TRUE(heard(false, {255, 5}).stop);
+  EXPECT_FALSE(heard(false, {2, 5}).stop);
+  EXPECT_TRUE(heard(false, {2, 5}).snapshot);
+  EXPECT_FALSE(heard(true, {1, 5}).snapshot);
   EXPECT_EQ(heard(false, {0, 5}).next_micro_batches, 5u);
 }
 
