@@ -10,6 +10,7 @@
 
 #include "comm/collectives/group.h"
 #include "node_agent/folders/roots.h"
+#include "node_agent/train/job/snapshot.h"
 #include "node_agent/train/job/train_job.h"
 
 namespace modelet::agent {
@@ -19,6 +20,8 @@ class Job {
   virtual ~Job() = default;
   virtual void prepare(const EventSink& events) = 0;                  // as Trainer::prepare
   virtual void run(comm::Group& group, const EventSink& events) = 0;  // as Trainer::run
+  // Whom run() tells of this rank's parts of snapshots; called before it. Jobs that make none ignore it.
+  virtual void tell_snapshots(SnapshotSink) {}
   virtual void request_stop() = 0;
   virtual uint64_t step() const = 0;
   virtual uint64_t memory_bytes() const = 0;

@@ -1,11 +1,15 @@
 #include "node_agent/train/checkpoint_keeper.h"
 
 #include <algorithm>
+#include <bit>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/system/log.h"
 #include "base/version.h"
 #include "node_agent/train/job/same_run.h"
+#include "shard/modelet/checkpoint/folders.h"
 #include "shard/modelet/state.h"
 
 namespace modelet::agent {
@@ -14,6 +18,24 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 namespace {
+
+using shard::CheckpointWriter;
+
+constexpr const char *kBestFolder = "best", *kOfRanks = "ranks";  // a name in the index's `extra`
+
+// What each rank tells: whether it has written its part, its numbers, its digests.
+constexpr size_t kToldFirst = 1;
+
+std::vector<std::vector<double>> numbers_of_ranks(const json& extra, const fs::path& folder) {
+  std::vector<std::vector<double>> rows;
+  if (!extra.contains(kOfRanks)) return rows;  // of an earlier program
+  try {
+    extra.at(kOfRanks).get_to(rows);
+  } catch (const json::exception& e) {
+    throw FormatError(folder.string() + ": its numbers of ranks make no sense: " + e.what());
+  }
+  return rows;
+}
 
 // The files of a checkpoint are wrong. (Other failures, of the machine, say nothing about them.)
 [[noreturn]] void name_intact(const FormatError& error, const fs::path& damaged) {
@@ -36,7 +58,7 @@ shard::Checkpoint open_checkpoint(const fs::path& folder) {
 CheckpointKeeper::CheckpointKeeper(const TrainJob& job, const Sharding& sharding)
     : job_(job), sharding_(sharding), checkpoints_(job.out / "checkpoints") {
   if (!job.resume.empty()) folder_ = shard::find_checkpoint(job.resume);
-  if (job.rank == 0) shard::require_one_run(job.out, folder_);
+  if (job.rank == 0 && !job.private_folder) shard::require_one_run(job.out, folder_);
   if (job.resume.empty()) return;
   resumed_ = open_checkpoint(folder_);
   require_same_run(*resumed_, job);
@@ -53,62 +75,216 @@ std::optional<CheckpointKeeper::RunState> CheckpointKeeper::restore(shard::Netwo
     name_intact(error, resumed_->folder());
   }
   const shard::CheckpointIndex& index = resumed_->index();
-  return RunState{index.step, index.best_step, json::parse(index.extra)};
+  json extra = json::parse(index.extra);
+  auto of_ranks = numbers_of_ranks(extra, resumed_->folder());
+  return RunState{index.step, index.best_step, std::move(extra), std::move(of_ranks)};
 }
 
 void CheckpointKeeper::take_folder(uint64_t best_step) {
   const fs::path resumed = resumed_ ? resumed_->folder() : fs::path();
-  lock_.emplace(shard::take_run_folder(job_.out, resumed));
-  if (resumed_ && best_step > 0) shard::bring_checkpoint(resumed.parent_path(), best_step, checkpoints_);
+  if (!job_.private_folder) {
+    if (job_.rank != 0) return;
+    lock_.emplace(shard::take_run_folder(job_.out, resumed));
+    if (resumed_ && best_step > 0) shard::bring_checkpoint(resumed.parent_path(), best_step, checkpoints_);
+    return;
+  }
+  std::error_code failure;
+  fs::create_directories(job_.out, failure);
+  if (failure) throw Error(job_.out.string() + ": " + failure.message() + " (making the run's folder)");
+  lock_ = FileLock::take(job_.out / ".lock");
+  if (!lock_)
+    throw Error(job_.out.string() +
+                ": another process trains into this folder; give each agent a --work-dir of its own");
+  if (resumed_ && best_step > 0) bring_best(best_step);
 }
 
-void CheckpointKeeper::write(const RunState& state, shard::Network& network, const shard::Dataset& data,
-                             RankGrid& grid, comm::Tag tag) {
+bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Network& network,
+                             const shard::Dataset& data, RankGrid& grid, comm::Tag tag,
+                             const SnapshotSink& sink) {
   network.output().wait_for_rehash();
-  const shard::CheckpointWriter writer(checkpoints_, state.step);
-  std::vector<uint64_t> digests;
+  Part part = write_part(state, network);
+  const Numbers all = tell(part, state, grid, tag);
+  std::string problem;
+  for (int rank = 0; rank < job_.size; ++rank)
+    if (all[static_cast<size_t>(rank)][0] == 0)
+      problem = grid.node_name(rank) + " could not write its part of the state after step " +
+                std::to_string(state.step) + (part.problem.empty() ? "" : ": " + part.problem);
+  try {
+    if (!problem.empty()) throw Error(problem);
+    publish(part, index_of(state, all), network, data);
+  } catch (const std::exception& error) {
+    if (!job_.private_folder || purpose == Purpose::kResult) throw;
+    log_warning("{}; the run goes on without this snapshot", error.what());
+    std::error_code ignored;
+    fs::remove_all(checkpoints_ / shard::partial_name(state.step), ignored);
+    return false;
+  }
+  written_step_ = state.step;
+  if (!job_.private_folder) return true;
+  if (sink)
+    sink({.step = state.step,
+          .keep = purpose != Purpose::kSnapshot,
+          .folder = folder_,
+          .files = std::move(part.files)});
+  if (purpose != Purpose::kSnapshot) remove_old_parts();
+  return true;
+}
+
+// Of checkpoints. They are with others, who also remove snapshots.
+void CheckpointKeeper::remove_old_parts() {
+  std::erase(checkpoint_steps_, written_step_);
+  checkpoint_steps_.push_back(written_step_);
+  if (checkpoint_steps_.size() <= job_.experiment.train.keep_checkpoints) return;
+  std::error_code ignored;  // at the latest it goes with the run's folder
+  fs::remove_all(shard::checkpoint_of_step(checkpoints_, checkpoint_steps_.front()), ignored);
+  checkpoint_steps_.erase(checkpoint_steps_.begin());
+}
+
+// A rank that fails here takes part in what follows, so that the others hear of it.
+CheckpointKeeper::Part CheckpointKeeper::write_part(const RunState& state, shard::Network& network) const {
+  Part part;
+  try {
+    save_modelets(part, state, network);
+  } catch (const std::exception& error) {
+    if (!job_.private_folder) throw;
+    part = {};
+    part.problem = error.what();
+    part.digests.assign(2 * written_by(job_.rank).size(), 0);
+  }
+  return part;
+}
+
+void CheckpointKeeper::save_modelets(Part& part, const RunState& state, shard::Network& network) const {
+  part.writer.emplace(
+      checkpoints_, state.step,
+      job_.private_folder ? CheckpointWriter::Folder::kPrivate : CheckpointWriter::Folder::kShared);
   const std::vector<ModeletSpec> mine = written_by(job_.rank);
   for (const auto& modelet : network.modelets()) {
     if (std::ranges::find(mine, modelet->spec().id, &ModeletSpec::id) == mine.end()) continue;
-    const shard::CheckpointEntry entry = shard::save_modelet(*modelet, writer);
-    digests.push_back(entry.digest.bytes);
-    digests.push_back(entry.digest.xxh3);
+    const shard::CheckpointEntry entry = shard::save_modelet(*modelet, *part.writer);
+    part.files.push_back(entry.file);
+    part.digests.push_back(entry.digest.bytes);
+    part.digests.push_back(entry.digest.xxh3);
   }
-  // Rank 0 makes the checkpoint visible once every rank's files are written.
+  if (best_.empty() || state.best_step == state.step) return;
+  for (size_t i = 0, count = part.files.size(); i < count; ++i) {
+    part.files.push_back(kBestPrefix + part.files[i]);
+    part.writer->add(best_ / part.files[i], part.files.back());
+  }
+}
+
+CheckpointKeeper::Numbers CheckpointKeeper::tell(const Part& part, const RunState& state, RankGrid& grid,
+                                                 comm::Tag tag) const {
+  const std::vector<double>& own = state.of_ranks.front();
+  std::vector<uint64_t> numbers = {part.problem.empty() ? uint64_t{1} : 0};
+  for (const double number : own) numbers.push_back(std::bit_cast<uint64_t>(number));
+  numbers.insert(numbers.end(), part.digests.begin(), part.digests.end());
   std::vector<size_t> counts;
-  for (int rank = 0; rank < job_.size; ++rank) counts.push_back(2 * written_by(rank).size());
-  const auto all = grid.all_gather_numbers(tag, digests, counts);
-  written_step_ = state.step;
-  folder_ = writer.folder();
-  if (job_.rank != 0) return;
+  for (int rank = 0; rank < job_.size; ++rank)
+    counts.push_back(kToldFirst + own.size() + 2 * written_by(rank).size());
+  return grid.all_gather_numbers(tag, numbers, counts);
+}
+
+// The same on all ranks, but for what only rank 0 knows.
+shard::CheckpointIndex CheckpointKeeper::index_of(const RunState& state, const Numbers& all) const {
   shard::CheckpointIndex index{.modelet_version = kVersion,
                                .step = state.step,
                                .best_step = state.best_step,
                                .experiment = job_.experiment,
-                               .shape = job_.shape,
-                               .extra = state.extra.dump()};
+                               .shape = job_.shape};
+  json rows = json::array();
+  const size_t first_digest = kToldFirst + state.of_ranks.front().size();
   for (int rank = 0; rank < job_.size; ++rank) {
-    size_t i = 0;
+    const std::vector<uint64_t>& numbers = all[static_cast<size_t>(rank)];
+    json row = json::array();
+    for (size_t i = kToldFirst; i < first_digest; ++i) row.push_back(std::bit_cast<double>(numbers[i]));
+    rows.push_back(std::move(row));
+    size_t i = first_digest;
     for (const ModeletSpec& spec : written_by(rank)) {
-      const auto& numbers = all[static_cast<size_t>(rank)];
       index.modelets.push_back(shard::checkpoint_entry(spec, {numbers[i], numbers[i + 1]}));
       i += 2;
     }
   }
-  if (!data.encoder().empty()) index.encoder = writer.write_encoder(data.encoder());
-  writer.commit(std::move(index), job_.experiment.train.keep_checkpoints);
+  json extra = state.extra;
+  extra[kOfRanks] = std::move(rows);
+  index.extra = extra.dump();
+  std::ranges::sort(index.modelets, {}, [](const shard::CheckpointEntry& e) { return e.spec.id; });
+  return index;
+}
+
+// Rank 0 makes the checkpoint visible; in a private folder, each rank its part.
+void CheckpointKeeper::publish(Part& part, shard::CheckpointIndex index, shard::Network& network,
+                               const shard::Dataset& data) {
+  folder_ = part.writer->folder();
+  of_ranks_ = json::parse(index.extra).at(kOfRanks);
+  largest_part_ = 0;
+  for (int rank = 0; rank < job_.size; ++rank) {
+    uint64_t bytes = 0;
+    for (const ModeletSpec& spec : written_by(rank)) bytes += index.modelets[spec.id].digest.bytes;
+    largest_part_ = std::max(largest_part_, bytes);
+  }
+  const bool first = job_.rank == 0;
+  if (const auto encoder = data.encoder(); !encoder.empty()) {
+    index.encoder = first ? part.writer->write_encoder(encoder)
+                          : shard::FileDigest{encoder.size(), shard::xxh3_of(encoder)};
+    if (first) part.files.push_back(shard::kEncoderName);
+  }
+  if (!job_.private_folder) {
+    if (first) part.writer->commit(std::move(index), job_.experiment.train.keep_checkpoints);
+    return;
+  }
+  if (first) {
+    part.files.push_back(shard::kIndexName);
+    if (has_best_files(index)) {
+      part.files.push_back(kBestPrefix + std::string(shard::kIndexName));
+      part.writer->add(best_ / shard::kIndexName, part.files.back());
+    }
+  }
+  part.writer->commit_part(first ? &index : nullptr);
+  if (job_.experiment.data.validation > 0 && index.best_step == index.step) keep_best(index, network);
+}
+
+// The weights that were just written are the best. Peers in other replicas may have written some of those that
+// this rank holds.
+void CheckpointKeeper::keep_best(const shard::CheckpointIndex& index, shard::Network& network) {
+  const CheckpointWriter writer(job_.out / kBestFolder, index.step, CheckpointWriter::Folder::kPrivate);
+  for (const auto& modelet : network.modelets()) {
+    const std::string file = shard::modelet_file(modelet->spec());
+    if (fs::exists(folder_ / file))
+      writer.add(folder_ / file, file);
+    else
+      shard::save_modelet(*modelet, writer);
+  }
+  take_best(writer, &index);
+}
+
+// From the snapshot to go on from.
+void CheckpointKeeper::bring_best(uint64_t step) {
+  const CheckpointWriter writer(job_.out / kBestFolder, step, CheckpointWriter::Folder::kPrivate);
+  const std::string prefix = step == resumed_->index().step ? "" : kBestPrefix;
+  const auto bring = [&](const std::string& name) { writer.add(resumed_->folder() / (prefix + name), name); };
+  for (const ModeletSpec& modelet : sharding_.held()) bring(shard::modelet_file(modelet));
+  bring(shard::kIndexName);
+  take_best(writer, nullptr);
+}
+
+void CheckpointKeeper::take_best(const CheckpointWriter& writer, const shard::CheckpointIndex* index) {
+  best_ = writer.commit_part(index);
+  for (const shard::StepFolder& folder : shard::step_folders(best_.parent_path()))
+    if (folder.path != best_) shard::remove_tree(folder.path);
 }
 
 void CheckpointKeeper::amend(const RunState& state) const {
-  shard::amend_checkpoint(folder_, state.best_step, state.extra.dump(),
-                          job_.experiment.train.keep_checkpoints);
+  json extra = state.extra;
+  extra[kOfRanks] = of_ranks_;
+  shard::amend_checkpoint(folder_, state.best_step, extra.dump(), job_.experiment.train.keep_checkpoints);
 }
 
 void CheckpointKeeper::return_to(uint64_t best_step, uint64_t step, shard::Network& network) {
   folder_ = shard::checkpoint_of_step(checkpoints_, best_step);
   if (best_step == step) return;
   network.output().wait_for_rehash();
-  const shard::Checkpoint best = shard::Checkpoint::open(folder_);
+  const shard::Checkpoint best = shard::Checkpoint::open(job_.private_folder ? best_ : folder_);
   for (const auto& modelet : network.modelets()) shard::restore_modelet(*modelet, best);
 }
 

@@ -1,6 +1,11 @@
 // CheckpointKeeper: the checkpoints of a run: which one it continues from, and writing, amending and removing
-// them. All ranks write their part, and rank 0 makes it a checkpoint (shard/modelet/checkpoint.h). Used by
+// them. All ranks write their part, and rank 0 makes it a checkpoint (shard/modelet/checkpoint_writer.h). Used by
 // the training thread.
+//
+// With a private folder (TrainJob::private_folder) each rank's part stays where it is written, as its part of a
+// snapshot (node_agent/train/job/snapshot.h), and nothing is amended. Of checkpoints the newest stay. The best weights of a run that
+// validates are then also in OUT/best: on each rank those of all modelets that it holds, from where they get into
+// every later snapshot. So they move with the modelets.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +17,12 @@
 #include "base/system/file.h"
 #include "node_agent/replicas/rank_grid.h"
 #include "node_agent/step/exchange/sharding.h"
+#include "node_agent/train/job/snapshot.h"
 #include "node_agent/train/job/train_job.h"
 #include "shard/data/store/dataset.h"
 #include "shard/layers/network.h"
 #include "shard/modelet/checkpoint.h"
+#include "shard/modelet/checkpoint_writer.h"
 
 namespace modelet::agent {
 
@@ -31,19 +38,26 @@ class CheckpointKeeper {
     uint64_t step = 0;       // steps done
     uint64_t best_step = 0;  // of the best checkpoint until now; `step` if it is this one
     nlohmann::json extra;    // the trainer's own
+    // Numbers of each rank, equally many; for writing, those of this rank are enough.
+    std::vector<std::vector<double>> of_ranks = {};
   };
 
   // Initialises `network` and returns nothing, or restores it and returns the state to continue from.
   std::optional<RunState> restore(shard::Network& network) const;
-  // On rank 0: from now on nobody else trains into the run's folder. The checkpoint of `best_step` (0: none)
-  // is brought along if the run was resumed from another folder, because the run may end with it.
+  // From now on nobody else trains into the run's folder (a shared one: rank 0 takes it). The checkpoint of
+  // `best_step` (0: none) is brought along if the run was resumed, because the run may end with it.
   void take_folder(uint64_t best_step);
 
-  // Writes a checkpoint and removes old ones. All ranks call it after the same step; uses the round of `tag`.
-  // `data`: that of the run, whose encoder is kept.
-  void write(const RunState& state, shard::Network& network, const shard::Dataset& data, RankGrid& grid,
-             comm::Tag tag);
-  // Adds what has become known since to the last checkpoint.
+  // A snapshot that cannot be written for want of space, or a checkpoint that nothing depends on, is left out
+  // with a warning if the folder is private. kResult: the run needs it.
+  enum class Purpose { kSnapshot, kCheckpoint, kResult };
+
+  // Writes a checkpoint, and in a shared folder removes old ones; returns whether it is there. All ranks call it
+  // after the same step; uses the round of `tag`. `data`: that of the run, whose encoder is kept. `sink`: hears
+  // of this rank's part, if the folder is private.
+  bool write(const RunState& state, Purpose purpose, shard::Network& network, const shard::Dataset& data,
+             RankGrid& grid, comm::Tag tag, const SnapshotSink& sink);
+  // Adds what has become known since to the last checkpoint. Not in a private folder.
   void amend(const RunState& state) const;
   // Gives the network the weights of the best step, whose checkpoint is the last one from then on.
   void return_to(uint64_t best_step, uint64_t step, shard::Network& network);
@@ -51,17 +65,39 @@ class CheckpointKeeper {
   // The last checkpoint that was written or resumed from.
   const std::filesystem::path& folder() const { return folder_; }
   uint64_t written_step() const { return written_step_; }  // of the last that was written; 0: none yet
+  uint64_t largest_part() const { return largest_part_; }  // bytes that a rank wrote for it
 
  private:
+  // What this rank has written, and what it tells the others of it.
+  struct Part {
+    std::optional<shard::CheckpointWriter> writer;
+    std::vector<std::string> files;
+    std::vector<uint64_t> digests;  // size and checksum of each modelet's file
+    std::string problem;            // why nothing was written; empty: it was
+  };
+  using Numbers = std::vector<std::vector<uint64_t>>;  // [ranks]
+
   // The replicas share the work of writing: returns the modelets that `rank` writes.
   std::vector<ModeletSpec> written_by(int rank) const;
+  Part write_part(const RunState& state, shard::Network& network) const;
+  void save_modelets(Part& part, const RunState& state, shard::Network& network) const;
+  Numbers tell(const Part& part, const RunState& state, RankGrid& grid, comm::Tag tag) const;
+  shard::CheckpointIndex index_of(const RunState& state, const Numbers& all) const;
+  void publish(Part& part, shard::CheckpointIndex index, shard::Network& network, const shard::Dataset& data);
+  void remove_old_parts();
+  void keep_best(const shard::CheckpointIndex& index, shard::Network& network);
+  void bring_best(uint64_t step);
+  void take_best(const shard::CheckpointWriter& writer, const shard::CheckpointIndex* index);
 
   const TrainJob& job_;
   const Sharding& sharding_;
   const std::filesystem::path checkpoints_;   // of the run
   std::optional<shard::Checkpoint> resumed_;  // none: a new run
   std::filesystem::path folder_;
-  uint64_t written_step_ = 0;
+  uint64_t written_step_ = 0, largest_part_ = 0;
+  std::vector<uint64_t> checkpoint_steps_;  // private folder: the newest that were written here
+  nlohmann::json of_ranks_;                 // as written
+  std::filesystem::path best_;              // private folder: where the best weights are; empty: none yet
   std::optional<FileLock> lock_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "base/system/clock.h"
 #include "comm/collectives/group.h"
+#include "node_agent/train/job/snapshot.h"
 #include "node_agent/train/job/train_job.h"
 
 namespace modelet::agent {
@@ -30,7 +31,8 @@ class Trainer {
   // Trains to the end. Rank 0 reports events; the last one is "finished". After request_stop() on any rank
   // all stop at the same step boundary (with several replicas: when they next synchronise), write a
   // checkpoint, and run() throws Interrupted. PeerError: a rank is missing.
-  void run(comm::Group& group, const EventSink& events);
+  // `snapshots`: hears on every rank of its part of each snapshot and checkpoint, if the folder is private.
+  void run(comm::Group& group, const EventSink& events, const SnapshotSink& snapshots = {});
 
   void request_stop() { outside_.stop_requested = true; }  // async-signal-safe
   uint64_t step() const { return outside_.step; }          // steps completed; any thread

@@ -14,6 +14,15 @@
 
 namespace modelet::agent {
 
+// When the run makes a snapshot (node_agent/train/job/snapshot.h). Decides nothing that is learned, but with
+// several replicas, which settle for it.
+struct SnapshotOptions {
+  bool enabled = false;               // only with TrainJob::private_folder
+  uint32_t every_steps = 0;           // 0: from a budget
+  double bytes_per_second = 0;        // that may be sent of a rank's snapshots; 0: unknown
+  double seconds_between_losses = 0;  // of nodes of the run; 0: unknown
+};
+
 struct TrainJob {
   std::string run;  // name of the run
   Experiment experiment;
@@ -22,11 +31,13 @@ struct TrainJob {
   int rank = 0, size = 1;        // of all replicas
   uint32_t threads = 0;          // 0: the experiment's, or all cores
   std::filesystem::path out;     // folder of the run: checkpoints/
+  bool private_folder = false;   // other ranks do not see `out`: it has this rank's files
   std::filesystem::path resume;  // empty, or a checkpoint to continue from
   // Prepared files that are read in place of data.train and data.test, whose paths the experiment keeps;
   // empty: data.train and data.test themselves. The first may lack labels of neurons that this rank does not
   // hold.
   std::filesystem::path train_file, test_file;
+  SnapshotOptions snapshots;
 
   int replicas() const { return static_cast<int>(experiment.cluster.replicas); }
   int ranks() const { return size / replicas(); }  // of a replica

@@ -16,11 +16,14 @@ namespace modelet::agent {
 // The mean loss of some steps.
 class MeanLoss {
  public:
+  MeanLoss() = default;
+  MeanLoss(double sum, uint64_t steps) : sum_(sum), steps_(steps) {}
   void add(double loss) {
     sum_ += loss;
     ++steps_;
   }
   uint64_t steps() const { return steps_; }
+  double sum() const { return sum_; }
   double mean() const { return sum_ / static_cast<double>(steps_); }
   void reset() { *this = {}; }
 
@@ -31,8 +34,13 @@ class MeanLoss {
 
 class RunStatistics {
  public:
-  explicit RunStatistics(const Clock& clock) : clock_(clock) {}          // which must outlive it
-  void resume(double train_seconds) { train_seconds_ = train_seconds; }  // of the run, in earlier processes
+  explicit RunStatistics(const Clock& clock) : clock_(clock) {}  // which must outlive it
+  // Goes on with what the run has had in earlier processes.
+  void resume(double train_seconds) { train_seconds_ = train_seconds; }
+  void resume(const MeanLoss& since_gathered, const MeanLoss& since_epoch) {
+    since_gathered_ = since_gathered;
+    since_epoch_ = since_epoch;
+  }
 
   // Called around each step, including what follows it among replicas; `totals` are those of the grid.
   // `samples`: of all replicas.
@@ -53,7 +61,8 @@ class RunStatistics {
   void add_checkpoint(double seconds);
 
   const MeanLoss& since_gathered() const { return since_gathered_; }
-  MeanLoss& since_epoch() { return since_epoch_; }  // or since the start or resume
+  MeanLoss& since_epoch() { return since_epoch_; }
+  const MeanLoss& since_epoch() const { return since_epoch_; }
 
   // Without evaluations and checkpoints.
   double train_seconds() const { return train_seconds_; }  // of the whole run

@@ -11,13 +11,15 @@ uint64_t multiples_and_end(uint64_t begin, uint64_t end, uint64_t every) {
 
 }  // namespace
 
-Schedule::Schedule(const Experiment::Train& train, uint64_t steps_per_epoch, uint32_t local_steps)
+Schedule::Schedule(const Experiment::Train& train, uint64_t steps_per_epoch, uint32_t local_steps,
+                   uint32_t snapshot_every)
     : steps_per_epoch_(steps_per_epoch),
       total_(steps_per_epoch * train.epochs),
       evaluate_every_(train.evaluate_every),
       checkpoint_every_(train.checkpoint_every),
       log_every_(train.log_every),
-      local_steps_(local_steps) {}
+      local_steps_(local_steps),
+      snapshot_every_(snapshot_every) {}
 
 bool Schedule::evaluates_after(uint64_t step) const {
   if (!ends_epoch(step)) return false;
@@ -31,12 +33,13 @@ bool Schedule::checkpoint_after(uint64_t step) const {
 
 Schedule::Sync Schedule::sync_after(uint64_t step) const {
   if (local_steps_ == 0) return Sync::kNone;
-  if (checkpoint_after(step) || evaluates_after(step)) return Sync::kSettle;
+  if (checkpoint_after(step) || evaluates_after(step) || snapshot_after(step)) return Sync::kSettle;
   return step % local_steps_ == 0 ? Sync::kAverage : Sync::kNone;
 }
 
 bool Schedule::exchanges_after(uint64_t step) const {
-  return local_steps_ > 0 || progress_after(step) || ends_epoch(step) || checkpoint_after(step);
+  return local_steps_ > 0 || progress_after(step) || ends_epoch(step) || checkpoint_after(step) ||
+         snapshot_after(step);
 }
 
 Schedule::Left Schedule::left_after(uint64_t step) const {

@@ -11,8 +11,10 @@ namespace modelet::agent {
 
 class Schedule {
  public:
-  // `local_steps`: between two synchronisations of replicas; 0: there is one replica.
-  Schedule(const Experiment::Train& train, uint64_t steps_per_epoch, uint32_t local_steps);
+  // `local_steps`: between two synchronisations of replicas; 0: there is one replica. `snapshot_every`: steps
+  // between two snapshots; 0: they are not due after certain steps.
+  Schedule(const Experiment::Train& train, uint64_t steps_per_epoch, uint32_t local_steps,
+           uint32_t snapshot_every = 0);
 
   uint64_t total_steps() const { return total_; }
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }
@@ -23,6 +25,7 @@ class Schedule {
   bool ends_epoch(uint64_t step) const { return step % steps_per_epoch_ == 0; }
   bool evaluates_after(uint64_t step) const;  // only at the end of an epoch
   bool checkpoint_after(uint64_t step) const;
+  bool snapshot_after(uint64_t step) const { return snapshot_every_ > 0 && step % snapshot_every_ == 0; }
   bool progress_after(uint64_t step) const { return step % log_every_ == 0 || step == total_; }
 
   enum class Sync { kNone, kAverage, kSettle };
@@ -39,7 +42,7 @@ class Schedule {
 
  private:
   const uint64_t steps_per_epoch_, total_;
-  const uint32_t evaluate_every_, checkpoint_every_, log_every_, local_steps_;
+  const uint32_t evaluate_every_, checkpoint_every_, log_every_, local_steps_, snapshot_every_;
 };
 
 }  // namespace modelet::agent

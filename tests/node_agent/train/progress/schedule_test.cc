@@ -67,6 +67,19 @@ TEST(Schedule, ReplicasAreOneWhereTheirModelIsNeeded) {
   EXPECT_EQ(steps_with([&](uint64_t s) { return schedule.exchanges_after(s); }).size(), 20u);
 }
 
+TEST(Schedule, ReplicasSettleForSnapshotsThatStepsSay) {
+  Experiment::Train train = options();
+  train.log_every = train.checkpoint_every = 1000;
+  const Schedule alone(train, kStepsPerEpoch, 0, 7), replicas(train, kStepsPerEpoch, 3, 7);
+  using Sync = Schedule::Sync;
+  EXPECT_THAT(steps_with([&](uint64_t s) { return alone.snapshot_after(s); }), ElementsAre(7, 14));
+  EXPECT_TRUE(alone.exchanges_after(7));
+  EXPECT_FALSE(alone.exchanges_after(8));
+  EXPECT_EQ(alone.sync_after(7), Sync::kNone);
+  EXPECT_EQ(replicas.sync_after(7), Sync::kSettle);
+  EXPECT_EQ(replicas.sync_after(6), Sync::kAverage);
+}
+
 TEST(Schedule, WhatIsLeftIsWhatIsDueInEachStepThatIsLeft) {
   for (const uint32_t evaluate_every : {0u, 1u, 2u, 3u, 4u, 9u})
     for (const uint32_t checkpoint_every : {0u, 1u, 4u, 6u, 19u, 20u, 100u}) {

@@ -1,0 +1,409 @@
+#include "node_agent/train/training.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/experiment/memory.h"
+#include "base/system/process.h"
+#include "node_agent/machine/capacity.h"
+#include "node_agent/train/progress/preparing.h"
+#include "shard/kernels/simd/instruction_set.h"
+#include "shard/layers/learning_rate.h"
+
+namespace modelet::agent {
+
+using nlohmann::json;
+
+namespace {
+
+// Names in CheckpointKeeper::RunState::extra.
+constexpr const char *kTrainSeconds = "train_seconds", *kValidation = "validation",
+                     *kEpochLoss = "epoch_loss";
+
+// CheckpointKeeper::RunState::of_ranks begins with these; the state of CodecChoice follows.
+enum OfRank : size_t { kEpochSum, kEpochSteps, kGatheredSum, kGatheredSteps, kSums };
+constexpr double kMostSteps = 1e15;
+
+// With several replicas it decides what is learned, and so must not be measured.
+constexpr uint32_t kSnapshotEveryWithReplicas = 1600;
+
+uint32_t snapshot_every(const TrainJob& job) {
+  if (!job.snapshots.enabled) return 0;
+  const uint32_t wanted = job.snapshots.every_steps;
+  return wanted == 0 && job.replicas() > 1 ? kSnapshotEveryWithReplicas : wanted;
+}
+
+unsigned thread_count(const TrainJob& job) {
+  if (job.threads > 0) return job.threads;
+  if (job.experiment.train.threads > 0) return job.experiment.train.threads;
+  return usable_cores();
+}
+
+Schedule schedule_of(const TrainJob& job, uint64_t steps_per_epoch) {
+  return {job.experiment.train, steps_per_epoch, job.replicas() > 1 ? job.experiment.exchange.local_steps : 0,
+          snapshot_every(job)};
+}
+
+ModelSelection::Options selection_of(const Experiment& experiment) {
+  return {.loss = experiment.model.loss,
+          .metrics = experiment.metrics,
+          .metric = experiment.train.metric,
+          .patience = experiment.train.patience};
+}
+
+TellPreparing tell_preparing(const EventSink& events, const Clock& clock) {
+  if (!events) return [](const std::string&) { return shard::PrepareProgress(); };
+  return [&](const std::string& file) { return preparing_events(file, events, clock); };
+}
+
+// The most memory that synchronising will take in addition.
+uint64_t sync_buffers(const TrainJob& job, const Sharding& sharding) {
+  uint64_t most = 0;
+  for (const ModeletSpec& modelet : sharding.held())
+    most = std::max(most, sync_buffer_bytes(modelet, job.experiment));
+  return most;
+}
+
+}  // namespace
+
+Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& outside,
+                            const EventSink& events)
+    : job_(job),
+      clock_(clock),
+      outside_(outside),
+      sharding_(sharding_of(job)),
+      checkpoints_(job, sharding_),
+      pool_(thread_count(job)),
+      data_(job, sharding_, pool_, tell_preparing(events, clock)),
+      network_(job.experiment, job.shape, sharding_.held(), true, pool_),
+      schedule_(schedule_of(job, data_.feed().steps_per_epoch())),
+      selection_(selection_of(job.experiment), data_),
+      statistics_(clock) {
+  MODELET_CHECK(!job.snapshots.enabled || job.private_folder,
+                "only ranks with folders of their own make snapshots");
+  if (const auto state = checkpoints_.restore(network_)) restore(*state);
+  if (job.replicas() > 1) sync_.emplace(network_);
+  network_.set_label_counts(data_.label_counts());
+  outside_.memory_bytes = network_.memory_bytes() + data_.memory_bytes() +
+                          (sync_ ? sync_->memory_bytes() + sync_buffers(job, sharding_) : 0);
+  checkpoints_.take_folder(selection_.best().step());
+}
+
+void Trainer::Training::restore(const CheckpointKeeper::RunState& state) {
+  outside_.step = step_ = state.step;
+  const std::string folder = checkpoints_.folder().string();
+  if (step_ > schedule_.total_steps())
+    throw UsageError(folder + ": has done " + std::to_string(step_) +
+                     " steps, and the experiment ends after " + std::to_string(schedule_.total_steps()) +
+                     ": raise train.epochs to go on");
+  statistics_.resume(state.extra.value(kTrainSeconds, 0.0));
+  restore_numbers(state.of_ranks);
+  if (data_.validates() && state.extra.contains(kValidation)) selection_.restore(state.extra.at(kValidation));
+  if (!state.extra.contains(kEpochLoss)) return;
+  const json& loss = state.extra.at(kEpochLoss);
+  if (!loss.is_number() || !schedule_.ends_epoch(step_) || selection_.best().step() >= step_)
+    throw FormatError(folder + ": its record of an epoch that was not evaluated makes no sense");
+  epoch_loss_ = loss.get<double>();
+}
+
+// After losses of other nodes the ranks may be others: then each has the mean of what all had, and the codecs
+// are chosen anew.
+void Trainer::Training::restore_numbers(const std::vector<std::vector<double>>& of_ranks) {
+  if (of_ranks.empty()) return;
+  const bool same_ranks = of_ranks.size() == static_cast<size_t>(job_.size);
+  std::vector<double> sums(kSums);
+  for (const std::vector<double>& row : of_ranks) {
+    const auto is_count = [](double n) { return n >= 0 && n <= kMostSteps; };
+    if (row.size() < kSums || !is_count(row[kEpochSteps]) || !is_count(row[kGatheredSteps]))
+      throw FormatError(checkpoints_.folder().string() + ": its sums of losses make no sense");
+    for (size_t i = 0; i < kSums; ++i) sums[i] += row[i];
+  }
+  for (double& sum : sums) sum /= static_cast<double>(of_ranks.size());
+  if (same_ranks) {
+    const std::vector<double>& own = of_ranks[static_cast<size_t>(job_.rank)];
+    sums.assign(own.begin(), own.begin() + kSums);
+    codecs_.assign(own.begin() + kSums, own.end());
+  }
+  statistics_.resume(MeanLoss(sums[kGatheredSum], static_cast<uint64_t>(sums[kGatheredSteps])),
+                     MeanLoss(sums[kEpochSum], static_cast<uint64_t>(sums[kEpochSteps])));
+}
+
+// With several replicas, steps say when; so they do if the experiment names them.
+std::optional<SnapshotBudget> Trainer::Training::snapshot_budget() const {
+  if (!job_.snapshots.enabled || job_.rank != 0 || snapshot_every(job_) > 0) return std::nullopt;
+  return SnapshotBudget(job_.snapshots, network_.memory_bytes(), clock_.now());
+}
+
+void Trainer::Training::run(comm::Group& group, const EventSink& events, const SnapshotSink& snapshots) {
+  RankGrid grid(group, static_cast<uint32_t>(job_.replicas()));
+  Session session{.grid = grid,
+                  .events = events,
+                  .snapshots = snapshots,
+                  .step = {network_, sharding_, grid.replica()},
+                  .evaluator = {network_, sharding_, grid.replica()},
+                  .reported = clock_.now(),
+                  .budget = snapshot_budget()};
+  report_start(session);
+  session.step.while_waiting([this] { data_.feed().finish_next(); });
+  if (epoch_loss_) end_epoch(session, {});  // where the run was left
+  if (!ended() && !session.step.codecs().restore(codecs_)) session.step.measure_exchange(step_);
+  while (!ended()) {
+    const Due due = one_step(session);
+    report_step(session);
+    if (schedule_.ends_epoch(step_)) {
+      epoch_loss_ = grid.mean(step_, statistics_.since_epoch().mean());
+      statistics_.since_epoch().reset();
+    }
+    save_after_step(session, due);
+    if (due.stop && step_ != schedule_.total_steps()) end_early(session);
+    if (schedule_.ends_epoch(step_)) end_epoch(session, due);
+  }
+  finish(session);
+}
+
+Trainer::Training::Due Trainer::Training::one_step(Session& session) {
+  shard::BatchFeed& feed = data_.feed();
+  statistics_.begin_step(session.grid.totals());
+  const float rate = learning_rate(step_);
+  const shard::Batch& batch = feed.at(step_, schedule_.total_steps());
+  const shard::Batch* const next = schedule_.exchanges_after(step_ + 1) ? nullptr : &feed.next();
+  if (session.budget) session.step.wish_for_snapshot(session.budget->due(clock_.now()));
+  const StepResult result = session.step.run(batch, step_, rate, outside_.stop_requested, next);
+  outside_.step = ++step_;
+  const bool stop = sync_ ? synchronise(session, result.stop) : result.stop;
+  statistics_.end_step(result.loss, feed.samples(step_ - 1), session.grid.totals());
+  return {stop, result.snapshot || schedule_.snapshot_after(step_)};
+}
+
+// A replica's wish to stop is heard when the replicas synchronise.
+bool Trainer::Training::synchronise(Session& session, bool stop) {
+  stop_wished_ |= stop;
+  switch (schedule_.sync_after(step_)) {
+    case Schedule::Sync::kNone:
+      return false;
+    case Schedule::Sync::kSettle:
+      return sync_->settle(session.grid, step_, stop_wished_);
+    case Schedule::Sync::kAverage:
+      break;
+  }
+  const bool all_stop = sync_->average(session.grid, step_, stop_wished_);
+  if (all_stop) sync_->settle(session.grid, step_, true);  // for the checkpoint
+  return all_stop;
+}
+
+// A shared folder's checkpoint of the end of an epoch comes before the evaluation, which may take long. A private
+// folder's comes after it, because it is on other nodes then and cannot be amended; the last snapshot before it
+// is not old.
+void Trainer::Training::save_after_step(Session& session, Due due) {
+  const bool early = due.stop && step_ != schedule_.total_steps();
+  const bool later = job_.private_folder && schedule_.ends_epoch(step_) && !early;
+  if (later) return;
+  if (early || schedule_.checkpoint_after(step_) || (due.stop && !job_.private_folder))
+    checkpoint(session, tag(kCheckpointRound), early ? Purpose::kResult : Purpose::kCheckpoint);
+  else if (due.snapshot)
+    checkpoint(session, tag(kCheckpointRound), Purpose::kSnapshot);
+}
+
+// The checkpoint of this step, if there is one, continues from here until it says that this is done: a run
+// that is killed meanwhile does it again.
+void Trainer::Training::end_epoch(Session& session, Due due) {
+  json event = {{"event", "epoch"},
+                {"epoch", schedule_.epoch(step_)},
+                {"step", step_},
+                {"loss", *epoch_loss_},
+                {"train_seconds", statistics_.train_seconds()},
+                {"samples_per_second", statistics_.samples_per_second()}};
+  if (schedule_.evaluates_after(step_)) evaluate(session, event);
+  emit(session, event);
+  epoch_loss_.reset();
+  save_after_epoch(session, due);
+}
+
+void Trainer::Training::save_after_epoch(Session& session, Due due) {
+  const bool result = ended() || selection_.best().step() == step_;
+  if (job_.private_folder) {
+    if (result || schedule_.checkpoint_after(step_) || due.snapshot)
+      checkpoint(session, tag(kBestRound),
+                 result                              ? Purpose::kResult
+                 : schedule_.checkpoint_after(step_) ? Purpose::kCheckpoint
+                                                     : Purpose::kSnapshot);
+  } else if (checkpoints_.written_step() != step_) {
+    if (result) checkpoint(session, tag(kBestRound), Purpose::kResult);
+  } else if (job_.rank == 0) {
+    checkpoints_.amend(run_state(session));
+  }
+}
+
+void Trainer::Training::evaluate(Session& session, json& event) {
+  if (!data_.validates()) {
+    test(session, tag(kEvaluationRound));
+    add_figures(event, selection_.test_figures());
+    return;
+  }
+  const double began = clock_.now();
+  event[kValidation] =
+      selection_.validate(session.evaluator, session.grid, step_, report_evaluation(session, "validation"));
+  statistics_.add_evaluation(data_.validation_rows().size(), clock_.now() - began);
+}
+
+void Trainer::Training::test(Session& session, comm::Tag tag) {
+  const double began = clock_.now();
+  if (selection_.test(session.evaluator, step_, tag, report_evaluation(session, "test")))
+    statistics_.add_evaluation(data_.test().rows(), clock_.now() - began);
+}
+
+void Trainer::Training::checkpoint(Session& session, comm::Tag tag, Purpose purpose) {
+  const double began = clock_.now();
+  const bool written = checkpoints_.write(run_state(session), purpose, network_, data_.train(), session.grid,
+                                          tag, session.snapshots);
+  const double now = clock_.now();
+  if (session.budget) session.budget->made(now, now - began, checkpoints_.largest_part());
+  if (purpose == Purpose::kSnapshot) return;
+  statistics_.add_checkpoint(now - began);
+  if (written)
+    emit(session, {{"event", "checkpoint"}, {"step", step_}, {"path", checkpoints_.folder().string()}});
+}
+
+CheckpointKeeper::RunState Trainer::Training::run_state(Session& session) const {
+  json extra = {{kTrainSeconds, statistics_.train_seconds()}};
+  if (data_.validates()) extra[kValidation] = selection_.best().state();
+  if (epoch_loss_) extra[kEpochLoss] = *epoch_loss_;
+  const MeanLoss &gathered = statistics_.since_gathered(), &epoch = statistics_.since_epoch();
+  std::vector<double> numbers(kSums);
+  numbers[kEpochSum] = epoch.sum();
+  numbers[kEpochSteps] = static_cast<double>(epoch.steps());
+  numbers[kGatheredSum] = gathered.sum();
+  numbers[kGatheredSteps] = static_cast<double>(gathered.steps());
+  if (job_.private_folder) {
+    const std::vector<double> codecs = session.step.codecs().state();
+    numbers.insert(numbers.end(), codecs.begin(), codecs.end());
+  }
+  return {.step = step_,
+          .best_step = data_.validates() ? selection_.best().step() : step_,
+          .extra = std::move(extra),
+          .of_ranks = {std::move(numbers)}};
+}
+
+void Trainer::Training::end_early(Session& session) {
+  const std::string folder = checkpoints_.folder().string();
+  emit(session, {{"event", "interrupted"}, {"step", step_}, {"checkpoint", folder}});
+  throw Interrupted("stopped after step " + std::to_string(step_) +
+                    (job_.private_folder ? "" : "; continue with --resume " + folder));
+}
+
+// The run ends with the weights that validated best.
+void Trainer::Training::finish(Session& session) {
+  if (const uint64_t best = selection_.best().step(); best > 0) checkpoints_.return_to(best, step_, network_);
+  test(session, end_tag(kEvaluationRound));
+  const std::vector<size_t> counts(static_cast<size_t>(job_.size), 2);
+  const std::vector<uint64_t> mine = {static_cast<uint64_t>(statistics_.bytes_per_step()),
+                                      peak_memory_bytes()};
+  uint64_t bytes = 0, rss = 0;
+  for (const auto& numbers : session.grid.all_gather_numbers(end_tag(kFinishRound), mine, counts)) {
+    bytes += numbers[0];
+    rss = std::max(rss, numbers[1]);
+  }
+  json event = {{"event", "finished"},
+                {"train_seconds", statistics_.train_seconds()},
+                {"samples_per_second", statistics_.samples_per_second()},
+                {"steps", step_},
+                {"bytes_sent_per_node_per_step", bytes / counts.size()},
+                {"peak_rss_bytes", rss},
+                {"checkpoint", checkpoints_.folder().string()}};
+  add_figures(event, selection_.test_figures());
+  if (data_.validates()) {
+    event[kValidation] = selection_.best().figures();
+    event["best_step"] = selection_.best().step();
+  }
+  emit(session, event);
+}
+
+void Trainer::Training::report_start(Session& session) {
+  uint64_t parameters = 0;
+  for (const ModeletSpec& spec : sharding_.partition()) parameters += spec.parameters();
+  emit(session, {{"event", "started"},
+                 {"run", job_.run},
+                 {"epochs", job_.experiment.train.epochs},
+                 {"steps", schedule_.total_steps()},
+                 {"step", step_},
+                 {"parameters", parameters},
+                 {"nodes", job_.size},
+                 {"replicas", job_.replicas()},
+                 {"threads", pool_.threads()},
+                 {"features", job_.shape.features},
+                 {"labels", job_.shape.labels},
+                 {"train_rows", job_.shape.train_rows},
+                 {"validation_rows", data_.validation_rows().size()},
+                 {"instruction_set", shard::kernels::instruction_set()}});
+}
+
+// All ranks together every few steps; in between rank 0 alone, if the steps are slow: the others need not
+// know how much time has passed there.
+void Trainer::Training::report_step(Session& session) {
+  if (session.step.codecs().take_changed()) {
+    json event = session.step.codecs().describe();
+    event["event"] = "exchange";
+    event["step"] = step_;
+    emit(session, event);
+  }
+  if (schedule_.progress_after(step_)) {
+    const RunStatistics::Common common = statistics_.gather(session.grid, step_);
+    json event = progress(session, common.loss);
+    event["nodes"] = common.nodes;
+    emit(session, event);
+  } else if (job_.rank == 0 && clock_.now() - session.reported >= kMostSilentSeconds) {
+    emit(session, progress(session, statistics_.since_gathered().mean()));
+  } else {
+    return;
+  }
+  session.reported = clock_.now();
+}
+
+// An evaluation may take long: rank 0 tells from time to time how far it is.
+Evaluator::Progress Trainer::Training::report_evaluation(Session& session, const char* data) {
+  if (job_.rank != 0) return {};
+  return [this, &session, data, began = clock_.now()](size_t rows, size_t total_rows) {
+    const double now = clock_.now();
+    if (now - session.reported < kMostSilentSeconds || rows == total_rows) return;
+    session.reported = now;
+    emit(session, {{"event", "evaluating"},
+                   {"step", step_},
+                   {"data", data},
+                   {"rows", rows},
+                   {"total_rows", total_rows},
+                   {"eta_seconds",
+                    (now - began) / static_cast<double>(rows) * static_cast<double>(total_rows - rows)}});
+  };
+}
+
+json Trainer::Training::progress(Session& session, double loss) const {
+  json event = {{"event", "progress"},
+                {"step", step_},
+                {"steps", schedule_.total_steps()},
+                {"epoch", schedule_.epoch(step_)},
+                {"loss", loss},
+                {"train_seconds", statistics_.train_seconds()},
+                {"samples_per_second", statistics_.samples_per_second()},
+                {"eta_seconds", seconds_left()},
+                {"bytes_sent_per_node_per_step", statistics_.bytes_per_step()},
+                {"wait_fraction", statistics_.wait_fraction()},
+                {"learning_rate", learning_rate(step_ - 1)}};
+  if (job_.ranks() > 1) event["micro_batches"] = session.step.micro_batches();
+  return event;
+}
+
+double Trainer::Training::seconds_left() const {
+  const Schedule::Left left = schedule_.left_after(step_);
+  const uint64_t test_rows = data_.test().rows();
+  const uint64_t evaluated = data_.validates() ? left.evaluations * data_.validation_rows().size() + test_rows
+                                               : left.evaluations * test_rows;
+  return statistics_.seconds_left(left.steps, evaluated, left.checkpoints);
+}
+
+float Trainer::Training::learning_rate(uint64_t step) const {
+  return shard::learning_rate(job_.experiment.train, step, schedule_.steps_per_epoch(),
+                              schedule_.total_steps());
+}
+
+}  // namespace modelet::agent

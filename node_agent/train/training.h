@@ -1,0 +1,99 @@
+// Training: a run from its first step to its last: what Trainer::prepare() makes, and what outlives the group.
+// Used by the training thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "node_agent/replicas/rank_grid.h"
+#include "node_agent/replicas/replica_sync.h"
+#include "node_agent/step/exchange/rounds.h"
+#include "node_agent/step/exchange/sharding.h"
+#include "node_agent/step/training_step.h"
+#include "node_agent/train/checkpoint_keeper.h"
+#include "node_agent/train/data/training_data.h"
+#include "node_agent/train/evaluation/evaluator.h"
+#include "node_agent/train/evaluation/model_selection.h"
+#include "node_agent/train/progress/run_statistics.h"
+#include "node_agent/train/progress/schedule.h"
+#include "node_agent/train/progress/snapshot_budget.h"
+#include "node_agent/train/trainer.h"
+#include "shard/layers/network.h"
+
+namespace modelet::agent {
+
+class Trainer::Training {
+ public:
+  Training(const TrainJob& job, const Clock& clock, Outside& outside, const EventSink& events);
+
+  void run(comm::Group& group, const EventSink& events, const SnapshotSink& snapshots);
+
+ private:
+  // What lives only as long as the group.
+  struct Session {
+    RankGrid& grid;
+    const EventSink& events;
+    const SnapshotSink& snapshots;
+    TrainingStep step;
+    Evaluator evaluator;
+    double reported;                       // when the last event about progress was
+    std::optional<SnapshotBudget> budget;  // on rank 0, if it says when snapshots are made
+  };
+
+  using Purpose = CheckpointKeeper::Purpose;
+  // What all ranks do after a step.
+  struct Due {
+    bool stop = false, snapshot = false;
+  };
+
+  void restore(const CheckpointKeeper::RunState& state);
+  void restore_numbers(const std::vector<std::vector<double>>& of_ranks);
+  std::optional<SnapshotBudget> snapshot_budget() const;
+  Due one_step(Session& session);
+  bool synchronise(Session& session, bool stop);
+  void save_after_step(Session& session, Due due);
+  void end_epoch(Session& session, Due due);
+  void save_after_epoch(Session& session, Due due);
+  void evaluate(Session& session, nlohmann::json& event);
+  void test(Session& session, comm::Tag tag);
+  void checkpoint(Session& session, comm::Tag tag, Purpose purpose);
+  [[noreturn]] void end_early(Session& session);
+  void finish(Session& session);
+
+  void report_start(Session& session);
+  void report_step(Session& session);
+  Evaluator::Progress report_evaluation(Session& session, const char* data);
+  nlohmann::json progress(Session& session, double loss) const;
+  void emit(const Session& session, const nlohmann::json& event) const {
+    if (job_.rank == 0) session.events(event);
+  }
+
+  CheckpointKeeper::RunState run_state(Session& session) const;
+  double seconds_left() const;
+  float learning_rate(uint64_t step) const;
+  bool ended() const { return step_ == schedule_.total_steps() || selection_.exhausted(); }
+  comm::Tag tag(Round round) const { return {step_ - 1, round}; }  // after the last step
+  comm::Tag end_tag(Round round) const { return {step_, round}; }  // where no step follows
+
+  const TrainJob& job_;
+  const Clock& clock_;
+  Outside& outside_;
+  const Sharding sharding_;
+  CheckpointKeeper checkpoints_;
+  ThreadPool pool_;
+  TrainingData data_;
+  shard::Network network_;
+  std::optional<ReplicaSync> sync_;  // with several replicas
+  const Schedule schedule_;
+  ModelSelection selection_;
+  RunStatistics statistics_;
+  uint64_t step_ = 0;                 // steps completed
+  bool stop_wished_ = false;          // of this replica, not heard by the others yet
+  std::optional<double> epoch_loss_;  // mean of an epoch that is over but not evaluated and reported yet
+  std::vector<double> codecs_;        // CodecChoice::state() of the snapshot that the run goes on from
+};
+
+}  // namespace modelet::agent

@@ -1,0 +1,359 @@
+// Trainer with folders that only their rank sees: snapshots, and runs that go on from one.
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/system/file.h"
+#include "node_agent/train/progress/snapshot_budget.h"
+#include "tests/node_agent/train/trainer_harness.h"
+
+namespace modelet::agent::testing {
+namespace {
+
+// A file's name -> its content, from all ranks.
+using Files = std::map<std::string, std::string>;
+
+struct PrivateRun {
+  std::vector<json> events;
+  std::vector<std::map<uint64_t, WrittenSnapshot>> written;  // [ranks], by step
+
+  std::vector<uint64_t> steps() const {
+    std::vector<uint64_t> steps;
+    for (const auto& snapshot : written[0]) steps.push_back(snapshot.first);
+    return steps;
+  }
+  // The path of a file of a snapshot, whoever wrote it.
+  fs::path find(uint64_t step, const std::string& name) const {
+    for (const auto& of_rank : written)
+      if (std::ranges::count(of_rank.at(step).files, name) > 0) return of_rank.at(step).folder / name;
+    ADD_FAILURE() << "no rank has written " << name << " after step " << step;
+    return {};
+  }
+  Files files(uint64_t step) const {
+    Files files;
+    for (const auto& of_rank : written)
+      for (const std::string& name : of_rank.at(step).files) {
+        EXPECT_FALSE(files.contains(name)) << name << " was written twice";
+        files[name] = read_text_file(of_rank.at(step).folder / name);
+      }
+    return files;
+  }
+  // What the user sees of the learning, from a step on.
+  std::vector<json> log(uint64_t after) const {
+    std::vector<json> log;
+    for (const json& event : events) {
+      if (event["step"].is_null() || event["step"] <= after) continue;
+      json seen;
+      for (const char* key : {"event", "step", "loss", "p_at_1", "p_at_3", "validation"})
+        if (event.contains(key)) seen[key] = event[key];
+      if (event["event"] == "progress" || event["event"] == "epoch") log.push_back(seen);
+    }
+    return log;
+  }
+};
+
+class SnapshotTest : public TrainerTest {
+ protected:
+  SnapshotTest() {
+    experiment_.train.log_every = 3;  // a snapshot comes between two events
+    experiment_.train.checkpoint_every = 1000;
+  }
+
+  struct How {
+    int size = 2;
+    uint32_t every = 4;
+    const PrivateRun* from = nullptr;  // goes on from its snapshot of `step`
+    uint64_t step = 0;
+    uint32_t moved = 0;  // the owner of each modelet is so many ranks further
+    double seconds_per_step = 0;
+    double seconds_between_losses = 0;
+    EventSink on_event = {};
+  };
+  TrainJob job_of(const std::string& name, int rank, const How& how) const {
+    const int ranks = how.size / replicas();
+    TrainJob job{.run = name,
+                 .experiment = experiment_,
+                 .shape = shape_,
+                 .owner = round_robin(experiment_, shape_, ranks),
+                 .rank = rank,
+                 .size = how.size,
+                 .threads = 1,
+                 .out = folder_ / name / std::to_string(rank),
+                 .private_folder = true};
+    for (uint32_t& owner : job.owner) owner = (owner + how.moved) % static_cast<uint32_t>(ranks);
+    job.snapshots = {
+        .enabled = true, .every_steps = how.every, .seconds_between_losses = how.seconds_between_losses};
+    if (how.from != nullptr) job.resume = bring(job, *how.from, how.step);
+    return job;
+  }
+  // What an agent does before it goes on: only the files that the rank needs.
+  fs::path bring(const TrainJob& job, const PrivateRun& from, uint64_t step) const {
+    const fs::path folder = shard::checkpoint_of_step(job.out / "checkpoints", step);
+    fs::create_directories(folder);
+    const std::string index = read_text_file(from.find(step, "index.json"));
+    for (const std::string& name : files_needed(job, shard::parse_checkpoint_index(index, folder)))
+      fs::copy_file(from.find(step, name), folder / name);
+    return folder;
+  }
+
+  // What it does with a part: its own folder may go.
+  static WrittenSnapshot take(WrittenSnapshot snapshot, const fs::path& keeper) {
+    const fs::path folder = keeper / snapshot.folder.filename();
+    fs::create_directories(folder);
+    for (const std::string& name : snapshot.files) link_or_copy(snapshot.folder / name, folder / name);
+    snapshot.folder = folder;
+    return snapshot;
+  }
+
+  PrivateRun run_private(const std::string& name, const How& how) const {
+    auto groups = make_groups(how.size);
+    std::vector<std::unique_ptr<Trainer>> trainers;
+    for (int rank = 0; rank < how.size; ++rank) {
+      auto clock = std::make_unique<StepClock>(how.seconds_per_step);
+      StepClock& of_steps = *clock;
+      trainers.push_back(std::make_unique<Trainer>(job_of(name, rank, how), std::move(clock)));
+      of_steps.trainer = trainers.back().get();
+      trainers.back()->prepare();
+    }
+    PrivateRun result;
+    result.written.resize(static_cast<size_t>(how.size));
+    comm::testing::run_ranks(groups, [&](comm::Group& group) {
+      const auto self = static_cast<size_t>(group.rank());
+      trainers[self]->run(
+          group,
+          [&](const json& event) {
+            result.events.push_back(event);
+            if (how.on_event) how.on_event(event);
+          },
+          [&](const WrittenSnapshot& snapshot) {
+            const WrittenSnapshot held = take(snapshot, folder_ / name / "held" / std::to_string(self));
+            EXPECT_TRUE(result.written[self].emplace(snapshot.step, held).second) << snapshot.step;
+          });
+    });
+    for (const auto& of_rank : result.written) {
+      EXPECT_EQ(of_rank.size(), result.written[0].size()) << "all ranks make a snapshot after the same step";
+      for (const auto& snapshot : of_rank) EXPECT_TRUE(result.written[0].contains(snapshot.first));
+    }
+    return result;
+  }
+
+  // Goes on from each snapshot of `whole`: the same files and the same log.
+  void expect_repeats(const std::string& name, const PrivateRun& whole, How how) const {
+    how.from = &whole;
+    const std::vector<uint64_t> steps = whole.steps();
+    for (size_t i = 0; i + 1 < steps.size(); ++i) {
+      how.step = steps[i];
+      const PrivateRun rest = run_private(name + "-from-" + std::to_string(how.step), how);
+      EXPECT_EQ(rest.events.front()["step"], how.step);
+      EXPECT_EQ(rest.log(how.step), whole.log(how.step)) << "from " << how.step;
+      EXPECT_EQ(rest.steps(), std::vector<uint64_t>(steps.begin() + static_cast<long>(i) + 1, steps.end()));
+      for (const uint64_t step : rest.steps())
+        EXPECT_TRUE(rest.files(step) == whole.files(step)) << "step " << step << " from " << how.step;
+    }
+  }
+};
+
+TEST_F(SnapshotTest, ARunThatGoesOnFromASnapshotIsTheUndisturbedOne) {
+  experiment_.sampling.mode = SamplingMode::kLsh;
+  experiment_.model.hidden = {32, 16};
+  for (const int size : {1, 3}) {
+    const std::string name = "whole" + std::to_string(size);
+    const PrivateRun whole = run_private(name, {.size = size});
+    EXPECT_THAT(whole.steps(), ElementsAre(4, 8, 12, 16, 20));
+    for (const auto& [step, snapshot] : whole.written[0]) EXPECT_EQ(snapshot.keep, step == 20) << step;
+    expect_repeats(name, whole, {.size = size});
+
+    // Snapshots change nothing, and have the files of checkpoints.
+    const Outcome shared = run("shared" + std::to_string(size), {.size = size});
+    const Files last = whole.files(20);
+    for (const ModeletSpec& modelet : partition_model(experiment_, shape_)) {
+      const std::string file = modelet.name() + ".safetensors";
+      EXPECT_TRUE(last.at(file) == read_text_file(shared.checkpoint() / file)) << file;
+    }
+    EXPECT_EQ(shared.events.back()["p_at_1"], whole.events.back()["p_at_1"]);
+  }
+}
+
+TEST_F(SnapshotTest, GoesOnWithOtherOwnersOfTheModeletsAndWithFewerRanks) {
+  const PrivateRun whole = run_private("whole", {.size = 3});
+  int runs = 0;
+  for (const How& how : {How{.size = 3, .from = &whole, .step = 8, .moved = 1},
+                         How{.from = &whole, .step = 8}, How{.size = 1, .from = &whole, .step = 8}}) {
+    const PrivateRun rest = run_private("rest" + std::to_string(runs++), how);
+    const std::vector<json> expected = whole.log(8), log = rest.log(8);
+    ASSERT_EQ(log.size(), expected.size());
+    for (size_t i = 0; i < log.size(); ++i) {
+      EXPECT_EQ(log[i]["step"], expected[i]["step"]);
+      EXPECT_NEAR(log[i]["loss"], expected[i]["loss"], 1e-4 * expected[i]["loss"].get<double>());
+    }
+  }
+}
+
+TEST_F(SnapshotTest, ReplicasSettleForSnapshotsAndRepeat) {
+  experiment_.exchange.codec = "int8";
+  experiment_.exchange.local_steps = 3;
+  experiment_.cluster.replicas = 2;
+  experiment_.train.batch = 16;
+  experiment_.data.validation = 0.2f;
+  experiment_.train.epochs = 4;
+  const PrivateRun whole = run_private("whole", {.size = 4, .every = 5});
+  EXPECT_GE(whole.steps().size(), 6u);
+  expect_repeats("whole", whole, {.size = 4, .every = 5});
+  // A modelet moves to a rank of the other index: with it the best weights.
+  const uint64_t best = whole.events.back()["best_step"], last = whole.steps()[whole.steps().size() - 2];
+  const PrivateRun moved =
+      run_private("moved", {.size = 4, .every = 5, .from = &whole, .step = last, .moved = 1});
+  EXPECT_EQ(moved.events.back()["best_step"], best);
+}
+
+TEST_F(SnapshotTest, TheBestWeightsTravelWithTheModelets) {
+  experiment_.data.validation = 0.2f;  // an epoch is 8 steps
+  experiment_.train.epochs = 40;
+  experiment_.train.patience = 3;
+  const How how{.size = 3, .every = 11};
+  const PrivateRun whole = run_private("whole", how);
+  const json& end = whole.events.back();
+  const uint64_t best = end["best_step"], steps = end["steps"];
+  ASSERT_EQ(steps, best + 3 * 8);
+  EXPECT_TRUE(whole.written[0].at(best).keep);
+  std::set<std::string> kept;
+  for (const auto& [step, snapshot] : whole.written[0])
+    if (snapshot.keep) kept.insert(snapshot.folder.filename());
+  size_t found = 0;
+  for (const fs::path& folder : checkpoints("whole/0")) found += kept.contains(folder);
+  EXPECT_EQ(found, experiment_.train.keep_checkpoints) << "the trainer removes its own old parts";
+  EXPECT_FALSE(whole.files(best).contains("best.index.json")) << "it is the best itself";
+  const Files files = whole.files(steps);
+  for (const auto& [name, content] : whole.files(best))
+    EXPECT_TRUE(files.at("best." + name) == content) << name;
+
+  int runs = 0;
+  for (const uint64_t step : whole.steps()) {
+    if (step + 11 < best || step == steps) continue;
+    for (const uint32_t moved : {0u, 1u}) {
+      const std::string name = "rest" + std::to_string(runs++);
+      const PrivateRun rest =
+          run_private(name, {.size = 3, .every = 11, .from = &whole, .step = step, .moved = moved});
+      const json& last = rest.events.back();
+      EXPECT_EQ(last["best_step"], best) << "from " << step;
+      EXPECT_EQ(last["p_at_1"], end["p_at_1"]) << "tested with the best weights, from " << step;
+      if (moved > 0) continue;
+      EXPECT_EQ(rest.log(step), whole.log(step)) << "from " << step;
+      EXPECT_TRUE(rest.files(steps) == files) << "from " << step;
+    }
+  }
+  EXPECT_GE(runs, 6);
+}
+
+// What a client sends of a checkpoint in a shared folder, so that a pool can go on from it.
+TEST_F(SnapshotTest, ACheckpointGoesOnWithoutItsFolder) {
+  experiment_.data.validation = 0.2f;
+  experiment_.train.epochs = 40;
+  experiment_.train.patience = 3;
+  const Outcome whole = run("whole");
+  const uint64_t best = whole.events.back()["best_step"];
+  const fs::path last = shard::checkpoint_of_step(folder_ / "whole" / "checkpoints",
+                                                  whole.events.back()["steps"].get<uint64_t>());
+  ASSERT_NE(last, whole.checkpoint());
+  const fs::path sent = folder_ / "sent";
+  fs::create_directories(sent);
+  for (const NamedFile& file : snapshot_files(shard::Checkpoint::open(last)))
+    fs::copy_file(file.path, sent / file.name);
+  TrainJob job = job_of("alone", 0, {.size = 1});
+  job.resume = sent;
+  for (const std::string& name : files_needed(job, shard::Checkpoint::open(sent).index()))
+    EXPECT_TRUE(fs::exists(sent / name)) << name;
+  Trainer trainer(job);
+  trainer.prepare();
+  json end;
+  auto groups = make_groups(1);
+  trainer.run(*groups[0], [&](const json& event) { end = event; });
+  EXPECT_EQ(end["best_step"], best);
+  EXPECT_EQ(end["p_at_1"], whole.events.back()["p_at_1"]);
+  fs::remove_all(whole.checkpoint());
+  EXPECT_THROW(snapshot_files(shard::Checkpoint::open(last)), UsageError);
+}
+
+// Codecs that are chosen by measured time are chosen once: what was measured is part of the state.
+TEST_F(SnapshotTest, AutomaticCodecsRepeat) {
+  experiment_.exchange.codec = "auto";
+  const PrivateRun whole = run_private("whole", {.size = 3});
+  expect_repeats("whole", whole, {.size = 3});
+}
+
+// Steps are begun ahead, but not beyond a snapshot that rank 0 has announced.
+TEST_F(SnapshotTest, ABudgetSaysWhenAndNeverWhatIsLearned) {
+  experiment_.train.log_every = 1000;
+  const PrivateRun whole = run_private("whole", {.size = 3, .every = 0, .seconds_per_step = 1});
+  // Every five seconds, announced in the step before; the steps that end an epoch are not begun ahead.
+  EXPECT_GE(whole.steps().size(), 3u);
+  EXPECT_LE(whole.steps().size(), 5u);
+  EXPECT_EQ(whole.steps().back(), 20u);
+  const PrivateRun fixed = run_private("fixed", {.size = 3, .every = 1000, .seconds_per_step = 1});
+  EXPECT_THAT(fixed.steps(), ElementsAre(20));
+  EXPECT_EQ(whole.log(0), fixed.log(0));
+  Files a = whole.files(20), b = fixed.files(20);
+  a.erase("index.json"), b.erase("index.json");  // has the seconds
+  EXPECT_TRUE(a == b);
+}
+
+// A rank whose disk is full makes no snapshot; then nobody does, and the run goes on.
+TEST_F(SnapshotTest, ASnapshotThatCannotBeWrittenIsLeftOut) {
+  const fs::path checkpoints = folder_ / "full" / "1" / "checkpoints", aside = folder_ / "aside";
+  experiment_.train.log_every = 1;
+  const PrivateRun result = run_private("full", {.on_event = [&](const json& event) {
+                                          if (event["event"] != "progress") return;
+                                          if (event["step"] == 5) {
+                                            fs::rename(checkpoints, aside);
+                                            AtomicFile(checkpoints).commit();
+                                          } else if (event["step"] == 10) {
+                                            fs::remove(checkpoints);
+                                            fs::rename(aside, checkpoints);
+                                          }
+                                        }});
+  EXPECT_THAT(result.steps(), ElementsAre(4, 12, 16, 20));
+  EXPECT_FALSE(fs::exists(folder_ / "full" / "0" / "checkpoints" / ".step-0000000008.partial"));
+  EXPECT_EQ(result.events.back()["event"], "finished");
+  // Without the result the run has failed.
+  EXPECT_THROW(run_private("no result", {.on_event =
+                                             [&](const json& event) {
+                                               if (event["event"] != "progress" || event["step"] != 19)
+                                                 return;
+                                               const fs::path of_rank = folder_ / "no result" / "1";
+                                               fs::rename(of_rank / "checkpoints", folder_ / "done");
+                                               AtomicFile(of_rank / "checkpoints").commit();
+                                             }}),
+               Error);
+}
+
+TEST_F(SnapshotTest, TwoProcessesDoNotShareAPrivateFolder) {
+  const TrainJob job = job_of("shared", 1, {});
+  Trainer first(job), second(job);
+  first.prepare();
+  try {
+    second.prepare();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--work-dir"));
+  }
+}
+
+TEST(SnapshotBudget, TheCostsSayHowOften) {
+  SnapshotBudget time({.enabled = true}, 0, 100);
+  EXPECT_EQ(time.interval(), SnapshotBudget::kLeastSeconds);
+  EXPECT_FALSE(time.due(104));
+  EXPECT_TRUE(time.due(105));
+  time.made(105, 2, 1000);
+  EXPECT_EQ(time.interval(), 200) << "1 % of the time";
+  EXPECT_FALSE(time.due(304));
+  EXPECT_TRUE(time.due(305));
+  SnapshotBudget losses({.enabled = true, .seconds_between_losses = 900}, 0, 0);
+  losses.made(0, 2, 1000);
+  EXPECT_EQ(losses.interval(), 60) << "Young: sqrt(2 x 2 x 900)";
+  SnapshotBudget link({.enabled = true, .bytes_per_second = 10, .seconds_between_losses = 900}, 0, 0);
+  link.made(0, 2, 1000);
+  EXPECT_EQ(link.interval(), 100) << "1000 bytes at 10 bytes a second";
+}
+
+}  // namespace
+}  // namespace modelet::agent::testing
