@@ -168,7 +168,7 @@ class StoreRoom {
   };
   // What other processes take meanwhile is not seen: so little at once, and a small part of the limit.
   static constexpr uint64_t kAtOnce = uint64_t{64} << 20, kLimitParts = 64;
-  static constexpr size_t kMostEntries = 4096;             // or looking would take too long
+  static constexpr size_t kMostEntries = 4096;  // or looking would take too long
 
   // The least recently used first.
   std::vector<Entry> others(const fs::path& own) const {
@@ -365,6 +365,24 @@ std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& man
     if (content->complete()) content->release();  // it has no chunks
     return content;
   }
+}
+
+std::unique_ptr<StoredContent> ContentStore::adopt(const Manifest& manifest, const fs::path& file) {
+  remove(manifest.id());
+  const bool linked = ::link(file.c_str(), data_path(manifest.id()).c_str()) == 0;
+  auto content = open_unverified(manifest);
+  if (!content) return nullptr;
+  if (linked) {
+    for (size_t chunk = 0; chunk < manifest.chunks(); ++chunk)
+      content->set(chunk, StoredContent::State::kThere);
+    return content;
+  }
+  const MappedFile bytes(file);  // somebody has the entry open, or it is another file system
+  if (bytes.bytes().size() != manifest.bytes())
+    throw Error(file.string() + ": was changed while it was read");
+  for (size_t chunk = 0; chunk < manifest.chunks(); ++chunk)
+    content->put(chunk, bytes.bytes().subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk)));
+  return content;
 }
 
 bool ContentStore::remove(const ContentId& id) {

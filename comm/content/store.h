@@ -100,6 +100,10 @@ class ContentStore {
   // The same, but does not check what is there.
   std::unique_ptr<StoredContent> open_unverified(const Manifest& manifest);
 
+  // Makes a whole entry of a file that has these bytes, by a hard link where the file system allows it: nobody
+  // may change the file from then on. Null while another process fills the entry.
+  std::unique_ptr<StoredContent> adopt(const Manifest& manifest, const std::filesystem::path& file);
+
   // False if somebody has the entry open.
   bool remove(const ContentId& id);
 

@@ -100,6 +100,7 @@ void check_unpacked_size(const FromScheduler* root) {
     size.add(prepare->holders());
   }
   if (const auto* files = root->body_as_RunFiles()) size.add(files->holders());
+  if (const auto* admit = root->body_as_Admit()) size.add(admit->holders());
   if (const auto* start = root->body_as_Start()) {
     size.add(start->endpoints());
     size.add(start->public_keys());
@@ -256,22 +257,26 @@ class ServerSocket::Impl {
   }
 
   void lock(const ServerKeys& keys) {
-    allow_list = std::make_unique<AllowList>(keys.allow_list);
+    find = keys.find;
+    if (!find) {
+      unknown = "it is not in " + keys.allow_list.string();
+      find = [list = std::make_shared<AllowList>(keys.allow_list)](const std::string& key) {
+        return list->find(key);
+      };
+    }
     use_curve_server(socket, keys.own);
   }
 
-  std::string why_not(const std::string& key) {
-    if (allow_list->find(key).role != Role::kNobody) return "";
-    return "it is not in " + allow_list->path().string();
-  }
+  std::string why_not(const std::string& key) { return find(key).role != Role::kNobody ? "" : unknown; }
 
   Identity sender_of(zmq::message_t& message) {
-    return allow_list ? allow_list->find(std::string(sender_key(message))) : Identity{};
+    return find ? find(std::string(sender_key(message))) : Identity{};
   }
 
   zmq::context_t context;
-  std::unique_ptr<AllowList> allow_list;  // null: no keys
-  std::unique_ptr<GateKeeper> gate;       // outlives the socket, see there
+  std::function<Identity(const std::string&)> find;  // none: no keys
+  std::string unknown = "it is not known here";
+  std::unique_ptr<GateKeeper> gate;  // outlives the socket, see there
   zmq::socket_t socket{context, zmq::socket_type::router};
   std::string endpoint;
   LogLimit malformed;

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,7 +43,7 @@ using ToSchedulerMessage =
 using FromSchedulerMessage =
     std::variant<RegisteredT, AliveT, RegisterAgainT, RefusedT, PrepareT, StartT, StopT, AbortT, AcceptedT,
                  RunStatusT, RunListT, NodeListT, RunEventT, DataPortT, WantedT, ChunkStoredT, ManifestOfT,
-                 ChunkT, LaterT, StableT, ReleasedT, RunFilesT, RunLogT>;
+                 ChunkT, LaterT, StableT, ReleasedT, RunFilesT, RunLogT, AdmitT>;
 
 // A message of a program that speaks another version, of which only the version was read.
 class VersionError : public FormatError {
@@ -75,10 +76,12 @@ struct SchedulerAddress {
 // endpoint has no port (ipc).
 SchedulerAddress with_port(const SchedulerAddress& scheduler, uint16_t port);
 
-// The key with which a scheduler proves its identity, and the keys that it admits.
+// The key with which a server proves its identity, and the keys that it admits: those in a file (AllowList), or
+// those whose identity `find` knows (kNobody: it does not). Any thread may call it.
 struct ServerKeys {
   KeyPair own;
   std::filesystem::path allow_list;
+  std::function<Identity(const std::string& public_key)> find = {};
 };
 
 // The traffic of a socket. Many small messages may wait for a peer. Chunks of data are large and take their

@@ -16,7 +16,7 @@ std::string send_data(const comm::control::SchedulerAddress& server, const shard
   comm::DataLink link(server, {.ask_again = ask_again});
   const Stopwatch watch;
   Stopwatch since_report;
-  comm::send_content(link, manifest, file, 0, [&](uint64_t bytes, uint64_t total) {
+  comm::send_content(link, manifest, file, {}, [&](uint64_t bytes, uint64_t total) {
     if (bytes < total && since_report.seconds() < kReportEvery) return;
     since_report.lap();
     const double rate = static_cast<double>(bytes) / std::max(1e-9, watch.seconds());

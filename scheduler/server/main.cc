@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
                  "share of --store-mib for the data of one key; 0: half")
       ->capture_default_str()
       ->check(CLI::Range(0u, 1u << 30));
-  app.add_option("--data-port", data.port, "port for data; 0: a free one")
+  app.add_option("--data-port", options.data_port, "port for data; 0: a free one")
       ->capture_default_str()
       ->check(CLI::Range(0u, 65535u));
   app.add_option("--memory-mib", memory_mib, "limit of the address space of this process")

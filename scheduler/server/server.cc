@@ -7,7 +7,6 @@
 #include "base/system/clock.h"
 #include "base/system/log.h"
 #include "comm/transport/endpoint.h"
-#include "scheduler/access/permission.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -23,11 +22,15 @@ const std::string& checked_endpoint(const ServerOptions& options) {
   return options.listen;
 }
 
-std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, const std::string& endpoint) {
+std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, const std::string& endpoint,
+                                              const StorePolicy& policy) {
   if (!options.data) return nullptr;
   comm::DataServerOptions data = *options.data;
-  data.why_not = why_not;
-  return std::make_unique<comm::DataServer>(data, endpoint, options.keys);
+  data.why_not = [&policy](const comm::Identity& sender, const comm::control::ToSchedulerMessage& message) {
+    return policy.why_not(sender, message);
+  };
+  return std::make_unique<comm::DataServer>(data, comm::data_endpoint(endpoint, options.data_port),
+                                            options.keys);
 }
 
 CoreOptions with_data_port(CoreOptions options, const comm::DataServer* data) {
@@ -54,7 +57,7 @@ void append(Records& to, Records more) {
 Server::Server(const ServerOptions& options)
     : socket_(checked_endpoint(options), options.keys),
       is_local_(comm::is_loopback(socket_.endpoint())),
-      data_(data_server(options, socket_.endpoint())),
+      data_(data_server(options, socket_.endpoint(), policy_)),
       persist_(options.persist),
       core_(with_data_port(options.core, data_.get())),
       tick_(std::min(options.core.heartbeat, kLongestTick)),

@@ -15,6 +15,7 @@
 #include "base/system/wake_event.h"
 #include "comm/content/transfer/data_server.h"
 #include "comm/control/control.h"
+#include "scheduler/access/store_policy.h"
 #include "scheduler/core/core.h"
 #include "scheduler/server/planner.h"
 
@@ -24,6 +25,7 @@ struct ServerOptions {
   std::string listen = "tcp://127.0.0.1:5570";
   bool insecure = false;  // may listen without keys
   std::optional<comm::control::ServerKeys> keys;
+  uint16_t data_port = 0;                       // for data; 0: a free one
   std::optional<comm::DataServerOptions> data;  // but for why_not; none: all agents can read the data of runs
   CoreOptions core;                             // but for data_port
   // Writes down what must outlive this process; what it throws ends run(). Empty: nothing does.
@@ -48,7 +50,8 @@ class Server {
   void act(double now, Action& action);
 
   comm::control::ServerSocket socket_;
-  const bool is_local_;                     // only this machine reaches the socket
+  const bool is_local_;  // only this machine reaches the socket
+  StorePolicy policy_;
   std::unique_ptr<comm::DataServer> data_;  // null: no store
   WakeEvent wake_;                          // a plan is made, or asked to stop
   std::atomic<bool> stop_{false};

@@ -14,14 +14,11 @@ namespace {
 
 namespace msg = control;
 
-constexpr size_t kMostOpen = 256;      // entries of the store: each holds a file, and its manifest in memory
-constexpr size_t kMostOpenOfKey = 64;  // by offers that came with one key, and for its runs
-
 // Another process has the entry alone: it fills it, or checks what there is of it.
 class Busy : public Error {
  public:
-  explicit Busy(const std::string& address)
-      : Error("another process fills or checks data " + address + " in the scheduler's store") {}
+  Busy(const std::string& address, const StoreNames& names)
+      : Error("another process fills or checks data " + address + " in " + names.store) {}
 };
 
 msg::WantedT wanted(const std::string& address, const StoredContent& content) {
@@ -34,11 +31,18 @@ msg::WantedT wanted(const std::string& address, const StoredContent& content) {
 }  // namespace
 
 DataCore::DataCore(const DataServerOptions& options)
-    : options_(options), store_(options.store, options.store_bytes, "--store-mib of the scheduler") {}
+    : options_(options), store_(options.store, options.store_bytes, options.names.limit) {}
 
 void DataCore::keep(std::map<std::string, std::string> addresses) {
   kept_ = std::move(addresses);
   kept_.erase("");  // of runs whose data is not sent
+}
+
+void DataCore::close(const std::vector<std::string>& addresses) {
+  for (const std::string& address : addresses) {
+    kept_.erase(address);
+    entries_.erase(address);
+  }
 }
 
 DataCore::Answers DataCore::handle(double now, const msg::ServerSocket::Received& received) {
@@ -94,7 +98,8 @@ std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Recei
           else if constexpr (requires { on(received, message); })
             return on(received, message);
           else
-            throw Error("this is the scheduler's port for data, which knows nothing of runs");
+            throw Error("this is a port for data (" + options_.names.store +
+                        "), which knows nothing of runs");
         },
         received.message);
   } catch (const Busy& busy) {
@@ -147,6 +152,8 @@ std::optional<DataCore::Message> DataCore::on(const msg::ServerSocket::Received&
   const bool is_new = !entries_.contains(address);
   if (is_new) require_quota(key, address, message.manifest.size());
   Entry& entry = opened(address, manifest, key);
+  entry.offered = true;
+  entry.of_snapshot = message.run != 0;
   if (is_new && !key.empty()) sent_[key].emplace(address, message.manifest.size());
   if (!entry.content->verified()) {
     entry.offered_by.insert(received.peer);
@@ -187,9 +194,9 @@ void DataCore::require_quota(const std::string& key, const std::string& address,
   }
   if (all() > most)
     throw Error(fmt::format(
-        "the key '{}' would have {} bytes in the store, the most is {} (--store-mib-per-key of the "
-        "scheduler): wait until runs that need its data have ended",
-        key, all(), most));
+        "the key '{}' would have {} bytes in the store, the most is {} ({}): wait until runs that need its data "
+        "have ended",
+        key, all(), most, options_.names.limit_of_key));
 }
 
 DataCore::Message DataCore::on(const msg::FetchManifestT& message) {
@@ -205,9 +212,8 @@ DataCore::Message DataCore::on(const msg::FetchChunkT& message) {
     return msg::ChunkT{{}, message.data, message.chunk, message_bytes(*bytes)};
   // A complete one is damaged: when it is offered again, all of it is checked.
   if (!content.writable()) entries_.erase(message.data);
-  throw Error(
-      fmt::format("chunk {} of data {} is not in the scheduler's store, or damaged: submit the run again",
-                  message.chunk, message.data));
+  throw Error(fmt::format("chunk {} of data {} is not in {}, or damaged: {}", message.chunk, message.data,
+                          options_.names.store, options_.names.remedy));
 }
 
 // An open entry, or one of the store: perhaps nobody has asked for it since the scheduler was started.
@@ -217,7 +223,7 @@ StoredContent& DataCore::entry(const std::string& address) {
     return *found->second.content;
   }
   const auto manifest = store_.manifest(parse_content_id(address));
-  if (!manifest) throw Error("the scheduler's store has no data " + address + ": submit the run again");
+  if (!manifest) throw Error(options_.names.store + " has no data " + address + ": " + options_.names.remedy);
   return *opened(address, *manifest).content;
 }
 
@@ -228,17 +234,16 @@ DataCore::Entry& DataCore::opened(const std::string& address, const Manifest& ma
   if (found == entries_.end()) {
     close_unused();
     open_what_runs_need();  // before there is need of room
-    if (entries_.size() >= kMostOpen)
-      throw Error(fmt::format(
-          "{} files are open in the scheduler's store, the most that may be: try again in a few minutes",
-          kMostOpen));
+    if (entries_.size() >= options_.most_open) close_longest_unused();
+    if (entries_.size() >= options_.most_open)
+      throw Error(fmt::format("{} files are open in {}, the most that may be: try again in a few minutes",
+                              options_.most_open, options_.names.store));
     if (has_most_open(key))
-      throw Error(
-          fmt::format("the key '{}' has {} files open in the scheduler's store, the most that one may: try "
-                      "again in a few minutes",
-                      key, kMostOpenOfKey));
+      throw Error(fmt::format(
+          "the key '{}' has {} files open in {}, the most that one may: try again in a few minutes", key,
+          options_.most_open_of_key, options_.names.store));
     auto content = store_.open_unverified(manifest);
-    if (!content) throw Busy(address);
+    if (!content) throw Busy(address, options_.names);
     found = entries_.insert_or_assign(address, Entry{.content = std::move(content), .key = key}).first;
   }
   found->second.used = now_;
@@ -275,13 +280,13 @@ DataCore::Answers DataCore::work() {
 bool DataCore::has_most_open(const std::string& key) const {
   const auto of_key =
       std::ranges::count_if(entries_, [&](const auto& open) { return open.second.key == key; });
-  return !key.empty() && static_cast<size_t>(of_key) >= kMostOpenOfKey;
+  return !key.empty() && static_cast<size_t>(of_key) >= options_.most_open_of_key;
 }
 
 // What is open is not removed from the store, by nobody.
 void DataCore::open_what_runs_need() {
   for (const auto& [address, key] : kept_) {
-    if (entries_.contains(address) || entries_.size() >= kMostOpen || has_most_open(key)) continue;
+    if (entries_.contains(address) || entries_.size() >= options_.most_open || has_most_open(key)) continue;
     try {
       const auto manifest = store_.manifest(parse_content_id(address));
       auto content = manifest ? store_.open_unverified(*manifest) : nullptr;
@@ -292,11 +297,21 @@ void DataCore::open_what_runs_need() {
   }
 }
 
+// Of those that are only read: they are opened again when somebody asks.
+void DataCore::close_longest_unused() {
+  auto longest = entries_.end();
+  for (auto open = entries_.begin(); open != entries_.end(); ++open)
+    if (!open->second.offered && !kept_.contains(open->first) &&
+        (longest == entries_.end() || open->second.used < longest->second.used))
+      longest = open;
+  if (longest != entries_.end()) entries_.erase(longest);
+}
+
 void DataCore::close_unused() {
   std::erase_if(entries_, [&](const auto& open) {
     const Entry& entry = open.second;  // what somebody waits for is in use
     return !kept_.contains(open.first) && entry.offered_by.empty() &&
-           now_ - entry.used > options_.close_seconds;
+           ((entry.of_snapshot && entry.content->complete()) || now_ - entry.used > options_.close_seconds);
   });
 }
 

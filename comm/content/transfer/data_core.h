@@ -33,16 +33,26 @@
 
 namespace modelet::comm {
 
+// What a store and its limits are called in messages, and what helps if something is not there.
+struct StoreNames {
+  std::string store = "the scheduler's store";
+  std::string limit = "--store-mib of the scheduler";
+  std::string limit_of_key = "--store-mib-per-key of the scheduler";
+  std::string remedy = "submit the run again";
+};
+
 struct DataServerOptions {
   std::filesystem::path store;                // folder
   uint64_t store_bytes = uint64_t{64} << 30;  // the least recently used are removed beyond
-  uint16_t port = 0;                          // 0: a free one
   uint64_t key_bytes = 0;                     // of them sent with one key; 0: half of them
   size_t most_served = 64;                    // connections at once
   double place_seconds = 10;                  // of silence, after which a connection's place may go to others
   // Seconds of disuse after which an entry is closed, unless a run needs it: after a large file has been
   // sent, its run is submitted only once the next file is there too.
   double close_seconds = 600;
+  size_t most_open = 256;        // entries of the store: each holds a file, and its manifest in memory
+  size_t most_open_of_key = 64;  // by offers that came with one key, and for its runs
+  StoreNames names = {};
   // The reason why a sender may not send this; empty if it may. None: everybody may. Called on the core's thread.
   std::function<std::string(const Identity& sender, const control::ToSchedulerMessage&)> why_not = {};
 };
@@ -61,6 +71,8 @@ class DataCore {
   // Addresses of what runs need, and whose key it is for: it is not removed, unless that key has too many
   // entries open. Other data is, when its room is needed.
   void keep(std::map<std::string, std::string> addresses);
+  // Closes entries, so that somebody else in this process may fill them, or remove them.
+  void close(const std::vector<std::string>& addresses);
 
   // `now` in seconds, never going backwards.
   Answers handle(double now, const control::ServerSocket::Received& received);
@@ -80,6 +92,8 @@ class DataCore {
     double used = 0;
     std::set<std::string> offered_by = {};  // peers that wait to hear what is missing
     std::string key = {};                   // whose offer, or run, opened it
+    bool offered = false;                   // by somebody who may still put chunks
+    bool of_snapshot = false;               // closed once it is whole: snapshots have many files
   };
   struct Place {
     double asked = 0;
@@ -105,6 +119,7 @@ class DataCore {
   bool has_most_open(const std::string& key) const;
   void open_what_runs_need();
   void close_unused();
+  void close_longest_unused();
 
   const DataServerOptions options_;
   ContentStore store_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/system/log.h"
+#include "comm/transport/endpoint.h"
 
 namespace modelet::comm {
 namespace {
@@ -11,22 +12,21 @@ namespace msg = control;
 
 constexpr double kTurn = 1;  // seconds between two ticks of the core
 
+}  // namespace
+
 std::string data_endpoint(const std::string& listen, uint16_t port) {
   const std::string endpoint = msg::with_port(listen.c_str(), port).endpoint;
   return port != 0 ? endpoint : endpoint.substr(0, endpoint.rfind(':')) + ":*";
 }
 
-}  // namespace
-
-DataServer::DataServer(const DataServerOptions& options, const std::string& listen,
+DataServer::DataServer(const DataServerOptions& options, const std::string& endpoint,
                        const std::optional<msg::ServerKeys>& keys)
-    : core_(options),
-      socket_(data_endpoint(listen, options.port), keys, msg::Traffic::kChunks),
-      thread_([this] { run(); }) {}
+    : core_(options), socket_(endpoint, keys, msg::Traffic::kChunks), thread_([this] { run(); }) {}
 
 DataServer::~DataServer() {
   stop_.set();
   thread_.join();
+  unlink_socket(socket_.endpoint());
 }
 
 uint16_t DataServer::port() const {
@@ -39,6 +39,11 @@ void DataServer::keep(std::map<std::string, std::string> addresses) {
   to_keep_ = std::move(addresses);
 }
 
+void DataServer::close(const std::vector<std::string>& addresses) {
+  const std::lock_guard lock(mutex_);
+  to_close_.insert(to_close_.end(), addresses.begin(), addresses.end());
+}
+
 void DataServer::run() {
   double next_turn = 0;
   while (!stop_.is_set()) {
@@ -46,6 +51,7 @@ void DataServer::run() {
     {
       const std::lock_guard lock(mutex_);
       if (auto addresses = std::exchange(to_keep_, std::nullopt)) core_.keep(std::move(*addresses));
+      core_.close(std::exchange(to_close_, {}));
     }
     if (received) send(core_.handle(clock_.now(), *received));
     send(core_.work());

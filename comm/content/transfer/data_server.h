@@ -5,7 +5,7 @@
 // Clients are answered in turn, one chunk at a time, and each asks for only a few at once, so all get their
 // share.
 //
-// keep(), port() from any thread; request_stop() by the destructor.
+// keep(), close(), endpoint(), port() from any thread; request_stop() by the destructor.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/system/clock.h"
 #include "base/system/log.h"
@@ -23,17 +24,23 @@
 
 namespace modelet::comm {
 
+// Where a port for data is beside one for messages ("tcp://HOST:PORT"): `port` of the same host, 0 for a free
+// one. UsageError for an endpoint that has no ports.
+std::string data_endpoint(const std::string& listen, uint16_t port);
+
 class DataServer {
  public:
-  // Binds to the host of `listen` ("tcp://HOST:PORT") and starts the thread. Throws as ServerSocket.
-  DataServer(const DataServerOptions& options, const std::string& listen,
+  // Binds and starts the thread. Throws as ServerSocket and DataCore.
+  DataServer(const DataServerOptions& options, const std::string& endpoint,
              const std::optional<control::ServerKeys>& keys);
   DataServer(const DataServer&) = delete;
   DataServer& operator=(const DataServer&) = delete;
   ~DataServer();
 
-  uint16_t port() const;
+  const std::string& endpoint() const { return socket_.endpoint(); }
+  uint16_t port() const;                                    // of an endpoint that has one
   void keep(std::map<std::string, std::string> addresses);  // as DataCore
+  void close(const std::vector<std::string>& addresses);    // as DataCore, soon
 
  private:
   void run();
@@ -45,8 +52,9 @@ class DataServer {
   WakeEvent stop_;
   LogLimit dropped_;
   std::mutex mutex_;
-  std::optional<std::map<std::string, std::string>>
-      to_keep_;  // guarded by mutex_: what core_ does not know yet
+  // Guarded by mutex_: what core_ does not know yet.
+  std::optional<std::map<std::string, std::string>> to_keep_;
+  std::vector<std::string> to_close_;
   std::thread thread_;
 };
 

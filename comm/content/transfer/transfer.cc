@@ -19,14 +19,15 @@ constexpr size_t kMostWrongChunks = 3;  // of one fetch
 
 uint64_t nothing(uint32_t) { return 0; }
 
-std::vector<uint32_t> wanted_chunks(DataLink& link, const Manifest& manifest, uint64_t run) {
+std::vector<uint32_t> wanted_chunks(DataLink& link, const Manifest& manifest, const PartOf& part_of) {
   control::WantedT wanted;
   link.ask(
       {0},
       [&](uint32_t) {
         control::OfferT offer;
         offer.manifest = message_bytes(manifest.encode());
-        offer.run = run;
+        offer.run = part_of.run;
+        offer.step = part_of.step;
         return offer;
       },
       [&](control::FromSchedulerMessage& message, uint32_t) {
@@ -49,10 +50,10 @@ uint64_t sum_of(const Manifest& manifest, std::span<const uint32_t> chunks) {
 
 }  // namespace
 
-void send_content(DataLink& link, const Manifest& manifest, std::span<const std::byte> file, uint64_t run,
-                  const TellBytes& tell) {
+void send_content(DataLink& link, const Manifest& manifest, std::span<const std::byte> file,
+                  const PartOf& part_of, const TellBytes& tell) {
   const std::string address = to_text(manifest.id());
-  const std::vector<uint32_t> wanted = wanted_chunks(link, manifest, run);
+  const std::vector<uint32_t> wanted = wanted_chunks(link, manifest, part_of);
   const uint64_t total = sum_of(manifest, wanted);
   uint64_t bytes = 0;
   link.ask(

@@ -16,10 +16,13 @@ namespace modelet::comm {
 // How far a transfer is: told with each chunk.
 using TellBytes = std::function<void(uint64_t bytes, uint64_t total_bytes)>;
 
-// Puts a file into the other side's store; only chunks that it lacks travel. `run`: the one whose snapshot has
-// the file; 0: it is data of a run that will be submitted.
-void send_content(DataLink& link, const Manifest& manifest, std::span<const std::byte> file, uint64_t run = 0,
-                  const TellBytes& tell = {});
+// The snapshot that a file is a part of. Run 0: it is data of a run that will be submitted.
+struct PartOf {
+  uint64_t run = 0, step = 0;
+};
+// Puts a file into the other side's store; only chunks that it lacks travel.
+void send_content(DataLink& link, const Manifest& manifest, std::span<const std::byte> file,
+                  const PartOf& part_of = {}, const TellBytes& tell = {});
 
 Manifest fetch_manifest(DataLink& link, const ContentId& id);
 // Chunks that `content` lacks, into it.

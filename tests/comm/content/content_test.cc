@@ -577,6 +577,30 @@ TEST_F(ContentStoreTest, AFullDiskIsNoticedBeforeAnythingIsFetched) {
   EXPECT_EQ(entries(), 0u);
 }
 
+TEST_F(ContentStoreTest, AFileThatIsThereIsAdopted) {
+  const fs::path own = folder / "own";
+  std::ofstream(own) << text_of(file);
+  {
+    const auto content = store.adopt(manifest, own);
+    ASSERT_TRUE(content && content->complete());
+    EXPECT_EQ(fs::hard_link_count(own), 2u);
+    EXPECT_FALSE(store.remove(manifest.id())) << "it is in use";
+    const auto again = store.adopt(manifest, own);  // beside an entry that is in use
+    EXPECT_TRUE(again && again->complete());
+    fs::remove(own);
+    EXPECT_EQ(read_text_file(content->path()), text_of(file));
+  }
+  // A part of it, and damaged: the file mends it.
+  {
+    auto part = store.open(manifest);
+    std::fstream(part->path(), std::ios::in | std::ios::out | std::ios::binary) << "wrong";
+  }
+  std::ofstream(own) << text_of(file);
+  ASSERT_TRUE(store.adopt(manifest, own));
+  EXPECT_TRUE(store.open(manifest)->complete());
+  EXPECT_EQ(read_text_file(own), text_of(file));
+}
+
 TEST_F(ContentStoreTest, AnEmptyFileIsComplete) {
   const auto content = store.open(Manifest::of({}));
   EXPECT_TRUE(content->complete());

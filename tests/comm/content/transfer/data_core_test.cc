@@ -7,6 +7,7 @@
 #include <map>
 
 #include "comm/content/content.h"
+#include "comm/content/transfer/bytes.h"
 
 namespace modelet::comm {
 namespace {
@@ -145,14 +146,48 @@ TEST_F(DataCoreTest, WhoCouldNotBeToldIsToldWithATick) {
   EXPECT_THAT(core.tick(2), IsEmpty());
 }
 
+// Snapshots have many files, and each that is open takes one of few places.
+TEST_F(DataCoreTest, AFileOfASnapshotIsClosedOnceItIsWhole) {
+  const Bytes data = file_of(1, 1), part = file_of(1, 2);
+  const auto offer_and_put = [&](const Bytes& file, uint64_t run) {
+    const Bytes encoded = manifest_of(file).encode();
+    only<msg::WantedT>(ask("a", msg::OfferT{{}, message_bytes(encoded), run}), "a");
+    only<msg::ChunkStoredT>(ask("a", msg::PutChunkT{{}, address_of(file), 0, message_bytes(file)}), "a");
+  };
+  offer_and_put(data, 0);
+  offer_and_put(part, 7);
+  core.tick(1);
+  EXPECT_FALSE(store.remove(manifest_of(data).id())) << "its run may follow";
+  EXPECT_TRUE(store.remove(manifest_of(part).id()));
+}
+
+TEST_F(DataCoreTest, WhatIsOnlyReadMakesRoomForTheNext) {
+  DataCore narrow({.store = folder, .most_open = 2});
+  for (const int value : {1, 2, 3}) {
+    put(file_of(1, value), 1);
+    const std::string address = address_of(file_of(1, value));
+    only<msg::ManifestOfT>(
+        narrow.handle(value, {.peer = "a", .sender = {}, .message = msg::FetchManifestT{{}, address}}), "a");
+  }
+}
+
+TEST_F(DataCoreTest, WhatIsClosedIsForOthersToFill) {
+  const Bytes file = file_of(2, 1);
+  only<msg::WantedT>(offer("a", file), "a");
+  EXPECT_FALSE(store.open(manifest_of(file)));
+  core.keep({{address_of(file), ""}});
+  core.close({address_of(file)});
+  core.tick(1);
+  EXPECT_TRUE(store.open(manifest_of(file)));
+}
+
 // ---- one key among others
 
 class KeysTest : public DataCoreTest {
  protected:
   static DataCore::Answers ask_as(DataCore& core, const std::string& key, const std::string& peer,
                                   msg::ToSchedulerMessage message, double now = 0) {
-    return core.handle(now,
-                       {.peer = peer, .sender = {Role::kUser, key}, .message = std::move(message)});
+    return core.handle(now, {.peer = peer, .sender = {Role::kUser, key}, .message = std::move(message)});
   }
   static DataCore::Answers offer_as(DataCore& core, const std::string& key, const Bytes& file) {
     const Bytes encoded = manifest_of(file).encode();

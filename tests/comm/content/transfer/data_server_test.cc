@@ -22,7 +22,7 @@
 #include "comm/security/keys.h"
 #include "node_agent/agent/run_data.h"
 #include "node_agent/train/data/label_parts.h"
-#include "scheduler/access/permission.h"
+#include "scheduler/access/store_policy.h"
 #include "scheduler/client/send_data.h"
 #include "scheduler/server/server.h"
 #include "shard/data/store/prepared.h"
@@ -602,7 +602,7 @@ TEST_F(DataServerTest, ThePortForRunsSaysWhereDataGoes) {
               HasSubstr("other port"));
   both.request_stop();
   thread.join();
-  EXPECT_THROW(DataServer({.store = folder / "other"}, "ipc:///tmp/x", std::nullopt), UsageError);
+  EXPECT_THROW(comm::data_endpoint("ipc:///tmp/x", 0), UsageError);
 }
 
 TEST_F(DataServerTest, WithKeysUsersSendAndAgentsFetch) {
@@ -610,7 +610,11 @@ TEST_F(DataServerTest, WithKeysUsersSendAndAgentsFetch) {
                       agent = comm::make_key_pair();
   std::ofstream(folder / "allowed") << "agent " << agent.public_key << " office\nuser " << user.public_key
                                     << " alice\n";
-  const DataServer locked({.store = folder / "locked", .why_not = scheduler::why_not}, kListen, msg::ServerKeys{own, folder / "allowed"});
+  scheduler::StorePolicy policy;
+  const DataServer locked(
+      {.store = folder / "locked",
+       .why_not = [&](const auto& sender, const auto& message) { return policy.why_not(sender, message); }},
+      kListen, msg::ServerKeys{own, folder / "allowed"});
   const auto as = [&](const comm::KeyPair& pair) {
     return msg::SchedulerAddress("tcp://127.0.0.1:" + std::to_string(locked.port()),
                                  comm::ClientKeys{pair, own.public_key});
@@ -620,9 +624,16 @@ TEST_F(DataServerTest, WithKeysUsersSendAndAgentsFetch) {
   EXPECT_THAT(ask(as(user), msg::FetchChunkT{{}, some, 0}).reason, HasSubstr("the key 'alice' is a user's"));
   EXPECT_THAT(ask(as(user), msg::FetchManifestT{{}, some}).reason, HasSubstr("the key 'alice' is a user's"));
   EXPECT_THAT(ask(as(agent), msg::OfferT{{}, {}}).reason, HasSubstr("the key 'office' is an agent's"));
-  EXPECT_THAT(ask(as(agent), msg::PutChunkT{{}, some, 0, {}}).reason,
-              HasSubstr("the key 'office' is an agent's"));
   EXPECT_THAT(ask(as(user), msg::OfferT{{}, {}}).reason, HasSubstr("not a manifest"));
+  // Files of snapshots go the other way: from agents to the user whose run it is.
+  EXPECT_THAT(ask(as(agent), msg::OfferT{{}, {}, 7}).reason, HasSubstr("not a manifest"));
+  EXPECT_THAT(ask(as(agent), msg::PutChunkT{{}, some, 0, {}}).reason, HasSubstr("no data"));
+  EXPECT_THAT(ask(as(user), msg::OfferT{{}, {}, 7}).reason, HasSubstr("the key 'alice' is a user's"));
+  policy.set_results({{some, "bob"}});
+  EXPECT_THAT(ask(as(user), msg::FetchManifestT{{}, some}).reason, HasSubstr("the key 'alice' is a user's"));
+  policy.set_results({{some, "alice"}});
+  EXPECT_THAT(ask(as(user), msg::FetchManifestT{{}, some}).reason, HasSubstr("no data"));
+  EXPECT_THAT(ask(as(user), msg::FetchChunkT{{}, some, 0}).reason, HasSubstr("no data"));
 }
 
 }  // namespace

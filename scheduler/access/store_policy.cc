@@ -1,0 +1,48 @@
+#include "scheduler/access/store_policy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/access/permission.h"
+
+namespace modelet::scheduler {
+namespace {
+
+using comm::Role;
+
+// The address that a message asks for; null if it asks for none.
+const std::string* fetched_address(const comm::control::ToSchedulerMessage& message) {
+  if (const auto* manifest = std::get_if<comm::control::FetchManifestT>(&message)) return &manifest->data;
+  if (const auto* chunk = std::get_if<comm::control::FetchChunkT>(&message)) return &chunk->data;
+  return nullptr;
+}
+
+}  // namespace
+
+void StorePolicy::set_results(std::multimap<std::string, std::string> results) {
+  const std::lock_guard lock(mutex_);
+  results_ = std::move(results);
+}
+
+std::string StorePolicy::why_not(const comm::Identity& sender,
+                                 const comm::control::ToSchedulerMessage& message) const {
+  const auto* offer = std::get_if<comm::control::OfferT>(&message);
+  const bool of_snapshot = offer != nullptr && offer->run != 0;
+  if (sender.role == Role::kAgent &&
+      (of_snapshot || std::holds_alternative<comm::control::PutChunkT>(message)))
+    return "";
+  if (sender.role == Role::kUser || sender.role == Role::kAdmin) {
+    const std::string* address = fetched_address(message);
+    if (address != nullptr && is_result_of(*address, sender)) return "";
+    if (of_snapshot) return "the key '" + sender.name + "' is a user's: only agents offer files of snapshots";
+  }
+  return scheduler::why_not(sender, message);
+}
+
+bool StorePolicy::is_result_of(const std::string& address, const comm::Identity& reader) const {
+  const std::lock_guard lock(mutex_);
+  const auto [first, last] = results_.equal_range(address);
+  return std::any_of(first, last, [&](const auto& result) { return may_lead(reader, result.second); });
+}
+
+}  // namespace modelet::scheduler
