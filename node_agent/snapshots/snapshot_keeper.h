@@ -66,16 +66,18 @@ class SnapshotKeeper {
   struct Group {
     uint64_t pool = 0, run = 0;
     uint32_t epoch = 0, rank = 0;
-    std::vector<std::string> members;             // Prepare.node_names
-    std::vector<comm::control::HolderT> holders;  // Prepare.holders; one of them may be this node
-    std::optional<comm::control::SchedulerAddress>
-        store;                    // the scheduler's port for data; none: it has no store
+    std::vector<std::string> members = {};             // Prepare.node_names
+    std::vector<comm::control::HolderT> holders = {};  // Prepare.holders; this node may be one of them
+    // The scheduler's port for data; none: it has no store.
+    std::optional<comm::control::SchedulerAddress> store = {};
     uint64_t from_step = 0;       // of the snapshot that the group goes on from
     double bytes_per_second = 0;  // that sending may take; 0: no limit
   };
   // What an earlier group of this run had not finished is dropped, but for what is to be kept and not after
   // from_step: the group writes the rest again.
   void begin(const Group& group);
+  // These nodes may offer and fetch here, too (Admit).
+  void admit(const std::vector<comm::control::HolderT>& holders);
 
   // Puts the files `names` of a snapshot into `folder`, which is made if need be: those that are there and
   // right stay, others are linked from what this node holds, or fetched from the snapshot's holders, one after

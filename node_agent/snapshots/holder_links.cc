@@ -1,0 +1,39 @@
+#include "node_agent/snapshots/holder_links.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace modelet::agent {
+
+namespace msg = comm::control;
+
+void HolderLinks::name(const std::vector<msg::HolderT>& holders,
+                       const std::optional<msg::SchedulerAddress>& store) {
+  const std::map<std::string, Known> before = std::exchange(known_, {});
+  for (const msg::HolderT& holder : holders) {
+    if (holder.node.empty() || holder.endpoint.empty()) continue;
+    Known& known = known_[holder.node];
+    known.endpoint = holder.endpoint;
+    if (!holder.public_key.empty() && key_) known.keys = comm::ClientKeys{*key_, holder.public_key};
+  }
+  if (store) known_[""] = {store->endpoint, store->keys};
+  std::erase_if(links_, [&](const auto& link) {
+    const auto was = before.find(link.first), is = known_.find(link.first);
+    return was == before.end() || is == known_.end() || was->second.endpoint != is->second.endpoint;
+  });
+}
+
+comm::DataLink& HolderLinks::to(const std::string& node) {
+  auto& link = links_[node];
+  if (link) return *link;
+  const auto known = known_.find(node);
+  if (known == known_.end()) throw Error("nobody said where the node '" + node + "' is");
+  comm::LinkOptions options = options_;
+  options.who = node.empty() ? "the scheduler" : "the node '" + node + "'";
+  link = std::make_unique<comm::DataLink>(msg::SchedulerAddress(known->second.endpoint, known->second.keys),
+                                          std::move(options));
+  return *link;
+}
+
+}  // namespace modelet::agent

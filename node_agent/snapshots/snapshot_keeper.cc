@@ -1,0 +1,249 @@
+#include "node_agent/snapshots/snapshot_keeper.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/system/clock.h"
+#include "base/system/log.h"
+#include "comm/content/store.h"
+#include "comm/content/transfer/data_server.h"
+#include "node_agent/snapshots/bring_files.h"
+#include "node_agent/snapshots/holder_links.h"
+#include "node_agent/snapshots/holder_policy.h"
+#include "node_agent/snapshots/own_snapshots.h"
+
+namespace modelet::agent {
+namespace {
+
+namespace msg = comm::control;
+
+constexpr double kTurn = 0.5;  // seconds between two looks at what may be tried again, or removed
+constexpr const char* kLimit = "--snapshot-mib of the agent";
+
+comm::DataServerOptions data_options(const KeeperOptions& options) {
+  constexpr size_t kMostOpen = 2048, kMostOpenOfKey = 1024;  // files of snapshots
+  constexpr double kCloseSeconds = 60;
+  return {.store = options.folder,
+          .store_bytes = options.bytes,
+          .close_seconds = kCloseSeconds,
+          .most_open = kMostOpen,
+          .most_open_of_key = kMostOpenOfKey,
+          .names = {.store = "the store of node '" + options.node + "'",
+                    .limit = kLimit,
+                    .limit_of_key = std::string("half of ") + kLimit,
+                    .remedy = "take it from another holder"}};
+}
+
+}  // namespace
+
+class SnapshotKeeper::Impl {
+ public:
+  Impl(KeeperOptions options, Held held)
+      : options_(std::move(options)),
+        policy_(options_.bytes / 2),
+        store_(options_.folder, options_.bytes, kLimit),
+        links_(options_.key, {.who = "",
+                              .pace = &pace_,
+                              .ask_again = options_.retry_seconds,
+                              .give_up = options_.give_up_seconds,
+                              .check = [this] { require_nothing_asked(); }}),
+        own_(OwnSnapshots::Surroundings{
+            .node = options_.node,
+            .store = store_,
+            .links = links_,
+            .held = std::move(held),
+            .check = [this] { require_nothing_asked(); },
+            .let_go = [this](const std::string& address) { server_->close({address}); },
+            .retry_seconds = options_.retry_seconds}) {
+    std::optional<msg::ServerKeys> keys;
+    if (options_.key) {
+      const comm::KeyPair server = comm::make_key_pair();
+      public_key_ = server.public_key;
+      keys = {server, {}, [this](const std::string& key) { return policy_.find(key); }};
+    }
+    comm::DataServerOptions data = data_options(options_);
+    data.why_not = [this](const comm::Identity& sender, const msg::ToSchedulerMessage& message) {
+      return why_not(sender, message);
+    };
+    server_ = std::make_unique<comm::DataServer>(data, options_.listen, keys);
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~Impl() {
+    ask([this] { stop_ = true; });
+    thread_.join();
+  }
+
+  const std::string& endpoint() const { return server_->endpoint(); }
+  const std::string& public_key() const { return public_key_; }
+  std::string fetch_key() const { return options_.key ? options_.key->public_key : ""; }
+
+  void begin(Group group) {
+    std::erase_if(group.holders, [this](const msg::HolderT& holder) { return holder.node == options_.node; });
+    policy_.name(group.pool, group.run, group.holders);
+    {
+      const std::lock_guard lock(mutex_);
+      group_ = group;
+      held_steps_.clear();
+    }
+    ask([this, group = std::move(group)] {
+      pace_.set(group.bytes_per_second);
+      links_.name(group.holders, group.store);
+      own_.begin(group);
+    });
+  }
+
+  void admit(const std::vector<msg::HolderT>& holders) { policy_.admit(holders); }
+
+  void bring(const comm::Snapshot& snapshot, std::span<const std::string> names,
+             const std::filesystem::path& folder, const std::function<void()>& check) {
+    Group group;
+    {
+      const std::lock_guard lock(mutex_);
+      group = group_;
+    }
+    HolderLinks links(options_.key, {.who = "",
+                                     .ask_again = options_.retry_seconds,
+                                     .give_up = options_.give_up_seconds,
+                                     .check = check});
+    links.name(group.holders, group.store);
+    auto files = bring_files(store_, links, snapshot, names, folder,
+                             {.retry_seconds = options_.retry_seconds,
+                              .patience = options_.give_up_seconds,
+                              .check = check,
+                              .let_go = [this](const std::string& address) { server_->close({address}); }});
+    ask([this, run = group.run, step = snapshot.step, keep = snapshot.keep, folder,
+         files = std::move(files)] { own_.brought(run, step, keep, folder, files); });
+  }
+
+  void take(uint64_t step, bool keep, std::filesystem::path folder, std::vector<std::string> files) {
+    ask([this, step, keep, folder = std::move(folder), files = std::move(files)] {
+      own_.take(step, keep, folder, files);
+    });
+  }
+
+  void stable(uint64_t run, uint64_t step) {
+    ask([this, run, step] {
+      own_.stable(run, step);
+      std::vector<std::string> forgotten = policy_.forget_before(run, step);
+      server_->close(forgotten);
+      for (const std::string& address : forgotten) to_remove_.insert(comm::parse_content_id(address));
+      server_->keep(policy_.held());
+    });
+  }
+
+  bool wait_until_held(uint64_t step, double seconds) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, Seconds(seconds), [&] { return held_steps_.contains(step); });
+  }
+
+ private:
+  // Called on the port's thread, which has what it keeps before it takes the next message.
+  std::string why_not(const comm::Identity& sender, const msg::ToSchedulerMessage& message) {
+    std::string reason = policy_.why_not(sender, message);
+    if (reason.empty() && std::holds_alternative<msg::OfferT>(message)) server_->keep(policy_.held());
+    return reason;
+  }
+
+  // Work under way is cut short, and goes on where it was.
+  void ask(std::function<void()> question) {
+    const std::lock_guard lock(mutex_);
+    asked_.push_back(std::move(question));
+    is_asked_ = true;
+    changed_.notify_all();
+  }
+  void require_nothing_asked() const {
+    if (is_asked_) throw Interrupted("there is something else to do");
+  }
+
+  void run() {
+    while (!stop_) {
+      for (const auto& question : wait_for_questions()) question();
+      if (stop_) return;
+      try {
+        own_.work();
+      } catch (const Interrupted&) {
+      }
+      note_held_steps();
+      remove_unneeded();
+    }
+  }
+
+  std::deque<std::function<void()>> wait_for_questions() {
+    std::unique_lock lock(mutex_);
+    if (!own_.has_work()) changed_.wait_for(lock, Seconds(kTurn), [this] { return !asked_.empty(); });
+    is_asked_ = false;
+    return std::exchange(asked_, {});
+  }
+
+  void note_held_steps() {
+    const std::lock_guard lock(mutex_);
+    if (held_steps_ == own_.held_steps()) return;
+    held_steps_ = own_.held_steps();
+    changed_.notify_all();
+  }
+
+  // Once nobody has them open: what others sent, too, may be of use to a snapshot of this node.
+  void remove_unneeded() {
+    for (const comm::ContentId& content : own_.take_unneeded()) to_remove_.insert(content);
+    if (to_remove_.empty()) return;
+    const auto held = policy_.held();
+    const auto own = own_.contents();
+    std::erase_if(to_remove_, [&](const comm::ContentId& content) {
+      return own.contains(content) || held.contains(to_text(content)) || store_.remove(content) ||
+             !store_.manifest(content);
+    });
+  }
+
+  const KeeperOptions options_;
+  HolderPolicy policy_;
+  comm::ContentStore store_;
+  std::string public_key_;
+
+  // The keeper's thread's.
+  comm::Pace pace_;
+  HolderLinks links_;
+  OwnSnapshots own_;
+  std::set<comm::ContentId> to_remove_;  // as soon as nobody has it open
+  bool stop_ = false;
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::deque<std::function<void()>> asked_;  // of the thread
+  std::atomic<bool> is_asked_{false};
+  Group group_;
+  std::set<uint64_t> held_steps_;
+  std::unique_ptr<comm::DataServer> server_;  // whose thread asks the policy
+  std::thread thread_;
+};
+
+SnapshotKeeper::SnapshotKeeper(KeeperOptions options, Held held)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(held))) {}
+SnapshotKeeper::~SnapshotKeeper() = default;
+
+const std::string& SnapshotKeeper::endpoint() const { return impl_->endpoint(); }
+const std::string& SnapshotKeeper::public_key() const { return impl_->public_key(); }
+std::string SnapshotKeeper::fetch_key() const { return impl_->fetch_key(); }
+void SnapshotKeeper::begin(const Group& group) { impl_->begin(group); }
+void SnapshotKeeper::admit(const std::vector<msg::HolderT>& holders) { impl_->admit(holders); }
+void SnapshotKeeper::bring(const comm::Snapshot& snapshot, std::span<const std::string> names,
+                           const std::filesystem::path& folder, const std::function<void()>& check) {
+  impl_->bring(snapshot, names, folder, check);
+}
+void SnapshotKeeper::take(uint64_t step, bool keep, const std::filesystem::path& folder,
+                          std::vector<std::string> files) {
+  impl_->take(step, keep, folder, std::move(files));
+}
+void SnapshotKeeper::stable(uint64_t run, uint64_t step) { impl_->stable(run, step); }
+bool SnapshotKeeper::wait_until_held(uint64_t step, double seconds) const {
+  return impl_->wait_until_held(step, seconds);
+}
+
+}  // namespace modelet::agent

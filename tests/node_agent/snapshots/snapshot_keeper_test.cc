@@ -1,0 +1,480 @@
+// Snapshots on several nodes: keepers with real sockets and keys in one process, and a store like the
+// scheduler's.
+#include "node_agent/snapshots/snapshot_keeper.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "base/system/clock.h"
+#include "base/system/file.h"
+#include "comm/content/transfer/data_server.h"
+#include "comm/content/transfer/transfer.h"
+#include "tests/error_of.h"
+
+namespace modelet::agent {
+namespace {
+
+namespace fs = std::filesystem;
+namespace msg = comm::control;
+using test::error_of;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr uint64_t kRun = 7;
+constexpr double kLimit = 100;  // seconds for what must happen
+
+class SnapshotKeeperTest : public testing::Test {
+ protected:
+  struct Node {
+    std::string name;
+    fs::path folder;
+    comm::KeyPair key = comm::make_key_pair();
+    std::mutex mutex = {};
+    std::vector<msg::SnapshotHeldT> told = {};  // guarded by mutex
+    std::unique_ptr<SnapshotKeeper> keeper = {};
+  };
+
+  SnapshotKeeperTest() {
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+  }
+  ~SnapshotKeeperTest() override {
+    nodes.clear();
+    store.reset();
+    fs::remove_all(folder);
+  }
+
+  Node& add(const std::string& name, uint64_t bytes = 64 << 20) {
+    Node& node = nodes.emplace_back();
+    node.name = name;
+    node.folder = folder / name;
+    start(node, bytes);
+    return node;
+  }
+  static void start(Node& node, uint64_t bytes = 64 << 20) {
+    node.keeper = std::make_unique<SnapshotKeeper>(
+        KeeperOptions{.node = node.name,
+                      .folder = node.folder / "holder",
+                      .bytes = bytes,
+                      .key = node.key,
+                      .retry_seconds = 0.05,
+                      .give_up_seconds = 3},
+        [&node](msg::SnapshotHeldT message) {
+          const std::lock_guard lock(node.mutex);
+          node.told.push_back(std::move(message));
+        });
+  }
+  void start_store() {
+    store = std::make_unique<comm::DataServer>(comm::DataServerOptions{.store = folder / "store"},
+                                               "tcp://127.0.0.1:*", std::nullopt);
+  }
+
+  static msg::HolderT holder_of(const Node& node) {
+    msg::HolderT holder;
+    holder.node = node.name;
+    if (!node.keeper) return holder;
+    holder.endpoint = node.keeper->endpoint();
+    holder.public_key = node.keeper->public_key();
+    holder.fetch_key = node.keeper->fetch_key();
+    return holder;
+  }
+  SnapshotKeeper::Group group() const {
+    SnapshotKeeper::Group group{.pool = 1, .run = kRun, .epoch = 1};
+    for (const Node& node : nodes) {
+      group.members.push_back(node.name);
+      group.holders.push_back(holder_of(node));
+    }
+    if (store) group.store = msg::SchedulerAddress(store->endpoint());
+    return group;
+  }
+  // All nodes that run form a group.
+  void form(SnapshotKeeper::Group formed) {
+    for (Node& node : nodes) {
+      if (node.keeper) node.keeper->begin(formed);
+      ++formed.rank;
+    }
+  }
+  void form() { form(group()); }
+
+  static std::string content(const std::string& name, uint64_t step, size_t bytes) {
+    std::string text = name + " of step " + std::to_string(step) + ". ";
+    while (text.size() < bytes) text += text;
+    text.resize(bytes);
+    return text;
+  }
+  static fs::path folder_of(const Node& node, uint64_t step) {
+    return node.folder / "run" / ("step-" + std::to_string(step));
+  }
+  static std::string file_name(const Node& node, int number) {
+    return node.name + "-" + std::to_string(number) + ".safetensors";
+  }
+  // Writes a snapshot's files and gives them to the keeper.
+  static void take(Node& node, uint64_t step, bool keep = false, int files = 4, size_t bytes = 10'000) {
+    fs::create_directories(folder_of(node, step));
+    std::vector<std::string> names;
+    for (int i = 0; i < files; ++i) {
+      names.push_back(file_name(node, i));
+      std::ofstream(folder_of(node, step) / names.back()) << content(names.back(), step, bytes);
+    }
+    node.keeper->take(step, keep, folder_of(node, step), names);
+  }
+
+  template <class Condition>
+  static bool until(const Condition& condition) {
+    for (const Stopwatch watch; watch.seconds() < kLimit;) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+  // What the node has told of a step, the last time.
+  static comm::Snapshot held(Node& node, uint64_t step) {
+    EXPECT_TRUE(node.keeper->wait_until_held(step, kLimit)) << node.name << ", step " << step;
+    return last_told(node, step);
+  }
+  static comm::Snapshot last_told(Node& node, uint64_t step) {
+    const std::lock_guard lock(node.mutex);
+    const auto last = std::find_if(node.told.rbegin(), node.told.rend(),
+                                   [&](const auto& message) { return message.step == step; });
+    return last == node.told.rend() ? comm::Snapshot{} : comm::parse_snapshot(last->files);
+  }
+  static fs::path entry_of(const Node& node, const comm::SnapshotFile& file) {
+    return node.folder / "holder" / (to_text(file.content) + ".data");
+  }
+  Node& named(const std::string& name) {
+    return *std::ranges::find(nodes, name, &Node::name);
+  }
+  static void damage(const fs::path& path, std::streamoff at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at);
+    const char byte = static_cast<char>(file.get());
+    file.seekp(at).put(static_cast<char>(~byte));
+  }
+
+  const fs::path folder = testing::TempDir() + "modelet_snapshot_keeper_test";
+  std::unique_ptr<comm::DataServer> store;
+  std::deque<Node> nodes;
+};
+
+TEST_F(SnapshotKeeperTest, EveryFileIsHeldTwiceAndSpread) {
+  for (const char* name : {"a", "b", "c"}) add(name);
+  form();
+  for (Node& node : nodes) take(node, 100);
+  for (Node& node : nodes) {
+    const comm::Snapshot snapshot = held(node, 100);
+    EXPECT_EQ(snapshot.files.size(), 4u);
+    std::set<std::string> others;
+    for (const comm::SnapshotFile& file : snapshot.files) {
+      ASSERT_EQ(file.holders.size(), 2u);
+      EXPECT_EQ(file.holders[0], node.name);
+      others.insert(file.holders[1]);
+      EXPECT_EQ(read_text_file(entry_of(named(file.holders[1]), file)), content(file.name, 100, 10'000));
+      EXPECT_EQ(fs::hard_link_count(entry_of(node, file)), 2u) << "its own files are not copied";
+    }
+    EXPECT_EQ(others.size(), 2u) << "what " << node.name << " loses lies on several";
+    EXPECT_FALSE(others.contains(node.name));
+  }
+}
+
+TEST_F(SnapshotKeeperTest, AHolderThatIsGoneIsReplaced) {
+  for (const char* name : {"a", "b", "c"}) add(name);
+  const auto formed = group();
+  named("b").keeper.reset();
+  form(formed);
+  take(named("a"), 100);
+  for (const comm::SnapshotFile& file : held(named("a"), 100).files)
+    EXPECT_THAT(file.holders, ElementsAre("a", "c"));
+}
+
+TEST_F(SnapshotKeeperTest, WhatIsLostIsFetchedFromWhoHasIt) {
+  for (const char* name : {"a", "b", "c"}) add(name);
+  form();
+  take(named("a"), 100);
+  const comm::Snapshot snapshot = held(named("a"), 100);
+  named("a").keeper.reset();
+  auto next = group();
+  next.epoch = 2;
+  form(next);
+  std::vector<std::string> names;
+  for (const auto& file : snapshot.files) names.push_back(file.name);
+  named("c").keeper->bring(snapshot, names, named("c").folder / "resume", [] {});
+  for (const auto& name : names)
+    EXPECT_EQ(read_text_file(named("c").folder / "resume" / name), content(name, 100, 10'000));
+  // It counts as another copy.
+  const comm::Snapshot told = held(named("c"), 100);
+  EXPECT_EQ(told.epoch, 2u);
+  ASSERT_EQ(told.files.size(), names.size());
+  for (const auto& file : told.files) {
+    EXPECT_THAT(file.holders, Contains("c"));
+    EXPECT_EQ(read_text_file(entry_of(named("c"), file)), content(file.name, 100, 10'000));
+  }
+}
+
+// Each holder's copy has another chunk that is damaged.
+TEST_F(SnapshotKeeperTest, ADamagedChunkComesFromAnotherHolder) {
+  for (const char* name : {"a", "b", "c"}) add(name);
+  form();
+  constexpr size_t kBytes = 3 * comm::kChunkBytes + 17;
+  take(named("a"), 100, false, 1, kBytes);
+  comm::Snapshot snapshot = held(named("a"), 100);
+  comm::SnapshotFile& file = snapshot.files.at(0);
+  Node& second = named(file.holders.at(1));
+  Node& third = named(file.holders[1] == "b" ? "c" : "b");
+  damage(entry_of(named("a"), file), comm::kChunkBytes + 1);
+  damage(entry_of(second, file), 2 * comm::kChunkBytes + 1);
+  const std::vector<std::string> names = {file.name};
+  third.keeper->bring(snapshot, names, third.folder / "resume", [] {});
+  EXPECT_TRUE(read_text_file(third.folder / "resume" / file.name) == content(file.name, 100, kBytes));
+}
+
+TEST_F(SnapshotKeeperTest, WhatNobodyHasIsAnError) {
+  for (const char* name : {"a", "b"}) add(name);
+  form();
+  comm::Snapshot snapshot{.step = 5, .files = {{"index.json", comm::content_id({}), 3, {"a", "b", "x"}}}};
+  const std::vector<std::string> there = {"index.json"}, other = {"else.json"};
+  EXPECT_THAT(error_of([&] { named("b").keeper->bring(snapshot, there, folder / "r", [] {}); }),
+              HasSubstr("index.json of the snapshot of step 5 cannot be had: the node 'a' refuses data"));
+  EXPECT_THAT(error_of([&] { named("b").keeper->bring(snapshot, other, folder / "r", [] {}); }),
+              HasSubstr("has no file else.json"));
+  EXPECT_EQ(error_of([&] {
+              named("b").keeper->bring(snapshot, there, folder / "r", [] { throw Interrupted("enough"); });
+            }),
+            "enough");
+}
+
+TEST_F(SnapshotKeeperTest, OwnFilesAreFoundOnTheOwnDisk) {
+  for (const char* name : {"a", "b"}) add(name);
+  form();
+  Node& a = named("a");
+  take(a, 100);
+  const comm::Snapshot snapshot = held(a, 100);
+  a.keeper.reset();
+  named("b").keeper.reset();  // nobody to fetch from
+  fs::remove_all(folder_of(a, 100));
+  start(a);
+  SnapshotKeeper::Group alone{.pool = 1, .run = kRun, .epoch = 2, .members = {"a"}};
+  a.keeper->begin(alone);
+  const std::vector<std::string> names = {file_name(a, 0), file_name(a, 3)};
+  a.keeper->bring(snapshot, names, folder_of(a, 100), [] {});
+  for (const auto& name : names)
+    EXPECT_EQ(read_text_file(folder_of(a, 100) / name), content(name, 100, 10'000));
+}
+
+// The run goes on, and so do its snapshots.
+TEST_F(SnapshotKeeperTest, ADiskThatIsFullCostsASnapshot) {
+  Node& a = add("a");
+  add("b", 64 << 10);
+  form();
+  take(a, 100, false, 2, 100'000);
+  EXPECT_FALSE(a.keeper->wait_until_held(100, 0.3)) << "there is no room for it";
+  take(a, 200, false, 2, 5'000);
+  EXPECT_EQ(held(a, 200).files.size(), 2u);
+  EXPECT_TRUE(last_told(a, 100).files.empty());
+}
+
+TEST_F(SnapshotKeeperTest, AFileThatIsMissingCostsASnapshot) {
+  Node& a = add("a");
+  add("b");
+  form();
+  a.keeper->take(100, false, folder / "nowhere", {"x.safetensors"});
+  take(a, 200);
+  EXPECT_EQ(held(a, 200).files.size(), 4u);
+}
+
+TEST_F(SnapshotKeeperTest, StableRemovesWhatIsOlder) {
+  for (const char* name : {"a", "b"}) add(name);
+  form();
+  Node &a = named("a"), &b = named("b");
+  std::map<uint64_t, comm::SnapshotFile> files;
+  for (const uint64_t step : {100, 200, 300, 400}) {
+    take(a, step, step == 200, 1);
+    files[step] = held(a, step).files.at(0);
+  }
+  for (Node* node : {&a, &b}) node->keeper->stable(kRun + 1, 400);  // of another run
+  for (Node* node : {&a, &b}) node->keeper->stable(kRun, 300);
+  EXPECT_TRUE(until([&] {
+    return !fs::exists(entry_of(a, files[100])) && !fs::exists(entry_of(b, files[100])) &&
+           !fs::exists(entry_of(b, files[200])) && !fs::exists(folder_of(a, 100));
+  }));
+  EXPECT_TRUE(fs::exists(folder_of(a, 200) / file_name(a, 0))) << "the user's, for the trainer to remove";
+  for (const uint64_t step : {300, 400}) {
+    EXPECT_TRUE(fs::exists(folder_of(a, step)));
+    for (Node* node : {&a, &b}) EXPECT_TRUE(fs::exists(entry_of(*node, files[step]))) << step;
+  }
+}
+
+// A file that does not change is of each snapshot, and goes with the last.
+TEST_F(SnapshotKeeperTest, WhatIsStillOfASnapshotStays) {
+  for (const char* name : {"a", "b"}) add(name);
+  form();
+  Node &a = named("a"), &b = named("b");
+  comm::SnapshotFile same;
+  for (const uint64_t step : {100, 200}) {
+    fs::create_directories(folder_of(a, step));
+    std::ofstream(folder_of(a, step) / "encoder.safetensors") << "the same";
+    a.keeper->take(step, false, folder_of(a, step), {"encoder.safetensors"});
+    same = held(a, step).files.at(0);
+  }
+  for (Node* node : {&a, &b}) node->keeper->stable(kRun, 200);
+  EXPECT_TRUE(until([&] { return !fs::exists(folder_of(a, 100)); }));
+  take(a, 300, false, 1);  // by then all is done that stable() asked for
+  const comm::SnapshotFile later = held(a, 300).files.at(0);
+  EXPECT_TRUE(fs::exists(entry_of(a, same)));
+  EXPECT_TRUE(fs::exists(entry_of(b, same)));
+  for (Node* node : {&a, &b}) node->keeper->stable(kRun, 300);
+  EXPECT_TRUE(until([&] { return !fs::exists(entry_of(a, same)) && !fs::exists(entry_of(b, same)); }));
+  EXPECT_TRUE(fs::exists(entry_of(b, later)));
+}
+
+TEST_F(SnapshotKeeperTest, WhatIsToBeKeptGoesToTheStoreToo) {
+  start_store();
+  for (const char* name : {"a", "b"}) add(name);
+  form();
+  Node& a = named("a");
+  take(a, 100);
+  for (const auto& file : held(a, 100).files) EXPECT_THAT(file.holders, ElementsAre("a", "b"));
+  take(a, 200, true);
+  EXPECT_TRUE(until([&] {
+    const comm::Snapshot told = last_told(a, 200);
+    return !told.files.empty() && std::ranges::all_of(told.files, [](const auto& file) {
+      return file.holders == std::vector<std::string>{"a", "b", ""};
+    });
+  }));
+  const comm::Snapshot kept = last_told(a, 200);
+  EXPECT_TRUE(kept.keep);
+  for (const auto& file : kept.files)
+    EXPECT_EQ(read_text_file(folder / "store" / (to_text(file.content) + ".data")),
+              content(file.name, 200, 10'000));
+}
+
+// Until the store has it, it is not removed: not even when the node works for another run.
+TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
+  start_store();
+  const std::string endpoint = store->endpoint();
+  for (const char* name : {"a", "b"}) add(name);
+  const auto formed = group();
+  store.reset();
+  form(formed);
+  Node& a = named("a");
+  take(a, 100, true);
+  const comm::Snapshot snapshot = held(a, 100);
+  take(a, 200);
+  held(a, 200);
+  a.keeper->stable(kRun, 200);
+  fs::remove_all(folder_of(a, 100));  // the trainer's names; what they named stays
+  auto other = formed;
+  other.run = kRun + 1;
+  form(other);
+  take(a, 1);
+  held(a, 1);
+  for (const auto& file : snapshot.files) EXPECT_TRUE(fs::exists(entry_of(a, file)));
+  store = std::make_unique<comm::DataServer>(comm::DataServerOptions{.store = folder / "store"}, endpoint,
+                                             std::nullopt);
+  EXPECT_TRUE(until([&] {
+    const comm::Snapshot told = last_told(a, 100);
+    return std::ranges::all_of(told.files, [](const auto& file) { return file.holders.back().empty(); });
+  }));
+  const std::lock_guard lock(a.mutex);
+  EXPECT_EQ(std::ranges::find(a.told, uint64_t{100}, &msg::SnapshotHeldT::step)->run, kRun);
+}
+
+TEST_F(SnapshotKeeperTest, AGroupOfOneHasTheStore) {
+  start_store();
+  Node& a = add("a");
+  form();
+  take(a, 100);
+  for (const auto& file : held(a, 100).files) EXPECT_THAT(file.holders, ElementsAre("a", ""));
+}
+
+TEST_F(SnapshotKeeperTest, WithoutAStoreAGroupOfOneHasItself) {
+  Node& a = add("a");
+  form();
+  take(a, 100);
+  for (const auto& file : held(a, 100).files) EXPECT_THAT(file.holders, ElementsAre("a"));
+}
+
+// What was not held when the group was formed anew is written again, and what was held is told as it was.
+TEST_F(SnapshotKeeperTest, ANewGroupForgetsWhatIsWrittenAgain) {
+  for (const char* name : {"a", "b"}) add(name);
+  auto formed = group();
+  form(formed);
+  Node& a = named("a");
+  for (const uint64_t step : {100, 200}) {
+    take(a, step);
+    held(a, step);
+  }
+  const comm::Snapshot first = last_told(a, 100);
+  formed.epoch = 2;
+  formed.from_step = 100;
+  form(formed);
+  EXPECT_TRUE(until([&] { return !a.keeper->wait_until_held(200, 0); }));
+  take(a, 200);
+  EXPECT_EQ(held(a, 200).epoch, 2u);
+  EXPECT_TRUE(a.keeper->wait_until_held(100, kLimit));
+  for (const auto& file : first.files) EXPECT_TRUE(fs::exists(entry_of(a, file)));
+}
+
+TEST_F(SnapshotKeeperTest, AKeyThatNobodyNamedIsRefused) {
+  for (const char* name : {"a", "b"}) add(name);
+  form();
+  Node &a = named("a"), &b = named("b");
+  take(a, 100, false, 1);
+  const comm::SnapshotFile file = held(a, 100).files.at(0);
+  const auto fetch_as = [&](const comm::KeyPair& key) {
+    comm::DataLink link(
+        msg::SchedulerAddress(b.keeper->endpoint(), comm::ClientKeys{key, b.keeper->public_key()}),
+        {.who = "b", .give_up = kLimit});
+    comm::fetch_manifest(link, file.content);
+  };
+  const auto offer_as = [&](const comm::KeyPair& key, uint64_t run) {
+    comm::DataLink link(
+        msg::SchedulerAddress(b.keeper->endpoint(), comm::ClientKeys{key, b.keeper->public_key()}),
+        {.who = "b", .give_up = kLimit});
+    comm::send_content(link, comm::Manifest::of({}), {}, {run, 1});
+  };
+  const comm::KeyPair stranger = comm::make_key_pair();
+  EXPECT_NE(error_of([&] { fetch_as(stranger); }), "no error");
+  EXPECT_NE(error_of([&] { offer_as(stranger, kRun); }), "no error");
+  EXPECT_EQ(error_of([&] { fetch_as(a.key); }), "no error");
+  EXPECT_EQ(error_of([&] { offer_as(a.key, kRun); }), "no error");
+  EXPECT_THAT(error_of([&] { offer_as(a.key, kRun + 1); }), HasSubstr("holds nothing of run 8"));
+  EXPECT_THAT(error_of([&] { offer_as(a.key, 0); }), HasSubstr("holds nothing of run 0"));
+  msg::HolderT admitted;
+  admitted.node = "new";
+  admitted.fetch_key = stranger.public_key;
+  b.keeper->admit({admitted});
+  EXPECT_EQ(error_of([&] { fetch_as(stranger); }), "no error");
+  auto without_a = group();
+  without_a.holders = {admitted};
+  b.keeper->begin(without_a);
+  EXPECT_NE(error_of([&] { fetch_as(a.key); }), "no error");
+}
+
+TEST_F(SnapshotKeeperTest, SendingKeepsToItsRate) {
+  for (const char* name : {"a", "b"}) add(name);
+  auto slow = group();
+  slow.bytes_per_second = 1;  // after the first chunk nothing goes for days
+  form(slow);
+  Node& a = named("a");
+  take(a, 100, false, 1, 5'000);
+  take(a, 200, false, 2, 5'000);
+  EXPECT_FALSE(a.keeper->wait_until_held(200, 0.5));
+  slow.bytes_per_second = 0;
+  slow.epoch = 2;
+  form(slow);
+  take(a, 200, false, 2, 5'000);
+  EXPECT_EQ(held(a, 200).files.size(), 2u);
+}
+
+}  // namespace
+}  // namespace modelet::agent
