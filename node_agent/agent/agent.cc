@@ -91,9 +91,7 @@ RegisterT description(const AgentOptions& options) {
 }  // namespace
 
 Agent::Agent(AgentOptions options)
-    : options_(checked(std::move(options))),
-      socket_(options_.scheduler),
-      core_({.self = description(options_), .leave_seconds = options_.leave_seconds}) {
+    : options_(checked(std::move(options))), socket_(options_.scheduler), core_(description(options_)) {
   if (!has_data_keys(options_) && !comm::is_private(data_endpoint(options_)))
     log_warning(
         "the data address {} has no keys: connections are neither encrypted nor authenticated, whoever "
@@ -103,8 +101,7 @@ Agent::Agent(AgentOptions options)
 
 void Agent::run() {
   while (!ended_) {
-    for (; stops_told_ < stops_requested_ && !ended_; ++stops_told_)
-      handle(AskedToLeave{"it was asked to end"});
+    take_requests();
     handle(Tick{runner_ ? runner_->step() : 0});
     take_mail();
     listen();
@@ -116,6 +113,13 @@ void Agent::run() {
 void Agent::request_stop() {
   ++stops_requested_;
   mailbox_.wake();
+}
+
+void Agent::leave(double seconds, const std::string& reason) { mailbox_.post(AskedToLeave{seconds, reason}); }
+
+void Agent::take_requests() {
+  for (; stops_told_ < stops_requested_; ++stops_told_)
+    handle(AskedToLeave{stops_told_ == 0 ? options_.leave_seconds : 0, "it was asked to end"});
 }
 
 // What cannot be sent is not lost: the core has it until it is confirmed over a new connection.

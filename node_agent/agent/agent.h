@@ -53,9 +53,12 @@ class Agent {
   void run();
   // Async-signal-safe. A second call aborts the run and leaves at once.
   void request_stop();
+  // Any thread. Leaves as after request_stop(), but within `seconds`.
+  void leave(double seconds, const std::string& reason);
 
  private:
   void handle(const AgentEvent& event);
+  void take_requests();
   void take_mail();
   void listen();
   void tell_trouble();

@@ -64,33 +64,9 @@ void AgentCore::on(const ConnectionLost&) {
   next_beat_ = now_;
 }
 
-void AgentCore::beat(uint64_t step) {
-  if (node_ == 0) return register_now();
-  msg::HeartbeatT beat;
-  beat.node = node_;
-  if (next_) {
-    beat.run = next_->run;
-    beat.epoch = next_->epoch;
-  } else if (job_ && job_->reported) {
-    beat.run = job_->run;
-    beat.epoch = job_->epoch;
-    beat.step = step;
-  }
-  beat.number = ++beats_;
-  next_beat_ = now_ + heartbeat_;
-  act(Send{std::move(beat)});
-}
-
-// Names the run whose end is not known to have arrived as one that it works for: what it says of it follows.
-void AgentCore::register_now() {
-  next_beat_ = now_ + kRegisterInterval;
-  msg::RegisterT message = options_.self;
-  outbox_.for_each([&](const msg::ToSchedulerMessage& kept) {
-    if (const auto* done = std::get_if<msg::RunDoneT>(&kept)) {
-      message.run = done->run;
-      message.epoch = done->epoch;
-    }
-  });
+// What the agent works for.
+template <class Message>
+void AgentCore::name_work(Message& message) const {
   if (next_) {
     message.run = next_->run;
     message.epoch = next_->epoch;
@@ -98,6 +74,23 @@ void AgentCore::register_now() {
     message.run = job_->run;
     message.epoch = job_->epoch;
   }
+}
+
+void AgentCore::beat(uint64_t step) {
+  if (node_ == 0) return register_now();
+  msg::HeartbeatT beat;
+  beat.node = node_;
+  name_work(beat);
+  if (!next_ && beat.run != 0) beat.step = step;
+  beat.number = ++beats_;
+  next_beat_ = now_ + heartbeat_;
+  act(Send{std::move(beat)});
+}
+
+void AgentCore::register_now() {
+  next_beat_ = now_ + kRegisterInterval;
+  msg::RegisterT message = self_;
+  name_work(message);
   act(Send{std::move(message)});
 }
 
@@ -124,7 +117,7 @@ void AgentCore::on(const msg::RegisteredT& message) {
   next_beat_ = std::min(next_beat_, now_ + heartbeat_);
   if (!is_new) return;
   next_beat_ = now_;  // confirms what follows
-  log(fmt::format("registered as '{}'", options_.self.name));
+  log(fmt::format("registered as '{}'", self_.name));
   outbox_.for_each([this](const msg::ToSchedulerMessage& kept) { act(Send{kept}); });
   outbox_.sent_again(beats_);
   wish_to_leave();
@@ -279,9 +272,15 @@ void AgentCore::tell(msg::ToSchedulerMessage message) {
 // ---- leaving
 
 void AgentCore::on(const AskedToLeave& event) {
-  if (leaving_) return leave_now(kIsLeaving);
-  leaving_ = Leaving{.deadline = now_ + options_.leave_seconds, .reason = event.reason};
-  log(fmt::format("asked to leave{}", job_ ? ": works on until others can do without this agent" : ""));
+  const double deadline = now_ + event.seconds;
+  if (!leaving_) {
+    leaving_ = Leaving{.deadline = deadline, .reason = event.reason};
+    log(fmt::format("asked to leave ({}){}", event.reason,
+                    job_ ? ": works on until the run can go on without it" : ""));
+  } else if (deadline < leaving_->deadline) {
+    leaving_->deadline = deadline;
+  }
+  if (event.seconds <= 0) return leave_now(kIsLeaving);
   wish_to_leave();
   leave_if_free();
 }

@@ -14,7 +14,7 @@
 //   works, and sends what is not known to have arrived once more (node_agent/agent/outbox.h). Only if the
 //   scheduler comes back as another pool is the job of no use to anybody, and ends without a report.
 // - Asked to leave, it tells the scheduler so and works on until it is released or its patience is over. A
-//   free agent whose scheduler is away leaves at once. Asked again, it aborts its job and leaves.
+//   free agent whose scheduler is away leaves at once. When that is over, its job is aborted.
 //
 // Invariants (tests/node_agent/agent/agent_core_storm_test.cc): PrepareJob only while there is no job, StartJob
 // once and only after Prepared; the epochs of a run that are reported never decrease; each Prepare is followed
@@ -54,7 +54,9 @@ struct Held {
   uint64_t pool = 0;
   comm::control::SnapshotHeldT message;
 };
+// Within this time. Asked again, the shorter time counts; with none it leaves at once.
 struct AskedToLeave {
+  double seconds = 60;
   std::string reason;
 };
 using AgentEvent = std::variant<Tick, FromScheduler, ConnectionLost, FromJob, Held, AskedToLeave>;
@@ -92,14 +94,10 @@ struct EndAgent {
 using AgentAction =
     std::variant<Send, PrepareJob, StartJob, StopJob, AbortJob, DropSnapshots, AgentLog, EndAgent>;
 
-struct AgentCoreOptions {
-  comm::control::RegisterT self;  // all but run and epoch
-  double leave_seconds = 60;      // the agent waits to be released
-};
-
 class AgentCore {
  public:
-  explicit AgentCore(AgentCoreOptions options) : options_(std::move(options)) {}
+  // `self`: all but run and epoch.
+  explicit AgentCore(comm::control::RegisterT self) : self_(std::move(self)) {}
 
   std::vector<AgentAction> handle(double now, const AgentEvent& event);
   // When the next Tick is due; earlier and later ones do no harm.
@@ -154,6 +152,8 @@ class AgentCore {
 
   void beat(uint64_t step);
   void register_now();
+  template <class Message>
+  void name_work(Message& message) const;
   void tell(comm::control::ToSchedulerMessage message);
   void refuse(const comm::control::PrepareT& message, const std::string& why);
   void prepare(comm::control::PrepareT message);
@@ -171,7 +171,7 @@ class AgentCore {
     actions_.emplace_back(std::move(action));
   }
 
-  const AgentCoreOptions options_;
+  const comm::control::RegisterT self_;
   double now_ = 0;
   std::vector<AgentAction> actions_;
 

@@ -74,15 +74,14 @@ inline msg::SnapshotHeldT held(uint64_t run, uint32_t epoch, uint64_t step) {
   return message;
 }
 
-inline AgentCoreOptions options() {
-  AgentCoreOptions result;
-  result.self.name = "alpha";
-  result.leave_seconds = 60;
+inline msg::RegisterT self() {
+  msg::RegisterT result;
+  result.name = "alpha";
   return result;
 }
 
 struct Driver {
-  AgentCore core{options()};
+  AgentCore core{self()};
   double now = 100;
   uint64_t step = 0;
   std::vector<AgentAction> actions;  // of the last event

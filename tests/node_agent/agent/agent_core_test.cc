@@ -208,7 +208,7 @@ TEST(AgentCore, SaysAgainInOrderWhatWasNotConfirmed) {
   agent.handle(Held{kPool, held(7, 1, 100)});
   agent.job(done(7, 1));
   agent.pass(1);
-  EXPECT_EQ(agent.the<msg::RegisterT>().run, 7u);  // whose end it has to tell
+  EXPECT_EQ(agent.the<msg::RegisterT>().run, 0u);  // what it has to tell of its end follows
   agent.hear(registered(kPool, 2));                // the scheduler was restarted
   const auto sent = agent.all<Send>();
   ASSERT_EQ(sent.size(), 4u);  // Prepared is confirmed
@@ -315,7 +315,7 @@ TEST(AgentCore, WorksOnUntilItIsReleased) {
   Driver agent;
   agent.join();
   agent.train(7, 1);
-  agent.handle(AskedToLeave{"SIGTERM"});
+  agent.handle(AskedToLeave{60, "SIGTERM"});
   EXPECT_EQ(agent.the<msg::WishToLeaveT>().seconds, 60);
   EXPECT_FALSE(agent.has<StopJob>());
   agent.hear(msg::StopT{{}, 7, 1});
@@ -333,7 +333,7 @@ TEST(AgentCore, AnAgentThatWishesToLeaveStillFollowsItsRun) {
   Driver agent;
   agent.join();
   agent.train(7, 1);
-  agent.handle(AskedToLeave{"SIGTERM"});
+  agent.handle(AskedToLeave{60, "SIGTERM"});
   agent.hear(prepare(7, 2));  // another node was lost meanwhile
   agent.job(done(7, 1, Outcome::Failed));
   EXPECT_TRUE(agent.has<PrepareJob>());
@@ -344,7 +344,7 @@ TEST(AgentCore, TheWishIsRepeatedToASchedulerThatComesBack) {
   agent.join();
   agent.train(7, 1);
   agent.handle(ConnectionLost{});
-  agent.handle(AskedToLeave{"SIGTERM"});
+  agent.handle(AskedToLeave{60, "SIGTERM"});
   EXPECT_FALSE(agent.has<Send>());
   agent.pass(20);
   EXPECT_EQ(agent.the<msg::RegisterT>().run, 7u);
@@ -356,7 +356,7 @@ TEST(AgentCore, LosesPatience) {
   Driver agent;
   agent.join();
   agent.train(7, 1);
-  agent.handle(AskedToLeave{"SIGTERM"});
+  agent.handle(AskedToLeave{60, "SIGTERM"});
   agent.now += 59;
   agent.hear(msg::AliveT{});
   agent.pass(0.5);
@@ -369,13 +369,16 @@ TEST(AgentCore, LosesPatience) {
   EXPECT_EQ(agent.all<EndAgent>().at(0).why, EndAgent::Why::kLeft);
 }
 
-TEST(AgentCore, ASecondRequestEndsItAtOnce) {
+TEST(AgentCore, ARequestWithoutTimeEndsItAtOnce) {
   Driver agent;
   agent.join();
   agent.train(7, 1);
   agent.hear(prepare(7, 2));
-  agent.handle(AskedToLeave{"SIGTERM"});
-  agent.handle(AskedToLeave{"SIGTERM"});
+  agent.handle(AskedToLeave{60, "SIGTERM"});
+  agent.handle(AskedToLeave{30, "the owner wants the machine"});
+  EXPECT_EQ(agent.the<msg::WishToLeaveT>().seconds, 30);
+  EXPECT_TRUE(agent.sent<msg::RunDoneT>().empty());
+  agent.handle(AskedToLeave{0, "SIGTERM"});
   EXPECT_EQ(agent.the<msg::RunDoneT>().epoch, 2u);
   EXPECT_FALSE(agent.has<EndAgent>());
   EXPECT_LE(agent.core.next_tick(), agent.now + 10);
@@ -386,7 +389,7 @@ TEST(AgentCore, ASecondRequestEndsItAtOnce) {
 TEST(AgentCore, AFreeAgentLeavesWhenReleasedOrAtOnceWithoutAScheduler) {
   Driver agent;
   agent.join();
-  agent.handle(AskedToLeave{"SIGTERM"});
+  agent.handle(AskedToLeave{60, "SIGTERM"});
   EXPECT_EQ(agent.sent<msg::WishToLeaveT>().size(), 1u);
   EXPECT_FALSE(agent.has<EndAgent>());
   agent.pass(6);  // nobody is there to release it
@@ -394,7 +397,7 @@ TEST(AgentCore, AFreeAgentLeavesWhenReleasedOrAtOnceWithoutAScheduler) {
 
   Driver other;
   other.pass(0);
-  other.handle(AskedToLeave{"SIGTERM"});
+  other.handle(AskedToLeave{60, "SIGTERM"});
   EXPECT_TRUE(other.has<EndAgent>());
   EXPECT_FALSE(other.has<Send>());
 }
@@ -403,7 +406,7 @@ TEST(AgentCore, ASchedulerThatKnowsNoWishesLetsTheRunEndWithACheckpoint) {
   Driver agent;
   agent.join();
   agent.train(7, 1);
-  agent.handle(AskedToLeave{"SIGTERM"});
+  agent.handle(AskedToLeave{60, "SIGTERM"});
   agent.hear(msg::RefusedT{{}, "what is that"});
   EXPECT_TRUE(agent.has<StopJob>());
   agent.job(done(7, 1, Outcome::Interrupted));
