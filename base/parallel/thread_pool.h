@@ -14,14 +14,17 @@
 
 namespace modelet {
 
+class Throttle;
+
 class ThreadPool {
  public:
-  explicit ThreadPool(unsigned threads);
+  // `throttle`: says how many of the threads may work, and when; must outlive the pool. Null: all, always.
+  explicit ThreadPool(unsigned threads, const Throttle* throttle = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  unsigned threads() const { return threads_; }
+  unsigned threads() const { return threads_; }  // at most
 
   // Calls body(begin, end) over [0, count) in pieces of exactly `piece` (the last may be shorter), and waits
   // for all. The pieces do not depend on the number of threads. Allocates nothing for `body`.
@@ -40,6 +43,7 @@ class ThreadPool {
   void run(size_t count, size_t piece, const std::function<void(size_t, size_t)>& body);
 
   const unsigned threads_;
+  const Throttle* const throttle_;
   std::unique_ptr<Arena> arena_;
 };
 

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/parallel/idle_thread.h"
 #include "base/parallel/thread_pool.h"
+#include "base/parallel/throttle.h"
 
 namespace modelet {
 namespace {
@@ -21,18 +23,21 @@ thread_local bool inside = false;  // of a loop: one in it runs in its own threa
 
 struct ThreadPool::Arena {};
 
-ThreadPool::ThreadPool(unsigned threads) : threads_(std::max(threads, 1u)) {}
+ThreadPool::ThreadPool(unsigned threads, const Throttle* throttle)
+    : threads_(std::max(threads, 1u)), throttle_(throttle) {}
 ThreadPool::~ThreadPool() = default;
 
 void ThreadPool::run(size_t count, size_t piece, const std::function<void(size_t, size_t)>& body) {
   const size_t pieces = (count + piece - 1) / piece;
+  const unsigned threads = throttle_ == nullptr ? threads_ : std::min(threads_, throttle_->pass());
   std::atomic<size_t> next{0};
   const auto work = [&] {
+    if (throttle_ != nullptr) become_idle_thread();
     for (size_t i = next++; i < pieces; i = next++) body(i * piece, std::min(count, (i + 1) * piece));
   };
   std::vector<std::thread> helpers;
   const bool nested = index_in_pool != 0 || inside;
-  for (size_t t = 1; !nested && t < std::min<size_t>(threads_, pieces); ++t)
+  for (size_t t = 1; !nested && t < std::min<size_t>(threads, pieces); ++t)
     helpers.emplace_back([&work, t] {
       index_in_pool = t;
       work();
@@ -54,7 +59,10 @@ BackgroundTask::~BackgroundTask() noexcept { wait(); }
 
 void BackgroundTask::run(std::function<void()> task) {
   wait();
-  group_->thread = std::thread(std::move(task));
+  group_->thread = std::thread([idle = pool_.throttle_ != nullptr, work = std::move(task)] {
+    if (idle) become_idle_thread();
+    work();
+  });
 }
 
 void BackgroundTask::wait() {

@@ -1,9 +1,11 @@
 #include "comm/transport/zmq.h"
 
+#include <poll.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -134,6 +136,7 @@ class ZmqTransport::Impl {
   }
 
   void send(std::span<const int> to, const PoolPtr<Message>& message) {
+    if (options_.sending) wait_for_the_link(to.size() * (message->envelope.size() + message->payload.size()));
     zmq::message_t envelope = part_of(message, message->envelope),
                    payload = part_of(message, message->payload);
     for (const int rank : to) {
@@ -167,6 +170,17 @@ class ZmqTransport::Impl {
   }
 
  private:
+  void wait_for_the_link(size_t bytes) {
+    const SteadyClock clock;
+    const double until = clock.now() + options_.sending->take(bytes, clock.now());
+    for (double left = 0; (left = until - clock.now()) > 0;) {
+      throw_if_interrupted();
+      pollfd interrupted{interrupt_.fd(), POLLIN, 0};
+      const double milliseconds = std::ceil(std::min(left, kLookSeconds) * 1000);
+      ::poll(&interrupted, 1, static_cast<int>(milliseconds));
+    }
+  }
+
   void throw_if_interrupted() {
     if (!interrupt_.is_set()) return;
     const std::lock_guard lock(interrupt_mutex_);

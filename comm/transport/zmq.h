@@ -32,6 +32,7 @@
 #include <span>
 #include <string>
 
+#include "comm/transport/rate_limit.h"
 #include "comm/transport/transport.h"
 
 namespace modelet::comm {
@@ -41,8 +42,9 @@ struct ZmqOptions {
   double linger_seconds = 2;               // so that the last messages (a barrier) still leave
   int queue_messages = 256;  // per peer and direction; more unread ones are a PeerError at the sender
   size_t max_message_bytes = size_t{1}
-                             << 30;  // per part; ZeroMQ closes the connection of a peer that sends more
-  bool curve = false;                // encrypted and authenticated; all ranks of a group alike
+                             << 30;    // per part; ZeroMQ closes the connection of a peer that sends more
+  bool curve = false;                  // encrypted and authenticated; all ranks of a group alike
+  std::shared_ptr<RateLimit> sending;  // send() waits for it; null: it does not wait
 };
 
 // The address of a rank.

@@ -74,7 +74,7 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
       outside_(outside),
       sharding_(sharding_of(job)),
       checkpoints_(job, sharding_),
-      pool_(thread_count(job)),
+      pool_(thread_count(job), job.throttle),
       data_(job, sharding_, pool_, tell_preparing(events, clock)),
       network_(job.experiment, job.shape, sharding_.held(), true, pool_),
       schedule_(schedule_of(job, data_.feed().steps_per_epoch())),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/experiment/experiment.h"
+#include "base/parallel/throttle.h"
 #include "node_agent/step/exchange/sharding.h"
 
 namespace modelet::agent {
@@ -38,6 +39,7 @@ struct TrainJob {
   // hold.
   std::filesystem::path train_file, test_file;
   SnapshotOptions snapshots;
+  Throttle* throttle = nullptr;  // of this machine; must outlive the job. Null: all threads, always
 
   int replicas() const { return static_cast<int>(experiment.cluster.replicas); }
   int ranks() const { return size / replicas(); }  // of a replica

@@ -1,0 +1,25 @@
+#include "base/parallel/idle_thread.h"
+
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace modelet {
+namespace {
+
+// As in linux/ioprio.h, which older systems lack.
+constexpr int kOneThread = 1, kIdleClass = 3, kClassShift = 13;
+
+thread_local bool is_idle_thread = false;
+
+}  // namespace
+
+void become_idle_thread() {
+  if (is_idle_thread) return;
+  is_idle_thread = true;
+  const sched_param none{};
+  ::sched_setscheduler(0, SCHED_IDLE, &none);
+  ::syscall(SYS_ioprio_set, kOneThread, 0, kIdleClass << kClassShift);
+}
+
+}  // namespace modelet

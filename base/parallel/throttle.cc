@@ -1,0 +1,24 @@
+#include "base/parallel/throttle.h"
+
+#include <algorithm>
+
+namespace modelet {
+
+void Throttle::allow(unsigned threads) {
+  const std::lock_guard lock(mutex_);
+  allowed_ = threads;
+  tell();
+}
+
+void Throttle::hurry(bool hurried) {
+  const std::lock_guard lock(mutex_);
+  hurried_ = hurried;
+  tell();
+}
+
+void Throttle::tell() {
+  now_ = hurried_ ? std::max(1u, allowed_) : allowed_;
+  now_.notify_all();
+}
+
+}  // namespace modelet

@@ -1,0 +1,105 @@
+#include "base/parallel/throttle.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/parallel/thread_pool.h"
+
+namespace modelet {
+namespace {
+
+constexpr unsigned kThreads = 4;
+constexpr size_t kCount = 1000, kPiece = 7;
+
+// Which pieces a loop has done, how often each, and on how many threads at once.
+struct Done {
+  std::vector<int> times = std::vector<int>(kCount);
+  unsigned most_at_once = 0;
+};
+
+Done loop(ThreadPool& pool) {
+  Done done;
+  std::mutex mutex;
+  unsigned inside = 0;
+  pool.for_pieces(kCount, kPiece, [&](size_t begin, size_t end) {
+    {
+      const std::lock_guard lock(mutex);
+      done.most_at_once = std::max(done.most_at_once, ++inside);
+    }
+    std::this_thread::yield();
+    for (size_t i = begin; i < end; ++i) ++done.times[i];
+    const std::lock_guard lock(mutex);
+    --inside;
+  });
+  return done;
+}
+
+// The first test: oneTBB lends threads that are idle from another pool.
+TEST(Throttle, OnlyThrottledThreadsAreIdle) {
+  const auto policies = [](const Throttle* throttle) {
+    std::mutex mutex;
+    std::set<int> seen;
+    std::thread([&] {
+      ThreadPool pool(kThreads, throttle);
+      pool.for_pieces(kCount, kPiece, [&](size_t, size_t) {
+        const std::lock_guard lock(mutex);
+        seen.insert(::sched_getscheduler(0));
+      });
+    }).join();
+    return seen;
+  };
+  EXPECT_THAT(policies(nullptr), testing::ElementsAre(::sched_getscheduler(0)));
+  const Throttle throttle;
+  EXPECT_THAT(policies(&throttle), testing::ElementsAre(SCHED_IDLE));
+}
+
+TEST(Throttle, FewerThreadsDoAllPieces) {
+  Throttle throttle;
+  ThreadPool pool(kThreads, &throttle);
+  for (const unsigned threads : {1u, 2u, 3u, kThreads, 2 * kThreads}) {
+    throttle.allow(threads);
+    const Done done = loop(pool);
+    EXPECT_THAT(done.times, testing::Each(1)) << threads;
+    EXPECT_LE(done.most_at_once, std::min(threads, kThreads));
+  }
+}
+
+TEST(Throttle, NoThreadWaitsUntilOneIsAllowed) {
+  Throttle throttle;
+  throttle.allow(0);
+  std::atomic<bool> ended{false};
+  std::thread worker([&] {
+    ThreadPool pool(kThreads, &throttle);
+    loop(pool);
+    ended = true;
+  });
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  EXPECT_FALSE(ended);
+  throttle.allow(1);
+  worker.join();
+}
+
+TEST(Throttle, WorkThatShallEndGoesOn) {
+  Throttle throttle;
+  throttle.allow(0);
+  throttle.hurry(true);
+  EXPECT_EQ(throttle.pass(), 1u);
+  throttle.allow(3);
+  EXPECT_EQ(throttle.pass(), 3u);
+  throttle.allow(0);
+  EXPECT_EQ(throttle.pass(), 1u);
+  throttle.hurry(false);
+  throttle.allow(2);
+  EXPECT_EQ(throttle.pass(), 2u);
+}
+
+}  // namespace
+}  // namespace modelet
