@@ -1,0 +1,155 @@
+#include "node_agent/owner/notice/cloud_notices.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text/printable.h"
+#include "node_agent/owner/notice/http.h"
+
+namespace modelet::agent {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto kMetadataAddress = "http://169.254.169.254";
+constexpr unsigned kOk = 200, kUnauthorized = 401, kNotFound = 404;
+constexpr double kMostSeconds = 3600;  // a notice for later is heard again nearer to it
+
+Error unexpected(const std::string& path, const HttpAnswer& answer) {
+  return Error(fmt::format("{}: answered with {} '{}'", path, answer.status, printable(answer.body, 100)));
+}
+
+// Seconds from now until a time in UTC; 0 if it has passed.
+double seconds_until(const std::string& time, const char* format, const NoticeOptions& options) {
+  std::tm parts{};
+  const char* const end = ::strptime(time.c_str(), format, &parts);
+  if (end == nullptr || *end != '\0') throw Error("the notice has no time: '" + printable(time, 100) + "'");
+  return std::clamp(static_cast<double>(::timegm(&parts)) - options.utc(), 0.0, kMostSeconds);
+}
+
+json parse(const HttpAnswer& answer, const std::string& path) {
+  json parsed = json::parse(answer.body, nullptr, false);
+  if (answer.status != kOk || !parsed.is_object()) throw unexpected(path, answer);
+  return parsed;
+}
+
+std::string text_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+class CloudNotices : public NoticeSource {
+ protected:
+  explicit CloudNotices(NoticeOptions options) : options_(std::move(options)) {
+    if (options_.address.empty()) options_.address = kMetadataAddress;
+    check_http_address(options_.address);
+  }
+  HttpAnswer ask_at(const std::string& path, std::vector<std::pair<std::string, std::string>> headers,
+                    const char* method = "GET") const {
+    return ask_http(options_.address, {method, path, std::move(headers)}, options_.timeout_seconds);
+  }
+
+  NoticeOptions options_;
+};
+
+class AwsNotices final : public CloudNotices {
+ public:
+  explicit AwsNotices(const NoticeOptions& options) : CloudNotices(options) {}
+
+  std::optional<Notice> ask() override {
+    const std::string path = "/latest/meta-data/spot/instance-action";
+    if (token_.empty()) renew_token();
+    const HttpAnswer answer = ask_at(path, {{"X-aws-ec2-metadata-token", token_}});
+    if (answer.status == kNotFound) return std::nullopt;
+    if (answer.status == kUnauthorized) token_.clear();  // for the next time
+    const json notice = parse(answer, path);
+    return Notice{seconds_until(text_of(notice, "time"), "%Y-%m-%dT%H:%M:%SZ", options_),
+                  "AWS takes this spot machine: " + printable(text_of(notice, "action"), 32)};
+  }
+
+ private:
+  void renew_token() {
+    const std::string path = "/latest/api/token";
+    const HttpAnswer answer = ask_at(path, {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}}, "PUT");
+    const bool is_plain =
+        std::all_of(answer.body.begin(), answer.body.end(), [](char c) { return c > ' ' && c < 127; });
+    if (answer.status != kOk || answer.body.empty() || !is_plain) throw unexpected(path, answer);
+    token_ = answer.body;
+  }
+
+  std::string token_;
+};
+
+class GcpNotices final : public CloudNotices {
+ public:
+  explicit GcpNotices(const NoticeOptions& options) : CloudNotices(options) {}
+
+  std::optional<Notice> ask() override {
+    constexpr double kNoticeSeconds = 25;  // of 30 that it gives, when it is seen
+    const std::string path = "/computeMetadata/v1/instance/preempted";
+    const HttpAnswer answer = ask_at(path, {{"Metadata-Flavor", "Google"}});
+    if (answer.status == kOk && answer.body.starts_with("FALSE")) return std::nullopt;
+    if (answer.status != kOk || !answer.body.starts_with("TRUE")) throw unexpected(path, answer);
+    return Notice{kNoticeSeconds, "Google Cloud takes this spot machine"};
+  }
+};
+
+class AzureNotices final : public CloudNotices {
+ public:
+  explicit AzureNotices(const NoticeOptions& options) : CloudNotices(options) {}
+
+  // The events are those of all machines of a group: this one's are those that name it.
+  std::optional<Notice> ask() override {
+    const std::string path = "/metadata/scheduledevents?api-version=2020-07-01";
+    if (machine_.empty()) learn_name();
+    const json answer = parse(ask_at(path, headers_), path);
+    const auto events = answer.find("Events");
+    if (events == answer.end() || !events->is_array()) throw Error(path + ": the answer has no Events");
+    for (const json& event : *events) {
+      const std::string type = text_of(event, "EventType");
+      const bool ends_it = std::find(kEnds.begin(), kEnds.end(), type) != kEnds.end();
+      if (!ends_it || !concerns_this(event)) continue;
+      const std::string time = text_of(event, "NotBefore");  // empty: it has begun
+      return Notice{time.empty() ? 0 : seconds_until(time, "%a, %d %b %Y %H:%M:%S GMT", options_),
+                    "Azure takes this machine: " + type};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  void learn_name() {
+    const std::string path = "/metadata/instance/compute/name?api-version=2021-02-01&format=text";
+    const HttpAnswer answer = ask_at(path, headers_);
+    if (answer.status != kOk || answer.body.empty()) throw unexpected(path, answer);
+    machine_ = answer.body;
+  }
+  bool concerns_this(const json& event) const {
+    const auto machines = event.find("Resources");
+    return machines != event.end() && machines->is_array() &&
+           std::find(machines->begin(), machines->end(), json(machine_)) != machines->end();
+  }
+
+  static constexpr std::array<std::string_view, 4> kEnds = {"Preempt", "Terminate", "Reboot", "Redeploy"};
+  const std::vector<std::pair<std::string, std::string>> headers_ = {{"Metadata", "true"}};
+  std::string machine_;
+};
+
+}  // namespace
+
+std::unique_ptr<NoticeSource> make_aws_notices(const NoticeOptions& options) {
+  return std::make_unique<AwsNotices>(options);
+}
+std::unique_ptr<NoticeSource> make_gcp_notices(const NoticeOptions& options) {
+  return std::make_unique<GcpNotices>(options);
+}
+std::unique_ptr<NoticeSource> make_azure_notices(const NoticeOptions& options) {
+  return std::make_unique<AzureNotices>(options);
+}
+
+}  // namespace modelet::agent

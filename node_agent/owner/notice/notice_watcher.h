@@ -1,0 +1,38 @@
+// NoticeWatcher: asks a source every few seconds, on a thread of its own, until it has a notice.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "node_agent/owner/notice/notice.h"
+
+namespace modelet::agent {
+
+class NoticeWatcher {
+ public:
+  // Called at most once, on the watcher's thread.
+  using Told = std::function<void(const Notice&)>;
+
+  // A source that cannot be asked is logged, and asked again.
+  NoticeWatcher(std::unique_ptr<NoticeSource> source, double interval_seconds, Told told);
+  NoticeWatcher(const NoticeWatcher&) = delete;
+  NoticeWatcher& operator=(const NoticeWatcher&) = delete;
+  ~NoticeWatcher();  // waits for a question that is being asked
+
+ private:
+  void watch();
+
+  const std::unique_ptr<NoticeSource> source_;
+  const double interval_seconds_;
+  const Told told_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace modelet::agent

@@ -1,0 +1,79 @@
+#include "node_agent/owner/owner_policy.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace modelet::agent {
+
+OwnerPolicy::OwnerPolicy(const Preferences& preferences, uint32_t threads)
+    : preferences_(preferences), threads_(threads), beside_others_(threads) {}
+
+void OwnerPolicy::pause(double now, std::optional<double> seconds) {
+  wish_ = Wish::kPause;
+  pause_ends_.reset();
+  if (seconds) pause_ends_ = now + *seconds;
+}
+
+void OwnerPolicy::drain() { wish_ = Wish::kDrain; }
+
+void OwnerPolicy::resume() { wish_ = Wish::kWork; }
+
+Allowance OwnerPolicy::decide(double now, int minute, const std::optional<HostSample>& sample) {
+  if (wish_ == Wish::kPause && pause_ends_ && now >= *pause_ends_) wish_ = Wish::kWork;
+  if (sample) {
+    seen_.push_back({now, *sample});
+    while (seen_.size() > 2 && seen_[1].at <= now - preferences_.back_off.return_seconds) seen_.pop_front();
+    follow_load(now);
+  }
+  Allowance result{.threads = beside_others_, .reason = why_suspended(minute)};
+  if (!result.reason.empty())
+    result.threads = 0;
+  else if (beside_others_ < threads_)
+    result.reason = "others use the machine";
+  if (result.threads > 0) {
+    suspended_since_.reset();
+    return result;
+  }
+  if (!suspended_since_) suspended_since_ = now;
+  const bool lent = !preferences_.hours || preferences_.hours->contains(minute);
+  result.leave =
+      wish_ == Wish::kDrain || !lent || now - *suspended_since_ >= preferences_.back_off.patience_seconds;
+  return result;
+}
+
+// What the owner wants, or does not lend now; empty: the owner lends the machine.
+std::string OwnerPolicy::why_suspended(int minute) const {
+  if (wish_ == Wish::kDrain) return "the owner wants the machine";
+  if (wish_ == Wish::kPause) return "paused by the owner";
+  if (preferences_.hours && !preferences_.hours->contains(minute)) return "not lent at this hour";
+  return {};
+}
+
+void OwnerPolicy::follow_load(double now) {
+  if (seen_.size() < 2) return;
+  const BackOff& limits = preferences_.back_off;
+  const HostSample &last = seen_.back().sample, &before = seen_[seen_.size() - 2].sample;
+  const double others = std::min(last.others, before.others);
+  uint32_t room = room_beside(others, last.cores);
+  const bool waited = std::min(last.pressure, before.pressure) * 100 > limits.pressure_percent;
+  const bool others_work = others * 100 > limits.tolerated_percent * last.cores;
+  if (waited && others_work && room >= beside_others_) room = beside_others_ / 4;
+  if (room < beside_others_) {
+    beside_others_ = room;
+    lowered_at_ = now;
+    return;
+  }
+  if (now - lowered_at_ < limits.return_seconds || seen_.front().at > now - limits.return_seconds) return;
+  double most = 0;
+  for (const Seen& seen : seen_) most = std::max(most, seen.sample.others);
+  beside_others_ = std::max(beside_others_, room_beside(most, last.cores));
+}
+
+uint32_t OwnerPolicy::room_beside(double others, double cores) const {
+  constexpr double kSlack = 0.25;  // of a core: who takes one takes 1.1 with what the system does for it
+  if (others * 100 <= preferences_.back_off.tolerated_percent * cores) return threads_;
+  return static_cast<uint32_t>(
+      std::clamp(std::floor(cores - others + kSlack), 0.0, static_cast<double>(threads_)));
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,190 @@
+#include "node_agent/owner/owner_service.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+#include "base/system/log.h"
+#include "base/system/process.h"
+#include "base/text/printable.h"
+
+namespace modelet::agent {
+namespace {
+
+constexpr auto kLookInterval = std::chrono::seconds(1);
+constexpr double kMostMinutes = 365 * 24 * 60;  // of a pause
+
+int minute_of_day() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  return 60 * local.tm_hour + local.tm_min;
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+OwnerService::OwnerService(OwnerOptions options)
+    : options_(std::move(options)),
+      policy_(options_.preferences, options_.threads),
+      allowance_{.threads = options_.threads},
+      began_(clock_.now()),
+      last_look_(began_),
+      socket_(owner_socket_path(options_.work_dir, options_.name),
+              [this](const std::string& request) { return answer(request); }) {
+  mark_as_guest();
+  {
+    const std::lock_guard lock(mutex_);
+    look(std::nullopt);
+  }
+  thread_ = std::thread([this] { watch(); });
+}
+
+OwnerService::~OwnerService() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+OwnerService::Attendance::Attendance(OwnerService& service, LeaveCall leave) : service_(service) {
+  const std::lock_guard lock(service_.mutex_);
+  service_.leave_ = std::move(leave);
+  service_.attends_ = true;
+  service_.asked_to_leave_ = false;
+}
+
+OwnerService::Attendance::~Attendance() {
+  const std::lock_guard lock(service_.mutex_);
+  service_.leave_ = nullptr;
+  service_.attends_ = false;
+  service_.run_ = 0;
+}
+
+bool OwnerService::Attendance::asked_to_leave() const {
+  const std::lock_guard lock(service_.mutex_);
+  return service_.asked_to_leave_;
+}
+
+bool OwnerService::wait_until_wanted(int stop_fd) {
+  for (bool told = false;; told = true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!allowance_.leave) return true;
+      if (!told) log_info("away from the pool until the machine is lent again: {}", allowance_.reason);
+    }
+    pollfd stop{stop_fd, POLLIN, 0};
+    if (::poll(&stop, 1, 200) > 0) return false;
+  }
+}
+
+void OwnerService::count(uint64_t run, uint64_t step) {
+  const std::lock_guard lock(mutex_);
+  if (run != 0 && run != run_) ++runs_;
+  // A run that goes on from a snapshot has done its first steps elsewhere.
+  if (run != 0 && run == run_ && step > step_) steps_ += step - step_;
+  run_ = run;
+  step_ = step;
+}
+
+void OwnerService::watch() {
+  std::unique_lock lock(mutex_);
+  while (!ends_) {
+    lock.unlock();
+    const auto sample = load_.sample(clock_.now());
+    lock.lock();
+    look(sample);
+    changed_.wait_for(lock, kLookInterval, [this] { return ends_; });
+  }
+}
+
+// With mutex_.
+void OwnerService::look(const std::optional<HostSample>& sample) {
+  const double now = clock_.now();
+  Allowance allowance = policy_.decide(now, minute_of_day(), sample);
+  if (sample) seen_ = *sample;
+  if (allowance_.threads == 0) suspended_seconds_ += now - last_look_;
+  last_look_ = now;
+  if (allowance.threads != allowance_.threads || allowance.reason != allowance_.reason)
+    log_info("{} of {} threads{}{}", allowance.threads, options_.threads,
+             allowance.reason.empty() ? "" : ": ", allowance.reason);
+  throttle_.allow(allowance.threads);
+  allowance_ = std::move(allowance);
+  if (!allowance_.leave || !leave_) return;
+  asked_to_leave_ = true;
+  std::exchange(leave_, nullptr)(allowance_.reason);
+}
+
+nlohmann::json OwnerService::answer(const std::string& request) {
+  std::istringstream words(request);
+  std::string verb;
+  words >> verb;
+  std::optional<double> minutes;
+  if (double number = 0; words >> number) minutes = number;
+  words.clear();
+  std::string rest;
+  const bool is_good =
+      !(words >> rest) && (!minutes || (verb == "pause" && *minutes > 0 && *minutes <= kMostMinutes));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_good) {
+      verb.clear();
+    } else if (verb == "pause") {
+      policy_.pause(clock_.now(), minutes ? std::optional(*minutes * 60) : std::nullopt);
+    } else if (verb == "resume") {
+      policy_.resume();
+    } else if (verb == "drain") {
+      policy_.drain();
+    } else if (verb != "status") {
+      verb.clear();
+    }
+    if (verb.empty())
+      throw UsageError("'" + printable(request, 64) +
+                       "' is not one of: status, pause [MINUTES], resume, drain");
+    look(std::nullopt);
+  }
+  return status();
+}
+
+nlohmann::json OwnerService::status() const {
+  const std::lock_guard lock(mutex_);
+  const auto state = [this] {
+    if (!attends_) return "away";
+    if (asked_to_leave_) return "leaving";
+    if (allowance_.threads == 0) return "suspended";
+    return run_ != 0 ? "working" : "free";
+  };
+  return {{"name", options_.name},
+          {"state", state()},
+          {"reason", allowance_.reason},
+          {"threads", allowance_.threads},
+          {"most_threads", options_.threads},
+          {"others_cores", seen_.others},
+          {"run", run_},
+          {"step", step_},
+          {"runs", runs_},
+          {"steps", steps_},
+          {"seconds", clock_.now() - began_},
+          {"suspended_seconds", suspended_seconds_},
+          {"cpu_seconds", cpu_seconds()},
+          {"peak_memory_bytes", peak_memory_bytes()},
+          {"bytes_sent", options_.bytes_sent()}};
+}
+
+}  // namespace modelet::agent

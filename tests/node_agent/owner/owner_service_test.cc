@@ -1,0 +1,123 @@
+#include "node_agent/owner/owner_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "base/system/wake_event.h"
+#include "node_agent/owner/status_text.h"
+#include "tests/error_of.h"
+
+namespace modelet::agent {
+namespace {
+
+using nlohmann::json;
+using test::error_of;
+using testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+// Whatever else this machine does: only the owner's wishes count.
+Preferences undisturbed() {
+  Preferences preferences;
+  preferences.back_off.tolerated_percent = 100;
+  return preferences;
+}
+
+class OwnerServiceTest : public testing::Test {
+ protected:
+  OwnerServiceTest() { fs::create_directories(folder_); }
+  ~OwnerServiceTest() override { fs::remove_all(folder_); }
+
+  OwnerOptions options() const {
+    return {.name = "a", .work_dir = folder_, .threads = 3, .preferences = undisturbed()};
+  }
+  json ask(const std::string& request) const { return ask_agent(owner_socket_path(folder_, "a"), request); }
+
+  const fs::path folder_ = "/tmp/modelet-service-" + std::to_string(::getpid());
+};
+
+TEST_F(OwnerServiceTest, SuspendsAndResumes) {
+  OwnerService service(options());
+  EXPECT_EQ(service.throttle().pass(), 3u);
+  EXPECT_EQ(ask("pause")["threads"], 0);
+  std::atomic<bool> passed{false};
+  std::thread worker([&] {
+    EXPECT_EQ(service.throttle().pass(), 3u);
+    passed = true;
+  });
+  EXPECT_FALSE(passed);
+  EXPECT_EQ(ask("status")["reason"], "paused by the owner");
+  EXPECT_EQ(ask("resume")["threads"], 3);
+  worker.join();
+}
+
+TEST_F(OwnerServiceTest, TheAgentLeavesAndComesBack) {
+  OwnerService service(options());
+  std::string told;
+  {
+    const OwnerService::Attendance attendance(service, [&](const std::string& reason) { told += reason; });
+    EXPECT_EQ(ask("status")["state"], "free");
+    service.count(7, 100);
+    service.count(7, 150);
+    EXPECT_EQ(ask("status")["state"], "working");
+    EXPECT_FALSE(attendance.asked_to_leave());
+    EXPECT_EQ(ask("drain")["state"], "leaving");
+    ask("drain");
+    EXPECT_TRUE(attendance.asked_to_leave());
+    EXPECT_EQ(told, "the owner wants the machine") << "once";
+  }
+  EXPECT_EQ(ask("status")["state"], "away");
+  WakeEvent stop;
+  stop.set();
+  EXPECT_FALSE(service.wait_until_wanted(stop.fd()));
+  stop.clear();
+  ask("resume");
+  EXPECT_TRUE(service.wait_until_wanted(stop.fd()));
+}
+
+TEST_F(OwnerServiceTest, NotLentFromTheStart) {
+  OwnerOptions none = options();
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  const int later = (60 * local.tm_hour + local.tm_min + 12 * 60) % (24 * 60);
+  none.preferences.hours = Hours{later, later + 1};
+  OwnerService service(none);
+  WakeEvent stop;
+  stop.set();
+  EXPECT_FALSE(service.wait_until_wanted(stop.fd()));
+  EXPECT_EQ(service.status()["reason"], "not lent at this hour");
+}
+
+TEST_F(OwnerServiceTest, CountsRunsAndSteps) {
+  OwnerService service(options());
+  for (const auto& [run, step] : std::vector<std::pair<uint64_t, uint64_t>>{
+           {0, 0}, {1, 1000}, {1, 1010}, {1, 1005}, {1, 1006}, {0, 0}, {2, 0}, {2, 5}})
+    service.count(run, step);
+  const json status = service.status();
+  EXPECT_EQ(status["runs"], 2);
+  EXPECT_EQ(status["steps"], 16);
+  EXPECT_EQ(status["run"], 2);
+  EXPECT_GT(status["cpu_seconds"], 0);
+  EXPECT_THAT(status_text(status), HasSubstr("2 runs, 16 steps"));
+  EXPECT_THAT(error_of([] { status_text({{"name", 3}}); }), HasSubstr("same release"));
+}
+
+TEST_F(OwnerServiceTest, WhatItDoesNotUnderstandChangesNothing) {
+  OwnerService service(options());
+  for (const char* request : {"", "stop", "pause 0", "pause -1", "pause nan", "pause x", "pause 1 2",
+                              "resume 1", "status status", "pause 1e9", "PAUSE"})
+    EXPECT_THAT(error_of([&] { ask(request); }), HasSubstr("status, pause [MINUTES], resume, drain"))
+        << request;
+  EXPECT_EQ(ask("  status ")["threads"], 3);
+}
+
+}  // namespace
+}  // namespace modelet::agent
