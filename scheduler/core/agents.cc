@@ -1,14 +1,16 @@
 // The part of Core that handles messages of agents: which nodes there are, what they work for, and what their
-// runs report. An agent that is gone fails its run.
+// runs report.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/error.h"
+#include "comm/content/snapshot.h"
 #include "comm/transport/endpoint.h"
 #include "scheduler/core/core.h"
-#include "scheduler/core/text.h"
+#include "scheduler/core/values/text.h"
 #include "scheduler/plan/bytes_text.h"
 
 namespace modelet::scheduler {
@@ -55,10 +57,12 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
   auto node = node_named(message.name);
   if (node != pool_.nodes.end() && node->second.info.incarnation != message.incarnation)
     return challenge(peer, node->second);
-  if (node != pool_.nodes.end()) {  // the same process over a new connection: its run goes on
+  const bool is_new = node == pool_.nodes.end();
+  if (!is_new) {  // the same process over a new connection: its run goes on
     node_of_peer_.erase(node->second.peer);
     node->second.peer = peer;
-    node->second.challenged = 0;
+    node->second.challenged = node->second.missed = 0;
+    node->second.info = plausible(message);
   } else {
     if (pool_.nodes.size() >= pool_.options.max_nodes)
       return refuse(peer, fmt::format("the pool is full ({})", nodes_text(pool_.nodes.size())));
@@ -71,9 +75,13 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
   node->second.last_seen = pool_.now;
   node_of_peer_[peer] = node->first;
   take_name(message.name);
-  pool_.send(peer,
-             msg::RegisteredT{
-                 {}, node->first, pool_.options.session, pool_.options.heartbeat, pool_.options.dead_after});
+  pool_.send(peer, msg::RegisteredT{{},
+                                    node->first,
+                                    pool_.options.session,
+                                    pool_.options.heartbeat,
+                                    pool_.options.dead_after,
+                                    pool_.pool_id});
+  if (is_new) take_over(node->first, message);
   start_waiting_runs();
 }
 
@@ -108,8 +116,13 @@ std::string Core::why_not_named(const std::string& name) {
 // A key that has as many names as it may gives back the one that no node has had for longest.
 void Core::take_name(const std::string& name) {
   if (sender_.name.empty()) return;
-  if (!pool_.names.contains(name) && names_of_sender() >= pool_.options.max_names)
-    pool_.names.erase(idle_name_of_sender());  // there is one: why_not_named()
+  const bool is_new = !pool_.names.contains(name);
+  if (is_new && names_of_sender() >= pool_.options.max_names) {
+    const auto idle = idle_name_of_sender();  // there is one: why_not_named()
+    pool_.changes.names.push_back({idle->first, ""});
+    pool_.names.erase(idle);
+  }
+  if (is_new) pool_.changes.names.push_back({name, sender_.name});
   pool_.names[name] = {sender_.name, pool_.now};
 }
 
@@ -162,25 +175,32 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
   const auto found = node_of(peer);
   if (found == pool_.nodes.end()) return;
   Node& node = found->second;
-  pool_.send(peer, msg::AliveT{});
-  if (message.run != 0 && message.run != node.run)
-    return pool_.send(peer,
-                      msg::AbortT{{}, message.run, "the scheduler does not know this run on this node"});
-  if (node.run == 0) return;
-  Run& run = pool_.runs.at(node.run);
-  if (message.run == node.run) {
-    node.confirmed = true;
-    node.step = message.step;
-    if (!has_ended(run.state)) run.step = std::max(run.step, message.step);
+  pool_.send(peer, msg::AliveT{{}, message.number});
+  if (message.run != 0 && message.run != node.run) {
+    if (node.run == 0) node.stray = message.run;
+    return pool_.send(
+        peer,
+        msg::AbortT{{}, message.run, "the scheduler does not know this run on this node", message.epoch});
+  }
+  if (node.run == 0) {
+    if (std::exchange(node.stray, 0) != 0) start_waiting_runs();
     return;
   }
-  // It works on nothing although it was given a run: Prepare or RunDone was lost with a connection.
+  Run& run = pool_.runs.at(node.run);
+  if (message.run == node.run && (message.epoch == 0 || message.epoch == node.epoch)) {
+    node.confirmed = true;
+    node.step = message.step;
+    if (!has_ended(run.state) && node.epoch == run.epoch) run.step = std::max(run.step, message.step);
+    return;
+  }
+  // It works on nothing although it was given a run, or for a group that is no more: Prepare or RunDone was lost
+  // with a connection.
   if (!node.confirmed && pool_.now - node.bound_since <= pool_.options.dead_after) return;
-  const Run::Member* member = run.member(found->first);
-  if (member != nullptr && run.keeps(*member)) return;
+  Run::Member* member = run.member(found->first);
+  if (member != nullptr && run.keeps(pool_, *member)) return;
   node.release();
-  if (member != nullptr && !member->done && !has_ended(run.state))
-    run.fail(pool_, fmt::format("node '{}' lost its part of the run at step {}", node.info.name, run.step));
+  node.stray = message.run;
+  if (member != nullptr) run.lost_its_part(pool_, *member);
   start_waiting_runs();
 }
 
@@ -195,24 +215,101 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
   const auto node = node_of(peer);
   const auto run = pool_.runs.find(message.run);
   if (node == pool_.nodes.end() || run == pool_.runs.end() || has_ended(run->second.state) ||
-      run->second.member(node->first) == nullptr)
+      run->second.member(node->first) == nullptr ||
+      (message.epoch != 0 && message.epoch != run->second.epoch))
     return;
+  if (message.number != 0 && message.number <= node->second.last_event) return;  // sent again
+  node->second.last_event = std::max(node->second.last_event, message.number);
   if (const auto event = parse_event(message.json)) run->second.reported(pool_, node->first, *event);
 }
 
 void Core::on(const std::string& peer, const msg::RunDoneT& message) {
-  const auto node = node_of(peer);
-  if (node == pool_.nodes.end() || message.run == 0 || node->second.run != message.run) return;
+  const auto found = node_of(peer);
+  if (found == pool_.nodes.end() || message.run == 0) return;
+  Node& node = found->second;
+  if (node.run == 0 && node.stray == message.run) node.stray = 0;
+  if (node.run != message.run || node.epoch != message.epoch) return start_waiting_runs();
   Run& run = pool_.runs.at(message.run);
-  Run::Member* member = run.member(node->first);
-  if (member == nullptr || member->done || run.epoch != message.epoch) return;
-  run.member_done(pool_, *member, message);
+  Run::Member* member = run.member(found->first);
+  if (member != nullptr && member->done) return;
+  if (member != nullptr && run.epoch == message.epoch)
+    run.member_done(pool_, *member, message);
+  else
+    node.release();  // the group is another one by now
+  start_waiting_runs();
+}
+
+// ---- nodes that shall have no work
+
+void Core::on(const std::string& peer, const msg::WishToLeaveT& message) {
+  const auto node = node_of(peer);
+  if (node == pool_.nodes.end()) return;
+  if (!node->second.leaving)
+    pool_.log(fmt::format("node '{}' wishes to leave within {:.0f} s: {}", node->second.info.name,
+                          is_measure(message.seconds) ? message.seconds : 0, kept_text(message.reason)));
+  node->second.leaving = true;
+  node->second.released = false;
+  end_work_of(node->second, node->first, fmt::format("node '{}' wishes to leave", node->second.info.name));
+  start_waiting_runs();
+}
+
+void Core::end_work_of(Node& node, uint64_t id, const std::string& why) {
+  for (const uint64_t run : {node.run, node.planned_for})
+    if (const auto found = pool_.runs.find(run); found != pool_.runs.end())
+      found->second.node_unwilling(pool_, id, why);
+}
+
+// Those whom no run needs any more, neither their work nor the files that they hold.
+void Core::release_leavers() {
+  for (auto& [id, node] : pool_.nodes) {
+    if (!node.leaving || node.released || node.run != 0) continue;
+    const std::string& name = node.info.name;
+    if (std::ranges::any_of(pool_.runs, [&](const auto& entry) { return entry.second.needs_files_of(name); }))
+      continue;
+    node.released = true;
+    pool_.send(node.peer, msg::ReleasedT{});
+  }
+}
+
+// ---- groups
+
+void Core::on(const std::string& peer, const msg::PeerMissedT& message) {
+  const auto node = node_of(peer);
+  if (node == pool_.nodes.end() || node->second.run != message.run || node->second.epoch != message.epoch)
+    return;
+  const auto run = pool_.runs.find(message.run);
+  if (run == pool_.runs.end() || run->second.epoch != message.epoch ||
+      message.rank >= run->second.members.size())
+    return;
+  run->second.member_missed(pool_, node->second.info.name, run->second.members[message.rank], message.why);
+}
+
+void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
+  const auto node = node_of(peer);
+  const auto found = pool_.runs.find(message.run);
+  if (node == pool_.nodes.end() || found == pool_.runs.end()) return;
+  Run& run = found->second;
+  // Of its own part only; but whoever is or was a member may have become a holder.
+  if (run.member(node->first) == nullptr && !has_ended(run.state)) return;
+  try {
+    comm::Snapshot files = comm::parse_snapshot(message.files);
+    files.step = message.step;
+    files.keep = files.keep || message.keep;
+    const bool own = message.rank < run.members.size() && run.members[message.rank].node == node->first;
+    if (own || has_ended(run.state)) run.snapshot_held(pool_, message.rank, files);
+  } catch (const FormatError& error) {
+    if (failures_.next())
+      pool_.log(fmt::format("node '{}' holds what makes no sense: {} (number {})", node->second.info.name,
+                            kept_text(error.what()), failures_.count()));
+  }
   start_waiting_runs();
 }
 
 void Core::on(const std::string& peer, const msg::LeaveT&) {
   const auto node = node_of(peer);
   if (node == pool_.nodes.end()) return;
+  for (auto& [id, run] : pool_.runs)
+    run.snapshots.strike_out(node->second.info.name);  // its disk goes with it
   remove_node(node, "left the pool");
   start_waiting_runs();
 }

@@ -2,13 +2,16 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <memory>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "scheduler/access/permission.h"
 #include "scheduler/core/core.h"
 #include "scheduler/core/submission.h"
-#include "scheduler/core/text.h"
+#include "scheduler/core/values/text.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -21,6 +24,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
   Run run{.submitter = sender_.name,
           .by_admin = sender_.role == comm::Role::kAdmin,
           .submit = message,
+          .submitted_at = pool_.utc(),
           .submitted = pool_.now};
   try {
     Submission submission = checked_submission(message, pool_.options.data_port);
@@ -34,6 +38,8 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
     return refuse(peer,
                   fmt::format("{} runs are waiting or running, no more are accepted", pool_.runs.size()));
   run.id = pool_.next_run++;
+  pool_.changes.pool = PoolRecord{pool_.pool_id, pool_.next_run};
+  pool_.changed_runs.insert(run.id);
   pool_.log(fmt::format("run {} '{}' submitted{}", run.id, message.name, with_key(sender_)));
   pool_.send(peer, msg::AcceptedT{{}, run.id});
   pool_.runs.emplace(run.id, std::move(run));
@@ -44,7 +50,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
 void Core::check_submission(const msg::SubmitT& message, const Run& run) const {
   if (message.nodes > pool_.options.max_nodes)
     throw UsageError(fmt::format("a pool has at most {} nodes", pool_.options.max_nodes));
-  const size_t wanted = message.nodes == 0 ? run.experiment.cluster.replicas : message.nodes;
+  const size_t wanted = message.nodes == 0 ? run.least_nodes() : message.nodes;
   if (!message.wait && wanted > pool_.nodes.size())
     throw UsageError(
         fmt::format("the run wants {}, the pool has {}: start more agents, ask for fewer with --nodes, or "
@@ -70,6 +76,7 @@ bool Core::make_room_for_run() {
     return has_ended(entry.second.state) && !has_nodes(entry.first);
   });
   if (oldest == pool_.runs.end()) return false;
+  pool_.changes.forgotten_runs.push_back(oldest->first);
   pool_.runs.erase(oldest);
   return true;
 }
@@ -111,7 +118,7 @@ Run* Core::run_of_user(const std::string& peer, uint64_t id, const char* verb) {
 void Core::on(const std::string& peer, const msg::WatchT& message) {
   Run* run = run_of_user(peer, message.run, "watch");
   if (run == nullptr) return;
-  for (const std::string& json : run->events) pool_.send(peer, msg::RunEventT{{}, run->id, json});
+  for (const RunEventRecord& event : run->events) pool_.send(peer, run->event_message(event));
   if (!has_ended(run->state)) run->watchers.insert(peer);
   pool_.send(peer, run->status(pool_.now));
 }
@@ -122,6 +129,48 @@ void Core::on(const std::string& peer, const msg::StopRunT& message) {
   run->asked_to_stop(pool_);
   pool_.send(peer, run->status(pool_.now));
   start_waiting_runs();
+}
+
+// Work ends on it as if it wished to leave.
+void Core::on(const std::string& peer, const msg::DrainNodeT& message) {
+  if (sender_.role != comm::Role::kAdmin && sender_.role != comm::Role::kAnybody)
+    return refuse(peer, "only an administrator's key may drain a node");
+  const auto node = node_named(message.name);
+  if (node == pool_.nodes.end())
+    return refuse(peer, fmt::format("there is no node '{}'", kept_text(message.name)));
+  if (node->second.draining != message.drain) {
+    node->second.draining = message.drain;
+    pool_.log(fmt::format("node '{}' {}", message.name, message.drain ? "is drained" : "may work again"));
+    if (message.drain)
+      end_work_of(node->second, node->first, fmt::format("node '{}' is drained", message.name));
+    start_waiting_runs();
+  }
+  on(peer, msg::ListNodesT{});
+}
+
+void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {
+  const Run* run = run_of_user(peer, message.run, "fetch the files of");
+  if (run == nullptr) return;
+  std::vector<comm::Snapshot> newest_first(run->snapshots.stable().rbegin(), run->snapshots.stable().rend());
+  msg::RunFilesT answer;
+  answer.run = run->id;
+  answer.snapshots = comm::format_snapshots(newest_first);
+  std::set<std::string> holders;
+  for (const comm::Snapshot& snapshot : newest_first)
+    for (const comm::SnapshotFile& file : snapshot.files)
+      holders.insert(file.holders.begin(), file.holders.end());
+  for (const auto& [id, node] : pool_.nodes)
+    if (holders.contains(node.info.name) && !node.info.holder_endpoint.empty())
+      answer.holders.push_back(std::make_unique<msg::HolderT>(msg::HolderT{
+          {}, node.info.name, node.info.holder_endpoint, node.info.holder_key, node.info.fetch_key}));
+  if (holders.contains("")) answer.holders.push_back(std::make_unique<msg::HolderT>());
+  pool_.send(peer, std::move(answer));
+}
+
+// What the scheduler says of a run is in its own log and in the run's events; agents keep theirs.
+void Core::on(const std::string& peer, const msg::FindRunLogT& message) {
+  if (run_of_user(peer, message.run, "read the log of") == nullptr) return;
+  refuse(peer, "this scheduler does not pass on logs: each program writes its own where it runs");
 }
 
 }  // namespace modelet::scheduler

@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "scheduler/access/permission.h"
-#include "scheduler/core/text.h"
+#include "scheduler/core/run/run_record.h"
+#include "scheduler/core/values/text.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -18,12 +19,14 @@ namespace msg = comm::control;
 
 std::vector<Action> Core::handle(double now, const Event& event) {
   pool_.now = now;
+  if (!has_begun_) begin();
   const auto* received = std::get_if<Received>(&event);
   // Who asked is told. An agent did not ask, or asks again, and would end if it were refused.
   const bool is_asked = received != nullptr && !node_of_peer_.contains(received->peer) &&
                         !std::holds_alternative<msg::RegisterT>(received->message);
   try {
     std::visit([this](const auto& what) { on(what); }, event);
+    release_leavers();
   } catch (const std::exception& error) {
     const std::string why = kept_text(error.what());
     if (failures_.next())
@@ -31,7 +34,20 @@ std::vector<Action> Core::handle(double now, const Event& event) {
     if (is_asked)
       pool_.send(received->peer, msg::RefusedT{{}, "the scheduler could not handle this message: " + why});
   }
-  return std::exchange(pool_.actions, {});
+  return take_actions();
+}
+
+// What must survive is written down before anything that follows from it is sent.
+std::vector<Action> Core::take_actions() {
+  Records records = std::exchange(pool_.changes, {});
+  for (const uint64_t id : std::exchange(pool_.changed_runs, {}))
+    if (const auto run = pool_.runs.find(id); run != pool_.runs.end())
+      records.runs.push_back({id, has_ended(run->second.state), format_run(run->second, pool_.now)});
+  std::vector<Action> actions = std::exchange(pool_.actions, {});
+  const bool is_empty = !records.pool && records.runs.empty() && records.events.empty() &&
+                        records.names.empty() && records.forgotten_runs.empty();
+  if (!is_empty) actions.insert(actions.begin(), Persist{std::move(records)});
+  return actions;
 }
 
 void Core::on(const Received& received) {
@@ -52,10 +68,16 @@ void Core::on(const PeerGone& gone) {
   for (auto& [id, run] : pool_.runs) run.watchers.erase(gone.peer);
   const auto known = node_of_peer_.find(gone.peer);
   if (known == node_of_peer_.end()) return;
-  // A connection may come back, unless another process has registered under the agent's name.
+  // A connection may come back, unless another process has registered under the agent's name, or a member of
+  // its group misses it too.
   const auto node = pool_.nodes.find(known->second);
-  if (node->second.challenged == 0 || node->second.last_seen > node->second.challenged) return;
-  remove_node(node, "was replaced by a new agent of its name");
+  const auto is_unanswered = [&](double asked) { return asked > 0 && node->second.last_seen <= asked; };
+  if (is_unanswered(node->second.challenged))
+    remove_node(node, "was replaced by a new agent of its name");
+  else if (is_unanswered(node->second.missed))
+    remove_node(node, "is gone");
+  else
+    return;
   start_waiting_runs();
 }
 
@@ -78,14 +100,10 @@ void Core::on(const Tick&) {
     if (silent > pool_.options.dead_after)
       remove_node(node, fmt::format("stopped answering (silent for {:.1f} s)", silent));
   }
+  if (judge_at_ != 0 && pool_.now >= judge_at_) judge();
   for (auto& [id, run] : pool_.runs) run.time_passed(pool_);
   start_waiting_runs();
   for (const auto& [id, run] : pool_.runs) run.tell_watchers(pool_);
-}
-
-void Core::start_waiting_runs() {
-  for (auto& [id, run] : pool_.runs)
-    if (run.state == msg::RunState::Queued && !run.try_to_start(pool_)) return;
 }
 
 // ---- out
@@ -107,6 +125,7 @@ std::vector<msg::NodeStatusT> Core::nodes() const {
     entry.gflops = node.info.gflops;
     entry.memory_gbps = node.info.memory_gbps;
     entry.bf16_gflops = node.info.bf16_gflops;
+    entry.draining = !node.is_willing();
     entry.run = node.run;
     entry.step = node.step;
     entry.silent_seconds = pool_.now - node.last_seen;
@@ -120,9 +139,18 @@ std::vector<msg::NodeStatusT> Core::nodes() const {
 
 std::map<std::string, std::string> Core::data_in_use() const {
   std::map<std::string, std::string> addresses;
-  for (const auto& [id, run] : pool_.runs)
-    if (!has_ended(run.state))
-      addresses.insert({{run.submit.train_data, run.submitter}, {run.submit.test_data, run.submitter}});
+  const auto add_files = [&](const Run& run, const comm::Snapshot& snapshot) {
+    for (const comm::SnapshotFile& file : snapshot.files)
+      addresses.insert({comm::to_text(file.content), run.submitter});
+  };
+  for (const auto& [id, run] : pool_.runs) {
+    if (run.snapshots.newest() != nullptr)
+      add_files(run, *run.snapshots.newest());  // also of a run that ended
+    if (has_ended(run.state)) continue;
+    addresses.insert({{run.submit.train_data, run.submitter}, {run.submit.test_data, run.submitter}});
+    for (const comm::Snapshot& snapshot : run.snapshots.stable()) add_files(run, snapshot);
+    if (!run.submit.resume_files.empty()) add_files(run, comm::parse_snapshot(run.submit.resume_files));
+  }
   return addresses;
 }
 

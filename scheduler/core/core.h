@@ -3,19 +3,26 @@
 // reads no clock, so a test drives it event by event.
 //
 // A run:   queued -> forming -> running -> finished | failed | stopped
-//              ^        |          `-> stopping -^
-//              `-- re-planned
-//   queued     waits for nodes, then for its plan; first come, first served
-//   forming    its nodes load data and bind their sockets
-//   running    all are prepared and know each other's endpoints
-//   stopping   asked to end with a checkpoint; told to abort if it has not after `stop_grace`
-// When a node of a run dies, leaves or fails, the run fails and its other nodes are told to abort.
+//                       ^          |`-> stopping -^
+//                       |          v
+//                       `--- recovering <-> waiting
+//   queued      waits for nodes, then for its plan (queue.cc)
+//   forming     its nodes load data and bind their sockets
+//   running     all are prepared and know each other's endpoints
+//   stopping    asked to end with a checkpoint; told to abort if it has not after `stop_grace`
+//   recovering  a node is gone: the group of the next epoch is planned
+//   waiting     there are too few nodes for it, or nobody who is there has its files
+// A run outlives its nodes if the pool has an id and its files do not lie in a shared folder (Run::survives). If
+// not, it fails with the first of its nodes, and the others are told to abort.
 //
 // A run is planned anew when one of its nodes stays notably slower than the others, or than planned if it is
-// alone (scheduler/core/balance.h). Its nodes are asked to stop, which writes a checkpoint, and continue from
-// there with the modelets of a plan that uses their measured speeds. Nodes of the run that a former plan had
-// no use for count again if they are free. Until all have stopped and are placed anew the run is running, and
-// keeps all its nodes.
+// alone (scheduler/core/values/balance.h), when other nodes can help, and when a node wishes to leave. Its nodes
+// are asked to stop, which writes a snapshot (or a checkpoint in the shared folder), and continue from there.
+// Nodes of the run that a former plan had no use for count again if they are free. Until all have stopped and
+// are placed anew the run is running, and keeps all its nodes.
+//
+// What must outlive the scheduler's process is in the action Persist, the first one of its event. The next Core
+// begins with these records, and takes over the groups that have worked on meanwhile (takeover.cc).
 //
 // A node is bound to a run from Prepare until it reports RunDone (or a heartbeat without the run): a node
 // that was told to abort and is still ending gets no other run.
@@ -31,16 +38,16 @@
 // refused: no exception of an event ends the process.
 //
 // Invariants (tests/scheduler/core/core_storm_test.cc):
-//   1. a node is bound to at most one run, and only runs that are forming, running or stopping wait for a
-//      node;
+//   1. a node is bound to at most one run, and no run is waited for that has not begun;
 //   2. a run that ended never changes again;
 //   3. every run that was started ends once its nodes end or die;
 //   4. the membership epoch of a run grows with each start of its group;
 //   5. in a pool with keys, messages of agents have effects only with an agent's key, and those of users only
 //      with a user's; the name of a node stays with the key that registered it.
 //
-// Files: pool.h has the state, run.h the life of a run, core.cc the events and the passing of time, agents.cc
-// and clients.cc the messages of each of those. One thread.
+// Files: run/pool.h has the state, run/run.h the life of a run, core.cc the events and the passing of time,
+// agents.cc and clients.cc the messages of each of those, queue.cc whose turn it is, takeover.cc what a former
+// scheduler left. One thread.
 #pragma once
 
 #include <map>
@@ -50,8 +57,9 @@
 
 #include "base/system/log.h"
 #include "comm/control/control.h"
-#include "scheduler/core/pool.h"
-#include "scheduler/core/run.h"
+#include "scheduler/core/run/pool.h"
+#include "scheduler/core/run/run.h"
+#include "scheduler/ledger/records.h"
 #include "scheduler/plan/planning.h"
 
 namespace modelet::scheduler {
@@ -71,7 +79,8 @@ using Event = std::variant<Received, PeerGone, Planned, Tick>;
 
 class Core {
  public:
-  explicit Core(const CoreOptions& options) : pool_(options) {}
+  // `restored`: all that a former scheduler's Core has persisted.
+  explicit Core(const CoreOptions& options, const Records& restored = {});
 
   // `now` in seconds, never going backwards. Call with Tick about every `heartbeat` seconds or more often.
   // Throws nothing.
@@ -98,15 +107,21 @@ class Core {
   void on(const std::string& peer, const comm::control::RunEventT& message);
   void on(const std::string& peer, const comm::control::RunDoneT& message);
   void on(const std::string& peer, const comm::control::LeaveT& message);
+  void on(const std::string& peer, const comm::control::WishToLeaveT& message);
+  void on(const std::string& peer, const comm::control::PeerMissedT& message);
+  void on(const std::string& peer, const comm::control::SnapshotHeldT& message);
   void on(const std::string& peer, const comm::control::SubmitT& message);
   void on(const std::string& peer, const comm::control::ListRunsT& message);
   void on(const std::string& peer, const comm::control::ListNodesT& message);
   void on(const std::string& peer, const comm::control::WatchT& message);
   void on(const std::string& peer, const comm::control::StopRunT& message);
   void on(const std::string& peer, const comm::control::FindDataPortT& message);
+  void on(const std::string& peer, const comm::control::DrainNodeT& message);
+  void on(const std::string& peer, const comm::control::FindRunFilesT& message);
+  void on(const std::string& peer, const comm::control::FindRunLogT& message);
   template <class Other>
   void on(const std::string& peer, const Other&) {
-    refuse(peer, "data is sent to the scheduler's other port");
+    refuse(peer, "this scheduler does not understand this message here: data has a port of its own");
   }
 
   void refuse(const std::string& peer, const std::string& reason);
@@ -119,15 +134,26 @@ class Core {
   Names::iterator idle_name_of_sender();
   void challenge(const std::string& newcomer, Node& node);
   void remove_node(Nodes::iterator node, const std::string& why);
+  void end_work_of(Node& node, uint64_t id, const std::string& why);
+  void release_leavers();
+  std::vector<Action> take_actions();
+  void restore(const RunRecord& record);
+  void begin();
+  void take_over(uint64_t node, const comm::control::RegisterT& message);
+  void judge();
   void start_waiting_runs();
+  std::vector<size_t> sizes_of_groups() const;
   Run* run_of_user(const std::string& peer, uint64_t id, const char* verb);
   bool make_room_for_run();
   void check_submission(const comm::control::SubmitT& message, const Run& run) const;
 
   Pool pool_;
   double last_tick_ = 0;
-  comm::Identity sender_;       // of the message being handled,
-  std::string sender_address_;  // and where it came from
+  bool has_begun_ = false;       // an event has come
+  bool awaits_members_ = false;  // runs were restored that have not ended
+  double judge_at_ = 0;          // when those who have not come back are lost; 0: that is decided
+  comm::Identity sender_;        // of the message being handled,
+  std::string sender_address_;   // and where it came from
   LogLimit refusals_, failures_;
   std::map<std::string, uint64_t> node_of_peer_;
 };

@@ -8,7 +8,8 @@
 #include "base/error.h"
 #include "comm/codec/codec.h"
 #include "comm/content/content.h"
-#include "scheduler/core/text.h"
+#include "comm/content/snapshot.h"
+#include "scheduler/core/values/text.h"
 
 namespace modelet::scheduler {
 namespace {
@@ -45,6 +46,15 @@ void check_data(const msg::SubmitT& message, uint16_t data_port) {
   if (data_port == 0) throw UsageError("this scheduler keeps no data: start it with --store");
 }
 
+// A snapshot to begin from, whose files lie in the store of this scheduler.
+void check_resume_files(const msg::SubmitT& message, uint16_t data_port) {
+  if (message.resume_files.empty()) return;
+  if (data_port == 0) throw UsageError("this scheduler keeps no files: start it with --store");
+  if (!message.resume.empty() || !message.out.empty())
+    throw UsageError("a run begins from files in the store, or from a folder, not from both");
+  if (comm::parse_snapshot(message.resume_files).files.empty()) throw UsageError("the snapshot has no files");
+}
+
 // It appears in logs and in messages of the agents.
 void check_path(const std::string& path, const char* option) {
   if (kept_text(path) != path)
@@ -75,6 +85,7 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
                                  replicas, nodes_text(message.nodes)));
   comm::exchange_codecs(submission.experiment.exchange);
   check_data(message, data_port);
+  check_resume_files(message, data_port);
   return submission;
 }
 

@@ -1,6 +1,6 @@
 // Records: what outlives the scheduler's process. Core says what has changed (the action Persist) before anything
 // that follows from it is sent; the ledger writes it down (scheduler/ledger/ledger.h) and gives all of it to the
-// next Core. A run is one text, which only its owner reads: scheduler/core/run_record.h.
+// next Core. A run is one text, which only its owner reads: scheduler/core/run/run_record.h.
 //
 // Plain values.
 #pragma once

@@ -30,7 +30,8 @@ FOLDERS = {
                    "node_agent/train/job", "node_agent/train/data", "node_agent/train/progress",
                    "node_agent/train/evaluation", "node_agent/train", "node_agent/folders",
                    "node_agent/snapshots", "node_agent/agent"],
-    "scheduler": ["scheduler/access", "scheduler/plan", "scheduler/ledger", "scheduler/core", "scheduler/server",
+    "scheduler": ["scheduler/access", "scheduler/plan", "scheduler/ledger", "scheduler/core/values",
+                  "scheduler/core/run", "scheduler/core", "scheduler/server",
                   "scheduler/client", "scheduler/cli/options", "scheduler/cli/verbs", "scheduler/cli"],
 }
 # Folders of the scheduler that belong to the program `modelet`, which may use every library.

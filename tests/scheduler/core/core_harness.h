@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "comm/content/snapshot.h"
 #include "scheduler/core/core.h"
 
 namespace modelet::scheduler::test {
@@ -98,11 +101,61 @@ inline msg::RunEventT interrupted(uint64_t run, const std::string& checkpoint) {
   return {{}, run, nlohmann::json{{"event", "interrupted"}, {"checkpoint", checkpoint}}.dump()};
 }
 
+// Files of a rank in a snapshot, as its agent reports them; each is held by all `holders`.
+inline msg::SnapshotHeldT held(uint64_t run, uint32_t epoch, uint64_t step, uint32_t rank,
+                               const std::vector<std::string>& holders, bool keep = false) {
+  comm::Snapshot files{.epoch = epoch, .step = step, .keep = keep, .files = {}};
+  const std::string name = "part-" + std::to_string(rank);
+  const std::string bytes = name + "-" + std::to_string(step);
+  files.files.push_back({name, comm::content_id(std::as_bytes(std::span(bytes))), 100, holders});
+  return {{}, run, epoch, step, rank, comm::format_snapshot(files), keep};
+}
+
+// All that was persisted, as a ledger would give it back.
+class Written {
+ public:
+  void write(const Records& changes) {
+    if (changes.pool) pool_ = changes.pool;
+    for (const RunRecord& run : changes.runs) runs_[run.id] = run;
+    for (const RunEventRecord& event : changes.events) events_[{event.run, event.number}] = event;
+    for (const NodeNameRecord& name : changes.names) names_[name.name] = name;
+    for (const uint64_t run : changes.forgotten_runs) {
+      runs_.erase(run);
+      std::erase_if(events_, [run](const auto& entry) { return entry.first.first == run; });
+    }
+  }
+  Records read() const {
+    Records all{.pool = pool_, .runs = {}, .events = {}, .names = {}, .forgotten_runs = {}};
+    for (const auto& [id, run] : runs_) all.runs.push_back(run);
+    for (const auto& [number, event] : events_) all.events.push_back(event);
+    for (const auto& [name, record] : names_) all.names.push_back(record);
+    return all;
+  }
+
+ private:
+  std::optional<PoolRecord> pool_;
+  std::map<uint64_t, RunRecord> runs_;
+  std::map<std::pair<uint64_t, uint64_t>, RunEventRecord> events_;
+  std::map<std::string, NodeNameRecord> names_;
+};
+
 struct Harness {
-  explicit Harness(const CoreOptions& options = {}) : core(options) {}
+  explicit Harness(const CoreOptions& the_options = {}) : options(the_options), core(the_options) {}
+
+  // The scheduler's process ends, and another one begins with what was written down.
+  void restart() {
+    core = Core(options, written.read());
+    requests.clear();
+  }
 
   void handle(const Event& event) {
-    for (Action& action : core.handle(now, event)) {
+    std::vector<Action> actions = core.handle(now, event);
+    for (size_t i = 0; i < actions.size(); ++i)
+      if (const auto* persist = std::get_if<Persist>(&actions[i])) {
+        EXPECT_EQ(i, 0u) << "what must survive is written before anything is sent";
+        written.write(persist->records);
+      }
+    for (Action& action : actions) {
       if (auto* send = std::get_if<Send>(&action)) inbox[send->peer].push_back(std::move(send->message));
       if (auto* line = std::get_if<Log>(&action)) log += line->text + "\n";
       if (const auto* forget = std::get_if<ForgetPlan>(&action)) forgotten.push_back(forget->number);
@@ -147,11 +200,13 @@ struct Harness {
     return {};
   }
 
+  CoreOptions options;
   double now = 100;
   bool plans_later = false;  // else a plan is there as soon as it is asked for
   std::vector<PlanRequest> requests;
   std::vector<uint64_t> forgotten;  // numbers of requests
   Core core;
+  Written written;
   std::map<std::string, std::vector<msg::FromSchedulerMessage>> inbox;
   std::string log;
 };

@@ -1,4 +1,4 @@
-#include "scheduler/core/balance.h"
+#include "scheduler/core/values/balance.h"
 
 #include <algorithm>
 #include <cmath>

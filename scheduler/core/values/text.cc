@@ -1,4 +1,4 @@
-#include "scheduler/core/text.h"
+#include "scheduler/core/values/text.h"
 
 #include <spdlog/fmt/fmt.h>
 

@@ -1,0 +1,284 @@
+// How a run gets a group: a plan is asked for, nodes are bound, prepare and start.
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/experiment/memory.h"
+#include "base/rng.h"
+#include "comm/transport/endpoint.h"
+#include "scheduler/core/run/pool.h"
+#include "scheduler/core/run/run.h"
+#include "scheduler/core/values/text.h"
+#include "scheduler/plan/bytes_text.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+using msg::RunState;
+using Purpose = Run::Planning::Purpose;
+
+constexpr size_t kLongestEndpoint = 256;  // bytes, of an endpoint or its key
+
+bool is_endpoint(const msg::PreparedT& message) {
+  if (message.endpoint.size() > kLongestEndpoint || message.public_key.size() > kLongestEndpoint)
+    return false;
+  if (kept_text(message.endpoint) != message.endpoint || kept_text(message.public_key) != message.public_key)
+    return false;
+  try {
+    comm::check_endpoint(message.endpoint, false);
+  } catch (const UsageError&) {
+    return false;
+  }
+  return true;
+}
+
+// Where the files of the snapshot lie, and where the members keep new ones.
+std::vector<std::unique_ptr<msg::HolderT>> holders_of(const Pool& pool, const comm::Snapshot* from,
+                                                      const std::vector<Run::Member>& members) {
+  std::set<std::string> names;
+  for (const Run::Member& each : members) names.insert(each.name);
+  if (from != nullptr)
+    for (const comm::SnapshotFile& file : from->files) names.insert(file.holders.begin(), file.holders.end());
+  if (pool.options.data_port != 0) names.insert("");
+  std::vector<std::unique_ptr<msg::HolderT>> holders;
+  for (const auto& [id, node] : pool.nodes)
+    if (names.contains(node.info.name) && !node.info.holder_endpoint.empty())
+      holders.push_back(std::make_unique<msg::HolderT>(msg::HolderT{
+          {}, node.info.name, node.info.holder_endpoint, node.info.holder_key, node.info.fetch_key}));
+  if (names.contains("")) holders.push_back(std::make_unique<msg::HolderT>());
+  return holders;
+}
+
+}  // namespace
+
+size_t Run::least_nodes() const {
+  return std::max<size_t>({experiment.cluster.min_nodes, experiment.cluster.replicas, 1});
+}
+
+// As many as it began with, or more if it says so.
+size_t Run::most_nodes(const Pool& pool) const {
+  size_t most = experiment.cluster.max_nodes;
+  if (most == 0) most = began_with;
+  if (most == 0) most = submit.nodes == 0 ? pool.options.max_nodes : submit.nodes;
+  return std::max(most, least_nodes());
+}
+
+size_t Run::wanted_nodes(const Pool& pool) const {
+  if (state == RunState::Waiting) return least_nodes();
+  if (submit.nodes != 0) return submit.nodes;
+  const size_t replicas = experiment.cluster.replicas;
+  const size_t all = std::min(pool.willing_nodes(), most_nodes(pool)) / replicas * replicas;
+  return std::max(all, least_nodes());
+}
+
+void Run::place(Pool& pool) {
+  if (state == RunState::Waiting) return go_on(pool);
+  const size_t wanted = wanted_nodes(pool);
+  began_with = wanted;
+  Planning start{.purpose = Purpose::kStart};
+  for (const uint64_t node : choose(pool, pool.free_nodes(), wanted))
+    start.nodes.push_back({.node = node, .name = pool.nodes.at(node).info.name});
+  detail = fmt::format("is placed on {}", nodes_text(wanted));
+  ask_for_plan(pool, std::move(start));
+}
+
+// The fastest nodes in the precision of the run, ordered by name, which makes ranks easy to follow.
+std::vector<uint64_t> Run::choose(const Pool& pool, std::vector<uint64_t> free, size_t wanted) const {
+  const auto gflops = [&](uint64_t node) {
+    const NodeCapacity offered = pool.capacity(node, 1);
+    return experiment.model.precision == Precision::kBf16 ? offered.bf16_rate() : offered.gflops;
+  };
+  std::stable_sort(free.begin(), free.end(), [&](uint64_t a, uint64_t b) { return gflops(a) > gflops(b); });
+  free.resize(wanted);
+  // Nodes of similar speed hold the same modelets in their replicas, which take turns in choosing.
+  const size_t replicas = experiment.cluster.replicas;
+  std::vector<uint64_t> ranks;
+  for (size_t replica = 0; replica < replicas; ++replica)
+    for (size_t i = replica; i < wanted; i += replicas) ranks.push_back(free[i]);
+  const auto name = [&](uint64_t node) -> const std::string& { return pool.nodes.at(node).info.name; };
+  if (replicas == 1)
+    std::sort(ranks.begin(), ranks.end(), [&](uint64_t a, uint64_t b) { return name(a) < name(b); });
+  return ranks;
+}
+
+void Run::ask_for_plan(Pool& pool, Planning wanted) {
+  wanted.number = pool.next_plan++;
+  PlanRequest request{.run = id, .number = wanted.number, .experiment = experiment, .shape = shape};
+  for (const Member& chosen : wanted.nodes) {
+    request.nodes.push_back(pool.capacity(chosen.node, chosen.speed));
+    Node& node = pool.nodes.at(chosen.node);
+    if (wanted.purpose != Purpose::kGain && node.is_free()) node.planned_for = id;
+  }
+  planning = std::move(wanted);
+  pool.actions.push_back(std::move(request));
+}
+
+// Nobody wants the plan any more.
+void Run::forget_planning(Pool& pool) {
+  if (!planning) return;
+  pool.actions.emplace_back(ForgetPlan{planning->number});
+  end_planning(pool);
+}
+
+// The nodes that were kept for it are free again.
+void Run::end_planning(Pool& pool) {
+  for (const Member& chosen : planning->nodes)
+    if (Node* node = pool.node(chosen.node); node != nullptr && node->planned_for == id)
+      node->planned_for = 0;
+  planning.reset();
+}
+
+void Run::planned(Pool& pool, const Planned& answer) {
+  if (!planning || planning->number != answer.number) return;  // the answer to a request that was forgotten
+  Planning wanted = *planning;
+  end_planning(pool);
+  if (wanted.purpose == Purpose::kGain) {
+    if (answer.plan) return stop_for_gain(pool, std::move(wanted), *answer.plan);
+    return pool.log(fmt::format("run {}: no new plan: {}", id, answer.failure));
+  }
+  if (answer.plan) return form_planned(pool, std::move(wanted.nodes), *answer.plan);
+  if (wanted.purpose == Purpose::kStart || answer.user_error || !survives(pool))
+    return fail(pool, answer.failure, answer.user_error);
+  too_few.clear();
+  for (const Member& each : wanted.nodes) too_few.push_back(each.node);
+  std::ranges::sort(too_few);
+  wait_for_nodes(pool, fmt::format("waits for nodes to go on from step {}: {}", snapshots.stable_step(),
+                                   answer.failure));
+}
+
+// ---- a group
+
+// `chosen` has a node for each of the plan, in its order. A node without modelets would only wait for the
+// others: it stays free, or becomes so.
+void Run::form_planned(Pool& pool, std::vector<Member> chosen, const Plan& plan) {
+  std::vector<uint32_t> rank_of(chosen.size());
+  std::vector<Member> group;
+  owner.clear();
+  spare.clear();
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    rank_of[i] = static_cast<uint32_t>(group.size());
+    Member& candidate = chosen[i];
+    if (plan.nodes[i].modelets.empty()) {
+      spare.push_back(std::move(candidate));
+      continue;
+    }
+    candidate.planned_seconds = plan.nodes[i].seconds_per_step;
+    candidate.memory_bytes = plan.nodes[i].memory_bytes;
+    candidate.planned_bytes = 0;
+    for (const uint32_t modelet : plan.nodes[i].modelets)
+      candidate.planned_bytes += modelet_bytes(plan.partition[modelet], experiment);
+    group.push_back(std::move(candidate));
+  }
+  for (const uint32_t node : plan.owner) owner.push_back(rank_of[node]);
+  form_group(pool, std::move(group));
+}
+
+// Its nodes are there. Those of the former group that are not in this one are told to end.
+void Run::form_group(Pool& pool, std::vector<Member> group) {
+  const std::string why = regroup ? regroup->why : detail;
+  release_others(pool, group, "the run goes on without this node");
+  members = std::move(group);
+  regroup.reset();
+  missed_since = files_missing_since = 0;
+  no_help.clear();
+  too_few.clear();
+  prepare_began = pool.now;
+  ++epoch;
+  for (Member& each : members) {
+    Node& node = pool.nodes.at(each.node);
+    node.bind(id, epoch, pool.now);
+    each.name = node.info.name;
+    each.incarnation = node.info.incarnation;
+    each.endpoint.clear();
+    each.public_key.clear();
+    each.done = false;
+    each.outcome = msg::Outcome::Ok;
+  }
+  balance = members.size() == 1 ? Balance(members.front().planned_seconds) : Balance();
+  send_prepare(pool);
+  if (survives(pool) && epoch > 1) {
+    nlohmann::json event = {{"event", "regrouped"}, {"why", why}, {"epoch", epoch}, {"step", step}};
+    event["nodes"] = nlohmann::json::array();
+    for (const Member& each : members) event["nodes"].push_back(each.name);
+    publish(pool, event);
+  }
+  set_state(pool, RunState::Forming, fmt::format("loading data on {}", nodes_text(members.size())));
+}
+
+// What a former group had not brought to safety is done again.
+void Run::send_prepare(Pool& pool) {
+  msg::PrepareT prepare;
+  prepare.run = id;
+  prepare.name = submit.name;
+  prepare.epoch = epoch;
+  prepare.group_key = mix64((pool.pool_id != 0 ? pool.pool_id : pool.options.session) ^ mix64(id));
+  prepare.size = static_cast<uint32_t>(members.size());
+  prepare.experiment = submit.experiment;
+  prepare.shape = std::make_unique<msg::ShapeT>(*submit.shape);
+  prepare.owner = owner;
+  prepare.out = submit.out;
+  prepare.resume = submit.resume;
+  prepare.train_data = submit.train_data;
+  prepare.test_data = submit.test_data;
+  prepare.data_port = pool.options.data_port;
+  prepare.submitter = submitter;
+  prepare.by_admin = by_admin;
+  prepare.pool = pool.pool_id;
+  for (const Member& each : members) prepare.node_names.push_back(each.name);
+  if (survives(pool)) {
+    const comm::Snapshot* from =
+        snapshots.newest_at_hand([&](const std::string& holder) { return pool.is_there(holder); });
+    prepare.snapshot = from != nullptr ? comm::format_snapshot(*from) : submit.resume_files;
+    prepare.holders = holders_of(pool, from, members);
+    if (from != nullptr || epoch > 1) step = from == nullptr ? 0 : from->step;
+    snapshots.go_back_to(step);
+  }
+  for (const Member& each : members) {
+    pool.send(pool.nodes.at(each.node).peer, prepare);
+    ++prepare.rank;
+  }
+}
+
+void Run::prepared(Pool& pool, Member& ready, const msg::PreparedT& message) {
+  if (state != RunState::Forming || epoch != message.epoch) return;
+  if (!is_endpoint(message)) return fail(pool, fmt::format("node '{}' gave no usable endpoint", ready.name));
+  ready.endpoint = message.endpoint;
+  ready.public_key = message.public_key;
+  pool.log(fmt::format("run {}: node '{}' is ready, its modelets take {} (planned: {})", id, ready.name,
+                       bytes_text(message.memory_bytes), bytes_text(ready.planned_bytes)));
+  start_if_prepared(pool);
+}
+
+// About an agent whose data address can be reached only from its own machine, in a group with others: better
+// said now than after the time-out of those who would try.
+std::string Run::unreachable() const {
+  const auto is_local = [](const Member& each) { return comm::is_loopback(each.endpoint); };
+  const auto local = std::ranges::find_if(members, is_local);
+  const auto other = std::ranges::find_if_not(members, is_local);
+  if (local == members.end() || other == members.end()) return "";
+  return fmt::format(
+      "node '{}' offers its data at {}, which node '{}' at {} cannot reach: start its agent with "
+      "--data-address and the address of its machine",
+      local->name, local->endpoint, other->name, other->endpoint);
+}
+
+void Run::start_if_prepared(Pool& pool) {
+  msg::StartT start;
+  start.run = id;
+  start.epoch = epoch;
+  for (const Member& each : members) {
+    if (each.endpoint.empty()) return;
+    start.endpoints.push_back(each.endpoint);
+    start.public_keys.push_back(each.public_key);
+  }
+  if (const std::string why = unreachable(); !why.empty()) return fail(pool, why);
+  for (const Member& each : members) pool.send(pool.nodes.at(each.node).peer, start);
+  prepare_seconds = pool.now - prepare_began;
+  set_state(pool, RunState::Running, "");
+}
+
+}  // namespace modelet::scheduler

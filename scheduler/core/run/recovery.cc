@@ -1,0 +1,305 @@
+// Losses, nodes that leave, and the snapshots from which a run goes on with another group.
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "scheduler/core/run/pool.h"
+#include "scheduler/core/run/run.h"
+#include "scheduler/core/values/text.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+using msg::Outcome;
+using msg::RunState;
+using Purpose = Run::Planning::Purpose;
+using Reason = Run::Regroup::Reason;
+
+}  // namespace
+
+bool Run::survives(const Pool& pool) const { return pool.pool_id != 0 && submit.out.empty(); }
+
+// ---- what happens to its nodes
+
+void Run::member_lost(Pool& pool, Member& lost, const std::string& why) {
+  if (!survives(pool)) return fail(pool, why);
+  lost.node = 0;
+  pool.changed_runs.insert(id);
+  if (state == RunState::Stopping) return stopped_by_loss(pool, why);
+  // It has done its part, and what it had written is safe: the others need nothing of it.
+  const bool is_safe = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
+  if (lost.done && lost.outcome == Outcome::Ok && is_safe && state == RunState::Running) return settle(pool);
+  recover(pool, why);
+}
+
+// The user wants no more of it: the newest snapshot has to do.
+void Run::stopped_by_loss(Pool& pool, const std::string& why) {
+  abort_members(pool, why);
+  set_state(pool, RunState::Stopped, fmt::format("{}; {}", why, where_it_stands()));
+}
+
+void Run::lost_its_part(Pool& pool, Member& idle) {
+  const std::string why = fmt::format("node '{}' lost its part of the run at step {}", idle.name, step);
+  if (!has_ended(state) && !idle.done) member_lost(pool, idle, why);
+}
+
+void Run::node_unwilling(Pool& pool, uint64_t node, const std::string& why) {
+  if (has_ended(state)) return;
+  const bool is_planned =
+      planning && std::ranges::find(planning->nodes, node, &Member::node) != planning->nodes.end();
+  if (is_planned) {
+    const bool goes_on = planning->purpose == Purpose::kGoOn;
+    forget_planning(pool);
+    if (goes_on) return go_on(pool);
+  }
+  if (member(node) == nullptr || std::ranges::any_of(members, &Member::done)) return;
+  if (!survives(pool)) {
+    if (state == RunState::Running) stop_to_end(pool, why);
+    if (state == RunState::Forming) {
+      abort_members(pool, why);
+      set_state(pool, RunState::Stopped, why + "; stopped before it could begin");
+    }
+    return;
+  }
+  if (state == RunState::Forming) {
+    set_state(pool, RunState::Recovering, why);
+    go_on(pool);
+  } else if (state == RunState::Running && !regroup) {
+    stop_to_regroup(pool,
+                    {.reason = Reason::kLeave, .nodes = {}, .why = why, .slow_node = {}, .checkpoint = {}});
+  }
+}
+
+// A member cannot reach another one. If that one's connection is gone, sending shows it (PeerGone), and it is
+// lost at once; if not, the transport may heal, and time_passed() decides.
+void Run::member_missed(Pool& pool, const std::string& by, Member& missed, const std::string& why) {
+  if (state != RunState::Running && state != RunState::Stopping) return;
+  if (missed_since == 0 || missed_step != step) {
+    pool.log(fmt::format("run {}: node '{}' misses node '{}': {}", id, by, missed.name, kept_text(why)));
+    missed_since = pool.now;
+    missed_step = step;
+  }
+  Node* node = pool.node(missed.node);
+  if (node == nullptr) return;
+  node->missed = pool.now;
+  pool.send(node->peer, msg::AliveT{});
+}
+
+// ---- snapshots
+
+void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) {
+  const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
+  if (snapshots.add_holders(files)) {
+    pool.changed_runs.insert(id);
+  } else if ((state != RunState::Running && state != RunState::Stopping) ||
+             !snapshots.add(epoch, static_cast<uint32_t>(members.size()), rank, files)) {
+    return;
+  }
+  last_news = pool.now;
+  if (has_ended(state)) return;
+  // Places where files can lie: two of them hold each, if there are two.
+  uint32_t places = pool.options.data_port != 0 ? 1 : 0;
+  for (const Member& each : members)
+    if (const Node* node = pool.node(each.node); node != nullptr && !node->info.holder_endpoint.empty())
+      ++places;
+  if (const auto stable = snapshots.settle(std::clamp(places, 1U, 2U), is_there)) {
+    pool.changed_runs.insert(id);
+    pool.log(fmt::format("run {}: the files of step {} are safe", id, *stable));
+    for (const Member& each : members)
+      if (const Node* node = pool.node(each.node))
+        pool.send(node->peer, msg::StableT{{}, id, epoch, *stable});
+  }
+  settle(pool);
+}
+
+bool Run::needs_files_of(const std::string& node) const {
+  if ((state != RunState::Forming && state != RunState::Recovering) || snapshots.newest() == nullptr)
+    return false;
+  return std::ranges::any_of(snapshots.newest()->files, [&](const comm::SnapshotFile& file) {
+    return std::ranges::find(file.holders, node) != file.holders.end();
+  });
+}
+
+bool Run::snapshot_is_at_hand(Pool& pool) {
+  const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
+  if (snapshots.newest() == nullptr || snapshots.newest_at_hand(is_there) != nullptr) return true;
+  if (files_missing_since == 0) files_missing_since = pool.now;
+  wait_for_nodes(pool, fmt::format("waits for node '{}', which has files of step {} that nobody else has",
+                                   snapshots.missing_holder(is_there), snapshots.stable_step()));
+  return false;
+}
+
+// ---- the next group
+
+void Run::recover(Pool& pool, const std::string& why) {
+  forget_planning(pool);
+  regroup.reset();
+  if (snapshots.stable_step() != recovered_from) attempts = 0;
+  recovered_from = snapshots.stable_step();
+  if (++attempts > pool.options.most_recoveries)
+    return fail(pool,
+                fmt::format("its group was formed {} times from step {} without getting on; at last: {}",
+                            attempts, recovered_from, why));
+  ++recoveries;
+  set_state(pool, RunState::Recovering, why);
+  go_on(pool);
+}
+
+// The nodes of the next group: those of a plan that is wanted; the same but for spares in the place of those
+// that are gone, which computes the same bits; or whoever is there.
+void Run::go_on(Pool& pool) {
+  Planning next{.purpose = Purpose::kGoOn};
+  if (regroup)
+    for (const Member& wanted : regroup->nodes) {
+      const Node* node = pool.node(wanted.node);
+      if (node == nullptr || !node->is_willing()) continue;
+      if (member(wanted.node) != nullptr || (node->is_free() && !pool.has_waiting_run()))
+        next.nodes.push_back(wanted);
+    }
+  if (!survives(pool) || next.nodes.size() >= least_nodes()) {
+    detail = "its modelets are placed anew";
+    return ask_for_plan(pool, std::move(next));
+  }
+  if (!snapshot_is_at_hand(pool) || fill_vacancies(pool)) return;
+  plan_with_whoever_is_there(pool);
+}
+
+bool Run::fill_vacancies(Pool& pool) {
+  std::vector<Member> group = members;
+  std::vector<uint64_t> free = pool.free_nodes();
+  const auto rate = [&](uint64_t node) { return pool.nodes.at(node).info.gflops; };
+  std::ranges::stable_sort(free, [&](uint64_t a, uint64_t b) { return rate(a) > rate(b); });
+  const auto take = [&](Member& vacancy, const auto& fits) {
+    const auto found = std::ranges::find_if(free, [&](uint64_t id_of_node) {
+      const Node& node = pool.nodes.at(id_of_node);
+      return node.info.memory_bytes >= vacancy.memory_bytes && fits(node.info.name);
+    });
+    if (found == free.end()) return false;
+    vacancy.node = *found;
+    vacancy.speed = 1;
+    vacancy.measured = false;
+    free.erase(found);
+    return true;
+  };
+  std::vector<Member*> vacant;
+  for (Member& each : group)
+    if (const Node* node = pool.node(each.node); node == nullptr || !node->is_willing())
+      vacant.push_back(&each);
+  // Who comes back gets its rank again: it has some of the files.
+  std::erase_if(vacant, [&](Member* each) {
+    return take(*each, [each](const std::string& name) { return name == each->name; });
+  });
+  for (Member* each : vacant)
+    if (!take(*each, [](const std::string&) { return true; })) return false;
+  if (group.empty()) return false;
+  form_group(pool, std::move(group));
+  return true;
+}
+
+void Run::plan_with_whoever_is_there(Pool& pool) {
+  std::vector<uint64_t> there = pool.free_nodes();
+  for (const Member& each : members)
+    if (const Node* node = pool.node(each.node); node != nullptr && node->is_willing())
+      there.push_back(each.node);
+  const size_t replicas = experiment.cluster.replicas, least = least_nodes();
+  const size_t count = std::min(there.size(), most_nodes(pool)) / replicas * replicas;
+  if (count < least)
+    return wait_for_nodes(
+        pool,
+        fmt::format("waits for {} to go on from step {}, {} free", nodes_text(least), snapshots.stable_step(),
+                    there.size() == 1 ? "1 is" : fmt::format("{} are", there.size())));
+  Planning next{.purpose = Purpose::kGoOn};
+  for (const uint64_t node : choose(pool, std::move(there), count)) {
+    if (const Member* known = member(node))
+      next.nodes.push_back(*known);
+    else
+      next.nodes.push_back({.node = node, .name = pool.nodes.at(node).info.name});
+  }
+  std::vector<uint64_t> ids;
+  for (const Member& each : next.nodes) ids.push_back(each.node);
+  std::ranges::sort(ids);
+  if (ids == too_few) return;  // known: it waits already
+  detail = fmt::format("is placed anew on {}", nodes_text(count));
+  ask_for_plan(pool, std::move(next));
+}
+
+// Nobody is kept for it meanwhile.
+void Run::wait_for_nodes(Pool& pool, const std::string& why) {
+  regroup.reset();
+  release_others(pool, {}, "the run waits for nodes");
+  for (Member& each : members) each.node = 0;
+  if (state != RunState::Waiting) return set_state(pool, RunState::Waiting, why);
+  detail = why;
+}
+
+// ---- after a restart of the scheduler
+
+// It works on. What it was told before may have been lost with the scheduler, and is told again.
+void Run::member_returned(Pool& pool, Member& member, uint64_t node_id) {
+  Node& node = pool.nodes.at(node_id);
+  member.node = node_id;
+  node.bind(id, epoch, pool.now);
+  if (state != RunState::Running && state != RunState::Stopping) return;
+  if (!member.done) {
+    msg::StartT start{{}, id, epoch, {}, {}};
+    for (const Member& each : members) {
+      start.endpoints.push_back(each.endpoint);
+      start.public_keys.push_back(each.public_key);
+    }
+    pool.send(node.peer, std::move(start));
+    if (state == RunState::Stopping) pool.send(node.peer, msg::StopT{{}, id, epoch});
+  }
+  if (snapshots.newest() != nullptr)
+    pool.send(node.peer, msg::StableT{{}, id, epoch, snapshots.stable_step()});
+}
+
+void Run::judge(Pool& pool) {
+  if (has_ended(state) || is_waiting()) return;
+  const auto away = std::ranges::find(members, uint64_t{0}, &Member::node);
+  const bool is_forming = state == RunState::Forming || state == RunState::Recovering;
+  if (away == members.end() && !is_forming) return;
+  const std::string why =
+      away == members.end()
+          ? "the scheduler was restarted while the group was formed"
+          : fmt::format("node '{}' did not come back after the scheduler was restarted", away->name);
+  if (!survives(pool)) return fail(pool, why);
+  if (state == RunState::Stopping) return stopped_by_loss(pool, why);
+  recover(pool, why);
+}
+
+// ---- patience
+
+void Run::time_passed(Pool& pool) {
+  const double grace = pool.options.stop_grace, dead_after = pool.options.dead_after;
+  const bool all_done = std::ranges::all_of(members, &Member::done);
+  if (all_done && (state == RunState::Running || state == RunState::Stopping)) return settle(pool);
+  if (state == RunState::Stopping && pool.now - stop_asked > grace) {
+    abort_members(pool, "the run did not stop in time");
+    return set_state(
+        pool, RunState::Stopped,
+        fmt::format("aborted at step {}: it did not stop within {:.0f} s; nothing was saved after its last "
+                    "checkpoint",
+                    step, grace));
+  }
+  if (!survives(pool)) return;
+  if (state == RunState::Waiting && files_missing_since > 0 &&
+      pool.now - files_missing_since > pool.options.hold_grace)
+    return fail(pool, fmt::format("{}: gone for {:.0f} s", detail, pool.options.hold_grace));
+  if (state != RunState::Running) return;
+  if (regroup && !planning && pool.now - regroup->since > grace)
+    return recover(pool, "its group did not stop in time");
+  if (missed_since == 0) return;
+  if (step != missed_step) {
+    missed_since = 0;
+    return;
+  }
+  // Somebody has ended well whom another still needs; or both live and do not reach each other.
+  const bool hangs = std::ranges::any_of(members, &Member::done);
+  if (pool.now - missed_since > (hangs ? 1 : 2) * dead_after)
+    recover(pool, fmt::format("its nodes did not reach each other at step {}", step));
+}
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,141 @@
+// Nodes that are slower than planned, and nodes that could help: another placement that is worth a new group.
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "scheduler/core/run/pool.h"
+#include "scheduler/core/run/run.h"
+#include "scheduler/core/values/text.h"
+
+namespace modelet::scheduler {
+namespace {
+
+using comm::control::RunState;
+using Purpose = Run::Planning::Purpose;
+using Reason = Run::Regroup::Reason;
+
+constexpr double kLeastGain = 0.05;  // of the step time, for a new plan
+constexpr double kMostSpeed = 1e6;  // by which a node may differ from what it said of itself, and its inverse
+
+}  // namespace
+
+void Run::observe(Pool& pool, const nlohmann::json& progress) {
+  std::vector<std::string> names;
+  for (const Member& each : members) names.push_back(each.name);
+  const auto times = step_seconds(progress, names);
+  if (!times) return;
+  for (size_t i = 0; i < times->size(); ++i)
+    if (Node* node = pool.node(members[i].node); node != nullptr && node->run == id)
+      node->times = (*times)[i];
+  balance.add(pool.now, *times);
+  const auto left = progress.find("eta_seconds");
+  if (planning || left == progress.end() || !left->is_number()) return;
+  if (survives(pool)) look_for_help(pool, left->get<double>());
+  if (planning || replans >= pool.options.most_replans) return;
+  const std::vector<double> measured = balance.lasting(pool.now, pool.options.replan_after);
+  if (measured.empty()) return;
+  balance.forget();  // if it is not worth it now, it may be when this has lasted once more
+  look_for_gain(pool, measured, left->get<double>());
+}
+
+// Members whose modelets took `measured` seconds a step: the planned times tell how fast the members are, so
+// the current plan, predicted with these speeds, takes what was measured. Spare nodes that were not measured
+// yet are assumed to keep their word as well as the others do; if there are no others, fully.
+void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double seconds_left) {
+  if (std::ranges::any_of(members, &Member::done)) return;
+  const size_t others = members.size() - 1;
+  Planning next{.purpose = Purpose::kGain, .seconds_left = seconds_left};
+  next.slowest = static_cast<size_t>(std::ranges::max_element(measured) - measured.begin());
+  next.slowest_seconds = measured[next.slowest];
+  double faster = 0, speed = 0;  // than planned, and as Member::speed; of the others in the mean
+  for (size_t i = 0; i < members.size(); ++i) {
+    const Member& now = members[i];
+    if (measured[i] <= 0 || now.planned_seconds <= 0) return;
+    Member again{.node = now.node, .name = now.name, .measured = true};
+    again.speed = std::clamp(now.speed * now.planned_seconds / measured[i], 1 / kMostSpeed, kMostSpeed);
+    if (i != next.slowest) {
+      faster += again.speed / now.speed / static_cast<double>(others);
+      speed += again.speed / static_cast<double>(others);
+    }
+    next.nodes.push_back(std::move(again));
+  }
+  if (others == 0) faster = speed = 1;
+  next.slower = faster * members[next.slowest].speed / next.nodes[next.slowest].speed;
+  // Replicas have the same number of nodes, so one more node means one more in each.
+  if (experiment.cluster.replicas == 1 && !pool.has_waiting_run())
+    for (const Member& free : spare) {
+      const Node* node = pool.node(free.node);
+      if (node == nullptr || !node->is_free()) continue;
+      next.nodes.push_back(free);
+      if (!free.measured) next.nodes.back().speed = speed;
+    }
+  ask_for_plan(pool, std::move(next));
+}
+
+// A node that became free, or has come, since the group was formed.
+void Run::look_for_help(Pool& pool, double seconds_left) {
+  if (std::ranges::any_of(members, &Member::done) || pool.has_waiting_run()) return;
+  const size_t replicas = experiment.cluster.replicas;
+  std::vector<uint64_t> free = pool.free_nodes();
+  std::erase_if(free, [&](uint64_t node) {
+    return no_help.contains(node) || std::ranges::find(spare, node, &Member::node) != spare.end();
+  });
+  const size_t room = most_nodes(pool) - std::min(most_nodes(pool), members.size());
+  const size_t more = std::min(free.size(), room) / replicas * replicas;
+  if (more == 0) return;
+  Planning next{.purpose = Purpose::kGain, .nodes = members, .seconds_left = seconds_left};
+  for (const Member& each : members)
+    if (each.planned_seconds > members[next.slowest].planned_seconds)
+      next.slowest = static_cast<size_t>(&each - members.data());
+  next.slowest_seconds = members[next.slowest].planned_seconds;
+  for (const uint64_t node : choose(pool, std::move(free), more)) {
+    no_help.insert(node);
+    next.nodes.push_back({.node = node, .name = pool.nodes.at(node).info.name});
+  }
+  ask_for_plan(pool, std::move(next));
+}
+
+void Run::stop_for_gain(Pool& pool, Planning wanted, const Plan& plan) {
+  if (state != RunState::Running || regroup || std::ranges::any_of(members, &Member::done)) return;
+  double planned = 0;
+  for (const NodePlan& node : plan.nodes) planned = std::max(planned, node.seconds_per_step);
+  const double gain = 1 - planned / wanted.slowest_seconds;
+  // Stopping writes what starting reads, so it takes about as long.
+  if (!(gain >= kLeastGain && gain * wanted.seconds_left > 2 * prepare_seconds)) return;
+  size_t moved = 0;
+  for (size_t modelet = 0; modelet < owner.size(); ++modelet) moved += owner[modelet] != plan.owner[modelet];
+  if (moved == 0) return;
+  const std::string& slow = members[wanted.slowest].name;
+  const bool is_slow = wanted.slower > 0;
+  pool.log(is_slow ? fmt::format(
+                         "run {}: node '{}' takes {:.4f} s a step, {:.2f} times slower than planned; a new "
+                         "plan moves {} modelets and saves {:.0f} %",
+                         id, slow, wanted.slowest_seconds, wanted.slower, moved, 100 * gain)
+                   : fmt::format("run {}: a new plan with {} moves {} modelets and saves {:.0f} %", id,
+                                 nodes_text(wanted.nodes.size()), moved, 100 * gain));
+  const std::string why =
+      is_slow ? fmt::format("node '{}' is {:.2f} times slower than planned", slow, wanted.slower)
+              : fmt::format("{} can do more than {}", nodes_text(wanted.nodes.size()),
+                            nodes_text(members.size()));
+  stop_to_regroup(pool, {.reason = is_slow ? Reason::kSlow : Reason::kHelp,
+                         .nodes = std::move(wanted.nodes),
+                         .why = why,
+                         .slow_node = slow,
+                         .slower = wanted.slower,
+                         .moved_modelets = moved,
+                         .gain = gain,
+                         .checkpoint = {}});
+}
+
+// Nothing is lost: the members stop with a snapshot.
+void Run::stop_to_regroup(Pool& pool, Regroup wanted) {
+  forget_planning(pool);
+  regroup = std::move(wanted);
+  regroup->since = pool.now;
+  ask_members_to_stop(pool);
+  set_state(pool, RunState::Running, "stops to place its modelets anew: " + regroup->why);
+}
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,303 @@
+#include "scheduler/core/run/run.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "scheduler/core/run/pool.h"
+#include "scheduler/core/values/text.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+using msg::Outcome;
+using msg::RunState;
+using Purpose = Run::Planning::Purpose;
+using Reason = Run::Regroup::Reason;
+
+}  // namespace
+
+bool has_ended(RunState state) {
+  return state == RunState::Finished || state == RunState::Failed || state == RunState::Stopped;
+}
+
+const char* state_name(RunState state) {
+  switch (state) {
+    case RunState::Queued:
+      return "queued";
+    case RunState::Forming:
+      return "forming";
+    case RunState::Running:
+      return "running";
+    case RunState::Stopping:
+      return "stopping";
+    case RunState::Finished:
+      return "finished";
+    case RunState::Failed:
+      return "failed";
+    case RunState::Stopped:
+      return "stopped";
+    case RunState::Recovering:
+      return "recovering";
+    case RunState::Waiting:
+      return "waiting";
+  }
+  return "unknown";
+}
+
+// ---- what its nodes report
+
+void Run::reported(Pool& pool, uint64_t node, const nlohmann::json& event) {
+  const std::string kind = text_of(event, "event");
+  if (state == RunState::Forming) note_data(kind, event);
+  if (state == RunState::Running && members.front().node == node) {
+    if (kind == "progress" && !regroup) observe(pool, event);
+    if (kind == "interrupted" && regroup) {  // for the watchers the run goes on
+      regroup->checkpoint = text_of(event, "checkpoint");
+      return;
+    }
+  }
+  publish(pool, event);
+}
+
+// The list of runs shows why a run does not begin yet.
+void Run::note_data(const std::string& kind, const nlohmann::json& event) {
+  const auto number = [&](const char* key) {
+    const auto found = event.find(key);
+    return found != event.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
+  };
+  std::optional<double> done;
+  if (kind == "preparing") done = number("done");
+  if (const auto bytes = number("bytes"), total = number("total_bytes"); kind == "fetching" && bytes && total)
+    done = *bytes / std::max(1.0, *total);
+  if (done)
+    detail = fmt::format("node '{}' {} data: {:.0f} %", text_of(event, "node"),
+                         kind == "preparing" ? "prepares" : "fetches", 100 * std::clamp(*done, 0.0, 1.0));
+}
+
+// Who asks later gets the same line.
+void Run::publish(Pool& pool, nlohmann::json event) {
+  if (std::string time = pool.utc(); !time.empty() && !event.contains("time"))
+    event["time"] = std::move(time);
+  events.push_back({id, ++last_event, pool.utc(), event.dump()});
+  pool.changes.events.push_back(events.back());
+  for (const std::string& watcher : watchers) pool.send(watcher, event_message(events.back()));
+  if (events.size() > pool.options.max_run_events) events.pop_front();
+}
+
+msg::RunEventT Run::event_message(const RunEventRecord& event) const {
+  return {{}, id, event.text, epoch, event.number};
+}
+
+void Run::member_done(Pool& pool, Member& finished, const msg::RunDoneT& message) {
+  if (has_ended(state) || !(regroup || survives(pool))) pool.nodes.at(finished.node).release();
+  if (has_ended(state)) return;
+  finished.done = true;
+  finished.outcome = message.outcome;
+  step = std::max(step, message.step);
+  last_news = pool.now;
+  pool.changed_runs.insert(id);
+  if (message.outcome != Outcome::Failed && state != RunState::Forming) return settle(pool);
+  const std::string why =
+      fmt::format("node '{}' failed at step {}: {}", finished.name, step, kept_text(message.message));
+  if (survives(pool) && (message.retry || message.outcome != Outcome::Failed))
+    return state == RunState::Stopping ? stopped_by_loss(pool, why) : recover(pool, why);
+  fail(pool, why, message.user_error);
+}
+
+void Run::node_gone(Pool& pool, uint64_t node, const std::string& name, const std::string& why) {
+  if (has_ended(state)) return;
+  if (Member* lost = member(node))
+    return member_lost(pool, *lost, fmt::format("node '{}' {} at step {}", name, why, step));
+  if (!planning || planning->purpose == Purpose::kGain) return;
+  // One of the nodes that the plan is made for: another plan is needed.
+  const bool goes_on = planning->purpose == Purpose::kGoOn;
+  forget_planning(pool);
+  if (goes_on) go_on(pool);
+}
+
+// ---- its end
+
+// Once all members have ended.
+void Run::settle(Pool& pool) {
+  if ((state != RunState::Running && state != RunState::Stopping) || planning ||
+      !std::ranges::all_of(members, &Member::done))
+    return;
+  const bool all_ok =
+      std::ranges::all_of(members, [](const Member& each) { return each.outcome == Outcome::Ok; });
+  if (!survives(pool)) return settle_shared(pool, all_ok);
+  if (all_ok || state == RunState::Stopping) return end_with_files(pool, all_ok);
+  const bool is_stable = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
+  if (!is_stable && pool.now - last_news <= pool.options.stop_grace) {
+    detail = fmt::format("brings the files of step {} to safety", step);
+    return;
+  }
+  if (!regroup) return recover(pool, "its group stopped by itself");
+  if (regroup->reason == Reason::kSlow) publish_replanned(pool);
+  go_on(pool);
+}
+
+// With a folder that the nodes share.
+void Run::settle_shared(Pool& pool, bool all_ok) {
+  if (!all_ok && regroup && !regroup->checkpoint.empty()) {
+    submit.resume = regroup->checkpoint;
+    publish_replanned(pool);
+    return go_on(pool);
+  }
+  set_state(pool, all_ok ? RunState::Finished : RunState::Stopped,
+            all_ok ? "" : fmt::format("stopped at step {}, checkpoint written", step));
+}
+
+void Run::publish_replanned(Pool& pool) {
+  ++replans;
+  publish(pool, {{"event", "replanned"},
+                 {"node", regroup->slow_node},
+                 {"slower", regroup->slower},
+                 {"moved_modelets", regroup->moved_modelets},
+                 {"gain", regroup->gain},
+                 {"step", step},
+                 {"checkpoint", regroup->checkpoint}});
+}
+
+// The members have ended well, or as they were asked to. The user gets the files of the last step, so the run
+// has ended once these are safe: until then it can still lose them with a node.
+void Run::end_with_files(Pool& pool, bool all_ok) {
+  const bool is_stable = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
+  const bool is_stored = pool.options.data_port == 0 || snapshots.newest_lies_with("");
+  if (!(is_stable && is_stored) && pool.now - last_news <= pool.options.hold_grace) {
+    detail = fmt::format("brings the files of step {} to safety", step);
+  } else if (!all_ok) {
+    set_state(pool, RunState::Stopped,
+              fmt::format("stopped at step {}{}", step,
+                          is_stable ? ", checkpoint written" : "; " + where_it_stands()));
+  } else if (is_stable) {
+    set_state(pool, RunState::Finished,
+              is_stored ? "" : "its files could not be brought to the scheduler's store");
+  } else {
+    fail(pool, fmt::format(
+                   "finished at step {}, but its nodes did not bring its files to safety within {:.0f} s; {}",
+                   step, pool.options.hold_grace, where_it_stands()));
+  }
+}
+
+std::string Run::where_it_stands() const {
+  if (snapshots.newest() == nullptr) return "nothing was saved";
+  return fmt::format("its files are those of step {}", snapshots.stable_step());
+}
+
+void Run::asked_to_stop(Pool& pool) {
+  const std::string between =
+      fmt::format("stopped at step {} while its modelets were placed anew, checkpoint written", step);
+  if (state == RunState::Queued) {
+    set_state(pool, RunState::Stopped, "stopped while it waited");
+  } else if (state == RunState::Recovering || state == RunState::Waiting ||
+             (state == RunState::Forming && recoveries > 0)) {
+    stopped_by_loss(pool, "stopped while its group was formed anew");
+  } else if (state == RunState::Forming) {
+    abort_members(pool, "the run was stopped");
+    set_state(pool, RunState::Stopped, epoch == 1 ? "stopped before its first step" : between);
+  } else if (state == RunState::Running && planning && planning->purpose == Purpose::kGoOn) {
+    set_state(pool, RunState::Stopped, between);
+  } else if (state == RunState::Running) {
+    stop_to_end(pool, "asked to stop at the next step");
+  }
+}
+
+void Run::stop_to_end(Pool& pool, const std::string& why) {
+  stop_asked = pool.now;
+  forget_planning(pool);
+  regroup.reset();
+  ask_members_to_stop(pool);
+  set_state(pool, RunState::Stopping, why);
+  settle(pool);
+}
+
+void Run::fail(Pool& pool, const std::string& why, bool by_user) {
+  user_error = by_user;
+  abort_members(pool, why);
+  set_state(pool, RunState::Failed, why);
+}
+
+void Run::ask_members_to_stop(Pool& pool) const {
+  for (const Member& each : members)
+    if (const Node* node = pool.node(each.node); node != nullptr && !each.done)
+      pool.send(node->peer, msg::StopT{{}, id, epoch});
+}
+
+// Tells the nodes that still work for the run; each stays bound until it answers.
+void Run::abort_members(Pool& pool, const std::string& reason) const {
+  for (const Member& each : members)
+    if (const Node* node = pool.node(each.node); node != nullptr && node->run == id && !each.done)
+      pool.send(node->peer, msg::AbortT{{}, id, reason, node->epoch});
+}
+
+// Those that are not in the next group.
+void Run::release_others(Pool& pool, const std::vector<Member>& group, const std::string& reason) const {
+  for (auto& [node_id, node] : pool.nodes) {
+    if (node.run != id || std::ranges::find(group, node_id, &Member::node) != group.end()) continue;
+    const auto before = std::ranges::find(members, node_id, &Member::node);
+    if (before != members.end() && before->done)
+      node.release();
+    else
+      pool.send(node.peer, msg::AbortT{{}, id, reason, node.epoch});
+  }
+}
+
+void Run::set_state(Pool& pool, RunState to, const std::string& why) {
+  MODELET_CHECK(!has_ended(state), "a run that has ended changes no more");
+  state = to;
+  detail = why;
+  pool.changed_runs.insert(id);
+  if (has_ended(to)) {
+    ended = pool.now;
+    regroup.reset();
+    forget_planning(pool);
+    for (const Member& each : members)  // those that were kept for a new plan
+      if (Node* node = pool.node(each.node); each.done && node != nullptr && node->run == id) node->release();
+  }
+  pool.log(fmt::format("run {} '{}' {}{}{}", id, submit.name, state_name(to), why.empty() ? "" : ": ", why));
+  tell_watchers(pool);
+  if (has_ended(to)) watchers.clear();
+}
+
+// ---- what it says
+
+Run::Member* Run::member(uint64_t node) {
+  const auto found = std::ranges::find(members, node, &Member::node);
+  return found == members.end() ? nullptr : &*found;
+}
+
+msg::RunStatusT Run::status(double now) const {
+  msg::RunStatusT status;
+  status.run = id;
+  status.name = submit.name;
+  status.submitter = submitter;
+  status.state = state;
+  status.detail = detail;
+  status.step = step;
+  if (state != RunState::Waiting)
+    for (const Member& each : members) status.node_names.push_back(each.name);
+  status.seconds = (has_ended(state) ? ended : now) - submitted;
+  status.replans = replans;
+  status.user_error = user_error;
+  status.epoch = epoch;
+  status.stable_step = snapshots.stable_step();
+  status.recoveries = recoveries;
+  status.submitted = submitted_at;
+  if (const auto straggler = find_straggler(balance.latest());
+      straggler && straggler->excess >= kNotableExcess && !has_ended(state)) {
+    status.straggler = members[straggler->node].name;
+    status.straggler_excess = straggler->excess;
+  }
+  return status;
+}
+
+void Run::tell_watchers(Pool& pool) const {
+  for (const std::string& watcher : watchers) pool.send(watcher, status(pool.now));
+}
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,196 @@
+// Run: a submission on its way from the queue to its end. Plain data, which only its methods change. Methods
+// are given what they need of the pool, and what they change there (for whom nodes work, messages, lines of
+// the log).
+//
+// A plan is requested, and arrives as an event of its own (planned()), up to seconds later:
+//   for its start   the run is queued; the nodes that the plan is made for are kept for it;
+//   for a gain      it is running; the plan only tells whether another placement would be worth it;
+//   to go on        the group changes; the nodes that are left, and those that are to come, are kept.
+//
+// Every change of a group is one operation (go_on): the group of the next epoch is formed from the newest stable
+// snapshot. A run whose files lie in a folder that its nodes share (`out`) cannot do that yet: it fails with its
+// first node, and a new plan takes a checkpoint in that folder.
+//
+// Files: run.cc has what its nodes report, and its end; group.cc plans and the start of a group; replan.cc
+// nodes that are slow, and nodes that could help; recovery.cc losses, nodes that leave, snapshots.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/experiment/experiment.h"
+#include "comm/control/control.h"
+#include "scheduler/core/values/balance.h"
+#include "scheduler/core/values/snapshots.h"
+#include "scheduler/ledger/records.h"
+#include "scheduler/plan/planning.h"
+
+namespace modelet::scheduler {
+
+struct Pool;
+struct Node;
+
+bool has_ended(comm::control::RunState state);
+const char* state_name(comm::control::RunState state);  // "queued", ...
+
+struct Run {
+  struct Member {       // of the run's group; its index is the rank
+    uint64_t node = 0;  // 0: it is away
+    std::string name;
+    uint64_t incarnation = 0;    // of the agent
+    std::string endpoint;        // empty: not prepared yet
+    std::string public_key;      // of the endpoint
+    uint64_t planned_bytes = 0;  // of its modelets
+    uint64_t memory_bytes = 0;   // that it needs in all
+    double planned_seconds = 0;  // of computing in a step
+    double speed = 1;            // beside what the node said of itself
+    bool measured = false;       // that is how fast it was; else it is taken for as fast
+    bool done = false;
+    comm::control::Outcome outcome = comm::control::Outcome::Ok;
+  };
+  // A plan that was requested.
+  struct Planning {
+    enum class Purpose : uint8_t { kStart, kGain, kGoOn };
+    uint64_t number = 0;  // of the request
+    Purpose purpose = Purpose::kStart;
+    std::vector<Member> nodes;  // that it is made for, in this order
+    // For a gain: the slowest member, its time a step and how much longer than planned that is (0: it is not
+    // slow, others could help), and how long the run would still take.
+    size_t slowest = 0;
+    double slowest_seconds = 0, slower = 0, seconds_left = 0;
+  };
+  // Another group is wanted while this one is well: its members stop, with a snapshot.
+  struct Regroup {
+    enum class Reason : uint8_t { kSlow, kHelp, kLeave };
+    Reason reason = Reason::kSlow;
+    std::vector<Member> nodes;  // of the next group; empty: those that will be there
+    std::string why;
+    std::string slow_node;
+    double slower = 0;  // than planned
+    uint64_t moved_modelets = 0;
+    double gain = 0;         // share of the step's computing
+    std::string checkpoint;  // in a shared folder, to go on from; empty: not written yet
+    double since = 0;
+  };
+
+  // ---- what happens to it
+
+  // Nodes that it needs at least, and would take, to start or to go on.
+  size_t wanted_nodes(const Pool& pool) const;
+  size_t least_nodes() const;
+  // Whether it waits for nodes that others have or that may come.
+  bool is_waiting() const {
+    return state == comm::control::RunState::Queued || state == comm::control::RunState::Waiting;
+  }
+  // Requests a plan with free nodes, of which there are as many as it wants.
+  void place(Pool& pool);
+  void planned(Pool& pool, const Planned& answer);
+  void prepared(Pool& pool, Member& member, const comm::control::PreparedT& message);
+  void reported(Pool& pool, uint64_t node, const nlohmann::json& event);
+  void member_done(Pool& pool, Member& member, const comm::control::RunDoneT& message);
+  void node_gone(Pool& pool, uint64_t node, const std::string& name, const std::string& why);
+  // A member lives and does nothing for the run.
+  void lost_its_part(Pool& pool, Member& member);
+  // One of its nodes, or of those that it is planned with, shall have no work any more.
+  void node_unwilling(Pool& pool, uint64_t node, const std::string& why);
+  void member_missed(Pool& pool, const std::string& by, Member& member, const std::string& why);
+  void snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files);
+  void member_returned(Pool& pool, Member& member, uint64_t node);
+  // The scheduler was restarted, and has waited for the members for long enough.
+  void judge(Pool& pool);
+  void asked_to_stop(Pool& pool);
+  void time_passed(Pool& pool);
+  void fail(Pool& pool, const std::string& why, bool by_user = false);
+
+  Member* member(uint64_t node);
+  bool survives(const Pool& pool) const;  // the loss of a node
+  // A node that has stopped, and is kept until the group is formed anew or the run has ended.
+  bool keeps(const Pool& pool, const Member& member) const {
+    return member.done && (regroup || survives(pool));
+  }
+  bool needs_files_of(const std::string& node) const;  // to form its group
+  comm::control::RunStatusT status(double now) const;
+  void tell_watchers(Pool& pool) const;
+  comm::control::RunEventT event_message(const RunEventRecord& event) const;
+
+  // ---- what it is
+
+  uint64_t id = 0;
+  std::string submitter;  // name of the key that submitted it; empty without keys
+  bool by_admin = false;  // that is an administrator's
+  comm::control::SubmitT submit;
+  Experiment experiment;
+  DataShape shape;
+  comm::control::RunState state = comm::control::RunState::Queued;
+  std::string detail;
+  bool user_error = false;  // failed by what the user can correct
+  uint32_t epoch = 0;
+  std::vector<Member> members;
+  std::vector<uint32_t> owner;  // [modelets] -> member
+  std::vector<Member> spare;    // nodes that the plan gave no modelet
+  std::optional<Planning> planning;
+  std::optional<Regroup> regroup;
+  Snapshots snapshots;
+  Balance balance;
+  size_t began_with = 0;  // nodes, at its first start
+  uint32_t replans = 0, recoveries = 0;
+  uint64_t recovered_from = 0;  // step of the last recovery,
+  uint32_t attempts = 0;        // and how many there were from there
+  uint64_t step = 0;
+  std::string submitted_at;                         // UTC
+  double submitted = 0, stop_asked = 0, ended = 0;  // seconds of the scheduler's clock
+  double prepare_began = 0, prepare_seconds = 0;    // of the last start
+  double last_news = 0;                             // of members that are done, or of their files
+  double missed_since = 0;                          // a member was missed at `missed_step`; 0: none is
+  uint64_t missed_step = 0;
+  double files_missing_since = 0;     // 0: they can be had
+  std::set<uint64_t> no_help;         // nodes that a plan with them made no better
+  std::vector<uint64_t> too_few;      // nodes that could not carry the run
+  std::deque<RunEventRecord> events;  // the last ones
+  uint64_t last_event = 0;            // number of the last one
+  std::set<std::string> watchers;     // peers
+
+ private:
+  std::vector<uint64_t> choose(const Pool& pool, std::vector<uint64_t> free, size_t wanted) const;
+  size_t most_nodes(const Pool& pool) const;
+  void ask_for_plan(Pool& pool, Planning wanted);
+  void forget_planning(Pool& pool);
+  void end_planning(Pool& pool);
+  void form_planned(Pool& pool, std::vector<Member> chosen, const Plan& plan);
+  void form_group(Pool& pool, std::vector<Member> group);
+  void send_prepare(Pool& pool);
+  std::string unreachable() const;
+  void start_if_prepared(Pool& pool);
+  void observe(Pool& pool, const nlohmann::json& progress);
+  void look_for_gain(Pool& pool, const std::vector<double>& measured, double seconds_left);
+  void look_for_help(Pool& pool, double seconds_left);
+  void stop_for_gain(Pool& pool, Planning wanted, const Plan& plan);
+  void stop_to_regroup(Pool& pool, Regroup wanted);
+  void recover(Pool& pool, const std::string& why);
+  void go_on(Pool& pool);
+  bool fill_vacancies(Pool& pool);
+  void plan_with_whoever_is_there(Pool& pool);
+  void wait_for_nodes(Pool& pool, const std::string& why);
+  bool snapshot_is_at_hand(Pool& pool);
+  void settle(Pool& pool);
+  void settle_shared(Pool& pool, bool all_ok);
+  void publish_replanned(Pool& pool);
+  void stop_to_end(Pool& pool, const std::string& why);
+  void end_with_files(Pool& pool, bool all_ok);
+  void member_lost(Pool& pool, Member& member, const std::string& why);
+  void stopped_by_loss(Pool& pool, const std::string& why);
+  std::string where_it_stands() const;
+  void ask_members_to_stop(Pool& pool) const;
+  void abort_members(Pool& pool, const std::string& reason) const;
+  void release_others(Pool& pool, const std::vector<Member>& group, const std::string& reason) const;
+  void note_data(const std::string& kind, const nlohmann::json& event);
+  void publish(Pool& pool, nlohmann::json event);
+  void set_state(Pool& pool, comm::control::RunState to, const std::string& why);
+};
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,170 @@
+#include "scheduler/core/run/run_record.h"
+
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text/strict_json.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+using nlohmann::json;
+
+constexpr const char* kRecord = "record of a run";
+constexpr int kDeepestRecord = 5;
+constexpr auto kLastState = msg::RunState::Waiting;
+
+bool bool_at(const json& object, const char* key) {
+  const json& value = member_at(object, key, kRecord);
+  if (!value.is_boolean()) throw FormatError(std::string(kRecord) + ": '" + key + "' must be true or false");
+  return value.get<bool>();
+}
+
+const json& list_at(const json& object, const char* key) {
+  const json& value = member_at(object, key, kRecord);
+  if (!value.is_array()) throw FormatError(std::string(kRecord) + ": '" + key + "' must be a list");
+  return value;
+}
+
+uint32_t small_at(const json& object, const char* key) {
+  const uint64_t value = unsigned_at(object, key, kRecord);
+  if (value > UINT32_MAX) throw FormatError(std::string(kRecord) + ": '" + key + "' is too large");
+  return static_cast<uint32_t>(value);
+}
+
+json submit_json(const msg::SubmitT& submit) {
+  const msg::ShapeT& shape = *submit.shape;
+  return {{"name", submit.name},
+          {"experiment", submit.experiment},
+          {"shape",
+           {{"features", shape.features},
+            {"labels", shape.labels},
+            {"train_rows", shape.train_rows},
+            {"test_rows", shape.test_rows},
+            {"features_per_row", shape.features_per_row},
+            {"labels_per_row", shape.labels_per_row},
+            {"encoder", shape.encoder},
+            {"fingerprint", shape.fingerprint}}},
+          {"nodes", submit.nodes},
+          {"out", submit.out},
+          {"resume", submit.resume},
+          {"train_data", submit.train_data},
+          {"test_data", submit.test_data},
+          {"wait", submit.wait},
+          {"priority", submit.priority},
+          {"resume_files", submit.resume_files}};
+}
+
+msg::SubmitT submit_of(const json& object) {
+  msg::SubmitT submit;
+  submit.name = string_at(object, "name", kRecord);
+  submit.experiment = string_at(object, "experiment", kRecord);
+  const json& shape = member_at(object, "shape", kRecord);
+  submit.shape = std::make_unique<msg::ShapeT>(msg::ShapeT{{},
+                                                           unsigned_at(shape, "features", kRecord),
+                                                           unsigned_at(shape, "labels", kRecord),
+                                                           unsigned_at(shape, "train_rows", kRecord),
+                                                           unsigned_at(shape, "test_rows", kRecord),
+                                                           number_at(shape, "features_per_row", kRecord),
+                                                           number_at(shape, "labels_per_row", kRecord),
+                                                           unsigned_at(shape, "encoder", kRecord),
+                                                           unsigned_at(shape, "fingerprint", kRecord)});
+  submit.nodes = small_at(object, "nodes");
+  submit.out = string_at(object, "out", kRecord);
+  submit.resume = string_at(object, "resume", kRecord);
+  submit.train_data = string_at(object, "train_data", kRecord);
+  submit.test_data = string_at(object, "test_data", kRecord);
+  submit.wait = bool_at(object, "wait");
+  submit.priority = static_cast<int32_t>(number_at(object, "priority", kRecord));
+  submit.resume_files = string_at(object, "resume_files", kRecord);
+  return submit;
+}
+
+json member_json(const Run::Member& member) {
+  return {{"name", member.name},
+          {"incarnation", member.incarnation},
+          {"endpoint", member.endpoint},
+          {"public_key", member.public_key},
+          {"planned_bytes", member.planned_bytes},
+          {"memory_bytes", member.memory_bytes},
+          {"planned_seconds", member.planned_seconds},
+          {"speed", member.speed},
+          {"measured", member.measured},
+          {"done", member.done},
+          {"outcome", static_cast<int>(member.outcome)}};
+}
+
+Run::Member member_of(const json& object) {
+  const uint64_t outcome = unsigned_at(object, "outcome", kRecord);
+  if (outcome > static_cast<uint64_t>(msg::Outcome::Failed))
+    throw FormatError("record of a run: no such outcome");
+  return {.name = string_at(object, "name", kRecord),
+          .incarnation = unsigned_at(object, "incarnation", kRecord),
+          .endpoint = string_at(object, "endpoint", kRecord),
+          .public_key = string_at(object, "public_key", kRecord),
+          .planned_bytes = unsigned_at(object, "planned_bytes", kRecord),
+          .memory_bytes = unsigned_at(object, "memory_bytes", kRecord),
+          .planned_seconds = number_at(object, "planned_seconds", kRecord),
+          .speed = number_at(object, "speed", kRecord),
+          .measured = bool_at(object, "measured"),
+          .done = bool_at(object, "done"),
+          .outcome = static_cast<msg::Outcome>(outcome)};
+}
+
+}  // namespace
+
+std::string format_run(const Run& run, double now) {
+  json members = json::array();
+  for (const Run::Member& each : run.members) members.push_back(member_json(each));
+  const double seconds = (has_ended(run.state) ? run.ended : now) - run.submitted;
+  return json{{"submit", submit_json(run.submit)},
+              {"submitter", run.submitter},
+              {"by_admin", run.by_admin},
+              {"submitted", run.submitted_at},
+              {"seconds", seconds},
+              {"state", static_cast<int>(run.state)},
+              {"detail", run.detail},
+              {"user_error", run.user_error},
+              {"epoch", run.epoch},
+              {"step", run.step},
+              {"owner", run.owner},
+              {"members", members},
+              {"snapshots", comm::format_snapshots(run.snapshots.stable())},
+              {"began_with", run.began_with},
+              {"replans", run.replans},
+              {"recoveries", run.recoveries},
+              {"recovered_from", run.recovered_from},
+              {"attempts", run.attempts}}
+      .dump();
+}
+
+Run parse_run(uint64_t id, const std::string& text) {
+  const json object = parse_strict_json(text, kRecord, kDeepestRecord);
+  Run run;
+  run.id = id;
+  run.submit = submit_of(member_at(object, "submit", kRecord));
+  run.submitter = string_at(object, "submitter", kRecord);
+  run.by_admin = bool_at(object, "by_admin");
+  run.submitted_at = string_at(object, "submitted", kRecord);
+  run.submitted = -number_at(object, "seconds", kRecord);
+  const uint64_t state = unsigned_at(object, "state", kRecord);
+  if (state > static_cast<uint64_t>(kLastState)) throw FormatError("record of a run: no such state");
+  run.state = static_cast<msg::RunState>(state);
+  run.detail = string_at(object, "detail", kRecord);
+  run.user_error = bool_at(object, "user_error");
+  run.epoch = small_at(object, "epoch");
+  run.step = unsigned_at(object, "step", kRecord);
+  for (const json& rank : list_at(object, "owner")) run.owner.push_back(rank.get<uint32_t>());
+  for (const json& each : list_at(object, "members")) run.members.push_back(member_of(each));
+  run.snapshots = Snapshots(comm::parse_snapshots(string_at(object, "snapshots", kRecord)));
+  run.began_with = unsigned_at(object, "began_with", kRecord);
+  run.replans = small_at(object, "replans");
+  run.recoveries = small_at(object, "recoveries");
+  run.recovered_from = unsigned_at(object, "recovered_from", kRecord);
+  run.attempts = small_at(object, "attempts");
+  return run;
+}
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,91 @@
+// The part of Core that begins where a former scheduler ended. Groups work on while there is no scheduler; their
+// agents register with the run that they work for, and are taken over. Who has not come back after
+// `dead_after` is lost.
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "scheduler/core/core.h"
+#include "scheduler/core/run/run_record.h"
+#include "scheduler/core/submission.h"
+#include "scheduler/core/values/text.h"
+
+namespace modelet::scheduler {
+namespace {
+
+namespace msg = comm::control;
+
+}  // namespace
+
+Core::Core(const CoreOptions& options, const Records& restored) : pool_(options) {
+  if (restored.pool) {
+    pool_.pool_id = restored.pool->id;
+    pool_.next_run = restored.pool->next_run;
+  } else if (pool_.pool_id != 0) {
+    pool_.changes.pool = PoolRecord{pool_.pool_id, pool_.next_run};
+  }
+  for (const NodeNameRecord& name : restored.names)
+    if (!name.key.empty()) pool_.names[name.name] = {name.key, 0};
+  for (const RunRecord& record : restored.runs) restore(record);
+  for (const RunEventRecord& event : restored.events)
+    if (const auto run = pool_.runs.find(event.run); run != pool_.runs.end()) {
+      run->second.last_event = std::max(run->second.last_event, event.number);
+      run->second.events.push_back(event);
+      if (run->second.events.size() > pool_.options.max_run_events) run->second.events.pop_front();
+    }
+}
+
+void Core::restore(const RunRecord& record) {
+  try {
+    Run run = parse_run(record.id, record.text);
+    Submission submission = checked_submission(run.submit, pool_.options.data_port);
+    run.experiment = std::move(submission.experiment);
+    run.shape = submission.shape;
+    awaits_members_ = awaits_members_ || !has_ended(run.state);
+    pool_.next_run = std::max(pool_.next_run, run.id + 1);
+    pool_.runs.emplace(run.id, std::move(run));
+  } catch (const std::exception& error) {
+    pool_.log(
+        fmt::format("run {} of a former scheduler is given up: {}", record.id, kept_text(error.what())));
+  }
+}
+
+// The first event tells the time.
+void Core::begin() {
+  has_begun_ = true;
+  judge_at_ = awaits_members_ ? pool_.now + pool_.options.dead_after : 0;
+  for (auto& [id, run] : pool_.runs) {
+    run.submitted += pool_.now;
+    run.ended = run.stop_asked = run.last_news = pool_.now;
+  }
+}
+
+// A member of a group that works on, or that was to be formed anew anyway.
+void Core::take_over(uint64_t node, const msg::RegisterT& message) {
+  for (auto& [id, run] : pool_.runs) {
+    if (has_ended(run.state) || run.is_waiting()) continue;
+    const auto member = std::ranges::find_if(
+        run.members, [&](const Run::Member& each) { return each.node == 0 && each.name == message.name; });
+    if (member == run.members.end()) continue;
+    const bool works_for_it = message.run == id && message.epoch == run.epoch;
+    // Its job has ended, and it says how in its next message; another process has no job.
+    const bool has_ended_there = message.run == 0 && message.incarnation == member->incarnation;
+    if (!works_for_it && !has_ended_there) continue;
+    run.member_returned(pool_, *member, node);
+    pool_.log(fmt::format("run {}: node '{}' works on", id, message.name));
+    return;
+  }
+  if (message.run == 0) return;
+  pool_.nodes.at(node).stray = message.run;
+  pool_.send(
+      pool_.nodes.at(node).peer,
+      msg::AbortT{{}, message.run, "the scheduler does not know this run on this node", message.epoch});
+}
+
+void Core::judge() {
+  judge_at_ = 0;
+  for (auto& [id, run] : pool_.runs) run.judge(pool_);
+}
+
+}  // namespace modelet::scheduler

@@ -1,0 +1,136 @@
+#include "scheduler/core/values/snapshots.h"
+
+#include <algorithm>
+
+namespace modelet::scheduler {
+namespace {
+
+constexpr size_t kMostUnfinished = 16;  // an agent may claim any number of steps
+
+bool contains(const std::vector<std::string>& holders, const std::string& name) {
+  return std::ranges::find(holders, name) != holders.end();
+}
+
+comm::SnapshotFile* file_of(comm::Snapshot& snapshot, const std::string& name) {
+  const auto found = std::ranges::find(snapshot.files, name, &comm::SnapshotFile::name);
+  return found == snapshot.files.end() ? nullptr : &*found;
+}
+
+// Another content under the same name is a contradiction.
+bool agrees(comm::Snapshot& known, const comm::Snapshot& files) {
+  return std::ranges::all_of(files.files, [&](const comm::SnapshotFile& file) {
+    const comm::SnapshotFile* same = file_of(known, file.name);
+    return same == nullptr || (same->content == file.content && same->bytes == file.bytes);
+  });
+}
+
+void add_to(comm::SnapshotFile& known, const std::vector<std::string>& holders) {
+  for (const std::string& holder : holders)
+    if (known.holders.size() < comm::kMostHolders && !contains(known.holders, holder))
+      known.holders.push_back(holder);
+}
+
+size_t count_there(const comm::SnapshotFile& file, const Snapshots::IsThere& is_there) {
+  return static_cast<size_t>(std::ranges::count_if(file.holders, is_there));
+}
+
+bool can_be_had(const comm::Snapshot& snapshot, const Snapshots::IsThere& is_there) {
+  return std::ranges::all_of(snapshot.files,
+                             [&](const auto& file) { return count_there(file, is_there) > 0; });
+}
+
+}  // namespace
+
+bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files) {
+  if (files.epoch != epoch || rank >= size) return false;
+  auto entry =
+      std::ranges::find_if(unfinished_, [&](const auto& each) { return each.snapshot.step == files.step; });
+  if (entry == unfinished_.end()) {
+    if (newest() != nullptr && files.step <= stable_step()) return false;
+    if (unfinished_.size() >= kMostUnfinished) unfinished_.erase(unfinished_.begin());
+    const auto place =
+        std::ranges::find_if(unfinished_, [&](const auto& each) { return each.snapshot.step > files.step; });
+    entry = unfinished_.insert(place, Unfinished{{epoch, files.step, false, {}}, {}, size});
+  }
+  comm::Snapshot& known = entry->snapshot;
+  if (!agrees(known, files)) return false;
+  for (const comm::SnapshotFile& file : files.files) {
+    if (comm::SnapshotFile* same = file_of(known, file.name))
+      add_to(*same, file.holders);
+    else if (known.files.size() < comm::kMostSnapshotFiles)
+      known.files.push_back(file);
+  }
+  known.keep = known.keep || files.keep;
+  entry->ranks.insert(rank);
+  return true;
+}
+
+bool Snapshots::add_holders(const comm::Snapshot& files) {
+  const auto known = std::ranges::find(stable_, files.step, &comm::Snapshot::step);
+  if (known == stable_.end() || !agrees(*known, files)) return false;
+  for (const comm::SnapshotFile& file : files.files)
+    if (comm::SnapshotFile* same = file_of(*known, file.name)) add_to(*same, file.holders);
+  return true;
+}
+
+std::optional<uint64_t> Snapshots::settle(uint32_t holders, const IsThere& is_there) {
+  const auto is_complete = [&](const Unfinished& each) {
+    return each.ranks.size() == each.size && !each.snapshot.files.empty() &&
+           std::ranges::all_of(each.snapshot.files,
+                               [&](const auto& file) { return count_there(file, is_there) >= holders; });
+  };
+  const size_t before = stable_.size();
+  for (const Unfinished& each : unfinished_)
+    if (is_complete(each)) stable_.push_back(each.snapshot);
+  if (stable_.size() == before) return std::nullopt;
+  std::ranges::sort(stable_, {}, &comm::Snapshot::step);
+  // Of the steps before it, those that the user wants may still become complete.
+  std::erase_if(unfinished_, [&](const Unfinished& each) {
+    return is_complete(each) || (each.snapshot.step < stable_step() && !each.snapshot.keep);
+  });
+  forget_old();
+  return stable_step();
+}
+
+void Snapshots::forget_old() {
+  size_t kept = static_cast<size_t>(std::ranges::count_if(stable_, &comm::Snapshot::keep));
+  const uint64_t newest = stable_step();
+  std::erase_if(stable_, [&](const comm::Snapshot& each) {
+    if (each.step == newest) return false;
+    if (!each.keep) return true;
+    return kept > kMostKept && kept-- > 0;
+  });
+}
+
+void Snapshots::go_back_to(uint64_t step) {
+  unfinished_.clear();
+  std::erase_if(stable_, [&](const comm::Snapshot& each) { return each.step > step; });
+}
+
+void Snapshots::strike_out(const std::string& holder) {
+  for (comm::Snapshot& snapshot : stable_)
+    for (comm::SnapshotFile& file : snapshot.files) std::erase(file.holders, holder);
+  for (Unfinished& each : unfinished_)
+    for (comm::SnapshotFile& file : each.snapshot.files) std::erase(file.holders, holder);
+}
+
+const comm::Snapshot* Snapshots::newest_at_hand(const IsThere& is_there) const {
+  for (auto each = stable_.rbegin(); each != stable_.rend(); ++each)
+    if (can_be_had(*each, is_there)) return &*each;
+  return nullptr;
+}
+
+std::string Snapshots::missing_holder(const IsThere& is_there) const {
+  if (newest() == nullptr) return "";
+  for (const comm::SnapshotFile& file : newest()->files)
+    if (count_there(file, is_there) == 0 && !file.holders.empty()) return file.holders.front();
+  return "";
+}
+
+bool Snapshots::newest_lies_with(const std::string& holder) const {
+  return newest() != nullptr && std::ranges::all_of(newest()->files, [&](const auto& file) {
+           return contains(file.holders, holder);
+         });
+}
+
+}  // namespace modelet::scheduler

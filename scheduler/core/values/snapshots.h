@@ -1,0 +1,64 @@
+// Snapshots: which files of a run lie where. Each rank reports the files that it has written after a step and
+// who holds them; once all ranks have, and each file has enough holders, the snapshot is stable: the run can
+// go on from it whichever one node is lost. Older ones are then forgotten, but for those that the user wants
+// (`keep`). Pure; what is added here comes from agents and may be anything that parse_snapshot() lets through.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/content/snapshot.h"
+
+namespace modelet::scheduler {
+
+class Snapshots {
+ public:
+  using IsThere = std::function<bool(const std::string& holder)>;  // whether that node can be asked now
+
+  Snapshots() = default;
+  // Those that a former scheduler knew as stable, in the order of steps.
+  explicit Snapshots(std::vector<comm::Snapshot> stable) : stable_(std::move(stable)) {}
+
+  // What one rank of `size` of the group of `epoch` has written; `files` may name more holders each time.
+  // False if that contradicts what is known, or does not belong to this group.
+  bool add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files);
+  // More holders of a stable one: a node has fetched its files. False if there is no such snapshot.
+  bool add_holders(const comm::Snapshot& files);
+  // Finds what has become stable: files of all ranks, each with `holders` holders that are there. Returns the
+  // newest stable step, and forgets what it makes superfluous; nothing if none has become so.
+  std::optional<uint64_t> settle(uint32_t holders, const IsThere& is_there);
+  // The group is no more, and another begins from this step: what was not complete never will be, and what
+  // came later comes again.
+  void go_back_to(uint64_t step);
+  void strike_out(const std::string& holder);  // it is gone for ever
+
+  const std::vector<comm::Snapshot>& stable() const { return stable_; }  // in the order of steps
+  // Null if there is none yet.
+  const comm::Snapshot* newest() const { return stable_.empty() ? nullptr : &stable_.back(); }
+  uint64_t stable_step() const { return stable_.empty() ? 0 : stable_.back().step; }
+  // The newest of which each file can be had now; null if there is none.
+  const comm::Snapshot* newest_at_hand(const IsThere& is_there) const;
+  // A node that has a file of the newest one which nobody who is there has; empty if each can be had.
+  std::string missing_holder(const IsThere& is_there) const;
+  // Whether all files of the newest one lie with this holder.
+  bool newest_lies_with(const std::string& holder) const;
+
+  static constexpr size_t kMostKept = 16;
+
+ private:
+  struct Unfinished {
+    comm::Snapshot snapshot;
+    std::set<uint32_t> ranks;  // that have reported
+    uint32_t size = 0;
+  };
+  void forget_old();
+
+  std::vector<comm::Snapshot> stable_;
+  std::vector<Unfinished> unfinished_;  // in the order of steps; all of one epoch
+};
+
+}  // namespace modelet::scheduler

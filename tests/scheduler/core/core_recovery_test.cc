@@ -1,0 +1,485 @@
+// Runs that outlive their nodes, and the scheduler.
+#include <gmock/gmock.h>
+
+#include "tests/scheduler/core/core_harness.h"
+
+namespace modelet::scheduler::test {
+namespace {
+
+using msg::Outcome;
+using msg::RunState;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Names = std::vector<std::string>;
+
+class RecoveryTest : public testing::Test {
+ protected:
+  void join(const std::string& name, uint64_t incarnation = 1, uint64_t works_for = 0, uint32_t epoch = 0) {
+    msg::RegisterT info = registration(name, incarnation);
+    info.holder_endpoint = "tcp://" + name + ":9";
+    info.run = works_for;
+    info.epoch = epoch;
+    pool.receive(name, info);
+  }
+  void start(const Names& names, uint32_t nodes = 0) {
+    pool.handle(Tick{});
+    for (const std::string& name : names) join(name);
+    pool.receive("client", submission(nodes));
+    run = pool.take<msg::AcceptedT>("client").at(0).run;
+    get_ready(pool.run(run).node_names);
+    owner = prepares.begin()->second.owner;
+  }
+  // All members prepare, as they are told.
+  void get_ready(const Names& members) {
+    prepares.clear();
+    for (const std::string& name : members) {
+      const auto got = pool.take<msg::PrepareT>(name);
+      ASSERT_FALSE(got.empty()) << name;
+      prepares[name] = got.back();
+      pool.receive(name, prepared(run, "tcp://" + name + ":1", got.back().epoch));
+    }
+    ASSERT_EQ(status().state, RunState::Running) << status().detail;
+  }
+  msg::RunStatusT status() { return pool.run(run); }
+  // All ranks report their files, each held by the next member too.
+  void snapshot(uint64_t step, bool keep = false) {
+    const Names members = status().node_names;
+    for (uint32_t rank = 0; rank < members.size(); ++rank)
+      pool.receive(members[rank], held(run, status().epoch, step, rank,
+                                       {members[rank], members[(rank + 1) % members.size()]}, keep));
+  }
+  void all_done(Outcome outcome, uint64_t step) {
+    for (const std::string& name : status().node_names)
+      pool.receive(name, done(run, outcome, step, "", status().epoch));
+  }
+  void pass(int seconds, const Names& alive, uint64_t step) {
+    for (int i = 0; i < seconds; ++i) {
+      pool.now += 1;
+      for (const std::string& name : alive) {
+        const bool works = pool.node(name).run == run;
+        pool.receive(
+            name, msg::HeartbeatT{{}, 0, works ? run : 0, works ? step : 0, works ? status().epoch : 0, 7});
+      }
+      pool.handle(Tick{});
+    }
+  }
+
+  Harness pool{CoreOptions{.pool = 7}};
+  uint64_t run = 0;
+  std::vector<uint32_t> owner;
+  std::map<std::string, msg::PrepareT> prepares;
+};
+
+TEST_F(RecoveryTest, ASnapshotIsStableOnceAllHaveTwoHoldersAndItIsWrittenDown) {
+  start({"a", "b"});
+  pool.receive("a", held(run, 1, 100, 0, {"a", "b"}));
+  EXPECT_EQ(status().stable_step, 0u) << "b has not reported";
+  pool.receive("b", held(run, 1, 100, 1, {"b"}));
+  EXPECT_EQ(status().stable_step, 0u) << "one holder is not enough";
+  pool.receive("b", held(run, 1, 100, 1, {"b", "gone"}));
+  EXPECT_EQ(status().stable_step, 0u) << "nor one that nobody knows";
+  pool.receive("b", held(run, 1, 100, 1, {"a"}));
+  EXPECT_EQ(status().stable_step, 100u);
+  EXPECT_EQ(pool.take<msg::StableT>("a").size(), 1u);
+  pool.restart();
+  EXPECT_EQ(status().stable_step, 100u);
+}
+
+TEST_F(RecoveryTest, ASpareTakesTheRankOfALostNode) {
+  start({"a", "b"}, 2);
+  join("c");
+  EXPECT_EQ(pool.node("c").run, 0u);
+  snapshot(100);
+  pass(6, {"a", "c"}, 150);
+  EXPECT_EQ(status().state, RunState::Forming) << status().detail;
+  EXPECT_THAT(status().node_names, ElementsAre("a", "c"));
+  EXPECT_EQ(status().recoveries, 1u);
+  EXPECT_EQ(status().step, 100u) << "goes on from there";
+  get_ready({"a", "c"});
+  EXPECT_EQ(prepares["c"].epoch, 2u);
+  EXPECT_EQ(prepares["c"].rank, 1u);
+  EXPECT_EQ(prepares["c"].owner, owner) << "the same bits";
+  const comm::Snapshot from = comm::parse_snapshot(prepares["c"].snapshot);
+  EXPECT_EQ(from.step, 100u);
+  EXPECT_EQ(from.files.size(), 2u);
+  Names holders;
+  for (const auto& holder : prepares["c"].holders) holders.push_back(holder->node);
+  EXPECT_THAT(holders, testing::UnorderedElementsAre("a", "c"));
+  EXPECT_TRUE(pool.take<msg::AbortT>("a").empty()) << "Prepare ends its part";
+}
+
+TEST_F(RecoveryTest, WithoutASpareTheRunIsPlannedAnew) {
+  start({"a", "b", "c"});
+  snapshot(100);
+  pool.receive("b", msg::LeaveT{});
+  EXPECT_THAT(status().node_names, ElementsAre("a", "c"));
+  get_ready({"a", "c"});
+  EXPECT_NE(prepares["a"].owner, owner);
+  EXPECT_EQ(prepares["a"].size, 2u);
+  snapshot(200, true);
+  all_done(Outcome::Ok, 200);
+  EXPECT_EQ(status().state, RunState::Finished) << status().detail;
+  EXPECT_EQ(pool.node("a").run, 0u);
+}
+
+TEST_F(RecoveryTest, WithoutASnapshotItBeginsAgain) {
+  start({"a", "b"});
+  pass(6, {"a"}, 50);
+  get_ready({"a"});
+  EXPECT_EQ(prepares["a"].snapshot, "");
+  EXPECT_EQ(status().step, 0u);
+}
+
+TEST_F(RecoveryTest, ALossWhileFormingFormsOnceMore) {
+  start({"a", "b", "c"});
+  snapshot(100);
+  pool.receive("b", msg::LeaveT{});
+  ASSERT_EQ(status().state, RunState::Forming);
+  pool.receive("c", msg::LeaveT{});
+  EXPECT_EQ(status().state, RunState::Waiting) << "b and c alone held the files of rank 1";
+  EXPECT_EQ(status().recoveries, 2u);
+}
+
+TEST_F(RecoveryTest, ItWaitsForTheHolderOfItsFiles) {
+  start({"a", "b"});
+  snapshot(100);
+  pass(6, {}, 100);
+  EXPECT_EQ(status().state, RunState::Waiting);
+  EXPECT_THAT(status().detail, HasSubstr("which has files of step 100"));
+  EXPECT_TRUE(pool.core.nodes().empty());
+  join("b", 2);
+  EXPECT_EQ(status().state, RunState::Forming);
+  EXPECT_THAT(status().node_names, ElementsAre("b"));
+  get_ready({"b"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 100u);
+}
+
+TEST_F(RecoveryTest, FilesThatNeverComeBackEndIt) {
+  start({"a", "b"});
+  snapshot(100);
+  for (const char* name : {"a", "b"}) pool.receive(name, msg::LeaveT{});
+  join("c");
+  EXPECT_EQ(status().state, RunState::Waiting);
+  pass(700, {"c"}, 0);
+  EXPECT_EQ(status().state, RunState::Failed);
+}
+
+TEST_F(RecoveryTest, TooFewNodesAreWaitedFor) {
+  for (const char* name : {"a", "b", "c"}) join(name);
+  msg::SubmitT submit = submission(3);
+  Experiment experiment = parse_experiment(submit.experiment, "test");
+  experiment.cluster.min_nodes = 3;
+  submit.experiment = to_toml(experiment);
+  pool.receive("client", submit);
+  run = 1;
+  get_ready({"a", "b", "c"});
+  owner = prepares["a"].owner;
+  snapshot(10);
+  pool.receive("b", msg::LeaveT{});
+  EXPECT_EQ(status().state, RunState::Waiting);
+  EXPECT_THAT(status().detail, HasSubstr("waits for 3 nodes to go on from step 10"));
+  EXPECT_EQ(pool.take<msg::AbortT>("a").size(), 1u);
+  EXPECT_EQ(pool.node("a").run, run) << "until it says that it has ended";
+  for (const char* name : {"a", "c"}) pool.receive(name, done(run, Outcome::Failed, 12));
+  EXPECT_EQ(pool.node("a").run, 0u);
+  join("d");
+  get_ready({"a", "d", "c"});
+  EXPECT_EQ(prepares["d"].rank, 1u);
+  EXPECT_EQ(prepares["d"].owner, owner);
+}
+
+TEST_F(RecoveryTest, AFinishedRunNeedsItsFiles) {
+  start({"a", "b"});
+  snapshot(100);
+  all_done(Outcome::Ok, 200);
+  EXPECT_EQ(status().state, RunState::Running);
+  EXPECT_THAT(status().detail, HasSubstr("brings the files of step 200 to safety"));
+  pool.receive("b", msg::LeaveT{});  // with them
+  EXPECT_EQ(status().state, RunState::Forming);
+  get_ready({"a"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 100u);
+  pool.receive("a", done(run, Outcome::Ok, 200, "", 2));
+  pool.receive("a", held(run, 2, 200, 0, {"a"}, true));
+  EXPECT_EQ(status().state, RunState::Finished) << "one holder in a pool of one";
+}
+
+TEST_F(RecoveryTest, AMemberThatHasEndedIsMissed) {
+  start({"a", "b"});
+  snapshot(100);
+  pool.receive("a", done(run, Outcome::Ok, 200));
+  pool.receive("b", msg::PeerMissedT{{}, run, 1, 0, "its connection is gone"});
+  pass(6, {"a", "b"}, 200);
+  EXPECT_EQ(status().state, RunState::Forming) << "it hung";
+  EXPECT_EQ(status().epoch, 2u);
+}
+
+TEST_F(RecoveryTest, AMissedNodeWithoutAConnectionIsLostAtOnce) {
+  start({"a", "b"});
+  snapshot(100);
+  pool.inbox.clear();
+  pool.now += 0.1;
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent"});
+  EXPECT_EQ(pool.take<msg::AliveT>("b").size(), 1u);
+  pool.handle(PeerGone{"b"});
+  EXPECT_EQ(status().state, RunState::Forming);
+  EXPECT_THAT(status().node_names, ElementsAre("a"));
+}
+
+TEST_F(RecoveryTest, AMissedNodeThatLivesGetsTime) {
+  start({"a", "b"});
+  snapshot(100);
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent"});
+  pass(3, {"a", "b"}, 100);
+  pool.handle(PeerGone{"b"});
+  EXPECT_EQ(status().epoch, 1u);
+  pass(20, {"a", "b"}, 120);
+  EXPECT_EQ(status().epoch, 1u) << "the group goes on";
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent"});
+  pass(20, {"a", "b"}, 120);
+  EXPECT_EQ(status().epoch, 2u) << "it does not";
+}
+
+TEST_F(RecoveryTest, WhoWishesToLeaveDoesWithoutLoss) {
+  start({"a", "b"}, 2);
+  join("c");
+  snapshot(100);
+  pool.inbox.clear();
+  pool.receive("b", msg::WishToLeaveT{{}, 60, "its owner is back"});
+  EXPECT_TRUE(pool.take<msg::ReleasedT>("b").empty());
+  EXPECT_EQ(pool.take<msg::StopT>("a").size(), 1u);
+  all_done(Outcome::Interrupted, 130);
+  EXPECT_EQ(status().state, RunState::Running) << "its files are on their way";
+  snapshot(130, true);
+  EXPECT_THAT(status().node_names, ElementsAre("a", "c"));
+  EXPECT_EQ(status().recoveries, 0u);
+  EXPECT_TRUE(pool.take<msg::ReleasedT>("b").empty()) << "others fetch files from it";
+  get_ready({"a", "c"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["c"].snapshot).step, 130u);
+  EXPECT_EQ(pool.take<msg::ReleasedT>("b").size(), 1u);
+  pool.receive("client", submission(1));
+  EXPECT_TRUE(pool.take<msg::PrepareT>("b").empty()) << "it gets no work any more";
+}
+
+TEST_F(RecoveryTest, AFreeNodeMayLeaveAtOnce) {
+  join("a");
+  for (int i = 0; i < 2; ++i) {
+    pool.receive("a", msg::WishToLeaveT{});
+    EXPECT_EQ(pool.take<msg::ReleasedT>("a").size(), 1u);
+  }
+}
+
+TEST_F(RecoveryTest, AnAgentThatLeavesAloneIsNotPreparedAgainAndAgain) {
+  start({"a"});
+  pool.inbox.clear();
+  pool.receive("a", msg::WishToLeaveT{{}, 60, ""});
+  pool.receive("a", held(run, 1, 12, 0, {"a"}, true));
+  pool.receive("a", done(run, Outcome::Interrupted, 12));
+  EXPECT_EQ(status().state, RunState::Waiting);
+  pass(20, {"a"}, 12);
+  EXPECT_TRUE(pool.take<msg::PrepareT>("a").empty());
+  EXPECT_EQ(pool.node("a").run, 0u);
+}
+
+TEST_F(RecoveryTest, AnAdministratorDrainsANode) {
+  start({"a", "b"});
+  snapshot(100);
+  const auto answer = [&](comm::Role role, bool drain) {
+    pool.inbox["x"].clear();
+    pool.handle(Received{"x", msg::DrainNodeT{{}, "b", drain}, {role, "key"}});
+    return pool.take<msg::NodeListT>("x").size();
+  };
+  EXPECT_EQ(answer(comm::Role::kUser, true), 0u);
+  EXPECT_EQ(answer(comm::Role::kAdmin, true), 1u);
+  EXPECT_TRUE(pool.node("b").draining);
+  snapshot(130, true);
+  all_done(Outcome::Interrupted, 130);
+  EXPECT_THAT(status().node_names, ElementsAre("a"));
+  EXPECT_EQ(pool.node("b").run, 0u);
+  get_ready({"a"});
+  EXPECT_EQ(answer(comm::Role::kAnybody, false), 1u);
+  EXPECT_FALSE(pool.node("b").draining);
+}
+
+TEST_F(RecoveryTest, ARunThatDoesNotGetOnFails) {
+  start({"a", "b"});
+  snapshot(100);
+  for (int i = 0; i < 11; ++i) {
+    ASSERT_FALSE(has_ended(status().state)) << i;
+    msg::RunDoneT failed = done(run, Outcome::Failed, 100, "a peer is lost", status().epoch);
+    failed.retry = true;
+    pool.receive("a", failed);
+  }
+  EXPECT_EQ(status().state, RunState::Failed);
+  EXPECT_THAT(status().detail,
+              testing::AllOf(HasSubstr("11 times from step 100"), HasSubstr("a peer is lost")));
+}
+
+TEST_F(RecoveryTest, WhatCannotBetterEndsIt) {
+  start({"a", "b"});
+  snapshot(100);
+  pool.receive("a", done(run, Outcome::Failed, 100, "the loss is not finite"));
+  EXPECT_EQ(status().state, RunState::Failed);
+}
+
+TEST_F(RecoveryTest, MessagesOfAFormerEpochDoNothing) {
+  start({"a", "b"}, 2);
+  join("c");
+  snapshot(100);
+  pool.receive("b", msg::LeaveT{});
+  get_ready({"a", "c"});
+  pool.receive("a", done(run, Outcome::Failed, 150, "aborted"));
+  pool.receive("a", held(run, 1, 150, 0, {"a", "c"}));
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, ""});
+  pool.receive("a", msg::HeartbeatT{{}, 0, run, 150, 1, 1});
+  EXPECT_EQ(status().state, RunState::Running);
+  EXPECT_EQ(status().epoch, 2u);
+  EXPECT_EQ(status().step, 100u);
+}
+
+TEST_F(RecoveryTest, ASharedFolderEndsWithItsNode) {
+  for (const char* name : {"a", "b"}) join(name);
+  msg::SubmitT submit = submission(2);
+  submit.out = "/shared";
+  pool.receive("client", submit);
+  pool.receive("b", msg::LeaveT{});
+  EXPECT_EQ(pool.run(1).state, RunState::Failed);
+  EXPECT_THAT(pool.run(1).detail, HasSubstr("node 'b' left the pool at step 0"));
+}
+
+TEST_F(RecoveryTest, ANodeThatComesHelps) {
+  start({"a", "b", "c"});
+  snapshot(10);
+  pool.receive("c", msg::LeaveT{});
+  get_ready({"a", "b"});
+  snapshot(20);
+  join("d");
+  pool.inbox.clear();
+  pool.receive("a", progress(run, {"a", "b"}, {1, 1}));
+  EXPECT_EQ(pool.take<msg::StopT>("a").size(), 1u) << pool.log;
+  snapshot(30, true);
+  all_done(Outcome::Interrupted, 30);
+  EXPECT_EQ(status().node_names.size(), 3u);
+  EXPECT_THAT(status().node_names, testing::Contains("d"));
+  EXPECT_EQ(status().recoveries, 1u);
+}
+
+// ---- another scheduler
+
+TEST_F(RecoveryTest, GroupsAreTakenOverAsTheyAre) {
+  start({"a", "b"});
+  snapshot(100);
+  pool.restart();
+  pool.inbox.clear();
+  EXPECT_EQ(status().state, RunState::Running);
+  for (const char* name : {"a", "b"}) {
+    pool.receive(name, msg::HeartbeatT{{}, 0, run, 140, 1, 9});
+    EXPECT_EQ(pool.take<msg::RegisterAgainT>(name).size(), 1u);
+    join(name, 1, run, 1);
+  }
+  EXPECT_EQ(pool.node("a").run, run);
+  pass(20, {"a", "b"}, 160);
+  EXPECT_EQ(status().state, RunState::Running);
+  EXPECT_EQ(status().epoch, 1u) << "no second group";
+  EXPECT_EQ(status().step, 160u);
+  EXPECT_TRUE(pool.take<msg::PrepareT>("a").empty());
+  snapshot(200, true);
+  all_done(Outcome::Ok, 200);
+  EXPECT_EQ(status().state, RunState::Finished);
+  pool.restart();
+  EXPECT_EQ(status().state, RunState::Finished);
+  EXPECT_EQ(status().stable_step, 200u);
+  pool.receive("client", submission(1));
+  EXPECT_EQ(pool.take<msg::AcceptedT>("client").at(0).run, run + 1) << "numbers never come back";
+}
+
+TEST_F(RecoveryTest, WhoDoesNotComeBackIsLost) {
+  start({"a", "b"});
+  snapshot(100);
+  pool.restart();
+  join("a", 1, run, 1);
+  pass(4, {"a"}, 150);
+  EXPECT_EQ(status().state, RunState::Running);
+  pass(3, {"a"}, 150);
+  EXPECT_EQ(status().state, RunState::Forming);
+  get_ready({"a"});
+  join("b", 1, run, 1);
+  EXPECT_EQ(pool.take<msg::AbortT>("b").at(0).epoch, 1u) << "a group that is no more";
+  EXPECT_EQ(pool.node("b").run, 0u);
+}
+
+TEST_F(RecoveryTest, AJobThatEndedMeanwhileIsReported) {
+  start({"a", "b"});
+  snapshot(200, true);
+  pool.restart();
+  for (const char* name : {"a", "b"}) {
+    join(name);
+    pool.receive(name, done(run, Outcome::Ok, 200));
+    pool.receive(name, done(run, Outcome::Ok, 200));
+  }
+  EXPECT_EQ(status().state, RunState::Finished);
+}
+
+TEST_F(RecoveryTest, AGroupThatWasBeingFormedIsFormedAnew) {
+  for (const char* name : {"a", "b"}) join(name);
+  pool.receive("client", submission(2));
+  run = 1;
+  ASSERT_EQ(status().state, RunState::Forming);
+  pool.restart();
+  for (const char* name : {"a", "b"}) join(name, 1, run, 1);
+  pass(6, {"a", "b"}, 0);
+  EXPECT_EQ(status().epoch, 2u);
+  get_ready({"a", "b"});
+}
+
+TEST_F(RecoveryTest, EventsOutliveTheScheduler) {
+  start({"a"});
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})", 1, 1});
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})", 1, 1});  // sent again
+  pool.restart();
+  pool.receive("late", msg::WatchT{{}, run});
+  const auto events = pool.take<msg::RunEventT>("late");
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].number, 1u);
+}
+
+// ---- the queue
+
+TEST_F(RecoveryTest, TheHighestPriorityStartsFirst) {
+  start({"a"});
+  for (const int priority : {0, 5, 1}) {
+    msg::SubmitT submit = submission(1);
+    submit.priority = priority;
+    pool.receive("client", submit);
+  }
+  snapshot(10, true);
+  all_done(Outcome::Ok, 10);
+  EXPECT_EQ(pool.run(3).state, RunState::Forming);
+}
+
+TEST_F(RecoveryTest, ASmallRunUsesWhatALargeOneCannotYet) {
+  start({"a", "b", "c"}, 3);
+  for (const char* name : {"d", "e"}) join(name);
+  pool.receive("client", submission(4));  // needs the first one's end
+  pool.receive("client", submission(1));
+  EXPECT_EQ(pool.run(2).state, RunState::Queued);
+  EXPECT_EQ(pool.run(3).state, RunState::Forming) << "4 of 5 are enough when the first has ended";
+  pool.receive("client", submission(1));
+  EXPECT_EQ(pool.run(4).state, RunState::Queued) << "3 of 5 would not be";
+  EXPECT_EQ(pool.run(4).detail, "waits behind run 2");
+}
+
+TEST_F(RecoveryTest, FilesAreFound) {
+  start({"a", "b"});
+  snapshot(100, true);
+  snapshot(200, false);
+  pool.receive("client", msg::FindRunFilesT{{}, run});
+  const auto files = pool.take<msg::RunFilesT>("client").at(0);
+  const auto snapshots = comm::parse_snapshots(files.snapshots);
+  ASSERT_EQ(snapshots.size(), 2u);
+  EXPECT_EQ(snapshots[0].step, 200u);
+  EXPECT_EQ(snapshots[1].step, 100u) << "kept";
+  EXPECT_EQ(files.holders.size(), 2u);
+}
+
+}  // namespace
+}  // namespace modelet::scheduler::test
