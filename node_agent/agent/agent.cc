@@ -65,16 +65,35 @@ AgentOptions checked(AgentOptions options) {
   return options;
 }
 
+// Whether the nodes keep the snapshots of the run: its ranks share no folder.
+bool is_kept(const PrepareT& message) { return message.out.empty() && message.pool != 0; }
+
 // Of a run, beneath the work-dir. That of a run of a pool is this agent's own: other ranks do not see it.
 std::filesystem::path folder_of(const PrepareT& message, uint64_t session) {
   if (!message.out.empty()) return message.out;
-  if (message.pool != 0) return fmt::format("runs/{:016x}-{}", message.pool, message.run);
+  if (is_kept(message)) return fmt::format("runs/{:016x}-{}", message.pool, message.run);
   if (!message.resume.empty()) return shard::run_of(message.resume);
   // The numbers of runs begin anew with each scheduler, which the session identifies.
   return fmt::format("{}-{:04x}-{}", message.name, session & 0xffff, message.run);
 }
 
-RegisterT description(const AgentOptions& options) {
+std::vector<HolderT> all_of(const std::vector<std::unique_ptr<HolderT>>& holders) {
+  std::vector<HolderT> all;
+  for (const auto& holder : holders)
+    if (holder != nullptr) all.push_back(*holder);
+  return all;
+}
+
+KeeperOptions keeper_options(const AgentOptions& options) {
+  KeeperOptions keeper{.node = options.name,
+                       .folder = options.work_dir / "holder",
+                       .bytes = options.snapshot_bytes,
+                       .listen = data_endpoint(options)};
+  if (has_data_keys(options)) keeper.key = options.scheduler.keys->own;
+  return keeper;
+}
+
+RegisterT description(const AgentOptions& options, const SnapshotKeeper& keeper) {
   RegisterT self;
   self.name = options.name;
   self.incarnation = random_id();
@@ -85,13 +104,22 @@ RegisterT description(const AgentOptions& options) {
   self.bf16_gflops = options.bf16_gflops;
   self.memory_gbps = options.memory_gbps;
   self.data_endpoint = data_endpoint(options);
+  self.holder_endpoint = keeper.endpoint();
+  self.holder_key = keeper.public_key();
+  self.fetch_key = keeper.fetch_key();
   return self;
 }
 
 }  // namespace
 
 Agent::Agent(AgentOptions options)
-    : options_(checked(std::move(options))), socket_(options_.scheduler), core_(description(options_)) {
+    : options_(checked(std::move(options))),
+      socket_(options_.scheduler),
+      keeper_(keeper_options(options_),
+              [this](SnapshotHeldT held) {
+                mailbox_.post(Held{kept_pool_, std::move(held)});
+              }),
+      core_(description(options_, keeper_)) {
   if (!has_data_keys(options_) && !comm::is_private(data_endpoint(options_)))
     log_warning(
         "the data address {} has no keys: connections are neither encrypted nor authenticated, whoever "
@@ -169,13 +197,14 @@ void Agent::carry_out(const PrepareJob& action) {
   try {
     TrainJob job = checked_job(message);
     const RunOwner owner{message.submitter, message.by_admin};
+    kept_pool_ = message.pool;
     log_info("run {} '{}', epoch {}: rank {} of {}, {} threads, output in {}", message.run, message.name,
              message.epoch, job.rank, job.size, job.threads, job.out.string());
     runner_ = std::make_unique<JobRunner>(
         message, std::move(job), [this, owner](const TrainJob& asked) { check_folders(asked, owner); },
         [this, owner](TrainJob made_for) { return owned_job(std::move(made_for), owner); },
         comm::ZmqOptions{.bind = data_endpoint(options_), .curve = has_data_keys(options_)}, mailbox_,
-        data_source(message));
+        data_source(message), kept_run(message));
   } catch (const std::exception& error) {
     RunDoneT refusal;
     refusal.run = message.run;
@@ -205,7 +234,9 @@ void Agent::carry_out(const AbortJob& action) {
   if (runner_) runner_->abort(action.reason);
 }
 
-void Agent::carry_out(const DropSnapshots&) {}
+void Agent::carry_out(const DropSnapshots& action) { keeper_.stable(action.run, action.step); }
+
+void Agent::carry_out(const AdmitHolders& action) { keeper_.admit(all_of(action.message.holders)); }
 
 void Agent::carry_out(const AgentLog& action) {
   if (action.is_warning)
@@ -264,8 +295,27 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
   const uint32_t wanted = job.experiment.train.threads;
   job.threads = wanted == 0 ? options_.cores : std::min(wanted, options_.cores);
   job.resume = message.resume;
+  job.private_folder = is_kept(message);
+  job.snapshots = {.enabled = job.private_folder, .every_steps = job.experiment.cluster.snapshot_every};
   job.out = options_.work_dir / folder_of(message, core_.pool());  // an absolute folder stays what it is
   return job;
+}
+
+std::optional<KeptRun> Agent::kept_run(const PrepareT& message) {
+  if (!is_kept(message)) return std::nullopt;
+  KeptRun kept{.keeper = &keeper_,
+               .group = {.pool = message.pool,
+                         .run = message.run,
+                         .epoch = message.epoch,
+                         .rank = message.rank,
+                         .members = message.node_names}};
+  kept.group.holders = all_of(message.holders);
+  if (message.data_port != 0) kept.group.store = with_port(options_.scheduler, message.data_port);
+  if (!message.snapshot.empty()) {
+    kept.from = comm::parse_snapshot(message.snapshot);
+    kept.group.from_step = kept.from->step;
+  }
+  return kept;
 }
 
 std::optional<DataSource> Agent::data_source(const PrepareT& message) const {

@@ -34,10 +34,11 @@ struct AgentOptions {
   // a folder that is closed to other users and shared by all agents of the pool, and whose sockets need no
   // keys.
   std::string data_address;
-  bool insecure = false;                     // may do without keys
-  std::filesystem::path work_dir = ".";      // runs whose output folder is not given get one in it
-  CacheOptions cache = {.folder = "cache"};  // of data that the scheduler sends
-  double leave_seconds = 60;                 // it works on after it was asked to leave, until it is released
+  bool insecure = false;                         // may do without keys
+  std::filesystem::path work_dir = ".";          // runs whose output folder is not given get one in it
+  uint64_t snapshot_bytes = uint64_t{32} << 30;  // of snapshots that it holds for others
+  CacheOptions cache = {.folder = "cache"};      // of data that the scheduler sends
+  double leave_seconds = 60;  // it works on after it was asked to leave, until it is released
   // Throws UsageError if a job's folders are not allowed; asked before its data is fetched. Null: all are.
   JobCheck check_folders;
   JobFactory make_job;
@@ -68,12 +69,14 @@ class Agent {
   void carry_out(const StopJob& action);
   void carry_out(const AbortJob& action);
   void carry_out(const DropSnapshots& action);
+  void carry_out(const AdmitHolders& action);
   void carry_out(const AgentLog& action);
   void carry_out(const EndAgent& action);
   TrainJob checked_job(const comm::control::PrepareT& message) const;
   void check_folders(const TrainJob& job, const RunOwner& owner) const;
   std::unique_ptr<Job> owned_job(TrainJob job, const RunOwner& owner) const;
   std::optional<DataSource> data_source(const comm::control::PrepareT& message) const;
+  std::optional<KeptRun> kept_run(const comm::control::PrepareT& message);
 
   const AgentOptions options_;
   SteadyClock clock_;
@@ -84,7 +87,9 @@ class Agent {
   uint64_t connection_ = 0;          // to the scheduler, counted
   bool is_connection_lost_ = false;  // seen while sending
   bool ended_ = false;
-  std::string told_trouble_;  // of the connection, last logged
+  std::string told_trouble_;            // of the connection, last logged
+  std::atomic<uint64_t> kept_pool_{0};  // of the run whose snapshots are kept
+  SnapshotKeeper keeper_;
   AgentCore core_;
   std::unique_ptr<JobRunner> runner_;  // null: no job
 };

@@ -190,6 +190,8 @@ void AgentCore::on(const msg::StableT& message) {
   act(DropSnapshots{pool_, message.run, message.epoch, message.step});
 }
 
+void AgentCore::on(const msg::AdmitT& message) { act(AdmitHolders{message}); }
+
 void AgentCore::on(const msg::ReleasedT&) {
   if (leaving_) leave_now("the scheduler has released the agent");
 }

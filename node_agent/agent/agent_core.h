@@ -82,6 +82,10 @@ struct DropSnapshots {
   uint32_t epoch = 0;
   uint64_t step = 0;
 };
+// Who may fetch what this agent holds of a run that it does not work for.
+struct AdmitHolders {
+  comm::control::AdmitT message;
+};
 struct AgentLog {
   bool is_warning = false;
   std::string text;
@@ -91,8 +95,8 @@ struct EndAgent {
   enum class Why : uint8_t { kLeft, kRefused, kStuck } why = Why::kLeft;
   std::string text;
 };
-using AgentAction =
-    std::variant<Send, PrepareJob, StartJob, StopJob, AbortJob, DropSnapshots, AgentLog, EndAgent>;
+using AgentAction = std::variant<Send, PrepareJob, StartJob, StopJob, AbortJob, DropSnapshots, AdmitHolders,
+                                 AgentLog, EndAgent>;
 
 class AgentCore {
  public:
@@ -139,6 +143,7 @@ class AgentCore {
   void on(const comm::control::StopT& message);
   void on(const comm::control::AbortT& message);
   void on(const comm::control::StableT& message);
+  void on(const comm::control::AdmitT& message);
   void on(const comm::control::ReleasedT& message);
   template <class Other>
   void on(const Other&) {}  // is meant for clients

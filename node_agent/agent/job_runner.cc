@@ -1,5 +1,7 @@
 #include "node_agent/agent/job_runner.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <new>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -8,6 +10,8 @@
 #include "base/system/clock.h"
 #include "base/system/log.h"
 #include "base/system/process.h"
+#include "node_agent/train/job/snapshot.h"
+#include "shard/modelet/checkpoint.h"
 
 namespace modelet::agent {
 
@@ -30,7 +34,7 @@ std::string without_quotes(std::string text) {
 
 JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCheck check,
                      JobFactory make_job, comm::ZmqOptions data_socket, Mailbox& mailbox,
-                     std::optional<DataSource> data)
+                     std::optional<DataSource> data, std::optional<KeptRun> kept)
     : run_(prepare.run),
       group_options_{.run = prepare.group_key,
                      .epoch = prepare.epoch,
@@ -42,7 +46,8 @@ JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCh
       size_(job.size),
       data_socket_(std::move(data_socket)),
       mailbox_(mailbox),
-      source_(std::move(data)) {
+      source_(std::move(data)),
+      kept_(std::move(kept)) {
   thread_ =
       std::thread([this, job = std::move(job), check = std::move(check),
                    make_job = std::move(make_job)]() mutable { work(std::move(job), check, make_job); });
@@ -123,6 +128,7 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
 
 void JobRunner::train(TrainJob description, const JobCheck& check, const JobFactory& make_job) {
   check(description);
+  if (kept_) bring_snapshot(description);
   if (source_)
     data_.emplace(
         *source_, description, [this](const nlohmann::json& event) { post_event(event); },
@@ -149,6 +155,10 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
   mailbox_.post(FromJob{std::move(prepared)});
   transport->connect(rank_, wait_for_start(), group_options_.run, group_options_.epoch);
 
+  if (kept_)
+    job.tell_snapshots([keeper = kept_->keeper](const WrittenSnapshot& written) {
+      keeper->take(written.step, written.keep, written.folder, written.files);
+    });
   comm::Group group(std::move(transport), group_options_);
   enter_group(group);
   try {
@@ -158,6 +168,28 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
     throw;
   }
   leave_group();
+}
+
+// What the rank needs of the snapshot that the group goes on from: into the folder of the run, from this node's own
+// disk or another node's.
+void JobRunner::bring_snapshot(TrainJob& job) const {
+  SnapshotKeeper& keeper = *kept_->keeper;
+  keeper.begin(kept_->group);
+  if (!kept_->from) return;
+  const comm::Snapshot& snapshot = *kept_->from;
+  job.resume = job.out / "checkpoints" / fmt::format("step-{:010}", snapshot.step);
+  const std::function<void()> check = [this] { check_wanted(); };
+  const std::vector<std::string> index = {shard::kIndexName};
+  try {
+    keeper.bring(snapshot, index, job.resume, check);
+    keeper.bring(snapshot, files_needed(job, shard::Checkpoint::open(job.resume).index()), job.resume, check);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const FormatError&) {
+    throw;
+  } catch (const Error& error) {
+    throw PeerError(-1, error.what());  // of nodes that are lost: another group need not miss them
+  }
 }
 
 void JobRunner::post_event(const nlohmann::json& event) {

@@ -16,21 +16,31 @@
 #include <vector>
 
 #include "comm/collectives/group.h"
+#include "comm/content/snapshot.h"
 #include "comm/control/control.h"
 #include "comm/transport/zmq.h"
 #include "node_agent/agent/job.h"
 #include "node_agent/agent/mailbox.h"
 #include "node_agent/agent/run_data.h"
+#include "node_agent/snapshots/snapshot_keeper.h"
 
 namespace modelet::agent {
+
+// A run whose ranks share no folder: who keeps its snapshots, and the one that it goes on from.
+struct KeptRun {
+  SnapshotKeeper* keeper = nullptr;  // outlives the JobRunner
+  SnapshotKeeper::Group group;
+  std::optional<comm::Snapshot> from;
+};
 
 class JobRunner {
  public:
   // Starts the thread. `mailbox` must outlive this object. `check` throws if the job is not allowed, which is
-  // asked before data is fetched for it. `data`: none if the paths of the experiment are
-  // valid here.
+  // asked before data is fetched for it. `data`: none if the paths of the experiment are valid here. `kept`:
+  // none if all ranks see the folder of the run.
   JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCheck check, JobFactory make_job,
-            comm::ZmqOptions data_socket, Mailbox& mailbox, std::optional<DataSource> data = {});
+            comm::ZmqOptions data_socket, Mailbox& mailbox, std::optional<DataSource> data = {},
+            std::optional<KeptRun> kept = {});
   ~JobRunner();  // aborts, and waits for the thread
 
   uint64_t run() const { return run_; }
@@ -43,6 +53,7 @@ class JobRunner {
  private:
   void work(TrainJob job, const JobCheck& check, const JobFactory& make_job);
   void train(TrainJob description, const JobCheck& check, const JobFactory& make_job);
+  void bring_snapshot(TrainJob& job) const;
   void post_event(const nlohmann::json& event);
   void post_missed(int rank, const std::string& why);
   void check_wanted() const;
@@ -57,6 +68,7 @@ class JobRunner {
   const comm::ZmqOptions data_socket_;
   Mailbox& mailbox_;
   const std::optional<DataSource> source_;
+  const std::optional<KeptRun> kept_;
   std::optional<RunData> data_;  // what the job maps; the job's thread has it
 
   mutable std::mutex mutex_;

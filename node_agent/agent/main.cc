@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   modelet::agent::AgentOptions options{.name = host_name(), .cores = 0, .cache = {}};
   modelet::agent::Roots roots;
   double memory_mib = 0, fetch_mib = 0;
-  uint64_t cache_mib = options.cache.bytes >> 20;
+  uint64_t cache_mib = options.cache.bytes >> 20, snapshot_mib = options.snapshot_bytes >> 20;
   int parent = 0;
   std::string key, scheduler_key;
   app.add_option("--scheduler", options.scheduler.endpoint, "address of the scheduler")
@@ -101,6 +101,11 @@ int main(int argc, char** argv) {
                  "limit of that folder; the least recently used data is removed first")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1u << 30));
+  app.add_option("--snapshot-mib", snapshot_mib,
+                 "limit of the parts of snapshots that this agent holds for its runs and for other nodes, in "
+                 "'holder' in the work-dir")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1u << 30));
   app.add_option("--fetch-mib-per-second", fetch_mib, "limit of the speed at which data is fetched; 0: none")
       ->capture_default_str()
       ->check(modelet::number_between(0.0, 1e6));
@@ -132,6 +137,7 @@ int main(int argc, char** argv) {
     // An absolute folder stays what it is.
     options.cache.folder = options.work_dir / (options.cache.folder.empty() ? "cache" : options.cache.folder);
     options.cache.bytes = cache_mib << 20;
+    options.snapshot_bytes = snapshot_mib << 20;
     roots.out.push_back(options.work_dir);
     roots.kept_out = options.cache.folder;
     options.check_folders = [&roots](const modelet::agent::TrainJob& job) { check_folders(roots, job); };

@@ -129,7 +129,7 @@ void LocalPool::start(const LocalPoolOptions& options) {
                                              "--gflops",        std::to_string(speed.gflops),
                                              "--bf16-gflops",   std::to_string(speed.bf16_gflops),
                                              "--memory-gbps",   std::to_string(speed.memory_gbps),
-                                             "--work-dir",      folder_.string(),
+                                             "--work-dir",      (folder_ / name).string(),
                                              "--data-root",     "/",
                                              "--out-root",      "/"});
   wait_for_agents(options.nodes, options.start_seconds);

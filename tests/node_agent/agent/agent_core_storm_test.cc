@@ -89,6 +89,7 @@ class Storm {
     aborted_ = true;
   }
   void on(const DropSnapshots&) {}
+  void on(const AdmitHolders&) {}
   void on(const AgentLog&) {}
   void on(const EndAgent&) { ended_ = true; }
 
