@@ -97,4 +97,11 @@ void limit_address_space(uint64_t bytes) {
   ::setrlimit(RLIMIT_AS, &limit);
 }
 
+void limit_own_memory(uint64_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, bytes);
+  ::setrlimit(RLIMIT_DATA, &limit);
+}
+
 }  // namespace modelet

@@ -42,4 +42,8 @@ void raise_descriptor_limit();
 // already, as a build of a sanitizer has.
 void limit_address_space(uint64_t bytes);
 
+// The most memory of its own (data, stacks; not mapped files) that this process may take: beyond, it gets no
+// more.
+void limit_own_memory(uint64_t bytes);
+
 }  // namespace modelet

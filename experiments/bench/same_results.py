@@ -82,7 +82,7 @@ def pool(programs, folder):
         endpoint = (folder / "endpoint").read_text(encoding="utf-8").strip()
         for name in agents:
             start(name, programs / "modelet-agent", "--scheduler", endpoint, "--name", name, "--cores", "1", *SPEED, "--work-dir", folder,
-                  "--key", folder / f"{name}.key", "--scheduler-key", scheduler, *data_roots(programs, folder))
+                  "--key", folder / f"{name}.key", "--scheduler-key", scheduler, *agent_options(programs, folder))
         wait_for(registered, "the agents")
         yield client
     finally:
@@ -92,10 +92,11 @@ def pool(programs, folder):
             process.wait()
 
 
-def data_roots(programs, folder):
-    """Where a submitted run may read and write, for builds whose agents ask for it."""
+def agent_options(programs, folder):
+    """Where a submitted run may read and write, and that the machine is the pool's: for builds whose agents ask for it."""
     shown = subprocess.run([str(programs / "modelet-agent"), "--help"], stdout=subprocess.PIPE, text=True).stdout
-    return ["--data-root", str(measuring.ROOT / "experiments"), "--data-root", str(folder)] if "--data-root" in shown else []
+    roots = ["--data-root", str(measuring.ROOT / "experiments"), "--data-root", str(folder)] if "--data-root" in shown else []
+    return roots + ["--dedicated"] * ("--dedicated" in shown)
 
 
 def train_alone(programs, experiment, settings, folder):

@@ -91,7 +91,7 @@ class _Run:
         speed = [] if self.cluster.cpu else ["--gflops", 10, "--memory-gbps", 5]
         for rank in range(self.cluster.size):
             self._start(f"node{rank}", rank, "modelet-agent", "--scheduler", self.endpoint, "--data-address", "{address}", "--name", "{node}",
-                        "--cores", threads, "--work-dir", self.folder, "--data-root", "/", "--out-root", "/", *self.agent_options, *speed)
+                        "--cores", threads, "--work-dir", self.folder, "--data-root", "/", "--out-root", "/", "--dedicated", *self.agent_options, *speed)
         deadline = time.monotonic() + START_SECONDS
         while self._registered() < self.cluster.size:
             for name, process in self.processes.items():

@@ -130,7 +130,9 @@ Agent::Agent(AgentOptions options)
 void Agent::run() {
   while (!ended_) {
     take_requests();
-    handle(Tick{runner_ ? runner_->step() : 0});
+    const uint64_t step = runner_ ? runner_->step() : 0;
+    handle(Tick{step});
+    if (options_.on_beat) options_.on_beat(runner_ ? runner_->run() : 0, step);
     take_mail();
     listen();
     tell_trouble();
@@ -203,8 +205,9 @@ void Agent::carry_out(const PrepareJob& action) {
     runner_ = std::make_unique<JobRunner>(
         message, std::move(job), [this, owner](const TrainJob& asked) { check_folders(asked, owner); },
         [this, owner](TrainJob made_for) { return owned_job(std::move(made_for), owner); },
-        comm::ZmqOptions{.bind = data_endpoint(options_), .curve = has_data_keys(options_)}, mailbox_,
-        data_source(message), kept_run(message));
+        comm::ZmqOptions{
+            .bind = data_endpoint(options_), .curve = has_data_keys(options_), .sending = options_.sending},
+        mailbox_, data_source(message), kept_run(message));
   } catch (const std::exception& error) {
     RunDoneT refusal;
     refusal.run = message.run;
@@ -294,6 +297,7 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
   job.size = static_cast<int>(message.size);
   const uint32_t wanted = job.experiment.train.threads;
   job.threads = wanted == 0 ? options_.cores : std::min(wanted, options_.cores);
+  job.throttle = options_.throttle;
   job.resume = message.resume;
   job.private_folder = is_kept(message);
   job.snapshots = {.enabled = job.private_folder, .every_steps = job.experiment.cluster.snapshot_every};

@@ -42,6 +42,10 @@ struct AgentOptions {
   // Throws UsageError if a job's folders are not allowed; asked before its data is fetched. Null: all are.
   JobCheck check_folders;
   JobFactory make_job;
+  Throttle* throttle = nullptr;              // of all jobs; must outlive the agent. Null: all threads, always
+  std::shared_ptr<comm::RateLimit> sending;  // to other agents; null: no limit
+  // Called about once a second: the run that this agent works for (0: none), and the steps done.
+  std::function<void(uint64_t run, uint64_t step)> on_beat;
 };
 
 class Agent {

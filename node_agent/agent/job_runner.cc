@@ -47,7 +47,9 @@ JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCh
       data_socket_(std::move(data_socket)),
       mailbox_(mailbox),
       source_(std::move(data)),
-      kept_(std::move(kept)) {
+      kept_(std::move(kept)),
+      throttle_(job.throttle) {
+  if (throttle_ != nullptr) throttle_->hurry(false);
   thread_ =
       std::thread([this, job = std::move(job), check = std::move(check),
                    make_job = std::move(make_job)]() mutable { work(std::move(job), check, make_job); });
@@ -72,6 +74,7 @@ void JobRunner::start(std::vector<comm::Peer> ranks) {
 void JobRunner::request_stop() {
   const std::lock_guard lock(mutex_);
   stop_requested_ = true;
+  if (throttle_ != nullptr) throttle_->hurry(true);
   if (group_ != nullptr) job_->request_stop();
   changed_.notify_all();
 }
@@ -81,6 +84,7 @@ void JobRunner::abort(const std::string& reason) {
   if (aborted_) return;
   aborted_ = true;
   abort_reason_ = reason;
+  if (throttle_ != nullptr) throttle_->hurry(true);
   if (group_ != nullptr) group_->interrupt(reason);
   changed_.notify_all();
 }

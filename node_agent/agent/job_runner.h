@@ -69,6 +69,7 @@ class JobRunner {
   Mailbox& mailbox_;
   const std::optional<DataSource> source_;
   const std::optional<KeptRun> kept_;
+  Throttle* const throttle_;     // lets a job that shall end go on; null: there is none
   std::optional<RunData> data_;  // what the job maps; the job's thread has it
 
   mutable std::mutex mutex_;

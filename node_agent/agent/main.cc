@@ -3,16 +3,29 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <type_traits>
 
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/system/program.h"
+#include "base/system/wake_event.h"
 #include "node_agent/agent/agent.h"
 #include "node_agent/machine/capacity.h"
+#include "node_agent/owner/notice/notice_watcher.h"
+#include "node_agent/owner/owner_service.h"
+#include "node_agent/owner/status_text.h"
 #include "shard/kernels/simd/instruction_set.h"
 
 namespace {
+
+using namespace modelet::agent;  // NOLINT(google-build-using-namespace): this is its program
 
 constexpr const char* kExamples = R"(Examples:
   modelet-agent --insecure                           work for a scheduler on this machine, without keys
@@ -21,6 +34,12 @@ constexpr const char* kExamples = R"(Examples:
   modelet-agent --scheduler tcp://192.168.1.5:5570 --data-address 192.168.1.7 --key agent.key --scheduler-key 5c02...
                                                      across machines, encrypted; --data-root and --out-root: what
                                                      runs may read, and where they may write
+  modelet-agent --preferences lend.toml --notice aws what this machine lends, and when (docs/owners.md); leave when
+                                                     the cloud says that the machine goes away
+  modelet-agent --status                             what the agent of this machine does, and has used
+  modelet-agent pause 30                             it takes no core for 30 minutes; 'resume': it may again
+  modelet-agent drain                                it leaves the pool, and comes back after 'resume'
+The owner of the machine comes first: when others want its cores, the agent uses fewer, or none. With --dedicated not.
 Ctrl-C or SIGTERM: the agent works on until its run can go on without it, then leaves; a second one ends its part at once.
 What an agent takes of a machine, what it reads and writes, and a systemd unit: docs/pool.md.
 Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
@@ -32,17 +51,97 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "node";
 }
 
+// What the owner has said, and how the agent learns that the machine goes away.
+struct Lending {
+  std::string preferences, notice, notice_address;
+  bool dedicated = false;
+};
+
 // Measures what was not given. Speeds are measured unless both that every run needs are given.
-void complete(modelet::agent::AgentOptions& options) {
-  using namespace modelet::agent;
+void complete(AgentOptions& options, const Preferences& preferences) {
+  const auto limit = [](auto& offered, auto lent) {
+    if (lent > 0) offered = std::min<std::remove_reference_t<decltype(offered)>>(offered, lent);
+  };
   if (options.cores == 0) options.cores = usable_cores();
+  limit(options.cores, preferences.cores);
   if (options.memory_bytes == 0) options.memory_bytes = usable_memory_bytes();
+  limit(options.memory_bytes, preferences.memory_mib << 20);
   if (options.gflops > 0 && options.bf16_gflops == 0) options.bf16_gflops = options.gflops;
   if (options.gflops > 0 && options.memory_gbps > 0) return;
   const Speed speed = measure_speed(options.cores);
   if (options.gflops == 0) options.gflops = speed.gflops;
   if (options.bf16_gflops == 0) options.bf16_gflops = speed.bf16_gflops;
   if (options.memory_gbps == 0) options.memory_gbps = speed.memory_gbps;
+}
+
+void limit_link(AgentOptions& options, double mbps) {
+  const double bytes_per_second = mbps * 1e6 / 8;
+  options.sending = std::make_shared<modelet::comm::RateLimit>(bytes_per_second);
+  double& fetching = options.cache.fetch_bytes_per_second;
+  if (mbps > 0) fetching = fetching > 0 ? std::min(fetching, bytes_per_second) : bytes_per_second;
+}
+
+// The plan of a run keeps within what is lent; this holds if the plan errs.
+void limit_memory(const Preferences& preferences, uint32_t threads) {
+  if (preferences.memory_mib == 0) return;
+  constexpr uint64_t kProgram = uint64_t{512} << 20, kStack = uint64_t{16} << 20;
+  const uint64_t lent = preferences.memory_mib << 20;
+  modelet::limit_own_memory(lent + lent / 4 + kProgram + kStack * threads);
+}
+
+// A stay in the pool, from registering to leaving. True if the agent left because its owner, or others, want
+// the machine: it may come back.
+bool stay(const AgentOptions& options, OwnerService* owner, const Lending& lending) {
+  constexpr double kAskInterval = 5, kMargin = 1;  // seconds; clouds want to be asked no more often
+  Agent agent(options);
+  std::atomic<bool> goes_for_good{false};
+  const modelet::StopSignals signals(
+      [&] {
+        goes_for_good = true;
+        agent.request_stop();
+      },
+      modelet::StopSignals::Again::kCallsStop);
+  std::optional<NoticeWatcher> watcher;
+  if (!lending.notice.empty())
+    watcher.emplace(make_notice_source(lending.notice, {.address = lending.notice_address}), kAskInterval,
+                    [&](const Notice& notice) {
+                      goes_for_good = true;
+                      agent.leave(std::max(kMargin, notice.seconds - kMargin), notice.reason);
+                    });
+  if (owner == nullptr) {
+    agent.run();
+    return false;
+  }
+  const OwnerService::Attendance attendance(
+      *owner, [&](const std::string& reason) { agent.leave(options.leave_seconds, reason); });
+  agent.run();
+  return attendance.asked_to_leave() && !goes_for_good;
+}
+
+void lend(AgentOptions options, const Preferences& preferences, const Lending& lending) {
+  if (lending.dedicated) {
+    stay(options, nullptr, lending);
+    return;
+  }
+  std::error_code failure;  // said when the socket is made there
+  std::filesystem::create_directories(options.work_dir, failure);
+  OwnerService owner({.name = options.name,
+                      .work_dir = options.work_dir,
+                      .threads = options.cores,
+                      .preferences = preferences,
+                      .bytes_sent = [sending = options.sending] { return sending->total(); }});
+  options.throttle = &owner.throttle();
+  options.on_beat = [&owner](uint64_t run, uint64_t step) { owner.count(run, step); };
+  do {
+    modelet::WakeEvent stop;
+    const modelet::StopSignals signals([&stop] { stop.set(); });
+    if (!owner.wait_until_wanted(stop.fd())) return;
+  } while (stay(options, &owner, lending));
+}
+
+void ask(const AgentOptions& options, const std::string& request, bool as_json) {
+  const nlohmann::json answer = ask_agent(owner_socket_path(options.work_dir, options.name), request);
+  std::cout << (as_json ? answer.dump() + "\n" : status_text(answer));
 }
 
 }  // namespace
@@ -52,8 +151,10 @@ int main(int argc, char** argv) {
       "Lends this machine to a pool: takes part in training runs, within the cores and memory that it may use.",
       "modelet-agent");
   app.footer(kExamples);
-  modelet::agent::AgentOptions options{.name = host_name(), .cores = 0, .cache = {}};
-  modelet::agent::Roots roots;
+  AgentOptions options{.name = host_name(), .cores = 0, .cache = {}};
+  Roots roots;
+  Lending lending;
+  bool status = false, as_json = false;
   double memory_mib = 0, fetch_mib = 0;
   uint64_t cache_mib = options.cache.bytes >> 20, snapshot_mib = options.snapshot_bytes >> 20;
   int parent = 0;
@@ -115,6 +216,30 @@ int main(int argc, char** argv) {
          "without it and lose nothing")
       ->capture_default_str()
       ->check(modelet::number_between(0.1, 86400.0));
+  app.add_option("--preferences", lending.preferences,
+                 "file that says what the owner lends of this machine, and when");
+  app.add_flag("--dedicated", lending.dedicated,
+               "the machine is for the pool: the agent makes no room for others, and does not listen to its "
+               "owner's socket")
+      ->envname("MODELET_DEDICATED");
+  app.add_option("--notice", lending.notice,
+                 "who says that this machine goes away: aws, gcp, azure, file:PATH or command:COMMAND");
+  app.add_option("--notice-address", lending.notice_address,
+                 "address of the cloud's metadata, if it is not the usual one");
+  app.add_flag("--status", status, "say what the agent of this work-dir and name does")->configurable(false);
+  app.add_flag("--json", as_json, "say it in JSON")->configurable(false);
+  std::string request, minutes;
+  const auto add_request = [&](const char* verb, const char* meaning) {
+    CLI::App* const sub = app.add_subcommand(verb, meaning)->fallthrough();
+    sub->callback([&request, verb] { request = verb; });
+    return sub;
+  };
+  add_request("pause", "the agent takes no core, for some minutes or until 'resume'")
+      ->add_option("minutes", minutes, "minutes")
+      ->check(modelet::number_between(0.01, 525600.0));
+  add_request("resume", "the agent may work again");
+  add_request("drain", "the agent leaves its run to others, and the pool, until 'resume'");
+  app.require_subcommand(0, 1);
   app.add_flag("--insecure", options.insecure,
                "work without keys, for whatever answers at the scheduler's address: connections are neither "
                "encrypted nor authenticated")
@@ -123,6 +248,9 @@ int main(int argc, char** argv) {
       ->configurable(false);
 
   return modelet::run_program(app, argc, argv, [&] {
+    options.work_dir = std::filesystem::absolute(options.work_dir);
+    if (status) request = "status";
+    if (!request.empty()) return ask(options, minutes.empty() ? request : request + ' ' + minutes, as_json);
     modelet::shard::kernels::use_instruction_set_from_environment();
     ::umask(0077);  // what runs write is for the agent's owner
     modelet::start_logging("agent");
@@ -130,7 +258,6 @@ int main(int argc, char** argv) {
     modelet::raise_descriptor_limit();
     options.memory_bytes = static_cast<uint64_t>(memory_mib * kMebi);
     options.scheduler.keys = modelet::comm::read_client_keys(key, scheduler_key);
-    options.work_dir = std::filesystem::absolute(options.work_dir);
     for (auto* list : {&roots.data, &roots.out})
       for (auto& root : *list) root = std::filesystem::absolute(root);
     check(roots);
@@ -140,13 +267,16 @@ int main(int argc, char** argv) {
     options.snapshot_bytes = snapshot_mib << 20;
     roots.out.push_back(options.work_dir);
     roots.kept_out = options.cache.folder;
-    options.check_folders = [&roots](const modelet::agent::TrainJob& job) { check_folders(roots, job); };
-    options.make_job = modelet::agent::training_jobs(roots);
+    options.check_folders = [&roots](const TrainJob& job) { check_folders(roots, job); };
+    options.make_job = training_jobs(roots);
     options.cache.fetch_bytes_per_second = fetch_mib * kMebi;
-    complete(options);
-    modelet::agent::Agent agent(options);
-    const modelet::StopSignals signals([&agent] { agent.request_stop(); },
-                                       modelet::StopSignals::Again::kCallsStop);
-    agent.run();
+    const Preferences preferences =
+        lending.preferences.empty() ? Preferences{} : read_preferences(lending.preferences);
+    if (!lending.notice.empty())
+      make_notice_source(lending.notice, {.address = lending.notice_address});  // a check
+    complete(options, preferences);
+    limit_link(options, preferences.link_mbps);
+    limit_memory(preferences, options.cores);
+    lend(std::move(options), preferences, lending);
   });
 }

@@ -131,7 +131,8 @@ void LocalPool::start(const LocalPoolOptions& options) {
                                              "--memory-gbps",   std::to_string(speed.memory_gbps),
                                              "--work-dir",      (folder_ / name).string(),
                                              "--data-root",     "/",
-                                             "--out-root",      "/"});
+                                             "--out-root",      "/",
+                                             "--dedicated"});
   wait_for_agents(options.nodes, options.start_seconds);
 }
 
