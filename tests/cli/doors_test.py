@@ -53,7 +53,7 @@ class OfALocalPool(ProgramTest):
         (pool,) = (self.folder / "temporary").glob("modelet-pool-*")
         address = (pool / "endpoint").read_text().strip()
         sockets = [str(path) for path in pool.iterdir() if stat.S_ISSOCK(path.stat().st_mode)]
-        self.assertEqual(len(sockets), 2, "those of the agents among themselves")
+        self.assertEqual(len(sockets), 4, "two of each agent: for steps and for snapshots")
         files = [str(path) for path in pool.iterdir() if path.suffix == ".key"]
         self.assertEqual(len(files), 4)
 

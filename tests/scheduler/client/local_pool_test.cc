@@ -101,7 +101,7 @@ TEST(LocalPool, IsClosedToOthers) {
     EXPECT_EQ(file.status().permissions() & kOthers, std::filesystem::perms::none) << file.path();
   }
   EXPECT_EQ(keys, 4u) << "of the scheduler, the user and each agent";
-  EXPECT_EQ(sockets, 2u) << "the agents' sockets among themselves are in the folder";
+  EXPECT_EQ(sockets, 4u) << "of each agent, for steps and for snapshots: they are in the folder";
 }
 
 TEST(LocalPool, DiesWithItsParent) {

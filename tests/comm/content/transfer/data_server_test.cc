@@ -599,7 +599,7 @@ TEST_F(DataServerTest, ThePortForRunsSaysWhereDataGoes) {
   const msg::SchedulerAddress data = msg::with_port(both.endpoint(), port);
   EXPECT_THAT(ask(data, msg::FetchManifestT{{}, std::string(64, 'a')}).reason, HasSubstr("no data"));
   EXPECT_THAT(ask(both.endpoint(), msg::FetchManifestT{{}, std::string(64, 'a')}).reason,
-              HasSubstr("other port"));
+              HasSubstr("data has a port of its own"));
   both.request_stop();
   thread.join();
   EXPECT_THROW(comm::data_endpoint("ipc:///tmp/x", 0), UsageError);
