@@ -19,12 +19,11 @@ namespace msg = comm::control;
 }  // namespace
 
 Core::Core(const CoreOptions& options, const Records& restored) : pool_(options) {
-  if (restored.pool) {
+  if (restored.pool) pool_.next_run = restored.pool->next_run;
+  if (restored.pool && restored.pool->id != 0)
     pool_.pool_id = restored.pool->id;
-    pool_.next_run = restored.pool->next_run;
-  } else if (pool_.pool_id != 0) {
+  else if (pool_.pool_id != 0)
     pool_.changes.pool = PoolRecord{pool_.pool_id, pool_.next_run};
-  }
   for (const NodeNameRecord& name : restored.names)
     if (!name.key.empty()) pool_.names[name.name] = {name.key, 0};
   for (const RunRecord& record : restored.runs) restore(record);

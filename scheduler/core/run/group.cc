@@ -209,6 +209,20 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
   set_state(pool, RunState::Forming, fmt::format("loading data on {}", nodes_text(members.size())));
 }
 
+// Those who hold files of the snapshot and are no members learn who may fetch them.
+void Run::admit_members(Pool& pool, const msg::PrepareT& prepare) const {
+  for (const auto& [node_id, node] : pool.nodes) {
+    const bool holds = std::ranges::any_of(prepare.holders, [&node = node](const auto& holder) {
+      return holder->node == node.info.name;
+    });
+    if (!holds || std::ranges::find(members, node_id, &Member::node) != members.end()) continue;
+    msg::AdmitT admit;
+    admit.run = id;
+    for (const auto& holder : prepare.holders) admit.holders.push_back(std::make_unique<msg::HolderT>(*holder));
+    pool.send(node.peer, std::move(admit));
+  }
+}
+
 // What a former group had not brought to safety is done again.
 void Run::send_prepare(Pool& pool) {
   msg::PrepareT prepare;
@@ -234,6 +248,7 @@ void Run::send_prepare(Pool& pool) {
         snapshots.newest_at_hand([&](const std::string& holder) { return pool.is_there(holder); });
     prepare.snapshot = from != nullptr ? comm::format_snapshot(*from) : submit.resume_files;
     prepare.holders = holders_of(pool, from, members);
+    admit_members(pool, prepare);
     if (from != nullptr || epoch > 1) step = from == nullptr ? 0 : from->step;
     snapshots.go_back_to(step);
   }

@@ -92,12 +92,12 @@ void Run::member_missed(Pool& pool, const std::string& by, Member& missed, const
 
 void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) {
   const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
-  if (snapshots.add_holders(files)) {
-    pool.changed_runs.insert(id);
-  } else if ((state != RunState::Running && state != RunState::Stopping) ||
-             !snapshots.add(epoch, static_cast<uint32_t>(members.size()), rank, files)) {
-    return;
-  }
+  const bool works = state == RunState::Running || state == RunState::Stopping;
+  const bool has_more = snapshots.add_holders(files);
+  const bool is_new =
+      works && snapshots.add(epoch, static_cast<uint32_t>(members.size()), rank, files);
+  if (has_more) pool.changed_runs.insert(id);
+  if (!has_more && !is_new) return;
   last_news = pool.now;
   if (has_ended(state)) return;
   // Places where files can lie: two of them hold each, if there are two.
@@ -125,7 +125,10 @@ bool Run::needs_files_of(const std::string& node) const {
 
 bool Run::snapshot_is_at_hand(Pool& pool) {
   const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
-  if (snapshots.newest() == nullptr || snapshots.newest_at_hand(is_there) != nullptr) return true;
+  if (snapshots.newest() == nullptr || snapshots.newest_at_hand(is_there) != nullptr) {
+    files_missing_since = 0;
+    return true;
+  }
   if (files_missing_since == 0) files_missing_since = pool.now;
   wait_for_nodes(pool, fmt::format("waits for node '{}', which has files of step {} that nobody else has",
                                    snapshots.missing_holder(is_there), snapshots.stable_step()));
@@ -285,6 +288,9 @@ void Run::time_passed(Pool& pool) {
                     step, grace));
   }
   if (!survives(pool)) return;
+  if (files_missing_since > 0 &&
+      snapshots.newest_at_hand([&](const std::string& holder) { return pool.is_there(holder); }) != nullptr)
+    files_missing_since = 0;
   if (state == RunState::Waiting && files_missing_since > 0 &&
       pool.now - files_missing_since > pool.options.hold_grace)
     return fail(pool, fmt::format("{}: gone for {:.0f} s", detail, pool.options.hold_grace));

@@ -102,6 +102,7 @@ void Run::member_done(Pool& pool, Member& finished, const msg::RunDoneT& message
   last_news = pool.now;
   pool.changed_runs.insert(id);
   if (message.outcome != Outcome::Failed && state != RunState::Forming) return settle(pool);
+  if (message.retry && state == RunState::Recovering) return;  // the same loss, as seen by another
   const std::string why =
       fmt::format("node '{}' failed at step {}: {}", finished.name, step, kept_text(message.message));
   if (survives(pool) && (message.retry || message.outcome != Outcome::Failed))

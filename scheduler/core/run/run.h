@@ -163,6 +163,7 @@ struct Run {
   void end_planning(Pool& pool);
   void form_planned(Pool& pool, std::vector<Member> chosen, const Plan& plan);
   void form_group(Pool& pool, std::vector<Member> group);
+  void admit_members(Pool& pool, const comm::control::PrepareT& prepare) const;
   void send_prepare(Pool& pool);
   std::string unreachable() const;
   void start_if_prepared(Pool& pool);

@@ -46,7 +46,9 @@ bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Sn
   auto entry =
       std::ranges::find_if(unfinished_, [&](const auto& each) { return each.snapshot.step == files.step; });
   if (entry == unfinished_.end()) {
-    if (newest() != nullptr && files.step <= stable_step()) return false;
+    if (newest() != nullptr && (files.step < stable_step() || files.epoch <= newest()->epoch) &&
+        files.step <= stable_step())
+      return false;
     if (unfinished_.size() >= kMostUnfinished) unfinished_.erase(unfinished_.begin());
     const auto place =
         std::ranges::find_if(unfinished_, [&](const auto& each) { return each.snapshot.step > files.step; });
@@ -70,23 +72,46 @@ bool Snapshots::add_holders(const comm::Snapshot& files) {
   if (known == stable_.end() || !agrees(*known, files)) return false;
   for (const comm::SnapshotFile& file : files.files)
     if (comm::SnapshotFile* same = file_of(*known, file.name)) add_to(*same, file.holders);
+  known->keep = known->keep || files.keep;
   return true;
 }
 
 std::optional<uint64_t> Snapshots::settle(uint32_t holders, const IsThere& is_there) {
+  const auto same_step = [&](const Unfinished& each) {
+    return std::ranges::find(stable_, each.snapshot.step, &comm::Snapshot::step);
+  };
+  // What a later group wrote after the same step takes the place of the earlier one, if nothing is missing.
+  const auto has_all_of = [](const Unfinished& each, const comm::Snapshot& earlier) {
+    return std::ranges::all_of(earlier.files, [&](const auto& file) {
+      return std::ranges::find(each.snapshot.files, file.name, &comm::SnapshotFile::name) !=
+             each.snapshot.files.end();
+    });
+  };
   const auto is_complete = [&](const Unfinished& each) {
+    const auto earlier = same_step(each);
     return each.ranks.size() == each.size && !each.snapshot.files.empty() &&
+           (earlier == stable_.end() || has_all_of(each, *earlier)) &&
            std::ranges::all_of(each.snapshot.files,
                                [&](const auto& file) { return count_there(file, is_there) >= holders; });
   };
-  const size_t before = stable_.size();
-  for (const Unfinished& each : unfinished_)
-    if (is_complete(each)) stable_.push_back(each.snapshot);
-  if (stable_.size() == before) return std::nullopt;
+  bool is_news = false;
+  for (auto each = unfinished_.begin(); each != unfinished_.end();) {
+    if (!is_complete(*each)) {
+      ++each;
+      continue;
+    }
+    is_news = true;
+    if (const auto earlier = same_step(*each); earlier != stable_.end())
+      *earlier = std::move(each->snapshot);
+    else
+      stable_.push_back(std::move(each->snapshot));
+    each = unfinished_.erase(each);
+  }
+  if (!is_news) return std::nullopt;
   std::ranges::sort(stable_, {}, &comm::Snapshot::step);
   // Of the steps before it, those that the user wants may still become complete.
   std::erase_if(unfinished_, [&](const Unfinished& each) {
-    return is_complete(each) || (each.snapshot.step < stable_step() && !each.snapshot.keep);
+    return each.snapshot.step < stable_step() && !each.snapshot.keep;
   });
   forget_old();
   return stable_step();
