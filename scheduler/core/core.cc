@@ -154,4 +154,13 @@ std::map<std::string, std::string> Core::data_in_use() const {
   return addresses;
 }
 
+std::multimap<std::string, std::string> Core::results() const {
+  std::multimap<std::string, std::string> addresses;
+  for (const auto& [id, run] : pool_.runs)
+    for (const comm::Snapshot& snapshot : run.snapshots.stable())
+      for (const comm::SnapshotFile& file : snapshot.files)
+        if (snapshot.keep) addresses.insert({comm::to_text(file.content), run.submitter});
+  return addresses;
+}
+
 }  // namespace modelet::scheduler

@@ -91,6 +91,8 @@ class Core {
   std::vector<comm::control::NodeStatusT> nodes() const;
   // Addresses of the data that runs need which have not ended, and the key that submitted one of those.
   std::map<std::string, std::string> data_in_use() const;
+  // Addresses of files that runs have made and the user may want, and the key that submitted the run.
+  std::multimap<std::string, std::string> results() const;
 
  private:
   using Nodes = std::map<uint64_t, Node>;

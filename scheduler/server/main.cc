@@ -2,11 +2,13 @@
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <random>
 
 #include "base/error.h"
+#include "base/system/clock.h"
 #include "base/system/file.h"
 #include "base/system/log.h"
 #include "base/system/process.h"
@@ -135,11 +137,14 @@ int main(int argc, char** argv) {
       const std::filesystem::path folder(state);
       make_state_folder(folder);
       ledger.emplace(folder / "ledger.sqlite");
+      options.restored = ledger->read();
       options.persist = [&ledger](const modelet::scheduler::Records& records) { ledger->write(records); };
       if (data.store.empty()) data.store = folder / "store";
     }
     if (!data.store.empty()) options.data = data;
     options.core.session = new_session();
+    options.core.pool = new_session();
+    options.core.utc = [] { return modelet::utc_text(std::chrono::system_clock::now()); };
     modelet::scheduler::Server server(options);
     const modelet::StopSignals signals([&server] { server.request_stop(); });
     modelet::log_info("listening on {}", server.endpoint());

@@ -29,6 +29,8 @@ std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, cons
   data.why_not = [&policy](const comm::Identity& sender, const comm::control::ToSchedulerMessage& message) {
     return policy.why_not(sender, message);
   };
+  data.most_open = 4096;  // files of snapshots are many
+  data.most_open_of_key = 1024;
   return std::make_unique<comm::DataServer>(data, comm::data_endpoint(endpoint, options.data_port),
                                             options.keys);
 }
@@ -59,7 +61,7 @@ Server::Server(const ServerOptions& options)
       is_local_(comm::is_loopback(socket_.endpoint())),
       data_(data_server(options, socket_.endpoint(), policy_)),
       persist_(options.persist),
-      core_(with_data_port(options.core, data_.get())),
+      core_(with_data_port(options.core, data_.get()), options.restored),
       tick_(std::min(options.core.heartbeat, kLongestTick)),
       planner_(options.plan, wake_) {
   if (!options.keys && !comm::is_private(endpoint()))
@@ -96,7 +98,10 @@ void Server::run() {
     next_tick = clock.now() + tick_;
     handle(clock.now(), Tick{});
     carry_out(clock.now());
-    if (data_) data_->keep(core_.data_in_use());
+    if (data_) {
+      data_->keep(core_.data_in_use());
+      policy_.set_results(core_.results());
+    }
   }
 }
 

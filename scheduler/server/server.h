@@ -30,6 +30,7 @@ struct ServerOptions {
   CoreOptions core;                             // but for data_port
   // Writes down what must outlive this process; what it throws ends run(). Empty: nothing does.
   std::function<void(const Records&)> persist;
+  Records restored;                // that a former process has written down
   Planner::Work plan = carry_out;  // makes a plan, on the planner's thread
 };
 
