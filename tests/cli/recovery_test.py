@@ -1,0 +1,146 @@
+"""Runs that outlive their nodes and their scheduler: in a pool with keys, without a folder that the nodes share."""
+import os
+import signal
+import socket
+import unittest
+
+from programs import ENDED, ProgramTest, checkpoint_files, newest_checkpoint, wait_until
+
+# Deterministic: no codec that rounds, and speeds that are declared (agent()). Long enough to be disturbed.
+STEPS = ("--set", "train.epochs=40", "--set", "train.evaluate_every=0", "--set", "cluster.snapshot_every=20", "--set", "exchange.codec=none",
+         "--set", "exchange.gradient_codec=none", "--set", "exchange.timeout_seconds=60")
+
+
+class RecoveryTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.pool = self.folder / self._testMethodName
+        self.pool.mkdir()
+        self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user")}
+        (self.pool / "allowed").write_text(f"agent {self.public['agent']} office\nuser {self.public['user']} alice\n")
+        self.endpoint = self.pool / "endpoint"
+        with socket.create_server(("127.0.0.1", 0)) as free:  # of the store; the same after a restart
+            self.data_port = free.getsockname()[1]
+        self.start_scheduler("tcp://127.0.0.1:*")
+        self.agents = {}
+
+    def start_scheduler(self, listen):
+        self.endpoint.unlink(missing_ok=True)
+        config = self.pool / "scheduler.toml"
+        config.write_text(f'listen = "{listen}"\nendpoint_file = "{self.endpoint}"\nheartbeat_seconds = 0.2\ndead_after_seconds = 5\n'
+                          f'state = "{self.pool / "state"}"\ndata_port = {self.data_port}\nkey = "{self.pool / "scheduler.key"}"\nallow_list = "{self.pool / "allowed"}"\n')
+        self.scheduler = self.start("modelet-scheduler", "--config", config)
+        wait_until(self.endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
+        self.address = self.endpoint.read_text().strip()
+
+    def own(self, key):
+        return ("--scheduler", self.address, "--key", self.pool / f"{key}.key", "--scheduler-key", self.public["scheduler"])
+
+    def agent(self, name):
+        self.agents[name] = self.start("modelet-agent", *self.own("agent"), "--name", name, "--cores", "1", "--memory-mib", "1000", "--gflops", "10",
+                                       "--memory-gbps", "5", "--work-dir", self.pool / name, "--data-root", self.folder, "--leave-seconds", "100")
+        wait_until(lambda: name in self.nodes(), lambda: f"agent registers: {self.agents[name]}")
+
+    def verb(self, *arguments):
+        return self.modelet(*arguments, *self.own("user"), "--json").events()
+
+    def nodes(self):
+        return {node["name"]: node for node in self.verb("nodes")}
+
+    def submit(self, nodes):
+        answers = self.verb("submit", self.experiment, "--nodes", str(nodes), *STEPS)
+        return next(answer["run"] for answer in answers if answer["event"] == "submitted")
+
+    def status(self, run):
+        return {status["run"]: status for status in self.verb("list")}[run]
+
+    def wait_for_step(self, run, step):
+        wait_until(lambda: self.status(run)["step"] >= step, lambda: f"run {run} does step {step}: {self.status(run)}\n{self.logs()}")
+
+    def logs(self):
+        return "\n".join(f"--- {program}" for program in (self.scheduler, *self.agents.values()))
+
+    def members(self, run):
+        return sorted(name for name, node in self.nodes().items() if node["run"] == run)
+
+    def assert_finishes(self, run):
+        wait_until(lambda: self.status(run)["state"] in ENDED, lambda: f"run {run} ends: {self.status(run)}\n{self.logs()}")
+        self.assertEqual(self.status(run)["state"], "finished", self.logs())
+
+    def final_files(self, run):
+        """{name: bytes} of the modelets after the last step, which lie on the nodes."""
+        files = {}
+        for name in self.agents:
+            for folder in (self.pool / name / "runs").glob(f"*-{run}"):
+                last = newest_checkpoint(folder)
+                if last.name == f"step-{40 * 25:010}":
+                    files.update(checkpoint_files(last))
+        return files
+
+    def kill(self, name):
+        os.kill(self.agents[name].pid, signal.SIGKILL)
+
+    def test_a_spare_takes_the_place_of_a_lost_node_and_learns_the_same(self):
+        for name in ("a", "b"):
+            self.agent(name)
+        undisturbed = self.submit(2)
+        self.assert_finishes(undisturbed)
+        self.agent("c")
+        run = self.submit(2)
+        self.wait_for_step(run, 100)
+        self.kill(self.members(run)[0])
+        self.assert_finishes(run)
+        self.assertEqual(self.final_files(run), self.final_files(undisturbed))
+
+    def test_a_run_goes_on_with_the_nodes_that_are_left(self):
+        for name in ("a", "b", "c"):
+            self.agent(name)
+        run = self.submit(3)
+        self.wait_for_step(run, 100)
+        self.kill("b")
+        self.assert_finishes(run)
+
+    def test_an_agent_that_is_asked_to_leave_costs_no_step(self):
+        for name in ("a", "b", "c"):
+            self.agent(name)
+        run = self.submit(2)
+        watcher = self.start("modelet", "watch", run, *self.own("user"), "--json")
+        self.wait_for_step(run, 100)
+        leaves = self.members(run)[0]
+        self.agents[leaves].signal(signal.SIGTERM)
+        self.assertEqual(self.agents[leaves].end(), 0, str(self.agents[leaves]))
+        self.assert_finishes(run)
+        self.assertEqual(watcher.end(), 0, str(watcher))
+        events = watcher.events()
+        (regrouped,) = [i for i, event in enumerate(events) if event["event"] == "regrouped"]
+        before = [event["step"] for event in events[:regrouped] if event["event"] == "progress"]
+        self.assertEqual(events[regrouped]["step"], before[-1])
+        self.assertNotIn(leaves, events[regrouped]["nodes"])
+
+    def test_a_node_that_sleeps_does_no_harm(self):
+        for name in ("a", "b", "c"):
+            self.agent(name)
+        run = self.submit(2)
+        self.wait_for_step(run, 100)
+        sleeps = self.members(run)[0]
+        self.agents[sleeps].signal(signal.SIGSTOP)
+        wait_until(lambda: sleeps not in self.members(run), lambda: f"goes on without it: {self.status(run)}\n{self.logs()}")
+        self.agents[sleeps].signal(signal.SIGCONT)
+        self.assert_finishes(run)
+        wait_until(lambda: sleeps in self.nodes(), "it is back")
+
+    def test_a_scheduler_that_is_killed_and_started_again_takes_the_run_over(self):
+        for name in ("a", "b"):
+            self.agent(name)
+        run = self.submit(2)
+        self.wait_for_step(run, 100)
+        self.scheduler.signal(signal.SIGKILL)
+        self.scheduler.end()
+        self.start_scheduler(self.address)
+        self.assert_finishes(run)
+        for agent in self.agents.values():
+            self.assertNotIn("aborted", agent.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
