@@ -19,7 +19,8 @@ void HolderLinks::name(const std::vector<msg::HolderT>& holders,
   }
   if (store) known_[""] = {store->endpoint, store->keys};
   std::erase_if(links_, [&](const auto& link) {
-    const auto was = before.find(link.first), is = known_.find(link.first);
+    const auto was = before.find(link.first);
+    const auto is = known_.find(link.first);
     return was == before.end() || is == known_.end() || was->second.endpoint != is->second.endpoint;
   });
 }
