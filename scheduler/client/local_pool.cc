@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "base/system/file.h"
+#include "base/system/log.h"
 #include "comm/security/keys.h"
 #include "node_agent/machine/capacity.h"
 #include "scheduler/client/pool_client.h"
@@ -54,7 +55,7 @@ class SpawnSettings {
   explicit SpawnSettings(const std::filesystem::path& log) {
     posix_spawn_file_actions_init(&actions_);
     posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions_, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+    posix_spawn_file_actions_addopen(&actions_, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND,
                                      0600);
     posix_spawn_file_actions_adddup2(&actions_, STDOUT_FILENO, STDERR_FILENO);
     posix_spawnattr_init(&attributes_);
@@ -106,11 +107,13 @@ void LocalPool::start(const LocalPoolOptions& options) {
   AtomicFile list(allow_list);
   list.write(allowed);
   list.commit();
-  spawn("scheduler", programs / "modelet-scheduler",
-        {"--listen", "tcp://127.0.0.1:*", "--endpoint-file", endpoint_file.string(), "--key",
-         key_file("scheduler").string(), "--allow-list", allow_list.string()});
+  add("scheduler", programs / "modelet-scheduler",
+      {"--listen", "tcp://127.0.0.1:*", "--endpoint-file", endpoint_file.string(), "--key",
+       key_file("scheduler").string(), "--allow-list", allow_list.string(), "--state",
+       (folder_ / "scheduler").string()});
   scheduler_ = {wait_for_scheduler(endpoint_file, options.start_seconds),
                 comm::ClientKeys{user, scheduler.public_key}};
+  processes_[0].arguments[1] = scheduler_.endpoint;  // where it is found when it is started again
 
   // Measured once: agents that measure at the same time on shared cores would get different speeds by chance.
   const uint32_t threads =
@@ -119,40 +122,56 @@ void LocalPool::start(const LocalPoolOptions& options) {
   const uint64_t memory_mib = std::max<uint64_t>(1, (agent::usable_memory_bytes() >> 20) / options.nodes);
   // Its only user is who may read and write all that its agents may.
   for (const std::string& name : names)
-    spawn(name, programs / "modelet-agent", {"--scheduler",     scheduler_.endpoint,
-                                             "--key",           key_file(name).string(),
-                                             "--scheduler-key", scheduler.public_key,
-                                             "--data-address",  data_address(folder_),
-                                             "--name",          name,
-                                             "--cores",         std::to_string(threads),
-                                             "--memory-mib",    std::to_string(memory_mib),
-                                             "--gflops",        std::to_string(speed.gflops),
-                                             "--bf16-gflops",   std::to_string(speed.bf16_gflops),
-                                             "--memory-gbps",   std::to_string(speed.memory_gbps),
-                                             "--work-dir",      (folder_ / name).string(),
-                                             "--data-root",     "/",
-                                             "--out-root",      "/",
-                                             "--dedicated"});
+    add(name, programs / "modelet-agent", {"--scheduler",     scheduler_.endpoint,
+                                           "--key",           key_file(name).string(),
+                                           "--scheduler-key", scheduler.public_key,
+                                           "--data-address",  data_address(folder_),
+                                           "--name",          name,
+                                           "--cores",         std::to_string(threads),
+                                           "--memory-mib",    std::to_string(memory_mib),
+                                           "--gflops",        std::to_string(speed.gflops),
+                                           "--bf16-gflops",   std::to_string(speed.bf16_gflops),
+                                           "--memory-gbps",   std::to_string(speed.memory_gbps),
+                                           "--work-dir",      (folder_ / name).string(),
+                                           "--data-root",     "/",
+                                           "--out-root",      "/",
+                                           "--dedicated"});
   wait_for_agents(options.nodes, options.start_seconds);
+  restarts_left_ = options.most_restarts;
 }
 
-void LocalPool::spawn(const std::string& name, const std::filesystem::path& program,
-                      std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), program.string());
+void LocalPool::add(const std::string& name, const std::filesystem::path& program,
+                    std::vector<std::string> arguments) {
   arguments.insert(arguments.end(), {"--exit-with-parent", std::to_string(::getpid())});
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
+  Process process{
+      .name = name, .log = folder_ / (name + ".log"), .program = program, .arguments = std::move(arguments)};
+  spawn(process);
+  processes_.push_back(std::move(process));
+}
 
-  Process process{.name = name, .log = folder_ / (name + ".log")};
+void LocalPool::spawn(Process& process) {
+  std::vector<std::string> words{process.program.string()};
+  words.insert(words.end(), process.arguments.begin(), process.arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
   const SpawnSettings settings(process.log);
-  const int failure = ::posix_spawn(&process.pid, program.c_str(), settings.actions(), settings.attributes(),
-                                    argv.data(), environ);
+  const int failure = ::posix_spawn(&process.pid, process.program.c_str(), settings.actions(),
+                                    settings.attributes(), argv.data(), environ);
   if (failure != 0) {
     errno = failure;
-    throw Error(errno_text(program.string()) + ": `modelet` needs it in the folder in which it lies itself");
+    throw Error(errno_text(process.program.string()) +
+                ": `modelet` needs it in the folder in which it lies itself");
   }
-  processes_.push_back(std::move(process));
+  process.ended = false;
+}
+
+void LocalPool::restart(Process& process, const std::string& how) {
+  if (restarts_left_ == 0)
+    throw Error(fmt::format("the pool's process '{}' {}:\n{}", process.name, how, tail_of(process.log)));
+  --restarts_left_;
+  log_warning("the pool's process '{}' {}: starts it again", process.name, how);
+  spawn(process);
 }
 
 std::filesystem::path LocalPool::key_file(const std::string& name) const { return folder_ / (name + ".key"); }
@@ -193,10 +212,9 @@ void LocalPool::check() {
   for (Process& process : processes_) {
     int status = 0;
     if (!process.ended && ::waitpid(process.pid, &status, WNOHANG) == process.pid) process.ended = true;
-    if (!process.ended) continue;
-    const std::string how = WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
-                                                : fmt::format("ended with code {}", WEXITSTATUS(status));
-    throw Error(fmt::format("the pool's process '{}' {}:\n{}", process.name, how, tail_of(process.log)));
+    if (process.ended)
+      restart(process, WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
+                                           : fmt::format("ended with code {}", WEXITSTATUS(status)));
   }
 }
 

@@ -6,6 +6,9 @@
 // and authenticated; agents among themselves over sockets in the pool's folder, which only this user may
 // enter.
 //
+// A process that dies is started again, a bounded number of times: the scheduler, which keeps its state in the pool's
+// folder, at the same address, an agent under its name. What becomes of their run is the scheduler's matter.
+//
 // The processes end with this object, and also with the thread that made it (Linux tells a child when the
 // thread that started it ends), so make it on the main thread. Ctrl-C reaches only this process, not them.
 #pragma once
@@ -25,8 +28,9 @@ struct LocalPoolOptions {
   uint32_t nodes = 1;
   uint32_t threads = 0;  // of each agent; 0: the machine's cores shared out, at least 1 each
   std::filesystem::path
-      programs;               // folder of modelet-scheduler and modelet-agent; empty: that of this program
-  double start_seconds = 30;  // within which all must have registered
+      programs;                 // folder of modelet-scheduler and modelet-agent; empty: that of this program
+  double start_seconds = 30;    // within which all must have registered
+  uint32_t most_restarts = 10;  // of all processes together, once all have registered
 };
 
 class LocalPool {
@@ -40,7 +44,7 @@ class LocalPool {
 
   // With the key of a user, who may submit.
   const comm::control::SchedulerAddress& scheduler() const { return scheduler_; }
-  // Throws Error if one of the processes has ended.
+  // Starts processes that have ended again, and logs that. Throws Error if one has ended too often.
   void check();
 
   struct Process {
@@ -48,13 +52,16 @@ class LocalPool {
     pid_t pid = 0;
     std::filesystem::path log;
     bool ended = false;
+    std::filesystem::path program;
+    std::vector<std::string> arguments;
   };
   const std::vector<Process>& processes() const { return processes_; }  // scheduler first
 
  private:
   void start(const LocalPoolOptions& options);
-  void spawn(const std::string& name, const std::filesystem::path& program,
-             std::vector<std::string> arguments);
+  void add(const std::string& name, const std::filesystem::path& program, std::vector<std::string> arguments);
+  void spawn(Process& process);
+  void restart(Process& process, const std::string& how);
   comm::KeyPair make_key(const std::string& name);
   std::filesystem::path key_file(const std::string& name) const;
   std::string wait_for_scheduler(const std::filesystem::path& endpoint_file, double seconds);
@@ -64,6 +71,7 @@ class LocalPool {
   std::filesystem::path folder_;  // keys, sockets, logs; closed to others; removed at the end
   std::vector<Process> processes_;
   comm::control::SchedulerAddress scheduler_{""};
+  uint32_t restarts_left_ = 0;
 };
 
 }  // namespace modelet::cli

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,54 +14,10 @@
 namespace modelet::cli {
 namespace {
 
-using comm::control::RunState;
 using comm::control::RunStatusT;
 
 constexpr double kPollSeconds = 0.1;
 constexpr double kSilenceSeconds = 10;  // of a scheduler that should send a status every second
-
-// Reports how a run ended, unless an event of the run has said so already.
-class EndReporter {
- public:
-  explicit EndReporter(Reporter& reporter) : reporter_(reporter) {}
-
-  void handle(const nlohmann::json& event) {
-    last_ = text(event, "event");
-    reporter_.handle(event);
-  }
-
-  // Reports once what a waiting run waits for.
-  void note(const RunStatusT& status) {
-    if (status.state != RunState::Queued || status.detail == waiting_for_) return;
-    waiting_for_ = status.detail;
-    reporter_.note(fmt::format("run {} {}", status.run, status.detail));
-  }
-
-  void end(const RunStatusT& status) {
-    if (status.state == RunState::Failed) {
-      if (last_ != "failed") reporter_.handle({{"event", "failed"}, {"error", status.detail}});
-      const std::string why =
-          fmt::format("run {} failed: {}{}", status.run, status.detail, reporter_.how_to_resume());
-      if (status.user_error) throw UsageError(why);
-      throw Error(why);
-    }
-    if (status.state == RunState::Stopped) {
-      if (last_ != "interrupted") reporter_.handle({{"event", "interrupted"}, {"step", status.step}});
-      reporter_.require_heard();
-      throw Interrupted(fmt::format("run {}: {}{}", status.run, status.detail, reporter_.how_to_resume()));
-    }
-    reporter_.require_heard();
-  }
-
- private:
-  static std::string text(const nlohmann::json& event, const char* key) {
-    const auto found = event.find(key);
-    return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
-  }
-
-  Reporter& reporter_;
-  std::string last_, waiting_for_;
-};
 
 }  // namespace
 
@@ -116,6 +73,8 @@ uint64_t PoolClient::submit(const Submission& submission) {
   message.resume = submission.resume;
   message.train_data = submission.train_data;
   message.test_data = submission.test_data;
+  message.priority = submission.priority;
+  if (submission.resume_files) message.resume_files = comm::format_snapshot(*submission.resume_files);
   return ask<comm::control::AcceptedT>(std::move(message)).run;
 }
 
@@ -133,18 +92,66 @@ uint16_t PoolClient::data_port() {
 
 RunStatusT PoolClient::stop(uint64_t run) { return ask<RunStatusT>(comm::control::StopRunT{{}, run}); }
 
-RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher) {
+comm::control::RunFilesT PoolClient::files(uint64_t run) {
+  return ask<comm::control::RunFilesT>(comm::control::FindRunFilesT{{}, run});
+}
+
+comm::control::RunLogT PoolClient::log(uint64_t run, const std::string& node, uint64_t offset) {
+  return ask<comm::control::RunLogT>(comm::control::FindRunLogT{{}, run, node, offset});
+}
+
+comm::control::NodeListT PoolClient::drain(const std::string& node, bool drain) {
+  return ask<comm::control::NodeListT>(comm::control::DrainNodeT{{}, node, drain});
+}
+
+std::vector<nlohmann::json> PoolClient::past_events(uint64_t run) {
+  std::vector<nlohmann::json> events;
+  bool answered = false;  // its status follows the events
+  watch(run,
+        {.on_event = [&](const nlohmann::json& event) { events.push_back(event); },
+         .on_status = [&](const RunStatusT&) { answered = true; },
+         .detach = [&] { return answered; }},
+        kAnswerSeconds);
+  return events;
+}
+
+RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher, double patience) {
   send(comm::control::WatchT{{}, run});
   RunStatusT last;
-  for (Stopwatch silence; silence.seconds() < kSilenceSeconds;) {
+  uint64_t connection = socket_.connections(), last_event = 0;
+  bool asked = true, stopping = false, away = false;
+  for (Stopwatch silence, since_question;;) {
     if (watcher.detach && watcher.detach()) return last;
     auto message = socket_.receive(kPollSeconds);
-    if (!message) continue;
+    // Over a new connection it knows nothing of what was asked before. An old one may only seem to be there.
+    if (std::exchange(connection, socket_.connections()) != socket_.connections() ||
+        (silence.seconds() > kSilenceSeconds && since_question.seconds() > kSilenceSeconds))
+      asked = stopping = false;
+    if (!asked && socket_.send(comm::control::WatchT{{}, run})) {
+      asked = true;
+      since_question.lap();
+    }
+    if (asked && !stopping && watcher.stop && watcher.stop())
+      stopping = socket_.send(comm::control::StopRunT{{}, run});
+    if (!message) {
+      if (silence.seconds() > patience)
+        throw Error(fmt::format(
+            "the scheduler at {} has been away for {:.0f} s while run {} was watched. The run may go on: when the "
+            "scheduler is back, modelet watch {} --scheduler {} follows it",
+            scheduler_, patience, run, run, scheduler_));
+      if (silence.seconds() > std::min(kSilenceSeconds, patience) && !std::exchange(away, true) &&
+          watcher.on_trouble)
+        watcher.on_trouble(fmt::format("the scheduler at {} is silent: waits for it", scheduler_));
+      continue;
+    }
     silence.lap();
+    if (std::exchange(away, false) && watcher.on_trouble) watcher.on_trouble("the scheduler is back");
     if (const auto* refusal = std::get_if<comm::control::RefusedT>(&*message))
       throw Error("the scheduler refuses: " + refusal->reason);
     if (const auto* event = std::get_if<comm::control::RunEventT>(&*message);
         event != nullptr && event->run == run) {
+      if (event->number != 0 && event->number <= last_event) continue;  // was passed on before it went away
+      last_event = std::max(last_event, event->number);
       const auto parsed = nlohmann::json::parse(event->json, nullptr, false);
       if (parsed.is_object() && watcher.on_event) watcher.on_event(parsed);
     }
@@ -154,45 +161,6 @@ RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher) {
       if (scheduler::has_ended(last.state)) return last;
     }
   }
-  throw Error(fmt::format("the scheduler at {} has been silent for {:.0f} s while run {} was watched",
-                          scheduler_, kSilenceSeconds, run));
-}
-
-void run_on_pool(const comm::control::SchedulerAddress& scheduler, const Submission& submission,
-                 Reporter& reporter, const std::atomic<bool>& stop, const std::function<void()>& check_pool) {
-  PoolClient client(scheduler), stopper(scheduler);
-  const uint64_t run = client.submit(submission);
-  EndReporter end(reporter);
-  bool stop_sent = false, waiting = true;
-  const PoolClient::Watcher watcher{
-      .on_event = [&](const nlohmann::json& event) { end.handle(event); },
-      .on_status =
-          [&](const RunStatusT& status) {
-            waiting = status.state == RunState::Queued;
-            end.note(status);
-          },
-      .detach =
-          [&] {
-            if (waiting && check_pool) check_pool();
-            if ((stop || !reporter.failure().empty()) && !std::exchange(stop_sent, true)) stopper.stop(run);
-            return false;
-          }};
-  end.end(client.watch(run, watcher));
-}
-
-void watch_on_pool(const comm::control::SchedulerAddress& scheduler, uint64_t run, Reporter& reporter,
-                   const std::atomic<bool>& stop) {
-  PoolClient client(scheduler);
-  EndReporter end(reporter);
-  const RunStatusT last =
-      client.watch(run, {.on_event = [&](const nlohmann::json& event) { end.handle(event); },
-                         .on_status = [&](const RunStatusT& status) { end.note(status); },
-                         .detach = [&] { return stop || !reporter.failure().empty(); }});
-  if (scheduler::has_ended(last.state)) return end.end(last);
-  const std::string goes_on =
-      fmt::format("no longer watched; run {} goes on: modelet stop {} ends it", run, run);
-  if (!reporter.failure().empty()) throw Error(reporter.failure() + "; " + goes_on);
-  throw Interrupted(goes_on);
 }
 
 }  // namespace modelet::cli

@@ -1,21 +1,25 @@
 // A client of a pool: submits runs, watches and stops them, lists runs and nodes.
-// All calls wait for the scheduler's answer and throw Error if there is none within kAnswerSeconds, or if it
-// refuses. One thread.
+// All calls but watch() wait for the scheduler's answer and throw Error if there is none within kAnswerSeconds. All
+// throw Error if it refuses. One thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/experiment/experiment.h"
+#include "comm/content/snapshot.h"
 #include "comm/control/control.h"
-#include "scheduler/client/report.h"
 
 namespace modelet::cli {
 
 inline constexpr double kAnswerSeconds = 5;
+// That a scheduler may be away while a run is watched, which goes on meanwhile. One that knows its runs when it is
+// back (--state) is asked again.
+inline constexpr double kPatienceSeconds = 120;
 
 struct Submission {
   Experiment experiment;  // paths absolute, readable on every node
@@ -26,7 +30,10 @@ struct Submission {
   std::string out;     // absolute folder of the run; empty: see modelet submit --help
   std::string resume;  // absolute folder of a checkpoint, or empty
   std::string train_data,
-      test_data;  // addresses in the scheduler's store (send_data); empty: all nodes read the paths
+      test_data;         // addresses in the scheduler's store (send_data); empty: all nodes read the paths
+  int32_t priority = 0;  // runs of a higher one start first
+  // A checkpoint to continue from whose files are in the store (send_checkpoint), instead of `resume`.
+  std::optional<comm::Snapshot> resume_files;
 };
 
 class PoolClient {
@@ -38,15 +45,24 @@ class PoolClient {
   comm::control::NodeListT nodes();
   comm::control::RunStatusT stop(uint64_t run);
   uint16_t data_port();  // of the scheduler's host; 0: it keeps no data
+  comm::control::RunFilesT files(uint64_t run);
+  comm::control::RunLogT log(uint64_t run, const std::string& node, uint64_t offset);
+  comm::control::NodeListT drain(const std::string& node, bool drain);
 
   // Callbacks while watching; each may be empty.
   struct Watcher {
     std::function<void(const nlohmann::json&)> on_event;
     std::function<void(const comm::control::RunStatusT&)> on_status;  // at least once a second
+    std::function<void(const std::string&)> on_trouble;  // with the scheduler; or that it is over
+    std::function<bool()> stop;    // asked several times a second; true: ask the run to stop
     std::function<bool()> detach;  // asked several times a second; true: stop watching
   };
-  // Passes on the events of the run, past and future, until it has ended. Returns its last status.
-  comm::control::RunStatusT watch(uint64_t run, const Watcher& watcher);
+  // Passes on the events of the run, past and future, each once, until it has ended. Returns its last status. If the
+  // scheduler is away, waits until it is back; Error that says how to come back if that takes longer than
+  // `patience` seconds.
+  comm::control::RunStatusT watch(uint64_t run, const Watcher& watcher, double patience = kPatienceSeconds);
+  // The events that the scheduler holds by now, oldest first.
+  std::vector<nlohmann::json> past_events(uint64_t run);
 
  private:
   template <class Answer>
@@ -56,18 +72,5 @@ class PoolClient {
   const std::string scheduler_;  // address
   comm::control::ClientSocket socket_;
 };
-
-// Submits, and reports until the run has ended: `modelet train --nodes N` and `modelet submit --watch`. When
-// `stop` becomes true the run is asked to stop, which writes a checkpoint. `check_pool` is called while the
-// run waits for nodes and may throw. Returns normally when the run has finished; throws Error if it failed,
-// Interrupted if it was stopped.
-void run_on_pool(const comm::control::SchedulerAddress& scheduler, const Submission& submission,
-                 Reporter& reporter, const std::atomic<bool>& stop,
-                 const std::function<void()>& check_pool = {});
-
-// Like run_on_pool, for a run that was submitted before. When `stop` becomes true it stops watching, and the
-// run goes on.
-void watch_on_pool(const comm::control::SchedulerAddress& scheduler, uint64_t run, Reporter& reporter,
-                   const std::atomic<bool>& stop);
 
 }  // namespace modelet::cli

@@ -125,7 +125,7 @@ def documented_fields():
     return document
 
 
-FIELD_TYPES = {"string": str, "integer": int, "number": (int, float), "list": list, "object": dict}
+FIELD_TYPES = {"boolean": bool, "string": str, "integer": int, "number": (int, float), "list": list, "object": dict}
 
 
 class Program:

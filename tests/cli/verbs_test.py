@@ -8,6 +8,7 @@ import unittest
 
 from programs import ENDLESS, PROGRAMS, PoolTest, ProgramTest, newest_checkpoint, wait_until
 
+OF_KEPT_RUNS = [("fetch",), ("logs",), ("drain",)]  # fetch_test.py has what they do
 ALL_PROGRAMS = ("modelet", "modelet-agent", "modelet-scheduler")
 
 
@@ -70,7 +71,7 @@ class ExitCodes(PoolTest):
             ("list",): pool, ("nodes",): pool, ("watch",): last, ("stop",): last,
             ("keygen",): ["new.key"],
             ("bench", "data"): ["data/train.txt", "--seconds", "0.001"],
-            ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("version",): []}, but=[("bench", "kernels")])  # takes long; bench_test.py has it
+            ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("version",): []}, but=[("bench", "kernels"), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
         self.assert_all_end(1, {
             ("train",): [self.experiment, *missing], ("tune",): [self.experiment, *missing],
             ("eval",): [damaged, "data/test.txt"], ("predict",): [damaged, "data/test.txt"],
@@ -78,6 +79,7 @@ class ExitCodes(PoolTest):
             ("data", "prepare"): ["nowhere.txt", "newer.mlt"], ("data", "describe"): ["nowhere.txt"],
             ("data", "synth"): ["a-file/new"], ("submit",): [self.experiment, *nobody],
             ("list",): nobody, ("nodes",): nobody, ("watch",): ["100", *pool], ("stop",): ["100", *pool],
+            ("fetch",): ["100", "--out", "none", *pool], ("logs",): ["100", *pool], ("drain",): ["nobody", *pool],
             ("keygen",): ["no-folder/new.key"], ("bench", "data"): ["nowhere.txt"],
             ("bench", "inference"): [damaged, "data/test.txt"]}, but=[("bench", "kernels"), ("version",)])
         self.assert_all_end(2, {verb: ["--no-such-option"] for verb in verbs_below()})

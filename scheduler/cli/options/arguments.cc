@@ -1,10 +1,15 @@
 #include "scheduler/cli/options/arguments.h"
 
+#include <spdlog/fmt/chrono.h>
+#include <spdlog/fmt/fmt.h>
+
 #include <cctype>
+#include <ctime>
 #include <filesystem>
 
 #include "base/error.h"
 #include "comm/codec/codec.h"
+#include "shard/modelet/checkpoint.h"
 
 namespace modelet::cli {
 
@@ -87,6 +92,18 @@ void require_writable(const std::string& file, bool force, const std::vector<std
 
 void add_force_flag(CLI::App& verb, bool& force) {
   verb.add_flag("--force", force, "replace files that are there already");
+}
+
+std::filesystem::path run_folder(const std::string& out, const std::filesystem::path& resumed,
+                                 const std::string& name) {
+  if (!out.empty()) return absolute(out);
+  if (!resumed.empty())
+    if (std::filesystem::path run = shard::run_of(resumed); !run.empty()) return run;
+  const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+  const std::filesystem::path first = absolute("runs/" + name + "-" + time);
+  std::filesystem::path folder = first;  // runs that begin in the same second get one each
+  for (int i = 2; std::filesystem::exists(folder); ++i) folder = first.string() + "-" + std::to_string(i);
+  return folder;
 }
 
 std::string absolute(const std::string& path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,11 @@ void note_unknown_labels(const shard::Dataset& data, const std::string& path, Re
 // or, without `force`, any file.
 void require_writable(const std::string& file, bool force, const std::vector<std::string>& sources = {});
 void add_force_flag(CLI::App& verb, bool& force);
+
+// The folder of a run on this machine: `out`, or that of the run whose checkpoint `resumed` is, or a new one for a run
+// of this name. `out` and `resumed` may be empty.
+std::filesystem::path run_folder(const std::string& out, const std::filesystem::path& resumed,
+                                 const std::string& name);
 
 // Absolute and normalised; empty stays empty.
 std::string absolute(const std::string& path);

@@ -1,10 +1,8 @@
 #include "scheduler/cli/verbs/train.h"
 
-#include <spdlog/fmt/chrono.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <atomic>
-#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,8 +13,9 @@
 #include "node_agent/train/trainer.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/client/local_pool.h"
-#include "scheduler/client/pool_client.h"
 #include "scheduler/client/report.h"
+#include "scheduler/client/run_on_pool.h"
+#include "scheduler/client/send_data.h"
 #include "shard/modelet/checkpoint.h"
 
 namespace modelet::cli {
@@ -30,18 +29,6 @@ struct TrainOptions {
   uint32_t nodes = 1;
   bool json = false;
 };
-
-// The run's folder: --out, or that of the run which is resumed, or a new one.
-fs::path run_folder(const TrainOptions& options, const fs::path& resumed) {
-  if (!options.out.empty()) return absolute(options.out);
-  if (!resumed.empty())
-    if (fs::path run = shard::run_of(resumed); !run.empty()) return run;
-  const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
-  const fs::path first = absolute("runs/" + options.experiment.run_name() + "-" + time);
-  fs::path folder = first;  // runs that begin in the same second get one each
-  for (int i = 2; fs::exists(folder); ++i) folder = first.string() + "-" + std::to_string(i);
-  return folder;
-}
 
 void train_here(const Submission& submission, Reporter& reporter) {
   const size_t modelets = partition_model(submission.experiment, submission.shape).size();
@@ -74,15 +61,23 @@ void train_here(const Submission& submission, Reporter& reporter) {
   reporter.require_heard();
 }
 
-void train_on_pool(const Submission& submission, Reporter& reporter) {
+void train_on_pool(const Submission& trained, Reporter& reporter) {
   std::atomic<bool> stop{false};
   const StopSignals signals([&stop] {
     stop = true;
     write_from_signal(kStoppingLine);
   });
-  reporter.note(fmt::format("starting a scheduler and {} agents on this machine", submission.nodes));
-  LocalPool pool({.nodes = submission.nodes, .threads = submission.experiment.train.threads});
-  run_on_pool(pool.scheduler(), submission, reporter, stop, [&pool] { pool.check(); });
+  reporter.note(fmt::format("starting a scheduler and {} agents on this machine", trained.nodes));
+  LocalPool pool({.nodes = trained.nodes, .threads = trained.experiment.train.threads});
+  Submission submission = trained;
+  if (kPoolKeepsFiles && !submission.resume.empty()) {
+    submission.resume_files =
+        send_checkpoint(comm::control::with_port(pool.scheduler(), PoolClient(pool.scheduler()).data_port()),
+                        shard::Checkpoint::open(submission.resume), reporter);
+    submission.resume.clear();
+  }
+  run_on_pool(pool.scheduler(), {.submission = submission, .check = [&pool] { pool.check(); }}, reporter,
+              stop);
 }
 
 void train(const TrainOptions& options) {
@@ -91,7 +86,7 @@ void train(const TrainOptions& options) {
     throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
   submission.name = options.experiment.run_name();
   submission.resume = options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)).string();
-  submission.out = run_folder(options, submission.resume).string();
+  submission.out = run_folder(options.out, submission.resume, options.experiment.run_name()).string();
   shard::require_one_run(submission.out, submission.resume);
   Reporter reporter(options.json);
   reporter.record_in(submission.out, to_toml(submission.experiment));

@@ -64,7 +64,44 @@ TEST(LocalPool, AKilledAgentFailsTheRunWithItsNameAndStep) {
     for (const auto& node : nodes.nodes) free += node->run == 0;
     return free == 2;
   });
-  EXPECT_THROW(pool.check(), Error);
+  // It comes back, under its name.
+  wait_until([&] {
+    pool.check();
+    return client.nodes().nodes.size() == 3;
+  });
+}
+
+TEST(LocalPool, StartsTheSchedulerAgainWhereItWas) {
+  LocalPool pool(fake_agents(1));
+  const auto kill_scheduler = [&] {
+    ASSERT_EQ(::kill(pool.processes()[0].pid, SIGKILL), 0);
+    wait_until([&] { return is_gone(pool.processes()[0].pid); });
+  };
+  kill_scheduler();
+  pool.check();
+  wait_until([&] {
+    try {
+      return PoolClient(pool.scheduler()).nodes().nodes.size() == 1;
+    } catch (const Error&) {
+      return false;  // a busy machine: it is not there yet
+    }
+  });
+}
+
+TEST(LocalPool, GivesUpOnAProcessThatEndsAgainAndAgain) {
+  LocalPoolOptions options = fake_agents(1);
+  options.most_restarts = 2;
+  LocalPool pool(options);
+  for (int i = 0; i < 3; ++i) {
+    const pid_t pid = pool.processes()[1].pid;
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    wait_until([&] { return is_gone(pid); });
+    if (i < 2)
+      EXPECT_NO_THROW(pool.check());
+    else
+      EXPECT_THAT([&] { pool.check(); },
+                  testing::ThrowsMessage<Error>(HasSubstr("the pool's process 'node-1' was killed by signal 9")));
+  }
 }
 
 TEST(LocalPool, EndsItsProcesses) {

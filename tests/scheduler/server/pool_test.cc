@@ -15,6 +15,7 @@
 #include "base/system/log.h"
 #include "node_agent/agent/agent.h"
 #include "scheduler/client/pool_client.h"
+#include "scheduler/client/run_on_pool.h"
 #include "scheduler/server/server.h"
 #include "tests/node_agent/agent/scripted_job.h"
 #include "tests/scheduler/pools.h"
@@ -299,8 +300,8 @@ TEST_F(PoolTest, RunOnPoolReportsAndThrowsWhatTheRunDid) {
   std::atomic<bool> stop{false};
   {
     cli::Reporter reporter(true, machines, people, {});
-    EXPECT_THROW(cli::run_on_pool(server->endpoint(), submission(2), reporter, stop), Error);
-    EXPECT_NO_THROW(cli::run_on_pool(server->endpoint(), submission(1), reporter, stop));
+    EXPECT_THROW(cli::run_on_pool(server->endpoint(), {.submission = submission(2)}, reporter, stop), Error);
+    EXPECT_NO_THROW(cli::run_on_pool(server->endpoint(), {.submission = submission(1)}, reporter, stop));
   }
   EXPECT_THAT(machines.str(), HasSubstr(R"({"error":"node 'b' failed)"));
   EXPECT_THAT(machines.str(), HasSubstr(R"("event":"finished")"));
@@ -311,7 +312,7 @@ TEST_F(PoolTest, RunOnPoolStopsTheRunWhenAsked) {
   std::ostringstream machines, people;
   std::atomic<bool> stop{true};
   cli::Reporter reporter(true, machines, people, {});
-  EXPECT_THROW(cli::run_on_pool(server->endpoint(), submission(1), reporter, stop), Interrupted);
+  EXPECT_THROW(cli::run_on_pool(server->endpoint(), {.submission = submission(1)}, reporter, stop), Interrupted);
   EXPECT_THAT(machines.str(), HasSubstr("interrupted"));
 }
 

@@ -1,4 +1,4 @@
-// The verbs for a pool: submit, list, watch, stop, nodes.
+// The verbs for a pool: submit, and those of runs.h and nodes.h.
 #pragma once
 
 namespace CLI {

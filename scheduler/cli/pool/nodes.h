@@ -1,0 +1,12 @@
+// The verbs for the nodes of a pool: nodes, drain.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace modelet::cli {
+
+void add_node_verbs(CLI::App& app);
+
+}  // namespace modelet::cli

@@ -1,0 +1,54 @@
+#include "scheduler/cli/pool/pool_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "base/system/program.h"
+#include "comm/transport/endpoint.h"
+
+namespace modelet::cli {
+
+comm::control::SchedulerAddress PoolOptions::address() const {
+  comm::check_endpoint(scheduler, false);
+  const auto keys = comm::read_client_keys(key, scheduler_key);
+  comm::require_keys(scheduler, keys.has_value(), insecure, "the scheduler's address",
+                     "--key FILE and --scheduler-key KEY");
+  return {scheduler, keys};
+}
+
+CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& description,
+                   const std::string& examples, const std::shared_ptr<PoolOptions>& options,
+                   void (*body)(const PoolOptions&)) {
+  CLI::App& verb = *app.add_subcommand(name, description);
+  verb.footer("Examples:\n" + examples);
+  verb.add_option("--scheduler", options->scheduler,
+                  "address of the scheduler, such as tcp://192.168.1.5:5570")
+      ->default_val("tcp://127.0.0.1:5570")
+      ->envname("MODELET_SCHEDULER");
+  verb.add_option("--key", options->key,
+                  "file of your key, made by 'modelet keygen'; for a scheduler with keys")
+      ->envname("MODELET_KEY");
+  verb.add_option("--scheduler-key", options->scheduler_key,
+                  "public key of the scheduler, as 'modelet keygen' printed it there")
+      ->envname("MODELET_SCHEDULER_KEY");
+  verb.add_flag("--insecure", options->insecure,
+                "without keys: whatever answers at the scheduler's address is trusted with the experiment")
+      ->envname("MODELET_INSECURE");
+  verb.add_flag("--json", options->json, "JSON Lines on standard output");
+  verb.callback([options, body] { body(*options); });
+  return verb;
+}
+
+void add_run(CLI::App& verb, PoolOptions& options) {
+  verb.add_option("run", options.run, "number of the run")
+      ->required()
+      ->check(CLI::PositiveNumber);  // or -1 would be the largest there is
+}
+
+void add_patience(CLI::App& verb, PoolOptions& options) {
+  verb.add_option("--patience-seconds", options.patience,
+                  "how long to wait for a scheduler that goes away meanwhile; the run goes on without it")
+      ->capture_default_str()
+      ->check(number_between(0.1, 86400.0));
+}
+
+}  // namespace modelet::cli

@@ -1,0 +1,195 @@
+#include "scheduler/cli/pool/runs.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/error.h"
+#include "base/system/process.h"
+#include "base/text/printable.h"
+#include "scheduler/cli/options/output.h"
+#include "scheduler/cli/pool/pool_options.h"
+#include "scheduler/client/fetch_run.h"
+#include "scheduler/client/pool_client.h"
+#include "scheduler/client/run_on_pool.h"
+#include "scheduler/core/core.h"
+
+namespace modelet::cli {
+namespace {
+
+using comm::control::RunStatusT;
+using nlohmann::json;
+
+constexpr std::chrono::milliseconds kLookAgain{500};
+
+json to_json(const RunStatusT& run) {
+  return {{"run", run.run},
+          {"name", run.name},
+          {"submitter", run.submitter},
+          {"state", scheduler::state_name(run.state)},
+          {"detail", run.detail},
+          {"step", run.step},
+          {"nodes", run.node_names},
+          {"seconds", run.seconds},
+          {"submitted", run.submitted},
+          {"epoch", run.epoch},
+          {"stable_step", run.stable_step},
+          {"recoveries", run.recoveries},
+          {"replans", run.replans},
+          {"straggler", run.straggler},
+          {"straggler_excess", run.straggler_excess}};
+}
+
+std::string detail_text(const RunStatusT& run) {
+  std::string text = run.detail;
+  const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  if (!run.straggler.empty())
+    add(fmt::format("slowest {} +{:.0f} %", run.straggler, 100 * run.straggler_excess));
+  if (run.recoveries > 0) add(fmt::format("recovered {} times", run.recoveries));
+  if (run.replans > 0) add(fmt::format("re-planned {} times", run.replans));
+  return text;
+}
+
+void list(const PoolOptions& options) {
+  const auto answer = PoolClient(options.address()).list();
+  if (options.json) {
+    for (const auto& run : answer.runs) print_line(to_json(*run));
+    return;
+  }
+  Table table({{"run", 9},
+               {"name", 8, false, 10},
+               {"user", 2, false},
+               {"state", 7, false},
+               {"step", 5},
+               {"nodes", 4},
+               {"seconds", 3},
+               {"detail", 6, false, 20}});
+  for (const auto& run : answer.runs)
+    table.add({std::to_string(run->run), run->name, run->submitter, scheduler::state_name(run->state),
+               std::to_string(run->step), std::to_string(run->node_names.size()),
+               fmt::format("{:.0f}", run->seconds), detail_text(*run)});
+  print(table);
+}
+
+void watch(const PoolOptions& options) {
+  Reporter reporter(options.json);
+  std::atomic<bool> stop{false};
+  const StopSignals signals([&stop] { stop = true; });
+  watch_on_pool(options.address(), options.run, reporter, stop, options.patience);
+}
+
+void stop(const PoolOptions& options) {
+  const RunStatusT status = PoolClient(options.address()).stop(options.run);
+  if (options.json) return print_line(to_json(status));
+  std::cout << fmt::format("run {} {}{}{}\n", status.run, scheduler::state_name(status.state),
+                           status.detail.empty() ? "" : ": ", status.detail);
+}
+
+// Of a log, whose text is others': without what would control a terminal.
+std::string printable_lines(std::string_view text) {
+  std::string shown;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    shown += printable(text.substr(begin, end - begin));
+    if (end < text.size()) shown += '\n';
+    begin = end + 1;
+  }
+  return shown;
+}
+
+void logs(const PoolOptions& options) {
+  PoolClient client(options.address());
+  std::atomic<bool> stop{false};
+  const StopSignals signals([&stop] { stop = true; });
+  for (uint64_t offset = 0; !stop;) {
+    const comm::control::RunLogT log = client.log(options.run, options.node, offset);
+    if (options.json) {
+      if (!log.text.empty()) print_line(json{{"run", log.run}, {"node", options.node}, {"text", log.text}});
+    } else {
+      std::cout << printable_lines(log.text);
+    }
+    std::cout << std::flush;
+    const bool more = log.next > offset;
+    offset = log.next;
+    if (log.complete || (!more && !options.follow)) return;
+    if (!more) std::this_thread::sleep_for(kLookAgain);
+  }
+  throw Interrupted(fmt::format("the log of run {} is no longer followed", options.run));
+}
+
+void fetch(const PoolOptions& options) {
+  Reporter reporter(options.json);
+  std::atomic<bool> stop{false};
+  const StopSignals signals([&stop] { stop = true; });
+  const std::filesystem::path out = absolute(options.out);
+  const auto address = options.address();
+  const auto paths = fetch_checkpoints(
+      address, options.run, out,
+      {.tell = [&](const json& event) { reporter.handle(event); },
+       .check =
+           [&] {
+             if (stop)
+               throw Interrupted(fmt::format(
+                   "what has arrived of run {} is kept: the same command goes on with it", options.run));
+           }});
+  reporter.clear_progress();
+  if (paths.empty())
+    throw Error(fmt::format(
+        "run {} has no checkpoint in the scheduler's store yet: modelet watch {} shows how far it is",
+        options.run, options.run));
+  fetch_record(address, options.run, out, paths.front());
+  if (options.json)
+    print_line(json{{"event", "fetched"}, {"run", options.run}, {"checkpoint", paths.front().string()}});
+  else
+    std::cout << fmt::format("run {}: {} checkpoint(s) in {}, the newest is {}\n", options.run, paths.size(),
+                             out.string(), paths.front().filename().string());
+}
+
+}  // namespace
+
+void add_run_verbs(CLI::App& app) {
+  add_verb(app, "list", "List the runs of a pool",
+           "  modelet list --scheduler tcp://192.168.1.5:5570\n  modelet list --json",
+           std::make_shared<PoolOptions>(), list);
+
+  const auto watched = std::make_shared<PoolOptions>();
+  CLI::App& watch_verb =
+      add_verb(app, "watch", "Follow a run of a pool to its end; Ctrl-C stops watching, not the run",
+               "  modelet watch 3\n  modelet watch 3 --json", watched, watch);
+  add_run(watch_verb, *watched);
+  add_patience(watch_verb, *watched);
+
+  const auto stopped = std::make_shared<PoolOptions>();
+  add_run(add_verb(app, "stop", "Stop a run of a pool at its next step, with a checkpoint",
+                   "  modelet stop 3", stopped, stop),
+          *stopped);
+
+  const auto fetched = std::make_shared<PoolOptions>();
+  CLI::App& fetch_verb = add_verb(
+      app, "fetch",
+      "Bring the checkpoints of a run that the pool keeps into a folder, as 'modelet train' writes it; again, "
+      "it brings what has come since",
+      "  modelet fetch 3 --out runs/deps\n"
+      "  modelet eval runs/deps test.txt.xz                       then works, as predict and --resume",
+      fetched, fetch);
+  add_run(fetch_verb, *fetched);
+  fetch_verb.add_option("--out", fetched->out, "folder of the run, on this machine")->required();
+
+  const auto logged = std::make_shared<PoolOptions>();
+  CLI::App& logs_verb = add_verb(app, "logs", "Show what the scheduler, or a node, logged of a run",
+                                 "  modelet logs 3\n  modelet logs 3 alpha --follow", logged, logs);
+  add_run(logs_verb, *logged);
+  logs_verb.add_option("node", logged->node, "name of the node (default: the scheduler)");
+  logs_verb.add_flag("--follow", logged->follow, "go on until the log is complete");
+}
+
+}  // namespace modelet::cli

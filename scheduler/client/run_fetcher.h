@@ -1,0 +1,42 @@
+// RunFetcher: fetches the checkpoints of a run into a folder as they appear (scheduler/client/fetch_run.h), on a thread
+// of its own, so that whoever watches the run does not wait for it. What goes wrong is logged, and tried again.
+//
+// look() from any thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "comm/control/control.h"
+
+namespace modelet::cli {
+
+class RunFetcher {
+ public:
+  RunFetcher(comm::control::SchedulerAddress scheduler, uint64_t run, std::filesystem::path folder);
+  RunFetcher(const RunFetcher&) = delete;
+  RunFetcher& operator=(const RunFetcher&) = delete;
+  ~RunFetcher();  // ends an attempt; what has arrived stays
+
+  // There is a checkpoint that is to be in the folder at `path`: looks for it until it is there, or is no longer kept.
+  void look(const std::filesystem::path& path);
+
+ private:
+  void run();
+  void fetch();
+
+  const comm::control::SchedulerAddress scheduler_;
+  const uint64_t run_;
+  const std::filesystem::path folder_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::filesystem::path newest_;  // guarded by mutex_, as what follows: that was asked for
+  bool looking_ = false, stop_ = false;
+  bool told_ = false;  // of the thread: that something goes wrong
+  std::thread thread_;
+};
+
+}  // namespace modelet::cli

@@ -1,0 +1,190 @@
+#include "scheduler/client/run_on_pool.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "scheduler/client/fetch_run.h"
+#include "scheduler/client/run_fetcher.h"
+#include "scheduler/core/core.h"
+#include "shard/modelet/checkpoint.h"
+
+namespace modelet::cli {
+namespace {
+
+using comm::control::RunState;
+using comm::control::RunStatusT;
+using nlohmann::json;
+
+constexpr std::chrono::seconds kFetchAgain{2};
+
+std::string text_in(const json& event, const char* key) {
+  const auto found = event.find(key);
+  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// Reports how a run ended, unless an event of the run has said so already.
+class EndReporter {
+ public:
+  explicit EndReporter(Reporter& reporter) : reporter_(reporter) {}
+
+  void handle(const json& event) {
+    last_ = text_in(event, "event");
+    reporter_.handle(event);
+  }
+
+  // Reports once what a waiting run waits for.
+  void note(const RunStatusT& status) {
+    const bool waits = status.state == RunState::Queued || status.state == RunState::Waiting ||
+                       status.state == RunState::Recovering;
+    if (!waits || status.detail == waiting_for_) return;
+    waiting_for_ = status.detail;
+    reporter_.note(fmt::format("run {} {}", status.run, status.detail));
+  }
+
+  void end(const RunStatusT& status) {
+    if (status.state == RunState::Failed) {
+      if (last_ != "failed") reporter_.handle({{"event", "failed"}, {"error", status.detail}});
+      const std::string why =
+          fmt::format("run {} failed: {}{}", status.run, status.detail, reporter_.how_to_resume());
+      if (status.user_error) throw UsageError(why);
+      throw Error(why);
+    }
+    if (status.state == RunState::Stopped) {
+      if (last_ != "interrupted") reporter_.handle({{"event", "interrupted"}, {"step", status.step}});
+      reporter_.require_heard();
+      throw Interrupted(fmt::format("run {}: {}{}", status.run, status.detail, reporter_.how_to_resume()));
+    }
+    reporter_.require_heard();
+  }
+
+ private:
+  Reporter& reporter_;
+  std::string last_, waiting_for_;
+};
+
+// Events of a run whose files are fetched, on their way to the reporter: those that name a checkpoint name the one in
+// the client's folder, and wait until it is there.
+class FetchedRun {
+ public:
+  FetchedRun(const comm::control::SchedulerAddress& scheduler, uint64_t run, std::filesystem::path folder,
+             EndReporter& reporter)
+      : scheduler_(scheduler),
+        run_(run),
+        folder_(std::move(folder)),
+        reporter_(reporter),
+        fetcher_(std::in_place, scheduler, run, folder_) {}
+
+  void handle(json event) {
+    for (const char* key : {"path", "checkpoint"})
+      if (const std::string path = text_in(event, key); !path.empty())
+        event[key] = fetched_path(folder_, path).string();
+    const std::string kind = text_in(event, "event");
+    if (kind == "checkpoint") {
+      fetcher_->look(text_in(event, "path"));
+      waiting_.push_back(std::move(event));
+    } else if (kind == "finished" || kind == "interrupted" || kind == "failed") {
+      last_ = std::move(event);
+    } else {
+      reporter_.handle(event);
+    }
+  }
+
+  // Reports those whose checkpoint has arrived.
+  void report_arrived() {
+    std::erase_if(waiting_, [&](const json& event) {
+      const bool here =
+          std::filesystem::exists(std::filesystem::path(text_in(event, "path")) / shard::kIndexName);
+      if (here) reporter_.handle(event);
+      return here;
+    });
+  }
+
+  // The run has ended: fetches what is not here yet. A checkpoint that the pool has replaced by a later one stays
+  // unreported.
+  void end() {
+    fetcher_.reset();
+    try {
+      fetch_all();
+    } catch (const Error& error) {
+      throw Error(fmt::format(
+          "run {} has ended, but its files are not here yet: {}; modelet fetch {} --out {} brings them", run_,
+          error.what(), run_, folder_.string()));
+    }
+    report_arrived();
+    if (last_) reporter_.handle(*last_);
+  }
+
+ private:
+  // Once more, if a scheduler has just gone away.
+  void fetch_all() {
+    try {
+      fetch_checkpoints(scheduler_, run_, folder_, {});
+    } catch (const Error&) {
+      std::this_thread::sleep_for(kFetchAgain);
+      fetch_checkpoints(scheduler_, run_, folder_, {});
+    }
+  }
+
+  const comm::control::SchedulerAddress& scheduler_;
+  const uint64_t run_;
+  const std::filesystem::path folder_;
+  EndReporter& reporter_;
+  std::optional<RunFetcher> fetcher_;
+  std::deque<json> waiting_;
+  std::optional<json> last_;
+};
+
+}  // namespace
+
+void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPool& run, Reporter& reporter,
+                 const std::atomic<bool>& stop) {
+  PoolClient client(scheduler);
+  Submission submission = run.submission;
+  if (run.fetch) submission.out.clear();
+  const uint64_t id = client.submit(submission);
+  EndReporter end(reporter);
+  std::optional<FetchedRun> files;
+  if (run.fetch) files.emplace(scheduler, id, run.submission.out, end);
+  const PoolClient::Watcher watcher{
+      .on_event = [&](const json& event) { files ? files->handle(event) : end.handle(event); },
+      .on_status = [&](const RunStatusT& status) { end.note(status); },
+      .on_trouble = [&](const std::string& what) { reporter.note(what); },
+      .stop = [&] { return stop || !reporter.failure().empty(); },
+      .detach =
+          [&] {
+            if (run.check) run.check();
+            if (files) files->report_arrived();
+            return false;
+          }};
+  const RunStatusT last = client.watch(id, watcher, run.patience);
+  if (files) files->end();
+  end.end(last);
+}
+
+void watch_on_pool(const comm::control::SchedulerAddress& scheduler, uint64_t run, Reporter& reporter,
+                   const std::atomic<bool>& stop, double patience) {
+  PoolClient client(scheduler);
+  EndReporter end(reporter);
+  const RunStatusT last = client.watch(run,
+                                       {.on_event = [&](const json& event) { end.handle(event); },
+                                        .on_status = [&](const RunStatusT& status) { end.note(status); },
+                                        .on_trouble = [&](const std::string& what) { reporter.note(what); },
+                                        .detach = [&] { return stop || !reporter.failure().empty(); }},
+                                       patience);
+  if (scheduler::has_ended(last.state)) return end.end(last);
+  const std::string goes_on =
+      fmt::format("no longer watched; run {} goes on: modelet stop {} ends it", run, run);
+  if (!reporter.failure().empty()) throw Error(reporter.failure() + "; " + goes_on);
+  throw Interrupted(goes_on);
+}
+
+}  // namespace modelet::cli

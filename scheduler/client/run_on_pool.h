@@ -1,0 +1,36 @@
+// A run on a pool, from the client's side: submitted, reported until it has ended, its files fetched.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "comm/control/control.h"
+#include "scheduler/client/pool_client.h"
+#include "scheduler/client/report.h"
+
+namespace modelet::cli {
+
+// Whether `modelet train --nodes` and `modelet submit` leave a run's files to the pool and fetch them
+// (RunOnPool::fetch), or give it a folder that all nodes share.
+inline constexpr bool kPoolKeepsFiles = false;
+
+struct RunOnPool {
+  Submission submission;
+  bool fetch = kPoolKeepsFiles;        // into submission.out, whose path the pool does not get
+  double patience = kPatienceSeconds;  // with a scheduler that is away
+  std::function<void()> check = {};    // called several times a second; may throw, which ends the watching
+};
+
+// Submits, and reports until the run has ended: `modelet train --nodes N` and `modelet submit --watch`. When `stop`
+// becomes true the run is asked to stop, which writes a checkpoint. With `fetch` a checkpoint is reported when it is
+// here. Returns normally when the run has finished; throws Error if it failed, Interrupted if it was stopped.
+void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPool& run, Reporter& reporter,
+                 const std::atomic<bool>& stop);
+
+// Like run_on_pool, for a run that was submitted before. When `stop` becomes true it stops watching, and the
+// run goes on.
+void watch_on_pool(const comm::control::SchedulerAddress& scheduler, uint64_t run, Reporter& reporter,
+                   const std::atomic<bool>& stop, double patience = kPatienceSeconds);
+
+}  // namespace modelet::cli

@@ -1,0 +1,177 @@
+// What a pool keeps of a run comes into a folder, whole or not at all, and nothing twice.
+#include "scheduler/client/fetch_run.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/system/file.h"
+#include "comm/content/snapshot.h"
+#include "comm/content/transfer/data_server.h"
+#include "comm/content/transfer/transfer.h"
+#include "scheduler/client/run_on_pool.h"
+#include "scheduler/client/send_data.h"
+#include "tests/error_of.h"
+#include "tests/scheduler/client/fake_scheduler.h"
+#include "tests/shard/modelet/sample_checkpoint.h"
+
+namespace modelet::cli {
+namespace {
+
+namespace fs = std::filesystem;
+namespace msg = comm::control;
+using test::error_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// The pool has two checkpoints of a run that nobody works on any more.
+class FetchRunTest : public testing::Test {
+ protected:
+  FetchRunTest() : folder(fs::path(testing::TempDir()) / "fetch_run") {
+    fs::remove_all(folder);
+    store = std::make_unique<comm::DataServer>(comm::DataServerOptions{.store = folder / "store"},
+                                               "tcp://127.0.0.1:*", std::nullopt);
+    Reporter quiet(true, ignored, ignored, {});
+    for (const uint64_t step : {10, 20})
+      kept.push_back(send_checkpoint(
+          data_address(),
+          shard::Checkpoint::open(shard::write_sample_checkpoint(folder / "theirs" / "checkpoints", step, 9)),
+          quiet));
+    scheduler = std::make_unique<test::FakeScheduler>(
+        "tcp://127.0.0.1:*", [this](const auto& message) { return answer(message); });
+  }
+  ~FetchRunTest() override {
+    scheduler.reset();
+    fs::remove_all(folder);
+  }
+
+  msg::SchedulerAddress data_address() const { return {"tcp://127.0.0.1:" + std::to_string(store->port())}; }
+
+  std::vector<msg::FromSchedulerMessage> answer(const msg::ToSchedulerMessage& message) const {
+    std::vector<msg::FromSchedulerMessage> answers;
+    if (std::holds_alternative<msg::FindDataPortT>(message))
+      answers.emplace_back(msg::DataPortT{{}, store->port()});
+    if (std::holds_alternative<msg::FindRunFilesT>(message)) {
+      msg::RunFilesT files;
+      files.snapshots = comm::format_snapshots(kept);
+      answers.emplace_back(std::move(files));
+    }
+    msg::RunStatusT status;
+    status.run = 3;
+    status.state = msg::RunState::Finished;
+    if (std::holds_alternative<msg::SubmitT>(message)) answers.emplace_back(msg::AcceptedT{{}, 3});
+    if (std::holds_alternative<msg::WatchT>(message)) {
+      for (const char* text : {R"({"event":"started","run":"r"})",
+                               R"({"event":"checkpoint","step":20,"path":"/agent/x/step-0000000020"})",
+                               R"({"event":"finished","checkpoint":"/agent/x/step-0000000020"})"})
+        answers.emplace_back(msg::RunEventT{{}, 3, text});
+      answers.emplace_back(std::move(status));
+    }
+    return answers;
+  }
+
+  std::vector<fs::path> fetch(const FetchOptions& options = {}) {
+    return fetch_checkpoints(scheduler->endpoint(), 3, out, options);
+  }
+  static std::vector<std::string> names_in(const fs::path& where) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(where)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  void expect_same(uint64_t step) const {
+    const fs::path name = fs::path("checkpoints") / ("step-00000000" + std::to_string(step));
+    ASSERT_EQ(names_in(out / name), names_in(folder / "theirs" / name));
+    for (const std::string& file : names_in(out / name))
+      EXPECT_EQ(read_text_file(out / name / file), read_text_file(folder / "theirs" / name / file)) << file;
+  }
+
+  const fs::path folder, out = folder / "mine";
+  std::ostringstream ignored;
+  std::unique_ptr<comm::DataServer> store;
+  std::vector<comm::Snapshot> kept;  // as the scheduler lists them
+  std::unique_ptr<test::FakeScheduler> scheduler;
+};
+
+TEST_F(FetchRunTest, BringsWhatIsMissing) {
+  EXPECT_THAT(fetch(), ElementsAre(out / "checkpoints/step-0000000020", out / "checkpoints/step-0000000010"));
+  expect_same(10);
+  expect_same(20);
+  EXPECT_THAT(names_in(out), ElementsAre("checkpoints")) << "nothing is left of the way";
+  EXPECT_EQ(shard::find_checkpoint(out), out / "checkpoints/step-0000000020");
+
+  std::vector<nlohmann::json> told;
+  fs::remove_all(out / "checkpoints/step-0000000010");
+  fetch({.tell = [&](const nlohmann::json& event) { told.push_back(event); }});
+  expect_same(10);
+  for (const auto& event : told) EXPECT_EQ(event.at("data"), "step-0000000010");
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back().at("bytes"), told.back().at("total_bytes"));
+}
+
+TEST_F(FetchRunTest, LeavesOutWhatTheStoreDoesNotHave) {
+  kept[0].files[0].holders = {"alpha"};
+  kept[1].keep = false;
+  EXPECT_THAT(fetch(), IsEmpty());
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(FetchRunTest, GoesOnAfterAnAttemptThatWasCutOff) {
+  int left = 3;
+  EXPECT_THROW(fetch({.check =
+                          [&] {
+                            if (--left < 0) throw Interrupted("enough");
+                          }}),
+               Interrupted);
+  EXPECT_FALSE(fs::exists(out / "checkpoints/step-0000000020"));
+  EXPECT_TRUE(fs::exists(out / ".fetching"));
+  fetch();
+  expect_same(20);
+  EXPECT_FALSE(fs::exists(out / ".fetching"));
+}
+
+TEST_F(FetchRunTest, NamesAStoreThatIsNotThere) {
+  const comm::Snapshot of_others{
+      .step = 30, .keep = true, .files = {{.name = "index.json", .bytes = 3, .holders = {""}}}};
+  kept = {of_others};
+  EXPECT_THAT(error_of([&] { fetch(); }), HasSubstr("refuses data"));
+}
+
+TEST_F(FetchRunTest, RecordsExperimentAndEvents) {
+  const auto paths = fetch();
+  for (int i = 0; i < 2; ++i) fetch_record(scheduler->endpoint(), 3, out, paths.front());
+  EXPECT_EQ(read_text_file(out / "experiment.toml"),
+            to_toml(shard::Checkpoint::open(paths.front()).index().experiment));
+  const std::string log = read_text_file(out / "log.jsonl");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 3) << log;
+  EXPECT_THAT(log, HasSubstr(R"("path":")" + (out / "checkpoints/step-0000000020").string()));
+}
+
+// `modelet submit --watch`: the last events name what is here by then.
+TEST_F(FetchRunTest, ARunThatIsWatchedBringsItsFiles) {
+  std::ostringstream machines;
+  Reporter reporter(true, machines, ignored, {});
+  Submission submission;
+  submission.out = out;
+  const std::atomic<bool> stop{false};
+  run_on_pool(scheduler->endpoint(), {.submission = submission, .fetch = true}, reporter, stop);
+  expect_same(20);
+  std::istringstream lines(machines.str());
+  std::vector<std::string> seen;
+  for (std::string line; std::getline(lines, line);) {
+    const auto event = nlohmann::json::parse(line);
+    seen.push_back(event.value("event", "") + " " + event.value("path", "") + event.value("checkpoint", ""));
+  }
+  const std::string path = (out / "checkpoints/step-0000000020").string();
+  EXPECT_THAT(seen, ElementsAre("started ", "checkpoint " + path, "finished " + path));
+}
+
+}  // namespace
+}  // namespace modelet::cli

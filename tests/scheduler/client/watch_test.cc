@@ -1,0 +1,108 @@
+// Watching a run of a scheduler that goes away: each event is passed on once, and nobody waits for ever.
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/client/pool_client.h"
+#include "tests/error_of.h"
+#include "tests/scheduler/client/fake_scheduler.h"
+
+namespace modelet::cli {
+namespace {
+
+namespace msg = comm::control;
+using msg::RunState;
+using test::FakeScheduler;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr uint64_t kRun = 7;
+constexpr double kPatient = 600;
+
+msg::RunStatusT status(RunState state) {
+  msg::RunStatusT status;
+  status.run = kRun;
+  status.state = state;
+  return status;
+}
+
+msg::RunEventT event(uint64_t number) {
+  msg::RunEventT event;
+  event.run = kRun;
+  event.number = number;
+  event.json = nlohmann::json{{"event", "progress"}, {"step", number}}.dump();
+  return event;
+}
+
+// Knows the events 1 to `last` of the run; ends it when asked to stop.
+FakeScheduler::Answer with_events(uint64_t last, RunState state) {
+  return [=](const msg::ToSchedulerMessage& message) {
+    std::vector<msg::FromSchedulerMessage> answers;
+    if (std::holds_alternative<msg::WatchT>(message)) {
+      for (uint64_t number = 1; number <= last; ++number) answers.emplace_back(event(number));
+      answers.emplace_back(status(state));
+    } else if (std::holds_alternative<msg::StopRunT>(message)) {
+      answers.emplace_back(status(RunState::Stopped));
+    }
+    return answers;
+  };
+}
+
+class WatchTest : public testing::Test {
+ protected:
+  std::unique_ptr<FakeScheduler> scheduler =
+      std::make_unique<FakeScheduler>("tcp://127.0.0.1:*", with_events(2, RunState::Running));
+  const std::string endpoint = scheduler->endpoint();
+  PoolClient client{endpoint};
+  std::vector<uint64_t> shown;
+  PoolClient::Watcher watcher{.on_event = [this](const nlohmann::json& shown_event) {
+    shown.push_back(shown_event.at("step").get<uint64_t>());
+  }};
+};
+
+TEST_F(WatchTest, ShowsEachEventOnceAlthoughTheSchedulerWasAway) {
+  bool was_away = false;
+  watcher.detach = [&] {
+    if (shown.size() == 2 && !std::exchange(was_away, true)) {
+      scheduler.reset();
+      scheduler = std::make_unique<FakeScheduler>(endpoint, with_events(4, RunState::Finished));
+    }
+    return false;
+  };
+  EXPECT_EQ(client.watch(kRun, watcher, kPatient).state, RunState::Finished);
+  EXPECT_THAT(shown, ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(WatchTest, ASchedulerThatIsBackHearsOfAStop) {
+  bool stop = false;
+  watcher.stop = [&] { return stop; };
+  watcher.detach = [&] {
+    if (shown.size() == 2 && !stop) {
+      scheduler.reset();
+      stop = true;
+    } else if (stop && !scheduler) {
+      scheduler = std::make_unique<FakeScheduler>(endpoint, with_events(3, RunState::Running));
+    }
+    return false;
+  };
+  EXPECT_EQ(client.watch(kRun, watcher, kPatient).state, RunState::Stopped);
+}
+
+TEST_F(WatchTest, SaysHowToComeBackWhenItGivesUp) {
+  watcher.detach = [&] {
+    if (!shown.empty()) scheduler.reset();
+    return false;
+  };
+  const std::string why = test::error_of([&] { client.watch(kRun, watcher, 0.5); });
+  EXPECT_THAT(why, HasSubstr("the scheduler at " + endpoint + " has been away for"));
+  EXPECT_THAT(why, HasSubstr("modelet watch 7 --scheduler " + endpoint));
+}
+
+TEST_F(WatchTest, PastEventsAreThoseUntilTheStatus) { EXPECT_EQ(client.past_events(kRun).size(), 2u); }
+
+}  // namespace
+}  // namespace modelet::cli
