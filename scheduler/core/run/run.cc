@@ -125,7 +125,8 @@ void Run::node_gone(Pool& pool, uint64_t node, const std::string& name, const st
 
 // Once all members have ended.
 void Run::settle(Pool& pool) {
-  if ((state != RunState::Running && state != RunState::Stopping) || planning ||
+  const bool is_placed_anew = planning && planning->purpose == Purpose::kGoOn;
+  if ((state != RunState::Running && state != RunState::Stopping) || is_placed_anew ||
       !std::ranges::all_of(members, &Member::done))
     return;
   const bool all_ok =
