@@ -11,13 +11,11 @@
 
 namespace modelet::cli {
 
-// Whether `modelet train --nodes` and `modelet submit` leave a run's files to the pool and fetch them
-// (RunOnPool::fetch), or give it a folder that all nodes share.
-inline constexpr bool kPoolKeepsFiles = false;
-
 struct RunOnPool {
   Submission submission;
-  bool fetch = kPoolKeepsFiles;        // into submission.out, whose path the pool does not get
+  // The pool keeps the run's files, and they are fetched into submission.out, whose path the pool does not get. Needs
+  // a scheduler with a store.
+  bool fetch = false;
   double patience = kPatienceSeconds;  // with a scheduler that is away
   std::function<void()> check = {};    // called several times a second; may throw, which ends the watching
 };

@@ -194,8 +194,8 @@ class Pool(PoolTest):
         self.assert_finishes(again)
 
     def test_folders_of_runs_that_name_none(self):
-        """Each run has its own, although a new scheduler numbers runs from 1 again. A resumed run stays in its folder."""
-        work = self.pool / "a"
+        """Each run has its own, although a new scheduler numbers runs from 1 again; so does a resumed one."""
+        work = self.pool / "a/runs"
 
         def submit(epochs, *arguments):
             (answer,) = self.verb("submit", self.experiment, "--set", f"train.epochs={epochs}", *arguments)
@@ -210,8 +210,8 @@ class Pool(PoolTest):
         both = submit(1)
         self.assertEqual((len(first), len(both)), (1, 2))
         (run,) = first
-        self.assertEqual(submit(2, "--resume", run), both)
-        self.assertEqual(newest_checkpoint(run).name, f"step-{2 * STEPS_PER_EPOCH:010}")
+        (resumed,) = submit(2, "--resume", run) - both
+        self.assertEqual(newest_checkpoint(resumed).name, f"step-{2 * STEPS_PER_EPOCH:010}")
 
     def test_runs_use_only_what_the_agents_owner_allows(self):
         """Data and output elsewhere are refused by the agent, which is free again; nothing is made there."""

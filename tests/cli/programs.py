@@ -323,7 +323,7 @@ class PoolTest(ProgramTest):
         return {run["run"]: run for run in self.verb("list")}
 
     def submit(self, out, *arguments):
-        (answer,) = self.verb("submit", self.experiment, "--out", self.pool / out, *arguments)
+        *_sending, answer = self.verb("submit", self.experiment, "--out", self.pool / out, *arguments)
         self.assert_documented([answer], {"submitted"})
         self.assertEqual(answer["event"], "submitted")
         return answer["run"]

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/error.h"
 #include "base/system/process.h"
 #include "scheduler/cli/options/output.h"
 #include "scheduler/cli/pool/nodes.h"
@@ -35,16 +36,13 @@ void check_folders(const std::filesystem::path& out, const std::filesystem::path
   }
 }
 
-// Sends the data, if the scheduler has a store for it, and the checkpoint to continue from, if it keeps a run's files.
-void send_files(const PoolOptions& options, Submission& submission, Reporter& reporter) {
-  const ExperimentData data = load_data(submission.experiment, reporter);
-  submission.shape = data.shape();
-  const uint16_t port = PoolClient(options.address()).data_port();
-  if (port == 0) return;
+// Sends the data to the scheduler's store, and the checkpoint to continue from if the nodes share no folder.
+void send_files(const PoolOptions& options, uint16_t port, const ExperimentData& data, bool with_checkpoint,
+                Submission& submission, Reporter& reporter) {
   const auto server = comm::control::with_port(options.address(), port);
   submission.train_data = send_data(server, data.train, "train", reporter);
   submission.test_data = send_data(server, data.test, "test", reporter);
-  if (!kPoolKeepsFiles || submission.resume.empty()) return;
+  if (!with_checkpoint || submission.resume.empty()) return;
   submission.resume_files =
       send_checkpoint(server, shard::Checkpoint::open(shard::find_checkpoint(submission.resume)), reporter);
   submission.resume.clear();
@@ -59,20 +57,23 @@ void submit(const PoolOptions& options) {
   submission.out = absolute(options.out);
   submission.resume = absolute(options.resume);
   check_folders(submission.out, submission.resume);
-  if (kPoolKeepsFiles)
-    submission.out =
-        options.watch ? run_folder(options.out, submission.resume, submission.name).string() : "";
   Reporter reporter(options.json);
-  send_files(options, submission, reporter);
+  const ExperimentData data = load_data(submission.experiment, reporter);
+  submission.shape = data.shape();
+  const uint16_t port = PoolClient(options.address()).data_port();
+  const bool keeps_files = port != 0 && options.out.empty();  // the pool does; else all nodes share a folder
+  if (keeps_files && options.watch)
+    submission.out = run_folder("", submission.resume, submission.name).string();
+  if (port != 0) send_files(options, port, data, keeps_files, submission, reporter);
   if (options.watch) {
     std::atomic<bool> stop{false};
     const StopSignals signals([&stop] {
       stop = true;
       write_from_signal(kStoppingLine);
     });
-    if (kPoolKeepsFiles) reporter.record_in(submission.out, to_toml(submission.experiment));
-    return run_on_pool(options.address(), {.submission = submission, .patience = options.patience}, reporter,
-                       stop);
+    if (keeps_files) reporter.record_in(submission.out, to_toml(submission.experiment));
+    return run_on_pool(options.address(),
+                       {.submission = submission, .fetch = keeps_files, .patience = options.patience}, reporter, stop);
   }
   const uint64_t run = PoolClient(options.address()).submit(submission);
   if (options.json)
@@ -96,10 +97,12 @@ void add_submit_verb(CLI::App& app) {
   submit_verb.add_flag("--wait", submission->wait,
                        "for agents that join later, if the pool has fewer nodes than are wanted");
   submit_verb.add_option("--out", submission->out,
-                         "folder of the run, on every node (default: that of --resume, else a new one in the "
-                         "agent's working folder)");
+                         "folder of the run that all nodes share; a lost node ends such a run (default: the pool "
+                         "keeps the files, and modelet fetch brings them; with --watch they are fetched into "
+                         "runs/NAME-TIME, or the folder of --resume)");
   submit_verb.add_option("--resume", submission->resume,
-                         "checkpoint to continue from, readable on every node");
+                         "checkpoint to continue from; with --out or a scheduler without a store, readable on every "
+                         "node");
   submit_verb.add_flag("--watch", submission->watch,
                        "follow the run to its end; Ctrl-C stops it, with a checkpoint");
   submit_verb

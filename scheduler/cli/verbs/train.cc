@@ -69,15 +69,7 @@ void train_on_pool(const Submission& trained, Reporter& reporter) {
   });
   reporter.note(fmt::format("starting a scheduler and {} agents on this machine", trained.nodes));
   LocalPool pool({.nodes = trained.nodes, .threads = trained.experiment.train.threads});
-  Submission submission = trained;
-  if (kPoolKeepsFiles && !submission.resume.empty()) {
-    submission.resume_files =
-        send_checkpoint(comm::control::with_port(pool.scheduler(), PoolClient(pool.scheduler()).data_port()),
-                        shard::Checkpoint::open(submission.resume), reporter);
-    submission.resume.clear();
-  }
-  run_on_pool(pool.scheduler(), {.submission = submission, .check = [&pool] { pool.check(); }}, reporter,
-              stop);
+  run_on_pool(pool.scheduler(), {.submission = trained, .check = [&pool] { pool.check(); }}, reporter, stop);
 }
 
 void train(const TrainOptions& options) {

@@ -35,6 +35,13 @@ bool is_gone(pid_t pid) {
   return !std::getline(file, text) || text.substr(text.rfind(')') + 2, 1) == "Z";
 }
 
+// Into a folder that all nodes share, as of `modelet train`: a lost node ends it.
+Submission shared_run() {
+  Submission run = submission(0);
+  run.out = testing::TempDir() + "local-pool-run-" + std::to_string(::getpid());
+  return run;
+}
+
 LocalPoolOptions fake_agents(uint32_t nodes) {
   return {.nodes = nodes, .threads = 1, .programs = FAKE_PROGRAMS};
 }
@@ -48,15 +55,14 @@ uint64_t step_of(PoolClient& client, uint64_t run) {
 TEST(LocalPool, AKilledAgentFailsTheRunWithItsNameAndStep) {
   LocalPool pool(fake_agents(3));
   PoolClient client(pool.scheduler());
-  const uint64_t run = client.submit(submission(0));
+  const uint64_t run = client.submit(shared_run());
   wait_until([&] { return step_of(client, run) > 0; });
   const auto& victim = pool.processes()[2];
   EXPECT_EQ(victim.name, "node-2");
   ASSERT_EQ(::kill(victim.pid, SIGKILL), 0);
   const auto end = client.watch(run, {});
   EXPECT_EQ(end.state, RunState::Failed);
-  EXPECT_THAT(end.detail, HasSubstr("node 'node-2' stopped answering"));
-  EXPECT_THAT(end.detail, testing::ContainsRegex("at step [1-9]"));
+  EXPECT_THAT(end.detail, testing::ContainsRegex("node 'node-2' (is gone|stopped answering).*at step [1-9]"));
   // The others are free for the next run.
   wait_until([&] {
     const auto nodes = client.nodes();
@@ -78,8 +84,8 @@ TEST(LocalPool, StartsTheSchedulerAgainWhereItWas) {
     wait_until([&] { return is_gone(pool.processes()[0].pid); });
   };
   kill_scheduler();
-  pool.check();
   wait_until([&] {
+    pool.check();  // often, as run_on_pool() does: some threads of the process may end later than its first
     try {
       return PoolClient(pool.scheduler()).nodes().nodes.size() == 1;
     } catch (const Error&) {
@@ -95,11 +101,16 @@ TEST(LocalPool, GivesUpOnAProcessThatEndsAgainAndAgain) {
   for (int i = 0; i < 3; ++i) {
     const pid_t pid = pool.processes()[1].pid;
     ASSERT_EQ(::kill(pid, SIGKILL), 0);
-    wait_until([&] { return is_gone(pid); });
+    const auto check_until_restarted = [&] {
+      wait_until([&] {
+        pool.check();
+        return pool.processes()[1].pid != pid;
+      });
+    };
     if (i < 2)
-      EXPECT_NO_THROW(pool.check());
+      EXPECT_NO_THROW(check_until_restarted());
     else
-      EXPECT_THAT([&] { pool.check(); },
+      EXPECT_THAT(check_until_restarted,
                   testing::ThrowsMessage<Error>(HasSubstr("the pool's process 'node-1' was killed by signal 9")));
   }
 }
@@ -109,7 +120,7 @@ TEST(LocalPool, EndsItsProcesses) {
   {
     LocalPool pool(fake_agents(2));
     PoolClient client(pool.scheduler());
-    const uint64_t run = client.submit(submission(0));
+    const uint64_t run = client.submit(shared_run());
     wait_until([&] { return step_of(client, run) > 0; });
     for (const auto& process : pool.processes()) pids.push_back(process.pid);
     EXPECT_EQ(pids.size(), 3u);
@@ -125,7 +136,7 @@ TEST(LocalPool, IsClosedToOthers) {
   EXPECT_THAT([&] { PoolClient(pool.scheduler().endpoint).nodes(); },
               testing::ThrowsMessage<Error>(HasSubstr("key")));
   PoolClient client(pool.scheduler());
-  const uint64_t run = client.submit(submission(0));
+  const uint64_t run = client.submit(shared_run());
   wait_until([&] { return step_of(client, run) > 0; });
   const std::filesystem::path folder = pool.processes()[0].log.parent_path();
   constexpr auto kOthers = std::filesystem::perms::group_all | std::filesystem::perms::others_all;
