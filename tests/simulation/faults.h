@@ -1,0 +1,77 @@
+// Faults: what happens to a pool from outside. Each fault of a history has a draw of its own, so leaving out those
+// of one kind leaves the others as they are.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace modelet::simulation {
+
+class Pool;
+
+enum class Fault : uint8_t {
+  kReset,           // a control connection breaks
+  kHalfOpen,        // one breaks, and its ends learn of it seconds later
+  kOneWay,          // messages between a node and the scheduler pass in one direction only
+  kIsolate,         // a node is cut off from everybody
+  kCut,             // two nodes are cut off from each other, in one direction or both
+  kSlow,            // a node's wires are slow
+  kDouble,          // messages arrive twice
+  kKill,            // an agent's process is killed, and comes back
+  kPower,           // a machine fails; what it wrote last is lost
+  kWipe,            // a machine fails, and comes back with an empty disk
+  kStall,           // an agent's process stands still
+  kLeave,           // an agent is asked to leave; some come back as new
+  kJoin,            // a new agent
+  kDrain,           // a node is drained, and may work again later
+  kRot,             // a file rots
+  kFull,            // a disk is full
+  kSchedulerKill,   // the scheduler's process is killed between two events, and comes back
+  kSchedulerPoint,  // the same between what it writes down and what it sends
+  kSchedulerStall,  // it stands still
+  kSubmit,          // another run is submitted
+  kStop,            // a user stops a run
+};
+
+struct FaultName {
+  Fault fault;
+  std::string_view name;
+};
+inline constexpr std::array kFaults = {
+    FaultName{Fault::kReset, "reset"},
+    FaultName{Fault::kHalfOpen, "half-open"},
+    FaultName{Fault::kOneWay, "one-way"},
+    FaultName{Fault::kIsolate, "isolate"},
+    FaultName{Fault::kCut, "cut"},
+    FaultName{Fault::kSlow, "slow"},
+    FaultName{Fault::kDouble, "double"},
+    FaultName{Fault::kKill, "kill"},
+    FaultName{Fault::kPower, "power"},
+    FaultName{Fault::kWipe, "wipe"},
+    FaultName{Fault::kStall, "stall"},
+    FaultName{Fault::kLeave, "leave"},
+    FaultName{Fault::kJoin, "join"},
+    FaultName{Fault::kDrain, "drain"},
+    FaultName{Fault::kRot, "rot"},
+    FaultName{Fault::kFull, "full"},
+    FaultName{Fault::kSchedulerKill, "scheduler-kill"},
+    FaultName{Fault::kSchedulerPoint, "scheduler-point"},
+    FaultName{Fault::kSchedulerStall, "scheduler-stall"},
+    FaultName{Fault::kSubmit, "submit"},
+    FaultName{Fault::kStop, "stop"},
+};
+
+struct PlannedFault {
+  double time = 0;
+  Fault fault = Fault::kReset;
+  uint64_t seed = 0;
+};
+// A few kinds, drawn for the history, come more often than others.
+std::vector<PlannedFault> plan_faults(uint64_t seed, double first, double last);
+void happen(Pool& pool, const PlannedFault& fault);
+// All faults cease: wires heal, and who is away comes back.
+void cease(Pool& pool);
+
+}  // namespace modelet::simulation

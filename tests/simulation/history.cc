@@ -1,0 +1,166 @@
+#include "tests/simulation/history.h"
+
+#include <algorithm>
+
+#include "base/experiment/experiment.h"
+#include "tests/simulation/pool.h"
+
+namespace modelet::simulation {
+namespace {
+
+constexpr double kFirstFault = 0.5, kLastFault = 35, kCease = 45;  // seconds
+constexpr double kLongestEnd = 600;                                  // until all runs have ended after that
+
+// Some input modelets, and output modelets with so much work in them that several nodes are worth having.
+msg::SubmitT submission(const std::string& name, uint32_t nodes, uint32_t output_modelets) {
+  Experiment experiment;
+  experiment.data.train = "/data/train.txt";
+  experiment.data.test = "/data/test.txt";
+  experiment.model.hidden = {2048};
+  experiment.modelets.hidden_columns = 1024;
+  experiment.modelets.output_modelets = output_modelets;
+  msg::SubmitT submit;
+  submit.name = name;
+  submit.experiment = to_toml(experiment);
+  submit.shape = std::make_unique<msg::ShapeT>();
+  submit.shape->features = 1000;
+  submit.shape->labels = 500;
+  submit.shape->train_rows = 10000;
+  submit.shape->test_rows = 100;
+  submit.shape->features_per_row = 20;
+  submit.shape->labels_per_row = 3;
+  submit.nodes = nodes;
+  submit.wait = true;
+  return submit;
+}
+
+void submit(Pool& pool, const RunSpec& spec, uint32_t nodes, uint32_t output_modelets, double after) {
+  const std::string name = fmt::format("run{}", pool.clients.size());
+  pool.promises.add(name, spec);
+  Client& client = pool.add_client();
+  pool.world.after(after, [&client, message = submission(name, nodes, output_modelets)] { client.start(message); });
+}
+
+class Player {
+ public:
+  explicit Player(const HistoryOptions& options)
+      : options_(options), pool_(options.seed, options.is_small || Rng(options.seed, {3}).below(5) > 0, options.mutant,
+                                 options.tells) {}
+
+  History play() {
+    pool_.scheduler.start();
+    pool_.add_client().start();  // the administrator
+    if (options_.is_small)
+      set_up_small();
+    else
+      set_up_drawn();
+    watch();
+    while (!is_over_ && pool_.world.violation().empty() && pool_.world.advance()) {
+    }
+    if (pool_.world.violation().empty()) check_ends();
+    history_.violation = pool_.world.violation();
+    history_.story = pool_.world.story();
+    history_.digest = pool_.world.digest();
+    history_.messages = pool_.network.messages();
+    history_.points = pool_.scheduler.points();
+    history_.seconds = pool_.world.now();
+    return std::move(history_);
+  }
+
+ private:
+  void set_up_drawn() {
+    Rng rng(options_.seed, {4});
+    const uint32_t nodes = rng.below(3) > 0 ? 2 + rng.below(3) : 1 + rng.below(8);
+    for (uint32_t i = 0; i < nodes; ++i) pool_.add_node();
+    for (uint32_t i = 0; i <= rng.below(2); ++i) submit_run(pool_, rng.next());
+    for (const PlannedFault& fault : plan_faults(options_.seed, kFirstFault, kLastFault))
+      if (!options_.without.contains(fault.fault))
+        pool_.world.after(fault.time, [this, fault] { happen(pool_, fault); });
+    cease_at_ = kCease;
+    pool_.world.after(kCease, [this] { cease(pool_); });
+  }
+
+  void set_up_small() {
+    for (int i = 0; i < 3; ++i) pool_.add_node();
+    submit(pool_, {.steps = 10, .snapshot_every = 3, .step_seconds = 0.2}, options_.seed % 2 == 0 ? 2 : 0, 2, 0.5);
+    pool_.network.intervene(options_.intervention);
+    if (options_.scheduler_point > 0)
+      pool_.scheduler.crash_at(options_.scheduler_point, 2, [this] { something_beside(); });
+  }
+
+  void something_beside() {
+    Node& node = *pool_.nodes[1];
+    switch (options_.beside) {
+      case HistoryOptions::Beside::kNothing:
+        return;
+      case HistoryOptions::Beside::kKill:
+        return node.crash(12, false);
+      case HistoryOptions::Beside::kZombie:  // the scheduler does without it; the others still hear it
+        pool_.network.block(node.machine(), 0, 12);
+        return pool_.network.block(0, node.machine(), 12);
+      case HistoryOptions::Beside::kSubmit:
+        return submit(pool_, {.steps = 4, .snapshot_every = 2, .step_seconds = 0.2}, 0, 2, 0);
+    }
+  }
+
+  bool have_ended() {
+    if (!pool_.scheduler.is_alive() || pool_.scheduler.is_stalled()) return false;
+    const auto runs = pool_.scheduler.runs();
+    pool_.promises.running(runs);
+    return std::ranges::all_of(runs, [](const auto& run) { return scheduler::has_ended(run.state); }) &&
+           std::ranges::all_of(pool_.clients, [](const auto& client) { return client->is_done(); });
+  }
+
+  // Every second. All runs have to be over for a while.
+  void watch() {
+    const double now = pool_.world.now();
+    if (!have_ended()) ended_since_ = now;
+    is_over_ = now - ended_since_ > 3;
+    if (now > cease_at_ + kLongestEnd) pool_.world.violated("runs do not end: " + states());
+    if (!is_over_) pool_.world.after(1, [this] { watch(); });
+  }
+
+  std::string states() {
+    std::string text;
+    if (!pool_.scheduler.is_alive()) return "the scheduler is away";
+    for (const msg::RunStatusT& run : pool_.scheduler.runs())
+      text += fmt::format("run {} is {} at step {} in epoch {} '{}'; ", run.run, scheduler::state_name(run.state),
+                          run.step, run.epoch, run.detail);
+    for (const auto& client : pool_.clients)
+      if (!client->is_done()) text += fmt::format("the client of run {} waits; ", client->run());
+    return text;
+  }
+
+  void check_ends() {
+    std::set<uint64_t> may_be_stopped;
+    for (const auto& client : pool_.clients)
+      if (client->has_stopped()) may_be_stopped.insert(client->run());
+    for (const msg::RunStatusT& run : pool_.scheduler.runs()) {
+      pool_.promises.ended(run, pool_.scheduler.files_of(run.run), may_be_stopped.contains(run.run));
+      history_.finished += run.state == msg::RunState::Finished;
+      history_.stopped += run.state == msg::RunState::Stopped;
+      history_.failed += run.state == msg::RunState::Failed;
+      history_.recoveries += run.recoveries;
+    }
+  }
+
+  const HistoryOptions options_;
+  Pool pool_;
+  History history_;
+  double cease_at_ = 0, ended_since_ = 0;
+  bool is_over_ = false;
+};
+
+}  // namespace
+
+void submit_run(Pool& pool, uint64_t seed) {
+  Rng rng(seed);
+  const RunSpec spec{.steps = 5 + rng.below(50), .snapshot_every = 1 + rng.below(8), .step_seconds = 0.05 + 0.4 * rng.uniform_double()};
+  const uint32_t nodes = rng.below(2) == 0 ? 0 : 1 + rng.below(static_cast<uint32_t>(std::min<size_t>(4, pool.nodes.size())));
+  const uint32_t modelets = 1 + rng.below(4);
+  submit(pool, spec, nodes, modelets, 10 * rng.uniform_double());
+}
+
+History play(const HistoryOptions& options) { return Player(options).play(); }
+
+}  // namespace modelet::simulation

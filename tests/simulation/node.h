@@ -1,0 +1,68 @@
+// Node: a machine with a disk, and the agent that runs there: the real AgentCore, driven as the program drives it,
+// with a Job and a Keeper.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "node_agent/agent/agent_core.h"
+#include "tests/simulation/disk.h"
+#include "tests/simulation/job.h"
+#include "tests/simulation/keeper.h"
+#include "tests/simulation/mutants.h"
+#include "tests/simulation/network.h"
+
+namespace modelet::simulation {
+
+class Pool;
+
+class Node : public ControlEnd, public Holder, public RankHost {
+ public:
+  Node(Pool& pool, int machine, std::string name);
+
+  const std::string& name() const { return name_; }
+  std::string endpoint() const { return address_ + ":7000"; }
+  Disk& disk() { return disk_; }
+  bool has_left() const { return has_left_; }
+
+  void start();  // a new process
+  void leave(double seconds);
+  // The process ends now; `silently`: its machine does not answer either. It starts again after `seconds`.
+  void crash(double seconds, bool silently);
+  void come_back();  // who has left
+
+  void kill() override;
+  void received(const msg::FromSchedulerMessage& message) override;
+  void connected() override;
+  Host& host() override { return *this; }
+  bool offered(uint64_t run, uint64_t step, const comm::ContentId& content) override;
+  bool gives(const comm::ContentId& content, const std::string& to) const override {
+    return keeper_->admits(to) && disk_.has(content);
+  }
+  bool received(const RankMessage& message) override;
+
+ private:
+  void handle(const agent::AgentEvent& event);
+  void tick();
+  void carry_out(const agent::Send& action);
+  void carry_out(const agent::PrepareJob& action);
+  void carry_out(const agent::StartJob& action) { if (job_) job_->start(action.start); }
+  void carry_out(const agent::StopJob&) { if (job_) job_->stop(); }
+  void carry_out(const agent::AbortJob& action) { if (job_) job_->abort(action.reason); }
+  void carry_out(const agent::DropSnapshots& action) { keeper_->stable(action.run, action.step); }
+  void carry_out(const agent::AdmitHolders& action) { keeper_->admit(action.message); }
+  void carry_out(const agent::AgentLog& action);
+  void carry_out(const agent::EndAgent& action);
+  void end_process(bool silently);
+
+  Pool& pool_;
+  std::string name_, address_;
+  Disk disk_;
+  std::unique_ptr<agent::AgentCore> core_;
+  std::unique_ptr<Keeper> keeper_;
+  std::shared_ptr<Job> job_;
+  uint64_t ticks_ = 0;
+  bool is_lost_ = false, has_left_ = false, has_begun_ = false, repeats_ = false;
+};
+
+}  // namespace modelet::simulation

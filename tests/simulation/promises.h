@@ -1,0 +1,105 @@
+// Promises: what must hold in every history, and the truth it is compared with.
+//
+// A run's true states follow from its name alone: an undisturbed run is computed here, in a few lines, and each
+// state that a job reaches, each file that is held and each event that is published is compared with it.
+//
+//   - every step of every job has the undisturbed run's state;
+//   - numbers of runs never come back; an accepted run is never forgotten; an ended one never changes;
+//   - no two groups have the same epoch of a run, and none publishes after a later one has;
+//   - what is said to be stable lies on as many disks as promised; a group can find what it shall go on from;
+//   - every run ends well once the faults have ceased; the files of a finished one are in the store.
+// Only disks that are destroyed excuse what is missing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "comm/content/snapshot.h"
+#include "comm/control/control.h"
+#include "scheduler/core/core.h"
+#include "tests/simulation/world.h"
+
+namespace modelet::simulation {
+
+namespace msg = comm::control;
+
+// What the jobs of a run do, beside what its experiment says.
+struct RunSpec {
+  uint64_t steps = 0, snapshot_every = 1;
+  double step_seconds = 0.1;
+};
+
+// The states of a run: after each step one of each modelet, and one of the run itself. A step mixes what all
+// modelets had before, so a single wrong message shows in all of them.
+struct TrueState {
+  std::vector<uint64_t> modelets;
+  uint64_t run = 0;
+};
+uint64_t contribution(uint32_t modelet, uint64_t state);
+uint64_t next_modelet_state(uint64_t state, uint64_t total);
+uint64_t next_run_state(uint64_t state, uint64_t total);
+TrueState first_state(const std::string& run, size_t modelets);
+
+// A file of a snapshot, as its content: what it says is part of its address.
+comm::ContentId content_of(uint64_t step, uint64_t file, uint64_t value);
+uint64_t value_in(const comm::ContentId& content);
+std::string modelet_file(size_t modelet);
+inline constexpr const char* kRunFile = "index.json";
+inline constexpr uint64_t kRunFileNumber = UINT32_MAX;  // beside those of modelets
+
+class Promises {
+ public:
+  Promises(World& world, bool has_store) : world_(world), has_store_(has_store) {}
+
+  void add(const std::string& run, RunSpec spec) { specs_[run] = spec; }
+  const RunSpec& spec(const std::string& run) const { return specs_.at(run); }
+
+  // ---- disks. A name of a node, or "" for the store.
+  void written(const std::string& node, const comm::ContentId& content);
+  void removed(const std::string& node, const comm::ContentId& content);  // because it is not needed any more
+  void destroyed(const std::string& node, const comm::ContentId& content);  // by a fault
+  void announced(const std::string& node);  // the scheduler has heard that this node has left
+
+  // ---- what happens
+  void stepped(const std::string& run, uint64_t step, const std::map<uint32_t, uint64_t>& modelets, uint64_t of_run);
+  void sent(const std::string& peer, const msg::FromSchedulerMessage& message);
+  void persisted(const scheduler::Records& records);
+  void running(const std::vector<msg::RunStatusT>& runs);
+  // At the end: `files` as RunFiles has them.
+  void ended(const msg::RunStatusT& run, const std::vector<comm::Snapshot>& files, bool may_be_stopped);
+
+ private:
+  // What became of a file on a disk.
+  enum class Copy : uint8_t { kThere, kRemoved, kDestroyed, kAnnounced };
+  struct Copies {
+    size_t there = 0, removed = 0, destroyed = 0;
+  };
+  const TrueState& truth(const std::string& run, uint64_t step);
+  std::map<std::string, comm::ContentId> files_of(const std::string& run, uint64_t step);
+  Copies copies(const comm::ContentId& content) const;
+  std::string lost_file(const std::string& run, uint64_t step);  // which disks had that were destroyed, all of them
+  void check_prepare(const std::string& peer, const msg::PrepareT& message);
+  void check_snapshot(const std::string& run, const comm::Snapshot& snapshot);
+  void check_stable(const msg::StableT& message);
+  void check_event(const scheduler::RunEventRecord& event);
+
+  World& world_;
+  const bool has_store_;
+  std::map<std::string, RunSpec> specs_;
+  std::map<std::string, std::vector<TrueState>> truths_;                    // [step]
+  std::map<comm::ContentId, std::map<std::string, Copy>> copies_;           // by disk
+  std::map<uint64_t, std::string> names_;                                   // of runs
+  std::map<uint64_t, uint32_t> epochs_, sizes_;                             // of a run's newest group
+  std::map<std::tuple<uint64_t, uint32_t, uint32_t>, std::string> groups_;  // (run, epoch, rank) -> its Prepare
+  std::map<uint64_t, std::pair<uint64_t, uint64_t>> published_;             // run -> (epoch, step)
+  std::map<uint64_t, uint64_t> events_;                                     // run -> number of the last one
+  std::map<uint64_t, uint64_t> stable_;                                     // run -> step
+  std::set<uint64_t> accepted_, ended_;
+};
+
+}  // namespace modelet::simulation

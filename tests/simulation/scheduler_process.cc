@@ -1,0 +1,173 @@
+#include "tests/simulation/scheduler_process.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/simulation/pool.h"
+
+namespace modelet::simulation {
+namespace {
+
+constexpr double kHeartbeat = 1, kStopGrace = 20, kHoldGrace = 60, kRestarted = 3;  // seconds
+constexpr double kForgottenShare = 0.1;
+
+}  // namespace
+
+// ---- the ledger
+
+void Ledger::write(const scheduler::Records& changes) {
+  if (changes.pool) pool_ = changes.pool;
+  for (const auto& run : changes.runs) runs_[run.id] = run;
+  for (const auto& event : changes.events) events_[event.run].push_back(event);
+  for (const auto& name : changes.names) names_[name.name] = name;
+  for (const uint64_t run : changes.forgotten_runs) {
+    runs_.erase(run);
+    events_.erase(run);
+  }
+}
+
+scheduler::Records Ledger::read() const {
+  scheduler::Records all;
+  all.pool = pool_;
+  for (const auto& [id, run] : runs_) all.runs.push_back(run);
+  for (const auto& [id, events] : events_) all.events.insert(all.events.end(), events.begin(), events.end());
+  for (const auto& [name, record] : names_) all.names.push_back(record);
+  return all;
+}
+
+// ---- the process
+
+SchedulerProcess::SchedulerProcess(Pool& pool, bool has_store)
+    : ControlServer(pool.world, 0), pool_(pool), has_store_(has_store), disk_(pool.world, pool.promises, "") {
+  pool.network.serve(*this);
+}
+
+void SchedulerProcess::start() {
+  if (is_alive()) return;
+  born();
+  scheduler::CoreOptions options;
+  options.session = pool_.world.rng().next();
+  options.pool = options.session;
+  options.heartbeat = kHeartbeat;
+  options.stop_grace = kStopGrace;
+  options.hold_grace = kHoldGrace;
+  options.data_port = has_store_ ? 1 : 0;
+  core_ = std::make_unique<scheduler::Core>(options, ledger_.read());
+  pool_.world.note("the scheduler starts");
+  tick();
+}
+
+void SchedulerProcess::tick() {
+  post(kHeartbeat, [this] {
+    handle(scheduler::Tick{});
+    if (is_alive()) tick();
+  });
+}
+
+void SchedulerProcess::crash(double seconds) {
+  if (!is_alive()) return;
+  pool_.world.note("the scheduler is killed");
+  died();
+  crash_point_ = 0;
+  pool_.network.server_died();
+  pool_.world.after(seconds, [this] { start(); });
+  if (const auto then = std::exchange(after_crash_, {})) then();
+}
+
+void SchedulerProcess::kill() { crash(kRestarted); }
+
+void SchedulerProcess::crash_at(uint64_t point, double seconds, std::function<void()> then) {
+  crash_point_ = points_ + point;
+  crash_seconds_ = seconds;
+  after_crash_ = std::move(then);
+}
+
+bool SchedulerProcess::is_point() {
+  if (++points_ != crash_point_) return false;
+  crash(crash_seconds_);
+  return true;
+}
+
+void SchedulerProcess::handle(const scheduler::Event& event) {
+  carry_out(core_->handle(pool_.world.now() + 1, event));
+  while (is_alive() && !gone_.empty()) {
+    const std::string peer = gone_.back();
+    gone_.pop_back();
+    carry_out(core_->handle(pool_.world.now() + 1, scheduler::PeerGone{peer}));
+  }
+  gone_.clear();
+}
+
+void SchedulerProcess::carry_out(std::vector<scheduler::Action> actions) {
+  const bool persists = !actions.empty() && std::holds_alternative<scheduler::Persist>(actions.front());
+  if (persists && pool_.mutant == Mutant::kSendBeforePersist) std::ranges::rotate(actions, actions.begin() + 1);
+  for (const scheduler::Action& action : actions) {
+    const bool counts =
+        std::holds_alternative<scheduler::Persist>(action) || std::holds_alternative<scheduler::Send>(action);
+    if (persists && counts && is_point()) return;
+    std::visit([this](const auto& what) { carry_out(what); }, action);
+  }
+  if (persists) is_point();
+}
+
+void SchedulerProcess::carry_out(const scheduler::Send& action) {
+  if (std::holds_alternative<msg::StopT>(action.message) && pool_.mutant == Mutant::kStopsAreLost) return;
+  pool_.promises.sent(action.peer, action.message);
+  if (!pool_.network.send(action.peer, action.message)) gone_.push_back(action.peer);
+}
+
+void SchedulerProcess::carry_out(const scheduler::Log& action) { pool_.world.note("scheduler: {}", action.text); }
+
+void SchedulerProcess::carry_out(const scheduler::PlanRequest& action) {
+  post(pool_.world.between(0.01, 0.5), [this, answer = scheduler::carry_out(action)] { handle(answer); });
+}
+
+void SchedulerProcess::carry_out(const scheduler::Persist& action) {
+  if (pool_.mutant == Mutant::kForgetRecords && pool_.world.chance(kForgottenShare)) return;
+  pool_.promises.persisted(action.records);
+  ledger_.write(action.records);
+}
+
+void SchedulerProcess::received(const std::string& peer, const msg::ToSchedulerMessage& message) {
+  if (std::holds_alternative<msg::LeaveT>(message)) {
+    if (const Node* node = pool_.node_of_peer(peer)) pool_.promises.announced(node->name());
+    if (pool_.mutant == Mutant::kHoldersNotStruckOut) return;
+  }
+  if (pool_.mutant == Mutant::kNoFencingOfAgents) return handle(scheduler::Received{peer, without_fence(message)});
+  if (pool_.mutant == Mutant::kDuplicatesCount)
+    if (const auto* event = std::get_if<msg::RunEventT>(&message)) {
+      msg::RunEventT renumbered = *event;
+      renumbered.number = ++events_renumbered_;
+      return handle(scheduler::Received{peer, renumbered});
+    }
+  handle(scheduler::Received{peer, message});
+}
+
+// As if it came from the present group.
+msg::ToSchedulerMessage SchedulerProcess::without_fence(msg::ToSchedulerMessage message) const {
+  std::map<uint64_t, uint32_t> epochs;
+  for (const msg::RunStatusT& run : core_->runs()) epochs[run.run] = run.epoch;
+  const auto change = [&](auto& table) {
+    if constexpr (requires { table.run; table.epoch; })
+      if (const auto found = epochs.find(table.run); found != epochs.end()) table.epoch = found->second;
+    if constexpr (requires { table.files; table.epoch; }) {
+      comm::Snapshot files = comm::parse_snapshot(table.files);
+      files.epoch = table.epoch;
+      table.files = format_snapshot(files);
+    }
+  };
+  if (!std::holds_alternative<msg::RegisterT>(message)) std::visit(change, message);
+  return message;
+}
+
+std::vector<comm::Snapshot> SchedulerProcess::files_of(uint64_t run) {
+  msg::FindRunFilesT find;
+  find.run = run;
+  for (const scheduler::Action& action : core_->handle(pool_.world.now() + 1, scheduler::Received{"nobody", find}))
+    if (const auto* send = std::get_if<scheduler::Send>(&action))
+      if (const auto* files = std::get_if<msg::RunFilesT>(&send->message))
+        return comm::parse_snapshots(files->snapshots);
+  return {};
+}
+
+}  // namespace modelet::simulation

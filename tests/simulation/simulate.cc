@@ -1,0 +1,182 @@
+// simulate: histories of a pool to which everything happens, in simulated time. See docs/reliability.md.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/history.h"
+
+namespace modelet::simulation {
+namespace {
+
+struct Arguments {
+  uint64_t seeds = 1000, from = 1;
+  std::vector<std::string> without;
+  std::string mutant;
+  bool tells = false, twice = false, goes_on = false, messages = false, points = false;
+};
+
+void print_failure(const HistoryOptions& options, const History& history) {
+  HistoryOptions told = options;
+  told.tells = true;
+  std::cout << play(told).story << "seed " << options.seed << ": " << history.violation << "\n";
+}
+
+struct Sums {
+  uint64_t histories = 0, finished = 0, stopped = 0, failed = 0, recoveries = 0;
+  double seconds = 0;
+  void add(const History& history) {
+    ++histories;
+    finished += history.finished;
+    stopped += history.stopped;
+    failed += history.failed;
+    recoveries += history.recoveries;
+    seconds += history.seconds;
+  }
+  void print() const {
+    std::cout << histories << " histories, " << static_cast<uint64_t>(seconds) << " simulated seconds: " << finished
+              << " runs finished, " << stopped << " stopped, " << failed << " lost with their disks, " << recoveries
+              << " recoveries\n";
+  }
+};
+
+// Whether it is the mistake that the history found.
+bool is_of_mutant(HistoryOptions options) {
+  if (options.mutant == Mutant::kNone) return true;
+  options.mutant = Mutant::kNone;
+  return play(options).violation.empty();
+}
+
+// The first seed that breaks a promise; 0: none does.
+uint64_t play_seeds(const Arguments& arguments, HistoryOptions options, Sums& sums) {
+  for (uint64_t seed = arguments.from; seed < arguments.from + arguments.seeds; ++seed) {
+    options.seed = seed;
+    const History history = play(options);
+    sums.add(history);
+    if (!history.violation.empty() && is_of_mutant(options)) {
+      if (!arguments.goes_on) return seed;
+      std::cout << "seed " << seed << ": " << history.violation << "\n";
+    }
+    if (!arguments.twice) continue;
+    HistoryOptions told = options;
+    told.tells = true;
+    if (const History again = play(told); again.digest != history.digest || again.story != play(told).story)
+      throw std::runtime_error("seed " + std::to_string(seed) + " gives two histories");
+  }
+  return 0;
+}
+
+int run_seeds(const Arguments& arguments, const HistoryOptions& options) {
+  Sums sums;
+  const uint64_t broken = play_seeds(arguments, options, sums);
+  sums.print();
+  const bool is_mutant = options.mutant != Mutant::kNone;
+  if (broken == 0) {
+    if (is_mutant) std::cout << arguments.mutant << " was not found\n";
+    return is_mutant ? 1 : 0;
+  }
+  HistoryOptions found = options;
+  found.seed = broken;
+  const History history = play(found);
+  if (is_mutant && !arguments.tells) {
+    std::cout << arguments.mutant << " is found by seed " << broken << ": " << history.violation << "\n";
+    return 0;
+  }
+  print_failure(found, history);
+  return 1;
+}
+
+// One history for each of `count` variants of a small one.
+template <class Vary>
+int enumerate(uint64_t count, const Vary& vary) {
+  Sums sums;
+  for (uint64_t i = 1; i <= count; ++i) {
+    HistoryOptions options{.seed = i, .is_small = true};
+    vary(options, i);
+    const History history = play(options);
+    sums.add(history);
+    if (history.violation.empty()) continue;
+    print_failure(options, history);
+    std::cout << "variant " << i << " of " << count << "\n";
+    return 1;
+  }
+  sums.print();
+  return 0;
+}
+
+// Each message of a small run lost, doubled, late, and with the death of its sender or receiver.
+int enumerate_messages() {
+  constexpr uint64_t kDeeds = 5, kSeeds = 2;
+  uint64_t messages = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed)
+    messages = std::max(messages, play({.seed = seed, .is_small = true}).messages);
+  return enumerate(messages * kDeeds * kSeeds, [&](HistoryOptions& options, uint64_t i) {
+    --i;
+    options.seed = i % kSeeds;
+    options.intervention = {1 + i / kSeeds / kDeeds, static_cast<Deed>(1 + i / kSeeds % kDeeds)};
+  });
+}
+
+// The scheduler killed before and after each thing that it writes down or sends, while something else happens.
+int enumerate_points() {
+  constexpr uint64_t kBeside = 4, kSeeds = 2;
+  uint64_t points = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed)
+    points = std::max(points, play({.seed = seed, .is_small = true}).points);
+  return enumerate(points * kBeside * kSeeds, [&](HistoryOptions& options, uint64_t i) {
+    --i;
+    options.seed = i % kSeeds;
+    options.scheduler_point = 1 + i / kSeeds / kBeside;
+    options.beside = static_cast<HistoryOptions::Beside>(i / kSeeds % kBeside);
+  });
+}
+
+template <class Names>
+auto value_named(const Names& names, const std::string& name) {
+  for (const auto& each : names)
+    if (each.name == name) return each;
+  throw CLI::ValidationError("no such name: " + name);
+}
+
+int run(const Arguments& arguments) {
+  HistoryOptions options{.tells = false};
+  for (const std::string& name : arguments.without) options.without.insert(value_named(kFaults, name).fault);
+  if (!arguments.mutant.empty()) options.mutant = value_named(kMutants, arguments.mutant).mutant;
+  if (arguments.messages) return enumerate_messages();
+  if (arguments.points) return enumerate_points();
+  if (!arguments.tells) return run_seeds(arguments, options);
+  options.seed = arguments.from;
+  options.tells = true;
+  const History history = play(options);
+  std::cout << history.story << history.violation << "\n";
+  return history.violation.empty() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace modelet::simulation
+
+int main(int argc, char** argv) {
+  modelet::simulation::Arguments arguments;
+  CLI::App app("Plays histories of a pool to which everything happens. The first one that breaks a promise is printed.");
+  std::string faults, mutants;
+  for (const auto& each : modelet::simulation::kFaults) faults += " " + std::string(each.name);
+  for (const auto& each : modelet::simulation::kMutants) mutants += " " + std::string(each.name);
+  app.add_option("--seeds", arguments.seeds, "number of histories");
+  app.add_option("--from", arguments.from, "the first seed");
+  app.add_option("--without", arguments.without, "leave out faults of these kinds:" + faults)->delimiter(',');
+  app.add_option("--mutant", arguments.mutant, "make a mistake, which has to be found:" + mutants);
+  app.add_flag("--story", arguments.tells, "print the history of the seed --from");
+  app.add_flag("--twice", arguments.twice, "check that each seed gives the same history again");
+  app.add_flag("--all", arguments.goes_on, "go on after a history that breaks a promise");
+  app.add_flag("--each-message", arguments.messages, "a small run: each message lost, doubled, late, ...");
+  app.add_flag("--each-point", arguments.points, "a small run: the scheduler killed at each point");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return modelet::simulation::run(arguments);
+  } catch (const std::exception& error) {
+    std::cerr << "simulate: " << error.what() << "\n";
+    return 1;
+  }
+}
