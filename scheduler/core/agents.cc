@@ -220,7 +220,10 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
     return;
   if (message.number != 0 && message.number <= node->second.last_event) return;  // sent again
   node->second.last_event = std::max(node->second.last_event, message.number);
-  if (const auto event = parse_event(message.json)) run->second.reported(pool_, node->first, *event);
+  const auto event = parse_event(message.json);
+  // A former scheduler, which knew the numbers, has written down the event and died before it could say so.
+  if (!event || (message.number != 0 && run->second.has_published(*event))) return;
+  run->second.reported(pool_, node->first, *event);
 }
 
 void Core::on(const std::string& peer, const msg::RunDoneT& message) {

@@ -64,6 +64,10 @@ void Run::reported(Pool& pool, uint64_t node, const nlohmann::json& event) {
   publish(pool, event);
 }
 
+bool Run::has_published(const nlohmann::json& event) const {
+  return std::ranges::find(events, event.dump(), &RunEventRecord::text) != events.end();
+}
+
 // The list of runs shows why a run does not begin yet.
 void Run::note_data(const std::string& kind, const nlohmann::json& event) {
   const auto number = [&](const char* key) {

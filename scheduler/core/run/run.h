@@ -92,6 +92,7 @@ struct Run {
   void planned(Pool& pool, const Planned& answer);
   void prepared(Pool& pool, Member& member, const comm::control::PreparedT& message);
   void reported(Pool& pool, uint64_t node, const nlohmann::json& event);
+  bool has_published(const nlohmann::json& event) const;  // lately; an agent's event says when it was
   void member_done(Pool& pool, Member& member, const comm::control::RunDoneT& message);
   void node_gone(Pool& pool, uint64_t node, const std::string& name, const std::string& why);
   // A member lives and does nothing for the run.

@@ -442,6 +442,17 @@ TEST_F(RecoveryTest, EventsOutliveTheScheduler) {
   EXPECT_EQ(events[0].number, 1u);
 }
 
+TEST_F(RecoveryTest, AnEventThatTheFormerSchedulerHasWrittenDownComesOnce) {
+  start({"a"});
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})", 1, 1});
+  pool.restart();
+  join("a", 1, run, 1);
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})", 1, 1});  // its Alive was lost
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"progress"})", 1, 2});
+  pool.receive("late", msg::WatchT{{}, run});
+  EXPECT_EQ(pool.take<msg::RunEventT>("late").size(), 2u);
+}
+
 // ---- the queue
 
 TEST_F(RecoveryTest, TheHighestPriorityStartsFirst) {
