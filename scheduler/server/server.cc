@@ -98,10 +98,7 @@ void Server::run() {
     next_tick = clock.now() + tick_;
     handle(clock.now(), Tick{});
     carry_out(clock.now());
-    if (data_) {
-      data_->keep(core_.data_in_use());
-      policy_.set_results(core_.results());
-    }
+    tell_store();
   }
 }
 
@@ -120,9 +117,18 @@ void Server::carry_out(double now) {
         if (!changes) changes.emplace();
         append(*changes, std::move(change->records));
       }
-    if (changes && persist_) persist_(*changes);
+    if (changes) {
+      if (persist_) persist_(*changes);
+      tell_store();  // who is told of a result may fetch it at once
+    }
     for (Action& action : actions) act(now, action);
   }
+}
+
+void Server::tell_store() {
+  if (!data_) return;
+  data_->keep(core_.data_in_use());
+  policy_.set_results(core_.results());
 }
 
 void Server::act(double now, Action& action) {

@@ -48,6 +48,7 @@ class Server {
  private:
   void handle(double now, const Event& event);
   void carry_out(double now);
+  void tell_store();  // what it has to keep, and who may fetch what
   void act(double now, Action& action);
 
   comm::control::ServerSocket socket_;

@@ -24,10 +24,10 @@ class RecoveryTest(ProgramTest):
         self.start_scheduler("tcp://127.0.0.1:*")
         self.agents = {}
 
-    def start_scheduler(self, listen):
+    def start_scheduler(self, listen, heartbeat=0.2):
         self.endpoint.unlink(missing_ok=True)
         config = self.pool / "scheduler.toml"
-        config.write_text(f'listen = "{listen}"\nendpoint_file = "{self.endpoint}"\nheartbeat_seconds = 0.2\ndead_after_seconds = 5\n'
+        config.write_text(f'listen = "{listen}"\nendpoint_file = "{self.endpoint}"\nheartbeat_seconds = {heartbeat}\ndead_after_seconds = 5\n'
                           f'state = "{self.pool / "state"}"\ndata_port = {self.data_port}\nkey = "{self.pool / "scheduler.key"}"\nallow_list = "{self.pool / "allowed"}"\n')
         self.scheduler = self.start("modelet-scheduler", "--config", config)
         wait_until(self.endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
@@ -116,6 +116,17 @@ class RecoveryTest(ProgramTest):
         before = [event["step"] for event in events[:regrouped] if event["event"] == "progress"]
         self.assertEqual(events[regrouped]["step"], before[-1])
         self.assertNotIn(leaves, events[regrouped]["nodes"])
+
+    def test_a_run_is_there_to_be_fetched_as_soon_as_it_has_finished(self):
+        self.scheduler.signal(signal.SIGKILL)
+        self.scheduler.end()
+        self.start_scheduler(self.address, heartbeat=2)  # it looks around once a second
+        self.agent("a")
+        run = self.submit(1)
+        watcher = self.start("modelet", "watch", run, *self.own("user"), "--json")
+        self.assertEqual(watcher.end(), 0, str(watcher))
+        fetched = self.verb("fetch", run, "--out", self.pool / "fetched")
+        self.assertEqual(fetched[-1]["checkpoint"], str(newest_checkpoint(self.pool / "fetched")))
 
     def test_a_node_that_sleeps_does_no_harm(self):
         for name in ("a", "b", "c"):
