@@ -74,6 +74,7 @@ void OwnSnapshots::brought(uint64_t run, uint64_t step, bool keep, fs::path fold
                     .folder = std::move(folder),
                     .told_stored = true};  // whoever has written it sees to that
   for (HeldFile& file : files) {
+    file.holders.clear();  // the scheduler has named them, and some may be gone by now
     snapshot.names.push_back(file.name);
     snapshot.files.push_back(std::move(file));
   }

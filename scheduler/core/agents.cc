@@ -267,7 +267,7 @@ void Core::release_leavers() {
   for (auto& [id, node] : pool_.nodes) {
     if (!node.leaving || node.released || node.run != 0) continue;
     const std::string& name = node.info.name;
-    if (std::ranges::any_of(pool_.runs, [&](const auto& entry) { return entry.second.needs_files_of(name); }))
+    if (std::ranges::any_of(pool_.runs, [&](const auto& entry) { return entry.second.needs_files_of(pool_, name); }))
       continue;
     node.released = true;
     pool_.send(node.peer, msg::ReleasedT{});

@@ -29,9 +29,9 @@ void Run::member_lost(Pool& pool, Member& lost, const std::string& why) {
   lost.node = 0;
   pool.changed_runs.insert(id);
   if (state == RunState::Stopping) return stopped_by_loss(pool, why);
-  // It has done its part, and what it had written is safe: the others need nothing of it.
-  const bool is_safe = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
-  if (lost.done && lost.outcome == Outcome::Ok && is_safe && state == RunState::Running) return settle(pool);
+  // It has done its part, and what it had written lies where it shall: nobody needs anything of it.
+  if (lost.done && lost.outcome == Outcome::Ok && state == RunState::Running && has_last_files(pool))
+    return settle(pool);
   recover(pool, why);
 }
 
@@ -96,7 +96,8 @@ void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
   const bool has_more = snapshots.add_holders(files);
   const bool is_new =
       works && snapshots.add(epoch, static_cast<uint32_t>(members.size()), rank, files);
-  if (has_more) pool.changed_runs.insert(id);
+  // Nobody says again what was confirmed. Another snapshot follows an incomplete one, unless it is the last.
+  if (has_more || files.keep) pool.changed_runs.insert(id);
   if (!has_more && !is_new) return;
   last_news = pool.now;
   if (has_ended(state)) return;
@@ -115,12 +116,22 @@ void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
   settle(pool);
 }
 
-bool Run::needs_files_of(const std::string& node) const {
-  if ((state != RunState::Forming && state != RunState::Recovering) || snapshots.newest() == nullptr)
-    return false;
+// While it waits for nodes, only who has what nobody else has is kept.
+bool Run::needs_files_of(const Pool& pool, const std::string& node) const {
+  const bool is_forming = state == RunState::Forming || state == RunState::Recovering;
+  if ((!is_forming && state != RunState::Waiting) || snapshots.newest() == nullptr) return false;
   return std::ranges::any_of(snapshots.newest()->files, [&](const comm::SnapshotFile& file) {
-    return std::ranges::find(file.holders, node) != file.holders.end();
+    if (std::ranges::find(file.holders, node) == file.holders.end()) return false;
+    return is_forming || std::ranges::none_of(file.holders, [&](const std::string& holder) {
+             return holder != node && pool.is_there(holder);
+           });
   });
+}
+
+// Those of its last step are safe, also for the user.
+bool Run::has_last_files(const Pool& pool) const {
+  return snapshots.newest() != nullptr && snapshots.stable_step() >= step &&
+         (pool.options.data_port == 0 || snapshots.newest_lies_with(""));
 }
 
 bool Run::snapshot_is_at_hand(Pool& pool) {

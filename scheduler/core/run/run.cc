@@ -173,8 +173,7 @@ void Run::publish_replanned(Pool& pool) {
 // has ended once these are safe: until then it can still lose them with a node.
 void Run::end_with_files(Pool& pool, bool all_ok) {
   const bool is_stable = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
-  const bool is_stored = pool.options.data_port == 0 || snapshots.newest_lies_with("");
-  if (!(is_stable && is_stored) && pool.now - last_news <= pool.options.hold_grace) {
+  if (!has_last_files(pool) && pool.now - last_news <= pool.options.hold_grace) {
     detail = fmt::format("brings the files of step {} to safety", step);
   } else if (!all_ok) {
     set_state(pool, RunState::Stopped,
@@ -182,11 +181,10 @@ void Run::end_with_files(Pool& pool, bool all_ok) {
                           is_stable ? ", checkpoint written" : "; " + where_it_stands()));
   } else if (is_stable) {
     set_state(pool, RunState::Finished,
-              is_stored ? "" : "its files could not be brought to the scheduler's store");
-  } else {
-    fail(pool, fmt::format(
-                   "finished at step {}, but its nodes did not bring its files to safety within {:.0f} s; {}",
-                   step, pool.options.hold_grace, where_it_stands()));
+              has_last_files(pool) ? "" : "its files could not be brought to the scheduler's store");
+  } else {  // its last steps are done again
+    recover(pool, fmt::format("its nodes did not bring the files of step {} to safety within {:.0f} s", step,
+                              pool.options.hold_grace));
   }
 }
 

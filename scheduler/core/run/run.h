@@ -114,7 +114,8 @@ struct Run {
   bool keeps(const Pool& pool, const Member& member) const {
     return member.done && (regroup || survives(pool));
   }
-  bool needs_files_of(const std::string& node) const;  // to form its group
+  bool needs_files_of(const Pool& pool, const std::string& node) const;  // to form its group
+  bool has_last_files(const Pool& pool) const;
   comm::control::RunStatusT status(double now) const;
   void tell_watchers(Pool& pool) const;
   comm::control::RunEventT event_message(const RunEventRecord& event) const;

@@ -113,6 +113,24 @@ Run::Member member_of(const json& object) {
           .outcome = static_cast<msg::Outcome>(outcome)};
 }
 
+// Those that no other one will follow.
+json unfinished_json(const Snapshots& snapshots) {
+  json list = json::array();
+  for (const Snapshots::Unfinished& each : snapshots.unfinished())
+    if (each.snapshot.keep)
+      list.push_back(
+          {{"snapshot", comm::format_snapshot(each.snapshot)}, {"ranks", each.ranks}, {"size", each.size}});
+  return list;
+}
+
+std::vector<Snapshots::Unfinished> unfinished_of(const json& object) {
+  std::vector<Snapshots::Unfinished> unfinished;
+  for (const json& each : list_at(object, "unfinished"))
+    unfinished.push_back({comm::parse_snapshot(string_at(each, "snapshot", kRecord)),
+                          list_at(each, "ranks").get<std::set<uint32_t>>(), small_at(each, "size")});
+  return unfinished;
+}
+
 }  // namespace
 
 std::string format_run(const Run& run, double now) {
@@ -132,6 +150,7 @@ std::string format_run(const Run& run, double now) {
               {"owner", run.owner},
               {"members", members},
               {"snapshots", comm::format_snapshots(run.snapshots.stable())},
+              {"unfinished", unfinished_json(run.snapshots)},
               {"began_with", run.began_with},
               {"replans", run.replans},
               {"recoveries", run.recoveries},
@@ -158,7 +177,8 @@ Run parse_run(uint64_t id, const std::string& text) {
   run.step = unsigned_at(object, "step", kRecord);
   for (const json& rank : list_at(object, "owner")) run.owner.push_back(rank.get<uint32_t>());
   for (const json& each : list_at(object, "members")) run.members.push_back(member_of(each));
-  run.snapshots = Snapshots(comm::parse_snapshots(string_at(object, "snapshots", kRecord)));
+  run.snapshots =
+      Snapshots(comm::parse_snapshots(string_at(object, "snapshots", kRecord)), unfinished_of(object));
   run.began_with = unsigned_at(object, "began_with", kRecord);
   run.replans = small_at(object, "replans");
   run.recoveries = small_at(object, "recoveries");

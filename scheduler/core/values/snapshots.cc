@@ -139,9 +139,11 @@ void Snapshots::strike_out(const std::string& holder) {
     for (comm::SnapshotFile& file : each.snapshot.files) std::erase(file.holders, holder);
 }
 
+// Nodes have removed what they held of those before the newest.
 const comm::Snapshot* Snapshots::newest_at_hand(const IsThere& is_there) const {
+  const auto is_stored = [&](const std::string& holder) { return holder.empty() && is_there(holder); };
   for (auto each = stable_.rbegin(); each != stable_.rend(); ++each)
-    if (can_be_had(*each, is_there)) return &*each;
+    if (can_be_had(*each, each == stable_.rbegin() ? is_there : IsThere(is_stored))) return &*each;
   return nullptr;
 }
 

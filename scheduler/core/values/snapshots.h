@@ -20,8 +20,15 @@ class Snapshots {
   using IsThere = std::function<bool(const std::string& holder)>;  // whether that node can be asked now
 
   Snapshots() = default;
-  // Those that a former scheduler knew as stable, in the order of steps.
-  explicit Snapshots(std::vector<comm::Snapshot> stable) : stable_(std::move(stable)) {}
+  // Of which some ranks have reported.
+  struct Unfinished {
+    comm::Snapshot snapshot;
+    std::set<uint32_t> ranks;  // that have reported
+    uint32_t size = 0;
+  };
+  // What a former scheduler knew: stable ones, and others that are to be kept; in the order of steps.
+  Snapshots(std::vector<comm::Snapshot> stable, std::vector<Unfinished> unfinished)
+      : stable_(std::move(stable)), unfinished_(std::move(unfinished)) {}
 
   // What one rank of `size` of the group of `epoch` has written; `files` may name more holders each time.
   // False if that contradicts what is known, or does not belong to this group.
@@ -37,6 +44,7 @@ class Snapshots {
   void strike_out(const std::string& holder);  // it is gone for ever
 
   const std::vector<comm::Snapshot>& stable() const { return stable_; }  // in the order of steps
+  const std::vector<Unfinished>& unfinished() const { return unfinished_; }
   // Null if there is none yet.
   const comm::Snapshot* newest() const { return stable_.empty() ? nullptr : &stable_.back(); }
   uint64_t stable_step() const { return stable_.empty() ? 0 : stable_.back().step; }
@@ -50,11 +58,6 @@ class Snapshots {
   static constexpr size_t kMostKept = 16;
 
  private:
-  struct Unfinished {
-    comm::Snapshot snapshot;
-    std::set<uint32_t> ranks;  // that have reported
-    uint32_t size = 0;
-  };
   void forget_old();
 
   std::vector<comm::Snapshot> stable_;

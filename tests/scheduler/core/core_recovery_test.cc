@@ -203,6 +203,27 @@ TEST_F(RecoveryTest, AFinishedRunNeedsItsFiles) {
   EXPECT_EQ(status().state, RunState::Finished) << "one holder in a pool of one";
 }
 
+TEST_F(RecoveryTest, WhoIsLostBeforeItsLastFilesAreInTheStoreIsReplaced) {
+  pool.core = Core(pool.options = {.pool = 7, .data_port = 1});
+  start({"a", "b"});
+  all_done(Outcome::Ok, 200);
+  snapshot(200, true);
+  EXPECT_THAT(status().detail, HasSubstr("brings the files of step 200 to safety"));
+  pool.receive("b", msg::LeaveT{});  // two nodes had them, the store has not
+  EXPECT_EQ(status().state, RunState::Forming);
+  get_ready({"a"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 200u);
+}
+
+TEST_F(RecoveryTest, LastFilesThatNobodyBringsAreWrittenAgain) {
+  start({"a", "b"});
+  snapshot(100);
+  all_done(Outcome::Ok, 200);
+  pass(700, {"a", "b"}, 200);
+  EXPECT_EQ(status().state, RunState::Forming) << status().detail;
+  EXPECT_EQ(status().recoveries, 1u);
+}
+
 TEST_F(RecoveryTest, AMemberThatHasEndedIsMissed) {
   start({"a", "b"});
   snapshot(100);
@@ -258,6 +279,18 @@ TEST_F(RecoveryTest, WhoWishesToLeaveDoesWithoutLoss) {
   EXPECT_EQ(pool.take<msg::ReleasedT>("b").size(), 1u);
   pool.receive("client", submission(1));
   EXPECT_TRUE(pool.take<msg::PrepareT>("b").empty()) << "it gets no work any more";
+}
+
+TEST_F(RecoveryTest, WhoAloneHasTheFilesOfAWaitingRunIsKept) {
+  start({"a"});
+  pool.receive("a", msg::WishToLeaveT{{}, 60, "its owner is back"});
+  pool.receive("a", held(run, 1, 130, 0, {"a"}, true));
+  pool.receive("a", done(run, Outcome::Interrupted, 130));
+  EXPECT_EQ(status().state, RunState::Waiting);
+  EXPECT_TRUE(pool.take<msg::ReleasedT>("a").empty());
+  join("b");
+  get_ready({"b"});
+  EXPECT_EQ(pool.take<msg::ReleasedT>("a").size(), 1u);
 }
 
 TEST_F(RecoveryTest, AFreeNodeMayLeaveAtOnce) {
@@ -417,6 +450,16 @@ TEST_F(RecoveryTest, AJobThatEndedMeanwhileIsReported) {
     pool.receive(name, done(run, Outcome::Ok, 200));
   }
   EXPECT_EQ(status().state, RunState::Finished);
+}
+
+TEST_F(RecoveryTest, APartOfTheLastFilesIsNotForgotten) {
+  start({"a", "b"});
+  all_done(Outcome::Ok, 200);
+  pool.receive("a", held(run, 1, 200, 0, {"a", "b"}, true));  // and is told that this has arrived
+  pool.restart();
+  for (const char* name : {"a", "b"}) join(name);
+  pool.receive("b", held(run, 1, 200, 1, {"b", "a"}, true));
+  EXPECT_EQ(status().state, RunState::Finished) << status().detail;
 }
 
 TEST_F(RecoveryTest, AGroupThatWasBeingFormedIsFormedAnew) {
