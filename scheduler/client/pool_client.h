@@ -16,7 +16,7 @@
 
 namespace modelet::cli {
 
-inline constexpr double kAnswerSeconds = 5;
+inline constexpr double kAnswerSeconds = 10;
 // That a scheduler may be away while a run is watched, which goes on meanwhile. One that knows its runs when it is
 // back (--state) is asked again.
 inline constexpr double kPatienceSeconds = 120;

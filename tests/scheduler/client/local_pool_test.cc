@@ -77,6 +77,22 @@ TEST(LocalPool, AKilledAgentFailsTheRunWithItsNameAndStep) {
   });
 }
 
+TEST(LocalPool, ARunOutlivesAKilledAgentWhichComesBack) {
+  LocalPool pool(fake_agents(3));
+  PoolClient client(pool.scheduler());
+  const uint64_t run = client.submit(submission(0));
+  wait_until([&] { return step_of(client, run) > 0; });
+  ASSERT_EQ(::kill(pool.processes()[2].pid, SIGKILL), 0);
+  wait_until([&] {
+    const auto runs = client.list();
+    return runs.runs.front()->state == RunState::Running && runs.runs.front()->recoveries == 1;
+  });
+  wait_until([&] {
+    pool.check();
+    return client.nodes().nodes.size() == 3;
+  });
+}
+
 TEST(LocalPool, StartsTheSchedulerAgainWhereItWas) {
   LocalPool pool(fake_agents(1));
   const auto kill_scheduler = [&] {
