@@ -86,6 +86,19 @@ def _own_seconds():
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
+def cpu_seconds(process):
+    """CPU seconds that a process has used so far, all of its threads, by its id."""
+    with open(f"/proc/{process}/stat", encoding="utf-8") as file:
+        user, system = file.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def children_seconds():
+    """CPU seconds of the programs that this one has started and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 class OthersShare:
     """Share of the machine's cores that others use from now on. Children count as ours once they have ended."""
 

@@ -10,22 +10,18 @@ Exit code 0: all digests are equal; 1: some differ, or a run failed.
 """
 
 import argparse
-import contextlib
 import hashlib
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 
 import measuring
+import pools
 
 EXPERIMENTS = ["quickstart", "debian-deps"]
 AGENTS = 4
-SPEED = ["--gflops", "50", "--bf16-gflops", "50", "--memory-gbps", "10", "--memory-mib", "2048"]
-START_SECONDS = 60.0
-EXACT = ["exchange.codec=none", "exchange.gradient_codec=none"]
 
 
 def parse_arguments():
@@ -44,58 +40,25 @@ def digests(folder):
     checkpoints = sorted((folder / "checkpoints").glob("step-*"))
     if not checkpoints:
         sys.exit(f"{folder}: no checkpoint")
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(checkpoints[-1].glob("*.safetensors"))}
+    return modelets(checkpoints[-1])
 
 
-@contextlib.contextmanager
-def pool(programs, folder):
-    """A scheduler and agents with declared speeds; yields what `modelet` verbs need to reach it."""
-    def key(name):
-        return subprocess.run([programs / "modelet", "keygen", folder / f"{name}.key"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    agents = {f"node-{i}": key(f"node-{i}") for i in range(1, AGENTS + 1)}
-    user, scheduler = key("user"), key("scheduler")
-    (folder / "allowed").write_text("".join(f"agent {public} {name}\n" for name, public in agents.items()) + f"user {user} script\n", encoding="utf-8")
-    processes = []
+def modelets(checkpoint):
+    """{name of a modelet's file: SHA-256} of a checkpoint."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(checkpoint.glob("*.safetensors"))}
 
-    def start(name, *words):
-        with open(folder / f"{name}.log", "wb") as log:
-            processes.append(subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
-    def client(*words):
-        return [programs / "modelet", *words, "--scheduler", endpoint, "--key", folder / "user.key", "--scheduler-key", scheduler]
-
-    def wait_for(condition, what):
-        end = time.monotonic() + START_SECONDS
-        while not condition():
-            if time.monotonic() > end or any(process.poll() is not None for process in processes):
-                sys.exit(f"{what} did not start:\n" + "".join(log.read_text()[-2000:] for log in sorted(folder.glob("*.log"))))
-            time.sleep(0.1)
-
-    def registered():
-        found = subprocess.run([str(word) for word in client("nodes", "--json")], stdout=subprocess.PIPE, text=True)
-        return found.returncode == 0 and found.stdout.count('"node-') >= AGENTS
-
-    try:
-        start("scheduler", programs / "modelet-scheduler", "--listen", "tcp://127.0.0.1:*", "--endpoint-file", folder / "endpoint",
-              "--key", folder / "scheduler.key", "--allow-list", folder / "allowed")
-        wait_for((folder / "endpoint").exists, "the scheduler")
-        endpoint = (folder / "endpoint").read_text(encoding="utf-8").strip()
-        for name in agents:
-            start(name, programs / "modelet-agent", "--scheduler", endpoint, "--name", name, "--cores", "1", *SPEED, "--work-dir", folder,
-                  "--key", folder / f"{name}.key", "--scheduler-key", scheduler, *agent_options(programs, folder))
-        wait_for(registered, "the agents")
-        yield client
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait()
+def start_agents(pool, programs, folder):
+    options = agent_options(programs, folder)
+    for i in range(1, AGENTS + 1):
+        pool.start_agent(f"node-{i}", "--cores", "1", *pools.SPEED, *options)
 
 
 def agent_options(programs, folder):
     """Where a submitted run may read and write, and that the machine is the pool's: for builds whose agents ask for it."""
     shown = subprocess.run([str(programs / "modelet-agent"), "--help"], stdout=subprocess.PIPE, text=True).stdout
-    roots = ["--data-root", str(measuring.ROOT / "experiments"), "--data-root", str(folder)] if "--data-root" in shown else []
+    roots = [word for root in (measuring.ROOT / "experiments", folder) for word in ("--data-root", root)] if "--data-root" in shown else []
+    roots += ["--out-root", folder] if "--out-root" in shown else []
     return roots + ["--dedicated"] * ("--dedicated" in shown)
 
 
@@ -105,9 +68,10 @@ def train_alone(programs, experiment, settings, folder):
 
 
 def train_on_agents(programs, experiment, settings, folder):
-    with pool(programs, folder) as client:
-        command = client("submit", experiment, "--nodes", AGENTS, "--out", folder / "run", "--watch", "--json")
-        measuring.run_json_lines(command + [part for setting in [*settings, *EXACT] for part in ("--set", setting)])
+    with pools.Pool(programs, folder) as pool:
+        start_agents(pool, programs, folder)
+        command = pool.client("submit", experiment, "--nodes", AGENTS, "--out", folder / "run", "--watch")
+        measuring.run_json_lines(command + pools.as_options([*settings, *pools.EXACT]))
     return digests(folder / "run")
 
 
@@ -116,10 +80,7 @@ def main():
     builds = {"old": arguments.old.resolve(), "new": arguments.new.resolve()}
     for programs in builds.values():
         measuring.require_modelet(programs / "modelet")
-    if "MODELET_SIMD" not in os.environ:
-        shown = subprocess.run([str(builds["old"] / "modelet"), "version"], check=True, stdout=subprocess.PIPE, text=True).stdout
-        os.environ["MODELET_SIMD"] = shown.strip().rpartition("(")[2].rstrip(")")
-    print(f"instruction set {os.environ['MODELET_SIMD']}")
+    pools.fix_instruction_set(builds["old"])
     equal = True
     for name in arguments.experiment:
         for label, train in (("1 node", train_alone), (f"{AGENTS} nodes, codec none", train_on_agents)):
