@@ -42,7 +42,7 @@ struct PrivateRun {
   std::vector<json> log(uint64_t after) const {
     std::vector<json> log;
     for (const json& event : events) {
-      if (event["step"].is_null() || event["step"] <= after) continue;
+      if (!event.contains("step") || event["step"].is_null() || event["step"] <= after) continue;
       json seen;
       for (const char* key : {"event", "step", "loss", "p_at_1", "p_at_3", "validation"})
         if (event.contains(key)) seen[key] = event[key];
