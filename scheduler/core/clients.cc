@@ -18,6 +18,8 @@ namespace {
 
 namespace msg = comm::control;
 
+constexpr size_t kMostLogBytes = 256 << 10;  // of one answer
+
 }  // namespace
 
 void Core::on(const std::string& peer, const msg::SubmitT& message) {
@@ -167,10 +169,23 @@ void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {
   pool_.send(peer, std::move(answer));
 }
 
-// What the scheduler says of a run is in its own log and in the run's events; agents keep theirs.
+// A run's log is its events, a line each. Agents keep theirs.
 void Core::on(const std::string& peer, const msg::FindRunLogT& message) {
-  if (run_of_user(peer, message.run, "read the log of") == nullptr) return;
-  refuse(peer, "this scheduler does not pass on logs: each program writes its own where it runs");
+  const Run* run = run_of_user(peer, message.run, "read the log of");
+  if (run == nullptr) return;
+  if (!message.node.empty())
+    return refuse(peer, "nodes keep their logs where they run: this scheduler has the log of the run, without a node");
+  msg::RunLogT log;
+  log.run = run->id;
+  log.next = message.offset;
+  for (const RunEventRecord& event : run->events) {
+    if (event.number <= message.offset) continue;
+    if (log.text.size() + event.text.size() > kMostLogBytes) break;
+    log.text += event.text + '\n';
+    log.next = event.number;
+  }
+  log.complete = has_ended(run->state) && log.next == run->last_event;
+  pool_.send(peer, std::move(log));
 }
 
 }  // namespace modelet::scheduler

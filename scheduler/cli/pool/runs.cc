@@ -185,10 +185,10 @@ void add_run_verbs(CLI::App& app) {
   fetch_verb.add_option("--out", fetched->out, "folder of the run, on this machine")->required();
 
   const auto logged = std::make_shared<PoolOptions>();
-  CLI::App& logs_verb = add_verb(app, "logs", "Show what the scheduler, or a node, logged of a run",
-                                 "  modelet logs 3\n  modelet logs 3 alpha --follow", logged, logs);
+  CLI::App& logs_verb = add_verb(app, "logs", "Show the events of a run that the scheduler has kept",
+                                 "  modelet logs 3\n  modelet logs 3 --follow", logged, logs);
   add_run(logs_verb, *logged);
-  logs_verb.add_option("node", logged->node, "name of the node (default: the scheduler)");
+  logs_verb.add_option("node", logged->node, "name of a node, if it passes its log on (default: the scheduler)");
   logs_verb.add_flag("--follow", logged->follow, "go on until the log is complete");
 }
 

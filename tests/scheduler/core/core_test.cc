@@ -368,6 +368,26 @@ TEST_F(CoreTest, EndedRunsMakeRoomForNewOnes) {
   EXPECT_EQ(pool.run(first).run, 0u) << "forgotten";
 }
 
+TEST_F(CoreTest, TheLogOfARunIsReadPartByPart) {
+  const uint64_t run = running(1, 1);
+  const auto log = [&](uint64_t offset) {
+    pool.receive("client", msg::FindRunLogT{{}, run, "", offset});
+    return pool.take<msg::RunLogT>("client").at(0);
+  };
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})"});
+  const auto first = log(0);
+  EXPECT_EQ(first.text, "{\"event\":\"started\"}\n");
+  EXPECT_FALSE(first.complete);
+  EXPECT_EQ(log(first.next).text, "");
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"finished"})"});
+  pool.receive("a", done(run, Outcome::Ok, 3));
+  const auto rest = log(first.next);
+  EXPECT_EQ(rest.text, "{\"event\":\"finished\"}\n");
+  EXPECT_TRUE(rest.complete);
+  pool.receive("client", msg::FindRunLogT{{}, run, "a", 0});
+  EXPECT_THAT(pool.take<msg::RefusedT>("client").at(0).reason, HasSubstr("nodes keep their logs"));
+}
+
 TEST_F(CoreTest, AgentsAndUsersMayDoWhatIsTheirs) {
   using comm::Role;
   const std::vector<msg::ToSchedulerMessage> of_agents = {
