@@ -111,7 +111,6 @@ void SchedulerProcess::carry_out(std::vector<scheduler::Action> actions) {
 }
 
 void SchedulerProcess::carry_out(const scheduler::Send& action) {
-  if (std::holds_alternative<msg::StopT>(action.message) && pool_.mutant == Mutant::kStopsAreLost) return;
   pool_.promises.sent(action.peer, action.message);
   if (!pool_.network.send(action.peer, action.message)) gone_.push_back(action.peer);
 }
@@ -134,12 +133,6 @@ void SchedulerProcess::received(const std::string& peer, const msg::ToSchedulerM
     if (pool_.mutant == Mutant::kHoldersNotStruckOut) return;
   }
   if (pool_.mutant == Mutant::kNoFencingOfAgents) return handle(scheduler::Received{peer, without_fence(message)});
-  if (pool_.mutant == Mutant::kDuplicatesCount)
-    if (const auto* event = std::get_if<msg::RunEventT>(&message)) {
-      msg::RunEventT renumbered = *event;
-      renumbered.number = ++events_renumbered_;
-      return handle(scheduler::Received{peer, renumbered});
-    }
   handle(scheduler::Received{peer, message});
 }
 

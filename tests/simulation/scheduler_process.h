@@ -70,7 +70,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   Disk disk_;
   std::unique_ptr<scheduler::Core> core_;
   std::vector<std::string> gone_;  // peers, of the event being handled
-  uint64_t points_ = 0, crash_point_ = 0, events_renumbered_ = 0;
+  uint64_t points_ = 0, crash_point_ = 0;
   double crash_seconds_ = 0;
   std::function<void()> after_crash_;
 };
