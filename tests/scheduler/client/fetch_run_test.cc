@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -60,6 +61,7 @@ class FetchRunTest : public testing::Test {
       answers.emplace_back(msg::DataPortT{{}, store->port()});
     if (std::holds_alternative<msg::FindRunFilesT>(message)) {
       msg::RunFilesT files;
+      const std::lock_guard lock(mutex);
       files.snapshots = comm::format_snapshots(kept);
       answers.emplace_back(std::move(files));
     }
@@ -96,6 +98,7 @@ class FetchRunTest : public testing::Test {
   const fs::path folder, out = folder / "mine";
   std::ostringstream ignored;
   std::unique_ptr<comm::DataServer> store;
+  mutable std::mutex mutex;          // the scheduler's thread reads
   std::vector<comm::Snapshot> kept;  // as the scheduler lists them
   std::unique_ptr<test::FakeScheduler> scheduler;
 };
@@ -117,8 +120,11 @@ TEST_F(FetchRunTest, BringsWhatIsMissing) {
 }
 
 TEST_F(FetchRunTest, LeavesOutWhatTheStoreDoesNotHave) {
-  kept[0].files[0].holders = {"alpha"};
-  kept[1].keep = false;
+  {
+    const std::lock_guard lock(mutex);
+    kept[0].files[0].holders = {"alpha"};
+    kept[1].keep = false;
+  }
   EXPECT_THAT(fetch(), IsEmpty());
   EXPECT_FALSE(fs::exists(out));
 }
@@ -140,7 +146,10 @@ TEST_F(FetchRunTest, GoesOnAfterAnAttemptThatWasCutOff) {
 TEST_F(FetchRunTest, NamesAStoreThatIsNotThere) {
   const comm::Snapshot of_others{
       .step = 30, .keep = true, .files = {{.name = "index.json", .bytes = 3, .holders = {""}}}};
-  kept = {of_others};
+  {
+    const std::lock_guard lock(mutex);
+    kept = {of_others};
+  }
   EXPECT_THAT(error_of([&] { fetch(); }), HasSubstr("refuses data"));
 }
 
