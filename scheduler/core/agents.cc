@@ -81,7 +81,11 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
                                     pool_.options.heartbeat,
                                     pool_.options.dead_after,
                                     pool_.pool_id});
-  if (is_new) take_over(node->first, message);
+  if (is_new)
+    take_over(node->first, message);
+  else if (const auto run = pool_.runs.find(node->second.run);
+           run != pool_.runs.end() && node->second.epoch == run->second.epoch)
+    if (const Run::Member* member = run->second.member(node->first)) run->second.tell_again(pool_, *member);
   start_waiting_runs();
 }
 
@@ -292,14 +296,16 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
   const auto found = pool_.runs.find(message.run);
   if (node == pool_.nodes.end() || found == pool_.runs.end()) return;
   Run& run = found->second;
-  // Of its own part only; but whoever is or was a member may have become a holder.
-  if (run.member(node->first) == nullptr && !has_ended(run.state)) return;
   try {
     comm::Snapshot files = comm::parse_snapshot(message.files);
     files.step = message.step;
     files.keep = files.keep || message.keep;
+    // A member reports its own part. Who is none any more may still have brought files to the store.
     const bool own = message.rank < run.members.size() && run.members[message.rank].node == node->first;
-    if (own || has_ended(run.state)) run.snapshot_held(pool_, message.rank, files);
+    const std::string& name = node->second.info.name;
+    for (comm::SnapshotFile& file : files.files)
+      std::erase_if(file.holders, [&](const auto& each) { return !own && each != name && !each.empty(); });
+    run.snapshot_held(pool_, own ? message.rank : UINT32_MAX, files);
   } catch (const FormatError& error) {
     if (failures_.next())
       pool_.log(fmt::format("node '{}' holds what makes no sense: {} (number {})", node->second.info.name,

@@ -129,6 +129,7 @@ void happen(Pool& pool, const PlannedFault& planned) {
 
 void cease(Pool& pool) {
   pool.world.note("FAULTS CEASE");
+  pool.is_calm = true;
   pool.network.heal();
   for (const auto& node : pool.nodes) {
     if (node->has_left()) node->come_back();

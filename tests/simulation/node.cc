@@ -104,6 +104,7 @@ void Node::carry_out(const agent::EndAgent& action) {
   if (action.why == agent::EndAgent::Why::kLeft) {
     has_left_ = true;
     disk_.lose_all();
+    if (pool_.is_calm) pool_.world.after(kRestart, [this] { come_back(); });
   } else {
     pool_.world.after(kRestart, [this] { start(); });
   }

@@ -33,6 +33,7 @@ class Pool {
   Promises promises;
   const Mutant mutant;
   SchedulerProcess scheduler;
+  bool is_calm = false;  // faults have ceased
   std::vector<std::unique_ptr<Node>> nodes;
   std::vector<std::unique_ptr<Client>> clients;
 

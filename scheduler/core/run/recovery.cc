@@ -141,8 +141,12 @@ bool Run::snapshot_is_at_hand(Pool& pool) {
     return true;
   }
   if (files_missing_since == 0) files_missing_since = pool.now;
-  wait_for_nodes(pool, fmt::format("waits for node '{}', which has files of step {} that nobody else has",
-                                   snapshots.missing_holder(is_there), snapshots.stable_step()));
+  const std::string holder = snapshots.missing_holder(is_there);
+  wait_for_nodes(pool,
+                 holder.empty()
+                     ? fmt::format("files of step {} have left the pool with their node", snapshots.stable_step())
+                     : fmt::format("waits for node '{}', which has files of step {} that nobody else has",
+                                   holder, snapshots.stable_step()));
   return false;
 }
 
@@ -251,12 +255,17 @@ void Run::wait_for_nodes(Pool& pool, const std::string& why) {
 
 // ---- after a restart of the scheduler
 
-// It works on. What it was told before may have been lost with the scheduler, and is told again.
+// It works on.
 void Run::member_returned(Pool& pool, Member& member, uint64_t node_id) {
   Node& node = pool.nodes.at(node_id);
   member.node = node_id;
   node.bind(id, epoch, pool.now);
+  tell_again(pool, member);
+}
+
+void Run::tell_again(Pool& pool, const Member& member) const {
   if (state != RunState::Running && state != RunState::Stopping) return;
+  const Node& node = pool.nodes.at(member.node);
   if (!member.done) {
     msg::StartT start{{}, id, epoch, {}, {}};
     for (const Member& each : members) {
@@ -264,7 +273,7 @@ void Run::member_returned(Pool& pool, Member& member, uint64_t node_id) {
       start.public_keys.push_back(each.public_key);
     }
     pool.send(node.peer, std::move(start));
-    if (state == RunState::Stopping) pool.send(node.peer, msg::StopT{{}, id, epoch});
+    if (state == RunState::Stopping || regroup) pool.send(node.peer, msg::StopT{{}, id, epoch});
   }
   if (snapshots.newest() != nullptr)
     pool.send(node.peer, msg::StableT{{}, id, epoch, snapshots.stable_step()});

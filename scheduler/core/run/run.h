@@ -102,6 +102,8 @@ struct Run {
   void member_missed(Pool& pool, const std::string& by, Member& member, const std::string& why);
   void snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files);
   void member_returned(Pool& pool, Member& member, uint64_t node);
+  // What it was told may have been lost with a connection, or with the scheduler.
+  void tell_again(Pool& pool, const Member& member) const;
   // The scheduler was restarted, and has waited for the members for long enough.
   void judge(Pool& pool);
   void asked_to_stop(Pool& pool);

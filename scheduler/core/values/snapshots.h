@@ -50,7 +50,7 @@ class Snapshots {
   uint64_t stable_step() const { return stable_.empty() ? 0 : stable_.back().step; }
   // The newest of which each file can be had now; null if there is none.
   const comm::Snapshot* newest_at_hand(const IsThere& is_there) const;
-  // A node that has a file of the newest one which nobody who is there has; empty if each can be had.
+  // A node that has a file of the newest one which nobody who is there has; empty if there is no such node.
   std::string missing_holder(const IsThere& is_there) const;
   // Whether all files of the newest one lie with this holder.
   bool newest_lies_with(const std::string& holder) const;

@@ -474,6 +474,34 @@ TEST_F(RecoveryTest, AGroupThatWasBeingFormedIsFormedAnew) {
   get_ready({"a", "b"});
 }
 
+TEST_F(RecoveryTest, AStartThatWasLostWithItsConnectionIsToldAgain) {
+  start({"a"});
+  pool.inbox.clear();
+  auto info = registration("a");
+  info.run = run;
+  info.epoch = 1;
+  pool.receive("a over a new connection", info);
+  EXPECT_EQ(pool.take<msg::StartT>("a over a new connection").size(), 1u);
+}
+
+TEST_F(RecoveryTest, AFileThatReachesTheStoreLateCounts) {
+  pool.core = Core(pool.options = {.pool = 7, .data_port = 1});
+  start({"a"}, 1);
+  pool.receive("a", held(run, 1, 100, 0, {"a", ""}));
+  join("b");
+  pool.receive("a", msg::LeaveT{});
+  get_ready({"b"});
+  pool.receive("b", held(run, 2, 130, 0, {"b"}, true));
+  join("a", 2);
+  EXPECT_EQ(status().stable_step, 100u);
+  pool.receive("b", held(run, 2, 130, 0, {"b", "a"}, true));
+  EXPECT_EQ(status().stable_step, 130u);
+  pool.receive("a", held(run, 2, 130, 0, {"a", ""}, true));  // it is no member
+  for (const char* name : {"a", "b"}) pool.receive(name, msg::LeaveT{});
+  join("c");
+  EXPECT_EQ(status().state, RunState::Forming) << status().detail;
+}
+
 TEST_F(RecoveryTest, EventsOutliveTheScheduler) {
   start({"a"});
   pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})", 1, 1});
