@@ -19,16 +19,21 @@
 HWY_BEFORE_NAMESPACE();
 namespace modelet::shard::kernels::HWY_NAMESPACE {
 
-// No packing: the callers' layouts already suit the micro-kernel, with rows of B contiguous and A read as
-// scalars. Registers: Operand::kTileRows x kTileVectors accumulators, kTileVectors of B, one broadcast of A.
+// The callers' layouts suit the micro-kernel: rows of B are contiguous, and A is read as scalars. Registers: Operand::kTileRows x kTileVectors accumulators, kTileVectors of B, one broadcast of A.
 constexpr size_t kTileVectors = kLanes == 8 ? 2 : 4;  // AVX2 has 16 registers, AVX-512 and NEON 32
 constexpr size_t kDepth = 128;  // k block: kDepth x kTileVectors vectors of B stay in L1
+
+// Rows of B often lie a power of two apart and then compete for few places of L1. Where vectors are narrower
+// than a cache line, a panel of B is copied together first, if there are rows of C enough to pay for it.
+// Panels of AVX-512 fill L1 as they are.
+constexpr size_t kRowsToPack = kLanes <= 8 ? 72 : SIZE_MAX;
 
 // How a step along k multiplies: acc [rows, vectors] += column of A * row of B.
 struct Floats {
   using Element = float;
   static constexpr size_t kWidth = 1;  // elements that make up one position along k
   static constexpr size_t kTileRows = 6;
+  static constexpr bool kPacks = kRowsToPack != SIZE_MAX;
 
   template <size_t kRows, size_t kVectors>
   static HWY_INLINE void step(const float* HWY_RESTRICT a, size_t a_row, const float* HWY_RESTRICT b,
@@ -75,6 +80,7 @@ struct SplitPairs {
   using Element = Bf16;
   static constexpr size_t kWidth = 2;
   static constexpr size_t kTileRows = kLanes == 8 ? 4 : 6;  // AVX2 needs registers for the halves
+  static constexpr bool kPacks = false;
 
   template <class Half, size_t kRows, size_t kVectors>
   static HWY_INLINE void half_step(const Half& half, const Bf16* HWY_RESTRICT a, size_t a_row,
@@ -108,6 +114,7 @@ struct DotPairs {
   using Element = Bf16;
   static constexpr size_t kWidth = 2;
   static constexpr size_t kTileRows = 6;
+  static constexpr bool kPacks = false;
 
   template <size_t kRows, size_t kVectors>
   static HWY_INLINE void step(const Bf16* HWY_RESTRICT a, size_t a_row, const Bf16* HWY_RESTRICT b,
@@ -204,17 +211,19 @@ class NextBlock {
 template <class Operand, size_t kVectors>
 HWY_NOINLINE void panel(const GemmOf<typename Operand::Element>& g, size_t first_k, size_t k, size_t column,
                         NextBlock<Operand>& next) {
-  constexpr size_t kWidth = Operand::kWidth;
-  const Panel<Operand> p{k,
-                         g.a + kWidth * first_k * g.a_col,
-                         g.a_row,
-                         g.a_col,
-                         g.b + kWidth * (first_k * g.b_row + column),
-                         g.b_row,
-                         g.c + column,
-                         g.c_row,
-                         g.accumulate || first_k > 0,
-                         g.row_start};
+  constexpr size_t kWidth = Operand::kWidth, kRow = kWidth * kVectors * kLanes;
+  const typename Operand::Element* b = g.b + kWidth * (first_k * g.b_row + column);
+  size_t b_row = g.b_row;
+  HWY_ALIGN typename Operand::Element packed[Operand::kPacks ? kDepth * kRow : 1];
+  if (Operand::kPacks && g.m >= kRowsToPack) {
+    for (size_t i = 0; i < k; ++i)
+      std::memcpy(packed + i * kRow, b + kWidth * i * b_row, kRow * sizeof(*packed));
+    b = packed;
+    b_row = kVectors * kLanes;
+  }
+  const Panel<Operand> p{
+      k,       g.a + kWidth * first_k * g.a_col, g.a_row,    g.a_col, b, b_row, g.c + column,
+      g.c_row, g.accumulate || first_k > 0,      g.row_start};
   constexpr size_t kTileRows = Operand::kTileRows;
   size_t i = 0;
   for (; i + kTileRows <= g.m; i += kTileRows) {

@@ -55,8 +55,8 @@ TEST_P(KernelsTest, InstructionSetIsTheOneAskedFor) {
 }
 
 TEST_P(KernelsTest, GemmOfEveryShapeAndLayout) {
-  // Sizes around the tile (6 rows; 1, 2, 4 vectors) and the depth block (128).
-  for (const size_t m : {1, 2, 5, 6, 7, 13, 24})
+  // Sizes around the tile (6 rows; 1, 2, 4 vectors), the depth block (128), and where B is packed (72 rows).
+  for (const size_t m : {1, 2, 5, 6, 7, 13, 24, 73})
     for (const size_t n : {16, 32, 48, 64, 80, 128})
       for (const size_t k : {0, 1, 3, 127, 128, 130, 300}) {
         const bool transposed = (m + n + k) % 2 == 0, accumulate = (m + k) % 3 == 0;
