@@ -1,10 +1,8 @@
-"""What the PyTorch baselines share: XMC data, the model, the loss, optimisers, precision, a clock.
+"""What the distributed PyTorch baselines share: the model, the loss, optimisers, precision, a clock.
 
-The model is Modelet's with one hidden layer: sparse input -> ReLU -> softmax or sigmoid over all labels, or over an active set.
+The model is Modelet's with one hidden layer: sparse input -> ReLU -> softmax over all labels, or over an active set.
 """
 
-import itertools
-import lzma
 import sys
 import time
 
@@ -14,52 +12,7 @@ try:
     import torch.nn.functional as F
 except ImportError as error:
     sys.exit(f"{error}. Debian: apt install python3-torch python3-numpy libopenblas0-openmp, and run with /usr/bin/python3")
-
-
-# ---- data ----------------------------------------------------------------------------------------------------------
-
-class Csr:
-    """Rows of ids: row i is ids[offsets[i]:offsets[i + 1]]; `values` belongs to ids, or is None."""
-
-    def __init__(self, counts, ids, values=None):
-        self.offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self.ids, self.values = ids, values
-
-    def __len__(self):
-        return len(self.offsets) - 1
-
-    def permuted(self, order):
-        counts = np.diff(self.offsets)[order]
-        starts = np.cumsum(counts) - counts
-        source = np.repeat(self.offsets[order] - starts, counts) + np.arange(len(self.ids))
-        return Csr(counts, self.ids[source], None if self.values is None else self.values[source])
-
-    def slice(self, begin, end):
-        """(ids, offsets, values) of rows as tensors, for EmbeddingBag."""
-        first, last = self.offsets[begin], self.offsets[end]
-        values = None if self.values is None else torch.from_numpy(self.values[first:last])
-        return torch.from_numpy(self.ids[first:last]), torch.from_numpy(self.offsets[begin:end + 1] - first), values
-
-    def row_ids(self, begin, end):
-        """(ids, index of the row of each id counted from `begin`, ids in each row) as arrays."""
-        counts = np.diff(self.offsets[begin:end + 1])
-        return self.ids[self.offsets[begin]:self.offsets[end]], np.repeat(np.arange(end - begin), counts), counts
-
-
-def read_xmc(path, limit=None):
-    """(features of each row, labels of each row, number of features, number of labels); of the first `limit` rows, if given."""
-    with (lzma.open if path.suffix == ".xz" else open)(path, "rt") as file:
-        rows, features, labels = map(int, file.readline().split())
-        rows = min(rows, limit or rows)
-        lines = list(itertools.islice(file, rows))
-    if len(lines) != rows:
-        sys.exit(f"{path}: the header promises {rows} rows, the file has {len(lines)}")
-    label_texts, _, feature_texts = zip(*(line.rstrip("\n").partition(" ") for line in lines))
-    pairs = np.fromstring(" ".join(feature_texts).replace(":", " "), sep=" ").reshape(-1, 2)
-    label_ids = np.fromstring(" ".join(text.replace(",", " ") for text in label_texts), dtype=np.int64, sep=" ")
-    x = Csr([text.count(":") for text in feature_texts], pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.float32))
-    y = Csr([text.count(",") + 1 if text else 0 for text in label_texts], label_ids)
-    return x, y, features, labels
+import xmc
 
 
 # ---- model ---------------------------------------------------------------------------------------------------------
@@ -78,14 +31,12 @@ class InputLayer(torch.nn.Module):
 
 
 class OutputLayer(torch.nn.Module):
-    """`initial_bias`: with the mean log-prior of a label, the sigmoid loss starts from "hardly any label applies"."""
-
-    def __init__(self, labels, hidden, sparse, initial_bias=0.0):
+    def __init__(self, labels, hidden, sparse):
         super().__init__()
         self.weight = torch.nn.Embedding(labels, hidden, sparse=sparse)
         self.bias = torch.nn.Embedding(labels, 1, sparse=sparse)
         torch.nn.init.normal_(self.weight.weight, std=hidden**-0.5)
-        torch.nn.init.constant_(self.bias.weight, initial_bias)
+        torch.nn.init.zeros_(self.bias.weight)
 
     def forward(self, h, active):
         """[B, d] -> [B, A]; all labels where `active` is None."""
@@ -97,10 +48,10 @@ class OutputLayer(torch.nn.Module):
 class Model(torch.nn.Module):
     """sparse_input, sparse_output: whether the gradients of a layer name their rows or are as large as the layer."""
 
-    def __init__(self, features, hidden, labels, sparse_input=True, sparse_output=True, initial_bias=0.0):
+    def __init__(self, features, hidden, labels, sparse_input=True, sparse_output=True):
         super().__init__()
         self.input = InputLayer(features, hidden, sparse_input)
-        self.output = OutputLayer(labels, hidden, sparse_output, initial_bias)
+        self.output = OutputLayer(labels, hidden, sparse_output)
         self.labels = labels
 
     def forward(self, inputs, active):
@@ -113,21 +64,20 @@ def active_set(labels, width, negatives, rng):
     return torch.from_numpy(active), inverse[:len(labels)]
 
 
-def mean_loss(kind, logits, sample, position, counts):
-    """(sample, position): indices of the positives in logits [B, A]; counts: labels of each sample."""
-    if kind == "sigmoid":
-        return (F.softplus(logits).sum() - logits[sample, position].sum()) / len(counts)
-    share = 1.0 / counts[sample]
-    return -(F.log_softmax(logits, dim=1)[sample, position] * share).sum() / len(counts)
+def bags(x, begin, end):
+    """(ids, offsets, values) of the rows [begin, end) as tensors, for EmbeddingBag."""
+    first, last = x.offsets[begin], x.offsets[end]
+    return torch.from_numpy(x.ids[first:last]), torch.from_numpy(x.offsets[begin:end + 1] - first), torch.from_numpy(x.values[first:last])
 
 
-def batch_loss(model, kind, x, y, begin, end, negatives, rng):
-    """Of rows [begin, end); negatives None: over all labels. `model` may be wrapped, as by DistributedDataParallel."""
+def batch_loss(model, x, y, begin, end, negatives, rng):
+    """Of rows [begin, end), the softmax's; negatives None: over all labels. `model` may be wrapped, as by DistributedDataParallel."""
     labels, sample, counts = y.row_ids(begin, end)
     width = getattr(model, "module", model).labels
     active, position = (None, labels) if negatives is None else active_set(labels, width, negatives, rng)
-    logits = model(x.slice(begin, end), active)
-    return mean_loss(kind, logits, *map(torch.from_numpy, (sample, position, counts)))
+    logits = model(bags(x, begin, end), active)
+    sample, position, counts = map(torch.from_numpy, (sample, position, counts))
+    return -(F.log_softmax(logits, dim=1)[sample, position] / counts[sample]).sum() / len(counts)
 
 
 def count_hits(best, y, begin, width, cuts):
@@ -140,7 +90,7 @@ def count_hits(best, y, begin, width, cuts):
 @torch.no_grad()
 def precision(top, x, y, width, cuts=(1, 3, 5), batch=512):
     """{"p_at_1": ...}: mean over all rows. top(inputs, k): the best k of all labels, [B, k]."""
-    hits = sum(count_hits(top(x.slice(begin, min(begin + batch, len(x))), max(cuts)).numpy(), y, begin, width, cuts)
+    hits = sum(count_hits(top(bags(x, begin, min(begin + batch, len(x))), max(cuts)).numpy(), y, begin, width, cuts)
                for begin in range(0, len(x), batch))
     return {f"p_at_{cut}": round(float(count) / cut / len(x), 5) for cut, count in zip(cuts, hits)}
 

@@ -232,7 +232,7 @@ class Runner:
         options = {"train": folder / "train.txt", "test": folder / "test.txt", "epochs": 1, "batch": BATCH, "hidden": HIDDEN,
                    "lr": part["learning_rate"], "threads": len(os.sched_getaffinity(0))}
         valued = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        done = subprocess.run([peers.python_with_torch(), peers.BASELINE, *valued, "--full"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        done = subprocess.run([peers.require_torch(), peers.BASELINE, *valued, "--full"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, check=False, timeout=PART_SECONDS)
         if done.returncode:
             raise launch.BaselineFailed(done.stderr[-800:])

@@ -18,6 +18,7 @@ import time
 
 import blas
 import common
+import xmc
 from common import np, torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
@@ -63,8 +64,8 @@ def run(arguments, make_family):
         sys.exit(f"--warmup {arguments.warmup} of --steps {arguments.steps}: at least one step for each")
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
-    x, y, features, labels = common.read_xmc(arguments.train, arguments.rows)
-    test = common.read_xmc(arguments.test)[:2] if arguments.test else None
+    x, y, features, labels = xmc.read(arguments.train, arguments.rows)
+    test = xmc.read(arguments.test)[:2] if arguments.test else None
     steps_per_epoch = len(x) // arguments.batch
     if steps_per_epoch == 0:
         sys.exit(f"{arguments.train}: fewer rows than --batch {arguments.batch}")
@@ -133,7 +134,7 @@ class DataParallel:
         count = (end - begin) // self.size
         begin += self.rank * count
         self.model.zero_grad(set_to_none=True)
-        loss = common.batch_loss(model, "softmax", x, y, begin, begin + count, self.negatives, self.rng)
+        loss = common.batch_loss(model, x, y, begin, begin + count, self.negatives, self.rng)
         loss.backward()
         return loss.item()
 

@@ -1,24 +1,28 @@
 #!/usr/bin/env python3
-"""The PyTorch baseline: sparse input -> ReLU -> softmax over the labels of the batch and shared uniform negatives.
+"""PyTorch on one machine, as fast as it gets: sparse input -> ReLU -> softmax over the labels of the batch and shared uniform negatives.
 
-This is the model that Modelet trains with sampling.mode = "uniform" and one hidden layer, built from PyTorch's own layers and
-optimisers and arranged for speed on a CPU:
-  - EmbeddingBag(mode="sum", sparse=True) with the feature values as per-sample weights;
-  - output rows and biases gathered once a step for (labels of the batch + negatives), one GEMM for all logits;
-  - SparseAdam on everything that is indexed, so that a step's cost does not depend on the number of labels or features;
-  - the samples of an epoch are permuted in one vectorised pass, a batch is a slice.
---full scores and updates all labels instead (dense Adam on the output layer).
+This is the model that Modelet trains with sampling.mode = "uniform" and one hidden layer. What makes it fast on a CPU:
+  - no autograd: the gradient of the loss is written down, so nothing is recorded, kept or copied for a backward pass;
+  - embedding_bag both ways: forward it sums the rows of a sample's features, backward the hidden gradients of a feature's samples;
+  - output rows gathered once a step for the active labels; three GEMMs;
+  - PyTorch's fused Adam on gathered rows, so that a step's cost does not depend on the number of labels or features;
+  - ids of 32 bits, an epoch permuted (and sorted by feature within each batch) in one pass, the active set found without sorting;
+  - freed memory is kept for the next step instead of going back to the system;
+  - --compile: the update of rows and the gradient of the loss by torch.compile.
+--full scores and updates all labels instead. Adam's moments are corrected by the step, not by how often a row took part.
 
-Reads XMC text (plain or .xz) once, which no figure includes. Standard output is one JSON object, progress goes to
-standard error.
-`samples_per_second` counts the training steps after --warmup, with batch assembly, without evaluation.
+Reads XMC text (plain or .xz) once, which no figure includes. Standard output is one JSON object, progress goes to standard error.
+`samples_per_second` counts the training steps after --warmup, with batch assembly, without evaluation; `train_seconds` counts them all.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import pathlib
+import resource
 import sys
+import time
 
 import blas
 
@@ -35,79 +39,267 @@ def parse_arguments():
     parser.add_argument("--schedule", choices=["constant", "linear"], default="constant",
                         help="linear: the learning rate falls to a tenth over the run")
     parser.add_argument("--evaluate-every", type=int, metavar="STEPS", help="default: at the end of an epoch")
+    parser.add_argument("--predictions", type=pathlib.Path, metavar="FOLDER",
+                        help="write the best labels of the test rows to step-N.txt at each evaluation")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loss", choices=["softmax", "sigmoid"], default="softmax")
     parser.add_argument("--full", action="store_true", help="all labels take part in every step")
+    parser.add_argument("--compile", action="store_true", help="with torch.compile; needs a C++ compiler, and seconds before the first step")
     parser.add_argument("--max-steps", type=int, help="stop training after so many steps")
     parser.add_argument("--blas", choices=["as-installed", "told-cpu"], default="told-cpu",
-                        help="OpenBLAS finds out the CPU by itself, or is told where there is AVX-512 (default)")
+                        help="the BLAS finds out the CPU by itself, or is told what it can do where it does not see it (default)")
     parser.add_argument("--warmup", type=int, default=10, help="first steps left out of samples_per_second")
     return parser.parse_args()
 
 
+def keep_memory():
+    """Freed memory stays with the process: glibc would give large blocks back, and the system would clear their pages again each step."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # None with another C library
+    if mallopt:
+        m_trim_threshold, m_mmap_max = -1, -4
+        mallopt(m_mmap_max, 0)
+        mallopt(m_trim_threshold, 2**31 - 1)
+
+
 arguments = parse_arguments()
+keep_memory()
 os.environ.pop("OPENBLAS_CORETYPE", None)
 os.environ.update(blas.environment(arguments.threads, arguments.blas == "told-cpu"))
 import common  # loads torch
-from common import np, torch
+import xmc
+from common import F, np, torch
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+CUTS = (1, 3, 5)
 
 
-def make_optimizers(model):
-    sparse, dense = [model.input.bag.weight], [model.input.bias]
-    (dense if arguments.full else sparse).extend(model.output.parameters())
-    return common.optimizers(sparse, dense, arguments.lr)
+# ---- batches -------------------------------------------------------------------------------------------------------
+
+class Epochs:
+    """The samples in a new order each epoch. A batch is slices of arrays that one pass over the epoch made."""
+
+    def __init__(self, x, y, batch, rng):
+        self.x, self.y, self.batch, self.rng = x, y, batch, rng
+        x.ids = x.ids.astype(np.int32)
+        by_feature = np.argsort(x.ids, kind="stable")
+        self.row = np.repeat(np.arange(len(x), dtype=np.int32), np.diff(x.offsets))[by_feature]
+        self.feature, self.value = x.ids[by_feature], x.values[by_feature]
+
+    def shuffle(self):
+        order = self.rng.permutation(len(self.x))
+        self.rows, self.labels = self.x.permuted(order), self.y.permuted(order)
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        place = place[self.row]
+        batch_of = place // self.batch
+        # Stable, so that a batch stays sorted by feature; of 16 bits, because numpy sorts these by radix.
+        by_batch = np.argsort(batch_of.astype(np.uint16) if len(order) <= self.batch << 16 else batch_of, kind="stable")
+        batch_of, feature = batch_of[by_batch], self.feature[by_batch]
+        self.sample, self.weight = (place % self.batch)[by_batch], self.value[by_batch]
+        first = np.flatnonzero(np.r_[True, (feature[1:] != feature[:-1]) | (batch_of[1:] != batch_of[:-1])])
+        self.unique, self.unique_batch = feature[first].astype(np.int64), batch_of[first]
+        self.unique_end = np.r_[first, len(feature)]
+
+    def batch_rows(self, begin):
+        """Rows [begin, end) of the epoch: (inputs of the bags of samples, features that occur, inputs of the bags of features, labels)."""
+        end = min(begin + self.batch, len(self.x))
+        first, last = self.rows.offsets[[begin, end]]
+        samples = bags(self.rows.ids[first:last], self.rows.offsets[begin:end + 1], self.rows.values[first:last])
+        from_unique, to_unique = np.searchsorted(self.unique_batch, [begin // self.batch, begin // self.batch + 1])
+        features = bags(self.sample[first:last], self.unique_end[from_unique:to_unique + 1], self.weight[first:last])
+        return samples, torch.from_numpy(self.unique[from_unique:to_unique]), features, self.labels.row_ids(begin, end)
+
+
+def bags(ids, offsets, values):
+    """Arguments of F.embedding_bag beside the matrix: rows `ids`, weighed by `values`, are added up from offset to offset."""
+    return torch.from_numpy(ids), torch.from_numpy((offsets - offsets[0]).astype(np.int32)), torch.from_numpy(values)
+
+
+def bag_sums(matrix, ids, offsets, values):
+    return F.embedding_bag(ids, matrix, offsets, mode="sum", per_sample_weights=values, include_last_offset=True)
+
+
+class ActiveSet:
+    """The labels of a batch and uniform draws, without repeats."""
+
+    def __init__(self, labels, negatives, rng):
+        self.labels, self.negatives, self.rng = labels, negatives, rng
+        self.place = np.empty(labels, np.int64)  # only what the current step has written is read
+
+    def draw(self, positives):
+        """(the labels, index of each of `positives` among them)"""
+        wanted = np.concatenate([positives, self.rng.integers(self.labels, size=self.negatives)])
+        count = np.arange(len(wanted))
+        self.place[wanted] = count  # of equal labels one wins
+        active = wanted[self.place[wanted] == count]
+        self.place[active] = count[:len(active)]
+        return torch.from_numpy(active), self.place[positives]
+
+
+# ---- model ---------------------------------------------------------------------------------------------------------
+
+def adam_rows(weight, mean, square, rows, gradient, step, rate):
+    """Adam on the rows that are named; no row twice."""
+    own = [table.index_select(0, rows) for table in (weight, mean, square)]
+    adam(*own, gradient, step, rate)
+    for table, values in zip((weight, mean, square), own):
+        table.index_copy_(0, rows, values)
+
+
+def adam(weight, mean, square, gradient, step, rate):
+    """In place. The fused kernel is what torch.optim.Adam(fused=True) calls; PyTorch has it for the CPU since 2.4."""
+    if hasattr(torch, "_fused_adam_"):
+        torch._fused_adam_([weight], [gradient], [mean], [square], [], [step], lr=rate.item(), beta1=BETA1, beta2=BETA2,
+                           weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False)
+        return
+    mean.lerp_(gradient, 1 - BETA1)
+    square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+    count = step.item()
+    weight.addcdiv_(mean, (square / (1 - BETA2**count)).sqrt_().add_(EPSILON), value=-rate.item() / (1 - BETA1**count))
+
+
+def adam_rows_to_compile(weight, mean, square, rows, gradient, step, rate):
+    """The same as one expression an element."""
+    new_mean = BETA1 * mean[rows] + (1 - BETA1) * gradient
+    new_square = BETA2 * square[rows] + (1 - BETA2) * gradient * gradient
+    change = rate * (new_mean / (1 - BETA1**step)) / ((new_square / (1 - BETA2**step)).sqrt() + EPSILON)
+    weight[rows] = weight[rows] - change
+    mean[rows] = new_mean
+    square[rows] = new_square
+
+
+def loss_gradient(logits, sample, position, share, softmax):
+    """(loss of the batch, its gradient by the logits, times the number of samples). (sample, position) are the labels that are
+    true; with the softmax each weighs its share."""
+    if softmax:
+        gradient = torch.softmax(logits, 1)
+        loss = -(gradient[sample, position].log() * share).sum()
+    else:
+        gradient = torch.sigmoid(logits)
+        loss = F.softplus(logits).sum() - logits[sample, position].sum()
+    gradient[sample, position] -= share
+    return loss / len(logits), gradient
+
+
+class Table:
+    """A matrix, of which a step updates some rows or all."""
+
+    def __init__(self, rows, width, spread):
+        self.weight = torch.empty(rows, width).normal_(std=spread) if spread else torch.zeros(rows, width)
+        self.mean, self.square = torch.zeros(rows, width), torch.zeros(rows, width)
+
+    def update(self, rows, gradient, step, rate):
+        """rows None: all of them."""
+        state = self.weight, self.mean, self.square
+        if rows is None:
+            adam(*state, gradient, step, rate)
+        else:
+            update_rows(*state, rows, gradient, step, rate)
+
+
+class Model:
+    def __init__(self, features, hidden, labels, softmax, initial_bias):
+        self.softmax = softmax
+        self.input, self.input_bias = Table(features, hidden, hidden**-0.5), Table(1, hidden, 0)
+        self.output, self.output_bias = Table(labels, hidden, hidden**-0.5), Table(labels, 1, 0)
+        self.output_bias.weight.fill_(initial_bias)
+
+    def hidden(self, samples):
+        return bag_sums(self.input.weight, *samples).add_(self.input_bias.weight).relu_()
+
+    def top(self, samples, k):
+        return torch.addmm(self.output_bias.weight[:, 0], self.hidden(samples), self.output.weight.t()).topk(k, dim=1).indices
+
+    def train(self, samples, unique, features, active, sample, position, share, step, rate):
+        """One step; the loss. active None: all labels."""
+        hidden = self.hidden(samples)
+        rows, bias = self.output.weight, self.output_bias.weight
+        if active is not None:
+            rows, bias = rows.index_select(0, active), bias.index_select(0, active)
+        loss, gradient = logit_gradient(torch.addmm(bias[:, 0], hidden, rows.t()), sample, position, share, self.softmax)
+        down = (gradient @ rows).mul_(hidden > 0).div_(len(hidden))
+        gradient = gradient.t()
+        self.output.update(active, gradient @ hidden.div_(len(hidden)), step, rate)
+        self.output_bias.update(active, gradient.mean(1, keepdim=True), step, rate)
+        self.input.update(unique, bag_sums(down, *features), step, rate)
+        self.input_bias.update(None, down.sum(0, keepdim=True), step, rate)
+        return loss
+
+
+update_rows, logit_gradient = adam_rows, loss_gradient
+if arguments.compile:
+    update_rows, logit_gradient = (torch.compile(function, dynamic=True) for function in (adam_rows_to_compile, loss_gradient))
+
+
+# ---- evaluation ----------------------------------------------------------------------------------------------------
+
+def best_labels(model, x, k, batch=512):
+    for begin in range(0, len(x), batch):
+        end = min(begin + batch, len(x))
+        first, last = x.offsets[[begin, end]]
+        yield model.top(bags(x.ids[first:last], x.offsets[begin:end + 1], x.values[first:last]), k).numpy()
+
+
+def evaluate(model, x, y, labels, file):
+    """{"p_at_1": ..., "predict_seconds": ...}; the predictions go to `file` if it is given."""
+    started = time.perf_counter()
+    best = np.concatenate(list(best_labels(model, x, max(CUTS))))
+    seconds = time.perf_counter() - started
+    if file:
+        xmc.write_predictions(file, best)
+    hits = common.count_hits(best, y, 0, labels, CUTS)
+    return {"predict_seconds": round(seconds, 4), **{f"p_at_{cut}": round(float(count) / cut / len(x), 5) for cut, count in zip(CUTS, hits)}}
 
 
 def main():
-    x, y, features, labels = common.read_xmc(arguments.train)
-    test_x, test_y, _, _ = common.read_xmc(arguments.test)
+    x, y, features, labels = xmc.read(arguments.train)
+    test_x, test_y, _, _ = xmc.read(arguments.test)
+    test_x.ids = test_x.ids.astype(np.int32)
     torch.set_num_threads(arguments.threads)
+    torch.set_grad_enabled(False)
     torch.manual_seed(arguments.seed)
     rng = np.random.default_rng(arguments.seed)
-    initial_bias = np.log(len(y.ids) / len(y) / labels) if arguments.loss == "sigmoid" else 0.0
-    model = common.Model(features, arguments.hidden, labels, sparse_output=not arguments.full, initial_bias=initial_bias)
-    optimizers = make_optimizers(model)
-    negatives = None if arguments.full else arguments.negatives
-
+    softmax = arguments.loss == "softmax"
+    # With the mean log-prior of a label the sigmoid loss starts from "hardly any label applies".
+    model = Model(features, arguments.hidden, labels, softmax, 0.0 if softmax else float(np.log(len(y.ids) / len(y) / labels)))
+    epochs, active_set = Epochs(x, y, arguments.batch, rng), ActiveSet(labels, arguments.negatives, rng)
     steps_per_epoch = -(-len(x) // arguments.batch)
     total = arguments.max_steps or steps_per_epoch * arguments.epochs
     evaluate_every = arguments.evaluate_every or steps_per_epoch
     clock, samples, losses, evaluations = common.Clock(), 0, [], []
     warm_samples = warm_seconds = 0
-    for step in range(total):
+    for step in range(1, total + 1):
         clock.start()
-        if step % steps_per_epoch == 0:
-            order = rng.permutation(len(x))
-            shuffled_x, shuffled_y = x.permuted(order), y.permuted(order)
-        common.set_rate(optimizers, common.scheduled_rate(arguments.schedule, arguments.lr, step, total))
-        begin = step % steps_per_epoch * arguments.batch
-        end = min(begin + arguments.batch, len(x))
-        loss = common.batch_loss(model, arguments.loss, shuffled_x, shuffled_y, begin, end, negatives, rng)
-        model.zero_grad(set_to_none=True)
-        loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
-        losses.append(loss.item())
+        begin = (step - 1) % steps_per_epoch * arguments.batch
+        if begin == 0:
+            epochs.shuffle()
+        rate = torch.tensor(common.scheduled_rate(arguments.schedule, arguments.lr, step - 1, total))
+        bags_of_samples, unique, bags_of_features, (positives, sample, counts) = epochs.batch_rows(begin)
+        active, position = (None, positives) if arguments.full else active_set.draw(positives)
+        share = 1.0 / counts[sample] if softmax else np.ones(len(sample))
+        losses.append(model.train(bags_of_samples, unique, bags_of_features, active, torch.from_numpy(sample), torch.from_numpy(position),
+                                  torch.from_numpy(share.astype(np.float32)), torch.tensor(float(step)), rate))
         clock.stop()
-        samples += end - begin
-        steps = step + 1
-        if steps == arguments.warmup:
+        samples += len(counts)
+        if step == arguments.warmup:
             warm_samples, warm_seconds = samples, clock.seconds
-        if steps % evaluate_every == 0 or steps == total:
-            evaluations.append({"step": steps, "loss": round(float(np.mean(losses)), 5), "samples": samples,
-                                "train_seconds": round(clock.seconds, 4),
-                                **common.precision(common.top_labels(model), test_x, test_y, labels)})
+        if step % evaluate_every == 0 or step == total:
+            file = arguments.predictions and arguments.predictions / f"step-{step}.txt"
+            evaluations.append({"step": step, "loss": round(float(torch.stack(losses).mean()), 5), "samples": samples,
+                                "train_seconds": round(clock.seconds, 4), **evaluate(model, test_x, test_y, labels, file)})
             losses.clear()
             print(json.dumps(evaluations[-1]), file=sys.stderr, flush=True)
 
     last = evaluations[-1]
+    weights = (model.input, model.input_bias, model.output, model.output_bias)
     print(json.dumps({
         "event": "finished", "system": f"PyTorch {torch.__version__}", "blas": blas.in_use(torch),
-        "threads": arguments.threads, "steps": total,
+        "threads": arguments.threads, "steps": total, "model_bytes": sum(4 * table.weight.numel() for table in weights),
         "samples_per_second": round((samples - warm_samples) / (clock.seconds - warm_seconds), 1) if samples > warm_samples else None,
         "train_seconds": last["train_seconds"], "p_at_1": last["p_at_1"], "p_at_3": last["p_at_3"],
-        "p_at_5": last["p_at_5"], "evaluations": evaluations}))
+        "p_at_5": last["p_at_5"], "evaluations": evaluations,
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
 
 
 if __name__ == "__main__":

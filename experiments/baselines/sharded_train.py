@@ -51,7 +51,7 @@ class Sharded:
     def step(self, x, y, begin, end, rate):
         common.set_rate(self.optimizers, rate)
         self.waited = 0.0
-        own = self.input(*x.slice(begin, end))
+        own = self.input(*common.bags(x, begin, end))
         hidden = torch.cat(self._gather(own.detach()), dim=1).requires_grad_()
 
         labels, sample, counts = y.row_ids(begin, end)
