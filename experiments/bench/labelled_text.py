@@ -13,7 +13,6 @@ Exit code 1: something is missing, a run failed, or a ratio is below --require.
 import argparse
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
@@ -57,10 +56,10 @@ def run_fasttext(arguments, settings):
     with tempfile.TemporaryDirectory(prefix="modelet-bench-") as folder:
         model = pathlib.Path(folder) / "model"
         started = time.monotonic()
-        subprocess.run(["fasttext", "supervised", "-input", arguments.text / "train.txt", "-output", model, *settings.split(),
+        subprocess.run([peers.fasttext_program(), "supervised", "-input", arguments.text / "train.txt", "-output", model, *settings.split(),
                         "-thread", str(arguments.threads), "-verbose", "0"], check=True, stdout=subprocess.DEVNULL)
         seconds = time.monotonic() - started
-        lines = subprocess.run(["fasttext", "predict", model.with_suffix(".bin"), arguments.text / "test.txt", "5"],
+        lines = subprocess.run([peers.fasttext_program(), "predict", model.with_suffix(".bin"), arguments.text / "test.txt", "5"],
                                check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     with open(arguments.text / "test.txt", encoding="utf-8") as test:
         truth = [{word for word in line.split() if word.startswith(LABEL)} for line in test]
@@ -73,8 +72,8 @@ def run_fasttext(arguments, settings):
 
 def main():
     arguments = parse_arguments()
-    if not shutil.which("fasttext"):
-        sys.exit(f"fasttext is not installed. {peers.INSTALL_FASTTEXT}")
+    if not peers.fasttext_program():
+        sys.exit(f"fasttext is not installed: {peers.NO_FASTTEXT}")
     if not (arguments.text / "test.txt").exists():
         sys.exit(f"{arguments.text} has no text. Make it: experiments/datasets/make_debian_text.py --out {arguments.text}")
     contestants = {"Modelet": lambda: run_modelet(arguments)}

@@ -5,6 +5,7 @@ import lzma
 import os
 import pathlib
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEFAULT_MODELET = ROOT / "build/release/bin/modelet"
+CUTS = (1, 3, 5)  # k of P@k
+SECONDS_TO_STOP = 20
 BUSY_SHARE = 0.10  # of the machine, taken by others: above it a figure is marked
 
 
@@ -37,6 +40,51 @@ def run_json_lines(command):
     if not events or events[-1].get("event") != "finished":
         sys.exit(f'the last line is not the "finished" event: {shown}')
     return events
+
+
+class ProgramFailed(Exception):
+    """A program of a comparison could not be started or ended with an error; the text says which one and where its words are."""
+
+
+def run_measured(command, log):
+    """(standard output as text, seconds, peak resident bytes) of a program. What it says on standard error goes to the file `log`.
+
+    Ctrl-C reaches the program as well, which gets SECONDS_TO_STOP to end; then it is killed.
+    """
+    words = [str(part) for part in command]
+    started = time.monotonic()
+    with tempfile.TemporaryFile("w+") as output, open(log, "w", encoding="utf-8") as errors:
+        interrupts = []
+        handler = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))  # not while a program starts, which would be lost
+        try:
+            process = subprocess.Popen(words, stdout=output, stderr=errors, text=True)
+        except OSError as error:
+            raise ProgramFailed(f"cannot run {words[0]}: {error.strerror}") from None
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        try:
+            if interrupts:
+                raise KeyboardInterrupt
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        except BaseException:
+            process.terminate()
+            try:
+                process.wait(SECONDS_TO_STOP)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            raise
+        seconds = time.monotonic() - started
+        if process.returncode:
+            raise ProgramFailed(f"{pathlib.Path(words[0]).name} ended with exit code {process.returncode}: {last_line(log)} (all of it: {log})")
+        output.seek(0)
+        return output.read(), seconds, usage.ru_maxrss * 1024
+
+
+def last_line(file):
+    lines = pathlib.Path(file).read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")[-300:]
 
 
 def run_train(modelet, experiment, nodes, settings, out):
@@ -72,6 +120,23 @@ def xmc_rows(path):
         for line in file:
             labels, _, features = line.rstrip("\n").partition(" ")
             yield set(filter(None, labels.split(","))), [tuple(pair.split(":")) for pair in features.split()]
+
+
+def read_predictions(path):
+    """Labels of each row, best first, of a file with a line for each row; strings."""
+    return [line.split() for line in pathlib.Path(path).read_text(encoding="ascii").splitlines()]
+
+
+def precision(predictions, truth):
+    """{"p_at_1": ..., "p_at_3": ..., "p_at_5": ...}: of the first k labels predicted for a row, the share of k that is true; mean over all rows.
+
+    predictions: labels of each row, best first; truth: the set of labels of each row. Fewer than k predictions are misses, so a row
+    without predictions, or without labels, counts as 0.
+    """
+    if len(predictions) != len(truth):
+        raise ValueError(f"predictions for {len(predictions)} rows, of {len(truth)}")
+    hits = {cut: sum(len(labels.intersection(best[:cut])) for best, labels in zip(predictions, truth)) for cut in CUTS}
+    return {f"p_at_{cut}": count / cut / len(truth) for cut, count in hits.items()}
 
 
 def _busy_seconds():

@@ -1,91 +1,283 @@
-"""The other side of a comparison: PyTorch (pytorch_sampled.py) and fastText, each as Debian packages it."""
+"""The contestants of a comparison: Modelet and what else a practitioner would take, each with one call and settings that are named here.
 
+A Contestant trains on a set, predicts its test part and returns points of P@k against seconds of training; systems that reach
+several points on the way, or are trained for several times, return all of them. P@k is computed here, from the labels that each
+system predicts, by the same function for all. Programs that install_peers.sh has not installed are left out by name.
+"""
+
+import dataclasses
+import datetime
+import functools
+import hashlib
+import json
+import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
-import time
 
 import measuring
 
-BASELINE = measuring.ROOT / "experiments/baselines/pytorch_sampled.py"
-# Two ways in which a user meets PyTorch's BLAS: OpenBLAS detects the CPU, or is told of its AVX-512. Values: --blas.
+BASELINES = measuring.ROOT / "experiments/baselines"
+BASELINE = BASELINES / "pytorch_sampled.py"
+LABEL_TREES = BASELINES / "label_trees.py"
+INSTALLER = pathlib.Path(__file__).with_name("install_peers.sh")  # has the versions
+INSTALLED = measuring.ROOT / "build/peers"  # by install_peers.sh
+INSTALL = "experiments/bench/install_peers.sh installs it"
+NO_FASTTEXT = f"{INSTALL}, or Debian's package fasttext"
+# Two ways in which a user meets PyTorch's BLAS: it detects the CPU, or is told what it can do. Values: --blas.
 WAYS_OF_BLAS = {"as installed": "as-installed", "told its CPU": "told-cpu"}
-INSTALL_PYTORCH = "Debian: apt install python3-torch python3-numpy libopenblas0-openmp"
-INSTALL_FASTTEXT = "Debian: apt install fasttext"
+TOP = max(measuring.CUTS)
+WEIGHTS = ("weight", "bias")  # arrays of a checkpoint that predicting needs; the others are the optimiser's
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSet:
+    """A folder with train.txt and test.txt in XMC text, plain or .xz."""
+    name: str
+    folder: pathlib.Path
+
+    def file(self, part):
+        """Of "train" or "test"; None if it is not there."""
+        return next((file for file in (self.folder / f"{part}.txt", self.folder / f"{part}.txt.xz") if file.is_file()), None)
+
+    def recipe(self, suffix=""):
+        """The experiment that was tuned for the set, of the repository or beside the data; None if there is none."""
+        name = f"{self.name}{suffix}.toml"
+        return next((file for file in (measuring.ROOT / "experiments" / name, self.folder / name) if file.is_file()), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a contestant works on. `scratch` is an empty folder that is removed afterwards; `log` is kept."""
+    data: DataSet
+    train: pathlib.Path  # XMC text, plain
+    test: pathlib.Path
+    truth: list  # set of labels of each test row
+    threads: int
+    modelet: pathlib.Path
+    settings: list  # keys for Modelet's experiments
+    scratch: pathlib.Path
+    log: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    title: str
+    run: object  # Job -> {"points": [...], "peak_rss_bytes", "model_bytes", "system"}
+    missing: object  # DataSet -> why it cannot take part, or None
+    files: object  # (DataSet, program modelet) -> files that decide what it does
+    options: dict = dataclasses.field(default_factory=dict)
+
+    def fingerprint(self, data, modelet, settings, threads):
+        """Digest of all that decides the outcome: with another one it is another result."""
+        files = self.files(data, modelet)
+        sizes = [data.file(part).stat().st_size for part in ("train", "test")]
+        digest = hashlib.sha256(json.dumps([self.options, threads, sizes, settings if modelet in files else []]).encode())
+        for file in files:
+            digest.update(file.read_bytes())
+        return digest.hexdigest()[:16]
+
+
+def point(job, predictions, train_seconds, predict_seconds, **more):
+    return {"train_seconds": round(train_seconds, 3), "predict_seconds": round(predict_seconds, 3), **more,
+            **{name: round(value, 5) for name, value in measuring.precision(predictions, job.truth).items()}}
+
+
+# ---- Modelet -------------------------------------------------------------------------------------------------------
+
+def run_modelet(job, what):
+    """`modelet train`, `modelet predict`. Training lasts from the start of the program to its last step or held-out evaluation: trials
+    of settings are in it, reading text is not, because the text is prepared before. Prediction is the whole program."""
+    out = job.scratch / "run"
+    for file in (job.train, job.test):  # prepares the text
+        measuring.run_measured([job.modelet, "data", "describe", file], job.log)
+    settings = [f"train.threads={job.threads}", *job.settings]
+    started = datetime.datetime.now(datetime.timezone.utc)
+    output, _, train_memory = measuring.run_measured(
+        [job.modelet, "train", *what, "--out", out, "--json", *(word for setting in settings for word in ("--set", setting))], job.log)
+    job.log.with_suffix(".jsonl").write_text(output, encoding="utf-8")
+    events = [json.loads(line) for line in output.splitlines()]
+    trained = max(datetime.datetime.fromisoformat(event["time"]) for event in events if event["event"] in ("progress", "checkpoint", "epoch"))
+    output, predict_seconds, predict_memory = measuring.run_measured(
+        [job.modelet, "predict", out, job.test, "--k", TOP, "--threads", job.threads, "--json"], job.log.with_suffix(".predict.log"))
+    predictions = [[str(label["label"]) for label in json.loads(line)["labels"]] for line in output.splitlines()]
+    return {"points": [point(job, predictions, (trained - started).total_seconds(), predict_seconds, steps_seconds=events[-1]["train_seconds"])],
+            "peak_rss_bytes": max(train_memory, predict_memory), "model_bytes": weight_bytes(pathlib.Path(events[-1]["checkpoint"])),
+            "system": "Modelet"}
+
+
+def weight_bytes(checkpoint):
+    """Of a checkpoint's weights and biases, without the optimiser's state (docs/checkpoint_format.md)."""
+    total = 0
+    for file in checkpoint.glob("*.safetensors"):
+        with open(file, "rb") as opened:
+            arrays = json.loads(opened.read(struct.unpack("<Q", opened.read(8))[0]))
+        for name in WEIGHTS:
+            begin, end = arrays.get(name, {"data_offsets": (0, 0)})["data_offsets"]
+            total += end - begin
+    return total
+
+
+def run_two_paths(job):
+    return run_modelet(job, [job.train, job.test])
+
+
+def run_recipe(job, suffix):
+    return run_modelet(job, [job.data.recipe(suffix), "--set", f"data.train={job.train}", "--set", f"data.test={job.test}"])
+
+
+def modelet_by_recipe(title, suffix):
+    return Contestant(title, functools.partial(run_recipe, suffix=suffix),
+                      lambda data: None if data.recipe(suffix) else f"there is no {data.name}{suffix}.toml",
+                      lambda data, modelet: [modelet, data.recipe(suffix)])
+
+
+# ---- label trees ---------------------------------------------------------------------------------------------------
+
+def run_label_tree(job, system):
+    predictions = job.scratch / "predictions.txt"
+    output, _, memory = measuring.run_measured(
+        [INSTALLED / "trees/bin/python", "-B", LABEL_TREES, system, "--train", job.train, "--test", job.test, "--threads", job.threads,
+         "--model", job.scratch / "model", "--predictions", predictions], job.log)
+    event = json.loads(output)
+    return {"points": [point(job, measuring.read_predictions(predictions), event["train_seconds"], event["predict_seconds"])],
+            "peak_rss_bytes": memory, "model_bytes": event["model_bytes"], "system": event["system"]}
+
+
+@functools.cache
+def has_package(environment, package):
+    """Whether a virtual environment of install_peers.sh has a package."""
+    python = INSTALLED / environment / "bin/python"
+    return python.exists() and subprocess.run([python, "-c", f"import {package}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def label_tree(title, system, package):
+    return Contestant(title, functools.partial(run_label_tree, system=system),
+                      lambda _: None if has_package("trees", package) else f"{package} is not installed: {INSTALL}",
+                      lambda *_: [LABEL_TREES, BASELINES / "xmc.py", INSTALLER])
 
 
 # ---- PyTorch -------------------------------------------------------------------------------------------------------
 
+@functools.cache
 def python_with_torch():
-    """Debian's interpreter has its packages; the first `python3` on PATH may be another one."""
-    for python in ("/usr/bin/python3", "python3"):
+    """That of install_peers.sh, or else one that has torch: Debian's, or the first on PATH. None if there is none."""
+    for python in (INSTALLED / "torch/bin/python", "/usr/bin/python3", "python3"):
         try:
-            found = subprocess.run([python, "-c", "import torch, numpy"], stderr=subprocess.DEVNULL).returncode == 0
+            if subprocess.run([python, "-c", "import torch, numpy"], stderr=subprocess.DEVNULL).returncode == 0:
+                return python
         except OSError:
-            found = False
-        if found:
-            return python
-    sys.exit(f"no Python with torch and numpy found. {INSTALL_PYTORCH}")
+            pass
+    return None
+
+
+def require_torch():
+    return python_with_torch() or sys.exit(f"no Python with torch and numpy found: {INSTALL}")
+
+
+def pytorch_command(python, train, test, options, flags=()):
+    """`options` are the options of pytorch_sampled.py with values ("max_steps": 100)."""
+    return [python, "-B", BASELINE, "--train", train, "--test", test,
+            *(part for key, value in options.items() for part in (f"--{key.replace('_', '-')}", value)), *flags]
 
 
 def run_pytorch(python, train, test, options, flags=()):
-    """The "finished" event of pytorch_sampled.py; `options` are its options with values ("max_steps": 100)."""
-    valued = [part for key, value in options.items() for part in (f"--{key.replace('_', '-')}", value)]
-    event = measuring.run_json_lines([python, BASELINE, "--train", train, "--test", test, *valued, *flags])[-1]
+    """The "finished" event of pytorch_sampled.py."""
+    event = measuring.run_json_lines(pytorch_command(python, train, test, options, flags))[-1]
     if event["blas"].startswith("libblas"):
         sys.exit(f"PyTorch runs on {event['blas']}, the reference BLAS, several times slower than it can be: "
-                 f"a comparison would say nothing. {INSTALL_PYTORCH}")
+                 f"a comparison would say nothing. {INSTALL}, or Debian's libopenblas0-openmp")
     return event
+
+
+def run_pytorch_curve(job, options):
+    """A point for each epoch; its clock stands still while it predicts."""
+    output, _, memory = measuring.run_measured(
+        pytorch_command(python_with_torch(), job.train, job.test, options | {"threads": job.threads, "predictions": job.scratch}), job.log)
+    event = json.loads(output)
+    return {"points": [point(job, measuring.read_predictions(job.scratch / f"step-{found['step']}.txt"), found["train_seconds"], found["predict_seconds"])
+                       for found in event["evaluations"]],
+            "peak_rss_bytes": memory, "model_bytes": event["model_bytes"], "system": f"{event['system']} on {event['blas']}"}
+
+
+def pytorch(title, options):
+    return Contestant(title, functools.partial(run_pytorch_curve, options=options),
+                      lambda _: None if python_with_torch() else f"torch is not installed: {INSTALL}",
+                      lambda *_: [BASELINE, *(BASELINES / name for name in ("xmc.py", "common.py", "blas.py")), INSTALLER], options)
 
 
 # ---- fastText ------------------------------------------------------------------------------------------------------
 
-class FastText:
-    """Hierarchical softmax on the words "f<feature>" of a row; fastText knows no weights of words.
+def fasttext_program():
+    """That of install_peers.sh, compiled for this machine, or else the one on PATH. None if there is none."""
+    compiled = INSTALLED / "fasttext"
+    return compiled if compiled.exists() else shutil.which("fasttext")
 
-    `folder` holds its text and its models. fastText parses the text again in every epoch. So that this does not count against it, training
-    time is the wall time of `fasttext supervised` minus that of the same run with vectors of length one, which reads and counts the same
-    words and walks the same trees.
+
+class FastText:
+    """Words "f<feature>" of a row; fastText knows no weights of words.
+
+    fastText parses the text again in every epoch. So that this does not count against it, training time is the wall time of
+    `fasttext supervised` minus that of the same run with vectors of length one, which reads and counts the same words and walks the
+    same trees.
     """
 
-    def __init__(self, train, test, folder, threads):
-        if not shutil.which("fasttext"):
-            sys.exit(f"fasttext is not installed. {INSTALL_FASTTEXT}")
-        self.folder, self.threads = folder, threads
-        self.train = self._write(train, "train.txt")
-        self.test = self._write(test, "test.txt", with_labels=False)
-        self.truth = [labels for labels, _ in measuring.xmc_rows(test)]
+    def __init__(self, job):
+        self.job, self.program = job, fasttext_program()
+        self.train, self.test = job.scratch / "train.txt", job.scratch / "test.txt"
+        self._write(job.train, self.train, with_labels=True)
+        self._write(job.test, self.test, with_labels=False)
 
-    def _write(self, source, name, with_labels=True):
-        path = self.folder / f"fasttext-{name}"
+    def _write(self, source, path, with_labels):
         with open(path, "w", encoding="ascii") as file:
             for labels, features in measuring.xmc_rows(source):
                 words = [f"__label__{label}" for label in labels] if with_labels else []
                 file.write(" ".join(words + [f"f{feature}" for feature, _ in features]) + "\n")
-        return path
 
-    def _supervised(self, dim, epochs, rate):
-        """Seconds of one training."""
-        started = time.monotonic()
-        subprocess.run(["fasttext", "supervised", "-input", self.train, "-output", self.folder / f"fasttext-{dim}", "-dim", str(dim),
-                        "-loss", "hs", "-epoch", str(epochs), "-lr", str(rate), "-thread", str(self.threads), "-verbose", "0"],
-                       check=True, stdout=subprocess.DEVNULL)
-        return time.monotonic() - started
+    def _model(self, dim):
+        return self.job.scratch / f"model-{dim}.bin"
 
-    def _precision(self, dim):
-        """P@1 over all test rows. A row without a known word is a miss."""
-        lines = subprocess.run(["fasttext", "predict", self.folder / f"fasttext-{dim}.bin", self.test, "1"],
-                               check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-        if len(lines) != len(self.truth):
-            sys.exit(f"fasttext predict gave {len(lines)} lines for {len(self.truth)} test rows")
-        hits = sum(line.removeprefix("__label__") in labels for line, labels in zip(lines, self.truth))
-        return hits / len(self.truth)
+    def _supervised(self, options, dim):
+        """(seconds, peak bytes) of one training."""
+        words = [word for name, value in (options | {"dim": dim, "thread": self.job.threads, "verbose": 0}).items() for word in (f"-{name}", value)]
+        return measuring.run_measured([self.program, "supervised", "-input", self.train, "-output", self._model(dim).with_suffix(""), *words],
+                                      self.job.log)[1:]
 
-    def run(self, dim, epochs, rate):
-        """One training with `rate` falling to zero over `epochs`, as an event with its one point of the curve."""
-        seconds = self._supervised(dim, epochs, rate)
-        precision = self._precision(dim)
-        parsing = self._supervised(1, epochs, rate)
-        return {"epochs": epochs, "learning_rate": rate, "wall_seconds": seconds, "parsing_seconds": parsing,
-                "train_seconds": seconds - parsing, "p_at_1": precision}
+    def run(self, options):
+        """One training, whose learning rate falls to zero: a point."""
+        seconds, memory = self._supervised(options, options["dim"])
+        output, predict_seconds, _ = measuring.run_measured([self.program, "predict", self._model(options["dim"]), self.test, TOP], self.job.log)
+        parsing, _ = self._supervised(options, 1)
+        predictions = [[word.removeprefix("__label__") for word in line.split()] for line in output.splitlines()]
+        return point(self.job, predictions, seconds - parsing, predict_seconds, parsing_seconds=parsing), memory
+
+
+def run_fasttext(job, options):
+    fasttext = FastText(job)
+    found = [fasttext.run(options | {"epoch": epochs}) for epochs in options["epoch"]]
+    return {"points": [point for point, _ in found], "peak_rss_bytes": max(memory for _, memory in found),
+            "model_bytes": fasttext._model(options["dim"]).stat().st_size, "system": f"fastText ({fasttext.program})"}
+
+
+def fasttext_contestant(title, options):
+    return Contestant(title, functools.partial(run_fasttext, options=options),
+                      lambda _: None if fasttext_program() else f"fasttext is not installed: {NO_FASTTEXT}",
+                      lambda *_: [pathlib.Path(fasttext_program())], options)
+
+
+# README.md says which settings were tried where a system has no defaults for such data.
+CONTESTANTS = {
+    "modelet": Contestant("Modelet, two paths", run_two_paths, lambda _: None, lambda _, modelet: [modelet]),
+    "modelet-recipe": modelet_by_recipe("Modelet, tuned recipe", ""),
+    "modelet-fast": modelet_by_recipe("Modelet, in the least time", "-fast"),
+    "parabel": label_tree("Parabel (Omikuji, 3 trees)", "parabel", "omikuji"),
+    "bonsai": label_tree("Bonsai (Omikuji, 3 trees)", "bonsai", "omikuji"),
+    "pecos": label_tree("XR-Linear (PECOS)", "pecos", "pecos.xmc.xlinear"),
+    "napkinxc": label_tree("PLT (napkinXC)", "napkinxc", "napkinxc"),
+    "pytorch": pytorch("PyTorch, sampled sigmoid", {"hidden": 256, "loss": "sigmoid", "negatives": 1024, "batch": 256, "lr": 2e-3, "epochs": 10}),
+    "pytorch-fast": pytorch("PyTorch, in the least time", {"hidden": 128, "loss": "softmax", "negatives": 1024, "batch": 256, "lr": 2e-2,
+                                                           "schedule": "linear", "epochs": 1}),
+    "fasttext": fasttext_contestant("fastText, hierarchical softmax", {"loss": "hs", "dim": 128, "lr": 1.0, "epoch": [4, 8, 15]}),
+}
