@@ -52,16 +52,14 @@ void TopK::merge(const TopK& other) {
 LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool)
     : modelets_(std::move(output_modelets)), spread_(spread), pool_(pool), scratch_(pool.threads()) {}
 
-void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best) {
-  best.reset(samples, k);
-  for (Scratch& scratch : scratch_) scratch.best.reset(samples, k);
+template <class Use>
+void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, size_t samples, const Use& use) {
   const size_t columns = padded(samples);
   for (const Modelet* modelet : modelets_) {
     const Parameters& p = modelet->parameters();
     pool_.for_pieces(p.rows(), kScoredTogether, [&](size_t begin, size_t end) {
       Scratch& scratch = scratch_[pool_.thread_index()];
       scratch.logits.resize(kScoredTogether * columns);
-      scratch.positions.resize(columns);
       scratch.rows.resize(kScoredTogether * p.cols());
       float* logits = scratch.logits.data();
       std::array<float, kScoredTogether> biases;
@@ -78,17 +76,34 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
                      .c = logits,
                      .c_row = columns,
                      .row_start = biases.data()});
-      for (size_t r = begin; r < end; ++r) {
-        const float* row = logits + (r - begin) * columns;
-        const uint32_t label = spread_.label(static_cast<uint32_t>(modelet->spec().begin + r));
-        const size_t found =
-            kernels::positions_above(row, scratch.best.thresholds(), columns, scratch.positions.data());
-        for (size_t i = 0; i < found; ++i)
-          scratch.best.insert(scratch.positions[i], row[scratch.positions[i]], label);
-      }
+      for (size_t r = begin; r < end; ++r)
+        use(scratch, spread_.label(static_cast<uint32_t>(modelet->spec().begin + r)),
+            logits + (r - begin) * columns);
     });
   }
+}
+
+void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best) {
+  best.reset(samples, k);
+  const size_t columns = padded(samples);
+  for (Scratch& scratch : scratch_) {
+    scratch.best.reset(samples, k);
+    scratch.positions.resize(columns);
+  }
+  for_each_neuron(hidden_transposed, samples, [&](Scratch& scratch, uint32_t label, const float* row) {
+    const size_t found =
+        kernels::positions_above(row, scratch.best.thresholds(), columns, scratch.positions.data());
+    for (size_t i = 0; i < found; ++i)
+      scratch.best.insert(scratch.positions[i], row[scratch.positions[i]], label);
+  });
   for (const Scratch& scratch : scratch_) best.merge(scratch.best);
+}
+
+void LabelRanker::score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores) {
+  const size_t labels = spread_.labels();
+  for_each_neuron(hidden_transposed, samples, [&](Scratch&, uint32_t label, const float* row) {
+    for (size_t s = 0; s < samples; ++s) scores[s * labels + label] = row[s];
+  });
 }
 
 }  // namespace modelet::shard

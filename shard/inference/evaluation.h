@@ -51,8 +51,14 @@ class LabelRanker {
 
   // Scores every neuron. hidden_transposed [d, padded samples].
   void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best);
+  // The same, all scores: scores [samples, labels].
+  void score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores);
 
  private:
+  // Calls use(scratch, label, scores [padded samples]) for each neuron, on the pool's threads.
+  template <class Use>
+  void for_each_neuron(ConstMatrix hidden_transposed, size_t samples, const Use& use);
+
   std::vector<Modelet*> modelets_;
   const LabelSpread& spread_;
   ThreadPool& pool_;

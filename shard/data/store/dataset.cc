@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include <array>
 #include <cerrno>
 #include <string_view>
 #include <utility>
@@ -70,6 +71,16 @@ Dataset checked(Dataset data, const fs::path& path, Normalize normalize) {
   return data;
 }
 
+// Not that of a prepared file with the same samples.
+uint64_t fingerprint_of(const CsrSamples& samples, std::span<const float> values) {
+  const auto hash = [](auto items) { return XXH3_64bits(items.data(), items.size_bytes()); };
+  const std::array<uint64_t, 7> facts = {
+      samples.features,          samples.labels, hash(samples.feature_offsets),
+      hash(samples.feature_ids), hash(values),   hash(samples.label_offsets),
+      hash(samples.label_ids)};
+  return hash(std::span(facts));
+}
+
 // With the format that the text has.
 Experiment reading_options(const Experiment& experiment) {
   Experiment options = experiment;
@@ -85,6 +96,41 @@ Dataset Dataset::open(const std::filesystem::path& path, bool verify, const Labe
   data.view_ = parse_prepared(data.file_.bytes(), path.string(), verify, !part.alone);
   const std::vector<NeuronRange> all = {{0, data.view_.labels}};
   data.labels_ = SampleLabels(data.view_, part.neurons.value_or(all), path.string());
+  return data;
+}
+
+Dataset Dataset::of(const CsrSamples& samples, Normalize normalize) {
+  check_csr(samples);
+  Dataset data;
+  Made& made = data.made_;
+  const LabelSpread spread(samples.labels);
+  made.frequencies.resize(samples.labels);
+  for (const uint32_t label : samples.label_ids) ++made.frequencies[spread.neuron(label)];
+  for (size_t row = 0; row < samples.rows(); ++row)
+    made.label_counts.push_back(
+        static_cast<uint32_t>(samples.label_offsets[row + 1] - samples.label_offsets[row]));
+  if (normalize != Normalize::kNone) {
+    made.values.reserve(samples.values.size());
+    for (size_t row = 0; row < samples.rows(); ++row) {
+      const uint64_t first = samples.feature_offsets[row];
+      const auto values = samples.values.subspan(first, samples.feature_offsets[row + 1] - first);
+      const float scale = scale_of({.values = values}, normalize);
+      for (const float value : values) made.values.push_back(value * scale);
+    }
+  }
+  data.labels_ = SampleLabels(samples.label_offsets, samples.label_ids);
+  PreparedView& view = data.view_;
+  view.rows = samples.rows();
+  view.features = samples.features;
+  view.labels = samples.labels;
+  view.label_entries = samples.label_ids.size();
+  view.normalize = normalize;
+  view.feature_offsets = samples.feature_offsets;
+  view.feature_ids = samples.feature_ids;
+  view.values = normalize == Normalize::kNone ? samples.values : made.values;
+  view.label_counts = made.label_counts;
+  view.frequencies = made.frequencies;
+  view.fingerprint = fingerprint_of(samples, view.values);
   return data;
 }
 

@@ -1,6 +1,6 @@
-// Dataset: sparse samples with labels, in a memory-mapped prepared file (docs/data_format.md); the labels of
-// each sample are in memory. Immutable after opening (but for add_labels()); any thread may read it. Text is
-// prepared once, through a cache, and never kept in memory.
+// Dataset: sparse samples with labels, in a memory-mapped prepared file (docs/data_format.md) or in the memory
+// of this process; the labels of each sample are in memory. Immutable after opening (but for add_labels());
+// any thread may read it. Text is prepared once, through a cache, and never kept in memory.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include "base/experiment/experiment.h"
 #include "base/system/file.h"
 #include "shard/data/read/sample.h"
+#include "shard/data/store/csr.h"
 #include "shard/data/store/prepared.h"
 
 namespace modelet::shard {
@@ -33,11 +34,14 @@ class Dataset {
   // otherwise). `verify` also compares the checksums of all sections (reads the whole file).
   static Dataset open(const std::filesystem::path& path, bool verify = false, const LabelPart& part = {});
 
+  // Samples that are in memory already, whose arrays must outlive the data set. UsageError as check_csr().
+  static Dataset of(const CsrSamples& samples, Normalize normalize);
+
   size_t rows() const { return view_.rows; }
   size_t features() const { return view_.features; }  // dimension: ids are in [0, features)
   size_t labels() const { return view_.labels; }
   size_t nonzeros() const { return view_.feature_ids.size(); }
-  size_t label_entries() const { return view_.label_samples.size(); }  // of all labels
+  size_t label_entries() const { return view_.label_entries; }  // of all labels
   Normalize normalize() const { return view_.normalize; }
   // State of the encoder that read the text (shard/data/encode/encoder.h), valid as long as the Dataset, and
   // its XXH3; empty and 0: XMC text.
@@ -45,7 +49,7 @@ class Dataset {
   uint64_t encoder_checksum() const { return view_.encoder_checksum; }
   uint64_t fingerprint() const { return view_.fingerprint; }         // of the samples
   uint64_t unknown_labels() const { return view_.unknown_labels; }   // occurrences that the encoder left out
-  std::span<const std::byte> file() const { return file_.bytes(); }  // the prepared file
+  std::span<const std::byte> file() const { return file_.bytes(); }  // the prepared file; empty: in memory
   // Valid as long as the Dataset, its labels until add_labels(): those that it has.
   Sample sample(size_t row) const {
     const uint64_t first = view_.feature_offsets[row], count = view_.feature_offsets[row + 1] - first;
@@ -57,7 +61,8 @@ class Dataset {
   // Labels that this data set does not have, of samples whose labels are wanted all the same. Sorts them.
   // Nobody may read the data set meanwhile.
   void add_labels(std::vector<LabelEntry>& entries) { labels_.add(entries); }
-  size_t memory_bytes() const { return labels_.memory_bytes(); }  // beside what is mapped
+  // Beside what is mapped, or somebody else's.
+  size_t memory_bytes() const { return labels_.memory_bytes() + made_.bytes(); }
   // For loops over rows (base/array/prefetch.h): asks the memory for a sample; it has to know its place for
   // that.
   void prefetch(size_t row) const {
@@ -73,8 +78,20 @@ class Dataset {
   }
 
  private:
+  // What a prepared file would have and CsrSamples have not.
+  struct Made {
+    std::vector<uint32_t> label_counts, frequencies;
+    std::vector<float> values;  // normalised; empty: those of the samples
+
+    size_t bytes() const {
+      return (label_counts.capacity() + frequencies.capacity()) * sizeof(uint32_t) +
+             values.capacity() * sizeof(float);
+    }
+  };
+
   MappedFile file_;
-  PreparedView view_;
+  Made made_;
+  PreparedView view_;  // of the file, or of the samples and what was made
   SampleLabels labels_;
 };
 

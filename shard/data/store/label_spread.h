@@ -28,6 +28,7 @@ class LabelSpread {
       neuron_of_[label_of_[neuron]] = static_cast<uint32_t>(neuron);
   }
 
+  size_t labels() const { return label_of_.size(); }
   uint32_t neuron(uint32_t label) const { return neuron_of_[label]; }
   uint32_t label(uint32_t neuron) const { return label_of_[neuron]; }
 

@@ -171,13 +171,6 @@ void require_neurons(std::span<const NeuronRange> neurons, uint64_t labels, cons
                 std::to_string(before) + " or more: it is not the data of that run");
 }
 
-float scale_of(const Sample& sample, Normalize normalize) {
-  if (normalize == Normalize::kNone) return 1;
-  double squares = 0;
-  for (const float value : sample.values) squares += double{value} * double{value};
-  return squares > 0 ? static_cast<float>(1 / std::sqrt(squares)) : 1;
-}
-
 }  // namespace
 
 bool is_prepared(const std::filesystem::path& path) {
@@ -208,6 +201,7 @@ PreparedView parse_prepared(std::span<const std::byte> bytes, const std::string&
   view.rows = header.rows;
   view.features = header.features;
   view.labels = header.labels;
+  view.label_entries = header.label_entries;
   view.normalize = (header.flags & kFlagL2) != 0 ? Normalize::kL2 : Normalize::kNone;
   view.feature_offsets = section(kFeatureOffsets, std::type_identity<uint64_t>());
   view.feature_ids = section(kFeatureIds, std::type_identity<uint32_t>());
@@ -322,6 +316,13 @@ void SampleLabels::add(std::vector<LabelEntry>& entries) {
 
 size_t SampleLabels::memory_bytes() const {
   return offsets_.capacity() * sizeof(uint64_t) + labels_.capacity() * sizeof(uint32_t);
+}
+
+float scale_of(const Sample& sample, Normalize normalize) {
+  if (normalize == Normalize::kNone) return 1;
+  double squares = 0;
+  for (const float value : sample.values) squares += double{value} * double{value};
+  return squares > 0 ? static_cast<float>(1 / std::sqrt(squares)) : 1;
 }
 
 // One section while it grows: a file without a name, which is gone when the process ends, however it ends.

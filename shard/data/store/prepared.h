@@ -39,7 +39,7 @@ struct NeuronRange {
 };
 
 struct PreparedView {
-  uint64_t rows = 0, features = 0, labels = 0;
+  uint64_t rows = 0, features = 0, labels = 0, label_entries = 0;
   Normalize normalize = Normalize::kNone;
   std::span<const uint64_t> feature_offsets;
   std::span<const uint32_t> feature_ids;
@@ -91,6 +91,9 @@ struct LabelEntry {
 class SampleLabels {
  public:
   SampleLabels() = default;
+  // A copy of labels that are in this form already: ascending for each sample, offsets [rows + 1].
+  SampleLabels(std::span<const uint64_t> offsets, std::span<const uint32_t> labels)
+      : offsets_(offsets.begin(), offsets.end()), labels_(labels.begin(), labels.end()) {}
   // Reads the labels of these neurons (ascending, not overlapping) and nothing else of the last section.
   // Error if there are fewer neurons. Throws FormatError that starts with `name` if samples are out of range,
   // do not ascend within a label, or have another number of labels than the file says (more, if these are not
@@ -110,6 +113,9 @@ class SampleLabels {
   std::vector<uint64_t> offsets_;  // [rows + 1]
   std::vector<uint32_t> labels_;
 };
+
+// The factor by which the values of a sample are normalised; 1 for a sample whose values are all zero.
+float scale_of(const Sample& sample, Normalize normalize);
 
 class PreparedWriter {
  public:

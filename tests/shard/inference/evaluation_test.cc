@@ -103,5 +103,17 @@ TEST_F(RankerTest, DenseRankingEqualsBruteForce) {
     EXPECT_EQ(std::vector<uint32_t>(best.labels(s).begin(), best.labels(s).end()), brute_force(s, 5));
 }
 
+TEST_F(RankerTest, AllScoresAreThoseOfTheRanking) {
+  LabelRanker ranker(pointers_, spread_, pool_);
+  const ConstMatrix hidden{transposed_.data(), kWidth, kernels_padded(kSamples), kernels_padded(kSamples)};
+  std::vector<float> scores(kSamples * kLabels);
+  ranker.score_dense(hidden, kSamples, scores.data());
+  TopK best;
+  ranker.rank_dense(hidden, kSamples, kLabels, best);
+  for (size_t s = 0; s < kSamples; ++s)
+    for (size_t i = 0; i < kLabels; ++i)
+      EXPECT_EQ(scores[s * kLabels + best.labels(s)[i]], best.scores(s)[i]) << s << " " << i;
+}
+
 }  // namespace
 }  // namespace modelet::shard
