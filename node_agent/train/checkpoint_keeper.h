@@ -62,6 +62,8 @@ class CheckpointKeeper {
   // Gives the network the weights of the best step, whose checkpoint is the last one from then on.
   void return_to(uint64_t best_step, uint64_t step, shard::Network& network);
 
+  // Steps done in the checkpoint that the job goes on from; 0: there is none.
+  uint64_t resumed_step() const { return resumed_ ? resumed_->index().step : 0; }
   // The last checkpoint that was written or resumed from.
   const std::filesystem::path& folder() const { return folder_; }
   uint64_t written_step() const { return written_step_; }  // of the last that was written; 0: none yet

@@ -40,9 +40,9 @@ unsigned thread_count(const TrainJob& job) {
   return usable_cores();
 }
 
-Schedule schedule_of(const TrainJob& job, uint64_t steps_per_epoch) {
+Schedule schedule_of(const TrainJob& job, uint64_t steps_per_epoch, uint64_t resumed_step) {
   return {job.experiment.train, steps_per_epoch, job.replicas() > 1 ? job.experiment.exchange.local_steps : 0,
-          snapshot_every(job)};
+          snapshot_every(job), job.other_samples ? resumed_step : 0};
 }
 
 ModelSelection::Options selection_of(const Experiment& experiment) {
@@ -77,7 +77,7 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
       pool_(thread_count(job), job.throttle),
       data_(job, sharding_, pool_, tell_preparing(events, clock)),
       network_(job.experiment, job.shape, sharding_.held(), true, pool_),
-      schedule_(schedule_of(job, data_.feed().steps_per_epoch())),
+      schedule_(schedule_of(job, data_.feed().steps_per_epoch(), checkpoints_.resumed_step())),
       selection_(selection_of(job.experiment), data_),
       statistics_(clock) {
   MODELET_CHECK(!job.snapshots.enabled || job.private_folder,
@@ -91,12 +91,13 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
 }
 
 void Trainer::Training::restore(const CheckpointKeeper::RunState& state) {
-  outside_.step = step_ = state.step;
+  outside_.step = step_ = job_.other_samples ? schedule_.first_step() : state.step;
   const std::string folder = checkpoints_.folder().string();
   if (step_ > schedule_.total_steps())
     throw UsageError(folder + ": has done " + std::to_string(step_) +
                      " steps, and the experiment ends after " + std::to_string(schedule_.total_steps()) +
                      ": raise train.epochs to go on");
+  if (job_.other_samples) return;
   statistics_.resume(state.extra.value(kTrainSeconds, 0.0));
   restore_numbers(state.of_ranks);
   if (data_.validates() && state.extra.contains(kValidation)) selection_.restore(state.extra.at(kValidation));

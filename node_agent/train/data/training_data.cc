@@ -11,6 +11,8 @@ namespace modelet::agent {
 namespace {
 
 shard::Dataset load_train(const TrainJob& job, const Sharding& sharding, const TellPreparing& tell) {
+  if (job.in_memory != nullptr)
+    return shard::Dataset::of(job.in_memory->train, job.experiment.data.normalize);
   const shard::LabelPart part{.neurons = output_neurons(sharding.held()), .alone = !job.train_file.empty()};
   Experiment experiment = job.experiment;
   if (!job.train_file.empty()) experiment.data.train = job.train_file;
@@ -19,6 +21,7 @@ shard::Dataset load_train(const TrainJob& job, const Sharding& sharding, const T
 
 shard::Dataset load_test(const TrainJob& job, const shard::Dataset& train, const TellPreparing& tell) {
   const Experiment::Data& data = job.experiment.data;
+  if (job.in_memory != nullptr) return shard::Dataset::of(job.in_memory->test, data.normalize);
   const std::filesystem::path file = job.test_file.empty() ? std::filesystem::path(data.test) : job.test_file;
   return shard::load_dataset(file, data.normalize, train.encoder(), {}, tell(file));
 }

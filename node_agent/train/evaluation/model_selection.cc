@@ -57,7 +57,7 @@ nlohmann::json ModelSelection::validate(Evaluator& evaluator, RankGrid& grid, ui
 
 bool ModelSelection::test(Evaluator& evaluator, uint64_t step, comm::Tag tag,
                           const Evaluator::Progress& progress) {
-  if (tested_step_ == step) return false;
+  if (tested_step_ == step || data_.test().rows() == 0) return false;
   shard::Metrics metrics = this->metrics();
   evaluator.evaluate(data_.test(), shard::all_rows(data_.test().rows()), metrics, tag, progress);
   test_figures_ = metrics.figures();

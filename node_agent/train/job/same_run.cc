@@ -1,7 +1,6 @@
 #include "node_agent/train/job/same_run.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/error.h"
 #include "base/experiment/partition.h"
@@ -24,13 +23,17 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
         partition_model(then, data_then), partition_model(now, data_now),
         [](const ModeletSpec& a, const ModeletSpec& b) { return a.name() == b.name(); });
   };
-  const std::pair<const char*, bool> settings[] = {
+  struct Setting {
+    const char* name;
+    bool same, of_samples = false;  // of_samples: says which samples a step sees
+  };
+  const Setting settings[] = {
       {"model.hidden", then.model.hidden == now.model.hidden},
       {"number of features or labels in the data",
        data_then.features == data_now.features && data_then.labels == data_now.labels},
       {"partition ([modelets])", same_partition()},
       {"model.loss", then.model.loss == now.model.loss},
-      {"data.validation", then.data.validation == now.data.validation},
+      {"data.validation", then.data.validation == now.data.validation, true},
       {"train.metric", now.data.validation == 0 || then.train.metric == now.train.metric},
       {"data.normalize", then.data.normalize == now.data.normalize},
       {"encoding of the text (data.format and its section, or the training text itself)",
@@ -41,18 +44,19 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"sampling.tables", !tables || then.sampling.tables == now.sampling.tables},
       {"sampling.bits", !tables || then.sampling.bits == now.sampling.bits},
       {"optimizer.kind", then.optimizer.kind == now.optimizer.kind},
-      {"train.batch x cluster.replicas", samples_per_step(then) == samples_per_step(now)},
+      {"train.batch x cluster.replicas", samples_per_step(then) == samples_per_step(now), true},
       {"train.seed", then.train.seed == now.train.seed},
-      {"number of training samples", data_then.train_rows == data_now.train_rows},
+      {"number of training samples", data_then.train_rows == data_now.train_rows, true},
       {"set of training samples (as many as these, with other content)",
        data_then.fingerprint == data_now.fingerprint || data_then.fingerprint == 0 ||
-           data_now.fingerprint == 0},
+           data_now.fingerprint == 0,
+       true},
       {"order of labels, that of earlier programs", data_then.label_seed == data_now.label_seed},
   };
-  for (const auto& [name, same] : settings)
-    if (!same)
-      throw UsageError(checkpoint.folder().string() + ": this checkpoint was made with another " + name +
-                       "; continue it with its own, or begin a new run");
+  for (const Setting& setting : settings)
+    if (!setting.same && !(setting.of_samples && job.other_samples))
+      throw UsageError(checkpoint.folder().string() + ": this checkpoint was made with another " +
+                       setting.name + "; continue it with its own, or begin a new run");
 }
 
 }  // namespace modelet::agent

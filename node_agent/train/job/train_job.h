@@ -12,8 +12,15 @@
 #include "base/experiment/experiment.h"
 #include "base/parallel/throttle.h"
 #include "node_agent/step/exchange/sharding.h"
+#include "shard/data/store/csr.h"
 
 namespace modelet::agent {
+
+// Samples in the memory of this process, for a run of one node. `test` may have no rows: then nothing is
+// tested.
+struct SamplesInMemory {
+  shard::CsrSamples train, test;
+};
 
 // When the run makes a snapshot (node_agent/train/job/snapshot.h). Decides nothing that is learned, but with
 // several replicas, which settle for it.
@@ -38,6 +45,10 @@ struct TrainJob {
   // empty: data.train and data.test themselves. The first may lack labels of neurons that this rank does not
   // hold.
   std::filesystem::path train_file, test_file;
+  const SamplesInMemory* in_memory = nullptr;  // read in place of any file; must outlive the job
+  // `resume` has learned from other samples: the run goes on from its weights for train.epochs more epochs,
+  // and counts steps on, so that nothing is drawn twice.
+  bool other_samples = false;
   SnapshotOptions snapshots;
   Throttle* throttle = nullptr;  // of this machine; must outlive the job. Null: all threads, always
 

@@ -12,9 +12,10 @@ uint64_t multiples_and_end(uint64_t begin, uint64_t end, uint64_t every) {
 }  // namespace
 
 Schedule::Schedule(const Experiment::Train& train, uint64_t steps_per_epoch, uint32_t local_steps,
-                   uint32_t snapshot_every)
+                   uint32_t snapshot_every, uint64_t steps_before)
     : steps_per_epoch_(steps_per_epoch),
-      total_(steps_per_epoch * train.epochs),
+      first_((steps_before + steps_per_epoch - 1) / steps_per_epoch * steps_per_epoch),
+      total_(first_ + steps_per_epoch * train.epochs),
       evaluate_every_(train.evaluate_every),
       checkpoint_every_(train.checkpoint_every),
       log_every_(train.log_every),

@@ -12,10 +12,12 @@ namespace modelet::agent {
 class Schedule {
  public:
   // `local_steps`: between two synchronisations of replicas; 0: there is one replica. `snapshot_every`: steps
-  // between two snapshots; 0: they are not due after certain steps.
+  // between two snapshots; 0: they are not due after certain steps. `steps_before`: with other samples; the
+  // run begins with the first whole epoch after them.
   Schedule(const Experiment::Train& train, uint64_t steps_per_epoch, uint32_t local_steps,
-           uint32_t snapshot_every = 0);
+           uint32_t snapshot_every = 0, uint64_t steps_before = 0);
 
+  uint64_t first_step() const { return first_; }  // steps done when the run begins
   uint64_t total_steps() const { return total_; }
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }
   uint64_t epoch(uint64_t step) const {
@@ -41,7 +43,7 @@ class Schedule {
   Left left_after(uint64_t step) const;
 
  private:
-  const uint64_t steps_per_epoch_, total_;
+  const uint64_t steps_per_epoch_, first_, total_;
   const uint32_t evaluate_every_, checkpoint_every_, log_every_, local_steps_, snapshot_every_;
 };
 

@@ -110,6 +110,8 @@ class TrainerTest : public ::testing::Test {
     std::string dies_at = {};      // "epoch 10"
     std::function<fs::path(const TrainJob&)> train_file = {};  // for each rank
     double seconds_per_step = 0, seconds_per_look = 0;
+    const SamplesInMemory* in_memory = nullptr;
+    bool other_samples = false;
   };
   struct Died : Error {
     using Error::Error;
@@ -126,7 +128,9 @@ class TrainerTest : public ::testing::Test {
                    .size = options.size,
                    .threads = options.threads,
                    .out = folder_ / name,
-                   .resume = options.resume};
+                   .resume = options.resume,
+                   .in_memory = options.in_memory,
+                   .other_samples = options.other_samples};
       if (options.train_file) job.train_file = options.train_file(job);
       auto clock = std::make_unique<StepClock>(options.seconds_per_step, options.seconds_per_look);
       StepClock& of_steps = *clock;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 namespace modelet::agent {
@@ -98,6 +99,15 @@ TEST(Schedule, WhatIsLeftIsWhatIsDueInEachStepThatIsLeft) {
         expected.checkpoints += schedule.checkpoint_after(step);
       }
     }
+}
+
+TEST(Schedule, StepsBeforeAreCountedOnFromAWholeEpoch) {
+  for (const auto& [before, first] :
+       std::vector<std::pair<uint64_t, uint64_t>>{{0, 0}, {1, 5}, {5, 5}, {14, 15}}) {
+    const Schedule schedule(options(), kStepsPerEpoch, 0, 0, before);
+    EXPECT_EQ(schedule.first_step(), first);
+    EXPECT_EQ(schedule.total_steps(), first + 4 * kStepsPerEpoch);
+  }
 }
 
 }  // namespace
