@@ -18,7 +18,9 @@ libraries=(
   libgtest-dev libgmock-dev
 )
 packages=(g++ cmake ninja-build pkg-config ccache flatbuffers-compiler python3 xz-utils "${libraries[@]}")
-dev_packages=(clang-14 libclang-rt-14-dev clang-format clang-tidy python3-numpy mkdocs mkdocs-material)
+dev_packages=(
+  clang-14 libclang-rt-14-dev clang-format clang-tidy python3-numpy python3-dev python3-venv mkdocs mkdocs-material
+)
 aarch64_packages=(g++-aarch64-linux-gnu qemu-user-static)
 sysroot=
 

@@ -63,6 +63,10 @@ run_preset() {
   esac
   echo "== $preset: build"
   timed "$preset: build" build_preset "$preset" "${target[@]}"
+  if [[ $preset == dev ]]; then
+    timed "$preset: Python package" tests/python/make_venv.sh "$preset"
+    export MODELET_PYTHON_TESTS=required
+  fi
   echo "== $preset: test"
   timed "$preset: test" test_preset "$preset" --parallel "$at_once" "${filter[@]}"
 }

@@ -14,6 +14,7 @@ ALLOWED = {
     "shard": {"shard", "hashing", "base"},
     "node_agent": {"node_agent", "shard", "comm", "hashing", "base"},
     "scheduler": {"scheduler", "comm", "base"},
+    "python": {"python", "node_agent", "shard", "comm", "hashing", "base"},
 }
 LIBRARIES = set(ALLOWED)
 # The folders of a library, from the bottom to the top: each may include those before it and nothing after it. What each
@@ -33,6 +34,7 @@ FOLDERS = {
     "scheduler": ["scheduler/access", "scheduler/plan", "scheduler/ledger", "scheduler/core/values",
                   "scheduler/core/run", "scheduler/core", "scheduler/server",
                   "scheduler/client", "scheduler/cli/options", "scheduler/cli/pool", "scheduler/cli/verbs", "scheduler/cli"],
+    "python": ["python/native"],
 }
 # Folders of the scheduler that belong to the program `modelet`, which may use every library.
 PROGRAM = {"scheduler/client", "scheduler/cli/options", "scheduler/cli/pool", "scheduler/cli/verbs", "scheduler/cli"}

@@ -1,0 +1,49 @@
+"""Arrays of scipy and numpy as samples of the engine. What has the right type is not copied."""
+import numpy as np
+import scipy.sparse as sp
+
+from modelet import _modelet
+
+
+def _csr(matrix):
+    """CSR with sorted indices and without duplicates; the caller's matrix is not changed."""
+    given = matrix
+    if not sp.issparse(matrix):
+        matrix = sp.csr_array(np.atleast_2d(np.asarray(matrix)))
+    elif matrix.format != "csr":
+        matrix = matrix.tocsr()
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy() if matrix is given else matrix
+        matrix.sum_duplicates()
+    return matrix
+
+
+def _ids(indices):
+    return indices.view(np.uint32) if indices.dtype == np.int32 else indices.astype(np.uint32)
+
+
+def _offsets(indptr):
+    return indptr.view(np.uint64) if indptr.dtype == np.int64 else indptr.astype(np.uint64)
+
+
+def indicator(Y):
+    """A matrix of 0 and 1 in which every stored entry is a label."""
+    Y = _csr(Y)
+    if (Y.data == 0).any():
+        Y = Y.copy()
+        Y.eliminate_zeros()
+    return Y
+
+
+def samples(X, Y=None, labels=0):
+    """Y: an indicator(), or the label of each row, or None: no row has labels, of which there are `labels`."""
+    X = _csr(X)
+    rows, features = X.shape
+    if Y is None:
+        offsets, ids = np.zeros(rows + 1, np.uint64), np.zeros(0, np.uint32)
+    elif sp.issparse(Y):
+        offsets, ids, labels = _offsets(Y.indptr), _ids(Y.indices), Y.shape[1]
+    else:
+        offsets, ids = np.arange(rows + 1, dtype=np.uint64), np.asarray(Y, np.uint32)
+    return _modelet.Samples(features, labels, _offsets(X.indptr), _ids(X.indices),
+                            X.data.astype(np.float32, copy=False), offsets, ids)

@@ -1,0 +1,28 @@
+"""Keys of an experiment (docs/experiment.md) as Python values, and as the text that programs read."""
+import json
+
+
+def flat(keys):
+    """{"train": {"epochs": 2}} and {"train.epochs": 2} both become {"train.epochs": 2}."""
+    result = {}
+    for name, value in (keys or {}).items():
+        if isinstance(value, dict):
+            result.update({f"{name}.{key}": inner for key, inner in value.items()})
+        else:
+            result[name] = value
+    return result
+
+
+def _text(value):
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_text(element) for element in value) + "]"
+    if isinstance(value, (bool, str)):
+        return json.dumps(value)  # TOML writes them as JSON does
+    if hasattr(value, "item"):  # a number of numpy
+        value = value.item()
+    return repr(value)
+
+
+def assignments(keys):
+    """["train.epochs=2"]"""
+    return [f"{name}={_text(value)}" for name, value in flat(keys).items()]

@@ -1,0 +1,136 @@
+"""Trained models: what a run's folder, or a checkpoint, answers."""
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from modelet import _data, _modelet
+
+
+class Model:
+    """A trained model. Rows are a CSR matrix or an array of features, or a list of texts if the model was trained on
+    text: they are read, encoded and normalised as in training.
+
+    Any thread may use it; calls take turns.
+    """
+
+    def __init__(self, path, threads=0):
+        self._open(os.fspath(path), threads)
+
+    def _open(self, path, threads):
+        self._native = _modelet.Model(path, threads)
+        self._threads = threads
+
+    def __repr__(self):
+        return f"modelet.Model({str(self.folder)!r}, features={self.features}, labels={self.labels}, step={self.step})"
+
+    @property
+    def folder(self):
+        """The checkpoint's folder, in which the weights are safetensors files."""
+        return Path(self._native.folder)
+
+    @property
+    def experiment(self):
+        """The experiment that it was trained with, as TOML."""
+        return self._native.experiment
+
+    @property
+    def step(self):
+        return self._native.step
+
+    @property
+    def features(self):
+        return self._native.features
+
+    @property
+    def labels(self):
+        return self._native.labels
+
+    @property
+    def label_names(self):
+        """The name of each label, of a model trained on text; else an empty list."""
+        return self._native.label_names
+
+    def predict(self, rows, k=5):
+        """The k best labels of each row: labels [rows, k] (numbers) and scores [rows, k], best first."""
+        return self._native.best(self._samples(rows), min(k, self.labels))
+
+    def scores(self, rows):
+        """The scores (logits) of all labels [rows, labels]."""
+        return self._native.scores(self._samples(rows))
+
+    def embed(self, rows):
+        """The activations of the last hidden layer [rows, width]."""
+        return self._native.hidden(self._samples(rows))
+
+    def label_embeddings(self):
+        """The weights of each label [labels, width]: labels that occur with the same rows lie close together."""
+        return self._native.layers()[-1][0]
+
+    def layers(self):
+        """Weights and biases of each layer: [features, width] of the first, [neurons, inputs] of the others."""
+        return self._native.layers()
+
+    def words(self):
+        """The vocabulary of a model of running text, the most frequent word first."""
+        return self._native.words()
+
+    def neighbours(self, word, k=10):
+        """The k words nearest to a word, with their cosines, of a model of running text."""
+        return self._native.neighbours(word, k)
+
+    def read(self, path):
+        """A text or prepared file like those of the training: features and labels, both CSR."""
+        offsets, ids, values, label_offsets, label_ids = self._native.read(os.fspath(path))
+        rows = len(offsets) - 1
+        X = sp.csr_array((values, ids.astype(np.int64), offsets.astype(np.int64)), shape=(rows, self.features))
+        ones = np.ones(len(label_ids), np.int8)
+        Y = sp.csr_array((ones, label_ids.astype(np.int64), label_offsets.astype(np.int64)), shape=(rows, self.labels))
+        return X, Y
+
+    def encode(self, texts):
+        """Texts as the CSR matrix of features that the model was trained with (before normalisation)."""
+        with tempfile.TemporaryDirectory(prefix="modelet-") as folder:
+            path = Path(folder) / "rows.txt"
+            path.write_text(self._lines(texts), encoding="utf-8")
+            return self.read(path)[0]
+
+    def save(self, folder):
+        """Copies the checkpoint to a new folder, which modelet.load() and the programs read."""
+        shutil.copytree(self.folder, folder)
+
+    def to_onnx(self, path, **options):
+        """Writes the model as an ONNX file; see modelet.onnx.export."""
+        from modelet import onnx
+
+        onnx.export(self, path, **options)
+
+    def _lines(self, texts):
+        if isinstance(texts, str):
+            raise TypeError("give a list of texts, not one text")
+        return "".join(" ".join(text.split("\n")) + "\n" for text in texts)
+
+    def _samples(self, rows):
+        if isinstance(rows, (list, tuple)) and rows and isinstance(rows[0], str):
+            rows = self.encode(rows)
+        return _data.samples(rows, labels=self.labels)
+
+    # A pickle has the files of the checkpoint.
+    def __getstate__(self):
+        files = {file.name: file.read_bytes() for file in sorted(self.folder.iterdir()) if file.is_file()}
+        return {"files": files, "threads": self._threads}
+
+    def __setstate__(self, state):
+        own = tempfile.TemporaryDirectory(prefix="modelet-")
+        for name, content in state["files"].items():
+            (Path(own.name) / name).write_bytes(content)
+        self._open(own.name, state["threads"])
+        self._own = own  # removed with the model
+
+
+def load(path, threads=0):
+    """Opens the folder of a run (its best checkpoint), or a checkpoint. threads 0: all cores."""
+    return Model(path, threads)

@@ -1,0 +1,69 @@
+"""A progress bar out of a run's events (docs/events.md), in a terminal or a notebook."""
+import sys
+
+
+def _in_notebook():
+    kernel = sys.modules.get("ipykernel")
+    return kernel is not None and "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+
+
+class Bar:
+    """Shows the steps of a run with tqdm."""
+
+    def __init__(self):
+        from tqdm.auto import tqdm
+
+        self._tqdm = tqdm
+        self._bar = None
+
+    def __call__(self, event):
+        kind = event["event"]
+        if kind == "started":
+            self._bar = self._tqdm(total=event["steps"], initial=event["step"], unit="step", leave=True)
+        if self._bar is None:
+            return
+        if "step" in event:
+            self._bar.update(max(0, event["step"] - self._bar.n))
+        if kind in ("progress", "epoch") and event.get("loss") is not None:
+            shown = {"loss": f"{event['loss']:.4f}"}
+            figures = event.get("validation") or event
+            if figures.get("p_at_1") is not None:
+                shown["P@1"] = f"{figures['p_at_1']:.4f}"
+            self._bar.set_postfix(shown)
+
+    def close(self):
+        if self._bar is not None:
+            self._bar.close()
+
+
+def bar(wanted):
+    """A Bar or None. `wanted`: True, False, or "auto": where somebody can see it, if tqdm is installed."""
+    if wanted == "auto":
+        try:
+            return Bar() if sys.stderr.isatty() or _in_notebook() else None
+        except ImportError:
+            return None
+    return Bar() if wanted else None
+
+
+class Listeners:
+    """Hands events to a bar and to callbacks, and keeps the last one of each kind."""
+
+    def __init__(self, callbacks, progress):
+        self._callbacks = [callbacks] if callable(callbacks) else list(callbacks or ())
+        self._bar = bar(progress)
+        self.last = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *problem):
+        if self._bar is not None:
+            self._bar.close()
+
+    def __call__(self, event):
+        self.last[event["event"]] = event
+        if self._bar is not None:
+            self._bar(event)
+        for callback in self._callbacks:
+            callback(event)

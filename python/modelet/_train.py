@@ -1,0 +1,95 @@
+"""Training of an experiment file, by the program `modelet train` that comes with this package."""
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from modelet import _keys, _modelet, _programs
+from modelet._model import Model
+from modelet._progress import Listeners
+
+_USAGE, _INTERRUPTED = 2, 130  # exit codes (docs/guide.md)
+
+
+class Run:
+    """A run that has finished: its folder, and the event that says how good it is."""
+
+    def __init__(self, folder, finished):
+        self.folder = Path(folder)
+        self.finished = finished
+
+    def __repr__(self):
+        return f"modelet.Run({str(self.folder)!r})"
+
+    def load(self, threads=0):
+        """Its best model."""
+        return Model(self.folder, threads)
+
+
+def raise_for(code, errors):
+    """The exception for the exit code of a program and what it said on standard error."""
+    lines = [line for line in errors.splitlines() if line.strip()]
+    text = lines[-1].strip() if lines else f"the program ended with exit code {code}"
+    if code == _INTERRUPTED:
+        raise KeyboardInterrupt(text)
+    raise (_modelet.UsageError if code == _USAGE else _modelet.Error)(text)
+
+
+def experiment_arguments(experiment, settings, folder):
+    """The arguments of a program for an experiment: a file, or a dict of its keys (paths start at the current folder)."""
+    keys = _keys.flat(settings)
+    if isinstance(experiment, dict):
+        keys = {**_keys.flat(experiment), **keys}
+        experiment = Path(folder) / "experiment.toml"
+        experiment.write_text("")
+    arguments = [os.fspath(experiment)]
+    for assignment in _keys.assignments(keys):
+        arguments += ["--set", assignment]
+    return arguments
+
+
+def follow(command, listeners, stop=signal.SIGINT):
+    """Runs a program that prints events; Ctrl-C becomes one signal to it, and its last events are still heard."""
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        # A session of its own: a Ctrl-C in the terminal comes here first, not there a second time.
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as program:
+            try:
+                for line in program.stdout:
+                    listeners(json.loads(line))
+            except BaseException:  # Ctrl-C, or a callback's exception
+                program.send_signal(stop)
+                program.stdout.read()
+                program.wait()
+                raise
+        errors.seek(0)
+        if program.returncode != 0:
+            raise_for(program.returncode, errors.read())
+
+
+def train(experiment, nodes=1, *, settings=None, out=None, resume=None, callbacks=None, progress="auto"):
+    """Trains an experiment on this machine and returns its Run.
+
+    experiment     a file (docs/experiment.md), or a dict of its keys: {"data.train": "train.txt", ...}
+    nodes          more than 1: a scheduler and that many agents, as processes of their own
+    settings       keys that replace those of the experiment
+    out            the run's folder; None: runs/NAME-TIME
+    resume         a run's folder or a checkpoint to go on from
+    callbacks, progress   as in modelet.Classifier
+
+    Ctrl-C, and an exception of a callback, end the run after the step, with a checkpoint.
+    """
+    with tempfile.TemporaryDirectory(prefix="modelet-") as folder, Listeners(callbacks, progress) as listeners:
+        command = [_programs.path("modelet"), "train", *experiment_arguments(experiment, settings, folder),
+                   "--nodes", str(nodes), "--json"]
+        if isinstance(experiment, dict) and out is None and resume is None:
+            raise _modelet.UsageError("an experiment without a file has no name: give `out`, the run's folder")
+        if out is not None:
+            command += ["--out", os.fspath(out)]
+        if resume is not None:
+            command += ["--resume", os.fspath(resume)]
+        follow(command, listeners)
+    finished = listeners.last["finished"]
+    checkpoint = Path(finished["checkpoint"])
+    return Run(out if out is not None else checkpoint.parent.parent, finished)

@@ -1,0 +1,211 @@
+#include "python/native/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "node_agent/machine/capacity.h"
+#include "shard/data/batch/split.h"
+#include "shard/data/encode/encoder.h"
+#include "shard/data/read/xmc_reader.h"
+#include "shard/data/store/dataset.h"
+
+namespace modelet::python {
+namespace {
+
+namespace nb = nanobind;
+
+constexpr size_t kBatch = 512;  // samples scored together
+
+// A matrix that Python will own; not initialised.
+template <class T>
+struct Owned {
+  T* data;
+  size_t rows, cols;
+
+  Owned(size_t r, size_t c) : data(new T[std::max<size_t>(r * c, 1)]), rows(r), cols(c) {}
+  // With the interpreter's lock.
+  nb::capsule owner() const {
+    return {data, [](void* p) noexcept { delete[] static_cast<T*>(p); }};
+  }
+  Table<T> table() const { return {data, {rows, cols}, owner()}; }
+  nb::ndarray<nb::numpy, T, nb::ndim<1>> line() const { return {data, {rows * cols}, owner()}; }
+};
+
+}  // namespace
+
+Model::Model(const std::string& path, unsigned threads)
+    : predictor_(path, threads > 0 ? threads : agent::usable_cores()),
+      sharding_(partition_model(predictor_.index().experiment, predictor_.index().shape),
+                std::vector<uint32_t>(predictor_.index().modelets.size(), 0), 0, 1),
+      group_(comm::make_solo_group()),
+      forward_(predictor_.network(), sharding_, *group_),
+      ranker_(predictor_.network().output().modelets(), predictor_.network().spread(),
+              predictor_.network().pool()) {}
+
+std::string Model::data_format() const {
+  const auto encoder = predictor_.encoder();
+  if (encoder.empty()) return std::string(spelling(DataFormat::kXmc));
+  return std::string(spelling(shard::encoder_options(shard::SafetensorsFile(encoder, folder())).data.format));
+}
+
+std::vector<std::string> Model::label_names() const {
+  return shard::label_names(predictor_.encoder(), folder());
+}
+
+template <class Use>
+void Model::for_batches(const Samples& samples, const Use& use) {
+  const nb::gil_scoped_release unlocked;
+  const std::lock_guard lock(mutex_);
+  const shard::CsrSamples& rows = samples.samples();
+  if (rows.features != features())
+    throw UsageError("these samples have " + std::to_string(rows.features) + " features, the model of " +
+                     folder() + " has " + std::to_string(features()));
+  const shard::Dataset data = shard::Dataset::of(rows, predictor_.index().experiment.data.normalize);
+  const std::vector<uint32_t> all = shard::all_rows(data.rows());
+  for (size_t first = 0; first < all.size(); first += kBatch) {
+    batch_.assign(data, std::span(all).subspan(first, std::min(kBatch, all.size() - first)), false);
+    forward_.run(batch_, {}, pass_);
+    use(first, batch_.size());
+  }
+}
+
+nb::tuple Model::best(const Samples& samples, size_t k) {
+  if (k == 0 || k > labels())
+    throw UsageError("k is " + std::to_string(k) + "; this model has " + std::to_string(labels()) +
+                     " labels");
+  const size_t rows = samples.samples().rows();
+  const Owned<int64_t> found(rows, k);
+  const auto found_table = found.table();
+  const Owned<float> scores(rows, k);
+  const auto scores_table = scores.table();
+  shard::TopK best;
+  for_batches(samples, [&](size_t first, size_t count) {
+    ranker_.rank_dense(pass_.output_input_transposed(), count, k, best);
+    for (size_t s = 0; s < count; ++s) {
+      std::ranges::copy(best.labels(s), found.data + (first + s) * k);
+      std::ranges::copy(best.scores(s), scores.data + (first + s) * k);
+    }
+  });
+  return nb::make_tuple(found_table, scores_table);
+}
+
+Table<float> Model::scores(const Samples& samples) {
+  const Owned<float> scores(samples.samples().rows(), labels());
+  auto table = scores.table();
+  for_batches(samples, [&](size_t first, size_t count) {
+    ranker_.score_dense(pass_.output_input_transposed(), count, scores.data + first * scores.cols);
+  });
+  return table;
+}
+
+Table<float> Model::hidden(const Samples& samples) {
+  const Owned<float> hidden(samples.samples().rows(), width());
+  auto table = hidden.table();
+  for_batches(samples, [&](size_t first, size_t count) {
+    const ConstMatrix rows = pass_.output_input();
+    for (size_t s = 0; s < count; ++s)
+      std::copy_n(rows.row(s), hidden.cols, hidden.data + (first + s) * hidden.cols);
+  });
+  return table;
+}
+
+nb::tuple Model::read(const std::string& path) const {
+  std::vector<uint64_t> offsets = {0}, label_offsets = {0};
+  std::vector<uint32_t> ids, label_ids;
+  std::vector<float> values;
+  const auto add = [&](const shard::Sample& sample) {
+    ids.insert(ids.end(), sample.features.begin(), sample.features.end());
+    values.insert(values.end(), sample.values.begin(), sample.values.end());
+    label_ids.insert(label_ids.end(), sample.labels.begin(), sample.labels.end());
+    offsets.push_back(ids.size());
+    label_offsets.push_back(label_ids.size());
+  };
+  const auto require_same = [&](uint64_t features, uint64_t labels) {
+    if (features != this->features() || labels != this->labels())
+      throw UsageError(path + " has " + std::to_string(features) + " features and " + std::to_string(labels) +
+                       " labels, the model of " + folder() + " has " + std::to_string(this->features()) +
+                       " and " + std::to_string(this->labels()));
+  };
+  {
+    const nb::gil_scoped_release unlocked;
+    if (shard::is_prepared(path)) {
+      const shard::Dataset data = predictor_.load_data(path);
+      for (size_t row = 0; row < data.rows(); ++row) add(data.sample(row));
+    } else {
+      std::unique_ptr<shard::Encoder> encoder;
+      std::unique_ptr<shard::SampleReader> reader;
+      shard::refuse_other_kind(path, !predictor_.encoder().empty());
+      if (predictor_.encoder().empty()) {
+        reader = std::make_unique<shard::XmcReader>(path);
+      } else {
+        encoder = shard::restore_encoder(predictor_.encoder(), folder());
+        reader = encoder->open(path);
+      }
+      require_same(reader->features(), reader->labels());
+      for (shard::Sample sample; reader->next(sample);) add(sample);
+    }
+  }
+  return nb::make_tuple(to_numpy(std::move(offsets)), to_numpy(std::move(ids)), to_numpy(std::move(values)),
+                        to_numpy(std::move(label_offsets)), to_numpy(std::move(label_ids)));
+}
+
+nb::list Model::layers() const {
+  const auto& network = const_cast<shard::Predictor&>(predictor_).network();
+  nb::list layers;
+  const size_t last = network.experiment().model.hidden.size();
+  for (size_t layer = 0; layer <= last; ++layer) {
+    const size_t neurons = layer == last ? labels() : network.experiment().model.hidden[layer];
+    const size_t inputs = layer == 0 ? features() : network.experiment().model.hidden[layer - 1];
+    const Owned<float> weights(layer == 0 ? inputs : neurons, layer == 0 ? neurons : inputs),
+        biases(1, neurons);
+    for (const auto& modelet : network.modelets()) {
+      const ModeletSpec& spec = modelet->spec();
+      if (spec.layer != layer) continue;
+      const shard::Parameters& p = modelet->parameters();
+      const ConstRows rows = p.weights();
+      std::vector<float> widened(p.cols());
+      for (size_t r = 0; r < p.rows(); ++r) {
+        const float* row = rows.row(r, widened.data());
+        if (layer == 0) {  // a row for each feature, then the biases
+          std::copy_n(row, p.cols(), (r < inputs ? weights.data + r * neurons : biases.data) + spec.begin);
+        } else {
+          const auto neuron = static_cast<uint32_t>(spec.begin + r);
+          const size_t place = layer == last ? network.spread().label(neuron) : neuron;
+          std::copy_n(row, inputs, weights.data + place * inputs);
+          biases.data[place] = p.bias(r);
+        }
+      }
+    }
+    layers.append(nb::make_tuple(weights.table(), biases.line()));
+  }
+  return layers;
+}
+
+const shard::Embeddings& Model::embeddings() {
+  const std::lock_guard lock(mutex_);
+  if (!embeddings_)
+    embeddings_ = std::make_unique<shard::Embeddings>(shard::Checkpoint::open(predictor_.folder()));
+  return *embeddings_;
+}
+
+std::vector<std::string> Model::words() {
+  const shard::StringTable& table = embeddings().words();
+  std::vector<std::string> words;
+  for (uint32_t id = 0; id < table.size(); ++id) words.emplace_back(table.at(id));
+  return words;
+}
+
+std::vector<std::pair<std::string, float>> Model::neighbours(const std::string& word, size_t k) {
+  const shard::Embeddings& all = embeddings();
+  const uint32_t id = all.words().find(word);
+  if (id == shard::StringTable::kNone)
+    throw UsageError("'" + word + "' is not among the " + std::to_string(all.words().size()) +
+                     " words of the model");
+  std::vector<std::pair<std::string, float>> found;
+  for (const auto& neighbour : all.nearest(id, k))
+    found.emplace_back(all.words().at(neighbour.word), neighbour.cosine);
+  return found;
+}
+
+}  // namespace modelet::python

@@ -1,0 +1,52 @@
+// modelet._modelet: what Python sees of the engine. Everything that a user meets is in Python, in
+// python/modelet; this module only passes arrays, events and errors on.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/error.h"
+#include "base/version.h"
+#include "python/native/model.h"
+#include "python/native/samples.h"
+#include "python/native/training.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using modelet::python::Model;
+using modelet::python::Samples;
+
+NB_MODULE(_modelet, m) {
+  m.attr("__version__") = modelet::kVersion;
+  // The one registered last is asked first.
+  nb::exception<modelet::Error>(m, "Error", PyExc_RuntimeError);
+  nb::exception<modelet::UsageError>(m, "UsageError", PyExc_ValueError);
+
+  nb::class_<Samples>(m, "Samples", "Sparse samples in arrays of numpy, which are not copied.")
+      .def(nb::init<uint64_t, uint64_t, modelet::python::Array<uint64_t>, modelet::python::Array<uint32_t>,
+                    modelet::python::Array<float>, modelet::python::Array<uint64_t>,
+                    modelet::python::Array<uint32_t>>(),
+           "features"_a, "labels"_a, "offsets"_a, "ids"_a, "values"_a, "label_offsets"_a, "label_ids"_a);
+
+  m.def("train", &modelet::python::train, "keys"_a, "train"_a, "test"_a.none(), "out"_a, "resume"_a,
+        "on_event"_a, "Trains on samples in memory; checkpoints go to the folder `out`.");
+
+  nb::class_<Model>(m, "Model", "A trained model.")
+      .def(nb::init<const std::string&, unsigned>(), "path"_a, "threads"_a = 0,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("folder", &Model::folder)
+      .def_prop_ro("experiment", &Model::experiment)
+      .def_prop_ro("step", &Model::step)
+      .def_prop_ro("features", &Model::features)
+      .def_prop_ro("labels", &Model::labels)
+      .def_prop_ro("width", &Model::width)
+      .def_prop_ro("data_format", &Model::data_format)
+      .def_prop_ro("label_names", &Model::label_names)
+      .def("best", &Model::best, "samples"_a, "k"_a)
+      .def("scores", &Model::scores, "samples"_a)
+      .def("hidden", &Model::hidden, "samples"_a)
+      .def("read", &Model::read, "path"_a)
+      .def("layers", &Model::layers)
+      .def("words", &Model::words)
+      .def("neighbours", &Model::neighbours, "word"_a, "k"_a);
+}

@@ -1,0 +1,135 @@
+#include "python/native/training.h"
+
+#include <nanobind/stl/string.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/experiment/experiment.h"
+#include "comm/collectives/group.h"
+#include "node_agent/train/trainer.h"
+#include "shard/data/store/dataset.h"
+
+namespace modelet::python {
+namespace {
+
+namespace nb = nanobind;
+
+// How long the calling thread leaves a Ctrl-C unheard.
+constexpr auto kLook = std::chrono::milliseconds(50);
+
+// Events from the training thread to the calling one.
+class Mailbox {
+ public:
+  struct Letters {
+    std::vector<std::string> events;
+    bool ended = false;
+  };
+
+  void add(std::string event) {
+    const std::lock_guard lock(mutex_);
+    letters_.events.push_back(std::move(event));
+    changed_.notify_one();
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    letters_.ended = true;
+    changed_.notify_one();
+  }
+  // Waits for a letter, but not long.
+  Letters take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kLook, [&] { return letters_.ended || !letters_.events.empty(); });
+    return std::exchange(letters_, Letters{.ended = letters_.ended});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Letters letters_;
+};
+
+// What was thrown first while the training thread works. What follows is not called: the training is ending.
+class Thrown {
+ public:
+  template <class Call>
+  void guard(const Call& call) {
+    if (error_) return;
+    try {
+      call();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+  bool any() const { return error_ != nullptr; }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::exception_ptr error_;
+};
+
+agent::TrainJob make_job(const std::vector<std::string>& keys, const agent::SamplesInMemory& samples,
+                         const std::string& out, const std::string& resume) {
+  agent::TrainJob job{.run = "python",
+                      .experiment = parse_experiment("", "the experiment", keys),
+                      .out = out,
+                      .resume = resume,
+                      .in_memory = &samples,
+                      .other_samples = !resume.empty()};
+  const Normalize as_they_are = Normalize::kNone;
+  job.shape = shard::describe_shape(shard::Dataset::of(samples.train, as_they_are),
+                                    shard::Dataset::of(samples.test, as_they_are));
+  job.shape.fingerprint = 0;  // of the samples before normalisation: they were planned for no other run
+  job.owner.assign(partition_model(job.experiment, job.shape).size(), 0);
+  return job;
+}
+
+}  // namespace
+
+void train(const std::vector<std::string>& keys, const Samples& train, const Samples* test,
+           const std::string& out, const std::string& resume, const nb::callable& on_event) {
+  const uint64_t no_offset = 0;
+  agent::SamplesInMemory samples{.train = train.samples(),
+                                 .test = {.features = train.samples().features,
+                                          .labels = train.samples().labels,
+                                          .feature_offsets = {&no_offset, 1},
+                                          .label_offsets = {&no_offset, 1}}};
+  if (test != nullptr) samples.test = test->samples();
+  agent::Trainer trainer(make_job(keys, samples, out, resume));
+  const nb::object loads = nb::module_::import_("json").attr("loads");
+  Mailbox mailbox;
+  Thrown here, there;  // in this thread, in the training thread
+  std::thread training([&] {
+    there.guard([&] {
+      const auto group = comm::make_solo_group();
+      trainer.prepare();
+      trainer.run(*group, [&](const nlohmann::json& event) { mailbox.add(event.dump()); });
+    });
+    mailbox.end();
+  });
+
+  for (Mailbox::Letters letters; !letters.ended;) {
+    {
+      const nb::gil_scoped_release unlocked;
+      letters = mailbox.take();
+    }
+    for (const std::string& event : letters.events) here.guard([&] { on_event(loads(event)); });
+    here.guard([] {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    });
+    if (here.any()) trainer.request_stop();
+  }
+  training.join();
+  here.rethrow();
+  there.rethrow();
+}
+
+}  // namespace modelet::python

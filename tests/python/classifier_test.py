@@ -1,0 +1,153 @@
+"""modelet.Classifier: the conventions of scikit-learn, and what is said in its own documentation."""
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import modelet
+
+# Checks that do not hold, and why.
+EXPECTED_FAILURES = {}
+
+
+def quick(**parameters):
+    return modelet.Classifier(threads=1, random_state=0, **parameters)
+
+
+@parametrize_with_checks([quick()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES)
+def test_scikit_learn_check(estimator, check):
+    check(estimator)
+
+
+def precision_at_1(classifier, X, Y):
+    best, _ = classifier.predict_top(X, 1)
+    return np.mean([Y[row, label] for row, label in enumerate(best[:, 0])])
+
+
+def test_learns_many_labels(many_labels):
+    X, Y, test_X, test_Y = many_labels
+    classifier = modelet.fit(X, Y, random_state=1, threads=1)
+    assert precision_at_1(classifier, test_X, test_Y) > 0.95
+    predicted = classifier.predict(test_X)
+    assert sp.issparse(predicted) and predicted.shape == test_Y.shape
+    assert classifier.score(test_X, test_Y) > 0.5  # all labels of a sample right
+    dense = modelet.fit(X, Y.toarray(), random_state=1, threads=1)
+    assert isinstance(dense.predict(test_X), np.ndarray)
+    np.testing.assert_array_equal(dense.predict(test_X), predicted.toarray())
+
+
+def test_softmax_names_labels_too(many_labels):
+    X, Y, test_X, test_Y = many_labels
+    classifier = quick(loss="softmax").fit(X, Y)
+    predicted = classifier.predict(test_X)
+    assert predicted.multiply(test_Y).sum() > 0.8 * (predicted.sum() + test_Y.sum()) / 2  # the F1 measure
+    np.testing.assert_allclose(classifier.predict_proba(test_X).sum(axis=1), 1, rtol=1e-5)
+
+
+def test_arrays_are_not_changed_and_forms_agree(many_labels):
+    X, Y, test_X, _ = many_labels
+    before = X.copy()
+    one = quick(epochs=2).fit(X, Y).decision_function(test_X)
+    assert (X != before).nnz == 0
+    shuffled = X.tocoo()
+    order = np.random.default_rng(0).permutation(shuffled.nnz)
+    row, column = shuffled.coords
+    unsorted = sp.csr_matrix(sp.coo_matrix((shuffled.data[order], (row[order], column[order])), shape=X.shape))
+    for other in (unsorted, sp.csc_array(X), X.astype(np.float64), X.toarray()):
+        np.testing.assert_array_equal(quick(epochs=2).fit(other, Y).decision_function(test_X), one)
+
+
+def test_repeatable_with_any_number_of_threads(many_labels):
+    X, Y, test_X, _ = many_labels
+    scores = [modelet.Classifier(epochs=2, threads=threads, random_state=seed).fit(X, Y).decision_function(test_X)
+              for threads, seed in ((1, 3), (2, 3), (1, 4))]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert not np.array_equal(scores[0], scores[2])
+
+
+def test_partial_fit_goes_on(many_labels):
+    X, Y, test_X, test_Y = many_labels
+    classifier = quick(epochs=6)
+    qualities, steps = [], []
+    for part in range(5):
+        rows = slice(100 * part, 100 * (part + 1))
+        classifier.partial_fit(X[rows], Y[rows])
+        qualities.append(precision_at_1(classifier, test_X, test_Y))
+        steps.append(classifier.model_.step)
+    assert steps == sorted(set(steps))  # counted on
+    assert qualities[-1] > 0.9 and qualities[-1] > qualities[0]
+    with pytest.raises(ValueError, match="features"):
+        classifier.partial_fit(X[:, :50], Y)
+
+
+def test_partial_fit_with_classes():
+    X, y = make_blobs(90, centers=3, random_state=0)
+    X = StandardScaler().fit_transform(X)
+    classifier = quick(epochs=5)
+    for label in range(3):  # each call sees one class only
+        classifier.partial_fit(X[y == label], y[y == label], classes=[0, 1, 2])
+    for _ in range(5):
+        classifier.partial_fit(X, y)
+    assert classifier.score(X, y) > 0.8
+    with pytest.raises(ValueError, match="classes"):
+        classifier.partial_fit(X, y + 1)
+
+
+def test_pickle_and_clone(many_labels):
+    X, Y, test_X, _ = many_labels
+    classifier = quick(epochs=2, hidden=[32]).fit(X, Y)
+    again = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(again.decision_function(test_X), classifier.decision_function(test_X))
+    again.partial_fit(X, Y)  # with the optimiser's state
+    assert again.model_.step > classifier.model_.step
+    copy = clone(classifier)
+    assert copy.get_params() == classifier.get_params() and not hasattr(copy, "model_")
+
+
+def test_in_a_pipeline_and_a_search():
+    X, y = make_blobs(60, centers=3, cluster_std=0.5, random_state=0)
+    y = np.array(["red", "green", "blue"])[y]
+    search = GridSearchCV(make_pipeline(StandardScaler(), quick()), {"classifier__hidden": [[16], [32]]}, cv=2)
+    assert search.fit(X, y).score(X, y) > 0.9
+
+
+def test_events_and_their_end(many_labels):
+    X, Y, _, _ = many_labels
+    events = []
+    classifier = quick(epochs=3, callbacks=events.append).fit(X, Y)
+    kinds = [event["event"] for event in events]
+    assert kinds[0] == "started" and kinds[-1] == "finished" and kinds.count("epoch") == 3
+    assert "p_at_1" not in classifier.training_  # nothing was tested
+
+    class Enough(Exception):
+        pass
+
+    def stop(event):
+        if event["event"] == "epoch":
+            raise Enough
+
+    with pytest.raises(Enough):
+        quick(epochs=1000, callbacks=stop).fit(X, Y)
+
+
+def test_validation_chooses_the_best_epoch(many_labels):
+    X, Y, _, _ = many_labels
+    classifier = quick(epochs=4, validation=0.2).fit(X, Y)
+    assert classifier.training_["best_step"] == classifier.model_.step
+
+
+def test_settings_reach_the_engine(many_labels):
+    X, Y, _, _ = many_labels
+    with pytest.raises(modelet.UsageError, match="epochs"):
+        quick(settings={"train.epoch": 3}).fit(X, Y)
+    classifier = quick(settings={"train": {"epochs": 2}, "model.hidden": [48]}).fit(X, Y)
+    assert "hidden = [48]" in classifier.model_.experiment
+    with pytest.raises(ValueError, match="columns of classes"):
+        quick().fit(X, np.full((X.shape[0], 2), 3) + np.arange(X.shape[0])[:, None] % 3)

@@ -1,0 +1,26 @@
+#!/bin/bash
+# Makes build/venv, a virtual environment with what the tests of the Python package need, and installs the package into
+# it out of the build folder of a preset: only the module itself is compiled. A second call does what has changed.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+preset=${1:?usage: tests/python/make_venv.sh PRESET}
+needs=tests/python/requirements.txt
+venv=build/venv
+
+if ! cmp -s "$needs" "$venv/requirements.txt"; then
+  echo "Installing what $needs names into $venv"
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$needs"
+  cp "$needs" "$venv/requirements.txt"
+fi
+
+# As the preset has configured it: pyproject.toml says otherwise for users.
+cached() { sed -n "s/^$1:[A-Z]*=//p" "build/$preset/CMakeCache.txt"; }
+"$venv/bin/pip" install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall . \
+  --config-settings=build-dir="build/$preset" \
+  --config-settings=install.strip=true \
+  --config-settings=cmake.build-type="$(cached CMAKE_BUILD_TYPE)" \
+  --config-settings=cmake.define.MODELET_BUILD_TESTS="$(cached MODELET_BUILD_TESTS)" \
+  --config-settings=cmake.define.CMAKE_UNITY_BUILD="$(cached CMAKE_UNITY_BUILD)"

@@ -1,0 +1,99 @@
+"""modelet.train, modelet.load and what a model answers."""
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import modelet
+
+
+@pytest.fixture(scope="module")
+def run(text_experiment, tmp_path_factory):
+    return modelet.train(text_experiment, out=tmp_path_factory.mktemp("runs") / "one")
+
+
+def test_train_and_load(run, text_experiment):
+    assert run.finished["p_at_1"] > 0.9
+    model = modelet.load(run.folder)
+    assert sorted(model.label_names) == ["bird", "fruit", "tool"]
+    labels, scores = model.predict(["owl and wren", "saw"], k=2)
+    assert [model.label_names[label] for label in labels[:, 0]] == ["bird", "tool"]
+    assert labels.shape == scores.shape == (2, 2) and (scores[:, 0] > scores[:, 1]).all()
+    everything = model.scores(["owl and wren", "saw"])
+    np.testing.assert_array_equal(np.take_along_axis(everything, labels, 1), scores)
+    X, Y = model.read(text_experiment["data.test"])
+    assert X.shape == (60, model.features) and (Y.sum(axis=1) == 1).all()
+    best, _ = model.predict(X, 1)
+    assert np.mean([Y[row, label] for row, label in enumerate(best[:, 0])]) == pytest.approx(run.finished["p_at_1"])
+
+
+def test_scores_are_what_the_weights_say(run):
+    model = run.load()
+    X = model.encode(["owl and wren", "saw"]).toarray()
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    (W, b), (V, c) = model.layers()
+    hidden = np.maximum(X @ W + b, 0)
+    np.testing.assert_allclose(model.embed(["owl and wren", "saw"]), hidden, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model.scores(["owl and wren", "saw"]), hidden @ V.T + c, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(model.label_embeddings(), V)
+
+
+def test_two_nodes(text_experiment, tmp_path):
+    events = []
+    run = modelet.train(text_experiment, nodes=2, out=tmp_path / "two", callbacks=events.append)
+    assert next(event for event in events if event["event"] == "started")["nodes"] == 2
+    assert run.finished["p_at_1"] > 0.9
+
+
+def test_errors_say_what_the_program_says(text_experiment, tmp_path):
+    with pytest.raises(modelet.UsageError, match="train.epochs"):
+        modelet.train(text_experiment, settings={"train.epochs": 0}, out=tmp_path / "no")
+    with pytest.raises(modelet.UsageError):
+        modelet.load(tmp_path)
+    with pytest.raises(modelet.UsageError, match="features"):
+        modelet.train(text_experiment, out=tmp_path / "yes").load().predict(np.ones((1, 3)))
+
+
+def test_neighbours_of_words(tmp_path):
+    (tmp_path / "words.txt").write_text("one two three\nfour five six\n" * 200)
+    keys = {"data": {"train": str(tmp_path / "words.txt"), "test": str(tmp_path / "words.txt"), "format": "words"},
+            "words": {"min_count": 1, "subsample": 0}, "sampling.mode": "full", "train": {"epochs": 20, "learning_rate": 0.02, "batch": 64, "threads": 1},
+            "model.hidden": [16], "modelets.hidden_columns": 16}
+    model = modelet.train(keys, out=tmp_path / "run").load()
+    assert sorted(model.words()) == ["five", "four", "one", "six", "three", "two"]
+    assert {word for word, _ in model.neighbours("one", 2)} == {"two", "three"}
+    with pytest.raises(modelet.UsageError, match="not among"):
+        model.neighbours("seven")
+
+
+# Each is a program that Ctrl-C reaches once its training has begun.
+IN_MEMORY = """
+import numpy as np, modelet
+X = np.random.default_rng(0).random((500, 20)); y = np.arange(500) % 5
+classifier = modelet.Classifier(epochs=100000, threads=1, callbacks=lambda e: print(e["event"], flush=True))
+try:
+    classifier.fit(X, y)
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+"""
+BY_PROGRAM = """
+import sys, modelet
+try:
+    modelet.train(eval(sys.argv[1]), settings={"train.epochs": 100000}, out=sys.argv[2],
+                  callbacks=lambda e: print(e["event"], flush=True))
+except KeyboardInterrupt:
+    print("stopped", len(list((__import__("pathlib").Path(sys.argv[2]) / "checkpoints").iterdir())), flush=True)
+"""
+
+
+@pytest.mark.parametrize("program", [IN_MEMORY, BY_PROGRAM])
+def test_ctrl_c(program, text_experiment, tmp_path):
+    command = [sys.executable, "-c", program, repr(text_experiment), str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().strip() == "started"
+        os.kill(process.pid, signal.SIGINT)
+        assert "stopped" in process.stdout.read()
+    assert process.returncode == 0

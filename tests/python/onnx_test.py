@@ -1,0 +1,53 @@
+"""Models as ONNX files give the same scores in onnxruntime."""
+import numpy as np
+import onnxruntime
+import pytest
+import scipy.sparse as sp
+
+import modelet
+from modelet import onnx as modelet_onnx
+
+
+def in_onnxruntime(path, inputs):
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+SETTINGS = [{}, {"model.hidden": [32, 16]}, {"model.precision": "bf16", "data.normalize": "none"},
+            {"model.loss": "sigmoid", "modelets.output_modelets": 1, "modelets.hidden_columns": 16}]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_scores_are_those_of_the_model(settings, many_labels, tmp_path):
+    X, Y, test_X, _ = many_labels
+    classifier = modelet.fit(X, Y, epochs=2, threads=1, random_state=0, settings=settings)
+    rows = sp.vstack([test_X, sp.csr_array((2, X.shape[1]), dtype=np.float32), 3.5 * test_X[:1]], format="csr")
+    expected = classifier.decision_function(rows)
+    path = str(tmp_path / "model.onnx")
+    classifier.to_onnx(path)
+    np.testing.assert_allclose(in_onnxruntime(path, modelet_onnx.inputs(rows))[0], expected, rtol=1e-4, atol=1e-4)
+    classifier.to_onnx(path, input="dense")
+    np.testing.assert_allclose(in_onnxruntime(path, {"X": rows.toarray()})[0], expected, rtol=1e-4, atol=1e-4)
+    classifier.to_onnx(path, k=3)
+    labels, scores = in_onnxruntime(path, modelet_onnx.inputs(rows))
+    best, best_scores = classifier.predict_top(rows, 3)
+    np.testing.assert_allclose(scores, best_scores, rtol=1e-4, atol=1e-4)
+    clear = np.abs(np.diff(np.sort(expected, axis=1)[:, -4:], axis=1)).min(axis=1) > 1e-3
+    assert clear.any()
+    np.testing.assert_array_equal(labels[clear], best[clear])
+
+
+def test_what_it_refuses(many_labels, tmp_path):
+    X, Y, _, _ = many_labels
+    model = modelet.fit(X, Y, epochs=1, threads=1, random_state=0).model_
+    with pytest.raises(ValueError, match="sparse"):
+        model.to_onnx(str(tmp_path / "model.onnx"), input="csr")
+
+    class More:  # a model that scores with more than its layers
+        def __getattr__(self, name):
+            return getattr(model, name)
+
+        def scores(self, rows):
+            return model.scores(rows) + 1
+
+    with pytest.raises(modelet.Error, match="more than its layers"):
+        modelet_onnx.export(More(), str(tmp_path / "model.onnx"))

@@ -1,0 +1,35 @@
+"""Runs a file of tests in build/venv, where make_venv.sh has installed the Python package.
+
+    run.py FILE     exit code 77: it cannot run here, and why; 1 instead if MODELET_PYTHON_TESTS is "required"
+"""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / "build" / "venv" / "bin" / "python"
+SKIPPED = 77
+
+
+def what_is_missing():
+    make = "tests/python/make_venv.sh dev makes it (it needs the network, once)"
+    if not PYTHON.exists():
+        return f"there is no {PYTHON.relative_to(ROOT)}: {make}"
+    if subprocess.run([PYTHON, "-c", "import modelet, pytest"], cwd="/", capture_output=True).returncode != 0:
+        return f"the package is not installed in build/venv: {make}"
+    return None
+
+
+def main():
+    if missing := what_is_missing():
+        print(f"skipped: {missing}")
+        return 1 if os.environ.get("MODELET_PYTHON_TESTS") == "required" else SKIPPED
+    test = Path(__file__).parent / sys.argv[1]
+    command = [PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=5", test]
+    # Not in the repository, whose folders have the names of modules.
+    return subprocess.run(command, cwd="/", env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
