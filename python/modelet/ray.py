@@ -1,0 +1,190 @@
+"""Training on the machines of a Ray cluster: Ray finds, starts and replaces them, Modelet does the rest.
+
+    import ray, modelet
+    ray.init()                                                  # on the head
+    run = modelet.ray.train("experiment.toml", num_nodes=8, cores=4)
+
+Each node of the run is an agent of a pool (docs/pool.md), in a Ray actor that has `cores` CPUs of a placement group,
+one actor a machine. The scheduler is a process of the caller, which should be on the head. The agents connect to it, and
+to each other, with keys that are made for this run. The data comes from the caller's machine.
+
+A machine that Ray loses is a lost agent: the run goes on with the others from its last snapshot (docs/reliability.md).
+When Ray has found another machine for the actor, its agent joins the pool, and the run may take it.
+"""
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from modelet import _modelet, _programs
+from modelet._progress import Listeners
+from modelet._train import Run, experiment_arguments, follow, raise_for
+
+_STARTS_WITHIN = 60  # seconds that the scheduler may take to start
+_LEAVES_WITHIN = 10  # seconds that a program may take to end after SIGTERM
+
+
+def _end(program):
+    program.terminate()
+    try:
+        program.wait(_LEAVES_WITHIN)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.wait()
+
+
+class _Agent:
+    """A Ray actor that is one agent. It ends with its agent, so that Ray starts it again."""
+
+    def __init__(self, name, arguments, key):
+        self._folder = tempfile.TemporaryDirectory(prefix="modelet-agent-")
+        key_file = Path(self._folder.name) / "agent.key"
+        key_file.touch(mode=0o600)
+        key_file.write_text(key)
+        self._program = subprocess.Popen(
+            [_programs.path("modelet-agent"), *arguments, "--name", name, "--key", str(key_file), "--work-dir",
+             self._folder.name, "--dedicated", "--exit-with-parent", str(os.getpid())])
+        self._leaving = False
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self):
+        self._program.wait()
+        if not self._leaving:
+            os._exit(1)
+
+    def node(self):
+        """The Ray node that it is on, and the agent's process."""
+        return ray.get_runtime_context().get_node_id(), self._program.pid
+
+    def leave(self):
+        self._leaving = True
+        _end(self._program)
+        self._folder.cleanup()
+
+
+class _Scheduler:
+    """The scheduler of a pool for one run, on this machine, and the keys of everybody."""
+
+    def __init__(self, folder, host):
+        self._folder = Path(folder)
+        public = {name: self._make_key(name) for name in ("scheduler", "agent", "user")}
+        allowed = self._folder / "allowed"
+        allowed.write_text(f"agent {public['agent']} ray\nadmin {public['user']} user\n")
+        endpoint = self._folder / "endpoint"
+        self._log = open(self._folder / "scheduler.log", "w+", errors="replace")
+        self._program = subprocess.Popen(
+            [_programs.path("modelet-scheduler"), "--listen", f"tcp://{host}:*", "--endpoint-file", str(endpoint),
+             "--state", str(self._folder / "state"), "--key", self._key("scheduler"), "--allow-list", str(allowed),
+             "--names-per-key", "1024", "--exit-with-parent", str(os.getpid())],
+            stdout=self._log, stderr=self._log, start_new_session=True)
+        end = time.monotonic() + _STARTS_WITHIN
+        while not endpoint.exists():
+            if self._program.poll() is not None or time.monotonic() > end:
+                _end(self._program)
+                self._log.seek(0)
+                raise _modelet.Error(f"the scheduler did not start:\n{self._log.read()}")
+            time.sleep(0.02)
+        self.address = endpoint.read_text().strip()
+        self._of_scheduler = ["--scheduler", self.address, "--scheduler-key", public["scheduler"]]
+
+    def _key(self, name):
+        return str(self._folder / f"{name}.key")
+
+    def _make_key(self, name):
+        made = subprocess.run([_programs.path("modelet"), "keygen", self._key(name)], check=True, capture_output=True, text=True)
+        return made.stdout.strip()
+
+    def agent(self):
+        """What an agent needs: arguments, and the text of its key."""
+        return self._of_scheduler, Path(self._key("agent")).read_text()
+
+    def command(self, verb, *arguments):
+        return [_programs.path("modelet"), verb, *arguments, *self._of_scheduler, "--key", self._key("user"), "--json"]
+
+    def ask(self, verb, *arguments):
+        """The lines of JSON that a verb answers with."""
+        asked = subprocess.run(self.command(verb, *arguments), capture_output=True, text=True)
+        if asked.returncode != 0:
+            raise_for(asked.returncode, asked.stderr)
+        return [json.loads(line) for line in asked.stdout.splitlines()]
+
+    def end(self):
+        _end(self._program)
+        self._log.close()
+
+
+class _Agents:
+    """A placement group and an agent in each of its bundles."""
+
+    def __init__(self, scheduler, num_nodes, cores, strategy, options, timeout):
+        self._actors = []
+        self._group = placement_group([{"CPU": cores}] * num_nodes, strategy=strategy)
+        if not self._group.wait(timeout):
+            remove_placement_group(self._group)
+            raise _modelet.Error(f"Ray has not found {num_nodes} nodes with {cores} free CPUs within {timeout} s")
+        arguments, key = scheduler.agent()
+        arguments = [*arguments, "--cores", str(cores), *map(str, options)]
+        for number in range(num_nodes):
+            place = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=number)
+            actor = ray.remote(_Agent).options(num_cpus=cores, max_restarts=-1, max_task_retries=-1, scheduling_strategy=place)
+            self._actors.append(actor.remote(f"ray-{number}", arguments, key))
+        ray.get([actor.node.remote() for actor in self._actors])
+
+    def end(self):
+        leaving = [actor.leave.options(max_task_retries=0).remote() for actor in self._actors]
+        ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVES_WITHIN + 5)  # some may be lost
+        for actor in self._actors:
+            ray.kill(actor)
+        remove_placement_group(self._group)
+
+
+def train(experiment, num_nodes, cores=1, *, settings=None, out, callbacks=None, progress="auto",
+          strategy="STRICT_SPREAD", agent_options=(), timeout=600):
+    """Trains an experiment on `num_nodes` machines of the Ray cluster, and returns its Run, whose folder is `out`.
+
+    experiment, settings, callbacks, progress   as in modelet.train
+    cores        CPUs that each node gets, and threads that it uses
+    out          the run's folder, on this machine
+    strategy     of the placement group; STRICT_SPREAD: one node a machine
+    agent_options   more options of modelet-agent: ["--memory-mib", 4000] limits what a run may use of a machine
+    timeout      seconds that Ray may take to find the machines
+
+    The package has to be installed on all machines (or be in Ray's runtime_env). Ctrl-C, and an exception of a
+    callback, stop the run with a checkpoint, which is brought to `out`.
+    """
+    if not ray.is_initialized():
+        ray.init()
+    with tempfile.TemporaryDirectory(prefix="modelet-ray-") as folder, Listeners(callbacks, progress) as listeners:
+        scheduler = _Scheduler(folder, ray.util.get_node_ip_address())
+        try:
+            agents = _Agents(scheduler, num_nodes, cores, strategy, agent_options, timeout)
+            try:
+                submitted = scheduler.ask("submit", *experiment_arguments(experiment, settings, folder),
+                                          "--nodes", str(num_nodes), "--wait", "--name", Path(out).name)
+                _follow_to_its_end(scheduler, str(submitted[-1]["run"]), out, listeners)
+            finally:
+                agents.end()
+        finally:
+            scheduler.end()
+    return Run(out, listeners.last["finished"])
+
+
+def _follow_to_its_end(scheduler, run, out, listeners):
+    bring = ("fetch", run, "--out", os.path.abspath(out))
+    try:
+        follow(scheduler.command("watch", run), listeners)
+    except BaseException:
+        try:
+            scheduler.ask("stop", run)
+            scheduler.ask(*bring)
+        except (_modelet.Error, _modelet.UsageError):
+            pass  # it has no checkpoint yet, or failed: what was raised first says more
+        raise
+    scheduler.ask(*bring)

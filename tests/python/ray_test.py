@@ -1,0 +1,61 @@
+"""modelet.ray on a real Ray cluster of several nodes on this machine, one of which is lost."""
+import os
+
+import psutil
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+import modelet
+import modelet.ray
+
+NODES = 3
+# Declared, so that the plan gives each node a part, whatever else the machine does.
+SAME_SPEED = ("--memory-mib", 500, "--gflops", 10, "--memory-gbps", 5)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # The head has no CPU, so that none of the run's nodes is on it: it must not be the one that is lost.
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster.run_nodes = [cluster.add_node(num_cpus=1) for _ in range(NODES)]
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def power_off(cluster, node):
+    """Kills everything that runs on a Ray node at once, as if its machine had failed."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    for process in [*raylet.children(recursive=True), raylet]:
+        process.kill()
+    cluster.remove_node(node, allow_graceful=False)
+
+
+def test_a_lost_ray_node_is_a_lost_agent(cluster, text_experiment, tmp_path):
+    events = []
+
+    def lose_one(event):
+        events.append(event)
+        if event["event"] == "progress" and event["step"] >= 100 and len(cluster.run_nodes) == NODES:
+            power_off(cluster, cluster.run_nodes.pop())
+
+    settings = {"train": {"epochs": 40, "log_every": 10, "evaluate_every": 0}, "cluster.snapshot_every": 40,
+                "exchange.codec": "none", "exchange.gradient_codec": "none", "model.hidden": [64]}
+    run = modelet.ray.train(text_experiment, num_nodes=NODES, cores=1, settings=settings, out=tmp_path / "run",
+                            callbacks=lose_one, agent_options=SAME_SPEED)
+    assert [event["nodes"] for event in events if event["event"] == "started"][0] == NODES
+    groups = [event for event in events if event["event"] == "regrouped"]
+    assert groups and len(groups[0]["nodes"]) < NODES and groups[0]["step"] > 0
+    assert run.finished["steps"] == 40 * 19
+    assert run.load().step == 40 * 19
+    # What a lost node leaves is what it would have been without.
+    alone = modelet.train(text_experiment, settings=settings, out=tmp_path / "alone")
+    assert run.finished["p_at_1"] == pytest.approx(alone.finished["p_at_1"], abs=0.05)
+
+
+def test_too_few_machines_are_an_error(cluster, text_experiment, tmp_path):
+    with pytest.raises(modelet.Error, match="has not found 9 nodes with 1 free"):
+        modelet.ray.train(text_experiment, num_nodes=9, out=tmp_path / "never", timeout=1)
