@@ -46,6 +46,10 @@ Dataset Predictor::load_data(const std::filesystem::path& path, const PreparePro
   return data;
 }
 
+QueryEncoder Predictor::query_encoder() const {
+  return {encoder_, index().shape, index().experiment.data.normalize, folder().string()};
+}
+
 void Predictor::prepare_sparse(const Dataset& data) {
   const size_t count = std::min(data.rows(), kTuningQueries);
   if (count < kFewestQueries)
@@ -54,9 +58,7 @@ void Predictor::prepare_sparse(const Dataset& data) {
                      "; run it without --sparse");
   const size_t width = network_.experiment().model.hidden.back();
   const AlignedVector<float> queries = tuning_queries(data, count);
-  const std::string model = format_checkpoint_index(index());  // with the checksums of all weights
-  const uint64_t digests[] = {xxh3_of(std::as_bytes(std::span(model))),
-                              xxh3_of(std::as_bytes(std::span(queries)))};
+  const uint64_t digests[] = {fingerprint(), xxh3_of(std::as_bytes(std::span(queries)))};
   const uint64_t key = xxh3_of(std::as_bytes(std::span(digests)));
   const std::filesystem::path file = folder() / kSparsePlanFile;
   std::optional<SparsePlan> plan = read_sparse_plan(file, key, network_.shape().labels, width);

@@ -24,6 +24,7 @@
 #include "base/parallel/thread_pool.h"
 #include "shard/data/batch/batch.h"
 #include "shard/data/store/dataset.h"
+#include "shard/data/store/query_encoder.h"
 #include "shard/inference/evaluation.h"
 #include "shard/inference/sparse_index.h"
 #include "shard/inference/sparse_plan.h"
@@ -44,6 +45,9 @@ class Predictor {
   // State of the encoder of the model's data (shard/data/encode/encoder.h); empty: XMC text.
   std::span<const std::byte> encoder() const { return encoder_; }
   Network& network() { return network_; }
+  uint64_t fingerprint() const { return fingerprint_of(index()); }
+  // Reads what it is asked as it was trained; independent of this.
+  QueryEncoder query_encoder() const;
 
   // Opens data for this model: encoded and normalised as it was trained. UsageError if it has other features
   // or labels.

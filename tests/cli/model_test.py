@@ -228,8 +228,6 @@ class Model(ProgramTest):
         other.write_text("1 400 7\n0 1:1\n")
         self.assert_refused(2, [str(other), "7 labels", str(LABELS)], "modelet", "eval", run, other)
         os.mkfifo(self.folder / "pipe")
-        for verb in ("eval", "predict"):
-            self.assert_refused(1, ["pipe", "is a pipe or a device"], "modelet", verb, run, "pipe")
         self.assert_refused(1, ["pipe", "is a pipe or a device"], "modelet", "predict", run, "data/test.txt", "--labels", "pipe")
 
     def test_damaged_checkpoint(self):

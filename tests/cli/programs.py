@@ -131,12 +131,12 @@ FIELD_TYPES = {"boolean": bool, "string": str, "integer": int, "number": (int, f
 class Program:
     """A started program; its output goes to files, so that nobody has to read for it to go on."""
 
-    def __init__(self, arguments, folder, environment, name, cwd, stdout=None):
+    def __init__(self, arguments, folder, environment, name, cwd, stdout=None, stdin=subprocess.DEVNULL):
         self.name = " ".join(str(argument) for argument in arguments)
         self._stdout, self._stderr = folder / f"{name}.out", folder / f"{name}.err"
         with open(self._stdout, "wb") as out, open(self._stderr, "wb") as err:
             self._popen = subprocess.Popen([str(PROGRAMS / arguments[0]), *map(str, arguments[1:])], cwd=cwd,
-                                           env=environment, stdin=subprocess.DEVNULL, stdout=out if stdout is None else stdout, stderr=err,
+                                           env=environment, stdin=stdin, stdout=out if stdout is None else stdout, stderr=err,
                                            start_new_session=True, preexec_fn=functools.partial(die_with_parent, os.getpid()))
         self.pid = self._popen.pid
 
@@ -219,16 +219,17 @@ class ProgramTest(unittest.TestCase):
         for program in self._started:
             program.kill_all()
 
-    def start(self, *arguments, cwd=None, stdout=None):
-        """Starts a program (its name, then arguments) in the test's folder; its output goes to a file, or to `stdout`."""
+    def start(self, *arguments, cwd=None, **streams):
+        """Starts a program (its name, then arguments) in the test's folder; its output goes to a file, or to `stdout`; it has no
+        input, or `stdin`."""
         name = f"{self._testMethodName}-{len(self._started)}"
-        program = Program(arguments, self.folder / "output", self.environment, name, cwd or self.folder, stdout)
+        program = Program(arguments, self.folder / "output", self.environment, name, cwd or self.folder, **streams)
         self._started.append(program)
         return program
 
-    def run_program(self, *arguments, code=0, limit=LIMIT):
+    def run_program(self, *arguments, code=0, limit=LIMIT, **streams):
         """Runs a program to its end, which must be `code` and leave no process behind."""
-        program = self.start(*arguments)
+        program = self.start(*arguments, **streams)
         self.assert_ends(program, code, limit)
         return program
 

@@ -16,7 +16,7 @@ using namespace modelet;
 using namespace modelet::shard;
 
 CsvReader reader_of(const std::string& text, CsvDialect dialect) {
-  return {std::make_unique<std::stringbuf>(text, std::ios::in), "fuzz", dialect};
+  return {LineReader(std::make_unique<std::stringbuf>(text, std::ios::in), "fuzz"), dialect};
 }
 
 }  // namespace

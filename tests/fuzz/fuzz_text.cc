@@ -53,9 +53,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto encoder = shard::WordsEncoder::fit(options, shard::WordReader(source(text), "fuzz"), {});
       check(*encoder->open(shard::WordReader(source(text), "fuzz")));
     } else {
-      const auto encoder =
-          shard::TextEncoder::fit(options, *shard::open_records(options, source(text), "fuzz"), {});
-      check(*encoder->open(shard::open_records(options, source(text), "fuzz")));
+      const auto records = shard::open_records(options, {source(text), "fuzz"}, shard::LabelsIn::kRequired);
+      const auto encoder = shard::TextEncoder::fit(options, *records, {});
+      check(*encoder->open(shard::LineReader(source(text), "fuzz")));
     }
   } catch (const modelet::Error&) {
   }

@@ -21,19 +21,22 @@ Evaluator::Evaluator(shard::Network& network, const Sharding& sharding, comm::Gr
 
 void Evaluator::predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, comm::Tag tag,
                         const OnBatch& on_batch) {
-  const size_t rounds_a_batch = network_.hidden_layers() + 1;
-  const size_t fewest = rows.size() * rounds_a_batch / kEvaluationRounds + 1;
+  const size_t fewest = rows.size() * rounds_of_batch() / kEvaluationRounds + 1;
   const size_t batch_size = std::max(kBatch, fewest);
   shard::Batch batch;
   shard::TopK best;
   for (size_t first = 0; first < rows.size(); first += batch_size) {
     batch.assign(data, rows.subspan(first, std::min(batch_size, rows.size() - first)), false);
-    forward_.run(batch, tag, pass_);
-    ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best);
-    merge(tag.later(rounds_a_batch - 1), best);
+    predict(batch, k, tag, best);
     on_batch(batch, best);
-    tag = tag.later(rounds_a_batch);
+    tag = tag.later(rounds_of_batch());
   }
+}
+
+void Evaluator::predict(const shard::Batch& batch, size_t k, comm::Tag tag, shard::TopK& best) {
+  forward_.run(batch, tag, pass_);
+  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best);
+  merge(tag.later(rounds_of_batch() - 1), best);
 }
 
 // Scores and labels of all ranks. Labels travel as the bits of floats, which the exact codec does not change.

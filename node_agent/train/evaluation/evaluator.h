@@ -29,6 +29,10 @@ class Evaluator {
   void predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, comm::Tag tag,
                const OnBatch& on_batch);
 
+  // The same for one batch; uses `rounds_of_batch()` rounds.
+  void predict(const shard::Batch& batch, size_t k, comm::Tag tag, shard::TopK& best);
+  size_t rounds_of_batch() const { return network_.hidden_layers() + 1; }
+
   // Adds `rows` of `data` to `metrics`; the result is the same on all ranks. `progress` is told after each
   // batch how many rows are done.
   using Progress = std::function<void(size_t rows, size_t total_rows)>;

@@ -68,14 +68,17 @@ ExperimentData load_data(const Experiment& experiment, Reporter& reporter, const
   loaded.test = shard::load_dataset(data.test, data.normalize, loaded.train.encoder(), shard::no_labels(),
                                     tell_preparing(reporter, data.test));
   reporter.clear_progress();
-  note_unknown_labels(loaded.test, data.test, reporter);
+  note_unknown_labels(loaded.test.unknown_labels(), loaded.test.rows(), data.test, reporter);
+  if (loaded.test.label_entries() == 0)
+    reporter.note(data.test +
+                  ": none of its samples has a label that the training data has, so figures of it "
+                  "will be 0; is it the right file?");
   return loaded;
 }
 
-void note_unknown_labels(const shard::Dataset& data, const std::string& path, Reporter& reporter) {
-  if (data.unknown_labels() > 0)
-    reporter.note(path + ": " + std::to_string(data.unknown_labels()) + " labels of its " +
-                  std::to_string(data.rows()) +
+void note_unknown_labels(uint64_t labels, uint64_t rows, const std::string& path, Reporter& reporter) {
+  if (labels > 0)
+    reporter.note(path + ": " + std::to_string(labels) + " labels of its " + std::to_string(rows) +
                   " samples do not occur in the training data and are left out");
 }
 

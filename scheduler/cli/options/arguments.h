@@ -44,8 +44,8 @@ struct ExperimentData {
 ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
                          const shard::LabelPart& labels = shard::no_labels());
 
-// Prints how many labels the encoder did not know, if any.
-void note_unknown_labels(const shard::Dataset& data, const std::string& path, Reporter& reporter);
+// Prints how many labels of a data set the encoder did not know, if any.
+void note_unknown_labels(uint64_t labels, uint64_t rows, const std::string& path, Reporter& reporter);
 
 // Throws UsageError if writing `file` would destroy something: one of `sources`, what is not a regular file
 // or, without `force`, any file.

@@ -71,7 +71,7 @@ void prepare(const PrepareOptions& options) {
   }
   const Dataset data = Dataset::open(options.out);
   reporter.clear_progress();
-  note_unknown_labels(data, options.in, reporter);
+  note_unknown_labels(data.unknown_labels(), data.rows(), options.in, reporter);
   if (options.json)
     return print_line(ordered_json{{"event", "prepared"},
                                    {"file", options.out},

@@ -1,30 +1,31 @@
 #include "scheduler/cli/verbs/model.h"
 
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "base/system/program.h"
-#include "comm/collectives/group.h"
 #include "node_agent/machine/capacity.h"
-#include "node_agent/train/evaluation/evaluator.h"
+#include "scheduler/cli/model/interpreter.h"
+#include "scheduler/cli/model/loaded_model.h"
+#include "scheduler/cli/model/prediction_writer.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/output.h"
 #include "scheduler/client/report.h"
 #include "scheduler/plan/placement.h"
 #include "shard/data/batch/split.h"
-#include "shard/data/encode/encoder.h"
+#include "shard/data/read/line_reader.h"
 #include "shard/data/store/dataset.h"
+#include "shard/data/store/query_encoder.h"
 #include "shard/inference/metrics.h"
-#include "shard/inference/predictor.h"
 
 namespace modelet::cli {
 namespace {
@@ -32,65 +33,61 @@ namespace {
 using nlohmann::json;
 
 struct ModelOptions {
-  std::string checkpoint, data, labels;
+  std::string checkpoint, data, labels, queries, calibrate;
   std::vector<size_t> ks;
   std::vector<std::string> metrics;  // empty: all
   std::vector<float> propensity;     // A, B; empty: the experiment's
   size_t k = 5, limit = 0;
   uint32_t threads = 0;
-  bool sparse = false, json = false;
+  PredictionFormat format = PredictionFormat::kText;
+  bool sparse = false, json = false, proba = false;
 };
 
-// A whole model from a checkpoint, for inference in this process.
-class LoadedModel {
+// The samples that a verb is given: a data set, or a stream.
+class Input {
  public:
-  LoadedModel(const std::string& path, uint32_t threads)
-      : predictor_(path, threads > 0 ? threads : agent::usable_cores()),
-        sharding_(partition_model(experiment(), predictor_.index().shape),
-                  std::vector<uint32_t>(predictor_.index().modelets.size(), 0), 0, 1),
-        group_(comm::make_solo_group()),
-        evaluator_(predictor_.network(), sharding_, *group_) {}
-
-  shard::Dataset load_data(const std::string& path) const {
-    Reporter reporter(false);  // standard output has the answer alone
-    shard::Dataset data = predictor_.load_data(path, tell_preparing(reporter, path));
-    reporter.clear_progress();
-    note_unknown_labels(data, path, reporter);
-    return data;
-  }
-
-  // The names in a file with one a line; without a file, those that the encoder of the text knows, if there
-  // is one.
-  std::vector<std::string> label_names(const std::string& file) const {
-    if (!file.empty()) return shard::load_label_names(file, predictor_.index().shape.labels);
-    return shard::label_names(predictor_.encoder(), predictor_.folder().string());
-  }
-
-  const Experiment& experiment() const { return predictor_.index().experiment; }
-  uint64_t step() const { return predictor_.index().step; }
-  shard::Network& network() { return predictor_.network(); }
-
-  // The k best labels of `rows` of `data`, a batch at a time.
-  void predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, bool sparse,
-               const agent::Evaluator::OnBatch& on_batch) {
-    if (!sparse) return evaluator_.predict(data, rows, k, {}, on_batch);
-    predictor_.prepare_sparse(data);
-    shard::Batch batch;
-    shard::TopK best;
-    for (size_t first = 0; first < rows.size(); first += kSparseBatch) {
-      batch.assign(data, rows.subspan(first, std::min(kSparseBatch, rows.size() - first)), false);
-      predictor_.predict_sparse(batch, k, best);
-      on_batch(batch, best);
+  // Opens the data set, and prepares the model for sparse scoring if that is wanted.
+  Input(LoadedModel& model, const ModelOptions& options) : model_(model), options_(options) {
+    if (!shard::is_stream(options.data)) data_ = model.load_data(options.data);
+    if (!options.sparse) return;
+    if (!options.queries.empty()) {
+      model.make_sparse(model.load_data(options.queries));
+      return;
     }
+    if (!data_)
+      throw UsageError(
+          "--sparse tunes itself on the data, and a stream can be read only once: give --queries FILE with "
+          "samples like these (labels are not needed), or leave --sparse out");
+    model.make_sparse(*data_);
   }
+
+  // The k best labels of all samples, a batch at a time.
+  void predict(size_t k, const LoadedModel::OnBatch& on_batch) {
+    const auto count = [&](const shard::Batch& batch, const shard::TopK& best) {
+      samples_ += batch.size();
+      labels_ += batch.labels.size();
+      on_batch(batch, best);
+    };
+    if (data_) {
+      const size_t limit = options_.limit > 0 ? options_.limit : data_->rows();
+      return model_.predict(*data_, shard::all_rows(std::min(limit, data_->rows())), k, count);
+    }
+    const shard::QueryEncoder encoder = model_.query_encoder();
+    const auto reader = encoder.open(shard::LineReader::of_stream(options_.data));
+    model_.predict(*reader, options_.limit, k, count);
+    Reporter reporter(false);
+    note_unknown_labels(reader->unknown_labels(), samples_,
+                        options_.data == "-" ? "standard input" : options_.data, reporter);
+  }
+
+  uint64_t samples() const { return samples_; }  // of which predict() has told
+  uint64_t labels() const { return labels_; }    // of these samples
 
  private:
-  static constexpr size_t kSparseBatch = 512;
-
-  shard::Predictor predictor_;
-  agent::Sharding sharding_;
-  std::unique_ptr<comm::Group> group_;
-  agent::Evaluator evaluator_;
+  LoadedModel& model_;
+  const ModelOptions& options_;
+  std::optional<shard::Dataset> data_;  // nothing: a stream
+  uint64_t samples_ = 0, labels_ = 0;
 };
 
 const std::vector<std::string> kMetricNames = {"p", "ndcg", "recall", "psp", "auc", "log_loss"};
@@ -125,17 +122,17 @@ shard::Metrics make_metrics(LoadedModel& model, const ModelOptions& options) {
 
 void evaluate(const ModelOptions& options) {
   LoadedModel model(options.checkpoint, options.threads);
-  const shard::Dataset data = model.load_data(options.data);
-  if (data.label_entries() == 0)
+  Input input(model, options);
+  shard::Metrics metrics = make_metrics(model, options);
+  const Stopwatch watch;
+  input.predict(metrics.depth(),
+                [&](const shard::Batch& batch, const shard::TopK& best) { metrics.add(batch, best); });
+  if (input.labels() == 0)
     throw FormatError(
         options.data +
         ": none of its samples has a label that the model knows, so there is nothing to compare "
         "with; 'modelet predict' needs no labels");
-  shard::Metrics metrics = make_metrics(model, options);
-  const Stopwatch watch;
-  model.predict(data, shard::all_rows(data.rows()), metrics.depth(), options.sparse,
-                [&](const shard::Batch& batch, const shard::TopK& best) { metrics.add(batch, best); });
-  const double rate = static_cast<double>(data.rows()) / watch.seconds();
+  const double rate = static_cast<double>(input.samples()) / watch.seconds();
   std::vector<shard::Figure> figures = metrics.figures();
   std::erase_if(figures, [&](const shard::Figure& figure) {
     return !asked_for(options, figure.name.substr(0, figure.name.find("_at_")));
@@ -143,61 +140,53 @@ void evaluate(const ModelOptions& options) {
   if (options.json) {
     json result = {{"event", "evaluated"},
                    {"step", model.step()},
-                   {"samples", data.rows()},
+                   {"samples", input.samples()},
                    {"samples_per_second", rate}};
     for (const shard::Figure& figure : figures) result[figure.name] = figure.value;
     return print_line(result);
   }
   for (const shard::Figure& figure : figures)
     std::cout << fmt::format("{:<10} {:.4f}\n", figure_title(figure.name), figure.value);
-  std::cerr << fmt::format("{} samples, {:.0f} a second, checkpoint of step {}\n", data.rows(), rate,
+  std::cerr << fmt::format("{} samples, {:.0f} a second, checkpoint of step {}\n", input.samples(), rate,
                            model.step());
 }
 
 void predict(const ModelOptions& options) {
   LoadedModel model(options.checkpoint, options.threads);
-  const shard::Dataset data = model.load_data(options.data);
+  Input input(model, options);
+  std::optional<shard::Calibration> calibration;
+  if (options.proba)
+    calibration =
+        model.calibrate(options.calibrate, [](const std::string& text) { std::cerr << text << '\n'; });
   const std::string& names_file = options.labels.empty() ? model.experiment().data.labels : options.labels;
-  const std::vector<std::string> names = model.label_names(names_file);
-  size_t row = 0;
-  const auto print = [&](const shard::Batch& batch, const shard::TopK& best) {
-    for (size_t s = 0; s < batch.size(); ++s, ++row) {
-      json labels = json::array();
-      std::vector<std::string> texts;
-      for (size_t i = 0; i < best.k() && best.labels(s)[i] != shard::TopK::kNoLabel; ++i) {
-        const uint32_t label = best.labels(s)[i];
-        if (options.json) {
-          json entry = {{"label", label}, {"score", best.scores(s)[i]}};
-          if (!names.empty()) entry["name"] = names[label];
-          labels.push_back(std::move(entry));
-        } else {
-          texts.push_back(fmt::format("{}:{:.4f}", names.empty() ? std::to_string(label) : names[label],
-                                      best.scores(s)[i]));
-        }
-      }
-      if (options.json)
-        print_line(json{{"sample", row}, {"labels", std::move(labels)}});
-      else
-        std::cout << fmt::format("{}\n", fmt::join(texts, " "));
-    }
-  };
-  const size_t rows = options.limit > 0 ? std::min(options.limit, data.rows()) : data.rows();
-  model.predict(data, shard::all_rows(rows), std::min(options.k, data.labels()), options.sparse, print);
+  const Interpreter interpreter(model.shape().labels, model.experiment().model.loss,
+                                model.label_names(names_file), calibration);
+  PredictionWriter writer(std::cout, options.json ? PredictionFormat::kJson : options.format, interpreter,
+                          options.k);
+  const bool waited_for = shard::is_stream(options.data);
+  input.predict(interpreter.depth(options.k), [&](const shard::Batch&, const shard::TopK& best) {
+    writer.write(best);
+    if (waited_for) std::cout.flush();
+  });
 }
 
 void add_model_arguments(CLI::App& verb, ModelOptions& options) {
   verb.add_option("checkpoint", options.checkpoint, "run folder or checkpoint")
       ->required()
       ->check(CLI::ExistingDirectory);
-  verb.add_option("data", options.data, "text as the training data (also .xz, .gz) or prepared file")
+  verb.add_option("data", options.data,
+                  "text as the training data (also .xz, .gz) or prepared file; -: standard input")
       ->required()
-      ->check(CLI::ExistingFile);
+      ->check(CLI::ExistingFile | CLI::IsMember({"-"}));
   verb.add_option("--threads", options.threads, "0: all cores")
       ->check(CLI::Range(0u, 1024u))
       ->capture_default_str();
   verb.add_flag(
       "--sparse", options.sparse,
       "score only the likeliest labels and what hash tables retrieve; tuned on DATA, at least 99 % of P@1");
+  verb.add_option("--queries", options.queries,
+                  "samples on which --sparse is tuned; needed if DATA is a stream (default: DATA)")
+      ->check(CLI::ExistingFile);
   verb.add_flag("--json", options.json, "JSON Lines on standard output");
 }
 
@@ -333,8 +322,24 @@ void add_model_verbs(CLI::App& app) {
   predict_verb.add_option("--limit", predict_options->limit, "only the first samples; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  CLI::Option* proba = predict_verb.add_flag(
+      "--proba", predict_options->proba,
+      "the probability that each label is right; calibrated on labelled samples, once for a checkpoint");
+  predict_verb
+      .add_option("--calibrate", predict_options->calibrate,
+                  "labelled samples, not of training, for --proba (default: what the run held out for "
+                  "validation, else its test data)")
+      ->check(CLI::ExistingFile)
+      ->needs(proba);
+  predict_verb
+      .add_option("--format", predict_options->format,
+                  "text: NAME:SCORE ...; tsv: a line a label, names escaped; json: as --json")
+      ->transform(CLI::CheckedTransformer(kPredictionFormats))
+      ->default_str("text");
   predict_verb.footer(
-      "Example:\n  modelet predict runs/quickstart-20260101-120000 test.txt.xz --k 3 --limit 10");
+      "Examples:\n  modelet predict runs/quickstart-20260101-120000 test.txt.xz --k 3 --limit 10\n"
+      "  echo \"some words\" | modelet predict runs/sections - --proba\n"
+      "  zcat new.csv.gz | modelet predict runs/tags - --format tsv > tags.tsv");
   predict_verb.callback([predict_options] { predict(*predict_options); });
 
   const auto plan_options = std::make_shared<PlanOptions>();

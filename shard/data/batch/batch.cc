@@ -59,28 +59,36 @@ void Batch::assign(const Dataset& data, std::span<const uint32_t> rows, bool by_
   fill_by_feature();
 }
 
-// A sample lies anywhere in the file: it is requested some time before it is copied, and its offsets are
-// requested a while before that.
-void Batch::gather(const Dataset& data, std::span<const uint32_t> rows) {
+void Batch::clear() {
   offsets.assign(1, 0);
   label_offsets.assign(1, 0);
   features.clear();
   values.clear();
   labels.clear();
   label_counts.clear();
+}
+
+void Batch::add(const Sample& sample) {
+  features.insert(features.end(), sample.features.begin(), sample.features.end());
+  values.insert(values.end(), sample.values.begin(), sample.values.end());
+  labels.insert(labels.end(), sample.labels.begin(), sample.labels.end());
+  offsets.push_back(features.size());
+  label_offsets.push_back(labels.size());
+  label_counts.push_back(static_cast<uint32_t>(sample.labels.size()));
+}
+
+// A sample lies anywhere in the file: it is requested some time before it is copied, and its offsets are
+// requested a while before that.
+void Batch::gather(const Dataset& data, std::span<const uint32_t> rows) {
+  clear();
   constexpr size_t kAhead = 8;
   for (size_t i = 0; i < std::min(rows.size(), 2 * kAhead); ++i) data.prefetch_place(rows[i]);
   for (size_t i = 0; i < std::min(rows.size(), kAhead); ++i) data.prefetch(rows[i]);
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i + 2 * kAhead < rows.size()) data.prefetch_place(rows[i + 2 * kAhead]);
     if (i + kAhead < rows.size()) data.prefetch(rows[i + kAhead]);
-    const Sample sample = data.sample(rows[i]);
-    features.insert(features.end(), sample.features.begin(), sample.features.end());
-    values.insert(values.end(), sample.values.begin(), sample.values.end());
-    labels.insert(labels.end(), sample.labels.begin(), sample.labels.end());
-    offsets.push_back(features.size());
-    label_offsets.push_back(labels.size());
-    label_counts.push_back(static_cast<uint32_t>(data.label_count(rows[i])));
+    add(data.sample(rows[i]));
+    label_counts.back() = static_cast<uint32_t>(data.label_count(rows[i]));
   }
 }
 

@@ -72,6 +72,10 @@ struct Batch {
   // would.
   size_t first = 0;
 
+  // For inference, sample by sample.
+  void clear();
+  void add(const Sample& sample);
+
   size_t size() const { return offsets.empty() ? 0 : offsets.size() - 1; }
   // `by_feature` builds the second half (training); evaluation leaves it empty.
   void assign(const Dataset& data, std::span<const uint32_t> rows, bool by_feature,

@@ -21,6 +21,7 @@
 
 #include "base/experiment/experiment.h"
 #include "shard/data/encode/string_table.h"
+#include "shard/data/read/line_reader.h"
 #include "shard/data/read/sample_reader.h"
 #include "shard/format/safetensors.h"
 
@@ -37,8 +38,11 @@ class Encoder {
   virtual ~Encoder() = default;
 
   virtual std::vector<std::byte> state() const = 0;
-  // The samples of a text. The encoder must outlive the reader.
-  virtual std::unique_ptr<SampleReader> open(const std::filesystem::path& text) const = 0;
+  // The samples of a text, which need not have labels. The encoder must outlive the reader.
+  virtual std::unique_ptr<SampleReader> open(LineReader text) const = 0;
+  std::unique_ptr<SampleReader> open(const std::filesystem::path& text) const {
+    return open(LineReader(text));
+  }
 };
 
 // Called from time to time while fitting, with the bytes of text read and the part of the file read, in [0,

@@ -87,20 +87,20 @@ TableEncoder::TableEncoder(const Experiment& options)
   for (size_t i = 0; i < numbers_.size(); ++i) numbers_[i].kind = layout_.numbers[i].kind;
 }
 
-TableRecords TableEncoder::records(CsvReader csv) const {
-  return {layout_, has_header(options_), options_.table.hash_features, std::move(csv)};
+TableRecords TableEncoder::records(CsvReader csv, LabelsIn labels) const {
+  return {layout_, has_header(options_), options_.table.hash_features, std::move(csv), labels};
 }
 
 std::unique_ptr<TableEncoder> TableEncoder::fit(const Experiment& options, const std::filesystem::path& text,
                                                 const FitProgress& progress) {
-  return fit(options, CsvReader(text, dialect_of(options)), progress);
+  return fit(options, CsvReader(LineReader(text), dialect_of(options)), progress);
 }
 
 std::unique_ptr<TableEncoder> TableEncoder::fit(const Experiment& options, CsvReader csv,
                                                 const FitProgress& progress) {
   constexpr uint64_t kRecordsBetweenReports = 4096;
   std::unique_ptr<TableEncoder> encoder(new TableEncoder(options));
-  TableRecords records = encoder->records(std::move(csv));
+  TableRecords records = encoder->records(std::move(csv), LabelsIn::kRequired);
   Reservoir reservoir(encoder->numbers_.size());
   std::vector<uint32_t> samples_with(options.table.hash_features);
   TableRecord record;
@@ -206,10 +206,11 @@ std::vector<std::byte> TableEncoder::state() const {
 class TableEncoder::Reader : public SampleReader {
  public:
   Reader(const TableEncoder& encoder, CsvReader csv)
-      : encoder_(encoder), records_(encoder.records(std::move(csv))) {}
+      : encoder_(encoder), records_(encoder.records(std::move(csv), LabelsIn::kOptional)) {}
 
   uint64_t features() const override { return encoder_.features_; }
   uint64_t labels() const override { return encoder_.layout_.labels.size(); }
+  bool ready() const override { return records_.csv().ready(); }
   uint64_t bytes() const override { return records_.csv().bytes(); }
   double fraction() const override { return records_.csv().fraction(); }
 
@@ -282,8 +283,8 @@ class TableEncoder::Reader : public SampleReader {
   std::vector<float> values_;
 };
 
-std::unique_ptr<SampleReader> TableEncoder::open(const std::filesystem::path& text) const {
-  return open(CsvReader(text, dialect_of(options_)));
+std::unique_ptr<SampleReader> TableEncoder::open(LineReader text) const {
+  return open(CsvReader(std::move(text), dialect_of(options_)));
 }
 
 std::unique_ptr<SampleReader> TableEncoder::open(CsvReader csv) const {

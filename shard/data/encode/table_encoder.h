@@ -40,7 +40,8 @@ class TableEncoder : public Encoder {
   explicit TableEncoder(const SafetensorsFile& state);
 
   std::vector<std::byte> state() const override;
-  std::unique_ptr<SampleReader> open(const std::filesystem::path& text) const override;
+  using Encoder::open;
+  std::unique_ptr<SampleReader> open(LineReader text) const override;
   std::unique_ptr<SampleReader> open(CsvReader csv) const;
 
  private:
@@ -59,7 +60,7 @@ class TableEncoder : public Encoder {
   };
 
   explicit TableEncoder(const Experiment& options);
-  TableRecords records(CsvReader csv) const;
+  TableRecords records(CsvReader csv, LabelsIn labels) const;
   void fit_number(Number& number, std::vector<float> values) const;
   void number_features();
 

@@ -40,7 +40,7 @@ struct TextEncoder::Counts {
 
 std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, const std::filesystem::path& text,
                                               const FitProgress& progress) {
-  return fit(options, *open_records(options, text), progress);
+  return fit(options, *open_records(options, LineReader(text), LabelsIn::kRequired), progress);
 }
 
 std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, TextRecords& records,
@@ -155,6 +155,7 @@ class TextEncoder::Reader : public SampleReader {
 
   uint64_t features() const override { return encoder_.buckets_.size(); }
   uint64_t labels() const override { return encoder_.labels_.size(); }
+  bool ready() const override { return records_->ready(); }
   uint64_t bytes() const override { return records_->bytes(); }
   double fraction() const override { return records_->fraction(); }
   uint64_t unknown_labels() const override { return unknown_labels_; }
@@ -227,8 +228,8 @@ class TextEncoder::Reader : public SampleReader {
   std::vector<float> values_;
 };
 
-std::unique_ptr<SampleReader> TextEncoder::open(const std::filesystem::path& text) const {
-  return open(open_records(options_, text));
+std::unique_ptr<SampleReader> TextEncoder::open(LineReader text) const {
+  return open(open_records(options_, std::move(text), LabelsIn::kOptional));
 }
 
 std::unique_ptr<SampleReader> TextEncoder::open(std::unique_ptr<TextRecords> records) const {

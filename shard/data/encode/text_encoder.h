@@ -28,7 +28,7 @@ class TextEncoder : public Encoder {
   explicit TextEncoder(const SafetensorsFile& state);
 
   std::vector<std::byte> state() const override;
-  std::unique_ptr<SampleReader> open(const std::filesystem::path& text) const override;
+  std::unique_ptr<SampleReader> open(LineReader text) const override;
   std::unique_ptr<SampleReader> open(std::unique_ptr<TextRecords> records) const;
 
  private:

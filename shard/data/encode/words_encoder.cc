@@ -172,6 +172,7 @@ class WordsEncoder::Reader : public SampleReader {
   uint64_t bytes() const override { return words_.bytes(); }
   double fraction() const override { return words_.fraction(); }
   uint64_t unknown_labels() const override { return unknown_; }
+  bool ready() const override { return next_ != windows_; }
 
   bool next(Sample& sample) override {
     do {
@@ -298,8 +299,8 @@ class WordsEncoder::Reader : public SampleReader {
   uint64_t position_ = 0, unknown_ = 0, rows_ = 0;
 };
 
-std::unique_ptr<SampleReader> WordsEncoder::open(const std::filesystem::path& text) const {
-  return open(WordReader(text));
+std::unique_ptr<SampleReader> WordsEncoder::open(LineReader text) const {
+  return open(WordReader(std::move(text)));
 }
 
 std::unique_ptr<SampleReader> WordsEncoder::open(WordReader words) const {

@@ -61,7 +61,7 @@ class WordsEncoder : public Encoder {
   explicit WordsEncoder(const SafetensorsFile& state);
 
   std::vector<std::byte> state() const override;
-  std::unique_ptr<SampleReader> open(const std::filesystem::path& text) const override;
+  std::unique_ptr<SampleReader> open(LineReader text) const override;
   std::unique_ptr<SampleReader> open(WordReader words) const;
 
   const StringTable& words() const { return words_; }

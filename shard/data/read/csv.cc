@@ -3,7 +3,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <utility>
 
 #include "base/error.h"
 
@@ -54,12 +53,6 @@ char character(Delimiter delimiter) {
 CsvDialect csv_dialect(const Experiment::Csv& options) {
   return {.delimiter = character(options.delimiter), .quotes = options.delimiter != Delimiter::kTab};
 }
-
-CsvReader::CsvReader(const std::filesystem::path& path, CsvDialect dialect)
-    : lines_(path), dialect_(dialect) {}
-
-CsvReader::CsvReader(std::unique_ptr<std::streambuf> source, std::string name, CsvDialect dialect)
-    : lines_(std::move(source), std::move(name)), dialect_(dialect) {}
 
 bool CsvReader::next(std::span<const std::string_view>& fields) {
   std::string_view line;

@@ -14,12 +14,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <span>
-#include <streambuf>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/experiment/experiment.h"
@@ -43,13 +41,12 @@ CsvDialect csv_dialect(const Experiment::Csv& options);
 
 class CsvReader {
  public:
-  CsvReader(const std::filesystem::path& path, CsvDialect dialect);
-  // Reads plain text from `source`; `name` stands for the file in messages.
-  CsvReader(std::unique_ptr<std::streambuf> source, std::string name, CsvDialect dialect);
+  CsvReader(LineReader text, CsvDialect dialect) : lines_(std::move(text)), dialect_(dialect) {}
 
   // The fields of the next record, at least one; valid until the next call. False at the end.
   bool next(std::span<const std::string_view>& fields);
 
+  bool ready() const { return lines_.ready(); }          // whether next() has at least a line
   uint64_t line() const { return line_; }                // on which the last record begins, from 1
   uint64_t bytes() const { return lines_.bytes(); }      // of text read, decompressed
   double fraction() const { return lines_.fraction(); }  // part of the file read, in [0, 1]

@@ -1,5 +1,8 @@
 #include "shard/data/read/line_reader.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/iostreams/filter/gzip.hpp>
 #include <boost/iostreams/filter/lzma.hpp>
@@ -57,6 +60,42 @@ std::string first_bytes(std::filebuf& file, size_t count) {
   return bytes;
 }
 
+// Text that comes once. A read returns what is there, and waits only if that is nothing.
+class StreamSource : public std::streambuf {
+ public:
+  // Owns `descriptor`, unless it is standard input.
+  StreamSource(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {}
+  StreamSource(const StreamSource&) = delete;
+  StreamSource& operator=(const StreamSource&) = delete;
+  ~StreamSource() override {
+    if (descriptor_ != STDIN_FILENO) ::close(descriptor_);
+  }
+
+ protected:
+  std::streamsize xsgetn(char* to, std::streamsize most) override {
+    ssize_t count = 0;
+    do count = ::read(descriptor_, to, static_cast<size_t>(most));
+    while (count < 0 && errno == EINTR);
+    if (count < 0) throw Error(errno_text(name_) + " (while reading)");
+    if (first_) refuse_compressed({to, static_cast<size_t>(count)});
+    first_ = false;
+    return count;
+  }
+
+ private:
+  void refuse_compressed(std::string_view first_bytes) const {
+    refuse_other_compression(name_, first_bytes);
+    const bool xz = first_bytes.starts_with(kXzMagic);
+    if (xz || first_bytes.starts_with(kGzipMagic))
+      throw FormatError(name_ + ": is compressed; what is read from a pipe must be plain text: put '" +
+                        (xz ? "xz" : "gzip") + " -dc |' before this program");
+  }
+
+  const int descriptor_;
+  const std::string name_;
+  bool first_ = true;
+};
+
 std::unique_ptr<char[]> make_buffer(size_t capacity) {
   return std::make_unique_for_overwrite<char[]>(capacity + kReadableBehind);
 }
@@ -80,6 +119,22 @@ void require_regular_file(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(status))
     throw Error(path.string() +
                 ": is a pipe or a device; data is read more than once, so write it to a file and give that");
+}
+
+bool is_stream(const std::filesystem::path& path) {
+  if (path == "-" || path == "/dev/stdin") return true;
+  std::error_code failure;
+  const std::filesystem::file_status status = std::filesystem::status(path, failure);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+         !std::filesystem::is_directory(status);
+}
+
+LineReader LineReader::of_stream(const std::filesystem::path& path) {
+  if (path == "-" || path == "/dev/stdin")
+    return {std::make_unique<StreamSource>(STDIN_FILENO, "standard input"), "standard input"};
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw Error(errno_text(path.string()));
+  return {std::make_unique<StreamSource>(descriptor, path.string()), path.string()};
 }
 
 LineReader::LineReader(const std::filesystem::path& path) : LineReader(nullptr, path.string()) {
@@ -132,6 +187,10 @@ bool LineReader::next_buffer(std::string_view& text, size_t kept) {
   bytes_ += text.size() - kept;
   for (size_t at = kept; (at = text.find('\n', at)) != std::string_view::npos; ++at) ++line_number_;
   return more;
+}
+
+bool LineReader::ready() const {
+  return at_end_ || std::memchr(buffer_.get() + begin_, '\n', end_ - begin_) != nullptr;
 }
 
 // Reads more text after the unread part, which moves to the front of the buffer. False at the end of the

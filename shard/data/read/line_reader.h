@@ -1,6 +1,6 @@
 // LineReader: the lines of a text file that is plain, .xz or .gz. The content decides which (its first
-// bytes), not the name; other compressions are recognised and refused. Memory is bounded by the longest line,
-// and that by kMaxLineBytes. One thread uses a LineReader.
+// bytes), not the name; other compressions are recognised and refused. A stream (standard input, a pipe) must
+// be plain. Memory is bounded by the longest line, and that by kMaxLineBytes. One thread uses a LineReader.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,10 @@ inline constexpr size_t kReadableBehind = 16;
 // wait for ever).
 void require_regular_file(const std::filesystem::path& path);
 
+// Whether a path stands for text that comes once: "-" and /dev/stdin (standard input, whatever that is), a
+// pipe, a terminal or another device. What does not exist is none.
+bool is_stream(const std::filesystem::path& path);
+
 class LineReader {
  public:
   // Throws Error as require_regular_file(), or if the file cannot be opened; FormatError if it is compressed
@@ -32,6 +36,10 @@ class LineReader {
   // Reads plain text from `source`; `name` stands for the file in messages.
   LineReader(std::unique_ptr<std::streambuf> source, std::string name);
   LineReader(LineReader&&) noexcept = default;
+
+  // Reads a stream (is_stream()) as it comes: next() returns a line as soon as its end is there. Opening a
+  // pipe waits for its writer. Throws Error if it cannot be opened.
+  static LineReader of_stream(const std::filesystem::path& path);
 
   // The next line without its end (LF or CRLF; the last line may have none), the first without a UTF-8
   // byte-order mark; valid until the next call. False at the end. Throws FormatError for a line longer than
@@ -44,6 +52,9 @@ class LineReader {
   // more. Throws as next().
   static constexpr size_t kMaxKept = 4096;
   bool next_buffer(std::string_view& text, size_t kept);
+
+  // Whether next() has its line, or knows the end, without reading more.
+  bool ready() const;
 
   // Of the last line returned, from 1; 0 before the first.
   uint64_t line_number() const { return line_number_; }

@@ -11,6 +11,10 @@ namespace modelet::shard {
 // The counts of features, labels and rows lie below this.
 inline constexpr uint64_t kMaxCount = uint64_t{1} << 31;
 
+// Whether a text must say the labels of its samples. That of which a model is fitted must; that of which it is
+// asked need not, and what has no labels then counts as samples without any.
+enum class LabelsIn : uint8_t { kRequired, kOptional };
+
 class SampleReader {
  public:
   virtual ~SampleReader() = default;
@@ -22,6 +26,9 @@ class SampleReader {
   // The next sample; valid until the next call. False at the end. Throws FormatError "file:line: what was
   // found and what to do".
   virtual bool next(Sample& sample) = 0;
+
+  // Whether next() need not wait for more text of a stream. (It may all the same, where a record spans lines.)
+  virtual bool ready() const = 0;
 
   virtual uint64_t bytes() const = 0;   // of text read, decompressed
   virtual double fraction() const = 0;  // part of the file read, in [0, 1]; 0 if unknown

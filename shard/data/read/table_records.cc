@@ -36,9 +36,11 @@ bool parse_short_count(std::string_view text, float& value) {
 
 }  // namespace
 
-TableRecords::TableRecords(const TableLayout& layout, bool header, uint32_t hash_features, CsvReader csv)
+TableRecords::TableRecords(const TableLayout& layout, bool header, uint32_t hash_features, CsvReader csv,
+                           LabelsIn labels)
     : layout_(layout),
       hash_features_(hash_features),
+      labels_(labels),
       csv_(std::move(csv)),
       hashes_(layout.categories.size()) {
   for (const size_t column : layout.categories) category_salts_.push_back(salt_of(layout.columns[column]));
@@ -57,10 +59,25 @@ TableRecords::TableRecords(const TableLayout& layout, bool header, uint32_t hash
   if (header) read_header();
 }
 
+bool TableRecords::is_label(size_t column) const { return std::ranges::count(layout_.labels, column) > 0; }
+
+// The fields of a record are then those of the other columns, in their order.
+void TableRecords::leave_labels_out() {
+  has_labels_ = false;
+  size_t field = 0;
+  for (size_t column = 0; column < field_of_.size(); ++column)
+    if (!is_label(column)) field_of_[column] = field++;
+  width_ = field;
+}
+
 void TableRecords::read_header() {
   std::span<const std::string_view> names;
   if (!csv_.next(names)) throw FormatError(csv_.name() + ": the file is empty, a header is expected");
+  has_labels_ = labels_ == LabelsIn::kRequired || std::ranges::any_of(layout_.labels, [&](size_t label) {
+                  return std::ranges::count(names, layout_.columns[label]) > 0;
+                });
   for (size_t column = 0; column < layout_.columns.size(); ++column) {
+    if (!has_labels_ && is_label(column)) continue;
     const std::string_view name = layout_.columns[column];
     const auto it = std::ranges::find(names, name);
     if (it == names.end())
@@ -75,6 +92,8 @@ void TableRecords::read_header() {
 
 bool TableRecords::next(TableRecord& record) {
   if (!csv_.next(fields_)) return false;
+  if (labels_ == LabelsIn::kOptional && has_labels_ && fields_.size() + layout_.labels.size() == width_)
+    leave_labels_out();  // there is no header, or it would have said so
   if (fields_.size() != width_)
     csv_.fail("the record has " + std::to_string(fields_.size()) + " fields, table.columns mentions " +
               std::to_string(width_) + " columns; is csv.delimiter right, and csv.header?");
@@ -92,6 +111,7 @@ void TableRecords::fail(size_t column, const std::string& what) const {
 
 void TableRecords::read_labels(std::vector<uint32_t>& labels) const {
   labels.clear();
+  if (!has_labels_) return;
   for (uint32_t label = 0; label < layout_.labels.size(); ++label) {
     const std::string_view value = field(layout_.labels[label]);
     if (value == "1")

@@ -12,6 +12,7 @@
 
 #include "base/experiment/table_layout.h"
 #include "shard/data/read/csv.h"
+#include "shard/data/read/sample_reader.h"
 
 namespace modelet::shard {
 
@@ -25,9 +26,10 @@ struct TableRecord {
 
 class TableRecords {
  public:
-  // `header`: the first record names the columns; FormatError if one is missing or there twice. `layout` must
-  // outlive this.
-  TableRecords(const TableLayout& layout, bool header, uint32_t hash_features, CsvReader csv);
+  // `header`: the first record names the columns; FormatError if one is missing or there twice. Where labels
+  // are optional, the columns of all labels may be missing. `layout` must outlive this.
+  TableRecords(const TableLayout& layout, bool header, uint32_t hash_features, CsvReader csv,
+               LabelsIn labels);
 
   // False at the end. Throws FormatError "file:line: column 'name': what, what to do".
   bool next(TableRecord& record);
@@ -36,6 +38,8 @@ class TableRecords {
 
  private:
   void read_header();
+  void leave_labels_out();
+  bool is_label(size_t column) const;
   [[noreturn]] void fail(size_t column, const std::string& what) const;
   std::string_view field(size_t column) const { return fields_[field_of_[column]]; }
   void read_labels(std::vector<uint32_t>& labels) const;
@@ -48,6 +52,8 @@ class TableRecords {
 
   const TableLayout& layout_;
   uint64_t hash_features_;
+  LabelsIn labels_;
+  bool has_labels_ = true;
   size_t width_;  // fields of a record
   CsvReader csv_;
   std::span<const std::string_view> fields_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -22,9 +23,8 @@ constexpr auto is_space = [](uint8_t c) {
 
 class LabelledLines : public TextRecords {
  public:
-  template <class... Source>
-  explicit LabelledLines(const Experiment& options, Source&&... source)
-      : lines_(std::forward<Source>(source)...), prefix_(options.text.label_prefix) {}
+  LabelledLines(const Experiment& options, LineReader text)
+      : lines_(std::move(text)), prefix_(options.text.label_prefix) {}
 
   bool next(TextRecord& record) override {
     std::string_view line;
@@ -45,6 +45,7 @@ class LabelledLines : public TextRecords {
   }
 
   void fail(const std::string& what) const override { lines_.fail(what); }
+  bool ready() const override { return lines_.ready(); }
   uint64_t bytes() const override { return lines_.bytes(); }
   double fraction() const override { return lines_.fraction(); }
 
@@ -55,15 +56,16 @@ class LabelledLines : public TextRecords {
 
 class CsvRecords : public TextRecords {
  public:
-  template <class... Source>
-  explicit CsvRecords(const Experiment& options, Source&&... source)
-      : options_(options.csv), csv_(std::forward<Source>(source)..., csv_dialect(options.csv)) {
+  CsvRecords(const Experiment& options, LineReader text, LabelsIn labels)
+      : options_(options.csv), csv_(std::move(text), csv_dialect(options.csv)) {
     if (options_.labels.empty() || options_.text.empty())
       throw UsageError(csv_.name() + ": csv.labels and csv.text must name the columns of labels and words");
     at_end_ = !csv_.next(fields_);
     if (at_end_) throw FormatError(csv_.name() + ": the file is empty");
-    label_column_ = column("csv.labels", options_.labels);
     for (const std::string& name : options_.text) text_columns_.push_back(column("csv.text", name));
+    label_column_ = find_column(options_.labels);
+    if (!label_column_ && !(labels == LabelsIn::kOptional && options_.header))
+      no_column("csv.labels", options_.labels);
     if (options_.header) at_end_ = !csv_.next(fields_);
   }
 
@@ -77,7 +79,7 @@ class CsvRecords : public TextRecords {
     begun_ = true;
     record.labels.clear();
     record.words.clear();
-    split_labels(fields_[label_column_], record.labels);
+    if (label_column_) split_labels(fields_[*label_column_], record.labels);
     for (const size_t column : text_columns_) {
       if (!record.words.empty()) record.words.emplace_back();
       for_each_word(fields_[column], is_space, [&](std::string_view word) { record.words.push_back(word); });
@@ -86,22 +88,33 @@ class CsvRecords : public TextRecords {
   }
 
   void fail(const std::string& what) const override { csv_.fail(what); }
+  bool ready() const override { return at_end_ || !begun_ || csv_.ready(); }
   uint64_t bytes() const override { return csv_.bytes(); }
   double fraction() const override { return csv_.fraction(); }
 
  private:
   // The index of the first record's field with this name or, if the fields are not names, with this number.
-  size_t column(const std::string& key, const std::string& name) const {
-    std::vector<std::string> names;
-    for (const std::string_view field : fields_) names.push_back(std::string(field));
+  std::optional<size_t> find_column(const std::string& name) const {
     if (options_.header) {
-      const auto found = std::find(names.begin(), names.end(), name);
-      if (found != names.end()) return static_cast<size_t>(found - names.begin());
+      const auto found = std::find(fields_.begin(), fields_.end(), name);
+      if (found != fields_.end()) return static_cast<size_t>(found - fields_.begin());
     }
     size_t number = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
     const bool is_number = error == std::errc{} && end == name.data() + name.size();
     if (is_number && number >= 1 && number <= fields_.size()) return number - 1;
+    return std::nullopt;
+  }
+
+  size_t column(const std::string& key, const std::string& name) const {
+    const auto found = find_column(name);
+    if (!found) no_column(key, name);
+    return *found;
+  }
+
+  [[noreturn]] void no_column(const std::string& key, const std::string& name) const {
+    std::vector<std::string> names;
+    for (const std::string_view field : fields_) names.emplace_back(field);
     throw UsageError(
         csv_.name() + ": " + key + ": there is no column " + shard::quoted(name) + " among " +
         std::to_string(fields_.size()) +
@@ -125,26 +138,16 @@ class CsvRecords : public TextRecords {
   CsvReader csv_;
   std::span<const std::string_view> fields_;
   bool begun_ = false, at_end_ = false;
-  size_t label_column_ = 0;
+  std::optional<size_t> label_column_;
   std::vector<size_t> text_columns_;
 };
 
-template <class... Source>
-std::unique_ptr<TextRecords> open_any(const Experiment& options, Source&&... source) {
-  if (options.data.format == DataFormat::kCsv)
-    return std::make_unique<CsvRecords>(options, std::forward<Source>(source)...);
-  return std::make_unique<LabelledLines>(options, std::forward<Source>(source)...);
-}
-
 }  // namespace
 
-std::unique_ptr<TextRecords> open_records(const Experiment& options, const std::filesystem::path& path) {
-  return open_any(options, path);
-}
-
-std::unique_ptr<TextRecords> open_records(const Experiment& options, std::unique_ptr<std::streambuf> source,
-                                          std::string name) {
-  return open_any(options, std::move(source), std::move(name));
+std::unique_ptr<TextRecords> open_records(const Experiment& options, LineReader text, LabelsIn labels) {
+  if (options.data.format == DataFormat::kCsv)
+    return std::make_unique<CsvRecords>(options, std::move(text), labels);
+  return std::make_unique<LabelledLines>(options, std::move(text));
 }
 
 bool has_label(std::string_view line, std::string_view prefix) {

@@ -6,14 +6,14 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
-#include <streambuf>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/experiment/experiment.h"
+#include "shard/data/read/line_reader.h"
+#include "shard/data/read/sample_reader.h"
 
 namespace modelet::shard {
 
@@ -29,15 +29,14 @@ class TextRecords {
   // False at the end. Throws FormatError "file:line: what, what to do".
   virtual bool next(TextRecord& record) = 0;
   [[noreturn]] virtual void fail(const std::string& what) const = 0;  // at the last record
+  virtual bool ready() const = 0;                                     // as SampleReader::ready()
   virtual uint64_t bytes() const = 0;
   virtual double fraction() const = 0;
 };
 
-// `options.data.format` is text or csv.
-std::unique_ptr<TextRecords> open_records(const Experiment& options, const std::filesystem::path& path);
-// The same from plain text in memory; `name` stands for the file in messages.
-std::unique_ptr<TextRecords> open_records(const Experiment& options, std::unique_ptr<std::streambuf> source,
-                                          std::string name);
+// `options.data.format` is text or csv. Where labels are optional, a CSV whose header does not have their
+// column has none.
+std::unique_ptr<TextRecords> open_records(const Experiment& options, LineReader text, LabelsIn labels);
 
 // Whether a word of the line begins with the prefix and is longer.
 bool has_label(std::string_view line, std::string_view prefix);

@@ -10,6 +10,9 @@
 namespace modelet::shard {
 namespace {
 
+constexpr const char* kHeaderWanted =
+    "expected the header 'SAMPLES FEATURES LABELS' (three numbers, for example '45876 32316 36969'), found ";
+
 bool is_separator(char c) { return c == ' ' || c == '\t'; }
 
 const char* skip_spaces(const char* p, const char* end) {
@@ -48,6 +51,20 @@ std::from_chars_result parse_value(const char* p, const char* end, float& value)
   return result;
 }
 
+// Two numbers or more and nothing else, which no sample looks like.
+bool is_header(std::string_view line) {
+  const auto is_part = [](char c) { return is_separator(c) || (c >= '0' && c <= '9'); };
+  const size_t first = line.find_first_not_of(" \t");
+  if (first == std::string_view::npos || !std::ranges::all_of(line, is_part)) return false;
+  const size_t gap = line.find_first_of(" \t", first);
+  return line.find_first_not_of(" \t", std::min(gap, line.size())) != std::string_view::npos;
+}
+
+bool begins_with_feature(std::string_view line) {
+  const size_t end = line.find_first_not_of("0123456789");
+  return end != std::string_view::npos && line[end] == ':';
+}
+
 std::string out_of_range(const char* what, uint64_t id, uint64_t count) {
   return std::string(what) + " id " + std::to_string(id) + " is not below " + std::to_string(count) +
          ", the number of " + what + "s in the header; ids count from zero: correct the header or the ids";
@@ -62,28 +79,53 @@ XmcReader::XmcReader(std::unique_ptr<std::streambuf> source, std::string name)
   read_header();
 }
 
+XmcReader::XmcReader(LineReader text, uint64_t features, uint64_t labels)
+    : lines_(std::move(text)), header_{0, features, labels}, queries_(true) {}
+
 void XmcReader::read_header() {
-  static constexpr char kWanted[] =
-      "expected the header 'SAMPLES FEATURES LABELS' (three numbers, for example '45876 32316 36969'), "
-      "found ";
   std::string_view line;
-  if (!lines_.next(line)) throw FormatError(lines_.name() + ": the file is empty; " + kWanted + "nothing");
+  if (!lines_.next(line))
+    throw FormatError(lines_.name() + ": the file is empty; " + kHeaderWanted + "nothing");
+  header_ = parse_header(line);
+}
+
+XmcHeader XmcReader::parse_header(std::string_view line) const {
+  XmcHeader header;
   const char* p = line.data();
   const char* const end = p + line.size();
-  for (uint64_t* count : {&header_.rows, &header_.features, &header_.labels}) {
+  for (uint64_t* count : {&header.rows, &header.features, &header.labels}) {
     p = skip_spaces(p, end);
     const auto [rest, error] = std::from_chars(p, end, *count);
     const bool complete = rest == end || is_separator(*rest);
     if (error == std::errc::invalid_argument || !complete)
-      lines_.fail(kWanted + quoted(line) + "; write it as the first line");
+      lines_.fail(kHeaderWanted + quoted(line) + "; write it as the first line");
     if (error != std::errc{} || *count >= kMaxCount)
       lines_.fail("the header's count " + token(p, end) + " is too large: counts must be below 2^31");
     p = rest;
   }
-  if (skip_spaces(p, end) != end) lines_.fail(kWanted + quoted(line) + "; write it as the first line");
+  if (skip_spaces(p, end) != end) lines_.fail(kHeaderWanted + quoted(line) + "; write it as the first line");
+  return header;
+}
+
+bool XmcReader::next_query(Sample& sample) {
+  std::string_view line;
+  if (!lines_.next(line)) return false;
+  if (lines_.line_number() == 1 && is_header(line)) {
+    const XmcHeader header = parse_header(line);
+    if (header.features != header_.features || header.labels != header_.labels)
+      throw UsageError(lines_.name() + " has " + std::to_string(header.features) + " features and " +
+                       std::to_string(header.labels) + " labels, the model has " +
+                       std::to_string(header_.features) + " and " + std::to_string(header_.labels));
+    if (!lines_.next(line)) return false;
+  }
+  if (++rows_read_ >= kMaxCount) lines_.fail("more than 2^31 samples; divide the text");
+  parse(line);
+  sample = {features_, values_, labels_};
+  return true;
 }
 
 bool XmcReader::next(Sample& sample) {
+  if (queries_) return next_query(sample);
   if (rows_read_ == header_.rows) {
     expect_end();
     return false;
@@ -105,7 +147,8 @@ void XmcReader::parse(std::string_view line) {
   canonical_ = true;
   const char* p = line.data();
   const char* const end = p + line.size();
-  if (p != end && !is_separator(*p)) p = parse_labels(p, end);
+  const bool has_labels = p != end && !is_separator(*p) && !(queries_ && begins_with_feature(line));
+  if (has_labels) p = parse_labels(p, end);
   for (p = skip_spaces(p, end); p != end; p = skip_spaces(p, end)) p = parse_feature(p, end);
   if (!canonical_) sort_features();
 }

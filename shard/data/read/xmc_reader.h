@@ -18,6 +18,9 @@
 // range, a feature without a value, NaN, infinity, a value beyond 32-bit floats, fewer or more lines than N,
 // a line over 64 MiB, and a number of labels that the text cannot account for (kMostLabelsUnseen).
 //
+// What a model is asked (a stream, a row in memory) needs less: the header may be missing, and its number of
+// samples is not looked at; every line is a sample, and one without labels may begin with a feature.
+//
 // Files may be plain, .xz or .gz. Memory: the longest line and its sample. One thread uses a reader.
 #pragma once
 
@@ -51,6 +54,8 @@ class XmcReader : public SampleReader {
   explicit XmcReader(const std::filesystem::path& path);
   // The same from plain text in memory or elsewhere; `name` stands for the file in messages.
   XmcReader(std::unique_ptr<std::streambuf> source, std::string name);
+  // What a model with so many features and labels is asked. UsageError if there is a header that has others.
+  XmcReader(LineReader text, uint64_t features, uint64_t labels);
 
   const XmcHeader& header() const { return header_; }
 
@@ -60,11 +65,14 @@ class XmcReader : public SampleReader {
 
   uint64_t features() const override { return header_.features; }
   uint64_t labels() const override { return header_.labels; }
+  bool ready() const override { return lines_.ready(); }
   uint64_t bytes() const override { return lines_.bytes(); }
   double fraction() const override { return lines_.fraction(); }
 
  private:
   void read_header();
+  XmcHeader parse_header(std::string_view line) const;
+  bool next_query(Sample& sample);
   void parse(std::string_view line);
   const char* parse_labels(const char* p, const char* end);
   const char* parse_feature(const char* p, const char* end);
@@ -73,6 +81,7 @@ class XmcReader : public SampleReader {
 
   LineReader lines_;
   XmcHeader header_;
+  bool queries_ = false;  // of a model, whose shape header_ has
   uint64_t rows_read_ = 0;
   std::vector<uint32_t> labels_, features_;
   std::vector<float> values_;

@@ -145,6 +145,14 @@ std::string format_checkpoint_index(const CheckpointIndex& index) {
   return json.dump(1) + "\n";
 }
 
+// What is added to an index later says nothing of the model.
+uint64_t fingerprint_of(CheckpointIndex index) {
+  index.best_step = 0;
+  index.extra = "{}";
+  const std::string text = format_checkpoint_index(index);
+  return xxh3_of(std::as_bytes(std::span(text)));
+}
+
 CheckpointIndex parse_checkpoint_index(std::string_view text, const fs::path& folder) {
   const fs::path path = folder / kIndexName;
   const std::string origin = path.string();

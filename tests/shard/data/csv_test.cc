@@ -17,7 +17,7 @@ using ::testing::StartsWith;
 using Record = std::vector<std::string>;
 
 CsvReader reader_of(const std::string& text, CsvDialect dialect = {}) {
-  return CsvReader(std::make_unique<std::stringbuf>(text, std::ios::in), "data.csv", dialect);
+  return {LineReader(std::make_unique<std::stringbuf>(text, std::ios::in), "data.csv"), dialect};
 }
 
 std::vector<Record> read_records(const std::string& text, CsvDialect dialect = {}) {
@@ -117,7 +117,7 @@ class EndlessField : public std::streambuf {
 };
 
 TEST(Csv, RefusesAnEndlessQuotedField) {
-  CsvReader reader(std::make_unique<EndlessField>(), "data.csv", {});
+  CsvReader reader(LineReader(std::make_unique<EndlessField>(), "data.csv"), {});
   std::span<const std::string_view> fields;
   try {
     while (reader.next(fields)) {

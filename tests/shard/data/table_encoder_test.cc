@@ -32,7 +32,7 @@ Experiment options_of(std::vector<std::string> columns, bool header = false) {
 }
 
 CsvReader csv_of(const std::string& text, CsvDialect dialect = {}) {
-  return CsvReader(std::make_unique<std::stringbuf>(text, std::ios::in), "data.csv", dialect);
+  return {LineReader(std::make_unique<std::stringbuf>(text, std::ios::in), "data.csv"), dialect};
 }
 
 std::unique_ptr<TableEncoder> fit(const Experiment& options, const std::string& text) {

@@ -31,7 +31,8 @@ Experiment csv_options(const std::string& toml) {
 }
 
 std::unique_ptr<TextRecords> records_of(const Experiment& options, const std::string& text) {
-  return open_records(options, std::make_unique<std::stringbuf>(text, std::ios::in), "data.txt");
+  return open_records(options, {std::make_unique<std::stringbuf>(text, std::ios::in), "data.txt"},
+                      LabelsIn::kRequired);
 }
 
 struct OwnedRecord {

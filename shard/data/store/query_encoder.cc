@@ -1,0 +1,66 @@
+#include "shard/data/store/query_encoder.h"
+
+#include <utility>
+#include <vector>
+
+#include "shard/data/read/xmc_reader.h"
+#include "shard/data/store/prepared.h"
+
+namespace modelet::shard {
+namespace {
+
+// The samples of another reader, normalised.
+class NormalisedReader : public SampleReader {
+ public:
+  NormalisedReader(std::unique_ptr<SampleReader> reader, Normalize normalize)
+      : reader_(std::move(reader)), normalize_(normalize) {}
+
+  uint64_t features() const override { return reader_->features(); }
+  uint64_t labels() const override { return reader_->labels(); }
+  bool ready() const override { return reader_->ready(); }
+  uint64_t bytes() const override { return reader_->bytes(); }
+  double fraction() const override { return reader_->fraction(); }
+  uint64_t unknown_labels() const override { return reader_->unknown_labels(); }
+
+  bool next(Sample& sample) override {
+    if (!reader_->next(sample)) return false;
+    if (const float scale = scale_of(sample, normalize_); scale != 1) {
+      values_.assign(sample.values.begin(), sample.values.end());
+      for (float& value : values_) value *= scale;
+      sample.values = values_;
+    }
+    return true;
+  }
+
+ private:
+  std::unique_ptr<SampleReader> reader_;
+  Normalize normalize_;
+  std::vector<float> values_;
+};
+
+}  // namespace
+
+QueryEncoder::QueryEncoder(std::span<const std::byte> state, const DataShape& shape, Normalize normalize,
+                           const std::string& origin)
+    : encoder_(state.empty() ? nullptr : restore_encoder(state, origin)),
+      features_(shape.features),
+      labels_(shape.labels),
+      normalize_(normalize) {
+  reading_.data.format = DataFormat::kXmc;
+  if (encoder_) reading_ = encoder_options(SafetensorsFile(state, origin));
+}
+
+QueryEncoder::~QueryEncoder() = default;
+QueryEncoder::QueryEncoder(QueryEncoder&&) noexcept = default;
+
+std::unique_ptr<SampleReader> QueryEncoder::open(LineReader text) const {
+  if (!encoder_) return open_ids(std::move(text));
+  return std::make_unique<NormalisedReader>(encoder_->open(std::move(text)), normalize_);
+}
+
+std::unique_ptr<SampleReader> QueryEncoder::open_ids(LineReader text) const {
+  return std::make_unique<NormalisedReader>(std::make_unique<XmcReader>(std::move(text), features_, labels_),
+                                            normalize_);
+}
+
+}  // namespace modelet::shard

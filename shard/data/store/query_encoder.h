@@ -1,0 +1,42 @@
+// QueryEncoder: what a model is asked, as samples: encoded and normalised as its training data was. The text may
+// come from a pipe or lie in memory; nothing is prepared, and nothing is written anywhere. Labels may be there
+// (to compare with) or not. Immutable: any thread may use it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/experiment/experiment.h"
+#include "shard/data/encode/encoder.h"
+#include "shard/data/read/line_reader.h"
+#include "shard/data/read/sample_reader.h"
+
+namespace modelet::shard {
+
+class QueryEncoder {
+ public:
+  // `state`: of the encoder of the model's data; empty: XMC text with the ids of `shape`. `origin` names the
+  // model in messages. FormatError if the state is damaged.
+  QueryEncoder(std::span<const std::byte> state, const DataShape& shape, Normalize normalize,
+               const std::string& origin);
+  ~QueryEncoder();
+  QueryEncoder(QueryEncoder&&) noexcept;
+
+  // The keys that say how text is read, data.format among them.
+  const Experiment& reading() const { return reading_; }
+
+  // The samples of a text of the model's format. This must outlive the reader.
+  std::unique_ptr<SampleReader> open(LineReader text) const;
+  // The samples of XMC text, whatever the model's format: ids are those of the model's features and labels.
+  std::unique_ptr<SampleReader> open_ids(LineReader text) const;
+
+ private:
+  std::unique_ptr<Encoder> encoder_;  // null: XMC text
+  Experiment reading_;
+  uint64_t features_, labels_;
+  Normalize normalize_;
+};
+
+}  // namespace modelet::shard

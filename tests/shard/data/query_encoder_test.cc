@@ -1,0 +1,129 @@
+#include "shard/data/store/query_encoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <string>
+#include <thread>
+
+#include "tests/error_of.h"
+#include "tests/shard/data/data_testing.h"
+
+namespace modelet::shard {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::OwnedSample;
+
+LineReader lines_of(const std::string& text) {
+  return {std::make_unique<std::stringbuf>(text, std::ios::in), "query"};
+}
+
+// A format, a text to fit it on, and the same samples as queries without labels.
+struct Case {
+  std::string options, train, queries;
+};
+
+std::vector<OwnedSample> without_labels(std::vector<OwnedSample> samples) {
+  for (OwnedSample& sample : samples) sample.labels.clear();
+  return samples;
+}
+
+class QueryEncoderTest : public ::testing::TestWithParam<Case> {
+ protected:
+  QueryEncoderTest() : options_(parse_encoding_toml(GetParam().options, "test")) {
+    options_.data.train = folder_.write("train", GetParam().train).string();
+    options_.data.normalize = Normalize::kL2;
+    prepare_training_data(options_, folder_ / "train.mlt");
+    data_.emplace(Dataset::open(folder_ / "train.mlt"));
+  }
+
+  QueryEncoder encoder() const {
+    return {
+        data_->encoder(), {.features = data_->features(), .labels = data_->labels()}, Normalize::kL2, "test"};
+  }
+  static std::vector<OwnedSample> read(const QueryEncoder& encoder, LineReader text) {
+    const auto reader = encoder.open(std::move(text));
+    std::vector<OwnedSample> samples;
+    for (Sample sample; reader->next(sample);) samples.emplace_back(sample);
+    return samples;
+  }
+
+  testing::TemporaryFolder folder_;
+  Experiment options_;
+  std::optional<Dataset> data_;
+};
+
+TEST_P(QueryEncoderTest, ReadsAsTrainingDidWithAndWithoutLabels) {
+  const std::vector<OwnedSample> expected = testing::samples_of(*data_);
+  ASSERT_GT(expected.size(), 1u);
+  EXPECT_EQ(read(encoder(), lines_of(GetParam().train)), expected);
+  EXPECT_EQ(read(encoder(), lines_of(GetParam().queries)), without_labels(expected));
+}
+
+TEST_P(QueryEncoderTest, APipeIsReadAsItComes) {
+  const std::filesystem::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_TRUE(is_stream(pipe));
+  EXPECT_FALSE(is_stream(folder_ / "train"));
+  EXPECT_FALSE(is_stream(folder_.path()));
+  EXPECT_FALSE(is_stream(folder_ / "nowhere"));
+  EXPECT_TRUE(is_stream("-"));
+  const std::string& text = GetParam().queries;
+  std::thread writer([&] {
+    std::ofstream out(pipe);
+    for (const char c : text) out << c << std::flush;
+  });
+  const std::vector<OwnedSample> found = read(encoder(), LineReader::of_stream(pipe));
+  writer.join();
+  EXPECT_EQ(found, without_labels(testing::samples_of(*data_)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, QueryEncoderTest,
+    ::testing::Values(
+        Case{"[data]\nformat='xmc'", "3 9 5\n0,2 1:0.5 3:2\n4 8:1 2:3\n1 0:1\n",
+             "1:0.5 3:2\n 8:1 2:3\n0:1\n"},
+        Case{"[data]\nformat='xmc'", "2 9 5\n0,2 1:0.5 3:2\n4 8:1 2:3\n", "700 9 5\n1:0.5 3:2\n8:1 2:3"},
+        Case{"[data]\nformat='text'", "__label__a one two\n__label__b two, two three\r\n",
+             "one two\ntwo, two three"},
+        Case{"[data]\nformat='csv'\n[csv]\nlabels='tag'\ntext=['title','body']",
+             "title,tag,body\none two,a,\"three, \"\"four\"\"\nfive\"\nsix,b,one\n",
+             "body,title\n\"three, \"\"four\"\"\nfive\",one two\none,six\n"},
+        Case{"[data]\nformat='csv'\n[csv]\nlabels='1'\nheader=false\ntext=['2']", "a,one two\nb,two three\n",
+             ",one two\n,two three\n"},
+        Case{"[data]\nformat='table'\n[table]\ncolumns=['label:y','num:n','cat:c']\nmin_count=1",
+             "y,n,c\n1,2.5,red\n0,-1,blue\n1,3,red\n", "c,n\nred,2.5\nblue,-1\nred,3\n"},
+        Case{"[data]\nformat='table'\n[csv]\nheader=false\n[table]\ncolumns=['label:y','num:n','cat:c']"
+             "\nmin_count=1",
+             "1,2.5,red\n0,-1,blue\n1,3,red\n", "2.5,red\n-1,blue\n3,red\n"}));
+
+TEST(QueryEncoderXmcTest, SaysWhatIsWrong) {
+  const QueryEncoder encoder({}, {.features = 9, .labels = 5}, Normalize::kNone, "test");
+  const auto error = [&](const std::string& text) {
+    return test::error_of([&] {
+      const auto reader = encoder.open(lines_of(text));
+      for (Sample sample; reader->next(sample);) {
+      }
+    });
+  };
+  EXPECT_THAT(error("1:1\n9:1\n"), HasSubstr("query:2: feature id 9 is not below 9"));
+  EXPECT_THAT(error("2 10 5\n1:1\n"), HasSubstr("10 features and 5 labels, the model has 9 and 5"));
+  EXPECT_THAT(error("some words\n"), HasSubstr("expected a label id"));
+  EXPECT_THAT(error("1:1\n2 9 5\n"), HasSubstr("expected FEATURE:VALUE"));
+}
+
+TEST(LineReaderStreamTest, RefusesWhatIsCompressedAndWhatHasNoLines) {
+  testing::TemporaryFolder folder;
+  const std::filesystem::path pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << "\x1F\x8B and more"; });
+  LineReader reader = LineReader::of_stream(pipe);
+  std::string_view line;
+  EXPECT_THAT(test::error_of([&] { reader.next(line); }), HasSubstr("gzip -dc |"));
+  writer.join();
+}
+
+}  // namespace
+}  // namespace modelet::shard
