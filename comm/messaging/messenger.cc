@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/system/log.h"
+
 namespace modelet::comm {
 namespace {
 
@@ -51,14 +53,15 @@ Messenger::Messenger(std::unique_ptr<Transport> transport, GroupOptions options,
       options_(std::move(options)),
       interruption_(std::move(interruption)),
       outgoing_(options_.run, options_.epoch, rank(), options_.lz4),
+      unconfirmed_(static_cast<size_t>(transport_->size())),
       early_(options_.max_waiting_messages, options_.max_waiting_bytes) {
   MODELET_CHECK(rank() >= 0 && rank() < size(), "the transport is not connected");
   MODELET_CHECK(options_.node_names.empty() || options_.node_names.size() == count());
   meters_.peers.resize(count());
   arrived_.resize(count());
   missed_.resize(count());
-  if (options_.on_missing)
-    transport_->when_connection_ends([this](int peer) { miss(peer, kHasNoConnection); });
+  transport_->when_connections_change(
+      [this](int peer, Transport::Connection what) { connection_changed(peer, what); });
   for (int distance = 1; distance < size(); ++distance) others_.push_back(rank_at(distance));
 }
 
@@ -130,7 +133,7 @@ void Messenger::begin_send(Tag tag, const char* operation) {
 void Messenger::begin_collect(Tag tag, const char* operation) {
   begin(tag, operation);
   MODELET_CHECK(!collected_ || tag > *collected_, "tags of what a group collects must grow");
-  collected_ = tag;
+  collected_ = needs_from_ = tag;
   meters_.dropped_messages += early_.drop_before(tag);
 }
 
@@ -149,14 +152,14 @@ void Messenger::pack(std::span<const OutBlock> blocks) {
   Stopwatch watch;
   outgoing_.encode(blocks);
   check_size();
-  outgoing_.seal(tag_);
+  outgoing_.seal(tag_, needs_from_);
   meters_.encode_seconds += watch.seconds();
 }
 
 void Messenger::pack(std::span<const BlockHeader> blocks, std::span<const std::byte> bytes) {
   Stopwatch watch;
   outgoing_.assemble(blocks, bytes);
-  outgoing_.seal(tag_);
+  outgoing_.seal(tag_, needs_from_);
   meters_.encode_seconds += watch.seconds();
 }
 
@@ -168,18 +171,32 @@ void Messenger::check_size() const {
 }
 
 void Messenger::post(std::span<const int> to) {
-  try {
-    transport_->send(to, outgoing_.message());
-  } catch (const PeerError& error) {
-    throw PeerError(error.rank(),
-                    fmt::format("cannot send to {}, {}: {}", peer_name(error.rank()), place(), error.what()));
-  }
+  for (const int rank : to) unconfirmed_.add(rank, tag_, outgoing_.message());
+  send(to, outgoing_.message());
   for (const int rank : to) {
     PeerMeter& meter = meters_.peers[static_cast<size_t>(rank)];
     meter.bytes_sent += outgoing_.bytes();
     ++meter.messages_sent;
   }
   meters_.raw_bytes += outgoing_.plain_bytes() * to.size();
+}
+
+void Messenger::send(std::span<const int> to, const PoolPtr<Message>& message) {
+  try {
+    transport_->send(to, message);
+  } catch (const PeerError& error) {
+    throw PeerError(error.rank(),
+                    fmt::format("cannot send to {}, {}: {}", peer_name(error.rank()), place(), error.what()));
+  }
+}
+
+void Messenger::connection_changed(int peer, Transport::Connection what) {
+  if (what == Transport::Connection::kEnded) return miss(peer, kHasNoConnection);
+  const auto messages = unconfirmed_.to(peer);
+  log_info("the connection to {} is back, {}: {} messages are sent again", peer_name(peer), place(),
+           messages.size());
+  for (const Unconfirmed::Sent& sent : messages) send(std::span(&peer, 1), sent.message);
+  meters_.peers[static_cast<size_t>(peer)].messages_sent_again += messages.size();
 }
 
 // ---- receiving
@@ -228,6 +245,7 @@ void Messenger::await(std::span<const int> from, double timeout_seconds, Receive
       --missing;
     }
   }
+  needs_from_ = {tag_.step, tag_.round, static_cast<uint16_t>(tag_.hop + 1)};
 }
 
 bool Messenger::receive(double seconds, Frame& frame) {
@@ -249,9 +267,11 @@ bool Messenger::admit(const Frame& frame) {
     throw malformed(frame.from, error);
   }
   const bool ours = incoming_.run == options_.run && incoming_.epoch == options_.epoch &&
-                    incoming_.sender == static_cast<uint32_t>(frame.from) && incoming_.tag >= tag_;
-  if (!ours) ++meters_.dropped_messages;
-  return ours;
+                    incoming_.sender == static_cast<uint32_t>(frame.from);
+  if (ours) unconfirmed_.confirm(frame.from, incoming_.needs_from);
+  if (ours && incoming_.tag >= tag_) return true;
+  ++meters_.dropped_messages;
+  return false;
 }
 
 void Messenger::keep(Frame frame) {

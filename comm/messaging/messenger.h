@@ -3,6 +3,12 @@
 // runs, keeps the order of tags, refuses messages that are not of this group or not well-formed, and counts.
 // Its errors name the peer, the step and the operation.
 //
+// A connection between two ranks may end and come back while the members stay the same. What was under way is
+// lost then, and neither side knows which messages these were. So each message says from which operation on its
+// sender needs those that were sent to it, each rank keeps what its peers may still need (Unconfirmed), and sends all
+// of that again when a connection is back. What has arrived already is dropped there as a duplicate, by its tag. That
+// goes unnoticed, but for the last message before a rank leaves the group: who has left sends nothing again.
+//
 // An operation begins with begin_send() or begin_collect(). It may consist of several messages from one rank
 // to another: then go_on_at() numbers them. Used by one thread, except interrupt(). It takes memory only when
 // more messages are under way than ever before.
@@ -102,6 +108,8 @@ class Messenger {
   std::string place() const;
   FormatError malformed(int from, const FormatError& error) const;
   PeerError too_late(double seconds, int passed_on) const;
+  void send(std::span<const int> to, const PoolPtr<Message>& message);
+  void connection_changed(int peer, Transport::Connection what);
   void miss(int peer, const char* reason);
   void miss_silent_peers();
   void begin(Tag tag, const char* operation);
@@ -123,11 +131,13 @@ class Messenger {
   Tag tag_;
   const char* operation_ = "";
   std::optional<Tag> sent_, collected_;  // of the last ones
-  std::vector<bool> arrived_;            // [size]; also those from which nothing is expected
+  Tag needs_from_;             // this rank has what was sent to it with earlier tags, or needs it no more
+  std::vector<bool> arrived_;  // [size]; also those from which nothing is expected
   // [size] reasons why a peer is missed that were reported since it was heard of.
   std::vector<std::vector<const char*>> missed_;
 
   Outgoing outgoing_;
+  Unconfirmed unconfirmed_;
 
   // The message received last, and early messages.
   Envelope incoming_;

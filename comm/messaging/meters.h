@@ -10,7 +10,8 @@ namespace modelet::comm {
 struct PeerMeter {
   uint64_t bytes_sent = 0, bytes_received = 0;  // envelope + payload
   uint64_t messages_sent = 0, messages_received = 0;
-  double wait_seconds = 0;  // from the start of waiting in each call to this peer's message
+  uint64_t messages_sent_again = 0;  // after the connection was lost; not among the former
+  double wait_seconds = 0;           // from the start of waiting in each call to this peer's message
 };
 
 struct Meters {

@@ -10,6 +10,10 @@
 namespace modelet::comm {
 namespace {
 
+// To a peer. More are under way only if the peer sends nothing for very long: in dissemination one may hear little
+// of the ranks to which one sends. The oldest of them arrived long ago.
+constexpr size_t kMostUnconfirmed = 1024;
+
 size_t max_bytes(const OutBlock& block) {
   return block.codec == nullptr ? block.bytes.size()
                                 : block.codec->max_bytes(block.values.rows, block.values.cols);
@@ -71,8 +75,9 @@ void Outgoing::assemble(std::span<const BlockHeader> blocks, std::span<const std
   raw_ = raw;
 }
 
-void Outgoing::seal(Tag tag) {
+void Outgoing::seal(Tag tag, Tag needs_from) {
   envelope_.tag = tag;
+  envelope_.needs_from = needs_from;
   message_->payload = compressed();
   envelope_.payload_hash = payload_hash(message_->payload);
   const std::span<const std::byte> written = writer_.write(envelope_);
@@ -89,6 +94,20 @@ std::span<const std::byte> Outgoing::compressed() {
   if (!envelope_.lz4) return raw_;
   std::swap(message_->payload_memory, lz4_memory_);
   return message_->payload_memory.reserve(used);
+}
+
+// ---- Unconfirmed
+
+void Unconfirmed::add(int peer, Tag tag, const PoolPtr<Message>& message) {
+  std::vector<Sent>& sent = sent_[static_cast<size_t>(peer)];
+  if (sent.size() == kMostUnconfirmed) sent.erase(sent.begin(), sent.begin() + kMostUnconfirmed / 2);
+  sent.push_back({tag, message});
+}
+
+void Unconfirmed::confirm(int peer, Tag tag) {
+  std::vector<Sent>& sent = sent_[static_cast<size_t>(peer)];
+  const auto needed = std::ranges::find_if(sent, [&](const Sent& each) { return each.tag >= tag; });
+  sent.erase(sent.begin(), needed);
 }
 
 }  // namespace modelet::comm

@@ -2,6 +2,8 @@
 // (comm/transport/pool.h), and sent from there to one rank or to many.
 //
 // Order of calls: encode() or assemble(), then seal(), then message(). Keeps its memory. Used by one thread.
+//
+// Unconfirmed: what was sent and may have to be sent again.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +28,8 @@ class Outgoing {
   // bytes follow each other in `bytes`.
   void encode(std::span<const OutBlock> blocks);
   void assemble(std::span<const BlockHeader> blocks, std::span<const std::byte> bytes);
-  // Compresses and hashes the payload and writes the envelope.
-  void seal(Tag tag);
+  // Compresses and hashes the payload and writes the envelope. `needs_from`: as in there.
+  void seal(Tag tag, Tag needs_from);
 
   // The message, ready to be sent; valid until the next encode() or assemble(). Its parts stay valid as long
   // as somebody holds it.
@@ -52,6 +54,28 @@ class Outgoing {
   PoolPtr<Message> message_;
   std::span<const std::byte> raw_;
   Scratch<std::byte> lz4_memory_;
+};
+
+// The messages to each peer that are not known to have arrived, until the peer says in one of its own that it
+// needs them no more (Envelope::needs_from). Ranks wait for each other in every step, so these are the messages of
+// about one step; they share their memory with what was sent. Keeps its own. Used by one thread.
+class Unconfirmed {
+ public:
+  struct Sent {
+    Tag tag;
+    PoolPtr<Message> message;
+  };
+
+  explicit Unconfirmed(size_t peers) : sent_(peers) {}
+
+  void add(int peer, Tag tag, const PoolPtr<Message>& message);
+  // The peer needs nothing before `tag`.
+  void confirm(int peer, Tag tag);
+  // In the order in which they were sent, that is, of their tags.
+  std::span<const Sent> to(int peer) const { return sent_[static_cast<size_t>(peer)]; }
+
+ private:
+  std::vector<std::vector<Sent>> sent_;  // [size]
 };
 
 }  // namespace modelet::comm

@@ -18,6 +18,11 @@ struct Part {
   std::vector<int> ranks;  // of the whole, by rank of the part
   std::deque<Frame> waiting;
   size_t waiting_bytes = 0;
+  Transport::Heard heard;
+
+  int rank_of(int rank_of_whole) const {
+    return static_cast<int>(std::ranges::find(ranks, rank_of_whole) - ranks.begin());
+  }
 };
 
 struct Crossing {
@@ -26,7 +31,14 @@ struct Crossing {
     columns = whole.size() / rows;
     for (int i = 0; i < columns; ++i) row.ranks.push_back(own_row() * columns + i);
     for (int i = 0; i < rows; ++i) column.ranks.push_back(i * columns + own_column());
+    heard_before = whole.when_connections_change([this](int rank, Transport::Connection what) {
+      const Part* const part = part_of(rank);
+      if (part != nullptr && part->heard) part->heard(part->rank_of(rank), what);
+    });
   }
+  Crossing(const Crossing&) = delete;
+  Crossing& operator=(const Crossing&) = delete;
+  ~Crossing() { whole.when_connections_change(std::move(heard_before)); }
 
   int own_row() const { return whole.rank() / columns; }
   int own_column() const { return whole.rank() % columns; }
@@ -42,6 +54,7 @@ struct Crossing {
   const GridLimits limits;
   int columns = 1;
   Part row, column;
+  Transport::Heard heard_before;
   uint64_t strangers = 0;
 };
 
@@ -49,6 +62,9 @@ class PartTransport final : public Transport {
  public:
   PartTransport(std::shared_ptr<Crossing> crossing, Part& part, int rank)
       : crossing_(std::move(crossing)), part_(part), rank_(rank) {}
+  PartTransport(const PartTransport&) = delete;
+  PartTransport& operator=(const PartTransport&) = delete;
+  ~PartTransport() override { part_.heard = {}; }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(part_.ranks.size()); }
@@ -77,8 +93,7 @@ class PartTransport final : public Transport {
         ++crossing_->strangers;
         continue;
       }
-      const auto found = std::ranges::find(part->ranks, frame.from);
-      frame.from = static_cast<int>(found - part->ranks.begin());
+      frame.from = part->rank_of(frame.from);
       if (part == &part_) return true;
       part->waiting_bytes += frame.bytes();
       if (part->waiting.size() >= crossing_->limits.waiting_messages ||
@@ -92,6 +107,7 @@ class PartTransport final : public Transport {
   }
 
   void interrupt(const std::string& reason) override { crossing_->whole.interrupt(reason); }
+  Heard when_connections_change(Heard heard) override { return std::exchange(part_.heard, std::move(heard)); }
   uint64_t dropped_messages() const override {
     return crossing_->whole.dropped_messages() + crossing_->strangers;
   }

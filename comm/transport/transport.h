@@ -54,9 +54,15 @@ class Transport {
   // Wakes the owning thread (within 50 ms): its current and all later calls of receive() throw
   // Interrupted(reason).
   virtual void interrupt(const std::string& reason) = 0;
-  // `lost(rank)` is called by receive() when the connection to a peer has ended. It may come back by itself; what
-  // was under way is lost.
-  virtual void when_connection_ends(std::function<void(int rank)> lost) { static_cast<void>(lost); }
+  // What became of the connection over which this rank sends to a peer. When it has ended, what was under way
+  // may be lost. It may come back by itself.
+  enum class Connection { kEnded, kBack };
+  using Heard = std::function<void(int rank, Connection what)>;
+  // `heard` is called by receive() and send(), and may itself send. Returns what was called before.
+  virtual Heard when_connections_change(Heard heard) {
+    static_cast<void>(heard);
+    return {};
+  }
   // Number of messages that were thrown away because their sender is no rank of this group.
   virtual uint64_t dropped_messages() const { return 0; }
 };

@@ -26,7 +26,13 @@
 namespace modelet::comm {
 namespace {
 
-constexpr double kLookSeconds = 0.05;  // while nothing comes, between two looks at the connections
+// Seconds between two looks at the connections: while nothing comes, and while something does.
+constexpr double kLookSeconds = 0.02, kLookWhileBusySeconds = 0.5;
+
+// Milliseconds. How long a connection may give no sign of life, and how often it is asked for one: that its
+// other end has forgotten it shows only when something is sent.
+constexpr int kDeadAfter = 10'000, kAsk = 2000;
+constexpr int kReconnect = 10, kLongestReconnect = 1000;  // until the next attempt
 
 std::string routing_id(uint64_t run, uint32_t epoch, int rank) {
   return fmt::format("{:016x}/{}/{}", run, epoch, rank);
@@ -84,10 +90,14 @@ zmq::socket_t make_router(zmq::context_t& context) {
 
 class ZmqTransport::Impl {
  public:
+  using Heard = Transport::Heard;
+  using Connection = Transport::Connection;
+
   explicit Impl(const ZmqOptions& options) : options_(options), router_(make_router(context_)) {
     router_.set(zmq::sockopt::rcvhwm, options.queue_messages);
     router_.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(options.max_message_bytes));
     router_.set(zmq::sockopt::linger, 0);  // it never sends
+    router_.set(zmq::sockopt::router_handover, true);
     if (options.curve) {
       own_keys_ = make_key_pair();
       self_.public_key = own_keys_->public_key;
@@ -155,25 +165,32 @@ class ZmqTransport::Impl {
     }
   }
 
-  void when_connection_ends(std::function<void(int rank)> lost) { connection_ended_ = std::move(lost); }
+  Heard when_connections_change(Heard heard) { return std::exchange(heard_, std::move(heard)); }
 
   bool receive(double timeout_seconds, Frame& frame) {
-    const SteadyClock clock;
-    const double deadline = clock.now() + timeout_seconds;
+    const double deadline = clock_.now() + timeout_seconds;
     while (true) {
       throw_if_interrupted();
+      const double now = clock_.now();
+      if (now - looked_ > kLookWhileBusySeconds) look_at_connections();
       if (take(frame)) return true;
-      const double left = deadline - clock.now();
+      const double left = deadline - now;
       if (left <= 0) return false;
       if (!wait(std::min(left, kLookSeconds))) look_at_connections();
     }
   }
 
  private:
+  // The connection of a dealer.
+  struct Link {
+    int peer = -1;
+    HandshakeMonitor monitor;
+    bool has_ended = false;  // and is not back yet
+  };
+
   void wait_for_the_link(size_t bytes) {
-    const SteadyClock clock;
-    const double until = clock.now() + options_.sending->take(bytes, clock.now());
-    for (double left = 0; (left = until - clock.now()) > 0;) {
+    const double until = clock_.now() + options_.sending->take(bytes, clock_.now());
+    for (double left = 0; (left = until - clock_.now()) > 0;) {
       throw_if_interrupted();
       pollfd interrupted{interrupt_.fd(), POLLIN, 0};
       const double milliseconds = std::ceil(std::min(left, kLookSeconds) * 1000);
@@ -189,20 +206,27 @@ class ZmqTransport::Impl {
 
   // Throws if a peer does not let this rank in: nothing will ever come from it.
   void look_at_connections() {
-    for (auto& [peer, monitor] : handshakes_)
-      while (const auto event = monitor.next()) {
-        if (event->kind == HandshakeMonitor::Kind::kEnded && connection_ended_) connection_ended_(peer);
-        const bool refused = event->kind == HandshakeMonitor::Kind::kRefused;
-        if (refused || event->kind == HandshakeMonitor::Kind::kOtherSecurity)
-          throw PeerError(
-              peer,
-              fmt::format("rank {} refuses this rank: {}", peer,
-                          refused
-                              ? fmt::format("it does not take the key {} for one of this run's ranks: see "
-                                            "its log",
-                                            self_.public_key)
-                              : "one of both uses keys, the other does not; give all agents keys, or none"));
-      }
+    looked_ = clock_.now();
+    for (Link& link : links_)
+      while (const auto event = link.monitor.next()) note(link, event->kind);
+  }
+
+  void note(Link& link, HandshakeMonitor::Kind what) {
+    using enum HandshakeMonitor::Kind;
+    if (what == kEnded) {
+      link.has_ended = true;
+      if (heard_) heard_(link.peer, Connection::kEnded);
+    } else if (what == kSucceeded && std::exchange(link.has_ended, false)) {
+      if (heard_) heard_(link.peer, Connection::kBack);
+    }
+    if (what != kRefused && what != kOtherSecurity) return;
+    throw PeerError(
+        link.peer,
+        fmt::format("rank {} refuses this rank: {}", link.peer,
+                    what == kRefused
+                        ? fmt::format("it does not take the key {} for one of this run's ranks: see its log",
+                                      self_.public_key)
+                        : "one of both uses keys, the other does not; give all agents keys, or none"));
   }
 
   zmq::socket_t dealer(const std::string& own_id, int peer, const Peer& where) {
@@ -212,10 +236,15 @@ class ZmqTransport::Impl {
     zmq::socket_t socket(context_, zmq::socket_type::dealer);
     if (own_keys_)
       use_curve_client(socket, *own_keys_, parse_key(where.public_key, fmt::format("key of rank {}", peer)));
-    handshakes_.emplace_back(peer, HandshakeMonitor(context_, socket, HandshakeMonitor::Side::kClient));
+    links_.push_back({peer, HandshakeMonitor(context_, socket, HandshakeMonitor::Side::kClient)});
     socket.set(zmq::sockopt::routing_id, own_id);
     socket.set(zmq::sockopt::sndhwm, options_.queue_messages);
     socket.set(zmq::sockopt::linger, static_cast<int>(options_.linger_seconds * 1000));
+    socket.set(zmq::sockopt::heartbeat_ivl, kAsk);
+    socket.set(zmq::sockopt::heartbeat_timeout, kDeadAfter);
+    socket.set(zmq::sockopt::tcp_maxrt, kDeadAfter);
+    socket.set(zmq::sockopt::reconnect_ivl, kReconnect);
+    socket.set(zmq::sockopt::reconnect_ivl_max, kLongestReconnect);
     try {
       connect_to(socket, where.endpoint);
     } catch (const Error& error) {
@@ -285,8 +314,10 @@ class ZmqTransport::Impl {
   std::vector<std::string> ids_;        // [size] routing ids; own entry empty, which no socket can have
   std::vector<std::string> keys_;       // [size] public keys; own entry empty. Empty without keys
   std::vector<zmq::socket_t> dealers_;  // [size]; own entry unused
-  std::vector<std::pair<int, HandshakeMonitor>> handshakes_;  // of the dealers, with their rank
-  std::function<void(int rank)> connection_ended_;
+  std::vector<Link> links_;
+  Heard heard_;
+  SteadyClock clock_;
+  double looked_ = clock_.now();  // at the connections
   Pool<Parts> parts_;
   uint64_t dropped_ = 0;
 };
@@ -306,8 +337,8 @@ bool ZmqTransport::receive(double timeout_seconds, Frame& frame) {
   return impl_->receive(timeout_seconds, frame);
 }
 void ZmqTransport::interrupt(const std::string& reason) { impl_->interrupt(reason); }
-void ZmqTransport::when_connection_ends(std::function<void(int rank)> lost) {
-  impl_->when_connection_ends(std::move(lost));
+Transport::Heard ZmqTransport::when_connections_change(Heard heard) {
+  return impl_->when_connections_change(std::move(heard));
 }
 uint64_t ZmqTransport::dropped_messages() const { return impl_->dropped_messages(); }
 

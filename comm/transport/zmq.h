@@ -7,11 +7,12 @@
 // connect(); nothing is lost.
 //
 // A sender is known by the routing id of its socket, "RUN/EPOCH/RANK". A message whose id belongs to no peer
-// of this run and epoch is dropped and counted. ZeroMQ refuses a second socket with the id of a connected
-// one. Without keys, routing ids are no proof of identity: bind beyond loopback only in a network whose hosts
-// are trusted. With keys (ZmqOptions::curve) each transport has a key pair of its own, which ends with it.
-// Its ROUTER admits only the keys of the group's ranks, and a message counts only if it came with the key of
-// the rank that its routing id names.
+// of this run and epoch is dropped and counted. A later connection with the id of an earlier one takes its
+// place: this side may not have noticed yet that the earlier one has ended. Without keys, routing ids are no
+// proof of identity: bind beyond loopback only in a network whose hosts are trusted. With keys
+// (ZmqOptions::curve) each transport has a key pair of its own, which ends with it. Its ROUTER admits only the
+// keys of the group's ranks, and a message counts only if it came with the key of the rank that its routing id
+// names.
 //
 // Memory: messages leave from where they were encoded, and are read where ZeroMQ received them; neither this
 // class nor Group copies them or allocates for them. For a message of two parts libzmq 4.3 does the
@@ -21,6 +22,9 @@
 // whose buffer still holds parts. With keys each part is encrypted from one block into another, and decrypted
 // likewise. The allocation test of node_agent counts 2 to 4 allocations by libzmq a message (short and long
 // ones), with keys 5 to 6.
+//
+// A connection over which nothing comes through for ten seconds ends, and is made again. when_connections_change()
+// tells of both; what it takes to lose no message is the messenger's matter.
 //
 // Owns its ZeroMQ context and one I/O thread. The destructor waits at most `linger_seconds` until queued
 // messages have left. Threads: as for Transport.
@@ -74,7 +78,7 @@ class ZmqTransport final : public Transport {
   // Also throws PeerError if a peer has refused the connection of this rank.
   bool receive(double timeout_seconds, Frame& frame) override;
   void interrupt(const std::string& reason) override;
-  void when_connection_ends(std::function<void(int rank)> lost) override;
+  Heard when_connections_change(Heard heard) override;
   uint64_t dropped_messages() const override;
 
  private:

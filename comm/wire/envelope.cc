@@ -56,9 +56,11 @@ std::span<const std::byte> EnvelopeWriter::write(const Envelope& envelope) {
     impl_->blocks.emplace_back(block.rows, block.cols, block.bytes, block.codec);
   const auto blocks = builder.CreateVectorOfStructs(impl_->blocks);
   wire::FinishEnvelopeBuffer(
-      builder, wire::CreateEnvelope(builder, kWireVersion, envelope.lz4, envelope.tag.round, envelope.epoch,
-                                    envelope.sender, envelope.run, envelope.tag.step, envelope.raw_bytes,
-                                    envelope.payload_hash, blocks, envelope.tag.hop));
+      builder,
+      wire::CreateEnvelope(builder, kWireVersion, envelope.lz4, envelope.tag.round, envelope.epoch,
+                           envelope.sender, envelope.run, envelope.tag.step, envelope.raw_bytes,
+                           envelope.payload_hash, blocks, envelope.tag.hop, envelope.needs_from.round,
+                           envelope.needs_from.hop, envelope.needs_from.step));
   return std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize()));
 }
 
@@ -81,6 +83,7 @@ void parse_envelope(std::span<const std::byte> bytes, size_t max_message_bytes, 
   envelope.lz4 = wire.lz4();
   envelope.raw_bytes = wire.raw_bytes();
   envelope.payload_hash = wire.payload_hash();
+  envelope.needs_from = {wire.needs_step(), wire.needs_round(), wire.needs_hop()};
   parse_blocks(wire, max_message_bytes, envelope);
 
   uint64_t sum = 0;  // cannot overflow: kMaxBlocks * max_message_bytes is far below 2^64

@@ -16,7 +16,7 @@
 namespace modelet::comm {
 
 // Grows when the meaning of a message changes; docs/wire_format.md says what earlier versions meant.
-inline constexpr uint16_t kWireVersion = 3;
+inline constexpr uint16_t kWireVersion = 4;
 inline constexpr size_t kMaxBlocks = 4096;               // in a message
 inline constexpr size_t kMaxEnvelopeBytes = 128 * 1024;  // kMaxBlocks of them fit
 
@@ -39,6 +39,7 @@ struct Envelope {
   bool lz4 = false;           // the payload is one LZ4 block of raw_bytes
   uint64_t raw_bytes = 0;     // payload before LZ4 = sum of the blocks' bytes
   uint64_t payload_hash = 0;  // XXH3-64 of the payload part as sent
+  Tag needs_from;             // the sender has all that was sent to it with earlier tags
   std::vector<BlockHeader> blocks;
   bool operator==(const Envelope&) const = default;
 };

@@ -111,7 +111,7 @@ class Traffic {
   }
 
   static uint64_t with_envelope(const MessageSize& message) {
-    constexpr uint64_t kEnvelope = 88;  // without blocks
+    constexpr uint64_t kEnvelope = 100;  // without blocks
     if (message.blocks > comm::kMaxBlocks)
       throw UsageError(
           fmt::format("a message of the run would hold {} matrices, more than the limit of {}: make "

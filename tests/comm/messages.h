@@ -21,7 +21,12 @@ inline constexpr size_t kMessageLimit = size_t{1} << 20;  // bytes
 
 // A matrix of each codec, and a block of bytes.
 inline Message good_message(bool lz4) {
-  Envelope envelope{.run = 0x0123456789abcdef, .epoch = 3, .tag = {117, 1}, .sender = 2, .lz4 = lz4};
+  Envelope envelope{.run = 0x0123456789abcdef,
+                    .epoch = 3,
+                    .tag = {117, 1},
+                    .sender = 2,
+                    .lz4 = lz4,
+                    .needs_from = {116, 65535, 2}};
   std::vector<std::byte> raw;
   size_t rows = 1;
   for (const std::string& name : codec_names()) {

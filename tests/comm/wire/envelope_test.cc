@@ -63,6 +63,7 @@ TEST(Envelope, RoundTripAtAnyAlignment) {
                       .lz4 = true,
                       .raw_bytes = 300,
                       .payload_hash = 99,
+                      .needs_from = {uint64_t{1} << 41, 4, 60001},
                       .blocks = {{1, 2, 3, 100}, {0, 5, 0, 0}, {0, 0, kBytesBlock, 40}, {7, 8, 2, 160}}};
   EnvelopeWriter writer;
   writer.write(Envelope{});  // a writer is reused
@@ -203,6 +204,7 @@ TEST(WireFormat, WorkedExampleIsInTheDocumentation) {
   envelope.blocks = {{2, 3, codec.id(), payload.size()}};
   envelope.raw_bytes = payload.size();
   envelope.payload_hash = payload_hash(payload);
+  envelope.needs_from = {117, 0, 1};
   EXPECT_THAT(documentation, HasSubstr(fmt::format("`{:016x}`", envelope.payload_hash)));
   EnvelopeWriter writer;
   std::span<const std::byte> bytes = writer.write(envelope);

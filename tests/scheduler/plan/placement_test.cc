@@ -277,7 +277,7 @@ TEST(Placement, BytesOfAStep) {
     return make_plan(experiment, shape(), nodes_of({1, 1})).nodes[0].bytes_sent_per_step;
   };
   constexpr uint64_t kMatrix = 256 * 64, kSteps = 256 * 2 + 2, kStatistics = 256 * 3 * 4, kNotice = 2;
-  constexpr uint64_t kSigmoidRest = kStatistics + kNotice + 4 * 88 + 7 * 24,  // four envelopes, seven blocks
+  constexpr uint64_t kSigmoidRest = kStatistics + kNotice + 4 * 100 + 7 * 24,  // four envelopes, seven blocks
       kSoftmaxRest = kSigmoidRest + 2 * 24;
   EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest);
   EXPECT_EQ(sent("none", Loss::kSoftmax), 3 * kMatrix * 4 + kSoftmaxRest);
@@ -288,7 +288,7 @@ TEST(Placement, BytesOfAStep) {
   EXPECT_EQ(sent("none", Loss::kSigmoid), kMatrix * 4 + kMatrix * 2 + kSigmoidRest);
   experiment.exchange.gradient_codec = "same";
   experiment.optimizer.clip = 1;
-  EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest + 4 + 88 + 24);
+  EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest + 4 + 100 + 24);
 }
 
 // 4096 modelets of a hidden layer, every other one on the other of two nodes: each would send two blocks for

@@ -1,0 +1,52 @@
+// BreakingTransport: a transport whose connections break. What is sent over a broken one is lost, until this rank
+// receives: then it hears that the connection has ended and is back.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "comm/transport/transport.h"
+
+namespace modelet::comm::testing {
+
+class BreakingTransport final : public Transport {
+ public:
+  // Whether the connection to a peer breaks before the message with this number, from 0, is sent.
+  using Breaks = std::function<bool(uint64_t number, int to)>;
+
+  BreakingTransport(std::unique_ptr<Transport> inner, Breaks breaks)
+      : inner_(std::move(inner)), breaks_(std::move(breaks)), broken_(static_cast<size_t>(inner_->size())) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  uint64_t dropped_messages() const override { return inner_->dropped_messages(); }
+  void interrupt(const std::string& reason) override { inner_->interrupt(reason); }
+  Heard when_connections_change(Heard heard) override { return std::exchange(heard_, std::move(heard)); }
+
+  void send(std::span<const int> to, const PoolPtr<Message>& message) override {
+    for (const int& rank : to) {
+      if (breaks_(number_++, rank)) broken_[static_cast<size_t>(rank)] = true;
+      if (!broken_[static_cast<size_t>(rank)]) inner_->send(std::span(&rank, 1), message);
+    }
+  }
+  bool receive(double timeout_seconds, Frame& frame) override {
+    for (int peer = 0; peer < size(); ++peer) {
+      if (!broken_[static_cast<size_t>(peer)]) continue;
+      broken_[static_cast<size_t>(peer)] = false;
+      heard_(peer, Connection::kEnded);
+      heard_(peer, Connection::kBack);
+    }
+    return inner_->receive(timeout_seconds, frame);
+  }
+
+ private:
+  std::unique_ptr<Transport> inner_;
+  const Breaks breaks_;
+  Heard heard_;
+  uint64_t number_ = 0;
+  std::vector<bool> broken_;  // [size]
+};
+
+}  // namespace modelet::comm::testing
