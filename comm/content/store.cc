@@ -385,6 +385,13 @@ std::unique_ptr<StoredContent> ContentStore::adopt(const Manifest& manifest, con
   return content;
 }
 
+bool ContentStore::link_to(const ContentId& id, const fs::path& to) const {
+  std::error_code failure;
+  if (!fs::exists(data_path(id), failure)) return false;
+  link_or_copy(data_path(id), to);
+  return true;
+}
+
 bool ContentStore::remove(const ContentId& id) {
   const fs::path path = data_path(id);
   const auto file = locked_alone(path);

@@ -104,6 +104,10 @@ class ContentStore {
   // may change the file from then on. Null while another process fills the entry.
   std::unique_ptr<StoredContent> adopt(const Manifest& manifest, const std::filesystem::path& file);
 
+  // Gives an entry's file another name as well: a hard link, or a copy. Does
+  // not look at its bytes, of which some may be missing. False if there is no such entry.
+  bool link_to(const ContentId& id, const std::filesystem::path& to) const;
+
   // False if somebody has the entry open.
   bool remove(const ContentId& id);
 

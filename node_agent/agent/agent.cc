@@ -88,6 +88,7 @@ KeeperOptions keeper_options(const AgentOptions& options) {
   KeeperOptions keeper{.node = options.name,
                        .folder = options.work_dir / "holder",
                        .bytes = options.snapshot_bytes,
+                       .local_store = options.local_store,
                        .listen = data_endpoint(options)};
   if (has_data_keys(options)) keeper.key = options.scheduler.keys->own;
   return keeper;

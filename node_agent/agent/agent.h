@@ -37,8 +37,9 @@ struct AgentOptions {
   bool insecure = false;                         // may do without keys
   std::filesystem::path work_dir = ".";          // runs whose output folder is not given get one in it
   uint64_t snapshot_bytes = uint64_t{32} << 30;  // of snapshots that it holds for others
-  CacheOptions cache = {.folder = "cache"};      // of data that the scheduler sends
-  double leave_seconds = 60;  // it works on after it was asked to leave, until it is released
+  std::filesystem::path local_store = {};  // of a scheduler on this machine; empty: it is reached by its port
+  CacheOptions cache = {.folder = "cache"};  // of data that the scheduler sends
+  double leave_seconds = 60;                 // it works on after it was asked to leave, until it is released
   // Throws UsageError if a job's folders are not allowed; asked before its data is fetched. Null: all are.
   JobCheck check_folders;
   JobFactory make_job;

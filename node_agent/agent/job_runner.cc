@@ -10,6 +10,7 @@
 #include "base/system/clock.h"
 #include "base/system/log.h"
 #include "base/system/process.h"
+#include "node_agent/train/job/same_run.h"
 #include "node_agent/train/job/snapshot.h"
 #include "shard/modelet/checkpoint.h"
 
@@ -186,8 +187,12 @@ void JobRunner::bring_snapshot(TrainJob& job) const {
   const std::vector<std::string> index = {shard::kIndexName};
   try {
     keeper.bring(snapshot, index, job.resume, check);
-    keeper.bring(snapshot, files_needed(job, shard::Checkpoint::open(job.resume).index()), job.resume, check);
+    const shard::Checkpoint checkpoint = shard::Checkpoint::open(job.resume);
+    require_same_run(checkpoint, job);  // of another one the files that are needed may not be there
+    keeper.bring(snapshot, files_needed(job, checkpoint.index()), job.resume, check);
   } catch (const Interrupted&) {
+    throw;
+  } catch (const UsageError&) {
     throw;
   } catch (const FormatError&) {
     throw;

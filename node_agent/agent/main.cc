@@ -207,6 +207,10 @@ int main(int argc, char** argv) {
                  "'holder' in the work-dir")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1u << 30));
+  app.add_option(
+      "--local-store", options.local_store,
+      "the scheduler's --store, if it is a folder of this machine that this agent may write to: parts of "
+      "snapshots get there as hard links, and are not sent");
   app.add_option("--fetch-mib-per-second", fetch_mib, "limit of the speed at which data is fetched; 0: none")
       ->capture_default_str()
       ->check(modelet::number_between(0.0, 1e6));

@@ -121,6 +121,8 @@ std::vector<HeldFile> bring_files(comm::ContentStore& store, HolderLinks& links,
     if (file == snapshot.files.end())
       throw Error(fmt::format("the snapshot of step {} has no file {}", snapshot.step, name));
     std::shared_ptr<StoredContent> entry;
+    if (options.local_store != nullptr && !fs::exists(folder / name))
+      options.local_store->link_to(file->content, folder / name);
     if (const auto manifest = manifest_if_right(folder / name, *file, options.check)) {
       entry = opened(*manifest, options, [&] { return store.adopt(*manifest, folder / name); });
     } else {

@@ -20,6 +20,8 @@ struct BringOptions {
   std::function<void()> check;  // called several times a second, may throw
   // Called while somebody else in this process fills an entry of the store, until it is let go.
   std::function<void(const std::string& address)> let_go;
+  // The scheduler's, if it is on this machine: a file that it has is linked, and then checked. Null: there is none.
+  const comm::ContentStore* local_store = nullptr;
 };
 
 // A file that lies in the store of what this node holds, open.

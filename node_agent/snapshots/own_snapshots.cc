@@ -96,6 +96,8 @@ void OwnSnapshots::stable(uint64_t run, uint64_t step) {
 void OwnSnapshots::forget(const Snapshot& snapshot, bool remove_files) {
   for (const HeldFile& file : snapshot.files) unneeded_.insert(file.content);
   if (!remove_files || snapshot.keep) return;
+  if (around_.local_store != nullptr)
+    for (const HeldFile& file : snapshot.files) around_.local_store->remove(file.content);
   std::error_code gone;  // or something else is there, too
   for (const std::string& name : snapshot.names) fs::remove(snapshot.folder / name, gone);
   fs::remove(snapshot.folder, gone);
@@ -205,6 +207,7 @@ void OwnSnapshots::adopt_next(Snapshot& snapshot) {
 // one has the scheduler's store, and who finds nobody else has it, too.
 std::vector<std::string> OwnSnapshots::candidates(size_t file) const {
   std::vector<std::string> nodes;
+  if (around_.local_store != nullptr && group_.store) return {""};
   const size_t others = group_.members.empty() ? 0 : group_.members.size() - 1;
   for (size_t i = 0; i < others; ++i) {
     const std::string& node = group_.members[(group_.rank + 1 + (file + i) % others) % group_.members.size()];
@@ -239,6 +242,11 @@ void OwnSnapshots::copy(Snapshot& snapshot, size_t file) {
 }
 
 void OwnSnapshots::send(const Snapshot& snapshot, const HeldFile& file, const std::string& to) {
+  if (to.empty() && around_.local_store != nullptr) {
+    if (!around_.local_store->adopt(file.entry->manifest(), file.entry->path()))
+      throw Error(file.name + " is in use in the scheduler's store");
+    return;
+  }
   const MappedFile mapped(file.entry->path());
   try {
     const auto manifest = file.entry->manifest();

@@ -29,6 +29,7 @@ class OwnSnapshots {
   struct Surroundings {
     std::string node;
     comm::ContentStore& store;
+    comm::ContentStore* local_store;  // as BringOptions
     HolderLinks& links;
     SnapshotKeeper::Held held;
     std::function<void()> check;

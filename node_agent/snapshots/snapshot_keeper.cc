@@ -26,6 +26,7 @@ namespace msg = comm::control;
 
 constexpr double kTurn = 0.5;  // seconds between two looks at what may be tried again, or removed
 constexpr const char* kLimit = "--snapshot-mib of the agent";
+constexpr uint64_t kSchedulersLimit = uint64_t{1} << 60;  // is the scheduler's matter
 
 comm::DataServerOptions data_options(const KeeperOptions& options) {
   constexpr size_t kMostOpen = 2048, kMostOpenOfKey = 1024;  // files of snapshots
@@ -54,9 +55,13 @@ class SnapshotKeeper::Impl {
                               .ask_again = options_.retry_seconds,
                               .give_up = options_.give_up_seconds,
                               .check = [this] { require_nothing_asked(); }}),
+        local_store_(options_.local_store.empty() ? nullptr
+                                                  : std::make_unique<comm::ContentStore>(
+                                                        options_.local_store, kSchedulersLimit, "the disk")),
         own_(OwnSnapshots::Surroundings{
             .node = options_.node,
             .store = store_,
+            .local_store = local_store_.get(),
             .links = links_,
             .held = std::move(held),
             .check = [this] { require_nothing_asked(); },
@@ -118,7 +123,8 @@ class SnapshotKeeper::Impl {
                              {.retry_seconds = options_.retry_seconds,
                               .patience = options_.give_up_seconds,
                               .check = check,
-                              .let_go = [this](const std::string& address) { server_->close({address}); }});
+                              .let_go = [this](const std::string& address) { server_->close({address}); },
+                              .local_store = local_store_.get()});
     ask([this, run = group.run, step = snapshot.step, keep = snapshot.keep, folder,
          files = std::move(files)] { own_.brought(run, step, keep, folder, files); });
   }
@@ -210,6 +216,7 @@ class SnapshotKeeper::Impl {
   // The keeper's thread's.
   comm::Pace pace_;
   HolderLinks links_;
+  const std::unique_ptr<comm::ContentStore> local_store_;
   OwnSnapshots own_;
   std::set<comm::ContentId> to_remove_;  // as soon as nobody has it open
   bool stop_ = false;

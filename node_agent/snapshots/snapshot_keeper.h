@@ -37,9 +37,12 @@
 namespace modelet::agent {
 
 struct KeeperOptions {
-  std::string node;                          // name of this node
-  std::filesystem::path folder;              // of what it holds; this process's alone
-  uint64_t bytes = uint64_t{32} << 30;       // limit of that folder; --snapshot-mib
+  std::string node;                     // name of this node
+  std::filesystem::path folder;         // of what it holds; this process's alone
+  uint64_t bytes = uint64_t{32} << 30;  // limit of that folder; --snapshot-mib
+  // Of the scheduler's store, if that is on this machine: files get there as hard links, and need no other holder.
+  // Empty: they are sent.
+  std::filesystem::path local_store = {};
   std::string listen = "tcp://127.0.0.1:*";  // of the port for data: its host, or "ipc://FOLDER/*"
   std::optional<comm::KeyPair> key = {};     // this node's, with which it sends and fetches; none: no keys
   double retry_seconds = 2;                  // until what failed is tried again

@@ -3,6 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <fstream>
+#include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -19,6 +22,7 @@
 #include "node_agent/train/job/snapshot.h"
 #include "scheduler/client/pool_client.h"
 #include "shard/modelet/checkpoint.h"
+#include "shard/modelet/checkpoint/folders.h"
 
 namespace modelet::cli {
 namespace {
@@ -30,8 +34,6 @@ constexpr double kTellEvery = 1;                  // seconds
 constexpr const char* kFetchedExperiment = "experiment.toml";
 constexpr const char* kFetchedLog = "log.jsonl";
 
-std::string name_of(const comm::Snapshot& snapshot) { return fmt::format("step-{:010}", snapshot.step); }
-
 bool is_in_store(const comm::SnapshotFile& file) {
   return std::ranges::find(file.holders, "") != file.holders.end();
 }
@@ -39,13 +41,22 @@ bool is_in_store(const comm::SnapshotFile& file) {
 std::vector<comm::Snapshot> stored_checkpoints(PoolClient& client, uint64_t run) {
   std::vector<comm::Snapshot> stored;
   for (comm::Snapshot& snapshot : comm::parse_snapshots(client.files(run).snapshots)) {
-    // The best weights until then are a checkpoint of their own.
-    std::erase_if(snapshot.files, [](const auto& file) { return file.name.starts_with(agent::kBestPrefix); });
     if (snapshot.keep && std::ranges::all_of(snapshot.files, is_in_store))
       stored.push_back(std::move(snapshot));
   }
   std::ranges::sort(stored, std::greater(), &comm::Snapshot::step);
   return stored;
+}
+
+bool is_best(const comm::SnapshotFile& file) { return file.name.starts_with(agent::kBestPrefix); }
+
+FileLock lock_on(const fs::path& folder) {
+  fs::create_directories(folder);
+  std::optional<FileLock> lock = FileLock::take(folder / ".lock");
+  if (!lock)
+    throw UsageError(folder.string() +
+                     ": a run trains into this folder, or is fetched into it; give another --out");
+  return std::move(*lock);
 }
 
 // One connection, and one folder.
@@ -55,18 +66,31 @@ class Fetcher {
       : options_(options),
         staging_(folder / ".fetching"),
         store_(staging_ / "files", kNoLimit, "the disk"),
-        link_(server, {.check = options.check}) {}
+        link_(server, {.check = options.check}) {
+    if (!options.store.empty()) theirs_.emplace(options.store, kNoLimit, "the disk");
+  }
 
-  void fetch(const comm::Snapshot& snapshot, const fs::path& target) {
-    const fs::path partial = staging_ / name_of(snapshot);
-    fs::remove_all(partial);
-    fs::create_directories(partial);
-    const Progress progress(name_of(snapshot), snapshot, options_);
-    for (const comm::SnapshotFile& file : snapshot.files) fetch_file(file, partial / file.name, progress);
-    shard::Checkpoint::open(partial);
-    fs::create_directories(target.parent_path());
-    fs::rename(partial, target);
-    for (const comm::SnapshotFile& file : snapshot.files) store_.remove(file.content);
+  // Into `checkpoints`, and before it the best one that it names, if that is not there.
+  void fetch(comm::Snapshot snapshot, const fs::path& checkpoints) {
+    const auto first_best = std::ranges::stable_partition(snapshot.files, std::not_fn(is_best)).begin();
+    const std::vector<comm::SnapshotFile> best(first_best, snapshot.files.end());
+    snapshot.files.erase(first_best, snapshot.files.end());
+    const std::string name = shard::step_name(snapshot.step);
+    bring(name, snapshot.files, "");
+    const shard::CheckpointIndex index = shard::Checkpoint::open(staging_ / name).index();
+    const fs::path best_target = shard::checkpoint_of_step(checkpoints, index.best_step);
+    if (agent::has_best_files(index) && !best.empty() && !shard::is_checkpoint(best_target)) {
+      const std::string best_name = best_target.filename();
+      bring(best_name, best, agent::kBestPrefix);
+      if (index.encoder)
+        link_or_copy(staging_ / name / shard::kEncoderName, staging_ / best_name / shard::kEncoderName);
+      publish(best_name, checkpoints);
+    }
+    publish(name, checkpoints);
+    for (const auto* files : {&std::as_const(snapshot.files), &best})
+      for (const comm::SnapshotFile& file : *files) store_.remove(file.content);
+    if (options_.newest > 0)
+      shard::remove_old_checkpoints(checkpoints, snapshot.step, options_.newest, index.best_step);
   }
   // Nothing is left to go on with.
   void remove_leftovers() const {
@@ -78,9 +102,9 @@ class Fetcher {
   // Tells how much of a checkpoint is there.
   class Progress {
    public:
-    Progress(std::string name, const comm::Snapshot& snapshot, const FetchOptions& options)
+    Progress(std::string name, const std::vector<comm::SnapshotFile>& files, const FetchOptions& options)
         : name_(std::move(name)), tell_(options.tell) {
-      for (const comm::SnapshotFile& file : snapshot.files) total_ += file.bytes;
+      for (const comm::SnapshotFile& file : files) total_ += file.bytes;
     }
     void add(uint64_t there, uint64_t fetched) const {
       there_ += there;
@@ -106,7 +130,34 @@ class Fetcher {
     uint64_t total_ = 0;
   };
 
+  // Files that make a checkpoint, but for the beginning of their names.
+  void bring(const std::string& name, const std::vector<comm::SnapshotFile>& files,
+             const std::string& prefix) {
+    const fs::path partial = staging_ / name;
+    fs::remove_all(partial);
+    fs::create_directories(partial);
+    const Progress progress(name, files, options_);
+    for (const comm::SnapshotFile& file : files)
+      fetch_file(file, partial / file.name.substr(prefix.size()), progress);
+  }
+
+  // On the disk before it is there.
+  void publish(const std::string& name, const fs::path& checkpoints) const {
+    const fs::path partial = staging_ / name;
+    shard::Checkpoint::open(partial);
+    shard::sync_checkpoint(partial);
+    fs::create_directories(checkpoints);
+    shard::rename_folder(partial, checkpoints / name);
+    shard::sync_folder(checkpoints);
+  }
+
   void fetch_file(const comm::SnapshotFile& file, const fs::path& to, const Progress& progress) {
+    if (theirs_ && theirs_->link_to(file.content, to)) {
+      if (fs::file_size(to) != file.bytes)
+        throw Error(to.string() + ": is not whole in the scheduler's store");
+      fs::permissions(to, mode_of_new_files());
+      return progress.add(file.bytes, file.bytes);
+    }
     auto manifest = store_.manifest(file.content);
     if (!manifest) manifest = comm::fetch_manifest(link_, file.content);
     const auto content = store_.open(*manifest, options_.check);
@@ -122,17 +173,50 @@ class Fetcher {
     link_or_copy(content->path(), to);
   }
 
+  fs::perms mode_of_new_files() const {
+    const fs::path file = staging_ / "new";
+    std::ofstream{file};
+    return fs::status(file).permissions();
+  }
+
   const FetchOptions& options_;
   const fs::path staging_;
   comm::ContentStore store_;
+  std::optional<comm::ContentStore> theirs_;
   comm::DataLink link_;
 };
+
+// Of a pool that is this process's own: the disk is its user's, too.
+void remove_from_store(const fs::path& folder, const std::vector<comm::Snapshot>& unwanted,
+                       const std::vector<comm::Snapshot>& wanted) {
+  std::set<comm::ContentId> needed;
+  for (const comm::Snapshot& snapshot : wanted)
+    for (const comm::SnapshotFile& file : snapshot.files) needed.insert(file.content);
+  comm::ContentStore store(folder, kNoLimit, "the disk");
+  for (const comm::Snapshot& snapshot : unwanted)
+    for (const comm::SnapshotFile& file : snapshot.files)
+      if (!needed.contains(file.content)) store.remove(file.content);
+}
 
 std::string log_line(const nlohmann::json& event) {
   return event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace
+
+RunFolder::RunFolder(fs::path folder, const fs::path& resumed)
+    : folder_(std::move(folder)),
+      made_(!fs::exists(folder_)),
+      lock_(shard::take_run_folder(folder_, resumed)) {}
+
+RunFolder::RunFolder(fs::path folder)
+    : folder_(std::move(folder)), made_(!fs::exists(folder_)), lock_(lock_on(folder_)) {}
+
+RunFolder::~RunFolder() {
+  std::error_code ignored;  // at worst it stays
+  const auto files = std::distance(fs::directory_iterator(folder_, ignored), {});
+  if (made_ && !ignored && files <= 1) fs::remove_all(folder_, ignored);
+}
 
 fs::path fetched_path(const fs::path& folder, const fs::path& elsewhere) {
   return folder / "checkpoints" / elsewhere.filename();
@@ -141,21 +225,33 @@ fs::path fetched_path(const fs::path& folder, const fs::path& elsewhere) {
 std::vector<fs::path> fetch_checkpoints(const comm::control::SchedulerAddress& scheduler, uint64_t run,
                                         const fs::path& folder, const FetchOptions& options) {
   PoolClient client(scheduler);
-  const std::vector<comm::Snapshot> stored = stored_checkpoints(client, run);
+  std::vector<comm::Snapshot> wanted = stored_checkpoints(client, run);
+  if (options.newest > 0) {
+    const auto old =
+        wanted.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(wanted.size(), options.newest));
+    if (!options.store.empty()) remove_from_store(options.store, {old, wanted.end()}, {wanted.begin(), old});
+    wanted.erase(old, wanted.end());
+    std::ranges::reverse(wanted);
+  }
   std::vector<fs::path> paths;
   std::optional<Fetcher> fetcher;
-  for (const comm::Snapshot& snapshot : stored) {
-    paths.push_back(fetched_path(folder, name_of(snapshot)));
-    if (fs::exists(paths.back() / shard::kIndexName)) continue;
+  for (const comm::Snapshot& snapshot : wanted) {
+    paths.push_back(fetched_path(folder, shard::step_name(snapshot.step)));
+    if (shard::is_checkpoint(paths.back())) {
+      if (options.arrived) options.arrived(paths.back());
+      continue;
+    }
     if (!fetcher) {
       const uint16_t port = client.data_port();
       if (port == 0)
         throw Error("this scheduler keeps no files: start modelet-scheduler with --state or --store");
       fetcher.emplace(comm::control::with_port(scheduler, port), folder, options);
     }
-    fetcher->fetch(snapshot, paths.back());
+    fetcher->fetch(snapshot, paths.back().parent_path());
+    if (options.arrived) options.arrived(paths.back());
   }
   if (fetcher) fetcher->remove_leftovers();
+  if (options.newest > 0) std::ranges::reverse(paths);
   return paths;
 }
 

@@ -36,6 +36,15 @@ std::filesystem::path make_temporary_folder() {
   return pattern;
 }
 
+// Without what a pool that was killed has left there.
+void make_closed_folder(const std::filesystem::path& folder) {
+  std::error_code failure;
+  std::filesystem::remove_all(folder, failure);
+  if (!failure) std::filesystem::create_directories(folder, failure);
+  if (!failure) std::filesystem::permissions(folder, std::filesystem::perms::owner_all, failure);
+  if (failure) throw Error(folder.string() + ": " + failure.message() + " (making the pool's folder)");
+}
+
 // Of agents' sockets among themselves: files in the folder, which cost less than a connection that encrypts
 // (docs/pool.md, Keys), unless their names would be longer than a socket's may be.
 std::string data_address(const std::filesystem::path& folder) {
@@ -82,7 +91,8 @@ class SpawnSettings {
 
 }  // namespace
 
-LocalPool::LocalPool(const LocalPoolOptions& options) : folder_(make_temporary_folder()) {
+LocalPool::LocalPool(const LocalPoolOptions& options)
+    : folder_(make_temporary_folder()), files_(options.files.empty() ? folder_ / "files" : options.files) {
   try {
     start(options);
   } catch (...) {
@@ -95,6 +105,7 @@ LocalPool::~LocalPool() { stop_all(); }
 
 void LocalPool::start(const LocalPoolOptions& options) {
   const std::filesystem::path programs = options.programs.empty() ? own_folder() : options.programs;
+  make_closed_folder(files_);
   const std::filesystem::path endpoint_file = folder_ / "endpoint", allow_list = folder_ / "allowed";
   const comm::KeyPair user = make_key("user"), scheduler = make_key("scheduler");
   std::string allowed = fmt::format("admin {} user\n", user.public_key);
@@ -110,7 +121,7 @@ void LocalPool::start(const LocalPoolOptions& options) {
   add("scheduler", programs / "modelet-scheduler",
       {"--listen", "tcp://127.0.0.1:*", "--endpoint-file", endpoint_file.string(), "--key",
        key_file("scheduler").string(), "--allow-list", allow_list.string(), "--state",
-       (folder_ / "scheduler").string()});
+       (files_ / "scheduler").string()});
   scheduler_ = {wait_for_scheduler(endpoint_file, options.start_seconds),
                 comm::ClientKeys{user, scheduler.public_key}};
   processes_[0].arguments[1] = scheduler_.endpoint;  // where it is found when it is started again
@@ -132,7 +143,8 @@ void LocalPool::start(const LocalPoolOptions& options) {
                                            "--gflops",        std::to_string(speed.gflops),
                                            "--bf16-gflops",   std::to_string(speed.bf16_gflops),
                                            "--memory-gbps",   std::to_string(speed.memory_gbps),
-                                           "--work-dir",      (folder_ / name).string(),
+                                           "--work-dir",      (files_ / name).string(),
+                                           "--local-store",   store().string(),
                                            "--data-root",     "/",
                                            "--out-root",      "/",
                                            "--dedicated"});
@@ -239,6 +251,7 @@ void LocalPool::stop_all() {
   stop(std::min<size_t>(1, processes_.size()), processes_.size());
   stop(0, std::min<size_t>(1, processes_.size()));
   std::error_code ignored;  // logs left behind do no harm
+  std::filesystem::remove_all(files_, ignored);
   std::filesystem::remove_all(folder_, ignored);
 }
 

@@ -28,7 +28,9 @@ struct LocalPoolOptions {
   uint32_t nodes = 1;
   uint32_t threads = 0;  // of each agent; 0: the machine's cores shared out, at least 1 each
   std::filesystem::path
-      programs;                 // folder of modelet-scheduler and modelet-agent; empty: that of this program
+      programs;  // folder of modelet-scheduler and modelet-agent; empty: that of this program
+  // Of what its processes keep: runs, snapshots. Made, and removed at the end; empty: beside their keys.
+  std::filesystem::path files = {};
   double start_seconds = 30;    // within which all must have registered
   uint32_t most_restarts = 10;  // of all processes together, once all have registered
 };
@@ -44,6 +46,8 @@ class LocalPool {
 
   // With the key of a user, who may submit.
   const comm::control::SchedulerAddress& scheduler() const { return scheduler_; }
+  // The scheduler's, a folder.
+  std::filesystem::path store() const { return files_ / "scheduler" / "store"; }
   // Starts processes that have ended again, and logs that. Throws Error if one has ended too often.
   void check();
 
@@ -68,7 +72,8 @@ class LocalPool {
   void wait_for_agents(uint32_t count, double seconds);
   void stop_all();
 
-  std::filesystem::path folder_;  // keys, sockets, logs; closed to others; removed at the end
+  std::filesystem::path folder_;  // keys, sockets, logs; closed to others, as files_; removed at the end
+  std::filesystem::path files_;
   std::vector<Process> processes_;
   comm::control::SchedulerAddress scheduler_{""};
   uint32_t restarts_left_ = 0;

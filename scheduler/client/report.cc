@@ -191,6 +191,7 @@ void Reporter::show(const json& event) {
       {"epoch", &Reporter::show_epoch},
       {"checkpoint", &Reporter::show_checkpoint},
       {"replanned", &Reporter::show_replanned},
+      {"regrouped", &Reporter::show_regrouped},
       {"finished", &Reporter::show_finished},
       {"interrupted", &Reporter::show_interrupted}};
   const std::string kind = text(event, "event");
@@ -270,6 +271,13 @@ void Reporter::show_replanned(const json& event) {
   line(fmt::format("re-planned at step {}:  {} is {} times slower than planned;  moved {} modelets",
                    count(event, "step"), text(event, "node"), number_text(event, "slower", "{:.2f}"),
                    count(event, "moved_modelets")),
+       Style::kWarning);
+}
+
+void Reporter::show_regrouped(const json& event) {
+  const auto nodes = event.find("nodes");
+  line(fmt::format("goes on from step {} on {} node(s):  {}", count(event, "step"),
+                   nodes != event.end() && nodes->is_array() ? nodes->size() : 0, text(event, "why")),
        Style::kWarning);
 }
 

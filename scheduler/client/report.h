@@ -66,6 +66,7 @@ class Reporter {
   void show_epoch(const nlohmann::json& event);
   void show_checkpoint(const nlohmann::json& event);
   void show_replanned(const nlohmann::json& event);
+  void show_regrouped(const nlohmann::json& event);
   void show_finished(const nlohmann::json& event);
   void show_interrupted(const nlohmann::json& event);
   // On a terminal: on as many lines as it needs.

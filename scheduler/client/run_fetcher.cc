@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/system/log.h"
 #include "scheduler/client/fetch_run.h"
-#include "shard/modelet/checkpoint.h"
 
 namespace modelet::cli {
 namespace {
@@ -15,10 +14,13 @@ constexpr std::chrono::seconds kLookAgain{1};
 
 }  // namespace
 
-RunFetcher::RunFetcher(comm::control::SchedulerAddress scheduler, uint64_t run, std::filesystem::path folder)
+RunFetcher::RunFetcher(comm::control::SchedulerAddress scheduler, uint64_t run, std::filesystem::path folder,
+                       uint32_t newest, std::filesystem::path store)
     : scheduler_(std::move(scheduler)),
       run_(run),
       folder_(std::move(folder)),
+      most_(newest),
+      store_(std::move(store)),
       thread_([this] { this->run(); }) {}
 
 RunFetcher::~RunFetcher() {
@@ -39,6 +41,11 @@ void RunFetcher::look(const std::filesystem::path& path) {
   changed_.notify_one();
 }
 
+bool RunFetcher::has(const std::filesystem::path& path) const {
+  const std::lock_guard lock(mutex_);
+  return arrived_.contains(path);
+}
+
 void RunFetcher::run() {
   for (;;) {
     std::filesystem::path wanted;
@@ -50,17 +57,26 @@ void RunFetcher::run() {
     }
     fetch();
     std::unique_lock lock(mutex_);
-    if (std::filesystem::exists(wanted / shard::kIndexName) && wanted == newest_) looking_ = false;
+    if (arrived_.contains(wanted) && wanted == newest_) looking_ = false;
     if (looking_) changed_.wait_for(lock, kLookAgain, [this] { return stop_; });
   }
 }
 
 void RunFetcher::fetch() {
   try {
-    fetch_checkpoints(scheduler_, run_, folder_, {.check = [this] {
-                        const std::lock_guard lock(mutex_);
-                        if (stop_) throw Interrupted("no longer wanted");
-                      }});
+    fetch_checkpoints(scheduler_, run_, folder_,
+                      {.check =
+                           [this] {
+                             const std::lock_guard lock(mutex_);
+                             if (stop_) throw Interrupted("no longer wanted");
+                           },
+                       .newest = most_,
+                       .store = store_,
+                       .arrived =
+                           [this](const std::filesystem::path& path) {
+                             const std::lock_guard lock(mutex_);
+                             arrived_.insert(path);
+                           }});
   } catch (const Interrupted&) {
   } catch (const std::exception& error) {
     if (!told_) log_warning("checkpoints of run {} are not fetched yet: {}", run_, error.what());

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,7 +16,6 @@
 #include "scheduler/client/fetch_run.h"
 #include "scheduler/client/run_fetcher.h"
 #include "scheduler/core/core.h"
-#include "shard/modelet/checkpoint.h"
 
 namespace modelet::cli {
 namespace {
@@ -50,6 +50,11 @@ class EndReporter {
     reporter_.note(fmt::format("run {} {}", status.run, status.detail));
   }
 
+  [[noreturn]] void fail(const std::string& error) {
+    reporter_.handle({{"event", "failed"}, {"error", error}});
+    throw Error(error + reporter_.how_to_resume());
+  }
+
   void end(const RunStatusT& status) {
     if (status.state == RunState::Failed) {
       if (last_ != "failed") reporter_.handle({{"event", "failed"}, {"error", status.detail}});
@@ -75,13 +80,15 @@ class EndReporter {
 // the client's folder, and wait until it is there.
 class FetchedRun {
  public:
-  FetchedRun(const comm::control::SchedulerAddress& scheduler, uint64_t run, std::filesystem::path folder,
+  FetchedRun(const comm::control::SchedulerAddress& scheduler, uint64_t id, const RunOnPool& run,
              EndReporter& reporter)
       : scheduler_(scheduler),
-        run_(run),
-        folder_(std::move(folder)),
+        run_(id),
+        folder_(run.submission.out),
+        newest_(run.submission.experiment.train.keep_checkpoints),
+        store_(run.own_store),
         reporter_(reporter),
-        fetcher_(std::in_place, scheduler, run, folder_) {}
+        fetcher_(std::in_place, scheduler, id, folder_, newest_, store_) {}
 
   void handle(json event) {
     for (const char* key : {"path", "checkpoint"})
@@ -89,7 +96,10 @@ class FetchedRun {
         event[key] = fetched_path(folder_, path).string();
     const std::string kind = text_in(event, "event");
     if (kind == "checkpoint") {
-      fetcher_->look(text_in(event, "path"));
+      const std::string path = text_in(event, "path");
+      // A group that goes on from before comes to the same step again.
+      std::erase_if(waiting_, [&](const json& before) { return text_in(before, "path") == path; });
+      fetcher_->look(path);
       waiting_.push_back(std::move(event));
     } else if (kind == "finished" || kind == "interrupted" || kind == "failed") {
       last_ = std::move(event);
@@ -100,45 +110,59 @@ class FetchedRun {
 
   // Reports those whose checkpoint has arrived.
   void report_arrived() {
-    std::erase_if(waiting_, [&](const json& event) {
-      const bool here =
-          std::filesystem::exists(std::filesystem::path(text_in(event, "path")) / shard::kIndexName);
-      if (here) reporter_.handle(event);
-      return here;
-    });
+    report_if([this](const std::filesystem::path& path) { return fetcher_->has(path); });
   }
 
   // The run has ended: fetches what is not here yet. A checkpoint that the pool has replaced by a later one stays
   // unreported.
   void end() {
+    report_arrived();
     fetcher_.reset();
+    std::string trouble;
     try {
       fetch_all();
     } catch (const Error& error) {
-      throw Error(fmt::format(
-          "run {} has ended, but its files are not here yet: {}; modelet fetch {} --out {} brings them", run_,
-          error.what(), run_, folder_.string()));
+      trouble = fmt::format("run {} has ended, but its last files are not here{}: {}", run_,
+                            !store_.empty() ? "" : " yet", error.what());
     }
-    report_arrived();
+    report_if([this](const std::filesystem::path& path) { return arrived_.contains(path); });
+    if (!trouble.empty() && !store_.empty()) reporter_.fail(trouble);
+    if (!trouble.empty())
+      throw Error(fmt::format("{}; modelet fetch {} --out {} brings them", trouble, run_, folder_.string()));
     if (last_) reporter_.handle(*last_);
   }
 
  private:
+  // In the order in which they were made.
+  template <class IsHere>
+  void report_if(const IsHere& is_here) {
+    std::erase_if(waiting_, [&](const json& event) {
+      const bool here = is_here(std::filesystem::path(text_in(event, "path")));
+      if (here) reporter_.handle(event);
+      return here;
+    });
+  }
+
   // Once more, if a scheduler has just gone away.
   void fetch_all() {
+    const FetchOptions options{
+        .newest = newest_, .arrived = [this](const std::filesystem::path& path) { arrived_.insert(path); }};
     try {
-      fetch_checkpoints(scheduler_, run_, folder_, {});
+      fetch_checkpoints(scheduler_, run_, folder_, options);
     } catch (const Error&) {
       std::this_thread::sleep_for(kFetchAgain);
-      fetch_checkpoints(scheduler_, run_, folder_, {});
+      fetch_checkpoints(scheduler_, run_, folder_, options);
     }
   }
 
   const comm::control::SchedulerAddress& scheduler_;
   const uint64_t run_;
   const std::filesystem::path folder_;
+  const uint32_t newest_;
+  const std::filesystem::path store_;  // of a pool that ends with the run; empty: it stays
   EndReporter& reporter_;
   std::optional<RunFetcher> fetcher_;
+  std::set<std::filesystem::path> arrived_;  // at the end
   std::deque<json> waiting_;
   std::optional<json> last_;
 };
@@ -153,7 +177,7 @@ void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPo
   const uint64_t id = client.submit(submission);
   EndReporter end(reporter);
   std::optional<FetchedRun> files;
-  if (run.fetch) files.emplace(scheduler, id, run.submission.out, end);
+  if (run.fetch) files.emplace(scheduler, id, run, end);
   const PoolClient::Watcher watcher{
       .on_event = [&](const json& event) { files ? files->handle(event) : end.handle(event); },
       .on_status = [&](const RunStatusT& status) { end.note(status); },
@@ -165,7 +189,14 @@ void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPo
             if (files) files->report_arrived();
             return false;
           }};
-  const RunStatusT last = client.watch(id, watcher, run.patience);
+  RunStatusT last;
+  try {
+    last = client.watch(id, watcher, run.patience);
+  } catch (const Error& error) {
+    if (run.own_store.empty()) throw;
+    if (files) files->report_arrived();
+    end.fail(error.what());
+  }
   if (files) files->end();
   end.end(last);
 }

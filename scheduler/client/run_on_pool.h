@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 
 #include "comm/control/control.h"
@@ -13,9 +14,11 @@ namespace modelet::cli {
 
 struct RunOnPool {
   Submission submission;
-  // The pool keeps the run's files, and they are fetched into submission.out, whose path the pool does not get. Needs
-  // a scheduler with a store.
+  // The pool keeps the run's files, and they are fetched into submission.out, whose path the pool does not get: as
+  // many checkpoints as train.keep_checkpoints says. Needs a scheduler with a store, and a RunFolder.
   bool fetch = false;
+  // The pool is this process's own, and ends with the run: the folder of its store.
+  std::filesystem::path own_store = {};
   double patience = kPatienceSeconds;  // with a scheduler that is away
   std::function<void()> check = {};    // called several times a second; may throw, which ends the watching
 };

@@ -14,21 +14,21 @@ namespace modelet::cli {
 namespace {
 
 comm::ContentId send_file(comm::DataLink& link, std::span<const std::byte> file, const std::string& what,
-                          Reporter& reporter) {
+                          Reporter* reporter) {
   constexpr double kReportEvery = 1;  // seconds
   const auto manifest = comm::Manifest::of(file);
   const Stopwatch watch;
   Stopwatch since_report;
   comm::send_content(link, manifest, file, {}, [&](uint64_t bytes, uint64_t total) {
-    if (bytes < total && since_report.seconds() < kReportEvery) return;
+    if (reporter == nullptr || (bytes < total && since_report.seconds() < kReportEvery)) return;
     since_report.lap();
     const double rate = static_cast<double>(bytes) / std::max(1e-9, watch.seconds());
-    reporter.handle({{"event", "sending"},
-                     {"data", what},
-                     {"bytes", bytes},
-                     {"total_bytes", total},
-                     {"bytes_per_second", rate},
-                     {"eta_seconds", static_cast<double>(total - bytes) / rate}});
+    reporter->handle({{"event", "sending"},
+                      {"data", what},
+                      {"bytes", bytes},
+                      {"total_bytes", total},
+                      {"bytes_per_second", rate},
+                      {"eta_seconds", static_cast<double>(total - bytes) / rate}});
   });
   return manifest.id();
 }
@@ -38,11 +38,11 @@ comm::ContentId send_file(comm::DataLink& link, std::span<const std::byte> file,
 std::string send_data(const comm::control::SchedulerAddress& server, const shard::Dataset& data,
                       const std::string& what, Reporter& reporter, double ask_again) {
   comm::DataLink link(server, {.ask_again = ask_again});
-  return comm::to_text(send_file(link, data.file(), what, reporter));
+  return comm::to_text(send_file(link, data.file(), what, &reporter));
 }
 
 comm::Snapshot send_checkpoint(const comm::control::SchedulerAddress& server,
-                               const shard::Checkpoint& checkpoint, Reporter& reporter, double ask_again) {
+                               const shard::Checkpoint& checkpoint, Reporter* reporter, double ask_again) {
   comm::DataLink link(server, {.ask_again = ask_again});
   comm::Snapshot snapshot{.step = checkpoint.index().step, .keep = true};
   for (const agent::NamedFile& file : agent::snapshot_files(checkpoint)) {

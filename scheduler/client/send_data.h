@@ -19,8 +19,8 @@ namespace modelet::cli {
 std::string send_data(const comm::control::SchedulerAddress& server, const shard::Dataset& data,
                       const std::string& what, Reporter& reporter, double ask_again = 2);
 
-// The same for the files of a checkpoint, for a run that goes on from it.
+// The same for the files of a checkpoint, for a run that goes on from it. `reporter` may be null: nobody is told.
 comm::Snapshot send_checkpoint(const comm::control::SchedulerAddress& server,
-                               const shard::Checkpoint& checkpoint, Reporter& reporter, double ask_again = 2);
+                               const shard::Checkpoint& checkpoint, Reporter* reporter, double ask_again = 2);
 
 }  // namespace modelet::cli

@@ -24,18 +24,6 @@ void write_index(const fs::path& folder, const CheckpointIndex& index, Sync sync
   if (sync == Sync::kYes) sync_folder(folder);
 }
 
-// Keeps `keep` of the checkpoints of `step` or before, and the best one.
-void prune(const fs::path& parent, uint64_t step, uint32_t keep, uint64_t best_step) {
-  const std::vector<StepFolder> folders = complete_before(parent, step + 1);
-  for (size_t i = keep; i < folders.size(); ++i) {
-    if (folders[i].step == best_step) continue;
-    // Hides it first: a half-removed folder must not look like a checkpoint.
-    const fs::path hidden = parent / partial_name(folders[i].step);
-    rename_folder(folders[i].path, hidden);
-    remove_tree(hidden);
-  }
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const fs::path& checkpoints, uint64_t step, Folder kind)
@@ -77,7 +65,7 @@ fs::path CheckpointWriter::commit(CheckpointIndex index, uint32_t keep) const {
   const fs::path target = folder();
   publish(target);
   remove_leftovers();
-  prune(parent_, step_, keep, index.best_step);
+  remove_old_checkpoints(parent_, step_, keep, index.best_step);
   return target;
 }
 
@@ -135,7 +123,7 @@ void amend_checkpoint(const fs::path& folder, uint64_t best_step, const std::str
   index.best_step = best_step;
   index.extra = extra;
   write_index(folder, index, Sync::kYes);
-  prune(folder.parent_path(), index.step, keep, best_step);
+  remove_old_checkpoints(folder.parent_path(), index.step, keep, best_step);
 }
 
 }  // namespace modelet::shard

@@ -62,7 +62,7 @@ class OfALocalPool(ProgramTest):
             for path in sockets:
                 with socket.socket(socket.AF_UNIX) as connection:
                     result[path] = connection.connect_ex(path)
-            for path in [*files, str(pool), str(self.folder / "run")]:
+            for path in [*files, str(pool), str(self.folder / "run/.pool")]:
                 try:
                     os.listdir(path) if pathlib.Path(path).is_dir() else open(path).read()
                     result[path] = 0

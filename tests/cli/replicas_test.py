@@ -3,7 +3,7 @@ import os
 import signal
 import unittest
 
-from programs import ENDLESS, STEPS_PER_EPOCH, ProgramTest, checkpoint_files, finished, losses, newest_checkpoint
+from programs import ENDLESS, STEPS_PER_EPOCH, ProgramTest, checkpoint_files, finished, losses, newest_checkpoint, wait_until
 
 LOCAL_STEPS = 4
 
@@ -71,16 +71,19 @@ class Replicas(ProgramTest):
                               *replicas(count, f"train.epochs={epochs}"))
             self.assertEqual(min(losses(rest)), last["step"] + 1)
 
-    def test_a_killed_agent_is_named(self):
+    def test_a_killed_agent_is_named_and_the_run_goes_on(self):
         run = self.start_training("killed", "--nodes", "4", *ENDLESS, *replicas(2, "train.checkpoint_every=20"))
         run.wait_for_step(25)
         agents = sorted(pid for pid, name in run.children().items() if name == "modelet-agent")
         os.kill(agents[-1], signal.SIGKILL)
-        self.assert_ends(run, 1)
+        regrouped = wait_until(lambda: run.events("regrouped"), lambda: f"it goes on: {run}")[0]
+        self.assertRegex(regrouped["why"], r"node 'node-[1234]' [^;]* at step [1-9]\d*")
+        wait_until(lambda: run.events()[-1]["event"] == "progress" and run.events()[-1]["step"] > regrouped["step"] + 30, lambda: f"it trains: {run}")
+        run.signal(signal.SIGINT)
+        self.assert_ends(run, 130)
         last = run.events()[-1]
-        self.assertEqual(last["event"], "failed")
-        self.assertRegex(last["error"], r"node-[1234]")
-        self.assertIn(f"--resume {newest_checkpoint(self.folder / 'killed')}", run.stderr)
+        self.assertEqual(last["event"], "interrupted")
+        self.assertEqual(last["checkpoint"], str(newest_checkpoint(self.folder / "killed")))
 
     def test_groups_must_be_equal(self):
         for nodes in ("1", "3"):

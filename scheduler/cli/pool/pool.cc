@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -16,6 +17,7 @@
 #include "scheduler/cli/pool/nodes.h"
 #include "scheduler/cli/pool/pool_options.h"
 #include "scheduler/cli/pool/runs.h"
+#include "scheduler/client/fetch_run.h"
 #include "scheduler/client/run_on_pool.h"
 #include "scheduler/client/send_data.h"
 #include "shard/modelet/checkpoint.h"
@@ -44,7 +46,7 @@ void send_files(const PoolOptions& options, uint16_t port, const ExperimentData&
   submission.test_data = send_data(server, data.test, "test", reporter);
   if (!with_checkpoint || submission.resume.empty()) return;
   submission.resume_files =
-      send_checkpoint(server, shard::Checkpoint::open(shard::find_checkpoint(submission.resume)), reporter);
+      send_checkpoint(server, shard::Checkpoint::open(shard::find_checkpoint(submission.resume)), &reporter);
   submission.resume.clear();
 }
 
@@ -71,9 +73,15 @@ void submit(const PoolOptions& options) {
       stop = true;
       write_from_signal(kStoppingLine);
     });
-    if (keeps_files) reporter.record_in(submission.out, to_toml(submission.experiment));
+    std::optional<RunFolder> folder;
+    if (keeps_files) {
+      folder.emplace(submission.out,
+                     options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)));
+      reporter.record_in(submission.out, to_toml(submission.experiment));
+    }
     return run_on_pool(options.address(),
-                       {.submission = submission, .fetch = keeps_files, .patience = options.patience}, reporter, stop);
+                       {.submission = submission, .fetch = keeps_files, .patience = options.patience},
+                       reporter, stop);
   }
   const uint64_t run = PoolClient(options.address()).submit(submission);
   if (options.json)
@@ -96,13 +104,15 @@ void add_submit_verb(CLI::App& app) {
       ->capture_default_str();
   submit_verb.add_flag("--wait", submission->wait,
                        "for agents that join later, if the pool has fewer nodes than are wanted");
-  submit_verb.add_option("--out", submission->out,
-                         "folder of the run that all nodes share; a lost node ends such a run (default: the pool "
-                         "keeps the files, and modelet fetch brings them; with --watch they are fetched into "
-                         "runs/NAME-TIME, or the folder of --resume)");
-  submit_verb.add_option("--resume", submission->resume,
-                         "checkpoint to continue from; with --out or a scheduler without a store, readable on every "
-                         "node");
+  submit_verb.add_option(
+      "--out", submission->out,
+      "folder of the run that all nodes share; a lost node ends such a run (default: the pool "
+      "keeps the files, and modelet fetch brings them; with --watch they are fetched into "
+      "runs/NAME-TIME, or the folder of --resume)");
+  submit_verb.add_option(
+      "--resume", submission->resume,
+      "checkpoint to continue from; with --out or a scheduler without a store, readable on every "
+      "node");
   submit_verb.add_flag("--watch", submission->watch,
                        "follow the run to its end; Ctrl-C stops it, with a checkpoint");
   submit_verb

@@ -132,6 +132,7 @@ void fetch(const PoolOptions& options) {
   const StopSignals signals([&stop] { stop = true; });
   const std::filesystem::path out = absolute(options.out);
   const auto address = options.address();
+  const RunFolder folder(out);
   const auto paths = fetch_checkpoints(
       address, options.run, out,
       {.tell = [&](const json& event) { reporter.handle(event); },
@@ -188,7 +189,8 @@ void add_run_verbs(CLI::App& app) {
   CLI::App& logs_verb = add_verb(app, "logs", "Show the events of a run that the scheduler has kept",
                                  "  modelet logs 3\n  modelet logs 3 --follow", logged, logs);
   add_run(logs_verb, *logged);
-  logs_verb.add_option("node", logged->node, "name of a node, if it passes its log on (default: the scheduler)");
+  logs_verb.add_option("node", logged->node,
+                       "name of a node, if it passes its log on (default: the scheduler)");
   logs_verb.add_flag("--follow", logged->follow, "go on until the log is complete");
 }
 

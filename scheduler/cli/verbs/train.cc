@@ -12,7 +12,9 @@
 #include "comm/collectives/group.h"
 #include "node_agent/train/trainer.h"
 #include "scheduler/cli/options/arguments.h"
+#include "scheduler/client/fetch_run.h"
 #include "scheduler/client/local_pool.h"
+#include "scheduler/client/pool_client.h"
 #include "scheduler/client/report.h"
 #include "scheduler/client/run_on_pool.h"
 #include "scheduler/client/send_data.h"
@@ -61,15 +63,27 @@ void train_here(const Submission& submission, Reporter& reporter) {
   reporter.require_heard();
 }
 
-void train_on_pool(const Submission& trained, Reporter& reporter) {
+// The pool keeps the run's files, so that it outlives a node, and this process brings them into the run's folder.
+void train_on_pool(Submission trained, Reporter& reporter) {
   std::atomic<bool> stop{false};
   const StopSignals signals([&stop] {
     stop = true;
     write_from_signal(kStoppingLine);
   });
+  const RunFolder folder(trained.out, trained.resume);
   reporter.note(fmt::format("starting a scheduler and {} agents on this machine", trained.nodes));
-  LocalPool pool({.nodes = trained.nodes, .threads = trained.experiment.train.threads});
-  run_on_pool(pool.scheduler(), {.submission = trained, .check = [&pool] { pool.check(); }}, reporter, stop);
+  LocalPool pool({.nodes = trained.nodes,
+                  .threads = trained.experiment.train.threads,
+                  .files = fs::path(trained.out) / ".pool"});
+  if (!trained.resume.empty()) {
+    const auto server = comm::control::with_port(pool.scheduler(), PoolClient(pool.scheduler()).data_port());
+    trained.resume_files = send_checkpoint(server, shard::Checkpoint::open(trained.resume), nullptr);
+    trained.resume.clear();
+  }
+  run_on_pool(
+      pool.scheduler(),
+      {.submission = trained, .fetch = true, .own_store = pool.store(), .check = [&pool] { pool.check(); }},
+      reporter, stop);
 }
 
 void train(const TrainOptions& options) {

@@ -179,7 +179,8 @@ void Run::form_planned(Pool& pool, std::vector<Member> chosen, const Plan& plan)
 
 // Its nodes are there. Those of the former group that are not in this one are told to end.
 void Run::form_group(Pool& pool, std::vector<Member> group) {
-  const std::string why = regroup ? regroup->why : detail;
+  const std::string lost = std::exchange(losses, "");
+  const std::string why = regroup ? regroup->why : lost.empty() ? detail : lost;
   release_others(pool, group, "the run goes on without this node");
   members = std::move(group);
   regroup.reset();
@@ -212,13 +213,13 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
 // Those who hold files of the snapshot and are no members learn who may fetch them.
 void Run::admit_members(Pool& pool, const msg::PrepareT& prepare) const {
   for (const auto& [node_id, node] : pool.nodes) {
-    const bool holds = std::ranges::any_of(prepare.holders, [&node = node](const auto& holder) {
-      return holder->node == node.info.name;
-    });
+    const bool holds = std::ranges::any_of(
+        prepare.holders, [&node = node](const auto& holder) { return holder->node == node.info.name; });
     if (!holds || std::ranges::find(members, node_id, &Member::node) != members.end()) continue;
     msg::AdmitT admit;
     admit.run = id;
-    for (const auto& holder : prepare.holders) admit.holders.push_back(std::make_unique<msg::HolderT>(*holder));
+    for (const auto& holder : prepare.holders)
+      admit.holders.push_back(std::make_unique<msg::HolderT>(*holder));
     pool.send(node.peer, std::move(admit));
   }
 }

@@ -18,6 +18,8 @@ using msg::RunState;
 using Purpose = Run::Planning::Purpose;
 using Reason = Run::Regroup::Reason;
 
+constexpr size_t kLongestLosses = 1024;  // bytes of text
+
 }  // namespace
 
 bool Run::survives(const Pool& pool) const { return pool.pool_id != 0 && submit.out.empty(); }
@@ -94,8 +96,7 @@ void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
   const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
   const bool works = state == RunState::Running || state == RunState::Stopping;
   const bool has_more = snapshots.add_holders(files);
-  const bool is_new =
-      works && snapshots.add(epoch, static_cast<uint32_t>(members.size()), rank, files);
+  const bool is_new = works && snapshots.add(epoch, static_cast<uint32_t>(members.size()), rank, files);
   // Nobody says again what was confirmed. Another snapshot follows an incomplete one, unless it is the last.
   if (has_more || files.keep) pool.changed_runs.insert(id);
   if (!has_more && !is_new) return;
@@ -142,11 +143,11 @@ bool Run::snapshot_is_at_hand(Pool& pool) {
   }
   if (files_missing_since == 0) files_missing_since = pool.now;
   const std::string holder = snapshots.missing_holder(is_there);
-  wait_for_nodes(pool,
-                 holder.empty()
-                     ? fmt::format("files of step {} have left the pool with their node", snapshots.stable_step())
-                     : fmt::format("waits for node '{}', which has files of step {} that nobody else has",
-                                   holder, snapshots.stable_step()));
+  wait_for_nodes(
+      pool, holder.empty()
+                ? fmt::format("files of step {} have left the pool with their node", snapshots.stable_step())
+                : fmt::format("waits for node '{}', which has files of step {} that nobody else has", holder,
+                              snapshots.stable_step()));
   return false;
 }
 
@@ -162,6 +163,7 @@ void Run::recover(Pool& pool, const std::string& why) {
                 fmt::format("its group was formed {} times from step {} without getting on; at last: {}",
                             attempts, recovered_from, why));
   ++recoveries;
+  losses = losses.empty() || losses.size() > kLongestLosses ? why : losses + "; " + why;
   set_state(pool, RunState::Recovering, why);
   go_on(pool);
 }

@@ -55,6 +55,10 @@ void Run::reported(Pool& pool, uint64_t node, const nlohmann::json& event) {
   const std::string kind = text_of(event, "event");
   if (state == RunState::Forming) note_data(kind, event);
   if (state == RunState::Running && members.front().node == node) {
+    // Heartbeats say it as well, but not as soon.
+    if (const auto done = event.find("step");
+        kind == "progress" && done != event.end() && done->is_number_unsigned())
+      step = std::max(step, done->get<uint64_t>());
     if (kind == "progress" && !regroup) observe(pool, event);
     if (kind == "interrupted" && regroup) {  // for the watchers the run goes on
       regroup->checkpoint = text_of(event, "checkpoint");

@@ -22,6 +22,15 @@ constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kReplacedSuffix = ".replaced";
 constexpr std::string_view kPartialSuffix = ".partial";
 
+void sync(const fs::path& path, int kind) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | kind);
+  if (fd < 0) throw Error(errno_text(path.string()));
+  const bool failed = ::fsync(fd) != 0;
+  const std::string text = failed ? errno_text(path.string()) : "";
+  ::close(fd);
+  if (failed) throw Error(text + " (fsync)");
+}
+
 }  // namespace
 
 std::string step_name(uint64_t step) { return fmt::format("{}{:010}", kStepPrefix, step); }
@@ -88,13 +97,22 @@ void remove_tree(const fs::path& path) {
   if (failure) throw Error(path.string() + ": " + failure.message() + " (removing an old checkpoint)");
 }
 
-void sync_folder(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) throw Error(errno_text(folder.string()));
-  const bool failed = ::fsync(fd) != 0;
-  const std::string text = failed ? errno_text(folder.string()) : "";
-  ::close(fd);
-  if (failed) throw Error(text + " (fsync)");
+void sync_folder(const fs::path& folder) { sync(folder, O_DIRECTORY); }
+
+void sync_checkpoint(const fs::path& folder) {
+  for (const fs::directory_entry& file : fs::directory_iterator(folder)) sync(file.path(), 0);
+  sync_folder(folder);
+}
+
+void remove_old_checkpoints(const fs::path& parent, uint64_t step, uint32_t keep, uint64_t best_step) {
+  const std::vector<StepFolder> folders = complete_before(parent, step + 1);
+  for (size_t i = keep; i < folders.size(); ++i) {
+    if (folders[i].step == best_step) continue;
+    // Hides it first: a half-removed folder must not look like a checkpoint.
+    const fs::path hidden = parent / partial_name(folders[i].step);
+    rename_folder(folders[i].path, hidden);
+    remove_tree(hidden);
+  }
 }
 
 }  // namespace modelet::shard

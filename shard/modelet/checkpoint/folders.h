@@ -39,5 +39,10 @@ void rename_folder(const std::filesystem::path& from, const std::filesystem::pat
 void remove_tree(const std::filesystem::path& path);
 // A rename or a new file survives a power cut only when its folder is on disk too.
 void sync_folder(const std::filesystem::path& folder);
+// The same for the files of a checkpoint as well.
+void sync_checkpoint(const std::filesystem::path& folder);
+// Of the checkpoints of `step` or before, `keep` (>= 1) and that of `best_step` stay.
+void remove_old_checkpoints(const std::filesystem::path& parent, uint64_t step, uint32_t keep,
+                            uint64_t best_step);
 
 }  // namespace modelet::shard

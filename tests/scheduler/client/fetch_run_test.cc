@@ -39,12 +39,11 @@ class FetchRunTest : public testing::Test {
     fs::remove_all(folder);
     store = std::make_unique<comm::DataServer>(comm::DataServerOptions{.store = folder / "store"},
                                                "tcp://127.0.0.1:*", std::nullopt);
-    Reporter quiet(true, ignored, ignored, {});
     for (const uint64_t step : {10, 20})
       kept.push_back(send_checkpoint(
           data_address(),
           shard::Checkpoint::open(shard::write_sample_checkpoint(folder / "theirs" / "checkpoints", step, 9)),
-          quiet));
+          nullptr));
     scheduler = std::make_unique<test::FakeScheduler>(
         "tcp://127.0.0.1:*", [this](const auto& message) { return answer(message); });
   }
@@ -117,6 +116,71 @@ TEST_F(FetchRunTest, BringsWhatIsMissing) {
   for (const auto& event : told) EXPECT_EQ(event.at("data"), "step-0000000010");
   ASSERT_FALSE(told.empty());
   EXPECT_EQ(told.back().at("bytes"), told.back().at("total_bytes"));
+}
+
+TEST_F(FetchRunTest, KeepsTheNewestAsATrainerDoes) {
+  std::vector<fs::path> arrived;
+  const FetchOptions options{.newest = 1, .arrived = [&](const fs::path& path) { arrived.push_back(path); }};
+  shard::write_sample_checkpoint(out / "checkpoints", 5, 9);
+  EXPECT_THAT(fetch(options), ElementsAre(out / "checkpoints/step-0000000020"));
+  EXPECT_THAT(names_in(out / "checkpoints"), ElementsAre("step-0000000020"));
+  fetch(options);
+  EXPECT_THAT(arrived, ElementsAre(out / "checkpoints/step-0000000020", out / "checkpoints/step-0000000020"))
+      << "what is there already is told as well";
+}
+
+// Of a store on this machine: linked, with the mode that files of this process get.
+TEST_F(FetchRunTest, LinksFilesOfAStoreOnThisMachine) {
+  for (const auto& file : fs::directory_iterator(folder / "store"))
+    fs::permissions(file, fs::perms::owner_read);
+  fetch({.store = folder / "store"});
+  expect_same(10);
+  expect_same(20);
+  std::ofstream(folder / "new") << "x";
+  for (const auto& file : fs::directory_iterator(out / "checkpoints/step-0000000020")) {
+    EXPECT_GE(file.hard_link_count(), 2u) << file.path();
+    EXPECT_EQ(file.status().permissions(), fs::status(folder / "new").permissions()) << file.path();
+  }
+}
+
+// The checkpoint of the best weights may have left the pool by itself long ago.
+TEST_F(FetchRunTest, TheBestWeightsComeWithTheCheckpointThatNamesThem) {
+  const fs::path theirs = folder / "validated" / "checkpoints";
+  for (const uint64_t step : {10, 20}) {
+    shard::CheckpointIndex index = shard::sample_index(step);
+    index.experiment.data.validation = 0.25;
+    index.best_step = 10;
+    const shard::CheckpointWriter writer(theirs, step);
+    for (const ModeletSpec& spec : partition_model(index.experiment, index.shape))
+      index.modelets.push_back(shard::write_sample_modelet(writer, spec, step));
+    writer.commit(std::move(index), 9);
+  }
+  const comm::Snapshot last =
+      send_checkpoint(data_address(), shard::Checkpoint::open(theirs / "step-0000000020"), nullptr);
+  {
+    const std::lock_guard lock(mutex);
+    kept = {last};
+  }
+  EXPECT_THAT(fetch({.newest = 1}), ElementsAre(out / "checkpoints/step-0000000020"));
+  EXPECT_EQ(shard::find_model(out), out / "checkpoints/step-0000000010");
+  for (const char* name : {"step-0000000010", "step-0000000020"})
+    for (const std::string& file : names_in(theirs / name))
+      EXPECT_EQ(read_text_file(out / "checkpoints" / name / file), read_text_file(theirs / name / file))
+          << file;
+}
+
+TEST_F(FetchRunTest, AFolderHasOneUser) {
+  {
+    const RunFolder mine(out, {});
+    EXPECT_THAT(error_of([&] { RunFolder other(out, {}); }),
+                HasSubstr("another run trains into this folder"));
+    EXPECT_THAT(error_of([&] { RunFolder other(out); }), HasSubstr("a run trains into this folder"));
+  }
+  EXPECT_FALSE(fs::exists(out)) << "nothing came into it";
+  fetch();
+  EXPECT_THAT(error_of([&] { RunFolder other(out, {}); }), HasSubstr("--resume"));
+  { const RunFolder again(out); }
+  EXPECT_TRUE(fs::exists(out / "checkpoints"));
 }
 
 TEST_F(FetchRunTest, LeavesOutWhatTheStoreDoesNotHave) {
