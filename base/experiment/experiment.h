@@ -65,6 +65,11 @@ struct Experiment {
     std::vector<uint32_t> hidden = {128};
     Loss loss = Loss::kSoftmax;
     Precision precision = Precision::kFp32;  // how the wide layers, input and output, are stored
+    // The direct path from features to labels, beside the hidden layers (shard/data/pairs/pairs.h).
+    bool centroids = false;  // logits get a learned multiple of the cosine to the label's mean sample
+    bool pairs = false;      // logits get a trained weight of each (feature, label) pair seen in training
+    uint32_t centroid_pairs = 0;  // pairs kept for a label, those with the largest sums; 0: all
+    float pairs_rate = 1;         // learning rate of the pairs' weights, as a multiple of train.learning_rate
   } model;
 
   struct Modelets {                // the partition; belongs to the experiment, not to the number of nodes
@@ -76,6 +81,7 @@ struct Experiment {
     SamplingMode mode = SamplingMode::kUniform;
     uint32_t uniform = 1024;  // uniform draws a step, over the whole layer
     bool logq = false;        // softmax: draws are weighted by what they were drawn from
+    float prior = 0;          // share of log(chance to be active) that biases get when labels are scored
     float sparsity = 0;       // share of the layer's neurons that is active in a step; 0: `uniform` says
     uint32_t top = 8;         // lsh: candidates kept per sample after the exact re-rank, over the layer
     uint32_t common = 0;  // lsh: neurons with the largest mean logit, ranked for every sample, over the layer
@@ -142,6 +148,8 @@ struct Experiment {
   } cluster;
 };
 
+// Whether there is a direct path from features to labels.
+constexpr bool uses_pairs(const Experiment::Model& model) { return model.centroids || model.pairs; }
 // Whether neurons are retrieved by the activations, and whether this is done with hash tables.
 constexpr bool retrieves_neurons(SamplingMode mode) {
   return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;

@@ -186,6 +186,29 @@ constexpr Field kModel[] = {
      .meaning =
          "of weights, optimiser state and products of the wide layers (input and output): bf16 takes half "
          "the memory and rounds stochastically; sums are fp32 in both"},
+    {.key = "model.centroids",
+     .target = at<&E::model, &E::Model::centroids>,
+     .meaning =
+         "logits get the cosine between the sample and the mean of the label's training samples, times one of "
+         "five learned scales, by the label's frequency; a training sample is taken out of its own labels' "
+         "means (all modes but lsh_per_sample)"},
+    {.key = "model.pairs",
+     .target = at<&E::model, &E::Model::pairs>,
+     .meaning =
+         "logits get the sum of the sample's features, each times a trained weight of its own for every label "
+         "that it occurs with in training (all modes but lsh_per_sample)"},
+    {.key = "model.centroid_pairs",
+     .target = at<&E::model, &E::Model::centroid_pairs>,
+     .unit = "features",
+     .meaning =
+         "centroids, pairs: a label has at most this many features, those with the largest sums over its "
+         "training samples; 0: all that occur with it",
+     .high = kAnyCount},
+    {.key = "model.pairs_rate",
+     .target = at<&E::model, &E::Model::pairs_rate>,
+     .meaning = "learning rate of the weights of model.pairs, as a multiple of train.learning_rate",
+     .low = 1e-6,
+     .high = 1e6},
 };
 
 constexpr Field kModelets[] = {
@@ -218,6 +241,12 @@ constexpr Field kSampling[] = {
          "softmax: subtract the logarithm of the chance of being drawn from the logits of uniform draws "
          "(logQ correction), so that they stand for all neurons that were not drawn; without it, rare "
          "labels get too large logits"},
+    {.key = "sampling.prior",
+     .target = at<&E::sampling, &E::Sampling::prior>,
+     .meaning =
+         "when labels are scored, biases get this multiple of the logarithm of the label's chance to be in "
+         "the active set of a training step: it undoes what drawing negatives did to the logits",
+     .high = 1},
     {.key = "sampling.sparsity",
      .target = at<&E::sampling, &E::Sampling::sparsity>,
      .meaning =

@@ -24,6 +24,10 @@ RowShape row_shape(const ModeletSpec& modelet);
 // Weights, bias, optimiser state, and low-rank projection or hash tables of one modelet; with several
 // replicas also the copy of weights and biases that all agreed upon.
 uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment);
+// The direct path of an output modelet (shard/data/pairs/pairs.h): the most pairs that it can have, and the bytes
+// that they take in addition. How many there are is known only when the data is read.
+uint64_t most_pairs(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape);
+uint64_t pair_bytes(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape);
 
 // Replicas exchange what they changed one segment of rows at a time (node_agent/replicas/replica_sync.h), at
 // most kSyncValues weights of them: 4 MiB as floats. kSyncAhead segments travel while another is applied. As

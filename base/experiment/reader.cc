@@ -138,6 +138,7 @@ class Parser {
     if (sampling.logq && experiment_.model.loss != Loss::kSoftmax)
       fail("sampling.logq",
            "corrects the normaliser of the softmax; model.loss is sigmoid, which has none: leave it out");
+    check_direct_path();
     if (retrieves_neurons(sampling.mode) && sampling.top > candidates)
       fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
                                " candidates of a sample (sampling.candidates x modelets.output_modelets)");
@@ -159,6 +160,21 @@ class Parser {
   }
 
  private:
+  void check_direct_path() const {
+    const auto& model = experiment_.model;
+    for (const auto& [key, used] :
+         {std::pair("model.centroids", model.centroids), {"model.pairs", model.pairs}}) {
+      if (!used) continue;
+      if (experiment_.sampling.mode == SamplingMode::kLshPerSample)
+        fail(key,
+             "needs an active set that the batch shares; sampling.mode is lsh_per_sample: set lsh, "
+             "uniform or full");
+      if (experiment_.cluster.replicas > 1)
+        fail(key,
+             "is not kept equal between replicas yet; set cluster.replicas = 1: nodes then share one model");
+    }
+  }
+
   void check_encoding() const {
     const auto& text = experiment_.text;
     if ((text.min_char == 0) != (text.max_char == 0) || text.min_char > text.max_char)

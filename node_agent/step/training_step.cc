@@ -134,6 +134,9 @@ float TrainingStep::clip_scale(const StepState& now) {
   for (size_t layer = 1; layer < network_.hidden_layers(); ++layer)
     square_sum += network_.hidden(layer).gradient_square_sum(now.forward.activations[layer - 1].matrix(),
                                                              now.gradient(layer));
+  if (sharding_.rank() == 0)  // known to all ranks, and to be added once
+    for (const float g : network_.output().scale_gradient(now.loss, output_exchange_.statistics()))
+      square_sum += double{g} * g;
   square_sum += network_.output().gradient_square_sum(
       now.forward.output_input(), now.loss.factors[self].data(), now.loss.target_factor.data());
   auto sum = static_cast<float>(square_sum);
@@ -150,8 +153,10 @@ void TrainingStep::update_hidden(const StepState& now, const shard::UpdateRule& 
 
 void TrainingStep::update_output(const StepState& now, const shard::UpdateRule& rule) {
   const auto self = static_cast<size_t>(sharding_.rank());
-  network_.output().update(now.forward.output_input(), now.loss.factors[self].data(),
-                           now.loss.target_factor.data(), rule);
+  shard::OutputLayer& output = network_.output();
+  output.update_scales(output.scale_gradient(now.loss, output_exchange_.statistics()), rule);
+  output.update(now.forward.output_input(), now.loss.factors[self].data(), now.loss.target_factor.data(),
+                rule);
 }
 
 }  // namespace modelet::agent

@@ -20,7 +20,7 @@ void Trainer::prepare(const EventSink& events) {
   } catch (const std::bad_alloc&) {
     uint64_t bytes = 0;
     for (const ModeletSpec& modelet : sharding_of(job_).held())
-      bytes += modelet_bytes(modelet, job_.experiment);
+      bytes += modelet_bytes(modelet, job_.experiment) + pair_bytes(modelet, job_.experiment, job_.shape);
     throw Error("this node's memory is too small: its part of the model takes " +
                 std::to_string(bytes >> 20) +
                 " MiB, and the data comes on top; train on more nodes, or choose model.precision = \"bf16\", "

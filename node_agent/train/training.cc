@@ -82,7 +82,10 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
       statistics_(clock) {
   MODELET_CHECK(!job.snapshots.enabled || job.private_folder,
                 "only ranks with folders of their own make snapshots");
-  if (const auto state = checkpoints_.restore(network_)) restore(*state);
+  if (const auto state = checkpoints_.restore(network_))
+    restore(*state);
+  else
+    network_.build_pairs(data_.train(), data_.training_rows());
   if (job.replicas() > 1) sync_.emplace(network_);
   network_.set_label_counts(data_.label_counts());
   outside_.memory_bytes = network_.memory_bytes() + data_.memory_bytes() +

@@ -71,6 +71,7 @@ class TrainedModel {
         group_(comm::make_solo_group()),
         forward_(network_, sharding_, *group_) {
     network_.initialise();
+    network_.build_pairs(train, shard::all_rows(train.rows()));
     TrainingStep step(network_, sharding_, *group_);
     shard::BatchOrder order(shard::all_rows(train.rows()), experiment.train.batch, experiment.train.seed);
     shard::Batch batch;

@@ -81,7 +81,7 @@ nb::tuple Model::best(const Samples& samples, size_t k) {
   const auto scores_table = scores.table();
   shard::TopK best;
   for_batches(samples, [&](size_t first, size_t count) {
-    ranker_.rank_dense(pass_.output_input_transposed(), count, k, best);
+    ranker_.rank_dense(pass_.output_input_transposed(), count, k, best, &batch_);
     for (size_t s = 0; s < count; ++s) {
       std::ranges::copy(best.labels(s), found.data + (first + s) * k);
       std::ranges::copy(best.scores(s), scores.data + (first + s) * k);
@@ -94,7 +94,7 @@ Table<float> Model::scores(const Samples& samples) {
   const Owned<float> scores(samples.samples().rows(), labels());
   auto table = scores.table();
   for_batches(samples, [&](size_t first, size_t count) {
-    ranker_.score_dense(pass_.output_input_transposed(), count, scores.data + first * scores.cols);
+    ranker_.score_dense(pass_.output_input_transposed(), count, scores.data + first * scores.cols, &batch_);
   });
   return table;
 }

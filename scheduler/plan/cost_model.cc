@@ -26,6 +26,8 @@ constexpr double kUpdateValue = 0.35;  // a value of it
 constexpr double kSelectNeuron = 26;   // an active neuron is chosen
 constexpr double kSelectLabel = 40;    // a label of the batch is looked for among them
 constexpr double kGatherValue = 0.5;   // a weight of an active neuron is laid out for the products
+constexpr double kPair = 2;            // a pair of an active label is laid out, and cleared
+constexpr double kLane = 0.05;         // a feature of a sample, for one active label
 constexpr double kLogit = 0.72;        // exponential, sums, the gradient's rounding
 constexpr double kActivation = 4.5;    // a value of the batch's activations is laid out, a gradient combined
 
@@ -65,7 +67,7 @@ double train_label_bytes(const DataShape& shape) {
 
 // Logits of the active neurons of the output layer and, where not all neurons are active, their gathered
 // rows. In bf16 all are gathered, in two layouts or as floats; in pairs the activations are laid out as well
-// (shard/layers/output/output_products.cc).
+// (shard/layers/output/output_products.cc). What the direct path adds to logits is kept too.
 double active_bytes(const Experiment& experiment, const DataShape& shape) {
   const ActiveNeurons active = active_neurons(experiment, shape);
   if (experiment.sampling.mode == SamplingMode::kLshPerSample)
@@ -76,7 +78,8 @@ double active_bytes(const Experiment& experiment, const DataShape& shape) {
   const double gathered = pairs || experiment.sampling.mode != SamplingMode::kFull
                               ? active.rows * experiment.model.hidden.back()
                               : 0;
-  return (logits + gathered) * sizeof(float) + (pairs ? logits * sizeof(Bf16) : 0);
+  const double direct = ((experiment.model.centroids ? 1 : 0) + (experiment.model.pairs ? 1 : 0)) * logits;
+  return (logits + gathered + direct) * sizeof(float) + (pairs ? logits * sizeof(Bf16) : 0);
 }
 
 StepWork input_work(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
@@ -133,6 +136,13 @@ StepWork output_work(const ModeletSpec& modelet, const Experiment& experiment, c
       select.bf16_flops += kFlopsPerProduct * asking * projections;
       select.traffic_bytes += projections * sizeof(Bf16);
     }
+  }
+  if (uses_pairs(experiment.model)) {
+    const int products = (experiment.model.centroids ? 1 : 0) + (experiment.model.pairs ? 2 : 0);
+    const double of_label =
+        static_cast<double>(most_pairs(modelet, experiment, shape)) / static_cast<double>(modelet.neurons());
+    work.at(StepPart::kSelect).reference_seconds +=
+        kNano * products * rows * (kPair * of_label + kLane * features_of_batch(experiment, shape));
   }
   work.at(StepPart::kOutputForward) = {.reference_seconds = kNano * kLogit * logits};
   multiply(work.at(StepPart::kOutputForward), 2 * products);  // logits, gradient of the inputs
@@ -215,6 +225,7 @@ ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experimen
     case LayerKind::kOutput:
       cost.work = output_work(modelet, experiment, shape);
       cost.memory_bytes +=
+          pair_bytes(modelet, experiment, shape) +
           static_cast<uint64_t>((active_bytes(experiment, shape) + train_label_bytes(shape)) *
                                 static_cast<double>(modelet.neurons()) / static_cast<double>(shape.labels));
       break;

@@ -84,7 +84,9 @@ class Traffic {
       message.bytes *= 2;
       message.blocks *= 2;
     }
-    message.add(exact_, kStatistics, samples);
+    // Of each class of label frequency, activations and labels (shard/layers/output/direct_path.h).
+    constexpr uint64_t kScaleStatistics = 10;
+    message.add(exact_, kStatistics + (experiment_.model.centroids ? kScaleStatistics : 0), samples);
     return message;
   }
   // Below the last hidden layer: the part of the gradient for the peer's columns, packed into one block.

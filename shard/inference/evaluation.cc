@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/array/padding.h"
+#include "base/error.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/gemm.h"
 
@@ -14,6 +15,31 @@ namespace {
 
 constexpr size_t kScoredTogether = 96;  // neurons scored together by one thread
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// logits [count, stride] of rows [begin, begin + count) += what the direct path adds.
+void add_direct(const Direct& direct, const BatchFeatures& features, size_t begin, size_t count,
+                PairLanes& lanes, float* logits, size_t stride) {
+  const Pairs& pairs = direct.pairs;
+  std::array<LabelPairs, PairLanes::kLanes> labels;
+  for (size_t first = 0; first < count; first += labels.size()) {
+    const size_t now = std::min(labels.size(), count - first), row = begin + first;
+    if (pairs.options().centroids) {
+      for (size_t i = 0; i < now; ++i) labels[i] = pairs.sums(row + i);
+      lanes.multiply(features, std::span(labels).first(now));
+      for (size_t i = 0; i < now; ++i)
+        if (pairs.norm(row + i) > 0)
+          lanes.add_sums(i, direct.scale(frequency_class(pairs.positives(row + i))) / pairs.norm(row + i),
+                         features.inverse_lengths(), logits + (first + i) * stride);
+      lanes.clear();
+    }
+    if (pairs.options().weights) {
+      for (size_t i = 0; i < now; ++i) labels[i] = pairs.weights(row + i);
+      lanes.multiply(features, std::span(labels).first(now));
+      for (size_t i = 0; i < now; ++i) lanes.add_sums(i, 1, nullptr, logits + (first + i) * stride);
+      lanes.clear();
+    }
+  }
+}
 
 }  // namespace
 
@@ -53,7 +79,12 @@ LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const LabelSprea
     : modelets_(std::move(output_modelets)), spread_(spread), pool_(pool), scratch_(pool.threads()) {}
 
 template <class Use>
-void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, size_t samples, const Use& use) {
+void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, size_t samples, const Batch* batch,
+                                  const Use& use) {
+  if (!modelets_.empty() && modelets_[0]->direct() != nullptr) {
+    MODELET_CHECK(batch != nullptr, "the direct path reads the samples");
+    features_.assign(*batch, modelets_[0]->direct()->pairs.feature_count());
+  }
   const size_t columns = padded(samples);
   for (const Modelet* modelet : modelets_) {
     const Parameters& p = modelet->parameters();
@@ -63,7 +94,7 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, size_t samples,
       scratch.rows.resize(kScoredTogether * p.cols());
       float* logits = scratch.logits.data();
       std::array<float, kScoredTogether> biases;
-      p.copy_biases(begin, end - begin, biases.data());
+      for (size_t r = begin; r < end; ++r) biases[r - begin] = modelet->score_bias(r);
       const ConstMatrix rows = p.weights().block(begin, end - begin, scratch.rows.data());
       kernels::gemm({.m = rows.rows,
                      .n = columns,
@@ -76,6 +107,8 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, size_t samples,
                      .c = logits,
                      .c_row = columns,
                      .row_start = biases.data()});
+      if (modelet->direct() != nullptr)
+        add_direct(*modelet->direct(), features_, begin, end - begin, scratch.lanes, logits, columns);
       for (size_t r = begin; r < end; ++r)
         use(scratch, spread_.label(static_cast<uint32_t>(modelet->spec().begin + r)),
             logits + (r - begin) * columns);
@@ -83,14 +116,15 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, size_t samples,
   }
 }
 
-void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best) {
+void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
+                             const Batch* batch) {
   best.reset(samples, k);
   const size_t columns = padded(samples);
   for (Scratch& scratch : scratch_) {
     scratch.best.reset(samples, k);
     scratch.positions.resize(columns);
   }
-  for_each_neuron(hidden_transposed, samples, [&](Scratch& scratch, uint32_t label, const float* row) {
+  for_each_neuron(hidden_transposed, samples, batch, [&](Scratch& scratch, uint32_t label, const float* row) {
     const size_t found =
         kernels::positions_above(row, scratch.best.thresholds(), columns, scratch.positions.data());
     for (size_t i = 0; i < found; ++i)
@@ -99,9 +133,10 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
   for (const Scratch& scratch : scratch_) best.merge(scratch.best);
 }
 
-void LabelRanker::score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores) {
+void LabelRanker::score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
+                              const Batch* batch) {
   const size_t labels = spread_.labels();
-  for_each_neuron(hidden_transposed, samples, [&](Scratch&, uint32_t label, const float* row) {
+  for_each_neuron(hidden_transposed, samples, batch, [&](Scratch&, uint32_t label, const float* row) {
     for (size_t s = 0; s < samples; ++s) scores[s * labels + label] = row[s];
   });
 }

@@ -9,7 +9,10 @@
 #include "base/array/aligned.h"
 #include "base/array/matrix.h"
 #include "base/parallel/thread_pool.h"
+#include "shard/data/batch/batch.h"
 #include "shard/data/store/label_spread.h"
+#include "shard/data/pairs/batch_features.h"
+#include "shard/data/pairs/pair_lanes.h"
 #include "shard/modelet/modelet.h"
 
 namespace modelet::shard {
@@ -49,22 +52,27 @@ class LabelRanker {
  public:
   LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool);
 
-  // Scores every neuron. hidden_transposed [d, padded samples].
-  void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best);
+  // Scores every neuron. hidden_transposed [d, padded samples]. `batch`: the samples; where there is no direct
+  // path, nobody asks for it.
+  void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
+                  const Batch* batch = nullptr);
   // The same, all scores: scores [samples, labels].
-  void score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores);
+  void score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
+                   const Batch* batch = nullptr);
 
  private:
   // Calls use(scratch, label, scores [padded samples]) for each neuron, on the pool's threads.
   template <class Use>
-  void for_each_neuron(ConstMatrix hidden_transposed, size_t samples, const Use& use);
+  void for_each_neuron(ConstMatrix hidden_transposed, size_t samples, const Batch* batch, const Use& use);
 
   std::vector<Modelet*> modelets_;
   const LabelSpread& spread_;
   ThreadPool& pool_;
+  BatchFeatures features_;
   struct Scratch {
     AlignedVector<float> rows, logits;
     std::vector<uint32_t> positions;
+    PairLanes lanes;
     TopK best;
   };
   std::vector<Scratch> scratch_;  // one a thread

@@ -34,6 +34,14 @@ Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
       partition_(partition_model(index().experiment, index().shape)),
       network_(index().experiment, index().shape, partition_, false, pool_) {
   for (const auto& modelet : network_.modelets()) restore_modelet(*modelet, checkpoint_);
+  network_.set_priors();
+  if (!uses_pairs(index().experiment.model)) return;
+  std::vector<PairsOfLayer> layer;
+  for (const Modelet* modelet : network_.output().modelets())
+    layer.push_back({modelet->direct()->pairs,
+                     modelet->spec().begin,
+                     {modelet->direct()->scales.floats().row(0), kFrequencyClasses}});
+  by_feature_.emplace(layer);
 }
 
 Dataset Predictor::load_data(const std::filesystem::path& path, const PrepareProgress& progress) const {
@@ -57,13 +65,17 @@ void Predictor::prepare_sparse(const Dataset& data) {
                      std::to_string(kFewestQueries) + " samples, these are " + std::to_string(count) +
                      "; run it without --sparse");
   const size_t width = network_.experiment().model.hidden.back();
-  const AlignedVector<float> queries = tuning_queries(data, count);
+  std::vector<uint32_t> rows;  // spread evenly
+  for (size_t q = 0; q < count; ++q) rows.push_back(static_cast<uint32_t>(q * data.rows() / count));
+  Batch batch;
+  batch.assign(data, rows, false);
+  const AlignedVector<float> queries = tuning_queries(batch);
   const uint64_t digests[] = {fingerprint(), xxh3_of(std::as_bytes(std::span(queries)))};
   const uint64_t key = xxh3_of(std::as_bytes(std::span(digests)));
   const std::filesystem::path file = folder() / kSparsePlanFile;
   std::optional<SparsePlan> plan = read_sparse_plan(file, key, network_.shape().labels, width);
   if (!plan) {
-    plan = plan_sparse({queries.data(), count, width, width});
+    plan = plan_sparse({queries.data(), count, width, width}, batch);
     write_sparse_plan(file, key, *plan);
   }
   tuned_ = plan->tuned;
@@ -71,17 +83,17 @@ void Predictor::prepare_sparse(const Dataset& data) {
                                           network_.spread(), network_.experiment().train.seed, pool_);
 }
 
-// The input of the output layer for `count` samples, spread evenly [count, d].
-AlignedVector<float> Predictor::tuning_queries(const Dataset& data, size_t count) const {
+// The input of the output layer for the samples of a batch [B, d].
+AlignedVector<float> Predictor::tuning_queries(const Batch& batch) const {
   const size_t width = network_.experiment().model.hidden.back();
-  AlignedVector<float> hidden(count * width);
+  AlignedVector<float> hidden(batch.size() * width);
   Session session = this->session();
-  for (size_t q = 0; q < count; ++q)
-    std::copy_n(session.hidden(data.sample(q * data.rows() / count)), width, &hidden[q * width]);
+  for (size_t q = 0; q < batch.size(); ++q)
+    std::copy_n(session.hidden(sample_of(batch, q)), width, &hidden[q * width]);
   return hidden;
 }
 
-SparsePlan Predictor::plan_sparse(ConstMatrix hidden) {
+SparsePlan Predictor::plan_sparse(ConstMatrix hidden, const Batch& batch) {
   const size_t count = hidden.rows, width = hidden.cols, columns = padded(count);
   AlignedVector<float> transposed(columns * width);
   for (size_t q = 0; q < count; ++q)
@@ -89,7 +101,7 @@ SparsePlan Predictor::plan_sparse(ConstMatrix hidden) {
   const std::vector<Modelet*>& output = network_.output().modelets();
   LabelRanker ranker(output, network_.spread(), pool_);
   TopK best;
-  ranker.rank_dense({transposed.data(), width, columns, columns}, count, 1, best);
+  ranker.rank_dense({transposed.data(), width, columns, columns}, count, 1, best, &batch);
   QuerySample queries{hidden, {}, {}};
   for (size_t q = 0; q < count; ++q) {
     if (best.labels(q)[0] == TopK::kNoLabel)
@@ -139,8 +151,16 @@ const float* Predictor::Session::hidden(const Sample& sample) {
   return activations_[(layer + 1) % 2].data();
 }
 
+// What the direct path adds to the scores [neurons]; null: there is none.
+const float* Predictor::Session::direct(const Sample& sample) {
+  if (!predictor_->by_feature_) return nullptr;
+  direct_.assign(predictor_->network_.shape().labels, 0.0f);
+  predictor_->by_feature_->add_to(sample, direct_.data());
+  return direct_.data();
+}
+
 const TopK& Predictor::Session::dense(const Sample& sample, size_t k) {
-  const float* query = hidden(sample);
+  const float *const query = hidden(sample), *const direct = this->direct(sample);
   const Network& network = predictor_->network_;
   best_.reset(1, k);
   scores_.resize(kRowsBetweenLooks);
@@ -153,10 +173,11 @@ const TopK& Predictor::Session::dense(const Sample& sample, size_t k) {
         kernels::row_dots(weights + begin * stride, stride, count, query, p.cols(), scores_.data());
       });
       for (size_t i = 0; i < count; ++i) {
-        const float score = scores_[i] + p.bias(begin + i);
+        const size_t neuron = modelet->spec().begin + begin + i;
+        const float score =
+            scores_[i] + modelet->score_bias(begin + i) + (direct != nullptr ? direct[neuron] : 0.0f);
         if (score < best_.thresholds()[0]) continue;
-        best_.insert(0, score,
-                     network.spread().label(static_cast<uint32_t>(modelet->spec().begin + begin + i)));
+        best_.insert(0, score, network.spread().label(static_cast<uint32_t>(neuron)));
       }
     }
   }
@@ -171,7 +192,7 @@ const TopK& Predictor::Session::sparse(const Sample& sample, size_t k) {
 
 void Predictor::Session::sparse(const Sample& sample, size_t place, TopK& best) {
   MODELET_CHECK(predictor_->sparse_ != nullptr, "prepare_sparse() first");
-  predictor_->sparse_->rank(hidden(sample), scratch_, place, best);
+  predictor_->sparse_->rank(hidden(sample), direct(sample), scratch_, place, best);
 }
 
 }  // namespace modelet::shard

@@ -24,6 +24,7 @@
 #include "base/parallel/thread_pool.h"
 #include "shard/data/batch/batch.h"
 #include "shard/data/store/dataset.h"
+#include "shard/data/pairs/feature_index.h"
 #include "shard/data/store/query_encoder.h"
 #include "shard/inference/evaluation.h"
 #include "shard/inference/sparse_index.h"
@@ -77,10 +78,11 @@ class Predictor {
     friend class Predictor;
     explicit Session(const Predictor& predictor) : predictor_(&predictor) {}
     const float* hidden(const Sample& sample);
+    const float* direct(const Sample& sample);
 
     const Predictor* predictor_;
     AlignedVector<float> activations_[2];  // of one layer and of the next
-    AlignedVector<float> scores_;
+    AlignedVector<float> scores_, direct_;
     SparseIndex::Scratch scratch_;
     TopK best_;
   };
@@ -90,14 +92,15 @@ class Predictor {
   void predict_sparse(const Batch& batch, size_t k, TopK& best);
 
  private:
-  AlignedVector<float> tuning_queries(const Dataset& data, size_t count) const;
-  SparsePlan plan_sparse(ConstMatrix queries);
+  AlignedVector<float> tuning_queries(const Batch& batch) const;
+  SparsePlan plan_sparse(ConstMatrix queries, const Batch& batch);
 
   Checkpoint checkpoint_;
   std::vector<std::byte> encoder_;
   ThreadPool pool_;
   std::vector<ModeletSpec> partition_;
   Network network_;
+  std::optional<FeatureIndex> by_feature_;  // with a direct path
   std::optional<TunedSparse> tuned_;
   std::unique_ptr<SparseIndex> sparse_;
   std::vector<Session> sessions_;  // one a thread, for predict_sparse()

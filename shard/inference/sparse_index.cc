@@ -111,7 +111,7 @@ RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries
       for (size_t r = begin; r < end; ++r) {
         const size_t at = (r - begin) * width;
         const float variance = kernels::dot(&centred[at], &spreads[at], width);
-        const float mean = p.logit(r, order.query_mean.data());
+        const float mean = p.logit(r, order.query_mean.data()) - p.bias(r) + modelet->score_bias(r);
         const float deviation = std::sqrt(std::max(variance, 1e-12f));
         const float distance = (typical_best - mean) / deviation;
         // NaN goes last: comparisons need an order.
@@ -130,7 +130,7 @@ RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries
 
 PackedRows::PackedRows(std::span<Modelet* const> output, const RowOrder& order, size_t count,
                        const LabelSpread& spread)
-    : width(order.row_mean.size()), values(count * width), biases(count), labels(count) {
+    : width(order.row_mean.size()), values(count * width), biases(count), neurons(count), labels(count) {
   std::vector<float> scratch(width);
   for (size_t i = 0; i < count; ++i) {
     const uint32_t neuron = order.neurons[i];
@@ -138,7 +138,8 @@ PackedRows::PackedRows(std::span<Modelet* const> output, const RowOrder& order, 
         output.begin(), output.end(), [&](const Modelet* m) { return m->spec().end <= neuron; });
     const size_t row = neuron - modelet.spec().begin;
     std::copy_n(modelet.parameters().weights().row(row, scratch.data()), width, &values[i * width]);
-    biases[i] = modelet.parameters().bias(row);
+    biases[i] = modelet.score_bias(row);
+    neurons[i] = neuron;
     labels[i] = spread.label(neuron);
   }
 }
@@ -246,22 +247,25 @@ size_t SparseIndex::find_candidates(const float* query, Scratch& scratch) const 
   return found;
 }
 
-void SparseIndex::rank(const float* query, Scratch& scratch, size_t sample, TopK& best) const {
+void SparseIndex::rank(const float* query, const float* direct, Scratch& scratch, size_t sample,
+                       TopK& best) const {
+  const auto score = [&](float logit, size_t row) {
+    return logit + rows_.biases[row] + (direct != nullptr ? direct[rows_.neurons[row]] : 0.0f);
+  };
   scratch.scores.resize(std::max(settings_.head, settings_.candidates));
   float* scores = scratch.scores.data();
   kernels::row_dots(rows_.values.data(), rows_.width, settings_.head, query, rows_.width, scores);
-  for (size_t i = 0; i < settings_.head; ++i)
-    best.insert(sample, scores[i] + rows_.biases[i], rows_.labels[i]);
+  for (size_t i = 0; i < settings_.head; ++i) best.insert(sample, score(scores[i], i), rows_.labels[i]);
   const size_t found = find_candidates(query, scratch);
   const uint32_t* candidates = scratch.candidates.data();
   kernels::scattered_row_dots(rows_.values.data(), rows_.width, candidates, found, query, rows_.width,
                               scores);
   for (size_t i = 0; i < found; ++i)
-    best.insert(sample, scores[i] + rows_.biases[candidates[i]], rows_.labels[candidates[i]]);
+    best.insert(sample, score(scores[i], candidates[i]), rows_.labels[candidates[i]]);
 }
 
 size_t SparseIndex::memory_bytes() const {
-  return rows_.values.size() * sizeof(float) + rows_.count() * (sizeof(float) + sizeof(uint32_t)) +
+  return rows_.values.size() * sizeof(float) + rows_.count() * (sizeof(float) + 2 * sizeof(uint32_t)) +
          (tables_ != nullptr ? tables_->memory_bytes() + family_->memory_bytes() : 0);
 }
 

@@ -12,7 +12,9 @@
 //           bucket rows lie in the same order, and only the first few are looked at: a full bucket costs
 //           little, and loses the rows that are least likely to win.
 //   re-rank Rows that collide with the query most often are scored exactly.
-// The sizes of the stages are a SparseSettings; sparse_tuner.h chooses them. (Asymmetric transforms that
+// Where there is a direct path (shard/data/pairs/pairs.h), what it adds is known for all rows beforehand and counts
+// in the first and the last stage; the order and the tables know only the activations, and the tuner makes the
+// head as long as that takes. The sizes of the stages are a SparseSettings; sparse_tuner.h chooses them. (Asymmetric transforms that
 // append the norm, Neyshabur and Srebro, ICML 2015, shrink all angles if few norms are large, as here:
 // docs/decisions/0007-sparse-inference.md.)
 //
@@ -70,9 +72,9 @@ struct PackedRows {
   size_t count() const { return labels.size(); }
 
   size_t width;
-  AlignedVector<float> values;   // [count, width]
-  std::vector<float> biases;     // [count]
-  std::vector<uint32_t> labels;  // [count]
+  AlignedVector<float> values;            // [count, width]
+  std::vector<float> biases;              // [count]
+  std::vector<uint32_t> neurons, labels;  // [count]
 };
 
 // Hash codes [rows, tables] of rows less `mean`.
@@ -118,9 +120,9 @@ class SparseIndex {
   SparseIndex(std::span<Modelet* const> output, const RowOrder& order, const SparseSettings& settings,
               const LabelSpread& spread, uint64_t seed, ThreadPool& pool);
 
-  // Inserts the labels that it finds for a query [d] as those of `sample`. Allocates nothing once the scratch
-  // is warm.
-  void rank(const float* query, Scratch& scratch, size_t sample, TopK& best) const;
+  // Inserts the labels that it finds for a query [d] as those of `sample`. `direct` [neurons of the layer]: what
+  // the direct path adds to scores; null: nothing. Allocates nothing once the scratch is warm.
+  void rank(const float* query, const float* direct, Scratch& scratch, size_t sample, TopK& best) const;
 
   const SparseSettings& settings() const { return settings_; }
   size_t memory_bytes() const;

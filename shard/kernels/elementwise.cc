@@ -64,6 +64,11 @@ void scale(float a, float* x, size_t n) {
   for (size_t i = 0; i < n; i += kLanes) hn::StoreU(hn::Mul(factor, hn::LoadU(d, x + i)), d, x + i);
 }
 
+void add_products(const float* x, const float* y, float* out, size_t n) {
+  for (size_t i = 0; i < n; i += kLanes)
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), hn::LoadU(d, out + i)), d, out + i);
+}
+
 float sum(const float* x, size_t n) {
   V total = hn::Zero(d);
   for (size_t i = 0; i < n; i += kLanes) total = hn::Add(total, hn::LoadU(d, x + i));
@@ -181,6 +186,7 @@ HWY_EXPORT(dot_bf16);
 HWY_EXPORT(add);
 HWY_EXPORT(axpy_fp32);
 HWY_EXPORT(axpy_bf16);
+HWY_EXPORT(add_products);
 HWY_EXPORT(linear_combination);
 HWY_EXPORT(scale);
 HWY_EXPORT(sum);
@@ -198,6 +204,9 @@ float dot(const float* x, const Bf16* y, size_t n) { return HWY_DYNAMIC_DISPATCH
 void add(const float* x, float* y, size_t n) { HWY_DYNAMIC_DISPATCH(add)(x, y, n); }
 void axpy(float a, const float* x, float* y, size_t n) { HWY_DYNAMIC_DISPATCH(axpy_fp32)(a, x, y, n); }
 void axpy(float a, const Bf16* x, float* y, size_t n) { HWY_DYNAMIC_DISPATCH(axpy_bf16)(a, x, y, n); }
+void add_products(const float* x, const float* y, float* out, size_t n) {
+  HWY_DYNAMIC_DISPATCH(add_products)(x, y, out, n);
+}
 void linear_combination(const float* factors, const float* const* vectors, size_t count, float* out,
                         size_t n) {
   HWY_DYNAMIC_DISPATCH(linear_combination)(factors, vectors, count, out, n);

@@ -17,7 +17,8 @@ float dot(const float* x, const Bf16* y, size_t n);
 void add(const float* x, float* y, size_t n);            // y += x
 void axpy(float a, const float* x, float* y, size_t n);  // y += a x
 void axpy(float a, const Bf16* x, float* y, size_t n);
-void scale(float a, float* x, size_t n);  // x *= a
+void scale(float a, float* x, size_t n);                                  // x *= a
+void add_products(const float* x, const float* y, float* out, size_t n);  // out += x y
 // out [n] = sum_i factors[i] * vectors[i] [n]; count > 0.
 void linear_combination(const float* factors, const float* const* vectors, size_t count, float* out,
                         size_t n);

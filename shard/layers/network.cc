@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "base/error.h"
+#include "shard/layers/output/activity.h"
+
 namespace modelet::shard {
 
 Network::Network(const Experiment& experiment, const DataShape& shape, std::span<const ModeletSpec> held,
@@ -45,6 +48,25 @@ void Network::set_label_counts(std::span<const uint32_t> counts) {
     for (size_t i = 0; i < spec.neurons(); ++i)
       modelet->label_counts()[i] = counts[spread_.label(static_cast<uint32_t>(spec.begin + i))];
   }
+  set_priors();
+}
+
+void Network::set_priors() {
+  const float share = experiment_.sampling.prior;
+  if (share == 0) return;
+  for (Modelet* modelet : output_->modelets()) {
+    if (modelet->label_counts().empty())
+      throw FormatError(
+          "the model's checkpoint has no label counts, which sampling.prior needs: it is damaged");
+    std::vector<float> priors = log_activity(*modelet, experiment_, shape_);
+    for (float& prior : priors) prior *= share;
+    modelet->set_priors(std::move(priors));
+  }
+}
+
+void Network::build_pairs(const Dataset& data, std::span<const uint32_t> rows) {
+  for (Modelet* modelet : output_->modelets())
+    if (Direct* direct = modelet->direct()) direct->pairs.build(data, rows, spread_, pool_);
 }
 
 std::vector<uint32_t> Network::label_counts() const {

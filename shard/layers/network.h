@@ -35,6 +35,13 @@ class Network {
   // To read them all, all output modelets must be held; empty if one of them does not know its part.
   void set_label_counts(std::span<const uint32_t> counts);
   std::vector<uint32_t> label_counts() const;
+  // Gives the output modelets their priors (sampling.prior), which follow from the label counts. Called by
+  // set_label_counts(), and to be called after restoring.
+  void set_priors();
+
+  // Finds the pairs of the direct path, if the experiment has one, in the samples that it trains on (`rows`,
+  // ascending). To be called once, after initialise(); a checkpoint brings them along.
+  void build_pairs(const Dataset& data, std::span<const uint32_t> rows);
 
   std::span<const std::unique_ptr<Modelet>> modelets() const { return modelets_; }
   std::vector<Modelet*> modelets_of_layer(size_t layer) const;

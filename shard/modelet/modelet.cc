@@ -12,6 +12,9 @@
 namespace modelet::shard {
 namespace {
 
+// Of centroids' cosines, before training: the size that they had after it on several sets.
+constexpr float kFirstScale = 4;
+
 Parameters::Shape parameter_shape(const ModeletSpec& spec) {
   if (spec.kind == LayerKind::kInput)
     return {.rows = spec.inputs + 1, .cols = spec.neurons(), .first_column = spec.begin};
@@ -46,6 +49,7 @@ ModeletOptions modelet_options(const Experiment& experiment, bool trainable) {
   return {.precision = experiment.model.precision,
           .optimizer = trainable ? std::optional(experiment.optimizer.kind) : std::nullopt,
           .sampling = experiment.sampling,
+          .pairs = pair_options(experiment, trainable),
           .output_modelets = experiment.modelets.output_modelets,
           .seed = experiment.train.seed};
 }
@@ -65,6 +69,10 @@ Modelet::Modelet(const ModeletSpec& spec, const ModeletOptions& options, Paramet
       common_(common_rows(spec, options)) {
   // Kernels store whole vectors; parse_experiment() accepts no other width.
   MODELET_CHECK(parameters_.cols() % kVectorFloats == 0, "width of a layer");
+  if (spec.kind == LayerKind::kOutput && options.pairs.used())
+    direct_ = Direct{
+        .pairs = Pairs(options.pairs, spec.begin, spec.neurons()),
+        .scales = Parameters({.rows = 1, .cols = kVectorFloats}, Precision::kFp32, options.optimizer, 0)};
   if (spec.kind == LayerKind::kOutput && retrieves_neurons(options.sampling.mode))
     retrieval_ = Retrieval{.query_mean = std::vector<float>(spec.inputs),
                            .changed = std::vector<uint8_t>(spec.neurons())};
@@ -94,6 +102,7 @@ void Modelet::initialise(float output_bias) {
   }
   if (spec_.kind == LayerKind::kOutput)
     for (size_t r = 0; r < parameters_.rows(); ++r) parameters_.bias(r) = output_bias;
+  if (direct_) std::fill_n(direct_->scales.floats().row(0), kFrequencyClasses, kFirstScale);
   if (!retrieval_) return;
   if (retrieval_->tables) retrieval_->tables->build(parameters_.weights());
   choose_common();
@@ -114,6 +123,7 @@ size_t Modelet::memory_bytes() const {
   size_t bytes = parameters_.memory_bytes();
   if (retrieval_ && retrieval_->tables) bytes += retrieval_->tables->memory_bytes();
   if (retrieval_ && retrieval_->low_rank) bytes += retrieval_->low_rank->memory_bytes();
+  if (direct_) bytes += direct_->pairs.memory_bytes() + direct_->scales.memory_bytes();
   return bytes;
 }
 

@@ -12,10 +12,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/experiment/partition.h"
 #include "hashing/index.h"
+#include "shard/data/pairs/pairs.h"
 #include "shard/modelet/low_rank_index.h"
 #include "shard/modelet/parameters.h"
 
@@ -35,11 +37,21 @@ struct Retrieval {
   bool rehash_running = false;  // tables: begin_rehash() was called, finish_rehash() not yet
 };
 
+// The direct path from features to the labels of an output modelet. All output modelets have the same scales,
+// which are trained as weights are.
+struct Direct {
+  Pairs pairs;
+  Parameters scales;  // [1, a vector]: of the centroids' cosines, by frequency class
+
+  float scale(size_t frequency_class) const { return scales.floats().row(0)[frequency_class]; }
+};
+
 // The part of an experiment that modelets need.
 struct ModeletOptions {
   Precision precision = Precision::kFp32;  // of the wide layers
   std::optional<OptimizerKind> optimizer;  // none: for inference, without its state
   Experiment::Sampling sampling;
+  PairOptions pairs;
   uint32_t output_modelets = 1;  // that the output layer is divided into
   uint64_t seed = 0;
 };
@@ -69,9 +81,20 @@ class Modelet {
   Retrieval* retrieval() { return retrieval_ ? &*retrieval_ : nullptr; }
   const Retrieval* retrieval() const { return retrieval_ ? &*retrieval_ : nullptr; }
 
+  // nullptr if the experiment has no direct path.
+  Direct* direct() { return direct_ ? &*direct_ : nullptr; }
+  const Direct* direct() const { return direct_ ? &*direct_ : nullptr; }
+
   // [neurons] number of training samples with each label of an output modelet. Empty if not known.
   std::vector<uint32_t>& label_counts() { return label_counts_; }
   const std::vector<uint32_t>& label_counts() const { return label_counts_; }
+
+  // What is added to the biases of an output modelet when labels are scored [neurons], or nothing
+  // (sampling.prior). Training and retrieval for it know only the biases.
+  void set_priors(std::vector<float> priors) { priors_ = std::move(priors); }
+  float score_bias(size_t row) const {
+    return parameters_.bias(row) + (priors_.empty() ? 0.0f : priors_[row]);
+  }
 
   size_t memory_bytes() const;
 
@@ -81,7 +104,9 @@ class Modelet {
   Parameters parameters_;
   size_t common_;  // how many rows are common
   std::optional<Retrieval> retrieval_;
+  std::optional<Direct> direct_;
   std::vector<uint32_t> label_counts_;
+  std::vector<float> priors_;
 };
 
 }  // namespace modelet::shard

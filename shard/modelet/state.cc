@@ -57,6 +57,36 @@ void restore_retrieval(Modelet& modelet, const SafetensorsFile& file) {
   retrieval.common.assign(common.begin(), common.end());
 }
 
+// The arrays of the direct path, beside its scales.
+void add_pairs(const Pairs& pairs, std::vector<Tensor>& tensors) {
+  tensors.push_back(tensor("pairs.offsets", {pairs.offsets().size()}, pairs.offsets()));
+  tensors.push_back(tensor("pairs.features", {pairs.size()}, pairs.features()));
+  tensors.push_back(tensor("pairs.positives", {pairs.neurons()}, pairs.positives()));
+  if (pairs.options().centroids) tensors.push_back(tensor("pairs.sums", {pairs.size()}, pairs.sums()));
+  if (pairs.options().weights) tensors.push_back(tensor("pairs.weights", {pairs.size()}, pairs.weights()));
+  if (pairs.keeps_squares()) tensors.push_back(tensor("pairs.squares", {pairs.size()}, pairs.squares()));
+}
+
+void restore_pairs(Pairs& pairs, const SafetensorsFile& file, uint64_t features) {
+  const Tensor& stored_features = file.at("pairs.features");
+  const uint64_t count = stored_features.shape.empty() ? 0 : stored_features.shape[0], rows = pairs.neurons();
+  const auto floats = [&](const char* name, bool used) {
+    return used ? file.values<float>(name, {count}) : std::span<const float>();
+  };
+  const bool fits = pairs.restore({.offsets = file.values<uint64_t>("pairs.offsets", {rows + 1}),
+                                   .features = file.values<uint32_t>("pairs.features", {count}),
+                                   .positives = file.values<uint32_t>("pairs.positives", {rows}),
+                                   .sums = floats("pairs.sums", pairs.options().centroids),
+                                   .weights = floats("pairs.weights", pairs.options().weights),
+                                   .squares = floats("pairs.squares", pairs.keeps_squares())},
+                                  features);
+  if (!fits)
+    throw FormatError(file.path().string() + ": its pairs are not of " + std::to_string(rows) +
+                      " labels and " + std::to_string(features) + " features");
+}
+
+std::string scale_name(const Parameters::Array& array) { return std::string("scales.") + array.name; }
+
 }  // namespace
 
 CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
@@ -94,6 +124,13 @@ CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer) {
       }
     }
   }
+  if (Direct* direct = modelet.direct()) {
+    for (const Parameters::Array& array : direct->scales.arrays()) {
+      packed.push_back(array.packed());
+      tensors.push_back({scale_name(array), array.dtype, array.shape, packed.back()});
+    }
+    add_pairs(direct->pairs, tensors);
+  }
   if (!modelet.label_counts().empty())
     tensors.push_back(tensor("label_counts", {modelet.label_counts().size()}, modelet.label_counts()));
   return writer.write_modelet(modelet.spec(), tensors);
@@ -104,6 +141,11 @@ void restore_modelet(Modelet& modelet, const Checkpoint& checkpoint) {
   for (const Parameters::Array& array : modelet.parameters().arrays())
     array.unpack(file.at(array.name, array.dtype, array.shape).bytes);
   if (modelet.retrieval() != nullptr) restore_retrieval(modelet, file);
+  if (Direct* direct = modelet.direct()) {
+    for (const Parameters::Array& array : direct->scales.arrays())
+      array.unpack(file.at(scale_name(array), array.dtype, array.shape).bytes);
+    restore_pairs(direct->pairs, file, checkpoint.index().shape.features);
+  }
   if (file.contains("label_counts")) {
     const auto counts = file.values<uint32_t>("label_counts", {modelet.spec().neurons()});
     modelet.label_counts().assign(counts.begin(), counts.end());

@@ -33,6 +33,12 @@ using shard::testing::TemporaryFolder;
 // Threads of a rank where a test wants several.
 inline constexpr unsigned kSeveralThreads = 3;
 
+// Each rank finds the pairs of the direct path, if the experiment has one, as a trainer does.
+template <class Ranks>
+void build_pairs(Ranks& ranks, const shard::Dataset& data) {
+  for (const auto& rank : ranks) rank->network.build_pairs(data, shard::all_rows(data.rows()));
+}
+
 // A prepared file in `folder`, opened.
 inline shard::Dataset write_samples(const TemporaryFolder& folder, const std::string& name,
                                     const std::vector<OwnedSample>& samples, uint64_t features,
@@ -117,6 +123,13 @@ inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
     state.insert(state.end(), bytes.begin(), bytes.end());
   };
   for (const shard::Parameters::Array& array : modelet.parameters().arrays()) append(array.packed());
+  if (shard::Direct* direct = modelet.direct()) {
+    for (const shard::Parameters::Array& array : direct->scales.arrays()) append(array.packed());
+    append(std::as_bytes(direct->pairs.features()));
+    append(std::as_bytes(direct->pairs.sums()));
+    append(std::as_bytes(direct->pairs.weights()));
+    append(std::as_bytes(direct->pairs.squares()));
+  }
   if (const shard::Retrieval* retrieval = modelet.retrieval()) {
     if (const auto& low_rank = retrieval->low_rank; low_rank && low_rank->ready()) {
       append(std::as_bytes(low_rank->projections()));

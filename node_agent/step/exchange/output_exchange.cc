@@ -66,7 +66,7 @@ void OutputExchange::make_room(size_t samples) {
   for (size_t rank = 0; rank < received_.size(); ++rank) {
     if (rank == static_cast<size_t>(sharding_.rank())) continue;
     Received& received = received_[rank];
-    received.statistics.resize(shard::kStatistics, padded(samples));
+    received.statistics.resize(output_.statistics().rows, padded(samples));
     received.positive.resize(samples, own);
     if (normalised_) received.negative.resize(samples, own);
   }

@@ -32,11 +32,11 @@ class OutputExchange {
   void collect(StepPlace place, std::span<const SampleRange> ranges);
 
   // The statistics of all ranks, in order; valid until the next send().
-  std::span<const ConstMatrix> statistics() const { return statistics_; }     // [kStatistics, padded B]
+  std::span<const ConstMatrix> statistics() const { return statistics_; }     // of OutputLayer::statistics()
   std::span<const shard::OutputColumns> columns() const { return columns_; }  // own columns of the gradient
 
  private:
-  // What one rank has sent: [kStatistics, padded B], [B, own columns].
+  // What one rank has sent: statistics [rows, padded B], [B, own columns].
   struct Received {
     Buffer statistics, positive, negative;
   };

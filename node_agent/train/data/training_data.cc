@@ -1,6 +1,8 @@
 #include "node_agent/train/data/training_data.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -57,6 +59,12 @@ TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, Thread
             {static_cast<uint32_t>(job.replica()), static_cast<uint32_t>(job.replicas())}) {
   require_choice(job.experiment, train_);
   require_planned(shard::describe_shape(train_, test_), job);
+}
+
+std::vector<uint32_t> TrainingData::training_rows() const {
+  std::vector<uint32_t> rows;
+  std::ranges::set_difference(shard::all_rows(train_.rows()), split_.validation, std::back_inserter(rows));
+  return rows;
 }
 
 void TrainingData::complete_validation_labels(comm::Group& replica, comm::Tag tag) {

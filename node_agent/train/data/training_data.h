@@ -33,6 +33,7 @@ class TrainingData {
   const shard::Dataset& test() const { return test_; }
   shard::BatchFeed& feed() { return feed_; }
   std::span<const uint32_t> validation_rows() const { return split_.validation; }  // of train()
+  std::vector<uint32_t> training_rows() const;                                     // the others
   bool validates() const { return !split_.validation.empty(); }
 
   // Afterwards the validation samples have the labels of all neurons, including those that other ranks of

@@ -35,7 +35,7 @@ void Evaluator::predict(const shard::Dataset& data, std::span<const uint32_t> ro
 
 void Evaluator::predict(const shard::Batch& batch, size_t k, comm::Tag tag, shard::TopK& best) {
   forward_.run(batch, tag, pass_);
-  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best);
+  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best, &batch);
   merge(tag.later(rounds_of_batch() - 1), best);
 }
 

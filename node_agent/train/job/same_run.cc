@@ -33,6 +33,9 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
        data_then.features == data_now.features && data_then.labels == data_now.labels},
       {"partition ([modelets])", same_partition()},
       {"model.loss", then.model.loss == now.model.loss},
+      {"model.centroids", then.model.centroids == now.model.centroids},
+      {"model.pairs", then.model.pairs == now.model.pairs},
+      {"model.centroid_pairs", then.model.centroid_pairs == now.model.centroid_pairs},
       {"data.validation", then.data.validation == now.data.validation, true},
       {"train.metric", now.data.validation == 0 || then.train.metric == now.train.metric},
       {"data.normalize", then.data.normalize == now.data.normalize},
@@ -53,6 +56,11 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
        true},
       {"order of labels, that of earlier programs", data_then.label_seed == data_now.label_seed},
   };
+  if (job.other_samples && uses_pairs(now.model))
+    throw UsageError(
+        checkpoint.folder().string() +
+        ": model.centroids and model.pairs are made of the samples that a run begins with, so it "
+        "cannot go on with others; begin a new run with all samples");
   for (const Setting& setting : settings)
     if (!setting.same && !(setting.of_samples && job.other_samples))
       throw UsageError(checkpoint.folder().string() + ": this checkpoint was made with another " +

@@ -170,7 +170,8 @@ void Run::form_planned(Pool& pool, std::vector<Member> chosen, const Plan& plan)
     candidate.memory_bytes = plan.nodes[i].memory_bytes;
     candidate.planned_bytes = 0;
     for (const uint32_t modelet : plan.nodes[i].modelets)
-      candidate.planned_bytes += modelet_bytes(plan.partition[modelet], experiment);
+      candidate.planned_bytes += modelet_bytes(plan.partition[modelet], experiment) +
+                                 pair_bytes(plan.partition[modelet], experiment, shape);
     group.push_back(std::move(candidate));
   }
   for (const uint32_t node : plan.owner) owner.push_back(rank_of[node]);

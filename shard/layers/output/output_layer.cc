@@ -50,13 +50,25 @@ OutputLayer::OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& op
       options_(options),
       pool_(pool),
       loss_(make_loss(options.loss)),
-      rehash_(pool) {}
+      rehash_(pool) {
+  if (options.pairs.used()) direct_.emplace(modelets_, options, pool);
+}
+
+DirectPath::ScaleGradient OutputLayer::scale_gradient(const BatchLoss& loss,
+                                                      std::span<const ConstMatrix> statistics) const {
+  if (!options_.pairs.centroids) return {};
+  return DirectPath::scale_gradient(loss, statistics, kStatistics, samples_);
+}
+
+void OutputLayer::update_scales(const DirectPath::ScaleGradient& gradient, const UpdateRule& rule) {
+  if (options_.pairs.centroids) direct_->update_scales(gradient, rule);
+}
 
 void OutputLayer::resize(size_t samples, size_t width) {
   samples_ = samples;
   columns_ = padded(samples);
   width_ = width;
-  statistics_.resize(kStatistics * columns_);
+  statistics_.resize(statistics_rows() * columns_);
   positive_.resize(samples * width);
   negative_.resize(samples * width);
 }

@@ -8,6 +8,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/array/aligned.h"
@@ -17,6 +19,7 @@
 #include "shard/data/batch/batch.h"
 #include "shard/layers/loss/loss.h"
 #include "shard/layers/output/active_set.h"
+#include "shard/layers/output/direct_path.h"
 #include "shard/layers/output/output_options.h"
 #include "shard/modelet/modelet.h"
 
@@ -43,10 +46,17 @@ class OutputLayer {
   virtual void update(ConstMatrix hidden, const float* factor, const float* target_factor,
                       const UpdateRule& rule) = 0;
 
+  // The gradient by the scales of the direct path, from all ranks' statistics, and their update, the same on all
+  // ranks. Without centroids there are none.
+  DirectPath::ScaleGradient scale_gradient(const BatchLoss& loss,
+                                           std::span<const ConstMatrix> statistics) const;
+  void update_scales(const DirectPath::ScaleGradient& gradient, const UpdateRule& rule);
+
   // Neurons that took part, summed over the modelets here (per sample mode: over samples too).
   virtual size_t active_neurons() const = 0;
 
-  ConstMatrix statistics() const { return {statistics_.data(), kStatistics, columns_, columns_}; }
+  // [kStatistics, padded B], and with centroids kScaleStatistics rows more.
+  ConstMatrix statistics() const { return {statistics_.data(), statistics_rows(), columns_, columns_}; }
   // [B, d]: per sample the sum of activation * weight row over the active neurons, and of weight rows over
   // the labels. If the loss is not normalised, positive() already has negative() subtracted.
   ConstMatrix positive() const { return {positive_.data(), samples_, width_, width_}; }
@@ -69,11 +79,13 @@ class OutputLayer {
  protected:
   OutputLayer(std::vector<Modelet*> modelets, const OutputOptions& options, ThreadPool& pool);
   void resize(size_t samples, size_t width);
+  size_t statistics_rows() const { return kStatistics + (options_.pairs.centroids ? kScaleStatistics : 0); }
 
   std::vector<Modelet*> modelets_;
   const OutputOptions options_;
   ThreadPool& pool_;
   std::unique_ptr<LossFunction> loss_;
+  std::optional<DirectPath> direct_;
   size_t samples_ = 0, columns_ = 0, width_ = 0;  // B, padded B, d
   AlignedVector<float> statistics_, positive_, negative_;
 

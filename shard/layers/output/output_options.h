@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/experiment/experiment.h"
+#include "shard/data/pairs/pairs.h"
 
 namespace modelet::shard {
 
@@ -11,8 +12,11 @@ struct OutputOptions {
   Loss loss = Loss::kSoftmax;
   Precision precision = Precision::kFp32;
   Experiment::Sampling sampling;
-  uint64_t neurons = 0;   // of the whole layer
-  uint32_t modelets = 1;  // that it is divided into
+  PairOptions pairs;
+  float pairs_rate = 1;     // Experiment::Model
+  float input_dropout = 0;  // rate at which a training batch's features were left out
+  uint64_t neurons = 0;     // of the whole layer
+  uint32_t modelets = 1;    // that it is divided into
   uint64_t seed = 0;
 };
 
@@ -20,6 +24,9 @@ inline OutputOptions output_options(const Experiment& experiment, uint64_t neuro
   return {.loss = experiment.model.loss,
           .precision = experiment.model.precision,
           .sampling = experiment.sampling,
+          .pairs = pair_options(experiment, true),
+          .pairs_rate = experiment.model.pairs_rate,
+          .input_dropout = experiment.train.input_dropout,
           .neurons = neurons,
           .modelets = experiment.modelets.output_modelets,
           .seed = experiment.train.seed};

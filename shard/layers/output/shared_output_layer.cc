@@ -81,8 +81,13 @@ class SharedOutputLayer final : public OutputLayer {
   void for_each_gradient_piece(const float* factor, const float* target_factor, const Use& use);
   size_t first_target(const ActiveRun& piece) const { return by_neuron_.offsets[piece.first]; }
   size_t last_target(const ActiveRun& piece) const { return by_neuron_.offsets[piece.first + piece.count]; }
+  // The rows of statistics_ that belong to the direct path.
+  Matrix scale_statistics() {
+    return {statistics_.data() + kStatistics * columns_, statistics_rows() - kStatistics, columns_, columns_};
+  }
 
   const LabelSpread& spread_;
+  const Batch* batch_ = nullptr;  // of the step
   std::vector<ActiveSetSampler> samplers_;
   BatchLabels labels_;
   Queries queries_;
@@ -104,6 +109,7 @@ class SharedOutputLayer final : public OutputLayer {
 
 void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {
   resize(batch.size(), hidden.cols);
+  batch_ = &batch;
   neurons_.clear();
   biases_.clear();
   targets_.clear();
@@ -150,6 +156,7 @@ void SharedOutputLayer::gather() {
       pieces_.push_back({run.first + i, std::min(kPiece, run.count - i)});
   activations_.reserve(neurons_.size() * columns_);
   piece_statistics_.resize(std::max<size_t>(pieces_.size(), 1) * columns_);
+  if (direct_) direct_->assign({batch_, neurons_, pieces_, by_neuron_.targets, by_neuron_.offsets});
 }
 
 // Logits become activations while they are in the cache, piece by piece. The maximum of all of them is not
@@ -203,10 +210,12 @@ void SharedOutputLayer::activate(SampleRange range) {
     }
     loss_->activate(logits, pieces_[i].count, columns_, reference, piece_sums + i * columns_, columns);
     const float* const activations = logits;  // now
+    if (direct_) direct_->read_activations(i, range, activations);
     products_->keep_activations(pieces_[i].first, pieces_[i].count, range, activations);
   });
   std::fill_n(sum, columns, 0.0f);
   for (size_t i = 0; i < pieces_.size(); ++i) kernels::add(piece_sums + i * columns_, sum, columns);
+  if (direct_) direct_->fill_statistics(range, scale_statistics());
 }
 
 // Where exponentials have become so large that they might overflow, the maximum becomes the reference: true
@@ -238,8 +247,9 @@ void SharedOutputLayer::mark_what_is_no_number(SampleRange range) {
 }
 
 void SharedOutputLayer::logits_of_piece(const ActiveRun& piece, SampleRange range) {
-  products_->logits(piece.first, piece.count, range, biases_.data() + piece.first,
-                    activations_.data() + piece.first * columns_ + range.begin);
+  float* const logits = activations_.data() + piece.first * columns_ + range.begin;
+  products_->logits(piece.first, piece.count, range, biases_.data() + piece.first, logits);
+  if (direct_) direct_->add_logits(piece, range, logits);
 }
 
 void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {
@@ -252,9 +262,9 @@ void SharedOutputLayer::negative_of_samples(size_t begin, size_t end) {
   }
 }
 
-// Calls use(piece, gradient) for all pieces; gradient(i) is that of the piece's neuron i. Gradients with
-// respect to the logits are written beside the activations, in the cache: the activations stay unchanged for
-// another call.
+// Calls use(piece, gradients, gradient) for all pieces; gradients [count, padded B] are those by the logits,
+// gradient(i) is that of the piece's neuron i. Gradients with respect to the logits are written beside the
+// activations, in the cache: the activations stay unchanged for another call.
 template <class Use>
 void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float* target_factor,
                                                 const Use& use) {
@@ -271,7 +281,7 @@ void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float
     }
     float* const rows = gradient_rows_.mine();
     products_->gradient_rows(piece.count, gradients, rows);
-    use(piece, [&](size_t a) {
+    use(piece, gradients, [&](size_t a) {
       return RowGradient{rows + a * width_, kernels::sum(gradients + a * columns_, columns_)};
     });
   });
@@ -279,31 +289,35 @@ void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float
 
 double SharedOutputLayer::gradient_square_sum(ConstMatrix, const float* factor, const float* target_factor) {
   square_sums_.resize(neurons_.size());  // added in order: the same whatever the threads
-  for_each_gradient_piece(factor, target_factor, [&](const ActiveRun& piece, const auto& gradient) {
-    for (size_t a = 0; a < piece.count; ++a) {
-      const RowGradient row = gradient(a);
-      square_sums_[piece.first + a] =
-          double{kernels::sum_squares(row.weights, width_)} + double{row.bias} * row.bias;
-    }
-  });
+  for_each_gradient_piece(
+      factor, target_factor, [&](const ActiveRun& piece, const float* gradients, const auto& gradient) {
+        for (size_t a = 0; a < piece.count; ++a) {
+          const RowGradient row = gradient(a);
+          square_sums_[piece.first + a] =
+              double{kernels::sum_squares(row.weights, width_)} + double{row.bias} * row.bias;
+        }
+        if (direct_ && piece.count > 0) square_sums_[piece.first] += direct_->square_sum(piece, gradients);
+      });
   return std::accumulate(square_sums_.begin(), square_sums_.end(), 0.0);
 }
 
 void SharedOutputLayer::update(ConstMatrix, const float* factor, const float* target_factor,
                                const UpdateRule& rule) {
-  for_each_gradient_piece(factor, target_factor, [&](const ActiveRun& piece, const auto& gradient) {
-    const auto row = [&](size_t a) {
-      const ActiveNeuron neuron = neurons_[piece.first + a];
-      return ParameterRow{modelets_[neuron.modelet]->parameters(), neuron.row};
-    };
-    const auto gradients = [&](size_t first, std::span<RowGradient> rows) {
-      for (size_t i = 0; i < rows.size(); ++i) rows[i] = gradient(first + i);
-    };
-    update_rows(piece.count, neurons_.size() - piece.first, rule, row, gradients);
-    for (size_t a = piece.first; a < piece.first + piece.count; ++a)
-      if (Retrieval* retrieval = modelets_[neurons_[a].modelet]->retrieval())
-        retrieval->changed[neurons_[a].row] = 1;
-  });
+  for_each_gradient_piece(factor, target_factor,
+                          [&](const ActiveRun& piece, const float* by_logits, const auto& gradient) {
+                            const auto row = [&](size_t a) {
+                              const ActiveNeuron neuron = neurons_[piece.first + a];
+                              return ParameterRow{modelets_[neuron.modelet]->parameters(), neuron.row};
+                            };
+                            const auto gradients = [&](size_t first, std::span<RowGradient> rows) {
+                              for (size_t i = 0; i < rows.size(); ++i) rows[i] = gradient(first + i);
+                            };
+                            update_rows(piece.count, neurons_.size() - piece.first, rule, row, gradients);
+                            for (size_t a = piece.first; a < piece.first + piece.count; ++a)
+                              if (Retrieval* retrieval = modelets_[neurons_[a].modelet]->retrieval())
+                                retrieval->changed[neurons_[a].row] = 1;
+                            if (direct_) direct_->update_weights(piece, by_logits, rule);
+                          });
 }
 
 }  // namespace

@@ -141,6 +141,7 @@ struct Case {
   bool lz4 = false;
   std::optional<comm::Algorithm> algorithm = {};  // of clipping
   const char* instruction_set = nullptr;          // null: the best one
+  bool direct = false;                            // centroids and pairs
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -161,6 +162,7 @@ TEST_P(AllocationTest, NoneAfterWarmUp) {
   const DataShape shape{.features = data.features(), .labels = data.labels()};
   Experiment experiment;
   experiment.model = {.hidden = c.hidden, .loss = c.loss, .precision = c.precision};
+  experiment.model.centroids = experiment.model.pairs = c.direct;
   experiment.modelets = {.hidden_columns = 16, .output_modelets = 4};
   experiment.sampling.mode = c.mode;
   experiment.sampling.uniform = 200;
@@ -174,6 +176,7 @@ TEST_P(AllocationTest, NoneAfterWarmUp) {
   // Buffers at least double when they grow, so a few epochs find their largest size. A re-hash is among them.
   constexpr uint64_t kWarmUp = 105, kSteps = 90, kEnd = kWarmUp + kSteps;
   auto ranks = make_ranks(experiment, shape, round_robin(experiment, shape, c.ranks), c.ranks, c.threads);
+  build_pairs(ranks, data);
   auto groups =
       comm::testing::make_groups(c.transport, c.ranks, {.run = 1, .lz4 = c.lz4, .algorithm = c.algorithm});
   first_depth = ::backtrace(first_stack.data(), 1);  // its first call allocates
@@ -229,6 +232,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "lsh_per_sample", .mode = SamplingMode::kLshPerSample},
         Case{.name = "deep_clipped", .hidden = {32, 48}, .clip = 0.1f},
         Case{.name = "two_threads", .threads = 2},
+        Case{.name = "direct_clipped", .loss = Loss::kSigmoid, .clip = 0.1f, .threads = 2, .direct = true},
         Case{.name = "two_threads_lsh", .mode = SamplingMode::kLsh, .threads = 2},
         Case{.name = "two_threads_bf16", .threads = 2, .precision = Precision::kBf16},
         Case{.name = "bf16_in_pairs", .precision = Precision::kBf16, .instruction_set = "AVX3_BF16"},

@@ -39,12 +39,14 @@ struct Case {
   std::vector<uint32_t> hidden;
   float dropout = 0;  // of hidden activations
   bool logq = false;
+  bool direct = false;  // centroids and pairs
 };
 
 class GradientTest : public ::testing::TestWithParam<Case> {
  protected:
   GradientTest() : data_(write_samples(folder_, "data.mlt", random_samples(), kFeatures, kLabels)) {
     experiment_.model = {.hidden = GetParam().hidden, .loss = GetParam().loss};
+    experiment_.model.centroids = experiment_.model.pairs = GetParam().direct;
     experiment_.modelets = {.hidden_columns = 16, .output_modelets = 3};
     experiment_.sampling.mode = GetParam().mode;
     experiment_.sampling.uniform = 5;
@@ -59,7 +61,9 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     experiment_.optimizer = {.kind = OptimizerKind::kSgd, .momentum = 0};
     const DataShape shape{.features = kFeatures, .labels = kLabels};
     rank_ = std::make_unique<Rank>(experiment_, shape, round_robin(experiment_, shape, 1), 0, 1, 1);
+    rank_->network.build_pairs(data_, shard::all_rows(kSamples));
     set_weights();
+    set_direct();
     std::vector<uint32_t> rows(kSamples);
     std::iota(rows.begin(), rows.end(), 0u);
     batch_.assign(data_, rows, true);
@@ -85,6 +89,20 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     }
   }
 
+  // Weights and scales that are not what they begin with. Scales are read from the first modelet.
+  void set_direct() {
+    Rng rng(6);
+    for (shard::Modelet* modelet : rank_->network.output().modelets())
+      if (shard::Direct* direct = modelet->direct()) {
+        for (size_t i = 0; i < direct->pairs.size(); ++i) pair_weight(*direct, i) = 0.3f * rng.normal();
+        for (size_t c = 0; c < shard::kFrequencyClasses; ++c)
+          direct->scales.floats().row(0)[c] = 1 + 0.5f * static_cast<float>(c);
+      }
+  }
+  static float& pair_weight(shard::Direct& direct, size_t i) {
+    return const_cast<float&>(direct.pairs.weights()[i]);
+  }
+
   // Always the same step, which a group does once.
   double step(float learning_rate) {
     const auto group = comm::make_solo_group();
@@ -97,6 +115,7 @@ class GradientTest : public ::testing::TestWithParam<Case> {
   struct Parameter {
     float* value;
     std::string kind;
+    float rate = 1;  // of its learning rate, as a multiple of the step's
   };
   std::vector<Parameter> parameters() {
     const char* kinds[] = {"input", "hidden", "output"};
@@ -112,6 +131,13 @@ class GradientTest : public ::testing::TestWithParam<Case> {
       }
       shard::Parameters& p = modelet->parameters();
       for (size_t r = 0; p.has_bias() && r < p.rows(); ++r) found.push_back({&p.bias(r), name + " bias"});
+    }
+    for (shard::Modelet* modelet : rank_->network.output().modelets()) {
+      shard::Direct* const direct = modelet->direct();
+      if (direct == nullptr) continue;
+      for (size_t i = 0; i < direct->pairs.size(); ++i) found.push_back({&pair_weight(*direct, i), "pair"});
+      for (size_t c = 0; c < shard::kFrequencyClasses && modelet->spec().begin == 0; ++c)
+        found.push_back({direct->scales.floats().row(0) + c, "scale", shard::kScaleRate});
     }
     return found;
   }
@@ -134,7 +160,8 @@ TEST_P(GradientTest, EqualsFiniteDifferences) {
   loss();  // a first step makes the projections that later ones retrieve by
   step(1);
   std::vector<double> gradient;
-  for (size_t i = 0; i < all.size(); ++i) gradient.push_back(double{before[i]} - *all[i].value);
+  for (size_t i = 0; i < all.size(); ++i)
+    gradient.push_back((double{before[i]} - *all[i].value) / double{all[i].rate});
   for (size_t i = 0; i < all.size(); ++i) *all[i].value = before[i];
 
   std::map<std::string, double> largest;
@@ -148,7 +175,7 @@ TEST_P(GradientTest, EqualsFiniteDifferences) {
         << all[i].kind << ", parameter " << i;
     largest[all[i].kind] = std::max(largest[all[i].kind], std::abs(gradient[i]));
   }
-  EXPECT_EQ(largest.size(), GetParam().hidden.size() == 1 ? 4u : 6u);
+  EXPECT_EQ(largest.size(), (GetParam().hidden.size() == 1 ? 4u : 6u) + (GetParam().direct ? 2u : 0u));
   for (const auto& [kind, value] : largest)
     EXPECT_GT(value, 30 * kTolerance) << kind << ": the gradient is trivial";
 }
@@ -162,6 +189,9 @@ std::vector<Case> cases() {
     all.push_back({loss, SamplingMode::kUniform, {32}, 0.3f});
     for (const SamplingMode mode : all_values<SamplingMode>()) all.push_back({loss, mode, {16}});
   }
+  for (const Loss loss : all_values<Loss>())
+    for (const SamplingMode mode : {SamplingMode::kFull, SamplingMode::kUniform, SamplingMode::kLsh})
+      all.push_back({.loss = loss, .mode = mode, .hidden = {16}, .direct = true});
   // The correction belongs to the softmax.
   for (const SamplingMode mode : {SamplingMode::kUniform, SamplingMode::kLsh, SamplingMode::kLshPerSample})
     all.push_back({Loss::kSoftmax, mode, {16}, 0, true});

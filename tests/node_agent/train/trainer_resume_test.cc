@@ -121,6 +121,7 @@ struct Resume {
   SamplingMode mode;
   OptimizerKind optimizer;
   Precision precision = Precision::kFp32;
+  bool direct = false;  // centroids and pairs, with a prior
 };
 
 class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<Resume> {};
@@ -130,6 +131,8 @@ TEST_P(ResumeTest, GoesOnToTheBitAsIfItHadNotStopped) {
   experiment_.optimizer.kind = GetParam().optimizer;
   experiment_.model.precision = GetParam().precision;
   experiment_.model.hidden = {32, 16};
+  experiment_.model.centroids = experiment_.model.pairs = GetParam().direct;
+  experiment_.sampling.prior = GetParam().direct ? 0.5f : 0;
   const Outcome whole = run("whole");
   ASSERT_EQ(whole.losses().size(), 20u);
   // A re-hash begins after step 5 and takes over after step 10: at 8 one is pending, at 10 the next has just
@@ -150,16 +153,45 @@ TEST_P(ResumeTest, GoesOnToTheBitAsIfItHadNotStopped) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, ResumeTest,
-                         ::testing::Values(Resume{SamplingMode::kUniform, OptimizerKind::kAdam},
-                                           Resume{SamplingMode::kUniform, OptimizerKind::kAdagrad},
-                                           Resume{SamplingMode::kUniform, OptimizerKind::kSgd},
-                                           Resume{SamplingMode::kLsh, OptimizerKind::kAdam},
-                                           Resume{SamplingMode::kLsh, OptimizerKind::kSgd},
-                                           Resume{SamplingMode::kLshPerSample, OptimizerKind::kAdagrad},
-                                           Resume{SamplingMode::kLsh, OptimizerKind::kAdam, Precision::kBf16},
-                                           Resume{SamplingMode::kUniform, OptimizerKind::kSgd,
-                                                  Precision::kBf16}));
+INSTANTIATE_TEST_SUITE_P(
+    Modes, ResumeTest,
+    ::testing::Values(Resume{SamplingMode::kUniform, OptimizerKind::kAdam},
+                      Resume{SamplingMode::kUniform, OptimizerKind::kAdagrad},
+                      Resume{SamplingMode::kUniform, OptimizerKind::kSgd},
+                      Resume{SamplingMode::kLsh, OptimizerKind::kAdam},
+                      Resume{SamplingMode::kLsh, OptimizerKind::kSgd},
+                      Resume{SamplingMode::kLshPerSample, OptimizerKind::kAdagrad},
+                      Resume{SamplingMode::kLsh, OptimizerKind::kAdam, Precision::kBf16},
+                      Resume{SamplingMode::kUniform, OptimizerKind::kSgd, Precision::kBf16},
+                      Resume{SamplingMode::kUniform, OptimizerKind::kAdam, Precision::kBf16, true},
+                      Resume{SamplingMode::kLsh, OptimizerKind::kSgd, Precision::kFp32, true}));
+
+// Pairs lie with the modelets: those that four ranks wrote go on with one, and are found anew by nobody.
+TEST_F(TrainerTest, PairsAreThoseOfTheCheckpointAndOfTheSamplesThatAreTrainedOn) {
+  experiment_.model.centroids = experiment_.model.pairs = true;
+  experiment_.data.validation = 0.2f;
+  const Outcome whole = run("whole", {.size = 4}), part = run("part", {.size = 4, .stop_after = 7}),
+                rest = run("part", {.resume = folder_ / "part"});
+  ASSERT_TRUE(part.interrupted);
+  EXPECT_NEAR(rest.events.back()["p_at_3"].get<double>(), whole.events.back()["p_at_3"].get<double>(), 0.02);
+  uint64_t samples = 0, labels = 0;
+  const shard::Dataset train = shard::Dataset::open(experiment_.data.train);
+  for (const uint32_t row : shard::split_rows(train.rows(), 0.2f, experiment_.train.seed).train)
+    labels += train.label_count(row);
+  const shard::Checkpoint before = shard::Checkpoint::open(part.checkpoint()),
+                          after = shard::Checkpoint::open(rest.checkpoint());
+  for (const shard::CheckpointEntry& entry : before.index().modelets) {
+    if (entry.spec.kind != LayerKind::kOutput) continue;
+    const auto then = before.open_modelet(entry.spec), now = after.open_modelet(entry.spec);
+    for (const char* name : {"pairs.offsets", "pairs.features", "pairs.positives", "pairs.sums"})
+      EXPECT_TRUE(std::ranges::equal(then.at(name).bytes, now.at(name).bytes)) << name;
+    for (const uint32_t of_label : now.values<uint32_t>("pairs.positives", {entry.spec.neurons()}))
+      samples += of_label;
+  }
+  EXPECT_EQ(samples, labels) << "no sample that is held out";
+  experiment_.model.pairs = false;
+  EXPECT_THAT(failure(folder_ / "whole"), HasSubstr("another model.pairs"));
+}
 
 TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {
   experiment_.sampling.mode = SamplingMode::kLsh;

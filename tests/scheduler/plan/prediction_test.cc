@@ -26,6 +26,7 @@ struct Case {
   std::vector<uint32_t> hidden;
   float clip;
   bool leaves_out_zeros = false;
+  bool centroids = false;
 };
 
 // By this process.
@@ -48,7 +49,7 @@ void compare(const Case& c) {
                         .features_per_row = 12,
                         .labels_per_row = 3};
   Experiment experiment;
-  experiment.model = {.hidden = c.hidden, .loss = c.loss};
+  experiment.model = {.hidden = c.hidden, .loss = c.loss, .centroids = c.centroids};
   experiment.modelets = {.hidden_columns = 16, .output_modelets = 5};
   experiment.train.batch = 24;  // not a multiple of what it is padded to
   experiment.optimizer.clip = c.clip;
@@ -58,6 +59,7 @@ void compare(const Case& c) {
   const scheduler::Plan plan = scheduler::make_plan(experiment, shape, nodes);
 
   auto ranks = make_ranks(experiment, shape, plan.owner, kRanks);
+  build_pairs(ranks, data);
   auto groups = make_groups(kRanks);
   constexpr uint64_t kSteps = 2;
   train(ranks, groups, data, 0, kSteps);
@@ -74,6 +76,7 @@ TEST(Prediction, AStepSendsWhatThePlanSays) {
   compare({"bf16", Loss::kSoftmax, {64}, 0});
   compare({"int8", Loss::kSoftmax, {80, 48}, 0, true});
   compare({"bf16", Loss::kSigmoid, {64, 48}, 1});
+  compare({"int8", Loss::kSigmoid, {64}, 0, false, true});
 }
 
 // The most that a modelet takes is what it takes while all of its rows are hashed anew.

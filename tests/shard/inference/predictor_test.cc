@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/system/file.h"
+#include "shard/data/batch/split.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/gemm.h"
 #include "shard/kernels/row_dots.h"
@@ -99,11 +100,14 @@ class PredictorTest : public ::testing::Test {
 
   // `favourite` > 0: a bias with which one label is the best of every query.
   std::filesystem::path write_checkpoint(float favourite = 0) {
-    const DataShape shape{.features = 300, .labels = kLabels};
+    const DataShape shape{.features = 300, .labels = kLabels, .train_rows = 400};
     const std::vector<ModeletSpec> partition = partition_model(experiment_, shape);
     ThreadPool pool(1);
     Network network(experiment_, shape, partition, true, pool);
     network.initialise();
+    const Dataset train = Dataset::open(experiment_.data.train);
+    network.build_pairs(train, all_rows(train.rows()));
+    network.set_label_counts(count_labels(train));
     Rng rng(8);
     std::vector<float> row(32), scratch(32);
     for (Modelet* modelet : network.output().modelets()) {
@@ -123,6 +127,14 @@ class PredictorTest : public ::testing::Test {
     return writer.commit(std::move(index), 1);
   }
 
+  void expect_sparse_agrees();
+
+  // A direct path and priors that decide many queries.
+  void use_direct_path() {
+    experiment_.model.centroids = true;
+    experiment_.sampling.prior = 0.5f;
+  }
+
   static constexpr size_t kLabels = 9000;
   testing::TemporaryFolder folder_;
   Experiment experiment_;
@@ -132,6 +144,7 @@ class PredictorTest : public ::testing::Test {
 TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     experiment_.model.precision = precision;
+    if (precision == Precision::kBf16) use_direct_path();
     Predictor model(write_checkpoint(), 2);
     Predictor::Session session = model.session();
     // The batch path: layer by layer, then every neuron by matrix products.
@@ -139,7 +152,7 @@ TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
     Batch batch;
     std::vector<uint32_t> rows(40);
     std::iota(rows.begin(), rows.end(), 0u);
-    batch.assign(data_, rows, false);
+    batch.assign(data_, rows, true);
     const size_t columns = padded(rows.size());
     AlignedVector<float> values[4] = {
         AlignedVector<float>(rows.size() * 64), AlignedVector<float>(64 * columns),
@@ -154,7 +167,7 @@ TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
     transpose(last, last_transposed, network.pool());
     LabelRanker ranker(network.output().modelets(), network.spread(), network.pool());
     TopK expected;
-    ranker.rank_dense(last_transposed, rows.size(), 5, expected);
+    ranker.rank_dense(last_transposed, rows.size(), 5, expected, &batch);
     for (size_t s = 0; s < rows.size(); ++s) {
       const TopK& best = session.dense(data_.sample(s), 5);
       for (size_t i = 0; i < 5; ++i) {
@@ -165,7 +178,14 @@ TEST_F(PredictorTest, SingleQueriesEqualTheBatchPath) {
   }
 }
 
-TEST_F(PredictorTest, SparseAgreesWithDense) {
+TEST_F(PredictorTest, SparseAgreesWithDense) { expect_sparse_agrees(); }
+
+TEST_F(PredictorTest, SparseAgreesWithDenseWithADirectPath) {
+  use_direct_path();
+  expect_sparse_agrees();
+}
+
+void PredictorTest::expect_sparse_agrees() {
   Predictor model(write_checkpoint(), 2);
   model.prepare_sparse(data_);
   EXPECT_GE(model.sparse_settings().recall, 0.998);
@@ -233,7 +253,7 @@ TEST_F(PredictorTest, TablesFindWhatTheHeadLeaves) {
   for (size_t q = 0; q < kQueries; ++q) {
     for (float& h : hidden) h = rng.normal();
     best.reset(1, 1);
-    index.rank(hidden.data(), scratch, 0, best);
+    index.rank(hidden.data(), nullptr, scratch, 0, best);
     double highest = -1e9;
     uint32_t label = 0;
     for (const Modelet* modelet : output)

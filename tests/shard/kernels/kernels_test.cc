@@ -239,7 +239,8 @@ TEST_P(KernelsTest, VectorOperations) {
     EXPECT_NEAR(sum_squares(x.data(), n), reference::dot(x.data(), x.data(), n), 1e-4);
     Values ones(n, 1.0f);
     EXPECT_NEAR(sum(x.data(), n), reference::dot(x.data(), ones.data(), n), 1e-4);
-    Values added = y, scaled = x, combined = y, positive = x, gradient = y;
+    Values added = y, scaled = x, combined = y, positive = x, gradient = y, products = x;
+    add_products(x.data(), y.data(), products.data(), n);
     add(x.data(), added.data(), n);
     scale(-2.5f, scaled.data(), n);
     axpy(0.5f, x.data(), combined.data(), n);
@@ -251,6 +252,7 @@ TEST_P(KernelsTest, VectorOperations) {
     relu_backward(positive.data(), gradient.data(), n);
     for (size_t i = 0; i < n; ++i) {
       EXPECT_FLOAT_EQ(added[i], x[i] + y[i]);
+      EXPECT_NEAR(products[i], x[i] + x[i] * y[i], 1e-6 * (1 + std::abs(x[i] * y[i])));
       EXPECT_FLOAT_EQ(scaled[i], -2.5f * x[i]);
       EXPECT_NEAR(combined[i], y[i] + 0.5f * x[i], 1e-6);
       EXPECT_NEAR(of_three[i], 5 * x[i] - 0.25f * y[i], 1e-5);

@@ -1,0 +1,43 @@
+// BatchFeatures: the features that a batch has, numbered from 1, so that arrays over them are small: products with
+// pairs (pair_lanes.h) look up each pair's feature here. Place 0 stands for all features that the batch lacks.
+// If the batch is in both halves, the order is that of Batch::unique_features.
+//
+// Keeps its memory. Filled by one thread; then any may read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/array/aligned.h"
+#include "shard/data/batch/batch.h"
+
+namespace modelet::shard {
+
+class BatchFeatures {
+ public:
+  // `features` of the data. `batch` is kept by reference. `dropout`: rate at which its features were left out.
+  void assign(const Batch& batch, size_t features, float dropout = 0);
+
+  const Batch& batch() const { return *batch_; }
+  size_t count() const { return placed_.size(); }  // places 1 .. count
+  uint32_t place(uint32_t feature) const { return places_[feature]; }
+  // [entries] of the batch by sample.
+  const uint32_t* entry_places() const { return entry_places_.data(); }
+
+  // [padded samples] one by the length of a sample, 0 in the padding and for samples without features. Where
+  // features were left out, the estimate by those that remain.
+  const float* inverse_lengths() const { return inverse_lengths_.data(); }
+  // The value that an entry had before dropout is this times what it is.
+  float value_scale() const { return value_scale_; }
+
+ private:
+  const Batch* batch_ = nullptr;
+  float value_scale_ = 1;
+  std::vector<uint32_t> places_;  // [features], 0 except for those in placed_
+  std::vector<uint32_t> placed_;
+  std::vector<uint32_t> entry_places_;
+  AlignedVector<float> inverse_lengths_;
+};
+
+}  // namespace modelet::shard

@@ -1,0 +1,42 @@
+// FeatureIndex: the pairs of a whole output layer by feature, for single queries: what the direct path adds to the
+// logits of one sample, at the cost of the pairs of its features alone. A copy of the pairs, with the scales
+// multiplied in. Immutable; any thread may read it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/array/aligned.h"
+#include "shard/data/pairs/pairs.h"
+#include "shard/data/read/sample.h"
+
+namespace modelet::shard {
+
+// Pairs of neurons [first, first + pairs.neurons()) of the layer, and the scales of their frequency classes.
+struct PairsOfLayer {
+  const Pairs& pairs;
+  size_t first;
+  std::span<const float> scales;  // [kFrequencyClasses]
+};
+
+class FeatureIndex {
+ public:
+  explicit FeatureIndex(std::span<const PairsOfLayer> layer);
+
+  // scores [neurons of the layer] += what the direct path adds for the sample.
+  void add_to(const Sample& sample, float* scores) const;
+
+  size_t memory_bytes() const;
+
+ private:
+  struct Entry {
+    uint32_t neuron;
+    float centroid, weight;  // centroid: of the cosine, to be divided by the sample's length
+  };
+  std::vector<uint64_t> offsets_;  // [features + 1]
+  AlignedVector<Entry> entries_;
+};
+
+}  // namespace modelet::shard

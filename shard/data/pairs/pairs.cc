@@ -1,0 +1,162 @@
+#include "shard/data/pairs/pairs.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "shard/kernels/elementwise.h"
+
+namespace modelet::shard {
+namespace {
+
+// The training rows of each label of a range of neurons.
+struct RowsOfLabels {
+  std::vector<uint64_t> offsets;  // [neurons + 1] into rows
+  std::vector<uint32_t> rows;     // ascending within a label
+
+  RowsOfLabels(const Dataset& data, std::span<const uint32_t> from, const LabelSpread& spread, size_t first,
+               size_t neurons)
+      : offsets(neurons + 1) {
+    const auto for_each = [&](const auto& use) {
+      for (const uint32_t row : from)
+        for (const uint32_t label : data.sample(row).labels)
+          if (const uint32_t neuron = spread.neuron(label); neuron >= first && neuron - first < neurons)
+            use(row, neuron - first);
+    };
+    for_each([&](uint32_t, size_t neuron) { ++offsets[neuron + 1]; });
+    std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
+    rows.resize(offsets.back());
+    std::vector<uint64_t> next(offsets.begin(), offsets.end() - 1);
+    for_each([&](uint32_t row, size_t neuron) { rows[next[neuron]++] = row; });
+  }
+
+  std::span<const uint32_t> of(size_t neuron) const {
+    return std::span(rows).subspan(offsets[neuron], offsets[neuron + 1] - offsets[neuron]);
+  }
+};
+
+// Adds up samples, feature by feature.
+class FeatureSums {
+ public:
+  explicit FeatureSums(size_t features) : sums_(features), seen_(features) {}
+
+  // The features of these rows, ascending, at most `most` (0: all): those with the largest sums.
+  std::span<const uint32_t> add_up(const Dataset& data, std::span<const uint32_t> rows, size_t most) {
+    for (const uint32_t feature : found_) sums_[feature] = seen_[feature] = 0;
+    found_.clear();
+    for (const uint32_t row : rows) {
+      const Sample sample = data.sample(row);
+      for (size_t i = 0; i < sample.features.size(); ++i) {
+        const uint32_t feature = sample.features[i];
+        if (seen_[feature] == 0) found_.push_back(feature);
+        seen_[feature] = 1;
+        sums_[feature] += sample.values[i];
+      }
+    }
+    std::span<uint32_t> kept = found_;
+    if (most > 0 && most < found_.size()) {
+      const auto larger = [&](uint32_t a, uint32_t b) {
+        const float x = std::abs(sums_[a]), y = std::abs(sums_[b]);
+        return x != y ? x > y : a < b;
+      };
+      std::ranges::nth_element(found_, found_.begin() + static_cast<std::ptrdiff_t>(most), larger);
+      kept = kept.first(most);
+    }
+    std::ranges::sort(kept);
+    return kept;
+  }
+  float sum(uint32_t feature) const { return sums_[feature]; }
+
+ private:
+  std::vector<float> sums_;
+  std::vector<uint8_t> seen_;
+  std::vector<uint32_t> found_;
+};
+
+constexpr size_t kLabelsTogether = 64;
+
+}  // namespace
+
+size_t frequency_class(uint32_t samples) {
+  constexpr std::array<uint32_t, kFrequencyClasses - 1> kFirst = {2, 4, 10, 100};
+  return static_cast<size_t>(std::ranges::upper_bound(kFirst, samples) - kFirst.begin());
+}
+
+PairOptions pair_options(const Experiment& experiment, bool trainable) {
+  return {.centroids = experiment.model.centroids,
+          .weights = experiment.model.pairs,
+          .most = experiment.model.centroid_pairs,
+          .trainable = trainable,
+          .adaptive = experiment.optimizer.kind != OptimizerKind::kSgd};
+}
+
+Pairs::Pairs(const PairOptions& options, size_t first, size_t neurons)
+    : options_(options), first_(first), offsets_(neurons + 1), positives_(neurons), norms_(neurons) {}
+
+// Counts first, then fills, so that nothing is moved: each label's features are added up twice.
+void Pairs::build(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
+                  ThreadPool& pool) {
+  feature_count_ = data.features();
+  const RowsOfLabels labels(data, rows, spread, first_, neurons());
+  std::vector<std::optional<FeatureSums>> sums(pool.threads());
+  const auto for_each = [&](const auto& use) {
+    pool.for_pieces(neurons(), kLabelsTogether, [&](size_t begin, size_t end) {
+      std::optional<FeatureSums>& mine = sums[pool.thread_index()];
+      if (!mine) mine.emplace(data.features());
+      for (size_t neuron = begin; neuron < end; ++neuron)
+        use(neuron, *mine, mine->add_up(data, labels.of(neuron), options_.most));
+    });
+  };
+  for_each([&](size_t neuron, const FeatureSums&, std::span<const uint32_t> found) {
+    offsets_[neuron + 1] = found.size();
+    positives_[neuron] = static_cast<uint32_t>(labels.of(neuron).size());
+  });
+  std::partial_sum(offsets_.begin(), offsets_.end(), offsets_.begin());
+  features_.resize(offsets_.back());
+  sums_.resize(options_.centroids ? features_.size() : 0);
+  weights_.assign(options_.weights ? features_.size() : 0, 0.0f);
+  squares_.assign(keeps_squares() ? features_.size() : 0, 0.0f);
+  for_each([&](size_t neuron, const FeatureSums& added, std::span<const uint32_t> found) {
+    const auto at = static_cast<std::ptrdiff_t>(offsets_[neuron]);
+    std::ranges::copy(found, features_.begin() + at);
+    if (!options_.centroids) return;
+    std::ranges::transform(found, sums_.begin() + at, [&](uint32_t feature) { return added.sum(feature); });
+  });
+  set_norms();
+}
+
+bool Pairs::restore(const Stored& stored, uint64_t feature_count) {
+  if (!std::ranges::is_sorted(stored.offsets) || stored.offsets.front() != 0 ||
+      stored.offsets.back() != stored.features.size())
+    return false;
+  if (std::ranges::any_of(stored.features, [&](uint32_t feature) { return feature >= feature_count; }))
+    return false;
+  feature_count_ = feature_count;
+  offsets_.assign(stored.offsets.begin(), stored.offsets.end());
+  features_.assign(stored.features.begin(), stored.features.end());
+  positives_.assign(stored.positives.begin(), stored.positives.end());
+  sums_.assign(stored.sums.begin(), stored.sums.end());
+  weights_.assign(stored.weights.begin(), stored.weights.end());
+  squares_.assign(stored.squares.begin(), stored.squares.end());
+  set_norms();
+  return true;
+}
+
+void Pairs::set_norms() {
+  if (!options_.centroids) return;
+  for (size_t row = 0; row < neurons(); ++row) {
+    double squares = 0;
+    for (uint64_t i = offsets_[row]; i < offsets_[row + 1]; ++i) squares += double{sums_[i]} * sums_[i];
+    norms_[row] = static_cast<float>(std::sqrt(squares));
+  }
+}
+
+size_t Pairs::memory_bytes() const {
+  return features_.size() * sizeof(uint32_t) +
+         (sums_.size() + weights_.size() + squares_.size()) * sizeof(float) +
+         neurons() * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float));
+}
+
+}  // namespace modelet::shard

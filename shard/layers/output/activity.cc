@@ -1,0 +1,37 @@
+#include "shard/layers/output/activity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace modelet::shard {
+
+std::vector<float> log_activity(const Modelet& modelet, const Experiment& experiment,
+                                const DataShape& shape) {
+  const Experiment::Sampling& sampling = experiment.sampling;
+  const std::vector<uint32_t>& counts = modelet.label_counts();
+  std::vector<float> logs(counts.size(), 0.0f);
+  if (sampling.mode == SamplingMode::kFull) return logs;
+
+  // A sample is in the batch with this chance; a label is not if none of its samples is.
+  const double in_batch =
+      std::min(1.0, experiment.train.batch / static_cast<double>(std::max<uint64_t>(shape.train_rows, 1)));
+  std::vector<double> chances;
+  double labels = 0;  // of the modelet in a batch, on average
+  for (const uint32_t count : counts) {
+    chances.push_back(in_batch < 1 ? -std::expm1(count * std::log1p(-in_batch)) : count > 0 ? 1.0 : 0.0);
+    labels += chances.back();
+  }
+  const auto neurons = static_cast<double>(counts.size());
+  const double wanted = sampling.sparsity > 0
+                            ? std::max(0.0, double{sampling.sparsity} * neurons - labels)
+                            : sampling.uniform * neurons / static_cast<double>(shape.labels);
+  const double drawn = neurons > labels ? std::min(1.0, wanted / (neurons - labels)) : 0.0;
+  // Of a neuron that no step ever sees nothing is known: as if one step in all of training had.
+  const double least = in_batch / std::max(1u, experiment.train.epochs);
+  for (size_t i = 0; i < logs.size(); ++i)
+    logs[i] = static_cast<float>(std::log(std::max(least, 1 - (1 - chances[i]) * (1 - drawn))));
+  return logs;
+}
+
+}  // namespace modelet::shard

@@ -1,0 +1,332 @@
+// The direct path from features to labels against plain C++: pairs, what they add to the logits of a step and of
+// scoring, priors.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/experiment/memory.h"
+#include "base/experiment/partition.h"
+#include "shard/data/batch/dropout.h"
+#include "shard/data/batch/split.h"
+#include "shard/data/store/prepared.h"
+#include "shard/data/pairs/feature_index.h"
+#include "shard/inference/evaluation.h"
+#include "shard/layers/network.h"
+#include "shard/layers/output/active_set.h"
+#include "shard/layers/output/activity.h"
+#include "shard/synth/synth.h"
+#include "tests/shard/data/data_testing.h"
+
+namespace modelet::shard {
+namespace {
+
+using Vector = std::map<uint32_t, double>;
+
+double product(const Vector& a, const Vector& b) {
+  double sum = 0;
+  for (const auto& [feature, value] : a)
+    if (const auto found = b.find(feature); found != b.end()) sum += value * found->second;
+  return sum;
+}
+double cosine(const Vector& a, const Vector& b) {
+  const double lengths = std::sqrt(product(a, a) * product(b, b));
+  return lengths > 1e-9 ? product(a, b) / lengths : 0;
+}
+void add(Vector& to, const Vector& x, double factor) {
+  for (const auto& [feature, value] : x) to[feature] += factor * value;
+}
+Vector vector_of(const Sample& sample) {
+  Vector vector;
+  for (size_t i = 0; i < sample.features.size(); ++i) vector[sample.features[i]] = sample.values[i];
+  return vector;
+}
+// The `most` largest values.
+Vector largest(const Vector& sums, size_t most) {
+  std::vector<std::pair<double, uint32_t>> order;
+  for (const auto& [feature, value] : sums) order.emplace_back(-std::abs(value), feature);
+  std::ranges::sort(order);
+  Vector kept;
+  for (size_t i = 0; i < std::min(most, order.size()); ++i) kept[order[i].second] = sums.at(order[i].second);
+  return kept;
+}
+
+class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
+ protected:
+  DirectPathTest() {
+    write_synth({.rows_train = 150,
+                 .rows_test = 40,
+                 .features = 90,
+                 .labels = 70,
+                 .features_per_row = 9,
+                 .labels_per_row = 2},
+                folder_.path(), false);
+    train_ = Dataset::open(folder_ / "train.mlt");
+    test_ = Dataset::open(folder_ / "test.mlt");
+    experiment_.model.hidden = {16};
+    experiment_.model.loss = Loss::kSigmoid;
+    experiment_.model.centroids = experiment_.model.pairs = true;
+    experiment_.model.centroid_pairs = GetParam();
+    experiment_.modelets = {.hidden_columns = 16, .output_modelets = 3};
+    experiment_.sampling.uniform = 20;
+    shape_ = describe_shape(train_, test_);
+    partition_ = partition_model(experiment_, shape_);
+    network_ = std::make_unique<Network>(experiment_, shape_, partition_, true, pool_);
+    network_->initialise();
+    for (uint32_t row = 0; row < train_.rows(); ++row)
+      if (row % 10 != 3) rows_.push_back(row);  // the others are held out
+    network_->build_pairs(train_, rows_);
+    Rng rng(4);
+    for (Modelet* modelet : network_->output().modelets()) {
+      Direct& direct = *modelet->direct();
+      for (const float& weight : direct.pairs.weights()) const_cast<float&>(weight) = rng.normal();
+      for (size_t c = 0; c < kFrequencyClasses; ++c)
+        direct.scales.floats().row(0)[c] = 1.5f + static_cast<float>(c);
+    }
+  }
+
+  // Sums of a label's training samples.
+  Vector sums_of(uint32_t label) const {
+    Vector sums;
+    for (const uint32_t row : rows_)
+      for (const uint32_t of_row : train_.sample(row).labels)
+        if (of_row == label) add(sums, vector_of(train_.sample(row)), 1);
+    return GetParam() > 0 ? largest(sums, GetParam()) : sums;
+  }
+  uint32_t positives(uint32_t label) const {
+    uint32_t count = 0;
+    for (const uint32_t row : rows_)
+      count += static_cast<uint32_t>(std::ranges::count(train_.sample(row).labels, label));
+    return count;
+  }
+  // Where the neuron of a label is.
+  std::pair<const Modelet*, size_t> place(uint32_t label) {
+    const uint32_t neuron = network_->spread().neuron(label);
+    for (const Modelet* modelet : network_->output().modelets())
+      if (neuron >= modelet->spec().begin && neuron < modelet->spec().end)
+        return {modelet, neuron - modelet->spec().begin};
+    return {nullptr, 0};
+  }
+  double pair_sum(uint32_t label, const Vector& x) {
+    const auto [modelet, row] = place(label);
+    const LabelPairs weights = modelet->direct()->pairs.weights(row);
+    double sum = 0;
+    for (size_t i = 0; i < weights.features.size(); ++i)
+      if (const auto found = x.find(weights.features[i]); found != x.end())
+        sum += found->second * double{weights.values[i]};
+    return sum;
+  }
+  double scale(uint32_t samples) {
+    return network_->output().modelets()[0]->direct()->scale(frequency_class(samples));
+  }
+  // What scoring adds to a label's logit.
+  double scored(uint32_t label, const Vector& x) {
+    return scale(positives(label)) * cosine(x, sums_of(label)) + pair_sum(label, x);
+  }
+  // What a training step adds: the sample is taken out of its own labels, as far as the label has its features.
+  double trained(uint32_t label, const Vector& x) {
+    Vector rest = sums_of(label), own;
+    for (const auto& [feature, value] : x)
+      if (rest.contains(feature)) own[feature] = value;
+    add(rest, own, -1);
+    const double lengths = std::sqrt(product(rest, rest) * product(x, x));
+    const double others = positives(label) > 1 && lengths > 1e-4 ? product(x, rest) / lengths : 0;
+    return scale(positives(label) - 1) * others + pair_sum(label, x);
+  }
+
+  testing::TemporaryFolder folder_;
+  Dataset train_, test_;
+  Experiment experiment_;
+  DataShape shape_;
+  std::vector<ModeletSpec> partition_;
+  ThreadPool pool_{2};
+  std::unique_ptr<Network> network_;
+  std::vector<uint32_t> rows_;
+};
+
+TEST_P(DirectPathTest, PairsAreWhatOccursTogetherInTraining) {
+  size_t seen_once = 0;
+  for (uint32_t label = 0; label < shape_.labels; ++label) {
+    const auto [modelet, row] = place(label);
+    const Pairs& pairs = modelet->direct()->pairs;
+    const Vector expected = sums_of(label);
+    const LabelPairs sums = pairs.sums(row);
+    ASSERT_EQ(sums.features.size(), expected.size()) << "label " << label;
+    size_t i = 0;
+    for (const auto& [feature, value] : expected) {
+      EXPECT_EQ(sums.features[i], feature);
+      EXPECT_NEAR(sums.values[i++], value, 1e-5);
+    }
+    EXPECT_EQ(pairs.positives(row), positives(label));
+    EXPECT_NEAR(pairs.norm(row), std::sqrt(product(expected, expected)), 1e-4);
+    seen_once += positives(label) == 1 ? 1 : 0;
+  }
+  EXPECT_GT(seen_once, 0u) << "no rare labels";
+}
+
+// The hidden weights are zero: logits are what the direct path adds.
+TEST_P(DirectPathTest, AStepTakesASampleOutOfItsOwnLabels) {
+  for (Modelet* modelet : network_->output().modelets()) {
+    const std::vector<float> zero(16);
+    for (size_t r = 0; r < modelet->parameters().rows(); ++r) modelet->parameters().set_row(r, zero.data());
+    for (size_t r = 0; r < modelet->parameters().rows(); ++r) modelet->parameters().bias(r) = 0;
+  }
+  Batch batch;
+  batch.assign(train_, std::span(rows_).first(40), true);
+  OutputLayer& output = network_->output();
+  const AlignedVector<float> hidden(40 * 16, 1.0f), transposed(16 * 48, 1.0f);
+  output.select(batch, {hidden.data(), 40, 16, 16}, 0);
+  output.gather();
+  output.forward({hidden.data(), 40, 16, 16}, {transposed.data(), 16, 48, 48}, {0, 40});
+  const ConstMatrix statistics = output.statistics();
+  ASSERT_EQ(statistics.rows, kStatistics + kScaleStatistics);
+  // With the sigmoid loss the statistics are, for each sample, the sum of softplus over the active labels and the
+  // sum of the logits of its own.
+  for (size_t s = 0; s < 40; ++s) {
+    const Sample sample = train_.sample(rows_[s]);
+    double own = 0;
+    std::array<double, kFrequencyClasses> cosines{};
+    for (const uint32_t label : sample.labels) {
+      const double logit = trained(label, vector_of(sample)), pairs = pair_sum(label, vector_of(sample));
+      own += logit;
+      cosines[frequency_class(positives(label) - 1)] += (logit - pairs) / scale(positives(label) - 1);
+    }
+    EXPECT_NEAR(statistics.row(kTarget)[s], own, 2e-3) << "sample " << s;
+    for (size_t c = 0; c < kFrequencyClasses; ++c)
+      EXPECT_NEAR(statistics.row(kStatistics + kFrequencyClasses + c)[s], cosines[c], 1e-3);
+  }
+}
+
+TEST_P(DirectPathTest, ScoringAddsTheSameInBatchesAndForSingleQueries) {
+  Batch batch;
+  batch.assign(test_, all_rows(test_.rows()), true);
+  const size_t columns = padded(batch.size());
+  const AlignedVector<float> transposed(16 * columns, 0.0f);  // no activations
+  for (Modelet* modelet : network_->output().modelets())
+    for (size_t r = 0; r < modelet->parameters().rows(); ++r) modelet->parameters().bias(r) = 0;
+  LabelRanker ranker(network_->output().modelets(), network_->spread(), pool_);
+  TopK best;
+  ranker.rank_dense({transposed.data(), 16, columns, columns}, batch.size(), shape_.labels, best, &batch);
+  std::vector<PairsOfLayer> layer;
+  for (const Modelet* modelet : network_->output().modelets())
+    layer.push_back({modelet->direct()->pairs,
+                     modelet->spec().begin,
+                     {modelet->direct()->scales.floats().row(0), kFrequencyClasses}});
+  const FeatureIndex index(layer);
+  for (size_t s = 0; s < batch.size(); ++s) {
+    const Vector x = vector_of(test_.sample(s));
+    std::vector<float> scores(shape_.labels);
+    index.add_to(test_.sample(s), scores.data());
+    for (size_t i = 0; i < shape_.labels; ++i) {
+      const uint32_t label = best.labels(s)[i];
+      EXPECT_NEAR(best.scores(s)[i], scored(label, x), 2e-4) << "label " << label;
+      EXPECT_NEAR(scores[network_->spread().neuron(label)], scored(label, x), 2e-4);
+    }
+  }
+}
+
+// Where features are left out, lengths are estimated by what remains: right on average.
+TEST_P(DirectPathTest, LengthsSurviveDropout) {
+  BatchFeatures features;
+  Batch batch;
+  const std::vector<uint32_t> rows(rows_.begin(), rows_.begin() + 100);
+  double ratio = 0;
+  for (uint64_t step = 0; step < 40; ++step) {
+    batch.assign(train_, rows, true, {.rate = 0.25f, .seed = 1, .step = step});
+    features.assign(batch, shape_.features, 0.25f);
+    for (size_t s = 0; s < rows.size(); ++s) {
+      const Vector x = vector_of(train_.sample(rows[s]));
+      if (const double inverse = features.inverse_lengths()[s]; inverse > 0)
+        ratio += 1 / (inverse * inverse) / product(x, x) / 4000;
+    }
+  }
+  EXPECT_NEAR(ratio, 1, 0.02);
+}
+
+TEST_P(DirectPathTest, TakesNoMoreMemoryThanThePlanSays) {
+  for (const Modelet* modelet : network_->output().modelets()) {
+    const Pairs& pairs = modelet->direct()->pairs;
+    EXPECT_LE(pairs.memory_bytes(), pair_bytes(modelet->spec(), experiment_, shape_) * 1.1);
+    EXPECT_GE(pairs.memory_bytes(), pairs.size() * 4 * sizeof(float));
+    EXPECT_GE(modelet->memory_bytes(), modelet->parameters().memory_bytes() + pairs.memory_bytes());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(PairsOfALabel, DirectPathTest, ::testing::Values(0u, 5u));
+
+// ---- Priors
+
+struct PriorCase {
+  SamplingMode mode;
+  uint32_t uniform;
+  float sparsity;
+};
+class PriorTest : public ::testing::TestWithParam<PriorCase> {};
+
+// Against counting in which of many steps a neuron is active.
+TEST_P(PriorTest, IsTheLogarithmOfTheChanceToBeActive) {
+  testing::TemporaryFolder folder;
+  write_synth({.rows_train = 400,
+               .rows_test = 1,
+               .features = 50,
+               .labels = 100,
+               .features_per_row = 3,
+               .labels_per_row = 2},
+              folder.path(), false);
+  const Dataset data = Dataset::open(folder / "train.mlt");
+  const DataShape shape = describe_shape(data, data);
+  Experiment experiment;
+  experiment.model.hidden = {16};
+  experiment.modelets = {.hidden_columns = 16, .output_modelets = 2};
+  experiment.sampling = {
+      .mode = GetParam().mode, .uniform = GetParam().uniform, .prior = 0.5f, .sparsity = GetParam().sparsity};
+  experiment.train.batch = 16;
+  ThreadPool pool(1);
+  Network network(experiment, shape, partition_model(experiment, shape), true, pool);
+  network.initialise();
+  network.set_label_counts(count_labels(data));
+
+  const std::vector<Modelet*>& modelets = network.output().modelets();
+  std::vector<ActiveSetSampler> samplers;
+  for (const Modelet* modelet : modelets)
+    samplers.emplace_back(*modelet, output_options(experiment, shape.labels));
+  std::vector<std::vector<double>> active;
+  for (const Modelet* modelet : modelets) active.emplace_back(modelet->spec().neurons());
+  constexpr uint64_t kSteps = 25 * 400;
+  BatchOrder order(all_rows(data.rows()), experiment.train.batch, 1);
+  Batch batch;
+  BatchLabels labels;
+  Queries queries;
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    batch.assign(data, order.rows(step), false);
+    labels.assign(batch, network.spread(), modelets);
+    for (size_t m = 0; m < modelets.size(); ++m)
+      for (const uint32_t row :
+           samplers[m].select(*modelets[m], labels.of(m), 0, {}, queries, step, pool).rows)
+        active[m][row] += 1.0 / kSteps;
+  }
+  double most = 0, least = 1;
+  for (size_t m = 0; m < modelets.size(); ++m) {
+    const std::vector<float> logs = log_activity(*modelets[m], experiment, shape);
+    for (size_t row = 0; row < logs.size(); ++row) {
+      EXPECT_NEAR(std::exp(logs[row]), active[m][row], 0.03 + 0.06 * active[m][row]) << "row " << row;
+      EXPECT_FLOAT_EQ(modelets[m]->score_bias(row), modelets[m]->parameters().bias(row) + 0.5f * logs[row]);
+      most = std::max(most, active[m][row]);
+      least = std::min(least, active[m][row]);
+    }
+  }
+  if (GetParam().mode != SamplingMode::kFull) {
+    EXPECT_GT(most, 2 * least) << "nothing to tell apart";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, PriorTest,
+                         ::testing::Values(PriorCase{SamplingMode::kUniform, 20, 0},
+                                           PriorCase{SamplingMode::kUniform, 20, 0.4f},
+                                           PriorCase{SamplingMode::kFull, 20, 0}));
+
+}  // namespace
+}  // namespace modelet::shard
