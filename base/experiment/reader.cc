@@ -1,9 +1,12 @@
 // Reads experiment files: the file, the overrides, and the checks that involve more than one value.
+#include "base/experiment/reader.h"
+
 #include <toml++/toml.h>
 
 #include <algorithm>
 #include <concepts>
 #include <map>
+#include <set>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -112,6 +115,12 @@ class Parser {
       throw UsageError(place + ": the value is not valid TOML: " + std::string(e.description()));
     }
     set(key, *parsed.get("value"), {place, std::filesystem::current_path()});
+  }
+
+  std::set<std::string> given() const {
+    std::set<std::string> keys;
+    for (const auto& [key, place] : place_) keys.emplace(key);
+    return keys;
   }
 
   // Checks what depends on several values.
@@ -277,6 +286,14 @@ Experiment parse_experiment(std::string_view toml, const std::filesystem::path& 
   parser.read_file(toml);
   for (const std::string& argument : overrides) parser.override_with(argument);
   return parser.finish();
+}
+
+std::set<std::string> given_keys(std::string_view toml, const std::filesystem::path& origin,
+                                 const std::vector<std::string>& overrides) {
+  Parser parser(origin);
+  parser.read_file(toml);
+  for (const std::string& argument : overrides) parser.override_with(argument);
+  return parser.given();
 }
 
 Experiment parse_encoding_toml(std::string_view toml, const std::filesystem::path& origin,

@@ -12,6 +12,7 @@
 #include "comm/collectives/group.h"
 #include "node_agent/train/trainer.h"
 #include "scheduler/cli/options/arguments.h"
+#include "scheduler/cli/options/recipe.h"
 #include "scheduler/client/fetch_run.h"
 #include "scheduler/client/local_pool.h"
 #include "scheduler/client/pool_client.h"
@@ -27,6 +28,7 @@ namespace fs = std::filesystem;
 
 struct TrainOptions {
   ExperimentArguments experiment;
+  RecipeArguments recipe;
   std::string out, resume;
   uint32_t nodes = 1;
   bool json = false;
@@ -86,18 +88,33 @@ void train_on_pool(Submission trained, Reporter& reporter) {
       reporter, stop);
 }
 
+// The experiment and its record: of a file, or one that is chosen.
+ChosenExperiment experiment_of(const TrainOptions& options, Reporter& reporter) {
+  if (!options.recipe.used()) {
+    const Experiment experiment = options.experiment.load();
+    return {experiment, to_toml(experiment)};
+  }
+  if (!options.resume.empty())
+    throw UsageError(
+        "--resume " + options.resume +
+        ": a run goes on as it was chosen: give its own file, modelet train RUN/experiment.toml --resume RUN");
+  return options.recipe.make(options.experiment, reporter);
+}
+
 void train(const TrainOptions& options) {
-  Submission submission{.experiment = options.experiment.load(), .nodes = options.nodes};
-  if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
-    throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
-  submission.name = options.experiment.run_name();
+  Submission submission{.nodes = options.nodes};
+  submission.name = options.recipe.run_name(options.experiment);
   submission.resume = options.resume.empty() ? "" : shard::find_checkpoint(absolute(options.resume)).string();
-  submission.out = run_folder(options.out, submission.resume, options.experiment.run_name()).string();
+  submission.out = run_folder(options.out, submission.resume, submission.name).string();
   shard::require_one_run(submission.out, submission.resume);
   Reporter reporter(options.json);
-  reporter.record_in(submission.out, to_toml(submission.experiment));
+  const ChosenExperiment chosen = experiment_of(options, reporter);
+  submission.experiment = chosen.experiment;
+  if (const uint32_t replicas = submission.experiment.cluster.replicas; options.nodes % replicas != 0)
+    throw UsageError(fmt::format("cluster.replicas is {}: --nodes must be a multiple of it", replicas));
+  reporter.record_in(submission.out, chosen.text);
   reporter.note("run folder: " + submission.out);
-  if (const fs::path tuned = tuned_file(options.experiment.file); fs::exists(tuned))
+  if (const fs::path tuned = tuned_file(options.experiment.file); !options.recipe.used() && fs::exists(tuned))
     reporter.note("hash tables as measured by modelet tune: " + tuned.string());
   submission.shape = load_data(submission.experiment, reporter).shape();
   if (options.nodes == 1)
@@ -112,6 +129,7 @@ void add_train_verb(CLI::App& app) {
   const auto options = std::make_shared<TrainOptions>();
   CLI::App& verb = *app.add_subcommand("train", "Train an experiment on this machine");
   options->experiment.add_to(verb);
+  options->recipe.add_to(verb);
   verb.add_option("--nodes", options->nodes,
                   "1: in this process; more: a scheduler and that many agents, as processes of their own")
       ->check(CLI::Range(1u, 256u))
@@ -125,6 +143,8 @@ void add_train_verb(CLI::App& app) {
       "once, without.\n"
       "Examples:\n"
       "  modelet train experiments/quickstart.toml\n"
+      "  modelet train my-train.txt.xz my-test.txt.xz\n"
+      "  modelet train my-train.txt.xz my-test.txt.xz --time-budget 5m --set model.loss=softmax\n"
       "  modelet train experiments/quickstart.toml --nodes 4 --set exchange.codec=int8\n"
       "  modelet train experiments/quickstart.toml --nodes 4 --set cluster.replicas=2\n"
       "  modelet train experiments/debian-deps.toml --set train.epochs=2 --json\n"

@@ -9,7 +9,7 @@
 
 #include "base/system/file.h"
 #include "base/system/program.h"
-#include "node_agent/train/tune.h"
+#include "node_agent/train/recipe/tune.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/output.h"
 #include "shard/data/store/dataset.h"

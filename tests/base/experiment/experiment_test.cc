@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <set>
 
 #include "base/error.h"
+#include "base/experiment/reader.h"
 #include "base/rng.h"
 
 namespace modelet {
@@ -45,6 +47,12 @@ TEST(Experiment, MinimalFileHasDefaults) {
   EXPECT_THAT(e.model.hidden, ElementsAre(128));
   EXPECT_EQ(e.train.batch, Experiment{}.train.batch);
   EXPECT_EQ(e.exchange.codec, "int8");
+}
+
+TEST(Experiment, KnowsWhatWasGiven) {
+  const std::set<std::string> keys =
+      given_keys(kData + "[train]\nepochs = 8\n", "x.toml", {"train.seed=1", "train.seed=2"});
+  EXPECT_THAT(keys, ElementsAre("data.test", "data.train", "train.epochs", "train.seed"));
 }
 
 TEST(Experiment, ReadsEveryKindOfValue) {

@@ -1,4 +1,4 @@
-#include "node_agent/train/tune.h"
+#include "node_agent/train/recipe/tune.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,0 +1,172 @@
+#include "node_agent/train/recipe/choose.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace modelet::agent {
+namespace {
+
+// Fewer samples do not tell settings apart: with 200 the standard error of P@1 is up to 3.5 points.
+constexpr uint32_t kFewestHeldOut = 200, kMostHeldOut = 2000;
+// What learns fast at first would win a shorter trial.
+constexpr uint32_t kFewestSteps = 300;
+constexpr uint32_t kTrialEpochs = 3, kTrialWidth = 256;
+// Most of the dropout of a trial: short and narrow, it learns little by heart.
+constexpr float kTrialDropout = 0.2f;
+// Of what trials may take; models need time to be made, too, which is no part of a cost.
+constexpr double kPlannedShare = 0.8;
+// With a time to keep: of it for trials, and what training is planned to take of the rest. The remainder is
+// for reading the test data, checkpoints, and other programs of the machine.
+constexpr double kTrialsOfBudget = 0.15, kUsedOfBudget = 0.8;
+
+class Chooser {
+ public:
+  Chooser(const GivenKeys& given, const std::vector<Setting>& read, const DataFacts& facts,
+          const Machine& machine, const ChooseOptions& options, Trials& trials, const TellTrial& tell)
+      : given_(given), facts_(facts), machine_(machine), options_(options), trials_(trials), tell_(tell) {
+    choice_.facts = facts;
+    choice_.given.assign(given.keys.begin(), given.keys.end());
+    choice_.settings = read;
+    choice_.experiment = given.experiment;
+  }
+
+  Choice run() {
+    adopt(recipe_settings(given_, facts_, machine_));
+    Pace pace;
+    if (options_.seconds) pace = trials_.pace(choice_.experiment);
+    Experiment planned = choice_.experiment;
+    if (options_.seconds)
+      planned = with_settings(planned, fitted((1 - kTrialsOfBudget) * *options_.seconds, pace).settings);
+    try_alternatives(planned);
+    if (options_.seconds) {
+      const Fitted last = fitted(*options_.seconds - choice_.trial_seconds, pace);
+      adopt(last.settings);
+      if (!last.fits)
+        choice_.notes.push_back(
+            "the time budget is too short even for the smallest model, which will exceed it");
+    } else if (!choice_.trials.empty()) {
+      pace = pace_of(choice_.trials.front().result);
+    }
+    choice_.estimated_seconds = seconds_of(choice_.experiment, facts_, pace, options_.test_rows);
+    return std::move(choice_);
+  }
+
+ private:
+  void adopt(const std::vector<Setting>& settings) {
+    for (const Setting& setting : settings) {
+      std::erase_if(choice_.settings, [&](const Setting& before) { return before.key == setting.key; });
+      choice_.settings.push_back(setting);
+    }
+    choice_.experiment = with_settings(choice_.experiment, settings);
+  }
+
+  Fitted fitted(double seconds, const Pace& pace) const {
+    return fit_to_time(given_, facts_, machine_, choice_.experiment, kUsedOfBudget * seconds, pace,
+                       options_.test_rows);
+  }
+
+  Pace pace_of(const Trials::Result& trial) const {
+    const double each = trial.seconds / trial_cost(choice_.experiment, facts_, choice_.plan);
+    return {.train = each, .score = each};
+  }
+
+  // `planned`: what will be trained if no trial finds anything.
+  void try_alternatives(const Experiment& planned) {
+    const std::vector<Alternative> offered = alternatives(given_, facts_, choice_.experiment);
+    const size_t count = 1 + offered.size();
+    choice_.plan = offered.empty() ? TrialPlan{.why_none = "nothing is left open"}
+                                   : plan_trials(planned, facts_, count, share());
+    if (choice_.plan.train_rows == 0) return;
+    Trials::Result best = run_trial("the rules' recipe", choice_.experiment, count);
+    const double most = share() * seconds_of(planned, facts_, pace_of(best), options_.test_rows);
+    for (const Alternative& alternative : offered) {
+      if (choice_.trial_seconds + best.seconds > most) {
+        choice_.notes.push_back("not tried, because trials have used their time: " + alternative.name);
+        continue;
+      }
+      const Trials::Result result =
+          run_trial(alternative.name, with_settings(choice_.experiment, alternative.settings), count);
+      if (result.score <= best.score + margin(best.score)) continue;
+      take(alternative, best.score, result.score);
+      best = result;
+    }
+  }
+
+  double share() const {
+    return options_.seconds ? std::min(options_.trial_share, kTrialsOfBudget) : options_.trial_share;
+  }
+
+  // Half of the standard error of a share of so many samples: both models are judged by the same ones.
+  double margin(double score) const {
+    return 0.5 * std::sqrt(score * (1 - score) / choice_.plan.held_out_rows);
+  }
+
+  Trials::Result run_trial(const std::string& name, const Experiment& experiment, size_t count) {
+    if (tell_) tell_(choice_.trials.size() + 1, count, name);
+    const Trials::Result result = trials_.run(trial_experiment(experiment, choice_.plan), choice_.plan);
+    choice_.trials.push_back({name, result});
+    choice_.trial_seconds += result.seconds;
+    return result;
+  }
+
+  void take(const Alternative& alternative, double before, double now) {
+    choice_.trials.back().taken = true;
+    std::vector<Setting> settings = alternative.settings;
+    for (Setting& setting : settings)
+      setting.reason += fmt::format("; {:.1f} instead of {:.1f} in a trial", 100 * now, 100 * before);
+    adopt(settings);
+  }
+
+  const GivenKeys& given_;
+  const DataFacts& facts_;
+  const Machine& machine_;
+  const ChooseOptions& options_;
+  Trials& trials_;
+  const TellTrial& tell_;
+  Choice choice_;
+};
+
+}  // namespace
+
+TrialPlan plan_trials(const Experiment& recipe, const DataFacts& facts, size_t trials, double share) {
+  TrialPlan plan{.epochs = std::min(kTrialEpochs, recipe.train.epochs),
+                 .width = std::min(kTrialWidth, recipe.model.hidden.back())};
+  plan.held_out_rows = static_cast<uint32_t>(std::min<uint64_t>(facts.rows / 10, kMostHeldOut));
+  const Cost cost = cost_of(trial_experiment(recipe, plan), facts);
+  const double affordable =
+      kPlannedShare * share * training_cost(recipe, facts) / static_cast<double>(trials) -
+      plan.held_out_rows * cost.score;
+  const double rows =
+      std::min(affordable / (plan.epochs * cost.train), static_cast<double>(facts.rows - plan.held_out_rows));
+  if (plan.held_out_rows < kFewestHeldOut ||
+      rows * plan.epochs < static_cast<double>(kFewestSteps) * recipe.train.batch) {
+    return {.why_none =
+                fmt::format("{} samples are too few to tell settings apart in the time that trials may take",
+                            facts.rows)};
+  }
+  plan.train_rows = static_cast<uint32_t>(rows);
+  return plan;
+}
+
+Experiment trial_experiment(const Experiment& experiment, const TrialPlan& plan) {
+  Experiment trial = experiment;
+  if (trial.model.hidden.size() == 1) trial.model.hidden = {plan.width};
+  trial.train.epochs = plan.epochs;
+  trial.train.hidden_dropout = std::min(trial.train.hidden_dropout, kTrialDropout);
+  return trial;
+}
+
+double trial_cost(const Experiment& experiment, const DataFacts& facts, const TrialPlan& plan) {
+  const Cost cost = cost_of(trial_experiment(experiment, plan), facts);
+  return static_cast<double>(plan.epochs) * plan.train_rows * cost.train + plan.held_out_rows * cost.score;
+}
+
+Choice choose(const GivenKeys& given, const std::vector<Setting>& read, const DataFacts& facts,
+              const Machine& machine, const ChooseOptions& options, Trials& trials, const TellTrial& tell) {
+  return Chooser(given, read, facts, machine, options, trials, tell).run();
+}
+
+}  // namespace modelet::agent

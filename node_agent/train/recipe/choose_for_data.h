@@ -1,0 +1,24 @@
+// The whole choice for a training set: reads it as its format asks, measures its facts and this machine, and
+// chooses (choose.h). What `modelet train TRAIN TEST` does before it trains. One thread, parallel inside.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "node_agent/train/recipe/choose.h"
+#include "shard/data/store/dataset.h"
+
+namespace modelet::agent {
+
+struct LoadedData {
+  shard::Dataset train;  // with all labels
+  uint64_t test_rows = 0;
+};
+// Reads data.train and data.test as the experiment says; may be called twice, with another data.normalize.
+using LoadData = std::function<LoadedData(const Experiment&)>;
+
+// `seconds` of a time budget count from this call. UsageError if given keys contradict each other.
+Choice choose_for_data(const GivenKeys& given, const LoadData& load, const ChooseOptions& options,
+                       const TellTrial& tell = {});
+
+}  // namespace modelet::agent

@@ -1,0 +1,67 @@
+#include "node_agent/train/recipe/data_facts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace modelet::agent {
+namespace {
+
+constexpr size_t kMostRows = 200000;  // that are read: enough for means, and a second at most
+constexpr double kUnitLength = 0.01;  // texts round values to four digits
+constexpr uint32_t kRare = 2;         // samples
+
+}  // namespace
+
+DataFacts measure_facts(const shard::Dataset& train) {
+  DataFacts facts{.rows = train.rows(),
+                  .features = train.features(),
+                  .labels = train.labels(),
+                  .smallest = std::numeric_limits<float>::infinity(),
+                  .largest = -std::numeric_limits<float>::infinity(),
+                  .unit_rows = true};
+  const size_t every = (train.rows() + kMostRows - 1) / kMostRows;
+  for (size_t row = 0; row < train.rows(); row += every) {
+    double square = 0;
+    for (const float value : train.sample(row).values) {
+      facts.smallest = std::min(facts.smallest, value);
+      facts.largest = std::max(facts.largest, value);
+      square += static_cast<double>(value) * value;
+    }
+    if (square > 0 && std::abs(std::sqrt(square) - 1) > kUnitLength) facts.unit_rows = false;
+  }
+  for (size_t row = 0; row < train.rows(); ++row)
+    facts.most_labels = std::max<uint64_t>(facts.most_labels, train.label_count(row));
+  uint32_t top = 0;
+  for (const uint32_t count : train.frequencies()) {
+    facts.unseen_labels += count == 0;
+    facts.rare_labels += count > 0 && count <= kRare;
+    top = std::max(top, count);
+  }
+  const auto rows = static_cast<double>(std::max<size_t>(train.rows(), 1));
+  facts.features_per_row = static_cast<double>(train.nonzeros()) / rows;
+  facts.labels_per_row = static_cast<double>(train.label_entries()) / rows;
+  facts.top_share = top / rows;
+  if (facts.smallest > facts.largest) facts.smallest = facts.largest = 0;
+  facts.one_value = facts.smallest == facts.largest;
+  return facts;
+}
+
+nlohmann::json to_json(const DataFacts& facts) {
+  return {{"rows", facts.rows},
+          {"features", facts.features},
+          {"labels", facts.labels},
+          {"features_per_row", facts.features_per_row},
+          {"labels_per_row", facts.labels_per_row},
+          {"most_labels", facts.most_labels},
+          {"unseen_labels", facts.unseen_labels},
+          {"rare_labels", facts.rare_labels},
+          {"top_share", facts.top_share},
+          {"smallest", facts.smallest},
+          {"largest", facts.largest},
+          {"unit_rows", facts.unit_rows},
+          {"one_value", facts.one_value}};
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,32 @@
+// DataFacts: the shape of training data, as far as it decides how to train on it (recipe.h). Measured from all
+// samples, or from every n-th if there are many. The same data gives the same facts. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+
+#include "shard/data/store/dataset.h"
+
+namespace modelet::agent {
+
+struct DataFacts {
+  uint64_t rows = 0, features = 0, labels = 0;
+  double features_per_row = 0, labels_per_row = 0;  // means
+  uint64_t most_labels = 0;                         // of a sample
+  uint64_t unseen_labels = 0, rare_labels = 0;      // in no sample; in one or two
+  double top_share = 0;                             // of the samples have the most frequent label
+  float smallest = 0, largest = 0;                  // values of features that are not zero
+  bool unit_rows = false;                           // every sample's feature vector has length 1, to 1 %
+  bool one_value = false;                           // all values are the same: a feature is there or not
+
+  // Whether a sample has most of the features: measurements rather than words or items.
+  bool dense() const { return features_per_row > 0.5 * static_cast<double>(features); }
+  bool one_label() const { return most_labels <= 1; }
+};
+
+DataFacts measure_facts(const shard::Dataset& train);
+
+// As members of the event "recipe" (docs/events.md).
+nlohmann::json to_json(const DataFacts& facts);
+
+}  // namespace modelet::agent

@@ -1,0 +1,320 @@
+#include "node_agent/train/recipe/recipe.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "base/experiment/memory.h"
+#include "base/experiment/partition.h"
+#include "shard/data/encode/encoder.h"
+#include "shard/data/store/prepared.h"
+
+namespace modelet::agent {
+namespace {
+
+// The model and its optimiser's state get at most half of the memory: the other half is for what the machine
+// keeps of the data.
+constexpr double kMemoryShare = 0.5;
+constexpr uint32_t kNarrowest = 32, kWidest = 4096;
+
+// Settings one after the other; each may depend on those before it. Keys that are given stay as they are.
+class Rules {
+ public:
+  explicit Rules(const GivenKeys& given) : given_(given), now_(given.experiment) {}
+
+  const Experiment& now() const { return now_; }  // given keys and what was set so far
+  bool free(const std::string& key) const { return !given_.keys.contains(key); }
+  void set(const std::string& key, const std::string& value, const std::string& reason) {
+    if (!free(key)) return;
+    std::erase_if(settings_, [&](const Setting& before) { return before.key == key; });
+    settings_.push_back({key, value, reason});
+    now_ = with_settings(now_, {&settings_.back(), 1});
+  }
+  std::vector<Setting> take() { return std::move(settings_); }
+
+ private:
+  const GivenKeys& given_;
+  Experiment now_;
+  std::vector<Setting> settings_;
+};
+
+std::string list_of(uint32_t width) { return fmt::format("[{}]", width); }
+uint32_t width_of(const Experiment& experiment) { return experiment.model.hidden.back(); }
+
+// A row of `limits` whose number is not below `value`; the last one stands for all larger values.
+struct UpTo {
+  double limit;
+  uint32_t choice;
+};
+template <size_t kRows>
+uint32_t by_size(double value, const std::array<UpTo, kRows>& limits) {
+  for (const UpTo& row : limits)
+    if (value <= row.limit) return row.choice;
+  return limits.back().choice;
+}
+
+// ".csv" of "train.csv.xz".
+std::string extension_of(std::filesystem::path path) {
+  if (path.extension() == ".xz" || path.extension() == ".gz") path.replace_extension();
+  return path.extension().string();
+}
+
+void choose_loss(Rules& rules, const DataFacts& facts) {
+  if (facts.labels >= 2 && facts.one_label())
+    rules.set("model.loss", "softmax", "a sample has one label, and labels exclude each other");
+  else if (facts.labels < 2)
+    rules.set("model.loss", "sigmoid", "there is one label, which a sample has or not");
+  else
+    rules.set("model.loss", "sigmoid",
+              fmt::format("a sample has {:.1f} labels in the mean, each a question of its own",
+                          facts.labels_per_row));
+}
+
+void choose_precision(Rules& rules, const DataFacts& facts, const Machine& machine) {
+  constexpr uint64_t kSmallModel = uint64_t{64} << 20;  // bytes; is in the caches for the most part
+  if (machine.bf16_products && model_bytes(rules.now(), facts) > kSmallModel)
+    rules.set("model.precision", "bf16", "half the memory, and this processor multiplies it faster");
+  else
+    rules.set("model.precision", "fp32",
+              machine.bf16_products ? "the model is small" : "this processor has no products of bf16");
+}
+
+void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) {
+  if (!rules.free("model.hidden")) return;
+  const auto rows = static_cast<double>(facts.rows);
+  uint32_t width = by_size(rows, std::array<UpTo, 4>{{{2000, 128}, {8000, 256}, {20000, 512}, {0, 1024}}});
+  std::string reason = fmt::format("{} samples", facts.rows);
+  if (facts.labels <= 64 || facts.dense()) {
+    width = std::min(width, 256u);
+    reason += facts.dense() ? " of measurements" : fmt::format(", only {} labels", facts.labels);
+  }
+  rules.set("model.hidden", list_of(width), reason);
+  choose_precision(rules, facts, machine);
+  const auto limit = kMemoryShare * static_cast<double>(machine.memory_bytes);
+  while (width > kNarrowest && static_cast<double>(model_bytes(rules.now(), facts)) > limit) {
+    width /= 2;
+    rules.set("model.hidden", list_of(width), "a wider one would take more than half of the memory");
+  }
+}
+
+void choose_active_set(Rules& rules, const DataFacts& facts) {
+  constexpr uint64_t kFew = 1024;
+  if (facts.labels <= kFew) {
+    rules.set("sampling.mode", "full",
+              fmt::format("{} labels are few enough for all to take part", facts.labels));
+    return;
+  }
+  const uint64_t draws = std::clamp<uint64_t>(std::bit_floor(facts.labels / 32), kFew, 4096);
+  rules.set("sampling.mode", "uniform", fmt::format("{} labels are too many for each step", facts.labels));
+  rules.set("sampling.uniform", std::to_string(draws),
+            "about one in 32 of the labels, between 1024 and 4096");
+}
+
+// Samples in a step, passes, and learning rate belong together: what counts is how many steps of which size
+// there are.
+void choose_pace(Rules& rules, const DataFacts& facts) {
+  const auto rows = static_cast<double>(std::max<uint64_t>(facts.rows, 1));
+  const uint32_t batch =
+      by_size(rows, std::array<UpTo, 5>{{{1000, 32}, {4000, 64}, {16000, 128}, {2e6, 256}, {0, 512}}});
+  rules.set("train.batch", std::to_string(batch), "small data needs small steps to have enough of them");
+  constexpr double kUsualRows = 40000, kManyRows = 200000, kUsualEpochs = 10;
+  double epochs = kUsualEpochs;
+  if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, 0.3);
+  if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
+  rules.set("train.epochs", std::to_string(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
+            fmt::format("{} samples; more data needs fewer passes", facts.rows));
+  const double scale = std::min(1.0, std::sqrt(static_cast<double>(rules.now().train.batch) / 256));
+  const double rate = (facts.dense() ? 1e-3 : 5e-3) * scale;
+  rules.set(
+      "train.learning_rate", fmt::format("{:.3g}", rate),
+      facts.dense() ? "measurements change every weight in each step" : "sparse features are seen rarely");
+  rules.set("train.schedule", "linear", "the last passes settle what the first ones found");
+  rules.set("optimizer.row_clocks", "true", "rare features and labels are not pushed too far at first");
+}
+
+void choose_dropout(Rules& rules, const DataFacts& facts) {
+  const uint32_t width = width_of(rules.now());
+  const bool few_passes = rules.now().train.epochs <= 2;
+  const double rate = few_passes || facts.dense() ? 0.1 : width >= 512 ? 0.5 : width >= 256 ? 0.3 : 0.1;
+  rules.set("train.hidden_dropout", fmt::format("{}", rate),
+            few_passes ? "nothing is seen often enough to be learned by heart"
+                       : "wide layers learn samples by heart without it");
+}
+
+void choose_parts(Rules& rules) {
+  const uint32_t first = rules.now().model.hidden.front();
+  rules.set("modelets.hidden_columns",
+            std::to_string(std::clamp<uint32_t>(std::bit_floor(first / 8), 16, 128)),
+            "wide rows are read faster; up to eight nodes can share the layer");
+}
+
+// The weights of the last step are the result, so test data is needed once; and a run of minutes needs no
+// checkpoints on its way.
+void choose_bookkeeping(Rules& rules, const DataFacts& facts) {
+  rules.set("train.evaluate_every", "0", "the test data is used once, at the end");
+  constexpr double kLongRun = 1e13;  // of training_cost(): some minutes on two cores
+  if (training_cost(rules.now(), facts) < kLongRun)
+    rules.set("train.checkpoint_every", "1000000000", "a short run: only at its end, and when it is stopped");
+}
+
+void choose_for_running_text(Rules& rules) {
+  rules.set("model.hidden", "[128]", "the usual length of word vectors");
+  rules.set("train.epochs", "3", "running text repeats itself");
+  rules.set("train.batch", "1024", "a word is a small sample");
+  rules.set("train.learning_rate", "2e-3", "found good for word vectors");
+  rules.set("train.hidden_dropout", "0", "a vector of a word is not redundant");
+}
+
+}  // namespace
+
+Experiment with_settings(const Experiment& experiment, std::span<const Setting> settings) {
+  std::vector<std::string> overrides;
+  for (const Setting& setting : settings) overrides.push_back(setting.key + "=" + setting.value);
+  return parse_experiment(to_toml(experiment), "the chosen recipe", overrides);
+}
+
+std::vector<Setting> reading_settings(const GivenKeys& given) {
+  const std::filesystem::path train = given.experiment.data.train;
+  Rules rules(given);
+  if (shard::is_prepared(train)) {
+    const bool scaled = shard::Dataset::open(train, false, shard::no_labels()).normalize() == Normalize::kL2;
+    rules.set("data.normalize", scaled ? "l2" : "none", "as the file was prepared");
+    return rules.take();
+  }
+  const std::string extension = extension_of(train);
+  if (extension == ".csv" || extension == ".tsv") {
+    rules.set("data.format", "csv", "the file's name ends with " + extension);
+    if (extension == ".tsv") rules.set("csv.delimiter", "tab", "the file's name ends with .tsv");
+  }
+  const DataFormat format = shard::format_of(train, rules.now());
+  if (format == DataFormat::kText || format == DataFormat::kCsv) {
+    rules.set("text.weight", "tfidf", "rare words say more than common ones");
+    rules.set("data.normalize", "l2", "a long text weighs as much as a short one");
+  }
+  return rules.take();
+}
+
+std::vector<Setting> scaling_settings(const GivenKeys& given, const DataFacts& facts) {
+  constexpr float kLarge = 4;  // measurements up to here need no scaling to be learned from
+  const DataFormat format = given.experiment.data.format;
+  Rules rules(given);
+  if (facts.unit_rows)
+    rules.set("data.normalize", "none", "every sample has length 1 already");
+  else if (format == DataFormat::kTable || format == DataFormat::kCriteo || format == DataFormat::kWords)
+    rules.set("data.normalize", "none", "columns and words have values of their own");
+  else if (facts.dense() && std::max(-facts.smallest, facts.largest) <= kLarge)
+    rules.set("data.normalize", "none", "measurements of about 1, whose size may matter");
+  else
+    rules.set("data.normalize", "l2", "samples of different lengths weigh the same");
+  return rules.take();
+}
+
+std::vector<Setting> recipe_settings(const GivenKeys& given, const DataFacts& facts, const Machine& machine) {
+  Rules rules(given);
+  choose_loss(rules, facts);
+  choose_active_set(rules, facts);
+  if (rules.now().data.format == DataFormat::kWords) {
+    choose_for_running_text(rules);
+  } else {
+    choose_width(rules, facts, machine);
+    choose_pace(rules, facts);
+    choose_dropout(rules, facts);
+  }
+  choose_precision(rules, facts, machine);
+  choose_parts(rules);
+  choose_bookkeeping(rules, facts);
+  return rules.take();
+}
+
+std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& facts,
+                                      const Experiment& recipe) {
+  std::vector<Alternative> all;
+  const auto offer = [&](const std::string& name, std::vector<Setting> settings) {
+    if (std::ranges::none_of(settings, [&](const Setting& s) { return given.keys.contains(s.key); }))
+      all.push_back({name, std::move(settings)});
+  };
+  if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2)
+    offer("loss softmax", {{"model.loss", "softmax", "labels compete for a sample"}});
+  else if (facts.labels >= 2)
+    offer("loss sigmoid", {{"model.loss", "sigmoid", "each label is a question of its own"}});
+  const float rate = recipe.train.learning_rate;
+  const auto offer_rate = [&](double factor) {
+    const std::string value = fmt::format("{:.3g}", factor * static_cast<double>(rate));
+    offer("learning rate " + value, {{"train.learning_rate", value, "steps of another size"}});
+  };
+  if (facts.dense()) offer_rate(4);
+  offer_rate(0.4);
+  return all;
+}
+
+Cost cost_of(const Experiment& experiment, const DataFacts& facts) {
+  const auto labels = static_cast<double>(facts.labels), width = static_cast<double>(width_of(experiment));
+  // Labels of a batch repeat themselves.
+  const double of_batch = 0.5 * static_cast<double>(experiment.train.batch) * facts.labels_per_row;
+  double drawn = static_cast<double>(experiment.sampling.uniform);
+  if (experiment.sampling.sparsity > 0) drawn = static_cast<double>(experiment.sampling.sparsity) * labels;
+  const double active =
+      experiment.sampling.mode == SamplingMode::kFull ? labels : std::min(labels, drawn + of_batch);
+  double hidden = facts.features_per_row * static_cast<double>(experiment.model.hidden.front());
+  for (size_t layer = 1; layer < experiment.model.hidden.size(); ++layer)
+    hidden += static_cast<double>(experiment.model.hidden[layer - 1]) * experiment.model.hidden[layer];
+  constexpr double kProductsOfAStep = 3;  // logits, hidden gradient, weight gradient
+  return {.train = kProductsOfAStep * (hidden + active * width), .score = hidden + labels * width};
+}
+
+double training_cost(const Experiment& experiment, const DataFacts& facts) {
+  return static_cast<double>(experiment.train.epochs) * static_cast<double>(facts.rows) *
+         cost_of(experiment, facts).train;
+}
+
+double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pace& pace,
+                  uint64_t scored_rows) {
+  return pace.train * training_cost(experiment, facts) +
+         pace.score * static_cast<double>(scored_rows) * cost_of(experiment, facts).score;
+}
+
+uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts) {
+  uint64_t bytes = 0;
+  const DataShape shape{.features = facts.features, .labels = facts.labels};
+  for (const ModeletSpec& modelet : partition_model(experiment, shape))
+    bytes += modelet_bytes(modelet, experiment);
+  return bytes;
+}
+
+Fitted fit_to_time(const GivenKeys& given, const DataFacts& facts, const Machine& machine,
+                   const Experiment& recipe, double seconds, const Pace& pace, uint64_t scored_rows) {
+  // Width and epochs as multiples of the recipe's. Passes are given up before width, until too few are left.
+  struct Step {
+    double width, epochs;
+  };
+  constexpr Step kLadder[] = {{2, 1.5},     {2, 1},       {1, 1.5},      {1, 1},      {1, 0.7},
+                              {1, 0.5},     {0.5, 0.5},   {0.5, 0.3},    {0.25, 0.3}, {0.25, 0.2},
+                              {0.125, 0.2}, {0.125, 0.1}, {0.0625, 0.1}, {0, 0}};
+  Fitted fitted;
+  const GivenKeys from{recipe, given.keys};
+  for (const Step& step : kLadder) {
+    Rules rules(from);
+    const auto width = static_cast<uint32_t>(step.width * width_of(recipe)) / 16 * 16;
+    if (recipe.model.hidden.size() == 1 && width != width_of(recipe))
+      rules.set("model.hidden", list_of(std::clamp(width, std::min(kNarrowest, width_of(recipe)), kWidest)),
+                "what the time allows");
+    const auto epochs = static_cast<uint32_t>(std::lround(step.epochs * recipe.train.epochs));
+    if (epochs != recipe.train.epochs)
+      rules.set("train.epochs", std::to_string(std::max(1u, epochs)), "what the time allows");
+    if (step.width != 1) choose_parts(rules);
+    if (step.width != 1 || step.epochs != 1) choose_dropout(rules, facts);
+    fitted.settings = rules.take();
+    const Experiment tried = with_settings(recipe, fitted.settings);
+    const auto limit = kMemoryShare * static_cast<double>(machine.memory_bytes);
+    if (step.width > 1 && static_cast<double>(model_bytes(tried, facts)) > limit) continue;
+    if (seconds_of(tried, facts, pace, scored_rows) <= seconds) return fitted;
+  }
+  fitted.fits = false;
+  return fitted;
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,136 @@
+#include "node_agent/train/recipe/trial.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "base/system/clock.h"
+#include "comm/collectives/group.h"
+#include "node_agent/machine/capacity.h"
+#include "node_agent/step/exchange/rounds.h"
+#include "node_agent/step/exchange/sharding.h"
+#include "node_agent/step/training_step.h"
+#include "node_agent/train/evaluation/evaluator.h"
+#include "shard/data/batch/batch_feed.h"
+#include "shard/data/batch/split.h"
+#include "shard/layers/learning_rate.h"
+#include "shard/layers/network.h"
+
+namespace modelet::agent {
+namespace {
+
+constexpr uint32_t kMostProbeSteps = 64, kFirstProbeSteps = 2;
+constexpr double kProbeSeconds = 1;
+constexpr size_t kProbeScored = 512;  // samples
+
+Sharding alone(const Experiment& experiment, const DataShape& shape) {
+  std::vector<ModeletSpec> partition = partition_model(experiment, shape);
+  std::vector<uint32_t> owner(partition.size(), 0);
+  return {std::move(partition), std::move(owner), 0, 1};
+}
+
+DataShape shape_of(const shard::Dataset& data, size_t train_rows) {
+  const auto rows = static_cast<double>(data.rows());
+  return {.features = data.features(),
+          .labels = data.labels(),
+          .train_rows = train_rows,
+          .features_per_row = static_cast<double>(data.nonzeros()) / rows,
+          .labels_per_row = static_cast<double>(data.label_entries()) / rows};
+}
+
+// A model and the rows that it is trained on.
+class TrialModel {
+ public:
+  TrialModel(const Experiment& experiment, const shard::Dataset& data, std::vector<uint32_t> rows,
+             ThreadPool& pool)
+      : experiment_(experiment),
+        data_(data),
+        shape_(shape_of(data, rows.size())),
+        sharding_(alone(experiment, shape_)),
+        network_(experiment, shape_, sharding_.held(), true, pool),
+        group_(comm::make_solo_group()),
+        step_(network_, sharding_, *group_) {
+    network_.initialise();
+    network_.set_label_counts(counts(rows));
+    feed_ = std::make_unique<shard::BatchFeed>(data, std::move(rows), experiment.train, pool);
+  }
+
+  uint64_t all_steps() const { return experiment_.train.epochs * feed_->steps_per_epoch(); }
+
+  // The next step of the schedule; the number of its samples.
+  size_t step() {
+    const uint64_t steps = all_steps();
+    const shard::Batch& batch = feed_->at(steps_, steps);
+    step_.run(batch, steps_, shard::learning_rate(experiment_.train, steps_, feed_->steps_per_epoch(), steps),
+              false);
+    ++steps_;
+    return batch.size();
+  }
+
+  std::vector<shard::Figure> score(std::span<const uint32_t> rows) {
+    shard::Metrics metrics({1, 3, 5}, {}, 0);
+    Evaluator(network_, sharding_, *group_).evaluate(data_, rows, metrics, {steps_, kEvaluationRound});
+    return metrics.figures();
+  }
+
+ private:
+  std::vector<uint32_t> counts(std::span<const uint32_t> rows) const {
+    std::vector<uint32_t> counts(data_.labels(), 0);
+    for (const uint32_t row : rows)
+      for (const uint32_t label : data_.sample(row).labels) ++counts[label];
+    return counts;
+  }
+
+  const Experiment& experiment_;
+  const shard::Dataset& data_;
+  const DataShape shape_;
+  const Sharding sharding_;
+  shard::Network network_;
+  const std::unique_ptr<comm::Group> group_;
+  TrainingStep step_;
+  uint64_t steps_ = 0;
+  std::unique_ptr<shard::BatchFeed> feed_;  // last: it ends before what it reads
+};
+
+double figure(const std::vector<shard::Figure>& figures, const std::string& name) {
+  const auto found = std::ranges::find(figures, name, &shard::Figure::name);
+  return found == figures.end() ? 0 : found->value;
+}
+
+}  // namespace
+
+DataTrials::DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads)
+    : train_(train), facts_(facts), pool_(threads > 0 ? threads : usable_cores()) {}
+
+Trials::Result DataTrials::run(const Experiment& experiment, const TrialPlan& plan) {
+  const Stopwatch watch;
+  std::vector<uint32_t> rows = shard::all_rows(train_.rows());
+  shard::shuffle_rows(rows, Rng(experiment.train.seed, {kStreamValidation}));
+  const std::vector<uint32_t> held_out(rows.end() - plan.held_out_rows, rows.end());
+  rows.resize(plan.train_rows);
+  TrialModel model(experiment, train_, std::move(rows), pool_);
+  for (uint64_t left = model.all_steps(); left > 0; --left) model.step();
+  const std::vector<shard::Figure> figures = model.score(held_out);
+  const double p_at_1 = figure(figures, "p_at_1");
+  const double ranking = (p_at_1 + figure(figures, "p_at_3") + figure(figures, "p_at_5")) / 3;
+  return {.score = facts_.one_label() ? p_at_1 : ranking, .p_at_1 = p_at_1, .seconds = watch.seconds()};
+}
+
+// Steps until a second is over, of which the first only warm up; then some samples are scored.
+Pace DataTrials::pace(const Experiment& experiment) {
+  TrialModel model(experiment, train_, shard::all_rows(train_.rows()), pool_);
+  const Cost cost = cost_of(experiment, facts_);
+  uint64_t left = std::min<uint64_t>(model.all_steps(), kMostProbeSteps);
+  for (uint32_t i = 0; i < kFirstProbeSteps && left > 1; ++i, --left) model.step();
+  const Stopwatch training;
+  size_t samples = 0;
+  while (left-- > 0 && (samples == 0 || training.seconds() < kProbeSeconds)) samples += model.step();
+  const double seconds = training.seconds();
+  const std::vector<uint32_t> rows = shard::all_rows(std::min(train_.rows(), kProbeScored));
+  const Stopwatch scoring;
+  model.score(rows);
+  return {.train = seconds / (static_cast<double>(samples) * cost.train),
+          .score = scoring.seconds() / (static_cast<double>(rows.size()) * cost.score)};
+}
+
+}  // namespace modelet::agent

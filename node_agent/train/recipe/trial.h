@@ -1,0 +1,27 @@
+// Real trials: trains a model on some rows of the training data and scores it on others that are held out.
+// Nothing is written. One thread, parallel inside.
+#pragma once
+
+#include <memory>
+
+#include "base/parallel/thread_pool.h"
+#include "node_agent/train/recipe/choose.h"
+#include "shard/data/store/dataset.h"
+
+namespace modelet::agent {
+
+class DataTrials final : public Trials {
+ public:
+  // `train`, with all labels, must outlive it. `threads`: 0: all cores.
+  DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads);
+
+  Result run(const Experiment& experiment, const TrialPlan& plan) override;
+  Pace pace(const Experiment& experiment) override;
+
+ private:
+  const shard::Dataset& train_;
+  const DataFacts facts_;
+  ThreadPool pool_;
+};
+
+}  // namespace modelet::agent

@@ -1,0 +1,288 @@
+// Recipes: what the rules choose for data of known shapes, that given keys stay, what decides between trials (made-up
+// results), and the file that repeats the choice.
+#include "node_agent/train/recipe/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/experiment/reader.h"
+#include "node_agent/train/recipe/choice_text.h"
+#include "node_agent/train/recipe/choose.h"
+#include "shard/data/store/dataset.h"
+
+namespace modelet::agent {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr Machine kMachine{.memory_bytes = uint64_t{16} << 30, .bf16_products = true};
+
+GivenKeys given(std::vector<std::string> keys = {}) {
+  keys.insert(keys.begin(), {"data.train=train.txt", "data.test=test.txt"});
+  return {parse_experiment("", "given", keys), given_keys("", "given", keys)};
+}
+
+// Words of 46,000 texts and their many labels.
+DataFacts wide_facts() {
+  return {.rows = 46000,
+          .features = 32000,
+          .labels = 37000,
+          .features_per_row = 40,
+          .labels_per_row = 6,
+          .most_labels = 50,
+          .smallest = 0.01f,
+          .largest = 1,
+          .unit_rows = true};
+}
+
+DataFacts digits_facts() {
+  return {.rows = 5000,
+          .features = 64,
+          .labels = 10,
+          .features_per_row = 40,
+          .labels_per_row = 1,
+          .most_labels = 1,
+          .smallest = 0,
+          .largest = 16};
+}
+
+Experiment recipe_for(const DataFacts& facts, const GivenKeys& of = given(),
+                      const Machine& machine = kMachine) {
+  return with_settings(of.experiment, recipe_settings(of, facts, machine));
+}
+
+TEST(DataFacts, AreThoseOfTheSamples) {
+  const std::string text = ::testing::TempDir() + "facts.txt", prepared = ::testing::TempDir() + "facts.mlt";
+  std::ofstream(text) << "4 5 4\n0,1 0:3 2:-4\n0 1:2\n 3:1\n0,1,3 0:0.6 1:0.8\n";
+  shard::prepare_data(text, Normalize::kNone, {}, prepared);
+  const DataFacts facts = measure_facts(shard::Dataset::open(prepared));
+  EXPECT_EQ(std::tuple(facts.rows, facts.features, facts.labels), std::tuple(4u, 5u, 4u));
+  EXPECT_EQ(facts.features_per_row, 1.5);
+  EXPECT_EQ(std::tuple(facts.labels_per_row, facts.most_labels), std::tuple(1.5, 3u));
+  EXPECT_EQ(std::tuple(facts.unseen_labels, facts.rare_labels, facts.top_share), std::tuple(1u, 2u, 0.75));
+  EXPECT_EQ(std::tuple(facts.smallest, facts.largest), std::tuple(-4.0f, 3.0f));
+  EXPECT_FALSE(facts.unit_rows || facts.one_value || facts.dense() || facts.one_label());
+  shard::prepare_data(text, Normalize::kL2, {}, prepared);
+  EXPECT_TRUE(measure_facts(shard::Dataset::open(prepared)).unit_rows);
+}
+
+TEST(Recipe, FollowsTheLabels) {
+  EXPECT_EQ(recipe_for(wide_facts()).model.loss, Loss::kSigmoid);
+  EXPECT_EQ(recipe_for(digits_facts()).model.loss, Loss::kSoftmax);
+  DataFacts clicks = digits_facts();
+  clicks.labels = 1;
+  EXPECT_EQ(recipe_for(clicks).model.loss, Loss::kSigmoid);
+
+  EXPECT_EQ(recipe_for(digits_facts()).sampling.mode, SamplingMode::kFull);
+  EXPECT_EQ(recipe_for(wide_facts()).sampling.mode, SamplingMode::kUniform);
+  DataFacts wider = wide_facts();
+  wider.labels = 670000;
+  EXPECT_GT(recipe_for(wider).sampling.uniform, recipe_for(wide_facts()).sampling.uniform);
+}
+
+TEST(Recipe, LessDataMeansNarrowerLayersAndMoreSmallerSteps) {
+  Experiment before = recipe_for(wide_facts());
+  for (const uint64_t rows : {10000, 3000, 300, 1}) {
+    DataFacts facts = wide_facts();
+    facts.rows = rows;
+    const Experiment now = recipe_for(facts);
+    EXPECT_LE(now.model.hidden[0], before.model.hidden[0]) << rows;
+    EXPECT_LE(now.train.batch, before.train.batch) << rows;
+    EXPECT_GE(now.train.epochs, before.train.epochs) << rows;
+    before = now;
+  }
+  DataFacts large = wide_facts();
+  large.rows = 10000000;
+  EXPECT_LT(recipe_for(large).train.epochs, recipe_for(wide_facts()).train.epochs);
+}
+
+TEST(Recipe, FitsIntoTheMachine) {
+  DataFacts facts = wide_facts();
+  facts.labels = 3000000;
+  for (const uint64_t gib : {64, 8, 4}) {
+    const Machine machine{.memory_bytes = gib << 30};
+    EXPECT_LE(model_bytes(recipe_for(facts, given(), machine), facts), machine.memory_bytes / 2) << gib;
+  }
+  EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 64ull << 30}).model.precision, Precision::kFp32);
+}
+
+TEST(Recipe, ScalesWhatNeedsIt) {
+  const auto scaling = [](const DataFacts& facts) {
+    return with_settings(given().experiment, scaling_settings(given(), facts)).data.normalize;
+  };
+  EXPECT_EQ(scaling(wide_facts()), Normalize::kNone);  // has length 1 already
+  DataFacts counts = wide_facts();
+  counts.unit_rows = false;
+  EXPECT_EQ(scaling(counts), Normalize::kL2);
+  DataFacts measured = digits_facts();
+  EXPECT_EQ(scaling(measured), Normalize::kL2);  // up to 16
+  measured.largest = 1;
+  EXPECT_EQ(scaling(measured), Normalize::kNone);
+}
+
+// Every key that any rule, alternative or rung sets.
+TEST(Recipe, GivenKeysStay) {
+  for (const DataFacts& facts : {wide_facts(), digits_facts()}) {
+    const GivenKeys nothing = given();
+    const Experiment recipe = recipe_for(facts);
+    std::vector<Setting> settings = recipe_settings(nothing, facts, kMachine);
+    for (const Setting& setting : scaling_settings(nothing, facts)) settings.push_back(setting);
+    for (const Alternative& alternative : alternatives(nothing, facts, recipe))
+      settings.insert(settings.end(), alternative.settings.begin(), alternative.settings.end());
+    const auto short_of_time = fit_to_time(nothing, facts, kMachine, recipe, 1e-9, {1, 1}, 100);
+    settings.insert(settings.end(), short_of_time.settings.begin(), short_of_time.settings.end());
+    ASSERT_GT(settings.size(), 10u);
+    for (const Setting& setting : settings) {
+      EXPECT_NE(setting.reason, "") << setting.key;
+      const GivenKeys one = given({setting.key + "=" + setting.value});
+      std::vector<Setting> chosen = recipe_settings(one, facts, kMachine);
+      for (const Setting& more : scaling_settings(one, facts)) chosen.push_back(more);
+      for (const Alternative& alternative : alternatives(one, facts, recipe_for(facts, one)))
+        chosen.insert(chosen.end(), alternative.settings.begin(), alternative.settings.end());
+      const auto fitted = fit_to_time(one, facts, kMachine, recipe_for(facts, one), 1e-9, {1, 1}, 100);
+      chosen.insert(chosen.end(), fitted.settings.begin(), fitted.settings.end());
+      for (const Setting& other : chosen) EXPECT_NE(other.key, setting.key);
+    }
+  }
+}
+
+TEST(Recipe, LessTimeMeansLessWorkAndMoreTimeMore) {
+  const DataFacts facts = wide_facts();
+  const Experiment recipe = recipe_for(facts);
+  const Pace pace{.train = 1e-11, .score = 1e-11};
+  const double usual = seconds_of(recipe, facts, pace, 10000);
+  double before = 1e300;
+  for (const double seconds : {10 * usual, usual, usual / 2, usual / 10, usual / 50}) {
+    const Fitted fitted = fit_to_time(given(), facts, kMachine, recipe, seconds, pace, 10000);
+    const Experiment now = with_settings(recipe, fitted.settings);
+    EXPECT_TRUE(fitted.fits) << seconds;
+    EXPECT_LE(seconds_of(now, facts, pace, 10000), seconds);
+    EXPECT_LT(seconds_of(now, facts, pace, 10000), before);
+    before = seconds_of(now, facts, pace, 10000);
+  }
+  EXPECT_FALSE(fit_to_time(given(), facts, kMachine, recipe, usual / 1e6, pace, 10000).fits);
+  // With the width given, passes are all that can be saved.
+  const GivenKeys wide = given({"model.hidden=[1024]"});
+  const Fitted fitted = fit_to_time(wide, facts, kMachine, recipe_for(facts, wide), usual / 1e6, pace, 10000);
+  EXPECT_EQ(with_settings(recipe, fitted.settings).model.hidden[0], 1024u);
+  EXPECT_EQ(with_settings(recipe, fitted.settings).train.epochs, 1u);
+}
+
+// Trials whose results are written down: by what makes an experiment differ.
+class FakeTrials final : public Trials {
+ public:
+  Result run(const Experiment& experiment, const TrialPlan& plan) override {
+    experiments.push_back(experiment);
+    return {.score = score(experiment), .seconds = seconds_per_trial * plan.train_rows};
+  }
+  Pace pace(const Experiment&) override { return {1e-11, 1e-11}; }
+
+  std::function<double(const Experiment&)> score = [](const Experiment&) { return 0.5; };
+  double seconds_per_trial = 1e-4;
+  std::vector<Experiment> experiments;
+};
+
+Choice choose_with(FakeTrials& trials, const GivenKeys& of = given(), const ChooseOptions& options = {}) {
+  return choose(of, {}, wide_facts(), kMachine, options, trials);
+}
+
+TEST(Choose, TakesWhatIsClearlyBetterOnly) {
+  for (const double gain : {0.05, 0.001}) {
+    FakeTrials trials;
+    trials.score = [&](const Experiment& e) { return e.model.loss == Loss::kSoftmax ? 0.5 + gain : 0.5; };
+    const Choice choice = choose_with(trials);
+    EXPECT_EQ(choice.experiment.model.loss, gain > 0.01 ? Loss::kSoftmax : Loss::kSigmoid) << gain;
+    EXPECT_EQ(choice.trials.size(), trials.experiments.size());
+    EXPECT_FALSE(choice.trials.front().taken);
+    EXPECT_EQ(trials.experiments.back().model.loss, choice.experiment.model.loss);  // later ones build on it
+    EXPECT_LE(trials.experiments.front().model.hidden[0], choice.experiment.model.hidden[0]);
+  }
+}
+
+TEST(Choose, TrialsCostAShareOfTheTraining) {
+  for (const double share : {0.25, 0.2}) {
+    const DataFacts facts = wide_facts();
+    const Experiment recipe = recipe_for(facts);
+    const TrialPlan plan = plan_trials(recipe, facts, 3, share);
+    ASSERT_GT(plan.train_rows, 0u);
+    EXPECT_LE(3 * trial_cost(recipe, facts, plan), share * training_cost(recipe, facts));
+    EXPECT_LE(plan.train_rows + plan.held_out_rows, facts.rows);
+  }
+  DataFacts few = wide_facts();
+  few.rows = 500;
+  const TrialPlan none = plan_trials(recipe_for(few), few, 3, 0.25);
+  EXPECT_EQ(none.train_rows, 0u);
+  EXPECT_THAT(none.why_none, HasSubstr("500 samples"));
+}
+
+TEST(Choose, EndsTrialsThatTakeTooLong) {
+  FakeTrials trials;
+  const Choice all = choose_with(trials);
+  ASSERT_GT(all.trials.size(), 1u);
+  class SlowLater final : public Trials {
+   public:
+    Result run(const Experiment&, const TrialPlan&) override {
+      return {.score = 0.5, .seconds = runs++ == 0 ? 1.0 : 1e6};
+    }
+    Pace pace(const Experiment&) override { return {}; }
+    int runs = 0;
+  } slow;
+  const Choice choice = choose(given(), {}, wide_facts(), kMachine, {}, slow);
+  EXPECT_EQ(choice.trials.size(), 2u);
+  EXPECT_THAT(choice.notes, Contains(HasSubstr("not tried")));
+}
+
+TEST(Choose, KeepsATime) {
+  double before = 1e300;
+  for (const double seconds : {1e5, 100.0, 30.0, 5.0}) {
+    FakeTrials trials;
+    const DataFacts facts = wide_facts();
+    const Choice choice = choose_with(trials, given(), {.seconds = seconds, .test_rows = 10000});
+    EXPECT_GT(choice.estimated_seconds, 0);
+    EXPECT_LE(choice.estimated_seconds + choice.trial_seconds, seconds);
+    EXPECT_LT(training_cost(choice.experiment, facts), before);
+    before = training_cost(choice.experiment, facts);
+  }
+  FakeTrials trials;
+  EXPECT_THAT(choose_with(trials, given(), {.seconds = 1e-3}).notes, Contains(HasSubstr("too short")));
+}
+
+TEST(Choose, NothingLeftOpenNeedsNoTrials) {
+  FakeTrials trials;
+  const Choice choice = choose_with(trials, given({"model.loss=sigmoid", "train.learning_rate=1e-3"}));
+  for (const Experiment& experiment : trials.experiments) {
+    EXPECT_EQ(experiment.model.loss, Loss::kSigmoid);
+    EXPECT_EQ(experiment.train.learning_rate, 1e-3f);
+  }
+  EXPECT_EQ(choice.experiment.train.learning_rate, 1e-3f);
+}
+
+TEST(ChoiceText, IsAnExperimentFileThatSaysWhy) {
+  FakeTrials trials;
+  trials.score = [](const Experiment& e) { return e.model.loss == Loss::kSoftmax ? 0.7 : 0.5; };
+  const GivenKeys of = given({"train.seed=7", "exchange.codec=bf16"});
+  const Choice choice = choose_with(trials, of);
+  const std::string text = to_commented_toml(choice);
+  EXPECT_EQ(to_toml(parse_experiment(text, "/elsewhere/experiment.toml")), to_toml(choice.experiment));
+  EXPECT_THAT(text, HasSubstr("seed = 7  # given\n"));
+  EXPECT_THAT(text, HasSubstr("codec = \"bf16\"  # given\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("loss = \"softmax\"  # labels compete for a sample; 70.0 instead of 50.0 in a trial\n"));
+  const std::vector<std::string> lines = to_lines(choice);
+  EXPECT_THAT(lines, Contains(HasSubstr("train.seed")));
+  for (const Setting& setting : choice.settings) {
+    EXPECT_THAT(lines, Contains(HasSubstr(setting.key + " = " + setting.value)));
+    EXPECT_THAT(text, HasSubstr(setting.reason));
+  }
+}
+
+}  // namespace
+}  // namespace modelet::agent
