@@ -8,7 +8,7 @@ This is the model that Modelet trains with sampling.mode = "uniform" and one hid
   - PyTorch's fused Adam on gathered rows, so that a step's cost does not depend on the number of labels or features;
   - ids of 32 bits, an epoch permuted (and sorted by feature within each batch) in one pass, the active set found without sorting;
   - freed memory is kept for the next step instead of going back to the system;
-  - --compile: the update of rows and the gradient of the loss by torch.compile.
+  - --compile: the update of rows by torch.compile; the rest gains nothing from it.
 --full scores and updates all labels instead. Adam's moments are corrected by the step, not by how often a row took part.
 
 Reads XMC text (plain or .xz) once, which no figure includes. Standard output is one JSON object, progress goes to standard error.
@@ -64,8 +64,11 @@ def keep_memory():
 
 arguments = parse_arguments()
 keep_memory()
+os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # PyTorch asks for large pages: rows that are gathered lie far apart
 os.environ.pop("OPENBLAS_CORETYPE", None)
 os.environ.update(blas.environment(arguments.threads, arguments.blas == "told-cpu"))
+if arguments.blas == "told-cpu":
+    blas.tell_mkl()
 import common  # loads torch
 import xmc
 from common import F, np, torch
@@ -139,34 +142,41 @@ class ActiveSet:
 
 # ---- model ---------------------------------------------------------------------------------------------------------
 
+def adam(weight, mean, square, gradient, step, rate):
+    """In place. The fused kernel is what torch.optim.Adam(fused=True) calls; PyTorch has it for the CPU since 2.4."""
+    if hasattr(torch, "_fused_adam_"):
+        torch._fused_adam_([weight], [gradient], [mean], [square], [], [torch.tensor(float(step))], lr=rate, beta1=BETA1, beta2=BETA2,
+                           weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False)
+        return
+    mean.lerp_(gradient, 1 - BETA1)
+    square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+    weight.addcdiv_(mean, (square / (1 - BETA2**step)).sqrt_().add_(EPSILON), value=-rate / (1 - BETA1**step))
+
+
 def adam_rows(weight, mean, square, rows, gradient, step, rate):
-    """Adam on the rows that are named; no row twice."""
+    """The same on the rows that are named; no row twice."""
     own = [table.index_select(0, rows) for table in (weight, mean, square)]
     adam(*own, gradient, step, rate)
     for table, values in zip((weight, mean, square), own):
         table.index_copy_(0, rows, values)
 
 
-def adam(weight, mean, square, gradient, step, rate):
-    """In place. The fused kernel is what torch.optim.Adam(fused=True) calls; PyTorch has it for the CPU since 2.4."""
-    if hasattr(torch, "_fused_adam_"):
-        torch._fused_adam_([weight], [gradient], [mean], [square], [], [step], lr=rate.item(), beta1=BETA1, beta2=BETA2,
-                           weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False)
-        return
-    mean.lerp_(gradient, 1 - BETA1)
-    square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
-    count = step.item()
-    weight.addcdiv_(mean, (square / (1 - BETA2**count)).sqrt_().add_(EPSILON), value=-rate.item() / (1 - BETA1**count))
+def compiled_adam_rows():
+    """The same by torch.compile: one pass that reads, one that writes. Corrections of the step come as numbers, or each element would compute them."""
+    def change(weight, mean, square, rows, gradient, rate, epsilon):
+        new_mean = BETA1 * mean[rows] + (1 - BETA1) * gradient
+        new_square = BETA2 * square[rows] + (1 - BETA2) * gradient * gradient
+        weight[rows] = weight[rows] - rate * new_mean / (new_square.sqrt() + epsilon)
+        mean[rows] = new_mean
+        square[rows] = new_square
 
+    compiled = torch.compile(change, dynamic=True)
 
-def adam_rows_to_compile(weight, mean, square, rows, gradient, step, rate):
-    """The same as one expression an element."""
-    new_mean = BETA1 * mean[rows] + (1 - BETA1) * gradient
-    new_square = BETA2 * square[rows] + (1 - BETA2) * gradient * gradient
-    change = rate * (new_mean / (1 - BETA1**step)) / ((new_square / (1 - BETA2**step)).sqrt() + EPSILON)
-    weight[rows] = weight[rows] - change
-    mean[rows] = new_mean
-    square[rows] = new_square
+    def update(weight, mean, square, rows, gradient, step, rate):
+        correction = (1 - BETA2**step)**0.5
+        compiled(weight, mean, square, rows, gradient, torch.tensor(rate * correction / (1 - BETA1**step)), torch.tensor(EPSILON * correction))
+
+    return update
 
 
 def loss_gradient(logits, sample, position, share, softmax):
@@ -186,8 +196,10 @@ class Table:
     """A matrix, of which a step updates some rows or all."""
 
     def __init__(self, rows, width, spread):
-        self.weight = torch.empty(rows, width).normal_(std=spread) if spread else torch.zeros(rows, width)
-        self.mean, self.square = torch.zeros(rows, width), torch.zeros(rows, width)
+        # zero_() writes the zeros: torch.zeros leaves that to the first steps that touch a page.
+        self.weight, self.mean, self.square = (torch.empty(rows, width).zero_() for _ in range(3))
+        if spread:
+            self.weight.normal_(std=spread)
 
     def update(self, rows, gradient, step, rate):
         """rows None: all of them."""
@@ -217,7 +229,7 @@ class Model:
         rows, bias = self.output.weight, self.output_bias.weight
         if active is not None:
             rows, bias = rows.index_select(0, active), bias.index_select(0, active)
-        loss, gradient = logit_gradient(torch.addmm(bias[:, 0], hidden, rows.t()), sample, position, share, self.softmax)
+        loss, gradient = loss_gradient(torch.addmm(bias[:, 0], hidden, rows.t()), sample, position, share, self.softmax)
         down = (gradient @ rows).mul_(hidden > 0).div_(len(hidden))
         gradient = gradient.t()
         self.output.update(active, gradient @ hidden.div_(len(hidden)), step, rate)
@@ -227,9 +239,7 @@ class Model:
         return loss
 
 
-update_rows, logit_gradient = adam_rows, loss_gradient
-if arguments.compile:
-    update_rows, logit_gradient = (torch.compile(function, dynamic=True) for function in (adam_rows_to_compile, loss_gradient))
+update_rows = compiled_adam_rows() if arguments.compile else adam_rows
 
 
 # ---- evaluation ----------------------------------------------------------------------------------------------------
@@ -274,12 +284,12 @@ def main():
         begin = (step - 1) % steps_per_epoch * arguments.batch
         if begin == 0:
             epochs.shuffle()
-        rate = torch.tensor(common.scheduled_rate(arguments.schedule, arguments.lr, step - 1, total))
+        rate = common.scheduled_rate(arguments.schedule, arguments.lr, step - 1, total)
         bags_of_samples, unique, bags_of_features, (positives, sample, counts) = epochs.batch_rows(begin)
         active, position = (None, positives) if arguments.full else active_set.draw(positives)
         share = 1.0 / counts[sample] if softmax else np.ones(len(sample))
         losses.append(model.train(bags_of_samples, unique, bags_of_features, active, torch.from_numpy(sample), torch.from_numpy(position),
-                                  torch.from_numpy(share.astype(np.float32)), torch.tensor(float(step)), rate))
+                                  torch.from_numpy(share.astype(np.float32)), step, rate))
         clock.stop()
         samples += len(counts)
         if step == arguments.warmup:

@@ -21,8 +21,8 @@ usage: experiments/bench/install_peers.sh [-h] [PEER...]
   PEER  of ${all[*]} (default: all)
 
 Needs the package index that pip uses, Debian's python3-venv, and g++ for fastText. ${python} makes the environments (PEERS_PYTHON names
-another one). torch comes with CUDA libraries that nobody uses here, 5.4 GB in all; with PIP_INDEX_URL naming an index of CPU wheels it is
-a tenth of that. What is there in the pinned version is left alone. What cannot be installed is named, with the reason; the comparison
+another one). torch comes with CUDA libraries that nobody uses here, 5.4 GB in all; PIP_INDEX_URL can name an index of CPU wheels, which are
+far smaller. What is there in the pinned version is left alone. What cannot be installed is named, with the reason; the comparison
 then leaves it out. Exit codes: 0 all that was asked for is there, 1 something is not, 2 wrong arguments.
 USAGE
 }
