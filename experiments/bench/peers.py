@@ -88,8 +88,9 @@ def point(job, predictions, train_seconds, predict_seconds, **more):
 # ---- Modelet -------------------------------------------------------------------------------------------------------
 
 def run_modelet(job, what):
-    """`modelet train`, `modelet predict`. Training lasts from the start of the program to its last step or checkpoint: trials of settings
-    and held-out evaluations are in it, reading text is not, because the text is prepared before. Prediction is the whole program."""
+    """`modelet train`, `modelet predict`. Training lasts from the start of the program to its last step: trials of settings, and
+    held-out evaluations and checkpoints before it, count; reading text does not, because the text is prepared before. Prediction is the
+    whole program."""
     out = job.scratch / "run"
     for file in (job.train, job.test):  # prepares the text
         measuring.run_measured([job.modelet, "data", "describe", file], job.log)
@@ -99,7 +100,7 @@ def run_modelet(job, what):
         [job.modelet, "train", *what, "--out", out, "--json", *(word for setting in settings for word in ("--set", setting))], job.log)
     job.log.with_suffix(".jsonl").write_text(output, encoding="utf-8")
     events = [json.loads(line) for line in output.splitlines()]
-    trained = max(datetime.datetime.fromisoformat(event["time"]) for event in events if event["event"] in ("progress", "checkpoint"))
+    trained = max(datetime.datetime.fromisoformat(event["time"]) for event in events if event["event"] == "progress")
     output, predict_seconds, predict_memory = measuring.run_measured(
         [job.modelet, "predict", out, job.test, "--k", TOP, "--threads", job.threads, "--json"], job.log.with_suffix(".predict.log"))
     predictions = [[str(label["label"]) for label in json.loads(line)["labels"]] for line in output.splitlines()]

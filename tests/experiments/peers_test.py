@@ -125,7 +125,7 @@ class Comparison(unittest.TestCase):
                 "--modelet", MODELET, "--out", out, *more]
 
     def compare(self, out, *more, code=0):
-        done = subprocess.run(self.command(out, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
+        done = subprocess.run(self.command(out, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300,
                               env=os.environ | {"MODELET_CACHE": str(self.folder / "cache")})
         self.assertEqual(done.returncode, code, done.stderr)
         return done
