@@ -138,11 +138,11 @@ StepWork output_work(const ModeletSpec& modelet, const Experiment& experiment, c
     }
   }
   if (uses_pairs(experiment.model)) {
-    const int products = (experiment.model.centroids ? 1 : 0) + (experiment.model.pairs ? 2 : 0);
+    const int passes = (experiment.model.centroids ? 1 : 0) + (experiment.model.pairs ? 2 : 0);
     const double of_label =
         static_cast<double>(most_pairs(modelet, experiment, shape)) / static_cast<double>(modelet.neurons());
     work.at(StepPart::kSelect).reference_seconds +=
-        kNano * products * rows * (kPair * of_label + kLane * features_of_batch(experiment, shape));
+        kNano * passes * rows * (kPair * of_label + kLane * features_of_batch(experiment, shape));
   }
   work.at(StepPart::kOutputForward) = {.reference_seconds = kNano * kLogit * logits};
   multiply(work.at(StepPart::kOutputForward), 2 * products);  // logits, gradient of the inputs
