@@ -11,6 +11,7 @@
 #include "base/text/suggest.h"
 #include "base/version.h"
 #include "scheduler/cli/pool/pool.h"
+#include "scheduler/cli/serve/serve.h"
 #include "scheduler/cli/verbs/bench.h"
 #include "scheduler/cli/verbs/data.h"
 #include "scheduler/cli/verbs/keygen.h"
@@ -52,6 +53,7 @@ int run(int argc, char** argv) {
   modelet::cli::add_train_verb(app);
   modelet::cli::add_tune_verb(app);
   modelet::cli::add_model_verbs(app);
+  modelet::cli::add_serve_verb(app);
   modelet::cli::add_neighbours_verb(app);
   modelet::cli::add_data_verbs(app);
   modelet::cli::add_pool_verbs(app);

@@ -8,7 +8,7 @@ import unittest
 
 from programs import ENDLESS, PROGRAMS, PoolTest, ProgramTest, newest_checkpoint, wait_until
 
-OF_KEPT_RUNS = [("fetch",), ("logs",), ("drain",)]  # fetch_test.py has what they do
+OF_KEPT_RUNS = [("fetch",), ("logs",), ("drain",)]  # fetch_test.py has what they do, serve_test.py what serve does
 ALL_PROGRAMS = ("modelet", "modelet-agent", "modelet-scheduler")
 
 
@@ -71,10 +71,10 @@ class ExitCodes(PoolTest):
             ("list",): pool, ("nodes",): pool, ("watch",): last, ("stop",): last,
             ("keygen",): ["new.key"],
             ("bench", "data"): ["data/train.txt", "--seconds", "0.001"],
-            ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("version",): []}, but=[("bench", "kernels"), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
+            ("bench", "inference"): ["done", "data/test.txt", "--queries", "50"], ("version",): []}, but=[("bench", "kernels"), ("serve",), *OF_KEPT_RUNS])  # kernels take long; bench_test.py has them
         self.assert_all_end(1, {
             ("train",): [self.experiment, *missing], ("tune",): [self.experiment, *missing],
-            ("eval",): [damaged, "data/test.txt"], ("predict",): [damaged, "data/test.txt"],
+            ("eval",): [damaged, "data/test.txt"], ("predict",): [damaged, "data/test.txt"], ("serve",): [damaged],
             ("plan",): [self.experiment, "--memory-gib", "0.0001", "--gflops", "1", "--memory-gbps", "1"], ("neighbours",): [damaged, "a"],
             ("data", "prepare"): ["nowhere.txt", "newer.mlt"], ("data", "describe"): ["nowhere.txt"],
             ("data", "synth"): ["a-file/new"], ("submit",): [self.experiment, *nobody],

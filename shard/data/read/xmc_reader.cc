@@ -65,9 +65,10 @@ bool begins_with_feature(std::string_view line) {
   return end != std::string_view::npos && line[end] == ':';
 }
 
-std::string out_of_range(const char* what, uint64_t id, uint64_t count) {
+std::string out_of_range(const char* what, uint64_t id, uint64_t count, bool of_model) {
   return std::string(what) + " id " + std::to_string(id) + " is not below " + std::to_string(count) +
-         ", the number of " + what + "s in the header; ids count from zero: correct the header or the ids";
+         ", the number of " + what + (of_model ? "s of the model" : "s in the header") +
+         "; ids count from zero: correct the " + (of_model ? "ids" : "header or the ids");
 }
 
 }  // namespace
@@ -164,7 +165,7 @@ const char* XmcReader::parse_labels(const char* p, const char* end) {
       lines_.fail("the line starts with the feature " + token(p, end) +
                   ", labels come first; a sample without labels starts with a space");
     if (!complete) lines_.fail("expected a label id (an integer), found " + token(p, end));
-    if (id >= header_.labels) lines_.fail(out_of_range("label", id, header_.labels));
+    if (id >= header_.labels) lines_.fail(out_of_range("label", id, header_.labels, queries_));
     ascending = ascending && (labels_.empty() || labels_.back() < id);
     labels_.push_back(static_cast<uint32_t>(id));
     p = rest;
@@ -184,7 +185,7 @@ const char* XmcReader::parse_feature(const char* p, const char* end) {
   const char* const colon = parse_id(p, end, id);
   if (colon == p || colon == end || *colon != ':')
     lines_.fail("expected FEATURE:VALUE (for example '17:0.25'), found " + token(p, end));
-  if (id >= header_.features) lines_.fail(out_of_range("feature", id, header_.features));
+  if (id >= header_.features) lines_.fail(out_of_range("feature", id, header_.features, queries_));
   float value = 0;
   const auto [rest, error] = parse_value(colon + 1, end, value);
   if (error == std::errc::result_out_of_range)

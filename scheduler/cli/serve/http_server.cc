@@ -1,0 +1,417 @@
+#include "scheduler/cli/serve/http_server.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <array>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/system/log.h"
+#include "base/version.h"
+
+namespace modelet::cli {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using Failure = boost::system::error_code;
+
+tcp::endpoint endpoint_of(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  const std::string wanted =
+      listen + ": ADDRESS:PORT is expected, for example 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080";
+  if (colon == std::string::npos) throw UsageError(wanted);
+  std::string host = listen.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (host == "localhost") host = "127.0.0.1";
+  const std::string port = listen.substr(colon + 1);
+  const bool is_number =
+      !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string::npos;
+  Failure bad;
+  const asio::ip::address address = asio::ip::make_address(host, bad);
+  if (bad || !is_number || std::stoul(port) > 65535) throw UsageError(wanted);
+  return {address, static_cast<uint16_t>(std::stoul(port))};
+}
+
+std::chrono::steady_clock::duration ticks(Seconds seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(seconds);
+}
+
+std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
+
+}  // namespace
+
+bool is_loopback(const std::string& listen) { return endpoint_of(listen).address().is_loopback(); }
+
+class HttpServer::Implementation {
+ public:
+  Implementation(Service& service, Statistics& statistics, const HttpOptions& options);
+  std::string endpoint() const;
+  bool run(const std::function<void()>& hung_up);
+
+ private:
+  class Connection;
+  // Beyond the limit of connections, so many are told so; others are closed without a word.
+  static constexpr size_t kMostTurnedAway = 64;
+
+  void accept();
+  void welcome(tcp::socket socket);
+  void wait_for_signals(const std::function<void()>& hung_up);
+  void end();
+  void enter(const std::shared_ptr<Connection>& connection);
+  void leave(Connection* connection, bool turned_away);
+
+  Service& service_;
+  Statistics& statistics_;
+  const HttpOptions options_;
+  std::mutex mutex_;
+  std::map<Connection*, std::weak_ptr<Connection>> connections_;
+  size_t served_ = 0, turned_away_ = 0;  // open connections of both kinds
+  bool ending_ = false, over_ = false;   // over_: nothing is run any more
+  asio::io_context context_;             // owns the connections: they go before what is above
+  tcp::acceptor acceptor_;               // on a strand, as are the timers
+  asio::signal_set signals_;
+  asio::steady_timer grace_, pause_;
+};
+
+// One connection. What it does is one thing after the other on its strand.
+class HttpServer::Implementation::Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Implementation& server, tcp::socket socket, bool turned_away)
+      : server_(server),
+        socket_(std::move(socket)),
+        timer_(socket_.get_executor()),
+        buffer_(2 * server.options_.header_bytes + kReadBytes),
+        turned_away_(turned_away) {}
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection() { server_.leave(this, turned_away_); }
+
+  void start() {
+    Failure ignored;
+    socket_.set_option(tcp::no_delay(true), ignored);
+    if (!turned_away_) return wait_for_question();
+    server_.statistics_.turned_away();
+    last_ = true;
+    reply(
+        error_reply(503, fmt::format("this server has {} connections already, which is its limit: try again "
+                                     "later, or raise --connections",
+                                     server_.options_.connections)));
+  }
+
+  // The server ends: a question that has begun is answered, and then the connection is closed.
+  void end() {
+    asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
+      self->last_ = true;
+      if (self->idle_) self->close();
+    });
+  }
+
+ private:
+  static constexpr size_t kReadBytes = 64 << 10;
+  static constexpr Seconds kLinger{2};
+
+  // Cancels what the connection waits for; then timed_out_ says why.
+  void set_deadline(Seconds seconds) {
+    timed_out_ = false;
+    timer_.expires_after(ticks(seconds));
+    timer_.async_wait([self = shared_from_this()](Failure failure) {
+      if (failure || self->timer_.expiry() > std::chrono::steady_clock::now()) return;
+      self->timed_out_ = true;
+      Failure ignored;
+      self->socket_.cancel(ignored);
+    });
+  }
+
+  void wait_for_question() {
+    parser_.emplace();
+    parser_->header_limit(static_cast<uint32_t>(server_.options_.header_bytes));
+    parser_->body_limit(server_.options_.body_bytes);
+    if (buffer_.size() > 0) return read_header();  // the next question is there already
+    if (last_) return close();
+    idle_ = true;
+    set_deadline(server_.options_.idle);
+    socket_.async_read_some(buffer_.prepare(kReadBytes),
+                            [self = shared_from_this()](Failure failure, size_t bytes) {
+                              self->idle_ = false;
+                              if (failure) return self->close();
+                              self->buffer_.commit(bytes);
+                              self->read_header();
+                            });
+  }
+
+  void read_header() {
+    set_deadline(server_.options_.read);
+    http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](Failure failure, size_t) {
+      if (failure) return self->refuse(failure);
+      self->begin_question();
+    });
+  }
+
+  // Looks at the header before the body is read.
+  void begin_question() {
+    if (server_.service_.check(question()).status != 200) {
+      last_ = last_ || !parser_->is_done();  // the body is not read
+      return answer();
+    }
+    if (parser_->is_done()) return answer();
+    if (view(parser_->get()[http::field::expect]) != "100-continue") return read_body();
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()),
+                      [self = shared_from_this()](Failure failure, size_t) {
+                        if (failure) return self->refuse(failure);
+                        self->read_body();
+                      });
+  }
+
+  void read_body() {
+    http::async_read(socket_, buffer_, *parser_, [self = shared_from_this()](Failure failure, size_t) {
+      if (failure) return self->refuse(failure);
+      self->answer();
+    });
+  }
+
+  Question question() {
+    const auto& message = parser_->get();
+    return {.method = view(message.method_string()),
+            .target = view(message.target()),
+            .content_type = view(message[http::field::content_type]),
+            .authorization = view(message[http::field::authorization]),
+            .body = message.body()};
+  }
+
+  void answer() {
+    last_ = last_ || !parser_->get().keep_alive();
+    Reply reply_to = server_.service_.handle(question());
+    if (parser_->get().method() == http::verb::head) reply_to.body.clear();
+    reply(std::move(reply_to));
+  }
+
+  // The question cannot be read.
+  void refuse(Failure failure) {
+    const HttpOptions& options = server_.options_;
+    last_ = true;
+    const auto refuse_with = [this](unsigned status, const std::string& what) {
+      server_.statistics_.answered("other", status, 0);
+      reply(error_reply(status, what));
+    };
+    if (timed_out_)
+      return refuse_with(408,
+                         fmt::format("the question did not arrive within {:g} seconds: send it faster, or "
+                                     "raise --read-seconds",
+                                     options.read.count()));
+    if (failure == http::error::body_limit)
+      return refuse_with(413,
+                         fmt::format("the question is larger than {} bytes: send fewer samples at a time, or "
+                                     "raise --body-bytes",
+                                     options.body_bytes));
+    if (failure == http::error::header_limit || failure == http::error::buffer_overflow)
+      return refuse_with(431, fmt::format("the header is larger than {} bytes: send a shorter one, or raise "
+                                          "--header-bytes",
+                                          options.header_bytes));
+    if (failure == http::error::end_of_stream || failure == http::error::partial_message ||
+        failure.category() != make_error_code(http::error::bad_method).category())
+      return close();  // nobody is there
+    refuse_with(400, "this is not HTTP/1.1: " + failure.message());
+  }
+
+  void reply(Reply reply) {
+    response_ = {};
+    response_.version(11);
+    response_.result(reply.status);
+    response_.set(http::field::server, std::string("modelet/") + kVersion);
+    response_.set(http::field::content_type,
+                  boost::beast::string_view(reply.content_type.data(), reply.content_type.size()));
+    if (!reply.allow.empty())
+      response_.set(http::field::allow, boost::beast::string_view(reply.allow.data(), reply.allow.size()));
+    if (reply.status == 401) response_.set(http::field::www_authenticate, "Bearer");
+    if (reply.status == 503) response_.set(http::field::retry_after, "1");
+    response_.keep_alive(!last_);
+    response_.body() = std::move(reply.body);
+    response_.prepare_payload();
+    set_deadline(server_.options_.write);
+    http::async_write(socket_, response_, [self = shared_from_this()](Failure failure, size_t) {
+      if (failure) return self->close();
+      if (self->last_) return self->finish();
+      self->wait_for_question();
+    });
+  }
+
+  // Closing while something unread is there would take the answer away from the other side: what it still
+  // sends is read, for a while.
+  void finish() {
+    Failure ignored;
+    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    set_deadline(kLinger);
+    discard();
+  }
+
+  void discard() {
+    socket_.async_read_some(asio::buffer(rest_), [self = shared_from_this()](Failure failure, size_t) {
+      if (failure || self->timer_.expiry() <= std::chrono::steady_clock::now()) return self->close();
+      self->discard();
+    });
+  }
+
+  void close() {
+    timer_.cancel();
+    Failure ignored;
+    socket_.shutdown(tcp::socket::shutdown_both, ignored);
+    socket_.close(ignored);
+  }
+
+  Implementation& server_;
+  tcp::socket socket_;
+  asio::steady_timer timer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  http::response<http::string_body> response_;
+  std::array<char, 4096> rest_;
+  const bool turned_away_;
+  bool idle_ = false;       // waits for the first byte of a question
+  bool timed_out_ = false;  // the deadline has passed
+  bool last_ = false;       // the connection is closed after this answer
+};
+
+HttpServer::Implementation::Implementation(Service& service, Statistics& statistics,
+                                           const HttpOptions& options)
+    : service_(service),
+      statistics_(statistics),
+      options_(options),
+      context_(static_cast<int>(options.threads)),
+      acceptor_(asio::make_strand(context_)),
+      signals_(context_, SIGTERM, SIGINT, SIGHUP),
+      grace_(acceptor_.get_executor()),
+      pause_(acceptor_.get_executor()) {
+  const tcp::endpoint endpoint = endpoint_of(options.listen);
+  Failure failure;
+  acceptor_.open(endpoint.protocol(), failure);
+  if (!failure) acceptor_.set_option(asio::socket_base::reuse_address(true), failure);
+  if (!failure) acceptor_.bind(endpoint, failure);
+  if (!failure) acceptor_.listen(asio::socket_base::max_listen_connections, failure);
+  if (failure) throw Error(options.listen + ": cannot listen there: " + failure.message());
+}
+
+std::string HttpServer::Implementation::endpoint() const {
+  const tcp::endpoint bound = acceptor_.local_endpoint();
+  const std::string host = bound.address().to_string();
+  return fmt::format("http://{}:{}", bound.address().is_v6() ? "[" + host + "]" : host, bound.port());
+}
+
+void HttpServer::Implementation::accept() {
+  acceptor_.async_accept(asio::make_strand(context_), [this](Failure failure, tcp::socket socket) {
+    if (failure == asio::error::operation_aborted) return;
+    if (!failure) {
+      welcome(std::move(socket));
+      return accept();
+    }
+    // No descriptors or no memory: others may give some back.
+    constexpr auto kPause = std::chrono::milliseconds(100);
+    pause_.expires_after(kPause);
+    pause_.async_wait([this](Failure cancelled) {
+      if (!cancelled) accept();
+    });
+  });
+}
+
+void HttpServer::Implementation::welcome(tcp::socket socket) {
+  bool full = false;
+  {
+    const std::lock_guard lock(mutex_);
+    full = served_ >= options_.connections;
+    if (ending_ || (full && turned_away_ >= kMostTurnedAway)) return;  // closes the socket
+    ++(full ? turned_away_ : served_);
+  }
+  const auto executor = socket.get_executor();
+  const auto connection = std::make_shared<Connection>(*this, std::move(socket), full);
+  enter(connection);
+  asio::dispatch(executor, [connection] { connection->start(); });
+}
+
+void HttpServer::Implementation::enter(const std::shared_ptr<Connection>& connection) {
+  const std::lock_guard lock(mutex_);
+  connections_.emplace(connection.get(), connection);
+  statistics_.connected();
+}
+
+void HttpServer::Implementation::leave(Connection* connection, bool turned_away) {
+  const std::lock_guard lock(mutex_);
+  --(turned_away ? turned_away_ : served_);
+  connections_.erase(connection);
+  statistics_.disconnected();
+  if (ending_ && !over_ && connections_.empty())
+    asio::post(acceptor_.get_executor(), [this] { grace_.cancel(); });
+}
+
+void HttpServer::Implementation::wait_for_signals(const std::function<void()>& hung_up) {
+  signals_.async_wait([this, &hung_up](Failure failure, int signal) {
+    if (failure) return;
+    if (signal != SIGHUP) {
+      signals_.clear();  // the next one ends the process as if nobody had handled it
+      return asio::post(acceptor_.get_executor(), [this] { end(); });
+    }
+    hung_up();
+    wait_for_signals(hung_up);
+  });
+}
+
+// On the acceptor's strand.
+void HttpServer::Implementation::end() {
+  service_.end();
+  Failure ignored;
+  acceptor_.close(ignored);
+  pause_.cancel();
+  std::vector<std::shared_ptr<Connection>> open;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    for (const auto& [key, connection] : connections_)
+      if (auto there = connection.lock()) open.push_back(std::move(there));
+  }
+  log_info("ending; {} questions are being answered", statistics_.in_flight());
+  if (open.empty()) return;
+  grace_.expires_after(ticks(options_.grace));
+  grace_.async_wait([this](Failure cancelled) {
+    if (!cancelled) context_.stop();
+  });
+  for (const auto& connection : open) connection->end();
+}
+
+bool HttpServer::Implementation::run(const std::function<void()>& hung_up) {
+  wait_for_signals(hung_up);
+  accept();
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < options_.threads; ++i) threads.emplace_back([this] { context_.run(); });
+  context_.run();
+  for (std::thread& thread : threads) thread.join();
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+  return connections_.empty();
+}
+
+HttpServer::HttpServer(Service& service, Statistics& statistics, const HttpOptions& options)
+    : implementation_(std::make_unique<Implementation>(service, statistics, options)) {}
+HttpServer::~HttpServer() = default;
+std::string HttpServer::endpoint() const { return implementation_->endpoint(); }
+bool HttpServer::run(const std::function<void()>& hung_up) { return implementation_->run(hung_up); }
+
+}  // namespace modelet::cli

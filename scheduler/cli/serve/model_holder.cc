@@ -1,0 +1,85 @@
+#include "scheduler/cli/serve/model_holder.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/system/log.h"
+#include "shard/modelet/checkpoint.h"
+
+namespace modelet::cli {
+
+ModelHolder::ModelHolder(ServedModelOptions options, Seconds every)
+    : options_(std::move(options)), every_(every), model_(std::make_shared<ServedModel>(options_)) {
+  thread_ = std::thread([this] { work(); });
+}
+
+ModelHolder::~ModelHolder() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::shared_ptr<const ServedModel> ModelHolder::model() const {
+  const std::lock_guard lock(mutex_);
+  return model_;
+}
+
+ModelHolder::Reloads ModelHolder::reloads() const {
+  const std::lock_guard lock(mutex_);
+  return reloads_;
+}
+
+void ModelHolder::look_now() {
+  {
+    const std::lock_guard lock(mutex_);
+    asked_ = true;
+  }
+  changed_.notify_all();
+}
+
+void ModelHolder::work() {
+  std::unique_lock lock(mutex_);
+  const auto wanted = [this] { return asked_ || stop_; };
+  while (!stop_) {
+    if (every_.count() > 0)
+      changed_.wait_for(lock, every_, wanted);
+    else
+      changed_.wait(lock, wanted);
+    if (stop_) return;
+    asked_ = false;
+    lock.unlock();
+    look();
+    lock.lock();
+  }
+}
+
+void ModelHolder::look() {
+  const std::shared_ptr<const ServedModel> old = model();
+  std::filesystem::path folder;
+  try {
+    folder = shard::find_model(options_.run);
+    // A folder that was replaced has another index.
+    const uint64_t fingerprint = shard::fingerprint_of(shard::Checkpoint::open(folder).index());
+    if (folder == old->folder() && fingerprint == old->fingerprint()) return;
+    log_info("loading {}", folder.string());
+    auto loaded = std::make_shared<const ServedModel>(options_);
+    const std::lock_guard lock(mutex_);
+    model_ = std::move(loaded);
+    ++reloads_.done;
+    failure_.clear();
+    log_info("serving {}, step {}", model_->folder().string(), model_->step());
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(mutex_);
+    ++reloads_.failed;
+    const std::string failure = error.what();
+    if (failure != failure_)
+      log_error("{} is served on, because a newer checkpoint cannot be loaded: {}", old->folder().string(),
+                failure);
+    failure_ = failure;
+  }
+}
+
+}  // namespace modelet::cli

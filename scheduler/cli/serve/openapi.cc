@@ -1,0 +1,199 @@
+#include "scheduler/cli/serve/openapi.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/version.h"
+
+namespace modelet::cli {
+namespace {
+
+// What does not depend on the server's options.
+constexpr const char* kDescription = R"({
+  "openapi": "3.0.3",
+  "info": {
+    "title": "Modelet",
+    "description": "The best labels of samples, from a model that was trained with Modelet."
+  },
+  "paths": {
+    "/v1/predict": {
+      "post": {
+        "operationId": "predict",
+        "summary": "The best labels of one sample, or of several",
+        "requestBody": {
+          "required": true,
+          "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Question"}}}
+        },
+        "responses": {
+          "200": {
+            "description": "The labels, best first. 'predictions' answers 'samples', in their order.",
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}}
+          },
+          "400": {"$ref": "#/components/responses/Error"},
+          "401": {"$ref": "#/components/responses/Error"},
+          "405": {"$ref": "#/components/responses/Error"},
+          "408": {"$ref": "#/components/responses/Error"},
+          "413": {"$ref": "#/components/responses/Error"},
+          "415": {"$ref": "#/components/responses/Error"},
+          "503": {"$ref": "#/components/responses/Error"}
+        }
+      }
+    },
+    "/v1/model": {
+      "get": {
+        "operationId": "model",
+        "summary": "What is served",
+        "responses": {
+          "200": {"description": "The model", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Model"}}}},
+          "401": {"$ref": "#/components/responses/Error"}
+        }
+      }
+    },
+    "/healthz": {
+      "get": {
+        "operationId": "health", "summary": "Whether the process lives", "security": [],
+        "responses": {"200": {"description": "It does", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Status"}}}}}
+      }
+    },
+    "/readyz": {
+      "get": {
+        "operationId": "ready", "summary": "Whether it takes questions", "security": [],
+        "responses": {
+          "200": {"description": "It does", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Status"}}}},
+          "503": {"$ref": "#/components/responses/Error"}
+        }
+      }
+    },
+    "/metrics": {
+      "get": {
+        "operationId": "metrics", "summary": "What was counted, for Prometheus",
+        "responses": {
+          "200": {"description": "Prometheus text format 0.0.4", "content": {"text/plain": {"schema": {"type": "string"}}}},
+          "401": {"$ref": "#/components/responses/Error"}
+        }
+      }
+    },
+    "/openapi.json": {
+      "get": {
+        "operationId": "description", "summary": "This description",
+        "responses": {
+          "200": {"description": "OpenAPI 3", "content": {"application/json": {"schema": {"type": "object"}}}},
+          "401": {"$ref": "#/components/responses/Error"}
+        }
+      }
+    }
+  },
+  "components": {
+    "responses": {
+      "Error": {
+        "description": "What is wrong, where, and what to do",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+      }
+    },
+    "schemas": {
+      "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
+      "Status": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string", "enum": ["ok"]}}},
+      "Sample": {
+        "type": "object",
+        "description": "Exactly one of the three",
+        "additionalProperties": false,
+        "properties": {
+          "text": {"type": "string", "description": "Words, for models of text"},
+          "fields": {
+            "type": "object",
+            "description": "Values by column, for models of CSV and of tables; what is missing is not known",
+            "additionalProperties": {"oneOf": [{"type": "string"}, {"type": "number"}], "nullable": true}
+          },
+          "features": {
+            "oneOf": [
+              {"type": "string", "description": "FEATURE:VALUE, separated by spaces", "example": "7:0.5 9:1"},
+              {
+                "type": "object",
+                "required": ["ids"],
+                "additionalProperties": false,
+                "properties": {
+                  "ids": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+                  "values": {"type": "array", "items": {"type": "number"}, "description": "One for each id; all 1 without"}
+                }
+              }
+            ]
+          }
+        }
+      },
+      "Question": {
+        "type": "object",
+        "description": "A sample, or several in 'samples'",
+        "additionalProperties": false,
+        "properties": {
+          "text": {"$ref": "#/components/schemas/Sample/properties/text"},
+          "fields": {"$ref": "#/components/schemas/Sample/properties/fields"},
+          "features": {"$ref": "#/components/schemas/Sample/properties/features"},
+          "samples": {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Sample"}},
+          "k": {"type": "integer", "minimum": 1, "default": 5, "description": "Labels of a sample"},
+          "sparse": {
+            "type": "boolean",
+            "description": "Score only the likeliest labels; by default so if the server was started with --sparse"
+          }
+        }
+      },
+      "Label": {
+        "type": "object",
+        "required": ["label", "score"],
+        "properties": {
+          "label": {"type": "integer", "minimum": 0},
+          "name": {"type": "string", "description": "If the model knows names"},
+          "score": {"type": "number", "description": "The logit: comparable within a sample"},
+          "probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Of being right, if it could be calibrated"}
+        }
+      },
+      "Labels": {"type": "array", "items": {"$ref": "#/components/schemas/Label"}},
+      "Answer": {
+        "type": "object",
+        "required": ["step"],
+        "properties": {
+          "step": {"type": "integer", "description": "Training step of the model"},
+          "labels": {"$ref": "#/components/schemas/Labels"},
+          "predictions": {
+            "type": "array",
+            "items": {"type": "object", "required": ["labels"], "properties": {"labels": {"$ref": "#/components/schemas/Labels"}}}
+          }
+        }
+      },
+      "Model": {
+        "type": "object",
+        "required": ["checkpoint", "step", "features", "labels", "hidden", "loss", "format", "sparse", "names", "probabilities",
+                     "modelet_version"],
+        "properties": {
+          "checkpoint": {"type": "string"},
+          "step": {"type": "integer"},
+          "features": {"type": "integer"},
+          "labels": {"type": "integer"},
+          "hidden": {"type": "array", "items": {"type": "integer"}},
+          "loss": {"type": "string"},
+          "format": {"type": "string"},
+          "sparse": {"type": "boolean"},
+          "names": {"type": "boolean"},
+          "probabilities": {"type": "boolean"},
+          "modelet_version": {"type": "string"}
+        }
+      }
+    }
+  }
+})";
+
+}  // namespace
+
+std::string openapi_text(const RequestLimits& limits, bool token) {
+  using Json = nlohmann::ordered_json;
+  Json description = Json::parse(kDescription);
+  description["info"]["version"] = kVersion;
+  auto& question = description["components"]["schemas"]["Question"]["properties"];
+  question["k"]["maximum"] = limits.k;
+  question["samples"]["maxItems"] = limits.samples;
+  if (token) {
+    description["components"]["securitySchemes"]["token"] = {{"type", "http"}, {"scheme", "bearer"}};
+    description["security"] = Json::array({Json{{"token", Json::array()}}});
+  }
+  return description.dump() + "\n";
+}
+
+}  // namespace modelet::cli

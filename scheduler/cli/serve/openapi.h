@@ -1,0 +1,13 @@
+// The OpenAPI 3 description of what `modelet serve` answers (scheduler/cli/serve/service.h).
+#pragma once
+
+#include <string>
+
+#include "scheduler/cli/serve/request.h"
+
+namespace modelet::cli {
+
+// JSON. `token`: whether questions must bring one.
+std::string openapi_text(const RequestLimits& limits, bool token);
+
+}  // namespace modelet::cli

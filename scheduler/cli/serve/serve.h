@@ -1,0 +1,10 @@
+// The verb serve: a model that answers over HTTP (docs/serving.md).
+#pragma once
+
+#include <CLI/App.hpp>
+
+namespace modelet::cli {
+
+void add_serve_verb(CLI::App& app);
+
+}  // namespace modelet::cli

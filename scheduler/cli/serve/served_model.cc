@@ -1,0 +1,98 @@
+#include "scheduler/cli/serve/served_model.h"
+
+#include <filesystem>
+#include <streambuf>
+#include <utility>
+
+#include "base/error.h"
+#include "base/system/log.h"
+
+namespace modelet::cli {
+namespace {
+
+// Text that somebody else keeps.
+class MemorySource : public std::streambuf {
+ public:
+  explicit MemorySource(const std::string& text) {
+    char* begin = const_cast<char*>(text.data());  // a streambuf that is only read does not write
+    setg(begin, begin, begin + text.size());
+  }
+};
+
+// Prepares sparse scoring before anything is asked; the order of members needs a function for it.
+bool make_sparse(LoadedModel& model, const ServedModelOptions& options) {
+  if (!options.sparse) return false;
+  const std::string& queries = options.queries.empty() ? model.experiment().data.test : options.queries;
+  if (!std::filesystem::exists(queries))
+    throw UsageError(queries +
+                     ": no such file; it is the test data of the run, on which --sparse would be "
+                     "tuned: give --queries FILE with samples like those to come (labels are not needed)");
+  model.make_sparse(model.load_data(queries));
+  return true;
+}
+
+}  // namespace
+
+ServedModel::ServedModel(const ServedModelOptions& options)
+    : model_(options.run, options.threads),
+      encoder_(model_.query_encoder()),
+      sparse_(make_sparse(model_, options)),
+      interpreter_(make_interpreter(model_, options)),
+      sessions_(model_.predictor()) {
+  answer({.queries = {{.text = "\n", .ids = true, .where = "the first question"}}});
+}
+
+Interpreter ServedModel::make_interpreter(LoadedModel& model, const ServedModelOptions& options) {
+  std::optional<shard::Calibration> calibration;
+  if (options.proba) {
+    try {
+      calibration = model.calibrate(options.calibrate, [](const std::string& text) { log_info("{}", text); });
+    } catch (const Error& error) {
+      if (!options.calibrate.empty()) throw;
+      log_warning("answers have no probabilities: {}", error.what());
+    }
+  }
+  const std::string& names = options.labels.empty() ? model.experiment().data.labels : options.labels;
+  return {model.shape().labels, model.experiment().model.loss, model.label_names(names), calibration};
+}
+
+std::vector<ServedModel::Answer> ServedModel::answer(const PredictRequest& request) const {
+  const bool sparse = request.sparse.value_or(sparse_);
+  if (sparse && !sparse_)
+    throw FormatError(
+        "sparse: this server scores all labels; leave 'sparse' out, or have it started with --sparse");
+  auto session = sessions_.borrow();
+  std::vector<Answer> answers;
+  for (const Query& query : request.queries) answers.push_back(answer(query, request.k, sparse, *session));
+  sessions_.give_back(std::move(session));
+  return answers;
+}
+
+ServedModel::Answer ServedModel::answer(const Query& query, size_t k, bool sparse,
+                                        shard::Predictor::Session& session) const {
+  shard::LineReader text(std::make_unique<MemorySource>(query.text), query.where);
+  const auto reader = query.ids ? encoder_.open_ids(std::move(text)) : encoder_.open(std::move(text));
+  shard::Sample sample;
+  if (!reader->next(sample)) throw FormatError(query.where + ": there is no sample in it");
+  const size_t depth = interpreter_.depth(k);
+  const shard::TopK& best = sparse ? session.sparse(sample, depth) : session.dense(sample, depth);
+  Answer answer;
+  interpreter_.interpret(best, 0, k, answer);
+  return answer;
+}
+
+std::unique_ptr<shard::Predictor::Session> ServedModel::Sessions::borrow() {
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) return std::make_unique<shard::Predictor::Session>(predictor_.session());
+  auto session = std::move(idle_.back());
+  idle_.pop_back();
+  return session;
+}
+
+// One that an exception took away is made anew.
+void ServedModel::Sessions::give_back(std::unique_ptr<shard::Predictor::Session> session) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(session));
+}
+
+}  // namespace modelet::cli

@@ -1,0 +1,70 @@
+// ServedModel: a model that answers questions of many threads at once. Immutable once it is made; threads
+// borrow scratch memory for the time of a question.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "scheduler/cli/model/interpreter.h"
+#include "scheduler/cli/model/loaded_model.h"
+#include "scheduler/cli/serve/request.h"
+
+namespace modelet::cli {
+
+struct ServedModelOptions {
+  std::string run;     // run folder or checkpoint
+  std::string labels;  // names of the labels; empty: those that the experiment or the encoder knows
+  bool sparse =
+      false;  // be able to score only the likeliest labels, and do so unless a question says otherwise
+  std::string queries;    // that sparse scoring is tuned on; empty: the test data of the run
+  bool proba = true;      // answer with probabilities, if they can be calibrated
+  std::string calibrate;  // labelled samples for that; empty: as LoadedModel::calibrate()
+  uint32_t threads = 0;   // for loading
+};
+
+class ServedModel {
+ public:
+  // Loads the model, prepares all that it needs, and asks it once, so that its memory is warm. Throws Error.
+  explicit ServedModel(const ServedModelOptions& options);
+
+  // The answers to a question, one for each sample. Any thread. FormatError that says which sample is wrong.
+  using Answer = std::vector<ScoredLabel>;
+  std::vector<Answer> answer(const PredictRequest& request) const;
+
+  const Experiment& reading() const { return encoder_.reading(); }
+  const Experiment& experiment() const { return model_.experiment(); }
+  const DataShape& shape() const { return model_.shape(); }
+  const Interpreter& interpreter() const { return interpreter_; }
+  bool sparse() const { return sparse_; }
+  uint64_t step() const { return model_.step(); }
+  const std::filesystem::path& folder() const { return model_.predictor().folder(); }
+  uint64_t fingerprint() const { return model_.predictor().fingerprint(); }
+
+ private:
+  // A session of its own for each thread that asks at the same time.
+  class Sessions {
+   public:
+    explicit Sessions(const shard::Predictor& predictor) : predictor_(predictor) {}
+    std::unique_ptr<shard::Predictor::Session> borrow();
+    void give_back(std::unique_ptr<shard::Predictor::Session> session);
+
+   private:
+    const shard::Predictor& predictor_;
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<shard::Predictor::Session>> idle_;
+  };
+
+  Answer answer(const Query& query, size_t k, bool sparse, shard::Predictor::Session& session) const;
+  static Interpreter make_interpreter(LoadedModel& model, const ServedModelOptions& options);
+
+  LoadedModel model_;
+  shard::QueryEncoder encoder_;
+  bool sparse_;
+  Interpreter interpreter_;
+  mutable Sessions sessions_;
+};
+
+}  // namespace modelet::cli

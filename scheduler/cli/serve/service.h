@@ -1,0 +1,62 @@
+// Service: from a question to its answer, without sockets (docs/serving.md). Any thread.
+//
+//   POST /v1/predict     the best labels of samples
+//   GET  /v1/model       what is served
+//   GET  /healthz        the process lives
+//   GET  /readyz         it takes questions: not while it is ending
+//   GET  /metrics        for Prometheus
+//   GET  /openapi.json   this, in full (scheduler/cli/serve/openapi.h)
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "scheduler/cli/serve/model_holder.h"
+#include "scheduler/cli/serve/request.h"
+#include "scheduler/cli/serve/statistics.h"
+
+namespace modelet::cli {
+
+inline constexpr const char* kPredictPath = "/v1/predict";
+
+struct Question {
+  std::string_view method, target, content_type, authorization, body;
+};
+
+struct Reply {
+  unsigned status = 200;
+  std::string body;
+  std::string_view content_type = "application/json";
+  std::string_view allow;  // with 405: the method that is allowed
+};
+
+// An answer that says what is wrong.
+Reply error_reply(unsigned status, const std::string& what);
+
+class Service {
+ public:
+  // `token`: what questions must bring, except those for /healthz and /readyz; empty: nothing.
+  Service(const ModelHolder& models, Statistics& statistics, RequestLimits limits, std::string token);
+
+  // Counts it, too. Never throws: whatever goes wrong is a reply.
+  Reply handle(const Question& question) const;
+  // Why a question is refused by its header alone: its path, method, token or type. Status 200: it is not.
+  Reply check(const Question& question) const;
+
+  void end() { ending_ = true; }  // from here on not ready
+
+ private:
+  Reply answer(const Question& question) const;
+  Reply predict(std::string_view body) const;
+  Reply model() const;
+  Reply metrics() const;
+
+  const ModelHolder& models_;
+  Statistics& statistics_;
+  const RequestLimits limits_;
+  const std::string token_, openapi_;
+  std::atomic<bool> ending_ = false;
+};
+
+}  // namespace modelet::cli

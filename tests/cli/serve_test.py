@@ -1,0 +1,359 @@
+"""modelet serve over real sockets: its answers are predict's; what it refuses, and with which words; newer checkpoints; its end."""
+import concurrent.futures
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import unittest
+
+from programs import LABELS, LIMIT, ProgramTest, finished, newest_checkpoint, wait_until
+from text_test import EXPERIMENT, samples
+
+JSON = {"Content-Type": "application/json"}
+TOKEN = "0123456789abcdefghij"
+
+
+class Serving(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.rows = samples(60, "test")
+        for name, rows in (("train", samples(400, "train")), ("test", cls.rows)):
+            (cls.folder / f"{name}.csv").write_text("topic,title,body\n" + "".join(
+                f"my {topic},{' '.join(words[:2])},{' '.join(words[2:])}\n" for topic, words in rows))
+            (cls.folder / f"{name}.txt").write_text("".join(f"__label__{topic} {' '.join(words)}\n" for topic, words in rows))
+            (cls.folder / f"{name}.table").write_text("y,n,c\n" + "".join(
+                f"{int(topic == 'fruit')},{len(words[0])},{words[1]}\n" for topic, words in rows))
+        cls.trained = set()
+
+    def run_of(self, kind):
+        if kind not in self.trained:
+            self.trained.add(kind)
+            if kind == "xmc":
+                self.train(kind, "--set", "train.epochs=2")
+            else:
+                experiment = self.folder / f"{kind}.toml"
+                text = EXPERIMENT.format(train=f"train.{kind}", test=f"test.{kind}", format={"txt": "text"}.get(kind, kind))
+                if kind == "table":
+                    text = text.replace("[text]", '[table]\ncolumns = ["label:y", "num:n", "cat:c"]\n\n[text]').replace(
+                        "[model]", '[model]\nloss = "sigmoid"')
+                experiment.write_text(text)
+                finished(self.modelet("train", experiment, "--out", kind, "--json"))
+        return self.folder / kind
+
+    def serve(self, run, *arguments):
+        """The program, listening at self.port."""
+        endpoint = self.folder / f"{self._testMethodName}-{len(self._started)}.endpoint"
+        server = self.start("modelet", "serve", run, "--listen", "127.0.0.1:0", "--endpoint-file", endpoint, "--threads", "2", *arguments)
+        def there():
+            if not server.running():
+                raise AssertionError(server)
+            return endpoint.exists()
+        wait_until(there, lambda: f"listens: {server}")
+        self.port = int(endpoint.read_text().rsplit(":", 1)[1])
+        return server
+
+    def connect(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
+        self.addCleanup(connection.close)
+        return connection
+
+    def ask(self, method, path, body=None, headers=None, connection=None):
+        """(status, answer as JSON or text)"""
+        connection = connection or self.connect()
+        if body is not None and not isinstance(body, (str, bytes)):
+            body = json.dumps(body)
+        connection.request(method, path, body, (JSON if headers is None else headers) if body is not None else headers or {})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        return answer.status, json.loads(text) if answer.headers["Content-Type"] == "application/json" else text
+
+    def predict(self, body, **options):
+        status, answer = self.ask("POST", "/v1/predict", body, **options)
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def assert_error(self, status, text, *arguments, **options):
+        found, answer = self.ask(*arguments, **options)
+        self.assertEqual((found, list(answer)), (status, ["error"]), answer)
+        self.assertIn(text, answer["error"])
+
+    def raw(self, data):
+        """Sends bytes on a connection of their own; it."""
+        connection = socket.create_connection(("127.0.0.1", self.port), LIMIT)
+        self.addCleanup(connection.close)
+        connection.sendall(data)
+        return connection
+
+    @staticmethod
+    def all_of(connection):
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    def assert_same_answers(self, got, expected):
+        self.assertEqual(len(got), len(expected))
+        for one, two in zip(got, expected):
+            for label, other in zip(one["labels"], two["labels"]):
+                self.assertEqual((label["label"], label.get("name")), (other["label"], other.get("name")))
+                self.assertAlmostEqual(label["score"], other["score"], places=3)
+                self.assertAlmostEqual(label["probability"], other["probability"], places=3)
+
+    def test_answers_are_those_of_predict(self):
+        questions = {"txt": lambda line: {"text": line.split(" ", 1)[1]},
+                     "csv": lambda line: {"fields": dict(zip(("title", "body"), line.split(",")[1:]))},
+                     "table": lambda line: {"fields": {"n": float(line.split(",")[1]), "c": line.split(",")[2]}},
+                     "xmc": lambda line: {"features": line.split(" ", 1)[1]}}
+        for kind, question in questions.items():
+            with self.subTest(kind=kind):
+                run = self.run_of(kind)
+                test = self.folder / ("data/test.txt" if kind == "xmc" else f"test.{kind}")
+                k = 1 if kind == "table" else 3
+                expected = self.modelet("predict", run, test, "--json", "--proba", "--k", k, "--limit", "60").events()
+                lines = test.read_text().splitlines()[0 if kind == "txt" else 1:][:60]
+                asked = [question(line) for line in lines]
+                server = self.serve(run)
+                got = self.predict({"samples": asked, "k": k})
+                self.assert_same_answers(got["predictions"], expected)
+                connection = self.connect()
+                self.assert_same_answers([self.predict({**one, "k": k}, connection=connection) for one in asked[:5]], expected[:5])
+                server.signal(signal.SIGTERM)
+                self.assertEqual(server.end(), 0, server)
+
+    def test_names_features_and_sparse(self):
+        run = self.run_of("xmc")
+        names = self.folder / "names.txt"
+        names.write_text("".join(f"a name \"{i}\" <ä>\n" for i in range(LABELS)))
+        self.serve(run, "--labels", names, "--sparse", "--most-samples", "3", "--most-labels", "7")
+        dense = self.predict({"features": "0:1.5 3:2", "sparse": False})
+        self.assertEqual(dense["labels"][0]["name"], f"a name \"{dense['labels'][0]['label']}\" <ä>")
+        self.assertEqual(len(dense["labels"]), 5)
+        for same in ({"ids": [3, 0], "values": [2, 1.5]}, "3:2 0:1.5", "7,9 0:1.5 3:2", {"ids": [0, 3, 0], "values": [1, 2, 0.5]}):
+            self.assertEqual(self.predict({"features": same, "sparse": False}), dense)
+        self.assertEqual(self.predict({"features": {"ids": [0]}, "sparse": False}), self.predict({"features": "0:1", "sparse": False}))
+        self.assertEqual(self.predict({"features": "0:1.5 3:2"})["labels"][0]["label"], dense["labels"][0]["label"])
+        self.assertEqual(len(self.predict({"features": "", "k": 7})["labels"]), 7)
+        for text, body in (("samples: 4 samples", {"samples": [{"features": ""}] * 4}), ("k: 8 labels", {"features": "", "k": 8}),
+                           ("k: 0 labels", {"features": "", "k": 0}), ("'k'", {"features": "", "k": -1}),
+                           ("there is no key 'feature'", {"feature": ""}), ("'text', 'fields' and 'features'", {}),
+                           ("does not read text", {"text": "words"}), ("does not read columns", {"fields": {"a": 1}}),
+                           ("feature id 400 is not below 400, the number of features of the model", {"samples": [{"features": "1:1"}, {"features": "400:1"}]}),
+                           ("FEATURE:VALUE", {"features": "1:x"}), ("features.values", {"features": {"ids": [1], "values": []}}),
+                           ("features.ids", {"features": {"ids": [-1]}}), ("belongs into an entry", {"samples": [{"features": ""}], "text": ""}),
+                           ("samples[0]", {"samples": [7]}), ("JSON object", []), ("sparse", {"features": "", "sparse": 1}),
+                           ("there is 'text' already", {"features": "", "text": ""}), ("nested", {"samples": [[[[[[[[]]]]]]]]})):
+            with self.subTest(body=body):
+                self.assert_error(400, text, "POST", "/v1/predict", body)
+        self.assert_error(400, "twice", "POST", "/v1/predict", '{"k": 1, "k": 2}')
+        self.assert_error(400, "not valid JSON", "POST", "/v1/predict", '{"text": ')
+        self.assert_error(400, "not valid JSON", "POST", "/v1/predict", b'{"text": "\xff"}')
+
+    def test_what_is_refused(self):
+        server = self.serve(self.run_of("txt"), "--body-bytes", "2000", "--header-bytes", "1100", "--read-seconds", "0.5")
+        self.assert_error(404, "/v1/predict", "GET", "/v2/predict")
+        self.assert_error(405, "for POST", "GET", "/v1/predict")
+        self.assert_error(415, "application/json", "POST", "/v1/predict", {"text": "a"}, headers={"Content-Type": "text/plain"})
+        self.assert_error(413, "2000 bytes", "POST", "/v1/predict", {"text": "a" * 3000})
+        self.assert_error(431, "1100 bytes", "GET", "/healthz", headers={"X": "a" * 5000})
+        self.assert_error(400, "does not read columns", "POST", "/v1/predict", {"fields": {"a": 1}})
+        # What is no HTTP, and a question that does not end: an answer, and then the end of the connection.
+        self.assertIn(b" 400 ", self.all_of(self.raw(b"words, words\r\n\r\n")))
+        slow = self.raw(b"POST /v1/predict HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{")
+        answer = self.all_of(slow)
+        self.assertIn(b" 408 ", answer)
+        self.assertIn(b"--read-seconds", answer)
+        # Chunks that are too many; and a question in chunks that is not.
+        chunked = b"POST /v1/predict HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        self.assertIn(b" 413 ", self.all_of(self.raw(chunked + b"bb8\r\n" + b" " * 3000 + b"\r\n0\r\n\r\n")))
+        self.assertIn(b" 200 ", self.all_of(self.raw(chunked.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") +
+                                                     b"8\r\n{\"text\":\r\n7\r\n\"apple\"\r\n1\r\n}\r\n0\r\n\r\n")))
+        # Several questions at once are answered in their order.
+        one = b"GET /healthz HTTP/1.1\r\n\r\n"
+        pipelined = self.all_of(self.raw(one * 3 + one.replace(b"/healthz", b"/nowhere").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")))
+        self.assertEqual(re.findall(rb"HTTP/1.1 (\d+)", pipelined), [b"200"] * 3 + [b"404"])
+        self.assertTrue(server.running())
+
+    def test_the_model_and_what_was_counted(self):
+        run = self.run_of("txt")
+        self.serve(run)
+        _, model = self.ask("GET", "/v1/model")
+        self.assertEqual((model["format"], model["labels"], model["checkpoint"]), ("text", 3, str(newest_checkpoint(run))))
+        self.assertEqual(self.ask("GET", "/healthz"), (200, {"status": "ok"}))
+        self.assertEqual(self.ask("GET", "/readyz"), (200, {"status": "ok"}))
+        self.predict({"samples": [{"text": "apple"}, {"text": "saw\nhammer"}]})
+        self.assert_error(400, "a string", "POST", "/v1/predict", {"text": 1})
+        _, text = self.ask("GET", "/metrics")
+        metrics = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        self.assertEqual(metrics['modelet_requests_total{path="/v1/predict",code="200"}'], "1")
+        self.assertEqual(metrics['modelet_requests_total{path="/v1/predict",code="400"}'], "1")
+        self.assertEqual(metrics["modelet_samples_total"], "2")
+        self.assertEqual(metrics['modelet_predict_seconds_bucket{le="+Inf"}'], "2")
+        self.assertEqual(metrics["modelet_model_step"], str(model["step"]))
+        for name in {line.split("{")[0].split(" ")[0] for line in metrics}:
+            self.assertIn(f"# TYPE {re.sub('_(bucket|sum|count)$', '', name)} ", text)
+
+    def test_description(self):
+        """A valid OpenAPI 3 description of what there is."""
+        self.serve(self.run_of("txt"))
+        status, description = self.ask("GET", "/openapi.json")
+        self.assertEqual(status, 200)
+        self.assertRegex(description["openapi"], r"^3\.0\.\d$")
+        self.assertTrue(description["info"]["title"] and description["info"]["version"])
+        self.assertEqual(set(description["paths"]), {"/v1/predict", "/v1/model", "/healthz", "/readyz", "/metrics", "/openapi.json"})
+
+        def walk(value):
+            if isinstance(value, dict):
+                if "$ref" in value:
+                    place = description
+                    for part in value["$ref"].removeprefix("#/").split("/"):
+                        place = place[part]  # KeyError: it leads nowhere
+                for inner in value.values():
+                    walk(inner)
+            elif isinstance(value, list):
+                for inner in value:
+                    walk(inner)
+        walk(description)
+        names = []
+        for path, methods in description["paths"].items():
+            for method, operation in methods.items():
+                names.append(operation["operationId"])
+                for code, answer in operation["responses"].items():
+                    self.assertRegex(code, r"^[1-5]\d\d$")
+                    self.assertTrue("$ref" in answer or answer["description"])
+                if method == "get":
+                    self.assertEqual(self.ask("GET", path)[0], 200, path)
+        self.assertEqual(len(set(names)), len(names))
+        described = description["components"]["schemas"]["Label"]["properties"]
+        (label, *_) = self.predict({"text": "apple"})["labels"]
+        self.assertEqual(set(label), set(described))
+        self.assertEqual(set(self.ask("GET", "/v1/model")[1]), set(description["components"]["schemas"]["Model"]["properties"]))
+
+    def test_token(self):
+        run = self.run_of("txt")
+        token = self.folder / "token"
+        token.write_text(TOKEN + "\n")
+        token.chmod(0o644)
+        self.assert_refused(2, "chmod 600", "modelet", "serve", run, "--token-file", token)
+        token.chmod(0o600)
+        for address in ("0.0.0.0:0", "[::]:0"):
+            self.assert_refused(2, "--token-file", "modelet", "serve", run, "--listen", address)
+        self.assert_refused(2, "ADDRESS:PORT", "modelet", "serve", run, "--listen", "8080")
+        self.serve(run, "--token-file", token)
+        bearer = {"Authorization": f"Bearer {TOKEN}", **JSON}
+        self.assertEqual(self.ask("POST", "/v1/predict", {"text": "apple"}, headers=bearer)[0], 200)
+        for wrong in (TOKEN[:-1], TOKEN[:-1] + "x", TOKEN + "x", ""):
+            self.assert_error(401, "Authorization", "POST", "/v1/predict", {"text": "apple"}, headers={"Authorization": f"Bearer {wrong}", **JSON})
+        for path in ("/metrics", "/v1/model", "/openapi.json", "/nowhere"):
+            self.assert_error(401, "Authorization", "GET", path)
+        self.assertEqual(self.ask("GET", "/healthz")[0], 200)
+        (scheme,) = self.ask("GET", "/openapi.json", headers=bearer)[1]["components"]["securitySchemes"].values()
+        self.assertEqual(scheme, {"type": "http", "scheme": "bearer"})
+
+    def test_connections(self):
+        self.serve(self.run_of("txt"), "--connections", "2")
+        first, second = self.connect(), self.connect()
+        for connection in (first, second):
+            self.assertEqual(self.ask("GET", "/healthz", connection=connection)[0], 200)
+        self.assert_error(503, "--connections", "GET", "/healthz")
+        self.assertEqual(self.ask("GET", "/healthz", connection=second)[0], 200)
+        first.close()
+        wait_until(lambda: self.ask("GET", "/healthz")[0] == 200, "a connection is free")
+
+    def test_newer_checkpoints(self):
+        """Nobody notices that another model takes over, or that one cannot."""
+        run = self.folder / "grows"
+        experiment = ("--set", "train.evaluate_every=0", "--set", "train.keep_checkpoints=9")
+        self.train("grows", "--set", "train.epochs=1", *experiment)
+        server = self.serve(run, "--reload-seconds", "0", "--no-probabilities")
+        steps, stop = set(), False
+
+        def ask_on():
+            connection, done = self.connect(), 0
+            while not stop:
+                steps.add(self.predict({"features": "1:1 2:1"}, connection=connection)["step"])
+                done += 1
+            return done
+
+        def counted(name):
+            return int(re.search(rf"^{name} (\d+)$", self.ask("GET", "/metrics")[1], re.MULTILINE).group(1))
+
+        with concurrent.futures.ThreadPoolExecutor(3) as threads:
+            asking = [threads.submit(ask_on) for _ in range(3)]
+            try:
+                wait_until(lambda: steps, "an answer")
+                self.train("grows", "--set", "train.epochs=2", *experiment, "--resume", run)
+                server.signal(signal.SIGHUP)
+                wait_until(lambda: len(steps) == 2, lambda: f"another model: {server}")
+                # One that is damaged: logged, and the old one stays.
+                newest = newest_checkpoint(run)
+                damaged = newest.parent / "step-0000009999"
+                shutil.copytree(newest, newest.parent / "copied")
+                (newest.parent / "copied" / "index.json").write_text("{")
+                os.rename(newest.parent / "copied", damaged)
+                server.signal(signal.SIGHUP)
+                wait_until(lambda: counted("modelet_reloads_failed_total") >= 1, "it is noticed")
+                before = set(steps)
+                self.predict({"features": ""})
+                self.assertIn("served on", server.stderr)
+            finally:
+                stop = True
+            self.assertTrue(all(thread.result(LIMIT) > 0 for thread in asking))
+        self.assertEqual(steps, before)
+        self.assertEqual(counted("modelet_reloads_total"), 1)
+
+    def test_polls_for_newer_checkpoints(self):
+        run = self.folder / "polled"
+        experiment = ("--set", "train.evaluate_every=0")
+        self.train("polled", "--set", "train.epochs=1", *experiment)
+        self.serve(run, "--reload-seconds", "0.05", "--no-probabilities")
+        first = self.predict({"features": ""})["step"]
+        self.train("polled", "--set", "train.epochs=2", *experiment, "--resume", run)
+        wait_until(lambda: self.predict({"features": ""})["step"] > first, "another model")
+
+    def test_an_orderly_end(self):
+        """A question that has begun is answered; idle connections are closed; new ones are not taken."""
+        server = self.serve(self.run_of("txt"), "--grace-seconds", "60")
+        idle = self.connect()
+        self.assertEqual(self.ask("GET", "/healthz", connection=idle)[0], 200)
+        begun = self.begin_question()
+        server.signal(signal.SIGTERM)
+        self.assertEqual(idle.sock.recv(10), b"", "closed")
+        wait_until(lambda: "ending" in server.stderr, "it ends")
+        with self.assertRaises(OSError):
+            self.ask("GET", "/healthz")
+        self.assertTrue(server.running())
+        begun.sendall(b'{"text":"apple"}')
+        answer = self.all_of(begun)
+        self.assertIn(b" 200 ", answer)
+        self.assertIn(b"Connection: close", answer)
+        self.assertEqual(server.end(), 0, server)
+
+    def begin_question(self):
+        """A question whose header the server has read and whose body does not come."""
+        connection = self.raw(b"POST /v1/predict HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 16\r\nExpect: 100-continue\r\n\r\n")
+        self.assertIn(b"100 Continue", connection.recv(100))
+        return connection
+
+    def test_the_end_of_patience(self):
+        server = self.serve(self.run_of("txt"), "--grace-seconds", "0.1", "--read-seconds", "1000")
+        stuck = self.begin_question()
+        server.signal(signal.SIGTERM)
+        self.assertEqual(server.end(), 1, server)
+        self.assertIn("--grace-seconds", server.stderr)
+        self.assertEqual(stuck.recv(10), b"")
+        server = self.serve(self.run_of("txt"), "--grace-seconds", "1000", "--read-seconds", "1000")
+        self.begin_question()
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: "ending" in server.stderr, "it ends")
+        server.signal(signal.SIGTERM)
+        self.assertEqual(server.end(), -signal.SIGTERM, server)
+
+    def test_addresses_that_are_taken(self):
+        run = self.run_of("txt")
+        self.serve(run)
+        self.assert_refused(1, "cannot listen there", "modelet", "serve", run, "--listen", f"127.0.0.1:{self.port}")
+
+
+if __name__ == "__main__":
+    unittest.main()

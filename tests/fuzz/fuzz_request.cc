@@ -1,0 +1,60 @@
+// Any bytes as the body of a question to `modelet serve`: accepted within its limits and read as text of the
+// model's format, or an error. The first byte chooses the format.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "base/error.h"
+#include "scheduler/cli/serve/request.h"
+#include "shard/data/read/text_records.h"
+#include "shard/data/read/xmc_reader.h"
+
+namespace {
+
+namespace shard = modelet::shard;
+
+shard::LineReader lines_of(const std::string& text) {
+  return {std::make_unique<std::stringbuf>(text, std::ios::in), "fuzz"};
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const modelet::Experiment kOptions[] = {
+      modelet::parse_encoding_toml("[data]\nformat = 'text'", "a"),
+      modelet::parse_encoding_toml("[data]\nformat = 'csv'\n[csv]\nlabels = 't'\ntext = ['n', 'c']", "b"),
+      modelet::parse_encoding_toml(
+          "[data]\nformat = 'csv'\n[csv]\nlabels = '1'\ntext = ['2']\nheader = false", "c"),
+      modelet::parse_encoding_toml(
+          "[data]\nformat = 'table'\n[table]\ncolumns = ['label:y', 'num:n', 'cat:c']", "d"),
+      modelet::parse_encoding_toml("[data]\nformat = 'xmc'", "e")};
+  constexpr modelet::cli::RequestLimits kLimits{.samples = 3, .k = 7};
+  if (size == 0) return 0;
+  const modelet::Experiment& options = kOptions[data[0] % std::size(kOptions)];
+  try {
+    const auto request =
+        modelet::cli::parse_request({reinterpret_cast<const char*>(data + 1), size - 1}, options, kLimits);
+    if (request.queries.empty() || request.queries.size() > kLimits.samples || request.k < 1 ||
+        request.k > kLimits.k)
+      __builtin_trap();
+    for (const modelet::cli::Query& query : request.queries) {
+      size_t records = 0;
+      try {
+        if (query.ids) {
+          shard::XmcReader reader(lines_of(query.text), 100, 10);
+          for (shard::Sample sample; reader.next(sample);) ++records;
+        } else if (options.data.format == modelet::DataFormat::kText ||
+                   options.data.format == modelet::DataFormat::kCsv) {
+          const auto reader = shard::open_records(options, lines_of(query.text), shard::LabelsIn::kOptional);
+          for (shard::TextRecord record; reader->next(record);) ++records;
+        }
+      } catch (const modelet::Error&) {
+      }
+      if (records > 1) __builtin_trap();  // a sample became two
+    }
+  } catch (const modelet::FormatError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,132 @@
+#include "scheduler/cli/serve/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "shard/data/encode/table_encoder.h"
+#include "shard/data/read/text_records.h"
+#include "shard/data/read/xmc_reader.h"
+#include "tests/error_of.h"
+
+namespace modelet::cli {
+namespace {
+
+using ::testing::ElementsAre;
+
+Experiment reading(const std::string& toml) { return parse_encoding_toml(toml, "test"); }
+
+shard::LineReader lines_of(const std::string& text) {
+  return {std::make_unique<std::stringbuf>(text, std::ios::in), "query"};
+}
+
+std::vector<std::string> words_of(const Query& query, const Experiment& options) {
+  const auto records = shard::open_records(options, lines_of(query.text), shard::LabelsIn::kOptional);
+  shard::TextRecord record, more;
+  EXPECT_TRUE(records->next(record));
+  std::vector<std::string> words(record.words.begin(), record.words.end());
+  EXPECT_FALSE(records->next(more)) << "a sample is one record";
+  return words;
+}
+
+TEST(RequestTest, WordsReachTheirColumnsWhateverTheyHold) {
+  const Experiment text = reading("[data]\nformat='text'");
+  EXPECT_THAT(words_of(parse_request(R"({"text": "one\ntwo,\"three\" \r\n 4"})", text, {}).queries[0], text),
+              ElementsAre("one", "two,\"three\"", "4"));
+  for (const char* options : {"labels='tag'\ntext=['a','b']", "labels='1'\ntext=['3','2']\nheader=false",
+                              "labels='tag'\ntext=['a','b']\ndelimiter='tab'"}) {
+    const Experiment csv = reading(std::string("[data]\nformat='csv'\n[csv]\n") + options);
+    const std::string first = csv.csv.text[0], second = csv.csv.text[1];
+    const std::string fields =
+        "{\"fields\": {\"" + second + "\": \"x\\n\\\"y\\\", z\", \"" + first + "\": 7}}";
+    EXPECT_THAT(words_of(parse_request(fields, csv, {}).queries[0], csv),
+                ElementsAre("7", "", "x", "\"y\",", "z"))
+        << options;
+    EXPECT_THAT(words_of(parse_request(R"({"text": "p\tq"})", csv, {}).queries[0], csv),
+                ElementsAre("p", "q", ""))
+        << options;
+  }
+}
+
+TEST(RequestTest, FieldsOfTablesMayBeMissing) {
+  for (const char* header : {"true", "false"}) {
+    const Experiment options = reading(std::string("[data]\nformat='table'\n[csv]\nheader=") + header +
+                                       "\n[table]\ncolumns=['label:y','num:n','cat:c']\nmin_count=1");
+    const auto encoder = shard::TableEncoder::fit(
+        options,
+        shard::CsvReader(lines_of(options.csv.header ? "y,n,c\n1,2,red\n0,4,b\n" : "1,2,red\n0,4,b\n"), {}),
+        {});
+    const auto features = [&](const std::string& question) {
+      const auto reader = encoder->open(lines_of(parse_request(question, options, {}).queries[0].text));
+      shard::Sample sample;
+      EXPECT_TRUE(reader->next(sample));
+      return std::vector<uint32_t>(sample.features.begin(), sample.features.end());
+    };
+    EXPECT_EQ(features(R"({"fields": {"n": 2, "c": "red"}})"),
+              features(R"({"fields": {"c": "red", "n": "2"}})"));
+    EXPECT_EQ(features(R"({"fields": {"c": "red"}})"), features(R"({"fields": {"c": "red", "n": null}})"));
+    EXPECT_NE(features(R"({"fields": {"c": "red"}})"), features(R"({"fields": {"c": "red", "n": 2}})"));
+  }
+}
+
+TEST(RequestTest, IdsKeepTheirValues) {
+  const PredictRequest request = parse_request(
+      R"({"samples": [{"features": {"ids": [7, 3], "values": [0.1, -2e-5]}}, {"features": "5:1"}],
+                       "k": 3, "sparse": false})",
+      reading("[data]\nformat='text'"), {});
+  EXPECT_FALSE(request.single);
+  EXPECT_EQ(request.k, 3u);
+  EXPECT_EQ(request.sparse, false);
+  ASSERT_EQ(request.queries.size(), 2u);
+  EXPECT_EQ(request.queries[1].where, "samples[1].features");
+  shard::XmcReader reader(lines_of(request.queries[0].text), 8, 2);
+  shard::Sample sample;
+  ASSERT_TRUE(reader.next(sample));
+  EXPECT_THAT(sample.features, ElementsAre(3, 7));
+  EXPECT_THAT(sample.values, ElementsAre(-2e-5f, 0.1f));
+}
+
+// What is accepted keeps the limits; everything else is an error with words.
+TEST(RequestTest, DamagedQuestions) {
+  const std::string good[] = {
+      R"({"samples": [{"text": "a \"b\" c"}, {"features": {"ids": [7, 3], "values": [0.1, -2e5]}}], "k": 3})",
+      R"({"fields": {"n": 1.5, "c": "red\n\"x\",y"}, "sparse": true})", R"({"features": "1:2 3:4", "k": 5})"};
+  const Experiment options[] = {
+      reading("[data]\nformat='text'"), reading("[data]\nformat='csv'\n[csv]\nlabels='t'\ntext=['n','c']"),
+      reading("[data]\nformat='table'\n[table]\ncolumns=['label:y','num:n','cat:c']"),
+      reading("[data]\nformat='xmc'")};
+  constexpr std::string_view kAlphabet("{}[]\":,\\0123456789.-+eabknx \n\0\xff", 33);
+  size_t accepted = 0;
+  Rng rng(1);
+  for (int i = 0; i < 100000; ++i) {
+    std::string text = good[rng.below(std::size(good))];
+    for (uint32_t changes = rng.below(4); changes > 0 && !text.empty(); --changes) {
+      const size_t at = rng.below(static_cast<uint32_t>(text.size()));
+      const char c = kAlphabet[rng.below(kAlphabet.size())];
+      if (rng.below(3) == 0)
+        text[at] = c;
+      else if (rng.below(2) == 0)
+        text.insert(at, 1, c);
+      else
+        text.erase(at, 1 + rng.below(4));
+    }
+    try {
+      const PredictRequest request =
+          parse_request(text, options[rng.below(std::size(options))], {.samples = 2, .k = 7});
+      ++accepted;
+      ASSERT_TRUE(request.queries.size() == 1 || request.queries.size() == 2) << text;
+      ASSERT_TRUE(request.k >= 1 && request.k <= 7) << text;
+      for (const Query& query : request.queries) ASSERT_TRUE(query.text.ends_with('\n')) << text;
+    } catch (const FormatError& error) {
+      ASSERT_STRNE(error.what(), "");
+    }
+  }
+  EXPECT_GT(accepted, 1000u);
+}
+
+}  // namespace
+}  // namespace modelet::cli
