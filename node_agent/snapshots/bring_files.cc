@@ -56,7 +56,10 @@ class Fetching {
  public:
   Fetching(comm::ContentStore& store, HolderLinks& links, const comm::SnapshotFile& file,
            const BringOptions& options)
-      : store_(store), links_(links), file_(file), options_(options) {}
+      : store_(store), links_(links), file_(file), options_(options), holders_(file.holders) {
+    // Whoever sent it there may be lost before it could say so.
+    if (std::ranges::find(holders_, "") == holders_.end()) holders_.emplace_back();
+  }
 
   // The whole entry; null if no holder has what is missing of it. Each may have another part.
   std::unique_ptr<StoredContent> round() {
@@ -64,7 +67,7 @@ class Fetching {
     auto manifest = store_.manifest(file_.content);
     std::unique_ptr<StoredContent> content;
     if (manifest) content = open(*manifest);
-    for (const std::string& holder : file_.holders) {
+    for (const std::string& holder : holders_) {
       if (content && content->complete()) break;
       if (!links_.knows(holder)) continue;
       try {
@@ -96,7 +99,8 @@ class Fetching {
   HolderLinks& links_;
   const comm::SnapshotFile& file_;
   const BringOptions& options_;
-  std::string complaints_;  // of the last round
+  std::vector<std::string> holders_;  // to be asked, in this order
+  std::string complaints_;            // of the last round
 };
 
 void place(const fs::path& from, const fs::path& to) {

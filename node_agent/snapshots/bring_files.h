@@ -34,9 +34,10 @@ struct HeldFile {
 };
 
 // Puts the files `names` of `snapshot` into `folder`, which is made if need be, and into `store`. A file that
-// is in the folder and right stays; else it is taken from the store; else from its holders, one after the
-// other, round after round. What comes is checked against its address, chunk by chunk, so it does not matter
-// which holder sends what. Error that names the file and what each holder said if none has it.
+// is in the folder and right stays; else it is taken from the store; else from its holders, and at last from the
+// scheduler's store, one after the other, round after round. What comes is checked against its address, chunk by
+// chunk, so it does not matter which holder sends what. Error that names the file and what each holder said if
+// none has it.
 std::vector<HeldFile> bring_files(comm::ContentStore& store, HolderLinks& links,
                                   const comm::Snapshot& snapshot, std::span<const std::string> names,
                                   const std::filesystem::path& folder, const BringOptions& options);

@@ -317,9 +317,7 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
 void Core::on(const std::string& peer, const msg::LeaveT&) {
   const auto node = node_of(peer);
   if (node == pool_.nodes.end()) return;
-  for (auto& [id, run] : pool_.runs)
-    run.snapshots.strike_out(node->second.info.name);  // its disk goes with it
-  remove_node(node, "left the pool");
+  remove_node(node, "left the pool");  // its disk keeps its files: they count when it is back
   start_waiting_runs();
 }
 

@@ -41,12 +41,13 @@ void one_way(Pool& pool, Draw& draw, const Node& node) {
     pool.network.block(0, node.machine(), seconds);
 }
 
-// Time to work on until others can do without it, or not quite.
+// Time to work on until others can do without it, or not quite. Its disk may go with it.
 void leave(Pool& pool, Draw& draw, Node& node) {
-  node.leave(draw.chance(0.7) ? 60 : draw.between(0, 3));
+  const double seconds = draw.chance(0.7) ? 60 : draw.between(0, 3);
   if (draw.chance(0.5)) pool.world.after(draw.between(5, 20), [&node] {
     if (node.has_left()) node.come_back();
   });
+  node.leave(seconds, draw.chance(0.5));
 }
 
 void drain(Pool& pool, Draw& draw, const Node& node) {

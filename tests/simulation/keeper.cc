@@ -179,7 +179,7 @@ struct Keeper::Bringing {
   std::function<bool()> wanted;
   std::function<void(bool)> done;
   std::vector<comm::SnapshotFile> files;  // that are here
-  size_t holder = 0;
+  size_t holder = 0;                      // to be asked next; one past the last is the store
   double since = 0;
 };
 
@@ -210,12 +210,13 @@ void Keeper::bring_next(const std::shared_ptr<Bringing>& bringing) {
     bringing->since = around_.world.now();
     return again(0.002);
   }
-  if (bringing->holder == file->holders.size()) {  // a round over all of them
+  if (bringing->holder > file->holders.size()) {  // a round over all of them
     if (around_.world.now() - bringing->since > kPatience) return bringing->done(false);
     bringing->holder = 0;
     return again(kRetrySeconds);
   }
-  const std::string& node = file->holders[bringing->holder++];
+  const std::string node = bringing->holder < file->holders.size() ? file->holders[bringing->holder] : "";
+  ++bringing->holder;
   Holder* holder = holders_.contains(node) || (node.empty() && has_store_) ? around_.find(node) : nullptr;
   if (holder == nullptr || node == around_.node) return again(0.01);
   const comm::ContentId content = file->content;

@@ -49,9 +49,10 @@ void Node::received(const msg::FromSchedulerMessage& message) {
   handle(agent::FromScheduler{message});
   repeats_ = false;
 }
-void Node::leave(double seconds) {
+void Node::leave(double seconds, bool disk_stays) {
   if (!is_alive()) return;
-  pool_.world.note("{} is asked to leave within {:.1f} s", name_, seconds);
+  pool_.world.note("{} is asked to leave within {:.1f} s{}", name_, seconds, disk_stays ? "" : ", with its disk");
+  disk_stays_ = disk_stays;
   post(0, [this, seconds] { handle(agent::AskedToLeave{seconds, "its owner wants it"}); });
 }
 
@@ -103,7 +104,7 @@ void Node::carry_out(const agent::EndAgent& action) {
   end_process(false);
   if (action.why == agent::EndAgent::Why::kLeft) {
     has_left_ = true;
-    disk_.lose_all();
+    if (!disk_stays_) disk_.lose_all();
     if (pool_.is_calm) pool_.world.after(kRestart, [this] { come_back(); });
   } else {
     pool_.world.after(kRestart, [this] { start(); });

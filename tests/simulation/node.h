@@ -26,7 +26,7 @@ class Node : public ControlEnd, public Holder, public RankHost {
   bool has_left() const { return has_left_; }
 
   void start();  // a new process
-  void leave(double seconds);
+  void leave(double seconds, bool disk_stays);
   // The process ends now; `silently`: its machine does not answer either. It starts again after `seconds`.
   void crash(double seconds, bool silently);
   void come_back();  // who has left
@@ -62,7 +62,7 @@ class Node : public ControlEnd, public Holder, public RankHost {
   std::unique_ptr<Keeper> keeper_;
   std::shared_ptr<Job> job_;
   uint64_t ticks_ = 0;
-  bool is_lost_ = false, has_left_ = false, has_begun_ = false, repeats_ = false;
+  bool is_lost_ = false, has_left_ = false, disk_stays_ = true, has_begun_ = false, repeats_ = false;
 };
 
 }  // namespace modelet::simulation

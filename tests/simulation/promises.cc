@@ -82,6 +82,12 @@ void Promises::announced(const std::string& node) {
       found->second = Copy::kAnnounced;
 }
 
+void Promises::returned(const std::string& node) {
+  for (auto& [content, disks] : copies_)
+    if (const auto found = disks.find(node); found != disks.end() && found->second == Copy::kAnnounced)
+      found->second = Copy::kDestroyed;
+}
+
 Promises::Copies Promises::copies(const comm::ContentId& content) const {
   Copies counted;
   if (const auto found = copies_.find(content); found != copies_.end())

@@ -63,7 +63,8 @@ class Promises {
   void written(const std::string& node, const comm::ContentId& content);
   void removed(const std::string& node, const comm::ContentId& content);  // because it is not needed any more
   void destroyed(const std::string& node, const comm::ContentId& content);  // by a fault
-  void announced(const std::string& node);  // the scheduler has heard that this node has left
+  void announced(const std::string& node);  // the scheduler has heard that this node has left,
+  void returned(const std::string& node);   // and that it is back; nobody says what its disk has lost meanwhile
 
   // ---- what happens
   void stepped(const std::string& run, uint64_t step, const std::map<uint32_t, uint64_t>& modelets, uint64_t of_run);

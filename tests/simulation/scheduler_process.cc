@@ -128,6 +128,7 @@ void SchedulerProcess::carry_out(const scheduler::Persist& action) {
 }
 
 void SchedulerProcess::received(const std::string& peer, const msg::ToSchedulerMessage& message) {
+  if (const auto* arrival = std::get_if<msg::RegisterT>(&message)) pool_.promises.returned(arrival->name);
   if (std::holds_alternative<msg::LeaveT>(message)) {
     if (const Node* node = pool_.node_of_peer(peer)) pool_.promises.announced(node->name());
     if (pool_.mutant == Mutant::kHoldersNotStruckOut) return;

@@ -145,7 +145,7 @@ bool Run::snapshot_is_at_hand(Pool& pool) {
   const std::string holder = snapshots.missing_holder(is_there);
   wait_for_nodes(
       pool, holder.empty()
-                ? fmt::format("files of step {} have left the pool with their node", snapshots.stable_step())
+                ? fmt::format("nobody is known to have all files of step {}", snapshots.stable_step())
                 : fmt::format("waits for node '{}', which has files of step {} that nobody else has", holder,
                               snapshots.stable_step()));
   return false;

@@ -132,13 +132,6 @@ void Snapshots::go_back_to(uint64_t step) {
   std::erase_if(stable_, [&](const comm::Snapshot& each) { return each.step > step; });
 }
 
-void Snapshots::strike_out(const std::string& holder) {
-  for (comm::Snapshot& snapshot : stable_)
-    for (comm::SnapshotFile& file : snapshot.files) std::erase(file.holders, holder);
-  for (Unfinished& each : unfinished_)
-    for (comm::SnapshotFile& file : each.snapshot.files) std::erase(file.holders, holder);
-}
-
 // Nodes have removed what they held of those before the newest.
 const comm::Snapshot* Snapshots::newest_at_hand(const IsThere& is_there) const {
   const auto is_stored = [&](const std::string& holder) { return holder.empty() && is_there(holder); };

@@ -41,7 +41,6 @@ class Snapshots {
   // The group is no more, and another begins from this step: what was not complete never will be, and what
   // came later comes again.
   void go_back_to(uint64_t step);
-  void strike_out(const std::string& holder);  // it is gone for ever
 
   const std::vector<comm::Snapshot>& stable() const { return stable_; }  // in the order of steps
   const std::vector<Unfinished>& unfinished() const { return unfinished_; }

@@ -358,6 +358,24 @@ TEST_F(SnapshotKeeperTest, WhatIsToBeKeptGoesToTheStoreToo) {
 }
 
 // Until the store has it, it is not removed: not even when the node works for another run.
+// Whoever sent it there was lost before it could say so, and the other holder has lost its disk.
+TEST_F(SnapshotKeeperTest, TheStoreMayHaveWhatNobodyKnowsOf) {
+  start_store();
+  for (const char* name : {"a", "b", "c"}) add(name);
+  form();
+  take(named("a"), 100, true, 1);
+  ASSERT_TRUE(until([&] {
+    const comm::Snapshot told = last_told(named("a"), 100);
+    return !told.files.empty() && std::ranges::count(told.files[0].holders, "") == 1;
+  }));
+  comm::Snapshot snapshot = last_told(named("a"), 100);
+  snapshot.files[0].holders = {"a"};
+  named("a").keeper.reset();
+  const std::vector<std::string> names = {snapshot.files[0].name};
+  named("c").keeper->bring(snapshot, names, named("c").folder / "resume", [] {});
+  EXPECT_EQ(read_text_file(named("c").folder / "resume" / names[0]), content(names[0], 100, 10'000));
+}
+
 TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
   start_store();
   const std::string endpoint = store->endpoint();

@@ -154,6 +154,18 @@ TEST_F(RecoveryTest, ItWaitsForTheHolderOfItsFiles) {
   EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 100u);
 }
 
+// Its disk keeps them, however it went.
+TEST_F(RecoveryTest, AHolderThatHasLeftCountsWhenItIsBack) {
+  start({"a", "b"});
+  snapshot(100);
+  for (const char* name : {"a", "b"}) pool.receive(name, msg::LeaveT{});
+  EXPECT_THAT(status().detail, HasSubstr("which has files of step 100"));
+  join("b", 2);
+  EXPECT_EQ(status().state, RunState::Forming) << status().detail;
+  get_ready({"b"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 100u);
+}
+
 TEST_F(RecoveryTest, FilesThatNeverComeBackEndIt) {
   start({"a", "b"});
   snapshot(100);
