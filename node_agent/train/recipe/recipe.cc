@@ -114,6 +114,25 @@ void choose_active_set(Rules& rules, const DataFacts& facts) {
             "about one in 32 of the labels, between 1024 and 4096");
 }
 
+// Words and items say something of labels by themselves; measurements do only together.
+void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& machine) {
+  constexpr uint64_t kManyLabels = 1000;  // fewer are seen often enough for a hidden layer to know them
+  const bool shared =
+      rules.now().cluster.replicas == 1 && rules.now().sampling.mode != SamplingMode::kLshPerSample;
+  if (facts.dense() || facts.labels < kManyLabels || !shared) return;
+  rules.set("model.centroids", "true",
+            fmt::format("{} of {} labels occur once or twice: their mean sample says more "
+                        "than a hidden layer keeps",
+                        facts.rare_labels, facts.labels));
+  constexpr uint32_t kMostPairs = 1024;
+  if (static_cast<double>(model_bytes(rules.now(), facts)) >
+      kMemoryShare * static_cast<double>(machine.memory_bytes))
+    rules.set("model.centroid_pairs", std::to_string(kMostPairs),
+              "all of them would take more than half of the memory");
+  if (rules.now().sampling.mode == SamplingMode::kUniform && rules.now().model.centroids)
+    rules.set("sampling.prior", "1", "drawing labels makes rare ones too likely");
+}
+
 // Samples in a step, passes, and learning rate belong together: what counts is how many steps of which size
 // there are.
 void choose_pace(Rules& rules, const DataFacts& facts) {
@@ -125,10 +144,12 @@ void choose_pace(Rules& rules, const DataFacts& facts) {
   double epochs = kUsualEpochs;
   if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, 0.3);
   if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
+  const bool mostly_rare = rules.now().model.centroids && facts.rare_labels > facts.labels / 3;
+  if (mostly_rare) epochs *= 0.8;  // what is known of rare labels is in their centroids from the beginning
   rules.set("train.epochs", std::to_string(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
-            fmt::format("{} samples; more data needs fewer passes", facts.rows));
+            fmt::format("{} samples{}", facts.rows, mostly_rare ? ", and centroids for rare labels" : ""));
   const double scale = std::min(1.0, std::sqrt(static_cast<double>(rules.now().train.batch) / 256));
-  const double rate = (facts.dense() ? 1e-3 : 5e-3) * scale;
+  const double rate = (facts.dense() ? 3e-3 : 5e-3) * scale;
   rules.set(
       "train.learning_rate", fmt::format("{:.3g}", rate),
       facts.dense() ? "measurements change every weight in each step" : "sparse features are seen rarely");
@@ -221,6 +242,7 @@ std::vector<Setting> recipe_settings(const GivenKeys& given, const DataFacts& fa
     choose_for_running_text(rules);
   } else {
     choose_width(rules, facts, machine);
+    choose_direct_path(rules, facts, machine);
     choose_pace(rules, facts);
     choose_dropout(rules, facts);
   }
@@ -237,17 +259,16 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
     if (std::ranges::none_of(settings, [&](const Setting& s) { return given.keys.contains(s.key); }))
       all.push_back({name, std::move(settings)});
   };
-  if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2)
+  // Where most labels are rare, a short trial would favour softmax, which learns the frequent ones first.
+  if (recipe.model.centroids)
+    offer("pairs", {{"model.pairs", "true", "single features say a lot about single labels"}});
+  else if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2)
     offer("loss softmax", {{"model.loss", "softmax", "labels compete for a sample"}});
   else if (facts.labels >= 2)
     offer("loss sigmoid", {{"model.loss", "sigmoid", "each label is a question of its own"}});
   const float rate = recipe.train.learning_rate;
-  const auto offer_rate = [&](double factor) {
-    const std::string value = fmt::format("{:.3g}", factor * static_cast<double>(rate));
-    offer("learning rate " + value, {{"train.learning_rate", value, "steps of another size"}});
-  };
-  if (facts.dense()) offer_rate(4);
-  offer_rate(0.4);
+  const std::string slower = fmt::format("{:.3g}", 0.4 * static_cast<double>(rate));
+  offer("learning rate " + slower, {{"train.learning_rate", slower, "smaller steps"}});
   return all;
 }
 
@@ -279,9 +300,13 @@ double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pa
 
 uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts) {
   uint64_t bytes = 0;
-  const DataShape shape{.features = facts.features, .labels = facts.labels};
+  const DataShape shape{.features = facts.features,
+                        .labels = facts.labels,
+                        .train_rows = facts.rows,
+                        .features_per_row = facts.features_per_row,
+                        .labels_per_row = facts.labels_per_row};
   for (const ModeletSpec& modelet : partition_model(experiment, shape))
-    bytes += modelet_bytes(modelet, experiment);
+    bytes += modelet_bytes(modelet, experiment) + pair_bytes(modelet, experiment, shape);
   return bytes;
 }
 

@@ -48,10 +48,11 @@ class TrialModel {
         shape_(shape_of(data, rows.size())),
         sharding_(alone(experiment, shape_)),
         network_(experiment, shape_, sharding_.held(), true, pool),
-        group_(comm::make_solo_group()),
-        step_(network_, sharding_, *group_) {
+        group_(comm::make_solo_group()) {
     network_.initialise();
+    network_.build_pairs(data, rows);
     network_.set_label_counts(counts(rows));
+    step_ = std::make_unique<TrainingStep>(network_, sharding_, *group_);
     feed_ = std::make_unique<shard::BatchFeed>(data, std::move(rows), experiment.train, pool);
   }
 
@@ -61,8 +62,8 @@ class TrialModel {
   size_t step() {
     const uint64_t steps = all_steps();
     const shard::Batch& batch = feed_->at(steps_, steps);
-    step_.run(batch, steps_, shard::learning_rate(experiment_.train, steps_, feed_->steps_per_epoch(), steps),
-              false);
+    step_->run(batch, steps_,
+               shard::learning_rate(experiment_.train, steps_, feed_->steps_per_epoch(), steps), false);
     ++steps_;
     return batch.size();
   }
@@ -87,7 +88,7 @@ class TrialModel {
   const Sharding sharding_;
   shard::Network network_;
   const std::unique_ptr<comm::Group> group_;
-  TrainingStep step_;
+  std::unique_ptr<TrainingStep> step_;
   uint64_t steps_ = 0;
   std::unique_ptr<shard::BatchFeed> feed_;  // last: it ends before what it reads
 };
@@ -97,6 +98,25 @@ double figure(const std::vector<shard::Figure>& figures, const std::string& name
   return found == figures.end() ? 0 : found->value;
 }
 
+// Neighbours in a file are often alike: parts of one work, entries by one author. Held out one by one, each
+// would have near copies among the training rows, and what only remembers would look best. So blocks of
+// neighbours are held out.
+shard::RowSplit hold_out_blocks(size_t rows, size_t held_out, size_t trained, uint64_t seed) {
+  constexpr size_t kBlock = 64;
+  std::vector<uint32_t> blocks = shard::all_rows((rows + kBlock - 1) / kBlock);
+  shard::shuffle_rows(blocks, Rng(seed, {kStreamValidation}));
+  shard::RowSplit split;
+  for (const uint32_t block : blocks) {
+    std::vector<uint32_t>& part = split.validation.size() < held_out ? split.validation : split.train;
+    for (size_t row = block * kBlock; row < std::min(rows, (block + 1) * kBlock); ++row)
+      part.push_back(static_cast<uint32_t>(row));
+  }
+  shard::shuffle_rows(split.train, Rng(seed, {kStreamValidation, 1}));
+  split.train.resize(std::min(split.train.size(), trained));
+  std::ranges::sort(split.train);
+  return split;
+}
+
 }  // namespace
 
 DataTrials::DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads)
@@ -104,10 +124,8 @@ DataTrials::DataTrials(const shard::Dataset& train, const DataFacts& facts, uint
 
 Trials::Result DataTrials::run(const Experiment& experiment, const TrialPlan& plan) {
   const Stopwatch watch;
-  std::vector<uint32_t> rows = shard::all_rows(train_.rows());
-  shard::shuffle_rows(rows, Rng(experiment.train.seed, {kStreamValidation}));
-  const std::vector<uint32_t> held_out(rows.end() - plan.held_out_rows, rows.end());
-  rows.resize(plan.train_rows);
+  auto [rows, held_out] =
+      hold_out_blocks(train_.rows(), plan.held_out_rows, plan.train_rows, experiment.train.seed);
   TrialModel model(experiment, train_, std::move(rows), pool_);
   for (uint64_t left = model.all_steps(); left > 0; --left) model.step();
   const std::vector<shard::Figure> figures = model.score(held_out);

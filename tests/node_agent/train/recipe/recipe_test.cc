@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -56,6 +57,11 @@ DataFacts digits_facts() {
 Experiment recipe_for(const DataFacts& facts, const GivenKeys& of = given(),
                       const Machine& machine = kMachine) {
   return with_settings(of.experiment, recipe_settings(of, facts, machine));
+}
+
+bool tries_pairs(const GivenKeys& of, const Experiment& recipe) {
+  const std::vector<Alternative> all = alternatives(of, wide_facts(), recipe);
+  return std::ranges::find(all, "pairs", &Alternative::name) != all.end();
 }
 
 TEST(DataFacts, AreThoseOfTheSamples) {
@@ -111,6 +117,18 @@ TEST(Recipe, FitsIntoTheMachine) {
     EXPECT_LE(model_bytes(recipe_for(facts, given(), machine), facts), machine.memory_bytes / 2) << gib;
   }
   EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 64ull << 30}).model.precision, Precision::kFp32);
+}
+
+TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
+  const Experiment words = recipe_for(wide_facts());
+  EXPECT_TRUE(words.model.centroids);
+  EXPECT_EQ(words.sampling.prior, 1);
+  EXPECT_FALSE(recipe_for(digits_facts()).model.centroids);
+  EXPECT_EQ(recipe_for(digits_facts()).sampling.prior, 0);
+  EXPECT_FALSE(recipe_for(wide_facts(), given({"cluster.replicas=2"})).model.centroids);
+  EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).sampling.prior, 0);
+  EXPECT_TRUE(tries_pairs(given(), words));
+  EXPECT_FALSE(tries_pairs(given({"model.pairs=false"}), words));
 }
 
 TEST(Recipe, ScalesWhatNeedsIt) {
@@ -196,12 +214,12 @@ Choice choose_with(FakeTrials& trials, const GivenKeys& of = given(), const Choo
 TEST(Choose, TakesWhatIsClearlyBetterOnly) {
   for (const double gain : {0.05, 0.001}) {
     FakeTrials trials;
-    trials.score = [&](const Experiment& e) { return e.model.loss == Loss::kSoftmax ? 0.5 + gain : 0.5; };
+    trials.score = [&](const Experiment& e) { return e.model.pairs ? 0.5 + gain : 0.5; };
     const Choice choice = choose_with(trials);
-    EXPECT_EQ(choice.experiment.model.loss, gain > 0.01 ? Loss::kSoftmax : Loss::kSigmoid) << gain;
+    EXPECT_EQ(choice.experiment.model.pairs, gain > 0.01) << gain;
     EXPECT_EQ(choice.trials.size(), trials.experiments.size());
     EXPECT_FALSE(choice.trials.front().taken);
-    EXPECT_EQ(trials.experiments.back().model.loss, choice.experiment.model.loss);  // later ones build on it
+    EXPECT_EQ(trials.experiments.back().model.pairs, choice.experiment.model.pairs);  // later ones build on it
     EXPECT_LE(trials.experiments.front().model.hidden[0], choice.experiment.model.hidden[0]);
   }
 }
@@ -266,7 +284,7 @@ TEST(Choose, NothingLeftOpenNeedsNoTrials) {
 
 TEST(ChoiceText, IsAnExperimentFileThatSaysWhy) {
   FakeTrials trials;
-  trials.score = [](const Experiment& e) { return e.model.loss == Loss::kSoftmax ? 0.7 : 0.5; };
+  trials.score = [](const Experiment& e) { return e.model.pairs ? 0.7 : 0.5; };
   const GivenKeys of = given({"train.seed=7", "exchange.codec=bf16"});
   const Choice choice = choose_with(trials, of);
   const std::string text = to_commented_toml(choice);
@@ -275,7 +293,8 @@ TEST(ChoiceText, IsAnExperimentFileThatSaysWhy) {
   EXPECT_THAT(text, HasSubstr("codec = \"bf16\"  # given\n"));
   EXPECT_THAT(
       text,
-      HasSubstr("loss = \"softmax\"  # labels compete for a sample; 70.0 instead of 50.0 in a trial\n"));
+      HasSubstr(
+          "pairs = true  # single features say a lot about single labels; 70.0 instead of 50.0 in a trial\n"));
   const std::vector<std::string> lines = to_lines(choice);
   EXPECT_THAT(lines, Contains(HasSubstr("train.seed")));
   for (const Setting& setting : choice.settings) {
