@@ -3,21 +3,36 @@
     classifier = modelet.fit(X, Y)                      # a scikit-learn classifier, trained on scipy or numpy arrays
     run = modelet.train("experiment.toml", nodes=4)     # an experiment file, on one or more nodes of this machine
     model = modelet.load("runs/quickstart")             # a trained model: the best labels, scores, embeddings, ONNX
-    modelet.ray.train("experiment.toml", num_nodes=8)   # the same on the machines of a Ray cluster
+    run = modelet.ray.train("experiment.toml", num_nodes=8, out="runs/on-ray")    # on the machines of a Ray cluster
 
 docs/python.md is the manual.
 """
-from modelet._classifier import Classifier, fit
-from modelet._model import Model, load
-from modelet._modelet import Error, UsageError, __version__
-from modelet._train import Run, train
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from modelet import onnx, ray
+    from modelet._classifier import Classifier, fit
+    from modelet._model import Model, load
+    from modelet._modelet import Error, UsageError, __version__
+    from modelet._train import Run, train
 
 __all__ = ["Classifier", "Error", "Model", "Run", "UsageError", "__version__", "fit", "load", "train"]
 
+# Where each name comes from. Imported when it is used: the programs start at once, and only who asks for Ray needs it.
+_MODULES = {"Classifier": "_classifier", "fit": "_classifier", "Model": "_model", "load": "_model", "Error": "_modelet",
+            "UsageError": "_modelet", "__version__": "_modelet", "Run": "_train", "train": "_train"}
+
 
 def __getattr__(name):
-    if name == "ray":  # only who asks for it needs Ray
-        import importlib
-
-        return importlib.import_module("modelet.ray")
+    if name in ("onnx", "ray"):
+        return importlib.import_module(f"modelet.{name}")
+    if name in _MODULES:
+        value = getattr(importlib.import_module(f"modelet.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
     raise AttributeError(f"module 'modelet' has no attribute '{name}'")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__, "onnx", "ray"})

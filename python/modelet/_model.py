@@ -1,7 +1,10 @@
 """Trained models: what a run's folder, or a checkpoint, answers."""
+import csv
+import io
 import os
 import shutil
 import tempfile
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +12,12 @@ import scipy.sparse as sp
 
 from modelet import _data, _modelet
 
+_DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}  # spellings of csv.delimiter
+
 
 class Model:
-    """A trained model. Rows are a CSR matrix or an array of features, or a list of texts if the model was trained on
-    text: they are read, encoded and normalised as in training.
+    """A trained model. Rows are a CSR matrix or an array of features; of a model of text, a list of texts; of a model of
+    csv or a table, a list of dicts {column: value}. They are read, encoded and normalised as in training.
 
     Any thread may use it; calls take turns.
     """
@@ -83,20 +88,12 @@ class Model:
         return self._native.neighbours(word, k)
 
     def read(self, path):
-        """A text or prepared file like those of the training: features and labels, both CSR."""
-        offsets, ids, values, label_offsets, label_ids = self._native.read(os.fspath(path))
-        rows = len(offsets) - 1
-        X = sp.csr_array((values, ids.astype(np.int64), offsets.astype(np.int64)), shape=(rows, self.features))
-        ones = np.ones(len(label_ids), np.int8)
-        Y = sp.csr_array((ones, label_ids.astype(np.int64), label_offsets.astype(np.int64)), shape=(rows, self.labels))
-        return X, Y
+        """A text or prepared file like those of the training: features (as the model sees them) and labels, both CSR."""
+        return self._matrices(self._native.read(os.fspath(path)))
 
-    def encode(self, texts):
-        """Texts as the CSR matrix of features that the model was trained with (before normalisation)."""
-        with tempfile.TemporaryDirectory(prefix="modelet-") as folder:
-            path = Path(folder) / "rows.txt"
-            path.write_text(self._lines(texts), encoding="utf-8")
-            return self.read(path)[0]
+    def encode(self, rows):
+        """The features of texts or, for a model of csv or a table, of dicts {column: value}: CSR, as the model sees them."""
+        return self._matrices(self._native.encode(self._text(rows)))[0]
 
     def save(self, folder):
         """Copies the checkpoint to a new folder, which modelet.load() and the programs read."""
@@ -108,13 +105,35 @@ class Model:
 
         onnx.export(self, path, **options)
 
-    def _lines(self, texts):
-        if isinstance(texts, str):
+    def _matrices(self, arrays):
+        offsets, ids, values, label_offsets, label_ids = arrays
+        rows = len(offsets) - 1
+        X = sp.csr_array((values, ids.astype(np.int64), offsets.astype(np.int64)), shape=(rows, self.features))
+        ones = np.ones(len(label_ids), np.int8)
+        Y = sp.csr_array((ones, label_ids.astype(np.int64), label_offsets.astype(np.int64)), shape=(rows, self.labels))
+        return X, Y
+
+    def _text(self, rows):
+        """Rows as the text that the model reads: a line each, or a table with a header."""
+        if isinstance(rows, str):
             raise TypeError("give a list of texts, not one text")
-        return "".join(" ".join(text.split("\n")) + "\n" for text in texts)
+        if rows and isinstance(rows[0], dict):
+            return self._table(rows)
+        return "".join(" ".join(text.splitlines()) + "\n" for text in rows)
+
+    def _table(self, rows):
+        reading = tomllib.loads(self._native.reading)
+        if reading["data"]["format"] not in ("csv", "table") or not reading["csv"]["header"]:
+            raise _modelet.UsageError("this model was not trained on a table whose columns have names; give its rows as text")
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, restval="", delimiter=_DELIMITERS[reading["csv"]["delimiter"]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
 
     def _samples(self, rows):
-        if isinstance(rows, (list, tuple)) and rows and isinstance(rows[0], str):
+        if isinstance(rows, (list, tuple)) and rows and isinstance(rows[0], (str, dict)):
             rows = self.encode(rows)
         return _data.samples(rows, labels=self.labels)
 

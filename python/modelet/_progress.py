@@ -1,4 +1,5 @@
 """A progress bar out of a run's events (docs/events.md), in a terminal or a notebook."""
+import importlib.util
 import sys
 
 
@@ -8,10 +9,13 @@ def _in_notebook():
 
 
 class Bar:
-    """Shows the steps of a run with tqdm."""
+    """Shows the steps of a run with tqdm; in a notebook as a widget, if ipywidgets is installed."""
 
     def __init__(self):
-        from tqdm.auto import tqdm
+        if _in_notebook() and importlib.util.find_spec("ipywidgets"):
+            from tqdm.notebook import tqdm
+        else:
+            from tqdm import tqdm
 
         self._tqdm = tqdm
         self._bar = None
@@ -22,8 +26,8 @@ class Bar:
             self._bar = self._tqdm(total=event["steps"], initial=event["step"], unit="step", leave=True)
         if self._bar is None:
             return
-        if "step" in event:
-            self._bar.update(max(0, event["step"] - self._bar.n))
+        step = event["steps"] if kind == "finished" else event.get("step", 0)
+        self._bar.update(max(0, step - self._bar.n))
         if kind in ("progress", "epoch") and event.get("loss") is not None:
             shown = {"loss": f"{event['loss']:.4f}"}
             figures = event.get("validation") or event

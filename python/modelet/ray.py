@@ -11,6 +11,7 @@ to each other, with keys that are made for this run. The data comes from the cal
 A machine that Ray loses is a lost agent: the run goes on with the others from its last snapshot (docs/reliability.md).
 When Ray has found another machine for the actor, its agent joins the pool, and the run may take it.
 """
+import contextlib
 import json
 import os
 import subprocess
@@ -181,10 +182,9 @@ def _follow_to_its_end(scheduler, run, out, listeners):
     try:
         follow(scheduler.command("watch", run), listeners)
     except BaseException:
-        try:
+        with contextlib.suppress(_modelet.Error, _modelet.UsageError):  # a run that failed, or has no checkpoint yet
             scheduler.ask("stop", run)
+            subprocess.run(scheduler.command("watch", run), capture_output=True)  # until it has stopped
             scheduler.ask(*bring)
-        except (_modelet.Error, _modelet.UsageError):
-            pass  # it has no checkpoint yet, or failed: what was raised first says more
         raise
     scheduler.ask(*bring)

@@ -1,14 +1,15 @@
 #include "python/native/model.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "base/error.h"
 #include "node_agent/machine/capacity.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
-#include "shard/data/read/xmc_reader.h"
 #include "shard/data/store/dataset.h"
+#include "shard/data/store/query_encoder.h"
 
 namespace modelet::python {
 namespace {
@@ -32,6 +33,33 @@ struct Owned {
   nb::ndarray<nb::numpy, T, nb::ndim<1>> line() const { return {data, {rows * cols}, owner()}; }
 };
 
+// Samples one after the other -> arrays.
+class Rows {
+ public:
+  void add(const shard::Sample& sample) {
+    ids_.insert(ids_.end(), sample.features.begin(), sample.features.end());
+    values_.insert(values_.end(), sample.values.begin(), sample.values.end());
+    label_ids_.insert(label_ids_.end(), sample.labels.begin(), sample.labels.end());
+    offsets_.push_back(ids_.size());
+    label_offsets_.push_back(label_ids_.size());
+  }
+  void add_all(const shard::QueryEncoder& encoder, shard::LineReader text) {
+    const auto reader = encoder.open(std::move(text));
+    for (shard::Sample sample; reader->next(sample);) add(sample);
+  }
+  // Offsets, ids and values; offsets and ids of labels. Gives them away. With the interpreter's lock.
+  nb::tuple arrays() {
+    return nb::make_tuple(to_numpy(std::move(offsets_)), to_numpy(std::move(ids_)),
+                          to_numpy(std::move(values_)), to_numpy(std::move(label_offsets_)),
+                          to_numpy(std::move(label_ids_)));
+  }
+
+ private:
+  std::vector<uint64_t> offsets_ = {0}, label_offsets_ = {0};
+  std::vector<uint32_t> ids_, label_ids_;
+  std::vector<float> values_;
+};
+
 }  // namespace
 
 Model::Model(const std::string& path, unsigned threads)
@@ -43,11 +71,7 @@ Model::Model(const std::string& path, unsigned threads)
       ranker_(predictor_.network().output().modelets(), predictor_.network().spread(),
               predictor_.network().pool()) {}
 
-std::string Model::data_format() const {
-  const auto encoder = predictor_.encoder();
-  if (encoder.empty()) return std::string(spelling(DataFormat::kXmc));
-  return std::string(spelling(shard::encoder_options(shard::SafetensorsFile(encoder, folder())).data.format));
-}
+std::string Model::reading() const { return to_encoding_toml(predictor_.query_encoder().reading()); }
 
 std::vector<std::string> Model::label_names() const {
   return shard::label_names(predictor_.encoder(), folder());
@@ -111,43 +135,28 @@ Table<float> Model::hidden(const Samples& samples) {
 }
 
 nb::tuple Model::read(const std::string& path) const {
-  std::vector<uint64_t> offsets = {0}, label_offsets = {0};
-  std::vector<uint32_t> ids, label_ids;
-  std::vector<float> values;
-  const auto add = [&](const shard::Sample& sample) {
-    ids.insert(ids.end(), sample.features.begin(), sample.features.end());
-    values.insert(values.end(), sample.values.begin(), sample.values.end());
-    label_ids.insert(label_ids.end(), sample.labels.begin(), sample.labels.end());
-    offsets.push_back(ids.size());
-    label_offsets.push_back(label_ids.size());
-  };
-  const auto require_same = [&](uint64_t features, uint64_t labels) {
-    if (features != this->features() || labels != this->labels())
-      throw UsageError(path + " has " + std::to_string(features) + " features and " + std::to_string(labels) +
-                       " labels, the model of " + folder() + " has " + std::to_string(this->features()) +
-                       " and " + std::to_string(this->labels()));
-  };
+  Rows rows;
   {
     const nb::gil_scoped_release unlocked;
     if (shard::is_prepared(path)) {
       const shard::Dataset data = predictor_.load_data(path);
-      for (size_t row = 0; row < data.rows(); ++row) add(data.sample(row));
+      for (size_t row = 0; row < data.rows(); ++row) rows.add(data.sample(row));
     } else {
-      std::unique_ptr<shard::Encoder> encoder;
-      std::unique_ptr<shard::SampleReader> reader;
       shard::refuse_other_kind(path, !predictor_.encoder().empty());
-      if (predictor_.encoder().empty()) {
-        reader = std::make_unique<shard::XmcReader>(path);
-      } else {
-        encoder = shard::restore_encoder(predictor_.encoder(), folder());
-        reader = encoder->open(path);
-      }
-      require_same(reader->features(), reader->labels());
-      for (shard::Sample sample; reader->next(sample);) add(sample);
+      rows.add_all(predictor_.query_encoder(), shard::LineReader(path));
     }
   }
-  return nb::make_tuple(to_numpy(std::move(offsets)), to_numpy(std::move(ids)), to_numpy(std::move(values)),
-                        to_numpy(std::move(label_offsets)), to_numpy(std::move(label_ids)));
+  return rows.arrays();
+}
+
+nb::tuple Model::encode(const std::string& text) const {
+  Rows rows;
+  {
+    const nb::gil_scoped_release unlocked;
+    rows.add_all(predictor_.query_encoder(),
+                 {std::make_unique<std::stringbuf>(text, std::ios::in), "the rows"});
+  }
+  return rows.arrays();
 }
 
 nb::list Model::layers() const {

@@ -36,7 +36,7 @@ class Model {
   uint64_t features() const { return predictor_.index().shape.features; }
   uint64_t labels() const { return predictor_.index().shape.labels; }
   size_t width() const { return predictor_.index().experiment.model.hidden.back(); }
-  std::string data_format() const;               // data.format of its training data
+  std::string reading() const;  // the keys that say how text is read, as TOML; data.format is among them
   std::vector<std::string> label_names() const;  // that the encoder of text knows; empty: it is not text
 
   // Labels [rows, k] and scores [rows, k], best first; k is at most labels().
@@ -44,9 +44,10 @@ class Model {
   Table<float> scores(const Samples& samples);  // [rows, labels]
   Table<float> hidden(const Samples& samples);  // [rows, width]
 
-  // A text file like that of the training data, or a prepared one: offsets [rows + 1], ids, values (as they are
-  // in the file), and the same of its labels: offsets, ids.
+  // A text file like that of the training data, or a prepared one: offsets [rows + 1], ids, values (normalised as
+  // in training), and the same of its labels: offsets, ids. encode: such a text itself.
   nanobind::tuple read(const std::string& path) const;
+  nanobind::tuple encode(const std::string& text) const;
 
   // Of each layer the weights, [features, width] of the first and [neurons, inputs] of the others, and the
   // biases. The last layer's neurons are in the order of labels.

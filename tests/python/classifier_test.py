@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import modelet
+from conftest import words
 
 # Checks that do not hold, and why.
 EXPECTED_FAILURES = {}
@@ -51,6 +52,20 @@ def test_softmax_names_labels_too(many_labels):
     np.testing.assert_allclose(classifier.predict_proba(test_X).sum(axis=1), 1, rtol=1e-5)
 
 
+def test_very_many_labels(monkeypatch):
+    X, Y = words(300, 5000, seed=3)
+    classifier = quick(epochs=3, hidden=[16]).fit(X, Y)
+    assert classifier.keys_["sampling.mode"] == "uniform" and classifier.keys_["model.loss"] == "softmax"
+    whole = classifier.predict(X[:50])
+    monkeypatch.setattr("modelet._classifier._SCORES_AT_ONCE", 7 * 5000)  # seven rows at once
+    parts = classifier.predict(X[:50])
+    assert whole.shape == parts.shape == (50, 5000) and (whole != parts).nnz == 0
+    best, scores = classifier.predict_top(X[:50], 3)
+    expected = classifier.decision_function(X[:50])
+    np.testing.assert_array_equal(np.take_along_axis(expected, best, 1), scores)
+    np.testing.assert_array_equal(scores[:, 0], expected.max(axis=1))
+
+
 def test_arrays_are_not_changed_and_forms_agree(many_labels):
     X, Y, test_X, _ = many_labels
     before = X.copy()
@@ -60,7 +75,9 @@ def test_arrays_are_not_changed_and_forms_agree(many_labels):
     order = np.random.default_rng(0).permutation(shuffled.nnz)
     row, column = shuffled.coords
     unsorted = sp.csr_matrix(sp.coo_matrix((shuffled.data[order], (row[order], column[order])), shape=X.shape))
-    for other in (unsorted, sp.csc_array(X), X.astype(np.float64), X.toarray()):
+    wide = sp.csr_array((X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)), shape=X.shape)
+    assert wide.indices.dtype == np.int64
+    for other in (unsorted, wide, sp.csc_array(X), X.astype(np.float64), X.toarray()):
         np.testing.assert_array_equal(quick(epochs=2).fit(other, Y).decision_function(test_X), one)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import modelet
+from modelet._progress import Listeners
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def test_train_and_load(run, text_experiment):
 def test_scores_are_what_the_weights_say(run):
     model = run.load()
     X = model.encode(["owl and wren", "saw"]).toarray()
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1, rtol=1e-5)  # data.normalize
     (W, b), (V, c) = model.layers()
     hidden = np.maximum(X @ W + b, 0)
     np.testing.assert_allclose(model.embed(["owl and wren", "saw"]), hidden, rtol=1e-5, atol=1e-6)
@@ -53,8 +54,23 @@ def test_errors_say_what_the_program_says(text_experiment, tmp_path):
         modelet.train(text_experiment, settings={"train.epochs": 0}, out=tmp_path / "no")
     with pytest.raises(modelet.UsageError):
         modelet.load(tmp_path)
+    with pytest.raises(modelet.UsageError, match="not trained on a table"):
+        modelet.train(text_experiment, out=tmp_path / "text").load().predict([{"text": "owl"}])
     with pytest.raises(modelet.UsageError, match="features"):
         modelet.train(text_experiment, out=tmp_path / "yes").load().predict(np.ones((1, 3)))
+
+
+def test_the_bar_shows_steps_and_figures(capsys):
+    with Listeners(None, progress=True) as listeners:
+        listeners({"event": "preparing"})
+        listeners({"event": "started", "steps": 10, "step": 2})
+        listeners({"event": "progress", "step": 4, "loss": 0.25})
+        listeners({"event": "epoch", "step": 5, "loss": 0.5, "p_at_1": 0.75})
+        shown = capsys.readouterr().err
+        assert all(text in shown for text in ("2/10", "loss=0.2500", "5/10", "P@1=0.7500"))
+        listeners({"event": "finished", "steps": 10})
+    assert "10/10" in capsys.readouterr().err
+    assert Listeners(None, progress=False)._bar is None and Listeners(None, progress="auto")._bar is None  # no terminal
 
 
 def test_neighbours_of_words(tmp_path):
@@ -67,6 +83,17 @@ def test_neighbours_of_words(tmp_path):
     assert {word for word, _ in model.neighbours("one", 2)} == {"two", "three"}
     with pytest.raises(modelet.UsageError, match="not among"):
         model.neighbours("seven")
+
+
+def test_rows_of_a_table(tmp_path):
+    lines = ["kind,text,other"] + ["a,\"one, two\",x", "b,three four,y"] * 100
+    (tmp_path / "train.csv").write_text("\n".join(lines) + "\n")
+    keys = {"data": {"train": str(tmp_path / "train.csv"), "test": str(tmp_path / "train.csv"), "format": "csv"},
+            "csv": {"labels": "kind", "text": ["text"]}, "sampling.mode": "full", "model.hidden": [16],
+            "modelets.hidden_columns": 16, "train": {"epochs": 10, "learning_rate": 0.01, "batch": 16, "threads": 1}}
+    model = modelet.train(keys, out=tmp_path / "run").load()
+    labels, _ = model.predict([{"text": "\"three, four"}, {"text": "two\nwords", "other": "z"}], k=1)
+    assert [model.label_names[label] for label in labels[:, 0]] == ["b", "a"]
 
 
 # Each is a program that Ctrl-C reaches once its training has begun.

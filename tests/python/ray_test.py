@@ -10,6 +10,7 @@ import modelet
 import modelet.ray
 
 NODES = 3
+STEPS_PER_EPOCH = 19  # 300 samples, 16 a step
 # Declared, so that the plan gives each node a part, whatever else the machine does.
 SAME_SPEED = ("--memory-mib", 500, "--gflops", 10, "--memory-gbps", 5)
 
@@ -34,6 +35,16 @@ def power_off(cluster, node):
     cluster.remove_node(node, allow_graceful=False)
 
 
+def settings(**train):
+    return {"train": {"log_every": 10, "evaluate_every": 0, **train}, "cluster.snapshot_every": 40, "exchange.codec": "none",
+            "exchange.gradient_codec": "none", "model.hidden": [64]}
+
+
+def groups(events):
+    """The numbers of nodes of the groups that came after the first."""
+    return [len(event["nodes"]) for event in events if event["event"] == "regrouped"]
+
+
 def test_a_lost_ray_node_is_a_lost_agent(cluster, text_experiment, tmp_path):
     events = []
 
@@ -42,18 +53,48 @@ def test_a_lost_ray_node_is_a_lost_agent(cluster, text_experiment, tmp_path):
         if event["event"] == "progress" and event["step"] >= 100 and len(cluster.run_nodes) == NODES:
             power_off(cluster, cluster.run_nodes.pop())
 
-    settings = {"train": {"epochs": 40, "log_every": 10, "evaluate_every": 0}, "cluster.snapshot_every": 40,
-                "exchange.codec": "none", "exchange.gradient_codec": "none", "model.hidden": [64]}
-    run = modelet.ray.train(text_experiment, num_nodes=NODES, cores=1, settings=settings, out=tmp_path / "run",
+    run = modelet.ray.train(text_experiment, num_nodes=NODES, cores=1, settings=settings(epochs=40), out=tmp_path / "run",
                             callbacks=lose_one, agent_options=SAME_SPEED)
     assert [event["nodes"] for event in events if event["event"] == "started"][0] == NODES
-    groups = [event for event in events if event["event"] == "regrouped"]
-    assert groups and len(groups[0]["nodes"]) < NODES and groups[0]["step"] > 0
-    assert run.finished["steps"] == 40 * 19
-    assert run.load().step == 40 * 19
+    assert groups(events)[0] == NODES - 1
+    assert run.finished["steps"] == 40 * STEPS_PER_EPOCH
+    assert run.load().step == 40 * STEPS_PER_EPOCH
     # What a lost node leaves is what it would have been without.
-    alone = modelet.train(text_experiment, settings=settings, out=tmp_path / "alone")
+    alone = modelet.train(text_experiment, settings=settings(epochs=40), out=tmp_path / "alone")
     assert run.finished["p_at_1"] == pytest.approx(alone.finished["p_at_1"], abs=0.05)
+
+
+def test_a_machine_that_ray_finds_takes_its_place(cluster, text_experiment, tmp_path):
+    events = []
+    cluster.run_nodes.append(cluster.add_node(num_cpus=1))  # for the one that the first test has lost
+
+    def lose_and_find(event):
+        events.append(event)
+        if event["event"] == "progress" and event["step"] >= 100 and not lost:
+            lost.append(cluster.run_nodes.pop())
+            power_off(cluster, lost[0])
+            cluster.run_nodes.append(cluster.add_node(num_cpus=1))
+
+    lost = []
+    run = modelet.ray.train(text_experiment, num_nodes=NODES, cores=1, out=tmp_path / "run", callbacks=lose_and_find,
+                            settings={**settings(epochs=40), "cluster.min_nodes": NODES},  # it waits for the new one
+                            agent_options=SAME_SPEED)
+    assert lost and groups(events) == [NODES]
+    assert run.finished["steps"] == 40 * STEPS_PER_EPOCH
+
+
+def test_an_exception_stops_the_run_with_a_checkpoint(cluster, text_experiment, tmp_path):
+    class Enough(Exception):
+        pass
+
+    def enough(event):
+        if event["event"] == "progress" and event["step"] >= 100:
+            raise Enough
+
+    with pytest.raises(Enough):  # nothing else ends this run
+        modelet.ray.train(text_experiment, num_nodes=1, out=tmp_path / "run", callbacks=enough, agent_options=SAME_SPEED,
+                          settings=settings(epochs=100000))
+    assert modelet.load(tmp_path / "run").step >= 100
 
 
 def test_too_few_machines_are_an_error(cluster, text_experiment, tmp_path):

@@ -3,13 +3,17 @@
     run.py FILE     exit code 77: it cannot run here, and why; 1 instead if MODELET_PYTHON_TESTS is "required"
 """
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build" / "venv" / "bin" / "python"
 SKIPPED = 77
+MEMORY = Path("/dev/shm")  # a file system in memory: models are written through to the disk, which others keep busy
+MEMORY_NEEDED = 1 << 30  # bytes
 
 
 def what_is_missing():
@@ -21,14 +25,21 @@ def what_is_missing():
     return None
 
 
+def temporary_folder():
+    in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED
+    return tempfile.TemporaryDirectory(prefix="modelet-tests-", dir=MEMORY if in_memory else None)
+
+
 def main():
     if missing := what_is_missing():
         print(f"skipped: {missing}")
         return 1 if os.environ.get("MODELET_PYTHON_TESTS") == "required" else SKIPPED
     test = Path(__file__).parent / sys.argv[1]
     command = [PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=5", test]
-    # Not in the repository, whose folders have the names of modules.
-    return subprocess.run(command, cwd="/", env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}).returncode
+    with temporary_folder() as folder:
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
+        # Not in the repository, whose folders have the names of modules.
+        return subprocess.run(command, cwd="/", env=environment).returncode
 
 
 if __name__ == "__main__":
