@@ -245,8 +245,8 @@ constexpr Field kSampling[] = {
      .target = at<&E::sampling, &E::Sampling::prior>,
      .meaning =
          "when labels are scored, biases get this multiple of the logarithm of the label's chance to be in "
-         "the active set of a training step: it undoes what drawing negatives did to the logits",
-     .high = 1},
+         "the active set of a training step: 1 undoes what drawing negatives did to the logits",
+     .high = 2},
     {.key = "sampling.sparsity",
      .target = at<&E::sampling, &E::Sampling::sparsity>,
      .meaning =

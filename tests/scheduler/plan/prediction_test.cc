@@ -76,7 +76,7 @@ TEST(Prediction, AStepSendsWhatThePlanSays) {
   compare({"bf16", Loss::kSoftmax, {64}, 0});
   compare({"int8", Loss::kSoftmax, {80, 48}, 0, true});
   compare({"bf16", Loss::kSigmoid, {64, 48}, 1});
-  compare({"int8", Loss::kSigmoid, {64}, 0, false, true});
+  compare({"bf16", Loss::kSigmoid, {64}, 0, false, true});
 }
 
 // The most that a modelet takes is what it takes while all of its rows are hashed anew.
