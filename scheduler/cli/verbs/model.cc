@@ -332,9 +332,13 @@ void add_model_verbs(CLI::App& app) {
       ->check(CLI::ExistingFile)
       ->needs(proba);
   predict_verb
-      .add_option("--format", predict_options->format,
-                  "text: NAME:SCORE ...; tsv: a line a label, names escaped; json: as --json")
-      ->transform(CLI::CheckedTransformer(kPredictionFormats))
+      .add_option_function<std::string>(
+          "--format",
+          [predict_options](const std::string& name) {
+            predict_options->format = kPredictionFormats.at(name);
+          },
+          "text: NAME:SCORE ...; tsv: a line a label, names escaped; json: as --json")
+      ->check(CLI::IsMember(kPredictionFormats))
       ->default_str("text");
   predict_verb.footer(
       "Examples:\n  modelet predict runs/quickstart-20260101-120000 test.txt.xz --k 3 --limit 10\n"
