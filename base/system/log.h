@@ -6,8 +6,11 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace modelet {
 
@@ -16,7 +19,8 @@ namespace modelet {
 // UsageError for another. Colours on a terminal, unless NO_COLOR is set (no-color.org).
 void start_logging(const std::string& name);
 
-enum class LogLevel { kInfo, kWarning, kError };
+// kForOwner: a warning that no LogTail gets.
+enum class LogLevel { kInfo, kWarning, kError, kForOwner };
 // The function behind the three below; formats only what the level lets through.
 void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args args);
 
@@ -35,6 +39,29 @@ template <class... Args>
 void log_error(fmt::format_string<Args...> format, Args&&... args) {
   log_formatted(LogLevel::kError, format, fmt::make_format_args(args...));
 }
+
+// For what others must not read, although they read the rest: the owner of this machine only.
+template <class... Args>
+void log_for_owner(fmt::format_string<Args...> format, Args&&... args) {
+  log_formatted(LogLevel::kForOwner, format, fmt::make_format_args(args...));
+}
+
+// The lines that are logged while it lives, with time (UTC) and level, until somebody takes them; of more than `bytes`
+// the newest. Make it after start_logging() and before there are other threads; take() from any thread.
+class LogTail {
+ public:
+  explicit LogTail(size_t bytes);
+  LogTail(const LogTail&) = delete;
+  LogTail& operator=(const LogTail&) = delete;
+  ~LogTail();
+
+  // The oldest, without their ends, at least one if there is one, and so many bytes; they are gone then.
+  std::vector<std::string> take(size_t bytes);
+
+ private:
+  class Sink;
+  std::shared_ptr<Sink> sink_;
+};
 
 // Limits how often the same thing is logged: all occurrences are counted, but somebody who causes many must
 // not fill the disk.

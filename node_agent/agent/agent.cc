@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 
@@ -20,8 +21,10 @@ namespace {
 using namespace comm::control;  // NOLINT(google-build-using-namespace): the messages are this file's
                                 // vocabulary
 
-constexpr double kLastWords = 0.5;    // seconds for Leave to reach the scheduler
-constexpr double kLongestSleep = 60;  // seconds
+constexpr double kLastWords = 0.5;          // seconds for Leave to reach the scheduler
+constexpr double kLongestSleep = 60;        // seconds
+constexpr double kPassLogEvery = 1;         // seconds
+constexpr size_t kMostLogBytes = 16 << 10;  // that are passed on at once
 
 uint64_t random_id() {
   std::random_device random;
@@ -134,6 +137,7 @@ void Agent::run() {
     const uint64_t step = runner_ ? runner_->step() : 0;
     handle(Tick{step});
     if (options_.on_beat) options_.on_beat(runner_ ? runner_->run() : 0, step);
+    if (clock_.now() - log_passed_at_ >= kPassLogEvery) pass_log_on();
     take_mail();
     listen();
     tell_trouble();
@@ -166,7 +170,10 @@ void Agent::handle(const AgentEvent& event) {
 void Agent::take_mail() {
   for (const AgentEvent& event : mailbox_.take()) {
     const auto* mail = std::get_if<FromJob>(&event);
-    if (mail != nullptr && std::holds_alternative<RunDoneT>(mail->message)) runner_.reset();
+    if (mail != nullptr && std::holds_alternative<RunDoneT>(mail->message)) {
+      pass_log_on();  // why it ended
+      runner_.reset();
+    }
     handle(event);
   }
 }
@@ -177,6 +184,19 @@ void Agent::listen() {
   const auto message = socket_.receive(wait, mailbox_.fd());
   if (std::exchange(connection_, socket_.connections()) != socket_.connections()) handle(ConnectionLost{});
   if (message) handle(FromScheduler{*message});
+}
+
+// What was logged since its job began belongs to the job's run. What the scheduler cannot be told now waits.
+void Agent::pass_log_on() {
+  log_passed_at_ = clock_.now();
+  if (options_.log == nullptr || !runner_ || !core_.is_registered()) return;
+  const std::vector<std::string> lines = options_.log->take(kMostLogBytes);
+  if (lines.empty()) return;
+  RunEventT event;
+  event.run = runner_->run();
+  event.json = nlohmann::json{{"event", "log"}, {"lines", lines}}.dump(
+      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+  handle(FromJob{std::move(event)});
 }
 
 void Agent::tell_trouble() {
@@ -201,6 +221,7 @@ void Agent::carry_out(const PrepareJob& action) {
     TrainJob job = checked_job(message);
     const RunOwner owner{message.submitter, message.by_admin};
     kept_pool_ = message.pool;
+    if (options_.log != nullptr) options_.log->take(SIZE_MAX);  // is of others
     log_info("run {} '{}', epoch {}: rank {} of {}, {} threads, output in {}", message.run, message.name,
              message.epoch, job.rank, job.size, job.threads, job.out.string());
     runner_ = std::make_unique<JobRunner>(
@@ -241,6 +262,10 @@ void Agent::carry_out(const AbortJob& action) {
 void Agent::carry_out(const DropSnapshots& action) { keeper_.stable(action.run, action.step); }
 
 void Agent::carry_out(const AdmitHolders& action) { keeper_.admit(all_of(action.message.holders)); }
+
+void Agent::carry_out(const StoreAt& action) {
+  if (action.port != 0) keeper_.store_at(with_port(options_.scheduler, action.port));
+}
 
 void Agent::carry_out(const AgentLog& action) {
   if (action.is_warning)

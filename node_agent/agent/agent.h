@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/system/clock.h"
+#include "base/system/log.h"
 #include "comm/control/control.h"
 #include "node_agent/agent/agent_core.h"
 #include "node_agent/agent/job.h"
@@ -43,7 +44,8 @@ struct AgentOptions {
   // Throws UsageError if a job's folders are not allowed; asked before its data is fetched. Null: all are.
   JobCheck check_folders;
   JobFactory make_job;
-  Throttle* throttle = nullptr;              // of all jobs; must outlive the agent. Null: all threads, always
+  LogTail* log = nullptr;        // what is passed on to the scheduler; must outlive the agent. Null: nothing
+  Throttle* throttle = nullptr;  // of all jobs; must outlive the agent. Null: all threads, always
   std::shared_ptr<comm::RateLimit> sending;  // to other agents; null: no limit
   // Called about once a second: the run that this agent works for (0: none), and the steps done.
   std::function<void(uint64_t run, uint64_t step)> on_beat;
@@ -68,6 +70,7 @@ class Agent {
   void take_mail();
   void listen();
   void tell_trouble();
+  void pass_log_on();
   void carry_out(const Send& action);
   void carry_out(const PrepareJob& action);
   void carry_out(const StartJob& action);
@@ -75,6 +78,7 @@ class Agent {
   void carry_out(const AbortJob& action);
   void carry_out(const DropSnapshots& action);
   void carry_out(const AdmitHolders& action);
+  void carry_out(const StoreAt& action);
   void carry_out(const AgentLog& action);
   void carry_out(const EndAgent& action);
   TrainJob checked_job(const comm::control::PrepareT& message) const;
@@ -92,7 +96,8 @@ class Agent {
   uint64_t connection_ = 0;          // to the scheduler, counted
   bool is_connection_lost_ = false;  // seen while sending
   bool ended_ = false;
-  std::string told_trouble_;            // of the connection, last logged
+  std::string told_trouble_;  // of the connection, last logged
+  double log_passed_at_ = 0;
   std::atomic<uint64_t> kept_pool_{0};  // of the run whose snapshots are kept
   SnapshotKeeper keeper_;
   AgentCore core_;

@@ -115,6 +115,7 @@ void AgentCore::on(const msg::RegisteredT& message) {
   const bool is_new = node_ == 0;
   node_ = message.node;
   next_beat_ = std::min(next_beat_, now_ + heartbeat_);
+  if (std::exchange(store_port_, message.data_port) != message.data_port) act(StoreAt{message.data_port});
   if (!is_new) return;
   next_beat_ = now_;  // confirms what follows
   log(fmt::format("registered as '{}'", self_.name));

@@ -86,6 +86,10 @@ struct DropSnapshots {
 struct AdmitHolders {
   comm::control::AdmitT message;
 };
+// The scheduler's store is at this port of its host from now on.
+struct StoreAt {
+  uint16_t port = 0;
+};
 struct AgentLog {
   bool is_warning = false;
   std::string text;
@@ -96,7 +100,7 @@ struct EndAgent {
   std::string text;
 };
 using AgentAction = std::variant<Send, PrepareJob, StartJob, StopJob, AbortJob, DropSnapshots, AdmitHolders,
-                                 AgentLog, EndAgent>;
+                                 StoreAt, AgentLog, EndAgent>;
 
 class AgentCore {
  public:
@@ -182,6 +186,7 @@ class AgentCore {
 
   uint64_t node_ = 0;  // 0: not registered
   uint64_t pool_ = 0;
+  uint16_t store_port_ = 0;                // as last told; 0: there is none
   double heartbeat_ = 1, dead_after_ = 5;  // seconds; the scheduler says
   double next_beat_ = 0, last_heard_ = 0;  // last_heard_: of the scheduler, or when it was given up
   uint64_t beats_ = 0, events_ = 0;        // numbers of the last ones

@@ -114,7 +114,7 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
     done.outcome = Outcome::Failed;
     done.message = out_of_memory_text();
   } catch (const FormatError& error) {
-    log_warning("run {}: {}", run_, error.what());
+    log_for_owner("run {}: {}", run_, error.what());
     done.outcome = Outcome::Failed;
     done.message = without_quotes(error.what());
   } catch (const std::exception& error) {

@@ -258,6 +258,8 @@ int main(int argc, char** argv) {
     modelet::shard::kernels::use_instruction_set_from_environment();
     ::umask(0077);  // what runs write is for the agent's owner
     modelet::start_logging("agent");
+    modelet::LogTail log(size_t{256} << 10);
+    options.log = &log;
     modelet::exit_with_parent(parent);
     modelet::raise_descriptor_limit();
     options.memory_bytes = static_cast<uint64_t>(memory_mib * kMebi);
@@ -270,7 +272,7 @@ int main(int argc, char** argv) {
     options.cache.bytes = cache_mib << 20;
     options.snapshot_bytes = snapshot_mib << 20;
     roots.out.push_back(options.work_dir);
-    roots.kept_out = options.cache.folder;
+    roots.kept_out = {options.cache.folder, options.work_dir / "holder"};
     options.check_folders = [&roots](const TrainJob& job) { check_folders(roots, job); };
     options.make_job = training_jobs(roots);
     options.cache.fetch_bytes_per_second = fetch_mib * kMebi;

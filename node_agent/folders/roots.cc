@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <string>
@@ -103,7 +104,9 @@ void check(const Roots& roots) {
 
 void check_folders(const Roots& roots, const TrainJob& job) {
   constexpr auto kOut = "--work-dir and --out-root of modelet-agent";
-  if (!is_beneath_any(roots.out, job.out) || beneath(roots.kept_out, job.out))
+  const bool is_kept_out = std::ranges::any_of(
+      roots.kept_out, [&](const fs::path& folder) { return beneath(folder, job.out).has_value(); });
+  if (!is_beneath_any(roots.out, job.out) || is_kept_out)
     refuse("the run's folder", job.out, "a folder", kOut);
   // A run owns its folder with all that is beneath (run_owner.h), which in a root is everybody's.
   for (const fs::path& root : roots.out) {

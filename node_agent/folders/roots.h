@@ -13,9 +13,9 @@
 namespace modelet::agent {
 
 struct Roots {
-  std::vector<std::filesystem::path> data;  // runs may read files there
-  std::vector<std::filesystem::path> out;   // runs may write there, and resume from there
-  std::filesystem::path kept_out;           // but not here: the cache of data
+  std::vector<std::filesystem::path> data;      // runs may read files there
+  std::vector<std::filesystem::path> out;       // runs may write there, and resume from there
+  std::vector<std::filesystem::path> kept_out;  // but not here: what the agent keeps
 };
 
 // Throws UsageError if a root is not a folder.

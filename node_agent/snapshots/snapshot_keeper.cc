@@ -105,6 +105,17 @@ class SnapshotKeeper::Impl {
     });
   }
 
+  void store_at(const msg::SchedulerAddress& store) {
+    Group group;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!group_.store || group_.store->endpoint == store.endpoint) return;
+      group_.store = store;
+      group = group_;
+    }
+    ask([this, group = std::move(group)] { links_.name(group.holders, group.store); });
+  }
+
   void admit(const std::vector<msg::HolderT>& holders) { policy_.admit(holders); }
 
   void bring(const comm::Snapshot& snapshot, std::span<const std::string> names,
@@ -239,6 +250,7 @@ const std::string& SnapshotKeeper::endpoint() const { return impl_->endpoint(); 
 const std::string& SnapshotKeeper::public_key() const { return impl_->public_key(); }
 std::string SnapshotKeeper::fetch_key() const { return impl_->fetch_key(); }
 void SnapshotKeeper::begin(const Group& group) { impl_->begin(group); }
+void SnapshotKeeper::store_at(const msg::SchedulerAddress& store) { impl_->store_at(store); }
 void SnapshotKeeper::admit(const std::vector<msg::HolderT>& holders) { impl_->admit(holders); }
 void SnapshotKeeper::bring(const comm::Snapshot& snapshot, std::span<const std::string> names,
                            const std::filesystem::path& folder, const std::function<void()>& check) {

@@ -79,6 +79,8 @@ class SnapshotKeeper {
   // What an earlier group of this run had not finished is dropped, but for what is to be kept and not after
   // from_step: the group writes the rest again.
   void begin(const Group& group);
+  // The scheduler's store has moved there, if the group has one.
+  void store_at(const comm::control::SchedulerAddress& store);
   // These nodes may offer and fetch here, too (Admit).
   void admit(const std::vector<comm::control::HolderT>& holders);
 

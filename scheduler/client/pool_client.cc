@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -19,10 +20,27 @@ using comm::control::RunStatusT;
 constexpr double kPollSeconds = 0.1;
 constexpr double kSilenceSeconds = 10;  // of a scheduler that should send a status every second
 
+// Calls `use(number, event)` for the events of a run after number `after`, until it returns false.
+template <class Use>
+void read_log(PoolClient& client, uint64_t run, uint64_t after, const Use& use) {
+  for (;;) {
+    const comm::control::RunLogT log = client.log(run, "", after);
+    const auto lines = static_cast<uint64_t>(std::ranges::count(log.text, '\n'));
+    if (log.next <= after || lines > log.next) return;
+    uint64_t number = log.next - lines;  // the oldest may be gone
+    std::istringstream text(log.text);
+    for (std::string line; std::getline(text, line);) {
+      auto event = nlohmann::json::parse(line, nullptr, false);
+      if (++number > after && event.is_object() && !use(number, std::move(event))) return;
+    }
+    after = log.next;
+  }
+}
+
 }  // namespace
 
 PoolClient::PoolClient(const comm::control::SchedulerAddress& scheduler)
-    : scheduler_(scheduler.endpoint), socket_(scheduler) {}
+    : address_(scheduler), scheduler_(scheduler.endpoint), socket_(scheduler) {}
 
 // Tries again while the connection is being made.
 void PoolClient::send(const comm::control::ToSchedulerMessage& message) {
@@ -106,13 +124,24 @@ comm::control::NodeListT PoolClient::drain(const std::string& node, bool drain) 
 
 std::vector<nlohmann::json> PoolClient::past_events(uint64_t run) {
   std::vector<nlohmann::json> events;
-  bool answered = false;  // its status follows the events
-  watch(run,
-        {.on_event = [&](const nlohmann::json& event) { events.push_back(event); },
-         .on_status = [&](const RunStatusT&) { answered = true; },
-         .detach = [&] { return answered; }},
-        kAnswerSeconds);
+  read_log(*this, run, 0, [&](uint64_t, nlohmann::json event) {
+    events.push_back(std::move(event));
+    return true;
+  });
   return events;
+}
+
+// Over another connection: on this one the run's messages are on their way.
+void PoolClient::tell_missed(uint64_t run, uint64_t after, uint64_t before, const Watcher& watcher) const {
+  try {
+    PoolClient client(address_);
+    read_log(client, run, after, [&](uint64_t number, const nlohmann::json& event) {
+      if (number < before && watcher.on_event) watcher.on_event(event);
+      return number + 1 < before;
+    });
+  } catch (const Error& error) {
+    if (watcher.on_trouble) watcher.on_trouble(fmt::format("some events are missing: {}", error.what()));
+  }
 }
 
 RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher, double patience) {
@@ -151,6 +180,8 @@ RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher, double patien
     if (const auto* event = std::get_if<comm::control::RunEventT>(&*message);
         event != nullptr && event->run == run) {
       if (event->number != 0 && event->number <= last_event) continue;  // was passed on before it went away
+      if (event->number > last_event + 1 && (last_event > 0 || watcher.whole))
+        tell_missed(run, last_event, event->number, watcher);
       last_event = std::max(last_event, event->number);
       const auto parsed = nlohmann::json::parse(event->json, nullptr, false);
       if (parsed.is_object() && watcher.on_event) watcher.on_event(parsed);

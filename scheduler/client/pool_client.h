@@ -56,20 +56,24 @@ class PoolClient {
     std::function<void(const std::string&)> on_trouble;  // with the scheduler; or that it is over
     std::function<bool()> stop;    // asked several times a second; true: ask the run to stop
     std::function<bool()> detach;  // asked several times a second; true: stop watching
+    bool whole =
+        false;  // also the oldest events, of which a scheduler tells who begins to watch the last ones
   };
   // Passes on the events of the run, past and future, each once, until it has ended. Returns its last status. If the
   // scheduler is away, waits until it is back; Error that says how to come back if that takes longer than
   // `patience` seconds.
   comm::control::RunStatusT watch(uint64_t run, const Watcher& watcher, double patience = kPatienceSeconds);
-  // The events that the scheduler holds by now, oldest first.
+  // The events that the scheduler has by now, oldest first.
   std::vector<nlohmann::json> past_events(uint64_t run);
 
  private:
+  void tell_missed(uint64_t run, uint64_t after, uint64_t before, const Watcher& watcher) const;
   template <class Answer>
   Answer ask(comm::control::ToSchedulerMessage question);
   void send(const comm::control::ToSchedulerMessage& message);
 
-  const std::string scheduler_;  // address
+  const comm::control::SchedulerAddress address_;
+  const std::string scheduler_;  // its endpoint
   comm::control::ClientSocket socket_;
 };
 

@@ -188,7 +188,8 @@ void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPo
             if (run.check) run.check();
             if (files) files->report_arrived();
             return false;
-          }};
+          },
+      .whole = true};
   RunStatusT last;
   try {
     last = client.watch(id, watcher, run.patience);

@@ -25,6 +25,9 @@ constexpr uint32_t kMostCores = 1024;
 constexpr uint64_t kMostMemory = uint64_t{64} << 40;
 constexpr double kMostGflops = 1e3, kMostBf16Gflops = 1e4, kMostGbps = 100;  // of a core
 
+// Of an agent: lines of its log, in "lines".
+constexpr const char* kLogEvent = "log";
+
 bool is_sane(const msg::RegisterT& info) {
   return info.cores > 0 && info.memory_bytes > 0 && is_measure(info.gflops) && is_measure(info.bf16_gflops) &&
          is_measure(info.memory_gbps) && info.gflops > 0 && info.memory_gbps > 0;
@@ -68,6 +71,7 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
       return refuse(peer, fmt::format("the pool is full ({})", nodes_text(pool_.nodes.size())));
     const msg::RegisterT info = plausible(message);
     node = pool_.nodes.emplace(pool_.next_node++, Node{.peer = peer, .info = info}).first;
+    node->second.draining = pool_.drained.contains(info.name);
     pool_.log(fmt::format("node '{}' joined{}: {} cores, {}, {:.0f} GFLOP/s, {:.0f} GB/s, version {}",
                           info.name, with_key(sender_), info.cores, bytes_text(info.memory_bytes),
                           info.gflops, info.memory_gbps, info.version));
@@ -80,7 +84,8 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
                                     pool_.options.session,
                                     pool_.options.heartbeat,
                                     pool_.options.dead_after,
-                                    pool_.pool_id});
+                                    pool_.pool_id,
+                                    pool_.options.data_port});
   if (is_new)
     take_over(node->first, message);
   else if (const auto run = pool_.runs.find(node->second.run);
@@ -217,17 +222,35 @@ void Core::on(const std::string& peer, const msg::PreparedT& message) {
 
 void Core::on(const std::string& peer, const msg::RunEventT& message) {
   const auto node = node_of(peer);
-  const auto run = pool_.runs.find(message.run);
-  if (node == pool_.nodes.end() || run == pool_.runs.end() || has_ended(run->second.state) ||
-      run->second.member(node->first) == nullptr ||
-      (message.epoch != 0 && message.epoch != run->second.epoch))
-    return;
-  if (message.number != 0 && message.number <= node->second.last_event) return;  // sent again
-  node->second.last_event = std::max(node->second.last_event, message.number);
+  const auto found = pool_.runs.find(message.run);
+  if (node == pool_.nodes.end() || found == pool_.runs.end()) return;
+  Run& run = found->second;
+  const uint64_t agent = node->second.info.incarnation;
   const auto event = parse_event(message.json);
-  // A former scheduler, which knew the numbers, has written down the event and died before it could say so.
-  if (!event || (message.number != 0 && run->second.has_published(*event))) return;
-  run->second.reported(pool_, node->first, *event);
+  // Sent again; or a former scheduler has written it down, and died before it could say so.
+  if (!event || (message.number != 0 && message.number <= node->second.last_event) ||
+      run.has_heard(agent, message.number))
+    return;
+  const bool is_log = text_of(*event, "event") == kLogEvent;
+  if (!is_log && (has_ended(run.state) || run.member(node->first) == nullptr ||
+                  (message.epoch != 0 && message.epoch != run.epoch)))
+    return;
+  node->second.last_event = std::max(node->second.last_event, message.number);
+  if (is_log) return keep_log(node->second, run, *event);
+  run.reported(pool_, node->first, *event, agent, message.number);
+}
+
+// What a node has logged: nobody watches it. The last lines come when the run has ended.
+void Core::keep_log(Node& node, const Run& run, const nlohmann::json& event) {
+  const auto lines = event.find("lines");
+  const bool has_worked_for_it =
+      std::ranges::find(run.members, node.info.name, &Run::Member::name) != run.members.end();
+  if (!pool_.options.has_ledger || !has_worked_for_it || lines == event.end() || !lines->is_array()) return;
+  std::string text;
+  for (const nlohmann::json& line : *lines)
+    if (line.is_string()) text += line.get<std::string>() + '\n';
+  if (!text.empty() && node.may_log(text.size(), pool_.now))
+    pool_.changes.logs.push_back({run.id, node.info.name, std::move(text)});
 }
 
 void Core::on(const std::string& peer, const msg::RunDoneT& message) {
@@ -271,7 +294,8 @@ void Core::release_leavers() {
   for (auto& [id, node] : pool_.nodes) {
     if (!node.leaving || node.released || node.run != 0) continue;
     const std::string& name = node.info.name;
-    if (std::ranges::any_of(pool_.runs, [&](const auto& entry) { return entry.second.needs_files_of(pool_, name); }))
+    if (std::ranges::any_of(pool_.runs,
+                            [&](const auto& entry) { return entry.second.needs_files_of(pool_, name); }))
       continue;
     node.released = true;
     pool_.send(node.peer, msg::ReleasedT{});

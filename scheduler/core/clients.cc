@@ -19,6 +19,7 @@ namespace {
 namespace msg = comm::control;
 
 constexpr size_t kMostLogBytes = 256 << 10;  // of one answer
+constexpr size_t kMostDrained = 4096;        // names
 
 }  // namespace
 
@@ -138,9 +139,16 @@ void Core::on(const std::string& peer, const msg::DrainNodeT& message) {
   if (sender_.role != comm::Role::kAdmin && sender_.role != comm::Role::kAnybody)
     return refuse(peer, "only an administrator's key may drain a node");
   const auto node = node_named(message.name);
-  if (node == pool_.nodes.end())
+  const bool is_known = pool_.drained.contains(message.name);
+  if (node == pool_.nodes.end() && (message.drain || !is_known))
     return refuse(peer, fmt::format("there is no node '{}'", kept_text(message.name)));
-  if (node->second.draining != message.drain) {
+  if (message.drain && !is_known && pool_.drained.size() >= kMostDrained)
+    return refuse(peer, fmt::format("{} nodes are drained, no more can be", kMostDrained));
+  if (is_known != message.drain) {
+    pool_.changes.drains.push_back({message.name, message.drain});
+    message.drain ? (void)pool_.drained.insert(message.name) : (void)pool_.drained.erase(message.name);
+  }
+  if (node != pool_.nodes.end() && node->second.draining != message.drain) {
     node->second.draining = message.drain;
     pool_.log(fmt::format("node '{}' {}", message.name, message.drain ? "is drained" : "may work again"));
     if (message.drain)
@@ -169,12 +177,17 @@ void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {
   pool_.send(peer, std::move(answer));
 }
 
-// A run's log is its events, a line each. Agents keep theirs.
+// A run's log is its events, a line each. What is not at hand, and what its nodes have logged, is in the ledger.
 void Core::on(const std::string& peer, const msg::FindRunLogT& message) {
   const Run* run = run_of_user(peer, message.run, "read the log of");
   if (run == nullptr) return;
+  const bool is_at_hand =
+      message.node.empty() && (run->events.empty() || run->events.front().number <= message.offset + 1);
+  if (pool_.options.has_ledger && !is_at_hand)
+    return pool_.actions.push_back(
+        ReadLog{peer, run->id, message.node, message.offset, has_ended(run->state), run->last_event});
   if (!message.node.empty())
-    return refuse(peer, "nodes keep their logs where they run: this scheduler has the log of the run, without a node");
+    return refuse(peer, "this scheduler keeps no logs of nodes: start modelet-scheduler with --state");
   msg::RunLogT log;
   log.run = run->id;
   log.next = message.offset;

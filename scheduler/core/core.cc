@@ -44,9 +44,7 @@ std::vector<Action> Core::take_actions() {
     if (const auto run = pool_.runs.find(id); run != pool_.runs.end())
       records.runs.push_back({id, has_ended(run->second.state), format_run(run->second, pool_.now)});
   std::vector<Action> actions = std::exchange(pool_.actions, {});
-  const bool is_empty = !records.pool && records.runs.empty() && records.events.empty() &&
-                        records.names.empty() && records.forgotten_runs.empty();
-  if (!is_empty) actions.insert(actions.begin(), Persist{std::move(records)});
+  if (!records.empty()) actions.insert(actions.begin(), Persist{std::move(records)});
   return actions;
 }
 

@@ -127,6 +127,7 @@ class Core {
   }
 
   void refuse(const std::string& peer, const std::string& reason);
+  void keep_log(Node& node, const Run& run, const nlohmann::json& event);
   Nodes::iterator node_of(const std::string& peer);  // asks an unknown agent to register
   Nodes::iterator node_named(const std::string& name);
   std::string why_not_registered(const std::string& peer, const comm::control::RegisterT& message);

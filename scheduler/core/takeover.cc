@@ -26,11 +26,14 @@ Core::Core(const CoreOptions& options, const Records& restored) : pool_(options)
     pool_.changes.pool = PoolRecord{pool_.pool_id, pool_.next_run};
   for (const NodeNameRecord& name : restored.names)
     if (!name.key.empty()) pool_.names[name.name] = {name.key, 0};
+  for (const DrainRecord& each : restored.drains) pool_.drained.insert(each.name);
   for (const RunRecord& record : restored.runs) restore(record);
   for (const RunEventRecord& event : restored.events)
     if (const auto run = pool_.runs.find(event.run); run != pool_.runs.end()) {
       run->second.last_event = std::max(run->second.last_event, event.number);
       run->second.events.push_back(event);
+      if (uint64_t& last = run->second.heard[event.agent]; event.agent_number > last)
+        last = event.agent_number;
       if (run->second.events.size() > pool_.options.max_run_events) run->second.events.pop_front();
     }
 }

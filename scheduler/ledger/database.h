@@ -49,6 +49,13 @@ class Statement {
     (bind(++place, values), ...);
     finish();
   }
+  // For a statement with a result: values that must stay until the last row.
+  template <class... Values>
+  Statement& with(const Values&... values) {
+    int place = 0;
+    (bind(++place, values), ...);
+    return *this;
+  }
   bool next();  // row of the result; false: there are no more
   uint64_t number(int column);
   std::string text(int column);

@@ -9,7 +9,7 @@ namespace modelet::scheduler {
 namespace {
 
 constexpr int kApplication = 0x4d646c74;  // marks the file as a ledger: "Mdlt"
-constexpr int kVersion = 1;               // of the tables
+constexpr int kVersion = 2;               // of the tables
 
 constexpr const char* kTables = R"(
 CREATE TABLE pool (one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL, next_run INTEGER NOT NULL);
@@ -18,9 +18,18 @@ CREATE TABLE events (run INTEGER NOT NULL, number INTEGER NOT NULL, time TEXT NO
                      PRIMARY KEY (run, number)) WITHOUT ROWID;
 CREATE TABLE names (name TEXT PRIMARY KEY, key TEXT NOT NULL) WITHOUT ROWID;
 )";
+// Since version 2.
+constexpr const char* kLaterTables = R"(
+ALTER TABLE events ADD COLUMN agent INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE events ADD COLUMN agent_number INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE logs (run INTEGER NOT NULL, node TEXT NOT NULL, number INTEGER NOT NULL, text TEXT NOT NULL,
+                   PRIMARY KEY (run, node, number)) WITHOUT ROWID;
+CREATE TABLE drained (name TEXT PRIMARY KEY) WITHOUT ROWID;
+)";
 
-void make_tables(Database& database) {
-  database.run(kTables);
+void make_tables(Database& database, bool is_new) {
+  if (is_new) database.run(kTables);
+  database.run(kLaterTables);
   database.run(fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplication, kVersion));
 }
 
@@ -32,9 +41,10 @@ void check(Database& database) {
     throw Error(fmt::format(
         "{}: was written by a newer release (version {}, this one reads {}): use that, or another folder",
         database.file(), version, kVersion));
-  if (version != kVersion) database.damaged(fmt::format("version {}", version));
+  if (version != kVersion && version != 1) database.damaged(fmt::format("version {}", version));
   if (const std::string found = database.text_of("PRAGMA quick_check(1)"); found != "ok")
     database.damaged(found);
+  if (version == 1) make_tables(database, false);
 }
 
 }  // namespace
@@ -47,7 +57,7 @@ Ledger::Ledger(const std::filesystem::path& file) : database_(std::make_unique<D
   database_->run("PRAGMA synchronous = FULL");
   database_->in_transaction([&] {
     if (database_->number_of("SELECT count(*) FROM sqlite_schema") == 0)
-      make_tables(*database_);
+      make_tables(*database_, true);
     else
       check(*database_);
   });
@@ -61,12 +71,48 @@ Records Ledger::read() {
   if (pool.next()) records.pool = {pool.number(0), pool.number(1)};
   Statement runs(*database_, "SELECT id, ended, text FROM runs ORDER BY id");
   while (runs.next()) records.runs.push_back({runs.number(0), runs.number(1) != 0, runs.text(2)});
-  Statement events(*database_, "SELECT run, number, time, text FROM events ORDER BY run, number");
+  Statement events(*database_,
+                   "SELECT run, number, time, text, agent, agent_number FROM events AS each WHERE number > "
+                   "(SELECT max(number) FROM events WHERE run = each.run) - ? ORDER BY run, number");
+  events.with(kMostRestoredEvents);
   while (events.next())
-    records.events.push_back({events.number(0), events.number(1), events.text(2), events.text(3)});
+    records.events.push_back({events.number(0), events.number(1), events.text(2), events.text(3),
+                              events.number(4), events.number(5)});
   Statement names(*database_, "SELECT name, key FROM names ORDER BY name");
   while (names.next()) records.names.push_back({names.text(0), names.text(1)});
+  Statement drained(*database_, "SELECT name FROM drained ORDER BY name");
+  while (drained.next()) records.drains.push_back({drained.text(0), true});
   return records;
+}
+
+LogPart Ledger::read_log(uint64_t run, const std::string& node, uint64_t after, size_t most_bytes) {
+  LogPart part{.text = {}, .next = after};
+  const auto read = [&](Statement& statement, const char* line_end) {
+    while (statement.next()) {
+      const std::string text = statement.text(1);
+      if (!part.text.empty() && part.text.size() + text.size() > most_bytes) return;
+      part.text += text + line_end;
+      part.next = statement.number(0);
+    }
+  };
+  if (node.empty()) {
+    Statement events(*database_,
+                     "SELECT number, text FROM events WHERE run = ? AND number > ? ORDER BY number");
+    read(events.with(run, after), "\n");
+  } else {
+    Statement logs(*database_,
+                   "SELECT number, text FROM logs WHERE run = ? AND node = ? AND number > ? ORDER BY number");
+    read(logs.with(run, node, after), "");
+  }
+  return part;
+}
+
+std::vector<std::string> Ledger::nodes_with_log(uint64_t run) {
+  std::vector<std::string> nodes;
+  Statement logs(*database_, "SELECT DISTINCT node FROM logs WHERE run = ? ORDER BY node");
+  logs.with(run);
+  while (logs.next()) nodes.push_back(logs.text(0));
+  return nodes;
 }
 
 void Ledger::write(const Records& records) {
@@ -76,22 +122,36 @@ void Ledger::write(const Records& records) {
           .run(records.pool->id, records.pool->next_run);
     Statement run(*database_, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?)");
     for (const RunRecord& record : records.runs) run.run(record.id, uint64_t{record.ended}, record.text);
-    Statement event(*database_, "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?)");
-    Statement too_old(
-        *database_,
-        "DELETE FROM events WHERE run = ?1 AND number <= (SELECT number FROM events WHERE run = ?1 "
-        "ORDER BY number DESC LIMIT 1 OFFSET ?2)");
+    Statement event(*database_, "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?)");
+    Statement too_old(*database_, "DELETE FROM events WHERE run = ? AND number <= ?");
     for (const RunEventRecord& record : records.events) {
-      event.run(record.run, record.number, record.time, record.text);
-      too_old.run(record.run, kMostLedgerEvents);
+      event.run(record.run, record.number, record.time, record.text, record.agent, record.agent_number);
+      if (record.number > kMostLedgerEvents) too_old.run(record.run, record.number - kMostLedgerEvents);
     }
+    Statement log(
+        *database_,
+        "INSERT INTO logs SELECT ?1, ?2, 1 + ifnull(max(number), 0), ?3 FROM logs WHERE run = ?1 AND "
+        "node = ?2");
+    Statement log_too_old(*database_,
+                          "DELETE FROM logs WHERE run = ?1 AND node = ?2 AND number IN (SELECT number FROM "
+                          "(SELECT number, sum(length(text)) OVER (ORDER BY number DESC) AS bytes FROM logs "
+                          "WHERE run = ?1 AND node = ?2) WHERE bytes > ?3)");
+    for (const NodeLogRecord& record : records.logs) {
+      log.run(record.run, record.node, record.text);
+      log_too_old.run(record.run, record.node, kMostNodeLogBytes);
+    }
+    Statement drain(*database_, "INSERT OR REPLACE INTO drained VALUES (?)");
+    Statement undrain(*database_, "DELETE FROM drained WHERE name = ?");
+    for (const DrainRecord& record : records.drains) (record.drained ? drain : undrain).run(record.name);
     Statement name(*database_, "INSERT OR REPLACE INTO names VALUES (?, ?)");
     for (const NodeNameRecord& record : records.names) name.run(record.name, record.key);
     Statement forgotten(*database_, "DELETE FROM runs WHERE id = ?");
     Statement its_events(*database_, "DELETE FROM events WHERE run = ?");
+    Statement its_logs(*database_, "DELETE FROM logs WHERE run = ?");
     for (const uint64_t id : records.forgotten_runs) {
       forgotten.run(id);
       its_events.run(id);
+      its_logs.run(id);
     }
   });
 }

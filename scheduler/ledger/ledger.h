@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "scheduler/ledger/records.h"
 
@@ -17,7 +19,9 @@ namespace modelet::scheduler {
 class Database;
 
 // Of a run; older ones are removed when newer ones are written.
-inline constexpr uint64_t kMostLedgerEvents = 1024;
+inline constexpr uint64_t kMostLedgerEvents = 16384;
+inline constexpr uint64_t kMostRestoredEvents = 1024;               // that read() gives
+inline constexpr uint64_t kMostNodeLogBytes = uint64_t{256} << 10;  // of a node in a run
 
 class Ledger {
  public:
@@ -26,8 +30,13 @@ class Ledger {
   explicit Ledger(const std::filesystem::path& file);
   ~Ledger();
 
-  // All of it: runs by number, events by run and number, names in their order.
+  // Runs by number, their newest events by run and number, names in their order, who is drained.
   Records read();
+  // What follows number `after` (0: from the beginning) in the log of a run: its events if `node` is empty, else
+  // what that node has logged. About so many bytes, at least one entry if there is one.
+  LogPart read_log(uint64_t run, const std::string& node, uint64_t after, size_t most_bytes);
+  // Of a run: those that have logged.
+  std::vector<std::string> nodes_with_log(uint64_t run);
   void write(const Records& records);
 
  private:

@@ -27,6 +27,17 @@ struct RunEventRecord {
   uint64_t number = 0;  // within the run, from 1
   std::string time;     // UTC, ISO 8601
   std::string text;     // JSON
+  // Of an agent's event: the agent's incarnation and its number there. 0: the scheduler's own.
+  uint64_t agent = 0, agent_number = 0;
+};
+// Lines that a node has logged while it worked for a run, each with its end.
+struct NodeLogRecord {
+  uint64_t run = 0;
+  std::string node, text;
+};
+struct DrainRecord {  // a node that shall have no work, or may have some again
+  std::string name;
+  bool drained = true;
 };
 struct NodeNameRecord {
   std::string name, key;
@@ -38,7 +49,20 @@ struct Records {
   std::vector<RunRecord> runs;
   std::vector<RunEventRecord> events;
   std::vector<NodeNameRecord> names;
-  std::vector<uint64_t> forgotten_runs;  // with their events
+  std::vector<DrainRecord> drains;
+  std::vector<NodeLogRecord> logs;       // only written: read part by part
+  std::vector<uint64_t> forgotten_runs;  // with their events and logs
+
+  bool empty() const {
+    return !pool && runs.empty() && events.empty() && names.empty() && drains.empty() && logs.empty() &&
+           forgotten_runs.empty();
+  }
+};
+
+// A part of a log, whole lines.
+struct LogPart {
+  std::string text;
+  uint64_t next = 0;  // number to go on after
 };
 
 }  // namespace modelet::scheduler

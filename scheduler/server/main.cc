@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -44,6 +45,25 @@ void make_state_folder(const std::filesystem::path& folder) {
     throw modelet::UsageError(folder.string() +
                               ": others may enter this folder, which will have users' data: "
                               "chmod 700 it, or give --state another one");
+}
+
+// Agents that a restarted scheduler has still to hear look for its data where it was.
+constexpr const char* kPortFile = "data_port";
+constexpr size_t kMostLogBytes = 256 << 10;  // of one answer
+
+// 0: none is known.
+uint16_t read_port(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return 0;
+  unsigned port = 0;
+  const std::string text = modelet::read_text_file(file);
+  std::from_chars(text.data(), text.data() + text.size(), port);
+  return port <= UINT16_MAX ? static_cast<uint16_t>(port) : uint16_t{0};
+}
+
+void write_line(const std::filesystem::path& path, const std::string& text) {
+  modelet::AtomicFile file(path);
+  file.write(text + "\n");
+  file.commit();
 }
 
 uint64_t new_session() {
@@ -139,6 +159,11 @@ int main(int argc, char** argv) {
       ledger.emplace(folder / "ledger.sqlite");
       options.restored = ledger->read();
       options.persist = [&ledger](const modelet::scheduler::Records& records) { ledger->write(records); };
+      options.read_log = [&ledger](uint64_t run, const std::string& node, uint64_t after) {
+        return ledger->read_log(run, node, after, kMostLogBytes);
+      };
+      options.nodes_with_log = [&ledger](uint64_t run) { return ledger->nodes_with_log(run); };
+      options.former_data_port = read_port(folder / kPortFile);
       if (data.store.empty()) data.store = folder / "store";
     }
     if (!data.store.empty()) options.data = data;
@@ -147,12 +172,10 @@ int main(int argc, char** argv) {
     options.core.utc = [] { return modelet::utc_text(std::chrono::system_clock::now()); };
     modelet::scheduler::Server server(options);
     const modelet::StopSignals signals([&server] { server.request_stop(); });
+    if (!state.empty())
+      write_line(std::filesystem::path(state) / kPortFile, std::to_string(server.data_port()));
     modelet::log_info("listening on {}", server.endpoint());
-    if (!endpoint_file.empty()) {
-      modelet::AtomicFile file(endpoint_file);
-      file.write(server.endpoint() + "\n");
-      file.commit();
-    }
+    if (!endpoint_file.empty()) write_line(endpoint_file, server.endpoint());
     server.run();
     modelet::log_info("stopped");
   });

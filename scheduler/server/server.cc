@@ -1,11 +1,15 @@
 #include "scheduler/server/server.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
+#include "base/error.h"
 #include "base/system/clock.h"
 #include "base/system/log.h"
+#include "base/text/printable.h"
 #include "comm/transport/endpoint.h"
 
 namespace modelet::scheduler {
@@ -31,13 +35,22 @@ std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, cons
   };
   data.most_open = 4096;  // files of snapshots are many
   data.most_open_of_key = 1024;
-  return std::make_unique<comm::DataServer>(data, comm::data_endpoint(endpoint, options.data_port),
-                                            options.keys);
+  const auto at = [&](uint16_t port) {
+    return std::make_unique<comm::DataServer>(data, comm::data_endpoint(endpoint, port), options.keys);
+  };
+  if (options.data_port == 0 && options.former_data_port != 0) try {
+      return at(options.former_data_port);
+    } catch (const Error& error) {  // agents learn the new one when they register
+      log_info("another port for data than before: {}", error.what());
+    }
+  return at(options.data_port);
 }
 
-CoreOptions with_data_port(CoreOptions options, const comm::DataServer* data) {
-  options.data_port = data == nullptr ? uint16_t{0} : data->port();
-  return options;
+CoreOptions core_options(const ServerOptions& options, const comm::DataServer* data) {
+  CoreOptions core = options.core;
+  core.data_port = data == nullptr ? uint16_t{0} : data->port();
+  core.has_ledger = options.read_log != nullptr;
+  return core;
 }
 
 template <class T>
@@ -51,6 +64,8 @@ void append(Records& to, Records more) {
   move_to(to.runs, more.runs);
   move_to(to.events, more.events);
   move_to(to.names, more.names);
+  move_to(to.drains, more.drains);
+  move_to(to.logs, more.logs);
   move_to(to.forgotten_runs, more.forgotten_runs);
 }
 
@@ -61,7 +76,9 @@ Server::Server(const ServerOptions& options)
       is_local_(comm::is_loopback(socket_.endpoint())),
       data_(data_server(options, socket_.endpoint(), policy_)),
       persist_(options.persist),
-      core_(with_data_port(options.core, data_.get()), options.restored),
+      read_log_(options.read_log),
+      nodes_with_log_(options.nodes_with_log),
+      core_(core_options(options, data_.get()), options.restored),
       tick_(std::min(options.core.heartbeat, kLongestTick)),
       planner_(options.plan, wake_) {
   if (!options.keys && !comm::is_private(endpoint()))
@@ -138,11 +155,32 @@ void Server::act(double now, Action& action) {
     planner_.ask(std::move(*request));
   } else if (const auto* forgotten = std::get_if<ForgetPlan>(&action)) {
     planner_.forget(forgotten->number);
+  } else if (const auto* asked = std::get_if<ReadLog>(&action)) {
+    Action answer = Send{asked->peer, read_log(*asked)};
+    act(now, answer);
   } else if (auto* message = std::get_if<Send>(&action)) {
     if (socket_.send(message->peer, std::move(message->message)) !=
         comm::control::ServerSocket::Sent::kQueued)
       handle(now, PeerGone{message->peer});
   }
+}
+
+comm::control::FromSchedulerMessage Server::read_log(const ReadLog& asked) const {
+  if (!asked.node.empty()) {
+    const std::vector<std::string> nodes = nodes_with_log_(asked.run);
+    if (std::ranges::find(nodes, asked.node) == nodes.end())
+      return comm::control::RefusedT{
+          {},
+          fmt::format("node '{}' has logged nothing for run {}; nodes that have: {}", printable(asked.node),
+                      asked.run, nodes.empty() ? "none" : fmt::format("{}", fmt::join(nodes, ", ")))};
+  }
+  const LogPart part = read_log_(asked.run, asked.node, asked.offset);
+  comm::control::RunLogT log;
+  log.run = asked.run;
+  log.text = part.text;
+  log.next = part.next;
+  log.complete = asked.has_ended && (asked.node.empty() ? part.next >= asked.last_event : part.text.empty());
+  return log;
 }
 
 void Server::request_stop() {

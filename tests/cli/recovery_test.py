@@ -140,6 +140,25 @@ class RecoveryTest(ProgramTest):
         self.assert_finishes(run)
         wait_until(lambda: sleeps in self.nodes(), "it is back")
 
+    def test_agents_find_a_store_that_has_moved(self):
+        self.data_port = 0
+        for _ in range(2):  # the second one has another port than the configuration of the first
+            self.scheduler.signal(signal.SIGKILL)
+            self.scheduler.end()
+            self.start_scheduler(self.address)
+        self.agent("a")
+        run = self.submit(1)
+        self.wait_for_step(run, 50)
+        stable = self.status(run)["stable_step"]
+        self.scheduler.signal(signal.SIGKILL)
+        self.scheduler.end()
+        port = int((self.pool / "state/data_port").read_text())
+        with socket.create_server(("127.0.0.1", port)):
+            self.start_scheduler(self.address)
+        self.assertNotEqual(int((self.pool / "state/data_port").read_text()), port)
+        wait_until(lambda: self.status(run)["stable_step"] > stable + 20, lambda: f"snapshots get there: {self.status(run)}\n{self.logs()}")
+        self.assert_finishes(run)
+
     def test_a_scheduler_that_is_killed_and_started_again_takes_the_run_over(self):
         for name in ("a", "b"):
             self.agent(name)

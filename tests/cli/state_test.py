@@ -1,4 +1,6 @@
 """A scheduler with --state: what it knows is in a folder that only it uses."""
+import json
+import socket
 import unittest
 
 from programs import ENDLESS, STEPS_PER_EPOCH, TIME, PoolTest, wait_until
@@ -29,6 +31,16 @@ class Folder(StatePool):
     def test_has_one_scheduler_at_a_time(self):
         self.assert_state_refused(1, ["ledger.sqlite: another process uses it"], self.pool / "state")
         self.start_again()
+
+    def test_has_the_port_for_data_where_it_was_if_it_can(self):
+        port = int(wait_until(lambda: (self.pool / "state/data_port").exists() and (self.pool / "state/data_port").read_text(), "it is written"))
+        self.start_again()
+        self.assertEqual(int((self.pool / "state/data_port").read_text()), port)
+        self.scheduler.kill_all()
+        with socket.create_server(("127.0.0.1", port)):
+            self.start_again()
+            self.assertIn("another port for data", self.scheduler.stderr)
+            self.assertNotEqual(int((self.pool / "state/data_port").read_text()), port)
 
     def test_is_refused_if_it_cannot_be_used(self):
         for mode in (0o750, 0o705):
@@ -76,6 +88,46 @@ class Runs(StatePool):
         self.assertEqual(watch.events()[-1]["event"], "finished")
         status = self.runs()[run]
         self.assertEqual((status["epoch"], status["recoveries"]), (1, 0), "it was not begun anew")
+
+    def test_have_logs_of_their_nodes_and_of_all_events(self):
+        self.agent("a")
+        b = self.agent("b")
+        run = self.submit("run", "--nodes", "2", "--set", "train.epochs=20", "--set", "exchange.timeout_seconds=60")
+        self.wait_for_step(run, 20)
+        def log(*arguments):
+            return self.modelet("logs", run, *arguments, "--scheduler", self.address).stdout.splitlines()
+        for node in ("a", "b"):
+            wait_until(lambda: self.start("modelet", "logs", run, node, "--scheduler", self.address).end() == 0, "its log arrives")
+        b.kill_all()
+        self.start_again()
+        status = self.wait_for_end(run)
+        self.assertEqual(status["state"], "failed", "its folder is shared")
+        for node in ("a", "b"):
+            self.assertRegex(log(node)[0], rf"^\d{{4}}-\d\d-\d\dT\S+Z info run {run} 'small', epoch 1: rank \d of 2")
+        self.assert_refused(1, ["'c' has logged nothing", "a, b"], "modelet", "logs", run, "c", "--scheduler", self.address)
+        steps = [event["step"] for event in map(json.loads, log()) if event["event"] == "progress"]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+
+    def test_have_more_events_than_a_watcher_is_told(self):
+        self.agent("a")
+        run = self.submit("run", "--set", "train.epochs=40", "--set", "train.evaluate_every=0")
+        watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json")
+        watch.wait_for_step(1)
+        self.start_again()
+        self.assert_ends(watch, 0)
+        self.assertEqual([event["step"] for event in watch.events("progress")], list(range(1, 40 * STEPS_PER_EPOCH + 1)), "all, each once")
+        log = self.modelet("logs", run, "--scheduler", self.address).stdout.splitlines()
+        self.assertEqual([json.loads(line) for line in log][-1]["event"], "finished")
+        self.assertEqual(len(log), len(watch.events()))
+
+    def test_do_not_forget_who_is_drained(self):
+        self.agent("a")
+        self.verb("drain", "a")
+        self.start_again()
+        wait_until(lambda: self.nodes().get("a", {}).get("draining"), "it is back, and still drained")
+        self.verb("drain", "a", "--undo")
+        self.start_again()
+        wait_until(lambda: self.nodes().get("a", {}).get("draining") is False, "it is back, and may work")
 
     def test_are_watched_no_longer_than_there_is_patience(self):
         self.agent("a")

@@ -46,11 +46,18 @@ class Node : public ControlEnd, public Holder, public RankHost {
   void tick();
   void carry_out(const agent::Send& action);
   void carry_out(const agent::PrepareJob& action);
-  void carry_out(const agent::StartJob& action) { if (job_) job_->start(action.start); }
-  void carry_out(const agent::StopJob&) { if (job_) job_->stop(); }
-  void carry_out(const agent::AbortJob& action) { if (job_) job_->abort(action.reason); }
+  void carry_out(const agent::StartJob& action) {
+    if (job_) job_->start(action.start);
+  }
+  void carry_out(const agent::StopJob&) {
+    if (job_) job_->stop();
+  }
+  void carry_out(const agent::AbortJob& action) {
+    if (job_) job_->abort(action.reason);
+  }
   void carry_out(const agent::DropSnapshots& action) { keeper_->stable(action.run, action.step); }
   void carry_out(const agent::AdmitHolders& action) { keeper_->admit(action.message); }
+  void carry_out(const agent::StoreAt&) {}
   void carry_out(const agent::AgentLog& action);
   void carry_out(const agent::EndAgent& action);
   void end_process(bool silently);

@@ -61,6 +61,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   void carry_out(const scheduler::Log& action);
   void carry_out(const scheduler::PlanRequest& action);
   void carry_out(const scheduler::ForgetPlan&) {}
+  void carry_out(const scheduler::ReadLog&) {}
   void carry_out(const scheduler::Persist& action);
   msg::ToSchedulerMessage without_fence(msg::ToSchedulerMessage message) const;
 

@@ -186,11 +186,11 @@ void add_run_verbs(CLI::App& app) {
   fetch_verb.add_option("--out", fetched->out, "folder of the run, on this machine")->required();
 
   const auto logged = std::make_shared<PoolOptions>();
-  CLI::App& logs_verb = add_verb(app, "logs", "Show the events of a run that the scheduler has kept",
-                                 "  modelet logs 3\n  modelet logs 3 --follow", logged, logs);
+  CLI::App& logs_verb = add_verb(
+      app, "logs", "Show the events of a run, or what one of its nodes has logged while it worked for it",
+      "  modelet logs 3 --follow\n  modelet logs 3 office-17", logged, logs);
   add_run(logs_verb, *logged);
-  logs_verb.add_option("node", logged->node,
-                       "name of a node, if it passes its log on (default: the scheduler)");
+  logs_verb.add_option("node", logged->node, "name of a node (default: the run's events)");
   logs_verb.add_flag("--follow", logged->follow, "go on until the log is complete");
 }
 

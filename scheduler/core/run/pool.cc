@@ -21,6 +21,15 @@ void Node::release() {
   confirmed = false;
 }
 
+bool Node::may_log(size_t bytes, double now) {
+  constexpr double kBurst = 256 << 10, kPerSecond = 16 << 10;
+  log_room = log_room_at == 0 ? kBurst : std::min(kBurst, log_room + kPerSecond * (now - log_room_at));
+  log_room_at = now;
+  if (log_room < static_cast<double>(bytes)) return false;
+  log_room -= static_cast<double>(bytes);
+  return true;
+}
+
 Node* Pool::node(uint64_t id) {
   const auto found = nodes.find(id);
   return found == nodes.end() ? nullptr : &found->second;

@@ -33,6 +33,7 @@ struct CoreOptions {
   size_t max_names = 64;        // of nodes that register with the same key
   size_t max_runs = 1000;       // kept; ended ones are forgotten, oldest first, before a new one is refused
   size_t max_run_events = 256;  // kept per run, for those who watch late
+  bool has_ledger = false;      // whole logs can be read there (ReadLog)
   uint16_t data_port = 0;       // of the scheduler's DataServer; 0: it has none
   std::function<std::string()> utc = {};  // the calendar's time (base/system/clock.h); none: not known
 };
@@ -51,8 +52,17 @@ struct ForgetPlan {
 struct Persist {
   Records records;
 };
+// To be answered with RunLog: what the ledger has of a run's log after `offset`, of the run itself or of a node.
+struct ReadLog {
+  std::string peer;
+  uint64_t run = 0;
+  std::string node;
+  uint64_t offset = 0;
+  bool has_ended = false;   // the run
+  uint64_t last_event = 0;  // of the run
+};
 // A PlanRequest is answered by the event Planned, some time, unless it was forgotten before its turn.
-using Action = std::variant<Send, Log, PlanRequest, ForgetPlan, Persist>;
+using Action = std::variant<Send, Log, PlanRequest, ForgetPlan, Persist, ReadLog>;
 
 // An agent that is registered.
 struct Node {
@@ -73,7 +83,10 @@ struct Node {
   uint64_t step = 0;
   StepSeconds times;        // as last reported
   uint64_t last_event = 0;  // number of its last event of a run
+  // Bytes of its log that it may send at once, and since when.
+  double log_room = 0, log_room_at = 0;
 
+  bool may_log(size_t bytes, double now);
   bool is_willing() const { return !leaving && !draining; }
   bool is_free() const { return run == 0 && planned_for == 0 && stray == 0 && is_willing(); }
   void bind(uint64_t to, uint32_t of_epoch, double now);
@@ -107,6 +120,7 @@ struct Pool {
   uint64_t next_node = 1, next_run = 1, next_plan = 1;
   std::map<uint64_t, Node> nodes;
   std::map<std::string, Name> names;  // empty in a pool without keys
+  std::set<std::string> drained;      // names of nodes that shall have no work, also of those that are away
   std::map<uint64_t, Run> runs;
   // Of the event being handled:
   std::vector<Action> actions;

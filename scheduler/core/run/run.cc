@@ -51,7 +51,7 @@ const char* state_name(RunState state) {
 
 // ---- what its nodes report
 
-void Run::reported(Pool& pool, uint64_t node, const nlohmann::json& event) {
+void Run::reported(Pool& pool, uint64_t node, const nlohmann::json& event, uint64_t agent, uint64_t number) {
   const std::string kind = text_of(event, "event");
   if (state == RunState::Forming) note_data(kind, event);
   if (state == RunState::Running && members.front().node == node) {
@@ -65,11 +65,12 @@ void Run::reported(Pool& pool, uint64_t node, const nlohmann::json& event) {
       return;
     }
   }
-  publish(pool, event);
+  publish(pool, event, agent, number);
 }
 
-bool Run::has_published(const nlohmann::json& event) const {
-  return std::ranges::find(events, event.dump(), &RunEventRecord::text) != events.end();
+bool Run::has_heard(uint64_t agent, uint64_t number) const {
+  const auto last = heard.find(agent);
+  return number != 0 && last != heard.end() && number <= last->second;
 }
 
 // The list of runs shows why a run does not begin yet.
@@ -88,10 +89,11 @@ void Run::note_data(const std::string& kind, const nlohmann::json& event) {
 }
 
 // Who asks later gets the same line.
-void Run::publish(Pool& pool, nlohmann::json event) {
+void Run::publish(Pool& pool, nlohmann::json event, uint64_t agent, uint64_t number) {
   if (std::string time = pool.utc(); !time.empty() && !event.contains("time"))
     event["time"] = std::move(time);
-  events.push_back({id, ++last_event, pool.utc(), event.dump()});
+  if (number != 0) heard[agent] = number;
+  events.push_back({id, ++last_event, pool.utc(), event.dump(), agent, number});
   pool.changes.events.push_back(events.back());
   for (const std::string& watcher : watchers) pool.send(watcher, event_message(events.back()));
   if (events.size() > pool.options.max_run_events) events.pop_front();

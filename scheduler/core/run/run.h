@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
@@ -91,8 +92,9 @@ struct Run {
   void place(Pool& pool);
   void planned(Pool& pool, const Planned& answer);
   void prepared(Pool& pool, Member& member, const comm::control::PreparedT& message);
-  void reported(Pool& pool, uint64_t node, const nlohmann::json& event);
-  bool has_published(const nlohmann::json& event) const;  // lately; an agent's event says when it was
+  // `agent`: its incarnation; `number`: of the event there, 0: not counted.
+  void reported(Pool& pool, uint64_t node, const nlohmann::json& event, uint64_t agent, uint64_t number);
+  bool has_heard(uint64_t agent, uint64_t number) const;  // that event
   void member_done(Pool& pool, Member& member, const comm::control::RunDoneT& message);
   void node_gone(Pool& pool, uint64_t node, const std::string& name, const std::string& why);
   // A member lives and does nothing for the run.
@@ -153,12 +155,13 @@ struct Run {
   double last_news = 0;                             // of members that are done, or of their files
   double missed_since = 0;                          // a member was missed at `missed_step`; 0: none is
   uint64_t missed_step = 0;
-  double files_missing_since = 0;     // 0: they can be had
-  std::set<uint64_t> no_help;         // nodes that a plan with them made no better
-  std::vector<uint64_t> too_few;      // nodes that could not carry the run
-  std::deque<RunEventRecord> events;  // the last ones
-  uint64_t last_event = 0;            // number of the last one
-  std::set<std::string> watchers;     // peers
+  double files_missing_since = 0;      // 0: they can be had
+  std::set<uint64_t> no_help;          // nodes that a plan with them made no better
+  std::vector<uint64_t> too_few;       // nodes that could not carry the run
+  std::deque<RunEventRecord> events;   // the last ones
+  uint64_t last_event = 0;             // number of the last one
+  std::map<uint64_t, uint64_t> heard;  // of agents: incarnation -> number of the last event
+  std::set<std::string> watchers;      // peers
 
  private:
   std::vector<uint64_t> choose(const Pool& pool, std::vector<uint64_t> free, size_t wanted) const;
@@ -195,7 +198,7 @@ struct Run {
   void abort_members(Pool& pool, const std::string& reason) const;
   void release_others(Pool& pool, const std::vector<Member>& group, const std::string& reason) const;
   void note_data(const std::string& kind, const nlohmann::json& event);
-  void publish(Pool& pool, nlohmann::json event);
+  void publish(Pool& pool, nlohmann::json event, uint64_t agent = 0, uint64_t number = 0);
   void set_state(Pool& pool, comm::control::RunState to, const std::string& why);
 };
 

@@ -90,6 +90,7 @@ class Storm {
   }
   void on(const DropSnapshots&) {}
   void on(const AdmitHolders&) {}
+  void on(const StoreAt&) {}
   void on(const AgentLog&) {}
   void on(const EndAgent&) { ended_ = true; }
 

@@ -23,6 +23,23 @@ TEST(AgentCore, AsksToBeRegisteredUntilItIs) {
   EXPECT_EQ(agent.the<msg::HeartbeatT>().node, 3u);
 }
 
+TEST(AgentCore, LearnsWhereTheStoreIsWheneverItMoves) {
+  Driver agent;
+  auto message = registered();
+  for (const uint16_t port : {5571, 5571, 6000}) {
+    message.data_port = port;
+    agent.pass(0.2);
+    agent.hear(message);
+    const auto moved = agent.all<StoreAt>();
+    agent.handle(ConnectionLost{});
+    if (port == 5571 && agent.step++ > 0) {
+      EXPECT_TRUE(moved.empty()) << "known";
+    } else {
+      EXPECT_EQ(moved.at(0).port, port);
+    }
+  }
+}
+
 TEST(AgentCore, NumbersItsHeartbeatsAndSaysWhatItWorksFor) {
   Driver agent;
   agent.join();

@@ -56,7 +56,8 @@ class RootsTest : public ::testing::Test {
   }
 
   const fs::path top = fs::path(::testing::TempDir()) / "modelet_roots_test";
-  Roots roots{.data = {top / "data"}, .out = {top / "runs"}, .kept_out = top / "runs/cache"};
+  Roots roots{
+      .data = {top / "data"}, .out = {top / "runs"}, .kept_out = {top / "runs/cache", top / "runs/holder"}};
 };
 
 TEST_F(RootsTest, WhatIsBeneathIsAllowed) {

@@ -68,11 +68,17 @@ class FetchRunTest : public testing::Test {
     status.run = 3;
     status.state = msg::RunState::Finished;
     if (std::holds_alternative<msg::SubmitT>(message)) answers.emplace_back(msg::AcceptedT{{}, 3});
+    const auto events = {R"({"event":"started","run":"r"})",
+                         R"({"event":"checkpoint","step":20,"path":"/agent/x/step-0000000020"})",
+                         R"({"event":"finished","checkpoint":"/agent/x/step-0000000020"})"};
+    if (const auto* asked = std::get_if<msg::FindRunLogT>(&message)) {
+      msg::RunLogT log{{}, 3, "", 3, true};
+      if (asked->offset == 0)
+        for (const char* text : events) log.text += std::string(text) + '\n';
+      answers.emplace_back(std::move(log));
+    }
     if (std::holds_alternative<msg::WatchT>(message)) {
-      for (const char* text : {R"({"event":"started","run":"r"})",
-                               R"({"event":"checkpoint","step":20,"path":"/agent/x/step-0000000020"})",
-                               R"({"event":"finished","checkpoint":"/agent/x/step-0000000020"})"})
-        answers.emplace_back(msg::RunEventT{{}, 3, text});
+      for (const char* text : events) answers.emplace_back(msg::RunEventT{{}, 3, text});
       answers.emplace_back(std::move(status));
     }
     return answers;

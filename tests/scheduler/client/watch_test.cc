@@ -1,6 +1,7 @@
 // Watching a run of a scheduler that goes away: each event is passed on once, and nobody waits for ever.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -38,6 +39,14 @@ msg::RunEventT event(uint64_t number) {
   return event;
 }
 
+// Two lines at once.
+msg::RunLogT log_after(uint64_t offset, uint64_t last) {
+  msg::RunLogT log;
+  log.run = kRun;
+  for (log.next = offset; log.next < std::min(offset + 2, last);) log.text += event(++log.next).json + '\n';
+  return log;
+}
+
 // Knows the events 1 to `last` of the run; ends it when asked to stop.
 FakeScheduler::Answer with_events(uint64_t last, RunState state) {
   return [=](const msg::ToSchedulerMessage& message) {
@@ -45,6 +54,8 @@ FakeScheduler::Answer with_events(uint64_t last, RunState state) {
     if (std::holds_alternative<msg::WatchT>(message)) {
       for (uint64_t number = 1; number <= last; ++number) answers.emplace_back(event(number));
       answers.emplace_back(status(state));
+    } else if (const auto* asked = std::get_if<msg::FindRunLogT>(&message)) {
+      answers.emplace_back(log_after(asked->offset, last));
     } else if (std::holds_alternative<msg::StopRunT>(message)) {
       answers.emplace_back(status(RunState::Stopped));
     }
@@ -102,7 +113,47 @@ TEST_F(WatchTest, SaysHowToComeBackWhenItGivesUp) {
   EXPECT_THAT(why, HasSubstr("modelet watch 7 --scheduler " + endpoint));
 }
 
-TEST_F(WatchTest, PastEventsAreThoseUntilTheStatus) { EXPECT_EQ(client.past_events(kRun).size(), 2u); }
+// A scheduler tells who begins to watch the last events only.
+FakeScheduler::Answer with_the_last(uint64_t first, uint64_t last) {
+  return [=, all = with_events(last, RunState::Finished)](const msg::ToSchedulerMessage& message) {
+    auto answers = all(message);
+    std::erase_if(answers, [&](const auto& answer) {
+      const auto* event = std::get_if<msg::RunEventT>(&answer);
+      return event != nullptr && event->number < first;
+    });
+    return answers;
+  };
+}
+
+TEST_F(WatchTest, WhatHappenedWhileItWasAwayIsReadInTheLog) {
+  bool was_away = false;
+  watcher.detach = [&] {
+    if (shown.size() == 2 && !std::exchange(was_away, true)) {
+      scheduler.reset();
+      scheduler = std::make_unique<FakeScheduler>(endpoint, with_the_last(7, 8));
+    }
+    return false;
+  };
+  client.watch(kRun, watcher, kPatient);
+  EXPECT_THAT(shown, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+}
+
+TEST_F(WatchTest, WhoBeginsLateSeesTheLastEventsOrAll) {
+  scheduler.reset();
+  scheduler = std::make_unique<FakeScheduler>(endpoint, with_the_last(3, 4));
+  client.watch(kRun, watcher, kPatient);
+  EXPECT_THAT(shown, ElementsAre(3, 4));
+  shown.clear();
+  watcher.whole = true;
+  client.watch(kRun, watcher, kPatient);
+  EXPECT_THAT(shown, ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(WatchTest, PastEventsAreAllOfTheLog) {
+  scheduler.reset();
+  scheduler = std::make_unique<FakeScheduler>(endpoint, with_the_last(4, 5));
+  EXPECT_EQ(client.past_events(kRun).size(), 5u);
+}
 
 }  // namespace
 }  // namespace modelet::cli

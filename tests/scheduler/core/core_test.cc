@@ -385,7 +385,7 @@ TEST_F(CoreTest, TheLogOfARunIsReadPartByPart) {
   EXPECT_EQ(rest.text, "{\"event\":\"finished\"}\n");
   EXPECT_TRUE(rest.complete);
   pool.receive("client", msg::FindRunLogT{{}, run, "a", 0});
-  EXPECT_THAT(pool.take<msg::RefusedT>("client").at(0).reason, HasSubstr("nodes keep their logs"));
+  EXPECT_THAT(pool.take<msg::RefusedT>("client").at(0).reason, HasSubstr("keeps no logs of nodes"));
 }
 
 TEST_F(CoreTest, AgentsAndUsersMayDoWhatIsTheirs) {

@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 #include <sys/mount.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <filesystem>
@@ -44,6 +45,7 @@ std::string text_of(const Records& records) {
   for (const RunEventRecord& event : records.events)
     text += "event " + std::to_string(event.run) + " " + std::to_string(event.number) + " " + event.time +
             " " + event.text + "\n";
+  for (const DrainRecord& drain : records.drains) text += "drained " + drain.name + "\n";
   for (const NodeNameRecord& name : records.names) text += "name " + name.name + " " + name.key + "\n";
   return text;
 }
@@ -92,10 +94,61 @@ TEST_F(LedgerTest, KeepsTheNewestEventsOfEachRun) {
     records.events.push_back({1, number, "t", "x"});
   ledger.write(records);
   const Records kept = ledger.read();
-  ASSERT_EQ(kept.events.size(), kMostLedgerEvents + 1);
-  EXPECT_EQ(kept.events.front().number, 4u);
-  EXPECT_EQ(kept.events[kMostLedgerEvents - 1].number, kMostLedgerEvents + 3);
+  ASSERT_EQ(kept.events.size(), kMostRestoredEvents + 1) << "the newest of them";
+  EXPECT_EQ(kept.events.front().number, kMostLedgerEvents + 4 - kMostRestoredEvents);
+  EXPECT_EQ(kept.events[kMostRestoredEvents - 1].number, kMostLedgerEvents + 3);
   EXPECT_EQ(kept.events.back().text, "of another run");
+  uint64_t lines = 0, next = 0;
+  for (LogPart part; !(part = ledger.read_log(1, "", next, 1000)).text.empty(); next = part.next) {
+    if (next == 0) {
+      EXPECT_EQ(part.next, 503u) << "the first 500 that are left";
+    }
+    lines += static_cast<uint64_t>(std::ranges::count(part.text, '\n'));
+  }
+  EXPECT_EQ(lines, kMostLedgerEvents);
+  EXPECT_EQ(next, kMostLedgerEvents + 3);
+}
+
+TEST_F(LedgerTest, KeepsTheNewestOfWhatANodeHasLogged) {
+  Ledger ledger(file);
+  const std::string line(1000, 'x');
+  for (int i = 0; i < 300; ++i)
+    ledger.write({.logs = {{1, "a", std::to_string(i) + line + "\n"}, {1, "b", "b\n"}}});
+  ledger.write({.logs = {{2, "a", "of another run\n"}}});
+  std::string all;
+  uint64_t next = 0;
+  for (LogPart part; !(part = ledger.read_log(1, "a", next, 5000)).text.empty(); next = part.next)
+    all += part.text;
+  EXPECT_LE(all.size(), kMostNodeLogBytes);
+  EXPECT_GT(all.size(), kMostNodeLogBytes - 2 * line.size());
+  EXPECT_TRUE(all.ends_with("299" + line + "\n"));
+  EXPECT_THAT(ledger.nodes_with_log(1), testing::ElementsAre("a", "b"));
+  ledger.write({.forgotten_runs = {1}});
+  EXPECT_EQ(ledger.read_log(1, "a", 0, 5000).text, "");
+  EXPECT_EQ(ledger.read_log(2, "a", 0, 5000).text, "of another run\n");
+}
+
+TEST_F(LedgerTest, KnowsWhoIsDrained) {
+  {
+    Ledger ledger(file);
+    ledger.write({.drains = {{"a", true}, {"b", true}}});
+    ledger.write({.drains = {{"a", false}}});
+  }
+  EXPECT_EQ(text_of(Ledger(file).read()), "drained b\n");
+}
+
+// Without logs, drained nodes, and numbers of agents.
+TEST_F(LedgerTest, ReadsTheFirstVersion) {
+  { Ledger ledger(file); }
+  execute(
+      file,
+      "DROP TABLE logs; DROP TABLE drained; DROP TABLE events; CREATE TABLE events (run INTEGER NOT NULL, number "
+      "INTEGER NOT NULL, time TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (run, number)) WITHOUT ROWID; "
+      "INSERT INTO events VALUES (1, 1, 't', 'old'); PRAGMA user_version = 1");
+  Ledger ledger(file);
+  ledger.write({.events = {{1, 2, "t", "new", 7, 9}}, .logs = {{1, "a", "line\n"}}});
+  EXPECT_EQ(text_of(ledger.read()), "event 1 1 t old\nevent 1 2 t new\n");
+  EXPECT_EQ(ledger.read().events.back().agent_number, 9u);
 }
 
 TEST_F(LedgerTest, AFailedWriteChangesNothing) {
@@ -197,9 +250,9 @@ TEST_F(LedgerTest, RefusesWhatIsDamaged) {
 
 TEST_F(LedgerTest, RefusesWhatOthersWrote) {
   { Ledger ledger(file); }
-  execute(file, "PRAGMA user_version = 2");
+  execute(file, "PRAGMA user_version = 3");
   EXPECT_THAT(error_of([&] { Ledger ledger(file); }),
-              HasSubstr("was written by a newer release (version 2, this one reads 1)"));
+              HasSubstr("was written by a newer release (version 3, this one reads 2)"));
   const fs::path other = folder / "other.sqlite";
   execute(other, "CREATE TABLE things (name TEXT)");
   EXPECT_THAT(error_of([&] { Ledger ledger(other); }), HasSubstr("is a database of another program"));
