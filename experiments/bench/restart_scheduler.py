@@ -35,7 +35,7 @@ def parse_arguments():
     parser.add_argument("programs", type=pathlib.Path, metavar="PROGRAMS")
     parser.add_argument("--restarts", type=int, default=10)
     parser.add_argument("--away", type=float, default=3.0, help="seconds between the kill and the start (default: 3)")
-    parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="of the first run (default: train.epochs=10)")
+    parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="of the first run (default: train.epochs=100)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     return parser.parse_args()
 
@@ -97,7 +97,7 @@ def main():
             for i in range(1, AGENTS + 1):
                 pool.start_agent(f"node-{i}", "--cores", "1", "--dedicated", *pools.SPEED)
             experiment = measuring.ROOT / "experiments/quickstart.toml"
-            first = pool.submit(experiment, AGENTS, [*settings, "train.epochs=10", *arguments.set])
+            first = pool.submit(experiment, AGENTS, [*settings, "train.epochs=100", *arguments.set])
             queued = [pool.submit(experiment, AGENTS, short) for _ in range(QUEUED)]
             watcher = pool.watch(first)
             watcher.wait_for_step(1, LIMIT)
