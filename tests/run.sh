@@ -40,6 +40,13 @@ build_preset() {
   cmake --preset "$1" "${options[@]}" >"build/$1-configure.log" 2>&1 || { cat "build/$1-configure.log"; exit 1; }
   cmake --build --preset "$1" --parallel "$jobs" "${@:2}"
 }
+python_package() {
+  if tests/python/make_venv.sh "$1"; then
+    export MODELET_PYTHON_TESTS=required
+  else
+    echo "== $1: the Python package could not be installed into build/venv: it is not tested" >&2
+  fi
+}
 # Fails only where ctest did not get to its summary: failed tests are counted.
 test_preset() {
   local preset=$1 log=build/$1-ctest.log summary bad all
@@ -64,8 +71,8 @@ run_preset() {
   echo "== $preset: build"
   timed "$preset: build" build_preset "$preset" "${target[@]}"
   if [[ $preset == dev ]]; then
-    timed "$preset: Python package" tests/python/make_venv.sh "$preset"
-    export MODELET_PYTHON_TESTS=required
+    # Without a package index, all but the Python package can be tested: its tests say that they are skipped.
+    timed "$preset: Python package" python_package "$preset"
   fi
   echo "== $preset: test"
   timed "$preset: test" test_preset "$preset" --parallel "$at_once" "${filter[@]}"

@@ -72,7 +72,8 @@ class Fetcher {
 
   // Into `checkpoints`, and before it the best one that it names, if that is not there.
   void fetch(comm::Snapshot snapshot, const fs::path& checkpoints) {
-    const auto first_best = std::ranges::stable_partition(snapshot.files, std::not_fn(is_best)).begin();
+    const auto first_best =
+        std::stable_partition(snapshot.files.begin(), snapshot.files.end(), std::not_fn(is_best));
     const std::vector<comm::SnapshotFile> best(first_best, snapshot.files.end());
     snapshot.files.erase(first_best, snapshot.files.end());
     const std::string name = shard::step_name(snapshot.step);

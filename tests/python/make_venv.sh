@@ -12,7 +12,7 @@ if ! cmp -s "$needs" "$venv/requirements.txt"; then
   echo "Installing what $needs names into $venv"
   rm -rf "$venv"
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$needs"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile --requirement "$needs"
   cp "$needs" "$venv/requirements.txt"
 fi
 
