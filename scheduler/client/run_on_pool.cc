@@ -16,6 +16,7 @@
 #include "scheduler/client/fetch_run.h"
 #include "scheduler/client/run_fetcher.h"
 #include "scheduler/core/core.h"
+#include "shard/modelet/checkpoint/folders.h"
 
 namespace modelet::cli {
 namespace {
@@ -55,7 +56,8 @@ class EndReporter {
     throw Error(error + reporter_.how_to_resume());
   }
 
-  void end(const RunStatusT& status) {
+  // `checkpoints`: where those of the run lie on this machine, if they do.
+  void end(const RunStatusT& status, const std::filesystem::path& checkpoints = {}) {
     if (status.state == RunState::Failed) {
       if (last_ != "failed") reporter_.handle({{"event", "failed"}, {"error", status.detail}});
       const std::string why =
@@ -64,7 +66,7 @@ class EndReporter {
       throw Error(why);
     }
     if (status.state == RunState::Stopped) {
-      if (last_ != "interrupted") reporter_.handle({{"event", "interrupted"}, {"step", status.step}});
+      if (last_ != "interrupted") reporter_.handle(interrupted(status.step, checkpoints));
       reporter_.require_heard();
       throw Interrupted(fmt::format("run {}: {}{}", status.run, status.detail, reporter_.how_to_resume()));
     }
@@ -72,6 +74,13 @@ class EndReporter {
   }
 
  private:
+  // Of a run that was stopped while its nodes could not tell.
+  static json interrupted(uint64_t step, const std::filesystem::path& checkpoints) {
+    json event = {{"event", "interrupted"}, {"step", step}};
+    if (const auto newest = shard::newest_checkpoint(checkpoints)) event["checkpoint"] = newest->string();
+    return event;
+  }
+
   Reporter& reporter_;
   std::string last_, waiting_for_;
 };
@@ -112,6 +121,8 @@ class FetchedRun {
   void report_arrived() {
     report_if([this](const std::filesystem::path& path) { return fetcher_->has(path); });
   }
+
+  std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
 
   // The run has ended: fetches what is not here yet. A checkpoint that the pool has replaced by a later one stays
   // unreported.
@@ -199,7 +210,7 @@ void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPo
     end.fail(error.what());
   }
   if (files) files->end();
-  end.end(last);
+  end.end(last, files ? files->checkpoints() : std::filesystem::path());
 }
 
 void watch_on_pool(const comm::control::SchedulerAddress& scheduler, uint64_t run, Reporter& reporter,
