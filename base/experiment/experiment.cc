@@ -60,8 +60,22 @@ std::string to_toml(const Experiment& experiment) {
   return fields_toml(experiment, [](const Field&) { return true; });
 }
 
-std::string to_encoding_toml(const Experiment& experiment) {
-  const auto sections = kEncodingSections[experiment.data.format];
+Encoding encoding_of(const Experiment& experiment) {
+  return {.format = experiment.data.format,
+          .text = experiment.text,
+          .csv = experiment.csv,
+          .words = experiment.words,
+          .table = experiment.table};
+}
+
+std::string to_toml(const Encoding& encoding) {
+  Experiment experiment;  // what the tables of fields know
+  experiment.data.format = encoding.format;
+  experiment.text = encoding.text;
+  experiment.csv = encoding.csv;
+  experiment.words = encoding.words;
+  experiment.table = encoding.table;
+  const auto sections = kEncodingSections[encoding.format];
   return fields_toml(experiment, [&](const Field& field) {
     return field.key == "data.format" || std::ranges::find(sections, section_of(field.key)) != sections.end();
   });

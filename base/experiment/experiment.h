@@ -148,6 +148,16 @@ struct Experiment {
   } cluster;
 };
 
+// How text becomes samples: the format, and the sections of the formats.
+struct Encoding {
+  DataFormat format = DataFormat::kAuto;
+  Experiment::Text text;
+  Experiment::Csv csv;
+  Experiment::Words words;
+  Experiment::Table table;
+};
+Encoding encoding_of(const Experiment& experiment);
+
 // Whether there is a direct path from features to labels.
 constexpr bool uses_pairs(const Experiment::Model& model) { return model.centroids || model.pairs; }
 // Whether neurons are retrieved by the activations, and whether this is done with hash tables.
@@ -190,11 +200,10 @@ Experiment parse_experiment(std::string_view toml, const std::filesystem::path& 
 // Complete TOML with every key; parse_experiment(to_toml(e)) equals e.
 std::string to_toml(const Experiment& experiment);
 
-// The keys that decide how text becomes samples (data.format and the sections of formats) as TOML, and back,
-// with defaults elsewhere: what an encoder of text remembers of its experiment.
-std::string to_encoding_toml(const Experiment& experiment);
-Experiment parse_encoding_toml(std::string_view toml, const std::filesystem::path& origin,
-                               const std::vector<std::string>& overrides = {});
+// An encoding as TOML, with those keys that its format reads, and back: what an encoder of text remembers.
+std::string to_toml(const Encoding& encoding);
+Encoding parse_encoding(std::string_view toml, const std::filesystem::path& origin,
+                        const std::vector<std::string>& overrides = {});
 
 // One key as text for people.
 struct ExperimentField {

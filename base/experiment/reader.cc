@@ -296,12 +296,12 @@ std::set<std::string> given_keys(std::string_view toml, const std::filesystem::p
   return parser.given();
 }
 
-Experiment parse_encoding_toml(std::string_view toml, const std::filesystem::path& origin,
-                               const std::vector<std::string>& overrides) {
+Encoding parse_encoding(std::string_view toml, const std::filesystem::path& origin,
+                        const std::vector<std::string>& overrides) {
   Parser parser(origin);
   parser.read_file(toml);
   for (const std::string& argument : overrides) parser.override_with(argument);
-  return parser.finish_encoding();
+  return encoding_of(parser.finish_encoding());
 }
 
 }  // namespace modelet

@@ -71,7 +71,7 @@ Model::Model(const std::string& path, unsigned threads)
       ranker_(predictor_.network().output().modelets(), predictor_.network().spread(),
               predictor_.network().pool()) {}
 
-std::string Model::reading() const { return to_encoding_toml(predictor_.query_encoder().reading()); }
+std::string Model::reading() const { return to_toml(predictor_.query_encoder().encoding()); }
 
 std::vector<std::string> Model::label_names() const {
   return shard::label_names(predictor_.encoder(), folder());

@@ -33,10 +33,8 @@ DataRate repeat(const char* name, double seconds, const std::function<void(DataR
 
 }  // namespace
 
-std::vector<DataRate> measure_text(const Experiment& options) {
-  const std::filesystem::path file = options.data.train;
-  Experiment known_format = options;
-  known_format.data.format = format_of(file, options);
+std::vector<DataRate> measure_text(const std::filesystem::path& file, Encoding encoding) {
+  encoding.format = format_of(file, encoding);
   std::vector<DataRate> rates;
   rates.push_back(repeat("lines", 0, [&](DataRate& rate) {
     LineReader reader(file);
@@ -45,9 +43,9 @@ std::vector<DataRate> measure_text(const Experiment& options) {
     rate.bytes = reader.bytes();
   }));
   std::unique_ptr<Encoder> encoder;
-  if (known_format.data.format != DataFormat::kXmc)
+  if (encoding.format != DataFormat::kXmc)
     rates.push_back(repeat("fit", 0, [&](DataRate& rate) {
-      encoder = fit_encoder(known_format, file);
+      encoder = fit_encoder(encoding, file);
       rate.bytes = rates.front().bytes;
       rate.rows = rates.front().rows;
     }));

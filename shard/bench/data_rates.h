@@ -17,9 +17,9 @@ struct DataRate {
   double seconds = 0;
 };
 
-// Text of any format (plain, .xz, .gz), data.train of `options`, the whole file: `lines` finds the lines,
-// decompressing if need be; `fit` fits the encoder that the format needs, if any; `parse` reads the samples.
-std::vector<DataRate> measure_text(const Experiment& options);
+// Text of any format (plain, .xz, .gz), the whole file: `lines` finds the lines, decompressing if need be;
+// `fit` fits the encoder that the format needs, if any; `parse` reads the samples.
+std::vector<DataRate> measure_text(const std::filesystem::path& file, Encoding encoding);
 
 // Prepared data, about `seconds` each: `scan` walks it in order, `batches` gathers shuffled batches by sample
 // and by feature, which is what a step needs. Bytes are those of ids, values and labels.

@@ -19,7 +19,7 @@ namespace {
 StringTable vocabulary(const Checkpoint& checkpoint) {
   const std::vector<std::byte> state = checkpoint.read_encoder();
   const std::string origin = (checkpoint.folder() / "encoder").string();
-  if (state.empty() || encoder_options(SafetensorsFile(state, origin)).data.format != DataFormat::kWords)
+  if (state.empty() || encoder_options(SafetensorsFile(state, origin)).format != DataFormat::kWords)
     throw UsageError(
         checkpoint.folder().string() +
         ": was not trained on running text (data.format = \"words\"), so it has no vocabulary of words");

@@ -58,7 +58,7 @@ void Network::set_priors() {
     if (modelet->label_counts().empty())
       throw FormatError(
           "the model's checkpoint has no label counts, which sampling.prior needs: it is damaged");
-    std::vector<float> priors = log_activity(*modelet, experiment_, shape_);
+    std::vector<float> priors = log_activity(*modelet, experiment_.sampling, experiment_.train, shape_);
     for (float& prior : priors) prior *= share;
     modelet->set_priors(std::move(priors));
   }

@@ -22,17 +22,17 @@ shard::LineReader lines_of(const std::string& text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const modelet::Experiment kOptions[] = {
-      modelet::parse_encoding_toml("[data]\nformat = 'text'", "a"),
-      modelet::parse_encoding_toml("[data]\nformat = 'csv'\n[csv]\nlabels = 't'\ntext = ['n', 'c']", "b"),
-      modelet::parse_encoding_toml(
-          "[data]\nformat = 'csv'\n[csv]\nlabels = '1'\ntext = ['2']\nheader = false", "c"),
-      modelet::parse_encoding_toml(
-          "[data]\nformat = 'table'\n[table]\ncolumns = ['label:y', 'num:n', 'cat:c']", "d"),
-      modelet::parse_encoding_toml("[data]\nformat = 'xmc'", "e")};
+  static const modelet::Encoding kOptions[] = {
+      modelet::parse_encoding("[data]\nformat = 'text'", "a"),
+      modelet::parse_encoding("[data]\nformat = 'csv'\n[csv]\nlabels = 't'\ntext = ['n', 'c']", "b"),
+      modelet::parse_encoding("[data]\nformat = 'csv'\n[csv]\nlabels = '1'\ntext = ['2']\nheader = false",
+                              "c"),
+      modelet::parse_encoding("[data]\nformat = 'table'\n[table]\ncolumns = ['label:y', 'num:n', 'cat:c']",
+                              "d"),
+      modelet::parse_encoding("[data]\nformat = 'xmc'", "e")};
   constexpr modelet::cli::RequestLimits kLimits{.samples = 3, .k = 7};
   if (size == 0) return 0;
-  const modelet::Experiment& options = kOptions[data[0] % std::size(kOptions)];
+  const modelet::Encoding& options = kOptions[data[0] % std::size(kOptions)];
   try {
     const auto request =
         modelet::cli::parse_request({reinterpret_cast<const char*>(data + 1), size - 1}, options, kLimits);
@@ -45,8 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (query.ids) {
           shard::XmcReader reader(lines_of(query.text), 100, 10);
           for (shard::Sample sample; reader.next(sample);) ++records;
-        } else if (options.data.format == modelet::DataFormat::kText ||
-                   options.data.format == modelet::DataFormat::kCsv) {
+        } else if (options.format == modelet::DataFormat::kText ||
+                   options.format == modelet::DataFormat::kCsv) {
           const auto reader = shard::open_records(options, lines_of(query.text), shard::LabelsIn::kOptional);
           for (shard::TextRecord record; reader->next(record);) ++records;
         }

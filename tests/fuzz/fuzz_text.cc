@@ -32,24 +32,24 @@ void check(shard::SampleReader& reader) {
 
 // The first byte chooses format and options.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const modelet::Experiment kOptions[] = {
-      modelet::parse_encoding_toml(
+  static const modelet::Encoding kOptions[] = {
+      modelet::parse_encoding(
           "[data]\nformat = 'text'\n[text]\nlabel_prefix = '_'\nbuckets = 64\nword_ngrams = 3", "a"),
-      modelet::parse_encoding_toml("[data]\nformat = 'text'\n[text]\nlabel_prefix = '_'\nbuckets = "
-                                   "64\nmin_char = 2\nmax_char = 4\nweight = 'tfidf'",
-                                   "b"),
-      modelet::parse_encoding_toml("[data]\nformat = 'csv'\n[csv]\nlabels = '1'\nlabel_separator = "
-                                   "'pipe'\ntext = ['2']\n[text]\nbuckets = 64",
-                                   "c"),
-      modelet::parse_encoding_toml(
-          "[data]\nformat = 'words'\n[words]\nmin_count = 1\nsubsample = 0.1\nwindow = 2", "d"),
-      modelet::parse_encoding_toml(
+      modelet::parse_encoding("[data]\nformat = 'text'\n[text]\nlabel_prefix = '_'\nbuckets = "
+                              "64\nmin_char = 2\nmax_char = 4\nweight = 'tfidf'",
+                              "b"),
+      modelet::parse_encoding("[data]\nformat = 'csv'\n[csv]\nlabels = '1'\nlabel_separator = "
+                              "'pipe'\ntext = ['2']\n[text]\nbuckets = 64",
+                              "c"),
+      modelet::parse_encoding("[data]\nformat = 'words'\n[words]\nmin_count = 1\nsubsample = 0.1\nwindow = 2",
+                              "d"),
+      modelet::parse_encoding(
           "[data]\nformat = 'words'\n[words]\nmin_count = 1\ntask = 'next'\npositions = true", "e")};
   if (size == 0) return 0;
-  const modelet::Experiment& options = kOptions[data[0] % std::size(kOptions)];
+  const modelet::Encoding& options = kOptions[data[0] % std::size(kOptions)];
   const std::string text(reinterpret_cast<const char*>(data + 1), size - 1);
   try {
-    if (options.data.format == modelet::DataFormat::kWords) {
+    if (options.format == modelet::DataFormat::kWords) {
       const auto encoder = shard::WordsEncoder::fit(options, shard::WordReader(source(text), "fuzz"), {});
       check(*encoder->open(shard::WordReader(source(text), "fuzz")));
     } else {

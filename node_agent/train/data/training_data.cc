@@ -16,9 +16,10 @@ shard::Dataset load_train(const TrainJob& job, const Sharding& sharding, const T
   if (job.in_memory != nullptr)
     return shard::Dataset::of(job.in_memory->train, job.experiment.data.normalize);
   const shard::LabelPart part{.neurons = output_neurons(sharding.held()), .alone = !job.train_file.empty()};
-  Experiment experiment = job.experiment;
-  if (!job.train_file.empty()) experiment.data.train = job.train_file;
-  return shard::load_training_data(experiment, part, tell(experiment.data.train));
+  const Experiment::Data& data = job.experiment.data;
+  const std::filesystem::path file =
+      job.train_file.empty() ? std::filesystem::path(data.train) : job.train_file;
+  return shard::load_training_data(file, data.normalize, encoding_of(job.experiment), part, tell(file));
 }
 
 shard::Dataset load_test(const TrainJob& job, const shard::Dataset& train, const TellPreparing& tell) {
@@ -29,11 +30,10 @@ shard::Dataset load_test(const TrainJob& job, const shard::Dataset& train, const
 }
 
 // A softmax over one label is always certain: nothing would be learned.
-void require_choice(const Experiment& experiment, const shard::Dataset& train) {
-  if (experiment.model.loss == Loss::kSoftmax && train.labels() < 2)
-    throw UsageError("model.loss is softmax, which divides a sample between labels, and the data at " +
-                     experiment.data.train + " has " + std::to_string(train.labels()) +
-                     ": set model.loss = \"sigmoid\"");
+void require_choice(Loss loss, const shard::Dataset& train, const std::string& path) {
+  if (loss == Loss::kSoftmax && train.labels() < 2)
+    throw UsageError("model.loss is softmax, which divides a sample between labels, and the data at " + path +
+                     " has " + std::to_string(train.labels()) + ": set model.loss = \"sigmoid\"");
 }
 
 void require_planned(const DataShape& seen, const TrainJob& job) {
@@ -57,7 +57,7 @@ TrainingData::TrainingData(const TrainJob& job, const Sharding& sharding, Thread
       split_(shard::split_rows(train_.rows(), job.experiment.data.validation, job.experiment.train.seed)),
       feed_(train_, std::move(split_.train), job.experiment.train, pool,
             {static_cast<uint32_t>(job.replica()), static_cast<uint32_t>(job.replicas())}) {
-  require_choice(job.experiment, train_);
+  require_choice(job.experiment.model.loss, train_, job.experiment.data.train);
   require_planned(shard::describe_shape(train_, test_), job);
 }
 

@@ -211,7 +211,7 @@ std::vector<Setting> reading_settings(const GivenKeys& given) {
     rules.set("data.format", "csv", "the file's name ends with " + extension);
     if (extension == ".tsv") rules.set("csv.delimiter", "tab", "the file's name ends with .tsv");
   }
-  const DataFormat format = shard::format_of(train, rules.now());
+  const DataFormat format = shard::format_of(train, encoding_of(rules.now()));
   if (format == DataFormat::kText || format == DataFormat::kCsv) {
     rules.set("text.weight", "tfidf", "rare words say more than common ones");
     rules.set("data.normalize", "l2", "a long text weighs as much as a short one");

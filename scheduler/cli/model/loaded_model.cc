@@ -97,7 +97,8 @@ LoadedModel::HeldOut LoadedModel::held_out(const std::string& labelled) const {
   const Experiment::Data& of_run = experiment().data;
   if (of_run.validation > 0 && std::filesystem::exists(of_run.train)) {
     Reporter reporter(false);
-    HeldOut found{shard::load_training_data(experiment(), {}, tell_preparing(reporter, of_run.train)),
+    HeldOut found{shard::load_training_data(of_run.train, of_run.normalize, encoding_of(experiment()), {},
+                                            tell_preparing(reporter, of_run.train)),
                   {},
                   "the samples of " + of_run.train + " that training held out"};
     reporter.clear_progress();

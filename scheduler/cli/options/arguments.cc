@@ -41,11 +41,7 @@ void ReadingArguments::add_to(CLI::App& verb) {
       ->take_all();
 }
 
-Experiment ReadingArguments::load(const std::string& text) const {
-  Experiment options = parse_encoding_toml("", "options", overrides);
-  options.data.train = text;
-  return options;
-}
+Encoding ReadingArguments::load() const { return parse_encoding("", "options", overrides); }
 
 ExperimentData load_data(const Experiment& experiment, Reporter& reporter, const shard::LabelPart& labels) {
   const Experiment::Data& data = experiment.data;
@@ -56,8 +52,9 @@ ExperimentData load_data(const Experiment& experiment, Reporter& reporter, const
   };
   require("data.train", data.train);
   require("data.test", data.test);
-  ExperimentData loaded{
-      .train = shard::load_training_data(experiment, labels, tell_preparing(reporter, data.train))};
+  ExperimentData loaded{.train =
+                            shard::load_training_data(data.train, data.normalize, encoding_of(experiment),
+                                                      labels, tell_preparing(reporter, data.train))};
   const auto require_some = [&](size_t count, const char* what) {
     if (count == 0)
       throw Error(data.train + ": there is nothing to learn from it: " + what +

@@ -30,7 +30,7 @@ struct ReadingArguments {
   // Adds --set.
   void add_to(CLI::App& verb);
   // An experiment with these keys, whose training data is `text`.
-  Experiment load(const std::string& text) const;
+  Encoding load() const;
 };
 
 struct ExperimentData {

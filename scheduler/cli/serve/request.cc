@@ -38,16 +38,16 @@ std::string as_one_line(std::string text, std::string_view separators) {
   return text;
 }
 
-bool is_table(const Experiment& reading) {
-  return reading.data.format == DataFormat::kTable || reading.data.format == DataFormat::kCriteo;
+bool is_table(const Encoding& encoding) {
+  return encoding.format == DataFormat::kTable || encoding.format == DataFormat::kCriteo;
 }
 
-bool has_header(const Experiment& reading) {
-  return reading.data.format != DataFormat::kCriteo && reading.csv.header;
+bool has_header(const Encoding& encoding) {
+  return encoding.format != DataFormat::kCriteo && encoding.csv.header;
 }
 
-shard::CsvDialect dialect_of(const Experiment& reading) {
-  return reading.data.format == DataFormat::kCriteo ? shard::kTabSeparated : shard::csv_dialect(reading.csv);
+shard::CsvDialect dialect_of(const Encoding& encoding) {
+  return encoding.format == DataFormat::kCriteo ? shard::kTabSeparated : shard::csv_dialect(encoding.csv);
 }
 
 std::string record_of(const std::vector<std::string>& fields, const shard::CsvDialect& dialect) {
@@ -66,9 +66,9 @@ std::string record_of(const std::vector<std::string>& fields, const shard::CsvDi
 }
 
 // The columns that a sample may name.
-std::vector<std::string> columns_of(const Experiment& reading) {
-  if (!is_table(reading)) return reading.csv.text;
-  const TableLayout layout = table_layout(reading.table, reading.data.format);
+std::vector<std::string> columns_of(const Encoding& encoding) {
+  if (!is_table(encoding)) return encoding.csv.text;
+  const TableLayout layout = table_layout(encoding.table, encoding.format);
   std::vector<std::string> columns;
   for (size_t column = 0; column < layout.columns.size(); ++column)
     if (std::ranges::count(layout.labels, column) == 0) columns.push_back(layout.columns[column]);
@@ -76,11 +76,11 @@ std::vector<std::string> columns_of(const Experiment& reading) {
 }
 
 // One record, after a header if the format has one. `columns` and `fields` belong together.
-std::string table_of(const Experiment& reading, const std::vector<std::string>& columns,
+std::string table_of(const Encoding& encoding, const std::vector<std::string>& columns,
                      std::vector<std::string> fields) {
-  const shard::CsvDialect dialect = dialect_of(reading);
-  if (has_header(reading)) return record_of(columns, dialect) + record_of(fields, dialect);
-  if (is_table(reading)) return record_of(fields, dialect);
+  const shard::CsvDialect dialect = dialect_of(encoding);
+  if (has_header(encoding)) return record_of(columns, dialect) + record_of(fields, dialect);
+  if (is_table(encoding)) return record_of(fields, dialect);
   // Columns are numbers from 1; the others, that of the labels among them, stay empty.
   std::vector<std::string> places;
   const auto place = [&](const std::string& column) -> std::string& {
@@ -90,20 +90,20 @@ std::string table_of(const Experiment& reading, const std::vector<std::string>& 
     if (places.size() < number) places.resize(number);
     return places[number - 1];
   };
-  place(reading.csv.labels);
+  place(encoding.csv.labels);
   for (size_t i = 0; i < columns.size(); ++i) place(columns[i]) = std::move(fields[i]);
   return record_of(places, dialect);
 }
 
-std::string query_of_text(const std::string& text, const Experiment& reading, const std::string& where) {
-  switch (reading.data.format) {
+std::string query_of_text(const std::string& text, const Encoding& encoding, const std::string& where) {
+  switch (encoding.format) {
     case DataFormat::kText:
       return as_one_line(text, std::string_view("\n\r", 2)) + '\n';
     case DataFormat::kCsv: {
-      const std::vector<std::string> columns = columns_of(reading);
+      const std::vector<std::string> columns = columns_of(encoding);
       std::vector<std::string> fields(columns.size());
       fields.front() = text;
-      return table_of(reading, columns, std::move(fields));
+      return table_of(encoding, columns, std::move(fields));
     }
     case DataFormat::kTable:
     case DataFormat::kCriteo:
@@ -120,18 +120,18 @@ std::string field_of(const Value& value, const std::string& where) {
   refuse(where, "a string, a number or null (nothing is known) is expected");
 }
 
-std::string query_of_fields(const Value& object, const Experiment& reading, const std::string& where) {
-  if (!is_table(reading) && reading.data.format != DataFormat::kCsv)
+std::string query_of_fields(const Value& object, const Encoding& encoding, const std::string& where) {
+  if (!is_table(encoding) && encoding.format != DataFormat::kCsv)
     refuse(where, "this model does not read columns: give 'text' or 'features'");
   if (!object.is_object()) refuse(where, "an object of columns and their values is expected");
-  const std::vector<std::string> columns = columns_of(reading);
+  const std::vector<std::string> columns = columns_of(encoding);
   require_known_keys(object, columns, where);
   std::vector<std::string> fields;
   for (const std::string& column : columns) {
     const auto found = object.find(column);
     fields.push_back(found == object.end() ? "" : field_of(*found, where + "." + column));
   }
-  return table_of(reading, columns, std::move(fields));
+  return table_of(encoding, columns, std::move(fields));
 }
 
 // ---- Features ----
@@ -162,7 +162,7 @@ std::string query_of_features(const Value& value, const std::string& where) {
 
 constexpr const char* kKinds[] = {"text", "fields", "features"};
 
-Query query_of(const Value& object, const Experiment& reading, const std::string& where) {
+Query query_of(const Value& object, const Encoding& encoding, const std::string& where) {
   const std::string inside = where.empty() ? "" : where + ".";
   const char* kind = nullptr;
   for (const char* each : kKinds) {
@@ -179,17 +179,17 @@ Query query_of(const Value& object, const Experiment& reading, const std::string
   if (query.ids) {
     query.text = query_of_features(value, query.where);
   } else if (kind == kKinds[1]) {
-    query.text = query_of_fields(value, reading, query.where);
+    query.text = query_of_fields(value, encoding, query.where);
   } else {
     if (!value.is_string()) refuse(query.where, "a string is expected");
-    query.text = query_of_text(value.get<std::string>(), reading, query.where);
+    query.text = query_of_text(value.get<std::string>(), encoding, query.where);
   }
   return query;
 }
 
 }  // namespace
 
-PredictRequest parse_request(std::string_view body, const Experiment& reading, const RequestLimits& limits) {
+PredictRequest parse_request(std::string_view body, const Encoding& encoding, const RequestLimits& limits) {
   static const std::vector<std::string> kOfSample = {"text", "fields", "features"};
   static const std::vector<std::string> kKnown = {"text", "fields", "features", "samples", "k", "sparse"};
   const Value json = parse_strict_json(body, "the question", kMostNested);
@@ -209,7 +209,7 @@ PredictRequest parse_request(std::string_view body, const Experiment& reading, c
   }
   const auto samples = json.find("samples");
   if (samples == json.end()) {
-    request.queries.push_back(query_of(json, reading, ""));
+    request.queries.push_back(query_of(json, encoding, ""));
     return request;
   }
   request.single = false;
@@ -224,7 +224,7 @@ PredictRequest parse_request(std::string_view body, const Experiment& reading, c
     if (!(*samples)[i].is_object())
       refuse(where, "an object with 'text', 'fields' or 'features' is expected");
     require_known_keys((*samples)[i], kOfSample, where);
-    request.queries.push_back(query_of((*samples)[i], reading, where));
+    request.queries.push_back(query_of((*samples)[i], encoding, where));
   }
   return request;
 }

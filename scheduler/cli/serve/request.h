@@ -32,7 +32,7 @@ struct PredictRequest {
   std::optional<bool> sparse;
 };
 
-// `reading`: how the model reads text (QueryEncoder::reading()).
-PredictRequest parse_request(std::string_view body, const Experiment& reading, const RequestLimits& limits);
+// `encoding`: how the model reads text (QueryEncoder::encoding()).
+PredictRequest parse_request(std::string_view body, const Encoding& encoding, const RequestLimits& limits);
 
 }  // namespace modelet::cli

@@ -34,7 +34,7 @@ class ServedModel {
   using Answer = std::vector<ScoredLabel>;
   std::vector<Answer> answer(const PredictRequest& request) const;
 
-  const Experiment& reading() const { return encoder_.reading(); }
+  const Encoding& encoding() const { return encoder_.encoding(); }
   const Experiment& experiment() const { return model_.experiment(); }
   const DataShape& shape() const { return model_.shape(); }
   const Interpreter& interpreter() const { return interpreter_; }

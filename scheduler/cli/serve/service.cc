@@ -146,7 +146,7 @@ Reply Service::answer(const Question& question) const {
 
 Reply Service::predict(std::string_view body) const {
   const std::shared_ptr<const ServedModel> served = models_.model();
-  const PredictRequest request = parse_request(body, served->reading(), limits_);
+  const PredictRequest request = parse_request(body, served->encoding(), limits_);
   const std::vector<ServedModel::Answer> answers = served->answer(request);
   statistics_.predicted(answers.size());
   Answered json = {{"step", served->step()}};
@@ -168,7 +168,7 @@ Reply Service::model() const {
                    {"labels", served->shape().labels},
                    {"hidden", served->experiment().model.hidden},
                    {"loss", spelling(served->experiment().model.loss)},
-                   {"format", spelling(served->reading().data.format)},
+                   {"format", spelling(served->encoding().format)},
                    {"sparse", served->sparse()},
                    {"names", served->interpreter().has_names()},
                    {"probabilities", served->interpreter().has_probabilities()},

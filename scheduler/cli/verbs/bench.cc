@@ -228,14 +228,15 @@ struct DataOptions {
 
 void bench_data(const DataOptions& options) {
   const bool prepared = shard::is_prepared(options.file);
-  const Experiment reading = options.reading.load(options.file);
+  const Encoding encoding = options.reading.load();
   std::vector<bench::DataRate> rates;
-  if (!prepared) rates = bench::measure_text(reading);
+  if (!prepared) rates = bench::measure_text(options.file, encoding);
   // As training reads it: text goes through the cache.
   Reporter reporter(options.json);
-  const shard::Dataset data =
-      prepared ? shard::Dataset::open(options.file)
-               : shard::load_training_data(reading, {}, tell_preparing(reporter, options.file));
+  const shard::Dataset data = prepared
+                                  ? shard::Dataset::open(options.file)
+                                  : shard::load_training_data(options.file, Normalize::kNone, encoding, {},
+                                                              tell_preparing(reporter, options.file));
   reporter.clear_progress();
   if (data.rows() == 0) throw FormatError(options.file + ": has no samples");
   for (const bench::DataRate& rate : bench::measure_prepared(data, options.batch, options.seconds))

@@ -59,9 +59,8 @@ void prepare(const PrepareOptions& options) {
   Reporter reporter(options.json);
   const shard::PrepareProgress progress = tell_preparing(reporter, options.in);
   if (options.like.empty()) {
-    Experiment experiment = options.reading.load(options.in);
-    experiment.data.normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
-    shard::prepare_training_data(experiment, options.out, progress);
+    const Normalize normalize = options.normalize == "l2" ? Normalize::kL2 : Normalize::kNone;
+    shard::prepare_training_data(options.in, normalize, options.reading.load(), options.out, progress);
   } else {
     const Reading like = reading_of(options.like);
     if (!options.normalize.empty() && options.normalize != spelling(like.normalize))
@@ -192,19 +191,19 @@ ordered_json describe_labels(const Dataset& data, const std::vector<std::string>
 }
 
 // Prepared or text; opening verifies the checksums of a prepared file.
-Dataset open_any(const Experiment& options) {
-  const std::string& path = options.data.train;
+Dataset open_any(const std::string& path, const Encoding& encoding) {
   if (shard::is_prepared(path)) return Dataset::open(path, true);
   Reporter reporter(false);
-  Dataset data = shard::load_training_data(options, {}, tell_preparing(reporter, path));
+  Dataset data =
+      shard::load_training_data(path, Normalize::kNone, encoding, {}, tell_preparing(reporter, path));
   reporter.clear_progress();
   return data;
 }
 
 ordered_json describe(const DescribeOptions& options) {
   const bool prepared = shard::is_prepared(options.file);
-  const Experiment reading = options.reading.load(options.file);
-  const Dataset data = open_any(reading);
+  const Encoding encoding = options.reading.load();
+  const Dataset data = open_any(options.file, encoding);
   const std::vector<std::string> names = options.label_names.empty()
                                              ? shard::label_names(data.encoder(), options.file)
                                              : shard::load_label_names(options.label_names, data.labels());
@@ -216,7 +215,7 @@ ordered_json describe(const DescribeOptions& options) {
   ordered_json json;
   json["file"] = options.file;
   json["format"] = "prepared";
-  if (!prepared) json["format"] = spelling(shard::format_of(options.file, reading));
+  if (!prepared) json["format"] = spelling(shard::format_of(options.file, encoding));
   if (prepared) json["checksums"] = "ok";  // a wrong one is an error
   json["normalize"] = spelling(data.normalize());
   json["rows"] = data.rows();

@@ -18,12 +18,12 @@ constexpr const char* kOffsets = "labels.offsets";
 constexpr const char* kNames = "labels.names";
 
 struct EncoderMaker {
-  std::unique_ptr<Encoder> (*fit)(const Experiment&, const std::filesystem::path&, const FitProgress&);
+  std::unique_ptr<Encoder> (*fit)(const Encoding&, const std::filesystem::path&, const FitProgress&);
   std::unique_ptr<Encoder> (*restore)(const SafetensorsFile&);
 };
 template <class Of>
 constexpr EncoderMaker kMaker = {
-    [](const Experiment& options, const std::filesystem::path& text,
+    [](const Encoding& options, const std::filesystem::path& text,
        const FitProgress& progress) -> std::unique_ptr<Encoder> { return Of::fit(options, text, progress); },
     [](const SafetensorsFile& state) -> std::unique_ptr<Encoder> { return std::make_unique<Of>(state); },
 };
@@ -79,7 +79,7 @@ void refuse_other_kind(const std::filesystem::path& text, bool encoded) {
   if (encoded && looks_like_xmc(lines))
     throw UsageError(text.string() +
                      ": is XMC text (ids and values), where words are expected, as in the training data");
-  const std::string prefix = Experiment().text.label_prefix;
+  const std::string prefix = Encoding().text.label_prefix;
   if (!encoded && lines.next(line) && has_label(line, prefix))
     throw UsageError(
         text.string() + ": is labelled words (" + prefix +
@@ -87,24 +87,24 @@ void refuse_other_kind(const std::filesystem::path& text, bool encoded) {
         "set data.format if this is the training data");
 }
 
-DataFormat format_of(const std::filesystem::path& text, const Experiment& options) {
-  if (options.data.format != DataFormat::kAuto) return options.data.format;
+DataFormat format_of(const std::filesystem::path& text, const Encoding& options) {
+  if (options.format != DataFormat::kAuto) return options.format;
   LineReader lines(text);
   std::string_view line;
   return lines.next(line) && has_label(line, options.text.label_prefix) ? DataFormat::kText
                                                                         : DataFormat::kXmc;
 }
 
-std::unique_ptr<Encoder> fit_encoder(const Experiment& options, const std::filesystem::path& text,
+std::unique_ptr<Encoder> fit_encoder(const Encoding& options, const std::filesystem::path& text,
                                      const FitProgress& progress) {
-  const auto fit = kEncoders[options.data.format].fit;
+  const auto fit = kEncoders[options.format].fit;
   MODELET_CHECK(fit != nullptr, "a format without an encoder");
   return fit(options, text, progress);
 }
 
 std::unique_ptr<Encoder> restore_encoder(std::span<const std::byte> state, const std::string& origin) {
   const SafetensorsFile file(state, origin);
-  const auto restore = kEncoders[encoder_options(file).data.format].restore;
+  const auto restore = kEncoders[encoder_options(file).format].restore;
   if (restore == nullptr) throw FormatError(origin + ": damaged: its data.format needs no encoder");
   return restore(file);
 }
@@ -124,11 +124,11 @@ std::vector<Tensor> label_tensors(const StringTable& labels) {
           tensor(kNames, {names.size()}, names)};
 }
 
-Metadata encoder_metadata(const Experiment& options) {
-  return {{"format", kEncoderFormat}, {"version", kEncoderVersion}, {"options", to_encoding_toml(options)}};
+Metadata encoder_metadata(const Encoding& options) {
+  return {{"format", kEncoderFormat}, {"version", kEncoderVersion}, {"options", to_toml(options)}};
 }
 
-Experiment encoder_options(const SafetensorsFile& state) {
+Encoding encoder_options(const SafetensorsFile& state) {
   const std::string origin = state.path().string();
   if (metadata_at(state, "format") != kEncoderFormat)
     throw FormatError(origin + ": not the state of an encoder of text");
@@ -136,7 +136,7 @@ Experiment encoder_options(const SafetensorsFile& state) {
     throw FormatError(origin + ": encoder version " + version + "; this program reads version " +
                       kEncoderVersion);
   try {
-    return parse_encoding_toml(metadata_at(state, "options"), state.path());
+    return parse_encoding(metadata_at(state, "options"), state.path());
   } catch (const UsageError& e) {
     throw FormatError(std::string("in the encoder's options: ") + e.what());
   }

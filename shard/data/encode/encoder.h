@@ -50,14 +50,14 @@ class Encoder {
 using FitProgress = std::function<void(uint64_t bytes, double fraction)>;
 
 // The format of a text: `asked`, or what its first line looks like. `options` says how labels begin.
-DataFormat format_of(const std::filesystem::path& text, const Experiment& options);
+DataFormat format_of(const std::filesystem::path& text, const Encoding& options);
 
 // Throws UsageError for a text that can only be meant for the other kind of reader: XMC text (a header and a
 // sample of ids) where `encoded` words are expected, labelled words where XMC text is.
 void refuse_other_kind(const std::filesystem::path& text, bool encoded);
 
-// Reads the whole text. `options.data.format` is neither auto nor xmc.
-std::unique_ptr<Encoder> fit_encoder(const Experiment& options, const std::filesystem::path& text,
+// Reads the whole text. `options.format` is neither auto nor xmc.
+std::unique_ptr<Encoder> fit_encoder(const Encoding& options, const std::filesystem::path& text,
                                      const FitProgress& progress = {});
 
 // Restores an encoder from a state; FormatError if it is damaged. `origin` names it in messages.
@@ -70,10 +70,10 @@ std::vector<std::string> label_names(std::span<const std::byte> state, const std
 
 // Tensors that all states have; valid as long as `labels`.
 std::vector<Tensor> label_tensors(const StringTable& labels);
-Metadata encoder_metadata(const Experiment& options);
+Metadata encoder_metadata(const Encoding& options);
 
 // A checked state: its options and its labels.
-Experiment encoder_options(const SafetensorsFile& state);
+Encoding encoder_options(const SafetensorsFile& state);
 StringTable encoder_labels(const SafetensorsFile& state);
 
 // The elements of a list whose length only the file knows; FormatError if it is missing or not a list of T.

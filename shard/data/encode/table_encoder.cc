@@ -27,12 +27,12 @@ float transformed(NumberKind kind, float value) {
   return kind == NumberKind::kLogarithm ? logarithm(value) : value;
 }
 
-CsvDialect dialect_of(const Experiment& options) {
-  return options.data.format == DataFormat::kCriteo ? kTabSeparated : csv_dialect(options.csv);
+CsvDialect dialect_of(const Encoding& options) {
+  return options.format == DataFormat::kCriteo ? kTabSeparated : csv_dialect(options.csv);
 }
 
-bool has_header(const Experiment& options) {
-  return options.data.format != DataFormat::kCriteo && options.csv.header;
+bool has_header(const Encoding& options) {
+  return options.format != DataFormat::kCriteo && options.csv.header;
 }
 
 // Equally many values between two edges, as far as equal values allow it.
@@ -80,9 +80,9 @@ class TableEncoder::Reservoir {
   std::vector<float> values_;  // [records, columns]
 };
 
-TableEncoder::TableEncoder(const Experiment& options)
+TableEncoder::TableEncoder(const Encoding& options)
     : options_(options),
-      layout_(table_layout(options.table, options.data.format)),
+      layout_(table_layout(options.table, options.format)),
       numbers_(layout_.numbers.size()) {
   for (size_t i = 0; i < numbers_.size(); ++i) numbers_[i].kind = layout_.numbers[i].kind;
 }
@@ -91,12 +91,12 @@ TableRecords TableEncoder::records(CsvReader csv, LabelsIn labels) const {
   return {layout_, has_header(options_), options_.table.hash_features, std::move(csv), labels};
 }
 
-std::unique_ptr<TableEncoder> TableEncoder::fit(const Experiment& options, const std::filesystem::path& text,
+std::unique_ptr<TableEncoder> TableEncoder::fit(const Encoding& options, const std::filesystem::path& text,
                                                 const FitProgress& progress) {
   return fit(options, CsvReader(LineReader(text), dialect_of(options)), progress);
 }
 
-std::unique_ptr<TableEncoder> TableEncoder::fit(const Experiment& options, CsvReader csv,
+std::unique_ptr<TableEncoder> TableEncoder::fit(const Encoding& options, CsvReader csv,
                                                 const FitProgress& progress) {
   constexpr uint64_t kRecordsBetweenReports = 4096;
   std::unique_ptr<TableEncoder> encoder(new TableEncoder(options));

@@ -33,9 +33,9 @@ namespace modelet::shard {
 
 class TableEncoder : public Encoder {
  public:
-  static std::unique_ptr<TableEncoder> fit(const Experiment& options, const std::filesystem::path& text,
+  static std::unique_ptr<TableEncoder> fit(const Encoding& options, const std::filesystem::path& text,
                                            const FitProgress& progress);
-  static std::unique_ptr<TableEncoder> fit(const Experiment& options, CsvReader csv,
+  static std::unique_ptr<TableEncoder> fit(const Encoding& options, CsvReader csv,
                                            const FitProgress& progress);
   explicit TableEncoder(const SafetensorsFile& state);
 
@@ -59,12 +59,12 @@ class TableEncoder : public Encoder {
     uint32_t slot = 0;         // feature of its missing value
   };
 
-  explicit TableEncoder(const Experiment& options);
+  explicit TableEncoder(const Encoding& options);
   TableRecords records(CsvReader csv, LabelsIn labels) const;
   void fit_number(Number& number, std::vector<float> values) const;
   void number_features();
 
-  Experiment options_;
+  Encoding options_;
   TableLayout layout_;
   std::vector<Number> numbers_;  // [layout.numbers]
   std::vector<uint8_t> known_;

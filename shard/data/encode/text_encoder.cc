@@ -38,12 +38,12 @@ struct TextEncoder::Counts {
   std::vector<Occurrences> labels;     // of these
 };
 
-std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, const std::filesystem::path& text,
+std::unique_ptr<TextEncoder> TextEncoder::fit(const Encoding& options, const std::filesystem::path& text,
                                               const FitProgress& progress) {
   return fit(options, *open_records(options, LineReader(text), LabelsIn::kRequired), progress);
 }
 
-std::unique_ptr<TextEncoder> TextEncoder::fit(const Experiment& options, TextRecords& records,
+std::unique_ptr<TextEncoder> TextEncoder::fit(const Encoding& options, TextRecords& records,
                                               const FitProgress& progress) {
   constexpr uint64_t kRecordsBetweenReports = 4096;
   Counts counts;

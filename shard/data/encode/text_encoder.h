@@ -21,9 +21,9 @@ namespace modelet::shard {
 
 class TextEncoder : public Encoder {
  public:
-  static std::unique_ptr<TextEncoder> fit(const Experiment& options, const std::filesystem::path& text,
+  static std::unique_ptr<TextEncoder> fit(const Encoding& options, const std::filesystem::path& text,
                                           const FitProgress& progress);
-  static std::unique_ptr<TextEncoder> fit(const Experiment& options, TextRecords& records,
+  static std::unique_ptr<TextEncoder> fit(const Encoding& options, TextRecords& records,
                                           const FitProgress& progress);
   explicit TextEncoder(const SafetensorsFile& state);
 
@@ -35,12 +35,12 @@ class TextEncoder : public Encoder {
   class Reader;
   struct Counts;
 
-  explicit TextEncoder(const Experiment& options) : options_(options) {}
+  explicit TextEncoder(const Encoding& options) : options_(options) {}
   void choose_features(const Counts& counts);
   void choose_labels(const Counts& counts);
   void number_buckets();
 
-  Experiment options_;
+  Encoding options_;
   StringTable labels_;
   std::vector<uint32_t> buckets_;
   std::vector<float> idf_;

@@ -86,12 +86,12 @@ bool WordReader::next(std::vector<std::string_view>& words, std::vector<size_t>&
   return true;
 }
 
-std::unique_ptr<WordsEncoder> WordsEncoder::fit(const Experiment& options, const std::filesystem::path& text,
+std::unique_ptr<WordsEncoder> WordsEncoder::fit(const Encoding& options, const std::filesystem::path& text,
                                                 const FitProgress& progress) {
   return fit(options, WordReader(text), progress);
 }
 
-std::unique_ptr<WordsEncoder> WordsEncoder::fit(const Experiment& options, WordReader words,
+std::unique_ptr<WordsEncoder> WordsEncoder::fit(const Encoding& options, WordReader words,
                                                 const FitProgress& progress, size_t max_counted) {
   constexpr uint64_t kWordsBetweenReports = 1 << 16;
   WordCounter counter(max_counted);

@@ -53,9 +53,9 @@ class WordsEncoder : public Encoder {
   // Beyond so many distinct words they are thinned out while counting, the rarest first.
   static constexpr size_t kMaxCountedWords = size_t{1} << 24;
 
-  static std::unique_ptr<WordsEncoder> fit(const Experiment& options, const std::filesystem::path& text,
+  static std::unique_ptr<WordsEncoder> fit(const Encoding& options, const std::filesystem::path& text,
                                            const FitProgress& progress);
-  static std::unique_ptr<WordsEncoder> fit(const Experiment& options, WordReader words,
+  static std::unique_ptr<WordsEncoder> fit(const Encoding& options, WordReader words,
                                            const FitProgress& progress,
                                            size_t max_counted = kMaxCountedWords);
   explicit WordsEncoder(const SafetensorsFile& state);
@@ -69,11 +69,11 @@ class WordsEncoder : public Encoder {
  private:
   class Reader;
 
-  explicit WordsEncoder(const Experiment& options) : options_(options) {}
+  explicit WordsEncoder(const Encoding& options) : options_(options) {}
   void choose_words(const StringTable& words, const std::vector<uint64_t>& counts);
   void set_thresholds();
 
-  Experiment options_;
+  Encoding options_;
   StringTable words_;
   std::vector<uint64_t> counts_;
   std::vector<float> keep_;  // [words] probability that an occurrence stays

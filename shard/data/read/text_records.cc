@@ -23,7 +23,7 @@ constexpr auto is_space = [](uint8_t c) {
 
 class LabelledLines : public TextRecords {
  public:
-  LabelledLines(const Experiment& options, LineReader text)
+  LabelledLines(const Encoding& options, LineReader text)
       : lines_(std::move(text)), prefix_(options.text.label_prefix) {}
 
   bool next(TextRecord& record) override {
@@ -56,7 +56,7 @@ class LabelledLines : public TextRecords {
 
 class CsvRecords : public TextRecords {
  public:
-  CsvRecords(const Experiment& options, LineReader text, LabelsIn labels)
+  CsvRecords(const Encoding& options, LineReader text, LabelsIn labels)
       : options_(options.csv), csv_(std::move(text), csv_dialect(options.csv)) {
     if (options_.labels.empty() || options_.text.empty())
       throw UsageError(csv_.name() + ": csv.labels and csv.text must name the columns of labels and words");
@@ -144,8 +144,8 @@ class CsvRecords : public TextRecords {
 
 }  // namespace
 
-std::unique_ptr<TextRecords> open_records(const Experiment& options, LineReader text, LabelsIn labels) {
-  if (options.data.format == DataFormat::kCsv)
+std::unique_ptr<TextRecords> open_records(const Encoding& options, LineReader text, LabelsIn labels) {
+  if (options.format == DataFormat::kCsv)
     return std::make_unique<CsvRecords>(options, std::move(text), labels);
   return std::make_unique<LabelledLines>(options, std::move(text));
 }

@@ -34,9 +34,9 @@ class TextRecords {
   virtual double fraction() const = 0;
 };
 
-// `options.data.format` is text or csv. Where labels are optional, a CSV whose header does not have their
+// `options.format` is text or csv. Where labels are optional, a CSV whose header does not have their
 // column has none.
-std::unique_ptr<TextRecords> open_records(const Experiment& options, LineReader text, LabelsIn labels);
+std::unique_ptr<TextRecords> open_records(const Encoding& options, LineReader text, LabelsIn labels);
 
 // Whether a word of the line begins with the prefix and is longer.
 bool has_label(std::string_view line, std::string_view prefix);

@@ -82,10 +82,9 @@ uint64_t fingerprint_of(const CsrSamples& samples, std::span<const float> values
 }
 
 // With the format that the text has.
-Experiment reading_options(const Experiment& experiment) {
-  Experiment options = experiment;
-  options.data.format = format_of(experiment.data.train, experiment);
-  return options;
+Encoding known_encoding(const fs::path& text, Encoding encoding) {
+  encoding.format = format_of(text, encoding);
+  return encoding;
 }
 
 }  // namespace
@@ -134,16 +133,14 @@ Dataset Dataset::of(const CsrSamples& samples, Normalize normalize) {
   return data;
 }
 
-void prepare_training_data(const Experiment& experiment, const fs::path& prepared,
-                           const PrepareProgress& progress) {
-  const Experiment options = reading_options(experiment);
-  const fs::path text = options.data.train;
-  if (options.data.format == DataFormat::kXmc)
-    return prepare_data(text, options.data.normalize, {}, prepared, progress);
+void prepare_training_data(const fs::path& text, Normalize normalize, const Encoding& encoding,
+                           const fs::path& prepared, const PrepareProgress& progress) {
+  const Encoding known = known_encoding(text, encoding);
+  if (known.format == DataFormat::kXmc) return prepare_data(text, normalize, {}, prepared, progress);
   FitProgress fitting;
   if (progress) fitting = [&](uint64_t bytes, double fraction) { progress(0, bytes, fraction); };
-  const auto encoder = fit_encoder(options, text, fitting);
-  prepare_text(*encoder->open(text), encoder->state(), prepared, options.data.normalize, progress);
+  const auto encoder = fit_encoder(known, text, fitting);
+  prepare_text(*encoder->open(text), encoder->state(), prepared, normalize, progress);
 }
 
 void prepare_data(const fs::path& text, Normalize normalize, std::span<const std::byte> encoder,
@@ -158,17 +155,14 @@ void prepare_data(const fs::path& text, Normalize normalize, std::span<const std
   }
 }
 
-Dataset load_training_data(const Experiment& experiment, const LabelPart& part,
-                           const PrepareProgress& progress) {
-  const fs::path path = experiment.data.train;
-  const Normalize normalize = experiment.data.normalize;
+Dataset load_training_data(const fs::path& path, Normalize normalize, const Encoding& encoding,
+                           const LabelPart& part, const PrepareProgress& progress) {
   if (is_prepared(path)) return checked(Dataset::open(path, true, part), path, normalize);
-  const Experiment options = reading_options(experiment);
+  const Encoding known = known_encoding(path, encoding);
   const fs::path entry =
-      cache_entry(path, normalize,
-                  options.data.format == DataFormat::kXmc ? "" : kEncoderVersion + to_encoding_toml(options));
-  return checked(open_through_cache(entry, part, [&] { prepare_training_data(options, entry, progress); }),
-                 path, normalize);
+      cache_entry(path, normalize, known.format == DataFormat::kXmc ? "" : kEncoderVersion + to_toml(known));
+  const auto prepare = [&] { prepare_training_data(path, normalize, known, entry, progress); };
+  return checked(open_through_cache(entry, part, prepare), path, normalize);
 }
 
 Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const std::byte> encoder,

@@ -101,18 +101,18 @@ class Dataset {
 // several processes do it at once. Normalisation applies to both kinds: a prepared file records its own, and
 // a mismatch is a UsageError. A file without samples is a FormatError.
 //
-// load_training_data: data.train of an experiment. A format that needs an encoder is fitted on it.
+// load_training_data: what a model is trained on. The encoder that its format needs is fitted on it.
 // load_dataset: any other data, read with the encoder whose state is `encoder`: Dataset::encoder() of the
 // training data, or the one in a checkpoint. A prepared file must have been made with the same.
-Dataset load_training_data(const Experiment& experiment, const LabelPart& part = {},
-                           const PrepareProgress& progress = {});
+Dataset load_training_data(const std::filesystem::path& path, Normalize normalize, const Encoding& encoding,
+                           const LabelPart& part = {}, const PrepareProgress& progress = {});
 Dataset load_dataset(const std::filesystem::path& path, Normalize normalize,
                      std::span<const std::byte> encoder = {}, const LabelPart& part = {},
                      const PrepareProgress& progress = {});
 
 // Text -> prepared file, without the cache; what the two above do.
-void prepare_training_data(const Experiment& experiment, const std::filesystem::path& prepared,
-                           const PrepareProgress& progress = {});
+void prepare_training_data(const std::filesystem::path& text, Normalize normalize, const Encoding& encoding,
+                           const std::filesystem::path& prepared, const PrepareProgress& progress = {});
 void prepare_data(const std::filesystem::path& text, Normalize normalize, std::span<const std::byte> encoder,
                   const std::filesystem::path& prepared, const PrepareProgress& progress = {});
 

@@ -46,8 +46,8 @@ QueryEncoder::QueryEncoder(std::span<const std::byte> state, const DataShape& sh
       features_(shape.features),
       labels_(shape.labels),
       normalize_(normalize) {
-  reading_.data.format = DataFormat::kXmc;
-  if (encoder_) reading_ = encoder_options(SafetensorsFile(state, origin));
+  encoding_.format = DataFormat::kXmc;
+  if (encoder_) encoding_ = encoder_options(SafetensorsFile(state, origin));
 }
 
 QueryEncoder::~QueryEncoder() = default;

@@ -24,8 +24,8 @@ class QueryEncoder {
   ~QueryEncoder();
   QueryEncoder(QueryEncoder&&) noexcept;
 
-  // The keys that say how text is read, data.format among them.
-  const Experiment& reading() const { return reading_; }
+  // How text is read.
+  const Encoding& encoding() const { return encoding_; }
 
   // The samples of a text of the model's format. This must outlive the reader.
   std::unique_ptr<SampleReader> open(LineReader text) const;
@@ -34,7 +34,7 @@ class QueryEncoder {
 
  private:
   std::unique_ptr<Encoder> encoder_;  // null: XMC text
-  Experiment reading_;
+  Encoding encoding_;
   uint64_t features_, labels_;
   Normalize normalize_;
 };

@@ -6,16 +6,15 @@
 
 namespace modelet::shard {
 
-std::vector<float> log_activity(const Modelet& modelet, const Experiment& experiment,
-                                const DataShape& shape) {
-  const Experiment::Sampling& sampling = experiment.sampling;
+std::vector<float> log_activity(const Modelet& modelet, const Experiment::Sampling& sampling,
+                                const Experiment::Train& train, const DataShape& shape) {
   const std::vector<uint32_t>& counts = modelet.label_counts();
   std::vector<float> logs(counts.size(), 0.0f);
   if (sampling.mode == SamplingMode::kFull) return logs;
 
   // A sample is in the batch with this chance; a label is not if none of its samples is.
   const double in_batch =
-      std::min(1.0, experiment.train.batch / static_cast<double>(std::max<uint64_t>(shape.train_rows, 1)));
+      std::min(1.0, train.batch / static_cast<double>(std::max<uint64_t>(shape.train_rows, 1)));
   std::vector<double> chances;
   double labels = 0;  // of the modelet in a batch, on average
   for (const uint32_t count : counts) {
@@ -28,7 +27,7 @@ std::vector<float> log_activity(const Modelet& modelet, const Experiment& experi
                             : sampling.uniform * neurons / static_cast<double>(shape.labels);
   const double drawn = neurons > labels ? std::min(1.0, wanted / (neurons - labels)) : 0.0;
   // Of a neuron that no step ever sees nothing is known: as if one step in all of training had.
-  const double least = in_batch / std::max(1u, experiment.train.epochs);
+  const double least = in_batch / std::max(1u, train.epochs);
   for (size_t i = 0; i < logs.size(); ++i)
     logs[i] = static_cast<float>(std::log(std::max(least, 1 - (1 - chances[i]) * (1 - drawn))));
   return logs;

@@ -15,6 +15,7 @@ namespace modelet::shard {
 
 // [neurons] log of the chance, by the modelet's label counts. The batch is taken as if drawn without
 // repetition from all training samples.
-std::vector<float> log_activity(const Modelet& modelet, const Experiment& experiment, const DataShape& shape);
+std::vector<float> log_activity(const Modelet& modelet, const Experiment::Sampling& sampling,
+                                const Experiment::Train& train, const DataShape& shape);
 
 }  // namespace modelet::shard

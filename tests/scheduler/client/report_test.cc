@@ -154,21 +154,20 @@ TEST(Reporter, TellsHowFarThePreparationOfTextIs) {
 TEST(Reporter, ThePreparationOfATextTellsHowFarItIs) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "report_test_preparing";
   std::filesystem::create_directories(folder);
-  Experiment experiment;
-  experiment.data.train = (folder / "train.txt").string();
+  const std::string train = (folder / "train.txt").string();
   {
-    std::ofstream text(experiment.data.train);
+    std::ofstream text(train);
     for (int row = 0; row < 20000; ++row) text << "__label__" << row % 7 << " words of a line\n";
   }
   std::ostringstream machines, people;
   Reporter reporter(true, machines, people, {});
-  shard::prepare_training_data(experiment, folder / "train.mlt",
-                               tell_preparing(reporter, experiment.data.train, 0));
+  shard::prepare_training_data(train, Normalize::kNone, {}, folder / "train.mlt",
+                               tell_preparing(reporter, train, 0));
   std::istringstream lines(machines.str());
   size_t fitted = 0, prepared = 0;
   for (std::string line; std::getline(lines, line);) {
     const json event = json::parse(line);
-    EXPECT_EQ(event["file"], experiment.data.train);
+    EXPECT_EQ(event["file"], train);
     EXPECT_GT(event["bytes"], 0);
     ++(event["rows"] == 0 ? fitted : prepared);
   }

@@ -18,13 +18,13 @@ namespace {
 
 using ::testing::ElementsAre;
 
-Experiment reading(const std::string& toml) { return parse_encoding_toml(toml, "test"); }
+Encoding reading(const std::string& toml) { return parse_encoding(toml, "test"); }
 
 shard::LineReader lines_of(const std::string& text) {
   return {std::make_unique<std::stringbuf>(text, std::ios::in), "query"};
 }
 
-std::vector<std::string> words_of(const Query& query, const Experiment& options) {
+std::vector<std::string> words_of(const Query& query, const Encoding& options) {
   const auto records = shard::open_records(options, lines_of(query.text), shard::LabelsIn::kOptional);
   shard::TextRecord record, more;
   EXPECT_TRUE(records->next(record));
@@ -34,12 +34,12 @@ std::vector<std::string> words_of(const Query& query, const Experiment& options)
 }
 
 TEST(RequestTest, WordsReachTheirColumnsWhateverTheyHold) {
-  const Experiment text = reading("[data]\nformat='text'");
+  const Encoding text = reading("[data]\nformat='text'");
   EXPECT_THAT(words_of(parse_request(R"({"text": "one\ntwo,\"three\" \r\n 4"})", text, {}).queries[0], text),
               ElementsAre("one", "two,\"three\"", "4"));
   for (const char* options : {"labels='tag'\ntext=['a','b']", "labels='1'\ntext=['3','2']\nheader=false",
                               "labels='tag'\ntext=['a','b']\ndelimiter='tab'"}) {
-    const Experiment csv = reading(std::string("[data]\nformat='csv'\n[csv]\n") + options);
+    const Encoding csv = reading(std::string("[data]\nformat='csv'\n[csv]\n") + options);
     const std::string first = csv.csv.text[0], second = csv.csv.text[1];
     const std::string fields =
         "{\"fields\": {\"" + second + "\": \"x\\n\\\"y\\\", z\", \"" + first + "\": 7}}";
@@ -54,8 +54,8 @@ TEST(RequestTest, WordsReachTheirColumnsWhateverTheyHold) {
 
 TEST(RequestTest, FieldsOfTablesMayBeMissing) {
   for (const char* header : {"true", "false"}) {
-    const Experiment options = reading(std::string("[data]\nformat='table'\n[csv]\nheader=") + header +
-                                       "\n[table]\ncolumns=['label:y','num:n','cat:c']\nmin_count=1");
+    const Encoding options = reading(std::string("[data]\nformat='table'\n[csv]\nheader=") + header +
+                                     "\n[table]\ncolumns=['label:y','num:n','cat:c']\nmin_count=1");
     const auto encoder = shard::TableEncoder::fit(
         options,
         shard::CsvReader(lines_of(options.csv.header ? "y,n,c\n1,2,red\n0,4,b\n" : "1,2,red\n0,4,b\n"), {}),
@@ -95,10 +95,10 @@ TEST(RequestTest, DamagedQuestions) {
   const std::string good[] = {
       R"({"samples": [{"text": "a \"b\" c"}, {"features": {"ids": [7, 3], "values": [0.1, -2e5]}}], "k": 3})",
       R"({"fields": {"n": 1.5, "c": "red\n\"x\",y"}, "sparse": true})", R"({"features": "1:2 3:4", "k": 5})"};
-  const Experiment options[] = {
-      reading("[data]\nformat='text'"), reading("[data]\nformat='csv'\n[csv]\nlabels='t'\ntext=['n','c']"),
-      reading("[data]\nformat='table'\n[table]\ncolumns=['label:y','num:n','cat:c']"),
-      reading("[data]\nformat='xmc'")};
+  const Encoding options[] = {reading("[data]\nformat='text'"),
+                              reading("[data]\nformat='csv'\n[csv]\nlabels='t'\ntext=['n','c']"),
+                              reading("[data]\nformat='table'\n[table]\ncolumns=['label:y','num:n','cat:c']"),
+                              reading("[data]\nformat='xmc'")};
   const std::string alphabet = std::string("{}[]\":,\\0123456789.-+eabknx \n") + '\0' + '\xff';
   size_t accepted = 0;
   Rng rng(1);

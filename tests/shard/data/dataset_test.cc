@@ -54,10 +54,9 @@ TEST_F(LoadDataset, UsesTheCacheTheSecondTime) {
 }
 
 TEST_F(LoadDataset, TextIsReadWithTheEncoderOfTheTrainingData) {
-  Experiment experiment;
-  experiment.data.train = folder_.write("train.txt", "__label__x a b\n__label__y b c\n").string();
+  const auto text = folder_.write("train.txt", "__label__x a b\n__label__y b c\n");
   const auto test = folder_.write("test.txt", "__label__z b __label__y\n");
-  const Dataset train = load_training_data(experiment);
+  const Dataset train = load_training_data(text, Normalize::kNone, {});
   EXPECT_EQ(train.rows(), 2u);
   EXPECT_EQ(train.features(), 3u);
   EXPECT_FALSE(train.encoder().empty());
@@ -68,20 +67,19 @@ TEST_F(LoadDataset, TextIsReadWithTheEncoderOfTheTrainingData) {
   EXPECT_EQ(describe_shape(train, read).encoder, train.encoder_checksum());
   EXPECT_EQ(cache_entries().size(), 2u);
   // Another way to read it is another entry.
-  experiment.text.word_ngrams = 2;
-  EXPECT_EQ(load_training_data(experiment).features(), 5u);
-  EXPECT_EQ(load_dataset(test, Normalize::kNone, load_training_data(experiment).encoder()).features(), 5u);
+  const Dataset of_pairs = load_training_data(text, Normalize::kNone, {.text = {.word_ngrams = 2}});
+  EXPECT_EQ(of_pairs.features(), 5u);
+  EXPECT_EQ(load_dataset(test, Normalize::kNone, of_pairs.encoder()).features(), 5u);
   EXPECT_EQ(cache_entries().size(), 4u);
 }
 
 TEST_F(LoadDataset, TextOfTheOtherKindIsRefused) {
-  Experiment experiment;
-  experiment.data.train = folder_.write("train.txt", "__label__x a b\n__label__y b c\n").string();
-  const Dataset train = load_training_data(experiment);
+  const auto text = folder_.write("train.txt", "__label__x a b\n__label__y b c\n");
+  const Dataset train = load_training_data(text, Normalize::kNone, {});
   const auto xmc = folder_.write("xmc.txt", kText);
   EXPECT_THAT(error_of([&] { load_dataset(xmc, Normalize::kNone, train.encoder()); }),
               HasSubstr("xmc.txt: is XMC text"));
-  EXPECT_THAT(error_of([&] { load_dataset(experiment.data.train, Normalize::kNone); }),
+  EXPECT_THAT(error_of([&] { load_dataset(text, Normalize::kNone); }),
               HasSubstr("train.txt: is labelled words"));
   // Words that look a little like it.
   for (const char* words :
@@ -93,11 +91,9 @@ TEST_F(LoadDataset, TextOfTheOtherKindIsRefused) {
 }
 
 TEST_F(LoadDataset, PreparedDataOfAnotherEncoderIsRefused) {
-  Experiment experiment;
-  experiment.data.train = folder_.write("train.txt", "__label__x a b\n__label__y b c\n").string();
-  prepare_training_data(experiment, folder_ / "train.mlt");
-  experiment.text.word_ngrams = 2;
-  prepare_training_data(experiment, folder_ / "other.mlt");
+  const auto text = folder_.write("train.txt", "__label__x a b\n__label__y b c\n");
+  prepare_training_data(text, Normalize::kNone, {}, folder_ / "train.mlt");
+  prepare_training_data(text, Normalize::kNone, {.text = {.word_ngrams = 2}}, folder_ / "other.mlt");
   const Dataset train = Dataset::open(folder_ / "train.mlt");
   EXPECT_EQ(load_dataset(folder_ / "train.mlt", Normalize::kNone, train.encoder()).rows(), 2u);
   EXPECT_THAT(error_of([&] { load_dataset(folder_ / "other.mlt", Normalize::kNone, train.encoder()); }),

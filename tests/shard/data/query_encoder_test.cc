@@ -32,10 +32,9 @@ std::vector<OwnedSample> without_labels(std::vector<OwnedSample> samples) {
 
 class QueryEncoderTest : public ::testing::TestWithParam<Case> {
  protected:
-  QueryEncoderTest() : options_(parse_encoding_toml(GetParam().options, "test")) {
-    options_.data.train = folder_.write("train", GetParam().train).string();
-    options_.data.normalize = Normalize::kL2;
-    prepare_training_data(options_, folder_ / "train.mlt");
+  QueryEncoderTest() {
+    prepare_training_data(folder_.write("train", GetParam().train), Normalize::kL2,
+                          parse_encoding(GetParam().options, "test"), folder_ / "train.mlt");
     data_.emplace(Dataset::open(folder_ / "train.mlt"));
   }
 
@@ -51,7 +50,6 @@ class QueryEncoderTest : public ::testing::TestWithParam<Case> {
   }
 
   testing::TemporaryFolder folder_;
-  Experiment options_;
   std::optional<Dataset> data_;
 };
 

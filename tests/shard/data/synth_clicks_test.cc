@@ -77,9 +77,7 @@ TEST(SynthClicks, FilesAreInCriteosLayoutAndTheTruthIsOfTheTestRows) {
   const TemporaryFolder folder;
   const ClickOptions options{.rows_train = 500, .rows_test = 800, .seed = 3};
   const ClickTruth truth = write_clicks(options, folder.path());
-  Experiment experiment;
-  experiment.data.format = DataFormat::kCriteo;
-  const auto encoder = TableEncoder::fit(experiment, folder / "train.tsv", {});
+  const auto encoder = TableEncoder::fit({.format = DataFormat::kCriteo}, folder / "train.tsv", {});
   const auto reader = encoder->open(folder / "test.tsv");
   ClickGenerator generator(options.seed);
   std::vector<double> positives, negatives, additive_positives, additive_negatives;

@@ -21,9 +21,9 @@ using testing::OwnedSample;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-Experiment options_of(std::vector<std::string> columns, bool header = false) {
-  Experiment options;
-  options.data.format = DataFormat::kTable;
+Encoding options_of(std::vector<std::string> columns, bool header = false) {
+  Encoding options;
+  options.format = DataFormat::kTable;
   options.table.columns = std::move(columns);
   options.table.hash_features = 1 << 16;
   options.table.min_count = 1;
@@ -35,7 +35,7 @@ CsvReader csv_of(const std::string& text, CsvDialect dialect = {}) {
   return {LineReader(std::make_unique<std::stringbuf>(text, std::ios::in), "data.csv"), dialect};
 }
 
-std::unique_ptr<TableEncoder> fit(const Experiment& options, const std::string& text) {
+std::unique_ptr<TableEncoder> fit(const Encoding& options, const std::string& text) {
   return TableEncoder::fit(options, csv_of(text), {});
 }
 
@@ -50,7 +50,7 @@ std::vector<OwnedSample> read(const TableEncoder& encoder, const std::string& te
   return samples;
 }
 
-std::vector<OwnedSample> encode(const Experiment& options, const std::string& text) {
+std::vector<OwnedSample> encode(const Encoding& options, const std::string& text) {
   return read(*fit(options, text), text);
 }
 
@@ -70,14 +70,14 @@ TEST(TableEncoder, ValuesOfCategoriesAreFeatures) {
 }
 
 TEST(TableEncoder, ColumnsAreFoundByNameAndMeanTheSameInAnyOrder) {
-  const Experiment options = options_of({"label:y", "cat:a", "bin:n"}, true);
+  const Encoding options = options_of({"label:y", "cat:a", "bin:n"}, true);
   const std::string text = "y,a,n\n1,x,3\n0,z,\n";
   const auto encoder = fit(options, text);
   EXPECT_EQ(read(*encoder, text), read(*encoder, "unused,n,a,y\n7,3,x,1\n8,,z,0\n"));
 }
 
 TEST(TableEncoder, RareAndUnknownValuesShareAFeature) {
-  Experiment options = options_of({"label:y", "cat:a,b", "cross:a*b"});
+  Encoding options = options_of({"label:y", "cat:a,b", "cross:a*b"});
   const std::string train = "1,x,u\n0,x,u\n0,once,u\n";
   options.table.min_count = 2;
   const auto encoder = fit(options, train);
@@ -123,7 +123,7 @@ TEST(TableEncoder, NumbersAreCrossedByMagnitude) {
 }
 
 TEST(TableEncoder, HashesEvenly) {
-  Experiment options = options_of({"label:y", "cat:a"});
+  Encoding options = options_of({"label:y", "cat:a"});
   options.table.hash_features = 1000;  // no power of two
   std::string text;
   for (int i = 0; i < 20000; ++i) text += "0," + std::to_string(i) + "\n";
@@ -136,7 +136,7 @@ TEST(TableEncoder, HashesEvenly) {
 }
 
 TEST(TableEncoder, ValuesThatFallTogetherAreCounted) {
-  Experiment options = options_of({"label:y", "cat:a1..a64"});
+  Encoding options = options_of({"label:y", "cat:a1..a64"});
   options.table.hash_features = 16;
   std::string line = "0";
   for (int i = 0; i < 64; ++i) line += ",v";
@@ -148,7 +148,7 @@ TEST(TableEncoder, ValuesThatFallTogetherAreCounted) {
 }
 
 TEST(TableEncoder, BinsHoldEquallyManyTrainingSamples) {
-  Experiment options = options_of({"label:y", "bin:n"});
+  Encoding options = options_of({"label:y", "bin:n"});
   options.table.bins = 10;
   std::string text = "0,\n";
   Rng rng(1);
@@ -161,7 +161,7 @@ TEST(TableEncoder, BinsHoldEquallyManyTrainingSamples) {
 }
 
 TEST(TableEncoder, BinsFollowTheValues) {
-  Experiment options = options_of({"label:y", "bin:n"});
+  Encoding options = options_of({"label:y", "bin:n"});
   options.table.bins = 4;
   const auto encoder = fit(options, "0,0\n0,0\n0,0\n0,0\n0,1\n0,2\n0,5\n0,5\n");  // edges 1, 5
   const auto samples = read(*encoder, "0,-7.5\n0,0\n0,0.99\n0,1\n0,4\n0,5\n0,1e30\n0,\n");
@@ -216,7 +216,7 @@ const std::vector<std::string> kLongColumns = {"label:y", "num:a", "bin:b,c",
                                                "cat:c,d", "log:b", "cross:c*d"};
 
 TEST(TableEncoder, TheStateIsAllOfIt) {
-  Experiment options = options_of(kLongColumns);
+  Encoding options = options_of(kLongColumns);
   options.table.min_count = 3;
   const std::string text = long_table(3000), other = long_table(4000);
   const auto encoder = fit(options, text);
@@ -232,7 +232,7 @@ TEST(TableEncoder, TheStateIsAllOfIt) {
 // More records than the reservoir holds: its quantiles are those of all, also of records that come late.
 TEST(TableEncoder, BinsOfALongFileAreThoseOfTheWholeFile) {
   constexpr int kRows = 400'000;
-  Experiment options = options_of({"label:y", "bin:n"});
+  Encoding options = options_of({"label:y", "bin:n"});
   options.table.bins = 4;
   std::string text;
   for (int i = 0; i < kRows; ++i) text += "0," + std::to_string(i) + "\n";
@@ -260,7 +260,7 @@ TEST(TableEncoder, ErrorsNameLineColumnAndCause) {
   struct Case {
     const char *text, *where, *what;
   };
-  const Experiment options = options_of({"label:y", "num:n", "cat:c"}, true);
+  const Encoding options = options_of({"label:y", "num:n", "cat:c"}, true);
   const Case cases[] = {
       {"", "data.csv: ", "the file is empty, a header is expected"},
       {"y,n\n", "data.csv:1: ", "the header has no column 'c', which table.columns mentions"},
@@ -295,8 +295,8 @@ TEST(TableEncoder, ErrorsNameLineColumnAndCause) {
 }
 
 TEST(TableEncoder, ReadsCriteosLayout) {
-  Experiment options;
-  options.data.format = DataFormat::kCriteo;
+  Encoding options;
+  options.format = DataFormat::kCriteo;
   std::string line = "1";
   for (int i = 1; i <= 13; ++i) line += "\t" + (i % 3 == 0 ? "" : std::to_string(i));
   for (int i = 1; i <= 26; ++i) line += i % 5 == 0 ? "\t" : "\t68fd1e64";

@@ -22,15 +22,15 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::OwnedSample;
 
-Experiment text_options(const std::string& toml = "") {
-  return parse_encoding_toml("[data]\nformat = \"text\"\n" + toml, "test");
+Encoding text_options(const std::string& toml = "") {
+  return parse_encoding("[data]\nformat = \"text\"\n" + toml, "test");
 }
 
-Experiment csv_options(const std::string& toml) {
-  return parse_encoding_toml("[data]\nformat = \"csv\"\n[csv]\n" + toml, "test");
+Encoding csv_options(const std::string& toml) {
+  return parse_encoding("[data]\nformat = \"csv\"\n[csv]\n" + toml, "test");
 }
 
-std::unique_ptr<TextRecords> records_of(const Experiment& options, const std::string& text) {
+std::unique_ptr<TextRecords> records_of(const Encoding& options, const std::string& text) {
   return open_records(options, {std::make_unique<std::stringbuf>(text, std::ios::in), "data.txt"},
                       LabelsIn::kRequired);
 }
@@ -40,7 +40,7 @@ struct OwnedRecord {
   bool operator==(const OwnedRecord&) const = default;
 };
 
-std::vector<OwnedRecord> read_text(const Experiment& options, const std::string& text) {
+std::vector<OwnedRecord> read_text(const Encoding& options, const std::string& text) {
   std::vector<OwnedRecord> result;
   const auto records = records_of(options, text);
   for (TextRecord record; records->next(record);)
@@ -49,7 +49,7 @@ std::vector<OwnedRecord> read_text(const Experiment& options, const std::string&
   return result;
 }
 
-std::string error_of(const Experiment& options, const std::string& text) {
+std::string error_of(const Encoding& options, const std::string& text) {
   try {
     read_text(options, text);
   } catch (const Error& error) {
@@ -58,11 +58,11 @@ std::string error_of(const Experiment& options, const std::string& text) {
   return "no error";
 }
 
-std::unique_ptr<TextEncoder> fit_text(const Experiment& options, const std::string& text) {
+std::unique_ptr<TextEncoder> fit_text(const Encoding& options, const std::string& text) {
   return TextEncoder::fit(options, *records_of(options, text), {});
 }
 
-std::vector<OwnedSample> encode_text(const TextEncoder& encoder, const Experiment& options,
+std::vector<OwnedSample> encode_text(const TextEncoder& encoder, const Encoding& options,
                                      const std::string& text, uint64_t* unknown = nullptr) {
   std::vector<OwnedSample> samples;
   const auto reader = encoder.open(records_of(options, text));
@@ -71,7 +71,7 @@ std::vector<OwnedSample> encode_text(const TextEncoder& encoder, const Experimen
   return samples;
 }
 
-std::vector<uint32_t> ngrams(const Experiment& options, const std::vector<std::string_view>& words) {
+std::vector<uint32_t> ngrams(const Encoding& options, const std::vector<std::string_view>& words) {
   std::vector<uint32_t> buckets;
   NgramHasher(options.text).append(words, buckets);
   return buckets;
@@ -100,12 +100,12 @@ TEST(LabelledText, WordsOfAnyLength) {
 
 TEST(LabelledText, IsDetected) {
   const testing::TemporaryFolder folder;
-  Experiment any;
+  Encoding any;
   EXPECT_EQ(format_of(folder.write("a", "words __label__x\n"), any), DataFormat::kText);
   EXPECT_EQ(format_of(folder.write("m", "\xef\xbb\xbf__label__x words\n"), any), DataFormat::kText);
   EXPECT_EQ(format_of(folder.write("b", "1 2 3\n0 1:1\n"), any), DataFormat::kXmc);
   EXPECT_EQ(format_of(folder.write("c", ""), any), DataFormat::kXmc);
-  any.data.format = DataFormat::kCsv;
+  any.format = DataFormat::kCsv;
   EXPECT_EQ(format_of(folder / "a", any), DataFormat::kCsv);
 }
 
@@ -240,7 +240,7 @@ struct PlainRow {
   std::map<uint32_t, float> buckets;
 };
 
-std::vector<PlainRow> plain_rows(const Experiment& options, const std::string& text) {
+std::vector<PlainRow> plain_rows(const Encoding& options, const std::string& text) {
   const std::string space(" \t\v\f\r\0", 6);
   std::vector<PlainRow> rows;
   std::istringstream lines(text);
@@ -337,7 +337,7 @@ TEST(TextEncoder, StateRoundTrip) {
 }
 
 TEST(TextEncoder, RefusesTextThatTeachesNothing) {
-  const auto error = [](const Experiment& options, const std::string& text) -> std::string {
+  const auto error = [](const Encoding& options, const std::string& text) -> std::string {
     try {
       fit_text(options, text);
     } catch (const Error& failure) {

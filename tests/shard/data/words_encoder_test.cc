@@ -21,10 +21,10 @@ using ::testing::HasSubstr;
 using testing::OwnedSample;
 
 // Keys of [words]; by default, every occurrence of every word counts.
-Experiment words_options(const std::vector<std::string>& keys = {}) {
+Encoding words_options(const std::vector<std::string>& keys = {}) {
   std::vector<std::string> settings = {"words.subsample=0", "words.min_count=1"};
   for (const std::string& key : keys) settings.push_back("words." + key);
-  return parse_encoding_toml("[data]\nformat = \"words\"\n", "test", settings);
+  return parse_encoding("[data]\nformat = \"words\"\n", "test", settings);
 }
 
 WordReader words_of(const std::string& text) {
@@ -91,7 +91,7 @@ std::vector<OwnedSample> samples_of(const WordsEncoder& encoder, const std::stri
   return samples;
 }
 
-std::vector<OwnedSample> samples_of(const Experiment& options, const std::string& text) {
+std::vector<OwnedSample> samples_of(const Encoding& options, const std::string& text) {
   return samples_of(*WordsEncoder::fit(options, words_of(text), {}), text);
 }
 

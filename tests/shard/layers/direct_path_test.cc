@@ -12,8 +12,8 @@
 #include "base/experiment/partition.h"
 #include "shard/data/batch/dropout.h"
 #include "shard/data/batch/split.h"
-#include "shard/data/store/prepared.h"
 #include "shard/data/pairs/feature_index.h"
+#include "shard/data/store/prepared.h"
 #include "shard/inference/evaluation.h"
 #include "shard/layers/network.h"
 #include "shard/layers/output/active_set.h"
@@ -310,7 +310,7 @@ TEST_P(PriorTest, IsTheLogarithmOfTheChanceToBeActive) {
   }
   double most = 0, least = 1;
   for (size_t m = 0; m < modelets.size(); ++m) {
-    const std::vector<float> logs = log_activity(*modelets[m], experiment, shape);
+    const std::vector<float> logs = log_activity(*modelets[m], experiment.sampling, experiment.train, shape);
     for (size_t row = 0; row < logs.size(); ++row) {
       EXPECT_NEAR(std::exp(logs[row]), active[m][row], 0.03 + 0.06 * active[m][row]) << "row " << row;
       EXPECT_FLOAT_EQ(modelets[m]->score_bias(row), modelets[m]->parameters().bias(row) + 0.5f * logs[row]);
