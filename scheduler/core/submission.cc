@@ -27,10 +27,10 @@ void check_shape(const DataShape& shape) {
     throw UsageError("the shape of the data is missing or absurd");
 }
 
-void check_modelets(const Experiment& experiment, const DataShape& shape) {
-  uint64_t modelets = std::min<uint64_t>(experiment.modelets.output_modelets, shape.labels);
-  for (const uint64_t width : experiment.model.hidden)
-    modelets += (width + experiment.modelets.hidden_columns - 1) / experiment.modelets.hidden_columns;
+void check_modelets(const Experiment::Model& model, const Experiment::Modelets& modelet, uint64_t labels) {
+  uint64_t modelets = std::min<uint64_t>(modelet.output_modelets, labels);
+  for (const uint64_t width : model.hidden)
+    modelets += (width + modelet.hidden_columns - 1) / modelet.hidden_columns;
   if (modelets > kMostModelets)
     throw UsageError(
         fmt::format("the partition has {} modelets, more than the limit of {}: make modelets.hidden_columns "
@@ -78,7 +78,7 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
       .shape = {shape.features, shape.labels, shape.train_rows, shape.test_rows, shape.features_per_row,
                 shape.labels_per_row, shape.encoder, shape.fingerprint}};
   check_shape(submission.shape);
-  check_modelets(submission.experiment, submission.shape);
+  check_modelets(submission.experiment.model, submission.experiment.modelets, submission.shape.labels);
   const uint32_t replicas = submission.experiment.cluster.replicas;
   if (message.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}, and {} cannot form that many equal groups",

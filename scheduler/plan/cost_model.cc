@@ -31,127 +31,6 @@ constexpr double kLane = 0.05;         // a feature of a sample, for one active 
 constexpr double kLogit = 0.72;        // exponential, sums, the gradient's rounding
 constexpr double kActivation = 4.5;    // a value of the batch's activations is laid out, a gradient combined
 
-// Candidates that a sample keeps, over the layer: each output modelet keeps its share of sampling.top,
-// rounded up.
-double candidates_kept(const Experiment& experiment, const DataShape& shape) {
-  const uint64_t modelets = std::clamp<uint64_t>(experiment.modelets.output_modelets, 1, shape.labels);
-  return static_cast<double>((experiment.sampling.top + modelets - 1) / modelets * modelets);
-}
-
-// Samples of a batch that ask for neurons.
-double asking_samples(const Experiment& experiment) {
-  const double batch = experiment.train.batch;
-  if (experiment.sampling.mode == SamplingMode::kLshPerSample) return batch;
-  return std::max(1.0, batch / experiment.sampling.query_every);
-}
-
-double features_of_batch(const Experiment& experiment, const DataShape& shape) {
-  return experiment.train.batch * shape.features_per_row;
-}
-
-// Touched parameters are read by the forward pass, and read and written with their optimiser state by the
-// update; their gradients stay in the cache.
-double read_traffic(double parameters, LayerKind kind, const Experiment& experiment) {
-  return parameters * static_cast<double>(value_bytes(kind, experiment.model.precision));
-}
-double update_traffic(double parameters, LayerKind kind, const Experiment& experiment) {
-  const auto state = static_cast<double>(optimizer_values_per_parameter(experiment.optimizer.kind));
-  constexpr double kReadAndWritten = 2;
-  return kReadAndWritten * (1 + state) * read_traffic(parameters, kind, experiment);
-}
-
-// The labels of training samples; a node has those of its neurons.
-double train_label_bytes(const DataShape& shape) {
-  return sizeof(uint32_t) * static_cast<double>(shape.train_rows) * shape.labels_per_row;
-}
-
-// Logits of the active neurons of the output layer and, where not all neurons are active, their gathered
-// rows. In bf16 all are gathered, in two layouts or as floats; in pairs the activations are laid out as well
-// (shard/layers/output/output_products.cc). What the direct path adds to logits is kept too.
-double active_bytes(const Experiment& experiment, const DataShape& shape) {
-  const ActiveNeurons active = active_neurons(experiment, shape);
-  if (experiment.sampling.mode == SamplingMode::kLshPerSample)
-    return active.pairs *
-           (sizeof(uint32_t) + sizeof(uint8_t) + sizeof(float));  // row, whether it is a label, logit
-  const bool pairs = experiment.model.precision == Precision::kBf16;
-  const double logits = active.rows * static_cast<double>(padded(experiment.train.batch));
-  const double gathered = pairs || experiment.sampling.mode != SamplingMode::kFull
-                              ? active.rows * experiment.model.hidden.back()
-                              : 0;
-  const double direct = ((experiment.model.centroids ? 1 : 0) + (experiment.model.pairs ? 1 : 0)) * logits;
-  return (logits + gathered + direct) * sizeof(float) + (pairs ? logits * sizeof(Bf16) : 0);
-}
-
-StepWork input_work(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
-  const auto columns = static_cast<double>(modelet.neurons());
-  const double summed = features_of_batch(experiment, shape) * columns;
-  const double updated = touched_features(experiment, shape) * columns;
-  StepWork work;
-  work.at(StepPart::kForward) = {.traffic_bytes = read_traffic(summed, modelet.kind, experiment),
-                                 .reference_seconds = kNano * kSumValue * summed};
-  work.at(StepPart::kUpdate) = {.traffic_bytes = update_traffic(updated, modelet.kind, experiment),
-                                .reference_seconds = kNano * (kSumValue * summed + kUpdateValue * updated)};
-  return work;
-}
-
-StepWork hidden_work(const ModeletSpec& modelet, const Experiment& experiment) {
-  const auto rows = static_cast<double>(modelet.neurons());
-  const double parameters = rows * static_cast<double>(modelet.inputs),
-               products = kFlopsPerProduct * experiment.train.batch * parameters,
-               read = read_traffic(parameters, modelet.kind, experiment);
-  StepWork work;
-  work.at(StepPart::kForward) = {.flops = products, .traffic_bytes = read};
-  work.at(StepPart::kBackward) = {.flops = products, .traffic_bytes = read};
-  work.at(StepPart::kUpdate) = {.flops = products,
-                                .traffic_bytes = update_traffic(parameters, modelet.kind, experiment),
-                                .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
-  return work;
-}
-
-StepWork output_work(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
-  const ActiveNeurons active = active_neurons(experiment, shape);
-  const double share =
-      static_cast<double>(modelet.neurons()) / static_cast<double>(shape.labels);  // labels spread evenly
-  const auto inputs = static_cast<double>(modelet.inputs);
-  const double rows = active.rows * share, parameters = rows * inputs, logits = active.pairs * share;
-  const double products = kFlopsPerProduct * logits * inputs;
-  const bool bf16 = experiment.model.precision == Precision::kBf16;
-  const auto multiply = [bf16](Work& work, double flops) { (bf16 ? work.bf16_flops : work.flops) += flops; };
-
-  StepWork work;
-  work.at(StepPart::kSelect) = {
-      .traffic_bytes = read_traffic(parameters, modelet.kind, experiment),
-      .reference_seconds = kNano * (kSelectNeuron * rows + kGatherValue * parameters)};
-  if (const Experiment::Sampling& sampling = experiment.sampling; retrieves_neurons(sampling.mode)) {
-    const auto neurons = static_cast<double>(modelet.neurons());
-    const double asking = asking_samples(experiment);
-    const double ranked = asking * std::min<double>(sampling.candidates, neurons);
-    Work& select = work.at(StepPart::kSelect);
-    select.flops += kFlopsPerProduct * ranked * inputs;
-    select.traffic_bytes += ranked * inputs * sizeof(float);
-    // Projections are pairs of bf16 whatever the weights are: slower than this where products are made in
-    // floats.
-    if (!uses_hash_tables(sampling)) {
-      const double projections = neurons * std::min<double>(sampling.rank, inputs);
-      select.bf16_flops += kFlopsPerProduct * asking * projections;
-      select.traffic_bytes += projections * sizeof(Bf16);
-    }
-  }
-  if (uses_pairs(experiment.model)) {
-    const int passes = (experiment.model.centroids ? 1 : 0) + (experiment.model.pairs ? 2 : 0);
-    const double of_label =
-        static_cast<double>(most_pairs(modelet, experiment, shape)) / static_cast<double>(modelet.neurons());
-    work.at(StepPart::kSelect).reference_seconds +=
-        kNano * passes * rows * (kPair * of_label + kLane * features_of_batch(experiment, shape));
-  }
-  work.at(StepPart::kOutputForward) = {.reference_seconds = kNano * kLogit * logits};
-  multiply(work.at(StepPart::kOutputForward), 2 * products);  // logits, gradient of the inputs
-  work.at(StepPart::kUpdate) = {.traffic_bytes = update_traffic(parameters, modelet.kind, experiment),
-                                .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
-  multiply(work.at(StepPart::kUpdate), products);
-  return work;
-}
-
 }  // namespace
 
 double sum(const PartSeconds& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
@@ -168,14 +47,133 @@ PartSeconds StepWork::seconds(const NodeCapacity& node) const {
   return seconds;
 }
 
-ActiveNeurons active_neurons(const Experiment& experiment, const DataShape& shape) {
-  const double batch = experiment.train.batch, labels = static_cast<double>(shape.labels);
-  const double wanted = shape.labels_per_row;
-  const double uniform = experiment.sampling.sparsity > 0 ? 0 : experiment.sampling.uniform;
-  const double found = experiment.sampling.sparsity > 0 ? 0 : candidates_kept(experiment, shape);
-  const double share = experiment.sampling.sparsity * labels;  // 0: sampling.uniform says
+// Candidates that a sample keeps, over the layer: each output modelet keeps its share of sampling.top,
+// rounded up.
+double CostModel::candidates_kept() const {
+  const uint64_t modelets = std::clamp<uint64_t>(experiment_.modelets.output_modelets, 1, shape_.labels);
+  return static_cast<double>((experiment_.sampling.top + modelets - 1) / modelets * modelets);
+}
+
+// Samples of a batch that ask for neurons.
+double CostModel::asking_samples() const {
+  const double batch = experiment_.train.batch;
+  if (experiment_.sampling.mode == SamplingMode::kLshPerSample) return batch;
+  return std::max(1.0, batch / experiment_.sampling.query_every);
+}
+
+double CostModel::features_of_batch() const { return experiment_.train.batch * shape_.features_per_row; }
+
+// Touched parameters are read by the forward pass, and read and written with their optimiser state by the
+// update; their gradients stay in the cache.
+double CostModel::read_traffic(double parameters, LayerKind kind) const {
+  return parameters * static_cast<double>(value_bytes(kind, experiment_.model.precision));
+}
+double CostModel::update_traffic(double parameters, LayerKind kind) const {
+  const auto state = static_cast<double>(optimizer_values_per_parameter(experiment_.optimizer.kind));
+  constexpr double kReadAndWritten = 2;
+  return kReadAndWritten * (1 + state) * read_traffic(parameters, kind);
+}
+
+// The labels of training samples; a node has those of its neurons.
+double CostModel::train_label_bytes() const {
+  return sizeof(uint32_t) * static_cast<double>(shape_.train_rows) * shape_.labels_per_row;
+}
+
+// Logits of the active neurons of the output layer and, where not all neurons are active, their gathered
+// rows. In bf16 all are gathered, in two layouts or as floats; in pairs the activations are laid out as well
+// (shard/layers/output/output_products.cc). What the direct path adds to logits is kept too.
+double CostModel::active_bytes() const {
+  const ActiveNeurons active = active_neurons();
+  if (experiment_.sampling.mode == SamplingMode::kLshPerSample)
+    return active.pairs *
+           (sizeof(uint32_t) + sizeof(uint8_t) + sizeof(float));  // row, whether it is a label, logit
+  const bool pairs = experiment_.model.precision == Precision::kBf16;
+  const double logits = active.rows * static_cast<double>(padded(experiment_.train.batch));
+  const double gathered = pairs || experiment_.sampling.mode != SamplingMode::kFull
+                              ? active.rows * experiment_.model.hidden.back()
+                              : 0;
+  const double direct = ((experiment_.model.centroids ? 1 : 0) + (experiment_.model.pairs ? 1 : 0)) * logits;
+  return (logits + gathered + direct) * sizeof(float) + (pairs ? logits * sizeof(Bf16) : 0);
+}
+
+StepWork CostModel::input_work(const ModeletSpec& modelet) const {
+  const auto columns = static_cast<double>(modelet.neurons());
+  const double summed = features_of_batch() * columns;
+  const double updated = touched_features() * columns;
+  StepWork work;
+  work.at(StepPart::kForward) = {.traffic_bytes = read_traffic(summed, modelet.kind),
+                                 .reference_seconds = kNano * kSumValue * summed};
+  work.at(StepPart::kUpdate) = {.traffic_bytes = update_traffic(updated, modelet.kind),
+                                .reference_seconds = kNano * (kSumValue * summed + kUpdateValue * updated)};
+  return work;
+}
+
+StepWork CostModel::hidden_work(const ModeletSpec& modelet) const {
+  const auto rows = static_cast<double>(modelet.neurons());
+  const double parameters = rows * static_cast<double>(modelet.inputs),
+               products = kFlopsPerProduct * experiment_.train.batch * parameters,
+               read = read_traffic(parameters, modelet.kind);
+  StepWork work;
+  work.at(StepPart::kForward) = {.flops = products, .traffic_bytes = read};
+  work.at(StepPart::kBackward) = {.flops = products, .traffic_bytes = read};
+  work.at(StepPart::kUpdate) = {.flops = products,
+                                .traffic_bytes = update_traffic(parameters, modelet.kind),
+                                .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
+  return work;
+}
+
+StepWork CostModel::output_work(const ModeletSpec& modelet) const {
+  const ActiveNeurons active = active_neurons();
+  const double share =
+      static_cast<double>(modelet.neurons()) / static_cast<double>(shape_.labels);  // labels spread evenly
+  const auto inputs = static_cast<double>(modelet.inputs);
+  const double rows = active.rows * share, parameters = rows * inputs, logits = active.pairs * share;
+  const double products = kFlopsPerProduct * logits * inputs;
+  const bool bf16 = experiment_.model.precision == Precision::kBf16;
+  const auto multiply = [bf16](Work& work, double flops) { (bf16 ? work.bf16_flops : work.flops) += flops; };
+
+  StepWork work;
+  work.at(StepPart::kSelect) = {
+      .traffic_bytes = read_traffic(parameters, modelet.kind),
+      .reference_seconds = kNano * (kSelectNeuron * rows + kGatherValue * parameters)};
+  if (const Experiment::Sampling& sampling = experiment_.sampling; retrieves_neurons(sampling.mode)) {
+    const auto neurons = static_cast<double>(modelet.neurons());
+    const double asking = asking_samples();
+    const double ranked = asking * std::min<double>(sampling.candidates, neurons);
+    Work& select = work.at(StepPart::kSelect);
+    select.flops += kFlopsPerProduct * ranked * inputs;
+    select.traffic_bytes += ranked * inputs * sizeof(float);
+    // Projections are pairs of bf16 whatever the weights are: slower than this where products are made in
+    // floats.
+    if (!uses_hash_tables(sampling)) {
+      const double projections = neurons * std::min<double>(sampling.rank, inputs);
+      select.bf16_flops += kFlopsPerProduct * asking * projections;
+      select.traffic_bytes += projections * sizeof(Bf16);
+    }
+  }
+  if (uses_pairs(experiment_.model)) {
+    const int passes = (experiment_.model.centroids ? 1 : 0) + (experiment_.model.pairs ? 2 : 0);
+    const double of_label = static_cast<double>(most_pairs(modelet, experiment_, shape_)) /
+                            static_cast<double>(modelet.neurons());
+    work.at(StepPart::kSelect).reference_seconds +=
+        kNano * passes * rows * (kPair * of_label + kLane * features_of_batch());
+  }
+  work.at(StepPart::kOutputForward) = {.reference_seconds = kNano * kLogit * logits};
+  multiply(work.at(StepPart::kOutputForward), 2 * products);  // logits, gradient of the inputs
+  work.at(StepPart::kUpdate) = {.traffic_bytes = update_traffic(parameters, modelet.kind),
+                                .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
+  multiply(work.at(StepPart::kUpdate), products);
+  return work;
+}
+
+ActiveNeurons CostModel::active_neurons() const {
+  const double batch = experiment_.train.batch, labels = static_cast<double>(shape_.labels);
+  const double wanted = shape_.labels_per_row;
+  const double uniform = experiment_.sampling.sparsity > 0 ? 0 : experiment_.sampling.uniform;
+  const double found = experiment_.sampling.sparsity > 0 ? 0 : candidates_kept();
+  const double share = experiment_.sampling.sparsity * labels;  // 0: sampling.uniform says
   const auto capped = [labels, share](double rows) { return std::min(labels, std::max(share, rows)); };
-  switch (experiment.sampling.mode) {
+  switch (experiment_.sampling.mode) {
     case SamplingMode::kFull:
       return {labels, batch * labels};
     case SamplingMode::kUniform: {
@@ -194,60 +192,60 @@ ActiveNeurons active_neurons(const Experiment& experiment, const DataShape& shap
   return {};
 }
 
-double touched_features(const Experiment& experiment, const DataShape& shape) {
-  const auto features = static_cast<double>(shape.features);
+double CostModel::touched_features() const {
+  const auto features = static_cast<double>(shape_.features);
   if (features <= 1) return features;
-  return features * -std::expm1(features_of_batch(experiment, shape) * std::log1p(-1 / features));
+  return features * -std::expm1(features_of_batch() * std::log1p(-1 / features));
 }
 
-uint64_t buffer_bytes(const Experiment& experiment) {
+uint64_t CostModel::buffer_bytes() const {
   constexpr uint64_t kCopies = 4;  // values and gradients, encoded and decoded
   uint64_t widths = 0;
-  for (const uint64_t width : experiment.model.hidden) widths += width;
-  return kCopies * experiment.train.batch * widths * sizeof(float);
+  for (const uint64_t width : experiment_.model.hidden) widths += width;
+  return kCopies * experiment_.train.batch * widths * sizeof(float);
 }
 
-uint64_t label_bytes(const DataShape& shape) {
-  const double test_labels = static_cast<double>(shape.test_rows) * shape.labels_per_row;
-  return sizeof(uint64_t) * (shape.train_rows + shape.test_rows) +
+uint64_t CostModel::label_bytes() const {
+  const double test_labels = static_cast<double>(shape_.test_rows) * shape_.labels_per_row;
+  return sizeof(uint64_t) * (shape_.train_rows + shape_.test_rows) +
          static_cast<uint64_t>(sizeof(uint32_t) * test_labels);
 }
 
-ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
-  ModeletCost cost{.memory_bytes = modelet_bytes(modelet, experiment)};
+ModeletCost CostModel::of(const ModeletSpec& modelet) const {
+  ModeletCost cost{.memory_bytes = modelet_bytes(modelet, experiment_)};
   switch (modelet.kind) {
     case LayerKind::kInput:
-      cost.work = input_work(modelet, experiment, shape);
+      cost.work = input_work(modelet);
       break;
     case LayerKind::kHidden:
-      cost.work = hidden_work(modelet, experiment);
+      cost.work = hidden_work(modelet);
       break;
     case LayerKind::kOutput:
-      cost.work = output_work(modelet, experiment, shape);
+      cost.work = output_work(modelet);
       cost.memory_bytes +=
-          pair_bytes(modelet, experiment, shape) +
-          static_cast<uint64_t>((active_bytes(experiment, shape) + train_label_bytes(shape)) *
-                                static_cast<double>(modelet.neurons()) / static_cast<double>(shape.labels));
+          pair_bytes(modelet, experiment_, shape_) +
+          static_cast<uint64_t>((active_bytes() + train_label_bytes()) *
+                                static_cast<double>(modelet.neurons()) / static_cast<double>(shape_.labels));
       break;
   }
   return cost;
 }
 
-StepWork batch_work(uint32_t layer, const Experiment& experiment, const DataShape& shape) {
-  const double batch = experiment.train.batch;
+StepWork CostModel::of_batch(uint32_t layer) const {
+  const double batch = experiment_.train.batch;
   StepWork work;
   if (layer == 0) {  // the input layer: features are a batch's, whoever holds their columns
-    const double entries = features_of_batch(experiment, shape);
+    const double entries = features_of_batch();
     work.at(StepPart::kForward).reference_seconds = kNano * (kSortEntry + kSumEntry) * entries;
     work.at(StepPart::kUpdate).reference_seconds =
-        kNano * (kSumEntry * entries + kUpdateRow * touched_features(experiment, shape));
+        kNano * (kSumEntry * entries + kUpdateRow * touched_features());
     return work;
   }
-  const double values = batch * experiment.model.hidden[layer - 1];  // that come into the layer
-  work.at(layer == experiment.model.hidden.size() ? StepPart::kOutputForward : StepPart::kForward)
+  const double values = batch * experiment_.model.hidden[layer - 1];  // that come into the layer
+  work.at(layer == experiment_.model.hidden.size() ? StepPart::kOutputForward : StepPart::kForward)
       .reference_seconds = kNano * kActivation * values;
-  if (layer == experiment.model.hidden.size())
-    work.at(StepPart::kSelect).reference_seconds = kNano * kSelectLabel * batch * shape.labels_per_row;
+  if (layer == experiment_.model.hidden.size())
+    work.at(StepPart::kSelect).reference_seconds = kNano * kSelectLabel * batch * shape_.labels_per_row;
   return work;
 }
 

@@ -66,26 +66,44 @@ struct ModeletCost {
   StepWork work;
 };
 
-ModeletCost predict_cost(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape);
-
-// The work of every node for a layer (a number as in ModeletSpec), whatever it holds of it.
-StepWork batch_work(uint32_t layer, const Experiment& experiment, const DataShape& shape);
-
 // Neurons of an output layer that take part in a step: gathered once for the batch, or counted over all
 // samples.
 struct ActiveNeurons {
   double rows = 0;   // whose weights are read
   double pairs = 0;  // (sample, neuron) logits
 };
-ActiveNeurons active_neurons(const Experiment& experiment, const DataShape& shape);
 
-// Rows of the input layer that a batch touches if its features are drawn at random.
-double touched_features(const Experiment& experiment, const DataShape& shape);
+// The costs of one experiment, which must outlive it, on data of one shape.
+class CostModel {
+ public:
+  CostModel(const Experiment& experiment, const DataShape& shape) : experiment_(experiment), shape_(shape) {}
 
-// Activations and gradients of the hidden layers in a step, which every node keeps whole.
-uint64_t buffer_bytes(const Experiment& experiment);
-// Bytes that each node needs, whatever it holds: places of the labels of samples
-// (shard/data/store/prepared.h), and the labels of test samples.
-uint64_t label_bytes(const DataShape& shape);
+  ModeletCost of(const ModeletSpec& modelet) const;
+  // The work of every node for a layer (a number as in ModeletSpec), whatever it holds of it.
+  StepWork of_batch(uint32_t layer) const;
+  ActiveNeurons active_neurons() const;
+  // Rows of the input layer that a batch touches if its features are drawn at random.
+  double touched_features() const;
+  // Activations and gradients of the hidden layers in a step, which every node keeps whole.
+  uint64_t buffer_bytes() const;
+  // Bytes that each node needs, whatever it holds: places of the labels of samples
+  // (shard/data/store/prepared.h), and the labels of test samples.
+  uint64_t label_bytes() const;
+
+ private:
+  double candidates_kept() const;
+  double asking_samples() const;
+  double features_of_batch() const;
+  double read_traffic(double parameters, LayerKind kind) const;
+  double update_traffic(double parameters, LayerKind kind) const;
+  double active_bytes() const;
+  double train_label_bytes() const;
+  StepWork input_work(const ModeletSpec& modelet) const;
+  StepWork hidden_work(const ModeletSpec& modelet) const;
+  StepWork output_work(const ModeletSpec& modelet) const;
+
+  const Experiment& experiment_;
+  const DataShape shape_;
+};
 
 }  // namespace modelet::scheduler

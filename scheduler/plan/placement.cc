@@ -77,15 +77,16 @@ struct Costs {
 
 Costs costs_of(const std::vector<ModeletSpec>& partition, const Experiment& experiment,
                const DataShape& shape) {
+  const CostModel model(experiment, shape);
   Costs costs;
   uint64_t sync_bytes = 0;  // whoever holds the modelet that needs most
   for (const ModeletSpec& modelet : partition) {
-    costs.modelets.push_back(predict_cost(modelet, experiment, shape));
+    costs.modelets.push_back(model.of(modelet));
     sync_bytes = std::max(sync_bytes, sync_buffer_bytes(modelet, experiment));
   }
-  costs.fixed_bytes = kProgramBytes + buffer_bytes(experiment) + label_bytes(shape) + sync_bytes;
+  costs.fixed_bytes = kProgramBytes + model.buffer_bytes() + model.label_bytes() + sync_bytes;
   for (uint32_t layer = 0; layer <= partition.back().layer; ++layer)
-    costs.of_batch.push_back(batch_work(layer, experiment, shape));
+    costs.of_batch.push_back(model.of_batch(layer));
   return costs;
 }
 

@@ -168,10 +168,11 @@ uint64_t sync_bytes_per_step(const ModeletSpec& modelet, const Experiment& exper
   if (experiment.cluster.replicas == 1) return 0;
   const auto [row_count, cols] = row_shape(modelet);
   const auto rows = static_cast<double>(row_count);
+  const CostModel model(experiment, shape);
   double touched = rows;  // in one step
-  if (modelet.kind == LayerKind::kInput) touched = touched_features(experiment, shape);
+  if (modelet.kind == LayerKind::kInput) touched = model.touched_features();
   if (modelet.kind == LayerKind::kOutput)
-    touched = active_neurons(experiment, shape).rows * rows / static_cast<double>(shape.labels);
+    touched = model.active_neurons().rows * rows / static_cast<double>(shape.labels);
   const double steps = experiment.exchange.local_steps;
   const double share = 1 - std::pow(1 - std::min(1.0, touched / rows), steps);
   const auto changed = static_cast<uint64_t>(rows * share);

@@ -201,7 +201,7 @@ struct PlanOptions {
 };
 
 // What the simulator reads (experiments/simulate/README.md describes it).
-nlohmann::ordered_json to_json(const Experiment& experiment, const scheduler::Plan& plan,
+nlohmann::ordered_json to_json(const scheduler::Plan& plan, uint32_t micro_batches,
                                const std::vector<scheduler::NodeCapacity>& capacities,
                                const scheduler::Link& link) {
   using Json = nlohmann::ordered_json;
@@ -246,7 +246,7 @@ nlohmann::ordered_json to_json(const Experiment& experiment, const scheduler::Pl
           {"dense_allreduce_bytes", plan.dense_allreduce_bytes},
           {"selects_by_activations", plan.selects_by_activations},
           {"replicas", plan.replicas},
-          {"micro_batches", experiment.exchange.micro_batches},
+          {"micro_batches", micro_batches},
           {"micro_batches_tried", kTriedMicroBatches},
           {"nodes", std::move(nodes)},
           {"exchanges", std::move(exchanges)}};
@@ -280,7 +280,7 @@ void plan(const PlanOptions& options) {
   constexpr double kBytesOfGbit = 1e9 / 8;
   const scheduler::Link link{.bytes_per_second = options.gbit_per_second * kBytesOfGbit,
                              .round_trip_seconds = options.round_trip_ms / 1e3};
-  if (options.json) return print_line(to_json(experiment, plan, nodes, link));
+  if (options.json) return print_line(to_json(plan, experiment.exchange.micro_batches, nodes, link));
   std::cout << scheduler::to_text(plan, link);
 }
 

@@ -58,12 +58,12 @@ double step_seconds(const std::vector<ModeletSpec>& partition, const std::vector
     std::vector<double> seconds;
     for (uint32_t node = 0; node < nodes.size(); ++node) {
       const bool idle = std::count(owner.begin(), owner.end(), node) == 0;
-      seconds.push_back(idle ? 0 : total(batch_work(layer, experiment, shape()), nodes[node]));
+      seconds.push_back(idle ? 0 : total(CostModel(experiment, shape()).of_batch(layer), nodes[node]));
     }
     for (const ModeletSpec& modelet : partition) {
       if (modelet.layer != layer) continue;
       seconds[owner[modelet.id]] +=
-          total(predict_cost(modelet, experiment, shape()).work, nodes[owner[modelet.id]]);
+          total(CostModel(experiment, shape()).of(modelet).work, nodes[owner[modelet.id]]);
     }
     sum += *std::max_element(seconds.begin(), seconds.end());
   }
@@ -174,7 +174,7 @@ TEST(Placement, TheWholeBatchsWorkIsNotDivided) {
   experiment.modelets.hidden_columns = 16;
   double whole_batch = 0;
   for (uint32_t layer = 0; layer < 2; ++layer)
-    whole_batch += total(batch_work(layer, experiment, shape()), nodes_of({1}).front());
+    whole_batch += total(CostModel(experiment, shape()).of_batch(layer), nodes_of({1}).front());
   EXPECT_GT(whole_batch, 0);
   const double one = make_plan(experiment, shape(), nodes_of({1})).seconds_per_step,
                eight = make_plan(experiment, shape(), nodes_of(std::vector<double>(8, 1))).seconds_per_step;
@@ -193,7 +193,7 @@ TEST(Placement, EveryModeletHasOneOwnerAndMemoryAddsUp) {
   }
   for (const ModeletSpec& modelet : plan.partition) {
     parameters += modelet.parameters();
-    modelet_memory += predict_cost(modelet, experiment, shape()).memory_bytes;
+    modelet_memory += CostModel(experiment, shape()).of(modelet).memory_bytes;
   }
   EXPECT_THAT(owners, testing::Each(1));
   EXPECT_EQ(plan.parameters, parameters);
@@ -316,7 +316,8 @@ TEST(Placement, CandidatesAreRoundedUpInEachModelet) {
   experiment.sampling.mode = SamplingMode::kLshPerSample;
   const auto flops = [&](uint32_t top) {
     experiment.sampling.top = top;
-    return predict_cost(partition_model(experiment, shape()).back(), experiment, shape())
+    return CostModel(experiment, shape())
+        .of(partition_model(experiment, shape()).back())
         .work.at(StepPart::kOutputForward)
         .flops;
   };
@@ -329,7 +330,7 @@ TEST(Placement, TheActiveNeuronsTakeMemoryOnTheirNode) {
   const auto buffers = [&](SamplingMode mode) {
     experiment.sampling.mode = mode;
     const ModeletSpec modelet = partition_model(experiment, shape()).back();
-    return predict_cost(modelet, experiment, shape()).memory_bytes - modelet_bytes(modelet, experiment);
+    return CostModel(experiment, shape()).of(modelet).memory_bytes - modelet_bytes(modelet, experiment);
   };
   constexpr uint64_t kLabels = 100000 * 5 / 4 * 4;  // of training samples, of its neurons
   EXPECT_EQ(buffers(SamplingMode::kFull), 30000 / 4 * 256 * 4 + kLabels) << "a logit a sample and neuron";
@@ -339,7 +340,7 @@ TEST(Placement, TheActiveNeuronsTakeMemoryOnTheirNode) {
 
 // Beside what it holds: where the labels of each sample begin, and those of test samples.
 TEST(Placement, EachNodeHasPlacesOfLabels) {
-  EXPECT_EQ(label_bytes(shape()), 8u * (100000 + 1000) + 4 * 1000 * 5);
+  EXPECT_EQ(CostModel(experiment_with(8), shape()).label_bytes(), 8u * (100000 + 1000) + 4 * 1000 * 5);
   const Plan plan = make_plan(experiment_with(8), shape(), nodes_of({1}));
   DataShape more = shape();
   more.test_rows += 500;
