@@ -82,7 +82,7 @@ mkdir -p build
 timed "installing packages" bash packaging/install-dependencies.sh "${needed[@]}"
 options=()
 # Where nothing is built twice, larger units compile faster.
-if [[ -n ${CI:-} ]]; then options+=(-DCMAKE_UNITY_BUILD=ON); fi
+if [[ -n ${CI:-} ]]; then options+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16); fi
 if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 for preset in "${presets[@]}"; do run_preset "$preset"; done
 
