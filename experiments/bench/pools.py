@@ -44,6 +44,8 @@ def steps_of(events):
 class Pool:
     """Processes in `folder`, with their logs; a context, whose end ends them. `scheduler_options` begin with those of the driver."""
 
+    listen = "tcp://127.0.0.1:*"  # of the scheduler
+
     def __init__(self, programs, folder, *scheduler_options):
         self.programs, self.folder = pathlib.Path(programs).resolve(), folder
         self.processes, self._logs = {}, {}
@@ -60,7 +62,7 @@ class Pool:
             file.write(f"{role} {self._make_key(key)} {name}\n")
 
     def __enter__(self):
-        self.start_scheduler("tcp://127.0.0.1:*")
+        self.start_scheduler(self.listen)
         return self
 
     def __exit__(self, *_):
@@ -69,11 +71,15 @@ class Pool:
         for process in self.processes.values():
             process.wait()
 
+    def placed(self, name, words):
+        """The command that runs `words` where the process `name` belongs: here, on this machine."""
+        return words
+
     def _start(self, name, *words):
         self._logs.setdefault(name, self.folder / f"{name}.log")
         with open(self._logs[name], "ab") as log:
             words = [str(word) for word in (*words, "--exit-with-parent", os.getpid())]
-            self.processes[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.processes[name] = subprocess.Popen(self.placed(name, words), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def logs(self, lines=20):
         """The ends of all logs, without what tells of chunks of files."""
@@ -125,8 +131,8 @@ class Pool:
 
     def client(self, *words):
         """The command of a verb."""
-        return [str(word) for word in (self.programs / "modelet", *words, "--scheduler", self.address, "--key", self.folder / "user.key",
-                                       "--scheduler-key", self.scheduler_key, "--json")]
+        return self.placed("user", [str(word) for word in (self.programs / "modelet", *words, "--scheduler", self.address, "--key", self.folder / "user.key",
+                                                           "--scheduler-key", self.scheduler_key, "--json")])
 
     def verb(self, *words):
         """The JSON lines of a verb, which must succeed. A verb that changes nothing asks again if a busy machine answers too late."""

@@ -286,15 +286,30 @@ class Cluster:
             for namespace, device in ((self.namespace(rank), DEVICE), (self.namespace(SWITCH), f"port{rank}")):
                 tool("tc", "-n", namespace, "qdisc", "change", "dev", device, "root", *self._shaper(INSTANT if on else self.rate))
 
-    def start(self, rank, command, **options):
-        """Starts a process in a node or in the switch. Placeholders in the command are replaced; options are those of Popen."""
+    def command(self, rank, command):
+        """The words that run a command in a node or in the switch. Placeholders in the command are replaced."""
         words = ["nsenter", f"--net={NAMESPACES / self.namespace(rank)}"]  # unlike `ip netns exec` it leaves /sys as it is
         if rank != SWITCH:
             # The host name is the address, so programs that look themselves up find the right one.
             words += ["unshare", "--uts", "sh", "-c", 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"', self.address(rank)]
             words += ["taskset", "--cpu-list", str(self.cores[rank % len(self.cores)])] if self.cores else []
             words += self.groups[rank].join_and_run() if rank in self.groups else []
-        return subprocess.Popen(words + self.fill_in(rank, command), start_new_session=True, **options)
+        return words + self.fill_in(rank, command)
+
+    def start(self, rank, command, **options):
+        """Starts a command in a node or in the switch. Options are those of Popen."""
+        return subprocess.Popen(self.command(rank, command), start_new_session=True, **options)
+
+    def set_link(self, rank, up):
+        """Pulls the cable of a node, or puts it in again."""
+        tool("ip", "-n", self.namespace(SWITCH), "link", "set", f"port{rank}", "up" if up else "down")
+
+    def set_deaf(self, rank, deaf):
+        """What a node sends is lost, or no longer; it still receives: a link that works in one direction."""
+        peers = [self.address(other) for other in (SWITCH, *range(self.size)) if other != rank]
+        for peer in peers:
+            nowhere = ["lladdr", "02:00:00:00:00:01", "nud", "permanent"] if deaf else []
+            tool("ip", "-n", self.namespace(rank), "neigh", "replace" if deaf else "del", peer, *nowhere, "dev", DEVICE)
 
     def fill_in(self, rank, command):
         values = {"{rank}": rank, "{nodes}": self.size, "{node}": f"node{rank}", "{address}": self.address(rank),

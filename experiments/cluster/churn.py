@@ -1,0 +1,305 @@
+#!/usr/bin/python3
+"""What is left of a run's speed when its nodes come and go? A pool in network namespaces, and a fault every few seconds.
+
+    sudo churn.py ../amazon-670k-shape.toml --set data.train=... --set data.test=...        ten minutes, 4 nodes, 1 Gbit/s
+    sudo churn.py ../quickstart.toml --minutes 2 --json churn.json
+
+First a reference: the same experiment, undisturbed, for --reference-steps steps and without snapshots. Then the run: every 5 to 10 seconds one of these
+happens to a node or to the scheduler, once a minute one of the losses.
+
+    reset        the node's connections are closed                    stall        the node stands still for a second or two
+    cut          its cable is out for a second or two                 deaf         what it sends is lost for a second or two
+    full disk    its disk is full for five seconds                    scheduler    the scheduler stands still, or is killed and started again
+    losses:      killed (kill -9), drained (SIGTERM), frozen (SIGSTOP for 20 s), cut off (20 s without a cable). The node comes back 5 to 15 s later.
+
+Printed: goodput, which is the steps of the run by wall time against the reference's; where the rest went; the bytes that are not those of steps
+(snapshots, recovery) as a share of the links; memory and descriptors of the scheduler and of the agents over time.
+Exit code 1: the run did not finish. Needs root (cluster.py says what else).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "experiments/bench"))
+import cluster as clusters
+import measuring
+import pools
+
+PORT = 5570
+DISK_BYTES = 1 << 30  # of a node's work folder
+LOG_EVERY = 10  # steps between events
+LONG_GAP = 5  # times the usual time between two events
+SHORT = (1.0, 2.0)  # seconds of a disturbance that nobody is declared lost for
+LOST = 20.0  # seconds of one that somebody is
+
+
+class ClusterPool(pools.Pool):
+    """A pool whose scheduler and user are at the switch of a cluster, and whose agents are in its nodes."""
+
+    listen = f"tcp://{clusters.ADDRESS.format(clusters.SWITCH_HOST)}:{PORT}"
+
+    def __init__(self, cluster, *arguments):
+        super().__init__(*arguments)
+        self.cluster = cluster
+
+    def placed(self, name, words):
+        return self.cluster.command(int(name.removeprefix("node")) if name.startswith("node") else clusters.SWITCH, words)
+
+    def start_node(self, rank):
+        self.start_agent(f"node{rank}", "--cores", "1", "--dedicated", "--data-address", self.cluster.address(rank), *pools.SPEED)
+
+
+class Faults:
+    """Every few seconds one, until stop(). What has to be undone later is undone by the thread that did it."""
+
+    def __init__(self, pool, chance, every, losses_every):
+        self.pool, self.cluster, self.chance, self.every, self.losses_every = pool, pool.cluster, chance, every, losses_every
+        self.done = []  # (time, kind, node)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+
+    def start(self):
+        self._thread.start()
+
+    def stop(self):
+        self._ended.set()
+        self._thread.join()
+
+    def _wait(self, seconds):
+        return self._ended.wait(seconds)
+
+    def _work(self):
+        next_loss = time.monotonic() + self.losses_every / 2
+        while not self._wait(self.chance.uniform(*self.every)):
+            loss = time.monotonic() >= next_loss
+            next_loss += self.losses_every if loss else 0
+            kind = self.chance.choice(("killed", "drained", "frozen", "cut off") if loss else ("reset", "stall", "cut", "deaf", "full disk", "scheduler"))
+            rank = self.chance.randrange(self.cluster.size)
+            self.done.append((time.time(), kind, f"node{rank}" if kind != "scheduler" else kind))
+            getattr(self, "_" + kind.replace(" ", "_"))(rank)
+
+    def _process(self, name):
+        return self.pool.processes[name]
+
+    def _freeze(self, name, seconds):
+        self._process(name).send_signal(signal.SIGSTOP)
+        self._wait(seconds)
+        self._process(name).send_signal(signal.SIGCONT)
+
+    def _reset(self, rank):
+        subprocess.run(self.cluster.command(rank, ["ss", "--kill", "--tcp", "--numeric"]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+    def _stall(self, rank):
+        self._freeze(f"node{rank}", self.chance.uniform(*SHORT))
+
+    def _cut(self, rank, seconds=None):
+        self.cluster.set_link(rank, False)
+        self._wait(seconds or self.chance.uniform(*SHORT))
+        self.cluster.set_link(rank, True)
+
+    def _deaf(self, rank):
+        self.cluster.set_deaf(rank, True)
+        self._wait(self.chance.uniform(*SHORT))
+        self.cluster.set_deaf(rank, False)
+
+    def _full_disk(self, rank):
+        filler = self.pool.folder / f"node{rank}" / "filler"
+        subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=1M"], stderr=subprocess.DEVNULL, check=False)
+        self._wait(5.0)
+        filler.unlink(missing_ok=True)
+
+    def _scheduler(self, _):
+        if self.chance.random() < 0.5:
+            return self._freeze("scheduler", self.chance.uniform(*SHORT))
+        self.pool.kill("scheduler")
+        self.pool.start_scheduler()
+        return None
+
+    def _come_back(self, rank):
+        self._wait(self.chance.uniform(5, 15))
+        self.pool.start_node(rank)
+
+    def _killed(self, rank):
+        self.pool.kill(f"node{rank}")
+        self._come_back(rank)
+
+    def _drained(self, rank):
+        self.pool.end(f"node{rank}")
+        self._come_back(rank)
+
+    def _frozen(self, rank):
+        self._freeze(f"node{rank}", LOST)
+
+    def _cut_off(self, rank):
+        self._cut(rank, LOST)
+
+
+class Usage:
+    """Resident memory and descriptors of the pool's processes, every ten seconds."""
+
+    def __init__(self, pool):
+        self.rows, self._pool, self._ended = [], pool, threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def stop(self):
+        self._ended.set()
+        self._thread.join()
+
+    def _work(self):
+        while not self._ended.wait(10.0):
+            for name, process in list(self._pool.processes.items()):
+                try:
+                    resident = int(pathlib.Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                    self.rows.append({"time": time.time(), "process": name, "id": process.pid, "resident_bytes": resident,
+                                      "descriptors": len(os.listdir(f"/proc/{process.pid}/fd"))})
+                except (OSError, IndexError):
+                    pass  # it has just ended
+
+
+def reference(pool, experiment, settings, steps):
+    """Seconds and link bytes of a node in an undisturbed step."""
+    run = pool.submit(experiment, pool.cluster.size, [*settings, "cluster.snapshot_every=1000000", "train.epochs=1000"])
+    watcher = pool.watch(run)
+    watcher.wait_for_step(LOG_EVERY, 600)
+    first, sent = watcher.step(), pool.cluster.sent_bytes()
+    watcher.wait_for_step(first + steps, 600)
+    last, sent_then = watcher.step(), pool.cluster.sent_bytes()
+    seconds = {event["step"]: event["train_seconds"] for event in watcher.events("progress")}
+    pool.verb("stop", run)
+    watcher.end(120)
+    return {"seconds": (seconds[last] - seconds[first]) / (last - first), "bytes": sum(after - before for before, after in zip(sent, sent_then)) / (last - first)}
+
+
+def where_time_went(events, usual):
+    """Seconds by what they were spent on, and steps that were done twice, from the events of a run; `usual`: seconds of a step."""
+    progress, spent, repeated, reached = [], {"standing still": 0.0, "slower steps": 0.0}, 0, 0
+    for event in events:
+        if event["event"] == "regrouped":
+            repeated += max(0, reached - event["step"])
+            reached = event["step"]
+        elif event["event"] == "progress":
+            progress.append(event)
+            reached = event["step"]
+    for before, event in zip(progress, progress[1:]):
+        gap, steps = pools.seconds_of(event) - pools.seconds_of(before), event["step"] - before["step"]
+        over = gap - max(steps, 0) * usual
+        spent["standing still" if gap > LONG_GAP * LOG_EVERY * usual else "slower steps"] += max(0.0, over)
+    spent["steps done again"] = repeated * usual
+    return spent, repeated
+
+
+def flatness(rows):
+    """Of each process that lived for a minute: first and last resident MB, first and last descriptors."""
+    lives = {}
+    for row in rows:
+        lives.setdefault((row["process"], row["id"]), []).append(row)
+    for (name, _), life in sorted(lives.items()):
+        if life[-1]["time"] - life[0]["time"] >= 60:
+            yield name, [life[len(life) // 3], life[-1]]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", type=pathlib.Path)
+    clusters.add_cluster_options(parser)
+    parser.set_defaults(nodes=4)
+    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/bin", help="folder of modelet (default: build/release/bin)")
+    parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
+    parser.add_argument("--minutes", type=float, default=10.0, help="with faults (default: 10)")
+    parser.add_argument("--reference-steps", type=int, default=500, help="undisturbed (default: 500)")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    return parser.parse_args()
+
+
+def churn(pool, arguments, settings):
+    usual = reference(pool, arguments.experiment, settings, arguments.reference_steps)
+    print(f"undisturbed: {1e3 * usual['seconds']:.2f} ms a step, {usual['bytes'] / pool.cluster.size:,.0f} bytes of a node", flush=True)
+    run = pool.submit(arguments.experiment, pool.cluster.size, [*settings, "train.epochs=10000"])
+    watcher = pool.watch(run)
+    watcher.wait_for_step(LOG_EVERY, 600)
+    usage, faults = Usage(pool), Faults(pool, random.Random(arguments.seed), (5.0, 10.0), 60.0)
+    begun, sent, first = time.time(), pool.cluster.sent_bytes(), watcher.step()
+    faults.start()
+    try:
+        while time.time() < begun + 60 * arguments.minutes:
+            time.sleep(1.0)
+            if pool.runs()[run]["state"] in pools.ENDED:
+                sys.exit(f"the run has ended: {pool.runs()[run]}\n{watcher.events()[-2:]}\n{pool.logs()}")
+    finally:
+        faults.stop()
+        usage.stop()
+    # What is kept: the run goes on from here, whatever happened before.
+    wanted = watcher.step() + 2 * LOG_EVERY
+    watcher.wait_for_step(wanted, 120)
+    seconds, last, sent_then = time.time() - begun, watcher.step(), pool.cluster.sent_bytes()
+    events = [event for event in watcher.events() if begun <= pools.seconds_of(event) <= begun + seconds]
+    pool.verb("stop", run)
+    watcher.end(120)
+    spent, repeated = where_time_went(events, usual["seconds"])
+    done = last - first + repeated
+    other = sum(after - before for before, after in zip(sent, sent_then)) - done * usual["bytes"]
+    capacity = pool.cluster.size * seconds * clusters.BITS_PER_SECOND.get(pool.cluster.rate, float("inf")) / 8
+    return {"reference": usual, "seconds": seconds, "steps_kept": last - first, "steps_repeated": repeated, "goodput": (last - first) * usual["seconds"] / seconds,
+            "spent_seconds": spent, "other_share_of_links": max(0.0, other) / capacity, "regrouped": sum(event["event"] == "regrouped" for event in events),
+            "faults": faults.done, "usage": usage.rows}
+
+
+def show(found):
+    kinds = [kind for _, kind, _ in found["faults"]]
+    print(f"{found['seconds']:.0f} s, {len(kinds)} faults (" + ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds))) +
+          f"), {found['regrouped']} new groups")
+    print(f"goodput {found['goodput']:.1%}: {found['steps_kept']} steps kept, {found['steps_repeated']} done again")
+    print("the rest: " + ", ".join(f"{seconds:.0f} s {what}" for what, seconds in found["spent_seconds"].items()))
+    print(f"bytes that are not those of steps: {found['other_share_of_links']:.2%} of the links")
+    for name, (early, late) in flatness(found["usage"]):
+        print(f"{name}: {early['resident_bytes'] / 1e6:.0f} MB and {early['descriptors']} descriptors after a third of its life, "
+              f"{late['resident_bytes'] / 1e6:.0f} MB and {late['descriptors']} at its end")
+
+
+def main():
+    arguments = parse_arguments()
+    measuring.require_modelet(arguments.programs / "modelet")
+    settings = [*arguments.set, f"train.log_every={LOG_EVERY}", "train.evaluate_every=0", "train.patience=0"]
+    others = measuring.OthersShare()
+    try:
+        with tempfile.TemporaryDirectory(prefix="modelet-churn-") as name, clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
+            os.environ["MODELET_CACHE"] = name + "/cache"
+            folder, disks = pathlib.Path(name), []
+            try:
+                for rank in range(arguments.nodes):
+                    disks.append(folder / f"node{rank}")
+                    disks[-1].mkdir()
+                    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "modelet-churn", disks[-1]], check=True)
+                with ClusterPool(cluster, arguments.programs, folder, "--state", folder / "state", "--data-port", PORT + 1) as pool:
+                    for rank in range(arguments.nodes):
+                        pool.start_node(rank)
+                    found = churn(pool, arguments, settings)
+            finally:
+                for disk in disks:
+                    subprocess.run(["umount", "--lazy", disk], check=False)
+    except clusters.CannotRun as error:
+        print(f"churn.py: {error}", file=sys.stderr)
+        return clusters.EXIT_CANNOT_RUN
+    except clusters.Interrupted:
+        return clusters.EXIT_INTERRUPTED
+    show(found)
+    print(f"others used {others.until_now():.0%} of the machine")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
