@@ -79,6 +79,16 @@ class Model:
         """Weights and biases of each layer: [features, width] of the first, [neurons, inputs] of the others."""
         return self._native.layers()
 
+    def pairs(self):
+        """Of a model with a direct path from features to labels, what it adds to the scores: two CSR matrices [features,
+        labels] with entries in the same places, one for rows of length one and one for rows as they are; else None."""
+        pairs = self._native.pairs()
+        if pairs is None:
+            return None
+        feature, label, of_unit, of_value = pairs
+        places = feature.astype(np.int64), label.astype(np.int64)
+        return tuple(sp.coo_array((part, places), shape=(self.features, self.labels)).tocsr() for part in (of_unit, of_value))
+
     def words(self):
         """The vocabulary of a model of running text, the most frequent word first."""
         return self._native.words()

@@ -8,6 +8,9 @@ The graph takes sparse rows by their non-zeros, or a dense matrix:
                      product, without the memory of a dense matrix.
     input="dense"    X [rows, features] (float): one product. For hundreds of features, not for a million.
 
+A model with a direct path from features to labels has pairs of them: the graph looks up the pairs of each
+non-zero and adds what they say. With input="dense" they are a matrix [features, labels], if it is not too large.
+
 Outputs: scores [rows, labels] (logits) or, with k, the best of them: labels [rows, k] (int64) and scores [rows, k].
 The rows' normalisation is part of the graph. Words become features outside of it: Model.encode().
 """
@@ -17,6 +20,7 @@ import scipy.sparse as sp
 from modelet import _data, _modelet
 
 _OPSET = 18  # ScatterND with "add", as ScatterElements, and ReduceL2 with axes as an input
+_LARGEST_DENSE = 1 << 28  # elements of the direct path as a matrix
 _LARGEST_FILE = 1 << 30  # bytes of weights; more lie in a file beside (a protobuf has at most 2 GiB)
 
 
@@ -34,11 +38,15 @@ def export(model, path, *, input="sparse", k=None):
 
     if input not in ("sparse", "dense"):
         raise ValueError(f"input is {input!r}; it is 'sparse' or 'dense'")
-    layers = model.layers()
-    _require_complete(model, layers)
-    graph = _Graph(model, layers)
-    hidden = graph.sparse_input() if input == "sparse" else graph.dense_input()
-    outputs = graph.output(hidden, k)
+    layers, pairs = model.layers(), model.pairs()
+    _require_complete(model, layers, pairs)
+    if input == "dense" and pairs is not None and model.features * model.labels > _LARGEST_DENSE:
+        raise _modelet.UsageError("the direct path of this model is too large for a dense matrix: take input='sparse'")
+    graph = _Graph(model, layers, pairs)
+    scores = graph.scores(graph.sparse_input() if input == "sparse" else graph.dense_input())
+    if pairs is not None:
+        scores = graph.sparse_pairs(scores) if input == "sparse" else graph.dense_pairs(scores)
+    outputs = graph.output(scores, k)
     proto = onnx.helper.make_model(
         onnx.helper.make_graph(graph.nodes, "modelet", graph.inputs, outputs, graph.constants),
         opset_imports=[onnx.helper.make_opsetid("", _OPSET)], producer_name="modelet", ir_version=8)
@@ -51,20 +59,27 @@ def _normalises(model):
     return 'normalize = "l2"' in model.experiment
 
 
-def _require_complete(model, layers):
-    """The weights must be all there is to the model: a part that this module does not know would be missing."""
+def _unit(X):
+    """Rows of length one; rows of zeros stay."""
+    lengths = np.sqrt(X.multiply(X).sum(axis=1))
+    return X.multiply(1 / np.where(lengths > 0, lengths, 1)[:, None]).tocsr()
+
+
+def _require_complete(model, layers, pairs):
+    """These parts must be all there is to the model: one that this module does not know would be missing."""
     random = np.random.default_rng(0)
-    shape = (4, model.features)
     columns = random.integers(model.features, size=(4, min(8, model.features)))
     rows = np.repeat(np.arange(4), columns.shape[1])
-    X = sp.csr_array((np.ones(columns.size, np.float32), (rows, columns.ravel())), shape=shape)
+    X = sp.csr_array((random.random(columns.size, np.float32), (rows, columns.ravel())), shape=(4, model.features))
+    scores = model.scores(X)
     if _normalises(model):
-        X = X.multiply(1 / np.sqrt(X.multiply(X).sum(axis=1))[:, None]).tocsr()
+        X = _unit(X)
     hidden = np.maximum(X @ layers[0][0] + layers[0][1], 0)
     for weights, bias in layers[1:-1]:
         hidden = np.maximum(hidden @ weights.T + bias, 0)
     expected = hidden @ layers[-1][0].T + layers[-1][1]
-    scores = model.scores(X)
+    if pairs is not None:
+        expected = expected + (_unit(X) @ pairs[0] + X @ pairs[1]).toarray()
     if not np.allclose(scores, expected, rtol=1e-3, atol=1e-3 * np.abs(scores).max()):
         raise _modelet.Error("this model scores with more than its layers, which an ONNX file of this version cannot say")
 
@@ -72,9 +87,9 @@ def _require_complete(model, layers):
 class _Graph:
     """Nodes, constants and inputs while they are put together."""
 
-    def __init__(self, model, layers):
+    def __init__(self, model, layers, pairs):
         self.nodes, self.constants, self.inputs = [], [], []
-        self._layers, self._normalise = layers, _normalises(model)
+        self._layers, self._pairs, self._normalise = layers, pairs, _normalises(model)
         self._labels = model.labels
 
     def _node(self, kind, arguments, **attributes):
@@ -102,49 +117,96 @@ class _Graph:
         one, zero = self._constant(np.float32(1)), self._constant(np.float32(0))
         return self._node("Div", [one, self._node("Where", [self._node("Greater", [norm, zero]), norm, one])])
 
+    def _integers(self, *values):
+        return self._constant(np.array(values, np.int64))
+
     def sparse_input(self):
+        """The first layer's activations [rows, width]."""
         from onnx import TensorProto as T
 
-        row, feature = self._input("row", T.INT64, ["n"]), self._input("feature", T.INT64, ["n"])
-        value, rows = self._input("value", T.FLOAT, ["n"]), self._input("rows", T.INT64, [1])
-        if self._normalise:
-            squares = self._node("ScatterElements", [self._node("ConstantOfShape", [rows]), row,
-                                                     self._node("Mul", [value, value])], axis=0, reduction="add")
+        self._row, self._feature = self._input("row", T.INT64, ["n"]), self._input("feature", T.INT64, ["n"])
+        self._value, rows = self._input("value", T.FLOAT, ["n"]), self._input("rows", T.INT64, [1])
+        self._of_unit = None
+        if self._normalise or self._pairs is not None:
+            squares = self._node("ScatterElements", [self._node("ConstantOfShape", [rows]), self._row,
+                                                     self._node("Mul", [self._value, self._value])], axis=0, reduction="add")
             rate = self._rate(self._node("Sqrt", [squares]))
-            value = self._node("Mul", [value, self._node("Gather", [rate, row])])
+            self._of_unit = self._node("Mul", [self._value, self._node("Gather", [rate, self._row])])
+        if self._normalise:
+            self._value = self._of_unit
         weights, bias = self._layers[0]
-        last = self._constant(np.array([-1], np.int64))
-        taken = self._node("Gather", [self._constant(weights, "weights_0"), feature])
-        parts = self._node("Mul", [taken, self._node("Unsqueeze", [value, last])])
-        shape = self._node("Concat", [rows, self._constant(np.array([weights.shape[1]], np.int64))], axis=0)
-        sums = self._node("ScatterND", [self._node("ConstantOfShape", [shape]), self._node("Unsqueeze", [row, last]), parts],
-                          reduction="add")
+        taken = self._node("Gather", [self._constant(weights, "weights_0"), self._feature])
+        parts = self._node("Mul", [taken, self._node("Unsqueeze", [self._value, self._integers(-1)])])
+        shape = self._node("Concat", [rows, self._integers(weights.shape[1])], axis=0)
+        places = self._node("Unsqueeze", [self._row, self._integers(-1)])
+        sums = self._node("ScatterND", [self._node("ConstantOfShape", [shape]), places, parts], reduction="add")
         return self._node("Relu", [self._node("Add", [sums, self._constant(bias, "bias_0")])])
 
     def dense_input(self):
+        """The same."""
         from onnx import TensorProto as T
 
         weights, bias = self._layers[0]
-        X = self._input("X", T.FLOAT, ["rows", weights.shape[0]])
+        self._X = self._unit_X = self._input("X", T.FLOAT, ["rows", weights.shape[0]])
+        if self._normalise or self._pairs is not None:
+            norm = self._node("ReduceL2", [self._X, self._integers(1)], keepdims=1)
+            self._unit_X = self._node("Mul", [self._X, self._rate(norm)])
         if self._normalise:
-            norm = self._node("ReduceL2", [X, self._constant(np.array([1], np.int64))], keepdims=1)
-            X = self._node("Mul", [X, self._rate(norm)])
-        product = self._node("MatMul", [X, self._constant(weights, "weights_0")])
+            self._X = self._unit_X
+        product = self._node("MatMul", [self._X, self._constant(weights, "weights_0")])
         return self._node("Relu", [self._node("Add", [product, self._constant(bias, "bias_0")])])
 
-    def output(self, hidden, k):
-        from onnx import TensorProto as T
-        from onnx import helper
-
+    def scores(self, hidden):
         for number, (weights, bias) in enumerate(self._layers[1:], 1):
             names = [self._constant(weights, f"weights_{number}"), self._constant(bias, f"bias_{number}")]
             hidden = self._node("Gemm", [hidden, *names], transB=1)
             if number + 1 < len(self._layers):
                 hidden = self._node("Relu", [hidden])
+        return hidden
+
+    def dense_pairs(self, scores):
+        of_unit, of_value = (self._constant(part.toarray()) for part in self._pairs)
+        scores = self._node("Add", [scores, self._node("MatMul", [self._unit_X, of_unit])])
+        return self._node("Add", [scores, self._node("MatMul", [self._X, of_value])])
+
+    def sparse_pairs(self, scores):
+        """Each non-zero becomes as many entries as its feature has pairs; `owner` says which non-zero an entry is of."""
+        from onnx import numpy_helper
+
+        of_unit, of_value = self._pairs  # with the same places
+        offsets = self._constant(of_unit.indptr.astype(np.int64))
+        one, zero, axis = self._integers(1), self._constant(np.int64(0)), self._constant(np.int64(0))
+        begin = self._node("Gather", [offsets, self._feature])
+        count = self._node("Sub", [self._node("Gather", [offsets, self._node("Add", [self._feature, one])]), begin])
+        start = self._node("CumSum", [count, axis], exclusive=1)
+        total = self._node("ReduceSum", [count], keepdims=1)
+        ones = self._node("ConstantOfShape", [self._node("Shape", [count])], value=numpy_helper.from_array(np.ones(1, np.int64)))
+        none = self._node("ConstantOfShape", [self._node("Add", [total, one])], value=numpy_helper.from_array(np.zeros(1, np.int64)))
+        marks = self._node("ScatterElements", [none, start, ones], axis=0, reduction="add")
+        so_far = self._node("Slice", [self._node("CumSum", [marks, axis]), self._integers(0), total])
+        owner = self._node("Sub", [so_far, one])
+        within = self._node("Sub", [self._node("Range", [zero, self._node("Squeeze", [total]), self._constant(np.int64(1))]),
+                                    self._node("Gather", [start, owner])])
+        pair = self._node("Add", [within, self._node("Gather", [begin, owner])])
+
+        def part(matrix, value):
+            return self._node("Mul", [self._node("Gather", [self._constant(matrix.data), pair]), self._node("Gather", [value, owner])])
+
+        said = self._node("Add", [part(of_unit, self._of_unit), part(of_value, self._value)])
+        label = self._node("Gather", [self._constant(of_unit.indices.astype(np.int64)), pair])
+        row = self._node("Mul", [self._node("Gather", [self._row, owner]), self._integers(self._labels)])
+        flat = self._node("ScatterElements", [self._node("Reshape", [scores, self._integers(-1)]), self._node("Add", [row, label]), said],
+                          axis=0, reduction="add")
+        return self._node("Reshape", [flat, self._integers(-1, self._labels)])
+
+    def output(self, scores, k):
+        from onnx import TensorProto as T
+        from onnx import helper
+
         if k is None:
-            self.nodes.append(helper.make_node("Identity", [hidden], ["scores"]))
+            self.nodes.append(helper.make_node("Identity", [scores], ["scores"]))
             return [helper.make_tensor_value_info("scores", T.FLOAT, ["rows", self._labels])]
         k = min(k, self._labels)
-        self.nodes.append(helper.make_node("TopK", [hidden, self._constant(np.array([k], np.int64))], ["scores", "labels"]))
+        self.nodes.append(helper.make_node("TopK", [scores, self._integers(k)], ["scores", "labels"]))
         return [helper.make_tensor_value_info("labels", T.INT64, ["rows", k]),
                 helper.make_tensor_value_info("scores", T.FLOAT, ["rows", k])]

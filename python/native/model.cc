@@ -1,6 +1,7 @@
 #include "python/native/model.h"
 
 #include <algorithm>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -182,13 +183,40 @@ nb::list Model::layers() const {
           const auto neuron = static_cast<uint32_t>(spec.begin + r);
           const size_t place = layer == last ? network.spread().label(neuron) : neuron;
           std::copy_n(row, inputs, weights.data + place * inputs);
-          biases.data[place] = p.bias(r);
+          biases.data[place] = layer == last ? modelet->score_bias(r) : p.bias(r);
         }
       }
     }
     layers.append(nb::make_tuple(weights.table(), biases.line()));
   }
   return layers;
+}
+
+nb::object Model::pairs() const {
+  const auto& network = const_cast<shard::Predictor&>(predictor_).network();
+  if (!uses_pairs(network.experiment().model)) return nb::none();
+  std::vector<uint32_t> features, labels;
+  std::vector<float> of_unit, of_value;
+  for (const auto& modelet : network.modelets()) {
+    if (modelet->direct() == nullptr) continue;
+    const shard::Direct& direct = *modelet->direct();
+    const shard::Pairs& pairs = direct.pairs;
+    for (size_t r = 0; r < pairs.neurons(); ++r) {
+      const std::span<const uint32_t> of_row = pairs.features(r);
+      const bool centroid = pairs.options().centroids && pairs.norm(r) > 0;
+      const float scale =
+          centroid ? direct.scale(shard::frequency_class(pairs.positives(r))) / pairs.norm(r) : 0.0f;
+      features.insert(features.end(), of_row.begin(), of_row.end());
+      labels.insert(labels.end(), of_row.size(),
+                    network.spread().label(static_cast<uint32_t>(modelet->spec().begin + r)));
+      for (size_t i = 0; i < of_row.size(); ++i) {
+        of_unit.push_back(centroid ? scale * pairs.sums(r).values[i] : 0.0f);
+        of_value.push_back(pairs.options().weights ? pairs.weights(r).values[i] : 0.0f);
+      }
+    }
+  }
+  return nb::make_tuple(to_numpy(std::move(features)), to_numpy(std::move(labels)),
+                        to_numpy(std::move(of_unit)), to_numpy(std::move(of_value)));
 }
 
 const shard::Embeddings& Model::embeddings() {

@@ -50,8 +50,11 @@ class Model {
   nanobind::tuple encode(const std::string& text) const;
 
   // Of each layer the weights, [features, width] of the first and [neurons, inputs] of the others, and the
-  // biases. The last layer's neurons are in the order of labels.
+  // biases with which labels are scored. The last layer's neurons are in the order of labels.
   nanobind::list layers() const;
+  // Of the direct path (shard/data/pairs/pairs.h): feature and label of each pair, what it adds to the score of
+  // the label for a sample of length one, and for the sample as it is. None: there is no direct path.
+  nanobind::object pairs() const;
 
   // Of a model of running text (shard/inference/embeddings.h).
   std::vector<std::string> words();

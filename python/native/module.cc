@@ -48,6 +48,7 @@ NB_MODULE(_modelet, m) {
       .def("read", &Model::read, "path"_a)
       .def("encode", &Model::encode, "text"_a)
       .def("layers", &Model::layers)
+      .def("pairs", &Model::pairs, nb::sig("def pairs(self) -> tuple | None"))
       .def("words", &Model::words)
       .def("neighbours", &Model::neighbours, "word"_a, "k"_a);
 }

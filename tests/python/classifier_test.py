@@ -117,6 +117,15 @@ def test_partial_fit_with_classes():
         classifier.partial_fit(X, y + 1)
 
 
+def test_a_direct_path_is_of_all_samples(many_labels):
+    X, Y, test_X, test_Y = many_labels
+    classifier = quick(epochs=2, settings={"model.centroids": True})
+    classifier.partial_fit(X, Y)
+    assert precision_at_1(classifier, test_X, test_Y) > 0.5
+    with pytest.raises(modelet.UsageError, match="model.centroids and model.pairs are made of the samples"):
+        classifier.partial_fit(X, Y)
+
+
 def test_pickle_and_clone(many_labels):
     X, Y, test_X, _ = many_labels
     classifier = quick(epochs=2, hidden=[32]).fit(X, Y)

@@ -13,6 +13,8 @@ def in_onnxruntime(path, inputs):
 
 
 SETTINGS = [{}, {"model.hidden": [32, 16]}, {"model.precision": "bf16", "data.normalize": "none"},
+            {"model.centroids": True, "sampling.prior": 1, "model.loss": "softmax", "sampling.mode": "uniform", "sampling.uniform": 16},
+            {"model.pairs": True, "data.normalize": "none"}, {"model.centroids": True, "model.pairs": True, "data.normalize": "none"},
             {"model.loss": "sigmoid", "modelets.output_modelets": 1, "modelets.hidden_columns": 16}]
 
 
@@ -34,6 +36,43 @@ def test_scores_are_those_of_the_model(settings, many_labels, tmp_path):
     clear = np.abs(np.diff(np.sort(expected, axis=1)[:, -4:], axis=1)).min(axis=1) > 1e-3
     assert clear.any()
     np.testing.assert_array_equal(labels[clear], best[clear])
+
+
+class WithPairs:
+    """A model that has a direct path beside its layers."""
+
+    def __init__(self, model):
+        self._model = model
+        random = np.random.default_rng(0)
+        unit = sp.random_array((model.features, model.labels), density=0.02, format="csr", dtype=np.float32, random_state=random)
+        value = unit.copy()
+        value.data = random.normal(size=unit.nnz).astype(np.float32)
+        self._pairs = unit, value
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def pairs(self):
+        return self._pairs
+
+    def scores(self, rows):
+        X = rows.toarray().astype(np.float64)
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+        unit = X / np.where(lengths > 0, lengths, 1)
+        own = unit if 'normalize = "l2"' in self._model.experiment else X
+        return self._model.scores(rows) + unit @ self._pairs[0].toarray() + own @ self._pairs[1].toarray()
+
+
+@pytest.mark.parametrize("normalize", ["l2", "none"])
+def test_a_direct_path(normalize, many_labels, tmp_path):
+    X, Y, test_X, _ = many_labels
+    model = WithPairs(modelet.fit(X, Y, epochs=1, threads=1, random_state=0, normalize=normalize).model_)
+    rows = sp.vstack([test_X, sp.csr_array((2, X.shape[1]), dtype=np.float32)], format="csr")
+    path = str(tmp_path / "model.onnx")
+    modelet_onnx.export(model, path)
+    np.testing.assert_allclose(in_onnxruntime(path, modelet_onnx.inputs(rows))[0], model.scores(rows), rtol=1e-4, atol=1e-4)
+    modelet_onnx.export(model, path, input="dense")
+    np.testing.assert_allclose(in_onnxruntime(path, {"X": rows.toarray()})[0], model.scores(rows), rtol=1e-4, atol=1e-4)
 
 
 def test_what_it_refuses(many_labels, tmp_path):
