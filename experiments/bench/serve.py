@@ -184,11 +184,13 @@ def main():
         asked = questions(arguments, folder)
         sample = asked.read_text().splitlines()[0]
         for contestant, start in contestants(arguments, folder):
+            print(f"{contestant}: loads the model", file=sys.stderr, flush=True)
             with start() as server:
                 status, answer = server.ask("POST", "/v1/predict", sample)
                 if status != 200:
                     sys.exit(f"{contestant}: {answer.decode()}")
                 answers[contestant] = [round(label["score"], 2) for label in json.loads(answer)["labels"]]
+                print(f"{contestant}: is asked", file=sys.stderr, flush=True)
                 load(server, asked, 1, 1, folder)  # warm
                 results[contestant] = {"one": load(server, asked, 1, arguments.seconds, folder),
                                        "several": load(server, asked, arguments.connections, arguments.seconds, folder)}
