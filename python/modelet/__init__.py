@@ -8,14 +8,16 @@
 docs/python.md is the manual.
 """
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from modelet import onnx, ray
     from modelet._classifier import Classifier, fit
     from modelet._model import Model, load
-    from modelet._modelet import Error, UsageError, __version__
+    from modelet._modelet import Error, UsageError
     from modelet._train import Run, train
+
+    __version__: str
 
 __all__ = ["Classifier", "Error", "Model", "Run", "UsageError", "__version__", "fit", "load", "train"]
 
@@ -24,7 +26,7 @@ _MODULES = {"Classifier": "_classifier", "fit": "_classifier", "Model": "_model"
             "UsageError": "_modelet", "__version__": "_modelet", "Run": "_train", "train": "_train"}
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in ("onnx", "ray"):
         return importlib.import_module(f"modelet.{name}")
     if name in _MODULES:
@@ -34,5 +36,5 @@ def __getattr__(name):
     raise AttributeError(f"module 'modelet' has no attribute '{name}'")
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, "onnx", "ray"})

@@ -1,43 +1,44 @@
 """Arrays of scipy and numpy as samples of the engine. What has the right type is not copied."""
+from typing import Any, TypeAlias
+
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from modelet import _modelet
 
+Matrix: TypeAlias = npt.ArrayLike | sp.sparray | sp.spmatrix  # what users may give
 
-def _csr(matrix):
-    """CSR with sorted indices and without duplicates; the caller's matrix is not changed."""
-    given = matrix
-    if not sp.issparse(matrix):
-        matrix = sp.csr_array(np.atleast_2d(np.asarray(matrix)))
-    elif matrix.format != "csr":
-        matrix = matrix.tocsr()
+
+def csr(given: Any) -> Any:
+    """A Matrix as CSR with sorted indices and without duplicates; the caller's is not changed."""
+    matrix = given.tocsr() if sp.issparse(given) else sp.csr_array(np.atleast_2d(np.asarray(given)))
     if not matrix.has_canonical_format:
         matrix = matrix.copy() if matrix is given else matrix
         matrix.sum_duplicates()
     return matrix
 
 
-def _ids(indices):
+def _ids(indices: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
     return indices.view(np.uint32) if indices.dtype == np.int32 else indices.astype(np.uint32)
 
 
-def _offsets(indptr):
+def _offsets(indptr: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     return indptr.view(np.uint64) if indptr.dtype == np.int64 else indptr.astype(np.uint64)
 
 
-def indicator(Y):
+def indicator(Y: Matrix) -> Any:
     """A matrix of 0 and 1 in which every stored entry is a label."""
-    Y = _csr(Y)
+    Y = csr(Y)
     if (Y.data == 0).any():
         Y = Y.copy()
         Y.eliminate_zeros()
     return Y
 
 
-def samples(X, Y=None, labels=0):
+def samples(X: Matrix, Y: Any = None, labels: int = 0) -> _modelet.Samples:
     """Y: an indicator(), or the label of each row, or None: no row has labels, of which there are `labels`."""
-    X = _csr(X)
+    X = csr(X)
     rows, features = X.shape
     if Y is None:
         offsets, ids = np.zeros(rows + 1, np.uint64), np.zeros(0, np.uint32)

@@ -1,10 +1,12 @@
 """Keys of an experiment (docs/experiment.md) as Python values, and as the text that programs read."""
 import json
+from collections.abc import Mapping
+from typing import Any
 
 
-def flat(keys):
+def flat(keys: Mapping[str, Any] | None) -> dict[str, Any]:
     """{"train": {"epochs": 2}} and {"train.epochs": 2} both become {"train.epochs": 2}."""
-    result = {}
+    result: dict[str, Any] = {}
     for name, value in (keys or {}).items():
         if isinstance(value, dict):
             result.update({f"{name}.{key}": inner for key, inner in value.items()})
@@ -13,7 +15,7 @@ def flat(keys):
     return result
 
 
-def _text(value):
+def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_text(element) for element in value) + "]"
     if isinstance(value, (bool, str)):
@@ -23,6 +25,6 @@ def _text(value):
     return repr(value)
 
 
-def assignments(keys):
+def assignments(keys: Mapping[str, Any]) -> list[str]:
     """["train.epochs=2"]"""
     return [f"{name}={_text(value)}" for name, value in flat(keys).items()]

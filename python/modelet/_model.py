@@ -5,12 +5,19 @@ import os
 import shutil
 import tempfile
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from modelet import _data, _modelet
+from modelet._data import Matrix
+
+Rows: TypeAlias = Matrix | Sequence[str] | Sequence[Mapping[str, Any]]
+Floats: TypeAlias = npt.NDArray[np.float32]
 
 _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}  # spellings of csv.delimiter
 
@@ -22,64 +29,64 @@ class Model:
     Any thread may use it; calls take turns.
     """
 
-    def __init__(self, path, threads=0):
+    def __init__(self, path: str | os.PathLike[str], threads: int = 0) -> None:
         self._open(os.fspath(path), threads)
 
-    def _open(self, path, threads):
+    def _open(self, path: str, threads: int) -> None:
         self._native = _modelet.Model(path, threads)
         self._threads = threads
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"modelet.Model({str(self.folder)!r}, features={self.features}, labels={self.labels}, step={self.step})"
 
     @property
-    def folder(self):
+    def folder(self) -> Path:
         """The checkpoint's folder, in which the weights are safetensors files."""
         return Path(self._native.folder)
 
     @property
-    def experiment(self):
+    def experiment(self) -> str:
         """The experiment that it was trained with, as TOML."""
         return self._native.experiment
 
     @property
-    def step(self):
+    def step(self) -> int:
         return self._native.step
 
     @property
-    def features(self):
+    def features(self) -> int:
         return self._native.features
 
     @property
-    def labels(self):
+    def labels(self) -> int:
         return self._native.labels
 
     @property
-    def label_names(self):
+    def label_names(self) -> list[str]:
         """The name of each label, of a model trained on text; else an empty list."""
         return self._native.label_names
 
-    def predict(self, rows, k=5):
+    def predict(self, rows: Rows, k: int = 5) -> tuple[npt.NDArray[np.int64], Floats]:
         """The k best labels of each row: labels [rows, k] (numbers) and scores [rows, k], best first."""
         return self._native.best(self._samples(rows), min(k, self.labels))
 
-    def scores(self, rows):
+    def scores(self, rows: Rows) -> Floats:
         """The scores (logits) of all labels [rows, labels]."""
         return self._native.scores(self._samples(rows))
 
-    def embed(self, rows):
+    def embed(self, rows: Rows) -> Floats:
         """The activations of the last hidden layer [rows, width]."""
         return self._native.hidden(self._samples(rows))
 
-    def label_embeddings(self):
+    def label_embeddings(self) -> Floats:
         """The weights of each label [labels, width]: labels that occur with the same rows lie close together."""
         return self._native.layers()[-1][0]
 
-    def layers(self):
+    def layers(self) -> list[tuple[Floats, Floats]]:
         """Weights and biases of each layer: [features, width] of the first, [neurons, inputs] of the others."""
         return self._native.layers()
 
-    def pairs(self):
+    def pairs(self) -> tuple[Any, Any] | None:
         """Of a model with a direct path from features to labels, what it adds to the scores: two CSR matrices [features,
         labels] with entries in the same places, one for rows of length one and one for rows as they are; else None."""
         pairs = self._native.pairs()
@@ -89,33 +96,33 @@ class Model:
         places = feature.astype(np.int64), label.astype(np.int64)
         return tuple(sp.coo_array((part, places), shape=(self.features, self.labels)).tocsr() for part in (of_unit, of_value))
 
-    def words(self):
+    def words(self) -> list[str]:
         """The vocabulary of a model of running text, the most frequent word first."""
         return self._native.words()
 
-    def neighbours(self, word, k=10):
+    def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
         """The k words nearest to a word, with their cosines, of a model of running text."""
         return self._native.neighbours(word, k)
 
-    def read(self, path):
+    def read(self, path: str | os.PathLike[str]) -> tuple[Any, Any]:
         """A text or prepared file like those of the training: features (as the model sees them) and labels, both CSR."""
         return self._matrices(self._native.read(os.fspath(path)))
 
-    def encode(self, rows):
+    def encode(self, rows: Sequence[str] | Sequence[Mapping[str, Any]]) -> Any:
         """The features of texts or, for a model of csv or a table, of dicts {column: value}: CSR, as the model sees them."""
         return self._matrices(self._native.encode(self._text(rows)))[0]
 
-    def save(self, folder):
+    def save(self, folder: str | os.PathLike[str]) -> None:
         """Copies the checkpoint to a new folder, which modelet.load() and the programs read."""
         shutil.copytree(self.folder, folder)
 
-    def to_onnx(self, path, **options):
+    def to_onnx(self, path: str | os.PathLike[str], *, input: str = "sparse", k: int | None = None) -> None:
         """Writes the model as an ONNX file; see modelet.onnx.export."""
         from modelet import onnx
 
-        onnx.export(self, path, **options)
+        onnx.export(self, path, input=input, k=k)
 
-    def _matrices(self, arrays):
+    def _matrices(self, arrays: tuple[npt.NDArray[Any], ...]) -> tuple[Any, Any]:
         offsets, ids, values, label_offsets, label_ids = arrays
         rows = len(offsets) - 1
         X = sp.csr_array((values, ids.astype(np.int64), offsets.astype(np.int64)), shape=(rows, self.features))
@@ -123,15 +130,17 @@ class Model:
         Y = sp.csr_array((ones, label_ids.astype(np.int64), label_offsets.astype(np.int64)), shape=(rows, self.labels))
         return X, Y
 
-    def _text(self, rows):
+    def _text(self, rows: Sequence[str] | Sequence[Mapping[str, Any]]) -> str:
         """Rows as the text that the model reads: a line each, or a table with a header."""
         if isinstance(rows, str):
             raise TypeError("give a list of texts, not one text")
-        if rows and isinstance(rows[0], dict):
-            return self._table(rows)
-        return "".join(" ".join(text.splitlines()) + "\n" for text in rows)
+        texts = [row for row in rows if isinstance(row, str)]
+        tables = [row for row in rows if not isinstance(row, str)]
+        if texts and tables:
+            raise TypeError("give a list of texts or a list of dicts, not both in one")
+        return self._table(tables) if tables else "".join(" ".join(text.splitlines()) + "\n" for text in texts)
 
-    def _table(self, rows):
+    def _table(self, rows: Sequence[Mapping[str, Any]]) -> str:
         reading = tomllib.loads(self._native.reading)
         if reading["data"]["format"] not in ("csv", "table") or not reading["csv"]["header"]:
             raise _modelet.UsageError("this model was not trained on a table whose columns have names; give its rows as text")
@@ -142,17 +151,17 @@ class Model:
         writer.writerows(rows)
         return text.getvalue()
 
-    def _samples(self, rows):
+    def _samples(self, rows: Rows) -> _modelet.Samples:
         if isinstance(rows, (list, tuple)) and rows and isinstance(rows[0], (str, dict)):
             rows = self.encode(rows)
         return _data.samples(rows, labels=self.labels)
 
     # A pickle has the files of the checkpoint.
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         files = {file.name: file.read_bytes() for file in sorted(self.folder.iterdir()) if file.is_file()}
         return {"files": files, "threads": self._threads}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         own = tempfile.TemporaryDirectory(prefix="modelet-")
         for name, content in state["files"].items():
             (Path(own.name) / name).write_bytes(content)
@@ -160,6 +169,6 @@ class Model:
         self._own = own  # removed with the model
 
 
-def load(path, threads=0):
+def load(path: str | os.PathLike[str], threads: int = 0) -> Model:
     """Opens the folder of a run (its best checkpoint), or a checkpoint. threads 0: all cores."""
     return Model(path, threads)

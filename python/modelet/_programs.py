@@ -2,26 +2,27 @@
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 _FOLDER = Path(__file__).parent / "bin"
 
 
-def path(name):
+def path(name: str) -> str:
     """The path of a program: "modelet", "modelet-agent" or "modelet-scheduler"."""
     return str(_FOLDER / name)
 
 
-def _become(name):
+def _become(name: str) -> NoReturn:
     os.execv(path(name), [name, *sys.argv[1:]])
 
 
-def modelet():
+def modelet() -> NoReturn:
     _become("modelet")
 
 
-def modelet_agent():
+def modelet_agent() -> NoReturn:
     _become("modelet-agent")
 
 
-def modelet_scheduler():
+def modelet_scheduler() -> NoReturn:
     _become("modelet-scheduler")

@@ -1,9 +1,16 @@
 """A progress bar out of a run's events (docs/events.md), in a terminal or a notebook."""
 import importlib.util
 import sys
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+Event: TypeAlias = dict[str, Any]  # of docs/events.md
+Callbacks: TypeAlias = Callable[[Event], object] | Iterable[Callable[[Event], object]] | None
+Progress: TypeAlias = bool | Literal["auto"]
 
 
-def _in_notebook():
+def _in_notebook() -> bool:
     kernel = sys.modules.get("ipykernel")
     return kernel is not None and "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
 
@@ -11,16 +18,16 @@ def _in_notebook():
 class Bar:
     """Shows the steps of a run with tqdm; in a notebook as a widget, if ipywidgets is installed."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         if _in_notebook() and importlib.util.find_spec("ipywidgets"):
             from tqdm.notebook import tqdm
         else:
             from tqdm import tqdm
 
         self._tqdm = tqdm
-        self._bar = None
+        self._bar: Any = None
 
-    def __call__(self, event):
+    def __call__(self, event: Event) -> None:
         kind = event["event"]
         if kind == "started":
             self._bar = self._tqdm(total=event["steps"], initial=event["step"], unit="step", leave=True)
@@ -35,12 +42,12 @@ class Bar:
                 shown["P@1"] = f"{figures['p_at_1']:.4f}"
             self._bar.set_postfix(shown)
 
-    def close(self):
+    def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
 
 
-def bar(wanted):
+def bar(wanted: Progress) -> Bar | None:
     """A Bar or None. `wanted`: True, False, or "auto": where somebody can see it, if tqdm is installed."""
     if wanted == "auto":
         try:
@@ -53,19 +60,19 @@ def bar(wanted):
 class Listeners:
     """Hands events to a bar and to callbacks, and keeps the last one of each kind."""
 
-    def __init__(self, callbacks, progress):
+    def __init__(self, callbacks: Callbacks, progress: Progress) -> None:
         self._callbacks = [callbacks] if callable(callbacks) else list(callbacks or ())
         self._bar = bar(progress)
-        self.last = {}
+        self.last: dict[str, Event] = {}
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *problem):
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.close()
 
-    def __call__(self, event):
+    def __call__(self, event: Event) -> None:
         self.last[event["event"]] = event
         if self._bar is not None:
             self._bar(event)

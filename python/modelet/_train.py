@@ -4,11 +4,15 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
 
 from modelet import _keys, _modelet, _programs
 from modelet._model import Model
-from modelet._progress import Listeners
+from modelet._progress import Callbacks, Event, Listeners, Progress
+
+Experiment: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 
 _USAGE, _INTERRUPTED = 2, 130  # exit codes (docs/guide.md)
 
@@ -16,19 +20,19 @@ _USAGE, _INTERRUPTED = 2, 130  # exit codes (docs/guide.md)
 class Run:
     """A run that has finished: its folder, and the event that says how good it is."""
 
-    def __init__(self, folder, finished):
+    def __init__(self, folder: str | os.PathLike[str], finished: Event) -> None:
         self.folder = Path(folder)
         self.finished = finished
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"modelet.Run({str(self.folder)!r})"
 
-    def load(self, threads=0):
+    def load(self, threads: int = 0) -> Model:
         """Its best model."""
         return Model(self.folder, threads)
 
 
-def raise_for(code, errors):
+def raise_for(code: int, errors: str) -> NoReturn:
     """The exception for the exit code of a program and what it said on standard error."""
     lines = [line for line in errors.splitlines() if line.strip()]
     text = lines[-1].strip() if lines else f"the program ended with exit code {code}"
@@ -37,10 +41,10 @@ def raise_for(code, errors):
     raise (_modelet.UsageError if code == _USAGE else _modelet.Error)(text)
 
 
-def experiment_arguments(experiment, settings, folder):
+def experiment_arguments(experiment: Experiment, settings: Mapping[str, Any] | None, folder: str) -> list[str]:
     """The arguments of a program for an experiment: a file, or a dict of its keys (paths start at the current folder)."""
     keys = _keys.flat(settings)
-    if isinstance(experiment, dict):
+    if isinstance(experiment, Mapping):
         keys = {**_keys.flat(experiment), **keys}
         experiment = Path(folder) / "experiment.toml"
         experiment.write_text("")
@@ -50,17 +54,19 @@ def experiment_arguments(experiment, settings, folder):
     return arguments
 
 
-def follow(command, listeners, stop=signal.SIGINT):
+def follow(command: Sequence[str], listeners: Listeners, stop: int = signal.SIGINT) -> None:
     """Runs a program that prints events; Ctrl-C becomes one signal to it, and its last events are still heard."""
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         # A session of its own: a Ctrl-C in the terminal comes here first, not there a second time.
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as program:
+            output = program.stdout
+            assert output is not None  # a pipe
             try:
-                for line in program.stdout:
+                for line in output:
                     listeners(json.loads(line))
             except BaseException:  # Ctrl-C, or a callback's exception
                 program.send_signal(stop)
-                program.stdout.read()
+                output.read()
                 program.wait()
                 raise
         errors.seek(0)
@@ -68,7 +74,9 @@ def follow(command, listeners, stop=signal.SIGINT):
             raise_for(program.returncode, errors.read())
 
 
-def train(experiment, nodes=1, *, settings=None, out=None, resume=None, callbacks=None, progress="auto"):
+def train(experiment: Experiment, nodes: int = 1, *, settings: Mapping[str, Any] | None = None,
+          out: str | os.PathLike[str] | None = None, resume: str | os.PathLike[str] | None = None, callbacks: Callbacks = None,
+          progress: Progress = "auto") -> Run:
     """Trains an experiment on this machine and returns its Run.
 
     experiment     a file (docs/experiment.md), or a dict of its keys: {"data.train": "train.txt", ...}
@@ -83,7 +91,7 @@ def train(experiment, nodes=1, *, settings=None, out=None, resume=None, callback
     with tempfile.TemporaryDirectory(prefix="modelet-") as folder, Listeners(callbacks, progress) as listeners:
         command = [_programs.path("modelet"), "train", *experiment_arguments(experiment, settings, folder),
                    "--nodes", str(nodes), "--json"]
-        if isinstance(experiment, dict) and out is None and resume is None:
+        if isinstance(experiment, Mapping) and out is None and resume is None:
             raise _modelet.UsageError("an experiment without a file has no name: give `out`, the run's folder")
         if out is not None:
             command += ["--out", os.fspath(out)]

@@ -14,25 +14,36 @@ non-zero and adds what they say. With input="dense" they are a matrix [features,
 Outputs: scores [rows, labels] (logits) or, with k, the best of them: labels [rows, k] (int64) and scores [rows, k].
 The rows' normalisation is part of the graph. Words become features outside of it: Model.encode().
 """
+import os
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from modelet import _data, _modelet
+from modelet._data import Matrix
+
+if TYPE_CHECKING:
+    from modelet._model import Floats, Model
+
+    Layers = list[tuple[Floats, Floats]]
+    Pairs = tuple[Any, Any]  # CSR matrices
 
 _OPSET = 18  # ScatterND with "add", as ScatterElements, and ReduceL2 with axes as an input
 _LARGEST_DENSE = 1 << 28  # elements of the direct path as a matrix
 _LARGEST_FILE = 1 << 30  # bytes of weights; more lie in a file beside (a protobuf has at most 2 GiB)
 
 
-def inputs(X):
+def inputs(X: Matrix) -> dict[str, npt.NDArray[Any]]:
     """The inputs of a graph with input="sparse", for the rows of X."""
-    X = _data._csr(X)
-    return {"row": np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(X.indptr)),
-            "feature": X.indices.astype(np.int64), "value": X.data.astype(np.float32, copy=False),
-            "rows": np.array([X.shape[0]], np.int64)}
+    rows = _data.csr(X)
+    return {"row": np.repeat(np.arange(rows.shape[0], dtype=np.int64), np.diff(rows.indptr)),
+            "feature": rows.indices.astype(np.int64), "value": rows.data.astype(np.float32, copy=False),
+            "rows": np.array([rows.shape[0]], np.int64)}
 
 
-def export(model, path, *, input="sparse", k=None):
+def export(model: "Model", path: str | os.PathLike[str], *, input: str = "sparse", k: int | None = None) -> None:
     """Writes a modelet.Model to `path`. Needs the package onnx."""
     import onnx
 
@@ -45,7 +56,7 @@ def export(model, path, *, input="sparse", k=None):
     graph = _Graph(model, layers, pairs)
     scores = graph.scores(graph.sparse_input() if input == "sparse" else graph.dense_input())
     if pairs is not None:
-        scores = graph.sparse_pairs(scores) if input == "sparse" else graph.dense_pairs(scores)
+        scores = graph.sparse_pairs(scores, pairs) if input == "sparse" else graph.dense_pairs(scores, pairs)
     outputs = graph.output(scores, k)
     proto = onnx.helper.make_model(
         onnx.helper.make_graph(graph.nodes, "modelet", graph.inputs, outputs, graph.constants),
@@ -55,17 +66,17 @@ def export(model, path, *, input="sparse", k=None):
     onnx.checker.check_model(path)
 
 
-def _normalises(model):
+def _normalises(model: "Model") -> bool:
     return 'normalize = "l2"' in model.experiment
 
 
-def _unit(X):
+def _unit(X: Any) -> Any:
     """Rows of length one; rows of zeros stay."""
     lengths = np.sqrt(X.multiply(X).sum(axis=1))
     return X.multiply(1 / np.where(lengths > 0, lengths, 1)[:, None]).tocsr()
 
 
-def _require_complete(model, layers, pairs):
+def _require_complete(model: "Model", layers: "Layers", pairs: "Pairs | None") -> None:
     """These parts must be all there is to the model: one that this module does not know would be missing."""
     random = np.random.default_rng(0)
     columns = random.integers(model.features, size=(4, min(8, model.features)))
@@ -87,46 +98,48 @@ def _require_complete(model, layers, pairs):
 class _Graph:
     """Nodes, constants and inputs while they are put together."""
 
-    def __init__(self, model, layers, pairs):
-        self.nodes, self.constants, self.inputs = [], [], []
+    def __init__(self, model: "Model", layers: "Layers", pairs: "Pairs | None") -> None:
+        self.nodes: list[Any] = []  # of onnx: nodes, tensors, descriptions of inputs
+        self.constants: list[Any] = []
+        self.inputs: list[Any] = []
         self._layers, self._pairs, self._normalise = layers, pairs, _normalises(model)
         self._labels = model.labels
 
-    def _node(self, kind, arguments, **attributes):
+    def _node(self, kind: str, arguments: list[str], **attributes: Any) -> str:
         from onnx import helper
 
         outputs = [f"{kind}_{len(self.nodes)}"]
         self.nodes.append(helper.make_node(kind, arguments, outputs, **attributes))
         return outputs[0]
 
-    def _constant(self, value, name=None):
+    def _constant(self, value: Any, name: str | None = None) -> str:
         from onnx import numpy_helper
 
         name = name or f"constant_{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
-    def _input(self, name, kind, shape):
+    def _input(self, name: str, kind: int, shape: list[str | int]) -> str:
         from onnx import helper
 
         self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
         return name
 
-    def _rate(self, norm):
+    def _rate(self, norm: str) -> str:
         """1 / norm, and 1 where it is 0: rows of zeros stay."""
         one, zero = self._constant(np.float32(1)), self._constant(np.float32(0))
         return self._node("Div", [one, self._node("Where", [self._node("Greater", [norm, zero]), norm, one])])
 
-    def _integers(self, *values):
+    def _integers(self, *values: int) -> str:
         return self._constant(np.array(values, np.int64))
 
-    def sparse_input(self):
+    def sparse_input(self) -> str:
         """The first layer's activations [rows, width]."""
         from onnx import TensorProto as T
 
         self._row, self._feature = self._input("row", T.INT64, ["n"]), self._input("feature", T.INT64, ["n"])
         self._value, rows = self._input("value", T.FLOAT, ["n"]), self._input("rows", T.INT64, [1])
-        self._of_unit = None
+        self._of_unit = self._value  # of rows of length one
         if self._normalise or self._pairs is not None:
             squares = self._node("ScatterElements", [self._node("ConstantOfShape", [rows]), self._row,
                                                      self._node("Mul", [self._value, self._value])], axis=0, reduction="add")
@@ -142,7 +155,7 @@ class _Graph:
         sums = self._node("ScatterND", [self._node("ConstantOfShape", [shape]), places, parts], reduction="add")
         return self._node("Relu", [self._node("Add", [sums, self._constant(bias, "bias_0")])])
 
-    def dense_input(self):
+    def dense_input(self) -> str:
         """The same."""
         from onnx import TensorProto as T
 
@@ -156,7 +169,7 @@ class _Graph:
         product = self._node("MatMul", [self._X, self._constant(weights, "weights_0")])
         return self._node("Relu", [self._node("Add", [product, self._constant(bias, "bias_0")])])
 
-    def scores(self, hidden):
+    def scores(self, hidden: str) -> str:
         for number, (weights, bias) in enumerate(self._layers[1:], 1):
             names = [self._constant(weights, f"weights_{number}"), self._constant(bias, f"bias_{number}")]
             hidden = self._node("Gemm", [hidden, *names], transB=1)
@@ -164,16 +177,16 @@ class _Graph:
                 hidden = self._node("Relu", [hidden])
         return hidden
 
-    def dense_pairs(self, scores):
-        of_unit, of_value = (self._constant(part.toarray()) for part in self._pairs)
+    def dense_pairs(self, scores: str, pairs: "Pairs") -> str:
+        of_unit, of_value = (self._constant(part.toarray()) for part in pairs)
         scores = self._node("Add", [scores, self._node("MatMul", [self._unit_X, of_unit])])
         return self._node("Add", [scores, self._node("MatMul", [self._X, of_value])])
 
-    def sparse_pairs(self, scores):
+    def sparse_pairs(self, scores: str, pairs: "Pairs") -> str:
         """Each non-zero becomes as many entries as its feature has pairs; `owner` says which non-zero an entry is of."""
         from onnx import numpy_helper
 
-        of_unit, of_value = self._pairs  # with the same places
+        of_unit, of_value = pairs  # with the same places
         offsets = self._constant(of_unit.indptr.astype(np.int64))
         one, zero, axis = self._integers(1), self._constant(np.int64(0)), self._constant(np.int64(0))
         begin = self._node("Gather", [offsets, self._feature])
@@ -189,7 +202,7 @@ class _Graph:
                                     self._node("Gather", [start, owner])])
         pair = self._node("Add", [within, self._node("Gather", [begin, owner])])
 
-        def part(matrix, value):
+        def part(matrix: Any, value: str) -> str:
             return self._node("Mul", [self._node("Gather", [self._constant(matrix.data), pair]), self._node("Gather", [value, owner])])
 
         said = self._node("Add", [part(of_unit, self._of_unit), part(of_value, self._value)])
@@ -199,7 +212,7 @@ class _Graph:
                           axis=0, reduction="add")
         return self._node("Reshape", [flat, self._integers(-1, self._labels)])
 
-    def output(self, scores, k):
+    def output(self, scores: str, k: int | None) -> list[Any]:
         from onnx import TensorProto as T
         from onnx import helper
 

@@ -18,21 +18,23 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from modelet import _modelet, _programs
-from modelet._progress import Listeners
-from modelet._train import Run, experiment_arguments, follow, raise_for
+from modelet._progress import Callbacks, Listeners, Progress
+from modelet._train import Experiment, Run, experiment_arguments, follow, raise_for
 
 _STARTS_WITHIN = 60  # seconds that the scheduler may take to start
 _LEAVES_WITHIN = 10  # seconds that a program may take to end after SIGTERM
 
 
-def _end(program):
+def _end(program: subprocess.Popen[Any]) -> None:
     program.terminate()
     try:
         program.wait(_LEAVES_WITHIN)
@@ -44,7 +46,7 @@ def _end(program):
 class _Agent:
     """A Ray actor that is one agent. It ends with its agent, so that Ray starts it again."""
 
-    def __init__(self, name, arguments, key):
+    def __init__(self, name: str, arguments: Sequence[str], key: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="modelet-agent-")
         key_file = Path(self._folder.name) / "agent.key"
         key_file.touch(mode=0o600)
@@ -55,16 +57,16 @@ class _Agent:
         self._leaving = False
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def _watch(self):
+    def _watch(self) -> None:
         self._program.wait()
         if not self._leaving:
             os._exit(1)
 
-    def node(self):
+    def node(self) -> tuple[str, int]:
         """The Ray node that it is on, and the agent's process."""
         return ray.get_runtime_context().get_node_id(), self._program.pid
 
-    def leave(self):
+    def leave(self) -> None:
         self._leaving = True
         _end(self._program)
         self._folder.cleanup()
@@ -73,7 +75,7 @@ class _Agent:
 class _Scheduler:
     """The scheduler of a pool for one run, on this machine, and the keys of everybody."""
 
-    def __init__(self, folder, host):
+    def __init__(self, folder: str, host: str) -> None:
         self._folder = Path(folder)
         public = {name: self._make_key(name) for name in ("scheduler", "agent", "user")}
         allowed = self._folder / "allowed"
@@ -95,28 +97,28 @@ class _Scheduler:
         self.address = endpoint.read_text().strip()
         self._of_scheduler = ["--scheduler", self.address, "--scheduler-key", public["scheduler"]]
 
-    def _key(self, name):
+    def _key(self, name: str) -> str:
         return str(self._folder / f"{name}.key")
 
-    def _make_key(self, name):
+    def _make_key(self, name: str) -> str:
         made = subprocess.run([_programs.path("modelet"), "keygen", self._key(name)], check=True, capture_output=True, text=True)
         return made.stdout.strip()
 
-    def agent(self):
+    def agent(self) -> tuple[list[str], str]:
         """What an agent needs: arguments, and the text of its key."""
         return self._of_scheduler, Path(self._key("agent")).read_text()
 
-    def command(self, verb, *arguments):
+    def command(self, verb: str, *arguments: str) -> list[str]:
         return [_programs.path("modelet"), verb, *arguments, *self._of_scheduler, "--key", self._key("user"), "--json"]
 
-    def ask(self, verb, *arguments):
+    def ask(self, verb: str, *arguments: str) -> list[dict[str, Any]]:
         """The lines of JSON that a verb answers with."""
         asked = subprocess.run(self.command(verb, *arguments), capture_output=True, text=True)
         if asked.returncode != 0:
             raise_for(asked.returncode, asked.stderr)
         return [json.loads(line) for line in asked.stdout.splitlines()]
 
-    def end(self):
+    def end(self) -> None:
         _end(self._program)
         self._log.close()
 
@@ -124,7 +126,8 @@ class _Scheduler:
 class _Agents:
     """A placement group and an agent in each of its bundles."""
 
-    def __init__(self, scheduler, num_nodes, cores, strategy, options, timeout):
+    def __init__(self, scheduler: _Scheduler, num_nodes: int, cores: int, strategy: str, options: Sequence[object],
+                 timeout: float) -> None:
         self._actors = []
         self._group = placement_group([{"CPU": cores}] * num_nodes, strategy=strategy)
         if not self._group.wait(timeout):
@@ -138,7 +141,7 @@ class _Agents:
             self._actors.append(actor.remote(f"ray-{number}", arguments, key))
         ray.get([actor.node.remote() for actor in self._actors])
 
-    def end(self):
+    def end(self) -> None:
         leaving = [actor.leave.options(max_task_retries=0).remote() for actor in self._actors]
         ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVES_WITHIN + 5)  # some may be lost
         for actor in self._actors:
@@ -146,8 +149,9 @@ class _Agents:
         remove_placement_group(self._group)
 
 
-def train(experiment, num_nodes, cores=1, *, settings=None, out, callbacks=None, progress="auto",
-          strategy="STRICT_SPREAD", agent_options=(), timeout=600):
+def train(experiment: Experiment, num_nodes: int, cores: int = 1, *, settings: Mapping[str, Any] | None = None,
+          out: str | os.PathLike[str], callbacks: Callbacks = None, progress: Progress = "auto", strategy: str = "STRICT_SPREAD",
+          agent_options: Sequence[object] = (), timeout: float = 600) -> Run:
     """Trains an experiment on `num_nodes` machines of the Ray cluster, and returns its Run, whose folder is `out`.
 
     experiment, settings, callbacks, progress   as in modelet.train
@@ -177,7 +181,7 @@ def train(experiment, num_nodes, cores=1, *, settings=None, out, callbacks=None,
     return Run(out, listeners.last["finished"])
 
 
-def _follow_to_its_end(scheduler, run, out, listeners):
+def _follow_to_its_end(scheduler: _Scheduler, run: str, out: str | os.PathLike[str], listeners: Listeners) -> None:
     bring = ("fetch", run, "--out", os.path.abspath(out))
     try:
         follow(scheduler.command("watch", run), listeners)
