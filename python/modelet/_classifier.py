@@ -1,8 +1,12 @@
 """A classifier with the conventions of scikit-learn, for one label a sample or many."""
 import os
 import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -10,17 +14,21 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from modelet import _data, _keys, _modelet, _recipe
+from modelet import _data, _keys, _modelet
 from modelet._model import Model
-from modelet._progress import Listeners
+from modelet._data import Matrix
+from modelet._progress import Callbacks, Listeners, Progress
 
 _SCORES_AT_ONCE = 1 << 25  # floats that predict() has in memory
+_NEVER = 1_000_000_000  # steps
+_DIRECT_PATH = ("model.centroids", "model.pairs")  # what a model knows of its samples beside its weights
 
 
 class Classifier(ClassifierMixin, BaseEstimator):
     """Trains a network on this machine. `y` is one label a sample (1-d) or an indicator matrix, dense or CSR.
 
-    Parameters that are None are chosen from the shape of the data.
+    What is None is chosen for the data as `modelet train TRAIN TEST` does it (docs/guide.md): by rules for data of this
+    shape and, with enough samples, by short trials on some of them.
 
     hidden         width of each hidden layer, multiples of 16
     loss           "softmax" or "sigmoid"
@@ -29,6 +37,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
     validation     share of the samples that is held out to choose the best epoch
     threshold      probability from which on predict() names a label of an indicator matrix
     settings       any other keys of an experiment (docs/experiment.md), {"train.patience": 2}
+    time_budget    seconds that fit() may take for choosing and training: the best model that fits into them
     threads        0: all cores
     random_state   seed; the same seed gives the same model, with any number of threads
     callbacks      a function, or several, that get each event of the training as a dict (docs/events.md); what
@@ -36,9 +45,12 @@ class Classifier(ClassifierMixin, BaseEstimator):
     progress       True, False, or "auto": a bar in a terminal or notebook, if tqdm is installed
     """
 
-    def __init__(self, *, hidden=None, loss=None, epochs=None, batch=None, learning_rate=None, normalize=None,
-                 validation=0.0, threshold=None, settings=None, threads=0, random_state=None, callbacks=None,
-                 progress="auto"):
+    def __init__(self, *, hidden: Sequence[int] | None = None, loss: str | None = None, epochs: int | None = None,
+                 batch: int | None = None, learning_rate: float | None = None, normalize: str | None = None,
+                 validation: float = 0.0, threshold: float | None = None, settings: Mapping[str, Any] | None = None,
+                 time_budget: float | None = None, threads: int = 0,
+                 random_state: int | np.random.RandomState | None = None, callbacks: Callbacks = None,
+                 progress: Progress = "auto") -> None:
         self.hidden = hidden
         self.loss = loss
         self.epochs = epochs
@@ -48,6 +60,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.validation = validation
         self.threshold = threshold
         self.settings = settings
+        self.time_budget = time_budget
         self.threads = threads
         self.random_state = random_state
         self.callbacks = callbacks
@@ -55,16 +68,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     # ---- Training
 
-    def fit(self, X, y):
+    def fit(self, X: Matrix, y: Matrix) -> Self:
         """Trains anew. Ctrl-C ends the training after the step and goes on as KeyboardInterrupt."""
         X, y = self._validate(X, y, reset=True)
         self._set_classes(y, None)
-        targets = self._targets(y)
-        self._choose_keys(X, targets)
-        self._train(X, targets, resume="")
+        self._learn(X, self._targets(y), given=self._given(), seconds=self.time_budget)
         return self
 
-    def partial_fit(self, X, y, classes=None):
+    def partial_fit(self, X: Matrix, y: Matrix, classes: npt.ArrayLike | None = None) -> Self:
         """Learns from more samples, `epochs` (1 if None) times each. The first call needs all classes, or an indicator.
 
         The model goes to disk and back in each call: give it thousands of samples at once.
@@ -73,16 +84,25 @@ class Classifier(ClassifierMixin, BaseEstimator):
         X, y = self._validate(X, y, reset=first)
         if first:
             self._set_classes(y, classes)
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} are not those of the first call: {self.classes_!r}")
         targets = self._targets(y)
+        in_parts = {"train.epochs": self.epochs or 1, "train.schedule": "constant", "data.validation": 0}
         if first:
-            self._choose_keys(X, targets)
-        self._train(X, targets, resume="" if first else str(self.model_.folder),
-                    also={"train.epochs": self.epochs or 1, "train.schedule": "constant", "data.validation": 0})
+            self._learn(X, targets, given={**dict.fromkeys(_DIRECT_PATH, False), **self._given(), **in_parts})
+        else:
+            self._require_weights_alone()
+            self._train(X, targets, {**self.keys_, **in_parts}, resume=str(self.model_.folder))
         return self
 
-    def _validate(self, X, y, reset):
+    def _require_weights_alone(self) -> None:
+        direct = [key for key in _DIRECT_PATH if self.keys_.get(key)]
+        if direct:
+            raise _modelet.UsageError(
+                f"partial_fit cannot go on with a model that has {' and '.join(direct)}, which are made of all samples at once: "
+                "call fit with all of them, or begin with partial_fit, which chooses neither")
+
+    def _validate(self, X: Matrix, y: Matrix, reset: bool) -> tuple[Any, Any]:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32, multi_output=True, reset=reset)
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y")
@@ -92,7 +112,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             y = column_or_1d(y, warn=True)
         return X, y
 
-    def _set_classes(self, y, classes):
+    def _set_classes(self, y: Any, classes: npt.ArrayLike | None) -> None:
         self._multilabel = y.ndim == 2
         self._sparse_output = sp.issparse(y)
         if self._multilabel:
@@ -102,7 +122,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2 and not self._multilabel:
             raise ValueError(f"Classifier needs samples of at least 2 classes; these have one class: {self.classes_[0]!r}")
 
-    def _targets(self, y):
+    def _targets(self, y: Any) -> Any:
         """What the engine learns: an indicator in CSR, or the number of each sample's class."""
         if (y.ndim == 2) != self._multilabel:
             raise ValueError("y was " + ("an indicator matrix" if self._multilabel else "one label a sample") + " before")
@@ -117,46 +137,55 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"y has classes that are not among `classes`: {np.unique(np.asarray(y)[unknown])!r}")
         return numbers
 
-    def _choose_keys(self, X, targets):
-        entries = targets.nnz if self._multilabel else len(targets)
-        labels = len(self.classes_)
-        nonzeros = X.nnz if sp.issparse(X) else np.count_nonzero(X)
-        keys = _recipe.choose(rows=X.shape[0], features=X.shape[1], labels=labels, nonzeros=int(nonzeros),
-                              one_label=not self._multilabel)
-        chosen = {"model.hidden": self.hidden and list(self.hidden), "model.loss": self.loss, "train.epochs": self.epochs,
-                  "train.batch": self.batch, "train.learning_rate": self.learning_rate, "data.normalize": self.normalize,
-                  "data.validation": self.validation}
-        keys.update({name: value for name, value in chosen.items() if value is not None})
-        keys.update({"train.keep_checkpoints": 1, "train.checkpoint_every": 1 << 30})
-        keys.update(_keys.flat(self.settings))
-        keys["train.seed"] = int(check_random_state(self.random_state).randint(1 << 31))
-        self.keys_ = keys
-        # A label of a sample with n labels gets 1/n of a softmax: half of that is nearer to it than to nothing.
-        mean = max(1.0, entries / X.shape[0])
-        self.threshold_ = self.threshold if self.threshold is not None else 0.5 / (mean if keys["model.loss"] == "softmax" else 1)
+    def _given(self) -> dict[str, Any]:
+        """The keys that the parameters say. Nothing is written but the model at the end."""
+        parameters = {"model.hidden": None if self.hidden is None else list(self.hidden), "model.loss": self.loss,
+                      "train.epochs": self.epochs, "train.batch": self.batch, "train.learning_rate": self.learning_rate,
+                      "data.normalize": self.normalize, "data.validation": self.validation or None}
+        return {"data.train": os.devnull, "data.test": os.devnull, "train.keep_checkpoints": 1, "train.checkpoint_every": _NEVER,
+                "train.threads": self.threads, "train.seed": int(check_random_state(self.random_state).randint(1 << 31)),
+                **{key: value for key, value in parameters.items() if value is not None}, **_keys.flat(self.settings)}
 
-    def _train(self, X, targets, resume, also=None):
-        keys = {"data.train": os.devnull, "data.test": os.devnull, **self.keys_, "train.threads": self.threads, **(also or {})}
+    def _learn(self, X: Any, targets: Any, given: dict[str, Any], seconds: float | None = None) -> None:
+        """A new model. Chooses what is not given."""
+        if seconds is not None and not seconds > 0:
+            raise ValueError(f"time_budget is {seconds!r}; it is a number of seconds above 0")
+        with Listeners(self.callbacks, progress=False) as listeners:
+            chosen = _modelet.choose(_keys.assignments(given), self._samples(X, targets), seconds, listeners)
+        self.recipe_ = listeners.last["recipe"]
+        self.keys_ = _keys.flat(tomllib.loads(chosen))
+        # A label of a sample with n labels gets 1/n of a softmax: half of that is nearer to it than to nothing.
+        mean = max(1.0, self.recipe_["data"]["labels_per_row"])
+        self.threshold_ = self.threshold if self.threshold is not None else 0.5 / (mean if self._is_softmax() else 1)
+        self._train(X, targets, self.keys_, resume="")
+
+    def _train(self, X: Any, targets: Any, keys: dict[str, Any], resume: str) -> None:
         folder = tempfile.TemporaryDirectory(prefix="modelet-")
         with Listeners(self.callbacks, self.progress) as listeners:
-            _modelet.train(_keys.assignments(keys), _data.samples(X, targets, len(self.classes_)), None,
-                           folder.name, resume, listeners)
+            _modelet.train(_keys.assignments({**keys, "train.threads": self.threads}), self._samples(X, targets), None, folder.name,
+                           resume, listeners)
         self.training_ = listeners.last.get("finished", {})
         self.model_ = Model(folder.name, self.threads)
         self.model_._own = folder  # removed with the model
 
+    def _samples(self, X: Any, targets: Any) -> _modelet.Samples:
+        return _data.samples(X, targets, len(self.classes_))
+
+    def _is_softmax(self) -> bool:
+        return bool(self.keys_["model.loss"] == "softmax")
+
     # ---- Answers
 
-    def decision_function(self, X):
+    def decision_function(self, X: Matrix) -> npt.NDArray[np.float32]:
         """The scores of the labels [rows, labels]; of two classes [rows], positive for the second."""
         scores = self._scores(self._rows(X))
         return scores[:, 1] - scores[:, 0] if self._two_classes() else scores
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Matrix) -> npt.NDArray[np.float64]:
         """The probabilities of the labels [rows, labels]. With one label a sample, and with the softmax loss, they add up to 1."""
         return self._probabilities(self._scores(self._rows(X)))
 
-    def predict(self, X):
+    def predict(self, X: Matrix) -> Any:
         """The class of each row; of an indicator matrix all labels that are at least as probable as `threshold_`."""
         X = self._rows(X)
         if not self._multilabel:
@@ -169,34 +198,34 @@ class Classifier(ClassifierMixin, BaseEstimator):
             parts.append(sp.csr_array(probable.astype(np.int64)) if self._sparse_output else probable.astype(np.int64))
         return sp.vstack(parts, format="csr") if self._sparse_output else np.concatenate(parts)
 
-    def predict_top(self, X, k=5):
+    def predict_top(self, X: Matrix, k: int = 5) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """The k best labels of each row and their scores, best first: for outputs too wide for one number a label."""
         best, scores = self.model_.predict(self._rows(X), k)
         return self.classes_[best], scores
 
-    def to_onnx(self, path, **options):
+    def to_onnx(self, path: str | os.PathLike[str], *, input: str = "sparse", k: int | None = None) -> None:
         """Writes the model as an ONNX file; see modelet.onnx.export. The scores are those of the labels in `classes_`."""
         check_is_fitted(self, "model_")
-        self.model_.to_onnx(path, **options)
+        self.model_.to_onnx(path, input=input, k=k)
 
-    def _rows(self, X):
+    def _rows(self, X: Matrix) -> Any:
         check_is_fitted(self, "model_")
         return validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
 
-    def _scores(self, X):
+    def _scores(self, X: Any) -> npt.NDArray[np.float32]:
         return self.model_.scores(X)
 
-    def _two_classes(self):
+    def _two_classes(self) -> bool:
         return not self._multilabel and len(self.classes_) == 2
 
-    def _probabilities(self, scores):
+    def _probabilities(self, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         scores = scores.astype(np.float64)  # in single precision, large scores would all have the probability 1
-        if self.keys_["model.loss"] == "softmax":
-            return softmax(scores, axis=1)
-        one_by_one = expit(scores)
+        if self._is_softmax():
+            return np.asarray(softmax(scores, axis=1))
+        one_by_one = np.asarray(expit(scores))
         return one_by_one if self._multilabel else one_by_one / one_by_one.sum(axis=1, keepdims=True)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
@@ -204,6 +233,6 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def fit(X, Y, **parameters):
+def fit(X: Matrix, Y: Matrix, **parameters: Any) -> Classifier:
     """A trained Classifier. The parameters are those of Classifier."""
     return Classifier(**parameters).fit(X, Y)

@@ -1,6 +1,7 @@
 // modelet._modelet: what Python sees of the engine. Everything that a user meets is in Python, in
 // python/modelet; this module only passes arrays, events and errors on.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -8,6 +9,7 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "python/native/model.h"
+#include "python/native/recipe.h"
 #include "python/native/samples.h"
 #include "python/native/training.h"
 
@@ -28,8 +30,19 @@ NB_MODULE(_modelet, m) {
                     modelet::python::Array<uint32_t>>(),
            "features"_a, "labels"_a, "offsets"_a, "ids"_a, "values"_a, "label_offsets"_a, "label_ids"_a);
 
-  m.def("train", &modelet::python::train, "keys"_a, "train"_a, "test"_a.none(), "out"_a, "resume"_a,
-        "on_event"_a, "Trains on samples in memory; checkpoints go to the folder `out`.");
+  m.def(
+      "choose", &modelet::python::choose, "keys"_a, "train"_a, "seconds"_a.none(), "on_event"_a,
+      nb::sig(
+          "def choose(keys: collections.abc.Sequence[str], train: Samples, seconds: float | None, on_event: "
+          "collections.abc.Callable[[dict[str, typing.Any]], object]) -> str"),
+      "Chooses the keys of an experiment that are not given, and returns it as a file's text.");
+  m.def(
+      "train", &modelet::python::train, "keys"_a, "train"_a, "test"_a.none(), "out"_a, "resume"_a,
+      "on_event"_a,
+      nb::sig(
+          "def train(keys: collections.abc.Sequence[str], train: Samples, test: Samples | None, out: str, resume: "
+          "str, on_event: collections.abc.Callable[[dict[str, typing.Any]], object]) -> None"),
+      "Trains on samples in memory; checkpoints go to the folder `out`.");
 
   nb::class_<Model>(m, "Model", "A trained model.")
       .def(nb::init<const std::string&, unsigned>(), "path"_a, "threads"_a = 0,
@@ -42,13 +55,24 @@ NB_MODULE(_modelet, m) {
       .def_prop_ro("width", &Model::width)
       .def_prop_ro("reading", &Model::reading)
       .def_prop_ro("label_names", &Model::label_names)
-      .def("best", &Model::best, "samples"_a, "k"_a)
-      .def("scores", &Model::scores, "samples"_a)
-      .def("hidden", &Model::hidden, "samples"_a)
-      .def("read", &Model::read, "path"_a)
-      .def("encode", &Model::encode, "text"_a)
-      .def("layers", &Model::layers)
-      .def("pairs", &Model::pairs, nb::sig("def pairs(self) -> tuple | None"))
+      .def(
+          "best", &Model::best, "samples"_a, "k"_a,
+          nb::sig(
+              "def best(self, samples: Samples, k: int) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.float32]]"))
+      .def("scores", &Model::scores, "samples"_a,
+           nb::sig("def scores(self, samples: Samples) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("hidden", &Model::hidden, "samples"_a,
+           nb::sig("def hidden(self, samples: Samples) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("read", &Model::read, "path"_a,
+           nb::sig("def read(self, path: str) -> tuple[numpy.typing.NDArray[typing.Any], ...]"))
+      .def("encode", &Model::encode, "text"_a,
+           nb::sig("def encode(self, text: str) -> tuple[numpy.typing.NDArray[typing.Any], ...]"))
+      .def(
+          "layers", &Model::layers,
+          nb::sig(
+              "def layers(self) -> list[tuple[numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float32]]]"))
+      .def("pairs", &Model::pairs,
+           nb::sig("def pairs(self) -> tuple[numpy.typing.NDArray[typing.Any], ...] | None"))
       .def("words", &Model::words)
       .def("neighbours", &Model::neighbours, "word"_a, "k"_a);
 }

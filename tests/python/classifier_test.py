@@ -1,5 +1,8 @@
 """modelet.Classifier: the conventions of scikit-learn, and what is said in its own documentation."""
+import json
 import pickle
+import subprocess
+import tomllib
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import modelet
 from conftest import words
+from modelet import _keys, _programs
 
 # Checks that do not hold, and why.
 EXPECTED_FAILURES = {}
@@ -55,7 +59,7 @@ def test_softmax_names_labels_too(many_labels):
 def test_very_many_labels(monkeypatch):
     X, Y = words(300, 5000, seed=3)
     classifier = quick(epochs=3, hidden=[16]).fit(X, Y)
-    assert classifier.keys_["sampling.mode"] == "uniform" and classifier.keys_["model.loss"] == "softmax"
+    assert classifier.keys_["sampling.mode"] == "uniform" and classifier.keys_["model.hidden"] == [16]
     whole = classifier.predict(X[:50])
     monkeypatch.setattr("modelet._classifier._SCORES_AT_ONCE", 7 * 5000)  # seven rows at once
     parts = classifier.predict(X[:50])
@@ -91,7 +95,7 @@ def test_repeatable_with_any_number_of_threads(many_labels):
 
 def test_partial_fit_goes_on(many_labels):
     X, Y, test_X, test_Y = many_labels
-    classifier = quick(epochs=6)
+    classifier = quick(epochs=12)
     qualities, steps = [], []
     for part in range(5):
         rows = slice(100 * part, 100 * (part + 1))
@@ -117,13 +121,65 @@ def test_partial_fit_with_classes():
         classifier.partial_fit(X, y + 1)
 
 
-def test_a_direct_path_is_of_all_samples(many_labels):
-    X, Y, test_X, test_Y = many_labels
-    classifier = quick(epochs=2, settings={"model.centroids": True})
-    classifier.partial_fit(X, Y)
-    assert precision_at_1(classifier, test_X, test_Y) > 0.5
-    with pytest.raises(modelet.UsageError, match="model.centroids and model.pairs are made of the samples"):
-        classifier.partial_fit(X, Y)
+def test_a_direct_path_is_of_all_samples():
+    X, Y = words(300, 1100, seed=4)
+    fitted = quick(epochs=2).fit(X, Y)
+    assert fitted.keys_["model.centroids"] is True
+    with pytest.raises(modelet.UsageError, match="model.centroids, which are made of all samples at once"):
+        fitted.partial_fit(X, Y)
+    in_parts = quick().partial_fit(X[:150], Y[:150]).partial_fit(X[150:], Y[150:])
+    assert in_parts.keys_["model.centroids"] is False
+    given = quick(settings={"model.pairs": True}).partial_fit(X, Y)
+    with pytest.raises(modelet.UsageError, match="has model.pairs"):
+        given.partial_fit(X, Y)
+
+
+def write_samples(path, X, Y):
+    """As a text file of numbers."""
+    lines = [f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}"]
+    for row in range(X.shape[0]):
+        labels, features = Y[[row]].indices, X[[row]]
+        lines.append(",".join(map(str, labels)) + "".join(f" {i}:{v:.9g}" for i, v in zip(features.indices, features.data)))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def dense_with_one_label():
+    X, y = make_blobs(90, centers=3, random_state=0)
+    return sp.csr_array(X.astype(np.float32)), sp.csr_array(np.eye(3, dtype=np.int8)[y])
+
+
+@pytest.mark.parametrize("samples", [lambda: words(400, 40, seed=5), lambda: words(300, 1100, seed=6), dense_with_one_label],
+                         ids=["words", "many labels", "measurements"])
+def test_chooses_what_the_command_line_chooses(samples, tmp_path):
+    X, Y = samples()
+    write_samples(tmp_path / "train.txt", X, Y)
+    command = [_programs.path("modelet"), "train", tmp_path / "train.txt", tmp_path / "train.txt", "--out", tmp_path / "run", "--json",
+               "--set", "train.threads=1", "--set", "train.seed=7"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={"MODELET_CACHE": str(tmp_path / "cache")})
+    recipe = next(event for event in map(json.loads, done.stdout.splitlines()) if event["event"] == "recipe")
+    file = _keys.flat(tomllib.loads((tmp_path / "run/experiment.toml").read_text()))
+
+    heard = []
+    classifier = modelet.fit(X, Y, threads=1, settings={"train.seed": 7}, callbacks=heard.append)
+    assert heard[0] == classifier.recipe_ and classifier.recipe_["data"] == recipe["data"]
+    only_in_memory = {"data.train", "data.test", "train.keep_checkpoints", "train.checkpoint_every"}
+    assert {key: value for key, value in classifier.keys_.items() if key not in only_in_memory} == \
+        {key: value for key, value in file.items() if key not in only_in_memory}
+    # And so it learns the same.
+    scores = modelet.load(tmp_path / "run", threads=1).scores(X)
+    np.testing.assert_array_equal(classifier.model_.scores(X), scores)
+
+
+def test_trials_and_time():
+    X, Y = words(2500, 20, seed=8)
+    tried = quick(epochs=30, hidden=[16], batch=8).fit(X, Y)
+    assert tried.recipe_["trials"][0]["name"] == "the rules' recipe" and len(tried.recipe_["trials"]) > 1
+    hurried = quick(time_budget=0.001).fit(X[:500], Y[:500])
+    assert "too short" in hurried.recipe_["notes"][0]
+    usual = quick().fit(X[:500], Y[:500])
+    assert usual.recipe_["notes"] == [] and hurried.keys_["train.epochs"] < usual.keys_["train.epochs"]
+    with pytest.raises(ValueError, match="time_budget is 0"):
+        quick(time_budget=0).fit(X, Y)
 
 
 def test_pickle_and_clone(many_labels):
@@ -149,7 +205,7 @@ def test_events_and_their_end(many_labels):
     events = []
     classifier = quick(epochs=3, callbacks=events.append).fit(X, Y)
     kinds = [event["event"] for event in events]
-    assert kinds[0] == "started" and kinds[-1] == "finished" and kinds.count("epoch") == 3
+    assert kinds[:2] == ["recipe", "started"] and kinds[-1] == "finished" and kinds.count("epoch") == 3
     assert "p_at_1" not in classifier.training_  # nothing was tested
 
     class Enough(Exception):

@@ -53,6 +53,7 @@ struct ChooseOptions {
   double trial_share = 0.25;      // of the training's own estimated time; the most that trials may take
   std::optional<double> seconds;  // for trials, training and evaluation together
   uint64_t test_rows = 0;         // that are scored at the end
+  bool in_memory = false;         // the samples are in memory: there is no file whose reading is to be chosen
 };
 
 struct Tried {

@@ -24,7 +24,8 @@ GivenKeys with_more(const GivenKeys& given, const std::vector<Setting>& settings
 Choice choose_for_data(const GivenKeys& given, const LoadData& load, const ChooseOptions& options,
                        const TellTrial& tell) {
   const Stopwatch watch;
-  std::vector<Setting> read = reading_settings(given);
+  std::vector<Setting> read;
+  if (!options.in_memory) read = reading_settings(given);
   GivenKeys now = with_more(given, read);
   LoadedData data = load(now.experiment);
   DataFacts facts = measure_facts(data.train);

@@ -1,5 +1,6 @@
 // The whole choice for a training set: reads it as its format asks, measures its facts and this machine, and
-// chooses (choose.h). What `modelet train TRAIN TEST` does before it trains. One thread, parallel inside.
+// chooses (choose.h). What `modelet train TRAIN TEST` and `modelet.fit(X, Y)` do before they train. One thread,
+// parallel inside.
 #pragma once
 
 #include <cstdint>

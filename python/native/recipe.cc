@@ -1,0 +1,39 @@
+#include "python/native/recipe.h"
+
+#include <nanobind/stl/string.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/experiment/experiment.h"
+#include "base/experiment/reader.h"
+#include "node_agent/train/recipe/choice_text.h"
+#include "node_agent/train/recipe/choose_for_data.h"
+#include "shard/data/store/dataset.h"
+
+namespace modelet::python {
+
+namespace nb = nanobind;
+
+std::string choose(const std::vector<std::string>& keys, const Samples& train, std::optional<double> seconds,
+                   const nb::callable& on_event) {
+  const auto load = [&](const Experiment& experiment) {
+    return agent::LoadedData{.train = shard::Dataset::of(train.samples(), experiment.data.normalize)};
+  };
+  const auto hear_ctrl_c = [](size_t, size_t, const std::string&) {
+    const nb::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  };
+  const std::string origin = "the experiment";
+  agent::Choice choice;
+  {
+    const nb::gil_scoped_release unlocked;
+    choice = agent::choose_for_data({parse_experiment("", origin, keys), given_keys("", origin, keys)}, load,
+                                    {.seconds = seconds, .in_memory = true}, hear_ctrl_c);
+  }
+  on_event(nb::module_::import_("json").attr("loads")(agent::to_json(choice).dump()));
+  return agent::to_commented_toml(choice);
+}
+
+}  // namespace modelet::python
