@@ -20,7 +20,7 @@ comm::Tag tag_of(const ForwardPass& pass, size_t layer, size_t range) {
 }
 
 // The notice travels with the first message.
-Notice* notice_of(ForwardPass& pass, size_t layer, size_t range) {
+StepNotice* notice_of(ForwardPass& pass, size_t layer, size_t range) {
   return layer == 0 && range == 0 ? &pass.notice : nullptr;
 }
 

@@ -23,7 +23,7 @@ struct ForwardPass {
   const shard::Batch* batch = nullptr;  // not owned
   std::vector<SampleRange> ranges;      // its micro-batches
   comm::Tag first_tag;                  // uses as many rounds for each layer as there are micro-batches
-  Notice notice;                        // what this rank tells; once finish(0) is done, what all tell
+  StepNotice notice;                    // what this rank tells; once finish(0) is done, what all tell
   size_t finished = 0;                  // micro-batches that are through
   std::vector<Buffer> activations;      // [hidden layers], each [batch, width]
   std::vector<Buffer> transposed;       // [hidden layers], each [width, padded batch]

@@ -18,7 +18,7 @@ ActivationExchange::ActivationExchange(const Sharding& sharding, comm::Group& gr
       notices_(static_cast<size_t>(sharding.size())),
       theirs_(notices_.size()) {}
 
-void ActivationExchange::send(comm::Tag tag, size_t layer, ConstMatrix rows, const Notice* notice) {
+void ActivationExchange::send(comm::Tag tag, size_t layer, ConstMatrix rows, const StepNotice* notice) {
   if (sharding_.size() == 1) return;
   mine_.clear();
   for (const ColumnRange& columns : sharding_.columns(layer, sharding_.rank())) {
@@ -36,7 +36,7 @@ void ActivationExchange::send(comm::Tag tag, size_t layer, ConstMatrix rows, con
   group_.send_all(tag, mine_);
 }
 
-void ActivationExchange::collect(comm::Tag tag, size_t layer, Matrix rows, Notice* notice) {
+void ActivationExchange::collect(comm::Tag tag, size_t layer, Matrix rows, StepNotice* notice) {
   if (sharding_.size() == 1) return;
   for (int rank = 0; rank < sharding_.size(); ++rank) {
     std::vector<comm::InBlock>& blocks = theirs_[static_cast<size_t>(rank)];
@@ -49,7 +49,7 @@ void ActivationExchange::collect(comm::Tag tag, size_t layer, Matrix rows, Notic
   if (notice != nullptr) hear(*notice);
 }
 
-void ActivationExchange::hear(Notice& notice) const {
+void ActivationExchange::hear(StepNotice& notice) const {
   const auto self = static_cast<size_t>(sharding_.rank());
   for (size_t rank = 0; rank < notices_.size(); ++rank) {
     if (rank == self) continue;

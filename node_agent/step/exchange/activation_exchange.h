@@ -16,7 +16,7 @@
 namespace modelet::agent {
 
 // What a rank tells the others with its first activations of a step.
-struct Notice {
+struct StepNotice {
   // What this rank wishes for; as heard: what some rank does.
   bool stop = false;                // that all stop after the step
   bool snapshot = false;            // that all make a snapshot after it
@@ -30,15 +30,15 @@ class ActivationExchange {
 
   // Sends the own columns of the rows [samples, width] of some samples, with a notice if there is one; does
   // not wait.
-  void send(comm::Tag tag, size_t layer, ConstMatrix rows, const Notice* notice);
+  void send(comm::Tag tag, size_t layer, ConstMatrix rows, const StepNotice* notice);
   // Waits for the other columns of the same rows. `notice`: if one was sent, it becomes what all ranks say
   // together.
-  void collect(comm::Tag tag, size_t layer, Matrix rows, Notice* notice);
+  void collect(comm::Tag tag, size_t layer, Matrix rows, StepNotice* notice);
 
  private:
   using Bytes = std::array<std::byte, 2>;  // a notice as it travels: docs/wire_format.md
 
-  void hear(Notice& notice) const;
+  void hear(StepNotice& notice) const;
 
   const Sharding& sharding_;
   comm::Group& group_;
