@@ -192,6 +192,13 @@ constexpr Field kModel[] = {
          "logits get the cosine between the sample and the mean of the label's training samples, times one of "
          "five learned scales, by the label's frequency; a training sample is taken out of its own labels' "
          "means (all modes but lsh_per_sample)"},
+    {.key = "model.centroid_share",
+     .target = at<&E::model, &E::Model::centroid_share>,
+     .meaning =
+         "centroids: when labels are scored, those with fewer than ten training samples count this multiple of "
+         "their scales. Hidden layers know so few samples by heart, which hides in training how often a "
+         "centroid is wrong: below 1 is better",
+     .high = 2},
     {.key = "model.pairs",
      .target = at<&E::model, &E::Model::pairs>,
      .meaning =

@@ -20,6 +20,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 void add_direct(const Direct& direct, const BatchFeatures& features, size_t begin, size_t count,
                 PairLanes& lanes, float* logits, size_t stride) {
   const Pairs& pairs = direct.pairs;
+  const std::array<float, kFrequencyClasses> scales = direct.scored_scales();
   std::array<LabelPairs, PairLanes::kLanes> labels;
   for (size_t first = 0; first < count; first += labels.size()) {
     const size_t now = std::min(labels.size(), count - first), row = begin + first;
@@ -28,7 +29,7 @@ void add_direct(const Direct& direct, const BatchFeatures& features, size_t begi
       lanes.multiply(features, std::span(labels).first(now));
       for (size_t i = 0; i < now; ++i)
         if (pairs.norm(row + i) > 0)
-          lanes.add_sums(i, direct.scale(frequency_class(pairs.positives(row + i))) / pairs.norm(row + i),
+          lanes.add_sums(i, scales[frequency_class(pairs.positives(row + i))] / pairs.norm(row + i),
                          features.inverse_lengths(), logits + (first + i) * stride);
       lanes.clear();
     }

@@ -38,9 +38,7 @@ Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
   if (!uses_pairs(index().experiment.model)) return;
   std::vector<PairsOfLayer> layer;
   for (const Modelet* modelet : network_.output().modelets())
-    layer.push_back({modelet->direct()->pairs,
-                     modelet->spec().begin,
-                     {modelet->direct()->scales.floats().row(0), kFrequencyClasses}});
+    layer.push_back({modelet->direct()->pairs, modelet->spec().begin, modelet->direct()->scored_scales()});
   by_feature_.emplace(layer);
 }
 

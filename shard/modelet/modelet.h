@@ -10,6 +10,7 @@
 // A Modelet is used by one training step at a time; see Parameters for what may run in parallel.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -44,6 +45,13 @@ struct Direct {
   Parameters scales;  // [1, a vector]: of the centroids' cosines, by frequency class
 
   float scale(size_t frequency_class) const { return scales.floats().row(0)[frequency_class]; }
+  // All of them as they count when labels are scored (model.centroid_share).
+  std::array<float, kFrequencyClasses> scored_scales() const {
+    std::array<float, kFrequencyClasses> scored;
+    for (size_t c = 0; c < scored.size(); ++c)
+      scored[c] = scale(c) * (c < kRareClasses ? pairs.options().scored_share : 1);
+    return scored;
+  }
 };
 
 // The part of an experiment that modelets need.

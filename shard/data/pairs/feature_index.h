@@ -3,6 +3,7 @@
 // multiplied in. Immutable; any thread may read it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,7 +19,7 @@ namespace modelet::shard {
 struct PairsOfLayer {
   const Pairs& pairs;
   size_t first;
-  std::span<const float> scales;  // [kFrequencyClasses]
+  std::array<float, kFrequencyClasses> scales;
 };
 
 class FeatureIndex {

@@ -88,6 +88,7 @@ PairOptions pair_options(const Experiment& experiment, bool trainable) {
   return {.centroids = experiment.model.centroids,
           .weights = experiment.model.pairs,
           .most = experiment.model.centroid_pairs,
+          .scored_share = experiment.model.centroid_share,
           .trainable = trainable,
           .adaptive = experiment.optimizer.kind != OptimizerKind::kSgd};
 }

@@ -32,12 +32,14 @@ namespace modelet::shard {
 
 // Classes of label frequency: 0 or 1 sample, 2-3, 4-9, 10-99, 100 and more.
 inline constexpr size_t kFrequencyClasses = 5;
+inline constexpr size_t kRareClasses = 3;  // the first ones
 size_t frequency_class(uint32_t samples);
 
 // What an experiment says about pairs.
 struct PairOptions {
   bool centroids = false, weights = false;
-  uint32_t most = 0;  // pairs of a label; 0: all
+  uint32_t most = 0;       // pairs of a label; 0: all
+  float scored_share = 1;  // of the centroids' scales, for rare labels that are scored
   bool trainable = true;
   bool adaptive = true;  // steps of Adagrad, for which each weight keeps a sum of squares; else of SGD
 

@@ -24,6 +24,8 @@
 namespace modelet::shard {
 namespace {
 
+constexpr float kScoredShare = 0.8f;  // model.centroid_share
+
 using Vector = std::map<uint32_t, double>;
 
 double product(const Vector& a, const Vector& b) {
@@ -70,6 +72,7 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
     experiment_.model.loss = Loss::kSigmoid;
     experiment_.model.centroids = experiment_.model.pairs = true;
     experiment_.model.centroid_pairs = GetParam();
+    experiment_.model.centroid_share = kScoredShare;
     experiment_.modelets = {.hidden_columns = 16, .output_modelets = 3};
     experiment_.sampling.uniform = 20;
     shape_ = describe_shape(train_, test_);
@@ -124,7 +127,8 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
   }
   // What scoring adds to a label's logit.
   double scored(uint32_t label, const Vector& x) {
-    return scale(positives(label)) * cosine(x, sums_of(label)) + pair_sum(label, x);
+    const float share = positives(label) < 10 ? kScoredShare : 1;
+    return share * scale(positives(label)) * cosine(x, sums_of(label)) + pair_sum(label, x);
   }
   // What a training step adds: the sample is taken out of its own labels, as far as the label has its features.
   double trained(uint32_t label, const Vector& x) {
@@ -212,9 +216,7 @@ TEST_P(DirectPathTest, ScoringAddsTheSameInBatchesAndForSingleQueries) {
   ranker.rank_dense({transposed.data(), 16, columns, columns}, batch.size(), shape_.labels, best, &batch);
   std::vector<PairsOfLayer> layer;
   for (const Modelet* modelet : network_->output().modelets())
-    layer.push_back({modelet->direct()->pairs,
-                     modelet->spec().begin,
-                     {modelet->direct()->scales.floats().row(0), kFrequencyClasses}});
+    layer.push_back({modelet->direct()->pairs, modelet->spec().begin, modelet->direct()->scored_scales()});
   const FeatureIndex index(layer);
   for (size_t s = 0; s < batch.size(); ++s) {
     const Vector x = vector_of(test_.sample(s));
