@@ -20,6 +20,7 @@ namespace {
 // keeps of the data.
 constexpr double kMemoryShare = 0.5;
 constexpr uint32_t kNarrowest = 32, kWidest = 4096;
+constexpr uint64_t kManyLabels = 1000;  // fewer are seen often enough for a hidden layer to know them
 
 // Settings one after the other; each may depend on those before it. Keys that are given stay as they are.
 class Rules {
@@ -83,6 +84,11 @@ void choose_precision(Rules& rules, const DataFacts& facts, const Machine& machi
               machine.bf16_products ? "the model is small" : "this processor has no products of bf16");
 }
 
+// What is known of rare labels is in their centroids; there is little more that a wide layer could learn.
+bool mostly_rare(const DataFacts& facts) {
+  return !facts.dense() && facts.labels >= kManyLabels && facts.rare_labels > facts.labels / 3;
+}
+
 void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) {
   if (!rules.free("model.hidden")) return;
   const auto rows = static_cast<double>(facts.rows);
@@ -91,6 +97,13 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
   if (facts.labels <= 64 || facts.dense()) {
     width = std::min(width, 256u);
     reason += facts.dense() ? " of measurements" : fmt::format(", only {} labels", facts.labels);
+  }
+  constexpr double kManyRows = 100000;
+  constexpr uint32_t kWideEnough = 512;
+  const bool centroids = rules.free("model.centroids") || rules.now().model.centroids;
+  if (centroids && mostly_rare(facts) && rows <= kManyRows && width > kWideEnough) {
+    width = kWideEnough;
+    reason += ", and a direct path for rare labels";
   }
   rules.set("model.hidden", list_of(width), reason);
   choose_precision(rules, facts, machine);
@@ -102,21 +115,20 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
 }
 
 void choose_active_set(Rules& rules, const DataFacts& facts) {
-  constexpr uint64_t kFew = 1024;
+  constexpr uint64_t kFew = 2048, kMost = 4096;
   if (facts.labels <= kFew) {
     rules.set("sampling.mode", "full",
               fmt::format("{} labels are few enough for all to take part", facts.labels));
     return;
   }
-  const uint64_t draws = std::clamp<uint64_t>(std::bit_floor(facts.labels / 32), kFew, 4096);
+  const uint64_t draws = std::clamp<uint64_t>(std::bit_floor(facts.labels / 128), kFew, kMost);
   rules.set("sampling.mode", "uniform", fmt::format("{} labels are too many for each step", facts.labels));
   rules.set("sampling.uniform", std::to_string(draws),
-            "about one in 32 of the labels, between 1024 and 4096");
+            "some of the labels: more teach more, and take longer");
 }
 
 // Words and items say something of labels by themselves; measurements do only together.
 void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& machine) {
-  constexpr uint64_t kManyLabels = 1000;  // fewer are seen often enough for a hidden layer to know them
   const bool shared =
       rules.now().cluster.replicas == 1 && rules.now().sampling.mode != SamplingMode::kLshPerSample;
   if (facts.dense() || facts.labels < kManyLabels || !shared) return;
@@ -130,7 +142,9 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
     rules.set("model.centroid_pairs", std::to_string(kMostPairs),
               "all of them would take more than half of the memory");
   if (rules.now().sampling.mode == SamplingMode::kUniform && rules.now().model.centroids)
-    rules.set("sampling.prior", "1", "drawing labels makes rare ones too likely");
+    rules.set("sampling.prior", "0.75", "drawing labels makes rare ones too likely");
+  if (rules.now().model.centroids)
+    rules.set("model.centroid_share", "0.8", "hidden layers know the samples of rare labels by heart");
 }
 
 // Samples in a step, passes, and learning rate belong together: what counts is how many steps of which size
@@ -140,14 +154,12 @@ void choose_pace(Rules& rules, const DataFacts& facts) {
   const uint32_t batch =
       by_size(rows, std::array<UpTo, 5>{{{1000, 32}, {4000, 64}, {16000, 128}, {2e6, 256}, {0, 512}}});
   rules.set("train.batch", std::to_string(batch), "small data needs small steps to have enough of them");
-  constexpr double kUsualRows = 40000, kManyRows = 200000, kUsualEpochs = 10;
-  double epochs = kUsualEpochs;
+  constexpr double kUsualRows = 40000, kManyRows = 200000, kUsualEpochs = 10, kEpochsWithCentroids = 12;
+  double epochs = rules.now().model.centroids ? kEpochsWithCentroids : kUsualEpochs;
   if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, 0.3);
   if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
-  const bool mostly_rare = rules.now().model.centroids && facts.rare_labels > facts.labels / 3;
-  if (mostly_rare) epochs *= 0.8;  // what is known of rare labels is in their centroids from the beginning
   rules.set("train.epochs", std::to_string(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
-            fmt::format("{} samples{}", facts.rows, mostly_rare ? ", and centroids for rare labels" : ""));
+            fmt::format("{} samples", facts.rows));
   const double scale = std::min(1.0, std::sqrt(static_cast<double>(rules.now().train.batch) / 256));
   const double rate = (facts.dense() ? 3e-3 : 5e-3) * scale;
   rules.set(
@@ -266,6 +278,7 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
     offer("loss softmax", {{"model.loss", "softmax", "labels compete for a sample"}});
   else if (facts.labels >= 2)
     offer("loss sigmoid", {{"model.loss", "sigmoid", "each label is a question of its own"}});
+  if (recipe.model.centroids) return all;  // what else there is was settled by studies of such data
   const float rate = recipe.train.learning_rate;
   const std::string slower = fmt::format("{:.3g}", 0.4 * static_cast<double>(rate));
   offer("learning rate " + slower, {{"train.learning_rate", slower, "smaller steps"}});

@@ -122,11 +122,17 @@ TEST(Recipe, FitsIntoTheMachine) {
 TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   const Experiment words = recipe_for(wide_facts());
   EXPECT_TRUE(words.model.centroids);
-  EXPECT_EQ(words.sampling.prior, 1);
+  EXPECT_EQ(words.sampling.prior, 0.75f);
+  EXPECT_EQ(words.model.centroid_share, 0.8f);
   EXPECT_FALSE(recipe_for(digits_facts()).model.centroids);
   EXPECT_EQ(recipe_for(digits_facts()).sampling.prior, 0);
   EXPECT_FALSE(recipe_for(wide_facts(), given({"cluster.replicas=2"})).model.centroids);
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).sampling.prior, 0);
+  EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).model.centroid_share, 1);
+  DataFacts rare = wide_facts();
+  rare.rare_labels = 24000;
+  EXPECT_LT(recipe_for(rare).model.hidden[0], words.model.hidden[0]);
+  EXPECT_EQ(recipe_for(rare, given({"model.centroids=false"})).model.hidden[0], words.model.hidden[0]);
   EXPECT_TRUE(tries_pairs(given(), words));
   EXPECT_FALSE(tries_pairs(given({"model.pairs=false"}), words));
 }
@@ -214,12 +220,13 @@ Choice choose_with(FakeTrials& trials, const GivenKeys& of = given(), const Choo
 TEST(Choose, TakesWhatIsClearlyBetterOnly) {
   for (const double gain : {0.05, 0.001}) {
     FakeTrials trials;
-    trials.score = [&](const Experiment& e) { return e.model.pairs ? 0.5 + gain : 0.5; };
-    const Choice choice = choose_with(trials);
-    EXPECT_EQ(choice.experiment.model.pairs, gain > 0.01) << gain;
+    trials.score = [&](const Experiment& e) { return e.model.loss == Loss::kSoftmax ? 0.5 + gain : 0.5; };
+    const Choice choice = choose_with(trials, given({"model.centroids=false"}));
+    EXPECT_EQ(choice.experiment.model.loss == Loss::kSoftmax, gain > 0.01) << gain;
+    ASSERT_EQ(choice.trials.size(), 3u);
     EXPECT_EQ(choice.trials.size(), trials.experiments.size());
     EXPECT_FALSE(choice.trials.front().taken);
-    EXPECT_EQ(trials.experiments.back().model.pairs, choice.experiment.model.pairs);  // later ones build on it
+    EXPECT_EQ(trials.experiments.back().model.loss, choice.experiment.model.loss);  // later ones build on it
     EXPECT_LE(trials.experiments.front().model.hidden[0], choice.experiment.model.hidden[0]);
   }
 }
@@ -252,7 +259,7 @@ TEST(Choose, EndsTrialsThatTakeTooLong) {
     Pace pace(const Experiment&) override { return {}; }
     int runs = 0;
   } slow;
-  const Choice choice = choose(given(), {}, wide_facts(), kMachine, {}, slow);
+  const Choice choice = choose(given({"model.centroids=false"}), {}, wide_facts(), kMachine, {}, slow);
   EXPECT_EQ(choice.trials.size(), 2u);
   EXPECT_THAT(choice.notes, Contains(HasSubstr("not tried")));
 }
