@@ -69,6 +69,7 @@ std::vector<PlannedFault> plan_faults(uint64_t seed, double first, double last) 
     const double time = i > 0 && draw.chance(0.3) ? faults.back().time + draw.between(0, 1) : draw.between(first, last);
     faults.push_back({time, fault, draw.rng.next()});
   }
+  if (faults.empty() && draw.chance(0.5)) faults.push_back({draw.between(first, last), Fault::kStop, draw.rng.next()});
   return faults;
 }
 

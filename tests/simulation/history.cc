@@ -73,9 +73,12 @@ class Player {
     const uint32_t nodes = rng.below(3) > 0 ? 2 + rng.below(3) : 1 + rng.below(8);
     for (uint32_t i = 0; i < nodes; ++i) pool_.add_node();
     for (uint32_t i = 0; i <= rng.below(2); ++i) submit_run(pool_, rng.next());
-    for (const PlannedFault& fault : plan_faults(options_.seed, kFirstFault, kLastFault))
-      if (!options_.without.contains(fault.fault))
-        pool_.world.after(fault.time, [this, fault] { happen(pool_, fault); });
+    std::vector<PlannedFault> faults = plan_faults(options_.seed, kFirstFault, kLastFault);
+    std::erase_if(faults, [&](const PlannedFault& fault) { return options_.without.contains(fault.fault); });
+    for (const PlannedFault& fault : faults)
+      pool_.world.after(fault.time, [this, fault] { happen(pool_, fault); });
+    if (std::ranges::all_of(faults, [](const PlannedFault& each) { return is_of_user(each.fault); }))
+      pool_.promises.nothing_else_happens();
     cease_at_ = kCease;
     pool_.world.after(kCease, [this] { cease(pool_); });
   }

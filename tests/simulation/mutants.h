@@ -17,10 +17,13 @@ enum class Mutant : uint8_t {
   kPruneBeforeStable,     // older snapshots go when a newer one is written
   kSendBeforePersist,     // what is to be written down is written after the messages are sent
   kForgetRecords,         // a record in ten is not written down
+  // An agent's event that comes again is numbered and stamped anew. Either alone is harmless: what has the number, or
+  // the text with its time, of an event that came before is dropped.
+  kDuplicatesCount,
   kDuplicatesInSteps,     // a job counts a message of a rank that comes twice twice
-  kHoldersNotStruckOut,   // the scheduler does not hear that a node has left
   kHeldBeforeSent,        // a file counts as held elsewhere before it is
   kNothingSentAgain,      // an agent whose connection was lost does not repeat what it had to say
+  kStopsAreLost,          // Stop reaches nobody
 };
 
 struct MutantName {
@@ -33,10 +36,11 @@ inline constexpr std::array kMutants = {
     MutantName{Mutant::kPruneBeforeStable, "prune-before-stable"},
     MutantName{Mutant::kSendBeforePersist, "send-before-persist"},
     MutantName{Mutant::kForgetRecords, "forget-records"},
+    MutantName{Mutant::kDuplicatesCount, "duplicates-count"},
     MutantName{Mutant::kDuplicatesInSteps, "duplicates-in-steps"},
-    MutantName{Mutant::kHoldersNotStruckOut, "holders-not-struck-out"},
     MutantName{Mutant::kHeldBeforeSent, "held-before-sent"},
     MutantName{Mutant::kNothingSentAgain, "nothing-sent-again"},
+    MutantName{Mutant::kStopsAreLost, "stops-are-lost"},
 };
 
 }  // namespace modelet::simulation

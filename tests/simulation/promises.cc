@@ -8,6 +8,7 @@
 namespace modelet::simulation {
 namespace {
 
+constexpr double kSoon = 5;  // seconds: a few steps, and files on their way
 
 uint64_t hash_of(const std::string& text) {
   uint64_t hash = text.size();
@@ -182,8 +183,18 @@ void Promises::persisted(const scheduler::Records& records) {
   for (const scheduler::RunEventRecord& event : records.events) check_event(event);
   for (const scheduler::RunRecord& run : records.runs) {
     if (ended_.contains(run.id) && !run.ended) world_.violated(fmt::format("run {} had ended and goes on", run.id));
-    if (run.ended) ended_.insert(run.id);
+    if (run.ended && ended_.insert(run.id).second) check_stop(run.id);
   }
+}
+
+void Promises::asked_to_stop(uint64_t run) {
+  if (is_calm_ && !ended_.contains(run)) stops_.insert({run, world_.now()});
+}
+
+void Promises::check_stop(uint64_t run) {
+  const auto asked = stops_.find(run);
+  if (asked != stops_.end() && world_.now() - asked->second > kSoon)
+    world_.violated(fmt::format("run {} ends {:.1f} s after it was stopped", run, world_.now() - asked->second));
 }
 
 // An event that was published twice, or by a group that is no more.
@@ -209,7 +220,10 @@ void Promises::running(const std::vector<msg::RunStatusT>& runs) {
 
 void Promises::ended(const msg::RunStatusT& run, const std::vector<comm::Snapshot>& files, bool may_be_stopped) {
   const std::string what = fmt::format("run {} {} '{}'", run.run, EnumNameRunState(run.state), run.detail);
-  if (run.state == msg::RunState::Stopped && may_be_stopped) return;
+  if (run.state == msg::RunState::Stopped && may_be_stopped) {
+    if (is_calm_ && run.stable_step < run.step) world_.violated(what + ": its last step is not safe");
+    return;
+  }
   if (run.state != msg::RunState::Finished) {
     const bool excused = stable_.contains(run.run) && !lost_file(run.name, stable_[run.run]).empty();
     if (!excused) world_.violated(what + ": nothing that was destroyed explains that");

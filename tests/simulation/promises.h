@@ -7,7 +7,8 @@
 //   - numbers of runs never come back; an accepted run is never forgotten; an ended one never changes;
 //   - no two groups have the same epoch of a run, and none publishes after a later one has;
 //   - what is said to be stable lies on as many disks as promised; a group can find what it shall go on from;
-//   - every run ends well once the faults have ceased; the files of a finished one are in the store.
+//   - every run ends well once the faults have ceased; the files of a finished one are in the store;
+//   - where nothing else happens, a run that a user stops ends soon, and the files of its last step are safe.
 // Only disks that are destroyed excuse what is missing.
 #pragma once
 
@@ -67,6 +68,8 @@ class Promises {
   void returned(const std::string& node);   // and that it is back; nobody says what its disk has lost meanwhile
 
   // ---- what happens
+  void nothing_else_happens() { is_calm_ = true; }  // but that users submit and stop runs
+  void asked_to_stop(uint64_t run);                 // the scheduler was
   void stepped(const std::string& run, uint64_t step, const std::map<uint32_t, uint64_t>& modelets, uint64_t of_run);
   void sent(const std::string& peer, const msg::FromSchedulerMessage& message);
   void persisted(const scheduler::Records& records);
@@ -87,6 +90,7 @@ class Promises {
   void check_prepare(const std::string& peer, const msg::PrepareT& message);
   void check_snapshot(const std::string& run, const comm::Snapshot& snapshot);
   void check_stable(const msg::StableT& message);
+  void check_stop(uint64_t run);
   void check_event(const scheduler::RunEventRecord& event);
 
   World& world_;
@@ -101,6 +105,8 @@ class Promises {
   std::map<uint64_t, uint64_t> events_;                                     // run -> number of the last one
   std::map<uint64_t, uint64_t> stable_;                                     // run -> step
   std::set<uint64_t> accepted_, ended_;
+  bool is_calm_ = false;
+  std::map<uint64_t, double> stops_;  // run -> when it was asked to stop
 };
 
 }  // namespace modelet::simulation

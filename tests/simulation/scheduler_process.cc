@@ -111,6 +111,7 @@ void SchedulerProcess::carry_out(std::vector<scheduler::Action> actions) {
 }
 
 void SchedulerProcess::carry_out(const scheduler::Send& action) {
+  if (std::holds_alternative<msg::StopT>(action.message) && pool_.mutant == Mutant::kStopsAreLost) return;
   pool_.promises.sent(action.peer, action.message);
   if (!pool_.network.send(action.peer, action.message)) gone_.push_back(action.peer);
 }
@@ -129,12 +130,21 @@ void SchedulerProcess::carry_out(const scheduler::Persist& action) {
 
 void SchedulerProcess::received(const std::string& peer, const msg::ToSchedulerMessage& message) {
   if (const auto* arrival = std::get_if<msg::RegisterT>(&message)) pool_.promises.returned(arrival->name);
-  if (std::holds_alternative<msg::LeaveT>(message)) {
+  if (std::holds_alternative<msg::LeaveT>(message))
     if (const Node* node = pool_.node_of_peer(peer)) pool_.promises.announced(node->name());
-    if (pool_.mutant == Mutant::kHoldersNotStruckOut) return;
-  }
   if (pool_.mutant == Mutant::kNoFencingOfAgents) return handle(scheduler::Received{peer, without_fence(message)});
+  if (const auto* event = std::get_if<msg::RunEventT>(&message); event && pool_.mutant == Mutant::kDuplicatesCount)
+    return handle(scheduler::Received{peer, as_new(*event)});
+  if (const auto* stop = std::get_if<msg::StopRunT>(&message)) pool_.promises.asked_to_stop(stop->run);
   handle(scheduler::Received{peer, message});
+}
+
+msg::RunEventT SchedulerProcess::as_new(msg::RunEventT event) {
+  auto json = nlohmann::json::parse(event.json);
+  json["time"] = fmt::format("{}", ++events_as_new_);
+  event.json = json.dump();
+  event.number = events_as_new_;
+  return event;
 }
 
 // As if it came from the present group.

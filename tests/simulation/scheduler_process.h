@@ -63,6 +63,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   void carry_out(const scheduler::ForgetPlan&) {}
   void carry_out(const scheduler::ReadLog&) {}
   void carry_out(const scheduler::Persist& action);
+  msg::RunEventT as_new(msg::RunEventT event);
   msg::ToSchedulerMessage without_fence(msg::ToSchedulerMessage message) const;
 
   Pool& pool_;
@@ -71,7 +72,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   Disk disk_;
   std::unique_ptr<scheduler::Core> core_;
   std::vector<std::string> gone_;  // peers, of the event being handled
-  uint64_t points_ = 0, crash_point_ = 0;
+  uint64_t points_ = 0, crash_point_ = 0, events_as_new_ = 0;
   double crash_seconds_ = 0;
   std::function<void()> after_crash_;
 };
