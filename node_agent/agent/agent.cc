@@ -21,10 +21,12 @@ namespace {
 using namespace comm::control;  // NOLINT(google-build-using-namespace): the messages are this file's
                                 // vocabulary
 
-constexpr double kLastWords = 0.5;          // seconds for Leave to reach the scheduler
-constexpr double kLongestSleep = 60;        // seconds
-constexpr double kPassLogEvery = 1;         // seconds
-constexpr size_t kMostLogBytes = 16 << 10;  // that are passed on at once
+constexpr double kLastWords = 0.5;             // seconds for Leave to reach the scheduler
+constexpr double kLongestSleep = 60;           // seconds
+constexpr double kLongestBetweenLosses = 1e9;  // seconds
+constexpr double kShareOfSnapshots = 0.1;      // of the link, while a run trains
+constexpr double kPassLogEvery = 1;            // seconds
+constexpr size_t kMostLogBytes = 16 << 10;     // that are passed on at once
 
 uint64_t random_id() {
   std::random_device random;
@@ -80,6 +82,11 @@ std::filesystem::path folder_of(const PrepareT& message, uint64_t session) {
   return fmt::format("{}-{:04x}-{}", message.name, session & 0xffff, message.run);
 }
 
+// Bytes a second that snapshots may take of the link; 0: they use none, the pool is on this machine.
+double snapshot_rate(const AgentOptions& options) {
+  return comm::is_loopback(data_endpoint(options)) ? 0 : kShareOfSnapshots * options.link_bytes_per_second;
+}
+
 std::vector<HolderT> all_of(const std::vector<std::unique_ptr<HolderT>>& holders) {
   std::vector<HolderT> all;
   for (const auto& holder : holders)
@@ -92,7 +99,9 @@ KeeperOptions keeper_options(const AgentOptions& options) {
                        .folder = options.work_dir / "holder",
                        .bytes = options.snapshot_bytes,
                        .local_store = options.local_store,
-                       .listen = data_endpoint(options)};
+                       .listen = data_endpoint(options),
+                       .sending = options.sending,
+                       .fetch_bytes_per_second = options.cache.fetch_bytes_per_second};
   if (has_data_keys(options)) keeper.key = options.scheduler.keys->own;
   return keeper;
 }
@@ -135,7 +144,7 @@ void Agent::run() {
   while (!ended_) {
     take_requests();
     const uint64_t step = runner_ ? runner_->step() : 0;
-    handle(Tick{step});
+    handle(Tick{step, keeper_.is_sending()});
     if (options_.on_beat) options_.on_beat(runner_ ? runner_->run() : 0, step);
     if (clock_.now() - log_passed_at_ >= kPassLogEvery) pass_log_on();
     take_mail();
@@ -173,6 +182,7 @@ void Agent::take_mail() {
     if (mail != nullptr && std::holds_alternative<RunDoneT>(mail->message)) {
       pass_log_on();  // why it ended
       runner_.reset();
+      keeper_.hurry();
     }
     handle(event);
   }
@@ -253,6 +263,7 @@ void Agent::carry_out(const StartJob& action) {
 
 void Agent::carry_out(const StopJob&) {
   if (runner_) runner_->request_stop();
+  keeper_.hurry();  // the run, or who leaves, waits for its files
 }
 
 void Agent::carry_out(const AbortJob& action) {
@@ -326,7 +337,12 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
   job.throttle = options_.throttle;
   job.resume = message.resume;
   job.private_folder = is_kept(message);
-  job.snapshots = {.enabled = job.private_folder, .every_steps = job.experiment.cluster.snapshot_every};
+  job.snapshots = {
+      .enabled = job.private_folder,
+      .every_steps = job.experiment.cluster.snapshot_every,
+      .bytes_per_second = snapshot_rate(options_),
+      .seconds_between_losses = std::clamp(message.seconds_between_losses, 0.0, kLongestBetweenLosses),
+      .is_safe = [this](uint64_t step) { return keeper_.is_stable(step); }};
   job.out = options_.work_dir / folder_of(message, core_.pool());  // an absolute folder stays what it is
   return job;
 }
@@ -338,7 +354,8 @@ std::optional<KeptRun> Agent::kept_run(const PrepareT& message) {
                          .run = message.run,
                          .epoch = message.epoch,
                          .rank = message.rank,
-                         .members = message.node_names}};
+                         .members = message.node_names,
+                         .bytes_per_second = snapshot_rate(options_)}};
   kept.group.holders = all_of(message.holders);
   if (message.data_port != 0) kept.group.store = with_port(options_.scheduler, message.data_port);
   if (!message.snapshot.empty()) {

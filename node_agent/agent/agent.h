@@ -47,6 +47,7 @@ struct AgentOptions {
   LogTail* log = nullptr;        // what is passed on to the scheduler; must outlive the agent. Null: nothing
   Throttle* throttle = nullptr;  // of all jobs; must outlive the agent. Null: all threads, always
   std::shared_ptr<comm::RateLimit> sending;  // to other agents; null: no limit
+  double link_bytes_per_second = 125e6;  // of which a part is for snapshots; a guess unless its owner says
   // Called about once a second: the run that this agent works for (0: none), and the steps done.
   std::function<void(uint64_t run, uint64_t step)> on_beat;
 };

@@ -46,6 +46,7 @@ double AgentCore::next_tick() const {
 // ---- time and the connection
 
 void AgentCore::on(const Tick& tick) {
+  is_sending_ = tick.is_sending;
   if (const double silent = now_ - last_heard_; node_ != 0 && silent > dead_after_) {
     log(fmt::format("the scheduler has been silent for {:.1f} s", silent), true);
     node_ = 0;
@@ -307,6 +308,7 @@ void AgentCore::leave_if_free() {
   if (!leaving_ || job_ || ended_) return;
   // Nobody would release a free agent whose scheduler is away.
   if (!leaving_->released && (node_ != 0 || !outbox_.empty())) return;
+  if (node_ != 0 && is_sending_ && now_ < leaving_->deadline) return;
   if (node_ != 0) act(Send{msg::LeaveT{}});
   ended_ = true;
   act(EndAgent{EndAgent::Why::kLeft, "left the pool"});

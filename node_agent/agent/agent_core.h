@@ -14,7 +14,8 @@
 //   works, and sends what is not known to have arrived once more (node_agent/agent/outbox.h). Only if the
 //   scheduler comes back as another pool is the job of no use to anybody, and ends without a report.
 // - Asked to leave, it tells the scheduler so and works on until it is released or its patience is over. A
-//   free agent whose scheduler is away leaves at once. When that is over, its job is aborted.
+//   free agent whose scheduler is away leaves at once. When that is over, its job is aborted. Until then a free
+//   agent stays while files of snapshots are on their way from it.
 //
 // Invariants (tests/node_agent/agent/agent_core_storm_test.cc): PrepareJob only while there is no job, StartJob
 // once and only after Prepared; the epochs of a run that are reported never decrease; each Prepare is followed
@@ -38,7 +39,8 @@ namespace modelet::agent {
 
 // ---- events
 struct Tick {
-  uint64_t step = 0;  // that the job has completed; 0: there is none
+  uint64_t step = 0;        // that the job has completed; 0: there is none
+  bool is_sending = false;  // files of snapshots are on their way to other nodes
 };
 struct FromScheduler {
   comm::control::FromSchedulerMessage message;
@@ -197,7 +199,7 @@ class AgentCore {
   std::map<uint64_t, uint32_t> epochs_;          // run -> the latest that was asked for, in this pool
   std::optional<Leaving> leaving_;
   double ending_since_ = 0;  // the job, while the agent leaves; 0: not
-  bool ended_ = false;
+  bool is_sending_ = false, ended_ = false;
 };
 
 }  // namespace modelet::agent

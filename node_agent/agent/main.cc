@@ -77,6 +77,7 @@ void complete(AgentOptions& options, const Preferences& preferences) {
 void limit_link(AgentOptions& options, double mbps) {
   const double bytes_per_second = mbps * 1e6 / 8;
   options.sending = std::make_shared<modelet::comm::RateLimit>(bytes_per_second);
+  if (mbps > 0) options.link_bytes_per_second = bytes_per_second;
   double& fetching = options.cache.fetch_bytes_per_second;
   if (mbps > 0) fetching = fetching > 0 ? std::min(fetching, bytes_per_second) : bytes_per_second;
 }

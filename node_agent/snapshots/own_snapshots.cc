@@ -130,6 +130,12 @@ bool OwnSnapshots::has_work() const {
   return std::ranges::any_of(snapshots_, [this](const Snapshot& snapshot) { return is_due(snapshot); });
 }
 
+bool OwnSnapshots::is_sending() const {
+  return std::ranges::any_of(snapshots_, [this](const Snapshot& snapshot) {
+    return snapshot.failures == 0 && (!snapshot.told || wants_store(snapshot));
+  });
+}
+
 void OwnSnapshots::work() {
   const auto next = [this](bool told) {
     return std::ranges::find_if(

@@ -45,8 +45,9 @@ class OwnSnapshots {
   void brought(uint64_t run, uint64_t step, bool keep, std::filesystem::path folder,
                std::vector<HeldFile> files);
 
-  bool has_work() const;  // now: what failed a moment ago has to wait
-  void work();            // one unit; does not throw but what `check` throws
+  bool has_work() const;    // now: what failed a moment ago has to wait
+  bool is_sending() const;  // as SnapshotKeeper
+  void work();              // one unit; does not throw but what `check` throws
   // Of the present run.
   const std::set<uint64_t>& held_steps() const { return held_steps_; }
 

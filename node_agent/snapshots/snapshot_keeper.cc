@@ -36,6 +36,7 @@ comm::DataServerOptions data_options(const KeeperOptions& options) {
           .close_seconds = kCloseSeconds,
           .most_open = kMostOpen,
           .most_open_of_key = kMostOpenOfKey,
+          .sending = options.sending,
           .names = {.store = "the store of node '" + options.node + "'",
                     .limit = kLimit,
                     .limit_of_key = std::string("half of ") + kLimit,
@@ -48,6 +49,7 @@ class SnapshotKeeper::Impl {
  public:
   Impl(KeeperOptions options, Held held)
       : options_(std::move(options)),
+        pace_(0, options_.sending),
         policy_(options_.bytes / 2),
         store_(options_.folder, options_.bytes, kLimit),
         links_(options_.key, {.who = "",
@@ -97,6 +99,7 @@ class SnapshotKeeper::Impl {
       const std::lock_guard lock(mutex_);
       group_ = group;
       held_steps_.clear();
+      stable_step_ = group.from_step;
     }
     ask([this, group = std::move(group)] {
       pace_.set(group.bytes_per_second);
@@ -125,7 +128,9 @@ class SnapshotKeeper::Impl {
       const std::lock_guard lock(mutex_);
       group = group_;
     }
+    comm::Pace pace(options_.fetch_bytes_per_second);
     HolderLinks links(options_.key, {.who = "",
+                                     .pace = &pace,
                                      .ask_again = options_.retry_seconds,
                                      .give_up = options_.give_up_seconds,
                                      .check = check});
@@ -140,13 +145,25 @@ class SnapshotKeeper::Impl {
          files = std::move(files)] { own_.brought(run, step, keep, folder, files); });
   }
 
+  void hurry() {
+    ask([this] { pace_.set(0); });
+  }
+
   void take(uint64_t step, bool keep, std::filesystem::path folder, std::vector<std::string> files) {
+    {
+      const std::lock_guard lock(mutex_);
+      is_sending_ = true;
+    }
     ask([this, step, keep, folder = std::move(folder), files = std::move(files)] {
       own_.take(step, keep, folder, files);
     });
   }
 
   void stable(uint64_t run, uint64_t step) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (run == group_.run) stable_step_ = std::max(stable_step_, step);
+    }
     ask([this, run, step] {
       own_.stable(run, step);
       std::vector<std::string> forgotten = policy_.forget_before(run, step);
@@ -156,9 +173,19 @@ class SnapshotKeeper::Impl {
     });
   }
 
+  bool is_stable(uint64_t step) const {
+    const std::lock_guard lock(mutex_);
+    return stable_step_ >= step;
+  }
+
   bool wait_until_held(uint64_t step, double seconds) const {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, Seconds(seconds), [&] { return held_steps_.contains(step); });
+  }
+
+  bool is_sending() const {
+    const std::lock_guard lock(mutex_);
+    return is_sending_;
   }
 
  private:
@@ -202,6 +229,7 @@ class SnapshotKeeper::Impl {
 
   void note_held_steps() {
     const std::lock_guard lock(mutex_);
+    is_sending_ = own_.is_sending() || !asked_.empty();
     if (held_steps_ == own_.held_steps()) return;
     held_steps_ = own_.held_steps();
     changed_.notify_all();
@@ -220,12 +248,12 @@ class SnapshotKeeper::Impl {
   }
 
   const KeeperOptions options_;
+  comm::Pace pace_;  // of its thread
   HolderPolicy policy_;
   comm::ContentStore store_;
   std::string public_key_;
 
   // The keeper's thread's.
-  comm::Pace pace_;
   HolderLinks links_;
   const std::unique_ptr<comm::ContentStore> local_store_;
   OwnSnapshots own_;
@@ -238,6 +266,8 @@ class SnapshotKeeper::Impl {
   std::atomic<bool> is_asked_{false};
   Group group_;
   std::set<uint64_t> held_steps_;
+  uint64_t stable_step_ = 0;  // of the group's run
+  bool is_sending_ = false;
   std::unique_ptr<comm::DataServer> server_;  // whose thread asks the policy
   std::thread thread_;
 };
@@ -261,6 +291,9 @@ void SnapshotKeeper::take(uint64_t step, bool keep, const std::filesystem::path&
   impl_->take(step, keep, folder, std::move(files));
 }
 void SnapshotKeeper::stable(uint64_t run, uint64_t step) { impl_->stable(run, step); }
+bool SnapshotKeeper::is_stable(uint64_t step) const { return impl_->is_stable(step); }
+void SnapshotKeeper::hurry() { impl_->hurry(); }
+bool SnapshotKeeper::is_sending() const { return impl_->is_sending(); }
 bool SnapshotKeeper::wait_until_held(uint64_t step, double seconds) const {
   return impl_->wait_until_held(step, seconds);
 }

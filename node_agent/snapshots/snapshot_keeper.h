@@ -9,6 +9,7 @@
 //   keeper.begin(group)            a Prepare has come: who the others are
 //   keeper.bring(snapshot, ...)    before the job starts: the files that its rank needs
 //   keeper.take(step, ...)         a snapshot is written: send it, then say SnapshotHeld
+//   keeper.hurry()                 the run waits for what is still to be sent
 //   keeper.stable(run, step)       older ones are not needed any more
 //
 // Sending happens on a thread of its own, at a limited rate. Each file goes to one other member of the group,
@@ -33,6 +34,7 @@
 #include "comm/content/snapshot.h"
 #include "comm/control/control.h"
 #include "comm/security/keys.h"
+#include "comm/transport/rate_limit.h"
 
 namespace modelet::agent {
 
@@ -45,8 +47,11 @@ struct KeeperOptions {
   std::filesystem::path local_store = {};
   std::string listen = "tcp://127.0.0.1:*";  // of the port for data: its host, or "ipc://FOLDER/*"
   std::optional<comm::KeyPair> key = {};     // this node's, with which it sends and fetches; none: no keys
-  double retry_seconds = 2;                  // until what failed is tried again
-  double give_up_seconds = 60;               // of silence, after which another node counts as gone
+  // What leaves here counts in `sending`, which the machine's other traffic shares; null: no limit.
+  std::shared_ptr<comm::RateLimit> sending = {};
+  double fetch_bytes_per_second = 0;  // 0: no limit
+  double retry_seconds = 2;           // until what failed is tried again
+  double give_up_seconds = 60;        // of silence, after which another node counts as gone
 };
 
 class SnapshotKeeper {
@@ -74,7 +79,7 @@ class SnapshotKeeper {
     // The scheduler's port for data; none: it has no store.
     std::optional<comm::control::SchedulerAddress> store = {};
     uint64_t from_step = 0;       // of the snapshot that the group goes on from
-    double bytes_per_second = 0;  // that sending may take; 0: no limit
+    double bytes_per_second = 0;  // that sending may take until hurry(); 0: no limit
   };
   // What an earlier group of this run had not finished is dropped, but for what is to be kept and not after
   // from_step: the group writes the rest again.
@@ -94,10 +99,19 @@ class SnapshotKeeper {
   // A snapshot that this rank has written: `files` in `folder`, complete. Returns at once.
   void take(uint64_t step, bool keep, const std::filesystem::path& folder, std::vector<std::string> files);
 
+  // Training does not use the link now: files are sent as fast as it allows, until the next begin().
+  void hurry();
+  // Files are on their way that nobody else has yet, or that the scheduler's store shall have; none of them has
+  // failed so far.
+  bool is_sending() const;
+
   // The scheduler needs no snapshot of the run before `step` any more: removes what is held of them, and the
   // folders of own ones but for those to keep. What is to be kept stays here until the scheduler's store has
   // it.
   void stable(uint64_t run, uint64_t step);
+
+  // Whether it said so of `step` of the present run, or of a later one.
+  bool is_stable(uint64_t step) const;
 
   // Waits until the snapshot of `step` is held (SnapshotHeld was called); false if that takes longer.
   bool wait_until_held(uint64_t step, double seconds) const;

@@ -262,7 +262,8 @@ void Trainer::Training::checkpoint(Session& session, comm::Tag tag, Purpose purp
   const bool written = checkpoints_.write(run_state(session), purpose, network_, data_.train(), session.grid,
                                           tag, session.snapshots);
   const double now = clock_.now();
-  if (session.budget) session.budget->made(now, now - began, checkpoints_.largest_part());
+  if (session.budget)
+    session.budget->made(now, written ? step_ : 0, now - began, checkpoints_.largest_part());
   if (purpose == Purpose::kSnapshot) return;
   statistics_.add_checkpoint(now - began);
   if (written)

@@ -345,6 +345,11 @@ void Core::on(const std::string& peer, const msg::LeaveT&) {
   start_waiting_runs();
 }
 
+void Core::lose_node(Nodes::iterator node, const std::string& why) {
+  ++pool_.losses;
+  remove_node(node, why);
+}
+
 void Core::remove_node(Nodes::iterator node, const std::string& why) {
   const auto [id, gone] = *node;
   pool_.log(fmt::format("node '{}' {}", gone.info.name, why));

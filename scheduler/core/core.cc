@@ -71,9 +71,9 @@ void Core::on(const PeerGone& gone) {
   const auto node = pool_.nodes.find(known->second);
   const auto is_unanswered = [&](double asked) { return asked > 0 && node->second.last_seen <= asked; };
   if (is_unanswered(node->second.challenged))
-    remove_node(node, "was replaced by a new agent of its name");
+    lose_node(node, "was replaced by a new agent of its name");
   else if (is_unanswered(node->second.missed))
-    remove_node(node, "is gone");
+    lose_node(node, "is gone");
   else
     return;
   start_waiting_runs();
@@ -90,13 +90,15 @@ void Core::on(const Tick&) {
   // of death.
   if (const double gap = pool_.now - last_tick_; gap > 2 * pool_.options.heartbeat)
     for (auto& [id, node] : pool_.nodes) node.last_seen = std::min(pool_.now, node.last_seen + gap);
+  if (last_tick_ > 0)
+    pool_.node_seconds += (pool_.now - last_tick_) * static_cast<double>(pool_.nodes.size());
   last_tick_ = pool_.now;
 
   for (auto it = pool_.nodes.begin(); it != pool_.nodes.end();) {
     const auto node = it++;
     const double silent = pool_.now - node->second.last_seen;
     if (silent > pool_.options.dead_after)
-      remove_node(node, fmt::format("stopped answering (silent for {:.1f} s)", silent));
+      lose_node(node, fmt::format("stopped answering (silent for {:.1f} s)", silent));
   }
   if (judge_at_ != 0 && pool_.now >= judge_at_) judge();
   for (auto& [id, run] : pool_.runs) run.time_passed(pool_);

@@ -136,6 +136,7 @@ class Core {
   size_t names_of_sender() const;
   Names::iterator idle_name_of_sender();
   void challenge(const std::string& newcomer, Node& node);
+  void lose_node(Nodes::iterator node, const std::string& why);
   void remove_node(Nodes::iterator node, const std::string& why);
   void end_work_of(Node& node, uint64_t id, const std::string& why);
   void release_leavers();

@@ -14,6 +14,9 @@ namespace {
 
 namespace msg = control;
 
+constexpr double kLongestQueue =
+    1;  // seconds that chunks may take to leave before others are asked for later
+
 // Another process has the entry alone: it fills it, or checks what there is of it.
 class Busy : public Error {
  public:
@@ -208,8 +211,12 @@ DataCore::Message DataCore::on(const msg::FetchChunkT& message) {
   if (message.chunk >= content.manifest().chunks())
     throw Error(fmt::format("data {} has {} chunks, and none with number {}", message.data,
                             content.manifest().chunks(), message.chunk));
-  if (const auto bytes = content.read(message.chunk))
+  if (options_.sending && options_.sending->take(0, now_) > kLongestQueue)
+    return msg::LaterT{{}, "the link of this machine is in use"};
+  if (const auto bytes = content.read(message.chunk)) {
+    if (options_.sending) options_.sending->take(bytes->size(), now_);
     return msg::ChunkT{{}, message.data, message.chunk, message_bytes(*bytes)};
+  }
   // A complete one is damaged: when it is offered again, all of it is checked.
   if (!content.writable()) entries_.erase(message.data);
   throw Error(fmt::format("chunk {} of data {} is not in {}, or damaged: {}", message.chunk, message.data,

@@ -30,6 +30,7 @@
 #include "base/system/log.h"
 #include "comm/content/store.h"
 #include "comm/control/control.h"
+#include "comm/transport/rate_limit.h"
 
 namespace modelet::comm {
 
@@ -52,6 +53,7 @@ struct DataServerOptions {
   double close_seconds = 600;
   size_t most_open = 256;        // entries of the store: each holds a file, and its manifest in memory
   size_t most_open_of_key = 64;  // by offers that came with one key, and for its runs
+  std::shared_ptr<RateLimit> sending = {};  // of the machine's link, which others share; null: no limit
   StoreNames names = {};
   // The reason why a sender may not send this; empty if it may. None: everybody may. Called on the core's thread.
   std::function<std::string(const Identity& sender, const control::ToSchedulerMessage&)> why_not = {};

@@ -18,7 +18,9 @@ constexpr double kSlack = 0.1;  // seconds that a pace may lag behind and make u
 }  // namespace
 
 void Pace::went(uint64_t bytes) {
-  if (rate_ > 0) next_ = std::max(next_, watch_.seconds() - kSlack) + static_cast<double>(bytes) / rate_;
+  const double now = clock_.now();
+  if (rate_ > 0) next_ = std::max(next_, now - kSlack) + static_cast<double>(bytes) / rate_;
+  if (all_) next_ = std::max(next_, now + all_->take(bytes, now));
 }
 
 DataLink::DataLink(const control::SchedulerAddress& server, LinkOptions options)

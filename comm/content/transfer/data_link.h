@@ -12,26 +12,35 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/system/clock.h"
 #include "comm/control/control.h"
+#include "comm/transport/rate_limit.h"
 
 namespace modelet::comm {
 
 // So many bytes a second in the mean, over all links that share it. 0: no limit. One thread.
 class Pace {
  public:
-  explicit Pace(double bytes_per_second = 0) : rate_(bytes_per_second) {}
-  void set(double bytes_per_second) { rate_ = bytes_per_second; }
-  bool may_go() const { return rate_ <= 0 || watch_.seconds() >= next_; }
+  // `all`: keeps to this as well, with whatever else shares it. Null: nothing does.
+  explicit Pace(double bytes_per_second = 0, std::shared_ptr<RateLimit> all = {})
+      : rate_(bytes_per_second), all_(std::move(all)) {}
+  void set(double bytes_per_second) {
+    rate_ = bytes_per_second;
+    next_ = 0;
+  }
+  bool may_go() const { return clock_.now() >= next_; }
   void went(uint64_t bytes);
 
  private:
   double rate_;
-  Stopwatch watch_;
-  double next_ = 0;  // by watch_
+  const std::shared_ptr<RateLimit> all_;
+  SteadyClock clock_;
+  double next_ = 0;
 };
 
 struct LinkOptions {

@@ -29,6 +29,9 @@ struct SnapshotOptions {
   uint32_t every_steps = 0;           // 0: from a budget
   double bytes_per_second = 0;        // that may be sent of a rank's snapshots; 0: unknown
   double seconds_between_losses = 0;  // of nodes of the run; 0: unknown
+  // Whether the snapshot of a step, or a later one, is safe on other nodes; none: nobody says so. Called by the
+  // training thread.
+  std::function<bool(uint64_t step)> is_safe = {};
 };
 
 struct TrainJob {

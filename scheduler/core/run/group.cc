@@ -244,6 +244,7 @@ void Run::send_prepare(Pool& pool) {
   prepare.submitter = submitter;
   prepare.by_admin = by_admin;
   prepare.pool = pool.pool_id;
+  prepare.seconds_between_losses = pool.seconds_between_losses(members.size());
   for (const Member& each : members) prepare.node_names.push_back(each.name);
   if (survives(pool)) {
     const comm::Snapshot* from =

@@ -62,6 +62,11 @@ size_t Pool::willing_nodes() const {
       std::ranges::count_if(nodes, [](const auto& entry) { return entry.second.is_willing(); }));
 }
 
+double Pool::seconds_between_losses(size_t count) const {
+  return losses == 0 || count == 0 ? 0
+                                   : node_seconds / static_cast<double>(losses) / static_cast<double>(count);
+}
+
 NodeCapacity Pool::capacity(uint64_t node, double speed) const {
   const comm::control::RegisterT& info = nodes.at(node).info;
   return {.name = info.name,

@@ -110,6 +110,8 @@ struct Pool {
   std::vector<uint64_t> free_nodes() const;
   size_t willing_nodes() const;
   NodeCapacity capacity(uint64_t node, double speed) const;
+  // That a group of so many nodes may expect; 0: unknown.
+  double seconds_between_losses(size_t nodes) const;
   void send(const std::string& peer, comm::control::FromSchedulerMessage message);
   void log(std::string text);
   std::string utc() const { return options.utc ? options.utc() : ""; }
@@ -117,6 +119,8 @@ struct Pool {
   CoreOptions options;
   uint64_t pool_id = 0;  // 0: its runs do not outlive their nodes
   double now = 0;
+  double node_seconds = 0;  // that nodes have been there since the scheduler was started,
+  uint64_t losses = 0;      // and how often one was lost. Who leaves is not.
   uint64_t next_node = 1, next_run = 1, next_plan = 1;
   std::map<uint64_t, Node> nodes;
   std::map<std::string, Name> names;  // empty in a pool without keys

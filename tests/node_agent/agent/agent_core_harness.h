@@ -84,6 +84,7 @@ struct Driver {
   AgentCore core{self()};
   double now = 100;
   uint64_t step = 0;
+  bool is_sending = false;
   std::vector<AgentAction> actions;  // of the last event
 
   void handle(const AgentEvent& event) { actions = core.handle(now, event); }
@@ -97,7 +98,7 @@ struct Driver {
   }
   void pass(double seconds) {
     now += seconds;
-    handle(Tick{step});
+    handle(Tick{step, is_sending});
   }
   void join(uint64_t pool = kPool) {
     pass(0);

@@ -423,6 +423,27 @@ TEST(AgentCore, AFreeAgentLeavesWhenReleasedOrAtOnceWithoutAScheduler) {
   EXPECT_FALSE(other.has<Send>());
 }
 
+TEST(AgentCore, WhoLeavesStaysWhileItsFilesAreOnTheirWay) {
+  const auto ends_after = [](double seconds_of_sending) {
+    Driver agent;
+    agent.join();
+    agent.handle(AskedToLeave{60, "SIGTERM"});
+    agent.is_sending = true;
+    agent.pass(0);
+    agent.hear(msg::ReleasedT{});
+    for (double seconds = 0; seconds < 100; ++seconds) {
+      agent.hear(msg::AliveT{});
+      agent.is_sending = seconds < seconds_of_sending;
+      agent.pass(1);
+      if (agent.has<EndAgent>()) return seconds;
+    }
+    return -1.0;
+  };
+  EXPECT_EQ(ends_after(0), 0);
+  EXPECT_EQ(ends_after(10), 10);
+  EXPECT_EQ(ends_after(1000), 59) << "its time is over";
+}
+
 TEST(AgentCore, ASchedulerThatKnowsNoWishesLetsTheRunEndWithACheckpoint) {
   Driver agent;
   agent.join();

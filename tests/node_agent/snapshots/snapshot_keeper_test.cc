@@ -62,17 +62,16 @@ class SnapshotKeeperTest : public testing::Test {
     return node;
   }
   static void start(Node& node, uint64_t bytes = 64 << 20) {
-    node.keeper = std::make_unique<SnapshotKeeper>(
-        KeeperOptions{.node = node.name,
-                      .folder = node.folder / "holder",
-                      .bytes = bytes,
-                      .key = node.key,
-                      .retry_seconds = 0.05,
-                      .give_up_seconds = 3},
-        [&node](msg::SnapshotHeldT message) {
-          const std::lock_guard lock(node.mutex);
-          node.told.push_back(std::move(message));
-        });
+    node.keeper = std::make_unique<SnapshotKeeper>(KeeperOptions{.node = node.name,
+                                                                 .folder = node.folder / "holder",
+                                                                 .bytes = bytes,
+                                                                 .key = node.key,
+                                                                 .retry_seconds = 0.05,
+                                                                 .give_up_seconds = 3},
+                                                   [&node](msg::SnapshotHeldT message) {
+                                                     const std::lock_guard lock(node.mutex);
+                                                     node.told.push_back(std::move(message));
+                                                   });
   }
   void start_store() {
     store = std::make_unique<comm::DataServer>(comm::DataServerOptions{.store = folder / "store"},
@@ -151,9 +150,7 @@ class SnapshotKeeperTest : public testing::Test {
   static fs::path entry_of(const Node& node, const comm::SnapshotFile& file) {
     return node.folder / "holder" / (to_text(file.content) + ".data");
   }
-  Node& named(const std::string& name) {
-    return *std::ranges::find(nodes, name, &Node::name);
-  }
+  Node& named(const std::string& name) { return *std::ranges::find(nodes, name, &Node::name); }
   static void damage(const fs::path& path, std::streamoff at) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(at);
@@ -184,6 +181,34 @@ TEST_F(SnapshotKeeperTest, EveryFileIsHeldTwiceAndSpread) {
     EXPECT_EQ(others.size(), 2u) << "what " << node.name << " loses lies on several";
     EXPECT_FALSE(others.contains(node.name));
   }
+}
+
+// At one byte a second it would take hours.
+TEST_F(SnapshotKeeperTest, WhoIsWaitedForSendsAtFullSpeed) {
+  for (const char* name : {"a", "b"}) add(name);
+  auto slow = group();
+  slow.bytes_per_second = 1;
+  form(slow);
+  SnapshotKeeper& keeper = *named("a").keeper;
+  EXPECT_TRUE(until([&] { return !keeper.is_sending(); }));
+  take(named("a"), 100);
+  EXPECT_TRUE(keeper.is_sending());
+  keeper.hurry();
+  EXPECT_EQ(held(named("a"), 100).files.size(), 4u);
+  EXPECT_TRUE(until([&] { return !keeper.is_sending(); }));
+}
+
+TEST_F(SnapshotKeeperTest, WhatIsStableIsSaidByTheScheduler) {
+  SnapshotKeeper& keeper = *add("a").keeper;
+  auto formed = group();
+  formed.from_step = 50;
+  form(formed);
+  EXPECT_TRUE(keeper.is_stable(50));
+  EXPECT_FALSE(keeper.is_stable(51));
+  keeper.stable(kRun, 100);
+  keeper.stable(kRun + 1, 1000);
+  EXPECT_TRUE(keeper.is_stable(100));
+  EXPECT_FALSE(keeper.is_stable(101));
 }
 
 TEST_F(SnapshotKeeperTest, AHolderThatIsGoneIsReplaced) {

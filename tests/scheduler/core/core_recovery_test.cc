@@ -108,6 +108,18 @@ TEST_F(RecoveryTest, ASpareTakesTheRankOfALostNode) {
   EXPECT_TRUE(pool.take<msg::AbortT>("a").empty()) << "Prepare ends its part";
 }
 
+TEST_F(RecoveryTest, TheGroupHearsHowOftenNodesAreLost) {
+  start({"a", "b"}, 2);
+  EXPECT_EQ(prepares["a"].seconds_between_losses, 0) << "none was lost yet";
+  join("c");
+  pass(100, {"a", "b", "c"}, 50);
+  pool.receive("c", msg::LeaveT{});
+  join("c", 2);
+  pass(6, {"a", "c"}, 50);
+  get_ready({"a", "c"});
+  EXPECT_NEAR(prepares["a"].seconds_between_losses, 3 * 106 / 2, 3) << "of 3 nodes; who leaves is not lost";
+}
+
 TEST_F(RecoveryTest, WithoutASpareTheRunIsPlannedAnew) {
   start({"a", "b", "c"});
   snapshot(100);

@@ -97,6 +97,24 @@ TEST_F(DataCoreTest, WhatAnotherProcessFillsIsAskedForAgain) {
   EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, ElementsAre(1));
 }
 
+// What leaves the machine by other ways counts as well.
+TEST_F(DataCoreTest, WhoeverIsServedKeepsToTheLinksLimit) {
+  const Bytes file = file_of(2, 1);
+  put(file, 2);
+  const auto link = std::make_shared<RateLimit>(kChunk / 10.0);
+  DataCore limited{{.store = folder, .sending = link}};
+  const auto fetch = [&](uint32_t chunk, double now) {
+    return limited.handle(
+        now, {.peer = "a", .sender = {}, .message = msg::FetchChunkT{{}, address_of(file), chunk}});
+  };
+  only<msg::ChunkT>(fetch(0, 100), "a");
+  EXPECT_THAT(only<msg::LaterT>(fetch(1, 101), "a").reason, HasSubstr("link"));
+  only<msg::ChunkT>(fetch(1, 110), "a");
+  link->take(kChunk, 110);
+  EXPECT_THAT(only<msg::LaterT>(fetch(0, 120), "a").reason, HasSubstr("link")) << "20 seconds for two chunks";
+  EXPECT_EQ(link->total(), 3 * kChunk);
+}
+
 // However long it takes: it is not offered again.
 TEST_F(DataCoreTest, WhatSomebodyWaitsForStaysOpen) {
   const Bytes file = file_of(2, 1);
