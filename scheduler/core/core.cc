@@ -15,6 +15,8 @@ namespace {
 
 namespace msg = comm::control;
 
+constexpr double kPatienceIfCutOff = 6;  // times dead_after
+
 }  // namespace
 
 std::vector<Action> Core::handle(double now, const Event& event) {
@@ -94,16 +96,34 @@ void Core::on(const Tick&) {
     pool_.node_seconds += (pool_.now - last_tick_) * static_cast<double>(pool_.nodes.size());
   last_tick_ = pool_.now;
 
+  const bool was_cut_off = std::exchange(is_cut_off_, seems_cut_off());
+  if (was_cut_off && !is_cut_off_)  // some are back: the others may follow
+    for (auto& [id, node] : pool_.nodes)
+      if (!node.is_missed()) node.last_seen = pool_.now;
   for (auto it = pool_.nodes.begin(); it != pool_.nodes.end();) {
     const auto node = it++;
     const double silent = pool_.now - node->second.last_seen;
-    if (silent > pool_.options.dead_after)
+    const bool may_be_well = is_cut_off_ && !node->second.is_missed();
+    if (silent > pool_.options.dead_after * (may_be_well ? kPatienceIfCutOff : 1))
       lose_node(node, fmt::format("stopped answering (silent for {:.1f} s)", silent));
   }
   if (judge_at_ != 0 && pool_.now >= judge_at_) judge();
   for (auto& [id, run] : pool_.runs) run.time_passed(pool_);
   start_waiting_runs();
   for (const auto& [id, run] : pool_.runs) run.tell_watchers(pool_);
+}
+
+// Many nodes that fall silent at once are more likely well, and this machine is cut off: their groups work on. So only
+// whom somebody else misses, too, is dead as soon as usual.
+bool Core::seems_cut_off() {
+  const auto silent = static_cast<size_t>(std::ranges::count_if(pool_.nodes, [this](const auto& entry) {
+    return pool_.now - entry.second.last_seen > pool_.options.dead_after;
+  }));
+  const bool is_now = silent >= pool_.options.least_cut_off && 2 * silent > pool_.nodes.size();
+  if (is_now && !is_cut_off_)
+    pool_.log(fmt::format("{} of {} are silent: this machine may be cut off, they have {:.0f} s", silent,
+                          nodes_text(pool_.nodes.size()), pool_.options.dead_after * kPatienceIfCutOff));
+  return is_now;
 }
 
 // ---- out

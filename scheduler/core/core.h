@@ -145,6 +145,7 @@ class Core {
   void begin();
   void take_over(uint64_t node, const comm::control::RegisterT& message);
   void judge();
+  bool seems_cut_off();
   void start_waiting_runs();
   std::vector<size_t> sizes_of_groups() const;
   Run* run_of_user(const std::string& peer, uint64_t id, const char* verb);
@@ -153,6 +154,7 @@ class Core {
 
   Pool pool_;
   double last_tick_ = 0;
+  bool is_cut_off_ = false;  // or so it seems
   bool has_begun_ = false;       // an event has come
   bool awaits_members_ = false;  // runs were restored that have not ended
   double judge_at_ = 0;          // when those who have not come back are lost; 0: that is decided

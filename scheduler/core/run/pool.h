@@ -2,6 +2,7 @@
 // Plain data; Core changes it, and each Run its own part.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -24,6 +25,7 @@ struct CoreOptions {
   uint64_t pool = 0;
   double heartbeat = 1;       // seconds between two heartbeats of an agent
   double dead_after = 5;      // seconds of silence after which a node counts as dead
+  size_t least_cut_off = 3;   // nodes, and more than half of all, that are silent before the scheduler may be cut off
   double stop_grace = 60;     // seconds a run may take to stop before it is aborted
   double hold_grace = 600;    // seconds without news that the files of a last snapshot may take to be safe
   double replan_after = 10;   // seconds that a node has to be slow before its run is planned anew
@@ -87,6 +89,8 @@ struct Node {
   double log_room = 0, log_room_at = 0;
 
   bool may_log(size_t bytes, double now);
+  // By a member of its group, or by who wants its name, since it was heard of.
+  bool is_missed() const { return std::max(missed, challenged) > last_seen; }
   bool is_willing() const { return !leaving && !draining; }
   bool is_free() const { return run == 0 && planned_for == 0 && stray == 0 && is_willing(); }
   void bind(uint64_t to, uint32_t of_epoch, double now);

@@ -120,6 +120,44 @@ TEST_F(RecoveryTest, TheGroupHearsHowOftenNodesAreLost) {
   EXPECT_NEAR(prepares["a"].seconds_between_losses, 3 * 106 / 2, 3) << "of 3 nodes; who leaves is not lost";
 }
 
+// Their groups work on.
+TEST_F(RecoveryTest, WhenMostNodesFallSilentTheSchedulerMayBeCutOff) {
+  start({"a", "b", "c"}, 3);
+  join("d");
+  snapshot(100);
+  pass(20, {"d"}, 0);
+  EXPECT_EQ(status().epoch, 1u);
+  EXPECT_EQ(status().state, RunState::Running);
+  pass(4, {"a", "d"}, 150);
+  EXPECT_EQ(status().state, RunState::Running) << "a is back, the others may follow";
+  pass(3, {"a", "d"}, 150);
+  EXPECT_NE(status().state, RunState::Running) << "they do not";
+}
+
+TEST_F(RecoveryTest, NobodyWaitsForMoreThanHalfAMinute) {
+  start({"a", "b", "c"}, 3);
+  join("d");
+  snapshot(100);
+  pass(29, {"d"}, 0);
+  EXPECT_EQ(status().state, RunState::Running);
+  pass(3, {"d"}, 0);
+  EXPECT_NE(status().state, RunState::Running);
+}
+
+TEST_F(RecoveryTest, WhomAPeerMissesIsDeadAsSoonAsUsual) {
+  start({"a", "b", "c", "d"}, 4);
+  snapshot(100);
+  const Names members = status().node_names;
+  msg::PeerMissedT missed;
+  missed.run = run;
+  missed.epoch = 1;
+  missed.rank = static_cast<uint32_t>(std::ranges::find(members, "a") - members.begin());
+  pass(1, {"d"}, 150);
+  pool.receive("d", missed);
+  pass(5, {"d"}, 150);
+  EXPECT_NE(status().state, RunState::Running);
+}
+
 TEST_F(RecoveryTest, WithoutASpareTheRunIsPlannedAnew) {
   start({"a", "b", "c"});
   snapshot(100);
