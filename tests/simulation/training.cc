@@ -1,0 +1,387 @@
+// simulate_training: histories of small runs of the real trainer, whose ranks are threads of one process. Ranks are
+// killed anywhere between two messages, with their disks or without, connections break, groups are stopped; the run
+// goes on each time from the newest snapshot that all ranks have written. What it has learned in the end must be what
+// an undisturbed run learns, bit by bit. See docs/reliability.md.
+//
+// A seed says what happens. How far the other ranks are when one dies is for the threads to settle: the same seed may
+// take another way to the same result.
+#include <spdlog/fmt/fmt.h>
+#include <stdlib.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/system/file.h"
+#include "base/system/log.h"
+#include "node_agent/train/trainer.h"
+#include "shard/data/store/dataset.h"
+#include "shard/modelet/checkpoint.h"
+#include "shard/synth/synth.h"
+#include "tests/comm/collectives/breaking_transport.h"
+#include "tests/comm/collectives/groups.h"
+
+namespace modelet::simulation {
+namespace {
+
+namespace fs = std::filesystem;
+using agent::Trainer;
+using agent::TrainJob;
+using agent::WrittenSnapshot;
+
+constexpr uint32_t kRows = 150, kBatch = 16, kSteps = (kRows + kBatch - 1) / kBatch;
+constexpr int kMostRanks = 4, kMostFaults = 3;
+
+using Files = std::map<std::string, std::string>;  // content by name
+using Disk = std::map<uint64_t, Files>;            // by step
+
+struct Killed : Error {
+  using Error::Error;
+};
+
+// Whose process ends before it sends a message: nothing that it does afterwards happens.
+class MortalTransport final : public comm::Transport {
+ public:
+  MortalTransport(std::unique_ptr<comm::Transport> inner, uint64_t dies_at)
+      : inner_(std::move(inner)), dies_at_(dies_at) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  uint64_t dropped_messages() const override { return inner_->dropped_messages(); }
+  void interrupt(const std::string& reason) override { inner_->interrupt(reason); }
+  Heard when_connections_change(Heard heard) override {
+    return inner_->when_connections_change(std::move(heard));
+  }
+  void send(std::span<const int> to, const comm::PoolPtr<comm::Message>& message) override {
+    for (const int& rank : to) {
+      if (sent_++ >= dies_at_) throw Killed("killed");
+      inner_->send(std::span(&rank, 1), message);
+    }
+  }
+  bool receive(double timeout_seconds, comm::Frame& frame) override {
+    if (is_dead()) throw Killed("killed");
+    return inner_->receive(timeout_seconds, frame);
+  }
+  bool is_dead() const { return sent_ > dies_at_; }
+
+ private:
+  std::unique_ptr<comm::Transport> inner_;
+  const uint64_t dies_at_;
+  std::atomic<uint64_t> sent_{0};
+};
+
+// What is learned, beside data and seed.
+Experiment variant(uint32_t number) {
+  Experiment experiment;
+  experiment.model.hidden = {32};
+  experiment.modelets = {.hidden_columns = 16, .output_modelets = 4};
+  experiment.sampling.uniform = 20;
+  experiment.sampling.tables = 8;
+  experiment.sampling.bits = 4;
+  experiment.sampling.rehash_every = 3;
+  experiment.train.epochs = 1;
+  experiment.train.batch = kBatch;
+  experiment.train.learning_rate = 0.02f;
+  experiment.train.log_every = 1000;
+  experiment.train.checkpoint_every = 1000;
+  experiment.exchange.codec = "none";
+  switch (number) {
+    case 1:
+      experiment.sampling.mode = SamplingMode::kLsh;
+      break;
+    case 2:
+      experiment.exchange.codec = "int8";
+      experiment.exchange.gradient_codec = "int4";
+      break;
+    case 3:
+      experiment.model.hidden = {32, 16};
+      experiment.optimizer.clip = 0.1f;
+      experiment.exchange.micro_batches = 3;
+      break;
+    case 4:
+      experiment.model.precision = Precision::kBf16;
+      experiment.model.loss = Loss::kSigmoid;
+      experiment.train.hidden_dropout = 0.2f;
+      break;
+    default:
+      break;
+  }
+  return experiment;
+}
+constexpr uint32_t kVariants = 5;
+
+// What happens to a group of ranks before it has trained to the end.
+struct Fault {
+  enum class Kind : uint8_t { kNone, kKill, kLose, kStop } kind = Kind::kNone;  // kLose: its disk goes, too
+  int rank = 0;
+  uint64_t message = 0, step = 0;  // before which it is killed; after which it is stopped
+  float breaks = 0;                // share of messages before which a connection breaks
+  uint64_t seed = 0;
+};
+
+// A run on nodes that each hold what they have written, and what the one before them has. Of a run on one node a store
+// has what it has written.
+class Run {
+ public:
+  Run(const fs::path& folder, const Experiment& experiment, int size, uint32_t every)
+      : folder_(folder),
+        experiment_(experiment),
+        every_(every),
+        size_(size),
+        disks_(static_cast<size_t>(std::max(2, size))) {
+    shape_ = shard::describe_shape(shard::Dataset::open(experiment.data.train),
+                                   shard::Dataset::open(experiment.data.test));
+  }
+
+  // Forms a group from the newest stable snapshot, and trains until the end or until the fault. True: it is done.
+  bool train(const Fault& fault) {
+    const auto [step, needed] = stable();
+    ++epoch_;
+    std::vector<std::unique_ptr<Trainer>> trainers;
+    for (int rank = 0; rank < size(); ++rank) {
+      trainers.push_back(std::make_unique<Trainer>(job_of(rank, step, needed)));
+      trainers.back()->prepare();
+    }
+    written_.clear();
+    std::vector<MortalTransport*> transports;
+    std::vector<std::unique_ptr<comm::Group>> groups;
+    for (auto& inner : comm::make_inproc_transports(size())) {
+      const int rank = inner->rank();
+      const bool dies =
+          rank == fault.rank && (fault.kind == Fault::Kind::kKill || fault.kind == Fault::Kind::kLose);
+      // At the end nobody is there to send the last message again.
+      const auto breaks = [trainer = trainers[static_cast<size_t>(rank)].get(), &fault, rank](uint64_t number,
+                                                                                              int to) {
+        return trainer->step() + 2 < kSteps &&
+               Rng(fault.seed, {number, static_cast<uint64_t>(rank), static_cast<uint64_t>(to)}).uniform() <
+                   fault.breaks;
+      };
+      auto transport = std::make_unique<MortalTransport>(
+          std::make_unique<comm::testing::BreakingTransport>(std::move(inner), breaks),
+          dies ? fault.message : UINT64_MAX);
+      transports.push_back(transport.get());
+      groups.push_back(std::make_unique<comm::Group>(
+          std::move(transport), comm::GroupOptions{.run = 1, .epoch = epoch_, .timeout_seconds = 120}));
+    }
+    std::atomic<int> finished{0};
+    comm::testing::run_ranks(groups, [&](comm::Group& group) {
+      const int rank = group.rank();
+      Trainer& trainer = *trainers[static_cast<size_t>(rank)];
+      try {
+        trainer.run(
+            group, [](const auto&) {},
+            [&](const WrittenSnapshot& snapshot) {
+              if (transports[static_cast<size_t>(rank)]->is_dead()) return;
+              hold(rank, snapshot);
+              if (fault.kind == Fault::Kind::kStop && rank == fault.rank && snapshot.step >= fault.step)
+                trainer.request_stop();
+            });
+        ++finished;
+      } catch (const Killed&) {
+        for (const auto& each : groups) each->interrupt("the scheduler has decided");
+      } catch (const Interrupted&) {
+      }
+    });
+    const bool done = finished == size();
+    if (fault.kind == Fault::Kind::kLose && !done) disks_[static_cast<size_t>(fault.rank)].clear();
+    return done;
+  }
+
+  // What it has learned.
+  Files result() {
+    const auto [step, files] = stable();
+    if (step != kSteps)
+      throw Error(fmt::format("the files of step {} are not there, but those of {}", kSteps, step));
+    Files learned;
+    for (const auto& [name, content] : files)
+      if (name.ends_with(".safetensors")) learned[name] = content;
+    return learned;
+  }
+
+ private:
+  int size() const { return size_; }
+
+  TrainJob job_of(int rank, uint64_t step, const Files& files) const {
+    TrainJob job{.run = "run",
+                 .experiment = experiment_,
+                 .shape = shape_,
+                 .owner = std::vector<uint32_t>(partition_model(experiment_, shape_).size()),
+                 .rank = rank,
+                 .size = size(),
+                 .threads = 1,
+                 .out = folder_ / fmt::format("{}-{}", epoch_, rank),
+                 .private_folder = true};
+    for (size_t i = 0; i < job.owner.size(); ++i)
+      job.owner[i] = static_cast<uint32_t>(i) % static_cast<uint32_t>(size());
+    job.snapshots = {.enabled = true, .every_steps = every_};
+    if (files.empty()) return job;
+    job.resume = shard::checkpoint_of_step(job.out / "checkpoints", step);
+    fs::create_directories(job.resume);
+    const auto index = shard::parse_checkpoint_index(files.at(shard::kIndexName), job.resume);
+    for (const std::string& name : agent::files_needed(job, index))
+      std::ofstream(job.resume / name) << files.at(name);
+    return job;
+  }
+
+  // On two disks.
+  void hold(int rank, const WrittenSnapshot& snapshot) {
+    Files files;
+    for (const std::string& name : snapshot.files) files[name] = read_text_file(snapshot.folder / name);
+    const std::lock_guard lock(mutex_);
+    const auto self = static_cast<size_t>(rank);
+    for (const size_t disk : {self, (self + 1) % disks_.size()})
+      for (const auto& [name, content] : files) disks_[disk][snapshot.step][name] = content;
+    written_[snapshot.step].insert(rank);
+    if (static_cast<int>(written_[snapshot.step].size()) == size())
+      stable_step_ = std::max(stable_step_, snapshot.step);
+  }
+
+  // The newest snapshot of which all ranks have written their parts, from whatever disk; both holders get it again.
+  std::pair<uint64_t, Files> stable() {
+    if (stable_step_ == 0) return {};
+    Files all;
+    for (const Disk& disk : disks_)
+      if (const auto found = disk.find(stable_step_); found != disk.end())
+        all.insert(found->second.begin(), found->second.end());
+    for (Disk& disk : disks_) {
+      disk.clear();
+      disk[stable_step_] = all;
+    }
+    return {stable_step_, all};
+  }
+
+  const fs::path folder_;
+  const Experiment experiment_;
+  const uint32_t every_;
+  const int size_;
+  DataShape shape_;
+  uint32_t epoch_ = 0;
+  std::mutex mutex_;
+  // Guarded by mutex_ while a group trains.
+  std::vector<Disk> disks_;
+  std::map<uint64_t, std::set<int>> written_;  // step -> ranks of this epoch
+  uint64_t stable_step_ = 0;
+};
+
+class Histories {
+ public:
+  Histories() {
+    std::string name = (fs::temp_directory_path() / "simulate_training-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw Error("no temporary folder");
+    folder_ = name;
+    shard::write_synth({.rows_train = kRows,
+                        .rows_test = 10,
+                        .features = 100,
+                        .labels = 60,
+                        .features_per_row = 8,
+                        .labels_per_row = 1.5,
+                        .noise = 0.1},
+                       folder_, false);
+  }
+  Histories(const Histories&) = delete;
+  Histories& operator=(const Histories&) = delete;
+  ~Histories() {
+    std::error_code none;
+    fs::remove_all(folder_, none);
+  }
+
+  // What differs from the undisturbed run; empty: nothing.
+  std::string play(uint64_t seed) {
+    Rng rng(seed);
+    const uint32_t number = rng.below(kVariants);
+    const int size = 1 + static_cast<int>(rng.below(kMostRanks));
+    Run run(folder_ / "run", experiment(number), size, 1 + rng.below(4));
+    bool done = false;
+    for (uint32_t i = 0, faults = rng.below(kMostFaults + 1); i < faults && !done; ++i) {
+      const Fault fault{.kind = static_cast<Fault::Kind>(rng.below(4)),
+                        .rank = static_cast<int>(rng.below(static_cast<uint32_t>(size))),
+                        .message = rng.below(8 * kSteps),
+                        .step = rng.below(kSteps),
+                        .breaks = rng.below(2) == 0 ? 0.1f : 0.0f,
+                        .seed = rng.next()};
+      done = run.train(fault);
+      ++groups_;
+    }
+    if (!done) {
+      if (!run.train({.breaks = rng.below(2) == 0 ? 0.05f : 0.0f, .seed = rng.next()}))
+        return "it does not end";
+      ++groups_;
+    }
+    fs::remove_all(folder_ / "run");
+    const Files& truth = undisturbed(number, size);
+    const Files result = run.result();
+    for (const auto& [name, content] : truth) {
+      const auto found = result.find(name);
+      if (found == result.end()) return name + " is missing";
+      if (found->second != content) return name + " is not the undisturbed run's";
+    }
+    return result.size() == truth.size() ? "" : "it has more files than the undisturbed run";
+  }
+  uint64_t groups() const { return groups_; }
+
+ private:
+  Experiment experiment(uint32_t number) const {
+    Experiment experiment = variant(number);
+    experiment.data.train = folder_ / "train.mlt";
+    experiment.data.test = folder_ / "test.mlt";
+    return experiment;
+  }
+
+  const Files& undisturbed(uint32_t number, int size) {
+    Files& files = truths_[{number, size}];
+    if (!files.empty()) return files;
+    Run run(folder_ / "truth", experiment(number), size, 1000);
+    run.train({});
+    files = run.result();
+    fs::remove_all(folder_ / "truth");
+    return files;
+  }
+
+  fs::path folder_;
+  std::map<std::pair<uint32_t, int>, Files> truths_;
+  uint64_t groups_ = 0;
+};
+
+int run(uint64_t from, uint64_t seeds) {
+  Histories histories;
+  for (uint64_t seed = from; seed < from + seeds; ++seed) {
+    std::string wrong;
+    try {
+      wrong = histories.play(seed);
+    } catch (const std::exception& error) {
+      wrong = error.what();
+    }
+    if (wrong.empty()) continue;
+    std::cout << "seed " << seed << ": " << wrong << "\n";
+    return 1;
+  }
+  std::cout << seeds << " histories of " << histories.groups()
+            << " groups: each learned what the undisturbed run does\n";
+  return 0;
+}
+
+}  // namespace
+}  // namespace modelet::simulation
+
+int main(int argc, char** argv) {
+  uint64_t from = 1, seeds = 100;
+  CLI::App app(
+      "Plays histories of small runs of the real trainer, and compares what they learn with undisturbed ones.");
+  app.add_option("--seeds", seeds, "number of histories");
+  app.add_option("--from", from, "the first seed");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    ::setenv("MODELET_LOG", "error", 0);  // of what is done to them, ranks complain in every history
+    modelet::start_logging("simulate_training");
+    return modelet::simulation::run(from, seeds);
+  } catch (const std::exception& error) {
+    std::cerr << "simulate_training: " << error.what() << "\n";
+    return 1;
+  }
+}
