@@ -108,6 +108,10 @@ std::string Promises::lost_file(const std::string& run, uint64_t step) {
   return "";
 }
 
+bool Promises::has_lost_files(uint64_t run) {
+  return stable_.contains(run) && !lost_file(names_.at(run), stable_[run]).empty();
+}
+
 // ---- what happens
 
 void Promises::stepped(const std::string& run, uint64_t step, const std::map<uint32_t, uint64_t>& modelets,
@@ -183,7 +187,9 @@ void Promises::persisted(const scheduler::Records& records) {
   for (const scheduler::RunEventRecord& event : records.events) check_event(event);
   for (const scheduler::RunRecord& run : records.runs) {
     if (ended_.contains(run.id) && !run.ended) world_.violated(fmt::format("run {} had ended and goes on", run.id));
-    if (run.ended && ended_.insert(run.id).second) check_stop(run.id);
+    if (!run.ended || !ended_.insert(run.id).second) continue;
+    check_stop(run.id);
+    if (has_lost_files(run.id)) excused_.insert(run.id);
   }
 }
 
@@ -225,8 +231,7 @@ void Promises::ended(const msg::RunStatusT& run, const std::vector<comm::Snapsho
     return;
   }
   if (run.state != msg::RunState::Finished) {
-    const bool excused = stable_.contains(run.run) && !lost_file(run.name, stable_[run.run]).empty();
-    if (!excused) world_.violated(what + ": nothing that was destroyed explains that");
+    if (!excused_.contains(run.run) && !has_lost_files(run.run)) world_.violated(what + ": nothing that was destroyed explains that");
     return;
   }
   const uint64_t steps = spec(run.name).steps;

@@ -91,6 +91,7 @@ class Promises {
   void check_snapshot(const std::string& run, const comm::Snapshot& snapshot);
   void check_stable(const msg::StableT& message);
   void check_stop(uint64_t run);
+  bool has_lost_files(uint64_t run);  // of its stable snapshot
   void check_event(const scheduler::RunEventRecord& event);
 
   World& world_;
@@ -105,6 +106,7 @@ class Promises {
   std::map<uint64_t, uint64_t> events_;                                     // run -> number of the last one
   std::map<uint64_t, uint64_t> stable_;                                     // run -> step
   std::set<uint64_t> accepted_, ended_;
+  std::set<uint64_t> excused_;  // had lost files when they ended; another run of the same name may write them again
   bool is_calm_ = false;
   std::map<uint64_t, double> stops_;  // run -> when it was asked to stop
 };
