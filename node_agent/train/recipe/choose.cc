@@ -12,7 +12,7 @@ namespace {
 // Fewer samples do not tell settings apart: with 200 the standard error of P@1 is up to 3.5 points.
 constexpr uint32_t kFewestHeldOut = 200, kMostHeldOut = 2000;
 // What learns fast at first would win a shorter trial; a longer one says little more.
-constexpr uint32_t kFewestTrialSteps = 300, kMostTrialSteps = 400;
+constexpr uint32_t kTrialSteps = 300;
 constexpr uint32_t kTrialEpochs = 3, kTrialWidth = 256;
 // Most of the dropout of a trial: short and narrow, it learns little by heart.
 constexpr float kTrialDropout = 0.2f;
@@ -141,14 +141,13 @@ TrialPlan plan_trials(const Experiment& recipe, const DataFacts& facts, size_t t
       plan.held_out_rows * cost.score;
   const double rows =
       std::min(affordable / (plan.epochs * cost.train), static_cast<double>(facts.rows - plan.held_out_rows));
-  const double steps =
-      std::min(rows * plan.epochs / recipe.train.batch, static_cast<double>(kMostTrialSteps));
-  if (plan.held_out_rows < kFewestHeldOut || steps < kFewestTrialSteps) {
+  if (plan.held_out_rows < kFewestHeldOut ||
+      rows * plan.epochs < static_cast<double>(kTrialSteps) * recipe.train.batch) {
     return {.why_none =
                 fmt::format("{} samples are too few to tell settings apart in the time that trials may take",
                             facts.rows)};
   }
-  plan.train_rows = static_cast<uint32_t>(steps * recipe.train.batch / plan.epochs);
+  plan.train_rows = kTrialSteps * recipe.train.batch / plan.epochs;
   return plan;
 }
 

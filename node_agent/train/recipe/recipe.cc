@@ -189,7 +189,7 @@ void choose_parts(Rules& rules) {
 // checkpoints on its way.
 void choose_bookkeeping(Rules& rules, const DataFacts& facts) {
   rules.set("train.evaluate_every", "0", "the test data is used once, at the end");
-  constexpr double kLongRun = 1e13;  // of training_cost(): some minutes on two cores
+  constexpr double kLongRun = 4e13;  // of training_cost(): about six minutes on two cores
   if (training_cost(rules.now(), facts) < kLongRun)
     rules.set("train.checkpoint_every", "1000000000", "a short run: only at its end, and when it is stopped");
 }
