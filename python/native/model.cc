@@ -201,11 +201,12 @@ nb::object Model::pairs() const {
     if (modelet->direct() == nullptr) continue;
     const shard::Direct& direct = *modelet->direct();
     const shard::Pairs& pairs = direct.pairs;
+    const auto scales = direct.scored_scales();
     for (size_t r = 0; r < pairs.neurons(); ++r) {
       const std::span<const uint32_t> of_row = pairs.features(r);
       const bool centroid = pairs.options().centroids && pairs.norm(r) > 0;
       const float scale =
-          centroid ? direct.scale(shard::frequency_class(pairs.positives(r))) / pairs.norm(r) : 0.0f;
+          centroid ? scales[shard::frequency_class(pairs.positives(r))] / pairs.norm(r) : 0.0f;
       features.insert(features.end(), of_row.begin(), of_row.end());
       labels.insert(labels.end(), of_row.size(),
                     network.spread().label(static_cast<uint32_t>(modelet->spec().begin + r)));

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import modelet
+from conftest import words
 from modelet import onnx as modelet_onnx
 
 
@@ -36,6 +37,15 @@ def test_scores_are_those_of_the_model(settings, many_labels, tmp_path):
     clear = np.abs(np.diff(np.sort(expected, axis=1)[:, -4:], axis=1)).min(axis=1) > 1e-3
     assert clear.any()
     np.testing.assert_array_equal(labels[clear], best[clear])
+
+
+def test_centroids_of_rare_labels_count_as_they_are_scored(tmp_path):
+    X, Y = words(120, 60, seed=9)  # about four samples a label
+    classifier = modelet.fit(X, Y, epochs=2, threads=1, random_state=0,
+                             settings={"model.centroids": True, "model.centroid_share": 0.5})
+    path = str(tmp_path / "model.onnx")
+    classifier.to_onnx(path)
+    np.testing.assert_allclose(in_onnxruntime(path, modelet_onnx.inputs(X))[0], classifier.decision_function(X), rtol=1e-4, atol=1e-4)
 
 
 class WithPairs:
