@@ -25,7 +25,6 @@ PEERS = measuring.ROOT / "build/peers"
 PINNED = ("fastapi==0.115.6", "uvicorn==0.34.0")
 HERE = pathlib.Path(__file__).resolve().parent
 BOUNDS = {"p50_ms": 0.5, "p99_ms": 2.0}
-EPOCHS = 6  # as in docs/studies/sparse-inference.md: after one, nearly every label may still be the best
 STARTS_WITHIN = 300  # seconds
 
 # What wrk does: the questions of a file in turn; at the end a line of JSON.
@@ -75,8 +74,7 @@ def make_model(arguments):
         run(arguments.modelet, "data", "synth", arguments.data, "--preset", "amazon-670k", "--rows", 100000, "--rows-test", 2000)
     if not (arguments.run / "checkpoints").exists():
         events = measuring.run_train(arguments.modelet, measuring.ROOT / "experiments/amazon-670k-shape.toml", 1,
-                                     [f"data.train={arguments.data / 'train.mlt'}", f"data.test={arguments.data / 'test.mlt'}",
-                                      f"train.epochs={EPOCHS}"], arguments.run)
+                                     [f"data.train={arguments.data / 'train.mlt'}", f"data.test={arguments.data / 'test.mlt'}"], arguments.run)
         say(f"trained: P@1 {events[-1]['p_at_1']:.3f}")
     # Sparse scoring is tuned and probabilities are calibrated once, on all cores; both are kept beside the checkpoint.
     say("prepares sparse scoring and probabilities")
