@@ -155,10 +155,10 @@ class Run {
       const int rank = inner->rank();
       const bool dies =
           rank == fault.rank && (fault.kind == Fault::Kind::kKill || fault.kind == Fault::Kind::kLose);
-      // At the end nobody is there to send the last message again.
+      // Who has ended its part is not there to send its last message again.
       const auto breaks = [trainer = trainers[static_cast<size_t>(rank)].get(), &fault, rank](uint64_t number,
                                                                                               int to) {
-        return trainer->step() + 2 < kSteps &&
+        return trainer->step() + 2 < (fault.kind == Fault::Kind::kStop ? fault.step : kSteps) &&
                Rng(fault.seed, {number, static_cast<uint64_t>(rank), static_cast<uint64_t>(to)}).uniform() <
                    fault.breaks;
       };

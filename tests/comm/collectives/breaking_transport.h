@@ -32,12 +32,12 @@ class BreakingTransport final : public Transport {
     }
   }
   bool receive(double timeout_seconds, Frame& frame) override {
-    for (int peer = 0; peer < size(); ++peer) {
-      if (!broken_[static_cast<size_t>(peer)]) continue;
-      broken_[static_cast<size_t>(peer)] = false;
-      heard_(peer, Connection::kEnded);
-      heard_(peer, Connection::kBack);
-    }
+    for (int peer = 0; peer < size(); ++peer)
+      while (broken_[static_cast<size_t>(peer)]) {  // what is sent again may break it again
+        broken_[static_cast<size_t>(peer)] = false;
+        heard_(peer, Connection::kEnded);
+        heard_(peer, Connection::kBack);
+      }
     return inner_->receive(timeout_seconds, frame);
   }
 
