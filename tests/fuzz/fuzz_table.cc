@@ -23,8 +23,8 @@ CsvReader reader_of(const std::string& text, CsvDialect dialect) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  Experiment options;
-  options.data.format = DataFormat::kTable;
+  Encoding options;
+  options.format = DataFormat::kTable;
   options.table.columns = {"label:y", "bin:n", "log:n", "num:m", "cat:a,b", "cross:a*b"};
   options.table.hash_features = 64;
   options.csv.header = (data[0] & 1) != 0;
