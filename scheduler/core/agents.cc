@@ -88,10 +88,21 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
                                     pool_.options.data_port});
   if (is_new)
     take_over(node->first, message);
-  else if (const auto run = pool_.runs.find(node->second.run);
-           run != pool_.runs.end() && node->second.epoch == run->second.epoch)
-    if (const Run::Member* member = run->second.member(node->first)) run->second.tell_again(pool_, *member);
+  else
+    tell_again(node->second, node->first);
   start_waiting_runs();
+}
+
+// What was sent to it for its run may have been lost with its connection.
+void Core::tell_again(const Node& node, uint64_t id) {
+  const auto found = pool_.runs.find(node.run);
+  if (found == pool_.runs.end()) return;
+  Run& run = found->second;
+  const Run::Member* member = run.member(id);
+  if (has_ended(run.state) || member == nullptr || node.epoch != run.epoch)
+    pool_.send(node.peer, msg::AbortT{{}, run.id, "the run needs this node no more", node.epoch});
+  else
+    run.tell_again(pool_, *member);
 }
 
 std::string Core::why_not_registered(const std::string& peer, const msg::RegisterT& message) {

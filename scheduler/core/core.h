@@ -135,6 +135,7 @@ class Core {
   void take_name(const std::string& name);
   size_t names_of_sender() const;
   Names::iterator idle_name_of_sender();
+  void tell_again(const Node& node, uint64_t id);
   void challenge(const std::string& newcomer, Node& node);
   void lose_node(Nodes::iterator node, const std::string& why);
   void remove_node(Nodes::iterator node, const std::string& why);
@@ -154,7 +155,7 @@ class Core {
 
   Pool pool_;
   double last_tick_ = 0;
-  bool is_cut_off_ = false;  // or so it seems
+  bool is_cut_off_ = false;      // or so it seems
   bool has_begun_ = false;       // an event has come
   bool awaits_members_ = false;  // runs were restored that have not ended
   double judge_at_ = 0;          // when those who have not come back are lost; 0: that is decided

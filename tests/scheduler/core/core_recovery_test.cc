@@ -120,6 +120,22 @@ TEST_F(RecoveryTest, TheGroupHearsHowOftenNodesAreLost) {
   EXPECT_NEAR(prepares["a"].seconds_between_losses, 3 * 106 / 2, 3) << "of 3 nodes; who leaves is not lost";
 }
 
+// Seed 46384 of the simulation: the node kept what it had prepared for ever.
+TEST_F(RecoveryTest, AnAbortThatWasLostIsSaidAgain) {
+  pool.handle(Tick{});
+  join("a");
+  join("b");
+  pool.receive("client", submission(2));
+  run = pool.take<msg::AcceptedT>("client").at(0).run;
+  pool.receive("client", msg::StopRunT{{}, run});
+  ASSERT_EQ(status().state, RunState::Stopped);
+  EXPECT_EQ(pool.take<msg::AbortT>("a").size(), 1u);
+  join("a", 1, run, 1);  // over a new connection
+  EXPECT_EQ(pool.take<msg::AbortT>("a").at(0).run, run);
+  pool.receive("a", done(run, Outcome::Failed, 0, "", 1));
+  EXPECT_EQ(pool.node("a").run, 0u);
+}
+
 // Their groups work on.
 TEST_F(RecoveryTest, WhenMostNodesFallSilentTheSchedulerMayBeCutOff) {
   start({"a", "b", "c"}, 3);
