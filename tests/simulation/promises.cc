@@ -109,7 +109,16 @@ std::string Promises::lost_file(const std::string& run, uint64_t step) {
 }
 
 bool Promises::has_lost_files(uint64_t run) {
-  return stable_.contains(run) && !lost_file(names_.at(run), stable_[run]).empty();
+  if (stable_.contains(run) && !lost_file(names_.at(run), stable_[run]).empty()) return true;
+  const auto is_destroyed = [this](const comm::SnapshotFile& file) {
+    auto& copies = copies_[file.content];
+    return (!copies.contains("") || copies[""] != Copy::kThere) && !file.holders.empty() &&
+           std::ranges::all_of(file.holders, [&](const std::string& holder) {
+             const auto copy = copies.find(holder);
+             return copy != copies.end() && (copy->second == Copy::kDestroyed || copy->second == Copy::kAnnounced);
+           });
+  };
+  return std::ranges::any_of(went_on_from_[run].files, is_destroyed);
 }
 
 // ---- what happens
@@ -150,7 +159,7 @@ void Promises::check_prepare(const std::string&, const msg::PrepareT& message) {
     world_.violated(fmt::format("run {}: a modelet is owned by nobody", message.run));
   if (!is_new || message.rank != 0) return;
   if (!message.snapshot.empty())
-    check_snapshot(message.name, comm::parse_snapshot(message.snapshot));
+    check_snapshot(message.name, went_on_from_[message.run] = comm::parse_snapshot(message.snapshot));
   else if (stable_.contains(message.run) && lost_file(message.name, stable_[message.run]).empty())
     world_.violated(fmt::format("run {} begins anew although step {} is stable", message.run, stable_[message.run]));
 }

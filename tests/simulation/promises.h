@@ -9,7 +9,7 @@
 //   - what is said to be stable lies on as many disks as promised; a group can find what it shall go on from;
 //   - every run ends well once the faults have ceased; the files of a finished one are in the store;
 //   - where nothing else happens, a run that a user stops ends soon, and the files of its last step are safe.
-// Only disks that are destroyed excuse what is missing.
+// Only disks that are destroyed excuse what is missing. A copy that the scheduler was never told of is no copy.
 #pragma once
 
 #include <cstdint>
@@ -105,6 +105,7 @@ class Promises {
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> published_;             // run -> (epoch, step)
   std::map<uint64_t, uint64_t> events_;                                     // run -> number of the last one
   std::map<uint64_t, uint64_t> stable_;                                     // run -> step
+  std::map<uint64_t, comm::Snapshot> went_on_from_;                         // run -> what its newest group got
   std::set<uint64_t> accepted_, ended_;
   std::set<uint64_t> excused_;  // had lost files when they ended; another run of the same name may write them again
   bool is_calm_ = false;
