@@ -36,7 +36,7 @@ import measuring
 import pools
 
 PORT = 5570
-DISK_BYTES = 1 << 30  # of a node's work folder
+DISK_BYTES = 2 << 30  # of a node's work folder
 LOG_EVERY = 10  # steps between events
 LONG_GAP = 5  # times the usual time between two events
 SHORT = (1.0, 2.0)  # seconds of a disturbance that nobody is declared lost for

@@ -113,7 +113,8 @@ bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Netw
     if (!problem.empty()) throw Error(problem);
     publish(part, index_of(state, all), network, data);
   } catch (const std::exception& error) {
-    if (!job_.private_folder || purpose == Purpose::kResult) throw;
+    if (!job_.private_folder) throw;
+    if (purpose == Purpose::kResult) throw PeerError(-1, error.what());  // another group may have the room
     log_warning("{}; the run goes on without this snapshot", error.what());
     std::error_code ignored;
     fs::remove_all(checkpoints_ / shard::partial_name(state.step), ignored);
