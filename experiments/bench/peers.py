@@ -259,7 +259,7 @@ def run_fasttext(job, options):
     fasttext = FastText(job)
     found = [fasttext.run(options | {"epoch": epochs}) for epochs in options["epoch"]]
     return {"points": [point for point, _ in found], "peak_rss_bytes": max(memory for _, memory in found),
-            "model_bytes": fasttext._model(options["dim"]).stat().st_size, "system": f"fastText ({fasttext.program})"}
+            "model_bytes": fasttext._model(options["dim"]).stat().st_size, "system": f"fastText ({pathlib.Path(fasttext.program).name})"}
 
 
 def fasttext_contestant(title, options):

@@ -181,6 +181,12 @@ def reference(pool, experiment, settings, steps):
     return {"seconds": (seconds[last] - seconds[first]) / (last - first), "bytes": sum(after - before for before, after in zip(sent, sent_then)) / (last - first)}
 
 
+def last_step(watcher, after=0.0):
+    """The step that was told last; None: none after that time."""
+    steps = [event["step"] for event in watcher.events("progress") if pools.seconds_of(event) > after]
+    return steps[-1] if steps else None
+
+
 def where_time_went(events, usual):
     """Seconds by what they were spent on, and steps that were done twice, from the events of a run; `usual`: seconds of a step."""
     progress, spent, repeated, reached = [], {"standing still": 0.0, "slower steps": 0.0}, 0, 0
@@ -240,10 +246,10 @@ def churn(pool, arguments, settings):
     finally:
         faults.stop()
         usage.stop()
-    # What is kept: the run goes on from here, whatever happened before.
-    wanted = watcher.step() + 2 * LOG_EVERY
-    watcher.wait_for_step(wanted, 120)
-    seconds, last, sent_then = time.time() - begun, watcher.step(), pool.cluster.sent_bytes()
+    # Steps are kept once the run has gone on from them; a group that was formed anew may be behind what was told before.
+    faults_end = time.time()
+    pools.wait_until(lambda: last_step(watcher, after=faults_end), lambda: f"run {run} goes on after the faults\n{pool.logs()}", 120, 0.5)
+    seconds, last, sent_then = time.time() - begun, last_step(watcher), pool.cluster.sent_bytes()
     events = [event for event in watcher.events() if begun <= pools.seconds_of(event) <= begun + seconds]
     pool.verb("stop", run)
     watcher.end(120)
