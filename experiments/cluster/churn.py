@@ -32,31 +32,15 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "experiments/bench"))
 import cluster as clusters
+import cluster_pool
 import measuring
 import pools
 
-PORT = 5570
 DISK_BYTES = 2 << 30  # of a node's work folder
 LOG_EVERY = 10  # steps between events
 LONG_GAP = 5  # times the usual time between two events
 SHORT = (1.0, 2.0)  # seconds of a disturbance that nobody is declared lost for
 LOST = 20.0  # seconds of one that somebody is
-
-
-class ClusterPool(pools.Pool):
-    """A pool whose scheduler and user are at the switch of a cluster, and whose agents are in its nodes."""
-
-    listen = f"tcp://{clusters.ADDRESS.format(clusters.SWITCH_HOST)}:{PORT}"
-
-    def __init__(self, cluster, *arguments):
-        super().__init__(*arguments)
-        self.cluster = cluster
-
-    def placed(self, name, words):
-        return self.cluster.command(int(name.removeprefix("node")) if name.startswith("node") else clusters.SWITCH, words)
-
-    def start_node(self, rank):
-        self.start_agent(f"node{rank}", "--cores", "1", "--dedicated", "--data-address", self.cluster.address(rank), *pools.SPEED)
 
 
 class Faults:
@@ -288,7 +272,7 @@ def main():
                     disks.append(folder / f"node{rank}")
                     disks[-1].mkdir()
                     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "modelet-churn", disks[-1]], check=True)
-                with ClusterPool(cluster, arguments.programs, folder, "--state", folder / "state", "--data-port", PORT + 1) as pool:
+                with cluster_pool.ClusterPool(cluster, arguments.programs, folder, "--state", folder / "state", "--data-port", cluster_pool.PORT + 1) as pool:
                     for rank in range(arguments.nodes):
                         pool.start_node(rank)
                     found = churn(pool, arguments, settings)
