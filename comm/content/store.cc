@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system/descriptor.h"
 #include "base/system/file.h"
 #include "base/system/log.h"
 
@@ -25,22 +26,6 @@ constexpr const char *kData = ".data", *kManifest = ".manifest";
 constexpr uint32_t kUse = 0, kFill = 1;
 constexpr mode_t kMode = 0644;
 constexpr size_t kLongestManifest = 64 + kMostChunks * sizeof(ContentId);
-
-// Closes a descriptor, which gives its lock back, unless release() was called.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 struct stat info_of(int fd, const fs::path& path) {
   struct stat info {};

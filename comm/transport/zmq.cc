@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 #include "base/system/clock.h"
-#include "base/system/short_slice.h"
+#include "base/parallel/short_slice.h"
 #include "base/system/wake_event.h"
 #include "comm/security/curve.h"
 #include "comm/transport/endpoint.h"

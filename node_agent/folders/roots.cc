@@ -14,25 +14,12 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/system/descriptor.h"
 
 namespace modelet::agent {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 // If everything is allowed, nothing leads out, and links to absolute paths may be followed.
 bool is_everything(const fs::path& root) { return root == root.root_path(); }

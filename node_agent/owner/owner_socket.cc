@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/system/clock.h"
+#include "base/system/descriptor.h"
 #include "base/system/log.h"
 #include "base/text/printable.h"
 
@@ -29,21 +30,6 @@ constexpr double kRequestSeconds = 2;  // that a peer may take
 constexpr double kAnswerSeconds = 30;  // an agent on a busy machine
 constexpr size_t kMostRequest = 256;   // bytes
 constexpr size_t kMostAnswer = 1 << 16;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 // The address of a socket in a folder that is open as `folder`. A socket's name must be short, a path need not
 // be.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/experiment/experiment.h"
+#include "tests/scheduler/core/submission.h"
 #include "tests/simulation/pool.h"
 
 namespace modelet::simulation {
@@ -11,34 +11,11 @@ namespace {
 constexpr double kFirstFault = 0.5, kLastFault = 35, kCease = 45;  // seconds
 constexpr double kLongestEnd = 600;                                  // until all runs have ended after that
 
-// Some input modelets, and output modelets with so much work in them that several nodes are worth having.
-msg::SubmitT submission(const std::string& name, uint32_t nodes, uint32_t output_modelets) {
-  Experiment experiment;
-  experiment.data.train = "/data/train.txt";
-  experiment.data.test = "/data/test.txt";
-  experiment.model.hidden = {2048};
-  experiment.modelets.hidden_columns = 1024;
-  experiment.modelets.output_modelets = output_modelets;
-  msg::SubmitT submit;
-  submit.name = name;
-  submit.experiment = to_toml(experiment);
-  submit.shape = std::make_unique<msg::ShapeT>();
-  submit.shape->features = 1000;
-  submit.shape->labels = 500;
-  submit.shape->train_rows = 10000;
-  submit.shape->test_rows = 100;
-  submit.shape->features_per_row = 20;
-  submit.shape->labels_per_row = 3;
-  submit.nodes = nodes;
-  submit.wait = true;
-  return submit;
-}
-
 void submit(Pool& pool, const RunSpec& spec, uint32_t nodes, uint32_t output_modelets, double after) {
   const std::string name = fmt::format("run{}", pool.clients.size());
   pool.promises.add(name, spec);
   Client& client = pool.add_client();
-  pool.world.after(after, [&client, message = submission(name, nodes, output_modelets)] { client.start(message); });
+  pool.world.after(after, [&client, message = scheduler::test::submission(nodes, name, output_modelets)] { client.start(message); });
 }
 
 class Player {

@@ -14,34 +14,11 @@
 
 #include "comm/content/snapshot.h"
 #include "scheduler/core/core.h"
+#include "tests/scheduler/core/submission.h"
 
 namespace modelet::scheduler::test {
 
 namespace msg = comm::control;
-
-// A valid experiment: 2 input modelets and 4 output modelets, with so much work in them that slow nodes are
-// worth having, too.
-inline msg::SubmitT submission(uint32_t nodes, const std::string& name = "run") {
-  Experiment experiment;
-  experiment.data.train = "/data/train.txt";
-  experiment.data.test = "/data/test.txt";
-  experiment.model.hidden = {2048};
-  experiment.modelets.hidden_columns = 1024;
-  experiment.modelets.output_modelets = 4;
-  msg::SubmitT submit;
-  submit.name = name;
-  submit.experiment = to_toml(experiment);
-  submit.shape = std::make_unique<msg::ShapeT>();
-  submit.shape->features = 1000;
-  submit.shape->labels = 500;
-  submit.shape->train_rows = 10000;
-  submit.shape->test_rows = 100;
-  submit.shape->features_per_row = 20;
-  submit.shape->labels_per_row = 3;
-  submit.nodes = nodes;
-  submit.wait = true;
-  return submit;
-}
 
 inline msg::RegisterT registration(const std::string& name, uint64_t incarnation = 1) {
   msg::RegisterT info;

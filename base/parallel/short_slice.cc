@@ -1,4 +1,4 @@
-#include "base/system/short_slice.h"
+#include "base/parallel/short_slice.h"
 
 #include <sched.h>
 #include <sys/syscall.h>
