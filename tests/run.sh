@@ -59,10 +59,10 @@ test_preset() {
   failed=$((failed + bad)) passed=$((passed + all - bad))
 }
 run_preset() {
-  local preset=$1 target=() filter=() at_once=$jobs
+  # Tests wait for other threads and programs a good part of the time, those without a sanitizer most of it.
+  local preset=$1 target=() filter=() at_once=$((jobs + jobs / 2))
   case $preset in
-    # These tests wait for each other's programs a good part of the time; under a sanitizer they compute.
-    dev) at_once=$((2 * jobs)) ;;
+    dev) at_once=$((3 * jobs)) ;;
     asan-ubsan) target=(--target asan-tests) filter=(-L '^(asan|fuzz)$') ;;
     aarch64) target=(--target asan-tests) filter=(-L '^asan$') ;;
     tsan) target=(--target tsan-tests) filter=(-L '^tsan$') ;;
