@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
 import cluster as clusters
 
 
-def parse_arguments(description, modes=()):
+def options(description, modes=()):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     if modes:
         parser.add_argument("--mode", choices=modes, required=True)
@@ -42,7 +42,11 @@ def parse_arguments(description, modes=()):
     parser.add_argument("--schedule", choices=["constant", "linear"], default="constant", help="linear: falls to a tenth over the run")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
-    return parser.parse_args()
+    return parser
+
+
+def parse_arguments(description, modes=()):
+    return options(description, modes).parse_args()
 
 
 class Snapshot:

@@ -42,6 +42,11 @@ class Horovod(distributed.DataParallel):
         hvd.barrier()
 
 
-arguments = distributed.parse_arguments(__doc__, MODES)
-hvd.init()
-distributed.run(arguments, lambda features, labels: Horovod(arguments, features, labels))
+def main():
+    arguments = distributed.parse_arguments(__doc__, MODES)
+    hvd.init()
+    distributed.run(arguments, lambda features, labels: Horovod(arguments, features, labels))
+
+
+if __name__ == "__main__":
+    main()
