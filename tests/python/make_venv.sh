@@ -18,9 +18,11 @@ fi
 
 # As the preset has configured it: pyproject.toml says otherwise for users.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "build/$preset/CMakeCache.txt"; }
+batch=$(cached CMAKE_UNITY_BUILD_BATCH_SIZE)  # if it does not say, CMake's own default follows
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall . \
   --config-settings=build-dir="build/$preset" \
   --config-settings=install.strip=true \
   --config-settings=cmake.build-type="$(cached CMAKE_BUILD_TYPE)" \
   --config-settings=cmake.define.MODELET_BUILD_TESTS="$(cached MODELET_BUILD_TESTS)" \
-  --config-settings=cmake.define.CMAKE_UNITY_BUILD="$(cached CMAKE_UNITY_BUILD)"
+  --config-settings=cmake.define.CMAKE_UNITY_BUILD="$(cached CMAKE_UNITY_BUILD)" \
+  --config-settings=cmake.define.CMAKE_UNITY_BUILD_BATCH_SIZE="${batch:-8}"
