@@ -137,13 +137,13 @@ class _Agents:
         arguments = [*arguments, "--cores", str(cores), *map(str, options)]
         for number in range(num_nodes):
             place = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=number)
-            actor = ray.remote(_Agent).options(num_cpus=cores, max_restarts=-1, max_task_retries=-1, scheduling_strategy=place)
+            actor = ray.remote(_Agent).options(num_cpus=cores, max_restarts=-1, scheduling_strategy=place)
             self._actors.append(actor.remote(f"ray-{number}", arguments, key))
-        ray.get([actor.node.remote() for actor in self._actors])
+        ray.get([actor.node.options(max_task_retries=-1).remote() for actor in self._actors])
 
     def end(self) -> None:
-        leaving = [actor.leave.options(max_task_retries=0).remote() for actor in self._actors]
-        ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVES_WITHIN + 5)  # some may be lost
+        leaving = [actor.leave.remote() for actor in self._actors]  # not tried again: those of lost machines fail at once
+        ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVES_WITHIN + 5)
         for actor in self._actors:
             ray.kill(actor)
         remove_placement_group(self._group)
