@@ -12,7 +12,7 @@ class Kernels(ProgramTest):
     def test_lines(self):
         run = self.modelet("bench", "kernels", "--threads", "2", "--seconds", "0.001", "--json")
         lines = run.events()
-        self.assert_documented(lines, {"machine", "kernel"})
+        self.assert_documented(lines, {"machine", "kernel", "step"})
         limits = {line["threads"]: line for line in run.events("machine")}
         self.assertEqual(list(limits), [1, 2])
         measured = [(line["kernel"], line["precision"], line["width"], line["threads"]) for line in run.events("kernel")]
@@ -28,10 +28,22 @@ class Kernels(ProgramTest):
                 self.assertEqual(line["unit"], "GB/s")
                 self.assertIn(line["limit"], [machine[key] for key in ("read_gbps", "copy_gbps", "update_gbps")])
 
+        steps = run.events("step")
+        self.assertEqual([(line["width"], line["precision"], line["threads"]) for line in steps],
+                         [(width, precision, threads) for width in (128, 512) for precision in ("fp32", "bf16") for threads in (1, 2)])
+        for line in steps:
+            self.assertAlmostEqual(line["limit"], sum(line[part] for part in ("products", "sums", "reading", "changing")))
+            self.assertAlmostEqual(line["share_of_limit"], line["limit"] / line["milliseconds"])
+            products = 3 * 2 * 256 * 4000 * line["width"]  # batch, active neurons
+            peak = limits[line["threads"]]["gflops" if line["precision"] == "fp32" else "bf16_gflops"]
+            self.assertAlmostEqual(line["products"] / (products / peak / 1e6), 1, places=2)
+
     def test_table(self):
         shown = self.modelet("bench", "kernels", "--threads", "1", "--seconds", "0.001").stdout
         for kernel, precision in KERNELS:
             self.assertEqual(shown.count(f"\n  {kernel}, {precision}  "), 2, shown)
+        for precision in ("fp32", "bf16"):
+            self.assertEqual(shown.count(f"\n  step, {precision}  "), 2, shown)
         self.assertNotIn("2 threads", shown)
 
     def test_errors(self):

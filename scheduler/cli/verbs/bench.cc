@@ -16,6 +16,7 @@
 #include "base/system/clock.h"
 #include "base/system/program.h"
 #include "node_agent/machine/capacity.h"
+#include "node_agent/step/whole_step.h"
 #include "scheduler/cli/options/arguments.h"
 #include "scheduler/cli/options/output.h"
 #include "shard/bench/data_rates.h"
@@ -31,7 +32,7 @@ namespace {
 namespace bench = shard::bench;
 using nlohmann::ordered_json;
 
-constexpr double kGiga = 1e9;
+constexpr double kGiga = 1e9, kMilli = 1e-3;
 constexpr size_t kWidths[] = {128, 512};
 
 // ---- kernels
@@ -77,20 +78,39 @@ const char* unit_of(bench::Bound bound) {
   return bound == bench::Bound::kFp32 || bound == bench::Bound::kBf16 ? "GFLOP/s" : "GB/s";
 }
 
-// One line for each number of threads: for the machine, or for a kernel.
+// A line of the table: for each number of threads a figure and its share of the limit, if it has one, and how much
+// all threads are faster than one.
+void print_row(const std::string& name, const char* unit, const std::vector<double>& figures,
+               const std::vector<double>& shares, double faster) {
+  std::cout << fmt::format("{:<32}{:<8}", name, unit);
+  for (size_t i = 0; i < figures.size(); ++i) {
+    std::cout << fmt::format("{:>12.1f}", figures[i]);
+    std::cout << (shares.empty() ? std::string(8, ' ') : fmt::format("{:>6.0f} %", 100 * shares[i]));
+  }
+  if (figures.size() > 1) std::cout << fmt::format("{:>9.2f}x", faster);
+  std::cout << '\n' << std::flush;  // the next figures take seconds
+}
+
 void print_rates(const std::string& name, const char* unit, const std::vector<double>& rates,
                  const std::vector<double>& limits) {
-  std::cout << fmt::format("{:<32}{:<8}", name, unit);
-  for (size_t i = 0; i < rates.size(); ++i) {
-    std::cout << fmt::format("{:>12.1f}", rates[i] / kGiga);
-    if (!limits.empty())
-      std::cout << fmt::format("{:>6.0f} %", 100 * rates[i] / limits[i]);
-    else
-      std::cout << fmt::format("{:>8}", "");
-  }
-  if (rates.size() > 1) std::cout << fmt::format("{:>9.2f}x", rates.back() / rates.front());
-  std::cout << '\n' << std::flush;
+  std::vector<double> figures, shares;
+  for (const double rate : rates) figures.push_back(rate / kGiga);
+  for (size_t i = 0; i < limits.size(); ++i) shares.push_back(rates[i] / limits[i]);
+  print_row(name, unit, figures, shares, rates.back() / rates.front());
 }
+
+// Seconds that a step's parts would take at the machine's peak rates, one after the other.
+struct StepLimit {
+  double products = 0, sums = 0, reading = 0, changing = 0;
+
+  StepLimit(const agent::StepWork& work, Precision precision, const Limits& limits)
+      : products(work.products / (precision == Precision::kFp32 ? limits.fp32 : limits.bf16)),
+        sums(work.sums / limits.fp32),
+        reading(work.bytes_read / limits.read),
+        changing(work.bytes_changed / limits.update) {}
+
+  double all() const { return products + sums + reading + changing; }
+};
 
 class KernelBench {
  public:
@@ -106,6 +126,7 @@ class KernelBench {
     }
     print_machine();
     for (const size_t width : kWidths) measure_width(width);
+    for (const size_t width : kWidths) measure_steps(width);
   }
 
  private:
@@ -143,9 +164,7 @@ class KernelBench {
 
   void measure_width(size_t width) const {
     const bench::StepShape shape{.width = width};
-    if (!options_.json)
-      std::cout << fmt::format("\nbatch {}, {} active neurons, {} features a row, width {}\n", shape.batch,
-                               shape.active, shape.features_per_row, width);
+    print_shape("kernels", shape);
     const auto output = [&](Precision precision) {
       return [&, precision](ThreadPool& pool) {
         return bench::measure_output_kernels(pool, shape, precision, options_.seconds);
@@ -156,6 +175,60 @@ class KernelBench {
     print_kernels(width, "fp32", [&](ThreadPool& pool) {
       return bench::measure_input_kernels(pool, shape, options_.seconds);
     });
+  }
+
+  void print_shape(const char* what, const bench::StepShape& shape) const {
+    if (!options_.json)
+      std::cout << fmt::format("\n{}: batch {}, {} active neurons, {} features a row, width {}\n", what,
+                               shape.batch, shape.active, shape.features_per_row, shape.width);
+  }
+
+  void measure_steps(size_t width) const {
+    const bench::StepShape shape{.width = width};
+    print_shape("whole step", shape);
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+      std::vector<agent::MeasuredStep> steps;
+      for (const unsigned threads : threads_) {
+        ThreadPool pool(threads);
+        steps.push_back(agent::measure_step(pool, shape, precision, options_.seconds));
+      }
+      print_steps(shape, precision == Precision::kFp32 ? "fp32" : "bf16", precision, steps);
+    }
+  }
+
+  void print_steps(const bench::StepShape& shape, const char* name, Precision precision,
+                   const std::vector<agent::MeasuredStep>& steps) const {
+    std::vector<StepLimit> limits;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const StepLimit& limit = limits.emplace_back(steps[i].work, precision, limits_[i]);
+      if (options_.json)
+        print_line(ordered_json{{"event", "step"},
+                                {"precision", name},
+                                {"width", shape.width},
+                                {"threads", threads_[i]},
+                                {"milliseconds", steps[i].seconds / kMilli},
+                                {"limit", limit.all() / kMilli},
+                                {"products", limit.products / kMilli},
+                                {"sums", limit.sums / kMilli},
+                                {"reading", limit.reading / kMilli},
+                                {"changing", limit.changing / kMilli},
+                                {"share_of_limit", limit.all() / steps[i].seconds}});
+    }
+    if (options_.json) return;
+    std::vector<double> shares;
+    for (size_t i = 0; i < steps.size(); ++i) shares.push_back(limits[i].all() / steps[i].seconds);
+    const auto row = [&](const std::string& label, const auto& seconds_of, const std::vector<double>& of) {
+      std::vector<double> milliseconds;
+      for (size_t i = 0; i < steps.size(); ++i) milliseconds.push_back(seconds_of(i) / kMilli);
+      print_row(label, "ms", milliseconds, of, milliseconds.front() / milliseconds.back());
+    };
+    row(
+        fmt::format("  step, {}", name), [&](size_t i) { return steps[i].seconds; }, shares);
+    row("    at peak rates", [&](size_t i) { return limits[i].all(); }, {});
+    row("      products", [&](size_t i) { return limits[i].products; }, {});
+    row("      sums of rows", [&](size_t i) { return limits[i].sums; }, {});
+    row("      rows read", [&](size_t i) { return limits[i].reading; }, {});
+    row("      rows changed", [&](size_t i) { return limits[i].changing; }, {});
   }
 
   void print_kernels(size_t width, const char* precision, const Measure& measure) const {
@@ -184,7 +257,7 @@ class KernelBench {
       if (!options_.json)
         print_rates(fmt::format("  {}, {}", first.name, precision), unit_of(first.bound), here, limits);
     }
-    std::cout << std::flush;  // the next figures take seconds
+    std::cout << std::flush;
   }
 
   const KernelOptions options_;
@@ -206,9 +279,9 @@ void add_kernels(CLI::App& bench_verb) {
   verb.footer(
       "The percentage is of the limit above: of the multiply-adds, or of the memory traffic of the same "
       "kind. What "
-      "stays\nin a cache, like the softmax, may be over 100 %. Needs 512 MiB of memory; other work on the "
-      "machine "
-      "lowers the\nfigures.\n\n"
+      "stays\nin a cache, like the softmax, may be over 100 %. A whole step is compared with the time that its "
+      "products and\nits rows in memory would take at the peak rates, one after the other. Needs 512 MiB of "
+      "memory; other work on\nthe machine lowers the figures.\n\n"
       "Examples:\n"
       "  modelet bench kernels\n"
       "  modelet bench kernels --threads 4 --seconds 1 --json\n"
