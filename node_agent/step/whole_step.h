@@ -19,8 +19,7 @@ struct StepWork {
   double products = 0;    // operations of the output layer's three products, in the precision of its weights
   double sums = 0;        // operations of the input layer's two sums, in fp32
   double bytes_read = 0;  // of weights: active neurons, and features of the batch
-  double bytes_changed =
-      0;  // of the same rows with their optimiser state, read and written; whole cache lines
+  double bytes_changed = 0;  // of these rows with their optimiser state, read and written; whole cache lines
 };
 
 struct MeasuredStep {
