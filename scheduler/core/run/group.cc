@@ -140,6 +140,8 @@ void Run::planned(Pool& pool, const Planned& answer) {
     if (answer.plan) return stop_for_gain(pool, std::move(wanted), *answer.plan);
     return pool.log(fmt::format("run {}: no new plan: {}", id, answer.failure));
   }
+  // While the plan was made, the last node may have gone that has a file.
+  if (wanted.purpose == Purpose::kGoOn && !snapshot_is_at_hand(pool)) return;
   if (answer.plan) return form_planned(pool, std::move(wanted.nodes), *answer.plan);
   if (wanted.purpose == Purpose::kStart || answer.user_error || !survives(pool))
     return fail(pool, answer.failure, answer.user_error);

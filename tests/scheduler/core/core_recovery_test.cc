@@ -220,6 +220,30 @@ TEST_F(RecoveryTest, ItWaitsForTheHolderOfItsFiles) {
   EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 100u);
 }
 
+// Seed 131663 of the simulation: it began anew.
+TEST_F(RecoveryTest, AHolderThatGoesWhileThePlanIsMadeIsWaitedFor) {
+  start({"a", "b", "c"});
+  join("d");
+  pool.receive("d", msg::WishToLeaveT{});  // so it gets no work
+  pool.receive("a", held(run, 1, 100, 0, {"b", "d"}));
+  pool.receive("b", held(run, 1, 100, 1, {"b", "c"}));
+  pool.receive("c", held(run, 1, 100, 2, {"c", "a"}));
+  ASSERT_EQ(status().stable_step, 100u);
+  pool.plans_later = true;
+  pool.receive("b", msg::LeaveT{});
+  ASSERT_EQ(pool.requests.size(), 1u) << "with a and c";
+  pool.receive("d", msg::LeaveT{});
+  pool.handle(carry_out(pool.requests.front()));
+  EXPECT_EQ(status().state, RunState::Waiting) << status().detail;
+  EXPECT_THAT(status().detail, HasSubstr("waits for node 'b', which has files of step 100"));
+  pool.plans_later = false;
+  join("b", 2);
+  pool.receive("a", done(run, Outcome::Failed, 100, "", 1));
+  EXPECT_EQ(status().state, RunState::Forming) << status().detail;
+  get_ready(status().node_names);
+  EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 100u);
+}
+
 // Its disk keeps them, however it went.
 TEST_F(RecoveryTest, AHolderThatHasLeftCountsWhenItIsBack) {
   start({"a", "b"});
