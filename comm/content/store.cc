@@ -291,6 +291,15 @@ fs::path ContentStore::manifest_path(const ContentId& id) const {
   return folder_ / (to_text(id) + kManifest);
 }
 
+std::set<ContentId> ContentStore::contents() const {
+  std::set<ContentId> contents;
+  std::error_code failure;
+  for (fs::directory_iterator file(folder_, failure), end; !failure && file != end; file.increment(failure))
+    if (is_data_of_store(file->path())) contents.insert(parse_content_id(file->path().stem().string()));
+  if (failure) throw Error(folder_.string() + ": " + failure.message() + " (looking at what is there)");
+  return contents;
+}
+
 std::optional<Manifest> ContentStore::manifest(const ContentId& id) const {
   const fs::path path = manifest_path(id);
   std::error_code unreadable;

@@ -29,6 +29,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -89,6 +90,8 @@ class ContentStore {
   // Makes the folder if need be. `limit_name`: the option that sets the limit, for messages.
   ContentStore(std::filesystem::path folder, uint64_t limit_bytes, std::string limit_name);
 
+  // Of all entries, whole or not.
+  std::set<ContentId> contents() const;
   // The manifest of an entry; nothing if there is no such entry.
   std::optional<Manifest> manifest(const ContentId& id) const;
 

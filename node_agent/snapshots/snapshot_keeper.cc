@@ -1,9 +1,11 @@
 #include "node_agent/snapshots/snapshot_keeper.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -94,14 +96,18 @@ class SnapshotKeeper::Impl {
 
   void begin(Group group) {
     std::erase_if(group.holders, [this](const msg::HolderT& holder) { return holder.node == options_.node; });
+    const auto held = policy_.held();
     policy_.name(group.pool, group.run, group.holders);
+    bool is_other_run = false;
     {
       const std::lock_guard lock(mutex_);
+      is_other_run = group.pool != group_.pool || group.run != group_.run;
       group_ = group;
       held_steps_.clear();
       stable_step_ = group.from_step;
     }
-    ask([this, group = std::move(group)] {
+    ask([this, is_other_run, held, group = std::move(group)] {
+      if (is_other_run) leave_to_others(held);
       pace_.set(group.bytes_per_second);
       links_.name(group.holders, group.store);
       own_.begin(group);
@@ -142,7 +148,10 @@ class SnapshotKeeper::Impl {
                               .let_go = [this](const std::string& address) { server_->close({address}); },
                               .local_store = local_store_.get()});
     ask([this, run = group.run, step = snapshot.step, keep = snapshot.keep, folder,
-         files = std::move(files)] { own_.brought(run, step, keep, folder, files); });
+         files = std::move(files)] {
+      for (const HeldFile& file : files) of_others_.erase(file.content);
+      own_.brought(run, step, keep, folder, files);
+    });
   }
 
   void hurry() {
@@ -235,6 +244,12 @@ class SnapshotKeeper::Impl {
     changed_.notify_all();
   }
 
+  // What this node has of the run that it works for no more.
+  void leave_to_others(const std::map<std::string, std::string>& held) {
+    of_others_.merge(own_.contents());
+    for (const auto& [address, node] : held) of_others_.insert(comm::parse_content_id(address));
+  }
+
   // Once nobody has them open: what others sent, too, may be of use to a snapshot of this node.
   void remove_unneeded() {
     for (const comm::ContentId& content : own_.take_unneeded()) to_remove_.insert(content);
@@ -242,8 +257,8 @@ class SnapshotKeeper::Impl {
     const auto held = policy_.held();
     const auto own = own_.contents();
     std::erase_if(to_remove_, [&](const comm::ContentId& content) {
-      return own.contains(content) || held.contains(to_text(content)) || store_.remove(content) ||
-             !store_.manifest(content);
+      return own.contains(content) || held.contains(to_text(content)) || of_others_.contains(content) ||
+             store_.remove(content) || !store_.manifest(content);
     });
   }
 
@@ -258,6 +273,9 @@ class SnapshotKeeper::Impl {
   const std::unique_ptr<comm::ContentStore> local_store_;
   OwnSnapshots own_;
   std::set<comm::ContentId> to_remove_;  // as soon as nobody has it open
+  // Of other runs, or there before this process: an equal run may count on it. It stays until its room is
+  // needed.
+  std::set<comm::ContentId> of_others_ = store_.contents();
   bool stop_ = false;
 
   mutable std::mutex mutex_;

@@ -361,6 +361,30 @@ TEST_F(SnapshotKeeperTest, WhatIsStillOfASnapshotStays) {
   EXPECT_TRUE(fs::exists(entry_of(b, later)));
 }
 
+// Seed 152184 of the simulation: a run was submitted twice, and one waits for nodes while the other gets on.
+TEST_F(SnapshotKeeperTest, WhatAnEqualRunHasStays) {
+  for (const char* name : {"a", "b"}) add(name);
+  form();
+  Node &a = named("a"), &b = named("b");
+  take(a, 100, false, 1);
+  const comm::SnapshotFile same = held(a, 100).files.at(0);
+  b.keeper.reset();  // it forgets what it held
+  start(b);
+  auto other = group();
+  ++other.run;
+  form(other);
+  std::map<uint64_t, comm::SnapshotFile> files;
+  for (const uint64_t step : {100, 200, 300}) {
+    take(a, step, false, 1);
+    files[step] = held(a, step).files.at(0);
+  }
+  ASSERT_EQ(files[100].content, same.content);
+  for (Node* node : {&a, &b}) node->keeper->stable(other.run, 300);
+  EXPECT_TRUE(
+      until([&] { return !fs::exists(entry_of(a, files[200])) && !fs::exists(entry_of(b, files[200])); }));
+  for (Node* node : {&a, &b}) EXPECT_TRUE(fs::exists(entry_of(*node, same))) << node->name;
+}
+
 TEST_F(SnapshotKeeperTest, WhatIsToBeKeptGoesToTheStoreToo) {
   start_store();
   for (const char* name : {"a", "b"}) add(name);
