@@ -1,7 +1,9 @@
-// Disk: the files of snapshots that a node or the scheduler's store has. It outlives processes. What a fault takes
-// from it is told to Promises.
+// Disk: the files of snapshots that a node or the scheduler's store has. It outlives processes. What a
+// fault takes from it is told to Promises. Runs that are equal have the same files: each counts by itself,
+// and a file goes with the last that has it.
 #pragma once
 
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -21,15 +23,26 @@ class Disk {
   // False if it is full.
   bool write(uint64_t run, uint64_t step, const comm::ContentId& content) {
     if (world_.now() < full_until_) return false;
-    files_[content] = {run, step, world_.now()};
-    promises_.written(node_, content);
+    files_[content].written = world_.now();
+    refer(run, step, content);
     return true;
+  }
+  // What is there is of this run, too.
+  void refer(uint64_t run, uint64_t step, const comm::ContentId& content) {
+    files_.at(content).steps[run] = step;
+    promises_.written(node_, run, content);
   }
   bool has(const comm::ContentId& content) const { return files_.contains(content); }
   void remove_before(uint64_t run, uint64_t step, const std::set<comm::ContentId>& but_for) {
-    take([&](const auto& file) {
-      return file.second.run == run && file.second.step < step && !but_for.contains(file.first);
-    }, [&](const comm::ContentId& content) { promises_.removed(node_, content); });
+    for (auto file = files_.begin(); file != files_.end();) {
+      std::map<uint64_t, uint64_t>& steps = file->second.steps;
+      const auto of_run = steps.find(run);
+      if (of_run != steps.end() && of_run->second < step && !but_for.contains(file->first)) {
+        promises_.removed(node_, run, file->first);
+        steps.erase(of_run);
+      }
+      file = steps.empty() ? files_.erase(file) : std::next(file);
+    }
   }
 
   // ---- faults
@@ -50,23 +63,16 @@ class Disk {
 
  private:
   struct File {
-    uint64_t run = 0, step = 0;
+    std::map<uint64_t, uint64_t> steps;  // run -> step
     double written = 0;
   };
-  template <class Which, class Told>
-  void take(const Which& which, const Told& told) {
-    for (auto file = files_.begin(); file != files_.end();) {
-      if (!which(*file)) {
-        ++file;
-        continue;
-      }
-      told(file->first);
-      file = files_.erase(file);
-    }
-  }
   template <class Which>
   void destroy(const Which& which) {
-    take(which, [this](const comm::ContentId& content) { promises_.destroyed(node_, content); });
+    std::erase_if(files_, [&](const auto& file) {
+      if (!which(file)) return false;
+      for (const auto& [run, step] : file.second.steps) promises_.destroyed(node_, run, file.first);
+      return true;
+    });
   }
 
   World& world_;

@@ -205,6 +205,7 @@ void Keeper::bring_next(const std::shared_ptr<Bringing>& bringing) {
     around_.host.post(seconds, [this, bringing] { bring_next(bringing); });
   };
   if (around_.disk.has(file->content)) {
+    around_.disk.refer(run_, bringing->snapshot.step, file->content);
     bringing->files.push_back({file->name, file->content, file->bytes, {}});
     bringing->holder = 0;
     bringing->since = around_.world.now();

@@ -68,14 +68,14 @@ std::map<std::string, comm::ContentId> Promises::files_of(const std::string& run
 
 // ---- disks
 
-void Promises::written(const std::string& node, const comm::ContentId& content) {
-  copies_[content][node] = Copy::kThere;
+void Promises::written(const std::string& node, uint64_t run, const comm::ContentId& content) {
+  copies_[{run, content}][node] = Copy::kThere;
 }
-void Promises::removed(const std::string& node, const comm::ContentId& content) {
-  copies_[content][node] = Copy::kRemoved;
+void Promises::removed(const std::string& node, uint64_t run, const comm::ContentId& content) {
+  copies_[{run, content}][node] = Copy::kRemoved;
 }
-void Promises::destroyed(const std::string& node, const comm::ContentId& content) {
-  copies_[content][node] = Copy::kDestroyed;
+void Promises::destroyed(const std::string& node, uint64_t run, const comm::ContentId& content) {
+  copies_[{run, content}][node] = Copy::kDestroyed;
 }
 void Promises::announced(const std::string& node) {
   for (auto& [content, disks] : copies_)
@@ -89,7 +89,7 @@ void Promises::returned(const std::string& node) {
       found->second = Copy::kDestroyed;
 }
 
-Promises::Copies Promises::copies(const comm::ContentId& content) const {
+Promises::Copies Promises::copies(const Content& content) const {
   Copies counted;
   if (const auto found = copies_.find(content); found != copies_.end())
     for (const auto& [node, copy] : found->second) {
@@ -100,18 +100,18 @@ Promises::Copies Promises::copies(const comm::ContentId& content) const {
   return counted;
 }
 
-std::string Promises::lost_file(const std::string& run, uint64_t step) {
-  for (const auto& [name, content] : files_of(run, step)) {
-    const Copies counted = copies(content);
+std::string Promises::lost_file(uint64_t run, uint64_t step) {
+  for (const auto& [name, content] : files_of(names_.at(run), step)) {
+    const Copies counted = copies({run, content});
     if (counted.there == 0 && counted.removed == 0) return name;
   }
   return "";
 }
 
 bool Promises::has_lost_files(uint64_t run) {
-  if (stable_.contains(run) && !lost_file(names_.at(run), stable_[run]).empty()) return true;
-  const auto is_destroyed = [this](const comm::SnapshotFile& file) {
-    auto& copies = copies_[file.content];
+  if (stable_.contains(run) && !lost_file(run, stable_[run]).empty()) return true;
+  const auto is_destroyed = [this, run](const comm::SnapshotFile& file) {
+    auto& copies = copies_[{run, file.content}];
     return (!copies.contains("") || copies[""] != Copy::kThere) && !file.holders.empty() &&
            std::ranges::all_of(file.holders, [&](const std::string& holder) {
              const auto copy = copies.find(holder);
@@ -159,18 +159,19 @@ void Promises::check_prepare(const std::string&, const msg::PrepareT& message) {
     world_.violated(fmt::format("run {}: a modelet is owned by nobody", message.run));
   if (!is_new || message.rank != 0) return;
   if (!message.snapshot.empty())
-    check_snapshot(message.name, went_on_from_[message.run] = comm::parse_snapshot(message.snapshot));
-  else if (stable_.contains(message.run) && lost_file(message.name, stable_[message.run]).empty())
+    check_snapshot(message.run, went_on_from_[message.run] = comm::parse_snapshot(message.snapshot));
+  else if (stable_.contains(message.run))
     world_.violated(fmt::format("run {} begins anew although step {} is stable", message.run, stable_[message.run]));
 }
 
-void Promises::check_snapshot(const std::string& run, const comm::Snapshot& snapshot) {
+void Promises::check_snapshot(uint64_t id, const comm::Snapshot& snapshot) {
+  const std::string& run = names_.at(id);
   for (const auto& [name, content] : files_of(run, snapshot.step)) {
     const auto file = std::ranges::find(snapshot.files, name, &comm::SnapshotFile::name);
     if (file == snapshot.files.end()) return world_.violated(fmt::format("{}: {} is missing in the snapshot", run, name));
     if (file->content != content)
       return world_.violated(fmt::format("{}: {} of step {} is not the undisturbed run's", run, name, snapshot.step));
-    const Copies counted = copies(content);
+    const Copies counted = copies({id, content});
     if (counted.there == 0 && counted.removed > 0)
       return world_.violated(fmt::format("{}: {} of step {} is needed, and was removed", run, name, snapshot.step));
   }
@@ -185,7 +186,7 @@ void Promises::check_stable(const msg::StableT& message) {
   if (message.step <= stable) return;  // said again
   stable = message.step;
   for (const auto& [name, content] : files_of(run, message.step)) {
-    const Copies counted = copies(content);
+    const Copies counted = copies({message.run, content});
     if (counted.there + counted.destroyed < needed)
       return world_.violated(fmt::format("{}: step {} is called stable, and {} lies on {} disks", run, message.step, name,
                                          counted.there));
@@ -246,11 +247,11 @@ void Promises::ended(const msg::RunStatusT& run, const std::vector<comm::Snapsho
   const uint64_t steps = spec(run.name).steps;
   const auto last = std::ranges::find(files, steps, &comm::Snapshot::step);
   if (last == files.end()) return world_.violated(what + ": there are no files of its last step");
-  check_snapshot(run.name, *last);
+  check_snapshot(run.run, *last);
   for (const comm::SnapshotFile& file : last->files) {
-    const auto found = copies_.find(file.content);
+    const auto found = copies_.find({run.run, file.content});
     const bool is_stored = found != copies_.end() && found->second.contains("") && found->second.at("") == Copy::kThere;
-    if (has_store_ && !is_stored && lost_file(run.name, steps).empty())
+    if (has_store_ && !is_stored && lost_file(run.run, steps).empty())
       return world_.violated(fmt::format("{}: {} is not in the store", what, file.name));
   }
 }

@@ -61,9 +61,9 @@ class Promises {
   const RunSpec& spec(const std::string& run) const { return specs_.at(run); }
 
   // ---- disks. A name of a node, or "" for the store.
-  void written(const std::string& node, const comm::ContentId& content);
-  void removed(const std::string& node, const comm::ContentId& content);  // because it is not needed any more
-  void destroyed(const std::string& node, const comm::ContentId& content);  // by a fault
+  void written(const std::string& node, uint64_t run, const comm::ContentId& content);
+  void removed(const std::string& node, uint64_t run, const comm::ContentId& content);  // not needed any more
+  void destroyed(const std::string& node, uint64_t run, const comm::ContentId& content);  // by a fault
   void announced(const std::string& node);  // the scheduler has heard that this node has left,
   void returned(const std::string& node);   // and that it is back; nobody says what its disk has lost meanwhile
 
@@ -85,10 +85,11 @@ class Promises {
   };
   const TrueState& truth(const std::string& run, uint64_t step);
   std::map<std::string, comm::ContentId> files_of(const std::string& run, uint64_t step);
-  Copies copies(const comm::ContentId& content) const;
-  std::string lost_file(const std::string& run, uint64_t step);  // which disks had that were destroyed, all of them
+  using Content = std::pair<uint64_t, comm::ContentId>;  // of a run
+  Copies copies(const Content& content) const;
+  std::string lost_file(uint64_t run, uint64_t step);  // which disks had that were destroyed, all of them
   void check_prepare(const std::string& peer, const msg::PrepareT& message);
-  void check_snapshot(const std::string& run, const comm::Snapshot& snapshot);
+  void check_snapshot(uint64_t id, const comm::Snapshot& snapshot);
   void check_stable(const msg::StableT& message);
   void check_stop(uint64_t run);
   bool has_lost_files(uint64_t run);  // of its stable snapshot
@@ -98,7 +99,7 @@ class Promises {
   const bool has_store_;
   std::map<std::string, RunSpec> specs_;
   std::map<std::string, std::vector<TrueState>> truths_;                    // [step]
-  std::map<comm::ContentId, std::map<std::string, Copy>> copies_;           // by disk
+  std::map<Content, std::map<std::string, Copy>> copies_;                   // by disk
   std::map<uint64_t, std::string> names_;                                   // of runs
   std::map<uint64_t, uint32_t> epochs_, sizes_;                             // of a run's newest group
   std::map<std::tuple<uint64_t, uint32_t, uint32_t>, std::string> groups_;  // (run, epoch, rank) -> its Prepare
