@@ -2,6 +2,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -19,6 +20,15 @@ using Purpose = Run::Planning::Purpose;
 using Reason = Run::Regroup::Reason;
 
 constexpr size_t kLongestLosses = 1024;  // bytes of text
+
+// Seconds from one group to the next of a run that does not get on: what lasts for a while, as a full disk
+// does, must not use up all attempts at once.
+double rest_before(uint32_t attempt) {
+  constexpr uint32_t kAtOnce = 2;
+  constexpr double kFirst = 2, kLongest = 30;
+  if (attempt <= kAtOnce) return 0;
+  return std::min(kLongest, kFirst * std::exp2(attempt - kAtOnce - 1));
+}
 
 }  // namespace
 
@@ -165,6 +175,9 @@ void Run::recover(Pool& pool, const std::string& why) {
   ++recoveries;
   losses = losses.empty() || losses.size() > kLongestLosses ? why : losses + "; " + why;
   set_state(pool, RunState::Recovering, why);
+  rests_until = prepare_began + rest_before(attempts);
+  if (pool.now < rests_until) return;
+  rests_until = 0;
   go_on(pool);
 }
 
@@ -310,6 +323,10 @@ void Run::time_passed(Pool& pool) {
                     step, grace));
   }
   if (!survives(pool)) return;
+  if (state == RunState::Recovering && rests_until > 0 && pool.now >= rests_until) {
+    rests_until = 0;
+    return go_on(pool);
+  }
   if (files_missing_since > 0 &&
       snapshots.newest_at_hand([&](const std::string& holder) { return pool.is_there(holder); }) != nullptr)
     files_missing_since = 0;

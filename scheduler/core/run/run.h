@@ -147,6 +147,7 @@ struct Run {
   uint32_t replans = 0, recoveries = 0;
   uint64_t recovered_from = 0;  // step of the last recovery,
   uint32_t attempts = 0;        // and how many there were from there
+  double rests_until = 0;       // while it recovers: another group is formed then; 0: it does not rest
   std::string losses;           // since its last group was formed: which nodes, and why
   uint64_t step = 0;
   std::string submitted_at;                         // UTC

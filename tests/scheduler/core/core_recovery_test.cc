@@ -438,13 +438,17 @@ TEST_F(RecoveryTest, AnAdministratorDrainsANode) {
 TEST_F(RecoveryTest, ARunThatDoesNotGetOnFails) {
   start({"a", "b"});
   snapshot(100);
+  const double began = pool.now;
   for (int i = 0; i < 11; ++i) {
     ASSERT_FALSE(has_ended(status().state)) << i;
     msg::RunDoneT failed = done(run, Outcome::Failed, 100, "a peer is lost", status().epoch);
     failed.retry = true;
     pool.receive("a", failed);
+    EXPECT_TRUE(i >= 2 || status().state == RunState::Forming) << "at once";
+    while (status().state == RunState::Recovering) pass(1, {"a", "b"}, 100);
   }
   EXPECT_EQ(status().state, RunState::Failed);
+  EXPECT_GT(pool.now, began + 120) << "a disk may be full for so long";
   EXPECT_THAT(status().detail,
               testing::AllOf(HasSubstr("11 times from step 100"), HasSubstr("a peer is lost")));
 }
