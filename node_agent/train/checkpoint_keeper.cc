@@ -96,6 +96,18 @@ void CheckpointKeeper::take_folder(uint64_t best_step) {
     throw Error(job_.out.string() +
                 ": another process trains into this folder; give each agent a --work-dir of its own");
   if (resumed_ && best_step > 0) bring_best(best_step);
+  remove_parts_of_former_groups();
+}
+
+// Other nodes have what the run may still need of them. Those after the step that it goes on from are
+// written again.
+void CheckpointKeeper::remove_parts_of_former_groups() {
+  for (const shard::StepFolder& folder : shard::complete_before(checkpoints_, UINT64_MAX)) {
+    if (folder.step > resumed_step())
+      shard::remove_tree(folder.path);
+    else
+      checkpoint_steps_.insert(checkpoint_steps_.begin(), folder.step);
+  }
 }
 
 bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Network& network,
@@ -135,10 +147,11 @@ bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Netw
 void CheckpointKeeper::remove_old_parts() {
   std::erase(checkpoint_steps_, written_step_);
   checkpoint_steps_.push_back(written_step_);
-  if (checkpoint_steps_.size() <= job_.experiment.train.keep_checkpoints) return;
   std::error_code ignored;  // at the latest it goes with the run's folder
-  fs::remove_all(shard::checkpoint_of_step(checkpoints_, checkpoint_steps_.front()), ignored);
-  checkpoint_steps_.erase(checkpoint_steps_.begin());
+  while (checkpoint_steps_.size() > job_.experiment.train.keep_checkpoints) {
+    fs::remove_all(shard::checkpoint_of_step(checkpoints_, checkpoint_steps_.front()), ignored);
+    checkpoint_steps_.erase(checkpoint_steps_.begin());
+  }
 }
 
 // A rank that fails here takes part in what follows, so that the others hear of it.

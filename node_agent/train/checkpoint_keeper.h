@@ -87,6 +87,7 @@ class CheckpointKeeper {
   shard::CheckpointIndex index_of(const RunState& state, const Numbers& all) const;
   void publish(Part& part, shard::CheckpointIndex index, shard::Network& network, const shard::Dataset& data);
   void remove_old_parts();
+  void remove_parts_of_former_groups();
   void keep_best(const shard::CheckpointIndex& index, shard::Network& network);
   void bring_best(uint64_t step);
   void take_best(const shard::CheckpointWriter& writer, const shard::CheckpointIndex* index);
@@ -97,9 +98,10 @@ class CheckpointKeeper {
   std::optional<shard::Checkpoint> resumed_;  // none: a new run
   std::filesystem::path folder_;
   uint64_t written_step_ = 0, largest_part_ = 0;
-  std::vector<uint64_t> checkpoint_steps_;  // private folder: the newest that were written here
-  nlohmann::json of_ranks_;                 // as written
-  std::filesystem::path best_;              // private folder: where the best weights are; empty: none yet
+  std::vector<uint64_t>
+      checkpoint_steps_;        // private folder: those that are there, and stay till there are more
+  nlohmann::json of_ranks_;     // as written
+  std::filesystem::path best_;  // private folder: where the best weights are; empty: none yet
   std::optional<FileLock> lock_;
 };
 

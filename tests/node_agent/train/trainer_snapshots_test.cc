@@ -287,6 +287,26 @@ TEST_F(SnapshotTest, ACheckpointGoesOnWithoutItsFolder) {
   EXPECT_THROW(snapshot_files(shard::Checkpoint::open(last)), UsageError);
 }
 
+// Each change of a group leaves a part of a checkpoint: they must not fill the disk.
+TEST_F(SnapshotTest, WhatFormerGroupsLeftGoes) {
+  const PrivateRun whole = run_private("whole", {.size = 1});
+  const auto part = [&](uint64_t step) {
+    return shard::checkpoint_of_step(folder_ / "whole" / "0" / "checkpoints", step);
+  };
+  for (const uint64_t step : {4, 12, 16, 20}) EXPECT_TRUE(fs::exists(part(step))) << step;
+  fs::remove_all(part(8));  // the agent brings it
+  const TrainJob job = job_of("whole", 0, {.size = 1, .from = &whole, .step = 8});
+  Trainer trainer(job);
+  trainer.prepare();
+  for (const uint64_t step : {12, 16, 20})
+    EXPECT_FALSE(fs::exists(part(step))) << step << " is written again";
+  EXPECT_TRUE(fs::exists(part(4)));
+  auto groups = make_groups(1);
+  trainer.run(*groups[0], [](const json&) {});
+  EXPECT_FALSE(fs::exists(part(4))) << "there are train.keep_checkpoints = 2 newer ones";
+  for (const uint64_t step : {8, 20}) EXPECT_TRUE(fs::exists(part(step))) << step;
+}
+
 // Codecs that are chosen by measured time are chosen once: what was measured is part of the state.
 TEST_F(SnapshotTest, AutomaticCodecsRepeat) {
   experiment_.exchange.codec = "auto";
