@@ -205,7 +205,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1u, 1u << 30));
   app.add_option("--snapshot-mib", snapshot_mib,
                  "limit of the parts of snapshots that this agent holds for its runs and for other nodes, in "
-                 "'holder' in the work-dir")
+                 "'holder' in the work-dir; at most half of that disk")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1u << 30));
   app.add_option(

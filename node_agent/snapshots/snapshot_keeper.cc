@@ -30,6 +30,15 @@ constexpr double kTurn = 0.5;  // seconds between two looks at what may be tried
 constexpr const char* kLimit = "--snapshot-mib of the agent";
 constexpr uint64_t kSchedulersLimit = uint64_t{1} << 60;  // is the scheduler's matter
 
+// Half of a disk is for runs and for whoever else writes there.
+KeeperOptions fitting_its_disk(KeeperOptions options) {
+  std::error_code unknown;
+  std::filesystem::create_directories(options.folder, unknown);
+  const auto space = std::filesystem::space(options.folder, unknown);
+  if (!unknown) options.bytes = std::min<uint64_t>(options.bytes, space.capacity / 2);
+  return options;
+}
+
 comm::DataServerOptions data_options(const KeeperOptions& options) {
   constexpr size_t kMostOpen = 2048, kMostOpenOfKey = 1024;  // files of snapshots
   constexpr double kCloseSeconds = 60;
@@ -50,7 +59,7 @@ comm::DataServerOptions data_options(const KeeperOptions& options) {
 class SnapshotKeeper::Impl {
  public:
   Impl(KeeperOptions options, Held held)
-      : options_(std::move(options)),
+      : options_(fitting_its_disk(std::move(options))),
         pace_(0, options_.sending),
         policy_(options_.bytes / 2),
         store_(options_.folder, options_.bytes, kLimit),

@@ -41,7 +41,7 @@ namespace modelet::agent {
 struct KeeperOptions {
   std::string node;                     // name of this node
   std::filesystem::path folder;         // of what it holds; this process's alone
-  uint64_t bytes = uint64_t{32} << 30;  // limit of that folder; --snapshot-mib
+  uint64_t bytes = uint64_t{32} << 30;  // limit of that folder, and half of its disk is one; --snapshot-mib
   // Of the scheduler's store, if that is on this machine: files get there as hard links, and need no other holder.
   // Empty: they are sent.
   std::filesystem::path local_store = {};
