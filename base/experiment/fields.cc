@@ -542,9 +542,10 @@ constexpr Field kCluster[] = {
     {.key = "cluster.snapshot_every",
      .target = at<&E::cluster, &E::Cluster::snapshot_every>,
      .unit = "steps",
-     .meaning = "in a pool: steps between two snapshots, from which a run goes on when a node is lost; 0: as "
-                "often as 1 % of the time and 10 % of the links allow; with several replicas it counts as "
-                "1600, because they settle for it",
+     .meaning =
+         "in a pool: steps that a lost node costs at most: a run goes on from snapshots, of which one is "
+         "made after half as many; 0: as often as 1 % of the time and 10 % of the links allow; with "
+         "several replicas it counts as 3200, because they settle for snapshots",
      .high = 1e9},
 };
 

@@ -9,8 +9,7 @@ that nobody disturbs. Then --runs runs: an agent that works for the run is kille
 ended. In the second half of the runs a fifth agent is free. What must be so:
 - every run finishes without any help;
 - with a spare node the final modelets are those of the undisturbed run, bit by bit; without, P@1 is within 0.3 point of it;
-- a run goes on from the newest snapshot, and repeats at most an interval (cluster.snapshot_every). A snapshot counts once other nodes have its
-  files: if the node dies before that, the steps done meanwhile come on top, at most --transfer-steps of them.
+- a run goes on from the newest snapshot, and repeats at most an interval (cluster.snapshot_every).
 Printed besides: seconds from the kill to the next step. They depend on the machine, and on --dead-after-seconds only if the agent's connection
 outlives it, which it does not here: the kernel closes it.
 Exit code 1: something of this is not so.
@@ -39,8 +38,7 @@ def parse_arguments():
     parser.add_argument("programs", type=pathlib.Path, metavar="PROGRAMS")
     parser.add_argument("--runs", type=int, default=20, help="disturbed runs (default: 20)")
     parser.add_argument("--spare", choices=("half", "always", "never"), default="half", help="in which runs a fifth agent is free (default: half)")
-    parser.add_argument("--snapshot-every", type=int, default=60, help="steps (default: 60)")
-    parser.add_argument("--transfer-steps", type=int, default=20, help="that may be done until other nodes have the files of a snapshot (default: 20)")
+    parser.add_argument("--snapshot-every", type=int, default=120, help="steps (default: 120)")
     parser.add_argument("--seed", type=int, default=1, help="of steps and nodes")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="passed on to modelet (default: train.epochs=1)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
@@ -89,7 +87,7 @@ def judge(row, undisturbed, digests, arguments):
     wrong = []
     if row["regrouped"] != 1:
         return [f"its group was formed anew {row['regrouped']} times"]
-    if row["repeated"] > arguments.snapshot_every + arguments.transfer_steps or row["from_step"] < row["stable_at_kill"]:
+    if row["repeated"] > arguments.snapshot_every or row["from_step"] < row["stable_at_kill"]:
         wrong.append(f"{row['repeated']} steps were repeated; the newest snapshot that other nodes had was that of step {row['stable_at_kill']}")
     if row["spare"]:
         different = [name for name in digests | row["digests"] if digests.get(name) != row["digests"].get(name)]
@@ -131,12 +129,12 @@ def main():
                       f"{row.get('repeated', '?')} steps repeated, {row.get('seconds_to_next_step', float('nan')):.2f} s to the next step, "
                       f"P@1 {row.get('p_at_1', float('nan')):.4f}" + (f"  WRONG: {'; '.join(row['wrong'])}" if row["wrong"] else ""), flush=True)
                 start(row["killed"])
-    summary(rows, arguments.snapshot_every)
+    summary(rows)
     measuring.finish({"settings": settings, "undisturbed": undisturbed, "digests": digests, "runs": rows}, arguments.json,
                      not any(row["wrong"] for row in rows))
 
 
-def summary(rows, snapshot_every):
+def summary(rows):
     counted = [row for row in rows if row["regrouped"] == 1]
     for spare in (False, True):
         seconds = [row["seconds_to_next_step"] for row in counted if row["spare"] == spare]
@@ -144,9 +142,6 @@ def summary(rows, snapshot_every):
         if seconds:
             print(f"{'with' if spare else 'without'} a spare, {len(seconds)} runs: from the kill to the next step {statistics.median(seconds):.2f} s (median), "
                   f"{max(seconds):.2f} s (max); steps repeated {statistics.median(repeated):.0f} (median), {max(repeated)} (max)")
-    beyond = [row["repeated"] - snapshot_every for row in counted if row["repeated"] > snapshot_every]
-    if beyond:
-        print(f"in {len(beyond)} runs the newest snapshot was still on its way to other nodes: up to {max(beyond)} steps more than an interval were repeated")
     good = sum(not row["wrong"] for row in rows)
     print(f"{good} of {len(rows)} runs as they must be; load of the machine {min(row['load'] for row in counted):.1f} to "
           f"{max(row['load'] for row in counted):.1f}, {os.cpu_count()} cores" if counted else "no run was regrouped")

@@ -339,7 +339,7 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
   job.private_folder = is_kept(message);
   job.snapshots = {
       .enabled = job.private_folder,
-      .every_steps = job.experiment.cluster.snapshot_every,
+      .every_steps = (job.experiment.cluster.snapshot_every + 1) / 2,
       .bytes_per_second = snapshot_rate(options_),
       .seconds_between_losses = std::clamp(message.seconds_between_losses, 0.0, kLongestBetweenLosses),
       .is_safe = [this](uint64_t step) { return keeper_.is_stable(step); }};

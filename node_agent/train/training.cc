@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/experiment/memory.h"
+#include "base/system/log.h"
 #include "base/system/process.h"
 #include "node_agent/machine/capacity.h"
 #include "node_agent/train/progress/preparing.h"
@@ -206,7 +207,19 @@ void Trainer::Training::save_after_step(Session& session, Due due) {
   if (early || schedule_.checkpoint_after(step_) || (due.stop && !job_.private_folder))
     checkpoint(session, tag(kCheckpointRound), early ? Purpose::kResult : Purpose::kCheckpoint);
   else if (due.snapshot)
-    checkpoint(session, tag(kCheckpointRound), Purpose::kSnapshot);
+    snapshot(session);
+}
+
+void Trainer::Training::snapshot(Session& session) {
+  const SnapshotOptions& options = job_.snapshots;
+  const uint64_t last = checkpoints_.written_step();
+  if (job_.rank == 0 && options.every_steps > 0 && last > 0 && options.is_safe && !options.is_safe(last) &&
+      !std::exchange(session.said_late, true))
+    log_warning(
+        "the snapshot of step {} is still on its way to other nodes after step {}: a lost node may cost more than "
+        "cluster.snapshot_every = {} steps; choose more",
+        last, step_, job_.experiment.cluster.snapshot_every);
+  checkpoint(session, tag(kCheckpointRound), Purpose::kSnapshot);
 }
 
 // The checkpoint of this step, if there is one, continues from here until it says that this is done: a run

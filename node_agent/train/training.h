@@ -41,6 +41,7 @@ class Trainer::Training {
     Evaluator evaluator;
     double reported;                       // when the last event about progress was
     std::optional<SnapshotBudget> budget;  // on rank 0, if it says when snapshots are made
+    bool said_late = false;                // that they take too long for the user's steps
   };
 
   using Purpose = CheckpointKeeper::Purpose;
@@ -55,6 +56,7 @@ class Trainer::Training {
   Due one_step(Session& session);
   bool synchronise(Session& session, bool stop);
   void save_after_step(Session& session, Due due);
+  void snapshot(Session& session);
   void end_epoch(Session& session, Due due);
   void save_after_epoch(Session& session, Due due);
   void evaluate(Session& session, nlohmann::json& event);
