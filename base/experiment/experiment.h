@@ -68,6 +68,7 @@ struct Experiment {
     // The direct path from features to labels, beside the hidden layers (shard/data/pairs/pairs.h).
     bool centroids = false;    // logits get a learned multiple of the cosine to the label's mean sample
     float centroid_share = 1;  // of these multiples, for rare labels that are scored
+    float rare_trust = 1;      // in the logit of a label with one training sample, when labels are scored
     bool pairs = false;        // logits get a trained weight of each (feature, label) pair seen in training
     uint32_t centroid_pairs = 0;  // pairs kept for a label, those with the largest sums; 0: all
     float pairs_rate = 1;         // learning rate of the pairs' weights, as a multiple of train.learning_rate

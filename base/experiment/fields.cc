@@ -199,6 +199,14 @@ constexpr Field kModel[] = {
          "their scales. Hidden layers know so few samples by heart, which hides in training how often a "
          "centroid is wrong: below 1 is better",
      .high = 2},
+    {.key = "model.rare_trust",
+     .target = at<&E::model, &E::Model::rare_trust>,
+     .meaning =
+         "sigmoid: when labels are scored, the logit of a label with one training sample is this share of its "
+         "distance from -2.5, the logit of 8 %; the share grows with the logarithm of the samples, to 1 at a "
+         "hundred. What is learned of few samples is too sure of itself, both for and against a label",
+     .low = 0.01,
+     .high = 1},
     {.key = "model.pairs",
      .target = at<&E::model, &E::Model::pairs>,
      .meaning =

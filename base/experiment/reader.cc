@@ -171,6 +171,11 @@ class Parser {
  private:
   void check_direct_path() const {
     const auto& model = experiment_.model;
+    if (model.rare_trust != 1 && model.loss == Loss::kSoftmax)
+      fail(
+          "model.rare_trust",
+          "needs logits with a level of their own, which softmax does not have; set model.loss = sigmoid, or "
+          "rare_trust = 1");
     for (const auto& [key, used] :
          {std::pair("model.centroids", model.centroids), {"model.pairs", model.pairs}}) {
       if (!used) continue;

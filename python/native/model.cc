@@ -182,7 +182,9 @@ nb::list Model::layers() const {
         } else {
           const auto neuron = static_cast<uint32_t>(spec.begin + r);
           const size_t place = layer == last ? network.spread().label(neuron) : neuron;
-          std::copy_n(row, inputs, weights.data + place * inputs);
+          const float factor = layer == last ? modelet->score_factor(r) : 1.0f;
+          std::transform(row, row + inputs, weights.data + place * inputs,
+                         [&](float weight) { return factor * weight; });
           biases.data[place] = layer == last ? modelet->score_bias(r) : p.bias(r);
         }
       }
@@ -205,14 +207,15 @@ nb::object Model::pairs() const {
     for (size_t r = 0; r < pairs.neurons(); ++r) {
       const std::span<const uint32_t> of_row = pairs.features(r);
       const bool centroid = pairs.options().centroids && pairs.norm(r) > 0;
+      const float factor = modelet->score_factor(r);
       const float scale =
-          centroid ? scales[shard::frequency_class(pairs.positives(r))] / pairs.norm(r) : 0.0f;
+          centroid ? factor * scales[shard::frequency_class(pairs.positives(r))] / pairs.norm(r) : 0.0f;
       features.insert(features.end(), of_row.begin(), of_row.end());
       labels.insert(labels.end(), of_row.size(),
                     network.spread().label(static_cast<uint32_t>(modelet->spec().begin + r)));
       for (size_t i = 0; i < of_row.size(); ++i) {
         of_unit.push_back(centroid ? scale * pairs.sums(r).values[i] : 0.0f);
-        of_value.push_back(pairs.options().weights ? pairs.weights(r).values[i] : 0.0f);
+        of_value.push_back(pairs.options().weights ? factor * pairs.weights(r).values[i] : 0.0f);
       }
     }
   }

@@ -95,7 +95,8 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, size_t samples,
       scratch.rows.resize(kScoredTogether * p.cols());
       float* logits = scratch.logits.data();
       std::array<float, kScoredTogether> biases;
-      for (size_t r = begin; r < end; ++r) biases[r - begin] = modelet->score_bias(r);
+      for (size_t r = begin; r < end; ++r)
+        biases[r - begin] = modelet->score_bias(r) / modelet->score_factor(r);
       const ConstMatrix rows = p.weights().block(begin, end - begin, scratch.rows.data());
       kernels::gemm({.m = rows.rows,
                      .n = columns,
@@ -110,9 +111,12 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, size_t samples,
                      .row_start = biases.data()});
       if (modelet->direct() != nullptr)
         add_direct(*modelet->direct(), features_, begin, end - begin, scratch.lanes, logits, columns);
-      for (size_t r = begin; r < end; ++r)
+      for (size_t r = begin; r < end; ++r) {
+        if (const float factor = modelet->score_factor(r); factor != 1)
+          kernels::scale(factor, logits + (r - begin) * columns, columns);
         use(scratch, spread_.label(static_cast<uint32_t>(modelet->spec().begin + r)),
             logits + (r - begin) * columns);
+      }
     });
   }
 }

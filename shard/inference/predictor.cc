@@ -34,7 +34,7 @@ Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
       partition_(partition_model(index().experiment, index().shape)),
       network_(index().experiment, index().shape, partition_, false, pool_) {
   for (const auto& modelet : network_.modelets()) restore_modelet(*modelet, checkpoint_);
-  network_.set_priors();
+  network_.set_scoring();
   if (!uses_pairs(index().experiment.model)) return;
   std::vector<PairsOfLayer> layer;
   for (const Modelet* modelet : network_.output().modelets())
@@ -172,8 +172,8 @@ const TopK& Predictor::Session::dense(const Sample& sample, size_t k) {
       });
       for (size_t i = 0; i < count; ++i) {
         const size_t neuron = modelet->spec().begin + begin + i;
-        const float score =
-            scores_[i] + modelet->score_bias(begin + i) + (direct != nullptr ? direct[neuron] : 0.0f);
+        const float sum = scores_[i] + (direct != nullptr ? direct[neuron] : 0.0f);
+        const float score = modelet->score_factor(begin + i) * sum + modelet->score_bias(begin + i);
         if (score < best_.thresholds()[0]) continue;
         best_.insert(0, score, network.spread().label(static_cast<uint32_t>(neuron)));
       }

@@ -16,6 +16,13 @@ namespace {
 
 constexpr size_t kRowsTogether = 96;  // rows worked on together
 
+// out [width] = the weights of a neuron as they count when labels are scored.
+void copy_scored_row(const Modelet& modelet, size_t row, size_t width, float* out) {
+  const float* const weights = modelet.parameters().weights().row(row, out);
+  if (weights != out) std::copy_n(weights, width, out);
+  if (const float factor = modelet.score_factor(row); factor != 1) kernels::scale(factor, out, width);
+}
+
 std::vector<float> mean_of(ConstMatrix rows) {
   std::vector<double> sums(rows.cols);
   for (size_t r = 0; r < rows.rows; ++r)
@@ -28,13 +35,12 @@ std::vector<float> mean_of(ConstMatrix rows) {
 
 std::vector<float> mean_row(std::span<Modelet* const> output, size_t width) {
   std::vector<double> sums(width);
-  std::vector<float> scratch(width);
+  std::vector<float> row(width);
   size_t rows = 0;
   for (const Modelet* modelet : output) {
-    const ConstRows weights = modelet->parameters().weights();
-    rows += weights.rows();
-    for (size_t r = 0; r < weights.rows(); ++r) {
-      const float* row = weights.row(r, scratch.data());
+    rows += modelet->parameters().rows();
+    for (size_t r = 0; r < modelet->parameters().rows(); ++r) {
+      copy_scored_row(*modelet, r, width, row.data());
       for (size_t c = 0; c < width; ++c) sums[c] += row[c];
     }
   }
@@ -91,11 +97,10 @@ RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries
   std::vector<float> distances(output.back()->spec().end);  // in deviations, to the threshold
   for (const Modelet* modelet : output) {
     const Parameters& p = modelet->parameters();
-    const ConstRows weights = p.weights();
     pool.for_pieces(p.rows(), kRowsTogether, [&](size_t begin, size_t end) {
-      AlignedVector<float> scratch(width), centred((end - begin) * width), spreads((end - begin) * width);
+      AlignedVector<float> row(width), centred((end - begin) * width), spreads((end - begin) * width);
       for (size_t r = begin; r < end; ++r) {
-        const float* row = weights.row(r, scratch.data());
+        copy_scored_row(*modelet, r, width, row.data());
         for (size_t c = 0; c < width; ++c) centred[(r - begin) * width + c] = row[c] - order.row_mean[c];
       }
       kernels::gemm({.m = end - begin,
@@ -111,7 +116,8 @@ RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries
       for (size_t r = begin; r < end; ++r) {
         const size_t at = (r - begin) * width;
         const float variance = kernels::dot(&centred[at], &spreads[at], width);
-        const float mean = p.logit(r, order.query_mean.data()) - p.bias(r) + modelet->score_bias(r);
+        const float mean = modelet->score_factor(r) * (p.logit(r, order.query_mean.data()) - p.bias(r)) +
+                           modelet->score_bias(r);
         const float deviation = std::sqrt(std::max(variance, 1e-12f));
         const float distance = (typical_best - mean) / deviation;
         // NaN goes last: comparisons need an order.
@@ -130,14 +136,19 @@ RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries
 
 PackedRows::PackedRows(std::span<Modelet* const> output, const RowOrder& order, size_t count,
                        const LabelSpread& spread)
-    : width(order.row_mean.size()), values(count * width), biases(count), neurons(count), labels(count) {
-  std::vector<float> scratch(width);
+    : width(order.row_mean.size()),
+      values(count * width),
+      factors(count),
+      biases(count),
+      neurons(count),
+      labels(count) {
   for (size_t i = 0; i < count; ++i) {
     const uint32_t neuron = order.neurons[i];
     const Modelet& modelet = **std::partition_point(
         output.begin(), output.end(), [&](const Modelet* m) { return m->spec().end <= neuron; });
     const size_t row = neuron - modelet.spec().begin;
-    std::copy_n(modelet.parameters().weights().row(row, scratch.data()), width, &values[i * width]);
+    copy_scored_row(modelet, row, width, &values[i * width]);
+    factors[i] = modelet.score_factor(row);
     biases[i] = modelet.score_bias(row);
     neurons[i] = neuron;
     labels[i] = spread.label(neuron);
@@ -250,7 +261,8 @@ size_t SparseIndex::find_candidates(const float* query, Scratch& scratch) const 
 void SparseIndex::rank(const float* query, const float* direct, Scratch& scratch, size_t sample,
                        TopK& best) const {
   const auto score = [&](float logit, size_t row) {
-    return logit + rows_.biases[row] + (direct != nullptr ? direct[rows_.neurons[row]] : 0.0f);
+    const float added = direct != nullptr ? rows_.factors[row] * direct[rows_.neurons[row]] : 0.0f;
+    return logit + rows_.biases[row] + added;
   };
   scratch.scores.resize(std::max(settings_.head, settings_.candidates));
   float* scores = scratch.scores.data();
@@ -265,7 +277,7 @@ void SparseIndex::rank(const float* query, const float* direct, Scratch& scratch
 }
 
 size_t SparseIndex::memory_bytes() const {
-  return rows_.values.size() * sizeof(float) + rows_.count() * (sizeof(float) + 2 * sizeof(uint32_t)) +
+  return rows_.values.size() * sizeof(float) + rows_.count() * (2 * sizeof(float) + 2 * sizeof(uint32_t)) +
          (tables_ != nullptr ? tables_->memory_bytes() + family_->memory_bytes() : 0);
 }
 

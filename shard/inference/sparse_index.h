@@ -65,7 +65,8 @@ struct RowOrder {
 };
 RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries, ThreadPool& pool);
 
-// Copies of the first rows of an order, and their labels and biases.
+// Copies of the first rows of an order as they count in scores, their labels and biases, and the factors of
+// what the direct path adds.
 struct PackedRows {
   PackedRows(std::span<Modelet* const> output, const RowOrder& order, size_t count,
              const LabelSpread& spread);
@@ -73,7 +74,7 @@ struct PackedRows {
 
   size_t width;
   AlignedVector<float> values;            // [count, width]
-  std::vector<float> biases;              // [count]
+  std::vector<float> factors, biases;     // [count]
   std::vector<uint32_t> neurons, labels;  // [count]
 };
 

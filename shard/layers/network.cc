@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "shard/layers/output/activity.h"
+#include "shard/layers/output/scoring.h"
 
 namespace modelet::shard {
 
@@ -48,20 +48,12 @@ void Network::set_label_counts(std::span<const uint32_t> counts) {
     for (size_t i = 0; i < spec.neurons(); ++i)
       modelet->label_counts()[i] = counts[spread_.label(static_cast<uint32_t>(spec.begin + i))];
   }
-  set_priors();
+  set_scoring();
 }
 
-void Network::set_priors() {
-  const float share = experiment_.sampling.prior;
-  if (share == 0) return;
-  for (Modelet* modelet : output_->modelets()) {
-    if (modelet->label_counts().empty())
-      throw FormatError(
-          "the model's checkpoint has no label counts, which sampling.prior needs: it is damaged");
-    std::vector<float> priors = log_activity(*modelet, experiment_.sampling, experiment_.train, shape_);
-    for (float& prior : priors) prior *= share;
-    modelet->set_priors(std::move(priors));
-  }
+void Network::set_scoring() {
+  for (Modelet* modelet : output_->modelets())
+    modelet->set_scoring(make_scoring(*modelet, experiment_, shape_));
 }
 
 void Network::build_pairs(const Dataset& data, std::span<const uint32_t> rows) {

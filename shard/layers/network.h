@@ -35,9 +35,9 @@ class Network {
   // To read them all, all output modelets must be held; empty if one of them does not know its part.
   void set_label_counts(std::span<const uint32_t> counts);
   std::vector<uint32_t> label_counts() const;
-  // Gives the output modelets their priors (sampling.prior), which follow from the label counts. Called by
+  // Tells the output modelets how labels are scored, which follows from the label counts. Called by
   // set_label_counts(), and to be called after restoring.
-  void set_priors();
+  void set_scoring();
 
   // Finds the pairs of the direct path, if the experiment has one, in the samples that it trains on (`rows`,
   // ascending). To be called once, after initialise(); a checkpoint brings them along.

@@ -54,6 +54,12 @@ struct Direct {
   }
 };
 
+// How the logits of an output modelet become scores (shard/layers/output/scoring.h): [neurons] of each, or
+// nothing: score = factor * logit + shift.
+struct Scoring {
+  std::vector<float> factors, shifts;
+};
+
 // The part of an experiment that modelets need.
 struct ModeletOptions {
   Precision precision = Precision::kFp32;  // of the wide layers
@@ -97,11 +103,13 @@ class Modelet {
   std::vector<uint32_t>& label_counts() { return label_counts_; }
   const std::vector<uint32_t>& label_counts() const { return label_counts_; }
 
-  // What is added to the biases of an output modelet when labels are scored [neurons], or nothing
-  // (sampling.prior). Training and retrieval for it know only the biases.
-  void set_priors(std::vector<float> priors) { priors_ = std::move(priors); }
+  // How labels of an output modelet are scored: score = score_factor * (weights * activations + what the direct
+  // path adds) + score_bias. Training and retrieval for it know only the logits.
+  void set_scoring(Scoring scoring) { scoring_ = std::move(scoring); }
+  float score_factor(size_t row) const { return scoring_.factors.empty() ? 1.0f : scoring_.factors[row]; }
   float score_bias(size_t row) const {
-    return parameters_.bias(row) + (priors_.empty() ? 0.0f : priors_[row]);
+    const float bias = parameters_.bias(row);
+    return scoring_.factors.empty() ? bias : scoring_.factors[row] * bias + scoring_.shifts[row];
   }
 
   size_t memory_bytes() const;
@@ -114,7 +122,7 @@ class Modelet {
   std::optional<Retrieval> retrieval_;
   std::optional<Direct> direct_;
   std::vector<uint32_t> label_counts_;
-  std::vector<float> priors_;
+  Scoring scoring_;
 };
 
 }  // namespace modelet::shard

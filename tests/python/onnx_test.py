@@ -42,7 +42,7 @@ def test_scores_are_those_of_the_model(settings, many_labels, tmp_path):
 def test_centroids_of_rare_labels_count_as_they_are_scored(tmp_path):
     X, Y = words(120, 60, seed=9)  # about four samples a label
     classifier = modelet.fit(X, Y, epochs=2, threads=1, random_state=0,
-                             settings={"model.centroids": True, "model.centroid_share": 0.5})
+                             settings={"model.loss": "sigmoid", "model.centroids": True, "model.centroid_share": 0.5, "model.rare_trust": 0.3})
     path = str(tmp_path / "model.onnx")
     classifier.to_onnx(path)
     np.testing.assert_allclose(in_onnxruntime(path, modelet_onnx.inputs(X))[0], classifier.decision_function(X), rtol=1e-4, atol=1e-4)

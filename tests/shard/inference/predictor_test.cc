@@ -129,10 +129,12 @@ class PredictorTest : public ::testing::Test {
 
   void expect_sparse_agrees();
 
-  // A direct path and priors that decide many queries.
+  // A direct path, priors that decide many queries, and rare labels that are trusted little.
   void use_direct_path() {
     experiment_.model.centroids = true;
     experiment_.sampling.prior = 0.5f;
+    experiment_.model.rare_trust = 0.25f;
+    experiment_.model.loss = Loss::kSigmoid;
   }
 
   static constexpr size_t kLabels = 9000;

@@ -17,7 +17,7 @@
 #include "shard/inference/evaluation.h"
 #include "shard/layers/network.h"
 #include "shard/layers/output/active_set.h"
-#include "shard/layers/output/activity.h"
+#include "shard/layers/output/scoring.h"
 #include "shard/synth/synth.h"
 #include "tests/shard/data/data_testing.h"
 

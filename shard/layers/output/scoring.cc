@@ -1,8 +1,10 @@
-#include "shard/layers/output/activity.h"
+#include "shard/layers/output/scoring.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <string>
+
+#include "base/error.h"
 
 namespace modelet::shard {
 
@@ -31,6 +33,29 @@ std::vector<float> log_activity(const Modelet& modelet, const Experiment::Sampli
   for (size_t i = 0; i < logs.size(); ++i)
     logs[i] = static_cast<float>(std::log(std::max(least, 1 - (1 - chances[i]) * (1 - drawn))));
   return logs;
+}
+
+float trust(uint32_t samples, float of_one) {
+  const float known = std::log(static_cast<float>(std::max(1u, samples))) / std::log(float{kOftenSeen});
+  return of_one + (1 - of_one) * std::min(1.0f, known);
+}
+
+Scoring make_scoring(const Modelet& modelet, const Experiment& experiment, const DataShape& shape) {
+  const float share = experiment.sampling.prior, of_one = experiment.model.rare_trust;
+  Scoring scoring;
+  if (share == 0 && of_one == 1) return scoring;
+  const std::vector<uint32_t>& counts = modelet.label_counts();
+  if (counts.empty())
+    throw FormatError("the model's checkpoint has no label counts, which " +
+                      std::string(share != 0 ? "sampling.prior" : "model.rare_trust") +
+                      " needs: it is damaged");
+  scoring.shifts = log_activity(modelet, experiment.sampling, experiment.train, shape);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const float factor = trust(counts[i], of_one);
+    scoring.factors.push_back(factor);
+    scoring.shifts[i] = factor * share * scoring.shifts[i] + (1 - factor) * kDoubtful;
+  }
+  return scoring;
 }
 
 }  // namespace modelet::shard
