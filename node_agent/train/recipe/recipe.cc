@@ -115,13 +115,16 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
 }
 
 void choose_active_set(Rules& rules, const DataFacts& facts) {
-  constexpr uint64_t kFew = 2048, kMost = 4096;
+  constexpr uint64_t kFew = 2048, kMost = 4096, kManyRows = 100000;
   if (facts.labels <= kFew) {
     rules.set("sampling.mode", "full",
               fmt::format("{} labels are few enough for all to take part", facts.labels));
     return;
   }
-  const uint64_t draws = std::clamp<uint64_t>(std::bit_floor(facts.labels / 128), kFew, kMost);
+  // In many steps, each rare label is drawn often enough with fewer draws in each; frequent ones are in most
+  // batches anyway.
+  const uint64_t least = mostly_rare(facts) && facts.rows > kManyRows ? kFew / 4 : kFew;
+  const uint64_t draws = std::clamp<uint64_t>(std::bit_floor(facts.labels / 128), least, kMost);
   rules.set("sampling.mode", "uniform", fmt::format("{} labels are too many for each step", facts.labels));
   rules.set("sampling.uniform", std::to_string(draws),
             "some of the labels: more teach more, and take longer");
@@ -141,10 +144,13 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
       kMemoryShare * static_cast<double>(machine.memory_bytes))
     rules.set("model.centroid_pairs", std::to_string(kMostPairs),
               "all of them would take more than half of the memory");
-  if (rules.now().sampling.mode == SamplingMode::kUniform && rules.now().model.centroids)
-    rules.set("sampling.prior", "0.75", "drawing labels makes rare ones too likely");
-  if (rules.now().model.centroids)
-    rules.set("model.centroid_share", "0.8", "hidden layers know the samples of rare labels by heart");
+  if (!rules.now().model.centroids) return;
+  const bool doubted = mostly_rare(facts) && rules.now().model.loss == Loss::kSigmoid;
+  if (rules.now().sampling.mode == SamplingMode::kUniform)
+    rules.set("sampling.prior", doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
+  rules.set("model.centroid_share", doubted ? "0.9" : "0.8",
+            "hidden layers know the samples of rare labels by heart");
+  if (doubted) rules.set("model.rare_trust", "0.25", "what is learned of few samples is too sure of itself");
 }
 
 // Samples in a step, passes, and learning rate belong together: what counts is how many steps of which size

@@ -131,6 +131,13 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   EXPECT_EQ(recipe_for(wide_facts(), given({"model.centroids=false"})).model.centroid_share, 1);
   DataFacts rare = wide_facts();
   rare.rare_labels = 24000;
+  DataFacts many = rare;
+  many.rows = 170000;
+  EXPECT_LT(recipe_for(many).sampling.uniform, recipe_for(rare).sampling.uniform);
+  EXPECT_EQ(words.model.rare_trust, 1);
+  EXPECT_LT(recipe_for(rare).model.rare_trust, 1);
+  EXPECT_EQ(recipe_for(rare, given({"model.loss=softmax"})).model.rare_trust, 1) << "has no level of its own";
+  EXPECT_EQ(recipe_for(rare, given({"model.loss=softmax"})).sampling.prior, 0.75f);
   EXPECT_LT(recipe_for(rare).model.hidden[0], words.model.hidden[0]);
   EXPECT_EQ(recipe_for(rare, given({"model.centroids=false"})).model.hidden[0], words.model.hidden[0]);
   EXPECT_TRUE(tries_pairs(given(), words));
