@@ -18,7 +18,7 @@ using comm::Manifest;
 
 constexpr double kAvoid = 30;          // seconds for which a node that did not take a file is asked last
 constexpr uint64_t kLongestRest = 16;  // times retry_seconds
-constexpr size_t kMostWaiting = 64;    // snapshots that wait for the scheduler's store
+constexpr size_t kMostWaiting = 2;     // snapshots that wait for the scheduler's store: each takes room here
 
 bool is_in_store(const HeldFile& file) { return std::ranges::find(file.holders, "") != file.holders.end(); }
 
@@ -158,7 +158,7 @@ void OwnSnapshots::work() {
 }
 
 // A snapshot that failed, or was not begun, when a newer one is there; and the oldest that wait for the store
-// if they are very many.
+// if there are more than a few: the user wants the newest.
 void OwnSnapshots::drop_superseded() {
   uint64_t newest = 0;
   for (const Snapshot& snapshot : snapshots_)
@@ -176,8 +176,7 @@ void OwnSnapshots::drop_superseded() {
   const auto oldest = std::ranges::find_if(snapshots_, waits);
   log_warning("the scheduler's store did not take the snapshot of step {}: it stays in {} only", oldest->step,
               oldest->folder.string());
-  forget(*oldest, false);
-  snapshots_.erase(oldest);
+  oldest->told_stored = true;  // the run may need it: it goes when a newer one is stable
 }
 
 // One unit of what is to do.

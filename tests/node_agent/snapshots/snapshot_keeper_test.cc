@@ -455,6 +455,27 @@ TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
   EXPECT_EQ(std::ranges::find(a.told, uint64_t{100}, &msg::SnapshotHeldT::step)->run, kRun);
 }
 
+// The run may have to go on from one that the store did not take.
+TEST_F(SnapshotKeeperTest, OnlyTheNewestWaitForTheStore) {
+  start_store();
+  for (const char* name : {"a", "b"}) add(name);
+  const auto formed = group();
+  store.reset();
+  form(formed);
+  Node& a = named("a");
+  std::map<uint64_t, comm::SnapshotFile> files;
+  for (const uint64_t step : {100, 200, 300}) {
+    take(a, step, true, 1);
+    files[step] = held(a, step).files.at(0);
+  }
+  take(a, 350, false, 1);
+  held(a, 350);  // by then all is done that take() asked for
+  for (const auto& [step, file] : files) EXPECT_TRUE(fs::exists(entry_of(a, file))) << step;
+  a.keeper->stable(kRun, 350);
+  EXPECT_TRUE(until([&] { return !fs::exists(entry_of(a, files[100])); }));
+  for (const uint64_t step : {200, 300}) EXPECT_TRUE(fs::exists(entry_of(a, files[step]))) << step;
+}
+
 TEST_F(SnapshotKeeperTest, AGroupOfOneHasTheStore) {
   start_store();
   Node& a = add("a");
