@@ -139,7 +139,8 @@ class Pool:
         end = time.monotonic() + PATIENCE
         while True:
             done = subprocess.run(self.client(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            if words[0] == "submit" or "did not answer within" not in done.stderr or time.monotonic() > end:
+            is_busy = "did not answer within" in done.stderr or "no scheduler answers" in done.stderr  # or is being started again
+            if words[0] == "submit" or not is_busy or time.monotonic() > end:
                 break
         if done.returncode:
             sys.exit(f"modelet {' '.join(map(str, words))}: exit code {done.returncode}\n{done.stderr}\n{self.logs()}")

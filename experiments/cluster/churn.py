@@ -13,7 +13,7 @@ happens to a node or to the scheduler, once a minute one of the losses.
     losses:      killed (kill -9), drained (SIGTERM), frozen (SIGSTOP for 20 s), cut off (20 s without a cable). The node comes back 5 to 15 s later.
 
 Printed: goodput, which is the steps of the run by wall time against the reference's; where the rest went; the bytes that are not those of steps
-(snapshots, recovery) as a share of the links; memory and descriptors of the scheduler and of the agents over time.
+(snapshots, recovery) as a share of the links; memory and descriptors of the scheduler and of the agents over time, and what lies on the nodes' disks.
 Exit code 1: the run did not finish. Needs root (cluster.py says what else).
 """
 
@@ -22,6 +22,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,7 +37,7 @@ import cluster_pool
 import measuring
 import pools
 
-DISK_BYTES = 2 << 30  # of a node's work folder
+DISK_BYTES = 4 << 30  # of a node's work folder
 LOG_EVERY = 10  # steps between events
 LONG_GAP = 5  # times the usual time between two events
 SHORT = (1.0, 2.0)  # seconds of a disturbance that nobody is declared lost for
@@ -129,7 +130,7 @@ class Faults:
 
 
 class Usage:
-    """Resident memory and descriptors of the pool's processes, every ten seconds."""
+    """Resident memory, descriptors and disks of the pool's processes, every ten seconds."""
 
     def __init__(self, pool):
         self.rows, self._pool, self._ended = [], pool, threading.Event()
@@ -140,13 +141,21 @@ class Usage:
         self._ended.set()
         self._thread.join()
 
+    def _disk_bytes(self, name):
+        """That lie on a node's disk, without what fills it as a fault."""
+        folder = self._pool.folder / name
+        if not folder.is_mount():
+            return 0
+        filler = folder / "filler"
+        return shutil.disk_usage(folder).used - (filler.stat().st_size if filler.exists() else 0)
+
     def _work(self):
         while not self._ended.wait(10.0):
             for name, process in list(self._pool.processes.items()):
                 try:
                     resident = int(pathlib.Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
                     self.rows.append({"time": time.time(), "process": name, "id": process.pid, "resident_bytes": resident,
-                                      "descriptors": len(os.listdir(f"/proc/{process.pid}/fd"))})
+                                      "descriptors": len(os.listdir(f"/proc/{process.pid}/fd")), "disk_bytes": self._disk_bytes(name)})
                 except (OSError, IndexError):
                     pass  # it has just ended
 
@@ -254,14 +263,14 @@ def show(found):
     print("the rest: " + ", ".join(f"{seconds:.0f} s {what}" for what, seconds in found["spent_seconds"].items()))
     print(f"bytes that are not those of steps: {found['other_share_of_links']:.2%} of the links")
     for name, (early, late) in flatness(found["usage"]):
-        print(f"{name}: {early['resident_bytes'] / 1e6:.0f} MB and {early['descriptors']} descriptors after a third of its life, "
-              f"{late['resident_bytes'] / 1e6:.0f} MB and {late['descriptors']} at its end")
+        print(f"{name}: {early['resident_bytes'] / 1e6:.0f} MB, {early['descriptors']} descriptors and {early['disk_bytes'] / 1e6:.0f} MB on its disk "
+              f"after a third of its life, {late['resident_bytes'] / 1e6:.0f}, {late['descriptors']} and {late['disk_bytes'] / 1e6:.0f} at its end")
 
 
 def main():
     arguments = parse_arguments()
     measuring.require_modelet(arguments.programs / "modelet")
-    settings = [*arguments.set, f"train.log_every={LOG_EVERY}", "train.evaluate_every=0", "train.patience=0"]
+    settings = [*arguments.set, f"train.log_every={LOG_EVERY}", "train.evaluate_every=0", "train.checkpoint_every=100000", "train.patience=0"]
     others = measuring.OthersShare()
     try:
         with tempfile.TemporaryDirectory(prefix="modelet-churn-") as name, clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
