@@ -62,7 +62,7 @@ run_preset() {
   # Tests wait for other threads and programs a good part of the time, those without a sanitizer most of it.
   local preset=$1 target=() filter=() at_once=$((jobs + jobs / 2))
   case $preset in
-    dev) at_once=$((3 * jobs)) ;;
+    dev) at_once=$((2 * jobs)) ;;
     asan-ubsan) target=(--target asan-tests) filter=(-L '^(asan|fuzz)$') ;;
     aarch64) target=(--target asan-tests) filter=(-L '^asan$') ;;
     tsan) target=(--target tsan-tests) filter=(-L '^tsan$') ;;

@@ -142,9 +142,13 @@ class ActiveSet:
 
 # ---- model ---------------------------------------------------------------------------------------------------------
 
+# PyTorch 1.13 has its name, but not for the CPU.
+HAS_FUSED_ADAM = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 4)
+
+
 def adam(weight, mean, square, gradient, step, rate):
-    """In place. The fused kernel is what torch.optim.Adam(fused=True) calls; PyTorch has it for the CPU since 2.4."""
-    if hasattr(torch, "_fused_adam_"):
+    """In place. The fused kernel is what torch.optim.Adam(fused=True) calls."""
+    if HAS_FUSED_ADAM:
         torch._fused_adam_([weight], [gradient], [mean], [square], [], [torch.tensor(float(step))], lr=rate, beta1=BETA1, beta2=BETA2,
                            weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False)
         return

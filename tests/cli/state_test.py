@@ -92,7 +92,7 @@ class Runs(StatePool):
     def test_have_logs_of_their_nodes_and_of_all_events(self):
         self.agent("a")
         b = self.agent("b")
-        run = self.submit("run", "--nodes", "2", "--set", "train.epochs=20", "--set", "exchange.timeout_seconds=60")
+        run = self.submit("run", "--nodes", "2", "--set", "train.epochs=200", "--set", "exchange.timeout_seconds=60")  # until it is killed
         self.wait_for_step(run, 20)
         def log(*arguments):
             return self.modelet("logs", run, *arguments, "--scheduler", self.address).stdout.splitlines()

@@ -34,7 +34,8 @@ namespace modelet::agent::testing {
 namespace {
 
 using Stack = std::array<void*, 24>;
-constexpr int kOwnFrames = 2;  // of this counter, at the inner end of a stack
+constexpr int kOwnFrames =
+    2;  // at the inner end of a stack: note() and the function that replaces malloc or a relative
 
 std::atomic<bool> counting{false};
 std::atomic<size_t> allocations{0};          // ours, but those of the next line
@@ -117,9 +118,13 @@ void* memalign(size_t alignment, size_t size) {
   modelet::agent::testing::note();
   return __libc_memalign(alignment, size);
 }
-void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
+void* aligned_alloc(size_t alignment, size_t size) {
+  modelet::agent::testing::note();
+  return __libc_memalign(alignment, size);
+}
 int posix_memalign(void** memory, size_t alignment, size_t size) {
-  *memory = memalign(alignment, size);
+  modelet::agent::testing::note();
+  *memory = __libc_memalign(alignment, size);
   return *memory == nullptr ? ENOMEM : 0;
 }
 }  // extern "C"
