@@ -50,15 +50,15 @@ class Faults:
     def __init__(self, pool, chance, every, losses_every):
         self.pool, self.cluster, self.chance, self.every, self.losses_every = pool, pool.cluster, chance, every, losses_every
         self.done = []  # (time, kind, node)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work)
+        self._ended, self._idle = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
 
     def start(self):
         self._thread.start()
 
     def stop(self):
         self._ended.set()
-        self._thread.join()
+        self._idle.wait()
 
     def _wait(self, seconds):
         return self._ended.wait(seconds)
@@ -72,6 +72,8 @@ class Faults:
             rank = self.chance.randrange(self.cluster.size)
             self.done.append((time.time(), kind, f"node{rank}" if kind != "scheduler" else kind))
             getattr(self, "_" + kind.replace(" ", "_"))(rank)
+        self._idle.set()
+        threading.Event().wait()  # processes that this thread has started end with it
 
     def _process(self, name):
         return self.pool.processes[name]
