@@ -96,7 +96,7 @@ class OutputKernels {
 
   // [batch, active] x [active, width]
   void positive() {
-    const size_t pieces = 4 * pool_.threads();
+    const size_t pieces = pool_.threads() == 1 ? 1 : 2 * pool_.threads();
     pool_.for_pieces(shape_.batch, std::max<size_t>(24, (shape_.batch + pieces - 1) / pieces),
                      [&](size_t begin, size_t end) {
                        products_->positive(logits_.data(), begin, end, &gradient_[begin * shape_.width]);

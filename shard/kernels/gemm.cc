@@ -21,19 +21,21 @@ namespace modelet::shard::kernels::HWY_NAMESPACE {
 
 // The callers' layouts suit the micro-kernel: rows of B are contiguous, and A is read as scalars. Registers: Operand::kTileRows x kTileVectors accumulators, kTileVectors of B, one broadcast of A.
 constexpr size_t kTileVectors = kLanes == 8 ? 2 : 4;  // AVX2 has 16 registers, AVX-512 and NEON 32
-constexpr size_t kDepth = 128;  // k block: kDepth x kTileVectors vectors of B stay in L1
+constexpr size_t kDepth = 128;        // k block: kDepth x kTileVectors vectors of B stay in L1
+constexpr size_t kPackedDepth = 256;  // packed, if A does not take as many lines of L1
 
 // Rows of B often lie a power of two apart and then compete for few places of L1. Where vectors are narrower
-// than a cache line, a panel of B is copied together first, if there are rows of C enough to pay for it.
-// Panels of AVX-512 fill L1 as they are.
-constexpr size_t kRowsToPack = kLanes <= 8 ? 72 : SIZE_MAX;
+// than a cache line, a panel of B is copied together first, if there are rows of C enough to pay for it: fewer
+// where rows of B lie so far apart that they have hardly any places. Panels of AVX-512 fill L1 as they are.
+constexpr bool kMayPack = kLanes <= 8;
+constexpr size_t kRowsToPack = 72, kRowsToPackFar = 48, kFar = 256;  // kFar: elements between rows
 
 // How a step along k multiplies: acc [rows, vectors] += column of A * row of B.
 struct Floats {
   using Element = float;
   static constexpr size_t kWidth = 1;  // elements that make up one position along k
   static constexpr size_t kTileRows = 6;
-  static constexpr bool kPacks = kRowsToPack != SIZE_MAX;
+  static constexpr bool kPacks = kMayPack;
 
   template <size_t kRows, size_t kVectors>
   static HWY_INLINE void step(const float* HWY_RESTRICT a, size_t a_row, const float* HWY_RESTRICT b,
@@ -182,7 +184,7 @@ class NextBlock {
   NextBlock(const GemmOf<typename Operand::Element>& g, size_t first_k) : g_(g), k_(first_k) {
     if (g.a_row != 1 || first_k >= g.k) return;
     const size_t panels = (g.n + kTileVectors * kLanes - 1) / (kTileVectors * kLanes);
-    const size_t tiles = panels * (g.m / Operand::kTileRows);  // those of fewer rows do not ask
+    const size_t tiles = panels * (g.m / Operand::kTileRows);  // at least
     if (tiles == 0) return;
     end_ = std::min(first_k + kDepth, g.k);
     with_tile_ = (end_ - k_ + tiles - 1) / tiles;
@@ -207,6 +209,11 @@ class NextBlock {
   size_t k_, end_ = 0, with_tile_ = 0;  // positions: the next one, and how many with a tile
 };
 
+template <class Operand>
+HWY_INLINE bool packs(const GemmOf<typename Operand::Element>& g) {
+  return Operand::kPacks && g.m >= (g.b_row < kFar ? kRowsToPack : kRowsToPackFar);
+}
+
 // All rows of one column panel.
 template <class Operand, size_t kVectors>
 HWY_NOINLINE void panel(const GemmOf<typename Operand::Element>& g, size_t first_k, size_t k, size_t column,
@@ -214,8 +221,8 @@ HWY_NOINLINE void panel(const GemmOf<typename Operand::Element>& g, size_t first
   constexpr size_t kWidth = Operand::kWidth, kRow = kWidth * kVectors * kLanes;
   const typename Operand::Element* b = g.b + kWidth * (first_k * g.b_row + column);
   size_t b_row = g.b_row;
-  HWY_ALIGN typename Operand::Element packed[Operand::kPacks ? kDepth * kRow : 1];
-  if (Operand::kPacks && g.m >= kRowsToPack) {
+  HWY_ALIGN typename Operand::Element packed[Operand::kPacks ? kPackedDepth * kRow : 1];
+  if (packs<Operand>(g)) {
     for (size_t i = 0; i < k; ++i)
       std::memcpy(packed + i * kRow, b + kWidth * i * b_row, kRow * sizeof(*packed));
     b = packed;
@@ -226,9 +233,14 @@ HWY_NOINLINE void panel(const GemmOf<typename Operand::Element>& g, size_t first
       g.c_row, g.accumulate || first_k > 0,      g.row_start};
   constexpr size_t kTileRows = Operand::kTileRows;
   size_t i = 0;
-  for (; i + kTileRows <= g.m; i += kTileRows) {
+  // A tile of 2 rows takes as long as one of 4, waiting for its sums: the last 8 rows are two of 4.
+  for (; i + kTileRows <= g.m && g.m - i != 8; i += kTileRows) {
     next.ask();
     tile<Operand, kTileRows, kVectors>(p, i);
+  }
+  for (; i + 4 <= g.m; i += 4) {
+    next.ask();
+    tile<Operand, 4, kVectors>(p, i);
   }
   for (; i + 2 <= g.m; i += 2) tile<Operand, 2, kVectors>(p, i);
   if (i < g.m) tile<Operand, 1, kVectors>(p, i);
@@ -239,8 +251,9 @@ HWY_INLINE void multiply(const GemmOf<typename Operand::Element>& g) {
   if (g.k == 0 && !g.accumulate)
     for (size_t i = 0; i < g.m; ++i)
       std::fill_n(g.c + i * g.c_row, g.n, g.row_start != nullptr ? g.row_start[i] : 0.0f);
-  for (size_t first_k = 0; first_k < g.k; first_k += kDepth) {
-    const size_t k = std::min(kDepth, g.k - first_k);
+  const size_t most = packs<Operand>(g) && g.a_row != 1 ? kPackedDepth : kDepth;
+  for (size_t first_k = 0; first_k < g.k; first_k += most) {
+    const size_t k = std::min(most, g.k - first_k);
     NextBlock<Operand> next(g, first_k + k);
     size_t column = 0;
     for (; column + kTileVectors * kLanes <= g.n; column += kTileVectors * kLanes)

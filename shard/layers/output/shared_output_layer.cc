@@ -185,7 +185,7 @@ void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transpose
 
   // Few pieces, since each streams all active rows through the cache: one with one thread, else several equal
   // ones, so that threads end together.
-  const size_t pieces = pool_.threads() == 1 ? 1 : 4 * pool_.threads();
+  const size_t pieces = pool_.threads() == 1 ? 1 : 2 * pool_.threads();
   const size_t samples_a_piece = std::max<size_t>(24, (range.size() + pieces - 1) / pieces);
   pool_.for_pieces(range.size(), samples_a_piece, [&](size_t first, size_t last) {
     products_->positive(activations_.data(), begin + first, begin + last,
