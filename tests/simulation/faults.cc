@@ -33,6 +33,15 @@ void isolate(Pool& pool, Draw& draw, const Node& node) {
   }
 }
 
+// For longer, too, than it waits for whom nobody else misses.
+void cut_scheduler(Pool& pool, Draw& draw) {
+  const double seconds = draw.between(1, 40);
+  for (const auto& node : pool.nodes) {
+    pool.network.block(node->machine(), 0, seconds);
+    pool.network.block(0, node->machine(), seconds);
+  }
+}
+
 void one_way(Pool& pool, Draw& draw, const Node& node) {
   const double seconds = draw.between(0.5, 12);
   if (draw.chance(0.5))
@@ -89,6 +98,8 @@ void happen(Pool& pool, const PlannedFault& planned) {
       return one_way(pool, draw, node);
     case Fault::kIsolate:
       return isolate(pool, draw, node);
+    case Fault::kSchedulerCut:
+      return cut_scheduler(pool, draw);
     case Fault::kCut:
       return cut(pool, draw, node);
     case Fault::kSlow:

@@ -16,6 +16,7 @@ enum class Fault : uint8_t {
   kHalfOpen,        // one breaks, and its ends learn of it seconds later
   kOneWay,          // messages between a node and the scheduler pass in one direction only
   kIsolate,         // a node is cut off from everybody
+  kSchedulerCut,    // the scheduler is cut off from all nodes
   kCut,             // two nodes are cut off from each other, in one direction or both
   kSlow,            // a node's wires are slow
   kDouble,          // messages arrive twice
@@ -44,6 +45,7 @@ inline constexpr std::array kFaults = {
     FaultName{Fault::kHalfOpen, "half-open"},
     FaultName{Fault::kOneWay, "one-way"},
     FaultName{Fault::kIsolate, "isolate"},
+    FaultName{Fault::kSchedulerCut, "scheduler-cut"},
     FaultName{Fault::kCut, "cut"},
     FaultName{Fault::kSlow, "slow"},
     FaultName{Fault::kDouble, "double"},
