@@ -358,6 +358,7 @@ void Core::on(const std::string& peer, const msg::LeaveT&) {
 
 void Core::lose_node(Nodes::iterator node, const std::string& why) {
   ++pool_.losses;
+  if (pool_.pool_id != 0) pool_.changes.pool = pool_.record();
   remove_node(node, why);
 }
 

@@ -41,7 +41,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
     return refuse(peer,
                   fmt::format("{} runs are waiting or running, no more are accepted", pool_.runs.size()));
   run.id = pool_.next_run++;
-  pool_.changes.pool = PoolRecord{pool_.pool_id, pool_.next_run};
+  pool_.changes.pool = pool_.record();
   pool_.changed_runs.insert(run.id);
   pool_.log(fmt::format("run {} '{}' submitted{}", run.id, message.name, with_key(sender_)));
   pool_.send(peer, msg::AcceptedT{{}, run.id});

@@ -16,6 +16,7 @@ namespace {
 namespace msg = comm::control;
 
 constexpr double kPatienceIfCutOff = 6;  // times dead_after
+constexpr double kTimeWritten = 60;      // seconds between two notes of how long nodes have been there
 
 }  // namespace
 
@@ -95,6 +96,10 @@ void Core::on(const Tick&) {
   if (last_tick_ > 0)
     pool_.node_seconds += (pool_.now - last_tick_) * static_cast<double>(pool_.nodes.size());
   last_tick_ = pool_.now;
+  if (pool_.pool_id != 0 && pool_.now - time_written_ > kTimeWritten && !pool_.nodes.empty()) {
+    time_written_ = pool_.now;
+    pool_.changes.pool = pool_.record();
+  }
 
   const bool was_cut_off = std::exchange(is_cut_off_, seems_cut_off());
   if (was_cut_off && !is_cut_off_)  // some are back: the others may follow

@@ -154,7 +154,7 @@ class Core {
   void check_submission(const comm::control::SubmitT& message, const Run& run) const;
 
   Pool pool_;
-  double last_tick_ = 0;
+  double last_tick_ = 0, time_written_ = 0;
   bool is_cut_off_ = false;      // or so it seems
   bool has_begun_ = false;       // an event has come
   bool awaits_members_ = false;  // runs were restored that have not ended

@@ -19,11 +19,15 @@ namespace msg = comm::control;
 }  // namespace
 
 Core::Core(const CoreOptions& options, const Records& restored) : pool_(options) {
-  if (restored.pool) pool_.next_run = restored.pool->next_run;
+  if (restored.pool) {
+    pool_.next_run = restored.pool->next_run;
+    pool_.node_seconds = static_cast<double>(restored.pool->node_seconds);
+    pool_.losses = restored.pool->losses;
+  }
   if (restored.pool && restored.pool->id != 0)
     pool_.pool_id = restored.pool->id;
   else if (pool_.pool_id != 0)
-    pool_.changes.pool = PoolRecord{pool_.pool_id, pool_.next_run};
+    pool_.changes.pool = pool_.record();
   for (const NodeNameRecord& name : restored.names)
     if (!name.key.empty()) pool_.names[name.name] = {name.key, 0};
   for (const DrainRecord& each : restored.drains) pool_.drained.insert(each.name);

@@ -9,7 +9,7 @@ namespace modelet::scheduler {
 namespace {
 
 constexpr int kApplication = 0x4d646c74;  // marks the file as a ledger: "Mdlt"
-constexpr int kVersion = 2;               // of the tables
+constexpr int kVersion = 3;               // of the tables
 
 constexpr const char* kTables = R"(
 CREATE TABLE pool (one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL, next_run INTEGER NOT NULL);
@@ -18,18 +18,23 @@ CREATE TABLE events (run INTEGER NOT NULL, number INTEGER NOT NULL, time TEXT NO
                      PRIMARY KEY (run, number)) WITHOUT ROWID;
 CREATE TABLE names (name TEXT PRIMARY KEY, key TEXT NOT NULL) WITHOUT ROWID;
 )";
-// Since version 2.
-constexpr const char* kLaterTables = R"(
+constexpr const char* kSinceVersion2 = R"(
 ALTER TABLE events ADD COLUMN agent INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE events ADD COLUMN agent_number INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE logs (run INTEGER NOT NULL, node TEXT NOT NULL, number INTEGER NOT NULL, text TEXT NOT NULL,
                    PRIMARY KEY (run, node, number)) WITHOUT ROWID;
 CREATE TABLE drained (name TEXT PRIMARY KEY) WITHOUT ROWID;
 )";
+constexpr const char* kSinceVersion3 = R"(
+ALTER TABLE pool ADD COLUMN node_seconds INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE pool ADD COLUMN losses INTEGER NOT NULL DEFAULT 0;
+)";
 
-void make_tables(Database& database, bool is_new) {
-  if (is_new) database.run(kTables);
-  database.run(kLaterTables);
+// What later versions than `from` have; 0: all of it.
+void make_tables(Database& database, uint64_t from) {
+  if (from < 1) database.run(kTables);
+  if (from < 2) database.run(kSinceVersion2);
+  if (from < 3) database.run(kSinceVersion3);
   database.run(fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplication, kVersion));
 }
 
@@ -41,10 +46,10 @@ void check(Database& database) {
     throw Error(fmt::format(
         "{}: was written by a newer release (version {}, this one reads {}): use that, or another folder",
         database.file(), version, kVersion));
-  if (version != kVersion && version != 1) database.damaged(fmt::format("version {}", version));
+  if (version == 0) database.damaged("version 0");
   if (const std::string found = database.text_of("PRAGMA quick_check(1)"); found != "ok")
     database.damaged(found);
-  if (version == 1) make_tables(database, false);
+  if (version < kVersion) make_tables(database, version);
 }
 
 }  // namespace
@@ -57,7 +62,7 @@ Ledger::Ledger(const std::filesystem::path& file) : database_(std::make_unique<D
   database_->run("PRAGMA synchronous = FULL");
   database_->in_transaction([&] {
     if (database_->number_of("SELECT count(*) FROM sqlite_schema") == 0)
-      make_tables(*database_, true);
+      make_tables(*database_, 0);
     else
       check(*database_);
   });
@@ -67,8 +72,8 @@ Ledger::~Ledger() = default;
 
 Records Ledger::read() {
   Records records;
-  Statement pool(*database_, "SELECT id, next_run FROM pool");
-  if (pool.next()) records.pool = {pool.number(0), pool.number(1)};
+  Statement pool(*database_, "SELECT id, next_run, node_seconds, losses FROM pool");
+  if (pool.next()) records.pool = {pool.number(0), pool.number(1), pool.number(2), pool.number(3)};
   Statement runs(*database_, "SELECT id, ended, text FROM runs ORDER BY id");
   while (runs.next()) records.runs.push_back({runs.number(0), runs.number(1) != 0, runs.text(2)});
   Statement events(*database_,
@@ -118,8 +123,8 @@ std::vector<std::string> Ledger::nodes_with_log(uint64_t run) {
 void Ledger::write(const Records& records) {
   database_->in_transaction([&] {
     if (records.pool)
-      Statement(*database_, "INSERT OR REPLACE INTO pool VALUES (1, ?, ?)")
-          .run(records.pool->id, records.pool->next_run);
+      Statement(*database_, "INSERT OR REPLACE INTO pool VALUES (1, ?, ?, ?, ?)")
+          .run(records.pool->id, records.pool->next_run, records.pool->node_seconds, records.pool->losses);
     Statement run(*database_, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?)");
     for (const RunRecord& record : records.runs) run.run(record.id, uint64_t{record.ended}, record.text);
     Statement event(*database_, "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?)");

@@ -16,6 +16,8 @@ namespace modelet::scheduler {
 struct PoolRecord {
   uint64_t id = 0;        // drawn when the ledger was new: with a run's number it names the run for ever
   uint64_t next_run = 1;  // numbers never come back
+  // How long nodes have been in the pool, all together, and how often one was lost.
+  uint64_t node_seconds = 0, losses = 0;
 };
 struct RunRecord {
   uint64_t id = 0;

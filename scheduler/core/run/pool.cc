@@ -67,6 +67,13 @@ double Pool::seconds_between_losses(size_t count) const {
                                    : node_seconds / static_cast<double>(losses) / static_cast<double>(count);
 }
 
+PoolRecord Pool::record() const {
+  return {.id = pool_id,
+          .next_run = next_run,
+          .node_seconds = static_cast<uint64_t>(node_seconds),
+          .losses = losses};
+}
+
 NodeCapacity Pool::capacity(uint64_t node, double speed) const {
   const comm::control::RegisterT& info = nodes.at(node).info;
   return {.name = info.name,

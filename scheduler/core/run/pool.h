@@ -116,6 +116,7 @@ struct Pool {
   NodeCapacity capacity(uint64_t node, double speed) const;
   // That a group of so many nodes may expect; 0: unknown.
   double seconds_between_losses(size_t nodes) const;
+  PoolRecord record() const;
   void send(const std::string& peer, comm::control::FromSchedulerMessage message);
   void log(std::string text);
   std::string utc() const { return options.utc ? options.utc() : ""; }
@@ -123,7 +124,7 @@ struct Pool {
   CoreOptions options;
   uint64_t pool_id = 0;  // 0: its runs do not outlive their nodes
   double now = 0;
-  double node_seconds = 0;  // that nodes have been there since the scheduler was started,
+  double node_seconds = 0;  // that nodes have been there, all together,
   uint64_t losses = 0;      // and how often one was lost. Who leaves is not.
   uint64_t next_node = 1, next_run = 1, next_plan = 1;
   std::map<uint64_t, Node> nodes;

@@ -118,6 +118,14 @@ TEST_F(RecoveryTest, TheGroupHearsHowOftenNodesAreLost) {
   pass(6, {"a", "c"}, 50);
   get_ready({"a", "c"});
   EXPECT_NEAR(prepares["a"].seconds_between_losses, 3 * 106 / 2, 3) << "of 3 nodes; who leaves is not lost";
+  pool.restart();
+  pool.handle(Tick{});
+  join("a", 1, run, 2);
+  join("c", 2, run, 2);
+  join("d");
+  pass(6, {"a", "d"}, 60);
+  get_ready({"a", "d"});
+  EXPECT_NEAR(prepares["a"].seconds_between_losses, 3 * (106 + 6) / 2 / 2, 6) << "another, after a restart";
 }
 
 // Seed 46384 of the simulation: the node kept what it had prepared for ever.

@@ -39,7 +39,8 @@ class LedgerTest : public testing::Test {
 std::string text_of(const Records& records) {
   std::string text;
   if (records.pool)
-    text += "pool " + std::to_string(records.pool->id) + " " + std::to_string(records.pool->next_run) + "\n";
+    text += "pool " + std::to_string(records.pool->id) + " " + std::to_string(records.pool->next_run) + ", " +
+            std::to_string(records.pool->losses) + " in " + std::to_string(records.pool->node_seconds) + " s\n";
   for (const RunRecord& run : records.runs)
     text += "run " + std::to_string(run.id) + (run.ended ? " ended " : " ") + run.text + "\n";
   for (const RunEventRecord& event : records.events)
@@ -67,14 +68,14 @@ TEST_F(LedgerTest, KeepsWhatWasWritten) {
                   .events = {{1, 1, "10:00", "begins"}},
                   .names = {{"beta", "key b"}}});
     ledger.write(
-        {.pool = PoolRecord{.id = UINT64_MAX - 4, .next_run = 4},
+        {.pool = PoolRecord{.id = UINT64_MAX - 4, .next_run = 4, .node_seconds = 5000, .losses = 6},
          .runs = {{.id = 3, .text = odd}, {.id = 2, .text = ""}, {.id = 1, .ended = true, .text = "over"}},
          .events = {{3, 1, "12:00", "x"}, {1, 2, "11:00", "ends"}},
          .names = {{"alpha", "key a"}, {"beta", "key c"}}});
     ledger.write({});
   }
   const std::string expected =
-      "pool 18446744073709551611 4\nrun 1 ended over\nrun 2 \nrun 3 " + odd +
+      "pool 18446744073709551611 4, 6 in 5000 s\nrun 1 ended over\nrun 2 \nrun 3 " + odd +
       "\nevent 1 1 10:00 begins\nevent 1 2 11:00 ends\nevent 3 1 12:00 x\nname alpha key a\nname beta key c\n";
   EXPECT_EQ(text_of(Ledger(file).read()), expected);
 }
@@ -137,9 +138,21 @@ TEST_F(LedgerTest, KnowsWhoIsDrained) {
   EXPECT_EQ(text_of(Ledger(file).read()), "drained b\n");
 }
 
-// Without logs, drained nodes, and numbers of agents.
+constexpr const char* kAsOfVersion2 =
+    "ALTER TABLE pool DROP COLUMN node_seconds; ALTER TABLE pool DROP COLUMN losses; "
+    "INSERT INTO pool VALUES (1, 7, 3); PRAGMA user_version = 2";
+
+TEST_F(LedgerTest, ReadsTheSecondVersion) {
+  { Ledger ledger(file); }
+  execute(file, kAsOfVersion2);
+  EXPECT_EQ(text_of(Ledger(file).read()), "pool 7 3, 0 in 0 s\n");
+  EXPECT_EQ(text_of(Ledger(file).read()), "pool 7 3, 0 in 0 s\n") << "made anew";
+}
+
+// Without logs, drained nodes, and numbers of agents, too.
 TEST_F(LedgerTest, ReadsTheFirstVersion) {
   { Ledger ledger(file); }
+  execute(file, kAsOfVersion2);
   execute(
       file,
       "DROP TABLE logs; DROP TABLE drained; DROP TABLE events; CREATE TABLE events (run INTEGER NOT NULL, number "
@@ -147,7 +160,7 @@ TEST_F(LedgerTest, ReadsTheFirstVersion) {
       "INSERT INTO events VALUES (1, 1, 't', 'old'); PRAGMA user_version = 1");
   Ledger ledger(file);
   ledger.write({.events = {{1, 2, "t", "new", 7, 9}}, .logs = {{1, "a", "line\n"}}});
-  EXPECT_EQ(text_of(ledger.read()), "event 1 1 t old\nevent 1 2 t new\n");
+  EXPECT_EQ(text_of(ledger.read()), "pool 7 3, 0 in 0 s\nevent 1 1 t old\nevent 1 2 t new\n");
   EXPECT_EQ(ledger.read().events.back().agent_number, 9u);
 }
 
@@ -250,9 +263,9 @@ TEST_F(LedgerTest, RefusesWhatIsDamaged) {
 
 TEST_F(LedgerTest, RefusesWhatOthersWrote) {
   { Ledger ledger(file); }
-  execute(file, "PRAGMA user_version = 3");
+  execute(file, "PRAGMA user_version = 4");
   EXPECT_THAT(error_of([&] { Ledger ledger(file); }),
-              HasSubstr("was written by a newer release (version 3, this one reads 2)"));
+              HasSubstr("was written by a newer release (version 4, this one reads 3)"));
   const fs::path other = folder / "other.sqlite";
   execute(other, "CREATE TABLE things (name TEXT)");
   EXPECT_THAT(error_of([&] { Ledger ledger(other); }), HasSubstr("is a database of another program"));
