@@ -75,8 +75,11 @@ void Core::take_over(uint64_t node, const msg::RegisterT& message) {
         run.members, [&](const Run::Member& each) { return each.node == 0 && each.name == message.name; });
     if (member == run.members.end()) continue;
     const bool works_for_it = message.run == id && message.epoch == run.epoch;
-    // Its job has ended, and it says how in its next message; another process has no job.
-    const bool has_ended_there = message.run == 0 && message.incarnation == member->incarnation;
+    // Its job has ended, and it says how in its next message; another process has no job. If the group is to be
+    // formed anew, nobody waits for that: the node is free.
+    const bool is_awaited = run.state == msg::RunState::Running || run.state == msg::RunState::Stopping;
+    const bool has_ended_there =
+        is_awaited && message.run == 0 && message.incarnation == member->incarnation;
     if (!works_for_it && !has_ended_there) continue;
     run.member_returned(pool_, *member, node);
     pool_.log(fmt::format("run {}: node '{}' works on", id, message.name));

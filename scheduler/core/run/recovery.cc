@@ -168,7 +168,8 @@ void Run::recover(Pool& pool, const std::string& why) {
   regroup.reset();
   if (snapshots.stable_step() != recovered_from) attempts = 0;
   recovered_from = snapshots.stable_step();
-  if (++attempts > pool.options.most_recoveries)
+  // Whatever else is lost before another group was formed belongs to the same attempt.
+  if (state != RunState::Recovering && ++attempts > pool.options.most_recoveries)
     return fail(pool,
                 fmt::format("its group was formed {} times from step {} without getting on; at last: {}",
                             attempts, recovered_from, why));

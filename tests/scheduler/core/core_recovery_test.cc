@@ -144,6 +144,23 @@ TEST_F(RecoveryTest, AnAbortThatWasLostIsSaidAgain) {
   EXPECT_EQ(pool.node("a").run, 0u);
 }
 
+// Seeds 11730 and 400911 of the simulation: each node that was lost, and each that came back, was an attempt.
+TEST_F(RecoveryTest, ARunOutlivesALongCutOfTheScheduler) {
+  const Names all = {"a", "b", "c", "d", "e", "f"};
+  start(all);
+  ASSERT_EQ(status().node_names, all);
+  snapshot(100);
+  pass(32, {}, 150);
+  ASSERT_TRUE(pool.core.nodes().empty());
+  for (const std::string& name : all) {
+    join(name);  // its job has ended meanwhile
+    pool.receive(name, done(run, Outcome::Ok, 200, "", 1));
+  }
+  for (int i = 0; i < 20 && status().state != RunState::Forming; ++i) pass(1, all, 0);
+  get_ready(status().node_names);
+  EXPECT_EQ(status().step, 100u);
+}
+
 // Their groups work on.
 TEST_F(RecoveryTest, WhenMostNodesFallSilentTheSchedulerMayBeCutOff) {
   start({"a", "b", "c"}, 3);
