@@ -20,7 +20,8 @@ class Database;
 
 // Of a run; older ones are removed when newer ones are written.
 inline constexpr uint64_t kMostLedgerEvents = 16384;
-inline constexpr uint64_t kMostRestoredEvents = 1024;               // that read() gives
+inline constexpr uint64_t kMostRestoredEvents = 1024;               // that read() gives,
+inline constexpr uint64_t kMostRestoredOfEnded = 256;               // and of a run that has ended
 inline constexpr uint64_t kMostNodeLogBytes = uint64_t{256} << 10;  // of a node in a run
 
 class Ledger {

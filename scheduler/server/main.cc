@@ -172,7 +172,7 @@ int main(int argc, char** argv) {
     options.core.utc = [] { return modelet::utc_text(std::chrono::system_clock::now()); };
     modelet::scheduler::Server server(options);
     const modelet::StopSignals signals([&server] { server.request_stop(); });
-    if (!state.empty())
+    if (!state.empty() && server.data_port() != options.former_data_port)
       write_line(std::filesystem::path(state) / kPortFile, std::to_string(server.data_port()));
     modelet::log_info("listening on {}", server.endpoint());
     if (!endpoint_file.empty()) write_line(endpoint_file, server.endpoint());

@@ -90,7 +90,8 @@ TEST_F(LedgerTest, ForgetsARunWithItsEvents) {
 
 TEST_F(LedgerTest, KeepsTheNewestEventsOfEachRun) {
   Ledger ledger(file);
-  Records records{.events = {{2, 1, "t", "of another run"}}};
+  Records records{.runs = {{.id = 1, .text = "a"}, {.id = 2, .text = "b"}},
+                  .events = {{2, 1, "t", "of another run"}}};
   for (uint64_t number = 1; number <= kMostLedgerEvents + 3; ++number)
     records.events.push_back({1, number, "t", "x"});
   ledger.write(records);
@@ -99,6 +100,8 @@ TEST_F(LedgerTest, KeepsTheNewestEventsOfEachRun) {
   EXPECT_EQ(kept.events.front().number, kMostLedgerEvents + 4 - kMostRestoredEvents);
   EXPECT_EQ(kept.events[kMostRestoredEvents - 1].number, kMostLedgerEvents + 3);
   EXPECT_EQ(kept.events.back().text, "of another run");
+  ledger.write({.runs = {{.id = 1, .ended = true, .text = "a"}}});
+  EXPECT_EQ(ledger.read().events.size(), kMostRestoredOfEnded + 1);
   uint64_t lines = 0, next = 0;
   for (LogPart part; !(part = ledger.read_log(1, "", next, 1000)).text.empty(); next = part.next) {
     if (next == 0) {
@@ -159,8 +162,8 @@ TEST_F(LedgerTest, ReadsTheFirstVersion) {
       "INTEGER NOT NULL, time TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (run, number)) WITHOUT ROWID; "
       "INSERT INTO events VALUES (1, 1, 't', 'old'); PRAGMA user_version = 1");
   Ledger ledger(file);
-  ledger.write({.events = {{1, 2, "t", "new", 7, 9}}, .logs = {{1, "a", "line\n"}}});
-  EXPECT_EQ(text_of(ledger.read()), "pool 7 3, 0 in 0 s\nevent 1 1 t old\nevent 1 2 t new\n");
+  ledger.write({.runs = {{.id = 1, .text = "r"}}, .events = {{1, 2, "t", "new", 7, 9}}, .logs = {{1, "a", "line\n"}}});
+  EXPECT_EQ(text_of(ledger.read()), "pool 7 3, 0 in 0 s\nrun 1 r\nevent 1 1 t old\nevent 1 2 t new\n");
   EXPECT_EQ(ledger.read().events.back().agent_number, 9u);
 }
 
@@ -259,6 +262,21 @@ TEST_F(LedgerTest, RefusesWhatIsDamaged) {
   EXPECT_THAT(error_of([&] { Ledger ledger(file); }), HasSubstr("is damaged"));
   fs::resize_file(file, 5000);
   EXPECT_THAT(error_of([&] { Ledger ledger(file); }), HasSubstr("put back a copy of it, or move it away"));
+}
+
+// Too large to be checked as a whole.
+TEST_F(LedgerTest, RefusesWhatIsDamagedWhenItIsRead) {
+  {
+    Ledger ledger(file);
+    for (uint64_t i = 1; i < 50; ++i) ledger.write({.runs = {{.id = i, .text = std::string(400000, 'x')}}});
+  }
+  const auto size = fs::file_size(file);
+  ASSERT_GT(size, 16u << 20);
+  std::fstream(file, std::ios::in | std::ios::out)
+      .seekp(static_cast<std::streamoff>(size / 2))
+      .write(std::string(size / 4, '\x7f').data(), static_cast<std::streamsize>(size / 4));
+  Ledger ledger(file);
+  EXPECT_THAT(error_of([&] { ledger.read(); }), HasSubstr("is damaged"));
 }
 
 TEST_F(LedgerTest, RefusesWhatOthersWrote) {
