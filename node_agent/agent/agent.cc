@@ -14,6 +14,7 @@
 #include "comm/transport/endpoint.h"
 #include "comm/transport/zmq.h"
 #include "shard/modelet/checkpoint.h"
+#include "shard/modelet/checkpoint/folders.h"
 
 namespace modelet::agent {
 namespace {
@@ -236,7 +237,9 @@ void Agent::carry_out(const PrepareJob& action) {
              message.epoch, job.rank, job.size, job.threads, job.out.string());
     runner_ = std::make_unique<JobRunner>(
         message, std::move(job), [this, owner](const TrainJob& asked) { check_folders(asked, owner); },
-        [this, owner](TrainJob made_for) { return owned_job(std::move(made_for), owner); },
+        [this, owner, goes_on = goes_on_in_folder(message)](TrainJob made_for) {
+          return owned_job(std::move(made_for), owner, goes_on);
+        },
         comm::ZmqOptions{
             .bind = data_endpoint(options_), .curve = has_data_keys(options_), .sending = options_.sending},
         mailbox_, data_source(message), kept_run(message));
@@ -306,8 +309,10 @@ void Agent::check_folders(const TrainJob& job, const RunOwner& owner) const {
 }
 
 // The paths are checked against what this machine's owner allows before anything is written to them.
-std::unique_ptr<Job> Agent::owned_job(TrainJob job, const RunOwner& owner) const {
+std::unique_ptr<Job> Agent::owned_job(TrainJob job, const RunOwner& owner, bool goes_on) const {
   const std::filesystem::path out = job.out;
+  if (goes_on)
+    if (const auto newest = shard::newest_checkpoint(out / "checkpoints")) job.resume = *newest;
   std::unique_ptr<Job> made = options_.make_job(std::move(job));
   claim_run_folder(out, owner);
   return made;

@@ -84,7 +84,7 @@ class Agent {
   void carry_out(const EndAgent& action);
   TrainJob checked_job(const comm::control::PrepareT& message) const;
   void check_folders(const TrainJob& job, const RunOwner& owner) const;
-  std::unique_ptr<Job> owned_job(TrainJob job, const RunOwner& owner) const;
+  std::unique_ptr<Job> owned_job(TrainJob job, const RunOwner& owner, bool goes_on) const;
   std::optional<DataSource> data_source(const comm::control::PrepareT& message) const;
   std::optional<KeptRun> kept_run(const comm::control::PrepareT& message);
 

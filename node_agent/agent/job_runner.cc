@@ -33,6 +33,10 @@ std::string without_quotes(std::string text) {
 
 }  // namespace
 
+bool goes_on_in_folder(const comm::control::PrepareT& prepare) {
+  return prepare.pool != 0 && prepare.epoch > 1 && !prepare.out.empty();
+}
+
 JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCheck check,
                      JobFactory make_job, comm::ZmqOptions data_socket, Mailbox& mailbox,
                      std::optional<DataSource> data, std::optional<KeptRun> kept)
@@ -47,6 +51,7 @@ JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCh
       size_(job.size),
       data_socket_(std::move(data_socket)),
       mailbox_(mailbox),
+      goes_on_in_folder_(goes_on_in_folder(prepare)),
       source_(std::move(data)),
       kept_(std::move(kept)),
       throttle_(job.throttle) {
@@ -109,7 +114,9 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
   } catch (const UsageError& error) {
     done.outcome = Outcome::Failed;
     done.message = error.what();
-    done.user_error = true;
+    // Another group has passed; it may not have left the folder yet, or have written another checkpoint just now.
+    done.retry = goes_on_in_folder_;
+    done.user_error = !goes_on_in_folder_;
   } catch (const std::bad_alloc&) {
     done.outcome = Outcome::Failed;
     done.message = out_of_memory_text();

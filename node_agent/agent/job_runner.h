@@ -33,6 +33,10 @@ struct KeptRun {
   std::optional<comm::Snapshot> from;
 };
 
+// An earlier group of the run has trained into its folder, which all ranks see: this one goes on from the newest
+// checkpoint there, if there is one.
+bool goes_on_in_folder(const comm::control::PrepareT& prepare);
+
 class JobRunner {
  public:
   // Starts the thread. `mailbox` must outlive this object. `check` throws if the job is not allowed, which is
@@ -67,6 +71,7 @@ class JobRunner {
   const int rank_, size_;
   const comm::ZmqOptions data_socket_;
   Mailbox& mailbox_;
+  const bool goes_on_in_folder_;
   const std::optional<DataSource> source_;
   const std::optional<KeptRun> kept_;
   Throttle* const throttle_;     // lets a job that shall end go on; null: there is none

@@ -12,8 +12,8 @@
 //   stopping    asked to end with a checkpoint; told to abort if it has not after `stop_grace`
 //   recovering  a node is gone: the group of the next epoch is planned
 //   waiting     there are too few nodes for it, or nobody who is there has its files
-// A run outlives its nodes if the pool has an id and its files do not lie in a shared folder (Run::survives). If
-// not, it fails with the first of its nodes, and the others are told to abort.
+// A run outlives its nodes if the pool has an id (Run::survives). If not, it fails with the first of its nodes,
+// and the others are told to abort.
 //
 // A run is planned anew when one of its nodes stays notably slower than the others, or than planned if it is
 // alone (scheduler/core/values/balance.h), when other nodes can help, and when a node wishes to leave. Its nodes

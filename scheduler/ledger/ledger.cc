@@ -51,8 +51,7 @@ void check(Database& database) {
         "{}: was written by a newer release (version {}, this one reads {}): use that, or another folder",
         database.file(), version, kVersion));
   if (version == 0) database.damaged("version 0");
-  const uint64_t bytes =
-      database.number_of("PRAGMA page_count") * database.number_of("PRAGMA page_size");
+  const uint64_t bytes = database.number_of("PRAGMA page_count") * database.number_of("PRAGMA page_size");
   if (bytes <= kMostChecked)
     if (const std::string found = database.text_of("PRAGMA quick_check(1)"); found != "ok")
       database.damaged(found);

@@ -15,7 +15,7 @@ class RecoveryTest(ProgramTest):
     def setUp(self):
         super().setUp()
         self.pool = self.folder / self._testMethodName
-        self.pool.mkdir()
+        (self.pool / "shared").mkdir(parents=True)
         self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user")}
         (self.pool / "allowed").write_text(f"agent {self.public['agent']} office\nuser {self.public['user']} alice\n")
         self.endpoint = self.pool / "endpoint"
@@ -38,7 +38,8 @@ class RecoveryTest(ProgramTest):
 
     def agent(self, name):
         self.agents[name] = self.start("modelet-agent", *self.own("agent"), "--name", name, "--cores", "1", "--memory-mib", "1000", "--gflops", "10",
-                                       "--memory-gbps", "5", "--work-dir", self.pool / name, "--data-root", self.folder, "--leave-seconds", "100")
+                                       "--memory-gbps", "5", "--work-dir", self.pool / name, "--out-root", self.pool / "shared", "--data-root", self.folder,
+                                       "--leave-seconds", "100")
         wait_until(lambda: name in self.nodes(), lambda: f"agent registers: {self.agents[name]}")
 
     def verb(self, *arguments):
@@ -47,8 +48,8 @@ class RecoveryTest(ProgramTest):
     def nodes(self):
         return {node["name"]: node for node in self.verb("nodes")}
 
-    def submit(self, nodes):
-        answers = self.verb("submit", self.experiment, "--nodes", str(nodes), *STEPS)
+    def submit(self, nodes, *more):
+        answers = self.verb("submit", self.experiment, "--nodes", str(nodes), *STEPS, *more)
         return next(answer["run"] for answer in answers if answer["event"] == "submitted")
 
     def status(self, run):
@@ -91,6 +92,24 @@ class RecoveryTest(ProgramTest):
         self.kill(self.members(run)[0])
         self.assert_finishes(run)
         self.assertEqual(self.final_files(run), self.final_files(undisturbed))
+
+    def test_a_run_in_a_shared_folder_goes_on_from_its_checkpoint(self):
+        for name in ("a", "b", "c"):
+            self.agent(name)
+        folders = [self.pool / "shared" / name for name in ("undisturbed", "disturbed")]
+        self.assert_finishes(self.submit(2, "--out", folders[0]))
+        run = self.submit(2, "--out", folders[1])
+        self.wait_for_step(run, 100)
+        first, second = self.members(run)
+        self.kill(first)  # it has the folder's lock
+        self.wait_for_step(run, 200)
+        self.agents[second].signal(signal.SIGTERM)
+        self.assertEqual(self.agents[second].end(), 0, str(self.agents[second]))
+        self.assert_finishes(run)
+        self.assertEqual(self.status(run)["recoveries"], 1)
+        last = [newest_checkpoint(folder) for folder in folders]
+        self.assertEqual(last[0].name, last[1].name)
+        self.assertEqual(checkpoint_files(last[0]).keys(), checkpoint_files(last[1]).keys())
 
     def test_a_run_goes_on_with_the_nodes_that_are_left(self):
         for name in ("a", "b", "c"):

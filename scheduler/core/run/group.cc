@@ -148,8 +148,8 @@ void Run::planned(Pool& pool, const Planned& answer) {
   too_few.clear();
   for (const Member& each : wanted.nodes) too_few.push_back(each.node);
   std::ranges::sort(too_few);
-  wait_for_nodes(pool, fmt::format("waits for nodes to go on from step {}: {}", snapshots.stable_step(),
-                                   answer.failure));
+  wait_for_nodes(pool,
+                 fmt::format("waits for nodes to go on from step {}: {}", saved_step(), answer.failure));
 }
 
 // ---- a group
@@ -248,7 +248,9 @@ void Run::send_prepare(Pool& pool) {
   prepare.pool = pool.pool_id;
   prepare.seconds_between_losses = pool.seconds_between_losses(members.size());
   for (const Member& each : members) prepare.node_names.push_back(each.name);
-  if (survives(pool)) {
+  if (has_folder()) {
+    if (survives(pool) && epoch > 1) step = checkpoint_step;
+  } else if (survives(pool)) {
     const comm::Snapshot* from =
         snapshots.newest_at_hand([&](const std::string& holder) { return pool.is_there(holder); });
     prepare.snapshot = from != nullptr ? comm::format_snapshot(*from) : submit.resume_files;

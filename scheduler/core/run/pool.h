@@ -23,9 +23,10 @@ struct CoreOptions {
   uint64_t session = 1;  // drawn anew by each scheduler process
   // Id of the pool if no record says it; 0: runs do not outlive their nodes.
   uint64_t pool = 0;
-  double heartbeat = 1;       // seconds between two heartbeats of an agent
-  double dead_after = 5;      // seconds of silence after which a node counts as dead
-  size_t least_cut_off = 3;   // nodes, and more than half of all, that are silent before the scheduler may be cut off
+  double heartbeat = 1;   // seconds between two heartbeats of an agent
+  double dead_after = 5;  // seconds of silence after which a node counts as dead
+  size_t least_cut_off =
+      3;  // nodes, and more than half of all, that are silent before the scheduler may be cut off
   double stop_grace = 60;     // seconds a run may take to stop before it is aborted
   double hold_grace = 600;    // seconds without news that the files of a last snapshot may take to be safe
   double replan_after = 10;   // seconds that a node has to be slow before its run is planned anew

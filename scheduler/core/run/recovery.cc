@@ -32,7 +32,7 @@ double rest_before(uint32_t attempt) {
 
 }  // namespace
 
-bool Run::survives(const Pool& pool) const { return pool.pool_id != 0 && submit.out.empty(); }
+bool Run::survives(const Pool& pool) const { return pool.pool_id != 0; }
 
 // ---- what happens to its nodes
 
@@ -42,7 +42,8 @@ void Run::member_lost(Pool& pool, Member& lost, const std::string& why) {
   pool.changed_runs.insert(id);
   if (state == RunState::Stopping) return stopped_by_loss(pool, why);
   // It has done its part, and what it had written lies where it shall: nobody needs anything of it.
-  if (lost.done && lost.outcome == Outcome::Ok && state == RunState::Running && has_last_files(pool))
+  if (lost.done && lost.outcome == Outcome::Ok && state == RunState::Running &&
+      (has_folder() || has_last_files(pool)))
     return settle(pool);
   recover(pool, why);
 }
@@ -166,8 +167,8 @@ bool Run::snapshot_is_at_hand(Pool& pool) {
 void Run::recover(Pool& pool, const std::string& why) {
   forget_planning(pool);
   regroup.reset();
-  if (snapshots.stable_step() != recovered_from) attempts = 0;
-  recovered_from = snapshots.stable_step();
+  if (saved_step() != recovered_from) attempts = 0;
+  recovered_from = saved_step();
   // Whatever else is lost before another group was formed belongs to the same attempt.
   if (state != RunState::Recovering && ++attempts > pool.options.most_recoveries)
     return fail(pool,
@@ -201,9 +202,19 @@ void Run::go_on(Pool& pool) {
   plan_with_whoever_is_there(pool);
 }
 
+// Of a run in a folder that began with one node nobody says that another node sees that folder.
+std::vector<uint64_t> Run::nodes_that_may_join(const Pool& pool) const {
+  std::vector<uint64_t> nodes = pool.free_nodes();
+  if (has_folder() && began_with == 1)
+    std::erase_if(nodes, [&](uint64_t node) {
+      return std::ranges::find(members, pool.nodes.at(node).info.name, &Member::name) == members.end();
+    });
+  return nodes;
+}
+
 bool Run::fill_vacancies(Pool& pool) {
   std::vector<Member> group = members;
-  std::vector<uint64_t> free = pool.free_nodes();
+  std::vector<uint64_t> free = nodes_that_may_join(pool);
   const auto rate = [&](uint64_t node) { return pool.nodes.at(node).info.gflops; };
   std::ranges::stable_sort(free, [&](uint64_t a, uint64_t b) { return rate(a) > rate(b); });
   const auto take = [&](Member& vacancy, const auto& fits) {
@@ -234,7 +245,7 @@ bool Run::fill_vacancies(Pool& pool) {
 }
 
 void Run::plan_with_whoever_is_there(Pool& pool) {
-  std::vector<uint64_t> there = pool.free_nodes();
+  std::vector<uint64_t> there = nodes_that_may_join(pool);
   for (const Member& each : members)
     if (const Node* node = pool.node(each.node); node != nullptr && node->is_willing())
       there.push_back(each.node);
@@ -242,9 +253,8 @@ void Run::plan_with_whoever_is_there(Pool& pool) {
   const size_t count = std::min(there.size(), most_nodes(pool)) / replicas * replicas;
   if (count < least)
     return wait_for_nodes(
-        pool,
-        fmt::format("waits for {} to go on from step {}, {} free", nodes_text(least), snapshots.stable_step(),
-                    there.size() == 1 ? "1 is" : fmt::format("{} are", there.size())));
+        pool, fmt::format("waits for {} to go on from step {}, {} free", nodes_text(least), saved_step(),
+                          there.size() == 1 ? "1 is" : fmt::format("{} are", there.size())));
   Planning next{.purpose = Purpose::kGoOn};
   for (const uint64_t node : choose(pool, std::move(there), count)) {
     if (const Member* known = member(node))

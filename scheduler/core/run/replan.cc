@@ -78,7 +78,7 @@ void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double 
 void Run::look_for_help(Pool& pool, double seconds_left) {
   if (std::ranges::any_of(members, &Member::done) || pool.has_waiting_run()) return;
   const size_t replicas = experiment.cluster.replicas;
-  std::vector<uint64_t> free = pool.free_nodes();
+  std::vector<uint64_t> free = nodes_that_may_join(pool);
   std::erase_if(free, [&](uint64_t node) {
     return no_help.contains(node) || std::ranges::find(spare, node, &Member::node) != spare.end();
   });

@@ -54,11 +54,15 @@ const char* state_name(RunState state) {
 void Run::reported(Pool& pool, uint64_t node, const nlohmann::json& event, uint64_t agent, uint64_t number) {
   const std::string kind = text_of(event, "event");
   if (state == RunState::Forming) note_data(kind, event);
+  const auto done = event.find("step");
+  const bool says_step = done != event.end() && done->is_number_unsigned() && members.front().node == node;
+  if (says_step && has_folder() && (kind == "checkpoint" || kind == "interrupted")) {
+    checkpoint_step = done->get<uint64_t>();
+    pool.changed_runs.insert(id);
+  }
   if (state == RunState::Running && members.front().node == node) {
     // Heartbeats say it as well, but not as soon.
-    if (const auto done = event.find("step");
-        kind == "progress" && done != event.end() && done->is_number_unsigned())
-      step = std::max(step, done->get<uint64_t>());
+    if (says_step && kind == "progress") step = std::max(step, done->get<uint64_t>());
     if (kind == "progress" && !regroup) observe(pool, event);
     if (kind == "interrupted" && regroup) {  // for the watchers the run goes on
       regroup->checkpoint = text_of(event, "checkpoint");
@@ -141,7 +145,7 @@ void Run::settle(Pool& pool) {
     return;
   const bool all_ok =
       std::ranges::all_of(members, [](const Member& each) { return each.outcome == Outcome::Ok; });
-  if (!survives(pool)) return settle_shared(pool, all_ok);
+  if (has_folder() || !survives(pool)) return settle_shared(pool, all_ok);
   if (all_ok || state == RunState::Stopping) return end_with_files(pool, all_ok);
   const bool is_stable = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
   if (!is_stable && pool.now - last_news <= pool.options.stop_grace) {
@@ -153,13 +157,15 @@ void Run::settle(Pool& pool) {
   go_on(pool);
 }
 
-// With a folder that the nodes share.
+// With a folder that the nodes share: what was saved lies there.
 void Run::settle_shared(Pool& pool, bool all_ok) {
   if (!all_ok && regroup && !regroup->checkpoint.empty()) {
     submit.resume = regroup->checkpoint;
-    publish_replanned(pool);
+    if (regroup->reason == Reason::kSlow) publish_replanned(pool);
     return go_on(pool);
   }
+  if (!all_ok && survives(pool) && state == RunState::Running)
+    return recover(pool, "its group stopped by itself");
   set_state(pool, all_ok ? RunState::Finished : RunState::Stopped,
             all_ok ? "" : fmt::format("stopped at step {}, checkpoint written", step));
 }
@@ -195,8 +201,9 @@ void Run::end_with_files(Pool& pool, bool all_ok) {
 }
 
 std::string Run::where_it_stands() const {
-  if (snapshots.newest() == nullptr) return "nothing was saved";
-  return fmt::format("its files are those of step {}", snapshots.stable_step());
+  if (saved_step() == 0 && snapshots.newest() == nullptr) return "nothing was saved";
+  return fmt::format("{} of step {}", has_folder() ? "its newest checkpoint is that" : "its files are those",
+                     saved_step());
 }
 
 void Run::asked_to_stop(Pool& pool) {

@@ -8,8 +8,7 @@
 //   to go on        the group changes; the nodes that are left, and those that are to come, are kept.
 //
 // Every change of a group is one operation (go_on): the group of the next epoch is formed from the newest stable
-// snapshot. A run whose files lie in a folder that its nodes share (`out`) cannot do that yet: it fails with its
-// first node, and a new plan takes a checkpoint in that folder.
+// snapshot, or, if its nodes share a folder (`out`), from the newest checkpoint there, which they find themselves.
 //
 // Files: run.cc has what its nodes report, and its end; group.cc plans and the start of a group; replan.cc
 // nodes that are slow, and nodes that could help; recovery.cc losses, nodes that leave, snapshots.
@@ -113,7 +112,9 @@ struct Run {
   void fail(Pool& pool, const std::string& why, bool by_user = false);
 
   Member* member(uint64_t node);
-  bool survives(const Pool& pool) const;  // the loss of a node
+  bool survives(const Pool& pool) const;                   // the loss of a node
+  bool has_folder() const { return !submit.out.empty(); }  // that its nodes share, with its checkpoints
+  uint64_t saved_step() const { return has_folder() ? checkpoint_step : snapshots.stable_step(); }
   // A node that has stopped, and is kept until the group is formed anew or the run has ended.
   bool keeps(const Pool& pool, const Member& member) const {
     return member.done && (regroup || survives(pool));
@@ -142,6 +143,7 @@ struct Run {
   std::optional<Planning> planning;
   std::optional<Regroup> regroup;
   Snapshots snapshots;
+  uint64_t checkpoint_step = 0;  // of the newest in the shared folder, as far as is known
   Balance balance;
   size_t began_with = 0;  // nodes, at its first start
   uint32_t replans = 0, recoveries = 0;
@@ -165,6 +167,7 @@ struct Run {
   std::set<std::string> watchers;      // peers
 
  private:
+  std::vector<uint64_t> nodes_that_may_join(const Pool& pool) const;
   std::vector<uint64_t> choose(const Pool& pool, std::vector<uint64_t> free, size_t wanted) const;
   size_t most_nodes(const Pool& pool) const;
   void ask_for_plan(Pool& pool, Planning wanted);

@@ -151,6 +151,7 @@ std::string format_run(const Run& run, double now) {
               {"members", members},
               {"snapshots", comm::format_snapshots(run.snapshots.stable())},
               {"unfinished", unfinished_json(run.snapshots)},
+              {"checkpoint_step", run.checkpoint_step},
               {"began_with", run.began_with},
               {"replans", run.replans},
               {"recoveries", run.recoveries},
@@ -179,6 +180,8 @@ Run parse_run(uint64_t id, const std::string& text) {
   for (const json& each : list_at(object, "members")) run.members.push_back(member_of(each));
   run.snapshots =
       Snapshots(comm::parse_snapshots(string_at(object, "snapshots", kRecord)), unfinished_of(object));
+  if (object.contains("checkpoint_step"))  // not in records of earlier releases
+    run.checkpoint_step = unsigned_at(object, "checkpoint_step", kRecord);
   run.began_with = unsigned_at(object, "began_with", kRecord);
   run.replans = small_at(object, "replans");
   run.recoveries = small_at(object, "recoveries");

@@ -35,7 +35,7 @@ bool is_gone(pid_t pid) {
   return !std::getline(file, text) || text.substr(text.rfind(')') + 2, 1) == "Z";
 }
 
-// Into a folder that all nodes share, as of `modelet train`: a lost node ends it.
+// Into a folder that all nodes share.
 Submission shared_run() {
   Submission run = submission(0);
   run.out = testing::TempDir() + "local-pool-run-" + std::to_string(::getpid());
@@ -52,45 +52,23 @@ uint64_t step_of(PoolClient& client, uint64_t run) {
   return 0;
 }
 
-TEST(LocalPool, AKilledAgentFailsTheRunWithItsNameAndStep) {
-  LocalPool pool(fake_agents(3));
-  PoolClient client(pool.scheduler());
-  const uint64_t run = client.submit(shared_run());
-  wait_until([&] { return step_of(client, run) > 0; });
-  const auto& victim = pool.processes()[2];
-  EXPECT_EQ(victim.name, "node-2");
-  ASSERT_EQ(::kill(victim.pid, SIGKILL), 0);
-  const auto end = client.watch(run, {});
-  EXPECT_EQ(end.state, RunState::Failed);
-  EXPECT_THAT(end.detail, testing::ContainsRegex("node 'node-2' (is gone|stopped answering).*at step [1-9]"));
-  // The others are free for the next run.
-  wait_until([&] {
-    const auto nodes = client.nodes();
-    size_t free = 0;
-    for (const auto& node : nodes.nodes) free += node->run == 0;
-    return free == 2;
-  });
-  // It comes back, under its name.
-  wait_until([&] {
-    pool.check();
-    return client.nodes().nodes.size() == 3;
-  });
-}
-
+// A run whose files the pool keeps, and one in a folder.
 TEST(LocalPool, ARunOutlivesAKilledAgentWhichComesBack) {
-  LocalPool pool(fake_agents(3));
-  PoolClient client(pool.scheduler());
-  const uint64_t run = client.submit(submission(0));
-  wait_until([&] { return step_of(client, run) > 0; });
-  ASSERT_EQ(::kill(pool.processes()[2].pid, SIGKILL), 0);
-  wait_until([&] {
-    const auto runs = client.list();
-    return runs.runs.front()->state == RunState::Running && runs.runs.front()->recoveries == 1;
-  });
-  wait_until([&] {
-    pool.check();
-    return client.nodes().nodes.size() == 3;
-  });
+  for (const Submission& submitted : {submission(0), shared_run()}) {
+    LocalPool pool(fake_agents(3));
+    PoolClient client(pool.scheduler());
+    const uint64_t run = client.submit(submitted);
+    wait_until([&] { return step_of(client, run) > 0; });
+    ASSERT_EQ(::kill(pool.processes()[2].pid, SIGKILL), 0);
+    wait_until([&] {
+      const auto runs = client.list();
+      return runs.runs.front()->state == RunState::Running && runs.runs.front()->recoveries == 1;
+    });
+    wait_until([&] {
+      pool.check();
+      return client.nodes().nodes.size() == 3;
+    });
+  }
 }
 
 TEST(LocalPool, StartsTheSchedulerAgainWhereItWas) {
