@@ -72,6 +72,8 @@ struct Experiment {
     bool pairs = false;        // logits get a trained weight of each (feature, label) pair seen in training
     uint32_t centroid_pairs = 0;  // pairs kept for a label, those with the largest sums; 0: all
     float pairs_rate = 1;         // learning rate of the pairs' weights, as a multiple of train.learning_rate
+    bool exclude_own =
+        false;  // features and labels are the same items: a sample's features are not its labels
   } model;
 
   struct Modelets {                // the partition; belongs to the experiment, not to the number of nodes
@@ -162,6 +164,8 @@ Encoding encoding_of(const Experiment& experiment);
 
 // Whether there is a direct path from features to labels.
 constexpr bool uses_pairs(const Experiment::Model& model) { return model.centroids || model.pairs; }
+// Whether pairs have a weight each, trained or fixed.
+constexpr bool pairs_have_weights(const Experiment::Model& model) { return model.pairs || model.exclude_own; }
 // Whether neurons are retrieved by the activations, and whether this is done with hash tables.
 constexpr bool retrieves_neurons(SamplingMode mode) {
   return mode == SamplingMode::kLsh || mode == SamplingMode::kLshPerSample;

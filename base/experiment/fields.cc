@@ -224,6 +224,11 @@ constexpr Field kModel[] = {
      .meaning = "learning rate of the weights of model.pairs, as a multiple of train.learning_rate",
      .low = 1e-6,
      .high = 1e6},
+    {.key = "model.exclude_own",
+     .target = at<&E::model, &E::Model::exclude_own>,
+     .meaning =
+         "centroids, pairs: features and labels are the same items, by number (what somebody has, and what "
+         "else), and a sample's labels are never among its features: such labels get no chance"},
 };
 
 constexpr Field kModelets[] = {

@@ -65,14 +65,16 @@ uint64_t most_pairs(const ModeletSpec& modelet, const Experiment& experiment, co
                         static_cast<double>(modelet.neurons()) / static_cast<double>(shape.labels);
   const uint64_t a_label =
       model.centroid_pairs > 0 ? std::min<uint64_t>(model.centroid_pairs, shape.features) : shape.features;
-  return std::min(static_cast<uint64_t>(labels * shape.features_per_row), modelet.neurons() * a_label);
+  const uint64_t own = model.exclude_own ? modelet.neurons() : 0;
+  return std::min(static_cast<uint64_t>(labels * shape.features_per_row), modelet.neurons() * a_label) + own;
 }
 
 uint64_t pair_bytes(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
   const Experiment::Model& model = experiment.model;
   if (modelet.kind != LayerKind::kOutput || !uses_pairs(model)) return 0;
   const bool adaptive = experiment.optimizer.kind != OptimizerKind::kSgd;
-  const uint64_t values = (model.centroids ? 1 : 0) + (model.pairs ? (adaptive ? 2 : 1) : 0);
+  const uint64_t values =
+      (model.centroids ? 1 : 0) + (pairs_have_weights(model) ? 1 : 0) + (model.pairs && adaptive ? 1 : 0);
   // Beside the pairs: where those of a neuron begin, its samples, the length of its sums.
   return most_pairs(modelet, experiment, shape) * (sizeof(uint32_t) + values * sizeof(float)) +
          modelet.neurons() * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float));

@@ -176,6 +176,8 @@ class Parser {
           "model.rare_trust",
           "needs logits with a level of their own, which softmax does not have; set model.loss = sigmoid, or "
           "rare_trust = 1");
+    if (model.exclude_own && !uses_pairs(model))
+      fail("model.exclude_own", "is a part of the direct path; set model.centroids = true");
     for (const auto& [key, used] :
          {std::pair("model.centroids", model.centroids), {"model.pairs", model.pairs}}) {
       if (!used) continue;

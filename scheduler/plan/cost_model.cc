@@ -92,7 +92,8 @@ double CostModel::active_bytes() const {
   const double gathered = pairs || experiment_.sampling.mode != SamplingMode::kFull
                               ? active.rows * experiment_.model.hidden.back()
                               : 0;
-  const double direct = ((experiment_.model.centroids ? 1 : 0) + (experiment_.model.pairs ? 1 : 0)) * logits;
+  const double direct =
+      ((experiment_.model.centroids ? 1 : 0) + (pairs_have_weights(experiment_.model) ? 1 : 0)) * logits;
   return (logits + gathered + direct) * sizeof(float) + (pairs ? logits * sizeof(Bf16) : 0);
 }
 
@@ -152,7 +153,8 @@ StepWork CostModel::output_work(const ModeletSpec& modelet) const {
     }
   }
   if (uses_pairs(experiment_.model)) {
-    const int passes = (experiment_.model.centroids ? 1 : 0) + (experiment_.model.pairs ? 2 : 0);
+    const int passes = (experiment_.model.centroids ? 1 : 0) +
+                       (pairs_have_weights(experiment_.model) ? 1 : 0) + (experiment_.model.pairs ? 1 : 0);
     const double of_label = static_cast<double>(most_pairs(modelet, experiment_, shape_)) /
                             static_cast<double>(modelet.neurons());
     work.at(StepPart::kSelect).reference_seconds +=

@@ -35,6 +35,7 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"model.loss", then.model.loss == now.model.loss},
       {"model.centroids", then.model.centroids == now.model.centroids},
       {"model.pairs", then.model.pairs == now.model.pairs},
+      {"model.exclude_own", then.model.exclude_own == now.model.exclude_own},
       {"model.centroid_pairs", then.model.centroid_pairs == now.model.centroid_pairs},
       {"data.validation", then.data.validation == now.data.validation, true},
       {"train.metric", now.data.validation == 0 || then.train.metric == now.train.metric},

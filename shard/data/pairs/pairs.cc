@@ -42,10 +42,16 @@ class FeatureSums {
  public:
   explicit FeatureSums(size_t features) : sums_(features), seen_(features) {}
 
-  // The features of these rows, ascending, at most `most` (0: all): those with the largest sums.
-  std::span<const uint32_t> add_up(const Dataset& data, std::span<const uint32_t> rows, size_t most) {
+  // The features of these rows, ascending, at most `most` (0: all): those with the largest sums. `own` (if there
+  // is such a feature) is always among them.
+  std::span<const uint32_t> add_up(const Dataset& data, std::span<const uint32_t> rows, size_t most,
+                                   std::optional<uint32_t> own) {
     for (const uint32_t feature : found_) sums_[feature] = seen_[feature] = 0;
     found_.clear();
+    if (own) {
+      found_.push_back(*own);
+      seen_[*own] = 1;
+    }
     for (const uint32_t row : rows) {
       const Sample sample = data.sample(row);
       for (size_t i = 0; i < sample.features.size(); ++i) {
@@ -58,6 +64,7 @@ class FeatureSums {
     std::span<uint32_t> kept = found_;
     if (most > 0 && most < found_.size()) {
       const auto larger = [&](uint32_t a, uint32_t b) {
+        if (a == own || b == own) return a == own && a != b;
         const float x = std::abs(sums_[a]), y = std::abs(sums_[b]);
         return x != y ? x > y : a < b;
       };
@@ -86,7 +93,9 @@ size_t frequency_class(uint32_t samples) {
 
 PairOptions pair_options(const Experiment& experiment, bool trainable) {
   return {.centroids = experiment.model.centroids,
-          .weights = experiment.model.pairs,
+          .weights = pairs_have_weights(experiment.model),
+          .trained = experiment.model.pairs,
+          .exclude_own = experiment.model.exclude_own,
           .most = experiment.model.centroid_pairs,
           .scored_share = experiment.model.centroid_share,
           .trainable = trainable,
@@ -102,12 +111,16 @@ void Pairs::build(const Dataset& data, std::span<const uint32_t> rows, const Lab
   feature_count_ = data.features();
   const RowsOfLabels labels(data, rows, spread, first_, neurons());
   std::vector<std::optional<FeatureSums>> sums(pool.threads());
+  const auto own_feature = [&](size_t neuron) -> std::optional<uint32_t> {
+    const uint32_t label = spread.label(static_cast<uint32_t>(first_ + neuron));
+    return options_.exclude_own && label < data.features() ? std::optional(label) : std::nullopt;
+  };
   const auto for_each = [&](const auto& use) {
     pool.for_pieces(neurons(), kLabelsTogether, [&](size_t begin, size_t end) {
       std::optional<FeatureSums>& mine = sums[pool.thread_index()];
       if (!mine) mine.emplace(data.features());
       for (size_t neuron = begin; neuron < end; ++neuron)
-        use(neuron, *mine, mine->add_up(data, labels.of(neuron), options_.most));
+        use(neuron, *mine, mine->add_up(data, labels.of(neuron), options_.most, own_feature(neuron)));
     });
   };
   for_each([&](size_t neuron, const FeatureSums&, std::span<const uint32_t> found) {
@@ -122,6 +135,9 @@ void Pairs::build(const Dataset& data, std::span<const uint32_t> rows, const Lab
   for_each([&](size_t neuron, const FeatureSums& added, std::span<const uint32_t> found) {
     const auto at = static_cast<std::ptrdiff_t>(offsets_[neuron]);
     std::ranges::copy(found, features_.begin() + at);
+    if (const std::optional<uint32_t> own = own_feature(neuron))
+      weights_[offsets_[neuron] +
+               static_cast<size_t>(std::ranges::lower_bound(found, *own) - found.begin())] = kOwnWeight;
     if (!options_.centroids) return;
     std::ranges::transform(found, sums_.begin() + at, [&](uint32_t feature) { return added.sum(feature); });
   });

@@ -7,6 +7,11 @@
 //   weights   one trained weight a pair, as in a linear classifier for each label that knows no features but
 //             those that ever came with it
 //
+// model.exclude_own adds a pair to each label, with the feature of the label's number, of weight kOwnWeight:
+// where features and labels are the same items and a sample's features are never its labels, it is hard for
+// hidden layers to learn this of each item apart, and centroids know only what labels have. If weights are not
+// trained, all others stay 0.
+//
 // so that logit(x, l) += scale[class of l] * cos(x, centroid_l) + sum over f of x_f weight_fl. Five scales, one
 // for each class of label frequency, are learned (Modelet::direct()).
 //
@@ -35,11 +40,16 @@ inline constexpr size_t kFrequencyClasses = 5;
 inline constexpr size_t kRareClasses = 3;  // the first ones
 size_t frequency_class(uint32_t samples);
 
+// No chance: with values down to a hundredth (rows of length one, of ten thousand items).
+inline constexpr float kOwnWeight = -1000;
+
 // What an experiment says about pairs.
 struct PairOptions {
   bool centroids = false, weights = false;
-  uint32_t most = 0;       // pairs of a label; 0: all
-  float scored_share = 1;  // of the centroids' scales, for rare labels that are scored
+  bool trained = false;      // the weights
+  bool exclude_own = false;  // each label has a pair with the feature of its number, of weight kOwnWeight
+  uint32_t most = 0;         // pairs of a label; 0: all
+  float scored_share = 1;    // of the centroids' scales, for rare labels that are scored
   bool trainable = true;
   bool adaptive = true;  // steps of Adagrad, for which each weight keeps a sum of squares; else of SGD
 
@@ -94,7 +104,7 @@ class Pairs {
     std::span<const float> sums, weights, squares;  // those that the options have
   };
   bool restore(const Stored& stored, uint64_t feature_count);
-  bool keeps_squares() const { return options_.weights && options_.trainable && options_.adaptive; }
+  bool keeps_squares() const { return options_.trained && options_.trainable && options_.adaptive; }
 
   size_t memory_bytes() const;
 

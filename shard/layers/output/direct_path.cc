@@ -157,7 +157,7 @@ void DirectPath::for_each_lanes(const ActiveRun& piece, const float* gradients, 
 }
 
 void DirectPath::update_weights(const ActiveRun& piece, const float* gradients, const UpdateRule& rule) {
-  if (!options_.pairs.weights) return;
+  if (!options_.pairs.trained) return;
   const float rate = rule.learning_rate * options_.pairs_rate;
   for_each_lanes(piece, gradients, [&](size_t a, size_t lane, const PairLanes& lanes) {
     const size_t row = active_.neurons[a].row;
@@ -170,7 +170,7 @@ void DirectPath::update_weights(const ActiveRun& piece, const float* gradients, 
 
 double DirectPath::square_sum(const ActiveRun& piece, const float* gradients) {
   double sum = 0;
-  if (!options_.pairs.weights) return sum;
+  if (!options_.pairs.trained) return sum;
   for_each_lanes(piece, gradients, [&](size_t a, size_t lane, const PairLanes& lanes) {
     for (const uint32_t feature : pairs_of(a).features(active_.neurons[a].row)) {
       const double g = lanes.gradient(lane, feature);

@@ -257,6 +257,40 @@ TEST_P(DirectPathTest, TakesNoMoreMemoryThanThePlanSays) {
   }
 }
 
+// Weights that nothing trains: those of a label and the feature of its number, also where pairs are limited.
+TEST_P(DirectPathTest, WhatASampleHasGetsNoChanceIfExcluded) {
+  experiment_.model.pairs = false;
+  experiment_.model.exclude_own = true;
+  Network network(experiment_, shape_, partition_, true, pool_);
+  network.initialise();
+  network.build_pairs(train_, rows_);
+  for (const Modelet* modelet : network.output().modelets()) {
+    const Pairs& pairs = modelet->direct()->pairs;
+    for (size_t row = 0; row < pairs.neurons(); ++row) {
+      const uint32_t label = network.spread().label(static_cast<uint32_t>(modelet->spec().begin + row));
+      const LabelPairs weights = pairs.weights(row);
+      EXPECT_EQ(std::ranges::count(weights.features, label), 1) << "label " << label;
+      EXPECT_TRUE(std::ranges::is_sorted(weights.features));
+      for (size_t i = 0; i < weights.features.size(); ++i)
+        EXPECT_EQ(weights.values[i], weights.features[i] == label ? kOwnWeight : 0.0f);
+    }
+    EXPECT_TRUE(pairs.squares().empty());
+    EXPECT_LE(pairs.memory_bytes(), pair_bytes(modelet->spec(), experiment_, shape_) * 1.1);
+  }
+  Batch batch;
+  batch.assign(test_, all_rows(test_.rows()), true);
+  const size_t columns = padded(batch.size());
+  const AlignedVector<float> transposed(16 * columns, 0.0f);
+  TopK best;
+  LabelRanker(network.output().modelets(), network.spread(), pool_)
+      .rank_dense({transposed.data(), 16, columns, columns}, batch.size(), shape_.labels, best, &batch);
+  for (size_t s = 0; s < batch.size(); ++s) {
+    const Vector x = vector_of(test_.sample(s));
+    for (size_t i = 0; i < shape_.labels; ++i)
+      EXPECT_EQ(best.scores(s)[i] < -20, x.contains(best.labels(s)[i])) << "sample " << s;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(PairsOfALabel, DirectPathTest, ::testing::Values(0u, 5u));
 
 // ---- Priors
