@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 namespace modelet::agent {
 namespace {
@@ -11,6 +12,43 @@ namespace {
 constexpr size_t kMostRows = 200000;  // that are read: enough for means, and a second at most
 constexpr double kUnitLength = 0.01;  // texts round values to four digits
 constexpr uint32_t kRare = 2;         // samples
+constexpr uint32_t kOften = 100;      // samples
+
+// Whether labels avoid the feature of their own number: what a sample has, and what else it has. Were the numbers
+// unrelated, both would meet now and then; no number says much of this alone.
+class OwnNumbers {
+ public:
+  explicit OwnNumbers(const shard::Dataset& train) : seen_(std::min(train.features(), train.labels())) {}
+
+  void add(const shard::Sample& sample) {
+    ++rows_;
+    for (const uint32_t feature : sample.features)
+      if (feature < seen_.size()) {
+        ++seen_[feature].as_feature;
+        seen_[feature].row = rows_;
+      }
+    for (const uint32_t label : sample.labels)
+      if (label < seen_.size()) {
+        ++seen_[label].as_label;
+        together_ += seen_[label].row == rows_;
+      }
+  }
+  bool apart() const {
+    constexpr double kMostOfOne = 1, kEnough = 30, kNever = 0.01;
+    double expected = 0;
+    for (const Seen& item : seen_)
+      expected += std::min(kMostOfOne, item.as_feature * item.as_label / static_cast<double>(rows_));
+    return expected >= kEnough && static_cast<double>(together_) <= kNever * expected;
+  }
+
+ private:
+  struct Seen {
+    double as_feature = 0, as_label = 0;
+    size_t row = 0;  // the last one with the feature
+  };
+  std::vector<Seen> seen_;
+  size_t rows_ = 0, together_ = 0;
+};
 
 }  // namespace
 
@@ -22,7 +60,9 @@ DataFacts measure_facts(const shard::Dataset& train) {
                   .largest = -std::numeric_limits<float>::infinity(),
                   .unit_rows = true};
   const size_t every = (train.rows() + kMostRows - 1) / kMostRows;
+  OwnNumbers own(train);
   for (size_t row = 0; row < train.rows(); row += every) {
+    own.add(train.sample(row));
     double square = 0;
     for (const float value : train.sample(row).values) {
       facts.smallest = std::min(facts.smallest, value);
@@ -34,16 +74,21 @@ DataFacts measure_facts(const shard::Dataset& train) {
   for (size_t row = 0; row < train.rows(); ++row)
     facts.most_labels = std::max<uint64_t>(facts.most_labels, train.label_count(row));
   uint32_t top = 0;
+  uint64_t often = 0;
   for (const uint32_t count : train.frequencies()) {
     facts.unseen_labels += count == 0;
     facts.rare_labels += count > 0 && count <= kRare;
     top = std::max(top, count);
+    if (count >= kOften) often += count;
   }
   const auto rows = static_cast<double>(std::max<size_t>(train.rows(), 1));
   facts.features_per_row = static_cast<double>(train.nonzeros()) / rows;
   facts.labels_per_row = static_cast<double>(train.label_entries()) / rows;
+  facts.often_share =
+      static_cast<double>(often) / static_cast<double>(std::max<size_t>(train.label_entries(), 1));
   facts.top_share = top / rows;
   if (facts.smallest > facts.largest) facts.smallest = facts.largest = 0;
+  facts.own_excluded = own.apart();
   facts.one_value = facts.smallest == facts.largest;
   return facts;
 }
@@ -57,10 +102,12 @@ nlohmann::json to_json(const DataFacts& facts) {
           {"most_labels", facts.most_labels},
           {"unseen_labels", facts.unseen_labels},
           {"rare_labels", facts.rare_labels},
+          {"often_share", facts.often_share},
           {"top_share", facts.top_share},
           {"smallest", facts.smallest},
           {"largest", facts.largest},
           {"unit_rows", facts.unit_rows},
+          {"own_excluded", facts.own_excluded},
           {"one_value", facts.one_value}};
 }
 

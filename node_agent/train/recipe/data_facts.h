@@ -14,10 +14,13 @@ struct DataFacts {
   double features_per_row = 0, labels_per_row = 0;  // means
   uint64_t most_labels = 0;                         // of a sample
   uint64_t unseen_labels = 0, rare_labels = 0;      // in no sample; in one or two
-  double top_share = 0;                             // of the samples have the most frequent label
-  float smallest = 0, largest = 0;                  // values of features that are not zero
-  bool unit_rows = false;                           // every sample's feature vector has length 1, to 1 %
-  bool one_value = false;                           // all values are the same: a feature is there or not
+  double often_share = 0;           // of the samples' labels are labels of 100 samples or more
+  double top_share = 0;             // of the samples have the most frequent label
+  float smallest = 0, largest = 0;  // values of features that are not zero
+  bool unit_rows = false;           // every sample's feature vector has length 1, to 1 %
+  // Features and labels are the same items, by number, and what a sample has is never among its labels.
+  bool own_excluded = false;
+  bool one_value = false;  // all values are the same: a feature is there or not
 
   // Whether a sample has most of the features: measurements rather than words or items.
   bool dense() const { return features_per_row > 0.5 * static_cast<double>(features); }

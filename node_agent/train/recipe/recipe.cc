@@ -134,7 +134,7 @@ void choose_active_set(Rules& rules, const DataFacts& facts) {
 void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& machine) {
   const bool shared =
       rules.now().cluster.replicas == 1 && rules.now().sampling.mode != SamplingMode::kLshPerSample;
-  if (facts.dense() || facts.labels < kManyLabels || !shared) return;
+  if (facts.dense() || (facts.labels < kManyLabels && !facts.own_excluded) || !shared) return;
   rules.set("model.centroids", "true",
             fmt::format("{} of {} labels occur once or twice: their mean sample says more "
                         "than a hidden layer keeps",
@@ -144,8 +144,15 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
       kMemoryShare * static_cast<double>(machine.memory_bytes))
     rules.set("model.centroid_pairs", std::to_string(kMostPairs),
               "all of them would take more than half of the memory");
+  if (facts.own_excluded && uses_pairs(rules.now().model))
+    rules.set("model.exclude_own", "true",
+              "features and labels are the same items, and no sample has one as both");
   if (!rules.now().model.centroids) return;
-  const bool doubted = mostly_rare(facts) && rules.now().model.loss == Loss::kSigmoid;
+  // Doubt keeps sure guesses at rare labels from displacing likely frequent ones; where hardly any are frequent,
+  // it only spoils the order of the rare ones.
+  constexpr double kMuchOften = 0.1;
+  const bool doubted =
+      mostly_rare(facts) && facts.often_share > kMuchOften && rules.now().model.loss == Loss::kSigmoid;
   if (rules.now().sampling.mode == SamplingMode::kUniform)
     rules.set("sampling.prior", doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
   rules.set("model.centroid_share", doubted ? "0.9" : "0.8",

@@ -40,8 +40,8 @@ inline constexpr size_t kFrequencyClasses = 5;
 inline constexpr size_t kRareClasses = 3;  // the first ones
 size_t frequency_class(uint32_t samples);
 
-// No chance: with values down to a hundredth (rows of length one, of ten thousand items).
-inline constexpr float kOwnWeight = -1000;
+// No chance, with values down to a thousandth: rows of length one, of a million items.
+inline constexpr float kOwnWeight = -10000;
 
 // What an experiment says about pairs.
 struct PairOptions {

@@ -38,6 +38,7 @@ DataFacts wide_facts() {
           .features_per_row = 40,
           .labels_per_row = 6,
           .most_labels = 50,
+          .often_share = 0.4,
           .smallest = 0.01f,
           .largest = 1,
           .unit_rows = true};
@@ -77,6 +78,36 @@ TEST(DataFacts, AreThoseOfTheSamples) {
   EXPECT_FALSE(facts.unit_rows || facts.one_value || facts.dense() || facts.one_label());
   shard::prepare_data(text, Normalize::kL2, {}, prepared);
   EXPECT_TRUE(measure_facts(shard::Dataset::open(prepared)).unit_rows);
+}
+
+// 2,000 samples have 2 of 50 items and get 2 others; or any.
+TEST(DataFacts, KnowWhetherLabelsAreNeverAmongTheFeatures) {
+  const auto facts_of = [](uint32_t last_label) {
+    const std::string text = ::testing::TempDir() + "items.txt",
+                      prepared = ::testing::TempDir() + "items.mlt";
+    std::ofstream out(text);
+    out << "2000 50 50\n";
+    for (uint32_t row = 0; row < 2000; ++row) {
+      const uint32_t item = row % 46;
+      out << item << ',' << item + last_label << ' ' << item + 1 << ":1 " << item + 2 << ":1\n";
+    }
+    out.close();
+    shard::prepare_data(text, Normalize::kNone, {}, prepared);
+    return measure_facts(shard::Dataset::open(prepared));
+  };
+  EXPECT_TRUE(facts_of(3).own_excluded);
+  EXPECT_FALSE(facts_of(2).own_excluded);
+}
+
+TEST(Recipe, ExcludesWhatSamplesHave) {
+  DataFacts facts = wide_facts();
+  EXPECT_FALSE(recipe_for(facts).model.exclude_own);
+  facts.own_excluded = true;
+  EXPECT_TRUE(recipe_for(facts).model.exclude_own);
+  EXPECT_FALSE(recipe_for(facts, given({"model.centroids=false"})).model.exclude_own);
+  EXPECT_FALSE(recipe_for(facts, given({"model.exclude_own=false"})).model.exclude_own);
+  facts.labels = 300;
+  EXPECT_TRUE(recipe_for(facts).model.exclude_own);
 }
 
 TEST(Recipe, FollowsTheLabels) {
@@ -136,6 +167,9 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   EXPECT_LT(recipe_for(many).sampling.uniform, recipe_for(rare).sampling.uniform);
   EXPECT_EQ(words.model.rare_trust, 1);
   EXPECT_LT(recipe_for(rare).model.rare_trust, 1);
+  DataFacts only_rare = rare;
+  only_rare.often_share = 0.01;
+  EXPECT_EQ(recipe_for(only_rare).model.rare_trust, 1) << "there is nothing that they would displace";
   EXPECT_EQ(recipe_for(rare, given({"model.loss=softmax"})).model.rare_trust, 1) << "has no level of its own";
   EXPECT_EQ(recipe_for(rare, given({"model.loss=softmax"})).sampling.prior, 0.75f);
   EXPECT_LT(recipe_for(rare).model.hidden[0], words.model.hidden[0]);
