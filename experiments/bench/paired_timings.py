@@ -4,9 +4,14 @@
     experiments/bench/paired_timings.py OLD NEW     folders of the programs modelet, modelet-agent, modelet-scheduler
 
 quickstart.toml on four agents, debian-deps-fast.toml and Amazon-670K's shape with one and two threads: training alone, no evaluation
-and no checkpoint. What is quoted is the median of the pairs' ratios, NEW / OLD in samples/s: above 1 is faster. Other processes
-on the machine disturb pairs, not all of them alike: quote from a quiet machine, and more --pairs from a noisy one.
-Exit code 1: a run failed, or a median is below --require.
+and no checkpoint. Two ratios of speeds are printed for each, NEW / OLD; above 1 is faster.
+
+undisturbed  Both builds do the same steps. Of each window of steps (one line of progress to the next) the shortest time counts that
+             any of a build's runs took. This is what is quoted: on a machine whose host has other guests, one run can take twice
+             as long as the next, and windows that nobody disturbed agree within a per cent or two.
+pairs        The median of the pairs' ratios, and all of them: how disturbed the runs were.
+
+Exit code 1: a run failed, or an undisturbed ratio is below --require.
 """
 
 import argparse
@@ -33,7 +38,7 @@ def parse_arguments():
     parser.add_argument("old", type=pathlib.Path, metavar="OLD")
     parser.add_argument("new", type=pathlib.Path, metavar="NEW")
     parser.add_argument("--case", action="append", choices=list(CASES), help="only this one (default: all)")
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=6, help="of runs a case (default: 6)")
     parser.add_argument("--cache", type=pathlib.Path, default=measuring.ROOT / "build/bench", help="folder for synthetic data (default: build/bench)")
     parser.add_argument("--require", type=float, help="exit 1 below this median ratio, for instance 0.98")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
@@ -51,6 +56,21 @@ def amazon_data(modelet, cache):
     return [f"data.train={folder}/train.mlt", f"data.test={folder}/test.mlt"]
 
 
+def windows(events):
+    """{"step-step": seconds of training} from each progress event to the next."""
+    seconds, before = {}, {"step": 0, "train_seconds": 0.0}
+    for event in events:
+        if event["event"] == "progress":
+            seconds[f"{before['step']}-{event['step']}"] = event["train_seconds"] - before["train_seconds"]
+            before = event
+    return seconds
+
+
+def undisturbed_seconds(runs, steps):
+    """Of training, over the windows `steps`: each as fast as in the run that was fastest there."""
+    return sum(min(run[window] for run in runs) for window in steps)
+
+
 def main():
     arguments = parse_arguments()
     for programs in (arguments.old, arguments.new):
@@ -63,7 +83,10 @@ def main():
             settings += amazon_data(arguments.old / "modelet", arguments.cache)
 
         def contestant(programs):
-            return lambda: measuring.train(programs / "modelet", measuring.ROOT / "experiments" / f"{name}.toml", nodes, settings)[-1]
+            def run():
+                events = measuring.train(programs / "modelet", measuring.ROOT / "experiments" / f"{name}.toml", nodes, settings)
+                return events[-1] | {"windows": windows(events)}
+            return run
 
         sides = {"old": contestant(arguments.old), "new": contestant(arguments.new)}
         runs = {side: [] for side in sides}
@@ -71,14 +94,18 @@ def main():
             turn = sides if pair % 2 == 0 else dict(reversed(sides.items()))
             for side, events in measuring.alternate(turn, 1).items():
                 runs[side] += events
-        ratios = [new["samples_per_second"] / old["samples_per_second"] for old, new in zip(runs["old"], runs["new"])]
-        median = statistics.median(ratios)
-        slow = arguments.require is not None and median < arguments.require
+        times = {side: [event["windows"] for event in runs[side]] for side in sides}
+        shared = set.intersection(*(set(run) for side in sides for run in times[side]))
+        if not shared:
+            sys.exit(f"{case}: the builds have no window of steps in common")
+        ratio = undisturbed_seconds(times["old"], shared) / undisturbed_seconds(times["new"], shared)
+        pairs = sorted(new["samples_per_second"] / old["samples_per_second"] for old, new in zip(runs["old"], runs["new"]))
+        slow = arguments.require is not None and ratio < arguments.require
         passed = passed and not slow
-        print(f"{case}: new / old {median:.3f} (pairs {', '.join(f'{ratio:.3f}' for ratio in sorted(ratios))})"
-              + (f"  BELOW {arguments.require}" if slow else ""), flush=True)
+        print(f"{case}: undisturbed {ratio:.3f}{f', BELOW {arguments.require}' if slow else ''}; "
+              f"pairs {statistics.median(pairs):.3f} ({', '.join(f'{pair:.3f}' for pair in pairs)})", flush=True)
         measuring.warn_if_busy(runs)
-        rows.append({"case": case, "ratio": median, "ratios": ratios, "runs": runs})
+        rows.append({"case": case, "undisturbed": ratio, "pairs": pairs, "windows": len(shared), "runs": runs})
     measuring.finish({"cases": rows}, arguments.json, passed)
 
 

@@ -99,6 +99,7 @@ class Recipe(ProgramTest):
         for wrong in ("5", "m", "-5m", "0s", "5 m", "5min", "nans", "2000h", "1e9h"):
             self.assert_refused(2, ["--time-budget", wrong, "5m"], "modelet", "train", "data/train.txt", "data/test.txt", f"--time-budget={wrong}")
         self.assert_refused(2, "nowhere.txt", "modelet", "train", "data/train.txt", "nowhere.txt")
+        self.assert_refused(2, ["data/train.txt", "name test data as well"], "modelet", "train", "data/train.txt")
         self.assert_refused(2, "unknown key", "modelet", "train", "data/train.txt", "data/test.txt", "--set", "train.epoch=3")
         self.choose("resumed", *FEW_EPOCHS)
         self.assert_refused(2, ["experiment.toml", "--resume"], "modelet", "train", "data/train.txt", "data/test.txt", "--resume", "resumed")

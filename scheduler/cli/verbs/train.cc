@@ -88,12 +88,22 @@ void train_on_pool(Submission trained, Reporter& reporter) {
       reporter, stop);
 }
 
-// The experiment and its record: of a file, or one that is chosen.
-ChosenExperiment experiment_of(const TrainOptions& options, Reporter& reporter) {
-  if (!options.recipe.used()) {
+// Of a file, as it is.
+ChosenExperiment experiment_in_file(const TrainOptions& options) {
+  const std::string& file = options.experiment.file;
+  try {
     const Experiment experiment = options.experiment.load();
     return {experiment, to_toml(experiment)};
+  } catch (const UsageError& error) {
+    if (fs::path(file).extension() == ".toml") throw;
+    throw UsageError(fmt::format(
+        "{}\nIf {} is training data, name test data as well: modelet train {} TEST", error.what(), file, file));
   }
+}
+
+// The experiment and its record: of a file, or one that is chosen.
+ChosenExperiment experiment_of(const TrainOptions& options, Reporter& reporter) {
+  if (!options.recipe.used()) return experiment_in_file(options);
   if (!options.resume.empty())
     throw UsageError(
         "--resume " + options.resume +
