@@ -182,6 +182,8 @@ void OwnSnapshots::drop_superseded() {
 // One unit of what is to do.
 void OwnSnapshots::advance(Snapshot& snapshot) {
   if (snapshot.files.size() < snapshot.names.size()) return adopt_next(snapshot);
+  // The end of a group: the next one may go on from these files before they lie elsewhere.
+  if (!snapshot.told && snapshot.keep && !std::exchange(snapshot.said, true)) return say(snapshot);
   if (!snapshot.told) {
     for (size_t file = 0; file < snapshot.files.size(); ++file)
       if (snapshot.files[file].holders.empty() && !is_alone()) return copy(snapshot, file);
@@ -263,15 +265,19 @@ void OwnSnapshots::send(const Snapshot& snapshot, const HeldFile& file, const st
 }
 
 void OwnSnapshots::tell(Snapshot& snapshot) {
+  snapshot.told = true;
+  snapshot.told_stored = snapshot.told_stored || std::ranges::all_of(snapshot.files, is_in_store);
+  if (snapshot.run == group_.run) held_steps_.insert(snapshot.step);
+  say(snapshot);
+}
+
+void OwnSnapshots::say(const Snapshot& snapshot) {
   comm::Snapshot text{.epoch = snapshot.epoch, .step = snapshot.step, .keep = snapshot.keep, .files = {}};
   for (const HeldFile& file : snapshot.files) {
     text.files.push_back({file.name, file.content, file.bytes, {around_.node}});
     for (const std::string& holder : file.holders)
       if (holder != around_.node) text.files.back().holders.push_back(holder);
   }
-  snapshot.told = true;
-  snapshot.told_stored = snapshot.told_stored || std::ranges::all_of(snapshot.files, is_in_store);
-  if (snapshot.run == group_.run) held_steps_.insert(snapshot.step);
   comm::control::SnapshotHeldT message;
   message.run = snapshot.run;
   message.epoch = snapshot.epoch;

@@ -63,6 +63,7 @@ class OwnSnapshots {
     std::filesystem::path folder = {};
     std::vector<std::string> names = {};  // of files
     std::vector<HeldFile> files = {};     // the first of `names`, as far as their content is known
+    bool said = false;                    // that they are here, at least
     bool told = false;                    // that they are held
     bool told_stored = false;             // that the scheduler's store has all of them, or others see to that
     double retry_at = 0;
@@ -77,6 +78,7 @@ class OwnSnapshots {
   void copy(Snapshot& snapshot, size_t file);
   void send(const Snapshot& snapshot, const HeldFile& file, const std::string& to);
   std::vector<std::string> candidates(size_t file) const;
+  void say(const Snapshot& snapshot);
   void tell(Snapshot& snapshot);
   void forget(const Snapshot& snapshot, bool remove_files);
 

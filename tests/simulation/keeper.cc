@@ -81,6 +81,10 @@ void Keeper::work() {
 }
 
 void Keeper::advance(Own& own) {
+  if (!own.told && own.keep && !std::exchange(own.said, true)) {
+    say(own);
+    return around_.host.post(0, [this] { work(); });
+  }
   if (!own.told) {
     const bool is_alone = members_.size() <= 1 && !has_store_;
     for (size_t i = 0; i < own.files.size() && !is_alone; ++i)
@@ -148,13 +152,18 @@ void Keeper::drop_superseded() {
 }
 
 void Keeper::tell(Own& own) {
+  own.told = true;
+  own.told_stored = own.told_stored || std::ranges::all_of(own.files, [](const auto& file) { return is_held_by(file, ""); });
+  say(own);
+  around_.host.post(0, [this] { work(); });
+}
+
+void Keeper::say(const Own& own) {
   comm::Snapshot text{.epoch = own.epoch, .step = own.step, .keep = own.keep, .files = own.files};
   for (comm::SnapshotFile& file : text.files) {
     std::erase(file.holders, around_.node);
     file.holders.insert(file.holders.begin(), around_.node);
   }
-  own.told = true;
-  own.told_stored = own.told_stored || std::ranges::all_of(own.files, [](const auto& file) { return is_held_by(file, ""); });
   msg::SnapshotHeldT message;
   message.run = own.run;
   message.epoch = own.epoch;
@@ -163,7 +172,6 @@ void Keeper::tell(Own& own) {
   message.keep = own.keep;
   message.files = format_snapshot(text);
   around_.held(pool_, std::move(message));
-  around_.host.post(0, [this] { work(); });
 }
 
 Keeper::Own* Keeper::own_of(uint64_t number) {

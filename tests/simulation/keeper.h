@@ -45,7 +45,7 @@ class Keeper {
   struct Own {
     uint64_t number = 0, run = 0, step = 0;
     uint32_t epoch = 0, rank = 0;
-    bool keep = false, told = false, told_stored = false;
+    bool keep = false, said = false, told = false, told_stored = false;
     std::vector<comm::SnapshotFile> files;  // holders: others that have them
     double retry_at = 0;
     uint32_t failures = 0;
@@ -59,6 +59,7 @@ class Keeper {
   void send(Own& own, size_t file, std::vector<std::string> candidates);
   void failed(Own& own);
   void drop_superseded();
+  void say(const Own& own);
   void tell(Own& own);
   std::vector<std::string> candidates(size_t file) const;
   Own* own_of(uint64_t number);

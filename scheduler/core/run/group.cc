@@ -251,8 +251,9 @@ void Run::send_prepare(Pool& pool) {
   if (has_folder()) {
     if (survives(pool) && epoch > 1) step = checkpoint_step;
   } else if (survives(pool)) {
-    const comm::Snapshot* from =
-        snapshots.newest_at_hand([&](const std::string& holder) { return pool.is_there(holder); });
+    const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
+    const comm::Snapshot* from = snapshots.newest_complete(is_there);
+    if (from == nullptr) from = snapshots.newest_at_hand(is_there);
     prepare.snapshot = from != nullptr ? comm::format_snapshot(*from) : submit.resume_files;
     prepare.holders = holders_of(pool, from, members);
     admit_members(pool, prepare);

@@ -128,6 +128,15 @@ void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
   settle(pool);
 }
 
+// Its nodes stay, and have all files of its last step: the next group can take them from there. They get their
+// second holders while it trains; if a node is lost before that, the stable snapshot is there.
+bool Run::can_be_moved(const Pool& pool) const {
+  if (!regroup || regroup->reason == Reason::kLeave) return false;
+  const comm::Snapshot* last =
+      snapshots.newest_complete([&](const std::string& holder) { return pool.is_there(holder); });
+  return last != nullptr && last->step >= step;
+}
+
 // While it waits for nodes, only who has what nobody else has is kept.
 bool Run::needs_files_of(const Pool& pool, const std::string& node) const {
   const bool is_forming = state == RunState::Forming || state == RunState::Recovering;

@@ -148,7 +148,7 @@ void Run::settle(Pool& pool) {
   if (has_folder() || !survives(pool)) return settle_shared(pool, all_ok);
   if (all_ok || state == RunState::Stopping) return end_with_files(pool, all_ok);
   const bool is_stable = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
-  if (!is_stable && pool.now - last_news <= pool.options.stop_grace) {
+  if (!is_stable && !can_be_moved(pool) && pool.now - last_news <= pool.options.stop_grace) {
     detail = fmt::format("brings the files of step {} to safety", step);
     return;
   }

@@ -8,7 +8,8 @@
 //   to go on        the group changes; the nodes that are left, and those that are to come, are kept.
 //
 // Every change of a group is one operation (go_on): the group of the next epoch is formed from the newest stable
-// snapshot, or, if its nodes share a folder (`out`), from the newest checkpoint there, which they find themselves.
+// snapshot; from the files of its last step, stable or not, if nobody was lost since all ranks had them; or, if its
+// nodes share a folder (`out`), from the newest checkpoint there, which they find themselves.
 //
 // Files: run.cc has what its nodes report, and its end; group.cc plans and the start of a group; replan.cc
 // nodes that are slow, and nodes that could help; recovery.cc losses, nodes that leave, snapshots.
@@ -190,6 +191,7 @@ struct Run {
   void plan_with_whoever_is_there(Pool& pool);
   void wait_for_nodes(Pool& pool, const std::string& why);
   bool snapshot_is_at_hand(Pool& pool);
+  bool can_be_moved(const Pool& pool) const;
   void settle(Pool& pool);
   void settle_shared(Pool& pool, bool all_ok);
   void publish_replanned(Pool& pool);

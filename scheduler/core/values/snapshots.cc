@@ -39,6 +39,11 @@ bool can_be_had(const comm::Snapshot& snapshot, const Snapshots::IsThere& is_the
                              [&](const auto& file) { return count_there(file, is_there) > 0; });
 }
 
+// By all ranks.
+bool is_reported(const Snapshots::Unfinished& unfinished) {
+  return unfinished.ranks.size() == unfinished.size && !unfinished.snapshot.files.empty();
+}
+
 }  // namespace
 
 bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files) {
@@ -63,7 +68,7 @@ bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Sn
       known.files.push_back(file);
   }
   known.keep = known.keep || files.keep;
-  entry->ranks.insert(rank);
+  if (!is_reported(*entry)) entry->ranks.insert(rank);  // another group may have gone on from it
   return true;
 }
 
@@ -89,8 +94,7 @@ std::optional<uint64_t> Snapshots::settle(uint32_t holders, const IsThere& is_th
   };
   const auto is_complete = [&](const Unfinished& each) {
     const auto earlier = same_step(each);
-    return each.ranks.size() == each.size && !each.snapshot.files.empty() &&
-           (earlier == stable_.end() || has_all_of(each, *earlier)) &&
+    return is_reported(each) && (earlier == stable_.end() || has_all_of(each, *earlier)) &&
            std::ranges::all_of(each.snapshot.files,
                                [&](const auto& file) { return count_there(file, is_there) >= holders; });
   };
@@ -128,7 +132,10 @@ void Snapshots::forget_old() {
 }
 
 void Snapshots::go_back_to(uint64_t step) {
-  unfinished_.clear();
+  // That one is known as a whole, and its files go on finding holders.
+  std::erase_if(unfinished_, [&](const Unfinished& each) {
+    return each.snapshot.step != step || step <= stable_step() || !is_reported(each);
+  });
   std::erase_if(stable_, [&](const comm::Snapshot& each) { return each.step > step; });
 }
 
@@ -137,6 +144,13 @@ const comm::Snapshot* Snapshots::newest_at_hand(const IsThere& is_there) const {
   const auto is_stored = [&](const std::string& holder) { return holder.empty() && is_there(holder); };
   for (auto each = stable_.rbegin(); each != stable_.rend(); ++each)
     if (can_be_had(*each, each == stable_.rbegin() ? is_there : IsThere(is_stored))) return &*each;
+  return nullptr;
+}
+
+const comm::Snapshot* Snapshots::newest_complete(const IsThere& is_there) const {
+  for (auto each = unfinished_.rbegin(); each != unfinished_.rend(); ++each)
+    if (each->snapshot.step > stable_step() && is_reported(*each) && can_be_had(each->snapshot, is_there))
+      return &each->snapshot;
   return nullptr;
 }
 

@@ -38,8 +38,8 @@ class Snapshots {
   // Finds what has become stable: files of all ranks, each with `holders` holders that are there. Returns the
   // newest stable step, and forgets what it makes superfluous; nothing if none has become so.
   std::optional<uint64_t> settle(uint32_t holders, const IsThere& is_there);
-  // The group is no more, and another begins from this step: what was not complete never will be, and what
-  // came later comes again.
+  // The group is no more, and another begins from this step: what some rank has not reported never will be
+  // complete, and what came later comes again. A snapshot of this step that all have reported can become stable.
   void go_back_to(uint64_t step);
 
   const std::vector<comm::Snapshot>& stable() const { return stable_; }  // in the order of steps
@@ -49,6 +49,9 @@ class Snapshots {
   uint64_t stable_step() const { return stable_.empty() ? 0 : stable_.back().step; }
   // The newest of which each file can be had now; null if there is none.
   const comm::Snapshot* newest_at_hand(const IsThere& is_there) const;
+  // The newest that all ranks have reported and of which each file can be had now, whether it is stable or not:
+  // a group may go on from it, as long as the stable one stays. Null if there is none after the stable ones.
+  const comm::Snapshot* newest_complete(const IsThere& is_there) const;
   // A node that has a file of the newest one which nobody who is there has; empty if there is no such node.
   std::string missing_holder(const IsThere& is_there) const;
   // Whether all files of the newest one lie with this holder.

@@ -568,6 +568,43 @@ TEST_F(RecoveryTest, ANodeThatComesHelps) {
   EXPECT_EQ(status().recoveries, 1u);
 }
 
+// Nobody waits until each file has two holders: that happens while the next group trains.
+TEST_F(RecoveryTest, ANodeIsTakenInAsSoonAsTheLastFilesAreKnown) {
+  start({"a", "b", "c"});
+  snapshot(10);
+  pool.receive("c", msg::LeaveT{});
+  get_ready({"a", "b"});
+  snapshot(20);
+  join("d");
+  pool.receive("a", progress(run, {"a", "b"}, {1, 1}));
+  all_done(Outcome::Interrupted, 30);
+  pool.receive("a", held(run, 2, 30, 0, {"a"}, true));
+  EXPECT_EQ(status().state, RunState::Running) << "b has not said what it has";
+  pool.receive("b", held(run, 2, 30, 1, {"b"}, true));
+  ASSERT_EQ(status().state, RunState::Forming) << status().detail;
+  EXPECT_EQ(status().stable_step, 20u);
+  get_ready({"a", "b", "d"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["d"].snapshot).step, 30u);
+  pass(6, {"a", "b"}, 40);
+  EXPECT_EQ(status().state, RunState::Forming);
+  get_ready({"a", "b"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 30u) << "d had nothing that nobody else has";
+  pass(6, {"a"}, 40);
+  get_ready({"a"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 20u) << "b alone had files of step 30";
+}
+
+TEST_F(RecoveryTest, WhoLeavesBringsItsFilesToSafetyFirst) {
+  start({"a", "b", "c"});
+  snapshot(20);
+  pool.receive("c", msg::WishToLeaveT{});
+  all_done(Outcome::Interrupted, 30);
+  for (uint32_t rank = 0; const char* name : {"a", "b", "c"}) pool.receive(name, held(run, 1, 30, rank++, {name}, true));
+  EXPECT_EQ(status().state, RunState::Running) << status().detail;
+  for (uint32_t rank = 0; const char* name : {"a", "b", "c"}) pool.receive(name, held(run, 1, 30, rank++, {name, "a", "b"}, true));
+  EXPECT_EQ(status().state, RunState::Forming) << status().detail;
+}
+
 // ---- another scheduler
 
 TEST_F(RecoveryTest, GroupsAreTakenOverAsTheyAre) {
