@@ -96,8 +96,8 @@ ChosenExperiment experiment_in_file(const TrainOptions& options) {
     return {experiment, to_toml(experiment)};
   } catch (const UsageError& error) {
     if (fs::path(file).extension() == ".toml") throw;
-    throw UsageError(fmt::format(
-        "{}\nIf {} is training data, name test data as well: modelet train {} TEST", error.what(), file, file));
+    throw UsageError(fmt::format("{}\nIf {} is training data, name test data as well: modelet train {} TEST",
+                                 error.what(), file, file));
   }
 }
 

@@ -160,7 +160,8 @@ TEST_F(RecoveryTest, ANodeLeavesARunInASharedFolder) {
   start({"a", "b", "c"}, 3, "/shared/run");
   pool.receive("b", msg::WishToLeaveT{});
   EXPECT_EQ(pool.take<msg::StopT>("a").size(), 1u);
-  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"interrupted","step":120,"checkpoint":"/shared/run/c"})"});
+  pool.receive("a",
+               msg::RunEventT{{}, run, R"({"event":"interrupted","step":120,"checkpoint":"/shared/run/c"})"});
   all_done(Outcome::Interrupted, 120);
   EXPECT_EQ(status().state, RunState::Forming) << status().detail;
   EXPECT_THAT(status().node_names, ElementsAre("a", "c"));
@@ -599,9 +600,11 @@ TEST_F(RecoveryTest, WhoLeavesBringsItsFilesToSafetyFirst) {
   snapshot(20);
   pool.receive("c", msg::WishToLeaveT{});
   all_done(Outcome::Interrupted, 30);
-  for (uint32_t rank = 0; const char* name : {"a", "b", "c"}) pool.receive(name, held(run, 1, 30, rank++, {name}, true));
+  for (uint32_t rank = 0; const char* name : {"a", "b", "c"})
+    pool.receive(name, held(run, 1, 30, rank++, {name}, true));
   EXPECT_EQ(status().state, RunState::Running) << status().detail;
-  for (uint32_t rank = 0; const char* name : {"a", "b", "c"}) pool.receive(name, held(run, 1, 30, rank++, {name, "a", "b"}, true));
+  for (uint32_t rank = 0; const char* name : {"a", "b", "c"})
+    pool.receive(name, held(run, 1, 30, rank++, {name, "a", "b"}, true));
   EXPECT_EQ(status().state, RunState::Forming) << status().detail;
 }
 
