@@ -18,10 +18,12 @@ Exit code 1: the run did not finish. Needs root (cluster.py says what else).
 """
 
 import argparse
+import datetime
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -201,13 +203,34 @@ def where_time_went(events, usual):
 
 
 def flatness(rows):
-    """Of each process that lived for a minute: first and last resident MB, first and last descriptors."""
+    """Of each process that lived for two minutes, in each half of its life: (least, most) of each usage.
+
+    A node holds more modelets while others are away, so single samples say little.
+    """
     lives = {}
     for row in rows:
         lives.setdefault((row["process"], row["id"]), []).append(row)
     for (name, _), life in sorted(lives.items()):
-        if life[-1]["time"] - life[0]["time"] >= 60:
-            yield name, [life[len(life) // 3], life[-1]]
+        if life[-1]["time"] - life[0]["time"] >= 120:
+            middle = len(life) // 2
+            yield name, {key: [(min(row[key] for row in half), max(row[key] for row in half)) for half in (life[:middle], life[middle:])]
+                         for key in ("resident_bytes", "descriptors", "disk_bytes")}
+
+
+def copied_bytes(folder, begun, ended):
+    """Of snapshots, that came to their holders and the scheduler's store, at most: as many as these said that they lacked."""
+    told, total = re.compile(r"(\S+) .*info data (\S+) of (\d+) bytes: (\d+) of (\d+) chunks"), 0.0
+    for log in folder.glob("*.log"):
+        lacked = {}  # chunks of each file; fewer than before: a copy that goes on where it was cut short
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+            found = told.match(line)
+            if not found or not begun <= datetime.datetime.fromisoformat(found[1]).timestamp() <= ended:
+                continue
+            size, missing, chunks = map(int, found.groups()[2:])
+            if missing >= lacked.get(found[2], 0):
+                total += size * missing / chunks
+            lacked[found[2]] = missing
+    return total
 
 
 def parse_arguments():
@@ -253,7 +276,8 @@ def churn(pool, arguments, settings):
     other = sum(after - before for before, after in zip(sent, sent_then)) - done * usual["bytes"]
     capacity = pool.cluster.size * seconds * clusters.BITS_PER_SECOND.get(pool.cluster.rate, float("inf")) / 8
     return {"reference": usual, "seconds": seconds, "steps_kept": last - first, "steps_repeated": repeated, "goodput": (last - first) * usual["seconds"] / seconds,
-            "spent_seconds": spent, "other_share_of_links": max(0.0, other) / capacity, "regrouped": sum(event["event"] == "regrouped" for event in events),
+            "spent_seconds": spent, "other_share_of_links": max(0.0, other) / capacity,
+            "snapshot_share_of_links": copied_bytes(pool.folder, begun, begun + seconds) / capacity, "regrouped": sum(event["event"] == "regrouped" for event in events),
             "faults": faults.done, "usage": usage.rows}
 
 
@@ -263,10 +287,13 @@ def show(found):
           f"), {found['regrouped']} new groups")
     print(f"goodput {found['goodput']:.1%}: {found['steps_kept']} steps kept, {found['steps_repeated']} done again")
     print("the rest: " + ", ".join(f"{seconds:.0f} s {what}" for what, seconds in found["spent_seconds"].items()))
-    print(f"bytes that are not those of steps: {found['other_share_of_links']:.2%} of the links")
-    for name, (early, late) in flatness(found["usage"]):
-        print(f"{name}: {early['resident_bytes'] / 1e6:.0f} MB, {early['descriptors']} descriptors and {early['disk_bytes'] / 1e6:.0f} MB on its disk "
-              f"after a third of its life, {late['resident_bytes'] / 1e6:.0f}, {late['descriptors']} and {late['disk_bytes'] / 1e6:.0f} at its end")
+    print(f"bytes that are not those of steps: {found['other_share_of_links']:.2%} of the links; of them copies of snapshots, at most: "
+          f"{found['snapshot_share_of_links']:.2%}; the others are what nodes fetch that come back")
+    for name, usage in flatness(found["usage"]):
+        (memory, disk), descriptors = ([[f"{least / 1e6:.0f} to {most / 1e6:.0f} MB" for least, most in usage[key]] for key in ("resident_bytes", "disk_bytes")],
+                                       usage["descriptors"])
+        print(f"{name}: {memory[0]}, {descriptors[0][0]} to {descriptors[0][1]} descriptors, {disk[0]} on its disk in the first half of its life; "
+              f"{memory[1]}, {descriptors[1][0]} to {descriptors[1][1]}, {disk[1]} in the second")
 
 
 def main():
