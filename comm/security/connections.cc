@@ -152,7 +152,12 @@ void Connections::shut(Open::iterator connection, const std::string& why) {
   if (shut_.next())
     log_warning("{}: ends the connection with {}: {} (number {})", what_, connection->second.peer, why,
                 shut_.count());
-  if (cookie_of(connection->first) == connection->second.cookie) ::shutdown(connection->first, SHUT_RDWR);
+  if (cookie_of(connection->first) == connection->second.cookie) {
+    // With a reset when ZeroMQ closes it: a peer that waits for room to send would not see another end for minutes.
+    constexpr linger kReset{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(connection->first, SOL_SOCKET, SO_LINGER, &kReset, sizeof kReset);
+    ::shutdown(connection->first, SHUT_RDWR);
+  }
   open_.erase(connection);
 }
 
