@@ -40,7 +40,7 @@ def parse_arguments():
     parser.add_argument("--case", action="append", choices=list(CASES), help="only this one (default: all)")
     parser.add_argument("--pairs", type=int, default=6, help="of runs a case (default: 6)")
     parser.add_argument("--cache", type=pathlib.Path, default=measuring.ROOT / "build/bench", help="folder for synthetic data (default: build/bench)")
-    parser.add_argument("--require", type=float, help="exit 1 below this median ratio, for instance 0.98")
+    parser.add_argument("--require", type=float, help="exit 1 below this undisturbed ratio, for instance 0.98")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     arguments = parser.parse_args()
     arguments.case = arguments.case or list(CASES)

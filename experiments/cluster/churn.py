@@ -287,8 +287,8 @@ def show(found):
           f"), {found['regrouped']} new groups")
     print(f"goodput {found['goodput']:.1%}: {found['steps_kept']} steps kept, {found['steps_repeated']} done again")
     print("the rest: " + ", ".join(f"{seconds:.0f} s {what}" for what, seconds in found["spent_seconds"].items()))
-    print(f"bytes that are not those of steps: {found['other_share_of_links']:.2%} of the links; of them copies of snapshots, at most: "
-          f"{found['snapshot_share_of_links']:.2%}; the others are what nodes fetch that come back")
+    print(f"bytes that are not those of steps: {found['other_share_of_links']:.2%} of the links, if each step sent what an undisturbed one sends; "
+          f"copies of snapshots: {found['snapshot_share_of_links']:.2%} at most")
     for name, usage in flatness(found["usage"]):
         (memory, disk), descriptors = ([[f"{least / 1e6:.0f} to {most / 1e6:.0f} MB" for least, most in usage[key]] for key in ("resident_bytes", "disk_bytes")],
                                        usage["descriptors"])
