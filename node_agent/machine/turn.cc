@@ -35,8 +35,8 @@ std::optional<fs::path> runtime_folder() {
 }
 
 std::optional<FileLock> wait_for_turn(const fs::path& folder, const char* name, double seconds) {
-  constexpr auto kPoll = std::chrono::milliseconds(10);
-  for (const Stopwatch watch;; std::this_thread::sleep_for(kPoll)) {
+  constexpr auto kLook = std::chrono::milliseconds(10);
+  for (const Stopwatch watch;; std::this_thread::sleep_for(kLook)) {
     if (auto taken = FileLock::take(folder / name)) return taken;
     if (watch.seconds() >= seconds) return std::nullopt;
   }

@@ -369,6 +369,8 @@ void Core::remove_node(Nodes::iterator node, const std::string& why) {
   if (const auto name = pool_.names.find(gone.info.name); name != pool_.names.end())
     name->second.used = pool_.now;
   pool_.nodes.erase(node);
+  for (auto& [run_id, run] : pool_.runs)
+    if (run.snapshots.holder_gone(gone.info.name)) pool_.changed_runs.insert(run_id);
   for (const uint64_t run_id : {gone.run, gone.planned_for})
     if (const auto run = pool_.runs.find(run_id); run != pool_.runs.end())
       run->second.node_gone(pool_, id, gone.info.name, why);

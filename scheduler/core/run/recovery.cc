@@ -183,6 +183,7 @@ void Run::recover(Pool& pool, const std::string& why) {
     return fail(pool,
                 fmt::format("its group was formed {} times from step {} without getting on; at last: {}",
                             attempts, recovered_from, why));
+  if (attempts > 1) snapshots.drop_unfinished();
   ++recoveries;
   losses = losses.empty() || losses.size() > kLongestLosses ? why : losses + "; " + why;
   set_state(pool, RunState::Recovering, why);

@@ -139,6 +139,13 @@ void Snapshots::go_back_to(uint64_t step) {
   std::erase_if(stable_, [&](const comm::Snapshot& each) { return each.step > step; });
 }
 
+bool Snapshots::holder_gone(const std::string& holder) {
+  bool changed = false;
+  for (Unfinished& each : unfinished_)
+    for (comm::SnapshotFile& file : each.snapshot.files) changed |= std::erase(file.holders, holder) > 0;
+  return changed;
+}
+
 // Nodes have removed what they held of those before the newest.
 const comm::Snapshot* Snapshots::newest_at_hand(const IsThere& is_there) const {
   const auto is_stored = [&](const std::string& holder) { return holder.empty() && is_there(holder); };

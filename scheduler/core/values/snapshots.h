@@ -42,6 +42,13 @@ class Snapshots {
   // complete, and what came later comes again. A snapshot of this step that all have reported can become stable.
   void go_back_to(uint64_t step);
 
+  // This node is not there any more. When it is back, perhaps without its disk, it may have lost what it had: no
+  // unfinished snapshot counts on it until it says again what it holds. Of stable ones there are other holders.
+  // False if nothing changed.
+  bool holder_gone(const std::string& holder);
+  // A group could not go on from one that all ranks had reported.
+  void drop_unfinished() { unfinished_.clear(); }
+
   const std::vector<comm::Snapshot>& stable() const { return stable_; }  // in the order of steps
   const std::vector<Unfinished>& unfinished() const { return unfinished_; }
   // Null if there is none yet.

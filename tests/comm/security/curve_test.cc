@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -339,6 +340,8 @@ TEST(ConnectionsTest, OfAnAddressAndOfAKeyOnlySoMany) {
   for (const auto& peer : peers) EXPECT_FALSE(peer->ended());
   connections.read(accepted[3], 10, "key");
   EXPECT_TRUE(peers[3]->ended()) << "the third with one key";
+  ::close(std::exchange(accepted[3], -1));
+  EXPECT_FALSE(peers[3]->send("x")) << "ended with a reset: nothing more is taken";
   connect();  // one has gone
   EXPECT_FALSE(peers[4]->ended());
   connect();
@@ -346,7 +349,8 @@ TEST(ConnectionsTest, OfAnAddressAndOfAKeyOnlySoMany) {
   EXPECT_NE(connections.ended(accepted[4]), "");
   connect();
   EXPECT_FALSE(peers[6]->ended());
-  for (const int fd : accepted) ::close(fd);
+  for (const int fd : accepted)
+    if (fd >= 0) ::close(fd);
   ::close(listener);
 }
 

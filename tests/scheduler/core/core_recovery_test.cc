@@ -26,6 +26,18 @@ class RecoveryTest : public testing::Test {
     for (const std::string& name : names) join(name);
     msg::SubmitT submit = submission(nodes);
     submit.out = out;
+    begin(submit);
+  }
+  // The run waits whenever one of them is missing.
+  void start_with_all(const Names& names) {
+    for (const std::string& name : names) join(name);
+    msg::SubmitT submit = submission(static_cast<uint32_t>(names.size()));
+    Experiment experiment = parse_experiment(submit.experiment, "test");
+    experiment.cluster.min_nodes = static_cast<uint32_t>(names.size());
+    submit.experiment = to_toml(experiment);
+    begin(submit);
+  }
+  void begin(const msg::SubmitT& submit) {
     pool.receive("client", submit);
     run = pool.take<msg::AcceptedT>("client").at(0).run;
     get_ready(pool.run(run).node_names);
@@ -344,15 +356,7 @@ TEST_F(RecoveryTest, FilesThatNeverComeBackEndIt) {
 }
 
 TEST_F(RecoveryTest, TooFewNodesAreWaitedFor) {
-  for (const char* name : {"a", "b", "c"}) join(name);
-  msg::SubmitT submit = submission(3);
-  Experiment experiment = parse_experiment(submit.experiment, "test");
-  experiment.cluster.min_nodes = 3;
-  submit.experiment = to_toml(experiment);
-  pool.receive("client", submit);
-  run = 1;
-  get_ready({"a", "b", "c"});
-  owner = prepares["a"].owner;
+  start_with_all({"a", "b", "c"});
   snapshot(10);
   pool.receive("b", msg::LeaveT{});
   EXPECT_EQ(status().state, RunState::Waiting);
@@ -593,6 +597,36 @@ TEST_F(RecoveryTest, ANodeIsTakenInAsSoonAsTheLastFilesAreKnown) {
   pass(6, {"a"}, 40);
   get_ready({"a"});
   EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 20u) << "b alone had files of step 30";
+}
+
+// A machine may come in its place that has the same name and an empty disk.
+TEST_F(RecoveryTest, WhatOnlyALostNodeHadIsNotExpectedOfItsSuccessor) {
+  start_with_all({"a", "b"});
+  snapshot(20);
+  for (uint32_t rank = 0; const char* name : {"a", "b"})
+    pool.receive(name, held(run, 1, 30, rank++, {name}, true));
+  pool.receive("b", msg::LeaveT{});
+  ASSERT_EQ(status().state, RunState::Waiting);
+  pool.receive("a", done(run, Outcome::Failed, 35));
+  join("b", 2);
+  get_ready({"a", "b"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 20u);
+}
+
+TEST_F(RecoveryTest, AGroupThatFailsOnceGoesBackToWhatIsStable) {
+  start({"a", "b"}, 2);
+  snapshot(20);
+  for (uint32_t rank = 0; const char* name : {"a", "b"})
+    pool.receive(name, held(run, 1, 30, rank++, {"a"}, true));
+  const auto fail = [&] {
+    msg::RunDoneT failed = done(run, Outcome::Failed, 30, "its files cannot be had", status().epoch);
+    failed.retry = true;
+    pool.receive("b", failed);
+    get_ready({"a", "b"});
+    return comm::parse_snapshot(prepares["b"].snapshot).step;
+  };
+  EXPECT_EQ(fail(), 30u);
+  EXPECT_EQ(fail(), 20u);
 }
 
 TEST_F(RecoveryTest, WhoLeavesBringsItsFilesToSafetyFirst) {
