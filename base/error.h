@@ -1,7 +1,7 @@
-// Errors. Two channels:
-//   - what a user, a peer or the machine can cause is an exception derived from Error, whose text says what
-//     happened, where, and what to do; programs turn it into an exit code (see ExitCode);
-//   - a broken invariant is a bug: MODELET_CHECK aborts, also in release builds.
+// Errors. There are two channels:
+//   - A failure that a user, a peer or the machine can cause is an exception derived from Error. Its text
+//     says what happened, where, and what to do. Programs turn it into an exit code (see ExitCode).
+//   - A broken invariant is a bug: MODELET_CHECK aborts, also in release builds.
 #pragma once
 
 #include <stdexcept>

@@ -61,8 +61,9 @@ class Rng {
 enum RngStream : uint64_t {
   kStreamInit = 1,            // {layer, row}
   kStreamBatchOrder = 2,      // {epoch}
-  kStreamUniform = 3,         // {layer, modelet, step}, other replicas {..., place of their first sample};
-                              // {layer, modelet, step, place of the sample} where each has its own
+  kStreamUniform = 3,         // {layer, modelet, step}; replicas but the first add the place of their first
+                              // sample; where each sample draws for itself: {layer, modelet, step, place of
+                              // the sample}
   kStreamHash = 4,            // {layer}
   kStreamLabelSpread = 5,     // {}
   kStreamQuantise = 6,        // {step, round, rank, matrix, first column}, then as kStreamUniform
@@ -72,7 +73,7 @@ enum RngStream : uint64_t {
   kStreamSubsample = 10,      // {position}
   kStreamReservoir = 11,      // {record}
   kStreamValidation = 12,     // {}
-  kStreamInputDropout = 13,   // {step, place in the batch}: here and below in that of all replicas together
+  kStreamInputDropout = 13,   // {step, place in the batch}: from here on, places in the batch of all replicas
   kStreamHiddenDropout = 14,  // {step, layer, first column of the modelet, place in the batch}
   kStreamReplicaCodec = 15,   // {step, modelet, first row, replica}
   kStreamReplicaAgreed = 16,  // {step, pass, modelet, row}

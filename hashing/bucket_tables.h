@@ -1,8 +1,8 @@
 // BucketTables: for each hash table, the row ids in each bucket, as flat arrays (compressed sparse rows).
 //
-// The contents are a pure function of the codes and the options: rows of a bucket ascend, and which rows stay
-// in a bucket over its capacity depends only on (seed, table, row), not on the order or history of building.
-// Owns its arrays; no heap block per bucket. Many threads may read, except during build_table().
+// The contents are a pure function of the codes and the options: rows of a bucket ascend, and which rows an
+// over-full bucket keeps depends only on (seed, table, row), not on the order or history of building. Owns
+// its arrays; no heap block per bucket. Many threads may read, except during build_table().
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class BucketTables {
     return {entries_.data() + table * stride_ + offset[0], offset[1] - offset[0]};
   }
 
-  // For many lookups at once: requests from the memory what bucket() reads first.
+  // Prefetches what bucket() reads first, for callers that look up many buckets at once.
   void prefetch(uint32_t table, uint32_t code) const {
     __builtin_prefetch(&offsets_[table * (buckets_ + 1) + code]);
   }

@@ -1,7 +1,7 @@
 // Optimal densification (Shrivastava: "Optimal Densification for Fast and Accurate Minwise Hashing", ICML
-// 2017). Hashes that distribute a sparse vector over bins leave some bins empty. An empty bin copies a filled
-// one, which a seeded random sequence of its own finds; two vectors agree in it if they agree in the bin that
-// was copied.
+// 2017). A hash that distributes a sparse vector over bins leaves some bins empty. Each empty bin copies a
+// filled one, which it finds with a seeded random sequence of its own. Two vectors then agree in the empty
+// bin if they agree in the copied one.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 
 namespace modelet::hashing {
 
-// Each in the file of its family.
+// Each is defined in the file of its family.
 std::unique_ptr<HashFamily> make_dwta(const HashOptions& options);
 std::unique_ptr<HashFamily> make_simhash(const HashOptions& options);
 std::unique_ptr<HashFamily> make_minhash(const HashOptions& options);

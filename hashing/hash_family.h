@@ -59,7 +59,7 @@ class HashFamily {
   HashOptions options_;
 };
 
-// One file a family; the table of them is in hash_family.cc.
+// Each family is a file of its own; hash_family.cc has the table of them.
 std::unique_ptr<HashFamily> make_hash_family(const HashOptions& options);
 
 }  // namespace modelet::hashing

@@ -14,7 +14,7 @@ BucketOptions bucket_options(const IndexOptions& options) {
   return {options.hash.tables, options.hash.bits, options.bucket, options.hash.seed};
 }
 
-// The lowest count, at least 1, by which a row is among the `limit` best. reached [c]: rows with a count >=
+// The lowest count, at least 1, with which a row is among the `limit` best. reached [c]: rows with a count >=
 // c.
 uint32_t lowest_count(std::span<const uint32_t> reached, size_t limit) {
   uint32_t count = static_cast<uint32_t>(reached.size()) - 1;
@@ -118,7 +118,7 @@ void LshIndex::reserve(QueryScratch& scratch) const {
   scratch.reached.reserve(options_.hash.tables + 1);
   scratch.buckets.reserve(options_.hash.tables);
   const std::vector<float> zeros(options_.hash.dim);
-  hash_query(zeros, zeros, scratch);  // the family's part
+  hash_query(zeros, zeros, scratch);  // allocates the family's part
 }
 
 void LshIndex::begin_rehash(std::span<const uint32_t> rows, ConstRows weights) {
@@ -234,7 +234,7 @@ std::vector<float> LshIndex::mean_row(const ConstRows& weights) const {
   return mean;
 }
 
-// codes [weights.rows, tables]; an empty centre is none.
+// codes [weights.rows, tables]; an empty `centre` subtracts nothing.
 void LshIndex::hash_rows(const ConstRows& weights, std::span<const float> centre,
                          std::span<uint32_t> codes) const {
   const uint32_t tables = options_.hash.tables;

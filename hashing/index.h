@@ -61,9 +61,10 @@ class LshIndex {
   // that has begun.
   void build(ConstRows weights);
 
-  // The rows that collide with `query` [dim] most often (of equal ones the lower rows), at most `limit`, in
-  // no meaningful order: callers that rank do so exactly. `query_mean` [dim] is subtracted from the query if
-  // centring is on (empty: nothing is). The result lives in the scratch until its next use.
+  // The rows that collide with `query` [dim] most often, at most `limit` of them. Of rows with equally many
+  // collisions, lower ones are taken first. The order of the result has no meaning: callers rank it exactly.
+  // `query_mean` [dim] is subtracted from the query if centring is on (empty: nothing is subtracted). The
+  // result lives in the scratch until its next use.
   std::span<const uint32_t> query(std::span<const float> query, std::span<const float> query_mean,
                                   size_t limit, QueryScratch& scratch) const;
 
@@ -88,8 +89,8 @@ class LshIndex {
   std::span<const float> centre() const { return centre_; }   // [dim]; empty if centring is off
   void restore(std::span<const uint32_t> codes, std::span<const float> centre);
 
-  // A re-hash whose work() has returned: the codes and the centre that finish_rehash() will install, and the
-  // way back to that state after restore(). Same checks as restore().
+  // A re-hash whose work() has returned: the codes and the centre that finish_rehash() will install, which a
+  // checkpoint keeps too. restore_rehash() brings that state back after restore(), with the same checks.
   bool rehash_is_done() const { return rehash_ == Rehash::kDone; }
   std::vector<uint32_t> next_codes() const;
   std::span<const float> next_centre() const { return changes_.centre; }

@@ -1,7 +1,7 @@
 // AlignedVector<T>: a std::vector whose storage starts at a cache line, for arrays that SIMD kernels walk.
-// Large ones request huge pages from the kernel, and work without them: a step touches thousands of rows all
-// over the weights, and with small pages most of the time of an update goes into translating addresses
-// (docs/decisions/0002-fetch-rows-ahead.md).
+// Large arrays request huge pages from the kernel, and work without them too. A step touches thousands of
+// rows all over the weights; with small pages, translating their addresses takes most of the time of an
+// update (docs/decisions/0002-fetch-rows-ahead.md).
 #pragma once
 
 #include <sys/mman.h>

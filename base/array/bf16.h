@@ -13,7 +13,7 @@ struct Bf16 {
 
 constexpr float to_float(Bf16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
 
-// Rounds to the nearest; halfway to the even one. NaN stays NaN.
+// Rounds to the nearest value, and halfway cases to the even one. NaN stays NaN.
 constexpr Bf16 nearest_bf16(float value) {
   constexpr uint32_t kInfinity = 0x7f800000, kQuiet = 0x0040;
   const auto bits = std::bit_cast<uint32_t>(value);
@@ -22,9 +22,8 @@ constexpr Bf16 nearest_bf16(float value) {
   return {static_cast<uint16_t>((bits & 0x7fffffff) > kInfinity ? nan : rounded)};
 }
 
-// Rounds to one of the two neighbours by chance: to the upper one (away from zero) with the probability that
-// makes the mean right, if `noise` is uniform in [0, 2^16). Small changes are thus not lost, as they would be
-// by rounding to the nearest.
+// Stochastic rounding: rounds away from zero with the probability that makes the mean right, if `noise` is
+// uniform in [0, 2^16). Changes that are too small for rounding to the nearest are thus kept on average.
 constexpr Bf16 stochastic_bf16(float value, uint32_t noise) {
   return {static_cast<uint16_t>((std::bit_cast<uint32_t>(value) + noise) >> 16)};
 }

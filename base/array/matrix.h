@@ -44,7 +44,7 @@ class ConstRows {
   size_t rows() const { return rows_; }
   size_t cols() const { return cols_; }
 
-  // Row r [cols] as floats: where it lies, or widened into `scratch` [cols].
+  // Row r [cols] as floats. An fp32 row is returned in place, a bf16 row is widened into `scratch` [cols].
   const float* row(size_t r, float* scratch) const {
     if (halves_ == nullptr) return floats_ + r * stride_;
     const Bf16* from = halves_ + r * stride_;

@@ -1,4 +1,4 @@
-// Padding: widths of layers, and batches where samples are columns, are multiples of kVectorFloats.
+// Padding: the widths of layers are multiples of kVectorFloats, and so is a batch whose samples are columns.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 namespace modelet {
 
 // Floats in the widest vector of any instruction set, and in a cache line. With this padding kernels have no
-// partial vectors, and no two nodes write to one line.
+// partial vectors, and columns of different nodes share no cache line.
 inline constexpr size_t kVectorFloats = 16;
 
 constexpr size_t padded(size_t n) { return (n + kVectorFloats - 1) / kVectorFloats * kVectorFloats; }

@@ -11,24 +11,24 @@ namespace modelet {
 
 constexpr size_t cache_lines(size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine; }
 
-// Requests one line into the second cache: a core has few places for lines on their way to the first
-// (docs/decisions/0018-fetch-into-the-second-cache.md).
+// Requests one line into the second-level cache. A core has few slots for lines on their way to the
+// first-level cache (docs/decisions/0018-fetch-into-the-second-cache.md).
 [[gnu::always_inline]] inline void prefetch_line(const void* of) { __builtin_prefetch(of, 0, 2); }
 
 [[gnu::always_inline]] inline void prefetch_bytes(const void* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kCacheLine) prefetch_line(static_cast<const char*>(from) + at);
-  // GCC takes a function that only prefetches for one without effect, and drops calls of it.
+  // GCC regards a function that only prefetches as one without effect, and drops its calls.
   asm volatile("");
 }
 
-// How many rows ahead of the one in use to request, if a row has so many cache lines: enough to keep the
-// memory busy, and a small part of the second cache.
+// How many rows ahead to request if a row has `lines` cache lines: enough to keep the memory busy, but only a
+// small part of the second-level cache.
 constexpr size_t rows_ahead(size_t lines) {
   constexpr size_t kLinesUnderWay = 256;
   return std::clamp<size_t>(kLinesUnderWay / lines, 4, 64);
 }
 
-// fetch(i) and, `ahead` places later, use(i), for i in [begin, end).
+// Calls fetch(i), and `ahead` iterations later use(i), for every i in [begin, end).
 template <class Fetch, class Use>
 void for_each_fetched(size_t begin, size_t end, size_t ahead, const Fetch& fetch, const Use& use) {
   for (size_t i = begin; i < std::min(end, begin + ahead); ++i) fetch(i);

@@ -1,5 +1,5 @@
-// SampleRange: samples of a batch that are processed, and travel, together. A batch is divided into several
-// ranges (micro-batches) so that the wire works while the cores work.
+// SampleRange: samples of a batch that are processed and sent together. A batch is divided into several
+// ranges (micro-batches), so that one travels while the next is computed.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
-// The choices of an experiment: enums, each with the spellings of its values below it, in the same order.
-// What the program has for each value (the function that makes a loss, a hash family, ...) is in one ByChoice
-// table for each enum, in the library that knows it. Documents, messages and lists of tests follow from the
-// spellings. A new value is a word here and a row there; CONTRIBUTING.md says what else. Constant; for any
-// thread.
+// The choices of an experiment. Below each enum are the spellings of its values, in the same order. What a
+// library keeps for each value, such as the function that makes a loss or a hash family, is in a ByChoice
+// table of that library. The documents, messages and lists of tests are made from the spellings. A new value
+// needs a word here and a row in each such table; CONTRIBUTING.md says what else. All of this is constant;
+// any thread may use it.
 #pragma once
 
 #include <array>
@@ -73,7 +73,7 @@ constexpr std::string_view spelling(T value) {
   return spellings(T{})[static_cast<size_t>(value)];
 }
 
-// Every value, in order: lists of tests are made from it.
+// All values, in order. Tests loop over them.
 template <Choice T>
 constexpr auto all_values() {
   std::array<T, spellings(T{}).size()> values{};
@@ -81,8 +81,8 @@ constexpr auto all_values() {
   return values;
 }
 
-// What belongs to each value of a choice: one row for each value, in order. A table with another number of
-// rows, or in another order, does not compile.
+// A table with one row for each value of a choice, in the order of the values. A table that misses a row, or
+// has rows in another order, does not compile.
 template <Choice T, class Entry>
 class ByChoice {
  public:

@@ -23,7 +23,7 @@ std::string toml_text(const std::string& value) {
 
 namespace {
 
-// The fields that `wanted` takes.
+// TOML of the fields for which `wanted` is true.
 template <class Wanted>
 std::string fields_toml(const Experiment& experiment, const Wanted& wanted) {
   Experiment copy = experiment;  // targets are writable pointers
@@ -69,7 +69,7 @@ Encoding encoding_of(const Experiment& experiment) {
 }
 
 std::string to_toml(const Encoding& encoding) {
-  Experiment experiment;  // what the tables of fields know
+  Experiment experiment;  // the tables of fields describe an Experiment
   experiment.data.format = encoding.format;
   experiment.text = encoding.text;
   experiment.csv = encoding.csv;

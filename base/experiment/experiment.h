@@ -1,8 +1,8 @@
-// An experiment: everything that, with its seed, determines a training run. It is one TOML file;
+// An experiment: everything that determines a training run, its seed included. It is one TOML file;
 // docs/experiment.md lists every key. The defaults are here. Key names, ranges and meanings are in the tables
-// of fields.cc, which drive the parser, `--set`, validation, the TOML writer and the test of the
-// documentation. A new key is a member here, a row there, and the row that the documentation test prints.
-// Plain values; thread-safe as such.
+// of fields.cc; the parser, `--set`, validation, the TOML writer and the test of the documentation all use
+// these tables. A new key needs a member here, a row there, and the row that the documentation test prints.
+// Experiments are plain values, without locks.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ inline constexpr size_t kMaxHiddenLayers = 16;
 struct Experiment {
   struct Data {
     std::string train, test;  // text (also .xz/.gz) or prepared file; relative to the experiment file
-    DataFormat format = DataFormat::kAuto;   // of text
-    std::string labels;                      // optional: names of the labels, one a line
+    DataFormat format = DataFormat::kAuto;   // of text files
+    std::string labels;                      // optional: names of the labels, one per line
     Normalize normalize = Normalize::kNone;  // scale each sample's feature vector
     float validation = 0;                    // share of train that is held out; 0: none
   } data;
@@ -45,19 +45,19 @@ struct Experiment {
 
   struct Words {  // running text
     WordsTask task = WordsTask::kSkipgram;
-    uint32_t window = 5;            // words on each side; next: words before
+    uint32_t window = 5;            // skipgram: words on each side; next: words before
     bool positions = false;         // next: features tell where a word stands
     uint32_t min_count = 5;         // rarer words are left out
-    uint32_t vocabulary = 1 << 20;  // most words
-    float subsample = 1e-4f;        // share of the text from which on a word is thinned out; 0: never
+    uint32_t vocabulary = 1 << 20;  // at most this many words, the most frequent ones
+    float subsample = 1e-4f;        // words above this share of the text are thinned out; 0: none
     uint64_t seed = 1;              // of the thinning
   } words;
 
   struct Table {  // typed columns of formats table (file syntax: csv) and criteo -> features
-    std::vector<std::string> columns;  // base/experiment/table_layout.h; empty: those of criteo
+    std::vector<std::string> columns;  // see base/experiment/table_layout.h; empty: those of criteo
     uint32_t hash_features = 1 << 20;  // values of categories and crosses are hashed to this many features
     uint32_t bins = 32;                // of a number column
-    uint32_t min_count = 2;            // values in fewer training samples share one feature a column
+    uint32_t min_count = 2;            // rarer values of a column share one feature
   } table;
 
   struct Model {
@@ -66,53 +66,53 @@ struct Experiment {
     Loss loss = Loss::kSoftmax;
     Precision precision = Precision::kFp32;  // how the wide layers, input and output, are stored
     // The direct path from features to labels, beside the hidden layers (shard/data/pairs/pairs.h).
-    bool centroids = false;    // logits get a learned multiple of the cosine to the label's mean sample
-    float centroid_share = 1;  // of these multiples, for rare labels that are scored
-    float rare_trust = 1;      // in the logit of a label with one training sample, when labels are scored
+    bool centroids = false;    // logits get a learned multiple of the cosine of sample and centroid
+    float centroid_share = 1;  // when rare labels are scored, this factor scales the multiple
+    float rare_trust = 1;      // when scoring: trust in the logit of a label with one training sample
     bool pairs = false;        // logits get a trained weight of each (feature, label) pair seen in training
     uint32_t centroid_pairs = 0;  // pairs kept for a label, those with the largest sums; 0: all
     float pairs_rate = 1;         // learning rate of the pairs' weights, as a multiple of train.learning_rate
     bool exclude_own =
-        false;  // features and labels are the same items: a sample's features are not its labels
+        false;  // features and labels are the same items, and no feature of a sample is its label
   } model;
 
-  struct Modelets {                // the partition; belongs to the experiment, not to the number of nodes
+  struct Modelets {                // the partition, which does not depend on the number of nodes
     uint32_t hidden_columns = 32;  // neurons per hidden modelet (multiple of 16)
     uint32_t output_modelets = 8;  // modelets that the output layer is divided into
   } modelets;
 
   struct Sampling {  // the active set of the output layer
     SamplingMode mode = SamplingMode::kUniform;
-    uint32_t uniform = 1024;  // uniform draws a step, over the whole layer
-    bool logq = false;        // softmax: draws are weighted by what they were drawn from
-    float prior = 0;          // share of log(chance to be active) that biases get when labels are scored
-    float sparsity = 0;       // share of the layer's neurons that is active in a step; 0: `uniform` says
+    uint32_t uniform = 1024;  // uniform draws in a step, over the whole layer
+    bool logq = false;        // softmax: correct the logits of draws by the chance of being drawn
+    float prior = 0;          // when scoring: biases get this multiple of log(chance to be active)
+    float sparsity = 0;       // share of the layer's neurons that is active in a step; 0: `uniform` counts
     uint32_t top = 8;         // lsh: candidates kept per sample after the exact re-rank, over the layer
     uint32_t common = 0;  // lsh: neurons with the largest mean logit, ranked for every sample, over the layer
     uint32_t candidates = 8;    // lsh: candidates per sample and modelet that are re-ranked
-    uint32_t query_every = 16;  // lsh: a sample in so many asks for neurons, in turn; others rank `common`
+    uint32_t query_every = 16;  // lsh: one sample in this many retrieves neurons, others use `common`
     RetrievalKind retrieval = RetrievalKind::kLowRank;  // lsh: how candidates are found
-    uint32_t rank = 32;                                 // low-rank projection: directions of the activations
+    uint32_t rank = 32;                                 // preview: number of directions of the activations
     HashFamilyKind family = HashFamilyKind::kSimHash;
     uint32_t tables = 8;          // L
     uint32_t bits = 12;           // log2 of the buckets of a table
     uint32_t bucket = 16;         // neurons a bucket holds at most
     bool centre = true;           // hash weights and activations after subtracting their means
-    uint32_t rehash_every = 100;  // steps between two looks at how far projections or tables are behind
+    uint32_t rehash_every = 100;  // steps between two checks of how stale projections or tables are
     float drift = 0.1f;           // share of a modelet's codes that must be out of date for a re-hash
   } sampling;
 
   struct Optimizer {
     OptimizerKind kind = OptimizerKind::kAdam;
     float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adam; epsilon also adagrad
-    bool row_clocks = false;  // adam: bias correction by the updates that a row has had; else by the step
+    bool row_clocks = false;  // adam: bias correction by the number of updates of a row, not of steps
     float momentum = 0.9f;    // sgd
     float clip = 0;           // largest global gradient norm; 0: no clipping
   } optimizer;
 
   struct Train {
     uint32_t epochs = 8;
-    uint32_t batch = 256;  // samples a step, of each replica
+    uint32_t batch = 256;  // samples of each replica in a step
     float learning_rate = 1e-3f;
     ScheduleKind schedule = ScheduleKind::kConstant;
     uint32_t warmup_steps = 0;    // linear from 0, before any schedule
@@ -131,14 +131,14 @@ struct Experiment {
     uint32_t keep_checkpoints = 2;
   } train;
 
-  struct Metrics {  // beside precision; defaults of Jain, Prabhu, Varma, KDD 2016
+  struct Metrics {  // for propensity-scored metrics; defaults of Jain, Prabhu, Varma, KDD 2016
     float propensity_a = 0.55f, propensity_b = 1.5f;
   } metrics;
 
   struct Exchange {
     std::string codec = "int8";           // of activations; comm/codec/codec.h lists them
     std::string gradient_codec = "same";  // of hidden gradients; same: as codec
-    uint32_t local_steps = 16;            // of a replica between two synchronisations
+    uint32_t local_steps = 16;            // steps of a replica between two synchronisations
     uint32_t micro_batches = 0;           // of a batch; one travels while the next is computed; 0: measured
     bool lz4 = false;                     // compress the encoded bytes
     float timeout_seconds = 30;           // a peer that is silent for longer is reported as missing
@@ -147,12 +147,12 @@ struct Experiment {
   struct Cluster {
     uint32_t replicas = 1;        // groups of nodes that each hold the whole model; 1: all nodes share one
     uint32_t min_nodes = 1;       // a run that has lost nodes waits rather than go on with fewer
-    uint32_t max_nodes = 0;       // a run does not grow beyond; 0: beyond those it began with
-    uint32_t snapshot_every = 0;  // steps between two snapshots; 0: from a budget
+    uint32_t max_nodes = 0;       // most nodes that a run grows to; 0: as many as it began with
+    uint32_t snapshot_every = 0;  // steps between two snapshots; 0: as often as a budget allows
   } cluster;
 };
 
-// How text becomes samples: the format, and the sections of the formats.
+// How text becomes samples: the format, and the sections that the formats read.
 struct Encoding {
   DataFormat format = DataFormat::kAuto;
   Experiment::Text text;
@@ -164,7 +164,7 @@ Encoding encoding_of(const Experiment& experiment);
 
 // Whether there is a direct path from features to labels.
 constexpr bool uses_pairs(const Experiment::Model& model) { return model.centroids || model.pairs; }
-// Whether pairs have a weight each, trained or fixed.
+// Whether each pair has a weight, trained or fixed.
 constexpr bool pairs_have_weights(const Experiment::Model& model) { return model.pairs || model.exclude_own; }
 // Whether neurons are retrieved by the activations, and whether this is done with hash tables.
 constexpr bool retrieves_neurons(SamplingMode mode) {
@@ -175,8 +175,8 @@ constexpr bool uses_hash_tables(const Experiment::Sampling& sampling) {
          (sampling.mode == SamplingMode::kLsh && sampling.retrieval == RetrievalKind::kTables);
 }
 
-// The seed of the places of labels among the output neurons, in all prepared data. It is the default of
-// train.seed, which earlier programs used for this.
+// The seed of the permutation from labels to output neurons, for all prepared data. It equals the default of
+// train.seed, because earlier programs used train.seed for this.
 inline constexpr uint64_t kLabelSeed = 1;
 
 // What the data says about the shape of the model; with the experiment it determines the partition.
@@ -199,7 +199,8 @@ Experiment load_experiment(const std::filesystem::path& path, const std::vector<
 // may set only keys of [sampling].
 std::filesystem::path tuned_file(const std::filesystem::path& experiment);
 
-// The same from text. `origin` replaces the file name in messages, and its folder anchors relative paths.
+// Reads an experiment from text, without tuned values. `origin` replaces the file name in messages, and its
+// folder anchors relative paths.
 Experiment parse_experiment(std::string_view toml, const std::filesystem::path& origin,
                             const std::vector<std::string>& overrides = {});
 
@@ -211,7 +212,7 @@ std::string to_toml(const Encoding& encoding);
 Encoding parse_encoding(std::string_view toml, const std::filesystem::path& origin,
                         const std::vector<std::string>& overrides = {});
 
-// One key as text for people.
+// One key, described in text for people.
 struct ExperimentField {
   std::string key, type, default_value, range, unit, meaning;
 };

@@ -138,7 +138,8 @@ class ValueReader {
     }
   }
 
-  // A run's experiment is recorded and sent with absolute paths; the names of folders may be any bytes.
+  // A run's experiment is recorded and sent as TOML with absolute paths. Names of folders may contain bytes
+  // that TOML cannot represent.
   void require_writable(const std::string& path) const {
     try {
       std::ignore = toml::parse("value = " + toml_text(path));

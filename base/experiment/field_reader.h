@@ -12,7 +12,7 @@
 
 namespace modelet {
 
-// The origin of a value: it names the place in messages and anchors relative paths.
+// Where a value comes from. Messages name the place; relative paths start at the folder.
 struct Source {
   std::string place;  // "file:line" or "--set ..."
   std::filesystem::path folder;
@@ -21,7 +21,7 @@ struct Source {
 // UsageError if the value has another type, or is outside the range of the field.
 void read_field(const Field& field, const toml::node& node, const Source& source, Experiment& experiment);
 
-// Untrusted text in a message: one line, limited length.
+// Quotes untrusted text for a message: one line of limited length.
 std::string shown(std::string_view text);
 
 }  // namespace modelet

@@ -21,7 +21,7 @@
 
 namespace modelet {
 
-inline constexpr size_t kMaxColumns = 4096;  // names in a list of columns
+inline constexpr size_t kMaxColumns = 4096;  // most names in a list of columns
 // Widths are multiples of this: kernels process whole vectors.
 inline constexpr uint32_t kColumnAlignment = kVectorFloats;
 
@@ -36,12 +36,12 @@ using Target = std::variant<std::string*, bool*, uint32_t*, uint64_t*, float*, s
 
 enum class Text { kNone, kPath, kRequiredPath, kWord, kColumn };  // what a string field holds
 
-// A key: where its value lives, and what it may be.
+// A key: where its value lives, and which values are allowed.
 struct Field {
   std::string_view key;  // "section.name"
   Target (*target)(Experiment&) = nullptr;
   std::string_view unit, meaning;
-  double low = 0, high = 0;  // numbers (of a list: its elements), both ends included
+  double low = 0, high = 0;  // range of a number or of a list's elements, both ends included
   Text text = Text::kNone;
 };
 

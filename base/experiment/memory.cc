@@ -33,8 +33,9 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
   const uint64_t beside = (modelet.kind == LayerKind::kInput ? 1 : 4) * sizeof(float);
   uint64_t bytes = rows * (vectors * cols * value + beside);
   if (const uint64_t replicas = experiment.cluster.replicas; replicas > 1) {
-    // What the replicas agreed upon, and over how many of them a row was averaged; sets of rows of every
-    // replica, a bit a row, as they are and as they travel.
+    // The weights and biases that the replicas agreed upon, and for each row the number of replicas over
+    // which it was averaged. Then sets of rows, one bit per row, for every replica: as they are kept and as
+    // they travel.
     bytes += rows * (cols * value + beside + sizeof(uint16_t));
     bytes += (2 * replicas + 2) * rows / 8;
   }
@@ -60,7 +61,7 @@ uint64_t modelet_bytes(const ModeletSpec& modelet, const Experiment& experiment)
 uint64_t most_pairs(const ModeletSpec& modelet, const Experiment& experiment, const DataShape& shape) {
   const Experiment::Model& model = experiment.model;
   if (modelet.kind != LayerKind::kOutput || !uses_pairs(model)) return 0;
-  // Each label of each sample meets all of its features for the first time.
+  // At worst, every pair of a label and a feature in every sample is a new one.
   const double labels = static_cast<double>(shape.train_rows) * shape.labels_per_row *
                         static_cast<double>(modelet.neurons()) / static_cast<double>(shape.labels);
   const uint64_t a_label =
@@ -75,7 +76,7 @@ uint64_t pair_bytes(const ModeletSpec& modelet, const Experiment& experiment, co
   const bool adaptive = experiment.optimizer.kind != OptimizerKind::kSgd;
   const uint64_t values =
       (model.centroids ? 1 : 0) + (pairs_have_weights(model) ? 1 : 0) + (model.pairs && adaptive ? 1 : 0);
-  // Beside the pairs: where those of a neuron begin, its samples, the length of its sums.
+  // Each neuron also has the offset of its pairs, the number of its samples, and the length of its sums.
   return most_pairs(modelet, experiment, shape) * (sizeof(uint32_t) + values * sizeof(float)) +
          modelet.neurons() * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float));
 }
@@ -93,8 +94,9 @@ uint64_t sync_buffer_bytes(const ModeletSpec& modelet, const Experiment& experim
   const auto segments = [&, cols = cols](uint64_t count, uint64_t vectors) {
     return count * segment_rows * (vectors * cols + kNumbersOfRow) * sizeof(float);
   };
-  // A row's weights or, for settling, its optimiser state, which one of the replicas sends. It is not known
-  // which one, so each has buffers for all of them; messages are short where there are many.
+  // A segment holds the weights of rows or, when replicas settle, their optimiser state. One of the replicas
+  // sends that state, but it is not known beforehand which one. So there are buffers for all of them, and
+  // each message is shorter the more replicas there are.
   const uint64_t state = optimizer_values_per_parameter(experiment.optimizer.kind);
   return segments(kSyncAhead + replicas, state) +
          segments((kSyncAhead + 1) * replicas, (state + replicas - 1) / replicas);

@@ -31,14 +31,14 @@ struct ModeletSpec {
 // Modelets in the order of layers and ranges.
 std::vector<ModeletSpec> partition_model(const Experiment& experiment, const DataShape& shape);
 
-// Columns of a layer's activations as they travel: those of modelets that lie side by side on one node form
-// one block of up to kMostColumns. Fewer blocks take less time and fewer bytes, but the values in a row of a
-// block share the step by which a codec rounds them.
+// A block: neighbouring columns of a layer's activations that travel as one matrix. Neighbouring modelets of
+// a node share a block of up to kMostColumns columns. Fewer blocks take less time and fewer bytes. But a
+// codec rounds all values in a row of a block by the same step, so wide blocks are rounded more coarsely.
 struct ColumnRange {
   uint64_t first = 0, count = 0;
 };
 inline constexpr uint64_t kMostColumns = 64;
-// Adds the columns of the node's next modelet.
+// Adds the columns of the node's next modelet: to the last block if they fit there, else as a new block.
 void append_columns(std::vector<ColumnRange>& blocks, const ModeletSpec& modelet);
 
 }  // namespace modelet

@@ -1,4 +1,5 @@
-// What an experiment file says beside its values (base/experiment/experiment.h). Any thread.
+// Which keys an experiment file sets; its values are read elsewhere (base/experiment/experiment.h). Any
+// thread.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +10,8 @@
 
 namespace modelet {
 
-// The keys that a text and overrides give, such as "train.epochs", whatever their values are. UsageError as
-// parse_experiment(), but for what involves more than one key.
+// The keys that the text and the overrides set, such as "train.epochs", whatever their values are. Throws
+// UsageError as parse_experiment() does, except for mistakes that involve more than one key.
 std::set<std::string> given_keys(std::string_view toml, const std::filesystem::path& origin,
                                  const std::vector<std::string>& overrides = {});
 

@@ -137,7 +137,7 @@ class LayoutParser {
     layout_.crosses.push_back(std::move(parts));
   }
 
-  std::string item_;  // that is parsed, for messages
+  std::string item_;  // the item that is parsed, for messages
   TableLayout layout_;
 };
 

@@ -1,11 +1,11 @@
-// A thread that takes only what nobody else wants of the machine.
+// Idle threads take only the CPU and disk time that nobody else wants.
 #pragma once
 
 namespace modelet {
 
-// The calling thread gets SCHED_IDLE and the idle class of I/O, for good: an ordinary process may not take
-// that back (sched(7), RLIMIT_NICE). Threads that it starts later inherit both. Among the threads of one
-// control group it gets less than 1 % of a core that others want; groups share as their weights say. Does
+// Puts the calling thread into SCHED_IDLE and the idle class of I/O, for good: an ordinary process may not
+// undo this (sched(7), RLIMIT_NICE). Threads that it starts later inherit both. Within a control group the
+// thread gets less than 1 % of a core that others want. Between control groups their weights decide. Does
 // nothing where the system does not allow it. Cheap after the first call.
 void become_idle_thread();
 

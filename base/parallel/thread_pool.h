@@ -47,8 +47,9 @@ class ThreadPool {
   std::unique_ptr<Arena> arena_;
 };
 
-// Work that goes on beside the steps, on the pool's threads; with one thread it is done in wait(). One task
-// at a time. Used by the pool's owner thread. What the task touches must outlive it: the destructor waits.
+// Runs a task beside the steps, on the pool's threads. A pool of one thread runs it in wait(). One task at a
+// time, and only the thread that uses the pool may call these functions. The destructor waits for the task,
+// so whatever the task touches must outlive this object.
 class BackgroundTask {
  public:
   explicit BackgroundTask(ThreadPool& pool);

@@ -17,7 +17,7 @@ namespace modelet {
 namespace {
 
 thread_local size_t index_in_pool = 0;
-thread_local bool inside = false;  // of a loop: one in it runs in its own thread alone
+thread_local bool inside = false;  // in the body of a loop: a nested loop runs on this thread only
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// ThreadScratch: one Scratch for each thread of a pool. The owner's thread grows it for all threads alike.
-// Otherwise a loop that had warmed up would allocate again, because other threads take part in it from step
-// to step.
+// ThreadScratch: one Scratch for each thread of a pool. The owner's thread grows all of them to the same
+// size. If each thread grew its own, steps would allocate long after they have warmed up, because the threads
+// that take part in a loop differ from step to step.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class ThreadScratch {
  public:
   explicit ThreadScratch(const ThreadPool& pool) : pool_(pool), memory_(pool.threads()) {}
 
-  // At least `size` elements for every thread. Not during a loop.
+  // Gives every thread at least `size` elements. Not during a loop.
   void reserve(size_t size) {
     for (Scratch<T>& memory : memory_) memory.reserve(size);
   }

@@ -1,6 +1,6 @@
-// Throttle: how many threads a ThreadPool may use at the moment, if somebody else has the first call on the
-// machine. The pool asks before each loop, waits while none is allowed, and never changes what is computed.
-// Threads that work for a throttled pool take only what nobody else wants (base/parallel/idle_thread.h).
+// Throttle: limits how many threads a ThreadPool may use at the moment, on a machine where somebody else
+// comes first. The pool asks before each loop, and waits while no thread is allowed. A throttle never changes
+// what is computed. The threads of a throttled pool are idle threads (base/parallel/idle_thread.h).
 //
 // All functions may be called from any thread.
 #pragma once
@@ -13,12 +13,12 @@ namespace modelet {
 
 class Throttle {
  public:
-  // From the next loop on. 0: the pool's caller waits there.
+  // Sets the limit from the next loop on. 0: the pool's caller waits before that loop.
   void allow(unsigned threads);
-  // Somebody waits for the work to end: it goes on, on one thread at least, whatever is allowed.
+  // While `hurried`, at least one thread may work, whatever is allowed: somebody waits for the work to end.
   void hurry(bool hurried);
 
-  // Of a pool: waits until a thread is allowed; how many are.
+  // For the pool: waits until a thread is allowed, and returns how many are.
   unsigned pass() const {
     now_.wait(0);
     return now_.load();

@@ -20,7 +20,7 @@ class SteadyClock final : public Clock {
   double now() const override { return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 };
 
-// Of the calendar, for logs: "2026-11-22T23:46:44.123Z" (ISO 8601, UTC).
+// Calendar time, for logs: "2026-11-22T23:46:44.123Z" (ISO 8601, UTC).
 std::string utc_text(std::chrono::system_clock::time_point time);
 
 class Stopwatch {

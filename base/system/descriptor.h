@@ -1,4 +1,5 @@
-// Descriptor: a file descriptor that is closed, which gives its locks back, unless release() was called.
+// Descriptor: owns a file descriptor. Its destructor closes it, which also releases its locks, unless
+// release() was called.
 #pragma once
 
 #include <unistd.h>

@@ -68,10 +68,10 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-// If the file system can, the file has no name until it is complete: then even a process that is killed
-// leaves nothing behind. `temporary_` is empty as long as there is no name. The file gets its name through
-// /proc (linkat() on the descriptor itself needs a capability); where /proc is not mounted it has one from
-// the start.
+// If the file system can (O_TMPFILE), the file has no name until it is complete: then even a process that is
+// killed leaves nothing behind. `temporary_` is empty as long as there is no name. The file gets its name
+// through /proc, because linkat() on the descriptor itself needs a capability. Where /proc is not mounted,
+// the file has a name from the start.
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   if (::access(kOpenFiles, X_OK) == 0) {
@@ -108,7 +108,7 @@ void AtomicFile::commit(Sync sync) {
   if (sync == Sync::kYes && ::fsync(fd_) != 0) throw Error(errno_text(path_.string()) + " (fsync)");
   if (temporary_.empty()) {
     temporary_ = temporary_name(path_);
-    ::unlink(temporary_.c_str());  // of a process with the same number, long gone
+    ::unlink(temporary_.c_str());  // left by an earlier process with the same id
     const std::string open_file = std::string(kOpenFiles) + "/" + std::to_string(fd_);
     if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0)
       throw Error(errno_text(path_.string()) + " (naming the written file)");

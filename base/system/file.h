@@ -27,9 +27,9 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Writes `path` so that a reader, or a crash at any moment, sees either the old file or the whole new one:
-// a temporary file in the same folder, fsync, rename. Without the fsync a process may crash at any moment; after a
-// power cut the file may be there with other content.
+// Writes `path` so that a reader, or a crash at any moment, sees either the old file or the whole new one: a
+// temporary file in the same folder, fsync, rename. Sync::kNo leaves out the fsync: a process may still crash
+// at any moment, but after a power cut the file may have other content.
 enum class Sync { kNo, kYes };
 class AtomicFile {
  public:
@@ -49,26 +49,26 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-// Gives a file another name as well: a hard link or, where the file system does not allow that, a copy. What is at
-// `to` is replaced.
+// Gives a file a second name: by a hard link or, where the file system does not allow that, by a copy.
+// Replaces what is at `to`.
 void link_or_copy(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // Sets an open file description lock (fcntl(2)) on a whole file, or on one byte of it, which need not exist.
-// An existing lock is changed in one step, so that nobody comes between (flock(2) would give up the first
-// before it has the second). Never waits. kExclusive needs a file that is open for writing, kShared one open
-// for reading; kNone gives the lock back. kUnknown: the file system knows no locks. Other failures are Errors
-// that name `path`.
+// An existing lock changes its kind in one step, so that nobody can take the lock in between (flock(2) would
+// release the old lock first). Never waits. kExclusive needs a file that is open for writing, kShared one
+// that is open for reading; kNone releases the lock. The result is kUnknown if the file system has no locks.
+// Other failures are Errors that name `path`.
 enum class LockKind { kNone, kShared, kExclusive };
 enum class LockResult { kTaken, kHeldByOthers, kUnknown };
 LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path,
                     std::optional<uint32_t> byte = {});
 
-// An exclusive lock (try_lock) on a file, which is made if it is missing and stays. It keeps out everybody
-// else who takes it, in this process or another, until it is destroyed or the process ends. Works on NFS;
-// where a file system knows no locks, nobody is kept out.
+// An exclusive lock (try_lock) on a file. The file is created if it is missing, and is never removed. Nobody
+// else can take the lock, in this process or another, until the FileLock is destroyed or the process ends.
+// Works on NFS. On a file system without locks, it keeps nobody out.
 class FileLock {
  public:
-  // Nothing if somebody else has it. Error if the file cannot be opened for writing.
+  // Nothing if somebody else has the lock. Error if the file cannot be opened for writing.
   static std::optional<FileLock> take(const std::filesystem::path& path);
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&& other) noexcept;
@@ -79,7 +79,7 @@ class FileLock {
   int fd_;
 };
 
-// The whole file as text; at most `limit` bytes, a longer one is an Error.
+// The whole file as text. A file of more than `limit` bytes is an Error.
 std::string read_text_file(const std::filesystem::path& path, size_t limit = size_t{64} << 20);
 
 }  // namespace modelet

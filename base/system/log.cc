@@ -29,7 +29,7 @@ void start_logging(const std::string& name) {
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %n %^%l%$ %v");
   if (const char* wanted = std::getenv("MODELET_LOG"); wanted != nullptr && *wanted != '\0') {
     const spdlog::level::level_enum level = spdlog::level::from_str(wanted);
-    // spdlog takes a level that it does not know for silence.
+    // spdlog returns `off` for a name that it does not know.
     if (level == spdlog::level::off && std::string_view(wanted) != "off")
       throw UsageError("MODELET_LOG is '" + std::string(wanted) +
                        "'; it must be info, warning, error or off");

@@ -26,7 +26,7 @@ std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* verb) { return !verb->get_name().empty(); });
 }
 
-// Those that the help shows.
+// The options that the help shows.
 std::vector<const CLI::Option*> options_of(const CLI::App& app, bool positional) {
   return app.get_options([positional](const CLI::Option* option) {
     return !option->get_group().empty() && option->get_positional() == positional;
@@ -72,7 +72,7 @@ std::string roff(const std::string& text) {
   return (escaped.starts_with('.') || escaped.starts_with('\'') ? "\\&" : "") + escaped;
 }
 
-// Lines that begin with blanks stay as they are, others are filled.
+// Lines that begin with two blanks stay as they are; the others are filled.
 std::string roff_lines(const std::string& text) {
   std::string result;
   bool as_is = false;
@@ -128,8 +128,8 @@ std::string manual_page(const CLI::App& program) {
   return page + ".SH NOTES\n" + roff_lines(program.get_footer());
 }
 
-// ---- Completions. All shells find the verb in the words before the cursor in the same way: a word that
-// together with the verb so far is in the list of verbs makes it longer.
+// ---- Completions. All shells find the verb in the words before the cursor in the same way: a word is
+// appended to the verb if the result is in the list of verbs.
 
 std::string in_quotes(const std::string& text) { return "'" + replaced(text, "'", "'\\''") + "'"; }
 
@@ -164,7 +164,7 @@ std::string bash_completion(const CLI::App& app) {
     verbs += fmt::format("    {}) words='{}' options='{}' ;;\n", in_quotes(path), fmt::join(below, " "),
                          fmt::join(options, " "));
   });
-  // Where there are no words, readline completes names of files.
+  // If `words` is empty, readline completes file names.
   return fmt::format(R"(# bash completion of {0}, made by '{0} completion bash'
 {1}() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} verb='' words='' options='' i

@@ -1,4 +1,4 @@
-// Signals and the parent process, for programs.
+// What a program asks of its own process: signals, its parent, limits of memory and files.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace modelet {
 
-// While it lives, SIGTERM, SIGINT and, unless the process was started to ignore it (nohup), SIGHUP call
-// `stop`, which must be async-signal-safe. The same signal a second time ends the process as if nobody had
-// handled it, unless `stop` is to hear of each. Writing to a pipe that nobody reads fails meanwhile, instead
-// of ending the process. One at a time in a process.
+// While it lives, SIGTERM, SIGINT and SIGHUP call `stop`, which must be async-signal-safe. A SIGHUP that was
+// ignored when the process started (nohup) stays ignored. The second time, the same signal ends the process
+// as if it had no handler; with Again::kCallsStop it calls `stop` again. Meanwhile a write to a pipe that
+// nobody reads fails instead of ending the process. A process may have only one StopSignals at a time.
 class StopSignals {
  public:
   enum class Again { kEndsProcess, kCallsStop };
@@ -20,30 +20,30 @@ class StopSignals {
   ~StopSignals();  // restores the handlers that were there
 };
 
-// For `stop`: a line on standard error, whatever else is being written there. Async-signal-safe.
+// For `stop`: writes a line to standard error, even if another write was interrupted. Async-signal-safe.
 void write_from_signal(const char* line);
 
 // The largest resident memory of this process so far, in bytes.
 uint64_t peak_memory_bytes();
 
-// What to tell people of a std::bad_alloc that nobody who knows more has caught.
+// What to tell users about a std::bad_alloc that was not caught where more was known.
 std::string out_of_memory_text();
 
-// This process gets SIGTERM when `parent`, the process that started it, ends. 0: does nothing. Call it first
-// in main().
+// This process gets SIGTERM when `parent`, the process that started it, ends. Error if it has ended already.
+// 0: does nothing. Call it first in main().
 void exit_with_parent(int parent);
 
-// As many files, and with them connections, as the system lets this process have, but no more than 65,536.
-// Call it first in main().
+// Raises the limit of open files, and so of connections, as far as the system allows, but to no more than
+// 65,536. Call it first in main().
 void raise_descriptor_limit();
 
-// The most address space that this process may take, in bytes: beyond, it gets no more memory, and may end,
-// where else it would take the machine's. Call it before there are threads. Does nothing if it has taken more
-// already, as a build of a sanitizer has.
+// Limits the address space of this process, in bytes. Beyond the limit, allocations fail and the process may
+// end, but it cannot take the memory of the whole machine. Call it before there are other threads. Does
+// nothing if the process has taken more already, as sanitizer builds have.
 void limit_address_space(uint64_t bytes);
 
-// The most memory of its own (data, stacks; not mapped files) that this process may take: beyond, it gets no
-// more.
+// Limits the memory of this process's own (data, stacks; not mapped files), in bytes. Beyond the limit,
+// allocations fail.
 void limit_own_memory(uint64_t bytes);
 
 }  // namespace modelet

@@ -43,7 +43,7 @@ std::string argument_text(const toml::node& node, const std::string& place) {
   throw UsageError(place + " must be a text, a number, true, false, or a list of such");
 }
 
-// Several of a list, for options that may be repeated.
+// The values of a list, for options that may be repeated.
 std::vector<std::string> argument_texts(const toml::node& node, const std::string& place) {
   const auto* list = node.as_array();
   if (list == nullptr) return {argument_text(node, place)};
@@ -67,7 +67,7 @@ void apply_file(CLI::App& app, const std::string& path) {
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw UsageError(place + " is not a known key" + suggestion(name, known));
     CLI::Option* option = app.get_option("--" + with(name, '_', '-'));
-    if (option->count() > 0) continue;  // the command line goes first
+    if (option->count() > 0) continue;  // the command line overrides the file
     try {
       option->add_result(argument_texts(node, place));
       option->run_callback();

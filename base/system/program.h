@@ -1,6 +1,6 @@
-// What the programs share: ranges of options; and for the daemons options from the command line and from a
-// TOML file, and errors as exit codes. A key of the file is the name of an option with '_' for '-':
-// `dead_after_seconds = 5` is `--dead-after-seconds 5`. Each option is thus declared once. The command line
+// What the programs share: ranges of options, and errors as exit codes. The daemons take their options from
+// the command line and from a TOML file. A key of the file is the name of an option with '_' for '-':
+// `dead_after_seconds = 5` is `--dead-after-seconds 5`. So each option is declared once. The command line
 // overrides the file.
 #pragma once
 
@@ -14,12 +14,13 @@ class Validator;
 
 namespace modelet {
 
-// The exit code of `body`; what it throws is printed to standard error, after the program's name.
+// Runs `body` and returns its exit code. Exceptions become exit codes; their text is printed to standard
+// error, after the program's name.
 int exit_code_of(const std::string& program, const std::function<int()>& body);
 
 // Adds --version and --config FILE to `app`, parses the arguments and then the file, and runs `body`. Errors
 // are printed to standard error; returns the program's exit code. The arguments may also ask for a manual
-// (base/system/manual.h). An unknown key names file, line and the nearest known key.
+// (base/system/manual.h). The error for an unknown key names file, line and the nearest known key.
 int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& body);
 
 // For ->check() of options that are fractional numbers: CLI::Range lets "nan" through.

@@ -1,6 +1,6 @@
 // Text from outside: from another machine, a user, a file. Before it is logged, kept or shown it goes through
-// printable(), so that it cannot forge a line of a log, send commands to a terminal, or break what expects
-// UTF-8.
+// printable(), so that it cannot forge a line of a log, send commands to a terminal, or break readers that
+// expect UTF-8.
 #pragma once
 
 #include <cstddef>

@@ -113,14 +113,14 @@ HWY_EXPORT(update);
 
 namespace {
 
-// Floats of a parallel piece: long enough to stream, but many to a call, so that threads end together. A call
-// is short; the next one continues where it ended.
+// kPiece: floats of a parallel piece, enough to stream. A call has many pieces, so that threads end together.
+// Calls are short, and each continues where the last one ended.
 constexpr size_t kPiece = size_t{1} << 15, kCall = 64 * kPiece;
 
 }  // namespace
 
 double calls_per_second(double seconds, const std::function<void()>& work) {
-  constexpr double kWindow = 0.002;  // seconds: shorter than what a scheduler gives to others at a time
+  constexpr double kWindow = 0.002;  // seconds: shorter than a scheduler's time slice for others
   work();                            // touches memory, fills caches, wakes threads
   double best = 0;
   const Stopwatch all;
@@ -155,7 +155,7 @@ double stream_bytes(ThreadPool& pool, Stream stream, size_t bytes, double second
   const size_t arrays = stream == Stream::kCopy ? 2 : 1;
   const size_t calls_a_pass = std::max<size_t>(1, bytes / sizeof(float) / arrays / kCall);
   AlignedVector<float> x(calls_a_pass * kCall, 1.0f), y(arrays == 2 ? x.size() : 0), sums(kCall / kPiece);
-  size_t next = 0;  // call of the pass
+  size_t next = 0;  // the next call of the pass over the memory
   const double calls = calls_per_second(seconds, [&] {
     float* const from = &x[next * kCall];
     float* const to = y.empty() ? nullptr : &y[next * kCall];

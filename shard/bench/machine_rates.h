@@ -1,9 +1,9 @@
-// What the machine can do at most, measured: multiply-adds on registers, and bytes to and from memory.
-// `modelet bench kernels` compares kernels with it, and placement is planned with it
+// Measures the peak rates of the machine: multiply-adds on registers, and bytes to and from memory. `modelet
+// bench kernels` compares kernels with these rates, and placement is planned with them
 // (node_agent/machine/capacity.h).
 //
-// The rate of the best of several short windows counts: what other processes take in between says nothing
-// about the machine. All functions run on the pool, as the training step does, and are called by its owner.
+// The best of several short windows counts, because what other processes take in between says nothing about
+// the machine. All functions run on the pool, as the training step does. The pool's owner calls them.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace modelet::shard::bench {
 // Calls of `work` per second in the best window; about `seconds` in all, at least two calls.
 double calls_per_second(double seconds, const std::function<void()>& work);
 
-// Bytes of which the caches of ordinary machines hold a small part.
+// So many bytes that the caches of ordinary machines hold only a small part of them.
 inline constexpr size_t kBeyondCaches = size_t{256} << 20;
 
 // Fused multiply-adds on registers with the instruction set in use, in floating-point operations (two each) a

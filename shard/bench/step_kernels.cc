@@ -32,8 +32,8 @@ AlignedVector<float> random_values(size_t count) {
   return values;
 }
 
-// The output layer: rows are gathered from, and updated in, a modelet's parameters, in random order and
-// different ones each time; in between come three products and the passes over the logits.
+// The kernels of the output layer. Rows of a modelet's parameters are gathered, and later updated, in random
+// order and different ones each time. In between are three products and the passes over the logits.
 class OutputKernels {
  public:
   // rows: of the modelet.
@@ -72,7 +72,7 @@ class OutputKernels {
   double update_bytes() const {
     return 2.0 * double(shape_.active) * double(modelet_.parameters().cache_lines_of_row() * kCacheLine);
   }
-  // Read once and written once; in bf16 written twice, in two layouts, or as floats.
+  // Rows are read once and written once. In bf16 they are written twice, in two layouts, or once as floats.
   double gather_bytes() const {
     const bool fp32 = modelet_.parameters().precision() == Precision::kFp32;
     return double(shape_.active) * double(shape_.width) * (fp32 ? 2.0 * sizeof(float) : 3.0 * sizeof(Bf16));
@@ -110,7 +110,7 @@ class OutputKernels {
     });
   }
 
-  // Applied to their own results again and again, these stay ordinary numbers.
+  // These run on their own results again and again; the values stay ordinary numbers.
   void softmax() {
     for_neurons([&](size_t first, size_t count) {
       float* maximum = &statistics_[2 * (first / kNeuronPiece) * columns_];
@@ -151,7 +151,7 @@ class OutputKernels {
                      [&](size_t begin, size_t end) { body(begin, end - begin); });
   }
 
-  // Active neurons that have not been touched for long.
+  // Moves on to active neurons that have not been touched for long.
   void next_rows() {
     if (at_ + shape_.active > order_.size()) at_ = 0;
     for (size_t a = 0; a < shape_.active; ++a) neurons_[a] = {0, order_[at_ + a]};
@@ -167,7 +167,7 @@ class OutputKernels {
   size_t at_ = 0;
   std::vector<ActiveNeuron> neurons_;
   AlignedVector<float> hidden_, biases_, logits_, gradient_, gradient_rows_;
-  AlignedVector<float> statistics_;  // two rows of columns_ a piece
+  AlignedVector<float> statistics_;  // two rows of columns_ per piece
   const Experiment::Optimizer optimizer_;
   const AdamCorrections corrections_;
 };
@@ -215,7 +215,7 @@ class InputKernels {
   }
 
  private:
-  static constexpr size_t kBatches = 16;          // different ones, so that caches do not learn them
+  static constexpr size_t kBatches = 16;          // different ones, so that caches do not keep their rows
   static constexpr size_t kSamplesOfFeature = 3;  // of a batch, about what real batches have
 
   ThreadPool& pool_;

@@ -1,8 +1,8 @@
-// The kernels of the training step at the step's shapes, each measured alone: what `modelet bench kernels`
-// prints beside what the machine can do at most (machine_rates.h). Pieces are as long as those of the layers
+// Measures the kernels of the training step, each alone, at the step's shapes. `modelet bench kernels` prints
+// the results beside the machine's peak rates (machine_rates.h). Pieces are as long as those of the layers
 // (shard/layers/output/shared_output_layer.cc, shard/layers/hidden_layers.cc), rows are drawn from more
-// memory than caches hold, and the pool is the step's, so the figures are those of a step in which nothing
-// else is lost.
+// memory than caches hold, and the pool is the step's. So the figures are those of a step that loses no time
+// between kernels.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +36,8 @@ struct KernelRate {
   double per_second = 0;  // operations or bytes
 };
 
-// `seconds` for each kernel. Of the output layer, whose weights are stored in `precision`, and of the input
-// layer.
+// Measure the kernels of the output layer, whose weights are stored in `precision`, and of the input layer,
+// for `seconds` each.
 std::vector<KernelRate> measure_output_kernels(ThreadPool& pool, const StepShape& shape, Precision precision,
                                                double seconds);
 std::vector<KernelRate> measure_input_kernels(ThreadPool& pool, const StepShape& shape, double seconds);

@@ -46,17 +46,17 @@ class TopK {
   AlignedVector<float> thresholds_;
 };
 
-// Finds the best labels among the neurons of the modelets held here. Keeps scratch; used by one thread,
-// parallel inside.
+// Finds the best labels among the neurons of the given modelets. Keeps scratch memory: one thread uses it,
+// and it runs loops on the pool.
 class LabelRanker {
  public:
   LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool);
 
-  // Scores every neuron. hidden_transposed [d, padded samples]. `batch`: the samples; where there is no direct
-  // path, nobody asks for it.
+  // Scores every neuron. hidden_transposed [d, padded samples]. `batch`: the samples; only a direct path
+  // needs them.
   void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
                   const Batch* batch = nullptr);
-  // The same, all scores: scores [samples, labels].
+  // Writes the scores of all labels: scores [samples, labels].
   void score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                    const Batch* batch = nullptr);
 
@@ -75,7 +75,7 @@ class LabelRanker {
     PairLanes lanes;
     TopK best;
   };
-  std::vector<Scratch> scratch_;  // one a thread
+  std::vector<Scratch> scratch_;  // one per thread
 };
 
 }  // namespace modelet::shard

@@ -8,8 +8,8 @@
 //   auc          area under the ROC curve over all (sample, label) pairs; ties count half
 //   log_loss     mean binary cross-entropy of all (sample, label) pairs, in nats
 //
-// Definitions are those of the Extreme Classification Repository: figures are means over all samples, one
-// without labels counts as 0; psp is a ratio of sums over samples. Plain values; one thread at a time.
+// Definitions are those of the Extreme Classification Repository: figures are means over all samples, and a
+// sample without labels counts as 0. psp is a ratio of sums over samples. Plain values; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +47,8 @@ double log_loss(std::span<const float> positives, std::span<const float> negativ
 
 class Metrics {
  public:
-  // ks: not empty. inverse_propensities [labels]; empty: no psp. `all_labels`: 0, or the number of labels,
-  // and then there are auc and log_loss.
+  // ks: not empty. inverse_propensities [labels]; empty: no psp. `all_labels`: the number of labels if auc
+  // and log_loss are wanted, else 0.
   Metrics(std::vector<size_t> ks, std::vector<float> inverse_propensities, size_t all_labels);
 
   // Number of labels of each sample that add() needs.
@@ -72,7 +72,7 @@ class Metrics {
     uint64_t hits = 0;
     double ndcg = 0, recall = 0, psp = 0, best_psp = 0;
   };
-  std::vector<Sums> sums_;           // one a k
+  std::vector<Sums> sums_;           // one for each k
   std::vector<float> best_weights_;  // scratch: inverse propensities of a sample's labels
   std::vector<float> positives_,
       negatives_;           // scores of the pairs that are labels, and of those that are not

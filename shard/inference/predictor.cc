@@ -13,9 +13,9 @@
 namespace modelet::shard {
 namespace {
 
-// Agreement with dense scoring for which the index is tuned. It is more than the 99 % of P@1 that are
-// promised: the queries to come are others, and the labels that are missed are rare ones, which tend to be
-// right where they are the best.
+// The share of queries in which the tuned index must agree with dense scoring. It is higher than the 99 % of
+// P@1 that are promised, because later queries differ from the known ones, and because the labels that are
+// missed are rare ones, which tend to be right where they are the best.
 constexpr double kRecallWanted = 0.9995;
 
 constexpr size_t kRowsBetweenLooks = 1024;  // rows scored between two looks at the best

@@ -3,7 +3,7 @@
 //
 //   shard::Predictor model("runs/quickstart", 4);
 //   model.prepare_sparse(data);                       // once; queries like those to come
-//   auto session = model.session();                   // one a thread
+//   auto session = model.session();                   // one per thread
 //   const shard::TopK& best = session.sparse(sample, 5);
 //
 // dense() scores every label; sparse() those that a SparseIndex finds. The index is built from the weights,
@@ -37,8 +37,8 @@ namespace modelet::shard {
 
 class Predictor {
  public:
-  // Loads a checkpoint's folder, or the best checkpoint of a run (find_model()). `threads` are for loading
-  // and prepare_sparse(), and for predict(). UsageError, FormatError.
+  // Loads a checkpoint's folder, or the best checkpoint of a run (find_model()). Loading, prepare_sparse()
+  // and predict_sparse() use `threads` threads. UsageError, FormatError.
   Predictor(const std::filesystem::path& checkpoint, unsigned threads);
 
   const CheckpointIndex& index() const { return checkpoint_.index(); }
@@ -47,7 +47,8 @@ class Predictor {
   std::span<const std::byte> encoder() const { return encoder_; }
   Network& network() { return network_; }
   uint64_t fingerprint() const { return fingerprint_of(index()); }
-  // Reads what it is asked as it was trained; independent of this.
+  // Makes samples of what the model is asked, as was done with its training data. It may outlive the
+  // Predictor.
   QueryEncoder query_encoder() const;
 
   // Opens data for this model: encoded and normalised as it was trained. UsageError if it has other features
@@ -103,7 +104,7 @@ class Predictor {
   std::optional<FeatureIndex> by_feature_;  // with a direct path
   std::optional<TunedSparse> tuned_;
   std::unique_ptr<SparseIndex> sparse_;
-  std::vector<Session> sessions_;  // one a thread, for predict_sparse()
+  std::vector<Session> sessions_;  // one per thread, for predict_sparse()
 };
 
 }  // namespace modelet::shard

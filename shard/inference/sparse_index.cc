@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kRowsTogether = 96;  // rows worked on together
 
-// out [width] = the weights of a neuron as they count when labels are scored.
+// out [width] = the weights of a neuron, multiplied by the factor of its score.
 void copy_scored_row(const Modelet& modelet, size_t row, size_t width, float* out) {
   const float* const weights = modelet.parameters().weights().row(row, out);
   if (weights != out) std::copy_n(weights, width, out);
@@ -216,7 +216,7 @@ void CollisionTables::count(std::span<const uint32_t> codes, uint32_t tables, ui
 }
 
 size_t CollisionTables::choose(size_t limit, Scratch& scratch, uint32_t* out) {
-  // The lowest count by which a row is among the `limit` best.
+  // The lowest count with which a row is among the `limit` best.
   uint32_t lowest = static_cast<uint32_t>(scratch.reached.size()) - 1;
   while (lowest > 1 && scratch.reached[lowest] < limit) --lowest;
   const size_t above = lowest + 1 < scratch.reached.size() ? scratch.reached[lowest + 1] : 0;

@@ -12,10 +12,11 @@
 //           bucket rows lie in the same order, and only the first few are looked at: a full bucket costs
 //           little, and loses the rows that are least likely to win.
 //   re-rank Rows that collide with the query most often are scored exactly.
-// Where there is a direct path (shard/data/pairs/pairs.h), what it adds is known for all rows beforehand and counts
-// in the first and the last stage; the order and the tables know only the activations, and the tuner makes the
-// head as long as that takes. The sizes of the stages are a SparseSettings; sparse_tuner.h chooses them. (Asymmetric transforms that
-// append the norm, Neyshabur and Srebro, ICML 2015, shrink all angles if few norms are large, as here:
+// With a direct path (shard/data/pairs/pairs.h), the caller computes beforehand what it adds to the score of
+// every row. That counts in the head and in the re-rank. The order of the rows and the tables use only the
+// activations, and the tuner makes up for this with a longer head. The sizes of the stages are a
+// SparseSettings; sparse_tuner.h chooses them. (Asymmetric transforms that append the norm, Neyshabur and
+// Srebro, ICML 2015, shrink all angles if few norms are large, as here:
 // docs/decisions/0007-sparse-inference.md.)
 //
 // Owns copies of the rows that it can return, in the order above, so that the head is one stream through
@@ -40,9 +41,9 @@
 namespace modelet::shard {
 
 struct SparseSettings {
-  size_t rows = 0;        // that can be returned: the first in the order of their chances
+  size_t rows = 0;        // rows that can be returned: the first in the order of their chances
   size_t head = 0;        // of these, scored always; <= rows
-  uint32_t tables = 0;    // over the others; 0: none, and then nothing below counts
+  uint32_t tables = 0;    // tables over the others; 0: none, and nothing below counts
   uint32_t bits = 1;      // log2 of the buckets of a table
   uint32_t bucket = 1;    // rows of a bucket that are looked at
   size_t candidates = 0;  // rows that are scored besides the head
@@ -50,7 +51,7 @@ struct SparseSettings {
 
 inline constexpr uint32_t kMostSparseTables = 128;  // collisions are counted in a byte
 
-// Queries that represent those to come.
+// Known queries, which represent later ones.
 struct QuerySample {
   ConstMatrix hidden;          // [queries, d] what the output layer reads
   std::vector<uint32_t> best;  // [queries] neuron with the highest score
@@ -65,8 +66,8 @@ struct RowOrder {
 };
 RowOrder order_rows(std::span<Modelet* const> output, const QuerySample& queries, ThreadPool& pool);
 
-// Copies of the first rows of an order as they count in scores, their labels and biases, and the factors of
-// what the direct path adds.
+// Copies of the first rows of an order, scaled as scores need them, with their labels and biases, and the
+// factors by which scores multiply what the direct path adds.
 struct PackedRows {
   PackedRows(std::span<Modelet* const> output, const RowOrder& order, size_t count,
              const LabelSpread& spread);
@@ -92,7 +93,8 @@ class CollisionTables {
     std::vector<uint32_t> reached;  // [tables + 1]: how many rows have a count of at least c
   };
 
-  // codes [rows, of `tables_of_codes` the first `tables` are used].
+  // codes [all rows, tables_of_codes]. Of each row the first `tables` codes are used; rows before `first_row`
+  // are the head and are left out.
   CollisionTables(std::span<const uint32_t> codes, uint32_t tables_of_codes, uint32_t tables, uint32_t bits,
                   size_t first_row);
 
@@ -121,8 +123,9 @@ class SparseIndex {
   SparseIndex(std::span<Modelet* const> output, const RowOrder& order, const SparseSettings& settings,
               const LabelSpread& spread, uint64_t seed, ThreadPool& pool);
 
-  // Inserts the labels that it finds for a query [d] as those of `sample`. `direct` [neurons of the layer]: what
-  // the direct path adds to scores; null: nothing. Allocates nothing once the scratch is warm.
+  // Inserts the labels that it finds for a query [d] into `best`, as labels of `sample`. `direct` [neurons of
+  // the layer]: what the direct path adds to logits; null: nothing. Allocates nothing once the scratch is
+  // warm.
   void rank(const float* query, const float* direct, Scratch& scratch, size_t sample, TopK& best) const;
 
   const SparseSettings& settings() const { return settings_; }

@@ -1,9 +1,9 @@
-// SparsePlan: what is found out about a model and its queries before a SparseIndex is built: the order of the
-// rows and the settings. This takes seconds for a large model, so it is kept in a file beside the checkpoint.
+// SparsePlan: what a SparseIndex is built from: the order of the rows, and the settings. To find them takes
+// seconds for a large model, so it is kept in a file beside the checkpoint.
 //
 // The file is a safetensors file with the key of what it was made for, and a checksum. It is only a copy: a
-// file that is missing, damaged, or made for another model or other queries is ignored, and a file that
-// cannot be written is left out. The last queries win.
+// file that is missing, damaged, or made for another model or other queries is ignored, and a failure to
+// write it is ignored. It holds only the plan for the last queries.
 #pragma once
 
 #include <cstdint>

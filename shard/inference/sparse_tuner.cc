@@ -12,7 +12,7 @@
 namespace modelet::shard {
 namespace {
 
-// Costs, in units of a row of the head; those are read in order.
+// Costs in units of a row of the head. Rows of the head are read in order.
 constexpr double kCandidateCost = 2;    // a row somewhere in memory
 constexpr double kProbeCost = 3;        // hashing for one table, and finding its bucket
 constexpr double kCollisionCost = 0.1;  // one row of a bucket
@@ -25,7 +25,7 @@ constexpr size_t kShortestHead = 256;  // however few rows win: a query may ask 
 constexpr uint32_t kTables[] = {8, 16, 32, 64, 128};
 constexpr uint32_t kBuckets[] = {16, 64, 256};
 constexpr size_t kCandidates[] = {64, 128, 256, 512, 1024, 2048};
-constexpr size_t kRowsPerBucket[] = {16, 64, 256};  // tables are as fine as that
+constexpr size_t kRowsPerBucket[] = {16, 64, 256};  // rows a bucket has on average
 
 class Tuner {
  public:
@@ -34,7 +34,7 @@ class Tuner {
       : order_(order),
         queries_(queries),
         seed_(seed),
-        // Rounded up, and reachable.
+        // Rounded up, and never more than all.
         wanted_(static_cast<size_t>(std::ceil(recall_wanted * static_cast<double>(queries.best.size())))),
         pool_(pool) {
     std::vector<uint32_t> place(order.neurons.size());
@@ -135,7 +135,7 @@ class Tuner {
   const size_t wanted_;
   ThreadPool& pool_;
   std::optional<PackedRows> rows_;
-  std::vector<uint32_t> places_;  // [queries] of the best row, in the order
+  std::vector<uint32_t> places_;  // [queries] place of the best row in the order
   CollisionTables::Scratch scratch_;
   TunedSparse best_;
 };

@@ -1,8 +1,8 @@
 // Chooses the cheapest SparseSettings that finds the best label of nearly every known query.
 //
-// It builds the candidates' tables over the model and counts, for each setting, for how many queries the row
-// with the highest score is found. Cost is a model (memory lines that a query touches, in units of a row of
-// the head), not a clock, so the same model and queries always give the same settings.
+// For each setting that it tries, it counts for how many queries the row with the highest score is found. The
+// cost of a setting is computed (memory lines that a query touches, in units of a row of the head) and not
+// measured, so the same model and queries always give the same settings.
 // docs/decisions/0007-sparse-inference.md says why.
 #pragma once
 

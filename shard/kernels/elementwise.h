@@ -28,16 +28,16 @@ void relu(float* x, size_t n);
 // gradient = 0 where activation <= 0.
 void relu_backward(const float* activation, float* gradient, size_t n);
 
-// Column-wise parts of the softmax over logits [rows, stride], columns [begin, begin + n): maximum[c] = max
-// over rows; then logits = exp(logits - reference), sum[c] = their sum. The reference is the maximum or near
-// it: exponents above kLargestExponent are cut to that, because a float could not hold more.
+// Column-wise parts of the softmax over logits [rows, stride], columns [0, n): maximum[c] = max over rows;
+// then logits = exp(logits - reference), sum[c] = their sum. The reference is the maximum or near it:
+// exponents above kLargestExponent are cut to that, because a float could not hold more.
 inline constexpr float kLargestExponent = 88;
 void column_max(const float* logits, size_t rows, size_t stride, float* maximum, size_t n);
 void column_exp_sum(float* logits, size_t rows, size_t stride, const float* reference, float* sum, size_t n);
 // logits = sigmoid(logits); sum[c] = sum over rows of softplus(logits).
 void column_sigmoid(float* logits, size_t rows, size_t stride, float* sum, size_t n);
 // If a value [rows, stride] of column c < n is larger than best[c], best[c] becomes the largest one and
-// where[c] the first row that has it, counted from `first_row`. NaN is passed over.
+// where[c] the first row that has it, counted from `first_row`. NaN values are skipped.
 void column_best(const float* values, size_t rows, size_t stride, uint32_t first_row, float* best,
                  uint32_t* where, size_t n);
 // out[r, c] = x[r, c] * factor[c]; both [rows, stride].

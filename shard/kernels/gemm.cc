@@ -19,14 +19,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace modelet::shard::kernels::HWY_NAMESPACE {
 
-// The callers' layouts suit the micro-kernel: rows of B are contiguous, and A is read as scalars. Registers: Operand::kTileRows x kTileVectors accumulators, kTileVectors of B, one broadcast of A.
+// The callers' layouts suit the micro-kernel: rows of B are contiguous, and A is read as scalars. Registers:
+// Operand::kTileRows x kTileVectors accumulators, kTileVectors of B, one broadcast of A.
 constexpr size_t kTileVectors = kLanes == 8 ? 2 : 4;  // AVX2 has 16 registers, AVX-512 and NEON 32
 constexpr size_t kDepth = 128;        // k block: kDepth x kTileVectors vectors of B stay in L1
-constexpr size_t kPackedDepth = 256;  // packed, if A does not take as many lines of L1
+constexpr size_t kPackedDepth = 256;  // if B is packed and A is not transposed (else A needs as much of L1)
 
-// Rows of B often lie a power of two apart and then compete for few places of L1. Where vectors are narrower
-// than a cache line, a panel of B is copied together first, if there are rows of C enough to pay for it: fewer
-// where rows of B lie so far apart that they have hardly any places. Panels of AVX-512 fill L1 as they are.
+// Rows of B often lie a power of two apart, and then they compete for a few places of L1. Where vectors are
+// narrower than a cache line, a panel of B is therefore copied into one piece (packed) first, if C has enough
+// rows to pay for the copy. Fewer rows pay if rows of B are kFar elements apart or more, because then they
+// have hardly any places. With AVX-512, panels fill L1 well without packing.
 constexpr bool kMayPack = kLanes <= 8;
 constexpr size_t kRowsToPack = 72, kRowsToPackFar = 48, kFar = 256;  // kFar: elements between rows
 
@@ -76,8 +78,8 @@ HWY_INLINE void store_pairs(hn::Vec<Bits<D>> pairs, Bf16* to) {
 }
 #endif
 
-// Without bf16 instructions, or where they are slower: a shift or a mask makes a float of either half of a
-// pair. One half after the other, so that the registers suffice.
+// For machines without bf16 instructions, or on which those are slower. A shift or a mask makes a float of
+// either half of a pair. One half is multiplied after the other, so that the registers suffice.
 struct SplitPairs {
   using Element = Bf16;
   static constexpr size_t kWidth = 2;
@@ -176,15 +178,16 @@ HWY_INLINE void tile(const Panel<Operand>& p, size_t first) {
   }
 }
 
-// Requests the next k block of a transposed A and of B into the second cache, a little with each tile of this
-// block: a tile reads a few elements of each row of A, far apart, which no hardware foresees.
+// Requests the next k block of B and of a transposed A into the second-level cache, a little with each tile
+// of this block. A tile reads a few elements of each row of A, far apart, which no hardware prefetcher
+// foresees.
 template <class Operand>
 class NextBlock {
  public:
   NextBlock(const GemmOf<typename Operand::Element>& g, size_t first_k) : g_(g), k_(first_k) {
     if (g.a_row != 1 || first_k >= g.k) return;
     const size_t panels = (g.n + kTileVectors * kLanes - 1) / (kTileVectors * kLanes);
-    const size_t tiles = panels * (g.m / Operand::kTileRows);  // at least
+    const size_t tiles = panels * (g.m / Operand::kTileRows);  // a lower bound
     if (tiles == 0) return;
     end_ = std::min(first_k + kDepth, g.k);
     with_tile_ = (end_ - k_ + tiles - 1) / tiles;
@@ -233,7 +236,8 @@ HWY_NOINLINE void panel(const GemmOf<typename Operand::Element>& g, size_t first
       g.c_row, g.accumulate || first_k > 0,      g.row_start};
   constexpr size_t kTileRows = Operand::kTileRows;
   size_t i = 0;
-  // A tile of 2 rows takes as long as one of 4, waiting for its sums: the last 8 rows are two of 4.
+  // A tile of 2 rows takes as long as one of 4, because it waits for its sums. So the last 8 rows are two
+  // tiles of 4.
   for (; i + kTileRows <= g.m && g.m - i != 8; i += kTileRows) {
     next.ask();
     tile<Operand, kTileRows, kVectors>(p, i);

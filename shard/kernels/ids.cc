@@ -69,8 +69,8 @@ HWY_INLINE Ids sort_lanes(Ids ids) {
   return ids;
 }
 
-// The same network over vectors. Elements behind the last vector count as larger than all: they would stay
-// there, and need not exist.
+// The same network over vectors, as if their number were a power of two. Elements behind the last vector
+// count as larger than all ids. They would stay there, so they need not exist.
 void sort_ids(uint32_t* ids, size_t count) {
   const size_t rows = (count + kLanes - 1) / kLanes;
   std::fill(ids + count, ids + rows * kLanes, kNoId);

@@ -15,13 +15,13 @@ inline constexpr uint32_t kNoId = UINT32_MAX;
 // A set of numbers, as blocks of kRankBlock: blocks[2 * b] has a bit for each number from kRankBlock * b on,
 // set if it is a member; blocks[2 * b + 1] is the number of members in the blocks before (after Jacobson
 // 1989, "Space-efficient static trees and graphs"). For each of `numbers` [count] that is a member, in order,
-// `ranks` gets the number of smaller members; returns how many were written. The blocks reach as far as the
-// numbers. Both lists have room for kVectorFloats more, and may be the same.
+// `ranks` gets the number of smaller members; returns how many were written. The blocks cover all numbers.
+// Both lists have room for kVectorFloats more, and may be the same.
 inline constexpr uint32_t kRankBlock = 32;
 size_t member_ranks(const uint32_t* blocks, const uint32_t* numbers, size_t count, uint32_t* ranks);
 
 // Sorts ids [count], with room for kVectorFloats more. A bitonic network (Batcher 1968, "Sorting networks and
-// their applications"): for short lists, log^2(count) steps with each.
+// their applications"): meant for short lists, because each id takes part in log^2(count) steps.
 void sort_ids(uint32_t* ids, size_t count);
 
 }  // namespace modelet::shard::kernels

@@ -82,8 +82,8 @@ HWY_INLINE Elements<Bf16, Tag> load_row(Tag tag, const Bf16* from) {
            hn::BitCast(tag, hn::And(pairs, hn::Set(Bits<Tag>(), kUpperHalf)))}};
 }
 
-// Gradients are always fp32. (There is no Elements without values: GCC makes its constructor outside of this
-// namespace, where NEON's instructions are not allowed.)
+// Gradients are always fp32. (Elements are made with their values: GCC would emit a default constructor
+// outside of this namespace, where NEON's instructions are not allowed.)
 template <class T, class Tag>
 HWY_INLINE Elements<T, Tag> load_gradient(Tag tag, const float* from) {
   if constexpr (kParts<T> == 1) {
@@ -113,9 +113,9 @@ HWY_INLINE void store_row(Tag tag, const Elements<Bf16, Tag>& values, const Elem
 // How a vector of the optimiser is rounded to bf16.
 enum class Rounding { kNearest, kStochastic };
 
-// Noise that rounds to the nearest bf16 (away from zero halfway), and noise that rounds by chance. One number
-// of 32 bits serves two neighbours twice, the second time with its halves exchanged, so the two parameters
-// that share a half do not belong to the same element.
+// Noise that rounds to the nearest bf16 (away from zero halfway), and noise that rounds by chance. One random
+// number of 32 bits serves two neighbouring elements twice: for their weights and, with its halves exchanged,
+// for a vector of the optimiser. So the two parameters that share a half do not belong to the same element.
 template <class T, class Tag>
 struct Noise {
   using Values = Elements<T, Bits<Tag>>;
@@ -126,8 +126,8 @@ struct Noise {
   }
 };
 
-// A function of the elements' place i in the row and not of the vector's size. Mixer: "lowbias32" (Wellons,
-// 2018) from its first product on: the seed is mixed already. fp32 needs none.
+// The noise depends on the elements' place i in the row, not on the size of vectors. The mixer is "lowbias32"
+// (Wellons, 2018) from its first product on, because the seed is mixed already. fp32 needs no noise.
 template <class T, class Tag>
 HWY_INLINE Noise<T, Tag> make_noise(Tag, uint32_t seed, size_t i) {
   Noise<T, Tag> noise{};
@@ -176,7 +176,7 @@ class Constant {
 };
 
 // The loop of all optimisers. kRounding: how each of the optimiser's vectors is rounded. step(tag, row,
-// gradient, weights, vectors...) changes as many floats of each as Tag has.
+// gradient, weights, vectors...) updates weights and vectors, as many floats of each as Tag has.
 template <class T, Rounding... kRounding, class Step>
 HWY_INLINE void step_rows(std::span<const RowUpdate<T>> rows, const RowLayout layout, const Step& step) {
   constexpr std::make_index_sequence<sizeof...(kRounding)> all;

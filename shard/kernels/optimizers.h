@@ -23,12 +23,12 @@ struct RowUpdate {
   float rate;          // learning rate; Adam: divided by 1 - beta1^t
   float second_scale;  // Adam: 1 / (1 - beta2^t)
   uint32_t noise;
-  // If not null: the beginning of another row with its vectors. It is requested meanwhile, evenly, because
-  // the memory delivers most if the same amount is always under way.
+  // If not null: the beginning of another row with its vectors. It is requested while this row is updated, a
+  // little in each turn of the loop: memory delivers most if the same amount is always under way.
   const void* ahead;
 };
-// n: length of each of a row's vectors, a multiple of kVectorFloats (in fp32 any number). `vector`: distance
-// from the beginning of one to that of the next.
+// n: length of each of a row's vectors, a multiple of kVectorFloats (in fp32 any number). `vector`: elements
+// from the beginning of one vector to that of the next.
 struct RowLayout {
   size_t n = 0, vector = 0;
 };

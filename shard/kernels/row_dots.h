@@ -12,8 +12,8 @@
 
 namespace modelet::shard::kernels {
 
-// out [count] = dots of x [n] with rows that begin `stride` elements apart: the first `count`, or the rows
-// `indices`, which are fetched ahead. One query against many rows.
+// out [count] = dot products of x [n] with rows that begin `stride` elements apart: with the first `count`
+// rows, or with the rows `indices`, which are fetched ahead.
 void row_dots(const float* rows, size_t stride, size_t count, const float* x, size_t n, float* out);
 void row_dots(const Bf16* rows, size_t stride, size_t count, const float* x, size_t n, float* out);
 void scattered_row_dots(const float* rows, size_t stride, const uint32_t* indices, size_t count,

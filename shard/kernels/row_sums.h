@@ -13,8 +13,8 @@
 namespace modelet::shard::kernels {
 
 // out [n] = init [n] (0 if null) + sum_i weights[i] * rows[indices[i] * stride ...]. This is the
-// embedding-bag sum, and its gradient by feature. `more`: how many further indices, of sums to come, follow
-// these; the last rows of this sum request the first of them.
+// embedding-bag sum, and its gradient by feature. `more`: how many indices of later sums follow these. The
+// end of this sum requests the rows of the first of them.
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const float* rows,
                       size_t stride, const float* init, float* out, size_t n, size_t more = 0);
 void weighted_row_sum(const uint32_t* indices, const float* weights, size_t count, const Bf16* rows,

@@ -74,7 +74,7 @@ void window_sets(const uint32_t* ids, size_t count, size_t before, size_t after,
     // Writes the members among `here`; returns what these places hold in the next window.
     const auto slide = [&](auto here, auto following) HWY_ATTR {
       const auto next = neighbours.next(here, following);
-      // Among equal ids the last is the member; the centre's own occurrence alone is none.
+      // Among equal ids the last one is the member. The centre's id is a member only if it occurs again.
       const auto other = hn::Or(hn::Not(here == centre), here == neighbours.previous(here, preceding));
       const auto member = hn::And(hn::Not(here == next), other);
       size += static_cast<uint32_t>(compress_store(u, here, member, sets + size));

@@ -17,7 +17,7 @@
 
 namespace modelet::shard {
 
-// Sums become activations.
+// Turns sums into activations.
 inline void activate(float* values, size_t n) { kernels::relu(values, n); }
 
 // Which activations a training step leaves out.

@@ -1,6 +1,6 @@
 // The hidden part of a network on one node: the sparse input layer and dense hidden layers, as far as this
-// node holds their modelets. A layer reads whole activations and computes the columns of its own modelets.
-// The caller gathers the columns of the others (node_agent/step); this library never sends.
+// node holds their modelets. A layer reads all activations of the layer below and computes the columns of its
+// own modelets. The caller gathers the columns of other nodes (node_agent/step); this library never sends.
 //
 // Used by the training thread; parallel inside through the pool. Gradients are not kept: update() recomputes
 // them row by row while they are in cache and applies them at once, gradient_square_sum() only measures them.
@@ -22,7 +22,7 @@ namespace modelet::shard {
 // Sparse input layer: activations = relu(sum_f x_f W[f] + b).
 class InputLayer {
  public:
-  // The columns held here, in runs of adjacent ones.
+  // `runs`: the columns held here; each element has adjacent columns.
   InputLayer(std::vector<Parameters> runs, ThreadPool& pool);
 
   // Fills the own columns of the range's rows of `out` [batch, width].
@@ -39,7 +39,7 @@ class InputLayer {
 
   std::vector<Parameters> runs_;
   ThreadPool& pool_;
-  ThreadScratch<float> scratch_;       // one row a thread
+  ThreadScratch<float> scratch_;       // [kRowsAtOnce, columns of a run] per thread
   std::vector<uint32_t> all_samples_;  // 0 .. batch-1 and as many ones: the bias is a feature of every sample
   std::vector<float> ones_;
   std::vector<double> sums_;  // of gradient_square_sum
@@ -68,7 +68,7 @@ class HiddenLayer {
 
   std::vector<Modelet*> modelets_;
   ThreadPool& pool_;
-  ThreadScratch<float> scratch_;  // a piece of gradient rows, or of activations, a thread
+  ThreadScratch<float> scratch_;  // a piece of gradient rows, or of activations, per thread
   std::vector<double> sums_;      // of gradient_square_sum
 };
 

@@ -32,15 +32,17 @@ class Network {
   size_t hidden_layers() const { return hidden_.size() + 1; }
 
   // Number of training samples with each label [labels]. The output modelets that are held keep their part.
-  // To read them all, all output modelets must be held; empty if one of them does not know its part.
+  // label_counts() needs all output modelets to be held here. It is empty if one of them does not know its
+  // part.
   void set_label_counts(std::span<const uint32_t> counts);
   std::vector<uint32_t> label_counts() const;
-  // Tells the output modelets how labels are scored, which follows from the label counts. Called by
-  // set_label_counts(), and to be called after restoring.
+  // Tells the output modelets how labels are scored, which follows from the label counts. set_label_counts()
+  // calls it; call it also after restoring.
   void set_scoring();
 
   // Finds the pairs of the direct path, if the experiment has one, in the samples that it trains on (`rows`,
-  // ascending). To be called once, after initialise(); a checkpoint brings them along.
+  // ascending). Call it once, after initialise(). A model that is restored from a checkpoint has its pairs
+  // already.
   void build_pairs(const Dataset& data, std::span<const uint32_t> rows);
 
   std::span<const std::unique_ptr<Modelet>> modelets() const { return modelets_; }

@@ -30,7 +30,7 @@ struct OutputColumns {
 
 class OutputGradient {
  public:
-  // `normalised`: LossFunction::normalised(); `dropout`: rate of the hidden activations'.
+  // `normalised`: LossFunction::normalised(); `dropout`: rate of dropout of the hidden activations.
   OutputGradient(bool normalised, float dropout, ThreadPool& pool);
 
   // Fills the given columns of `gradient` [B, width] with respect to the layer's sums, before its activation.

@@ -76,7 +76,7 @@ void bring_checkpoint(const fs::path& from, uint64_t step, const fs::path& to) {
   if (!is_checkpoint(source))
     throw UsageError(source.string() +
                      ": the best checkpoint of the run to resume is missing; it belongs beside the others");
-  // As with a new checkpoint: hidden until it is whole.
+  // Hidden until it is whole, like a new checkpoint.
   const fs::path partial = to / partial_name(step);
   std::error_code failure;
   fs::create_directories(to, failure);
@@ -104,13 +104,13 @@ FileLock take_run_folder(const fs::path& run, const fs::path& resumed) {
   if (failure) throw Error(run.string() + ": " + failure.message() + " (making the run's folder)");
   std::optional<FileLock> lock = FileLock::take(run / ".lock");
   if (!lock) throw UsageError(run.string() + ": another run trains into this folder; choose another --out");
-  require_one_run(run, resumed);  // that may have ended since it was looked at
+  require_one_run(run, resumed);  // under the lock: another run may have ended here since the last check
   return std::move(*lock);
 }
 
 namespace {
 
-// A checkpoint without one of its files is malformed; that one cannot be opened says nothing about it.
+// A checkpoint that lacks one of its files is malformed. Other failures to open a file say nothing about it.
 fs::path existing(const fs::path& file) {
   std::error_code failure;
   if (fs::status(file, failure).type() == fs::file_type::not_found)

@@ -30,8 +30,8 @@ namespace modelet::shard {
 // or its checkpoints/ folder. UsageError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
-// The newest checkpoint before `checkpoint`, in the same folder of checkpoints, whose files are all as they
-// were written: reads them. What to go on from when that one is damaged.
+// The newest checkpoint before `checkpoint`, in the same folder of checkpoints, whose files are all intact
+// (it reads them). If `checkpoint` is damaged, the run can go on from this one.
 std::optional<std::filesystem::path> newest_intact_before(const std::filesystem::path& checkpoint);
 
 // The folder of the run that `path` belongs to, where `path` is what find_checkpoint() takes: the run's
@@ -41,8 +41,8 @@ std::filesystem::path run_of(const std::filesystem::path& path);
 // The path of a step's checkpoint in a run's folder of checkpoints, if there is one.
 std::filesystem::path checkpoint_of_step(const std::filesystem::path& checkpoints, uint64_t step);
 
-// Like find_checkpoint, but for a run its best checkpoint (the newest if nothing was held out for
-// validation): predictions should come from it.
+// Like find_checkpoint(), but of a run it returns the best checkpoint (the newest if nothing was held out for
+// validation). Predictions should use this one.
 std::filesystem::path find_model(const std::filesystem::path& path);
 
 // Makes sure that the checkpoint of `step` in the folder `from` is also in `to`. UsageError if it is in
@@ -53,8 +53,8 @@ void bring_checkpoint(const std::filesystem::path& from, uint64_t step, const st
 // checkpoint and `resumed` (empty: nothing is resumed) is not its newest.
 void require_one_run(const std::filesystem::path& run, const std::filesystem::path& resumed);
 
-// The same, and nobody else may train into the folder while the lock lives: UsageError if somebody does.
-// Makes the run's folder.
+// Creates the run's folder, locks it, and then checks the same. While the lock lives, no other run can train
+// into the folder. UsageError if another run does so already.
 FileLock take_run_folder(const std::filesystem::path& run, const std::filesystem::path& resumed);
 
 class Checkpoint {

@@ -1,15 +1,15 @@
-// Writing of checkpoints (shard/modelet/checkpoint.h).
+// CheckpointWriter: writes checkpoints (shard/modelet/checkpoint.h).
 //
-// Every process of the group makes a CheckpointWriter for the same step and writes its own modelets; they go
-// to a hidden folder beside. Then the folder is renamed to its final name: a reader, or a crash at any
-// moment, sees it whole or not at all, and the previous one stays usable. What crashed attempts left is
-// removed by the next commit.
+// Every process of the group makes a CheckpointWriter for the same step and writes its own modelets into a
+// hidden folder beside the checkpoints. Then the folder is renamed to its final name: a reader, or a crash at
+// any moment, sees it whole or not at all, and the previous one stays usable. The next commit removes what
+// crashed attempts left.
 //
-// - All processes see the same folder: one of them (rank 0) collects the entries of all modelets and calls
-//   commit().
-// - Each has a folder of its own (kPrivate), from which others get what they need: each calls commit_part()
-//   once the entries of all are known. Files are not synced then: copies lie on other machines, and whoever
-//   uses a file checks its content first.
+//   - kShared: all processes see the same folder. One of them (rank 0) collects the entries of all modelets
+//     and calls commit().
+//   - kPrivate: each process has a folder of its own, from which others get what they need. Each process
+//     calls commit_part() when it knows the entries of all. Files are not synced: copies lie on other
+//     machines, and every user of a file checks its content first.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,8 @@ class CheckpointWriter {
   // Writes the state of the text encoder (Dataset::encoder()).
   FileDigest write_encoder(std::span<const std::byte> state) const;
 
-  // kPrivate: a file that exists already, under this name: a hard link where the file system allows it.
+  // kPrivate: adds a file that exists already, under this name. A hard link where the file system allows it,
+  // else a copy.
   void add(const std::filesystem::path& file, const std::string& name) const;
 
   // The path of the checkpoint once it is committed.
@@ -49,8 +50,8 @@ class CheckpointWriter {
   // this one does not see. Call it once, in one process, after all have written.
   std::filesystem::path commit(CheckpointIndex index, uint32_t keep) const;
 
-  // Makes this process's part visible, with an index if there is one, and returns its folder. One of the same
-  // step is replaced; others stay.
+  // Makes this process's part visible, with an index if there is one, and returns its folder. A part of the
+  // same step is replaced; parts of other steps stay.
   std::filesystem::path commit_part(const CheckpointIndex* index = nullptr) const;
   // kPrivate: removes what was written. The writer is of no further use.
   void abandon() const;
@@ -66,8 +67,8 @@ class CheckpointWriter {
   Sync sync_;
 };
 
-// Adds what has become known about the run since to the index of a checkpoint that is in place, and removes
-// older ones as commit() does. A reader, or a crash at any moment, sees the old index or the new one.
+// Adds to the index of a checkpoint that is in place what has become known about the run since, and removes
+// older checkpoints as commit() does. A reader, or a crash at any moment, sees the old index or the new one.
 void amend_checkpoint(const std::filesystem::path& folder, uint64_t best_step, const std::string& extra,
                       uint32_t keep);
 

@@ -4,17 +4,18 @@
 // Activations of a trained network lie near a space of few dimensions. With their mean m and their
 // `rank` main directions V [rank, dim], orthonormal,
 //   logit = w h + b  ~  (w m + b) + (V w) (V (h - m)),
-// and V w, the projection of a row, is kept for all rows: bf16, rank / dim of a row's length. What all
-// queries share and the bias are exact, which decide most of a row's rank. (Shim et al., "SVD-Softmax", NIPS
-// 2017, preview logits with the singular vectors of the weights; here the directions are those of the
-// queries, found by subspace iteration: Halko, Martinsson, Tropp, SIAM Review 2011, algorithm 4.4.)
+// and V w, the projection of a row, is kept for all rows: bf16, rank / dim of a row's length. The part w m +
+// b is the same for all queries and is kept exactly; it decides most of a row's rank. (Shim et al.,
+// "SVD-Softmax", NIPS 2017, preview logits with the singular vectors of the weights; here the directions are
+// those of the queries, found by subspace iteration: Halko, Martinsson, Tropp, SIAM Review 2011, algorithm
+// 4.4.)
 //
 // A search is a product over all rows, so its time grows with the layer, unlike that of hash tables. A step
 // whose active neurons are a share of the layer grows in the same way; docs/studies/active-set.md has
 // measurements of both.
 //
-// The projections are those of the weights at the last build(); missed_share() tells how far behind they are.
-// search() is const: many threads may call it, not during build(), clear() or restore().
+// The projections are those of the weights at the last build(); drift() tells how far behind they are.
+// search() is const: many threads may call it, but not during build(), clear() or restore().
 #pragma once
 
 #include <cstddef>
@@ -50,13 +51,13 @@ struct LowRankSearch {
 
   AlignedVector<float> projected, starts, best;     // [rank, columns], [rows], [runs, columns]
   AlignedVector<Bf16> pairs;                        // [rank / 2, columns, 2]
-  std::vector<AlignedVector<float>> logits_pieces;  // one a thread: [rows of a piece, columns]
+  std::vector<AlignedVector<float>> logits_pieces;  // one per thread: [rows of a piece, columns]
 };
 
 class LowRankIndex {
  public:
-  // rank: a multiple of kVectorFloats; at most `dim` of it are used. Queries find nothing until build() or
-  // restore().
+  // `rank`: a multiple of kVectorFloats; at most `dim` directions are used. Queries find nothing until
+  // build() or restore().
   LowRankIndex(size_t rows, size_t dim, size_t rank);
 
   bool ready() const { return ready_; }
@@ -64,8 +65,8 @@ class LowRankIndex {
   size_t rows() const { return rows_; }
   void clear() { ready_ = false; }
 
-  // Projections of all rows. `hidden`: as for the basis; missed_share() is compared with what is missed of it
-  // now.
+  // Computes the projections of all rows. `hidden`: activations, as for main_directions(). It also measures
+  // what the new projections miss of them; drift() compares with that.
   void build(const Parameters& parameters, LowRankBasis basis, ConstMatrix hidden, ThreadPool& pool);
 
   // Divides the rows into `runs` equal runs and finds in each, for each query, the row with the largest
@@ -74,8 +75,8 @@ class LowRankIndex {
   void search(ConstMatrix queries, std::span<const uint32_t> without, size_t runs, ThreadPool& pool,
               LowRankSearch& search) const;
 
-  // Share of the logits' squared distance from their centre that the projections miss, for some of the rows
-  // and samples, less the same share when they were built: about 0 while they are fresh.
+  // The share of the logits' squared distance from their centre that the projections miss, minus that share
+  // when they were built: about 0 while they are fresh. Estimated from some of the rows and samples.
   float drift(const Parameters& parameters, ConstMatrix hidden) const;
 
   // The part that a checkpoint keeps. restore() throws FormatError if shapes do not fit, and then changes

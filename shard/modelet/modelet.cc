@@ -12,7 +12,7 @@
 namespace modelet::shard {
 namespace {
 
-// Of centroids' cosines, before training: the size that they had after it on several sets.
+// The first scale of the centroids' cosines: about the size that it had after training on several data sets.
 constexpr float kFirstScale = 4;
 
 Parameters::Shape parameter_shape(const ModeletSpec& spec) {

@@ -1,5 +1,6 @@
-// Modelet: weights, bias, optimiser state and (output layer, LSH modes) hash tables of one neuron range of
-// one layer. The unit that is placed on a node, moved, and saved.
+// Modelet: a range of neurons of one layer, with weights, biases and optimiser state. An output modelet also
+// has what retrieves its neurons (lsh modes), and its part of the direct path. A modelet is the unit that is
+// placed on a node, moved, and saved.
 //
 // Layout of the parameters:
 //   input    [features + 1, neurons]: a row per feature; the last row is the bias, the weights of a feature
@@ -24,16 +25,16 @@
 
 namespace modelet::shard {
 
-// What finds neurons of an output modelet by the activations: low-rank projections or hash tables, one of the
-// two.
+// Retrieval of the neurons of an output modelet by the activations: with either low-rank projections or hash
+// tables.
 struct Retrieval {
   std::optional<LowRankIndex> low_rank;
   std::optional<hashing::LshIndex> tables;
   std::vector<float> query_mean;  // [inputs] running mean of the activations; queries are centred by it
   std::vector<uint8_t> changed;   // tables: [neurons] 1: updated since the last re-hash began
   // Rows with the largest mean logit, best first. Centring removes from the hash what all queries share, so
-  // that it can tell them apart; but that shared part decides which rows are large for nearly every query.
-  // These few rows are candidates of every query.
+  // that hashes tell queries apart. But the shared part decides which rows have large logits for nearly every
+  // query. So these few rows are candidates of every query.
   std::vector<uint32_t> common;
   bool rehash_running = false;  // tables: begin_rehash() was called, finish_rehash() not yet
 };
@@ -45,7 +46,7 @@ struct Direct {
   Parameters scales;  // [1, a vector]: of the centroids' cosines, by frequency class
 
   float scale(size_t frequency_class) const { return scales.floats().row(0)[frequency_class]; }
-  // All of them as they count when labels are scored (model.centroid_share).
+  // All scales, as they are used when labels are scored (model.centroid_share).
   std::array<float, kFrequencyClasses> scored_scales() const {
     std::array<float, kFrequencyClasses> scored;
     for (size_t c = 0; c < scored.size(); ++c)
@@ -54,8 +55,8 @@ struct Direct {
   }
 };
 
-// How the logits of an output modelet become scores (shard/layers/output/scoring.h): [neurons] of each, or
-// nothing: score = factor * logit + shift.
+// How the logits of an output modelet become scores (shard/layers/output/scoring.h): score = factor * logit +
+// shift. [neurons] of each; if both are empty, scores are logits.
 struct Scoring {
   std::vector<float> factors, shifts;
 };
@@ -73,8 +74,8 @@ ModeletOptions modelet_options(const Experiment& experiment, bool trainable);
 
 class Modelet {
  public:
-  // Parameters of a modelet, all zero. In the input layer also those of a run of several modelets with
-  // adjacent columns.
+  // Parameters of a modelet, all zero. For the input layer, `spec` may also span several modelets with
+  // adjacent columns, which then share the parameters.
   static Parameters make_parameters(const ModeletSpec& spec, const ModeletOptions& options);
 
   Modelet(const ModeletSpec& spec, const ModeletOptions& options)
@@ -103,8 +104,8 @@ class Modelet {
   std::vector<uint32_t>& label_counts() { return label_counts_; }
   const std::vector<uint32_t>& label_counts() const { return label_counts_; }
 
-  // How labels of an output modelet are scored: score = score_factor * (weights * activations + what the direct
-  // path adds) + score_bias. Training and retrieval for it know only the logits.
+  // How labels of an output modelet are scored: score = score_factor * (weights * activations + what the
+  // direct path adds) + score_bias. Training, and retrieval for training, use only the logits.
   void set_scoring(Scoring scoring) { scoring_ = std::move(scoring); }
   float score_factor(size_t row) const { return scoring_.factors.empty() ? 1.0f : scoring_.factors[row]; }
   float score_bias(size_t row) const {

@@ -150,8 +150,8 @@ void Parameters::update_stored(std::span<const RowStep> steps, const UpdateRule&
       rate *= rule.corrections.first(t);
       second_scale = rule.corrections.second(t);
     }
-    // One number of 32 bits for two neighbours (kernels/optimizers.cc): that of a column is the same in any
-    // view.
+    // One number of 32 bits serves two neighbouring columns (kernels/optimizers.cc). A column has the same
+    // number in any view.
     const uint64_t of_model = step.parameters->seed_;
     const uint64_t seed = rule.first_sample == 0 ? of_model : mix64(of_model ^ rule.first_sample);
     const auto noise = static_cast<uint32_t>(mix64(seed ^ (uint64_t{clock} << 32 | step.row)) +

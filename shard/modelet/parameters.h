@@ -1,15 +1,15 @@
 // Parameters: the rows of one modelet's weight matrix with their optimiser state, updated row by row
 // ("lazily": a row that no gradient touches costs nothing). Each row has its own clock, the number of its
-// updates. If optimizer.row_clocks says so, Adam's bias correction uses it (Kingma, Ba, ICLR 2015, algorithm
-// 1, with t counted per row); else it uses the step.
+// updates. With optimizer.row_clocks, Adam's bias correction uses this clock (Kingma, Ba, ICLR 2015,
+// algorithm 1, with t counted per row); otherwise it uses the step.
 //
 // Weights and state are stored as fp32 or as bf16 (half the memory); biases are fp32. A weight in bf16 is
 // rounded stochastically at each update (Gupta et al., ICML 2015), since most updates are smaller than the
 // distance between two neighbouring numbers. The random numbers follow from the seed, the row, its clock, and
 // the place of the batch: each replica of a model draws for itself, so that their errors average out.
 //
-// Parameters returned by columns() share the memory of those that they are columns of. Different threads may
-// update different rows at the same time.
+// Parameters returned by columns() share the memory of the parameters that they were taken from. Different
+// threads may update different rows at the same time.
 #pragma once
 
 #include <array>
@@ -67,8 +67,8 @@ class Parameters {
   // stochastic rounding.
   Parameters(const Shape& shape, Precision precision, std::optional<OptimizerKind> optimizer, uint64_t seed);
 
-  // Columns [first, first + count), a view: to read and set them. Rows are updated whole, since they have one
-  // clock. Only without bias.
+  // A view of columns [first, first + count), to read and set them. It cannot be updated, because a row has
+  // one clock and is updated as a whole. Only without bias.
   Parameters columns(size_t first, size_t count) const;
 
   size_t rows() const { return shape_.rows; }
@@ -92,9 +92,9 @@ class Parameters {
   const T* stored_row(size_t r) const {
     return std::get<AlignedVector<T>>(memory_->values).data() + r * memory_->stride + first_;
   }
-  // The same for code that reads single rows.
+  // The weights, for code that reads single rows.
   ConstRows weights() const;
-  // The same where rows are known to be fp32; a broken invariant otherwise.
+  // The weights where they are known to be fp32; a broken invariant otherwise.
   Matrix floats();
   ConstMatrix floats() const;
   // x [cols] * row r, plus its bias.
@@ -136,8 +136,9 @@ class Parameters {
   // For loops over rows (base/array/prefetch.h): requests the weights and the bias of row r from memory, to
   // be read.
   void prefetch_weights(size_t r) const;
-  // For loops over rows to be updated (base/array/prefetch.h): requests row r, or only what it has besides
-  // its vectors; the update of another row then requests the vectors.
+  // For loops over rows to be updated (base/array/prefetch.h). prefetch() requests all of row r. announce()
+  // requests only what the row has besides its vectors. Its result is RowStep::ahead of another row, whose
+  // update then requests the vectors.
   void prefetch(size_t r) const;
   const void* announce(size_t r) const;
   size_t cache_lines_of_row() const;
@@ -156,7 +157,7 @@ class Parameters {
   };
   std::vector<Array> arrays();
 
-  // Bytes of the columns seen here; what a row has besides its vectors counts with its first column.
+  // Bytes of the columns of this view. What a row has besides its vectors counts where its first column is.
   size_t memory_bytes() const;
 
  private:
@@ -176,7 +177,7 @@ class Parameters {
     size_t vector = 0, stride = 0;  // elements of one of a row's vectors, and of all
     std::variant<AlignedVector<float>, AlignedVector<Bf16>> values;
     AlignedVector<RowState> states;  // [rows], or empty: rows without bias
-    AlignedVector<uint32_t> clocks;  // [rows] of these: many on a cache line
+    AlignedVector<uint32_t> clocks;  // [rows], or empty: rows with bias; many share a cache line
   };
 
   Shape shape_;

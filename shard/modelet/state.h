@@ -7,8 +7,8 @@
 
 namespace modelet::shard {
 
-// Writes weights, bias, optimiser state and hash codes (also those of a re-hash under way, whose work must be
-// done).
+// Writes everything that the modelet needs to go on: weights, biases, optimiser state, what retrieves its
+// neurons, the direct path and the counts of labels. The work of a re-hash under way must be done.
 CheckpointEntry save_modelet(Modelet& modelet, const CheckpointWriter& writer);
 
 // Fills a modelet of the same partition; one for inference takes only weights, bias and tables. Tables are

@@ -1,6 +1,6 @@
 // update_rows(): one optimiser step of several rows that lie far apart in memory. The first rows are
-// requested at once, every other one evenly while an earlier one is updated: the memory delivers most if the
-// same amount is always under way (docs/decisions/0002-fetch-rows-ahead.md).
+// requested at once. Each of the others is requested while an earlier row is updated, a little at a time: the
+// memory delivers most if the same amount is always under way (docs/decisions/0002-fetch-rows-ahead.md).
 #pragma once
 
 #include <algorithm>

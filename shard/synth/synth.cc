@@ -184,7 +184,7 @@ Sample SynthGenerator::sample(Split split, uint64_t row) {
 void SynthGenerator::draw_labels(uint64_t split, uint64_t row) {
   Rng rng(options_.seed, {kStreamSynth, kRowLabels, split, row});
   const uint64_t count = draw_count(rng, options_.labels_per_row, 1, options_.labels);
-  // Frequent labels come up again: draws a few more times, then accepts fewer.
+  // Frequent labels come up more than once: tries a few more times, then accepts fewer labels.
   constexpr uint64_t kTries = 4;
   labels_.clear();
   for (uint64_t i = 0; i < kTries * count && labels_.size() < count; ++i) {

@@ -77,7 +77,7 @@ class SynthGenerator {
 using SynthProgress = std::function<void(uint64_t rows, uint64_t total)>;
 
 // Writes train.mlt and test.mlt (prepared; rows are made with length one, so the files record no
-// normalisation) to `folder`, which is made if need be; with `text` also train.txt and test.txt (XMC).
+// normalisation) to `folder`, which is created if needed; with `text` also train.txt and test.txt (XMC).
 void write_synth(const SynthOptions& options, const std::filesystem::path& folder, bool text,
                  const SynthProgress& progress = {});
 

@@ -81,7 +81,7 @@ struct ClickTruth {
   double additive_auc = 0, additive_log_loss = 0;  // of the log-odds without the interactions
 };
 
-// Writes train.tsv, test.tsv and truth.json (the returned figures) to `folder`, which is made if need be.
+// Writes train.tsv, test.tsv and truth.json (the returned figures) to `folder`, which is created if needed.
 ClickTruth write_clicks(const ClickOptions& options, const std::filesystem::path& folder,
                         const SynthProgress& progress = {});
 

@@ -12,8 +12,8 @@
 namespace modelet::shard {
 
 // The order of samples: a seeded permutation of each epoch, a function of (seed, epoch, step) alone. The last
-// batch of an epoch may be short. rows() is for one thread (it caches the permutation of the current epoch);
-// steps_per_epoch() may be called by any meanwhile.
+// batch of an epoch may be short. Only one thread may call rows(), which caches the permutation of the
+// current epoch. Any thread may call the other functions.
 class BatchOrder {
  public:
   // `rows` of the data set take part; batch > 0.
@@ -42,8 +42,8 @@ struct BatchShare {
 };
 // Never empty: if there are fewer rows than parts, some rows are in several parts.
 std::span<const uint32_t> share_of(std::span<const uint32_t> rows, BatchShare share);
-// The place of the part's first sample in the whole batch of so many rows. No two parts share one: even if
-// there are fewer rows than parts, each has its own.
+// The place of the part's first sample in the whole batch of `rows` rows. Each part has another place, even
+// if there are fewer rows than parts.
 size_t first_place(size_t rows, BatchShare share);
 
 // Which features of a batch's samples a training step leaves out (shard/data/batch/dropout.h).
@@ -67,9 +67,9 @@ struct Batch {
   std::vector<uint32_t> feature_samples;  // index in the batch, ascending within a feature
   std::vector<float> feature_values;
 
-  // Place of the first sample in the batch of all replicas together. What is drawn for a sample follows from
-  // its place, so each replica draws for itself, and together they draw what one model with all samples
-  // would.
+  // Place of the first sample in the batch of all replicas together. Random draws for a sample follow from
+  // this place. So each replica draws for itself, and all of them together draw what one model with all
+  // samples would.
   size_t first = 0;
 
   // For inference, sample by sample.

@@ -25,14 +25,15 @@ class BatchFeed {
   size_t steps_per_epoch() const { return order_.steps_per_epoch(); }
   size_t samples(uint64_t step) const { return order_.size(step); }  // of all replicas together
 
-  // The batch of a step, valid until the next call. If the next call will be for the step after it, `steps`
-  // (of the whole run) is larger than step + 1, and gathering of that batch begins.
+  // The batch of a step, valid until the next call. Begins to gather the batch of the next step as well, if
+  // the run, which has `steps` steps, has one.
   const Batch& at(uint64_t step, uint64_t steps);
 
-  // Completes the batch after the one that at() returned, if it is being gathered: for a moment in which the
-  // thread would only wait. With a pool of one thread it is gathered here, else in the next at().
+  // Waits until the batch of the next step is gathered. Call it when the training thread would only wait
+  // anyway: with a pool of one thread, the batch is gathered in this call, or else in the next at().
   void finish_next() { prepare_.wait(); }
-  // That batch, if one was begun; complete after finish_next(), and valid until the call after the next one.
+  // The batch of the next step, if at() began to gather it. It is complete after finish_next(), and valid
+  // until at() has been called twice.
   const Batch& next() const { return batches_[prepared_step_ % 2]; }
 
  private:

@@ -28,7 +28,7 @@ constexpr EncoderMaker kMaker = {
     [](const SafetensorsFile& state) -> std::unique_ptr<Encoder> { return std::make_unique<Of>(state); },
 };
 constexpr ByChoice<DataFormat, EncoderMaker> kEncoders({
-    {DataFormat::kAuto, {}},  // is one of the others, once the text was seen
+    {DataFormat::kAuto, {}},  // becomes one of the others when the text is seen
     {DataFormat::kXmc, {}},   // numbers need none
     {DataFormat::kText, kMaker<TextEncoder>},
     {DataFormat::kCsv, kMaker<TextEncoder>},

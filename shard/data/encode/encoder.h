@@ -49,10 +49,11 @@ class Encoder {
 // 1].
 using FitProgress = std::function<void(uint64_t bytes, double fraction)>;
 
-// The format of a text: `asked`, or what its first line looks like. `options` says how labels begin.
+// The format of a text: options.format or, if that is auto, what the first line looks like. `options` also
+// says how labels begin.
 DataFormat format_of(const std::filesystem::path& text, const Encoding& options);
 
-// Throws UsageError for a text that can only be meant for the other kind of reader: XMC text (a header and a
+// Throws UsageError for a text that is clearly meant for the other kind of reader: XMC text (a header and a
 // sample of ids) where `encoded` words are expected, labelled words where XMC text is.
 void refuse_other_kind(const std::filesystem::path& text, bool encoded);
 

@@ -16,9 +16,9 @@ namespace modelet::shard {
 namespace {
 
 constexpr size_t kKeyBytes = 16;
-constexpr size_t kLongest = kKeyBytes - 1;  // of strings that their key holds
-constexpr int kLastByte = 56;               // its place in Key::high
-constexpr uint64_t kLong = 0xff;            // in it, of other strings
+constexpr size_t kLongest = kKeyBytes - 1;  // longest string that its key holds whole
+constexpr int kLastByte = 56;               // where the last byte of the key begins in Key::high, in bits
+constexpr uint64_t kLong = 0xff;            // value of that byte for longer strings
 static_assert(std::endian::native == std::endian::little && kReadableBehind >= kKeyBytes);
 
 // From byte kKeyBytes - n on: n bytes of ones, then kKeyBytes - n zeros.

@@ -20,8 +20,8 @@ class StringTable {
   static constexpr uint32_t kNone = UINT32_MAX;
 
   StringTable() : slots_(kFirstSlots) {}
-  // From strings that were all() of another table; FormatError that starts with `origin` if offsets do not
-  // ascend from 0 to the end or if a string occurs twice.
+  // Restores a table from its offsets() and strings(). FormatError that starts with `origin` if offsets do
+  // not ascend from 0 to the end or if a string occurs twice.
   StringTable(std::span<const uint64_t> offsets, std::string_view strings, const std::string& origin);
 
   size_t size() const { return offsets_.size() - 1; }
@@ -71,7 +71,7 @@ class StringTable {
 
   template <class Use>
   void for_each_sought(std::span<const std::string_view> strings, const Use& use) const;
-  // The slot for a string that is not in the table, if the slot is empty.
+  // The slot at which the search for a string begins.
   size_t first_place(const Sought& string) const { return string.hash & (slots_.size() - 1); }
   // The slot that holds the string, or the empty one where it belongs.
   size_t slot_of(const Sought& string) const;

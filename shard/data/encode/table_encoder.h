@@ -16,7 +16,7 @@
 //
 //   known U8 [(hash_features + 7) / 8]   bit b % 8 of byte b / 8: bucket b is not rare
 //   edges.counts U32 [bin columns]       how many edges a column has
-//   edges F32                            of all these columns, ascending; bin: edges not above the value
+//   edges F32                            of all these columns, ascending; bin: how many edges are not above the value
 //   scales F32 [2 x other columns]       mean and reciprocal standard deviation of each number column
 #pragma once
 

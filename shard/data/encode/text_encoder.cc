@@ -92,7 +92,7 @@ void TextEncoder::choose_features(const Counts& counts) {
   buckets_.resize(static_cast<size_t>(std::ranges::count_if(counts.buckets, chosen)) + 1);
   size_t features = 0;
   for (uint32_t bucket = 0; bucket < counts.buckets.size(); ++bucket) {
-    buckets_[features] = bucket;  // the next one overwrites it if it is none
+    buckets_[features] = bucket;  // the next bucket overwrites it unless it is chosen
     features += chosen(counts.buckets[bucket]) ? 1 : 0;
   }
   buckets_.resize(features);
@@ -183,8 +183,9 @@ class TextEncoder::Reader : public SampleReader {
       values_[i] = (1 + std::log(values_[i])) * encoder_.idf_[features_[i]];
   }
 
-  // Sorts the first `known` of ids_ into features_, and writes how often each occurs to values_. No branch
-  // depends on an id: a later entry for the same feature overwrites an earlier one.
+  // Writes the different features among the first `known` of the sorted ids_ to features_, and how often each
+  // occurs to values_. No branch depends on an id: a later entry for the same feature overwrites an earlier
+  // one.
   void count_features(size_t known) {
     ids_[known] = kernels::kNoId;
     features_.resize(known);
@@ -223,7 +224,7 @@ class TextEncoder::Reader : public SampleReader {
   TextRecord record_;
   uint64_t rows_ = 0, unknown_labels_ = 0;
   std::vector<uint32_t> ids_;   // of the sample's n-grams: buckets, then features
-  std::vector<uint32_t> ends_;  // of what is the same feature among sorted ids_
+  std::vector<uint32_t> ends_;  // where each feature ends in the sorted ids_
   std::vector<uint32_t> features_, labels_;
   std::vector<float> values_;
 };

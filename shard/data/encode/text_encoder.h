@@ -45,8 +45,8 @@ class TextEncoder : public Encoder {
   std::vector<uint32_t> buckets_;
   std::vector<float> idf_;
 
-  // The feature of a bucket is its rank among buckets_ (kernels::member_ranks): this takes 1/16 of the memory
-  // of an id for each bucket, so it stays in the second cache.
+  // The feature of a bucket is its rank among buckets_ (kernels::member_ranks): blocks_ takes 1/16 of the
+  // memory that an id for each bucket would take, so it stays in the second-level cache.
   AlignedVector<uint32_t> blocks_;
 };
 

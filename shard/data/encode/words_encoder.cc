@@ -18,15 +18,15 @@ namespace {
 
 constexpr auto is_blank_byte = [](uint8_t c) { return c <= ' '; };
 
-// Words with their occurrences, thinned out when they become too many: a word that is rare when the table is
-// full hardly reaches the vocabulary.
+// Counts words. When there are too many distinct ones, the rarest are dropped: a word that is rare when the
+// table is full hardly reaches the vocabulary.
 class WordCounter {
  public:
   explicit WordCounter(size_t limit) : limit_(limit) {}
 
   void add(std::span<const std::string_view> words) {
     while (!words.empty()) {
-      // So few that at most the last of them is one too many.
+      // So few words that at most the last of them is one too many.
       const auto part = words.first(std::min(words.size(), limit_ + 1 - words_.size()));
       words = words.subspan(part.size());
       ids_.resize(part.size());
@@ -211,7 +211,8 @@ class WordsEncoder::Reader : public SampleReader {
                            sizes_.data());
       return true;
     }
-    // Samples with positions are read from the text itself, if there is a word before: they need no set.
+    // With positions, a sample needs no set: its words are read from ids_. There is a sample if there is a
+    // word before the centre.
     for (size_t i = 0; i < windows_; ++i) {
       const uint32_t *const centre = &ids_[first_ + i], before = *(centre - 1);
       sizes_[i] = (*centre != kLineEnd ? 1 : 0) & (before != kLineEnd ? 1 : 0);
@@ -250,7 +251,7 @@ class WordsEncoder::Reader : public SampleReader {
       }
       ++position_;
       ids_[size] = id;
-      // Drawn for all words, also for those that always stay: finding these out would cost more.
+      // Drawn for all words, even for those that always stay: to find those out would cost more.
       size += subsample.stream(position_).uniform() < encoder_.keep_[id] ? 1 : 0;
     }
     ids_.resize(size);
@@ -286,16 +287,16 @@ class WordsEncoder::Reader : public SampleReader {
   std::vector<std::string_view> text_;  // words that were read together
   std::vector<size_t> line_ends_;       // among them
   std::vector<uint32_t> found_;         // their ids
-  // The words that stay. At the end of a line and before the first one there are `window` times kLineEnd.
+  // The words that stay. `window` entries kLineEnd lie before the first line and at the end of each line.
   std::vector<uint32_t> ids_;
   bool end_ = false;  // of the text; all is in ids_
-  size_t first_;      // in ids_, the centre of the first of the windows below; a window lies before it
-  size_t windows_ = 0, next_ = 0;       // how many there are, and the one whose turn it is
+  size_t first_;      // index in ids_ of the centre of the first window; `window` entries lie before it
+  size_t windows_ = 0, next_ = 0;       // how many windows there are, and the next one
   std::vector<uint32_t> sets_, sizes_;  // of their words
   const uint32_t* set_ = nullptr;       // of the next one, in sets_
   std::span<const uint32_t> near_;      // the words around the centre of the current sample
   std::vector<uint32_t> features_;      // with positions
-  std::vector<float> counts_, ones_;    // how often each feature occurs; once
+  std::vector<float> counts_, ones_;    // how often each feature occurs; all ones
   uint64_t position_ = 0, unknown_ = 0, rows_ = 0;
 };
 

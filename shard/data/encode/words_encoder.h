@@ -50,7 +50,7 @@ class WordReader {
 
 class WordsEncoder : public Encoder {
  public:
-  // Beyond so many distinct words they are thinned out while counting, the rarest first.
+  // The most distinct words that are counted. When there are more, the rarest are dropped.
   static constexpr size_t kMaxCountedWords = size_t{1} << 24;
 
   static std::unique_ptr<WordsEncoder> fit(const Encoding& options, const std::filesystem::path& text,

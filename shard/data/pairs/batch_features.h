@@ -1,8 +1,8 @@
-// BatchFeatures: the features that a batch has, numbered from 1, so that arrays over them are small: products with
-// pairs (pair_lanes.h) look up each pair's feature here. Place 0 stands for all features that the batch lacks.
-// If the batch is in both halves, the order is that of Batch::unique_features.
+// BatchFeatures: the features of a batch, numbered from 1, so that arrays over them are small. Products with
+// pairs (pair_lanes.h) look up the feature of each pair here. Place 0 stands for all features that the batch
+// lacks. If the batch is also gathered by feature, the order is that of Batch::unique_features.
 //
-// Keeps its memory. Filled by one thread; then any may read.
+// Keeps its memory. One thread fills it; then any thread may read it.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ namespace modelet::shard {
 
 class BatchFeatures {
  public:
-  // `features` of the data. `batch` is kept by reference. `dropout`: rate at which its features were left out.
+  // `features`: how many the data has. `batch` is kept by reference. `dropout`: rate at which its features
+  // were left out.
   void assign(const Batch& batch, size_t features, float dropout = 0);
 
   const Batch& batch() const { return *batch_; }
@@ -25,10 +26,10 @@ class BatchFeatures {
   // [entries] of the batch by sample.
   const uint32_t* entry_places() const { return entry_places_.data(); }
 
-  // [padded samples] one by the length of a sample, 0 in the padding and for samples without features. Where
-  // features were left out, the estimate by those that remain.
+  // [padded samples] 1 / length of each sample, 0 in the padding and for samples without features. With
+  // dropout, the length is estimated from the features that remain.
   const float* inverse_lengths() const { return inverse_lengths_.data(); }
-  // The value that an entry had before dropout is this times what it is.
+  // The factor that turns the value of an entry into its value before dropout.
   float value_scale() const { return value_scale_; }
 
  private:

@@ -7,7 +7,7 @@
 namespace modelet::shard {
 namespace {
 
-// Calls use(neuron of the layer, i-th pair's feature, centroid, weight) for all pairs.
+// Calls use(neuron of the layer, feature, centroid, weight) for each pair.
 template <class Use>
 void for_each_pair(std::span<const PairsOfLayer> layer, const Use& use) {
   for (const auto& [pairs, first, scales] : layer)

@@ -1,6 +1,6 @@
-// FeatureIndex: the pairs of a whole output layer by feature, for single queries: what the direct path adds to the
-// logits of one sample, at the cost of the pairs of its features alone. A copy of the pairs, with the scales
-// multiplied in. Immutable; any thread may read it.
+// FeatureIndex: the pairs of a whole output layer, ordered by feature, for single queries. It computes what
+// the direct path adds to the logits of one sample, and looks only at the pairs of the sample's features. It
+// holds a copy of the pairs, multiplied by the scales. Immutable; any thread may read it.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ class FeatureIndex {
  private:
   struct Entry {
     uint32_t neuron;
-    float centroid, weight;  // centroid: of the cosine, to be divided by the sample's length
+    float centroid, weight;  // centroid: scaled cosine, still to be divided by the sample's length
   };
   std::vector<uint64_t> offsets_;  // [features + 1]
   AlignedVector<Entry> entries_;

@@ -7,7 +7,7 @@
 namespace modelet::shard {
 namespace {
 
-// Clearing a value of a pair somewhere costs as much as clearing so many side by side.
+// To clear one value somewhere in memory costs as much as to clear so many side by side.
 constexpr size_t kScattered = 8;
 
 }  // namespace
@@ -18,7 +18,8 @@ void PairLanes::reserve(const BatchFeatures& batch) {
   if (sums_.size() < sums) sums_.resize(sums);
 }
 
-// Features that the batch lacks are written to place 0, which nothing reads: cheaper than to ask for each.
+// Values of features that the batch lacks are written to place 0, which nothing reads. That is cheaper than a
+// test for each feature.
 void PairLanes::multiply(const BatchFeatures& batch, std::span<const LabelPairs> labels) {
   reserve(batch);
   batch_ = &batch;

@@ -42,8 +42,8 @@ class FeatureSums {
  public:
   explicit FeatureSums(size_t features) : sums_(features), seen_(features) {}
 
-  // The features of these rows, ascending, at most `most` (0: all): those with the largest sums. `own` (if there
-  // is such a feature) is always among them.
+  // The features of these rows, ascending. At most `most` (0: all) of them, those with the largest sums.
+  // `own`, if there is such a feature, is always among them.
   std::span<const uint32_t> add_up(const Dataset& data, std::span<const uint32_t> rows, size_t most,
                                    std::optional<uint32_t> own) {
     for (const uint32_t feature : found_) sums_[feature] = seen_[feature] = 0;
@@ -105,7 +105,8 @@ PairOptions pair_options(const Experiment& experiment, bool trainable) {
 Pairs::Pairs(const PairOptions& options, size_t first, size_t neurons)
     : options_(options), first_(first), offsets_(neurons + 1), positives_(neurons), norms_(neurons) {}
 
-// Counts first, then fills, so that nothing is moved: each label's features are added up twice.
+// Counts first and then fills, so that nothing has to be moved. For this each label's features are added up
+// twice.
 void Pairs::build(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
                   ThreadPool& pool) {
   feature_count_ = data.features();

@@ -1,23 +1,27 @@
 // Pairs: the direct path from features to the labels of one output modelet, beside the hidden layers. A pair
-// is a feature and a label that occur together in a training sample. Label l's pairs hold
+// is a feature and a label that occur together in a training sample. The direct path adds to a logit
 //
-//   sums      the sum of the label's training samples: the direction of its centroid. A sample x is as near
-//             to the label as cos(x, centroid): what a nearest-neighbour search or a label tree sees, and what
-//             a narrow hidden layer forgets of rare labels (Rocchio, 1971; Yu et al., "PECOS", JMLR 2022)
-//   weights   one trained weight a pair, as in a linear classifier for each label that knows no features but
-//             those that ever came with it
+//     logit(x, l) += scale[class of l] * cos(x, centroid_l) + sum over f of x_f weight_fl
 //
-// model.exclude_own adds a pair to each label, with the feature of the label's number, of weight kOwnWeight:
-// where features and labels are the same items and a sample's features are never its labels, it is hard for
-// hidden layers to learn this of each item apart, and centroids know only what labels have. If weights are not
-// trained, all others stay 0.
+// from two arrays over the pairs of label l:
 //
-// so that logit(x, l) += scale[class of l] * cos(x, centroid_l) + sum over f of x_f weight_fl. Five scales, one
-// for each class of label frequency, are learned (Modelet::direct()).
+//     sums      The sum of the label's training samples, which is the direction of its centroid. A sample x
+//               is as near to the label as cos(x, centroid). This is what a nearest-neighbour search or a
+//               label tree sees, and what a narrow hidden layer forgets about rare labels (Rocchio, 1971; Yu
+//               et al., "PECOS", JMLR 2022). Five scales are learned, one for each class of label frequency
+//               (Modelet::direct()).
+//     weights   One trained weight for each pair: a linear classifier for each label, which knows only the
+//               features that occur with the label.
 //
-// Pairs belong to the modelet's rows and shard with them. They follow from the training rows alone: build() is
-// the same whatever the nodes and threads. Pairs of a label lie side by side, features ascending. Different
-// threads may update different labels.
+// model.exclude_own is for data whose features and labels are the same items, where a sample's features are
+// never its labels. Hidden layers learn this badly, because they have to learn it for each item separately,
+// and centroids know only which features labels have. So each label gets one more pair, with the feature of
+// the label's own number and with kOwnWeight as its weight. If weights are not trained, all other weights
+// stay 0.
+//
+// Pairs belong to the modelet's rows and are sharded with them. They follow from the training rows alone:
+// build() gives the same result whatever the nodes and threads. The pairs of a label lie side by side,
+// features ascending. Different threads may update different labels.
 #pragma once
 
 #include <cmath>
@@ -40,16 +44,17 @@ inline constexpr size_t kFrequencyClasses = 5;
 inline constexpr size_t kRareClasses = 3;  // the first ones
 size_t frequency_class(uint32_t samples);
 
-// No chance, with values down to a thousandth: rows of length one, of a million items.
+// So low that the label has no chance, even if the feature's value is a thousandth, as in rows of length one
+// with a million items.
 inline constexpr float kOwnWeight = -10000;
 
 // What an experiment says about pairs.
 struct PairOptions {
   bool centroids = false, weights = false;
-  bool trained = false;      // the weights
+  bool trained = false;      // whether the weights are trained
   bool exclude_own = false;  // each label has a pair with the feature of its number, of weight kOwnWeight
-  uint32_t most = 0;         // pairs of a label; 0: all
-  float scored_share = 1;    // of the centroids' scales, for rare labels that are scored
+  uint32_t most = 0;         // most pairs of a label; 0: all
+  float scored_share = 1;    // factor of the centroids' scales when rare labels are scored
   bool trainable = true;
   bool adaptive = true;  // steps of Adagrad, for which each weight keeps a sum of squares; else of SGD
 
@@ -57,7 +62,7 @@ struct PairOptions {
 };
 PairOptions pair_options(const Experiment& experiment, bool trainable);
 
-// Pairs of one label in one of their arrays: what products are made of.
+// The pairs of one label in one of the arrays, for products.
 struct LabelPairs {
   std::span<const uint32_t> features;
   const float* values = nullptr;
@@ -65,10 +70,10 @@ struct LabelPairs {
 
 class Pairs {
  public:
-  // Of neurons [first, first + neurons) of the layer; without pairs until build() or restore().
+  // For neurons [first, first + neurons) of the layer. There are no pairs until build() or restore().
   Pairs(const PairOptions& options, size_t first, size_t neurons);
 
-  // Finds the pairs of these rows, all weights zero. `rows` ascending.
+  // Finds the pairs of these rows (ascending). Weights are zero, except kOwnWeight with exclude_own.
   void build(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
              ThreadPool& pool);
 
@@ -76,7 +81,7 @@ class Pairs {
   size_t neurons() const { return positives_.size(); }
   size_t size() const { return features_.size(); }
   size_t feature_count() const { return feature_count_; }  // of the data
-  // Training samples of a row, and the length of its sums.
+  // positives(): training samples with the row's label. norm(): length of its sums.
   uint32_t positives(size_t row) const { return positives_[row]; }
   float norm(size_t row) const { return norms_[row]; }
   std::span<const uint32_t> features(size_t row) const {
@@ -86,12 +91,13 @@ class Pairs {
   LabelPairs sums(size_t row) const { return {features(row), sums_.data() + offsets_[row]}; }
   LabelPairs weights(size_t row) const { return {features(row), weights_.data() + offsets_[row]}; }
 
-  // One step of the weights of a row; gradient(i) is that of its i-th pair, 0 where the batch lacks the feature.
+  // One step of the weights of a row; gradient(i) returns the gradient of its i-th pair, 0 if the batch lacks
+  // the feature.
   template <class Gradient>
   void update(size_t row, float rate, const Gradient& gradient);
 
-  // The arrays as a checkpoint keeps them. restore(): sizes have been checked; false if the values are not
-  // those of pairs (offsets that do not ascend, features that there are not).
+  // The arrays as a checkpoint keeps them. The caller of restore() has checked the sizes. It returns false if
+  // the values cannot be pairs: offsets that do not ascend, or features that do not exist.
   std::span<const uint64_t> offsets() const { return offsets_; }
   std::span<const uint32_t> features() const { return features_; }
   std::span<const float> sums() const { return sums_; }

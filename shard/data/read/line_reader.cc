@@ -25,7 +25,7 @@ constexpr std::string_view kXzMagic("\3757zXZ\0", 6);
 constexpr std::string_view kGzipMagic("\x1F\x8B", 2);
 constexpr size_t kMagicBytes = 10;  // the longest that is looked for
 
-// Compressions that are only recognised, by bytes at some place, and what unpacks them.
+// Compressions that are recognised, by certain bytes, but not read; and the commands that unpack them.
 struct OtherCompression {
   const char* name;
   const char* command;
@@ -60,7 +60,7 @@ std::string first_bytes(std::filebuf& file, size_t count) {
   return bytes;
 }
 
-// Text that comes once. A read returns what is there, and waits only if that is nothing.
+// Text that can be read only once. A read returns what is there, and waits only if there is nothing.
 class StreamSource : public std::streambuf {
  public:
   // Owns `descriptor`, unless it is standard input.

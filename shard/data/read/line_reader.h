@@ -15,8 +15,8 @@ namespace modelet::shard {
 
 inline constexpr size_t kMaxLineBytes = size_t{64} << 20;
 
-// So many bytes behind what a LineReader returns may be read too (their contents are unspecified): short
-// words can then be loaded whole, whatever their length.
+// So many bytes behind any text that a LineReader returns may be read too (their contents are unspecified).
+// Short words can then be loaded whole, whatever their length.
 inline constexpr size_t kReadableBehind = 16;
 
 // Data is read more than once: to see its format, to fit an encoder, to prepare it. So it has to be a file on
@@ -24,8 +24,8 @@ inline constexpr size_t kReadableBehind = 16;
 // wait for ever).
 void require_regular_file(const std::filesystem::path& path);
 
-// Whether a path stands for text that comes once: "-" and /dev/stdin (standard input, whatever that is), a
-// pipe, a terminal or another device. What does not exist is none.
+// Whether a path stands for text that can be read only once: "-" and /dev/stdin (standard input, whatever
+// that is), a pipe, a terminal or another device. A path that does not exist is not a stream.
 bool is_stream(const std::filesystem::path& path);
 
 class LineReader {
@@ -46,10 +46,10 @@ class LineReader {
   // kMaxLineBytes and for a corrupt or cut off compressed stream.
   bool next(std::string_view& line);
 
-  // Instead of a line: the next buffer of text, for text whose lines may have any length. It may end within a
-  // word, and is valid until the next call. It begins with the last `kept` bytes of the buffer before, which
-  // its user has not finished with (at most kMaxKept), and is longer than that. False if there is nothing
-  // more. Throws as next().
+  // The next buffer of text instead of a line, for text whose lines may have any length. It may end within a
+  // word, and is valid until the next call. It begins with the last `kept` bytes (at most kMaxKept) of the
+  // previous buffer, which the caller has not finished with; new text follows them. False if there is no more
+  // text: then the buffer has only those bytes. Throws as next().
   static constexpr size_t kMaxKept = 4096;
   bool next_buffer(std::string_view& text, size_t kept);
 

@@ -11,8 +11,8 @@ namespace modelet::shard {
 // The counts of features, labels and rows lie below this.
 inline constexpr uint64_t kMaxCount = uint64_t{1} << 31;
 
-// Whether a text must say the labels of its samples. That of which a model is fitted must; that of which it is
-// asked need not, and what has no labels then counts as samples without any.
+// Whether a text must have labels. The text that a model is trained on must. Text that a model is asked about
+// need not: its samples then have no labels.
 enum class LabelsIn : uint8_t { kRequired, kOptional };
 
 class SampleReader {
@@ -27,7 +27,8 @@ class SampleReader {
   // found and what to do".
   virtual bool next(Sample& sample) = 0;
 
-  // Whether next() need not wait for more text of a stream. (It may all the same, where a record spans lines.)
+  // Whether next() can return without waiting for more text of a stream. (It may still have to wait if a
+  // record spans lines.)
   virtual bool ready() const = 0;
 
   virtual uint64_t bytes() const = 0;   // of text read, decompressed

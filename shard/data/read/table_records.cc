@@ -61,7 +61,7 @@ TableRecords::TableRecords(const TableLayout& layout, bool header, uint32_t hash
 
 bool TableRecords::is_label(size_t column) const { return std::ranges::count(layout_.labels, column) > 0; }
 
-// The fields of a record are then those of the other columns, in their order.
+// From now on a record has only the fields of the other columns, in their order.
 void TableRecords::leave_labels_out() {
   has_labels_ = false;
   size_t field = 0;
@@ -93,7 +93,7 @@ void TableRecords::read_header() {
 bool TableRecords::next(TableRecord& record) {
   if (!csv_.next(fields_)) return false;
   if (labels_ == LabelsIn::kOptional && has_labels_ && fields_.size() + layout_.labels.size() == width_)
-    leave_labels_out();  // there is no header, or it would have said so
+    leave_labels_out();  // there is no header: it would have shown this
   if (fields_.size() != width_)
     csv_.fail("the record has " + std::to_string(fields_.size()) + " fields, table.columns mentions " +
               std::to_string(width_) + " columns; is csv.delimiter right, and csv.header?");

@@ -71,7 +71,7 @@ class CsvRecords : public TextRecords {
 
   bool next(TextRecord& record) override {
     if (at_end_) return false;
-    // Only now is the record given back that was read first to learn the columns.
+    // The first record was read in the constructor, to find the columns, and is returned only now.
     if (begun_ && !csv_.next(fields_)) {
       at_end_ = true;
       return false;
@@ -93,7 +93,7 @@ class CsvRecords : public TextRecords {
   double fraction() const override { return csv_.fraction(); }
 
  private:
-  // The index of the first record's field with this name or, if the fields are not names, with this number.
+  // The index of the column with this name in the header. If there is none, `name` may be its number, from 1.
   std::optional<size_t> find_column(const std::string& name) const {
     if (options_.header) {
       const auto found = std::find(fields_.begin(), fields_.end(), name);

@@ -34,8 +34,8 @@ class TextRecords {
   virtual double fraction() const = 0;
 };
 
-// `options.format` is text or csv. Where labels are optional, a CSV whose header does not have their
-// column has none.
+// `options.format` is text or csv. If labels are optional and the header of a CSV has no column of labels,
+// its records have none.
 std::unique_ptr<TextRecords> open_records(const Encoding& options, LineReader text, LabelsIn labels);
 
 // Whether a word of the line begins with the prefix and is longer.

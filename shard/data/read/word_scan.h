@@ -1,7 +1,7 @@
-// for_each_word: the words of a text, which are what lies between separators. Whether bytes are separators is
+// for_each_word: visits the words of a text, which lie between separators. Whether bytes are separators is
 // computed for 64 bytes at once, in a loop that compilers turn into vector instructions; words are then read
-// off a bit mask (after Langdale and Lemire 2019, arXiv:1902.08318). Looking at one byte after the other, the
-// processor would have to guess the end of every word.
+// off a bit mask (after Langdale and Lemire 2019, arXiv:1902.08318). A loop over single bytes would have a
+// branch at the end of every word, which processors predict badly.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ uint64_t separator_mask(const char* block, const Separates& separates) {
   return mask;
 }
 
-// visit(std::string_view) of each word. `separates`: uint8_t -> bool without branches; true for the zero
-// byte.
+// Calls visit(std::string_view) for each word. `separates`: uint8_t -> bool without branches; true for the
+// zero byte.
 template <class Separates, class Visit>
 void for_each_word(std::string_view text, const Separates& separates, const Visit& visit) {
   constexpr size_t kNone = SIZE_MAX;

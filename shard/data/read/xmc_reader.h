@@ -18,8 +18,9 @@
 // range, a feature without a value, NaN, infinity, a value beyond 32-bit floats, fewer or more lines than N,
 // a line over 64 MiB, and a number of labels that the text cannot account for (kMostLabelsUnseen).
 //
-// What a model is asked (a stream, a row in memory) needs less: the header may be missing, and its number of
-// samples is not looked at; every line is a sample, and one without labels may begin with a feature.
+// Text that a model is asked about (a stream, a row in memory) may be less complete. The header may be
+// missing, and its number of samples is ignored. Every line is a sample, and a line without labels may begin
+// with a feature.
 //
 // Files may be plain, .xz or .gz. Memory: the longest line and its sample. One thread uses a reader.
 #pragma once
@@ -39,8 +40,8 @@
 
 namespace modelet::shard {
 
-// Whoever reads the samples goes on to allocate something for each label. More labels than these must be
-// accounted for by text: at least a byte for kLabelsForAByte of them, or the header is wrong.
+// The program allocates memory for each label of the header. So a header with more than kMostLabelsUnseen
+// labels is refused, unless the text has at least one byte for every kLabelsForAByte labels.
 inline constexpr uint64_t kMostLabelsUnseen = uint64_t{1} << 26;
 inline constexpr uint64_t kLabelsForAByte = 1024;
 
@@ -54,7 +55,8 @@ class XmcReader : public SampleReader {
   explicit XmcReader(const std::filesystem::path& path);
   // The same from plain text in memory or elsewhere; `name` stands for the file in messages.
   XmcReader(std::unique_ptr<std::streambuf> source, std::string name);
-  // What a model with so many features and labels is asked. UsageError if there is a header that has others.
+  // Text that a model with so many features and labels is asked about. UsageError if it has a header with
+  // other numbers.
   XmcReader(LineReader text, uint64_t features, uint64_t labels);
 
   const XmcHeader& header() const { return header_; }
@@ -81,7 +83,7 @@ class XmcReader : public SampleReader {
 
   LineReader lines_;
   XmcHeader header_;
-  bool queries_ = false;  // of a model, whose shape header_ has
+  bool queries_ = false;  // text that a model is asked about; header_ has the model's shape
   uint64_t rows_read_ = 0;
   std::vector<uint32_t> labels_, features_;
   std::vector<float> values_;

@@ -1,6 +1,7 @@
 // CsrSamples: samples that another program keeps in memory, as scipy and others do: all ids in one array, all
-// values in another, and where each row begins. Dataset::of() makes a data set of them without copying ids
-// and, unless they are normalised, values. It owns nothing; the arrays must outlive what is made of it.
+// values in another, and where each row begins. Dataset::of() makes a data set of them, and copies neither
+// the feature ids nor, unless they are normalised, the values. CsrSamples owns nothing; the arrays must
+// outlive the data set.
 #pragma once
 
 #include <cstddef>

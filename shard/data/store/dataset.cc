@@ -27,7 +27,8 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-// Changes whenever the text, or what is made of it, may have changed. `reading`: how the text is read.
+// The path of a cache entry. It changes whenever the text, or what is made of it, may have changed.
+// `reading`: how the text is read.
 fs::path cache_entry(const fs::path& text, Normalize normalize, const std::string& reading) {
   struct stat info {};
   if (::stat(text.c_str(), &info) != 0) throw Error(errno_text(text.string()));
@@ -39,7 +40,7 @@ fs::path cache_entry(const fs::path& text, Normalize normalize, const std::strin
   key += '\n';
   key += spelling(normalize);
   key += '\n' + reading;
-  constexpr size_t kShownBytes = 128;  // of the text's name: an entry's has a limit, too
+  constexpr size_t kShownBytes = 128;  // of the text's name: names of files have a limit
   const std::string shown = text.filename().string().substr(0, kShownBytes);
   return text_cache_folder() / (shown + "." + hex(XXH3_64bits(key.data(), key.size())) + ".mlt");
 }
@@ -71,7 +72,7 @@ Dataset checked(Dataset data, const fs::path& path, Normalize normalize) {
   return data;
 }
 
-// Not that of a prepared file with the same samples.
+// It differs from the fingerprint of a prepared file with the same samples.
 uint64_t fingerprint_of(const CsrSamples& samples, std::span<const float> values) {
   const auto hash = [](auto items) { return XXH3_64bits(items.data(), items.size_bytes()); };
   const std::array<uint64_t, 7> facts = {
@@ -81,7 +82,7 @@ uint64_t fingerprint_of(const CsrSamples& samples, std::span<const float> values
   return hash(std::span(facts));
 }
 
-// With the format that the text has.
+// `encoding` with the format that the text has.
 Encoding known_encoding(const fs::path& text, Encoding encoding) {
   encoding.format = format_of(text, encoding);
   return encoding;

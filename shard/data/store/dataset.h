@@ -1,6 +1,6 @@
-// Dataset: sparse samples with labels, in a memory-mapped prepared file (docs/data_format.md) or in the memory
-// of this process; the labels of each sample are in memory. Immutable after opening (but for add_labels());
-// any thread may read it. Text is prepared once, through a cache, and never kept in memory.
+// Dataset: sparse samples with labels, in a memory-mapped prepared file (docs/data_format.md) or in the
+// memory of this process; the labels of each sample are in memory. Immutable after opening, except by
+// add_labels(); any thread may read it. Text is prepared once, through a cache, and never kept in memory.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,9 @@
 
 namespace modelet::shard {
 
-// Which labels of its samples a data set has: all, or those of some neurons (ascending), as a node that
-// trains with these needs. The file may then lack the others' (`alone`; node_agent/agent/run_data.h).
+// Which labels of its samples a data set has: all, or only those of some neurons (ascending), which a node
+// that holds these neurons needs. With `alone`, the file may lack the labels of the other neurons
+// (node_agent/agent/run_data.h).
 struct LabelPart {
   std::optional<std::vector<NeuronRange>> neurons;
   bool alone = false;
@@ -50,21 +51,22 @@ class Dataset {
   uint64_t fingerprint() const { return view_.fingerprint; }         // of the samples
   uint64_t unknown_labels() const { return view_.unknown_labels; }   // occurrences that the encoder left out
   std::span<const std::byte> file() const { return file_.bytes(); }  // the prepared file; empty: in memory
-  // Valid as long as the Dataset, its labels until add_labels(): those that it has.
+  // Valid as long as the Dataset. The sample has the labels that the data set has (LabelPart); they are valid
+  // until add_labels().
   Sample sample(size_t row) const {
     const uint64_t first = view_.feature_offsets[row], count = view_.feature_offsets[row + 1] - first;
     return {view_.feature_ids.subspan(first, count), view_.values.subspan(first, count), labels_.of(row)};
   }
   size_t label_count(size_t row) const { return view_.label_counts[row]; }  // of all labels of a sample
-  // [labels] samples that have the label of a neuron.
+  // [labels] how many samples have the label of each neuron.
   std::span<const uint32_t> frequencies() const { return view_.frequencies; }
-  // Labels that this data set does not have, of samples whose labels are wanted all the same. Sorts them.
-  // Nobody may read the data set meanwhile.
+  // Adds labels of samples that this data set does not have (LabelPart). Sorts `entries`. No thread may read
+  // the data set meanwhile.
   void add_labels(std::vector<LabelEntry>& entries) { labels_.add(entries); }
-  // Beside what is mapped, or somebody else's.
+  // Memory of its own: neither the mapped file nor the arrays of CsrSamples.
   size_t memory_bytes() const { return labels_.memory_bytes() + made_.bytes(); }
-  // For loops over rows (base/array/prefetch.h): asks the memory for a sample; it has to know its place for
-  // that.
+  // For loops over rows (base/array/prefetch.h). prefetch() requests a sample from memory. To find it,
+  // prefetch() reads its place, which prefetch_place() requests earlier.
   void prefetch(size_t row) const {
     const Sample of_row = sample(row);
     prefetch_bytes(of_row.features.data(), of_row.features.size_bytes());
@@ -78,7 +80,7 @@ class Dataset {
   }
 
  private:
-  // What a prepared file would have and CsrSamples have not.
+  // What a prepared file has and CsrSamples lack.
   struct Made {
     std::vector<uint32_t> label_counts, frequencies;
     std::vector<float> values;  // normalised; empty: those of the samples
@@ -95,22 +97,23 @@ class Dataset {
   SampleLabels labels_;
 };
 
-// Open a text (plain, .xz, .gz) or a prepared file and verify it. Text is prepared into the cache folder
-// first if it is not there (shard/data/store/text_cache.h; the entry's
-// name depends on path, size, time of change, and everything that decides how the text is read). Safe when
-// several processes do it at once. Normalisation applies to both kinds: a prepared file records its own, and
-// a mismatch is a UsageError. A file without samples is a FormatError.
+// Open a text (plain, .xz, .gz) or a prepared file, and verify it. A text is first prepared into the cache
+// folder, unless it is there already (shard/data/store/text_cache.h). The name of the cache entry depends on
+// the text's path, size and time of change, and on everything that decides how the text is read. Several
+// processes may do this at once. `normalize` applies to both kinds: a prepared file records its own
+// normalisation, and a mismatch is a UsageError. A file without samples is a FormatError.
 //
-// load_training_data: what a model is trained on. The encoder that its format needs is fitted on it.
-// load_dataset: any other data, read with the encoder whose state is `encoder`: Dataset::encoder() of the
-// training data, or the one in a checkpoint. A prepared file must have been made with the same.
+// load_training_data: the data that a model is trained on. If its format needs an encoder, that is fitted on
+// the text. load_dataset: any other data, read with the encoder whose state is `encoder`: Dataset::encoder()
+// of the training data, or the state in a checkpoint. A prepared file must have been made with the same
+// encoder.
 Dataset load_training_data(const std::filesystem::path& path, Normalize normalize, const Encoding& encoding,
                            const LabelPart& part = {}, const PrepareProgress& progress = {});
 Dataset load_dataset(const std::filesystem::path& path, Normalize normalize,
                      std::span<const std::byte> encoder = {}, const LabelPart& part = {},
                      const PrepareProgress& progress = {});
 
-// Text -> prepared file, without the cache; what the two above do.
+// Text -> prepared file, without the cache, as the two functions above do it.
 void prepare_training_data(const std::filesystem::path& text, Normalize normalize, const Encoding& encoding,
                            const std::filesystem::path& prepared, const PrepareProgress& progress = {});
 void prepare_data(const std::filesystem::path& text, Normalize normalize, std::span<const std::byte> encoder,

@@ -159,7 +159,7 @@ void check_ids(std::span<const uint64_t> offsets, std::span<const uint32_t> ids,
   }
 }
 
-// Ascending. They follow from a run's plan, and the file may be another one than that was made for.
+// `neurons` ascend. They come from a run's plan, and the file may not be the one that the plan was made for.
 void require_neurons(std::span<const NeuronRange> neurons, uint64_t labels, const std::string& name) {
   uint64_t before = 0;
   for (const NeuronRange& range : neurons) {
@@ -357,7 +357,7 @@ class PreparedWriter::Spool {
     entry.checksum = XXH3_64bits_digest(checksum_.get());
   }
 
-  // Reads back all items, of which appended() was given only whole ones, in their order.
+  // Reads back all items in their order. Each append() must have added whole items.
   template <class T, class Each>
   void for_each(std::type_identity<T>, const Each& each) {
     static_assert(kBufferBytes % sizeof(T) == 0);

@@ -1,17 +1,17 @@
 // The prepared format: sparse samples in one memory-mapped binary file. docs/data_format.md gives it byte by
 // byte.
 //
-//   PreparedWriter   samples in, one after the other -> file (appears whole or not at all); memory grows with
-//                    the number of labels that there are, and the samples of the most frequent one, only
-//   parse_prepared   bytes -> views of the sections, checked
-//   SampleLabels     the labels of each sample, of a file that says which samples each label has
-//   prepare_text     text -> file, through any SampleReader
+//     PreparedWriter   writes samples, one after the other, to a file that appears whole or not at all
+//     parse_prepared   bytes -> views of the sections, checked
+//     SampleLabels     the labels of each sample, from a file that lists the samples of each label
+//     prepare_text     text -> file, through any SampleReader
 //
-// Labels lie in the file by label, in the order of output neurons (shard/data/store/label_spread.h). A node
-// that holds a range of neurons therefore needs only a part of the last section, which lists the samples of
-// each label. Such a file need not be there as a whole.
+// Labels lie in the file by label, in the order of output neurons (shard/data/store/label_spread.h). The last
+// section lists the samples of each label. A node that holds a range of neurons needs only a part of that
+// section, and the rest of the section may be missing.
 //
-// One thread uses a writer. Views are immutable and live as long as the bytes.
+// One thread uses a writer. The memory of a writer grows only with the number of labels, and with the number
+// of samples of the most frequent one. Views are immutable and live as long as the bytes.
 #pragma once
 
 #include <array>
@@ -46,13 +46,13 @@ struct PreparedView {
   std::span<const float> values;
   std::span<const uint32_t> label_counts;   // [rows] labels of a sample
   std::span<const uint32_t> frequencies;    // [labels] samples that have the label of a neuron
-  std::span<const uint32_t> label_samples;  // those of neuron 0, of neuron 1, ...; not checked
+  std::span<const uint32_t> label_samples;  // samples of neuron 0's label, of neuron 1's, ...; not checked
   std::span<const std::byte>
       encoder;                    // state of the encoder that read the text (shard/data/encode/encoder.h)
   uint64_t encoder_checksum = 0;  // XXH3-64 of it
   uint64_t unknown_labels = 0;    // occurrences of labels that the encoder did not know
-  // Of the samples: their number, features, values and labels. Follows from the checksums of the header, so
-  // it is known without reading the file, and of a file that lacks some labels.
+  // Identifies the samples by their number, features, values and labels. It follows from the checksums in the
+  // header. So it is known without reading the file, even if the file lacks some labels.
   uint64_t fingerprint = 0;
 };
 
@@ -76,8 +76,8 @@ struct ByteRange {
 // given. Every reader needs everything before it. Throws as parse_prepared.
 inline constexpr size_t kPreparedHeaderBytes = 256;
 ByteRange label_section(std::span<const std::byte> header, uint64_t file_bytes, const std::string& name);
-// The place of the labels of these neurons (ascending) in that section. `file`: everything before the section
-// is right. Throws as parse_prepared, and Error if there are fewer neurons.
+// The place of the labels of these neurons (ascending) in that section. `file`: the whole file, of which only
+// what lies before the section is read. Throws as parse_prepared, and Error if there are fewer neurons.
 std::vector<ByteRange> bytes_of_labels(std::span<const std::byte> file, std::span<const NeuronRange> neurons,
                                        const std::string& name);
 
@@ -87,7 +87,7 @@ struct LabelEntry {
   friend auto operator<=>(const LabelEntry&, const LabelEntry&) = default;
 };
 
-// The labels of each sample (CSR), in memory: 8 bytes a sample, 4 a label of it.
+// The labels of each sample (CSR), in memory: 8 bytes per sample, and 4 for each of its labels.
 class SampleLabels {
  public:
   SampleLabels() = default;
@@ -104,7 +104,7 @@ class SampleLabels {
   std::span<const uint32_t> of(size_t sample) const {
     return std::span(labels_).subspan(offsets_[sample], offsets_[sample + 1] - offsets_[sample]);
   }
-  const uint64_t* place(size_t sample) const { return &offsets_[sample]; }  // of two numbers, to prefetch
+  const uint64_t* place(size_t sample) const { return &offsets_[sample]; }  // of its two offsets, to prefetch
   // Adds labels that a sample did not have. Samples in range; sorts `entries`.
   void add(std::vector<LabelEntry>& entries);
   size_t memory_bytes() const;
@@ -119,8 +119,8 @@ float scale_of(const Sample& sample, Normalize normalize);
 
 class PreparedWriter {
  public:
-  // The sections grow in unlinked files beside `path`; finish() joins them and orders labels by neuron, as
-  // many at once as fit in memory. Throws Error if the disk fails.
+  // The sections grow in unlinked files beside `path`. finish() joins them and sorts labels by neuron, about
+  // `sorted_at_once` entries at a time. Throws Error if the disk fails.
   static constexpr uint64_t kSortedAtOnce = uint64_t{16} << 20;  // 64 MiB
   PreparedWriter(const std::filesystem::path& path, uint64_t features, uint64_t labels, Normalize normalize,
                  uint64_t sorted_at_once = kSortedAtOnce);

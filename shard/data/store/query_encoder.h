@@ -1,6 +1,6 @@
-// QueryEncoder: what a model is asked, as samples: encoded and normalised as its training data was. The text may
-// come from a pipe or lie in memory; nothing is prepared, and nothing is written anywhere. Labels may be there
-// (to compare with) or not. Immutable: any thread may use it.
+// QueryEncoder: makes samples of what a model is asked, encoded and normalised as its training data was. The
+// text may come from a pipe or lie in memory, and nothing is written to disk. It may have labels (to compare
+// with) or not. Immutable: any thread may use it.
 #pragma once
 
 #include <cstddef>

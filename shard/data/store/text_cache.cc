@@ -40,7 +40,7 @@ uint64_t limit_bytes() {
   return mib << 20;
 }
 
-// The folder may be one that the user has other things in.
+// The user may have other files in the folder.
 bool is_entry(const fs::path& path) {
   constexpr size_t kDigits = 16;
   const std::string digits = path.stem().extension().string();  // with the dot
@@ -70,7 +70,7 @@ fs::path text_cache_folder() {
 }
 
 void note_use_of_cached(const fs::path& entry) {
-  ::utimensat(AT_FDCWD, entry.c_str(), nullptr, 0);  // fails for who may only read
+  ::utimensat(AT_FDCWD, entry.c_str(), nullptr, 0);  // fails for users who may only read
   struct Other {
     std::pair<time_t, long> used;
     fs::path path;

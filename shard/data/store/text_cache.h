@@ -5,13 +5,14 @@
 
 namespace modelet::shard {
 
-// $MODELET_CACHE, else $XDG_CACHE_HOME/modelet, else ~/.cache/modelet; is made. Error if there is none.
+// $MODELET_CACHE, else $XDG_CACHE_HOME/modelet, else ~/.cache/modelet. Creates the folder if it is missing;
+// Error if that fails, or if no variable names one.
 std::filesystem::path text_cache_folder();
 
-// An entry "NAME.<16 hexadecimal digits>.mlt" of the cache was opened: it is now the last to be removed.
-// While all entries together have more than $MODELET_CACHE_MIB (default: 64 GiB), the least recently used
-// ones of its folder are removed, but never this one, and none that was used within a minute. A process can
-// go on reading what it has mapped.
+// Call this when an entry "NAME.<16 hexadecimal digits>.mlt" of the cache was opened: it is now the last to
+// be removed. While all entries together have more than $MODELET_CACHE_MIB (default: 64 GiB), the least
+// recently used ones of its folder are removed, but never this one, and none that was used in the last
+// minute. A process can go on reading what it has mapped.
 void note_use_of_cached(const std::filesystem::path& entry);
 
 }  // namespace modelet::shard

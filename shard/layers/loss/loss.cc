@@ -12,7 +12,7 @@ void BatchLoss::reset(const Batch& batch, size_t ranks) {
   target_factor.assign(columns, 0.0f);
 }
 
-// Each in the file of its loss.
+// Each is defined in the file of its loss.
 std::unique_ptr<LossFunction> make_softmax_loss();
 std::unique_ptr<LossFunction> make_sigmoid_loss();
 

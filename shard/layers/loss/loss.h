@@ -21,11 +21,12 @@
 
 namespace modelet::shard {
 
-// Rows of the local statistics [kStatistics, padded batch]: what was subtracted before the exponentials, the
-// sum of these, and the sum of the logits of labels.
+// Rows of the local statistics [kStatistics, padded batch]: what was subtracted from the logits before the
+// exponentials, the sum that the loss needs (softmax: of the exponentials), and the sum of the logits of
+// labels.
 enum Statistic : size_t { kReference, kSum, kTarget, kStatistics };
 
-// The result of all nodes' statistics. Arrays are [padded batch], zero in the padding.
+// The result of combining the statistics of all nodes. Arrays are [padded batch], zero in the padding.
 struct BatchLoss {
   double loss = 0;  // mean over the batch
   // [ranks] gradient by logit = factor * activation - target_factor * is label
@@ -47,7 +48,7 @@ class LossFunction {
   virtual void activate(float* logits, size_t rows, size_t stride, const float* maximum, float* sum,
                         size_t n) const = 0;
 
-  // The same for a single logit; returns what it adds to the sum.
+  // The same as activate(), for a single logit; returns what it adds to the sum.
   virtual float activate_one(float& logit, float maximum) const = 0;
 
   // statistics: one matrix [kStatistics, padded batch] a rank, in rank order.
@@ -62,7 +63,7 @@ class LossFunction {
   virtual float initial_output_bias(double frequency) const = 0;
 };
 
-// One file a loss; the table of them is in loss.cc.
+// Each loss is a file of its own; loss.cc has the table of them.
 std::unique_ptr<LossFunction> make_loss(Loss kind);
 
 }  // namespace modelet::shard

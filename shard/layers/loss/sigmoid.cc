@@ -24,8 +24,8 @@ class Sigmoid final : public LossFunction {
   }
   bool normalised() const override { return false; }
 
-  // The frequency of a label. From zero, hundreds of steps would go into learning that nearly all labels are
-  // absent (docs/decisions/0003-initial-output-bias.md).
+  // The bias with which neurons predict the frequency of a label. From zero, hundreds of steps would go into
+  // learning that nearly all labels are absent (docs/decisions/0003-initial-output-bias.md).
   float initial_output_bias(double frequency) const override {
     return frequency > 0 && frequency < 1 ? static_cast<float>(std::log(frequency / (1 - frequency))) : 0;
   }

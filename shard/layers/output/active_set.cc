@@ -58,7 +58,7 @@ void ActiveSetSampler::add(uint32_t row) {
 
 // Rows in storage order: the products read the weights in place.
 void ActiveSetSampler::add_all() {
-  if (set_.rows.size() == position_.size()) return;  // of the last step
+  if (set_.rows.size() == position_.size()) return;  // nothing has changed since the last step
   for (uint32_t row = 0; row < position_.size(); ++row) {
     position_[row] = row;
     add(row);
@@ -85,7 +85,7 @@ uint32_t ActiveSetSampler::draws(size_t others) const {
   return static_cast<uint32_t>(share_ - std::min(share_, others));
 }
 
-// The best ones of all samples first, so that a limit takes away the weakest.
+// Takes the best row of every sample first, then the second best, so that a limit leaves out the weakest.
 void ActiveSetSampler::add_retrieved() {
   const size_t samples = top_ == 0 ? 0 : best_.size() / top_, labels = set_.rows.size();
   const size_t limit = share_ == 0 ? position_.size() : labels + (share_ - std::min(share_, labels)) / 2;
@@ -122,8 +122,8 @@ void ActiveSetSampler::add_uniform(const Modelet& modelet, size_t first_sample, 
   }
 }
 
-// The best rows of one sample while candidates come in: ascending keys of (-logit, row), so that one
-// comparison turns away nearly all candidates.
+// Keeps the best rows of one sample while candidates come in, as ascending keys (-logit, row). One comparison
+// turns away nearly all candidates.
 class ActiveSetSampler::BestRows {
  public:
   BestRows(size_t top, std::vector<std::pair<float, uint32_t>>& kept) : top_(top), kept_(kept) {
@@ -244,7 +244,8 @@ void ActiveSetSampler::rank_common(ConstMatrix hidden, size_t begin, size_t end,
                  .c_row = columns});
 }
 
-// Makes room for all threads, in the training thread: which of them take part differs from step to step.
+// Makes room for all threads, in the training thread, because the threads that take part differ from step to
+// step.
 void ActiveSetSampler::reserve_scratch(const Modelet& modelet, size_t top, const ThreadPool& pool) {
   const std::optional<hashing::LshIndex>& tables = modelet.retrieval()->tables;
   size_t found = std::min<size_t>(candidates_, modelet.spec().neurons());

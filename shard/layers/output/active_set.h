@@ -20,7 +20,7 @@
 
 namespace modelet::shard {
 
-// A label of a sample that lies in the modelet: the gradient's negative part goes there.
+// A label of a sample whose neuron lies in the modelet. The negative part of the gradient belongs to it.
 struct Target {
   uint32_t sample = 0;
   uint32_t active = 0;  // index into ActiveSet::rows
@@ -32,7 +32,8 @@ struct ActiveSet {
   size_t drawn = 0;             // how many of the rows, the last ones, are uniform draws
 };
 
-// The labels of a batch by the modelet that has their neurons: looked up once for all modelets of a layer.
+// The labels of a batch, grouped by the modelet that has their neurons. They are looked up once for all
+// modelets of a layer.
 class BatchLabels {
  public:
   struct Label {
@@ -50,26 +51,27 @@ class BatchLabels {
   std::vector<uint32_t> neurons_;  // of the batch's labels
 };
 
-// The logQ correction of a row that takes part with a probability of `drawn` / `from`, at least one of each:
-// -log of that probability, to be added to its logit. The exp(logit) of the draws then sums up, on average,
-// to that of all the rows they were drawn from; labels and retrieved rows take part for certain and need
-// none. The sampled softmax thus estimates the normaliser of the full one without bias (Bengio, Senecal,
-// 2008; Jean et al., ACL 2015, section 3.1; Yi et al., RecSys 2019). The probabilities are those given the
-// batch, hence exact.
+// The logQ correction of a row that takes part with the probability `drawn` / `from` (both at least 1): -log
+// of that probability, which is added to its logit. With it, exp(logit) summed over the draws is, on average,
+// the sum over all rows that they were drawn from. Labels and retrieved rows take part for certain and need
+// no correction. So the sampled softmax estimates the normaliser of the full one without bias (Bengio,
+// Senecal, 2008; Jean et al., ACL 2015, section 3.1; Yi et al., RecSys 2019). The probabilities are
+// conditional on the batch, hence exact.
 float logq_correction(size_t drawn, size_t from);
 
-// Which samples of a batch ask for neurons: all of them, or one in `every`.
+// Which samples of a batch retrieve neurons: all of them, or one in `every`.
 struct QueryTurn {
   size_t every = 1, first = 0;
   bool of(size_t sample) const { return sample % every == first; }
 };
 
-// The samples of a batch that ask for neurons, as the modelets of a layer need them: what they share is made
-// once. For tables, hash codes [samples, tables]: hash functions and the mean that queries are centred by are
-// the same in all modelets (shard/modelet/modelet.h). For low-rank projections, activations as columns.
+// The samples of a batch that retrieve neurons, in the form that retrieval needs. It is computed once and
+// serves all modelets of a layer. For hash tables it is codes [samples, tables], because all modelets have
+// the same hash functions and centre queries by the same mean (shard/modelet/modelet.h). For low-rank
+// projections it is the activations as columns.
 class Queries {
  public:
-  // Takes the samples whose turn it is. `retrieval`: that of any of the modelets.
+  // Takes the samples whose turn it is. `retrieval`: that of any modelet of the layer.
   void take(const Retrieval& retrieval, ConstMatrix hidden, ThreadPool& pool, QueryTurn turn = {});
   std::span<const uint32_t> codes(size_t sample) const { return {codes_.data() + sample * tables_, tables_}; }
   // [d, padded queries]; a sample whose turn it is has column sample / turn.every.
@@ -83,7 +85,7 @@ class Queries {
   AlignedVector<float> columns_;
   size_t tables_ = 0;
   std::vector<uint32_t> codes_;
-  std::vector<hashing::QueryScratch> scratch_;  // one a thread
+  std::vector<hashing::QueryScratch> scratch_;  // one per thread
 };
 
 // Builds the active sets of one modelet, step after step. Owns scratch; one thread at a time, except that
@@ -93,8 +95,8 @@ class ActiveSetSampler {
   ActiveSetSampler(const Modelet& modelet, const OutputOptions& options);
 
   // labels: those of the batch that belong to the modelet. first_sample: Batch::first. hidden [batch,
-  // inputs]: the input of the output layer. `queries`: samples of it, in mode lsh. The result is valid until
-  // the next call.
+  // inputs]: the input of the output layer. `queries`: taken from `hidden`; used only in mode lsh. The result
+  // is valid until the next call.
   const ActiveSet& select(const Modelet& modelet, std::span<const BatchLabels::Label> labels,
                           size_t first_sample, ConstMatrix hidden, const Queries& queries, uint64_t step,
                           ThreadPool& pool);
@@ -121,7 +123,8 @@ class ActiveSetSampler {
     hashing::QueryScratch query;
     AlignedVector<float> common_logits;              // [samples of a piece, padded common]
     std::vector<std::pair<float, uint32_t>> scored;  // of the sample's best rows
-    std::vector<uint32_t> candidates;                // that are to be ranked, sample by sample of a piece
+    std::vector<uint32_t> candidates;                // to be ranked, for the samples of a piece one after the
+                                                     // other
     std::array<size_t, kSamplePiece + 1> ends;       // [1 + i]: where those of sample i end
     std::vector<float> logits;                       // of one sample's candidates
   };
@@ -143,9 +146,9 @@ class ActiveSetSampler {
   SamplingMode mode_;
   uint64_t seed_;
   uint32_t draws_, top_, candidates_, query_every_;
-  size_t share_ = 0;  // rows that sampling.sparsity asks for; 0: draws_ says
+  size_t share_ = 0;  // rows that sampling.sparsity asks for; 0: draws_ counts
   ActiveSet set_;
-  std::vector<uint64_t> active_;    // a bit a neuron: most draws are looked up here alone
+  std::vector<uint64_t> active_;    // a bit for each neuron; most draws are looked up only here
   std::vector<uint32_t> position_;  // [neurons] index in set_.rows, of labels; of all in mode full
   std::vector<uint32_t> best_;
   // The common rows of this modelet that are not active: ids, biases, weights as columns.
@@ -154,7 +157,7 @@ class ActiveSetSampler {
   AlignedVector<float> common_columns_;  // [d, padded common]
   std::vector<uint8_t> is_common_;       // [neurons]
   LowRankSearch search_;
-  std::vector<Scratch> scratch_;  // one a thread
+  std::vector<Scratch> scratch_;  // one per thread
 };
 
 }  // namespace modelet::shard

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLanes = PairLanes::kLanes;
 
-// Below this share of the whole sum's length nothing but rounding is left without the sample.
+// If the sums without the sample are shorter than this share of the whole, only rounding is left of them.
 constexpr float kNothingLeft = 1e-3f;
 
 }  // namespace
@@ -72,7 +72,7 @@ void DirectPath::compute_cosines(size_t first, size_t count, PairLanes& lanes) {
   lanes.clear();
 }
 
-// |sums - x|^2 = |sums|^2 - 2 x sums + |x|^2, where of x only the features count that the label has.
+// |sums - x|^2 = |sums|^2 - 2 x sums + |x|^2, where only those features of x count that the label has.
 DirectPath::OwnCosine DirectPath::own_cosine(const Target& target, size_t lane,
                                              const PairLanes& lanes) const {
   const Pairs& pairs = pairs_of(target.active);
@@ -130,7 +130,7 @@ void DirectPath::read_activations(size_t i, SampleRange range, const float* acti
   }
 }
 
-// Pieces are added in order: the same whatever the threads.
+// Pieces are added in order, so the result does not depend on threads.
 void DirectPath::fill_statistics(SampleRange range, Matrix statistics) const {
   if (!options_.pairs.centroids) return;
   for (size_t r = 0; r < kScaleStatistics; ++r)
@@ -197,7 +197,7 @@ DirectPath::ScaleGradient DirectPath::scale_gradient(const BatchLoss& loss,
   return gradient;
 }
 
-// The same bits in all modelets.
+// All modelets get the same bits.
 void DirectPath::update_scales(ScaleGradient gradient, const UpdateRule& rule) {
   UpdateRule faster = rule;
   faster.learning_rate *= kScaleRate;

@@ -1,17 +1,19 @@
-// DirectPath: the direct path from features to labels (shard/data/pairs/pairs.h) within a step of the shared output
-// layer: what it adds to the logits of the active neurons, and how its scales and weights are trained.
+// DirectPath: the direct path from features to labels (shard/data/pairs/pairs.h) within a step of the shared
+// output layer. It computes what the direct path adds to the logits of the active neurons, and trains its
+// scales and weights.
 //
-// What it adds needs no activations, so it is computed for the whole batch when the active set is known. A
-// sample is taken out of the sums of its own labels (leave-one-out): the cosine of a label of sample x is
-// cos(x, sums - x), and its scale that of a label with one sample less. So what is learned of the scales holds
-// for samples that were not trained on, and a label that is seen once teaches nothing of itself.
+// What it adds needs no activations, so it is computed for the whole batch when the active set is known. For
+// the labels of a sample x, x is taken out of the sums (leave-one-out): the cosine is cos(x, sums - x), and
+// the scale is that of a label with one sample fewer. So the learned scales also hold for samples that were
+// not trained on, and a label with a single sample teaches nothing about itself.
 //
-// The scales are common to all ranks. Each rank tells, for each sample and class, the sum over its active
-// neurons of activation * cosine, and over labels of the cosine: kScaleStatistics more rows of
-// OutputLayer::statistics(). From these every rank computes the same gradient. Nothing else travels.
+// The scales are common to all ranks. For each sample and class, each rank sends the sum of activation *
+// cosine over its active neurons, and the sum of the cosine over its labels. These are kScaleStatistics more
+// rows of OutputLayer::statistics(). From them every rank computes the same gradient. Nothing else travels.
 //
-// Order of calls in a step: assign; add_logits and add_statistics of each piece for each range; then
-// update_weights of each piece, update_scales. Functions on different pieces may run at the same time.
+// Order of calls in a step: assign; for each range of samples add_logits and read_activations of each piece,
+// then fill_statistics; after all ranges update_weights of each piece, and update_scales. Functions on
+// different pieces may run at the same time.
 #pragma once
 
 #include <array>
@@ -35,8 +37,8 @@
 
 namespace modelet::shard {
 
-// The scales are few, and each gets a gradient from all samples: their learning rate is this multiple of that of
-// weights.
+// There are few scales, and each gets a gradient from all samples. So their learning rate is this multiple of
+// the weights' rate.
 inline constexpr float kScaleRate = 10;
 
 inline constexpr size_t kScaleStatistics = 2 * kFrequencyClasses;  // rows: of activations, of labels
@@ -46,8 +48,9 @@ class DirectPath {
   // `modelets` of the layer; all have a direct path.
   DirectPath(std::span<Modelet* const> modelets, const OutputOptions& options, ThreadPool& pool);
 
-  // The active neurons of a step, in pieces, and the labels among them, by neuron: those of neuron a from
-  // offsets[a] to offsets[a + 1]. All are kept by reference until the step ends; the batch is in both halves.
+  // The active neurons of a step, divided into pieces, and the labels among them: those of neuron a are
+  // targets[offsets[a], offsets[a + 1]). All are kept by reference until the step ends. The batch must be
+  // gathered by sample and by feature.
   struct Active {
     const Batch* batch;
     std::span<const ActiveNeuron> neurons;
@@ -59,24 +62,26 @@ class DirectPath {
 
   // logits [count, range.columns() of padded B] of a piece += what the direct path adds.
   void add_logits(const ActiveRun& piece, SampleRange range, float* logits) const;
-  // Reads the activations of piece i [count, columns of padded B]; then the range's part of the statistics
-  // [kScaleStatistics, padded B] from what all pieces have read.
+  // read_activations() reads the activations of piece i [count, columns of padded B]. When all pieces of a
+  // range have been read, fill_statistics() writes the range's part of the statistics [kScaleStatistics,
+  // padded B].
   void read_activations(size_t i, SampleRange range, const float* activations);
   void fill_statistics(SampleRange range, Matrix statistics) const;
 
-  // gradients [count, padded B] by the logits of a piece: one step of its pairs' weights, or the sum of their
-  // gradients' squares.
+  // `gradients` [count, padded B]: gradients with respect to the logits of a piece. update_weights() makes
+  // one step of the weights of its pairs. square_sum() is the sum of the squares of their gradients.
   void update_weights(const ActiveRun& piece, const float* gradients, const UpdateRule& rule);
   double square_sum(const ActiveRun& piece, const float* gradients);
 
-  // By the scales, from the statistics of all ranks: the rows from `first` on.
+  // scale_gradient(): the gradient with respect to the scales, from the statistics of all ranks; the rows
+  // from `first` on are those of the direct path.
   using ScaleGradient = std::array<float, kVectorFloats>;
   static ScaleGradient scale_gradient(const BatchLoss& loss, std::span<const ConstMatrix> statistics,
                                       size_t first, size_t samples);
   void update_scales(ScaleGradient gradient, const UpdateRule& rule);
 
  private:
-  // A label of a sample, whose cosine is to the sums without it.
+  // The cosine of a sample and one of its labels, whose sums leave the sample out.
   struct OwnCosine {
     float cosine = 0;
     size_t frequency_class = 0;
@@ -99,9 +104,9 @@ class DirectPath {
   size_t columns_ = 0;  // padded B
   std::array<float, kFrequencyClasses> scales_{};
   std::vector<uint8_t> classes_;  // [active]
-  Scratch<float> cosines_;        // [active, padded B], without labels' own samples; with centroids
+  Scratch<float> cosines_;        // [active, padded B], 0 for a label's own samples; only with centroids
   std::vector<OwnCosine> own_;    // [targets]
-  Scratch<float> sums_;           // [active, padded B]; with weights
+  Scratch<float> sums_;           // [active, padded B]; only with weights
   Scratch<float> class_sums_;     // [pieces, kFrequencyClasses, padded B]
   std::vector<PairLanes> lanes_;  // [threads]
 };

@@ -92,8 +92,9 @@ void OutputLayer::maintain(ConstMatrix hidden, uint64_t step) {
   }
 }
 
-// Made at once: a build takes as long as a few steps' searches, and then rows have no second state. The
-// basis is that of this batch, so it is the same in all modelets that take it now.
+// Projections are built at once and not in the background: a build takes as long as the searches of a few
+// steps, and so a modelet needs no second set of projections. The basis comes from this batch, so all
+// modelets that are renewed now have the same basis.
 void OutputLayer::maintain_projections(ConstMatrix hidden, bool look) {
   std::optional<LowRankBasis> basis;
   for (Modelet* modelet : modelets_) {
@@ -107,8 +108,8 @@ void OutputLayer::maintain_projections(ConstMatrix hidden, bool look) {
 }
 
 void OutputLayer::maintain_tables() {
-  // The tables that were begun `every` steps ago take over now, whenever their work was done, so that a run
-  // can be repeated.
+  // Tables that were begun at the last check take over now, whenever their work was done, so that a run can
+  // be repeated.
   rehash_.wait();
   pool_.for_pieces(modelets_.size(), 1, [&](size_t m, size_t) {
     Modelet* modelet = modelets_[m];

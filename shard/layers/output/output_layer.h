@@ -46,8 +46,9 @@ class OutputLayer {
   virtual void update(ConstMatrix hidden, const float* factor, const float* target_factor,
                       const UpdateRule& rule) = 0;
 
-  // The gradient by the scales of the direct path, from all ranks' statistics, and their update, the same on all
-  // ranks. Without centroids there are none.
+  // The gradient with respect to the scales of the direct path, from the statistics of all ranks, and the
+  // update of the scales. Both are the same on all ranks. Without centroids there are no scales, and nothing
+  // happens.
   DirectPath::ScaleGradient scale_gradient(const BatchLoss& loss,
                                            std::span<const ConstMatrix> statistics) const;
   void update_scales(const DirectPath::ScaleGradient& gradient, const UpdateRule& rule);
@@ -62,13 +63,13 @@ class OutputLayer {
   ConstMatrix positive() const { return {positive_.data(), samples_, width_, width_}; }
   ConstMatrix negative() const { return {negative_.data(), samples_, width_, width_}; }
 
-  // Keeps low-rank projections or hash tables close to the weights: running mean of the activations and,
-  // every few steps, projections made anew, or a re-hash of the changed rows in the background. Call after
-  // update().
+  // Keeps low-rank projections or hash tables close to the weights. Updates the running mean of the
+  // activations. Every sampling.rehash_every steps it checks how stale they are, and then makes projections
+  // anew, or starts a re-hash of the changed rows in the background. Call after update().
   void maintain(ConstMatrix hidden, uint64_t step);
 
-  // Hash tables are built anew from the weights as they are, and what had begun is dropped; projections are
-  // made by the next maintain().
+  // Builds hash tables anew from the present weights, and drops a re-hash that has begun. The next maintain()
+  // makes the projections.
   void rebuild_retrieval();
 
   // Waits for a re-hash under way: it is part of what a checkpoint saves.
@@ -97,7 +98,7 @@ class OutputLayer {
   BackgroundTask rehash_;  // last: it ends before what it works on
 };
 
-// The layer for the sampling mode; the table of them is in output_layer.cc. `spread` must outlive it.
+// The layer for the sampling mode; output_layer.cc has the table. `spread` must outlive it.
 std::unique_ptr<OutputLayer> make_output_layer(std::vector<Modelet*> modelets, const OutputOptions& options,
                                                const LabelSpread& spread, ThreadPool& pool);
 

@@ -13,7 +13,7 @@ struct OutputOptions {
   Precision precision = Precision::kFp32;
   Experiment::Sampling sampling;
   PairOptions pairs;
-  float pairs_rate = 1;     // Experiment::Model
+  float pairs_rate = 1;     // Experiment::Model::pairs_rate
   float input_dropout = 0;  // rate at which a training batch's features were left out
   uint64_t neurons = 0;     // of the whole layer
   uint32_t modelets = 1;    // that it is divided into

@@ -32,7 +32,8 @@ void for_each_row(std::span<Modelet* const> modelets, std::span<const ActiveNeur
   });
 }
 
-// Weights in fp32, and in bf16 where products in floats are faster: gathering makes floats of them.
+// For weights in fp32, and for weights in bf16 where products of floats are faster: gathering makes floats of
+// them.
 class FloatProducts final : public OutputProducts {
  public:
   FloatProducts(Precision precision, ThreadPool& pool) : precision_(precision), pool_(pool) {}
@@ -151,9 +152,9 @@ class FloatProducts final : public OutputProducts {
   Scratch<float> gathered_;  // [active, d]
 };
 
-// Weights in bf16 where the machine multiplies them as pairs along k. What k is differs: the hidden width in
-// the logits, neurons in the positive part, samples in the gradient. Weights and hidden activations are
-// therefore kept in two layouts.
+// For weights in bf16 where the machine multiplies them as pairs along k. k differs from product to product:
+// the hidden width in the logits, neurons in the positive part, samples in the gradient. Weights and hidden
+// activations are therefore kept in two layouts.
 class PairProducts final : public OutputProducts {
  public:
   explicit PairProducts(ThreadPool& pool) : pool_(pool), gradients_(pool) {}
@@ -261,7 +262,7 @@ class PairProducts final : public OutputProducts {
   Scratch<Bf16> rows_;              // [active, d]
   Scratch<Bf16> row_pairs_;         // [active / 2, d, 2]
   Scratch<Bf16> activations_;       // [active / 2, padded B, 2]
-  ThreadScratch<Bf16> gradients_;   // [kLargestPiece, padded B] a thread
+  ThreadScratch<Bf16> gradients_;   // [kLargestPiece, padded B] per thread
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ struct ActiveNeuron {
   uint32_t modelet, row;
 };
 
-// Active neurons [first, first + count) that pieces must not reach beyond.
+// Active neurons [first, first + count). A piece lies within one run.
 struct ActiveRun {
   size_t first, count;
 };
@@ -52,11 +52,13 @@ class OutputProducts {
                       float* out) const = 0;
   // Declares activations, laid out like the logits, as final. They must stay until positive().
   virtual void keep_activations(size_t first, size_t count, SampleRange range, const float* activations) = 0;
-  // out [end - begin, d] = sum over the active neurons of activation * weight row. `activations` of all.
+  // out [end - begin, d] = sum over the active neurons of activation * weight row. `activations`: of all
+  // active neurons.
   virtual void positive(const float* activations, size_t begin, size_t end, float* out) const = 0;
   // out [d] += weights of an active neuron.
   virtual void add_row(size_t active, float* out) const = 0;
-  // out [count, d] = gradient [count, padded B] by the logits of a piece * hidden.
+  // out [count, d] = gradient * hidden; gradient [count, padded B] is that with respect to the logits of a
+  // piece.
   virtual void gradient_rows(size_t count, const float* gradient, float* out) = 0;
 };
 

@@ -73,7 +73,7 @@ class PerSampleOutputLayer final : public OutputLayer {
   std::vector<ActiveSetSampler> samplers_;
   BatchLabels labels_;
   Queries queries_;
-  std::vector<SampleSets> sets_;  // a modelet
+  std::vector<SampleSets> sets_;  // one for each modelet
   std::vector<uint32_t> best_;
 
   // Of select() and for_each_gradient_row(), kept for their memory.
@@ -83,7 +83,7 @@ class PerSampleOutputLayer final : public OutputLayer {
   std::vector<float> entry_gradients_;
   std::vector<size_t> starts_;          // of each row in the entries, and their end
   std::vector<double> square_sums_;     // [rows]
-  ThreadScratch<float> gradient_rows_;  // [d] a thread
+  ThreadScratch<float> gradient_rows_;  // [d] per thread
 };
 
 void PerSampleOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t step) {

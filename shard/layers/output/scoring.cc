@@ -28,7 +28,8 @@ std::vector<float> log_activity(const Modelet& modelet, const Experiment::Sampli
                             ? std::max(0.0, double{sampling.sparsity} * neurons - labels)
                             : sampling.uniform * neurons / static_cast<double>(shape.labels);
   const double drawn = neurons > labels ? std::min(1.0, wanted / (neurons - labels)) : 0.0;
-  // Of a neuron that no step ever sees nothing is known: as if one step in all of training had.
+  // Nothing is known about a neuron that no step ever sees: it counts as if one step in all of training had
+  // seen it.
   const double least = in_batch / std::max(1u, train.epochs);
   for (size_t i = 0; i < logs.size(); ++i)
     logs[i] = static_cast<float>(std::log(std::max(least, 1 - (1 - chances[i]) * (1 - drawn))));

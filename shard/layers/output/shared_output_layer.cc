@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kPiece = OutputProducts::kLargestPiece;
 // See SharedOutputLayer::forward().
 constexpr size_t kReferenceNeurons = 16;
-bool too_large(float sum) { return !(sum <= 1e20f); }  // also what is no number
+bool too_large(float sum) { return !(sum <= 1e20f); }  // true for NaN too
 
 // Reserves room for `count` elements and more, so that batches that grow a little do not take new memory each
 // time: assign(), and resize() of an empty vector, take only what they need.
@@ -44,7 +44,7 @@ struct GroupedTargets {
     std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
     targets.resize(from.size());
     for (const Target& target : from) targets[offsets[target.*key]++] = target;
-    // Filling moved each to the next one's place.
+    // Filling moved each offset to that of the next group.
     std::copy_backward(offsets.begin(), offsets.end() - 1, offsets.end());
     offsets[0] = 0;
   }
@@ -102,8 +102,8 @@ class SharedOutputLayer final : public OutputLayer {
   std::vector<float> target_logits_;  // of by_neuron_.targets
 
   AlignedVector<float> piece_statistics_;  // [pieces, padded B]
-  ThreadScratch<float> gradients_;         // [kPiece, padded B] a thread, by the logits of a piece
-  ThreadScratch<float> gradient_rows_;     // [kPiece, d] a thread, by the weights
+  ThreadScratch<float> gradients_;         // [kPiece, padded B] per thread, with respect to logits
+  ThreadScratch<float> gradient_rows_;     // [kPiece, d] per thread, with respect to weights
   std::vector<double> square_sums_;        // [active] of gradient_square_sum
 };
 

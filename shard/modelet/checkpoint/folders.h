@@ -34,14 +34,14 @@ bool is_checkpoint(const std::filesystem::path& folder);
 // missing.
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& parent);
 
-// What fails here is an Error.
+// Failures of these functions are Errors.
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 void remove_tree(const std::filesystem::path& path);
-// A rename or a new file survives a power cut only when its folder is on disk too.
+// Writes a folder to disk. Only then does a rename, or a new file in it, survive a power cut.
 void sync_folder(const std::filesystem::path& folder);
-// The same for the files of a checkpoint as well.
+// The same, and the files of a checkpoint too.
 void sync_checkpoint(const std::filesystem::path& folder);
-// Of the checkpoints of `step` or before, `keep` (>= 1) and that of `best_step` stay.
+// Removes the checkpoints of `step` or before, except the newest `keep` (>= 1) and that of `best_step`.
 void remove_old_checkpoints(const std::filesystem::path& parent, uint64_t step, uint32_t keep,
                             uint64_t best_step);
 

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kFormat = "modelet-checkpoint";
-constexpr uint64_t kVersion = 2, kSeedSpreadVersion = 1;  // then the run's seed gave labels their places
+constexpr uint64_t kVersion = 2, kSeedSpreadVersion = 1;  // in that version the run's seed placed the labels
 constexpr const char* kExtension = ".safetensors";
 constexpr int kIndexDepth = 16;  // of index.json; the trainer's `extra` may nest a little
 constexpr uint64_t kMaxLayers = 64;
@@ -71,7 +71,7 @@ CheckpointEntry parse_entry(const nlohmann::json& json, const std::string& where
   spec.begin = unsigned_at(json, "begin", where);
   spec.end = unsigned_at(json, "end", where);
   if (spec.begin >= spec.end) throw FormatError(where + ": an empty range of neurons");
-  // The names follow from the range, which also keeps files inside the folder.
+  // Names must follow from the range. This also keeps files inside the folder.
   entry.file = string_at(json, "file", where);
   if (string_at(json, "name", where) != spec.name() || entry.file != modelet_file(spec))
     throw FormatError(where + ": name and file do not belong to layer and range; expected '" + spec.name() +
@@ -145,7 +145,7 @@ std::string format_checkpoint_index(const CheckpointIndex& index) {
   return json.dump(1) + "\n";
 }
 
-// What is added to an index later says nothing of the model.
+// Leaves out what is added to an index later: it says nothing about the model.
 uint64_t fingerprint_of(CheckpointIndex index) {
   index.best_step = 0;
   index.extra = "{}";

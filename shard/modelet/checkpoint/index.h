@@ -45,11 +45,12 @@ struct CheckpointIndex {
 // Throws FormatError, which begins with `origin`, unless the modelets cover every layer exactly.
 void check_cover(const CheckpointIndex& index, const std::string& origin);
 
-// Stands for the model: experiment, shape, and the checksums of all weights.
+// Identifies the model by experiment, shape, and the checksums of all weights.
 uint64_t fingerprint_of(CheckpointIndex index);
 
-// The text of index.json, and back. parse: FormatError if it is not such an index: version, sizes, modelets
-// that do not cover every layer exactly, names that leave the folder. `folder` names it in messages.
+// The text of index.json, and back. parse_checkpoint_index() throws FormatError if the version or a size is
+// wrong, if the modelets do not cover every layer exactly, or if a name leaves the folder. `folder` names it
+// in messages.
 std::string format_checkpoint_index(const CheckpointIndex& index);
 CheckpointIndex parse_checkpoint_index(std::string_view json, const std::filesystem::path& folder);
 
