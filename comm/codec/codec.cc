@@ -10,7 +10,7 @@
 
 namespace modelet::comm {
 
-// Each in the file of its codec.
+// Defined in each codec's own file.
 const Codec& codec_none();
 const Codec& codec_bf16();
 const Codec& codec_int8();

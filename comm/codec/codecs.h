@@ -1,4 +1,4 @@
-// What the codecs, one file each, share. Internal to comm/codec: others use codec.h.
+// What the codecs' source files share. Internal to comm/codec; other folders use codec.h.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little,
 // Throws FormatError unless `got` == `expected` bytes.
 void check_encoded_size(std::string_view codec, ConstMatrix shape, size_t got, size_t expected);
 
-// Inner loops run over blocks of this many values: with a constant count compilers vectorise them even at
+// Inner loops run over blocks of this many values. Compilers vectorise a loop with a constant count even at
 // -O2.
 inline constexpr size_t kLanes = 16;
 

@@ -1,5 +1,5 @@
-// The vector code that int.cc and topk.cc share: from values to numbers. Compiled once per instruction set,
-// like the files that include it.
+// The vector code that int.cc and topk.cc share: it turns values into numbers. It is compiled once for each
+// instruction set, like the files that include it.
 #if defined(MODELET_COMM_CODEC_INT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MODELET_COMM_CODEC_INT_INL_H_
 #undef MODELET_COMM_CODEC_INT_INL_H_
@@ -19,16 +19,16 @@ namespace modelet::comm::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At most 16 lanes: the last values of a row are copied into such an array.
+// At most 16 lanes, because the last values of a row are copied into an array of 16.
 using Floats = hn::CappedTag<float, 16>;
 using Ints = hn::RebindToSigned<Floats>;
 using Words = hn::RebindToUnsigned<Floats>;
 using Bytes = hn::Rebind<uint8_t, Floats>;
 
-// The numbers of `count` values, which is rounded up to whole vectors: floor(value / step + noise). The noise
-// is drawn from [0, 1), or is a half to round to the nearest. `key` is the row's place in the random stream;
-// each value takes 16 random bits. Mixer: "lowbias32" (Wellons, 2018). The largest value of a row may come
-// out slightly too large, hence the limits.
+// Writes the numbers of `count` values: floor(value / step + noise). The noise is drawn from [0, 1), or is
+// a half to round to the nearest. `count` is rounded up to whole vectors. `key` is the row's place in the
+// random stream; each value takes 16 random bits. The mixer is "lowbias32" (Wellons, 2018). The number of
+// the largest value may come out slightly too large, so all numbers are limited to [low, high].
 template <bool kStochastic>
 HWY_INLINE void make_numbers(const float* in, float scale, int low, int high, uint32_t key, size_t count,
                              uint8_t* numbers) {
@@ -53,8 +53,8 @@ HWY_INLINE void make_numbers(const float* in, float scale, int low, int high, ui
   }
 }
 
-// The numbers of a chunk: values [c, c + kChunk) of a row, or what is left of it, followed by zeros. Returns
-// how many values there are.
+// Writes the numbers of a chunk: values [c, c + kChunk) of a row, or what is left of the row, followed by
+// zeros. Returns the number of values.
 template <int kBits, bool kStochastic>
 HWY_INLINE size_t make_chunk(const float* row, size_t cols, size_t c, RowStep step, uint32_t key,
                              std::array<uint8_t, kChunk>& numbers) {
@@ -62,7 +62,7 @@ HWY_INLINE size_t make_chunk(const float* row, size_t cols, size_t c, RowStep st
   const int high = Numbers<kBits>::largest(step.negative()), low = step.negative() ? -high : 0;
   const float* in = row + c;
   std::array<float, kChunk> last;
-  if (count % hn::MaxLanes(Floats()) != 0) {  // whole vectors are read
+  if (count % hn::MaxLanes(Floats()) != 0) {  // make_numbers() reads whole vectors
     std::fill(std::copy_n(in, count, last.begin()), last.end(), 0.0f);
     in = last.data();
   }
@@ -78,7 +78,7 @@ HWY_INLINE uint64_t bits_where(const uint8_t* numbers, const Test& test) {
   const hn::CappedTag<uint8_t, kChunk> u8;
   const size_t lanes = hn::Lanes(u8);
   static_assert(hn::MaxLanes(u8) == 1 || hn::MaxLanes(u8) >= 8);
-  if constexpr (hn::MaxLanes(u8) == 1) {  // plain C++: masks that fill no byte
+  if constexpr (hn::MaxLanes(u8) == 1) {  // plain C++: a mask is smaller than a byte
     uint64_t word = 0;
     for (size_t i = 0; i < kChunk; i += lanes)
       word |= uint64_t{hn::CountTrue(u8, test(hn::LoadU(u8, numbers + i)))} << i;

@@ -1,10 +1,10 @@
-// Codecs "int8" and "int4": a step per row and a small whole number per value. A row without negative values,
-// as ReLU produces them, spends all numbers on positive values: 0..255 or 0..15 instead of -127..127 or
-// -7..7.
+// Codecs "int8" and "int4": a step for each row, and a small whole number for each value. A row without
+// negative values, as ReLU produces it, uses all numbers for positive values: 0..255 or 0..15 instead of
+// -127..127 or -7..7.
 //
-// Values are rounded to the nearest, or stochastically, so that the expected decoded value is the value
-// itself (as in QSGD, Alistarh et al., NeurIPS 2017, with the row's maximum as norm). Zeros are left out
-// where that saves bytes: values that ReLU cut off, and rows without labels.
+// Values are rounded to the nearest, or stochastically. Stochastic rounding makes the expected decoded
+// value equal to the value itself (as in QSGD, Alistarh et al., NeurIPS 2017, with the row's maximum as
+// norm). Zeros are left out where that saves bytes: values that ReLU cut off, and rows without labels.
 //
 // Layout: docs/wire_format.md.
 #include "comm/codec/int.h"
@@ -31,7 +31,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace modelet::comm::HWY_NAMESPACE {
 
-// Writes the steps of all rows, and computes how long either layout would be.
+// Writes the steps of all rows, and computes the size of both layouts.
 template <int kBits>
 Sizes scan_rows(ConstMatrix values, std::byte* steps) {
   const Floats f;
@@ -40,8 +40,7 @@ Sizes scan_rows(ConstMatrix values, std::byte* steps) {
   Sizes sizes;
   for (size_t r = 0; r < values.rows; ++r) {
     const float* row = values.row(r);
-    // Compared as integers: bit patterns of magnitudes are ordered like the magnitudes, and NaN comes out on
-    // top.
+    // Magnitudes are compared as integers: their bit patterns have the same order, and NaN is the largest.
     auto largest = hn::Zero(i32), signs = hn::Zero(i32);
     size_t zeros = 0;
     const auto add = [&](auto x) HWY_ATTR {
@@ -72,9 +71,9 @@ Sizes scan_rows(ConstMatrix values, std::byte* steps) {
   return sizes;
 }
 
-constexpr size_t kWhole = 16;  // that many numbers are whole vectors everywhere below
+constexpr size_t kWhole = 16;  // a multiple of this many numbers is whole vectors everywhere below
 
-// Packs the half bytes of `count` numbers into (count + 1) / 2 bytes, rounded up to whole vectors.
+// Packs `count` numbers of 4 bits into (count + 1) / 2 bytes, rounded up to whole vectors.
 HWY_INLINE void pack_halves(const uint8_t* numbers, size_t count, std::byte* out) {
   const hn::CappedTag<uint16_t, 8> u16;
   const hn::Rebind<uint8_t, decltype(u16)> u8;
@@ -97,7 +96,7 @@ HWY_INLINE void unpack_halves(const std::byte* in, size_t count, uint8_t* number
   }
 }
 
-// Appends numbers of kBits bits; end() closes a row, on a whole byte.
+// Appends numbers of kBits bits each. end() closes a row, at a whole byte.
 template <int kBits>
 class NumberWriter {
  public:
@@ -127,11 +126,11 @@ class NumberWriter {
   }
 
   std::byte* out_;
-  std::array<uint8_t, 2 * kChunk> waiting_{};  // of half bytes
+  std::array<uint8_t, 2 * kChunk> waiting_{};  // numbers of 4 bits that are not packed yet
   size_t count_ = 0;
 };
 
-// The numbers of a chunk, with zeros from `count` on; returns the end.
+// Writes the `count` numbers of a chunk; the numbers after them are zeros. Returns the end of the output.
 template <int kBits>
 HWY_INLINE std::byte* write_dense(const uint8_t* numbers, size_t count, std::byte* out) {
   const size_t bytes = Numbers<kBits>::bytes(count);
@@ -172,7 +171,7 @@ std::byte* write_row(const float* row, size_t cols, RowStep step, uint32_t key, 
   return writer.end();
 }
 
-// All rows that have a step; returns the end.
+// Writes all rows whose step is not 0. Returns the end of the output.
 template <int kBits>
 std::byte* write_rows(ConstMatrix values, Rounding rounding, Layout layout, const std::byte* steps,
                       std::byte* out) {
@@ -186,8 +185,8 @@ std::byte* write_rows(ConstMatrix values, Rounding rounding, Layout layout, cons
   return out;
 }
 
-// `count` numbers, rounded up to whole vectors, to values. The numbers are two's complement of `bits` bits,
-// or unsigned.
+// Converts `count` numbers, rounded up to whole vectors, to values. The numbers are in two's complement of
+// kBits bits if the row has negative values, else unsigned.
 template <int kBits>
 HWY_INLINE void to_floats(const uint8_t* numbers, size_t count, bool negative, float step, float* out) {
   const Floats f;
@@ -200,7 +199,7 @@ HWY_INLINE void to_floats(const uint8_t* numbers, size_t count, bool negative, f
   }
 }
 
-// Unpacks `size` numbers to `out`; input and output are accessed up to whole vectors.
+// Decodes `size` numbers to `out`. Reads and writes whole vectors, so it may go past `size`.
 template <int kBits>
 HWY_INLINE void read_chunk(const std::byte* in, RowStep step, size_t size, float* out) {
   const auto* numbers = reinterpret_cast<const uint8_t*>(in);
@@ -212,7 +211,7 @@ HWY_INLINE void read_chunk(const std::byte* in, RowStep step, size_t size, float
   to_floats<kBits>(numbers, size, step.negative(), step.size(), out);
 }
 
-// A dense row: all of its numbers are there.
+// Decodes a row in the layout kDense.
 template <int kBits>
 void read_dense(const std::byte* in, RowStep step, float* row, size_t cols) {
   for (size_t c = 0; c < cols; c += kChunk) {
@@ -274,11 +273,12 @@ size_t count_bits(std::span<const std::byte> bitmap) {
   return count;
 }
 
-// A row with a bitmap of its numbers, read one by one: a vector would have to wait for its bytes.
+// Decodes a row with a bitmap of the values that are not zero. It reads the numbers one by one: a vector
+// would have to wait until its bytes are gathered.
 template <int kBits>
 void read_kept(const std::byte* bitmap, RowStep step, float* row, size_t cols) {
   constexpr unsigned kMask = (1u << kBits) - 1;
-  const int sign = step.negative() ? 1 << (kBits - 1) : 0;  // of the two's complement
+  const int sign = step.negative() ? 1 << (kBits - 1) : 0;  // the sign bit in two's complement
   const std::byte* const numbers = bitmap + bitmap_bytes(cols);
   size_t bit = 0;
   std::fill_n(row, cols, 0.0f);
@@ -292,7 +292,7 @@ void read_kept(const std::byte* bitmap, RowStep step, float* row, size_t cols) {
   }
 }
 
-// `bytes` holds steps and rows from `start` on.
+// Decodes all rows. The steps, and then the rows, begin at `start` in `bytes`.
 template <int kBits>
 void decode_rows(std::string_view name, Layout layout, std::span<const std::byte> bytes, size_t start,
                  Matrix values) {

@@ -1,5 +1,6 @@
-// Numbers of 8 or 4 bits with a step per row: what int.cc and topk.cc share, except the vector code
-// (int-inl.h). Internal to comm/.
+// What the codecs int8, int4 (int.cc) and topk (topk.cc) share, except the vector code (int-inl.h): a row
+// is stored as a step and one whole number of 8 or 4 bits for each value. A value is its number times the
+// step. Internal to comm/.
 #pragma once
 
 #include <bit>
@@ -20,24 +21,24 @@ enum Layout : uint8_t { kDense = 0, kZerosLeftOut = 1 };
 
 template <int kBits>
 struct Numbers {
-  static constexpr int kSigned = (1 << (kBits - 1)) - 1, kUnsigned = (1 << kBits) - 1;  // largest ones
+  static constexpr int kSigned = (1 << (kBits - 1)) - 1, kUnsigned = (1 << kBits) - 1;  // the largest numbers
   static constexpr int largest(bool negative) { return negative ? kSigned : kUnsigned; }
-  // The range that a decoder accepts: two's complement has one more number below zero, which no encoder
-  // writes.
+  // The largest magnitude that a decoder accepts. Two's complement has one more number below zero, which no
+  // encoder writes.
   static constexpr int reach(bool negative) { return negative ? kSigned + 1 : kUnsigned; }
   static constexpr size_t bytes(size_t count) { return (count * kBits + 7) / 8; }
 };
 
 constexpr size_t bitmap_bytes(size_t cols) { return (cols + 7) / 8; }
 
-// The step of a row; its sign bit says that the row has no negative value.
+// The step of a row. Its sign bit is set if the row has no negative value.
 struct RowStep {
   Bf16 stored;
   float size() const { return std::abs(to_float(stored)); }
   bool negative() const { return (stored.bits & 0x8000) == 0; }
 };
 
-// Whether all numbers that a decoder accepts stand for finite values.
+// Whether every number that a decoder accepts gives a finite value.
 template <int kBits>
 bool is_safe(RowStep step) {
   return std::isfinite(step.size() * static_cast<float>(Numbers<kBits>::reach(step.negative())));
@@ -49,15 +50,15 @@ inline RowStep load_step(const std::byte* steps, size_t row) {
   return step;
 }
 
-// Found out in one pass over all rows.
+// What one pass over all rows finds.
 struct Sizes {
-  size_t dense = 0, sparse = 0;  // bytes of the rows in either layout
-  size_t bad_row = ~size_t{0};   // one that holds a value that is not finite
+  size_t dense = 0, sparse = 0;  // bytes of all rows in each layout
+  size_t bad_row = ~size_t{0};   // a row with a value that is not finite; ~0: none
 };
 
-constexpr float kFixed = 65536;  // fixed-point one, for 16 random bits
+constexpr float kFixed = 65536;  // 1 in fixed point, with 16 bits below the point for the random bits
 constexpr int kOffset = 128;     // makes fixed-point values positive
-constexpr size_t kChunk = 64;    // numbers made, or read, at a time: as many as bits in a word
+constexpr size_t kChunk = 64;    // numbers that are made or read at a time: one for each bit of a word
 
 inline uint64_t load_bits(const std::byte* in, size_t bytes) {
   uint64_t word = 0;
@@ -65,9 +66,10 @@ inline uint64_t load_bits(const std::byte* in, size_t bytes) {
   return word;
 }
 
-// The largest magnitude of the row divided by the largest number, rounded up so that this number is enough,
-// but not so far that a decoder could produce an infinity; values next to the limit of floats are therefore
-// cut off. 0 for a row below 3e-32, whose reciprocal would overflow.
+// The step of a row: its largest magnitude divided by the largest number. It is rounded up, so that the
+// largest number reaches that magnitude, but only so far that no decoder can get an infinity. Values close
+// to the limit of floats are therefore clipped. The step is 0 for a row below 3e-32, because its reciprocal
+// would overflow.
 template <int kBits>
 RowStep step_of(float largest, bool negative) {
   const auto most = static_cast<float>(Numbers<kBits>::largest(negative));
@@ -78,13 +80,13 @@ RowStep step_of(float largest, bool negative) {
   return {step};
 }
 
-// Writes the steps of all rows of a codec of 8 bits.
+// Writes the steps of all rows, for numbers of 8 bits.
 Sizes scan_int8(ConstMatrix values, std::byte* steps);
 
-// Reads steps and rows of a codec of 8 bits that leaves zeros out; throws FormatError.
+// Decodes steps and rows of 8-bit numbers in the layout kZerosLeftOut. Throws FormatError.
 void decode_int8_kept(std::string_view name, std::span<const std::byte> steps_and_rows, Matrix values);
 
-// Throws: a value to be encoded is not finite.
+// The error for a row with a value that is not finite. The caller throws it.
 Error diverged(std::string_view name, size_t row, ConstMatrix values);
 
 }  // namespace modelet::comm

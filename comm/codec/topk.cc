@@ -1,10 +1,10 @@
-// Codec "topk": sends the 8 largest of every 64 values of a row, by magnitude, as the numbers of int8; the
-// receiver takes the others as zeros (Aji and Heafield, EMNLP 2017; Lin et al., Deep Gradient Compression,
-// ICLR 2018).
+// Codec "topk": of every 64 values of a row it sends the 8 with the largest magnitudes, as the numbers of
+// int8. The receiver takes the others as zeros (Aji and Heafield, EMNLP 2017; Lin et al., Deep Gradient
+// Compression, ICLR 2018).
 //
-// All codecs divide a row into words of 64, so the choice needs neither a second pass nor memory. A bitmap
-// says which values travel: at one value in eight it is never longer than positions of a byte each. Layout:
-// docs/wire_format.md.
+// The choice is made for each chunk of 64 values, as the code of int8 makes them, so it needs neither a
+// second pass nor memory. A bitmap says which values travel. For one value in eight, a bitmap is never
+// longer than a list of one-byte positions. Layout: docs/wire_format.md.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -23,11 +23,11 @@
 #include "comm/codec/int-inl.h"
 // clang-format on
 
-#ifndef MODELET_COMM_CODEC_TOPK_ONCE  // what does not depend on the instruction set
+#ifndef MODELET_COMM_CODEC_TOPK_ONCE  // compiled once, not for each instruction set
 #define MODELET_COMM_CODEC_TOPK_ONCE
 namespace modelet::comm {
 
-// At most so many of `count` values travel: one in eight.
+// The most of `count` values that travel: one in eight.
 constexpr size_t kept_of(size_t count) { return (count + 7) / 8; }
 
 }  // namespace modelet::comm
@@ -36,8 +36,8 @@ constexpr size_t kept_of(size_t count) { return (count + 7) / 8; }
 HWY_BEFORE_NAMESPACE();
 namespace modelet::comm::HWY_NAMESPACE {
 
-// A mask of the `most` largest numbers of a chunk, by magnitude, without zeros; among equal ones the first
-// are taken.
+// A mask of the `most` numbers of a chunk with the largest magnitudes. Zeros are never in it; of equal
+// numbers the first ones are.
 HWY_INLINE uint64_t largest(const std::array<uint8_t, kChunk>& numbers, bool negative, size_t most) {
   const hn::CappedTag<uint8_t, kChunk> u8;
   const hn::RebindToSigned<decltype(u8)> i8;

@@ -11,8 +11,8 @@
 namespace modelet::comm {
 namespace {
 
-// Share of the time-out by which each further hop waits longer. If one rank is dead, the rank that waits for
-// it directly, and can name it, then gives up first.
+// Each further hop waits longer by this share of the time-out. If a rank is dead, the rank that waits for
+// it directly then gives up first, and it is the one that can name the dead rank.
 constexpr double kHopPatience = 0.05;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Exchanges small facts between ranks (checksums, byte counts): 64-bit numbers.
+// Exchanges 64-bit numbers between ranks, for small facts like checksums and byte counts.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace modelet::comm {
 
-// Every rank gives `mine`, counts[rank] numbers long, and gets those of all: [size][counts[rank]].
+// Every rank gives `mine`, which has counts[rank] numbers, and gets the numbers of all ranks:
+// [size][counts[rank]].
 std::vector<std::vector<uint64_t>> all_gather_numbers(Group& group, Tag tag, std::span<const uint64_t> mine,
                                                       std::span<const size_t> counts);
 

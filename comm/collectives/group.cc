@@ -19,7 +19,7 @@ struct Group::Impl {
   Messenger messenger;
   Dissemination dissemination{messenger};
   Reductions reductions{messenger, dissemination};
-  const std::vector<std::vector<InBlock>> nothing;  // [size] what a barrier brings
+  const std::vector<std::vector<InBlock>> nothing;  // where a barrier's messages go: they have no blocks
 
   void send_all(Tag tag, std::span<const OutBlock> mine) {
     messenger.begin_send(tag, "all-gather");
@@ -106,7 +106,7 @@ Grid Group::grid(int rows) {
   GridTransports transports = make_grid_transports(whole.transport(), rows,
                                                    {options.max_waiting_messages, options.max_waiting_bytes});
   const int columns = transports.row->size();
-  // The ranks first, first + distance, ...
+  // A group of the ranks first, first + distance, ...
   const auto part = [&](std::unique_ptr<Transport> transport, int first, int distance, double patience) {
     GroupOptions of_part = options;
     of_part.timeout_seconds *= patience;

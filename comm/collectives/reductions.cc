@@ -8,7 +8,7 @@
 namespace modelet::comm {
 namespace {
 
-// Segments of an all-reduce in parts, limited so that a tag can count its hops.
+// The most segments of an all-reduce in parts: a tag must be able to count their hops.
 constexpr size_t kMaxSegments = 32'000;
 
 void copy(ConstMatrix from, Matrix to) {
@@ -53,14 +53,14 @@ void Reductions::reduce_scatter_sum(std::span<const OutBlock> parts, Matrix mine
   add_up(mine);
 }
 
-// One segment of the matrix at a time, with two under way: while the parts of one travel, those of the next
-// are encoded.
+// Works on one segment of the matrix at a time, with two under way: while the parts of one segment travel,
+// those of the next are encoded.
 void Reductions::all_reduce_in_parts(Matrix values, const Codec& codec, Rounding rounding) {
   const size_t bytes = values.rows * values.cols * sizeof(float), most = messenger_.options().segment_bytes;
   const size_t segments = std::clamp<size_t>((bytes + most - 1) / most, 1, kMaxSegments);
   const int rank = messenger_.rank();
   const auto parts_hop = [](size_t segment) { return 2 * segment; };
-  // The next segment's parts come before.
+  // Between a segment's parts and its sums, the next segment's parts are sent.
   const auto sums_hop = [](size_t segment) { return 2 * segment + 3; };
   const auto send_parts = [&](size_t segment) {
     if (segment >= segments) return;
@@ -80,7 +80,7 @@ void Reductions::all_reduce_in_parts(Matrix values, const Codec& codec, Rounding
       add_up(mine);
       messenger_.go_on_at(sums_hop(segment));
       send_part(mine, codec, rounding, rank, messenger_.others());
-      codec.decode(messenger_.packed().raw(), mine);  // as the others see it
+      codec.decode(messenger_.packed().raw(), mine);  // the sum as the others decode it
       send_parts(segment + 2);
     }
     if (segment > 0) {
@@ -101,8 +101,8 @@ void Reductions::send_part(ConstMatrix part, const Codec& codec, Rounding roundi
   messenger_.post(to);
 }
 
-// The rows of a segment of the matrix that belong to a rank, or its columns if there are fewer rows than
-// ranks. May be empty.
+// The part of a segment that belongs to a rank: rows of the matrix, or columns if there are fewer rows than
+// parts of all segments. It may be empty.
 Matrix Reductions::part_of(Matrix values, size_t segments, size_t segment, int rank) const {
   const bool rows = values.rows >= inbox_.size() * segments;
   const size_t length = rows ? values.rows : values.cols, parts = segments * inbox_.size();

@@ -1,9 +1,12 @@
-// Reductions: sums over the ranks of a group, always added in rank order. comm/collectives/group.h says what
-// they promise, docs/wire_format.md what they cost. Internal to comm/; keeps its memory.
+// Reductions: sums over the ranks of a group, always added in rank order. comm/collectives/group.h says
+// what the operations promise, and docs/wire_format.md what they cost. Internal to comm/. Memory is kept
+// for the next operation.
 //
-// All-reduce in one of three ways (comm/messaging/algorithm.h): every rank sends its matrix to every other;
-// every rank gets all of them by dissemination; or in parts: a reduce-scatter, in which each rank adds up its
-// part of the matrix, and an all-gather of the sums (Thakur, Rabenseifner, Gropp, IJHPCA 2005).
+// There are three ways to all-reduce (comm/messaging/algorithm.h):
+// - Every rank sends its matrix to every other rank.
+// - Every rank gets all matrices by dissemination.
+// - In parts: a reduce-scatter, in which each rank adds up its part of the matrix, and an all-gather of the
+//   sums (Thakur, Rabenseifner, Gropp, IJHPCA 2005).
 #pragma once
 
 #include <span>
@@ -21,7 +24,7 @@ class Reductions {
   Reductions(Messenger& messenger, Dissemination& dissemination)
       : messenger_(messenger), dissemination_(dissemination), inbox_(messenger.count()) {}
 
-  // Parts of operations that have begun to send, in groups of several ranks.
+  // Both are part of an operation that begin_send() began, in a group of at least two ranks.
   void all_reduce_sum(Matrix values, const Codec& codec, Rounding rounding);
   void reduce_scatter_sum(std::span<const OutBlock> parts, Matrix mine);
 

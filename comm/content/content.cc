@@ -23,7 +23,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 24);
 
-// Of a file of `bytes` bytes.
+// The number of chunks of a file of `bytes` bytes.
 uint64_t chunk_count(uint64_t bytes, uint32_t chunk_bytes) {
   return bytes / chunk_bytes + (bytes % chunk_bytes > 0 ? 1 : 0);
 }
@@ -33,7 +33,7 @@ uint64_t chunk_count(uint64_t bytes, uint32_t chunk_bytes) {
 }  // namespace
 
 ContentId content_id(std::span<const std::byte> bytes) {
-  // Chooses the code for this CPU, the first time.
+  // The first call chooses libsodium's code for this CPU.
   MODELET_CHECK(sodium_init() >= 0, "libsodium does not start");
   ContentId id;
   const auto* first = reinterpret_cast<const unsigned char*>(bytes.data());

@@ -1,14 +1,14 @@
-// Content: files that are known by a hash of their bytes, and travel in chunks.
+// Content: files that are identified by a hash of their bytes, and travel in chunks.
 //
-//   ContentId   BLAKE2b-256 of bytes: whoever has it can take the bytes from anybody and see whether they are
-//               the right ones. A checksum would find what a wire or a disk breaks, but in a store that many
-//               write to it would let one user's data stand in for another's.
+//   ContentId   BLAKE2b-256 of some bytes. Whoever has the id can accept the bytes from anybody, and see
+//               whether they are the right ones. A checksum would detect damage by a wire or a disk as well.
+//               But in a store that many users write to, it would let one user pass off data as another's.
 //   Manifest    the size of a file and the id of each of its chunks. The manifest's own id is the address of
 //               the file.
 //
-// A manifest in bytes, little-endian: "MLTM", u32 version (1), u64 bytes of the file, u32 bytes of a chunk
-// (the last may be shorter), u32 zero, then 32 bytes a chunk. The same file always gets the same manifest.
-// Plain values; thread-safe as such.
+// The encoded manifest, little-endian: "MLTM", u32 version (1), u64 bytes of the file, u32 bytes of a chunk
+// (the last chunk may be shorter), u32 zero, then 32 bytes for each chunk. The same file in chunks of the
+// same size always gets the same manifest. Plain values, without locks.
 #pragma once
 
 #include <array>
@@ -30,12 +30,13 @@ struct ContentId {
 
 ContentId content_id(std::span<const std::byte> bytes);
 std::string to_text(const ContentId& id);  // 64 hexadecimal digits, lower case
-// Throws FormatError for anything that to_text() does not write, because an id may become a part of a path.
+// Throws FormatError for any text that to_text() does not write, because an id may become part of a path.
 ContentId parse_content_id(std::string_view text);
 
-// Bytes of a chunk. A message holds one chunk, and a lost connection costs a few of them.
+// Bytes of a chunk: the usual size, and the limits. A message holds one chunk, and a lost connection costs
+// a few chunks.
 inline constexpr uint32_t kChunkBytes = 1 << 20, kSmallestChunk = 4 << 10, kLargestChunk = 2 << 20;
-inline constexpr size_t kMostChunks = size_t{1} << 16;  // the manifest fits into one message
+inline constexpr size_t kMostChunks = size_t{1} << 16;  // a manifest must fit into one message
 
 class Manifest {
  public:
@@ -43,7 +44,7 @@ class Manifest {
   // `check` is called before each chunk, and may throw.
   static Manifest of(std::span<const std::byte> file, uint32_t chunk_bytes = kChunkBytes,
                      const std::function<void()>& check = {});
-  // Throws FormatError that says what is wrong.
+  // Throws FormatError, which says what is wrong.
   static Manifest parse(std::span<const std::byte> bytes);
   std::vector<std::byte> encode() const;
 
@@ -52,8 +53,8 @@ class Manifest {
   size_t chunks() const { return chunks_.size(); }
   uint64_t chunk_begin(size_t chunk) const { return uint64_t{chunk_bytes_} * chunk; }
   size_t chunk_bytes(size_t chunk) const;
-  bool is_chunk(size_t chunk,
-                std::span<const std::byte> bytes) const;  // false also if there is no such chunk
+  // Whether `bytes` are those of this chunk. False if there is no such chunk.
+  bool is_chunk(size_t chunk, std::span<const std::byte> bytes) const;
 
  private:
   Manifest() = default;

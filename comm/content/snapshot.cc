@@ -26,7 +26,7 @@ json as_json(const Snapshot& snapshot) {
   return {{"epoch", snapshot.epoch}, {"step", snapshot.step}, {"keep", snapshot.keep}, {"files", files}};
 }
 
-// A name that stays in its folder, and is not hidden there.
+// The name of a file. It cannot leave its folder, and is not hidden there.
 std::string file_name_at(const json& file) {
   std::string name = string_at(file, "name", kOrigin);
   const auto is_plain = [](char c) {

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kData = ".data", *kManifest = ".manifest";
-// Bytes of an entry's file whose locks say who uses it, and who fills it.
+// The bytes of the data file that are locked: by everybody who uses the entry, and by the one who fills it.
 constexpr uint32_t kUse = 0, kFill = 1;
 constexpr mode_t kMode = 0644;
 constexpr size_t kLongestManifest = 64 + kMostChunks * sizeof(ContentId);
@@ -33,7 +33,7 @@ struct stat info_of(int fd, const fs::path& path) {
   return info;
 }
 
-// Whether a file is an entry's data: the folder may also hold files of others.
+// Whether a file is the data of an entry. The folder may also hold other files.
 bool is_data_of_store(const fs::path& path) {
   if (path.extension() != kData) return false;
   try {
@@ -44,7 +44,7 @@ bool is_data_of_store(const fs::path& path) {
   }
 }
 
-// False if somebody else's lock is in the way.
+// False if somebody else has a lock that conflicts.
 bool lock(int fd, LockKind kind, const fs::path& path, std::optional<uint32_t> byte = {}) {
   const LockResult result = try_lock(fd, kind, path, byte);
   if (result == LockResult::kUnknown)
@@ -52,7 +52,7 @@ bool lock(int fd, LockKind kind, const fs::path& path, std::optional<uint32_t> b
   return result == LockResult::kTaken;
 }
 
-// Opens it for writing if the user may, else for reading what is there.
+// Opens the file for writing if the user may write it, else for reading.
 int open_data(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
   if (fd >= 0) return fd;
@@ -63,13 +63,14 @@ int open_data(const fs::path& path) {
   throw Error(errno_text(path.string()));
 }
 
-// The disk space that it takes: less than its size while it is being filled.
+// The disk space that the file takes. It is less than the file's size while the file is being filled.
 uint64_t taken_bytes(const struct stat& info) {
-  constexpr uint64_t kBlock = 512;  // whatever the file system's are
+  constexpr uint64_t kBlock = 512;  // the unit of st_blocks on every file system
   return std::min(kBlock * static_cast<uint64_t>(info.st_blocks), static_cast<uint64_t>(info.st_size));
 }
 
-// Gives the file its size, without blocks. A full disk is noticed before anything is fetched.
+// Gives the file its full size without allocating blocks. A full disk is noticed before anything is
+// fetched.
 void set_size(int fd, uint64_t bytes, const fs::path& path) {
   struct statvfs disk {};
   if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0 || ::fstatvfs(fd, &disk) != 0)
@@ -87,16 +88,17 @@ bool is_at_path(int fd, const fs::path& path) {
   return ::stat(path.c_str(), &named) == 0 && named.st_ino == own.st_ino && named.st_dev == own.st_dev;
 }
 
-// Nothing while somebody has the entry open. An entry locked like this may be removed: nobody can open it
-// meanwhile.
+// Locks the entry exclusively; returns nothing while somebody has the entry open. An entry locked in this
+// way may be removed, because nobody can open it meanwhile.
 std::optional<Descriptor> locked_alone(const fs::path& path) {
   std::optional<Descriptor> file(std::in_place, ::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (file->get() < 0 || !lock(file->get(), LockKind::kExclusive, path)) return std::nullopt;
-  if (!is_at_path(file->get(), path)) return std::nullopt;  // the lock is on one that was removed meanwhile
+  if (!is_at_path(file->get(), path)) return std::nullopt;  // it was removed meanwhile
   return file;
 }
 
-// In this order, because data without a manifest is not an entry, but takes room until it is removed.
+// The manifest goes first. If this is cut short, data without a manifest is left: that is not an entry, and
+// its room can still be reclaimed.
 bool unlink_entry(const fs::path& data) {
   ::unlink(fs::path(data).replace_extension(kManifest).c_str());
   return ::unlink(data.c_str()) == 0;
@@ -104,17 +106,18 @@ bool unlink_entry(const fs::path& data) {
 
 }  // namespace
 
-// Other processes may do the same: a locked entry is in use, and a missing one is as good as removed.
+// Other processes may remove entries at the same time. An entry that is locked is in use, and an entry that
+// is missing counts as removed.
 class StoreRoom {
  public:
   StoreRoom(fs::path folder, uint64_t limit, std::string limit_name)
       : folder_(std::move(folder)), limit_(limit), limit_name_(std::move(limit_name)) {}
 
-  // Throws Error if an entry of so many bytes, which this process has open, does not fit beside the data in
-  // use.
+  // Throws Error if an entry of `bytes` bytes does not fit beside the data in use. `own` is its path; this
+  // process has it open.
   void require(const fs::path& own, uint64_t bytes) {
     const std::lock_guard lock(mutex_);
-    left_ = 0;  // the next reservation looks at the folder again
+    left_ = 0;  // the next take() measures the folder again
     const std::vector<Entry> entries = others(own);
     uint64_t all = bytes;
     for (const Entry& entry : entries) all += entry.size;
@@ -128,8 +131,8 @@ class StoreRoom {
       remove(entries[oldest]);
   }
 
-  // Reserves bytes for the entry `own`, which are written next; removes the least recently used entries for
-  // them.
+  // Reserves bytes that are about to be written to the entry `own`. Removes the least recently used entries
+  // if that makes the room.
   void take(const fs::path& own, uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     if (left_ < bytes) {
@@ -151,11 +154,12 @@ class StoreRoom {
     uint64_t size, taken;
     timespec used;
   };
-  // What other processes take meanwhile is not seen: so little at once, and a small part of the limit.
+  // A process reserves this much at once. It does not see what other processes take meanwhile, so it must
+  // be little, and a small part of the limit.
   static constexpr uint64_t kAtOnce = uint64_t{64} << 20, kLimitParts = 64;
-  static constexpr size_t kMostEntries = 4096;  // or looking would take too long
+  static constexpr size_t kMostEntries = 4096;  // more would make listing the folder slow
 
-  // The least recently used first.
+  // All entries except `own`, the least recently used first.
   std::vector<Entry> others(const fs::path& own) const {
     std::vector<Entry> entries;
     std::error_code failure;
@@ -190,7 +194,7 @@ class StoreRoom {
   const uint64_t limit_;
   const std::string limit_name_;
   std::mutex mutex_;
-  uint64_t left_ = 0;  // bytes that may be written before it is looked again
+  uint64_t left_ = 0;  // bytes that may be written before the folder is measured again
 };
 
 StoredContent::StoredContent(Manifest manifest, fs::path path, int fd, bool may_write,
@@ -205,8 +209,8 @@ StoredContent::StoredContent(Manifest manifest, fs::path path, int fd, bool may_
   ::futimens(fd_, nullptr);  // fails for a process that may only read
 }
 
-// The time of change is that of the last use, set when it begins and ends. The entries with the oldest are
-// removed first.
+// The file's modification time is the time of its last use. It is set when the use begins and when it ends.
+// The entries with the oldest times are removed first.
 StoredContent::~StoredContent() {
   ::futimens(fd_, nullptr);
   ::close(fd_);
@@ -319,7 +323,7 @@ std::unique_ptr<StoredContent> ContentStore::open(const Manifest& manifest,
   while (content && !content->verified()) {
     if (check) check();
     content->verify_next();
-    // A process that cannot repair it does not hold up one that can.
+    // A process that cannot repair the entry must not keep others from repairing it.
     if (!content->may_write_ && content->there_ + content->unknown_ < manifest.chunks())
       throw Error(content->path().string() + ": is incomplete, and this user may not write to it");
   }
@@ -336,14 +340,14 @@ std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& man
       return nullptr;
     std::unique_ptr<StoredContent> content(new StoredContent(manifest, path, file.get(), may_write, room_));
     file.release();
-    if (!is_at_path(content->fd_, path)) continue;  // it was removed before it was locked
+    if (!is_at_path(content->fd_, path)) continue;  // the file was removed before it was locked
     if (!may_write) return content;
     const struct stat info = info_of(content->fd_, path);
     if (static_cast<uint64_t>(info.st_size) != manifest.bytes()) {
       try {
         room_->require(path, manifest.bytes());
         set_size(content->fd_, manifest.bytes(), path);
-      } catch (const Error&) {  // it has nothing to lose
+      } catch (const Error&) {  // nothing is lost: the file is new, or not of the right size
         ::unlink(path.c_str());
         throw;
       }
@@ -356,7 +360,7 @@ std::unique_ptr<StoredContent> ContentStore::open_unverified(const Manifest& man
     if (info.st_size == 0)
       for (size_t chunk = 0; chunk < manifest.chunks(); ++chunk)
         content->set(chunk, StoredContent::State::kMissing);
-    if (content->complete()) content->release();  // it has no chunks
+    if (content->complete()) content->release();  // an entry without chunks is whole
     return content;
   }
 }
@@ -371,7 +375,7 @@ std::unique_ptr<StoredContent> ContentStore::adopt(const Manifest& manifest, con
       content->set(chunk, StoredContent::State::kThere);
     return content;
   }
-  const MappedFile bytes(file);  // somebody has the entry open, or it is another file system
+  const MappedFile bytes(file);  // no link: the entry is open elsewhere, or on another file system
   if (bytes.bytes().size() != manifest.bytes())
     throw Error(file.string() + ": was changed while it was read");
   for (size_t chunk = 0; chunk < manifest.chunks(); ++chunk)

@@ -1,27 +1,31 @@
-// ContentStore: a folder of files that are known by their content (comm/content/content.h), each whole or in
-// part. The scheduler keeps the data of submitted runs in one, an agent what it has fetched.
+// ContentStore: a folder of files that are identified by their content (comm/content/content.h). Each file
+// may be there in whole or in part. The scheduler has a store for the data of submitted runs, and an agent
+// has one for what it fetched.
 //
-// An entry is two files: ID.manifest, and ID.data of the full size. Which chunks are there is not written
-// down anywhere: opening an entry reads it and compares the hash of each chunk (about 1 GB/s). A killed
-// writer and later damage therefore look the same, as chunks that are missing.
+// An entry is two files: ID.manifest, and ID.data, which has the full size from the start. No file records
+// which chunks are there. Opening an entry therefore reads the data and compares the hash of each chunk
+// (about 1 GB/s). A chunk that a killed writer did not finish and a chunk that was damaged later look the
+// same: both are missing.
 //
-// Several processes may share a folder and use one copy. One at a time fills an entry, or checks what there
-// is of it, until it is whole or holds all that this process wants (release()). Others may use it meanwhile:
-// a chunk that is there never changes, except by damage, which the process that finds it repairs. A process
-// that may only read the folder uses what is whole.
+// Several processes may share a folder and use one copy of the data. Only one process at a time may fill an
+// entry, or check which chunks it has. No other process can open the entry until it is whole, or until the
+// one that fills it has all the chunks that it wants (release()). Processes that have the entry open
+// already may use it meanwhile: a chunk that is there never changes, except by damage, and the process that
+// finds the damage repairs it. A process that may only read the folder can use whole entries.
 //
-// Chunks take room when they are written; a manifest alone takes none. When the folder would grow beyond its
-// limit, or has more than 4096 entries, entries that nobody has open are removed, the least recently used
-// first (use by a process that may only read does not count). Open entries are never removed. A process
-// measures the folder again after it has written 64 MiB or 1/64 of the limit, whichever is less, but at most
-// once a chunk. Several processes that write at once may together exceed the limit by as much for each of
-// them.
+// Chunks take room when they are written; a manifest alone takes none. When the folder would grow beyond
+// its limit, or has more than 4096 entries, entries that nobody has open are removed. The least recently
+// used are removed first; use by a process that may only read does not count. Open entries are never
+// removed. A process measures the folder again after it has written 64 MiB or 1/64 of the limit, whichever
+// is less, but at most once a chunk. Processes that write at the same time do not see each other's bytes in
+// between, so each of them may exceed the limit by that amount.
 //
-// No call waits for another process: an entry that another process fills is not opened. There are two locks,
-// on two bytes of the file (open file description locks, Linux 3.15). Every process that has the entry open
-// shares the first; removing the entry needs it exclusively. The process that fills the entry has the second.
-// All calls throw Error with path and reason if the disk fails. A StoredContent belongs to one thread at a
-// time, a ContentStore to any.
+// No call waits for another process: an entry that another process is filling is not opened. There are two
+// locks, on two bytes of the data file (open file description locks, Linux 3.15). Every process that has
+// the entry open shares the first lock; removing the entry needs that lock exclusively. The process that
+// fills the entry has the second lock.
+// All calls throw Error, with path and reason, if the disk fails. One thread at a time may use a
+// StoredContent; any thread may use a ContentStore.
 #pragma once
 
 #include <cstdint>
@@ -38,38 +42,41 @@
 
 namespace modelet::comm {
 
-// Room in the folder, shared by all entries of a store: their bytes count when they are written.
+// Counts the bytes in the folder against the limit. All entries of a store share one StoreRoom. Bytes count
+// when they are written.
 class StoreRoom;
 
 class StoredContent {
  public:
   StoredContent(const StoredContent&) = delete;
   StoredContent& operator=(const StoredContent&) = delete;
-  ~StoredContent();  // others may fill it, or remove it
+  ~StoredContent();  // others may fill the entry or remove it from then on
 
   const Manifest& manifest() const { return manifest_; }
-  const std::filesystem::path& path() const { return path_; }  // the file; every byte is right if complete()
+  const std::filesystem::path& path() const { return path_; }  // the data file; right if complete()
   bool verified() const { return unknown_ == 0; }              // every chunk was checked
   bool complete() const { return verified() && there_ == manifest_.chunks(); }
-  // This process may fill it: it is not whole, and was not released.
+  // This process may fill the entry: it is not whole, was not released, and its file can be written.
   bool writable() const { return filling_ && may_write_; }
   bool has(size_t chunk) const { return chunk < state_.size() && state_[chunk] == State::kThere; }
-  std::vector<uint32_t> missing() const;  // chunks, ascending, as far as they were checked
+  std::vector<uint32_t> missing() const;  // of the chunks that were checked; ascending
 
-  // Checks one chunk that was not checked yet; there must be one.
+  // Checks one chunk that was not checked yet. There must be one: check verified() first.
   void verify_next();
-  // Adds a chunk; false if it is there already (a chunk that was not checked yet is checked for that).
-  // FormatError if the bytes are not those of the manifest; Error if there is no room for them, or no longer.
+  // Adds a chunk. Returns false if the chunk is there already; to find out, it checks a chunk that was not
+  // checked yet. Throws FormatError if the bytes do not match the manifest. Throws Error if there is no
+  // room for them, or if this process may no longer fill the entry.
   bool put(size_t chunk, std::span<const std::byte> bytes);
-  // A chunk; nothing if it is not there, or no longer: it counts as missing from then on.
+  // Reads a chunk. Returns nothing if the chunk is missing or has been damaged; a damaged chunk counts as
+  // missing from then on.
   std::optional<std::vector<std::byte>> read(size_t chunk);
-  // All that this process wants is there: others may fill the entry. A whole entry was released when it
-  // became whole.
+  // This process has all the chunks that it wants, so others may fill the entry. An entry that becomes
+  // whole is released without this call.
   void release();
 
  private:
   friend class ContentStore;
-  enum class State : uint8_t { kUnknown, kMissing, kThere };  // of a chunk
+  enum class State : uint8_t { kUnknown, kMissing, kThere };  // of one chunk
   StoredContent(Manifest manifest, std::filesystem::path path, int fd, bool may_write,
                 std::shared_ptr<StoreRoom> room);
   std::optional<std::vector<std::byte>> look_at(size_t chunk) const;
@@ -80,35 +87,37 @@ class StoredContent {
   const int fd_;  // holds the locks
   const bool may_write_;
   const std::shared_ptr<StoreRoom> room_;
-  bool filling_ = true;  // has the lock for that
+  bool filling_ = true;  // whether this object has the lock for filling the entry
   std::vector<State> state_;
-  size_t unknown_, there_ = 0, next_ = 0;  // chunks; chunks; where verify_next() goes on
+  // unknown_ and there_ count chunks. next_ is where verify_next() continues.
+  size_t unknown_, there_ = 0, next_ = 0;
 };
 
 class ContentStore {
  public:
-  // Makes the folder if need be. `limit_name`: the option that sets the limit, for messages.
+  // Makes the folder if it does not exist. `limit_name` is the option that sets the limit, for messages.
   ContentStore(std::filesystem::path folder, uint64_t limit_bytes, std::string limit_name);
 
-  // Of all entries, whole or not.
+  // The ids of all entries, whole or not.
   std::set<ContentId> contents() const;
-  // The manifest of an entry; nothing if there is no such entry.
+  // The manifest of an entry, or nothing if there is no such entry.
   std::optional<Manifest> manifest(const ContentId& id) const;
 
-  // Opens an entry, or makes an empty one, and checks all of it: it is then complete or writable. Null while
-  // another process fills it: ask again later. Throws Error if it does not fit into the limit beside the data
-  // in use, or on the disk. That takes no room yet; put() does. `check` is called before each chunk, and may
-  // throw.
+  // Opens an entry, or makes an empty one, and checks all of it. The entry is then complete or writable.
+  // Returns null while another process fills the entry: ask again later. Throws Error if the data does not
+  // fit on the disk, or not into the limit beside the data in use. Opening takes no room yet; put() does.
+  // Also throws Error if the entry is incomplete and this user may not write to it. `check` is called
+  // before each chunk, and may throw.
   std::unique_ptr<StoredContent> open(const Manifest& manifest, const std::function<void()>& check = {});
-  // The same, but does not check what is there.
+  // Like open(), but does not check which chunks are there.
   std::unique_ptr<StoredContent> open_unverified(const Manifest& manifest);
 
-  // Makes a whole entry of a file that has these bytes, by a hard link where the file system allows it: nobody
-  // may change the file from then on. Null while another process fills the entry.
+  // Makes a whole entry from a file that has these bytes, by a hard link where the file system allows it.
+  // Nobody may change the file from then on. Returns null while another process fills the entry.
   std::unique_ptr<StoredContent> adopt(const Manifest& manifest, const std::filesystem::path& file);
 
-  // Gives an entry's file another name as well: a hard link, or a copy. Does
-  // not look at its bytes, of which some may be missing. False if there is no such entry.
+  // Gives an entry's data file another name as well, by a hard link or a copy. Does not check the bytes,
+  // some of which may be missing. False if there is no such entry.
   bool link_to(const ContentId& id, const std::filesystem::path& to) const;
 
   // False if somebody has the entry open.

@@ -19,12 +19,12 @@ namespace {
 
 constexpr char kToSchedulerIdentifier[] = "MCTS";
 constexpr char kFromSchedulerIdentifier[] = "MCFS";
-constexpr int kTransportHeartbeat = 2000;  // ms; ZeroMQ notices half-open connections
+constexpr int kTransportHeartbeat = 2000;  // ms; with it ZeroMQ notices half-open connections
 constexpr int kDeadAfter = 2 * kTransportHeartbeat,
               kDeadAfterWithChunks = 60'000;  // ms without a whole message
-constexpr int kQueuedMessages = 10'000,
-              kQueuedChunks = 8;  // that wait for a peer; one that does not read loses some
-constexpr size_t kMaxChunkMessage = kLargestChunk + (64 << 10);  // a manifest is no larger
+// Messages that may wait for a peer. A peer that does not read loses the others.
+constexpr int kQueuedMessages = 10'000, kQueuedChunks = 8;
+constexpr size_t kMaxChunkMessage = kLargestChunk + (64 << 10);  // also enough for a manifest
 constexpr int kReconnectFirst = 100, kReconnectLast = 1000;      // ms
 
 template <class Root, class Message>
@@ -37,7 +37,7 @@ std::string encode_root(Message message, const char* identifier, uint16_t versio
   return {reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize()};
 }
 
-// The members of the union are numbered from 1, in the order of the variant's alternatives.
+// The members of the union have the numbers 1, 2, ... in the order of the variant's alternatives.
 template <class Message, class Union, size_t... kIndex>
 Message take_body(Union& body, std::index_sequence<kIndex...>) {
   Message message;
@@ -49,9 +49,9 @@ Message take_body(Union& body, std::index_sequence<kIndex...>) {
   return message;
 }
 
-// Bytes that a message unpacks into. Strings, and whole vectors of them, may share their bytes in a message:
-// without a limit a small one could unpack into any size. No message without sharing needs more than four
-// times its bytes.
+// Limits the bytes that a message unpacks into. Strings, and whole vectors of strings, may share their
+// bytes in a message, so without a limit a small message could unpack into any size. A message that shares
+// nothing never needs more than four times its bytes.
 class UnpackedSize {
  public:
   void add(const flatbuffers::String* text) {
@@ -132,7 +132,7 @@ Message decode_root(std::span<const std::byte> bytes, const char* identifier) {
   return take_body<Message>(unpacked.body, std::make_index_sequence<kBodies>{});
 }
 
-// Waits for the socket, `other` (if not null) or `wake_fd`; true if the socket has a message.
+// Waits until the socket, `other` (if not null) or `wake_fd` is readable. True if the socket has a message.
 bool wait_readable(zmq::socket_t& socket, void* other, double timeout_seconds, int wake_fd) {
   std::vector<zmq::pollitem_t> items = {{socket.handle(), 0, ZMQ_POLLIN, 0}};
   if (other != nullptr) items.push_back({other, 0, ZMQ_POLLIN, 0});
@@ -150,7 +150,7 @@ std::span<const std::byte> bytes_of(const zmq::message_t& message) {
   return {message.data<std::byte>(), message.size()};
 }
 
-// Unread bytes: one message may arrive while another is read; of chunks as many as may wait.
+// Limits on unread bytes. One message may arrive while another is read; with chunks, as many as may wait.
 ConnectionLimits limits_of(Traffic traffic) {
   if (traffic == Traffic::kChunks)
     return {.unread_bytes = 2 * kQueuedChunks * kMaxChunkMessage, .all_unread_bytes = uint64_t{1} << 30};
@@ -274,9 +274,9 @@ class ServerSocket::Impl {
   }
 
   zmq::context_t context;
-  std::function<Identity(const std::string&)> find;  // none: no keys
+  std::function<Identity(const std::string&)> find;  // no function: no keys
   std::string unknown = "it is not known here";
-  std::unique_ptr<GateKeeper> gate;  // outlives the socket, see there
+  std::unique_ptr<GateKeeper> gate;  // must outlive the socket (GateKeeper says why)
   zmq::socket_t socket{context, zmq::socket_type::router};
   std::string endpoint;
   LogLimit malformed;
@@ -325,7 +325,7 @@ class ClientSocket::Impl {
   // Throws Error if the scheduler refuses this client for good.
   void watch_handshakes() {
     while (const auto event = handshakes.next()) {
-      if (event->kind == HandshakeMonitor::Kind::kEnded) continue;  // the next one begins by itself
+      if (event->kind == HandshakeMonitor::Kind::kEnded) continue;  // ZeroMQ reconnects by itself
       trouble = explanation(event->kind);
       connections += event->kind == HandshakeMonitor::Kind::kSucceeded ? 1 : 0;
       if (event->kind == HandshakeMonitor::Kind::kRefused ||
@@ -360,7 +360,8 @@ class ClientSocket::Impl {
       case kEnded:
         break;
     }
-    // A side that requires keys, or has none, may close the connection before this side has read the reason.
+    // The other side may close the connection before this side has read the reason, whether it requires
+    // keys or has none.
     if (!address.keys)
       return fmt::format("what listens at {} is not a scheduler, or wants a key: {}", address.endpoint,
                          how_to_have_a_key());

@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kLatency = 100'000'000;  // a LAN's 50 us, and two hand-overs between threads
 constexpr uint64_t kMessage = 15'000'000;   // system calls and queues at both ends
 constexpr uint64_t kByte = 8'000;           // 1 Gbit/s
-constexpr uint64_t kPassOn = 1'000;         // a byte of another rank: checksum, copy, checksum
+constexpr uint64_t kPassOn = 1'000;         // for each byte of another rank: checksum, copy, checksum
 
 }  // namespace
 
@@ -32,7 +32,7 @@ uint64_t expected_cost(Algorithm algorithm, size_t bytes, int ranks) {
 }
 
 Algorithm choose(Operation operation, size_t bytes, int ranks) {
-  Algorithm best = Algorithm::kDirect;  // wins ties: no message holds up another one
+  Algorithm best = Algorithm::kDirect;  // wins ties: no message has to wait for another
   const auto consider = [&](Algorithm other) {
     if (expected_cost(other, bytes, ranks) < expected_cost(best, bytes, ranks)) best = other;
   };

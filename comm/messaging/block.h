@@ -1,5 +1,5 @@
-// What a message holds: blocks, each of which is a matrix of floats or a few bytes. Views: what they point to
-// must outlive the call.
+// A message holds blocks. Each block is a matrix of floats or a few bytes. The types here are views: the
+// memory that they point to must outlive the call.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace modelet::comm {
 
-// A block to send: `values` as the codec encodes them, or, without a codec, `bytes` as they are.
+// A block to send. With a codec it is `values`, which the codec encodes. Without one it is `bytes`,
+// unchanged.
 struct OutBlock {
-  const Codec* codec = nullptr;  // must outlive the call (codecs are registered for ever)
+  const Codec* codec = nullptr;  // null: `bytes`. Codecs exist for ever
   ConstMatrix values = {};
-  Rounding rounding = {};  // to the nearest
+  Rounding rounding = {};  // default: to the nearest
   std::span<const std::byte> bytes = {};
 };
 
-// Where a received block goes. It must be of the same kind and shape as what the sender sent, else
-// FormatError.
+// Where a received block goes. Kind and shape must be those of the block that was sent, else FormatError.
 using InBlock = std::variant<Matrix, std::span<std::byte>>;
 
 }  // namespace modelet::comm

@@ -1,5 +1,5 @@
-// EarlyMessages: messages of operations that this rank has not reached yet, in the order of their tags, up to
-// a limit. Owns the frames and keeps its memory. Used by one thread.
+// EarlyMessages: keeps messages of operations that this rank has not reached yet, in the order of their
+// tags, up to a limit. Owns their frames, and reuses its memory. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,13 @@ class EarlyMessages {
   EarlyMessages(size_t max_messages, size_t max_bytes) : max_messages_(max_messages), max_bytes_(max_bytes) {}
 
   bool has_room_for(const Frame& frame) const;
-  // Takes the contents of the envelope and gives back those of an old one. False: there is already a message
-  // of this operation and sender, and this one is dropped.
+  // Keeps a message. Its envelope's contents are taken: `envelope` gets those of an old message, whose
+  // memory it may reuse. Returns false, and drops the message, if there is already one of this operation
+  // and sender.
   bool keep(Envelope& envelope, Frame frame);
 
-  // The first message of an operation, or nullptr. It stays valid until pop(), which drops it.
+  // The first message of the operation `tag`, if this is the earliest operation with messages; else null.
+  // The pointer is valid until pop(), which drops the message.
   const EarlyMessage* first(Tag tag) const;
   void pop();
   // Drops the messages of operations before `tag`; returns how many.
@@ -44,7 +46,7 @@ class EarlyMessages {
 
   const size_t max_messages_, max_bytes_;
   Map messages_;
-  std::vector<Map::node_type> unused_;  // kept for the memory of their envelopes
+  std::vector<Map::node_type> unused_;  // kept to reuse the memory of their envelopes
   size_t bytes_ = 0;
 };
 

@@ -13,27 +13,28 @@
 namespace modelet::comm {
 
 struct GroupOptions {
-  uint64_t run = 0;    // identifies the run; a message of another run is refused
+  uint64_t run = 0;    // identifies the run; messages of other runs are dropped
   uint32_t epoch = 1;  // membership epoch; grows when the group changes
   double timeout_seconds = 30;
-  // Told of a rank that this one misses, with the reason: its connection has ended, or an operation has waited
-  // for it for `missing_seconds`. Each reason once, until the rank is heard of again. The operation waits on; who
-  // knows that the rank is lost ends it with Group::interrupt(). Called on the thread that uses the group.
+  // Called when this rank misses another one, with the reason: the other's connection has ended, or an
+  // operation has waited for it for `missing_seconds`. Each reason is reported once, until something
+  // arrives from the rank again. The operation keeps waiting. Whoever knows that the rank is lost ends it
+  // with Group::interrupt(). Called on the thread that uses the group.
   std::function<void(int rank, const std::string& why)> on_missing;
   double missing_seconds = 3;
-  // How many times longer ranks of a grid's column wait for each other: rows that are equally far may be
-  // apart by an evaluation, or by many steps of a faster row.
+  // The ranks of a grid's column wait for each other this many times longer. Rows at the same step may
+  // still be apart by the time of an evaluation, or of many steps of a faster row.
   double column_patience = 20;
   bool lz4 = false;                     // compress payloads that LZ4 makes smaller
   std::vector<std::string> node_names;  // [size], for error messages; may be empty
   size_t max_message_bytes = size_t{1} << 30;
-  // Limits on early messages, those of operations that this rank has not reached yet; more is a PeerError.
+  // Limits on early messages: those of operations that this rank has not reached yet. More is a PeerError.
   size_t max_waiting_messages = 4096;
   size_t max_waiting_bytes = size_t{2} << 30;
-  // For tests and measurements: the algorithm of barrier and all-reduce, the same on all ranks. None:
-  // choose().
+  // For tests and measurements: the algorithm of barrier and all-reduce, which must be the same on all
+  // ranks. Empty: choose() decides.
   std::optional<Algorithm> algorithm;
-  // An all-reduce in parts processes this much of the matrix at a time (fp32 bytes): while one segment
+  // An all-reduce in parts processes this many bytes of the matrix (as fp32) at a time: while one segment
   // travels, the next is encoded.
   size_t segment_bytes = size_t{4} << 20;
 };

@@ -1,4 +1,5 @@
-// Interruption: whether somebody wants a group, and the others of its grid, to end. Any thread may use it.
+// Interruption: says whether somebody wants a group to end. The groups of a grid share one, so they end
+// together. Any thread may use it.
 #pragma once
 
 #include <mutex>

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char *kIsSilent = "is silent", *kHasNoConnection = "has closed its connection";
 
-// `encoded`: header.bytes long.
+// `encoded` has header.bytes bytes.
 void decode_matrix(size_t i, const BlockHeader& header, std::span<const std::byte> encoded, Matrix into) {
   if (header.rows != into.rows || header.cols != into.cols)
     throw FormatError(fmt::format("matrix {} is {} x {}, expected {} x {}", i, header.rows, header.cols,
@@ -30,7 +30,7 @@ void decode_bytes(size_t i, const BlockHeader& header, std::span<const std::byte
   std::ranges::copy(encoded, into.begin());
 }
 
-// The payload is as long as the headers say: parse_envelope().
+// The payload has the length that the headers say: parse_envelope() checked it.
 void decode_blocks(std::span<const BlockHeader> headers, std::span<const std::byte> payload,
                    std::span<const InBlock> blocks) {
   if (headers.size() != blocks.size())
@@ -138,7 +138,8 @@ void Messenger::begin_collect(Tag tag, const char* operation) {
 }
 
 void Messenger::begin(Tag tag, const char* operation) {
-  // A rank that has nothing to receive, as in a group of one, would not notice an interruption otherwise.
+  // Without this check a rank that has nothing to receive, as in a group of one, would not notice an
+  // interruption.
   interruption_->throw_if_set();
   tag_ = tag;
   operation_ = operation;
@@ -255,7 +256,8 @@ bool Messenger::receive(double seconds, Frame& frame) {
   return got;
 }
 
-// Counts and parses a message; false if it belongs to another epoch or is too late.
+// Counts and parses a message. False if it belongs to another run or epoch, or to an operation that is
+// over.
 bool Messenger::admit(const Frame& frame) {
   PeerMeter& meter = meters_.peers[static_cast<size_t>(frame.from)];
   meter.bytes_received += frame.envelope.size() + frame.payload.size();
@@ -282,7 +284,7 @@ void Messenger::keep(Frame frame) {
   if (!early_.keep(incoming_, std::move(frame))) ++meters_.dropped_messages;
 }
 
-// Takes the messages of this operation that came early; returns their number.
+// Passes on the messages of this operation that came early. Returns their number.
 size_t Messenger::take_early(Receiver& receiver) {
   size_t taken = 0;
   for (; const EarlyMessage* message = early_.first(tag_); early_.pop()) {

@@ -1,17 +1,21 @@
-// Messenger: sends and receives the messages of a group's operations, for the collectives that are built on
-// it (comm/collectives/group.h, dissemination.h, reductions.h; internal to comm/). It knows which operation
-// runs, keeps the order of tags, refuses messages that are not of this group or not well-formed, and counts.
-// Its errors name the peer, the step and the operation.
+// Messenger: sends and receives the messages of a group's operations. The collectives are built on it
+// (comm/collectives/group.h, dissemination.h, reductions.h). It knows which operation is running, keeps the
+// order of tags, drops messages of other groups, rejects damaged ones, and counts. Its errors name the
+// peer, the step and the operation. Internal to comm/.
 //
-// A connection between two ranks may end and come back while the members stay the same. What was under way is
-// lost then, and neither side knows which messages these were. So each message says from which operation on its
-// sender needs those that were sent to it, each rank keeps what its peers may still need (Unconfirmed), and sends all
-// of that again when a connection is back. What has arrived already is dropped there as a duplicate, by its tag. That
-// goes unnoticed, but for the last message before a rank leaves the group: who has left sends nothing again.
+// A connection between two ranks may end and come back while the members of the group stay the same.
+// Messages that were under way are then lost, and neither side knows which ones. Nothing is lost for the
+// operation, because:
+// - Each message says from which operation on its sender still needs messages (Envelope::needs_from).
+// - Each rank keeps the messages that its peers may still need (Unconfirmed), and sends all of them again
+//   when a connection is back.
+// - A rank that gets a message twice drops the second one, by its tag.
+// One case is not covered: the last message of a rank that leaves the group. A rank that has left sends
+// nothing again.
 //
-// An operation begins with begin_send() or begin_collect(). It may consist of several messages from one rank
-// to another: then go_on_at() numbers them. Used by one thread, except interrupt(). It takes memory only when
-// more messages are under way than ever before.
+// An operation begins with begin_send() or begin_collect(). If one rank sends several messages to another
+// within an operation, go_on_at() numbers them. One thread uses a Messenger; any thread may call
+// interrupt(). It allocates memory only when more messages are under way than ever before.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +51,8 @@ class Messenger {
   size_t count() const { return static_cast<size_t>(size()); }
   // The rank that is `distance` after this one, counting around the ring.
   int rank_at(int distance) const { return (rank() + distance + size()) % size(); }
-  // The other ranks in the order in which this one sends to them. Each rank begins with another one, so that
-  // not all send to the same one first.
+  // The other ranks, in the order in which this rank sends to them. Each rank begins with a different one,
+  // so that not all ranks send to the same one first.
   std::span<const int> others() const { return others_; }
   std::string node_name(int rank) const;
 
@@ -56,24 +60,23 @@ class Messenger {
   const GroupOptions& options() const { return options_; }
   const std::shared_ptr<Interruption>& interruption() const { return interruption_; }
   const Meters& meters() const { return meters_; }
-  // options().algorithm, else choose().
+  // options().algorithm if it is set, else what choose() says.
   Algorithm algorithm(Operation operation, size_t bytes) const;
   void interrupt(const std::string& reason);
 
-  // ---- operations
-  // `operation`: for error messages, a literal.
+  // `operation` appears in error messages. It must be a string literal.
   void begin_send(Tag tag, const char* operation);
   void begin_collect(Tag tag, const char* operation);
-  // The operation goes on: messages that are packed from here on, and those collected after begin_collect(),
-  // have the number `hop`.
+  // Continues the operation at hop `hop`: messages packed from here on have this number, and so must the
+  // messages that are collected after the next begin_collect().
   void go_on_at(size_t hop);
   void begin_collect() { begin_collect(tag_, operation_); }
   size_t hop() const { return tag_.hop; }
 
-  // ---- sending
-  // Makes the message that post() then sends, once or more often.
+  // Makes the message that post() then sends. post() may be called several times.
   void pack(std::span<const OutBlock> blocks);
-  void pack(std::span<const BlockHeader> blocks, std::span<const std::byte> bytes);  // encoded already
+  // The same for blocks that are already encoded.
+  void pack(std::span<const BlockHeader> blocks, std::span<const std::byte> bytes);
   const Outgoing& packed() const { return outgoing_; }
   void post(std::span<const int> to);
   void send_to_all(std::span<const OutBlock> blocks) {
@@ -81,16 +84,15 @@ class Messenger {
     post(others_);
   }
 
-  // ---- receiving
-  // Waits until a message of every peer has come; decodes each at once, into from[rank].
+  // Waits until a message from every peer has arrived. Decodes each one as it arrives, into from[rank].
   void collect(std::span<const std::vector<InBlock>> from);
 
-  // Waits for a message of each of the ranks `from`, and gives each to `receiver` at once. `passed_on`: how
-  // many ranks' contributions a message carries. Its sender waited for all of them but its own, which a
-  // time-out mentions.
+  // Waits for a message from each of the ranks `from`, and passes each to `receiver` as it arrives.
+  // `passed_on` is the number of ranks whose contributions a message carries. The sender itself had to wait
+  // for all of these but its own, and the text of a time-out mentions that.
   class Receiver {
    public:
-    // `payload`: without LZ4, checked. May throw FormatError, to which the peer's name is added.
+    // `payload` is checked and decompressed. May throw FormatError; the peer's name is added to it.
     virtual void receive(size_t sender, const Envelope& envelope, std::span<const std::byte> payload) = 0;
 
    protected:
@@ -98,8 +100,8 @@ class Messenger {
   };
   void await(std::span<const int> from, double timeout_seconds, Receiver& receiver, int passed_on = 1);
 
-  // Decodes blocks that rank `from` encoded, however they came. FormatError if they are not the expected
-  // ones.
+  // Decodes blocks that rank `from` encoded, whichever rank sent them here. Throws FormatError if they are
+  // not the expected ones.
   void decode(int from, std::span<const BlockHeader> headers, std::span<const std::byte> payload,
               std::span<const InBlock> blocks);
 
@@ -127,19 +129,19 @@ class Messenger {
   SteadyClock clock_;
   Meters meters_;
 
-  // The operation that is running, or ran last.
+  // The current operation, or the last one.
   Tag tag_;
   const char* operation_ = "";
-  std::optional<Tag> sent_, collected_;  // of the last ones
-  Tag needs_from_;             // this rank has what was sent to it with earlier tags, or needs it no more
-  std::vector<bool> arrived_;  // [size]; also those from which nothing is expected
-  // [size] reasons why a peer is missed that were reported since it was heard of.
+  std::optional<Tag> sent_, collected_;  // tags of the last operations begun
+  Tag needs_from_;                       // this rank needs no message with an earlier tag
+  std::vector<bool> arrived_;            // [size]; also true for ranks from which nothing is expected
+  // [size] the reasons why a peer is missed that were reported since something last arrived from it.
   std::vector<std::vector<const char*>> missed_;
 
   Outgoing outgoing_;
   Unconfirmed unconfirmed_;
 
-  // The message received last, and early messages.
+  // The last message received, and the early ones.
   Envelope incoming_;
   std::vector<uint64_t> envelope_scratch_;
   std::vector<std::byte> raw_incoming_;

@@ -10,8 +10,9 @@
 namespace modelet::comm {
 namespace {
 
-// To a peer. More are under way only if the peer sends nothing for very long: in dissemination one may hear little
-// of the ranks to which one sends. The oldest of them arrived long ago.
+// The most messages that are kept for a peer. There are more only if the peer sends nothing for very long:
+// in dissemination a rank may rarely hear from the ranks to which it sends. The oldest messages have then
+// arrived long ago, so they are dropped.
 constexpr size_t kMostUnconfirmed = 1024;
 
 size_t max_bytes(const OutBlock& block) {
@@ -45,7 +46,7 @@ Outgoing::Outgoing(uint64_t run, uint32_t epoch, int sender, bool lz4) : lz4_(lz
 
 // Memory for a new message's payload.
 std::span<std::byte> Outgoing::begin(size_t most_bytes) {
-  message_ = {};  // if it has left already, the next one uses its memory
+  message_ = {};  // if the last message has left already, take() reuses its memory
   message_ = messages_.take();
   envelope_.blocks.clear();
   envelope_.raw_bytes = 0;
@@ -86,8 +87,8 @@ void Outgoing::seal(Tag tag, Tag needs_from) {
   message_->envelope = envelope;
 }
 
-// What to send for raw_, which lies in message_: its LZ4 block if that is wanted and smaller; raw_ is then
-// moved to lz4_memory_.
+// The bytes to send for raw_, which is in message_. If LZ4 is wanted and makes it smaller, they are its LZ4
+// block, and raw_ is moved to lz4_memory_.
 std::span<const std::byte> Outgoing::compressed() {
   const size_t used = lz4_ && !raw_.empty() ? lz4_compress(raw_, lz4_memory_.reserve(raw_.size() - 1)) : 0;
   envelope_.lz4 = used > 0;

@@ -1,9 +1,10 @@
 // Outgoing: the message that a rank is about to send. Its blocks are encoded once, into memory of a pool
 // (comm/transport/pool.h), and sent from there to one rank or to many.
 //
-// Order of calls: encode() or assemble(), then seal(), then message(). Keeps its memory. Used by one thread.
+// Order of calls: encode() or assemble(), then seal(), then message(). Reuses its memory. Used by one
+// thread.
 //
-// Unconfirmed: what was sent and may have to be sent again.
+// Unconfirmed: messages that were sent and may have to be sent again.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +22,18 @@ namespace modelet::comm {
 
 class Outgoing {
  public:
-  // Common to all of its messages. `lz4`: compress payloads that LZ4 makes smaller.
+  // The arguments hold for all messages of this object. `lz4`: compress payloads that LZ4 makes smaller.
   Outgoing(uint64_t run, uint32_t epoch, int sender, bool lz4);
 
-  // Makes the payload: of blocks, which their codecs encode, or of blocks that are encoded already, whose
-  // bytes follow each other in `bytes`.
+  // Make the payload. encode() lets each block's codec encode it. assemble() takes blocks that are already
+  // encoded: their bytes follow each other in `bytes`.
   void encode(std::span<const OutBlock> blocks);
   void assemble(std::span<const BlockHeader> blocks, std::span<const std::byte> bytes);
-  // Compresses and hashes the payload and writes the envelope. `needs_from`: as in there.
+  // Compresses and hashes the payload, and writes the envelope. `needs_from`: as in Envelope.
   void seal(Tag tag, Tag needs_from);
 
-  // The message, ready to be sent; valid until the next encode() or assemble(). Its parts stay valid as long
-  // as somebody holds it.
+  // The message, ready to be sent. The reference is valid until the next encode() or assemble(); a copy of
+  // it keeps the message's parts alive.
   const PoolPtr<Message>& message() const { return message_; }
   size_t bytes() const { return message_->envelope.size() + message_->payload.size(); }
 
@@ -56,9 +57,10 @@ class Outgoing {
   Scratch<std::byte> lz4_memory_;
 };
 
-// The messages to each peer that are not known to have arrived, until the peer says in one of its own that it
-// needs them no more (Envelope::needs_from). Ranks wait for each other in every step, so these are the messages of
-// about one step; they share their memory with what was sent. Keeps its own. Used by one thread.
+// The messages to each peer that may not have arrived. A peer's own messages say which ones it no longer
+// needs (Envelope::needs_from), and those are dropped here. Ranks wait for each other in every step, so
+// this holds the messages of about one step. It shares their memory with the Outgoing that made them, and
+// reuses its own. Used by one thread.
 class Unconfirmed {
  public:
   struct Sent {
@@ -71,7 +73,7 @@ class Unconfirmed {
   void add(int peer, Tag tag, const PoolPtr<Message>& message);
   // The peer needs nothing before `tag`.
   void confirm(int peer, Tag tag);
-  // In the order in which they were sent, that is, of their tags.
+  // The messages to a peer in the order of their tags, which is the order in which they were sent.
   std::span<const Sent> to(int peer) const { return sent_[static_cast<size_t>(peer)]; }
 
  private:

@@ -15,7 +15,7 @@
 namespace modelet::comm {
 namespace {
 
-// Bytes that ZeroMQ adds: around a message, and to check that the other side is still there.
+// Bytes that ZeroMQ adds to a message, and sends each second to check that the other side is still there.
 constexpr uint64_t kBytesAround = 512;
 constexpr double kBytesPerSecond = 1024;
 
@@ -30,7 +30,7 @@ uint64_t cookie_of(int descriptor) {
   return get_option(descriptor, SOL_SOCKET, SO_COOKIE, cookie) ? cookie : 0;
 }
 
-// 0 if it is not a TCP connection.
+// Bytes that a TCP connection received; 0 for other connections.
 uint64_t received_by(int descriptor) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -58,7 +58,8 @@ std::pair<std::string, std::string> peer_of(int descriptor) {
   return {fmt::format("{}:{}", host.data(), port.data()), network};
 }
 
-// Of two server sockets, for control and for data, neither takes what the other and the program's files need.
+// A third, because there are two server sockets (for control and for data), and each must leave enough for
+// the other and for the program's files.
 size_t third_of_descriptors() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -146,14 +147,15 @@ void Connections::look(double now) {
   }
 }
 
-// Forgets it, too: later reports of ZeroMQ about it do not matter.
+// Also forgets the connection: what ZeroMQ reports about it later is ignored.
 void Connections::shut(Open::iterator connection, const std::string& why) {
   if (connection == open_.end()) return;
   if (shut_.next())
     log_warning("{}: ends the connection with {}: {} (number {})", what_, connection->second.peer, why,
                 shut_.count());
   if (cookie_of(connection->first) == connection->second.cookie) {
-    // With a reset when ZeroMQ closes it: a peer that waits for room to send would not see another end for minutes.
+    // Send a reset when ZeroMQ closes the connection. A peer that waits for room to send would not notice
+    // any other end for minutes.
     constexpr linger kReset{.l_onoff = 1, .l_linger = 0};
     ::setsockopt(connection->first, SOL_SOCKET, SO_LINGER, &kReset, sizeof kReset);
     ::shutdown(connection->first, SHUT_RDWR);

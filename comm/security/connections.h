@@ -1,12 +1,14 @@
-// Connections: limits on what the peers of a server socket may take of the process, whoever they are and
+// Connections: limits what the peers of a server socket can take from the process, whoever they are and
 // whatever they send.
 //
-// ZeroMQ limits a part of a message, but neither the number of its parts nor the number of connections, and
-// gives a message to the program only when it is whole. This class therefore watches the connections
-// themselves: the kernel counts the bytes that came over each, and the program tells which it has read. A
-// connection beyond a limit is shut; ZeroMQ then believes that the peer did it, and frees what it held.
+// ZeroMQ limits the size of a message part, but neither the number of parts nor the number of connections,
+// and the program sees a message only when it is whole. This class therefore watches the connections
+// themselves: the kernel counts the bytes that arrive on each connection, and the program reports which of
+// them it has read. A connection beyond a limit is shut down. To ZeroMQ it looks as if the peer had closed
+// it, so ZeroMQ frees what it held for the connection.
 //
-// Thread-safe: a gate keeper (comm/security/curve.h) reports connections, the socket's thread what it reads.
+// Thread-safe: a gate keeper (comm/security/curve.h) reports connections, and the socket's thread reports
+// what it reads.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +23,16 @@
 namespace modelet::comm {
 
 struct ConnectionLimits {
-  // Connections open at once from one address (with IPv6 from one network of 64 bits); one more is shut.
+  // Connections open at once from one address (for IPv6, from one network of 64 bits). One more is shut
+  // down.
   size_t of_address = 1024;
-  // Of these, connections that have not yet sent a whole message. If there are more, the oldest is shut, so
-  // it keeps nobody out.
+  // Of these, connections that have not sent a whole message yet. If there are more, the oldest is shut
+  // down, so silent connections cannot keep others out.
   size_t silent_of_address = 64;
-  size_t of_key = 256;  // with messages that came with one key
-  // Bytes that have come and belong to no message that the program has read: for one connection, and for all
-  // together, of which then the one with the most is shut. 0: no limit, and the socket's thread need not
-  // report what it reads.
+  size_t of_key = 256;  // connections whose messages came with one key
+  // Bytes that have arrived but belong to no message that the program has read: for one connection, and for
+  // all together. If all together have more, the connection with the most is shut down. 0: no limit, and
+  // the socket's thread need not report what it reads.
   uint64_t unread_bytes = 0, all_unread_bytes = 0;
 };
 
@@ -39,23 +42,23 @@ class Connections {
   Connections(std::string what, const ConnectionLimits& limits);
 
   void accepted(int descriptor);
-  // The address of a connection, as "192.168.1.7:40132"; empty if it was shut here.
+  // A connection has ended. Returns its address, as "192.168.1.7:40132"; empty if it was shut down here.
   std::string ended(int descriptor);
-  // A whole message was read from it; `key`: that of the sender, empty without keys.
+  // A whole message was read from the connection. `key` is the sender's key; empty without keys.
   void read(int descriptor, size_t bytes, std::string_view key);
-  // Checks all limits. Call it every kLook seconds while watches() says so. `now` in seconds.
+  // Checks all limits. Call it every kLook seconds while watches() is true. `now` in seconds.
   static constexpr double kLook = 0.1;
   bool watches() const;
   void look(double now);
 
  private:
   struct Connection {
-    uint64_t cookie = 0;  // the kernel's name for it: a descriptor may be another connection's by now
-    uint64_t number = 0;  // the later the larger
+    uint64_t cookie = 0;  // the kernel's id: the descriptor may belong to another connection by now
+    uint64_t number = 0;  // grows with each connection
     std::string peer, network, key;
     bool silent = true;
-    uint64_t received = 0, accounted = 0;  // bytes, both as of the last look, `accounted` never more
-    uint64_t read = 0;                     // bytes since then
+    uint64_t received = 0, accounted = 0;  // bytes at the last look; `accounted` <= `received`
+    uint64_t read = 0;                     // bytes read since the last look
   };
   using Open = std::map<int, Connection>;  // by descriptor
 
@@ -65,7 +68,7 @@ class Connections {
 
   const std::string what_;
   const ConnectionLimits limits_;
-  const size_t most_;  // connections at all: a third of the descriptors that this process may have
+  const size_t most_;  // of all connections: a third of the descriptors that this process may have
   mutable std::mutex mutex_;
   Open open_;
   uint64_t accepted_ = 0;

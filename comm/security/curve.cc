@@ -53,7 +53,7 @@ std::string peer_address(zmq::message_t& message) {
 HandshakeMonitor::HandshakeMonitor(zmq::context_t& context, zmq::socket_t& socket, Side side)
     : side_(side), socket_(context, zmq::socket_type::pair) {
   const std::string address = fmt::format("inproc://handshakes-{}", fmt::ptr(socket.handle()));
-  // The refusals of a server are logged by its gate keeper, with the key.
+  // A server needs no events for refusals: its gate keeper logs them, with the key.
   const int events =
       ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_DISCONNECTED |
       (side == Side::kServer ? ZMQ_EVENT_ACCEPTED
@@ -82,7 +82,7 @@ std::optional<HandshakeMonitor::Event> HandshakeMonitor::interpret(uint16_t even
   if (event == ZMQ_EVENT_ACCEPTED) return Event{Kind::kAccepted, descriptor};
   if (event == ZMQ_EVENT_DISCONNECTED && side_ == Side::kClient)
     return std::exchange(connected_, false) ? std::optional(Event{Kind::kEnded}) : std::nullopt;
-  if (event == ZMQ_EVENT_DISCONNECTED)  // follows the failure of the same connection at once
+  if (event == ZMQ_EVENT_DISCONNECTED)  // comes right after the failure of the same connection
     return Event{std::exchange(failed_, std::nullopt).value_or(Kind::kEnded), descriptor};
   Kind kind = Kind::kClosed;
   if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) kind = Kind::kSucceeded;
@@ -105,7 +105,7 @@ GateKeeper::GateKeeper(zmq::context_t& context, zmq::socket_t& server, std::stri
       requests_(context, zmq::socket_type::rep),
       monitor_(context, server, HandshakeMonitor::Side::kServer),
       connections_(what_, limits) {
-  constexpr int kHandshake = 5000;  // ms: whoever connects and says nothing goes
+  constexpr int kHandshake = 5000;  // ms; after that, a peer that connected and says nothing is disconnected
   server.set(zmq::sockopt::handshake_ivl, kHandshake);
   requests_.set(zmq::sockopt::linger, 0);
   requests_.bind(kZapAddress);

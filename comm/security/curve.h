@@ -1,5 +1,5 @@
-// CURVE on ZeroMQ sockets: options, the handler that decides for ZeroMQ who may connect (ZAP, RFC 27), and
-// why a handshake failed. For the files of comm/ that have sockets.
+// CURVE on ZeroMQ sockets: the options, the handler that decides for ZeroMQ who may connect (ZAP, RFC 27),
+// and the reasons why a handshake failed. For the files of comm/ that have sockets.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,19 @@
 
 namespace modelet::comm {
 
-// Call it before bind() or connect(). sender_key() returns the key with which a received message was sent.
+// Set the socket's keys. Call them before bind() or connect(). On a server, sender_key() then returns the
+// key with which a received message was sent.
 void use_curve_server(zmq::socket_t& socket, const KeyPair& own);
 void use_curve_client(zmq::socket_t& socket, const KeyPair& own, const std::string& server_key);
 
-// The authenticated public key of the connection that a message came over; empty without CURVE. Valid as long
-// as the message.
+// The authenticated public key of the connection on which a message came; empty without CURVE. Valid as
+// long as the message.
 std::string_view sender_key(zmq::message_t& message);
 
-// Address of the connection that a message came over.
+// The IP address of the peer that sent a message.
 std::string peer_address(zmq::message_t& message);
 
-// Reports how the handshakes of a socket end. Belongs to one thread; make it before the socket connects or
+// Reports how the handshakes of a socket end. Belongs to one thread. Make it before the socket connects or
 // binds.
 class HandshakeMonitor {
  public:
@@ -37,13 +38,13 @@ class HandshakeMonitor {
   HandshakeMonitor(zmq::context_t& context, zmq::socket_t& socket, Side side);
 
   enum class Kind {
-    kAccepted,       // server only: a connection, of which nothing else is known yet
-    kEnded,          // so did a connection whose handshake had not failed
-    kSucceeded,      // client only
-    kRefused,        // client only: the server does not accept its key. Final, ZeroMQ does not try again
-    kOtherSecurity,  // one side uses CURVE, the other does not. Final at the client
-    kBroken,         // no handshake; so a server sees a client that expects another server's key
-    kClosed  // the other side closed the connection; so a client sees that the server's key is another
+    kAccepted,   // server only: a new connection, of which nothing else is known yet
+    kEnded,      // a connection has ended whose handshake had not failed
+    kSucceeded,  // client only
+    kRefused,  // client only: the server does not accept this client's key. Final: ZeroMQ does not try again
+    kOtherSecurity,  // one side uses CURVE, the other does not. Final for the client
+    kBroken,         // no valid handshake. So a server sees a client that expects another server key
+    kClosed          // closed by the other side. So a client sees a server that has another key
   };
   struct Event {
     Kind kind = Kind::kClosed;
@@ -59,12 +60,12 @@ class HandshakeMonitor {
   const Side side_;
   zmq::socket_t socket_;
   bool connected_ = false;      // client only
-  std::optional<Kind> failed_;  // reported when its connection closes, which tells the descriptor
+  std::optional<Kind> failed_;  // reported when the connection closes: only that event has the descriptor
 };
 
-// Decides, on a thread of its own, whether a key may connect to the server socket of a context, logs who was
-// refused and why, and enforces the limits on connections. Make it before the socket binds and let it live
-// longer: if nobody answers, ZeroMQ lets everybody in.
+// Decides on a thread of its own whether a key may connect to the server socket of a context. It logs who
+// was refused and why, and enforces the limits on connections. Make it before the socket binds, and let it
+// live longer than the socket: if nobody answers, ZeroMQ lets everybody in.
 class GateKeeper {
  public:
   // `what` names the server in the log.
@@ -74,12 +75,12 @@ class GateKeeper {
   GateKeeper& operator=(const GateKeeper&) = delete;
   ~GateKeeper();
 
-  // The reason why a key may not connect; empty if it may. Called on the gate keeper's thread.
+  // Returns the reason why a key may not connect; empty if it may. Called on the gate keeper's thread.
   using Judge = std::function<std::string(const std::string& public_key)>;
-  // Handshakes wait until it is called. On a socket without CURVE nobody is judged.
+  // Starts to answer: handshakes wait until this call. On a socket without CURVE nobody is judged.
   void open(Judge judge);
 
-  // If unread bytes are limited: a message was read. Called on the socket's thread.
+  // Reports that a message was read. Needed if unread bytes are limited. Called on the socket's thread.
   void has_read(zmq::message_t& last_part, size_t bytes);
 
  private:

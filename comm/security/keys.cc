@@ -24,7 +24,7 @@
 namespace modelet::comm {
 namespace {
 
-constexpr size_t kZ85Size = 41;                 // characters of a key in ZeroMQ's writing, with the final 0
+constexpr size_t kZ85Size = 41;                 // a key in Z85, with the final 0
 constexpr size_t kKeyFileBytes = 4096;          // a key file has 200
 constexpr size_t kListBytes = size_t{4} << 20;  // some 40,000 entries
 constexpr size_t kNameBytes = 64;               // of a key in a list
@@ -45,8 +45,8 @@ std::string public_key_of(const std::string& secret_key) {
   return from_z85(public_z85.data());
 }
 
-// A complete file beside `path` that only its owner may read (everybody may read those of AtomicFile), until
-// this object ends.
+// A complete temporary file beside `path`, which only its owner may read (everybody may read those of
+// AtomicFile). It is removed with this object.
 class PrivateFile {
  public:
   PrivateFile(const std::filesystem::path& path, std::string_view text) : name_(path.string() + ".XXXXXX") {
@@ -76,7 +76,7 @@ std::string key_of(const toml::table& table, const char* name, const std::string
   return parse_key(*text, fmt::format("{}: '{}'", path, name));
 }
 
-// Changes whenever the file does.
+// A text that changes whenever the file does.
 std::string stamp_of(const std::filesystem::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return errno_text(path.string());
@@ -181,7 +181,7 @@ KeyPair read_key_file(const std::filesystem::path& path) {
       throw UsageError(path.string() +
                        ": the public key does not belong to the secret one; the file is damaged");
     return pair;
-  } catch (const toml::parse_error& error) {  // whose text could show the secret
+  } catch (const toml::parse_error& error) {  // not passed on: its text could show the secret
     throw UsageError(
         fmt::format("{}:{}: not a key file of 'modelet keygen'", path.string(), error.source().begin.line));
   }

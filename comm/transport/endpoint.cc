@@ -44,15 +44,15 @@ bool is_port(std::string_view text, bool to_listen) {
   return port > 0 && port <= UINT16_MAX;
 }
 
-// "ipc://FOLDER/*" with a name that no other socket of the folder has.
+// Replaces the "*" of "ipc://FOLDER/*" with a name that no other socket of the folder has.
 std::string with_free_name(const std::string& endpoint) {
   if (!endpoint.starts_with(kIpc) || !endpoint.ends_with("/*")) return endpoint;
   std::random_device random;
   return fmt::format("{}{:08x}{:08x}", endpoint.substr(0, endpoint.size() - 1), random(), random());
 }
 
-// IPv6 only if it is asked for: a socket that may use both takes the IPv6 address of a name and tries no
-// other.
+// Allows IPv6 only for an IPv6 address. A socket that may use both would take the IPv6 address of a name,
+// and would not try another one.
 void prepare(zmq::socket_t& socket, std::string_view endpoint, bool to_listen) {
   check_endpoint(endpoint, to_listen);
   socket.set(zmq::sockopt::ipv6, is_ipv6(host_of(endpoint)));
@@ -110,7 +110,8 @@ std::string address_on_the_way_to(std::string_view endpoint) {
   const addrinfo wanted{.ai_family = ipv6 ? AF_INET6 : AF_INET, .ai_socktype = SOCK_DGRAM};
   addrinfo* list = nullptr;
   const int unknown = ::getaddrinfo(host.c_str(), "1", &wanted, &list);
-  // Only a name that does not exist is a mistake: while a machine starts it may lack the network, and get it.
+  // Only a name that does not exist is the user's mistake. The network may be missing just because the
+  // machine is starting, and may come up later.
   if (unknown == EAI_NONAME) throw UsageError(text(::gai_strerror(unknown)));
   if (unknown != 0) throw Error(text(::gai_strerror(unknown)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> found(list, ::freeaddrinfo);

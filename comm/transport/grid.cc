@@ -13,9 +13,9 @@
 namespace modelet::comm {
 namespace {
 
-// One row or column. Frames from its peers that the other part has received wait here.
+// One row or column. Frames that the other part received for it wait here.
 struct Part {
-  std::vector<int> ranks;  // of the whole, by rank of the part
+  std::vector<int> ranks;  // their ranks in the whole, by rank in the part
   std::deque<Frame> waiting;
   size_t waiting_bytes = 0;
   Transport::Heard heard;
@@ -43,7 +43,7 @@ struct Crossing {
   int own_row() const { return whole.rank() / columns; }
   int own_column() const { return whole.rank() % columns; }
 
-  // Of a rank in the row or column; otherwise the message is from a stranger.
+  // The part that a rank belongs to; null for a rank in neither, whose messages are a stranger's.
   Part* part_of(int rank) {
     if (rank / columns == own_row()) return &row;
     if (rank % columns == own_column()) return &column;

@@ -1,8 +1,8 @@
-// Arranges the ranks of one transport as a grid, rank = row x columns + column (a process grid, as in 2D
-// matrix algorithms), and gives this rank a transport for its row and one for its column, over the
-// connections of the whole. A rank meets each peer in its row or in its column, never in both, so the sender
-// of a message determines which of the two it is for. Ranks that share neither row nor column send each other
-// nothing.
+// Arranges the ranks of one transport as a process grid, as in 2D matrix algorithms: rank = row x columns +
+// column. This rank gets a transport for its row and one for its column. Both use the connections of the
+// whole transport. Each peer is in this rank's row or in its column, never in both, so the sender of a
+// message determines which of the two transports it is for. Ranks that share neither row nor column send
+// each other nothing.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,19 @@
 namespace modelet::comm {
 
 struct GridTransports {
-  std::unique_ptr<Transport> row;     // [columns] rank: the column
-  std::unique_ptr<Transport> column;  // [rows] rank: the row
+  std::unique_ptr<Transport> row;     // [columns]; its rank is this rank's column
+  std::unique_ptr<Transport> column;  // [rows]; its rank is this rank's row
 };
 
-// Limits on what may wait for one of the two while the other receives.
+// Limits on the messages that wait for one of the two transports while the other receives.
 struct GridLimits {
   size_t waiting_messages, waiting_bytes;
 };
 
-// `rows` divides the size of `whole`, which must outlive the two and is not received from meanwhile. One
-// thread uses both. interrupt() of either may be called as in Transport and wakes whichever receives. A
-// message for one that comes while the other receives is kept; more than `limits` is a PeerError.
+// `rows` must divide the size of `whole`. `whole` must outlive both transports, and nobody else may receive
+// from it meanwhile. One thread uses both. Any thread may call interrupt() of either, which wakes the one
+// that is receiving. A message that arrives for one while the other receives is kept. More messages than
+// `limits` allow are a PeerError.
 GridTransports make_grid_transports(Transport& whole, int rows, const GridLimits& limits);
 
 }  // namespace modelet::comm

@@ -14,11 +14,11 @@
 namespace modelet::comm {
 namespace {
 
-// What one rank has not received yet.
+// The messages that one rank has not received yet.
 struct Queue {
   std::mutex mutex;
   std::condition_variable changed;
-  std::list<Frame> frames, spare;  // spare: nodes to use again
+  std::list<Frame> frames, spare;  // spare: list nodes to reuse
   bool interrupted = false;
   std::string reason;
 };
@@ -41,7 +41,7 @@ class InprocTransport final : public Transport {
   }
 
   bool receive(double timeout_seconds, Frame& frame) override {
-    frame.owner = {};  // outside the lock: its memory may go back to a pool
+    frame.owner = {};  // before the lock is taken: its memory may return to a pool
     Queue& queue = own_queue();
     std::unique_lock lock(queue.mutex);
     queue.changed.wait_for(lock, Seconds(std::max(timeout_seconds, 0.0)),

@@ -1,5 +1,5 @@
-// In-process transport: queues between the threads of one process. The twin of ZmqTransport for tests,
-// benchmarks and groups of one.
+// In-process transport: queues between the threads of one process. It takes the place of ZmqTransport in
+// tests, benchmarks and groups of one.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace modelet::comm {
 
-// Makes `size` connected transports, index = rank. Each may live in another thread and outlive the others; a
-// message to a transport that is gone waits unread. A queue holds at most `max_waiting` messages; beyond that
-// send() throws PeerError.
+// Makes `size` connected transports; the index is the rank. Each may be used by another thread and outlive
+// the others. A message to a transport that is gone stays unread. A queue holds at most `max_waiting`
+// messages; beyond that send() throws PeerError.
 std::vector<std::unique_ptr<Transport>> make_inproc_transports(int size, size_t max_waiting = 4096);
 
 }  // namespace modelet::comm

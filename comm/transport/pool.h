@@ -1,10 +1,10 @@
-// Pool: objects that are used again instead of being made anew. They hold what a message needs while it
-// travels (Message in comm/transport/transport.h, received parts in comm/transport/zmq.cc). Whoever holds a
-// PoolPtr uses the object; when the last holder lets go, on whichever thread, the object returns to its pool.
-// A pool thus has as many objects as were ever in use at once, and takes no memory after warm-up.
+// Pool: objects that are reused instead of allocated again. They hold what a message needs while it travels
+// (Message in comm/transport/transport.h, received parts in comm/transport/zmq.cc). A PoolPtr holds an
+// object. When the last PoolPtr lets go, on whichever thread, the object returns to its pool. A pool
+// therefore has as many objects as were ever in use at once, and allocates nothing after warm-up.
 //
-// A pool may end before its objects do. Pool, retain() and release() are thread-safe; for the objects see
-// their class.
+// A pool may be destroyed before its objects. Pool, retain() and release() are thread-safe. Each class of
+// objects says which threads may use them.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,8 @@
 
 namespace modelet::comm {
 
-// Base of the objects. An object that no pool made (std::make_unique, PoolPtr) is deleted by its last user.
+// Base class of the objects. An object that no pool made (std::make_unique, PoolPtr) is deleted by its last
+// user.
 class Pooled {
  public:
   Pooled(const Pooled&) = delete;
@@ -33,7 +34,8 @@ class Pooled {
 
  protected:
   Pooled() = default;
-  // Called when nobody uses the object any more: gives back what belongs to others, but keeps its own memory.
+  // Called when nobody uses the object any more. Must give back what belongs to others, but keep the
+  // object's own memory.
   virtual void clear() noexcept {}
 
  private:
@@ -47,7 +49,7 @@ class Pooled {
     Shelf(const Shelf&) = delete;
     Shelf& operator=(const Shelf&) = delete;
     ~Shelf() {
-      while (take()) {  // one by one: a chain that destroys itself would recurse
+      while (take()) {  // one by one: destroying the whole chain would recurse
       }
     }
     void put(std::unique_ptr<Pooled> object) noexcept {
@@ -65,15 +67,15 @@ class Pooled {
 
    private:
     std::mutex mutex_;
-    std::unique_ptr<Pooled> first_;  // the one used last: its memory is the most likely to be in a cache
+    std::unique_ptr<Pooled> first_;  // the one used last: its memory is most likely to be in a cache
   };
 
   std::atomic<int> users_{0};
-  std::shared_ptr<Shelf> shelf_;  // while it is used
-  std::unique_ptr<Pooled> next_;  // while it is free
+  std::shared_ptr<Shelf> shelf_;  // set while the object is in use
+  std::unique_ptr<Pooled> next_;  // set while the object is free
 };
 
-// A use of an object; empty after being moved from.
+// Holds an object of a pool. Empty after being moved from.
 template <class T>
 class PoolPtr {
  public:

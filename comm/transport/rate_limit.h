@@ -1,5 +1,5 @@
-// RateLimit: counts bytes that leave, and says how long to wait so that not more than so many a second do.
-// Time is given by the caller. Any thread.
+// RateLimit: counts the bytes that leave, and says how long to wait so that they do not exceed a rate. The
+// caller gives the time. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ class RateLimit {
   // 0: no limit.
   explicit RateLimit(double bytes_per_second = 0) : bytes_per_second_(bytes_per_second) {}
 
-  // The seconds to wait, at time `now`, before `bytes` may leave. What was not used for a while allows a
-  // tenth of a second's bytes at once, no more.
+  // The seconds to wait, at time `now`, before `bytes` may leave. After a pause, a tenth of a second's
+  // bytes may leave at once, and no more.
   double take(uint64_t bytes, double now);
   uint64_t total() const;  // bytes so far
 
  private:
   const double bytes_per_second_;
   mutable std::mutex mutex_;
-  double free_at_ = 0;  // all that was taken has left then
+  double free_at_ = 0;  // when everything that was taken has left
   uint64_t total_ = 0;
 };
 

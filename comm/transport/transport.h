@@ -1,12 +1,13 @@
 // Transport: moves whole messages between the ranks of one group. It has two implementations: ZeroMQ between
 // processes (zmq.h) and queues between threads (inproc.h). It knows bytes and ranks, not layers.
 //
-// Memory: a message is encoded once, into memory of a pool, and sent from there to one rank or to many; a
-// received message is read where it lies. Neither is copied here, and nothing is allocated once the pools
-// have grown to what is under way at once. zmq.h says what ZeroMQ itself copies and allocates.
+// Memory: a message is encoded once, into memory of a pool, and sent from there to one rank or to many. A
+// received message is read where it was received. A transport copies neither, and allocates nothing once
+// the pools have as many objects as are under way at once. zmq.h says what ZeroMQ itself copies and
+// allocates.
 //
-// Thread safety: send() and receive() belong to one thread (the training thread); interrupt() may be called
-// from any.
+// Thread safety: send() and receive() belong to one thread (the training thread). Any thread may call
+// interrupt().
 #pragma once
 
 #include <cstddef>
@@ -20,18 +21,18 @@
 
 namespace modelet::comm {
 
-// A message to send. Must not be changed after it was given to a transport, which lets go of it when it has
-// left, perhaps on another thread.
+// A message to send. It must not be changed after it was given to a transport. The transport lets go of it
+// when it has left, perhaps on another thread.
 class Message final : public Pooled {
  public:
-  std::span<const std::byte> envelope, payload;  // in the memory below
+  std::span<const std::byte> envelope, payload;  // views of the memory below
 
-  Scratch<std::byte> envelope_memory, payload_memory;  // the parts lie in here
+  Scratch<std::byte> envelope_memory, payload_memory;  // hold the two parts
 };
 
 // One received message: its two parts, unchecked.
 struct Frame {
-  int from = -1;          // rank, as the transport knows it
+  int from = -1;          // rank of the sender, as the transport knows it
   PoolPtr<Pooled> owner;  // keeps the parts alive
   std::span<const std::byte> envelope;
   std::span<const std::byte> payload;
@@ -44,26 +45,27 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Queues a message for each of the ranks `to`, in their order, without waiting for them. Throws PeerError
-  // if the queue of a rank is full because it has not read for too long; the ranks after it were sent
-  // nothing.
+  // Queues a message for each of the ranks `to`, in this order, and does not wait for them. Throws
+  // PeerError if the queue of a rank is full because it has not read for too long. The ranks after that one
+  // are then sent nothing.
   virtual void send(std::span<const int> to, const PoolPtr<Message>& message) = 0;
-  // The next message of any peer. Returns false if none came within `timeout_seconds`. Throws Interrupted
+  // The next message from any peer. Returns false if none came within `timeout_seconds`. Throws Interrupted
   // after interrupt().
   virtual bool receive(double timeout_seconds, Frame& frame) = 0;
-  // Wakes the owning thread (within 50 ms): its current and all later calls of receive() throw
+  // Wakes the thread that is in receive() (within 50 ms). That call and all later ones throw
   // Interrupted(reason).
   virtual void interrupt(const std::string& reason) = 0;
-  // What became of the connection over which this rank sends to a peer. When it has ended, what was under way
-  // may be lost. It may come back by itself.
+  // What happened to the connection over which this rank sends to a peer. When it has ended, messages under
+  // way may be lost. It may come back by itself.
   enum class Connection { kEnded, kBack };
   using Heard = std::function<void(int rank, Connection what)>;
-  // `heard` is called by receive() and send(), and may itself send. Returns what was called before.
+  // Sets the function that receive() and send() call when that happens. `heard` may call send(). Returns
+  // the previous function.
   virtual Heard when_connections_change(Heard heard) {
     static_cast<void>(heard);
     return {};
   }
-  // Number of messages that were thrown away because their sender is no rank of this group.
+  // The number of messages that were dropped because their sender is no rank of this group.
   virtual uint64_t dropped_messages() const { return 0; }
 };
 

@@ -1,5 +1,5 @@
-// FlatBuffers are read in place and need an aligned start. A received message may start anywhere, if it was
-// decrypted or ZeroMQ left it in the buffer it reads into. Internal to comm/.
+// FlatBuffers are read in place and must be aligned. A received message may start anywhere, if it was
+// decrypted or if ZeroMQ left it in its read buffer. Internal to comm/.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace modelet::comm {
 
-// Copies the bytes to the beginning of `memory`, which grows and never shrinks. The result is valid until the
-// next use of `memory`.
+// Copies the bytes to the beginning of `memory`, which never shrinks. The result is valid until the next
+// use of `memory`.
 inline std::span<const uint8_t> aligned_copy(std::span<const std::byte> bytes,
                                              std::vector<uint64_t>& memory) {
   const size_t words = (bytes.size() + sizeof(uint64_t) - 1) / sizeof(uint64_t);

@@ -20,7 +20,7 @@ void parse_blocks(const wire::Envelope& wire, size_t max_message_bytes, Envelope
   if (wire.blocks()->size() > kMaxBlocks)
     throw FormatError(
         fmt::format("envelope: {} blocks, more than the limit of {}", wire.blocks()->size(), kMaxBlocks));
-  // FlatBuffers' verifier checks the place of structs, but not their alignment.
+  // FlatBuffers' verifier checks where structs are, but not their alignment.
   if (reinterpret_cast<uintptr_t>(wire.blocks()->Data()) % alignof(wire::Block) != 0)
     throw FormatError("envelope: not a valid Modelet envelope (misaligned blocks)");
   for (const wire::Block* block : *wire.blocks()) {

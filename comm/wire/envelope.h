@@ -1,8 +1,9 @@
-// Envelope: the small first part of every message between ranks. It says to which operation the message
-// belongs and what its payload holds. Byte layout: FlatBuffers (comm/wire/envelope.fbs), docs/wire_format.md.
+// Envelope: the small first part of every message between ranks. It says which operation the message
+// belongs to and what its payload holds. The byte layout is a FlatBuffer (comm/wire/envelope.fbs,
+// docs/wire_format.md).
 //
-// Everything that is parsed here comes from outside: it is verified and checked against limits before
-// anything is allocated, and FormatError says what is wrong. Plain values; thread-safe as such.
+// Everything that is parsed here comes from outside. It is verified and checked against limits before
+// anything is allocated, and a FormatError says what is wrong. Plain values, without locks.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ namespace modelet::comm {
 // Grows when the meaning of a message changes; docs/wire_format.md says what earlier versions meant.
 inline constexpr uint16_t kWireVersion = 4;
 inline constexpr size_t kMaxBlocks = 4096;               // in a message
-inline constexpr size_t kMaxEnvelopeBytes = 128 * 1024;  // kMaxBlocks of them fit
+inline constexpr size_t kMaxEnvelopeBytes = 128 * 1024;  // enough for kMaxBlocks blocks
 
 // BlockHeader::codec of a block of bytes, which has no rows and columns.
 inline constexpr uint8_t kBytesBlock = 255;
@@ -39,14 +40,14 @@ struct Envelope {
   bool lz4 = false;           // the payload is one LZ4 block of raw_bytes
   uint64_t raw_bytes = 0;     // payload before LZ4 = sum of the blocks' bytes
   uint64_t payload_hash = 0;  // XXH3-64 of the payload part as sent
-  Tag needs_from;             // the sender has all that was sent to it with earlier tags
+  Tag needs_from;             // the sender needs no message with an earlier tag
   std::vector<BlockHeader> blocks;
   bool operator==(const Envelope&) const = default;
 };
 
 uint64_t payload_hash(std::span<const std::byte> payload);
 
-// Serialises envelopes, reusing its memory. Not thread-safe.
+// Serialises envelopes, and reuses its memory. Not thread-safe.
 class EnvelopeWriter {
  public:
   EnvelopeWriter();
@@ -59,14 +60,14 @@ class EnvelopeWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// Verifies `bytes` (any alignment) and fills `envelope`, whose vector is reused, as is `scratch`. Checks all
-// that can be checked without the payload: version, number of blocks, rows * cols * 4 and the sum of block
-// bytes <= `max_message_bytes`, sum == raw_bytes.
+// Verifies `bytes` (of any alignment) and fills `envelope`. Reuses the memory of `envelope` and of
+// `scratch`. Checks everything that can be checked without the payload: version, number of blocks, rows *
+// cols * 4 and the sum of block bytes <= `max_message_bytes`, sum == raw_bytes.
 void parse_envelope(std::span<const std::byte> bytes, size_t max_message_bytes, Envelope& envelope,
                     std::vector<uint64_t>& scratch);
 
-// The raw payload (the blocks one after the other) of a received payload part: `payload` itself, or `scratch`
-// filled with the decompressed bytes. Checks hash and sizes.
+// The blocks of a received payload, one after the other: `payload` itself or, if LZ4 compressed it,
+// `scratch` with the decompressed bytes. Checks hash and sizes.
 std::span<const std::byte> open_payload(const Envelope& envelope, std::span<const std::byte> payload,
                                         size_t max_message_bytes, std::vector<std::byte>& scratch);
 

@@ -11,12 +11,12 @@
 namespace modelet::comm {
 
 // Every rank of the group calls an operation with the same tag. No tag is used twice in an epoch, and the
-// tags of a Group grow in the order (step, round), which tells a late message of an operation that is over
-// from an early one of an operation to come. A failed step is run again in a new epoch.
+// tags of a Group grow in the order (step, round). So the tag tells a late message, of an operation that is
+// over, from an early one, of an operation to come. A failed step is run again in a new epoch.
 struct Tag {
   uint64_t step = 0;
-  uint16_t round = 0;  // operation within the step
-  uint16_t hop = 0;    // message after message within an operation: for Group, callers leave it 0
+  uint16_t round = 0;  // number of the operation within the step
+  uint16_t hop = 0;    // number of the message within an operation. Group sets it; callers leave it 0
 
   auto operator<=>(const Tag&) const = default;
 

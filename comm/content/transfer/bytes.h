@@ -1,4 +1,5 @@
-// Bytes of messages (FlatBuffers has vectors of uint8_t) and bytes of files (std::byte). Pure; any thread.
+// Conversions between the bytes of messages (FlatBuffers has vectors of uint8_t) and the bytes of files
+// (std::byte). Pure functions; any thread.
 #pragma once
 
 #include <cstddef>

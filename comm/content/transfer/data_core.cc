@@ -14,10 +14,10 @@ namespace {
 
 namespace msg = control;
 
-constexpr double kLongestQueue =
-    1;  // seconds that chunks may take to leave before others are asked for later
+// If queued chunks would take longer than this many seconds to leave, peers are told to ask later.
+constexpr double kLongestQueue = 1;
 
-// Another process has the entry alone: it fills it, or checks what there is of it.
+// Another process is filling or checking the entry.
 class Busy : public Error {
  public:
   Busy(const std::string& address, const StoreNames& names)
@@ -38,7 +38,7 @@ DataCore::DataCore(const DataServerOptions& options)
 
 void DataCore::keep(std::map<std::string, std::string> addresses) {
   kept_ = std::move(addresses);
-  kept_.erase("");  // of runs whose data is not sent
+  kept_.erase("");  // runs whose data is not in the store have no address
 }
 
 void DataCore::close(const std::vector<std::string>& addresses) {
@@ -107,7 +107,7 @@ std::optional<DataCore::Message> DataCore::answer(const msg::ServerSocket::Recei
         received.message);
   } catch (const Busy& busy) {
     return msg::LaterT{{}, busy.what()};
-  } catch (const std::exception& error) {  // the disk's, too: whatever it is, the others are served
+  } catch (const std::exception& error) {  // also the disk's errors: the other peers are still served
     return refusal(error);
   }
 }
@@ -120,7 +120,7 @@ DataCore::Message DataCore::refusal(const std::exception& error) {
 
 bool DataCore::has_place(const msg::ServerSocket::Received& received) {
   if (!served_.contains(received.peer)) {
-    // The bytes of a chunk have arrived already: it is accepted, but gives no place.
+    // The bytes of a chunk have already arrived, so they are accepted, but they give no place.
     if (std::holds_alternative<msg::PutChunkT>(received.message)) return true;
     std::erase_if(served_,
                   [&](const auto& place) { return now_ - place.second.asked >= options_.place_seconds; });
@@ -131,8 +131,8 @@ bool DataCore::has_place(const msg::ServerSocket::Received& received) {
   return true;
 }
 
-// Takes a place from the key that has most, if that is more than this key would have: of its connections, the
-// one that asked longest ago.
+// Frees a place if another key would still have at least as many as `key` then has. It is taken from the
+// key with the most places: from its connection that asked longest ago.
 bool DataCore::take_place_of_another_key(const std::string& key) {
   std::map<std::string, size_t> places;
   for (const auto& [peer, place] : served_) ++places[place.key];
@@ -174,8 +174,8 @@ DataCore::Message DataCore::on(const msg::ServerSocket::Received& received, cons
   return msg::ChunkStoredT{{}, message.data, message.chunk};
 }
 
-// Throws Error if the key would have more in the store than one key may. Of its data, what no run needs is
-// removed first.
+// Throws Error if the key would have more in the store than one key may. Before that, it removes those of
+// the key's data that no run needs.
 void DataCore::require_quota(const std::string& key, const std::string& address, uint64_t bytes) {
   if (key.empty()) return;
   auto& of_key = sent_[key];
@@ -217,13 +217,14 @@ DataCore::Message DataCore::on(const msg::FetchChunkT& message) {
     if (options_.sending) options_.sending->take(bytes->size(), now_);
     return msg::ChunkT{{}, message.data, message.chunk, message_bytes(*bytes)};
   }
-  // A complete one is damaged: when it is offered again, all of it is checked.
+  // If the entry was complete, it has been damaged. Closing it makes the next offer check all of it.
   if (!content.writable()) entries_.erase(message.data);
   throw Error(fmt::format("chunk {} of data {} is not in {}, or damaged: {}", message.chunk, message.data,
                           options_.names.store, options_.names.remedy));
 }
 
-// An open entry, or one of the store: perhaps nobody has asked for it since the scheduler was started.
+// The entry, which is opened if it is in the store but not open: perhaps nobody has asked for it since the
+// scheduler was started.
 StoredContent& DataCore::entry(const std::string& address) {
   if (const auto found = entries_.find(address); found != entries_.end()) {
     found->second.used = now_;
@@ -234,13 +235,13 @@ StoredContent& DataCore::entry(const std::string& address) {
   return *opened(address, *manifest).content;
 }
 
-// Opens it if it is not open, without checking anything.
+// Opens the entry if it is not open. Checks no chunk.
 DataCore::Entry& DataCore::opened(const std::string& address, const Manifest& manifest,
                                   const std::string& key) {
   auto found = entries_.find(address);
   if (found == entries_.end()) {
     close_unused();
-    open_what_runs_need();  // before there is need of room
+    open_what_runs_need();  // before anything is removed to make room
     if (entries_.size() >= options_.most_open) close_longest_unused();
     if (entries_.size() >= options_.most_open)
       throw Error(fmt::format("{} files are open in {}, the most that may be: try again in a few minutes",
@@ -257,7 +258,7 @@ DataCore::Entry& DataCore::opened(const std::string& address, const Manifest& ma
   return found->second;
 }
 
-// If there are several, the one that somebody waits for.
+// An entry with unchecked chunks; if there are several, one that somebody waits for.
 DataCore::Entries::iterator DataCore::next_to_verify() {
   auto next = entries_.end();
   for (auto open = entries_.begin(); open != entries_.end(); ++open) {
@@ -277,7 +278,7 @@ DataCore::Answers DataCore::work() {
     entry.content->verify_next();
     if (!entry.content->verified()) return {};
     tell_what_is_missing(address, entry, answers);
-  } catch (const std::exception& error) {  // the disk's
+  } catch (const std::exception& error) {  // an error of the disk
     for (const std::string& peer : entry.offered_by) answers.push_back({peer, refusal(error)});
     entries_.erase(open);
   }
@@ -290,7 +291,7 @@ bool DataCore::has_most_open(const std::string& key) const {
   return !key.empty() && static_cast<size_t>(of_key) >= options_.most_open_of_key;
 }
 
-// What is open is not removed from the store, by nobody.
+// Opens the data that runs need, because nobody removes open entries from the store.
 void DataCore::open_what_runs_need() {
   for (const auto& [address, key] : kept_) {
     if (entries_.contains(address) || entries_.size() >= options_.most_open || has_most_open(key)) continue;
@@ -298,13 +299,14 @@ void DataCore::open_what_runs_need() {
       const auto manifest = store_.manifest(parse_content_id(address));
       auto content = manifest ? store_.open_unverified(*manifest) : nullptr;
       if (content) entries_[address] = {.content = std::move(content), .used = now_, .key = key};
-    } catch (const std::exception& error) {  // of this one; the run that needs it will be told
+    } catch (const std::exception& error) {  // the run that needs it will be told; the others are opened
       if (refusals_.next()) log_warning("data {} of a run cannot be opened: {}", address, error.what());
     }
   }
 }
 
-// Of those that are only read: they are opened again when somebody asks.
+// Closes the entry that was unused longest, of those that are only read. It is opened again when somebody
+// asks for it.
 void DataCore::close_longest_unused() {
   auto longest = entries_.end();
   for (auto open = entries_.begin(); open != entries_.end(); ++open)
@@ -316,7 +318,7 @@ void DataCore::close_longest_unused() {
 
 void DataCore::close_unused() {
   std::erase_if(entries_, [&](const auto& open) {
-    const Entry& entry = open.second;  // what somebody waits for is in use
+    const Entry& entry = open.second;  // an entry that somebody waits for is in use
     return !kept_.contains(open.first) && entry.offered_by.empty() &&
            ((entry.of_snapshot && entry.content->complete()) || now_ - entry.used > options_.close_seconds);
   });

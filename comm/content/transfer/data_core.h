@@ -1,20 +1,22 @@
-// DataCore: the answers of a port for data. A state machine over a store
-// (comm/content/store.h), without socket, thread and clock: messages go in, answers come out, and `now` is an
-// argument. DataServer is its edge.
+// DataCore: decides what a port for data answers. It is a state machine over a store
+// (comm/content/store.h), without socket, thread or clock: messages go in, answers come out, and `now` is
+// an argument. DataServer (data_server.h) runs it behind a socket.
 //
-// Clients put files into the store, chunk by chunk, and agents fetch them (comm/content/content.h). What is
-// there of a file is checked chunk by chunk between two messages; a client that offers the file learns what
-// is missing when that is done. It reads and writes only its store: no message holds a path.
+// Clients put files into the store, chunk by chunk, and agents fetch them (comm/content/content.h). When an
+// entry of the store is opened, its chunks are checked one at a time, between messages. A client that
+// offers a file is told which chunks are missing when all have been checked. DataCore reads and writes only
+// its store, and no message holds a path.
 //
-// Only a limited number of connections is served at once, since each may have megabytes under way. Others are
-// told to ask again later; they get a place when one of those has been silent for a while, or from a key that
-// has more places than theirs. No key can thus keep another one out, however many connections it has. What a
-// key may have in the store is limited, and so is the number of entries that it may have open.
+// Only a limited number of connections is served at once, since each may have megabytes under way. Other
+// connections are told to ask again later. They get a place when a served connection has been silent for a
+// while, or when another key has more places than their own. So no key can keep another one out, however
+// many connections it has. There are also limits on what a key may have in the store, and on the entries
+// that it may have open.
 //
-// It waits for nobody, not even for another process that has an entry of the store alone: a client that asks
-// for that entry is told to ask again.
+// DataCore never waits, not even for another process that is filling or checking an entry of the store: a
+// client that asks for such an entry is told to ask again.
 //
-// Who may do what is for its owner to say (`why_not`). One thread.
+// The owner of a DataCore decides who may do what (`why_not`). One thread.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +36,7 @@
 
 namespace modelet::comm {
 
-// What a store and its limits are called in messages, and what helps if something is not there.
+// What messages call the store and its limits, and what they tell the user to do if something is not there.
 struct StoreNames {
   std::string store = "the scheduler's store";
   std::string limit = "--store-mib of the scheduler";
@@ -44,18 +46,20 @@ struct StoreNames {
 
 struct DataServerOptions {
   std::filesystem::path store;                // folder
-  uint64_t store_bytes = uint64_t{64} << 30;  // the least recently used are removed beyond
-  uint64_t key_bytes = 0;                     // of them sent with one key; 0: half of them
+  uint64_t store_bytes = uint64_t{64} << 30;  // beyond this, the least recently used entries are removed
+  uint64_t key_bytes = 0;                     // of these, what may be sent with one key; 0: half of them
   size_t most_served = 64;                    // connections at once
-  double place_seconds = 10;                  // of silence, after which a connection's place may go to others
-  // Seconds of disuse after which an entry is closed, unless a run needs it: after a large file has been
-  // sent, its run is submitted only once the next file is there too.
+  double place_seconds = 10;                  // after this silence, others may get a connection's place
+  // An entry that was not used for this many seconds is closed, unless a run needs it. The time is long
+  // because a run is submitted only when all of its files have been sent: its first file must wait for the
+  // others.
   double close_seconds = 600;
-  size_t most_open = 256;        // entries of the store: each holds a file, and its manifest in memory
-  size_t most_open_of_key = 64;  // by offers that came with one key, and for its runs
-  std::shared_ptr<RateLimit> sending = {};  // of the machine's link, which others share; null: no limit
+  size_t most_open = 256;  // open entries of the store; each has a file open, and its manifest in memory
+  size_t most_open_of_key = 64;             // of these, opened by one key's offers and for its runs
+  std::shared_ptr<RateLimit> sending = {};  // of the machine's link, shared with others; null: no limit
   StoreNames names = {};
-  // The reason why a sender may not send this; empty if it may. None: everybody may. Called on the core's thread.
+  // Returns the reason why a sender may not send a message; empty if it may. No function: everybody may.
+  // Called on the core's thread.
   std::function<std::string(const Identity& sender, const control::ToSchedulerMessage&)> why_not = {};
 };
 
@@ -67,35 +71,37 @@ class DataCore {
   };
   using Answers = std::vector<Answer>;
 
-  // Throws as ContentStore.
+  // Throws like ContentStore.
   explicit DataCore(const DataServerOptions& options);
 
-  // Addresses of what runs need, and whose key it is for: it is not removed, unless that key has too many
-  // entries open. Other data is, when its room is needed.
+  // Sets what runs need: the addresses of data, each with the key whose run needs it. That data is kept
+  // open, so it is not removed, unless its key has too many entries open. Other data is removed when its
+  // room is needed.
   void keep(std::map<std::string, std::string> addresses);
-  // Closes entries, so that somebody else in this process may fill them, or remove them.
+  // Closes entries, so that other users of the store in this process may fill or remove them.
   void close(const std::vector<std::string>& addresses);
 
   // `now` in seconds, never going backwards.
   Answers handle(double now, const control::ServerSocket::Received& received);
-  // Whether there is something to check, and the check of one chunk.
+  // has_work(): whether an open entry has chunks to check. work(): checks one chunk.
   bool has_work() { return next_to_verify() != entries_.end(); }
   Answers work();
   // Call about every second.
   Answers tick(double now);
-  // The peer is gone: it waits for nothing, and its place is free.
+  // The peer is gone: it gets no more answers, and its place is free.
   void gone(const std::string& peer);
-  // The peer has not read for too long and was not sent what is missing of this data: tick() tells it.
+  // The peer could not be told what is missing of this data, because it does not read. tick() tells it
+  // again.
   void not_heard(const std::string& peer, const std::string& address);
 
  private:
   struct Entry {
     std::unique_ptr<StoredContent> content;
     double used = 0;
-    std::set<std::string> offered_by = {};  // peers that wait to hear what is missing
-    std::string key = {};                   // whose offer, or run, opened it
-    bool offered = false;                   // by somebody who may still put chunks
-    bool of_snapshot = false;               // closed once it is whole: snapshots have many files
+    std::set<std::string> offered_by = {};  // peers that wait to be told what is missing
+    std::string key = {};                   // the key whose offer or run opened it
+    bool offered = false;                   // its sender may still put chunks
+    bool of_snapshot = false;               // if so, closed as soon as it is whole: snapshots have many files
   };
   struct Place {
     double asked = 0;
@@ -104,7 +110,7 @@ class DataCore {
   using Entries = std::map<std::string, Entry>;  // by address
   using Message = control::FromSchedulerMessage;
 
-  // Nothing if the answer follows later.
+  // Returns nothing if the answer follows later.
   std::optional<Message> answer(const control::ServerSocket::Received& received);
   Message refusal(const std::exception& error);
   bool has_place(const control::ServerSocket::Received& received);
@@ -130,8 +136,8 @@ class DataCore {
   std::map<std::string, std::string> kept_;  // address -> key
   Entries entries_;                          // open
   std::map<std::string, Place> served_;      // connections with a place
-  // Key -> address -> bytes that it has sent of it since the scheduler was started, with the manifest. Without keys
-  // there is nothing to tell peers by.
+  // Key -> address -> bytes that the key has sent for it since the scheduler was started, manifest
+  // included. Empty if there are no keys, because then peers cannot be told apart.
   std::map<std::string, std::map<std::string, uint64_t>> sent_;
 };
 

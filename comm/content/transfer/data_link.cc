@@ -11,9 +11,9 @@
 namespace modelet::comm {
 namespace {
 
-constexpr size_t kWindow = 4;   // questions without an answer: fills 1 Gbit/s at 30 ms
-constexpr double kPoll = 0.1;   // seconds between two looks at whether somebody wants an end
-constexpr double kSlack = 0.1;  // seconds that a pace may lag behind and make up for
+constexpr size_t kWindow = 4;   // questions under way at once: enough for 1 Gbit/s at 30 ms
+constexpr double kPoll = 0.1;   // seconds between two calls of `check`
+constexpr double kSlack = 0.1;  // seconds of unused rate that may be made up for
 
 }  // namespace
 
@@ -30,7 +30,7 @@ void DataLink::ask(std::deque<uint32_t> numbers, const Question& question, const
                    const std::function<uint64_t(uint32_t number)>& bytes_of) {
   silence_.lap();
   std::deque<uint32_t> asked;
-  uint64_t connection = socket_.connections();  // over which `asked` were asked
+  uint64_t connection = socket_.connections();  // the one over which `asked` were sent
   while (!numbers.empty() || !asked.empty()) {
     if (std::exchange(connection, socket_.connections()) != socket_.connections()) {
       numbers.insert(numbers.begin(), asked.begin(), asked.end());
@@ -38,7 +38,7 @@ void DataLink::ask(std::deque<uint32_t> numbers, const Question& question, const
     }
     while (!numbers.empty() && asked.size() < kWindow && may_ask()) {
       if (options_.pace != nullptr && !options_.pace->may_go()) {
-        silence_.lap();  // it is this side's
+        silence_.lap();  // this side is the one that waits
         break;
       }
       if (!socket_.send(question(numbers.front()))) break;
@@ -71,7 +71,7 @@ bool DataLink::may_ask() const {
   return socket_.connections() > 0 && (!later_ || later_->seconds() > options_.ask_again);
 }
 
-// The next message; ends the waiting if it is a refusal, or if nothing comes for too long.
+// The next message, or nothing yet. Throws if it is a refusal, or if nothing has come for too long.
 std::optional<control::FromSchedulerMessage> DataLink::receive(double seconds) {
   if (options_.check) options_.check();
   auto message = socket_.receive(seconds);

@@ -1,12 +1,13 @@
-// DataLink: questions to a port for data (data_server.h), a few at once, until each has its answer.
+// DataLink: asks questions of a port for data (data_server.h). A few questions are under way at once, and
+// each is asked until it has its answer.
 //
 // Answers come in the order of the questions, and none is lost unless the connection is. A question is
-// therefore asked again only then, or when the other side has no time, or when its answer was wrong. However
-// slow the link, nothing travels twice without need.
+// therefore repeated only if the connection was lost, if the other side had no time, or if the answer was
+// wrong. However slow the link, nothing travels twice without need.
 //
-// What is asked is in transfer.h. A question throws Error if the other side refuses or is silent for `give_up`
-// seconds, and what `check` throws. A link is of no use after that: answers may still be on their way. One
-// thread.
+// transfer.h has the questions. ask() throws Error if the other side refuses, or is silent for `give_up`
+// seconds; it also passes on what `check` throws. After that the link must not be used, because answers may
+// still be on their way. One thread.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +24,10 @@
 
 namespace modelet::comm {
 
-// So many bytes a second in the mean, over all links that share it. 0: no limit. One thread.
+// Limits the mean rate in bytes a second, over all links that share it. 0: no limit. One thread.
 class Pace {
  public:
-  // `all`: keeps to this as well, with whatever else shares it. Null: nothing does.
+  // `all`: a limit that is kept as well, and that other senders share. Null: there is none.
   explicit Pace(double bytes_per_second = 0, std::shared_ptr<RateLimit> all = {})
       : rate_(bytes_per_second), all_(std::move(all)) {}
   void set(double bytes_per_second) {
@@ -45,20 +46,23 @@ class Pace {
 
 struct LinkOptions {
   std::string who = "the scheduler";  // the other side, in messages
-  Pace* pace = nullptr;               // null: as fast as it goes; outlives the link
-  double ask_again = 2;  // seconds until a question is repeated that the other side has no time for
-  double give_up = 60;   // seconds of silence
-  std::function<void()> check = {};  // called several times a second while the link waits; may throw
+  Pace* pace = nullptr;               // null: no limit; must outlive the link
+  double ask_again = 2;               // seconds until a question is repeated if the other side had no time
+  double give_up = 60;                // seconds of silence
+  std::function<void()> check = {};   // called several times a second while the link waits; may throw
 };
 
 class DataLink {
  public:
   DataLink(const control::SchedulerAddress& server, LinkOptions options);
 
-  enum class Heard { kOther, kAnswer, kWrong };  // of a message: not the answer to this question; ask again
+  // What a message is to a question: something else; its answer; or a wrong answer, so the question is
+  // repeated.
+  enum class Heard { kOther, kAnswer, kWrong };
   using Question = std::function<control::ToSchedulerMessage(uint32_t number)>;
   using Hear = std::function<Heard(control::FromSchedulerMessage&, uint32_t number)>;
-  // Asks question(number) for each number, and gives what comes to `hear`. `bytes_of`: what an exchange moves.
+  // Asks question(number) for each number, and passes each message that arrives to `hear`. `bytes_of`: the
+  // bytes that a question and its answer move, for the pace.
   void ask(std::deque<uint32_t> numbers, const Question& question, const Hear& hear,
            const std::function<uint64_t(uint32_t number)>& bytes_of);
 
@@ -72,7 +76,7 @@ class DataLink {
   const std::string server_;
   const LinkOptions options_;
   Stopwatch silence_;
-  std::optional<Stopwatch> later_;  // since the other side said so
+  std::optional<Stopwatch> later_;  // since the other side said that it had no time
   bool told_to_wait_ = false;
 };
 

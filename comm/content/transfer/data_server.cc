@@ -70,7 +70,7 @@ void DataServer::send(DataCore::Answers answers) {
     if (sent != msg::ServerSocket::Sent::kFull) continue;
     if (!missing_of.empty()) {
       core_.not_heard(peer, missing_of);
-    } else if (dropped_.next()) {  // it asks for more at once than it reads
+    } else if (dropped_.next()) {  // the peer asks for more at once than it reads
       log_warning("dropped an answer about data: the peer does not read (number {})", dropped_.count());
     }
   }

@@ -1,11 +1,12 @@
-// DataServer: files that are known by their content, for others to offer and to fetch: a socket and a thread
-// around DataCore (data_core.h), so that neither messages about runs nor heartbeats wait for a disk or behind
-// megabytes. The scheduler has one for the data of submitted runs.
+// DataServer: a port where others offer and fetch files that are identified by their content. It runs
+// DataCore (data_core.h) behind a socket, on a thread of its own, so that messages about runs and
+// heartbeats wait neither for a disk nor behind megabytes. The scheduler has one for the data of submitted
+// runs.
 //
-// Clients are answered in turn, one chunk at a time, and each asks for only a few at once, so all get their
-// share.
+// Clients are answered in turn, one chunk at a time, and each has only a few questions under way, so all
+// get their share.
 //
-// keep(), close(), endpoint(), port() from any thread; request_stop() by the destructor.
+// Any thread may call keep(), close(), endpoint() and port(). The destructor stops the thread.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,13 @@
 
 namespace modelet::comm {
 
-// Where a port for data is beside one for messages ("tcp://HOST:PORT"): `port` of the same host, 0 for a free
-// one. UsageError for an endpoint that has no ports.
+// The endpoint of the port for data that belongs to a port for messages ("tcp://HOST:PORT"): `port` on the
+// same host, or a free port if it is 0. Throws UsageError for an endpoint without a port.
 std::string data_endpoint(const std::string& listen, uint16_t port);
 
 class DataServer {
  public:
-  // Binds and starts the thread. Throws as ServerSocket and DataCore.
+  // Binds the socket and starts the thread. Throws like ServerSocket and DataCore.
   DataServer(const DataServerOptions& options, const std::string& endpoint,
              const std::optional<control::ServerKeys>& keys);
   DataServer(const DataServer&) = delete;
@@ -38,9 +39,9 @@ class DataServer {
   ~DataServer();
 
   const std::string& endpoint() const { return socket_.endpoint(); }
-  uint16_t port() const;                                    // of an endpoint that has one
+  uint16_t port() const;                                    // only if the endpoint has one
   void keep(std::map<std::string, std::string> addresses);  // as DataCore
-  void close(const std::vector<std::string>& addresses);    // as DataCore, soon
+  void close(const std::vector<std::string>& addresses);    // as DataCore, a little later
 
  private:
   void run();
@@ -52,7 +53,7 @@ class DataServer {
   WakeEvent stop_;
   LogLimit dropped_;
   std::mutex mutex_;
-  // Guarded by mutex_: what core_ does not know yet.
+  // Guarded by mutex_: what the thread has not passed to core_ yet.
   std::optional<std::map<std::string, std::string>> to_keep_;
   std::vector<std::string> to_close_;
   std::thread thread_;

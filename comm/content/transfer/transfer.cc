@@ -15,7 +15,7 @@ namespace {
 
 using Heard = DataLink::Heard;
 
-constexpr size_t kMostWrongChunks = 3;  // of one fetch
+constexpr size_t kMostWrongChunks = 3;  // in one call of fetch_chunks()
 
 uint64_t nothing(uint32_t) { return 0; }
 

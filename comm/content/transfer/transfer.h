@@ -1,6 +1,6 @@
-// Files on their way between this process and a port for data (data_server.h), over a DataLink: whole, or the
-// chunks that are missing where they go. All throw as DataLink::ask(); fetching also throws if what comes is
-// wrong. One thread for a link.
+// Sends files to a port for data (data_server.h) and fetches files from it, over a DataLink. Only chunks
+// that the receiving side lacks travel. All functions throw like DataLink::ask(). Those that fetch also
+// throw if what arrives is wrong. One thread for each link.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace modelet::comm {
 
-// How far a transfer is: told with each chunk.
+// Called after each chunk, with the progress of a transfer.
 using TellBytes = std::function<void(uint64_t bytes, uint64_t total_bytes)>;
 
-// The snapshot that a file is a part of. Run 0: it is data of a run that will be submitted.
+// The snapshot that a file belongs to. Run 0: the file is data of a run that will be submitted.
 struct PartOf {
   uint64_t run = 0, step = 0;
 };
-// Puts a file into the other side's store; only chunks that it lacks travel.
+// Puts a file into the other side's store. Only chunks that the store lacks travel.
 void send_content(DataLink& link, const Manifest& manifest, std::span<const std::byte> file,
                   const PartOf& part_of = {}, const TellBytes& tell = {});
 
 Manifest fetch_manifest(DataLink& link, const ContentId& id);
-// Chunks that `content` lacks, into it.
+// Fetches these chunks, which `content` lacks, into it.
 void fetch_chunks(DataLink& link, StoredContent& content, std::span<const uint32_t> chunks,
                   const TellBytes& tell = {});
 
