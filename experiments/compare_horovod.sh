@@ -1,4 +1,4 @@
-#!/bin/bash
-# Modelet against real Horovod on nodes with shaped links; report.html and report.json in build/compare_horovod. --help says more.
+# Compares Modelet with real Horovod on nodes with shaped links. Writes report.html and report.json into build/compare_horovod. See
+# --help.
 set -euo pipefail
 exec /usr/bin/python3 "$(dirname "${BASH_SOURCE[0]}")/baselines/compare_horovod.py" "$@"

@@ -1,6 +1,5 @@
-#!/bin/bash
-# The first thing to run: installs what is missing, builds, trains experiments/quickstart.toml on a scheduler and four
-# agents on this machine, and says what came out.
+# Run this first. It installs what is missing, builds, trains experiments/quickstart.toml on a scheduler and four agents on this machine,
+# and prints the result.
 set -euo pipefail
 
 usage() {

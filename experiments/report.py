@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""The results of a run: precision, speed, bytes compared with a dense all-reduce, and what the model says about real inputs.
+"""Prints the results of a run: precision, speed, bytes compared with a dense all-reduce, and what the model says about real inputs.
 
     experiments/report.py RUN_FOLDER     a folder that `modelet train` wrote
 
-Needs Python 3.11 and nothing else.
+Needs only Python 3.11.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BYTES_PER_PARAMETER = 4  # fp32
 LABELS_SHOWN = 5
-FEWEST_TRUE_LABELS = 3  # of an input that is shown: many packages need libc6 alone, which says little
+FEWEST_TRUE_LABELS = 3  # of an input that is shown; many packages need only libc6, which says little
 
 
 def open_text(path):
@@ -40,7 +40,7 @@ def bytes_text(count):
 
 
 def read_events(run):
-    """The last "started" and "finished" events of the run's log."""
+    """Returns the last "started" and "finished" events in the log of the run."""
     try:
         events = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     except OSError as error:
@@ -64,11 +64,11 @@ def print_numbers(started, finished):
         print(f"held-out P@1, 3, 5     {shown} %, best of the run, at step {finished['best_step']:,}")
     for name, title in (("ndcg", "nDCG"), ("psp", "PSP"), ("recall", "recall")):
         values = [finished.get(f"{name}_at_{k}") for k in (1, 3, 5)]
-        if None not in values:  # a log of an older program
+        if None not in values:  # the log of an older version
             print(f"{title + '@1, 3, 5':<23}{'  '.join(f'{100 * value:.1f}' for value in values)} %")
     if finished.get("auc") is not None:
         print(f"AUC, log-loss          {finished['auc']:.4f}  {finished['log_loss']:.4f}")
-    rate = finished["samples_per_second"]  # 0: resumed at its end, there was nothing to train
+    rate = finished["samples_per_second"]  # 0: the run was resumed at its end, and had nothing to train
     print(f"training               {finished['train_seconds']:.1f} s, {finished['steps']:,} steps"
           + (f", {rate:,.0f} samples/s" if rate > 0 else ""))
     if started["nodes"] > 1:
@@ -82,7 +82,7 @@ def print_numbers(started, finished):
 
 
 def choose_inputs(data, count):
-    """[(row, true label ids)]: the first `count` test samples with at least FEWEST_TRUE_LABELS labels (XMC text)."""
+    """Returns [(row, true label ids)] of the first `count` test samples that have at least FEWEST_TRUE_LABELS labels (XMC text)."""
     chosen = []
     with open_text(data) as lines:
         next(lines)  # the header

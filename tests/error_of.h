@@ -1,4 +1,4 @@
-// What a call that must fail says: the text of its Error, or "no error".
+// Returns the text of the Error that a call throws, or "no error" if it throws none.
 #pragma once
 
 #include <string>

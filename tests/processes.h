@@ -1,4 +1,4 @@
-// For tests in which several processes do the same at once.
+// For tests in which several processes do the same at the same time.
 #pragma once
 
 #include <sched.h>
@@ -38,13 +38,14 @@ class Shared {
   T* value_;
 };
 
-// In a child: what must hold there. (GoogleTest's macros tell nobody.)
+// Throws in a child process if `condition` does not hold. (The macros of GoogleTest would report it to
+// nobody.)
 inline void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-// body(0) .. body(count - 1), each in a process of its own; all begin together. How they ended, as waitpid(2)
-// says it: 0 if the body returned.
+// Runs body(0) .. body(count - 1), each in a process of its own. All begin together. Returns their exit
+// statuses as waitpid(2) gives them: 0 if the body returned.
 template <class Body>
 std::vector<int> run_processes(int count, const Body& body) {
   const Shared<std::atomic<int>> ready;
@@ -52,7 +53,7 @@ std::vector<int> run_processes(int count, const Body& body) {
   for (int i = 0; i < count; ++i) {
     children.push_back(::fork());
     if (children.back() != 0) continue;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a killed test leaves none behind
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // so a killed test leaves no process behind
     ++*ready;
     while (*ready < count) ::sched_yield();
     try {

@@ -1,5 +1,4 @@
-#!/bin/bash
-# Installs what is missing, builds, runs every test. The last line is the sum of all ctest runs; the exit code is 0 only if
+# Installs what is missing, builds, and runs every test. The last line is the sum of all ctest runs. The exit code is 0 only if
 # all of them passed. A second run builds only what has changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -29,7 +28,7 @@ needed=(--dev)
 [[ " ${presets[*]} " != *" aarch64 "* ]] || needed+=(--aarch64)
 
 passed=0 failed=0 failures=() times=()
-# timed NAME COMMAND...: runs it and keeps how long it took.
+# timed NAME COMMAND...: runs the command and keeps how long it took.
 timed() {
   local name=$1 begun=$SECONDS
   shift
@@ -47,7 +46,7 @@ python_package() {
     echo "== $1: the Python package could not be installed into build/venv: it is not tested" >&2
   fi
 }
-# Fails only where ctest did not get to its summary: failed tests are counted.
+# Fails only if ctest did not reach its summary, because failed tests are counted.
 test_preset() {
   local preset=$1 log=build/$1-ctest.log summary bad all
   shift
@@ -59,7 +58,7 @@ test_preset() {
   failed=$((failed + bad)) passed=$((passed + all - bad))
 }
 run_preset() {
-  # Tests wait for other threads and programs a good part of the time, those without a sanitizer most of it.
+  # Tests wait for other threads and programs much of the time, and those without a sanitizer most of the time.
   local preset=$1 target=() filter=() at_once=$((jobs + jobs / 2))
   case $preset in
     dev) at_once=$((2 * jobs)) ;;
@@ -71,7 +70,7 @@ run_preset() {
   echo "== $preset: build"
   timed "$preset: build" build_preset "$preset" "${target[@]}"
   if [[ $preset == dev ]]; then
-    # Without a package index, all but the Python package can be tested: its tests say that they are skipped.
+    # Without a package index, everything except the Python package can be tested; its tests say that they are skipped.
     timed "$preset: Python package" python_package "$preset"
   fi
   echo "== $preset: test"
@@ -81,7 +80,7 @@ run_preset() {
 mkdir -p build
 timed "installing packages" bash packaging/install-dependencies.sh "${needed[@]}"
 options=()
-# Where nothing is built twice, larger units compile faster.
+# If nothing is built twice, larger units compile faster.
 if [[ -n ${CI:-} ]]; then options+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16); fi
 if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 for preset in "${presets[@]}"; do run_preset "$preset"; done

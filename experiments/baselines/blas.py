@@ -1,4 +1,5 @@
-"""Threads and BLAS of a PyTorch process. Does not import torch, whose OpenMP and BLAS read the environment only when they are loaded."""
+"""Threads and BLAS of a PyTorch process. It does not import torch, because OpenMP and BLAS read the environment only when torch loads
+them."""
 
 import ctypes
 import pathlib
@@ -10,7 +11,7 @@ ASKED_BY_MKL = "mkl_serv_intel_cpu_true"
 
 
 def environment(threads, tell_cpu=True):
-    """Variables for a process that will load torch. Without `tell_cpu` OpenBLAS detects the CPU by itself."""
+    """Environment variables for a process that will load torch. Without `tell_cpu`, OpenBLAS detects the CPU by itself."""
     variables = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
     # OpenBLAS may not know a newer CPU, or the environment may hide it: AVX2 kernels run at half the speed of AVX-512 ones.
     flags = re.search(r"^flags.*$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
@@ -20,8 +21,9 @@ def environment(threads, tell_cpu=True):
 
 
 def tell_mkl():
-    """MKL takes slower kernels on a CPU that is not Intel's, although it can do the same: on a Zen 4 two thirds of the speed of products, a
-    fifth of exp(). It asks a function, of which this loads another one. Needs a C compiler; without one nothing happens. Before torch is loaded."""
+    """Makes MKL use its fast kernels on a CPU of AMD. By itself MKL takes slower kernels if the CPU is not Intel's: on a Zen 4, two
+    thirds of the speed of products and a fifth of that of exp(). MKL asks a function for the CPU; this loads another function in its
+    place. Must be called before torch is loaded. Needs a C compiler; without one it does nothing."""
     if "AuthenticAMD" not in pathlib.Path("/proc/cpuinfo").read_text():
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -34,7 +36,8 @@ def tell_mkl():
 
 
 def in_use(torch):
-    """What the matrix products of the loaded torch run on: "MKL", "OpenBLAS SkylakeX", or the file name of another library."""
+    """The library that computes the matrix products of the loaded torch: "MKL", "OpenBLAS SkylakeX", or the file name of another
+    library."""
     if torch.backends.mkl.is_available():
         return "MKL, told of the CPU" if hasattr(ctypes.CDLL(None), ASKED_BY_MKL) else "MKL"
     maps = pathlib.Path("/proc/self/maps").read_text()

@@ -18,7 +18,7 @@ import xmc
 # ---- model ---------------------------------------------------------------------------------------------------------
 
 class InputLayer(torch.nn.Module):
-    """The sum of the rows of a sample's features, ReLU; `total_hidden`: width of the whole layer, if this is a part of it."""
+    """Sums the rows of the features of a sample, then ReLU. `total_hidden`: width of the whole layer, if this is only a part of it."""
 
     def __init__(self, features, hidden, sparse, total_hidden=None):
         super().__init__()
@@ -39,14 +39,14 @@ class OutputLayer(torch.nn.Module):
         torch.nn.init.zeros_(self.bias.weight)
 
     def forward(self, h, active):
-        """[B, d] -> [B, A]; all labels where `active` is None."""
+        """[B, d] -> [B, A]; all labels if `active` is None."""
         if active is None:
             return torch.addmm(self.bias.weight[:, 0], h, self.weight.weight.t())
         return torch.addmm(self.bias(active)[:, 0], h, self.weight(active).t())
 
 
 class Model(torch.nn.Module):
-    """sparse_input, sparse_output: whether the gradients of a layer name their rows or are as large as the layer."""
+    """sparse_input, sparse_output: whether the gradient of the layer lists the changed rows; otherwise it is as large as the layer."""
 
     def __init__(self, features, hidden, labels, sparse_input=True, sparse_output=True):
         super().__init__()
@@ -59,7 +59,7 @@ class Model(torch.nn.Module):
 
 
 def active_set(labels, width, negatives, rng):
-    """Labels of the batch and uniform draws: (ids in order, position of each of `labels` among them)."""
+    """The labels of the batch and uniform draws. Returns (ids in ascending order, position of each of `labels` among them)."""
     active, inverse = np.unique(np.concatenate([labels, rng.integers(width, size=negatives)]), return_inverse=True)
     return torch.from_numpy(active), inverse[:len(labels)]
 
@@ -71,7 +71,7 @@ def bags(x, begin, end):
 
 
 def batch_loss(model, x, y, begin, end, negatives, rng):
-    """Of rows [begin, end), the softmax's; negatives None: over all labels. `model` may be wrapped, as by DistributedDataParallel."""
+    """The softmax loss of the rows [begin, end). negatives None: over all labels. `model` may be wrapped, as by DistributedDataParallel."""
     labels, sample, counts = y.row_ids(begin, end)
     width = getattr(model, "module", model).labels
     active, position = (None, labels) if negatives is None else active_set(labels, width, negatives, rng)
@@ -81,7 +81,8 @@ def batch_loss(model, x, y, begin, end, negatives, rng):
 
 
 def count_hits(best, y, begin, width, cuts):
-    """Of the best labels [B, k] of the rows from `begin`: correct ones among the first c, summed over the rows, for each c of cuts."""
+    """`best` [B, k] has the best labels of the rows from `begin` on. Returns for each c in cuts how many of the first c labels are
+    correct, summed over the rows."""
     labels, row, _ = y.row_ids(begin, begin + len(best))
     hits = np.isin(np.arange(len(best))[:, None] * width + best, row * width + labels).sum(axis=0)
     return np.array([hits[:cut].sum() for cut in cuts])
@@ -89,7 +90,7 @@ def count_hits(best, y, begin, width, cuts):
 
 @torch.no_grad()
 def precision(top, x, y, width, cuts=(1, 3, 5), batch=512):
-    """{"p_at_1": ...}: mean over all rows. top(inputs, k): the best k of all labels, [B, k]."""
+    """Returns {"p_at_1": ...}, the mean over all rows. top(inputs, k) returns the best k of all labels, [B, k]."""
     hits = sum(count_hits(top(bags(x, begin, min(begin + batch, len(x))), max(cuts)).numpy(), y, begin, width, cuts)
                for begin in range(0, len(x), batch))
     return {f"p_at_{cut}": round(float(count) / cut / len(x), 5) for cut, count in zip(cuts, hits)}
@@ -102,7 +103,7 @@ def top_labels(model):
 # ---- training ------------------------------------------------------------------------------------------------------
 
 def optimizers(sparse, dense, lr):
-    """SparseAdam for gradients that name their rows, Adam for the others; either list may be empty."""
+    """SparseAdam for sparse gradients, Adam for dense ones. Either list may be empty."""
     made = [torch.optim.SparseAdam(sparse, lr=lr)] if sparse else []
     return made + ([torch.optim.Adam(dense, lr=lr, foreach=True)] if dense else [])
 
@@ -114,12 +115,12 @@ def set_rate(made, rate):
 
 
 def scheduled_rate(schedule, rate, step, total):
-    """linear: falls to a tenth over the run."""
+    """The schedule "linear" falls to a tenth over the run."""
     return rate * (1 - 0.9 * step / total if schedule == "linear" else 1)
 
 
 class Clock:
-    """Seconds of training: runs from start() to stop()."""
+    """Measures seconds of training: it runs from start() to stop()."""
 
     def __init__(self):
         self.seconds, self.started = 0.0, None

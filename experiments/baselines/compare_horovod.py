@@ -3,11 +3,11 @@
 
     sudo compare_horovod.py --short          the headline, two widths, 1 and 4 nodes: under 10 minutes on two quiet cores
     sudo compare_horovod.py                  everything: an hour and a half
-    compare_horovod.py --report-only         the report again, from what is there
+    compare_horovod.py --report-only         the report again, from the results so far
 
-Writes report.html (one file, with plots) and report.json to --out after each part, so they can be read at any time. Each part is kept in
---cache under its settings and the programs that ran it: a second call runs only what is missing or has failed, --fresh runs all. A part
-that fails is in the report, with its reason.
+Writes report.html (one file, with plots) and report.json to --out after each part, so they can be read at any time. The result of each part
+is kept in --cache under its settings and the programs that ran it. A second call runs only parts that are missing or have failed; --fresh
+runs all. The report also has the parts that failed, with the reason.
 
 Needs root (experiments/cluster), Horovod (install_horovod.sh; without it its parts fail) and Modelet's programs. Exit codes: 0 all parts are
 there, 1 some failed, 77 this machine cannot run a cluster, 130 interrupted: call it again to go on.
@@ -48,10 +48,10 @@ HEADLINE_WIDTH, HEADLINE_NODES, HEADLINE_RATE = (compare_report.HEADLINE[name] f
 WIDTHS = [16_384, 65_536, 131_072, 325_056, HEADLINE_WIDTH]
 NODES, RATES = [1, 2, 4], ["100mbit", "1gbit", "10gbit"]
 ROWS, ROWS_TEST = 100_000, 2_000
-ACTIVE_SHARE = 0.005  # of the labels, drawn in each step beside those of the batch
+ACTIVE_SHARE = 0.005  # of the labels; drawn in each step in addition to the labels of the batch
 RATE = 1e-2  # learning rate at Amazon's shape; experiments/bench/README.md says how it was chosen
-DENSE_RATES = [5e-3, 1e-2, 2e-2]  # of the full softmax; of 2.5e-3 to 4e-2, 7e-3 and 1e-2 are the best after an epoch with 16,384 labels
-PART_SECONDS = 3600.0  # then a part has failed
+DENSE_RATES = [5e-3, 1e-2, 2e-2]  # of the full softmax; among 2.5e-3 to 4e-2 the best after an epoch with 16,384 labels are 7e-3 and 1e-2
+PART_SECONDS = 3600.0  # after that a part has failed
 BILLION_DATA = {"rows": 51_200, "rows-test": 512, "features": 10_000, "features-per-row": 40, "labels": 1_000_000, "labels-per-row": 2}
 
 
@@ -62,25 +62,25 @@ def shape(system, nodes=HEADLINE_NODES, rate=HEADLINE_RATE, width=HEADLINE_WIDTH
 
 
 def horovod(mode="dense", **where):
-    """Few steps, because they are long and alike: at 100 Mbit/s the wire alone takes 50 s."""
+    """Runs few steps, because they are long and alike: at 100 Mbit/s the wire alone takes 50 s."""
     long = where.get("width", HEADLINE_WIDTH) >= 100_000
     steps = 2 if where.get("rate") == "100mbit" else 4 if long else 8
     return shape("Horovod", mode=mode, warmup=1 if long else 2, steps=steps, **where)
 
 
 def sampled(system, **where):
-    """Training on sampled labels is fast enough for an epoch, with P@1 after it."""
+    """Training on sampled labels is fast enough for a whole epoch, with P@1 after it."""
     return shape(system, warmup=20, steps=ROWS // BATCH, learning_rate=RATE, evaluate=True, **where)
 
 
 def some_sampled(system, **where):
-    """As many steps as it takes to measure their time."""
+    """Only as many steps as it takes to measure their time."""
     return shape(system, warmup=5, steps=30, **where)
 
 
 def one_process(system, width, learning_rate):
-    """What every dense data-parallel system learns from the same number of samples: with all gradients added up, its step is this one. By PyTorch
-    or, where that takes 20 minutes, by Modelet with all neurons active."""
+    """What every dense data-parallel system learns from the same number of samples, because its step, with all gradients added up, equals
+    this one. Computed by PyTorch or, if that takes 20 minutes, by Modelet with all neurons active."""
     return {"data": "amazon", "system": f"{system} full", "width": width, "learning_rate": learning_rate}
 
 
@@ -93,7 +93,7 @@ def links():
 
 
 def own_cores():
-    """Modelet on nodes that have a core each, or a share of one: how it scales if nodes share no cores, and with unequal nodes."""
+    """Modelet on nodes that each have a core or a share of one: how it scales if nodes share no cores, and with unequal nodes."""
     def part(cores, rate=HEADLINE_RATE):
         return {"data": "own cores", "system": "Modelet", "nodes": len(cores), "rate": rate, "width": HEADLINE_WIDTH, "cores": cores}
 
@@ -144,7 +144,7 @@ class Runner:
         self.programs, self.python, self.cache, self.settings = arguments.programs, arguments.python, arguments.cache, arguments.set
 
     def data(self, width):
-        """Folder of synthetic data of Amazon-670K's shape with so many labels; made once."""
+        """The folder of synthetic data of Amazon-670K's shape with this many labels. It is made once."""
         folder = self.cache / f"amazon-shape-{width}-{ROWS}-{ROWS_TEST}"
         if not (folder / "complete").exists():
             subprocess.run([self.programs / "modelet", "data", "synth", "--force", folder, "--preset", "amazon-670k", "--labels", str(width),
@@ -153,12 +153,12 @@ class Runner:
         return folder
 
     def data_settings(self, part):
-        """Keys that name the data of a part with labels of Amazon-670K's shape, and its active share."""
+        """The keys that name the data and the active share of a part with Amazon-670K's shape."""
         folder = self.data(part["width"])
         return [f"data.train={folder / 'train.mlt'}", f"data.test={folder / 'test.mlt'}", f"sampling.uniform={draws(part['width'])}"]
 
     def cut(self, part):
-        """Keys of the modelets of a part; nodes with cores of their own get modelets small enough for any share of a core."""
+        """The keys for the modelets of a part. Nodes with cores of their own get modelets that are small enough for any share of a core."""
         if part["data"] == "own cores":
             return ["modelets.hidden_columns=16", "modelets.output_modelets=24"]
         return [f"modelets.hidden_columns={max(16, HIDDEN // part.get('nodes', 1))}"] if part["data"] in ("amazon", "debian-deps") else []
@@ -240,7 +240,7 @@ class Runner:
         return {"p_at_1": found["p_at_1"], "train_seconds": found["train_seconds"], "blas": found["blas"]}
 
     def fingerprint(self, part):
-        """A digest of the programs and scripts that run a part: with other ones it is another part."""
+        """A digest of the programs and scripts that run a part. If they change, the part runs again."""
         files = [pathlib.Path(clusters.__file__)]
         if part["system"] in ("Modelet", "Modelet full"):
             files += [pathlib.Path(train_modelet.__file__), *({"billion": [BILLION], "debian-deps": [DEBIAN]}.get(part["data"], [AMAZON])),
@@ -278,8 +278,8 @@ def cache_file(runner, part):
 
 
 def execute(runner, part):
-    """{"part", "title", and "result" or "error", ...}; a result is put into the cache."""
-    file = cache_file(runner, part)  # before it runs: the programs may be built again meanwhile
+    """Runs a part. Returns {"part", "title", and "result" or "error", ...}. A result is put into the cache."""
+    file = cache_file(runner, part)  # computed before the part runs, because the programs may be rebuilt meanwhile
     others, started = measuring.OthersShare(), time.monotonic()
     record = {"part": part, "title": title(part), "at": time.strftime("%Y-%m-%d %H:%M:%S")}
     try:
@@ -287,7 +287,7 @@ def execute(runner, part):
     except (launch.BaselineFailed, train_modelet.RunFailed, subprocess.SubprocessError, RuntimeError, OSError) as error:
         record["error"] = f"{type(error).__name__}: {error}"
     except clusters.CannotRun as error:
-        if "cores" not in part:  # if only the controller of CPU shares is missing, all other parts can run
+        if "cores" not in part:  # without the controller of CPU shares, all other parts can still run
             raise
         record["error"] = f"{type(error).__name__}: {error}"
     record |= {"wall_seconds": round(time.monotonic() - started, 1), "others_share": others.until_now()}
@@ -327,7 +327,7 @@ def main():
     arguments = parse_arguments()
     runner = Runner(arguments)
     plan = short_plan() if arguments.short else full_plan()
-    plan = list({json.dumps(part, sort_keys=True): part for part in plan}.values())  # one part may serve several plots
+    plan = list({json.dumps(part, sort_keys=True): part for part in plan}.values())  # several plots may use the same part
     report = {"short": arguments.short, "machine": machine(runner), "records": []}
     try:
         for number, part in enumerate(plan, 1):

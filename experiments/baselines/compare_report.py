@@ -3,8 +3,8 @@
 
     compare_report.py docs/studies/horovod-report.json FOLDER     both files again, from recorded figures
 
-A report is {"short", "machine", "records"}, and may have "notes": lines of text for its beginning. A record is {"part": its settings, "title",
-"result" or "error", "others_share": part of the machine that other processes used meanwhile}.
+A report is {"short", "machine", "records"}, and may have "notes": lines of text that come first. A record is {"part": its settings,
+"title", "result" or "error", "others_share": share of the machine that other processes used meanwhile}.
 """
 
 import html
@@ -30,17 +30,18 @@ FULL_SOFTMAX = ("dense", "sparse", "sparse-fp16", "fp16", "sparse-as-dense")
 # ---- figures -------------------------------------------------------------------------------------------------------
 
 def mean_bytes(result):
-    """Sent per node and step."""
+    """Mean bytes that a node sends in a step."""
     return statistics.fmean(result["sent_bytes"])
 
 
 def wire_seconds(record):
-    """Time of a step on hosts of infinite speed: the bytes of the node that sends most, at the rate of the link; both directions work at once."""
+    """The time of a step on infinitely fast hosts: the bytes of the node that sends most at the rate of the link. Both directions work at
+    once."""
     return 8 * max(record["result"]["sent_bytes"]) / clusters.BITS_PER_SECOND[record["part"]["rate"]]
 
 
 def select(report, **settings):
-    """Records with a result whose parts have these settings."""
+    """The records that have a result and whose parts have these settings."""
     return [record for record in report["records"]
             if "result" in record and all(record["part"].get(name) == value for name, value in settings.items())]
 
@@ -51,7 +52,7 @@ def one(report, **settings):
 
 
 def headline(report):
-    """Every system compared with Modelet, fastest first, and the best full softmax of Horovod; None where a part is missing."""
+    """Compares every system with Modelet, fastest first, and the best full softmax of Horovod. None if a part is missing."""
     ours = one(report, system="Modelet", mode=None, **HEADLINE)
     if ours is None:
         return None
@@ -72,7 +73,7 @@ def headline(report):
 
 
 def seconds_to(curve, target):
-    """When a curve [(seconds, P@1), ...] reaches the target, between two points on their line; None if it never does."""
+    """The seconds at which a curve [(seconds, P@1), ...] reaches the target, interpolated between two points; None if it never does."""
     before = None
     for seconds, precision in curve:
         if precision >= target:
@@ -149,7 +150,7 @@ def paragraph(text, kind="note"):
 
 
 def plot(title, x_label, y_label, records, points, **options):
-    """Nothing, if there are no points. points(record): [(x, y), ...] of its curve, which all records of one system and mode share."""
+    """A plot, or "" if there are no points. points(record) returns points [(x, y), ...] of the curve of its system and mode."""
     curves, colours = {}, {}
     for record in records:
         if found := points(record):
@@ -161,7 +162,7 @@ def plot(title, x_label, y_label, records, points, **options):
 
 
 def contestant(part):
-    """System and mode."""
+    """The name of a contestant: its system and mode."""
     return part["system"] + (f" {part['mode']}" if "mode" in part else "")
 
 
@@ -190,7 +191,7 @@ def scaling_section(report):
         return max(1.0, mean_bytes(record["result"]))
 
     def compared(title, x_label, y_label, horizontal, value, **fixed):
-        """Only systems that were measured at several places of the axis; the tables have the rest."""
+        """Plots only systems that were measured at several places of the axis. The tables have the rest."""
         records = [record for record in select(report, data="amazon", **fixed) if "nodes" in record["part"]]
         places = {}
         for record in records:
@@ -233,7 +234,8 @@ def cores_text(part):
 
 
 def own_cores_rows(report):
-    """(record, speed-up over one core, seconds of the ideal split, share of it that is reached); in the ideal split each node is as fast as alone."""
+    """Rows (record, speed-up over one core, seconds of the ideal split, share of the ideal that is reached). In the ideal split each node
+    is as fast as alone."""
     alone = {record["part"]["cores"][0]: record["result"]["seconds_per_step"] for record in select(report, data="own cores", nodes=1)}
     rows = []
     for record in select(report, data="own cores"):
@@ -273,8 +275,8 @@ def simulation_section(report):
 
 
 def split(result):
-    """(computing, coding, waiting) of a step, means over the ranks; None where it is not known. Waiting that was measured as
-    longer than the step says nothing about computing."""
+    """The means over the ranks of (computing, coding, waiting) in a step; None if not known. If the measured waiting is longer
+    than the step, it says nothing about computing."""
     waiting = mean(result.get("wait_seconds"))
     computing = mean(result.get("compute_seconds"))
     if computing is None and waiting is not None and waiting < result["seconds_per_step"]:

@@ -18,7 +18,7 @@ class Ddp(distributed.DataParallel):
 
     def step(self, x, y, begin, end, rate):
         distributed.common.set_rate(self.optimizers, rate)
-        loss = self.backward(self.wrapped, x, y, begin, end)  # returns when the gradients of all ranks are there
+        loss = self.backward(self.wrapped, x, y, begin, end)  # returns when the gradients of all ranks have arrived
         for optimizer in self.optimizers:
             optimizer.step()
         return loss, None

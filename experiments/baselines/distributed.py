@@ -1,10 +1,10 @@
 """What the distributed baselines share: options, and the training loop with its measurements. launch.py starts them, one process a node.
 
-Every rank has the same data in the same order, from the seed; a step takes rows [begin, end) of it, the global batch. A family says
-what a rank does with them:
-    name                              of the system, with its version
+The seed gives every rank the same data in the same order. A step takes the rows [begin, end), the global batch. A family is an object
+that says what a rank does with them:
+    name                              the name of the system, with its version
     rank, size
-    step(x, y, begin, end, rate)      trains; returns (loss, seconds it waited for others, or None if it cannot know)
+    step(x, y, begin, end, rate)      trains; returns (loss, seconds of waiting for others, or None if not known)
     precision(x, y)                   {"p_at_1": ...} of the whole model; all ranks call it
     barrier()                         returns when all ranks have called it
 """
@@ -50,7 +50,7 @@ def parse_arguments(description, modes=()):
 
 
 class Snapshot:
-    """Counters of this process: seconds in steps, of waiting, of all cores; bytes that its node has sent."""
+    """The counters of this process: seconds in steps, of waiting, and of all cores; bytes that its node has sent."""
 
     def __init__(self, clock, waited):
         self.seconds, self.waited, self.cpu = clock.seconds, waited, time.process_time()
@@ -63,7 +63,7 @@ class Snapshot:
 
 
 def run(arguments, make_family):
-    """make_family(features, labels). Rank 0 prints its points of the curve, every rank a "finished" line, as JSON."""
+    """make_family(features, labels) makes the family. Rank 0 prints the points of its curve, and every rank a "finished" line, as JSON."""
     if not 0 < arguments.warmup < arguments.steps:
         sys.exit(f"--warmup {arguments.warmup} of --steps {arguments.steps}: at least one step for each")
     torch.set_num_threads(arguments.threads)
@@ -119,7 +119,8 @@ MODES = {
 
 
 class DataParallel:
-    """Every rank has the whole model and a slice of the batch. A subclass wraps model or optimisers, and sets name, rank, size."""
+    """Every rank has the whole model and a slice of the batch. A subclass wraps the model or the optimisers, and sets name, rank and
+    size."""
 
     def __init__(self, arguments, options, features, labels):
         self.labels, self.sampled = labels, options.get("sampled", False)
@@ -134,7 +135,7 @@ class DataParallel:
         self.rng = np.random.default_rng([arguments.seed, 1])  # the same draws on every rank
 
     def backward(self, model, x, y, begin, end):
-        """The gradients of this rank's slice; its loss."""
+        """Computes the gradients of the slice of this rank. Returns its loss."""
         count = (end - begin) // self.size
         begin += self.rank * count
         self.model.zero_grad(set_to_none=True)

@@ -23,7 +23,7 @@ DEVICE = "eth0"  # of a node (cluster.py)
 
 
 def run_worker(command, environment, events):
-    """From its start to its end: (exit code, time), as the driver wants them."""
+    """Runs a worker to its end. Returns (exit code, time), as the driver wants them."""
     process = subprocess.Popen(command, env=environment, start_new_session=True)
     sys.stdout.write(json.dumps({"host": environment["HOROVOD_HOSTNAME"], "process": process.pid}) + "\n")  # in one write: workers share the pipe
     sys.stdout.flush()
@@ -49,7 +49,7 @@ def main():
     def follow_hosts():
         for line in sys.stdin:
             hosts.set({host: 1 for host in json.loads(line)})
-        os._exit(0)  # threads of the driver wait for workers, which whoever closed the input has ended
+        os._exit(0)  # threads of the driver may wait for workers, which the caller that closed the input has ended
 
     driver.start(len(job["commands"]), start)
     threading.Thread(target=follow_hosts, daemon=True).start()

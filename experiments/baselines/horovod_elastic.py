@@ -1,6 +1,6 @@
 """A worker of elastic data-parallel training with Horovod; elastic_driver.py starts the workers.
 
-Each rank prints a line of JSON for a step that is done: {"event": "progress", "step", "time" (seconds since 1970), "rank", "ranks"}.
+Each rank prints a line of JSON for each completed step: {"event": "progress", "step", "time" (seconds since 1970), "rank", "ranks"}.
 """
 
 import json
@@ -21,7 +21,7 @@ def parse_arguments():
 
 
 def tell(event):
-    """In one write: all ranks share a pipe."""
+    """Prints an event with a single write, because all ranks share a pipe."""
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 

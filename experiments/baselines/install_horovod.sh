@@ -29,7 +29,7 @@ works() {
   "$environment/bin/python" -c 'import horovod.torch as hvd; hvd.init(); assert hvd.gloo_built() and hvd.size() == 1' 2>&1
 }
 
-# The first known reason in a failed build's log.
+# Finds the first known reason in the log of a failed build.
 explain() {
   local pattern reason
   while IFS=$'\t' read -r pattern reason; do
@@ -70,14 +70,14 @@ for package in "${packages[@]}"; do
 done
 ((${#missing[@]} == 0)) || fail "missing packages: apt-get install --no-install-recommends ${missing[*]}"
 
-# Debian's interpreter: another python3 that is first on PATH does not see Debian's torch.
+# Debian's interpreter, because another python3 that comes first on PATH does not see Debian's torch.
 /usr/bin/python3 -m venv --clear --system-site-packages "$environment"
 log=$environment/build.log
 export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_CPU_OPERATIONS=GLOO
 export HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1
 echo "building Horovod, minutes; log: $log"
 pip=(nice "$environment/bin/python" -m pip install --disable-pip-version-check)
-# --no-build-isolation: an isolated build would not see Debian's torch.
+# --no-build-isolation, because an isolated build would not see Debian's torch.
 { "${pip[@]}" "${build_tools[@]}" && "${pip[@]}" --verbose --no-build-isolation --use-pep517 --requirement "$requirements"; } >"$log" 2>&1 ||
   fail "the build failed: $(explain)" "log: $log"
 problem=$(works) || fail "Horovod was built but does not start: $problem"

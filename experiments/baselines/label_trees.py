@@ -7,9 +7,9 @@
   napkinxc   napkinXC: probabilistic label tree over hierarchical k-means (Jasinska-Kobus et al., 2020)
 
 Run it with a Python that has the system (experiments/bench/install_peers.sh). Reads plain XMC text. PECOS gets rows of length one, as
-its documents ask; the others scale rows themselves. Standard output is one JSON object; what the systems log goes to standard error.
-`train_seconds` is from data in memory to a model in memory; napkinXC writes its model to disk meanwhile and cannot do otherwise.
-`predict_seconds` is the five best labels of all test rows; Omikuji's Python interface takes one row at a time.
+its documents ask; the others scale rows themselves. Standard output is one JSON object. The logs of the systems go to standard error.
+`train_seconds` is the time from data in memory to a model in memory; it includes that napkinXC writes its model to disk, which cannot
+be avoided. `predict_seconds` is the time for the five best labels of all test rows; Omikuji's Python interface takes one row at a time.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def omikuji(arguments, settings):
     parameters = system.Model.default_hyper_param()
     for name, value in settings.items():
         setattr(parameters, name, value)
-    # Model.train_on_data, with its two halves apart: reading the text does not count.
+    # This is Model.train_on_data in two halves, because reading the text does not count.
     threads = system._ThreadPoolHandle(arguments.threads)
     data = system.lib.load_omikuji_data_set(system.ffi.new("char[]", str(arguments.train).encode()), threads.ptr)
     if data == system.ffi.NULL:
@@ -105,7 +105,7 @@ SYSTEMS = {parabel: "omikuji", bonsai: "omikuji", pecos: "libpecos", napkinxc: "
 # ---- rows as scipy has them ----------------------------------------------------------------------------------------
 
 def matrix(rows, width):
-    """A sparse matrix; ids of a row in order."""
+    """Returns a sparse matrix in which the ids of each row are sorted."""
     from scipy.sparse import csr_matrix
 
     values = np.ones(len(rows.ids), np.float32) if rows.values is None else rows.values
@@ -115,13 +115,13 @@ def matrix(rows, width):
 
 
 def matrices(path):
-    """(features [N, D], labels [N, L], D)"""
+    """Reads (features [N, D], labels [N, L], D)."""
     x, y, features, labels = xmc.read(path)
     return matrix(x, features), matrix(y, labels), features
 
 
 def best_first(scores):
-    """Labels of each row of a sparse matrix of scores."""
+    """The labels of each row of a sparse matrix of scores, best first."""
     rows = zip(scores.indptr, scores.indptr[1:])
     return [scores.indices[begin:end][np.argsort(-scores.data[begin:end], kind="stable")].tolist() for begin, end in rows]
 
@@ -137,7 +137,7 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
 
-    # The systems draw progress bars on standard output, megabytes of them, from C and Rust too. Only the result gets there.
+    # The systems draw progress bars on standard output, megabytes of them, also from C and Rust. So only the result gets there.
     output = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     arguments.model.mkdir(parents=True, exist_ok=True)

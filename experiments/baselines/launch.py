@@ -5,9 +5,9 @@
     sudo launch.py ddp --mode sparse --nodes 2 -- --train train.txt --steps 20
     sudo launch.py sharded --nodes 4 --rate 100mbit -- --train train.txt --test test.txt --steps 391 --negatives 3350 --lr 1e-2
 
-Words after -- go to the workers; distributed.py lists their options. The result is one line of JSON: seconds of a step, bytes that
-each node sent in a step, seconds of a step that a rank waited for others, P@k. Horovod needs install_horovod.sh first. Exit codes:
-0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
+Words after -- go to the workers; distributed.py lists their options. The result is one line of JSON: the seconds of a step, the bytes
+that each node sent in a step, the seconds of a step that each rank waited for others, and P@k. Horovod needs install_horovod.sh first.
+Exit codes: 0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
 
 For scripts: launch().
 """
@@ -27,7 +27,7 @@ import cluster as clusters
 import blas
 
 FAMILIES = {"horovod": "horovod_train.py", "ddp": "ddp_train.py", "sharded": "sharded_train.py"}
-PORT = 29500  # of torch's rendezvous, in rank 0
+PORT = 29500  # of torch's rendezvous, on rank 0
 DEFAULT_PYTHON = HERE.parents[1] / "build/horovod-venv/bin/python"
 
 
@@ -36,9 +36,9 @@ class BaselineFailed(Exception):
 
 
 def launch(cluster, python, family, words, threads=1, seconds=None):
-    """Trains; `words`: options of the workers; python: an interpreter with torch and, for Horovod, Horovod.
+    """Trains. words: options of the workers. python: an interpreter with torch and, if it is needed, Horovod.
 
-    Returns the "finished" event of rank 0, with those fields that differ between ranks as lists: "sent_bytes", "wait_seconds", "cpu_seconds",
+    Returns the "finished" event of rank 0. Fields that differ between ranks are lists: "sent_bytes", "wait_seconds", "cpu_seconds",
     "peak_rss_bytes".
     """
     with tempfile.TemporaryDirectory(prefix="modelet-baseline-") as folder:

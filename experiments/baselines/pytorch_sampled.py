@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""PyTorch on one machine, as fast as it gets: sparse input -> ReLU -> softmax over the labels of the batch and shared uniform negatives.
+"""PyTorch on one machine, as fast as possible: sparse input -> ReLU -> softmax over the labels of the batch and shared uniform negatives.
 
 This is the model that Modelet trains with sampling.mode = "uniform" and one hidden layer. What makes it fast on a CPU:
   - no autograd: the gradient of the loss is written down, so nothing is recorded, kept or copied for a backward pass;
-  - embedding_bag both ways: forward it sums the rows of a sample's features, backward the hidden gradients of a feature's samples;
+  - embedding_bag in both directions: forward it sums the rows of a sample's features, backward the hidden gradients of a feature's samples;
   - output rows gathered once a step for the active labels; three GEMMs;
   - PyTorch's fused Adam on gathered rows, so that a step's cost does not depend on the number of labels or features;
   - ids of 32 bits, an epoch permuted (and sorted by feature within each batch) in one pass, the active set found without sorting;
   - freed memory is kept for the next step instead of going back to the system;
   - --compile: the update of rows by torch.compile; the rest gains nothing from it.
---full scores and updates all labels instead. Adam's moments are corrected by the step, not by how often a row took part.
+--full scores and updates all labels instead. The bias correction of Adam uses the step, not the number of updates of a row.
 
-Reads XMC text (plain or .xz) once, which no figure includes. Standard output is one JSON object, progress goes to standard error.
-`samples_per_second` counts the training steps after --warmup, with batch assembly, without evaluation; `train_seconds` counts them all.
+Reads XMC text (plain or .xz) once; no figure includes this. Standard output is one JSON object, progress goes to standard error.
+`samples_per_second` counts the training steps after --warmup, with batch assembly and without evaluation; `train_seconds` counts all steps.
 """
 
 import argparse
@@ -54,7 +54,8 @@ def parse_arguments():
 
 
 def keep_memory():
-    """Freed memory stays with the process: glibc would give large blocks back, and the system would clear their pages again each step."""
+    """Keeps freed memory in the process. Otherwise glibc would give large blocks back, and the system would clear their pages in each
+    step."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # None with another C library
     if mallopt:
         m_trim_threshold, m_mmap_max = -1, -4
@@ -64,7 +65,7 @@ def keep_memory():
 
 arguments = parse_arguments()
 keep_memory()
-os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # PyTorch asks for large pages: rows that are gathered lie far apart
+os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # PyTorch then asks for large pages, because gathered rows lie far apart
 os.environ.pop("OPENBLAS_CORETYPE", None)
 os.environ.update(blas.environment(arguments.threads, arguments.blas == "told-cpu"))
 if arguments.blas == "told-cpu":
@@ -80,7 +81,7 @@ CUTS = (1, 3, 5)
 # ---- batches -------------------------------------------------------------------------------------------------------
 
 class Epochs:
-    """The samples in a new order each epoch. A batch is slices of arrays that one pass over the epoch made."""
+    """The samples, in a new order in each epoch. A batch consists of slices of arrays that are made in one pass for the whole epoch."""
 
     def __init__(self, x, y, batch, rng):
         self.x, self.y, self.batch, self.rng = x, y, batch, rng
@@ -96,7 +97,8 @@ class Epochs:
         place[order] = np.arange(len(order), dtype=np.int32)
         place = place[self.row]
         batch_of = place // self.batch
-        # Stable, so that a batch stays sorted by feature; of 16 bits, because numpy sorts these by radix.
+        # The sort is stable, so that a batch stays sorted by feature. It sorts 16-bit keys if possible, because numpy sorts these by
+        # radix.
         by_batch = np.argsort(batch_of.astype(np.uint16) if len(order) <= self.batch << 16 else batch_of, kind="stable")
         batch_of, feature = batch_of[by_batch], self.feature[by_batch]
         self.sample, self.weight = (place % self.batch)[by_batch], self.value[by_batch]
@@ -105,7 +107,8 @@ class Epochs:
         self.unique_end = np.r_[first, len(feature)]
 
     def batch_rows(self, begin):
-        """Rows [begin, end) of the epoch: (inputs of the bags of samples, features that occur, inputs of the bags of features, labels)."""
+        """Returns for the rows [begin, end) of the epoch: (inputs of the bags of samples, features that occur, inputs of the bags of
+        features, labels)."""
         end = min(begin + self.batch, len(self.x))
         first, last = self.rows.offsets[[begin, end]]
         samples = bags(self.rows.ids[first:last], self.rows.offsets[begin:end + 1], self.rows.values[first:last])
@@ -115,7 +118,7 @@ class Epochs:
 
 
 def bags(ids, offsets, values):
-    """Arguments of F.embedding_bag beside the matrix: rows `ids`, weighed by `values`, are added up from offset to offset."""
+    """The arguments of F.embedding_bag besides the matrix: the rows `ids`, weighted by `values`, are added up from offset to offset."""
     return torch.from_numpy(ids), torch.from_numpy((offsets - offsets[0]).astype(np.int32)), torch.from_numpy(values)
 
 
@@ -128,13 +131,13 @@ class ActiveSet:
 
     def __init__(self, labels, negatives, rng):
         self.labels, self.negatives, self.rng = labels, negatives, rng
-        self.place = np.empty(labels, np.int64)  # only what the current step has written is read
+        self.place = np.empty(labels, np.int64)  # only entries that the current step has written are read
 
     def draw(self, positives):
-        """(the labels, index of each of `positives` among them)"""
+        """Returns (the active labels, index of each of `positives` among them)."""
         wanted = np.concatenate([positives, self.rng.integers(self.labels, size=self.negatives)])
         count = np.arange(len(wanted))
-        self.place[wanted] = count  # of equal labels one wins
+        self.place[wanted] = count  # one of several equal labels wins
         active = wanted[self.place[wanted] == count]
         self.place[active] = count[:len(active)]
         return torch.from_numpy(active), self.place[positives]
@@ -142,12 +145,12 @@ class ActiveSet:
 
 # ---- model ---------------------------------------------------------------------------------------------------------
 
-# PyTorch 1.13 has its name, but not for the CPU.
+# PyTorch 1.13 has a function of this name, but not for the CPU.
 HAS_FUSED_ADAM = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 4)
 
 
 def adam(weight, mean, square, gradient, step, rate):
-    """In place. The fused kernel is what torch.optim.Adam(fused=True) calls."""
+    """Updates in place. The fused kernel is the one that torch.optim.Adam(fused=True) calls."""
     if HAS_FUSED_ADAM:
         torch._fused_adam_([weight], [gradient], [mean], [square], [], [torch.tensor(float(step))], lr=rate, beta1=BETA1, beta2=BETA2,
                            weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False)
@@ -158,7 +161,7 @@ def adam(weight, mean, square, gradient, step, rate):
 
 
 def adam_rows(weight, mean, square, rows, gradient, step, rate):
-    """The same on the rows that are named; no row twice."""
+    """The same on the given rows. No row may occur twice."""
     own = [table.index_select(0, rows) for table in (weight, mean, square)]
     adam(*own, gradient, step, rate)
     for table, values in zip((weight, mean, square), own):
@@ -166,7 +169,8 @@ def adam_rows(weight, mean, square, rows, gradient, step, rate):
 
 
 def compiled_adam_rows():
-    """The same by torch.compile: one pass that reads, one that writes. Corrections of the step come as numbers, or each element would compute them."""
+    """The same by torch.compile: one pass reads, one pass writes. The bias corrections are passed as numbers, so that not every element
+    computes them."""
     def change(weight, mean, square, rows, gradient, rate, epsilon):
         new_mean = BETA1 * mean[rows] + (1 - BETA1) * gradient
         new_square = BETA2 * square[rows] + (1 - BETA2) * gradient * gradient
@@ -184,8 +188,8 @@ def compiled_adam_rows():
 
 
 def loss_gradient(logits, sample, position, share, softmax):
-    """(loss of the batch, its gradient by the logits, times the number of samples). (sample, position) are the labels that are
-    true; with the softmax each weighs its share."""
+    """Returns (loss of the batch, its gradient with respect to the logits, times the number of samples). (sample, position) are the
+    true labels. With the softmax, each of them has the weight `share`."""
     if softmax:
         gradient = torch.softmax(logits, 1)
         loss = -(gradient[sample, position].log() * share).sum()
@@ -197,16 +201,16 @@ def loss_gradient(logits, sample, position, share, softmax):
 
 
 class Table:
-    """A matrix, of which a step updates some rows or all."""
+    """A matrix of which a step updates some rows, or all."""
 
     def __init__(self, rows, width, spread):
-        # zero_() writes the zeros: torch.zeros leaves that to the first steps that touch a page.
+        # zero_() writes the zeros now. torch.zeros would leave that to the first step that touches a page.
         self.weight, self.mean, self.square = (torch.empty(rows, width).zero_() for _ in range(3))
         if spread:
             self.weight.normal_(std=spread)
 
     def update(self, rows, gradient, step, rate):
-        """rows None: all of them."""
+        """rows None: updates all rows."""
         state = self.weight, self.mean, self.square
         if rows is None:
             adam(*state, gradient, step, rate)
@@ -228,7 +232,7 @@ class Model:
         return torch.addmm(self.output_bias.weight[:, 0], self.hidden(samples), self.output.weight.t()).topk(k, dim=1).indices
 
     def train(self, samples, unique, features, active, sample, position, share, step, rate):
-        """One step; the loss. active None: all labels."""
+        """Runs one step and returns the loss. active None: all labels."""
         hidden = self.hidden(samples)
         rows, bias = self.output.weight, self.output_bias.weight
         if active is not None:
@@ -256,7 +260,7 @@ def best_labels(model, x, k, batch=512):
 
 
 def evaluate(model, x, y, labels, file):
-    """{"p_at_1": ..., "predict_seconds": ...}; the predictions go to `file` if it is given."""
+    """Returns {"p_at_1": ..., "predict_seconds": ...}. Writes the predictions to `file`, if it is given."""
     started = time.perf_counter()
     best = np.concatenate(list(best_labels(model, x, max(CUTS))))
     seconds = time.perf_counter() - started
@@ -275,7 +279,7 @@ def main():
     torch.manual_seed(arguments.seed)
     rng = np.random.default_rng(arguments.seed)
     softmax = arguments.loss == "softmax"
-    # With the mean log-prior of a label the sigmoid loss starts from "hardly any label applies".
+    # If the bias is the mean log-prior of a label, the sigmoid loss starts from "hardly any label applies".
     model = Model(features, arguments.hidden, labels, softmax, 0.0 if softmax else float(np.log(len(y.ids) / len(y) / labels)))
     epochs, active_set = Epochs(x, y, arguments.batch, rng), ActiveSet(labels, arguments.negatives, rng)
     steps_per_epoch = -(-len(x) // arguments.batch)

@@ -7,10 +7,11 @@
 Four nodes at 1 Gbit/s train the experiment's model: Modelet the experiment as it is, Horovod the same hidden layer and batch with a dense softmax
 (--rows of the data). One node is lost, and is free again afterwards:
     killed   SIGKILL to its process, whose connections the kernel closes
-    cut      its cable is pulled, so nobody hears of it. Horovod's driver is told at once that the host is gone, as a good discovery script would
-The time until the next step is from the loss to the end of the first step that the others do without the node. A step itself takes what the system
-takes, printed beside it. Horovod goes on from its last commit in memory (--commit-every), Modelet from its newest snapshot.
-Needs install_horovod.sh. Exit codes: 0 done, 1 somebody did not go on, 77 this machine cannot run a cluster, 130 interrupted.
+    cut      its cable is pulled, so the others notice nothing at first. Horovod's driver is told at once that the host is gone, as a good
+             discovery script would do
+The time until the next step is from the loss to the end of the first step that the others do without the node. The usual time of a step
+is printed beside it. Horovod goes on from its last commit in memory (--commit-every), Modelet from its newest snapshot.
+Needs install_horovod.sh. Exit codes: 0 done, 1 a system did not go on, 77 this machine cannot run a cluster, 130 interrupted.
 """
 
 import argparse
@@ -33,7 +34,7 @@ import launch
 import measuring
 import pools
 
-LIMIT = 180.0  # seconds for a start and for going on
+LIMIT = 180.0  # seconds within which training must start, or go on
 LOSSES = ("killed", "cut")
 
 
@@ -42,7 +43,7 @@ class DidNotGoOn(Exception):
 
 
 class ElasticHorovod:
-    """A run of it on all nodes of a cluster; a context, whose end ends it."""
+    """A run of elastic Horovod on all nodes of a cluster. It is a context manager, whose end ends the run."""
 
     def __init__(self, cluster, python, words, folder):
         self._processes, self._events = {}, []
@@ -95,7 +96,7 @@ class ElasticHorovod:
         return steps
 
     def lose(self, cluster, rank, loss, steps):
-        """Waits for `steps` of all, loses a node: (seconds of a step before, seconds until the next)."""
+        """Waits for `steps` steps of all ranks, then loses a node. Returns (seconds of a step before, seconds until the next step)."""
         before = [event for event in self._wait_for(cluster.size, 0, cluster.size * steps, "its first steps") if event["rank"] == 0]
         usual = (before[-1]["time"] - before[1]["time"]) / (len(before) - 2)
         lost = time.time()

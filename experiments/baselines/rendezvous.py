@@ -1,4 +1,5 @@
-"""Horovod's rendezvous server, as horovodrun starts it: prints its port, serves until it is ended. Arguments: names of the hosts, one slot each."""
+"""Horovod's rendezvous server, as horovodrun starts it. It prints its port and serves until it is ended. Arguments: the names of the
+hosts, one slot each."""
 
 import signal
 import sys

@@ -1,6 +1,7 @@
-"""A worker of Modelet's way, written by hand with PyTorch over Gloo; launch.py starts the workers.
+"""A worker that trains in Modelet's way, written by hand with PyTorch over Gloo; launch.py starts the workers.
 
-Rank r of n has the columns [r d / n, (r + 1) d / n) of the hidden layer and every n-th label, from the r-th on. A step, of the whole batch on every rank:
+Rank r of n has the columns [r d / n, (r + 1) d / n) of the hidden layer, and every n-th label from the r-th on. In a step every rank
+works on the whole batch:
   1. its columns of the hidden layer; all-gather: H [B, d]
   2. logits of its active labels (those of the batch, uniform draws); all-gather of each sample's (max, sum of exp, sum over its labels)
   3. gradient of the logits with the common normaliser; the gradient of H, exchanged so that each rank gets the sum of its columns

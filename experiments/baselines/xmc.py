@@ -1,4 +1,4 @@
-"""XMC text as arrays, for baselines of all kinds. Needs numpy and nothing else."""
+"""Reads XMC text into arrays, for baselines of all kinds. Needs only numpy."""
 
 import itertools
 import lzma
@@ -24,13 +24,13 @@ class Csr:
         return Csr(counts, self.ids[source], None if self.values is None else self.values[source])
 
     def row_ids(self, begin, end):
-        """(ids, index of the row of each id counted from `begin`, ids in each row) of the rows [begin, end)."""
+        """Returns for the rows [begin, end): (ids, the row of each id counted from `begin`, number of ids in each row)."""
         counts = np.diff(self.offsets[begin:end + 1])
         return self.ids[self.offsets[begin]:self.offsets[end]], np.repeat(np.arange(end - begin), counts), counts
 
 
 def read(path, limit=None):
-    """(features of each row, labels of each row, number of features, number of labels); of the first `limit` rows, if given."""
+    """Returns (features of each row, labels of each row, number of features, number of labels). `limit`: only the first rows."""
     with (lzma.open if path.suffix == ".xz" else open)(path, "rt") as file:
         rows, features, labels = map(int, file.readline().split())
         rows = min(rows, limit or rows)
@@ -46,6 +46,6 @@ def read(path, limit=None):
 
 
 def write_predictions(path, best):
-    """best: labels of each row, best first; a line for each row."""
+    """Writes a line for each row. best: the labels of each row, best first."""
     with open(path, "w", encoding="ascii") as file:
         file.writelines(" ".join(map(str, row)) + "\n" for row in best)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What each way of choosing the active set learns, and how fast: P@k against training seconds.
+"""What a model learns with each way of choosing the active set, and how fast: P@k against training seconds.
 
 Trains one experiment in every mode at the same share of active neurons, and draws the curves as SVG. The contestants
 run in turn, and evaluations do not count as training. docs/studies/active-set.md discusses the figures.
 
-All of them use Adam's bias correction by the step (optimizer.row_clocks=false). Correction by a row's own updates treats rare
-rows differently in different modes, which hides what the active set does.
+All contestants use Adam's bias correction by the step (optimizer.row_clocks=false). Correction by the updates of each row would treat
+rare rows differently in different modes, which would hide the effect of the active set.
 
     modelet data synth DATA --preset confusable
     experiments/bench/active_set_study.py DATA --name confusable --sparsity 0.1
@@ -19,7 +19,7 @@ import sys
 import measuring
 import svg_plot
 
-# A query to hash tables finds less than low-rank projections do, so more samples ask and more candidates are ranked.
+# A query to hash tables finds less than low-rank projections do. So more samples query, and more candidates are ranked.
 TABLES = ["sampling.mode=lsh", "sampling.retrieval=tables", "sampling.query_every=4", "sampling.candidates=64"]
 CONTESTANTS = {
     "full": ["sampling.mode=full"],

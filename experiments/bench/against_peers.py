@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Modelet against what a practitioner would take instead: P@k and seconds on the same split, machine and threads.
+"""Modelet against the systems that a practitioner would use instead: P@k and seconds on the same split, machine and threads.
 
     experiments/bench/install_peers.sh                                   # once: label trees, PyTorch, fastText
     experiments/bench/against_peers.py --data FOLDER --fresh --repeats 3 # everything; FOLDER/SET/train.txt.xz and test.txt.xz
     experiments/bench/against_peers.py --sets debian-deps --peers modelet,parabel
 
-Prints a table for each set and writes P@1 and P@5 against seconds as plots. P@k is computed from the labels that a system predicts,
-by one function for all. Seconds of training are without reading text, those of prediction are apart; memory is the peak of the
-largest process. Contestants run in turn, --repeats times, and medians are shown. README.md says what each contestant is.
+Prints a table for each set, and writes plots of P@1 and P@5 against seconds. One function computes P@k for all systems, from the labels
+that they predict. Seconds of training do not include reading text; seconds of prediction are listed separately; memory is the peak of the
+largest process. Contestants run in turn, --repeats times, and medians are shown. README.md describes the contestants.
 
-Results are kept in --json after every run: a second call goes on where the first was stopped, and runs again only what failed or what
-other programs, settings or data would run. Exit codes: 0 done; 1 something failed, or with --require a bound is missed; 2 wrong
+Results are kept in --json after every run. A second call continues where the first was stopped, and repeats only runs that failed or
+whose programs, settings or data have changed. Exit codes: 0 done; 1 something failed, or with --require a bound is missed; 2 wrong
 arguments; 130 interrupted.
 """
 
@@ -72,7 +72,8 @@ def find_set(arguments, name):
 
 
 def plain_text(data, folder):
-    """{"train": file, "test": file}: systems that read no .xz get a copy without; kept in `folder` until the original changes."""
+    """Returns {"train": file, "test": file}. Systems that cannot read .xz get an unpacked copy, kept in `folder` until the original
+    changes."""
     files = {}
     for part in ("train", "test"):
         files[part] = data.file(part).resolve()
@@ -90,14 +91,14 @@ def plain_text(data, folder):
 # ---- runs ----------------------------------------------------------------------------------------------------------
 
 class Results:
-    """What was measured, in a file that is written after every run."""
+    """The results, in a file that is written after every run."""
 
     def __init__(self, file):
         self.file = file
         self.content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"machine": {}, "records": []}
 
     def known(self, key, fingerprint):
-        """The record of (set, contestant, repeat), if it has a result and was made by the same."""
+        """The record of (set, contestant, repeat), if it has a result and the same fingerprint."""
         return next((record for record in self.content["records"] if _key(record) == key and record["fingerprint"] == fingerprint and "points" in record), None)
 
     def keep(self, record, machine):
@@ -118,7 +119,7 @@ def machine():
 
 
 def execute(arguments, data, text, truth, name, repeat):
-    """The record of one run."""
+    """Runs a contestant once and returns the record."""
     contestant = peers.CONTESTANTS[name]
     record = {"set": data.name, "contestant": name, "title": contestant.title, "repeat": repeat, "threads": arguments.threads,
               "at": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -144,7 +145,7 @@ def summary(record):
 
 
 def run_all(arguments, results):
-    """Whether every run of the plan has a result."""
+    """Runs what is missing of the plan. Returns whether every run has a result."""
     measuring.require_modelet(arguments.modelet)
     data_sets = [find_set(arguments, name) for name in arguments.sets]
     missing = {(data.name, name): peers.CONTESTANTS[name].missing(data) for data in data_sets for name in arguments.peers}

@@ -3,8 +3,8 @@
 
   codec_study.py SETS_FOLDER [--sets debian-deps npm-deps eurlex57k] [--seeds 3] [--nodes 4] [--require]
 
-SETS_FOLDER has a folder for each set with train.txt.xz and test.txt.xz (or what `modelet data prepare` made of them). Rows are pairs of a
-codec for activations and one for gradients. --require: exit code 1 if the default of the exchange is, on some set, more than 0.3
+SETS_FOLDER has a folder for each set with train.txt.xz and test.txt.xz (or what `modelet data prepare` made of them). Each row is a pair of
+codecs, one for activations and one for gradients. --require: exit code 1 if, on some set, the default of the exchange is more than 0.3
 point of P@1 below `none` in the mean over the seeds.
 """
 
@@ -17,7 +17,7 @@ import measuring
 
 CODECS = [("none", "none"), ("int8", "int8"), ("int8", "int4"), ("int4", "int4"), ("int8", "topk")]
 BOUND = 0.003  # of P@1, as a fraction
-SETTINGS = {  # chosen for no codec: the quick settings of the sets with a narrow layer, in which each value matters most
+SETTINGS = {  # independent of codecs: the quick settings of the sets with a narrow layer, where each value matters most
     "debian-deps": ["model.hidden=[128]", "train.epochs=8"],
     "npm-deps": ["model.hidden=[128]", "train.epochs=5"],
     "eurlex57k": ["model.hidden=[256]", "train.epochs=5", "modelets.hidden_columns=64"],

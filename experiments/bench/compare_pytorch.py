@@ -4,8 +4,8 @@
     compare_pytorch.py                  debian-deps, 1,024 negatives
     compare_pytorch.py --amazon-670k    synthetic data of Amazon-670K's shape, 3,350 negatives (experiments/amazon-670k-shape.toml)
 
-Both train one hidden layer and a softmax over (labels of the batch + uniform negatives shared by the batch). PyTorch takes part in
-every way that may be its fastest: with a BLAS that detects the CPU or is told of it, with and without torch.compile.
+Both train one hidden layer and a softmax over the labels of the batch and uniform negatives that the batch shares. PyTorch runs in
+every way that may be its fastest: with a BLAS that detects the CPU or is told it, with and without torch.compile.
 Prints samples/s of each (median, min, max), P@1 after the same epochs, and the ratio of the medians to the fastest PyTorch.
 Modelet runs as one process.
 Exit code 1: something is missing, a run failed, or the ratio is below --require.
@@ -54,7 +54,7 @@ def parse_arguments():
 
 
 def write_experiment(path, arguments, files):
-    """No evaluation and no checkpoint before the end, because the other side has none."""
+    """Writes an experiment without evaluation and checkpoint before the end, because PyTorch has none."""
     path.write_text(f"""\
 [data]
 train = {json.dumps(str(files['train']))}
@@ -81,7 +81,7 @@ checkpoint_every = 1000000000
 
 
 def own_job(arguments, folder):
-    """(what is compared, files for PyTorch, its options, experiment for Modelet, its keys)"""
+    """Returns (what is compared, files for PyTorch, its options, experiment for Modelet, its keys)."""
     files = {part: (arguments.data / f"{part}.txt.xz").resolve() for part in ("train", "test")}
     for file in files.values():
         if not file.is_file():
@@ -91,7 +91,7 @@ def own_job(arguments, folder):
 
 
 def amazon_job(arguments, _):
-    """The same. Synthetic data is made once, as prepared files for Modelet and as text for PyTorch."""
+    """Returns the same as own_job(). Synthetic data is made once, as prepared files for Modelet and as text for PyTorch."""
     data = arguments.cache / "amazon-670k-shape-{rows}-{rows-test}".format(**AMAZON_ROWS)
     if not (data / "complete").exists():
         sizes = [part for option, value in AMAZON_ROWS.items() for part in (f"--{option}", str(value))]

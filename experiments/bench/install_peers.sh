@@ -5,8 +5,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$(cd "$here/../.." && pwd)/build/peers
 python=${PEERS_PYTHON:-/usr/bin/python3}
 
-# What each peer consists of. Packages are installed without what they would bring along: libpecos alone asks for torch and transformers,
-# which its linear models do not use. torch brings its own, because it names each of them by version.
+# The packages of each peer. They are installed without their dependencies: libpecos alone asks for torch and transformers, which its
+# linear models do not use. torch gets its dependencies, because it names each of them with a version.
 matrices=(numpy==1.26.4 scipy==1.13.1 scikit-learn==1.5.2 joblib==1.6.0 threadpoolctl==3.8.0)
 omikuji=(omikuji==0.5.2 milksnake==0.1.6 cffi==2.1.1 pycparser==3.12 numpy==1.26.4)
 pecos=(libpecos==1.2.8 cloudpickle==3.1.2 "${matrices[@]}")
@@ -27,7 +27,7 @@ then leaves it out. Exit codes: 0 all that was asked for is there, 1 something i
 USAGE
 }
 
-# has ENVIRONMENT MODULE PIN...: whether the module can be imported and the packages have these versions.
+# has ENVIRONMENT MODULE PIN...: whether the module can be imported, and the packages have these versions.
 has() {
   "$folder/$1/bin/python" - "${@:2}" 2>&1 <<'PYTHON'
 import importlib, importlib.metadata, sys
@@ -58,7 +58,8 @@ install_package() {
   echo "$peer: installed"
 }
 
-# The program, from the source that the Python package has, with the instructions of this machine's CPU: Debian's has those of any.
+# Compiles the program from the source in the Python package, with the instructions of this machine's CPU. Debian's program uses only
+# those of any CPU.
 install_fasttext() {
   local log=$folder/fasttext.log source
   if [[ -x $folder/fasttext && $(cat "$folder/fasttext.version" 2>/dev/null || true) == "$fasttext" ]]; then
@@ -87,7 +88,7 @@ unavailable() {
   printf '%s: not installed: %s\n' "$1" "$2 (log: $folder/$1.log)" >&2
 }
 
-# The first known reason in a log.
+# Finds the first known reason in a log.
 explain() {
   local pattern reason
   while IFS=$'\t' read -r pattern reason; do

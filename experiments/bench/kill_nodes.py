@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Does a run outlive its nodes? Kills an agent of a run at a random step, many times; the run must end by itself, having learned the same.
+"""Does a run outlive its nodes? Kills an agent of a run at a random step, many times; the run must end by itself and have learned the same.
 
     experiments/bench/kill_nodes.py PROGRAMS                    folder of modelet, modelet-agent, modelet-scheduler
     experiments/bench/kill_nodes.py PROGRAMS --runs 6 --set train.epochs=2 --json killed.json
 
-quickstart.toml on four agents of this machine with keys: no folder is shared, codec `none`, declared speeds, one instruction set. First a run
-that nobody disturbs. Then --runs runs: an agent that works for the run is killed with SIGKILL at a random step, and started again when the run has
-ended. In the second half of the runs a fifth agent is free. What must be so:
+quickstart.toml on four agents of this machine with keys: no folder is shared, codec `none`, declared speeds, one instruction set. First
+comes an undisturbed run. Then come --runs runs: an agent that works for the run is killed with SIGKILL at a random step, and started
+again when the run has ended. In the second half of the runs a fifth agent is free. These must hold:
 - every run finishes without any help;
-- with a spare node the final modelets are those of the undisturbed run, bit by bit; without, P@1 is within 0.3 point of it;
-- a run goes on from the newest snapshot, and repeats at most an interval (cluster.snapshot_every).
-Printed besides: seconds from the kill to the next step. They depend on the machine, and on --dead-after-seconds only if the agent's connection
-outlives it, which it does not here: the kernel closes it.
-Exit code 1: something of this is not so.
+- with a spare node the final modelets equal those of the undisturbed run, bit by bit; without one, P@1 is within 0.3 point of it;
+- a run continues from the newest snapshot, and repeats at most one interval (cluster.snapshot_every).
+The seconds from the kill to the next step are printed too. They depend on the machine. They would depend on --dead-after-seconds only if
+the connection outlived the agent, but here the kernel closes it.
+Exit code 1: one of these does not hold.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def parse_arguments():
 
 
 def train(pool, settings, disturb=None):
-    """A run from its submission to its end: its events, and what `disturb`, called with its watcher, has returned."""
+    """Runs from submission to end. Returns the run, its events, and the result of `disturb`, which is called with the watcher."""
     run = pool.submit(measuring.ROOT / "experiments/quickstart.toml", AGENTS, settings)
     watcher = pool.watch(run)
     returned = disturb(watcher) if disturb else None
@@ -58,7 +58,7 @@ def train(pool, settings, disturb=None):
 
 
 def kill_one(pool, watcher, step, chance):
-    """Kills a node of the run after `step`: its name, the time, and the step of the newest snapshot that lay on other nodes."""
+    """Kills a node of the run after `step`. Returns its name, the time, and the step of the newest snapshot that other nodes held."""
     watcher.wait_for_step(1, LIMIT)
     name = chance.choice(pool.members(watcher.run))
     watcher.wait_for_step(step, LIMIT)
@@ -67,7 +67,7 @@ def kill_one(pool, watcher, step, chance):
 
 
 def disturbed(pool, settings, total, chance):
-    """One run, a node of which is killed: its figures."""
+    """Runs once, kills a node meanwhile, and returns the figures."""
     step = chance.randrange(1, total * 9 // 10)  # not so late that the run has ended
     others = measuring.OthersShare()
     run, events, (victim, killed, stable) = train(pool, settings, lambda watcher: kill_one(pool, watcher, step, chance))
@@ -83,7 +83,7 @@ def disturbed(pool, settings, total, chance):
 
 
 def judge(row, undisturbed, digests, arguments):
-    """What is wrong with it."""
+    """Returns what is wrong with a disturbed run."""
     wrong = []
     if row["regrouped"] != 1:
         return [f"its group was formed anew {row['regrouped']} times"]

@@ -4,7 +4,7 @@
     experiments/datasets/make_debian_text.py --out experiments/datasets/debian-text
     experiments/bench/labelled_text.py
 
-Seconds are wall time of the whole program: reading and counting the text, training, writing the model; Modelet begins with an empty
+Seconds are the wall time of the whole program: reading and counting the text, training, writing the model. Modelet begins with an empty
 cache, and its time includes one evaluation and one checkpoint, both at the end. The contestants run in turn, --repeats times, and
 medians are compared. fastText runs with two settings (README.md has those that were tried): the fast one and the most accurate one.
 Exit code 1: something is missing, a run failed, or a ratio is below --require.

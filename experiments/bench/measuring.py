@@ -16,13 +16,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEFAULT_MODELET = ROOT / "build/release/bin/modelet"
 CUTS = (1, 3, 5)  # k of P@k
 SECONDS_TO_STOP = 20
-BUSY_SHARE = 0.10  # of the machine, taken by others: above it a figure is marked
+BUSY_SHARE = 0.10  # of the machine, used by others; above it a figure is marked
 
 
 def run_json_lines(command):
-    """Runs a program that writes JSON Lines to standard output; returns the events. The last one must be "finished".
+    """Runs a program that writes JSON Lines to standard output, and returns the events. The last one must be "finished".
 
-    Standard error is shown when the program fails, which ends the driver.
+    If the program fails, its standard error is shown and the driver ends.
     """
     with tempfile.TemporaryFile("w+") as errors:
         try:
@@ -43,19 +43,19 @@ def run_json_lines(command):
 
 
 class ProgramFailed(Exception):
-    """A program of a comparison could not be started or ended with an error; the text says which one and where its words are."""
+    """A program of a comparison could not be started, or ended with an error. The text says which one, and where its log is."""
 
 
 def run_measured(command, log):
-    """(standard output as text, seconds, peak resident bytes) of a program. What it says on standard error goes to the file `log`.
+    """Runs a program. Returns (standard output as text, seconds, peak resident bytes). Its standard error goes to the file `log`.
 
-    Ctrl-C reaches the program as well, which gets SECONDS_TO_STOP to end; then it is killed.
+    Ctrl-C reaches the program as well. It gets SECONDS_TO_STOP to end; then it is killed.
     """
     words = [str(part) for part in command]
     started = time.monotonic()
     with tempfile.TemporaryFile("w+") as output, open(log, "w", encoding="utf-8") as errors:
         interrupts = []
-        handler = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))  # not while a program starts, which would be lost
+        handler = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))  # an exception during the start would lose the program
         try:
             process = subprocess.Popen(words, stdout=output, stderr=errors, text=True)
         except OSError as error:
@@ -88,20 +88,20 @@ def last_line(file):
 
 
 def run_train(modelet, experiment, nodes, settings, out):
-    """Events of one `modelet train` into the folder `out`. `settings` are "section.key=value"."""
+    """Runs `modelet train` into the folder `out` and returns its events. `settings` are "section.key=value"."""
     require_modelet(modelet)
     command = [modelet, "train", experiment, "--nodes", nodes, "--out", out, "--json"]
     return run_json_lines(command + [part for setting in settings for part in ("--set", setting)])
 
 
 def train(modelet, experiment, nodes, settings):
-    """The same; its output folder is temporary."""
+    """The same with a temporary output folder."""
     with tempfile.TemporaryDirectory(prefix="modelet-bench-") as out:
         return run_train(modelet, experiment, nodes, settings, out)
 
 
 def evaluate(modelet, checkpoint, test):
-    """P@1 of a checkpoint."""
+    """Returns P@1 of a checkpoint."""
     require_modelet(modelet)
     done = subprocess.run([str(part) for part in (modelet, "eval", checkpoint, test, "--k", 1, "--json")],
                           stdout=subprocess.PIPE, check=True, text=True)
@@ -114,7 +114,7 @@ def require_modelet(modelet):
 
 
 def xmc_rows(path):
-    """(set of labels, [(feature, value), ...]) of each row of an XMC text, plain or .xz; all of them strings."""
+    """Yields (set of labels, [(feature, value), ...]) for each row of an XMC text, plain or .xz. All of these are strings."""
     with (lzma.open if path.suffix == ".xz" else open)(path, "rt") as file:
         next(file)
         for line in file:
@@ -123,12 +123,13 @@ def xmc_rows(path):
 
 
 def read_predictions(path):
-    """Labels of each row, best first, of a file with a line for each row; strings."""
+    """Reads a file with a line for each row: the labels of the row as strings, best first."""
     return [line.split() for line in pathlib.Path(path).read_text(encoding="ascii").splitlines()]
 
 
 def precision(predictions, truth):
-    """{"p_at_1": ..., "p_at_3": ..., "p_at_5": ...}: of the first k labels predicted for a row, the share of k that is true; mean over all rows.
+    """Returns {"p_at_1": ..., "p_at_3": ..., "p_at_5": ...}. For each row, P@k is the share of true labels among its first k predictions;
+    the mean is over all rows.
 
     predictions: labels of each row, best first; truth: the set of labels of each row. Fewer than k predictions are misses, so a row
     without predictions, or without labels, counts as 0.
@@ -140,7 +141,7 @@ def precision(predictions, truth):
 
 
 def _busy_seconds():
-    """CPU seconds that all processes of the machine, and of its host, have used; interrupts belong to nobody and are left out."""
+    """CPU seconds that all processes of the machine, and of its host, have used. Interrupts belong to no process and are left out."""
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, _, _, _, _, steal = map(int, file.readline().split()[1:9])
     return (user + nice + system + steal) / os.sysconf("SC_CLK_TCK")
@@ -152,20 +153,20 @@ def _own_seconds():
 
 
 def cpu_seconds(process):
-    """CPU seconds that a process has used so far, all of its threads, by its id."""
+    """CPU seconds that all threads of a process, given by its id, have used so far."""
     with open(f"/proc/{process}/stat", encoding="utf-8") as file:
         user, system = file.read().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def children_seconds():
-    """CPU seconds of the programs that this one has started and that have ended."""
+    """CPU seconds of the ended child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 class OthersShare:
-    """Share of the machine's cores that others use from now on. Children count as ours once they have ended."""
+    """Measures the share of the machine's cores that others use from now on. Children count as ours once they have ended."""
 
     def __init__(self):
         self.started, self.busy, self.own = time.monotonic(), _busy_seconds(), _own_seconds()
@@ -176,9 +177,9 @@ class OthersShare:
 
 
 def alternate(contestants, repeats):
-    """Runs the contestants in turn, `repeats` times: drift of the machine hits them alike.
+    """Runs the contestants in turn, `repeats` times, so that drift of the machine affects them alike.
 
-    contestants: name -> function returning a "finished" event. Returns name -> list of events; each gets
+    contestants: name -> function that returns a "finished" event. Returns name -> list of events. Each event gets
     "others_share", the share of the machine's cores that other processes used meanwhile.
     """
     runs = {name: [] for name in contestants}
@@ -200,7 +201,7 @@ def summary(events):
 
 
 def print_rates(runs):
-    """Table of samples/s; returns name -> summary."""
+    """Prints a table of samples/s. Returns name -> summary."""
     summaries = {name: summary(events) for name, events in runs.items()}
     width = max(22, *(len(name) + 2 for name in runs))
     print(f"{'samples/s':<{width}}{'median':>10}{'min':>10}{'max':>10}{'P@1':>9}")

@@ -16,7 +16,7 @@ import measuring
 STEPS = 100
 LOSS_BOUND = 1e-3       # relative
 PRECISION_BOUND = 0.005  # of P@1 as a fraction
-RUNS = [(1, "none"), (2, "none"), (4, "none"), (2, "int8"), (4, "int8")]  # one node sends nothing: its codec plays no role
+RUNS = [(1, "none"), (2, "none"), (4, "none"), (2, "int8"), (4, "int8")]  # one node sends nothing, so its codec does not matter
 
 
 def parse_arguments():
@@ -29,7 +29,7 @@ def parse_arguments():
 
 
 def first_losses(events):
-    """Losses of the first steps, in order; train.log_every=1 asks for one a step."""
+    """The losses of the first steps, in order. train.log_every=1 reports one for each step."""
     losses = {event["step"]: event["loss"] for event in events if event.get("event") == "progress"}
     steps = sorted(losses)[:STEPS]
     if len(steps) < STEPS or steps[-1] - steps[0] != STEPS - 1:

@@ -5,16 +5,17 @@
     experiments/bench/owner_first.py PROGRAMS --pairs 1 --seconds 8 --json owner.json
 
 An agent that makes room (no --dedicated) lends all cores of this machine and trains. The owner computes for --seconds on all cores: in turn
-while the agent is paused and while it works. What must be so:
+while the agent is paused and while it works. These must hold:
 - the agent takes less than 5 % of the machine from the sixth second on, and works again within 30 s after the owner has ended;
-- the owner's process is less than 3 % slower than beside the paused agent (median of the pairs). Printed besides, and not judged: its loss "undisturbed",
-  with each half second of its time as in the trial that was fastest there. The cores of a virtual machine are slower for seconds, whatever the agent does;
-  but this leaves out trials in which the agent was slow to make room.
-Then a second agent joins, which stands for another machine: it is --dedicated. A run works on both when the owner comes, for longer than the first
-agent's patience (8 s). What must be so: the run goes on without it, and finishes.
-Other processes of the machine disturb this: they are owners, too, and the agent makes room for them. What they used is printed. On a machine that is
-never quiet, --tolerated-percent 100 shows what the agent's scheduling class does alone: it does not give up threads. In the second part the owner then says 'pause' besides.
-Exit code 1: something of this is not so.
+- the owner's process is less than 3 % slower than beside the paused agent (median of the pairs). Its "undisturbed" loss is printed too,
+  but not judged: it takes each half second from the trial that was fastest there. The cores of a virtual machine are slower for seconds,
+  whatever the agent does; but this measure leaves out trials in which the agent was slow to make room.
+Then a second agent joins, which stands for another machine: it is --dedicated. A run works on both when the owner comes, for longer than
+the patience of the first agent (8 s). The run must then go on without this agent, and finish.
+Other processes of the machine disturb this: they count as owners too, and the agent makes room for them. What they used is printed. On a
+machine that is never quiet, --tolerated-percent 100 shows what the agent's scheduling class does alone: it does not give up threads. In
+the second part the owner then also says 'pause'.
+Exit code 1: one of these does not hold.
 """
 
 import argparse
@@ -59,7 +60,7 @@ def parse_arguments():
 
 
 class Lent:
-    """The agent that makes room, seen from outside of the pool."""
+    """The agent that makes room, as seen from outside the pool."""
 
     def __init__(self, pool, name, patience, tolerated_percent):
         self.pool, self.name = pool, name
@@ -68,7 +69,7 @@ class Lent:
         pool.start_agent(name, "--cores", CORES, "--preferences", preferences, *pools.SPEED)
 
     def ask(self, *words):
-        """Of the owner's socket: without the scheduler and without keys."""
+        """Asks the owner's socket, without the scheduler and without keys."""
         done = subprocess.run([str(word) for word in (self.pool.programs / "modelet-agent", *words, "--work-dir", self.pool.folder / self.name,
                                                       "--name", self.name, "--json")], stdout=subprocess.PIPE, check=True, text=True)
         return json.loads(done.stdout)
@@ -78,7 +79,7 @@ class Lent:
         return status["state"] == "working" and status["threads"] > 0
 
     def wait_for_work(self, seconds):
-        """Until it does steps; the seconds it took."""
+        """Waits until the agent does steps. Returns how many seconds that took."""
         began = time.monotonic()
         pools.wait_until(self.works, lambda: f"the agent works: {self.ask('--status')}; other processes may use the machine", seconds, 0.2)
         return time.monotonic() - began
@@ -94,13 +95,13 @@ class Owner:
         return any(process.poll() is None for process in self._processes)
 
     def rounds(self):
-        """Of all cores in each window of its time. Waits for its end."""
+        """Waits for the end. Returns the rounds of all cores in each window of time."""
         done = [[int(rounds) for rounds in process.communicate()[0].split()] for process in self._processes]
         return [sum(window) for window in zip(*done)]
 
 
 def trial(lent, seconds):
-    """The owner computes: its rounds, the agent's share of the machine in each half second, what others used."""
+    """Lets the owner compute. Returns its rounds, the agent's share of the machine in each half second, and what others used."""
     owner_used = -measuring.children_seconds()
     others, owner, began = measuring.OthersShare(), Owner(seconds), time.monotonic()
     shares, last, at = [], measuring.cpu_seconds(lent.pool.processes[lent.name].pid), began
@@ -112,13 +113,13 @@ def trial(lent, seconds):
         last, at = spent, now
     rounds, lasted = owner.rounds(), time.monotonic() - began
     owner_used += measuring.children_seconds()
-    # others_share counts the agent, which has not ended, as one of the others.
+    # others_share counts the agent, which has not ended, among the others.
     return {"rounds": rounds, "owner_seconds": owner_used, "agent_seconds": used + last, "shares": shares,
             "others_share": round(max(0.0, others.until_now() - (used + last) / lasted / CORES), 3)}
 
 
 def pair(lent, seconds, quiet_seconds, paused_first):
-    """Both trials, in an order that alternates."""
+    """Runs both trials, in alternating order."""
     row = {}
     for kind in ("paused", "working") if paused_first else ("working", "paused"):
         if kind == "paused":
@@ -138,7 +139,7 @@ def pair(lent, seconds, quiet_seconds, paused_first):
 
 
 def with_a_second_node(lent, pauses, quiet_seconds, wrong):
-    """A run on both agents, and the owner comes: what happened, by the run's events."""
+    """Starts a run on both agents, then the owner comes. Returns what happened according to the events of the run."""
     pool, settings = lent.pool, ["train.epochs=4", "train.log_every=1", "train.evaluate_every=0", *pools.EXACT]
     pools.wait_until(lambda: lent.name in pool.nodes() and lent.ask("--status")["threads"] > 0, "the agent is free to work", quiet_seconds, 0.5)
     pool.start_agent("second", "--cores", "1", "--dedicated", *pools.SPEED)
@@ -170,7 +171,7 @@ def with_a_second_node(lent, pauses, quiet_seconds, wrong):
 
 
 def undisturbed_rounds(rows, kind):
-    """Of the owner, over the windows of a trial: each as in the trial that was fastest there."""
+    """The owner's rounds, summed over the windows of a trial. Each window is taken from the trial that was fastest there."""
     return sum(max(window) for window in zip(*(row[kind]["rounds"] for row in rows)))
 
 

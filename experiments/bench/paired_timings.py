@@ -3,13 +3,13 @@
 
     experiments/bench/paired_timings.py OLD NEW     folders of the programs modelet, modelet-agent, modelet-scheduler
 
-quickstart.toml on four agents, debian-deps-fast.toml and Amazon-670K's shape with one and two threads: training alone, no evaluation
-and no checkpoint. Two ratios of speeds are printed for each, NEW / OLD; above 1 is faster.
+quickstart.toml on four agents, debian-deps-fast.toml and Amazon-670K's shape with one and two threads: training alone, without evaluation
+and checkpoint. Two ratios of speeds are printed for each, NEW / OLD; above 1 is faster.
 
-undisturbed  Both builds do the same steps. Of each window of steps (one line of progress to the next) the shortest time counts that
-             any of a build's runs took. This is what is quoted: on a machine whose host has other guests, one run can take twice
-             as long as the next, and windows that nobody disturbed agree within a per cent or two.
-pairs        The median of the pairs' ratios, and all of them: how disturbed the runs were.
+undisturbed  Both builds do the same steps. For each window of steps (from one line of progress to the next), the shortest time of any
+             run of a build counts. This is the figure to quote: on a machine whose host has other guests, one run can take twice
+             as long as the next, but undisturbed windows agree within a per cent or two.
+pairs        The median of the ratios of the pairs, and all ratios. They show how disturbed the runs were.
 
 Exit code 1: a run failed, or an undisturbed ratio is below --require.
 """
@@ -48,7 +48,7 @@ def parse_arguments():
 
 
 def amazon_data(modelet, cache):
-    """Settings that name the synthetic data, which is made once."""
+    """The settings that name the synthetic data. It is made once."""
     folder = cache / "amazon-670k-shape"
     if not (folder / "test.mlt").is_file():
         sizes = [part for name, value in AMAZON.items() for part in (f"--{name}", str(value))]
@@ -67,7 +67,7 @@ def windows(events):
 
 
 def undisturbed_seconds(runs, steps):
-    """Of training, over the windows `steps`: each as fast as in the run that was fastest there."""
+    """Seconds of training in the windows `steps`. Each window is taken from the run that was fastest there."""
     return sum(min(run[window] for run in runs) for window in steps)
 
 

@@ -1,8 +1,8 @@
-"""The contestants of a comparison: Modelet and what else a practitioner would take, each with one call and settings that are named here.
+"""The contestants of a comparison: Modelet and the systems that a practitioner would use instead, each with one call and its settings.
 
-A Contestant trains on a set, predicts its test part and returns points of P@k against seconds of training; systems that reach
-several points on the way, or are trained for several times, return all of them. P@k is computed here, from the labels that each
-system predicts, by the same function for all. Programs that install_peers.sh has not installed are left out by name.
+A Contestant trains on a set, predicts its test part and returns points of P@k against seconds of training. Systems that reach
+several points on the way, or are trained several times, return all of them. P@k is computed here, by the same function for all, from the
+labels that each system predicts. Systems that install_peers.sh has not installed are left out, and their names are printed.
 """
 
 import dataclasses
@@ -39,11 +39,11 @@ class DataSet:
     folder: pathlib.Path
 
     def file(self, part):
-        """Of "train" or "test"; None if it is not there."""
+        """The file of "train" or "test"; None if it is not there."""
         return next((file for file in (self.folder / f"{part}.txt", self.folder / f"{part}.txt.xz") if file.is_file()), None)
 
     def recipe(self, suffix=""):
-        """The experiment that was tuned for the set, of the repository or beside the data; None if there is none."""
+        """The experiment that was tuned for the set, in the repository or beside the data; None if there is none."""
         name = f"{self.name}{suffix}.toml"
         return next((file for file in (measuring.ROOT / "experiments" / name, self.folder / name) if file.is_file()), None)
 
@@ -71,7 +71,7 @@ class Contestant:
     options: dict = dataclasses.field(default_factory=dict)
 
     def fingerprint(self, data, modelet, settings, threads):
-        """Digest of all that decides the outcome: with another one it is another result."""
+        """A digest of everything that determines the outcome. If it changes, the result is no longer valid."""
         files = self.files(data, modelet)
         sizes = [data.file(part).stat().st_size for part in ("train", "test")]
         digest = hashlib.sha256(json.dumps([self.options, threads, sizes, settings if modelet in files else []]).encode())
@@ -88,9 +88,9 @@ def point(job, predictions, train_seconds, predict_seconds, **more):
 # ---- Modelet -------------------------------------------------------------------------------------------------------
 
 def run_modelet(job, what):
-    """`modelet train`, `modelet predict`. Training lasts from the start of the program to its last step: trials of settings, and
-    held-out evaluations and checkpoints before it, count; reading text does not, because the text is prepared before. Prediction is the
-    whole program."""
+    """Runs `modelet train` and `modelet predict`. Training lasts from the start of the program to its last step. Trials of settings,
+    held-out evaluations and checkpoints before that step count. Reading text does not count, because the text is prepared before.
+    Prediction is the time of the whole program."""
     out = job.scratch / "run"
     for file in (job.train, job.test):  # prepares the text
         measuring.run_measured([job.modelet, "data", "describe", file], job.log)
@@ -110,7 +110,7 @@ def run_modelet(job, what):
 
 
 def weight_bytes(checkpoint):
-    """Of a checkpoint's weights and biases, without the optimiser's state (docs/checkpoint_format.md)."""
+    """The bytes of the weights and biases of a checkpoint, without the optimiser state (docs/checkpoint_format.md)."""
     total = 0
     for file in checkpoint.glob("*.safetensors"):
         with open(file, "rb") as opened:
@@ -164,7 +164,7 @@ def label_tree(title, system, package):
 
 @functools.cache
 def python_with_torch():
-    """That of install_peers.sh, or else one that has torch: Debian's, or the first on PATH. None if there is none."""
+    """The Python of install_peers.sh, or else another that has torch: Debian's, or the first on PATH. None if there is none."""
     for python in (INSTALLED / "torch/bin/python", "/usr/bin/python3", "python3"):
         try:
             if subprocess.run([python, "-c", "import torch, numpy"], stderr=subprocess.DEVNULL).returncode == 0:
@@ -194,7 +194,7 @@ def run_pytorch(python, train, test, options, flags=()):
 
 
 def run_pytorch_curve(job, options):
-    """A point for each epoch; its clock stands still while it predicts."""
+    """Returns a point for each epoch. The clock stands still during predictions."""
     output, _, memory = measuring.run_measured(
         pytorch_command(python_with_torch(), job.train, job.test, options | {"threads": job.threads, "predictions": job.scratch}), job.log)
     event = json.loads(output)
@@ -212,17 +212,16 @@ def pytorch(title, options):
 # ---- fastText ------------------------------------------------------------------------------------------------------
 
 def fasttext_program():
-    """That of install_peers.sh, compiled for this machine, or else the one on PATH. None if there is none."""
+    """The program of install_peers.sh, compiled for this machine, or else the one on PATH. None if there is none."""
     compiled = INSTALLED / "fasttext"
     return compiled if compiled.exists() else shutil.which("fasttext")
 
 
 class FastText:
-    """Words "f<feature>" of a row; fastText knows no weights of words.
+    """Gives fastText the words "f<feature>" of each row, because fastText has no weights of words.
 
-    fastText parses the text again in every epoch. So that this does not count against it, training time is the wall time of
-    `fasttext supervised` minus that of the same run with vectors of length one, which reads and counts the same words and walks the
-    same trees.
+    fastText parses the text again in every epoch. To exclude this, training time is the wall time of `fasttext supervised` minus
+    that of the same run with vectors of length one, which reads and counts the same words and walks the same trees.
     """
 
     def __init__(self, job):
@@ -241,13 +240,13 @@ class FastText:
         return self.job.scratch / f"model-{dim}.bin"
 
     def _supervised(self, options, dim):
-        """(seconds, peak bytes) of one training."""
+        """Trains once. Returns (seconds, peak bytes)."""
         words = [word for name, value in (options | {"dim": dim, "thread": self.job.threads, "verbose": 0}).items() for word in (f"-{name}", value)]
         return measuring.run_measured([self.program, "supervised", "-input", self.train, "-output", self._model(dim).with_suffix(""), *words],
                                       self.job.log)[1:]
 
     def run(self, options):
-        """One training, whose learning rate falls to zero: a point."""
+        """Trains once, with a learning rate that falls to zero, and returns a point."""
         seconds, memory = self._supervised(options, options["dim"])
         output, predict_seconds, _ = measuring.run_measured([self.program, "predict", self._model(options["dim"]), self.test, TOP], self.job.log)
         parsing, _ = self._supervised(options, 1)
@@ -268,7 +267,7 @@ def fasttext_contestant(title, options):
                       lambda *_: [pathlib.Path(fasttext_program())], options)
 
 
-# README.md says which settings were tried where a system has no defaults for such data.
+# README.md lists the settings that were tried for systems without defaults for such data.
 CONTESTANTS = {
     "modelet": Contestant("Modelet, two paths", run_two_paths, lambda _: None, lambda _, modelet: [modelet]),
     "modelet-recipe": modelet_by_recipe("Modelet, tuned recipe", ""),

@@ -2,7 +2,7 @@
 
 Results are {"machine": {...}, "notes": [...], "records": [...]}; a record is a run of a contestant on a set:
     set, contestant, title, repeat, threads, at, others_share (of the machine, used by others meanwhile), wall_seconds, fingerprint
-    and either error, why it failed, or
+    and either error, the reason why it failed, or
     points              of P@k, in the order of seconds: train_seconds, predict_seconds, p_at_1, p_at_3, p_at_5
     peak_rss_bytes, model_bytes, system
 """
@@ -15,12 +15,13 @@ import svg_plot
 PLOTTED = (1, 5)  # k
 COLOURS = {"modelet": "#dd6b20", "modelet-recipe": "#c0392b", "modelet-fast": "#d4a017", "parabel": "#2471a3", "bonsai": "#1e8449", "pecos": "#6c3483",
            "napkinxc": "#17a589", "pytorch": "#7d8a97", "pytorch-fast": "#212f3d", "fasttext": "#9a7d0a"}
-# What a practitioner's first choice reaches is the least: Parabel's P@k, by default settings in at most twice its time, by a recipe half a point more.
+# Modelet must reach at least what the usual first choice reaches: Parabel's P@k with default settings in at most twice its time, and half
+# a point more with a recipe.
 REFERENCE, MOST_TIMES, RECIPE_LEAD, RECIPE_CUTS, RECIPE_SETS = "parabel", 2.0, 0.005, (1, 5), ("debian-deps", "npm-deps")
 
 
 def by_contestant(results, data_set):
-    """contestant -> its records of a set that have a result, in the order of COLOURS."""
+    """Returns contestant -> its records of a set that have a result, in the order of COLOURS."""
     found = {}
     for record in results["records"]:
         if record["set"] == data_set and "points" in record:
@@ -29,12 +30,12 @@ def by_contestant(results, data_set):
 
 
 def median_points(records):
-    """Of runs with the same number of points, each figure's median."""
+    """The median of each figure over runs with the same number of points."""
     return [{name: statistics.median(point[name] for point in points) for name in points[0]} for points in zip(*(record["points"] for record in records))]
 
 
 def best_point(records):
-    """The point with the highest P@1, and the other figures that belong to it."""
+    """The point with the highest P@1, with its other figures."""
     return max(median_points(records), key=lambda point: point["p_at_1"])
 
 
@@ -43,7 +44,7 @@ def sets(results):
 
 
 def table(results, data_set):
-    """Lines of a Markdown table; of several points of a contestant the one with the best P@1."""
+    """The lines of a Markdown table. If a contestant has several points, the one with the best P@1 is shown."""
     lines = ["| " + " | ".join([data_set, *(f"P@{cut}" for cut in measuring.CUTS), "training", "prediction", "memory", "model"]) + " |", "|---" * (len(measuring.CUTS) + 5) + "|"]
     for records in by_contestant(results, data_set).values():
         point = best_point(records)
@@ -64,7 +65,7 @@ def plot(results, data_set, cut):
 
 
 def bounds(results):
-    """[(what, figure, the least or most it may be, reached)] of every set on which both sides have a result."""
+    """Returns [(what, figure, its limit, whether it is kept)] for every set on which both sides have a result."""
     found = []
     for data_set in sets(results):
         records = by_contestant(results, data_set)

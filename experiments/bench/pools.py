@@ -1,4 +1,4 @@
-"""A pool of this machine for the drivers of this folder: a scheduler and agents, each with a key, which are killed and started again."""
+"""A pool on this machine for the drivers in this folder: a scheduler and agents, each with a key, that can be killed and started again."""
 
 import datetime
 import json
@@ -10,19 +10,20 @@ import subprocess
 import sys
 import time
 
-PATIENCE = 60.0  # seconds for what takes a moment
+PATIENCE = 60.0  # seconds for things that take a moment
 ENDED = ("finished", "failed", "stopped")  # states of a run
-SPEED = ["--gflops", "50", "--bf16-gflops", "50", "--memory-gbps", "10", "--memory-mib", "2048"]  # declared: plans do not depend on the hour
+SPEED = ["--gflops", "50", "--bf16-gflops", "50", "--memory-gbps", "10", "--memory-mib", "2048"]  # declared, not measured
 EXACT = ["exchange.codec=none", "exchange.gradient_codec=none"]
 
 
 def as_options(settings):
-    """What `modelet` gets for settings "section.key=value"."""
+    """The options of `modelet` for settings "section.key=value"."""
     return [part for setting in settings for part in ("--set", setting)]
 
 
 def wait_until(condition, what, seconds=PATIENCE, pause=0.05):
-    """Waits for a true value of `condition` and returns it; ends the driver if there is none. `what` is a text, or a function."""
+    """Waits for a true value of `condition` and returns it. Ends the driver if there is none in time. `what` is a text, or a function
+    that returns one."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > end:
@@ -37,12 +38,13 @@ def seconds_of(event):
 
 
 def steps_of(events):
-    """The events of steps that were done."""
+    """The events that report completed steps."""
     return [event for event in events if event["event"] == "progress"]
 
 
 class Pool:
-    """Processes in `folder`, with their logs; a context, whose end ends them. `scheduler_options` begin with those of the driver."""
+    """Processes in `folder`, with their logs. It is a context manager, whose end ends them. `scheduler_options` begin with those of the
+    driver."""
 
     listen = "tcp://127.0.0.1:*"  # of the scheduler
 
@@ -72,7 +74,7 @@ class Pool:
             process.wait()
 
     def placed(self, name, words):
-        """The command that runs `words` where the process `name` belongs: here, on this machine."""
+        """The command that runs `words` in the place of the process `name`, which is this machine here."""
         return words
 
     def _start(self, name, *words):
@@ -82,14 +84,14 @@ class Pool:
             self.processes[name] = subprocess.Popen(self.placed(name, words), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def logs(self, lines=20):
-        """The ends of all logs, without what tells of chunks of files."""
+        """The ends of all logs, without the lines about chunks of files."""
         def end(log):
             told = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if " info data " not in line]
             return "\n".join(told[-lines:])
         return "\n".join(f"--- {log.name}\n{end(log)}" for log in sorted(self._logs.values()))
 
     def start_scheduler(self, listen=None):
-        """At the same address as before, if it is started again."""
+        """Starts the scheduler. If it is started again, it gets the same address."""
         endpoint = self.folder / "endpoint"
         endpoint.unlink(missing_ok=True)
         self._start("scheduler", self.programs / "modelet-scheduler", "--listen", listen or self.address, "--endpoint-file", endpoint,
@@ -101,7 +103,7 @@ class Pool:
         self.address = endpoint.read_text(encoding="utf-8").strip()
 
     def start_agent(self, name, *options, pinned=()):
-        """Starts it, perhaps for the second time, and waits until the scheduler knows it. `pinned`: a command that runs it, such as taskset."""
+        """Starts an agent, perhaps again, and waits until the scheduler knows it. `pinned`: a command that runs it, such as taskset."""
         if not (self.folder / f"{name}.key").exists():
             self._allow("agent", name, name)
         self._start(name, *pinned, self.programs / "modelet-agent", "--scheduler", self.address, "--name", name, "--work-dir", self.folder / name,
@@ -112,7 +114,7 @@ class Pool:
         return self.processes[name].poll() is not None
 
     def kill(self, name):
-        """As a power cut does; returns the time of it."""
+        """Kills a process, as a power cut would. Returns the time."""
         process = self.processes.pop(name)
         process.send_signal(signal.SIGKILL)
         killed = time.time()
@@ -120,7 +122,7 @@ class Pool:
         return killed
 
     def end(self, name):
-        """Asks it to end, and waits until it has."""
+        """Asks a process to end, and waits until it has."""
         process = self.processes.pop(name)
         process.terminate()
         try:
@@ -135,11 +137,12 @@ class Pool:
                                                            "--scheduler-key", self.scheduler_key, "--json")])
 
     def verb(self, *words):
-        """The JSON lines of a verb, which must succeed. A verb that changes nothing asks again if a busy machine answers too late."""
+        """Runs a verb, which must succeed, and returns its JSON lines. A verb that changes nothing is repeated if the answer comes too
+        late."""
         end = time.monotonic() + PATIENCE
         while True:
             done = subprocess.run(self.client(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            is_busy = "did not answer within" in done.stderr or "no scheduler answers" in done.stderr  # or is being started again
+            is_busy = "did not answer within" in done.stderr or "no scheduler answers" in done.stderr  # or it is being restarted
             if words[0] == "submit" or not is_busy or time.monotonic() > end:
                 break
         if done.returncode:
@@ -153,7 +156,7 @@ class Pool:
         return {run["run"]: run for run in self.verb("list")}
 
     def members(self, run):
-        """Names of the nodes that work for the run, in no order of ranks."""
+        """The names of the nodes that work for the run, in alphabetical order."""
         return sorted(name for name, node in self.nodes().items() if node["run"] == run)
 
     def submit(self, experiment, nodes, settings):
@@ -170,12 +173,12 @@ class Pool:
         return wait_until(ended, lambda: f"run {run} ends: {self.runs()[run]}\n{self.logs()}", seconds, 0.5)
 
     def fetch(self, run):
-        """The folder of the run's newest checkpoint, which comes from the scheduler's store."""
+        """Fetches the newest checkpoint of the run from the scheduler's store and returns its folder."""
         return pathlib.Path(self.verb("fetch", run, "--out", self.folder / f"fetched-{run}")[-1]["checkpoint"])
 
 
 class Watcher:
-    """`modelet watch`, whose lines go to a file."""
+    """Runs `modelet watch`, with its lines in a file."""
 
     def __init__(self, pool, run):
         self.run = run
@@ -185,13 +188,13 @@ class Watcher:
         pool.processes[f"watch-{run}"] = self._process
 
     def events(self, kind=None):
-        """The complete lines so far."""
+        """The events in the complete lines so far."""
         with open(self._file, encoding="utf-8") as file:
             lines = [json.loads(line) for line in file if line.endswith("\n")]
         return [line for line in lines if kind in (None, line.get("event"))]
 
     def step(self):
-        """The last step that was told; 0: none."""
+        """The last step that was reported; 0: none."""
         return max((event["step"] for event in self.events("progress")), default=0)
 
     def wait_for_step(self, step, seconds):
@@ -200,7 +203,7 @@ class Watcher:
             sys.exit(f"run {self.run} ended before step {step}: {self.events()[-1:]}")
 
     def end(self, seconds):
-        """Waits for the run's last event; exit code of the watcher."""
+        """Waits for the last event of the run. Returns the exit code of the watcher."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -213,12 +216,12 @@ def free_port():
 
 
 def lasting(folder):
-    """Options of a scheduler that is started again: what it writes down, and a port for data that stays the same."""
+    """The options of a scheduler that will be restarted: a folder for its state, and a fixed port for data."""
     return ["--state", folder / "state", "--data-port", free_port()]
 
 
 def fix_instruction_set(programs):
-    """All processes use one instruction set: $MODELET_SIMD, or what `programs` take by themselves. Prints it."""
+    """Makes all processes use one instruction set: $MODELET_SIMD, or the one that `programs` choose by themselves. Prints it."""
     if "MODELET_SIMD" not in os.environ:
         shown = subprocess.run([str(programs / "modelet"), "version"], check=True, stdout=subprocess.PIPE, text=True).stdout
         os.environ["MODELET_SIMD"] = shown.strip().rpartition("(")[2].rstrip(")")

@@ -5,12 +5,12 @@
     experiments/bench/restart_scheduler.py PROGRAMS --restarts 3 --set train.epochs=10
 
 quickstart.toml on two agents of this machine with keys; the scheduler keeps its state (--state). One run trains, three are queued. The scheduler
-is killed, stays away for --away seconds and comes back, --restarts times, spread over the first run. What must be so:
+is killed, stays away for --away seconds and comes back, --restarts times, spread over the first run. These must hold:
 - after each restart the pool lists the same runs, with the same numbers, and the same one trains;
 - steps go on while the scheduler is away, and no step is done twice: the group is not formed anew;
-- who watches with `modelet watch` all the time is told every step once, in order;
+- a `modelet watch` that runs all the time reports every step once, in order;
 - all runs finish, in order of submission, with all their steps, and a run submitted after that has the next number.
-Exit code 1: something of this is not so.
+Exit code 1: one of these does not hold.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def parse_arguments():
 
 
 def check_lists(pool, before, wrong):
-    """The runs are those that were there: none lost, doubled, renumbered or moved."""
+    """Checks that the runs are the same as before: none lost, doubled, renumbered or moved."""
     lines = pool.verb("list")
     numbers = [line["run"] for line in lines]
     if len(numbers) != len(set(numbers)) or set(numbers) != set(before):
@@ -54,7 +54,7 @@ def check_lists(pool, before, wrong):
 
 
 def restart(pool, watcher, away, wrong):
-    """One disturbance: its times and the steps around it."""
+    """Kills and restarts the scheduler once. Returns the times, and the steps around them."""
     before = pool.runs()
     killed = pool.kill("scheduler")
     time.sleep(away)
@@ -65,7 +65,7 @@ def restart(pool, watcher, away, wrong):
 
 
 def steps_while_away(events, disturbance):
-    """Steps of the run between the kill and the start, by the clock of the node that did them."""
+    """The steps of the run between the kill and the start, by the clock of the node that did them."""
     return [event["step"] for event in pools.steps_of(events) if disturbance["killed"] < pools.seconds_of(event) < disturbance["started"]]
 
 
@@ -131,7 +131,7 @@ def main():
 
 
 def check_order(pool, queued, wrong):
-    """Queued runs have trained once, each after the one before it."""
+    """Checks that each queued run has trained once, after the one before it."""
     ends = []
     for run in queued:
         watcher = pool.watch(run)

@@ -4,8 +4,8 @@
     experiments/bench/same_results.py OLD NEW     folders of the programs modelet, modelet-agent, modelet-scheduler
 
 quickstart.toml and debian-deps.toml, one epoch each: on one node, and on four agents with codec `none` and declared speeds, so that
-both builds place the modelets alike. Both builds run with one instruction set: $MODELET_SIMD, or what OLD takes by itself.
-Speed plays no part: a busy machine does not matter.
+both builds place the modelets alike. Both builds use one instruction set: $MODELET_SIMD, or the one that OLD chooses by itself.
+Speed does not matter, so the machine may be busy.
 Exit code 0: all digests are equal; 1: some differ, or a run failed.
 """
 
@@ -55,7 +55,8 @@ def start_agents(pool, programs, folder):
 
 
 def agent_options(programs, folder):
-    """Where a submitted run may read and write, and that the machine is the pool's: for builds whose agents ask for it."""
+    """Options that say where a submitted run may read and write, and that the machine belongs to the pool; only for builds whose agents
+    have them."""
     shown = subprocess.run([str(programs / "modelet-agent"), "--help"], stdout=subprocess.PIPE, text=True).stdout
     roots = [word for root in (measuring.ROOT / "experiments", folder) for word in ("--data-root", root)] if "--data-root" in shown else []
     roots += ["--out-root", folder] if "--out-root" in shown else []
@@ -87,7 +88,7 @@ def main():
             found = {}
             for build, programs in builds.items():
                 with tempfile.TemporaryDirectory(prefix="modelet-same-") as folder:
-                    os.environ["MODELET_CACHE"] = folder + "/cache"  # prepared files of one build are not the other's
+                    os.environ["MODELET_CACHE"] = folder + "/cache"  # the builds share no prepared files
                     settings = ["train.epochs=1", "train.patience=0", *arguments.set]
                     found[build] = train(programs, measuring.ROOT / "experiments" / f"{name}.toml", settings, pathlib.Path(folder))
             different = [file for file in found["old"] | found["new"] if found["old"].get(file) != found["new"].get(file)]

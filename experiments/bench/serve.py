@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The latency of `modelet serve` under load, beside a plain PyTorch + FastAPI server with the same model, in one run.
+"""The latency of `modelet serve` under load, compared with a plain PyTorch + FastAPI server with the same model, in one run.
 
-The model has Amazon-670K's shape (670,091 labels, synthetic). Each server gets one core, and wrk (Debian) another one; it asks single
-questions about test samples over connections that stay open. One connection shows the latency, several what the core can answer.
+The model has Amazon-670K's shape (670,091 labels, synthetic). Each server gets one core, and wrk (Debian) another one. wrk asks single
+questions about test samples over connections that stay open. One connection shows the latency, several show how much the core can answer.
 Prints p50, p99 and answers a second of each, and the ratios. Exit code 1: something is missing or failed, an answer was wrong, or with
 --require a bound (p50 0.5 ms, p99 2 ms, sparse, one connection) was missed.
 
@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 BOUNDS = {"p50_ms": 0.5, "p99_ms": 2.0}
 STARTS_WITHIN = 300  # seconds
 
-# What wrk does: the questions of a file in turn; at the end a line of JSON.
+# The script for wrk: it sends the questions of a file in turn, and prints a line of JSON at the end.
 LUA = """
 local bodies = {}
 for line in io.lines("%s") do bodies[#bodies + 1] = line end
@@ -83,10 +83,10 @@ def make_model(arguments):
 
 
 def questions(arguments, folder):
-    """A file of questions, a line each, about samples of the test data: their features."""
+    """Writes a file of questions, one a line, with the features of samples of the test data."""
     test = folder / "test.txt"
     lines = []
-    # Prepared files are binary; a model of this shape is asked with the text that synth can write as well.
+    # Prepared files are binary, so questions use the text that synth writes for a model of this shape.
     run(arguments.modelet, "data", "synth", folder / "text", "--preset", "amazon-670k", "--rows", 1000, "--rows-test", 1000, "--text",
         stdout=subprocess.DEVNULL)
     for _, features in measuring.xmc_rows(folder / "text/test.txt"):
@@ -139,7 +139,7 @@ class Server:
 
 
 def load(server, questions_file, connections, seconds, folder):
-    """What wrk measured, on the last core."""
+    """Runs wrk on the last core and returns what it measured."""
     script = folder / "questions.lua"
     script.write_text(LUA % questions_file)
     last = max(os.sched_getaffinity(0))
@@ -150,14 +150,14 @@ def load(server, questions_file, connections, seconds, folder):
     result = json.loads(done.stdout.splitlines()[-1])
     if result["failed"]:
         sys.exit(f"{result['failed']} questions of {result['answers']} failed")
-    # The server is a child that has not ended: its share is taken off here.
+    # The server is a child that has not ended, so its share is subtracted here.
     own = (measuring.cpu_seconds(server.process.pid) - before) / result["seconds"] / os.cpu_count()
     return {**result, "answers_per_second": result["answers"] / result["seconds"],
             "others_share": max(0.0, round(others.until_now() - own, 3))}
 
 
 def install_serving():
-    """The Python of a virtual environment with fastapi, and where torch is; nothing if torch is not there."""
+    """Returns the Python of a virtual environment with fastapi, and the place of torch; nothing if torch is not there."""
     torch = next(PEERS.glob("torch/lib/python3*/site-packages"), None)
     if torch is None:
         return None

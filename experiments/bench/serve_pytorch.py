@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A checkpoint of Modelet behind PyTorch and FastAPI, as one writes it down in an afternoon: the other side of serve.py.
+"""Serves a checkpoint of Modelet with PyTorch and FastAPI, as one writes such a server in an afternoon: the other side of serve.py.
 
 All labels are scored with one product, and topk finds the best. `label` is the number of the neuron, since Modelet shuffles labels.
 """
@@ -16,7 +16,7 @@ import uvicorn
 
 
 def weights(path):
-    """{name: torch tensor} of a safetensors file, floats of 32 bits."""
+    """Reads {name: torch tensor} from a safetensors file with 32-bit floats."""
     blob = np.memmap(path, np.uint8, "r")
     (length,) = struct.unpack("<Q", blob[:8].tobytes())
     header = json.loads(blob[8:8 + length].tobytes())

@@ -1,4 +1,4 @@
-"""A line chart as SVG, with the standard library: enough for P@1 against seconds, or seconds against nodes."""
+"""Draws line charts as SVG with only the standard library: enough for P@1 against seconds, or seconds against nodes."""
 
 import html
 import math
@@ -8,13 +8,13 @@ PLOT_WIDTH, HEIGHT = 660, 440
 LEFT, TOP, BOTTOM = 60, 40, 50
 SAMPLE, CHARACTER = 28, 7.5  # pixels: a line of the legend, which is on the right; a character of it, at most on average
 MOST_PLACES = 7
-DASHES = ["", "9 4", "2 3", "9 3 2 3", "5 2"]  # of curves that share a colour
+DASHES = ["", "9 4", "2 3", "9 3 2 3", "5 2"]  # for curves that share a colour
 COLOURS = ["#c0392b", "#2471a3", "#7d8a97", "#1e8449", "#9a7d0a", "#6c3483", "#d35400", "#17a589", "#212f3d"]
 STYLE = "font-family:sans-serif;font-size:13px"
 
 
 def _decades(low, high, few):
-    """Powers of ten in [low, high], and unless few, 2 and 5 times them."""
+    """Powers of ten in [low, high] and, unless `few`, also 2 and 5 times these."""
     steps = [factor * 10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
              for factor in ((1,) if few else (1, 2, 5))]
     return [step for step in steps if low <= step <= high]
@@ -29,7 +29,7 @@ def _linear_ticks(low, high):
 
 
 def _number(value):
-    """The label of a tick: 20k, 0.05."""
+    """The label of a tick, such as 20k or 0.05."""
     for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= scale:
             return f"{value / scale:.3g}{unit}"
@@ -37,7 +37,7 @@ def _number(value):
 
 
 def _styles(names, colours):
-    """name -> (colour, dashes): curves that share a colour differ in their dashes."""
+    """Returns name -> (colour, dashes). Curves that share a colour differ in their dashes."""
     styles, used = {}, {}
     for index, name in enumerate(names):
         colour = colours[name] if colours else COLOURS[index % len(COLOURS)]
@@ -75,7 +75,7 @@ def render(title, x_label, y_label, curves, lines=(), log_y=False, colours=None)
              f'<rect width="{width}" height="{HEIGHT}" fill="white"/>', text(LEFT + PLOT_WIDTH / 2, 22, title, extra='font-weight="bold"'),
              text(LEFT + PLOT_WIDTH / 2, HEIGHT - 10, x_label),
              text(16, HEIGHT / 2, y_label, extra=f'transform="rotate(-90 16 {HEIGHT / 2})"')]
-    # Where all curves have the same few points, as with 1, 2 and 4 nodes, these are the ticks.
+    # If all curves have the same few points, such as 1, 2 and 4 nodes, these are the ticks.
     for x in sorted(set(xs)) if len(set(xs)) <= MOST_PLACES else _decades(low_x, high_x, few=high_x / low_x > 500):
         parts += [line(place(x, low_y), place(x, high_y), "#e5e8e8"), text(place(x, low_y)[0], HEIGHT - BOTTOM + 18, _number(x))]
     for y in _decades(low_y, high_y, few=high_y / low_y > 500) if log_y else _linear_ticks(low_y, high_y):
@@ -93,5 +93,5 @@ def render(title, x_label, y_label, curves, lines=(), log_y=False, colours=None)
 
 
 def write(path, *arguments, **options):
-    """The same as a file."""
+    """Writes the chart to a file."""
     pathlib.Path(path).write_text(render(*arguments, **options) + "\n", encoding="utf-8")

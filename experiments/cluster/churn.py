@@ -1,19 +1,20 @@
 #!/usr/bin/python3
-"""What is left of a run's speed when its nodes come and go? A pool in network namespaces, and a fault every few seconds.
+"""How much of its speed does a run keep while its nodes come and go? Runs a pool in network namespaces, with a fault every few seconds.
 
     sudo churn.py ../amazon-670k-shape.toml --set data.train=... --set data.test=...        ten minutes, 4 nodes, 1 Gbit/s
     sudo churn.py ../quickstart.toml --minutes 2 --json churn.json
 
-First a reference: the same experiment, undisturbed, for --reference-steps steps and without snapshots. Then the run: every 5 to 10 seconds one of these
-happens to a node or to the scheduler, once a minute one of the losses.
+First comes a reference: the same experiment, undisturbed, for --reference-steps steps and without snapshots. Then comes the run. Every 5
+to 10 seconds one of these faults hits a node or the scheduler, and once a minute one of the losses.
 
     reset        the node's connections are closed                    stall        the node stands still for a second or two
     cut          its cable is out for a second or two                 deaf         what it sends is lost for a second or two
     full disk    its disk is full for five seconds                    scheduler    the scheduler stands still, or is killed and started again
     losses:      killed (kill -9), drained (SIGTERM), frozen (SIGSTOP for 20 s), cut off (20 s without a cable). The node comes back 5 to 15 s later.
 
-Printed: goodput, which is the steps of the run by wall time against the reference's; where the rest went; the bytes that are not those of steps
-(snapshots, recovery) as a share of the links; memory and descriptors of the scheduler and of the agents over time, and what lies on the nodes' disks.
+Prints the goodput, which is the steps of the run in its wall time compared with the reference; where the rest of the time went; the bytes
+that are not those of steps (snapshots, recovery) as a share of the links; memory and descriptors of the scheduler and the agents over
+time; the use of the nodes' disks.
 Exit code 1: the run did not finish. Needs root (cluster.py says what else).
 """
 
@@ -42,12 +43,12 @@ import pools
 DISK_BYTES = 4 << 30  # of a node's work folder
 LOG_EVERY = 10  # steps between events
 LONG_GAP = 5  # times the usual time between two events
-SHORT = (1.0, 2.0)  # seconds of a disturbance that nobody is declared lost for
-LOST = 20.0  # seconds of one that somebody is
+SHORT = (1.0, 2.0)  # seconds of a disturbance after which no node counts as lost
+LOST = 20.0  # seconds of a disturbance after which a node counts as lost
 
 
 class Faults:
-    """Every few seconds one, until stop(). What has to be undone later is undone by the thread that did it."""
+    """Causes a fault every few seconds, until stop(). The thread that caused a fault also undoes it."""
 
     def __init__(self, pool, chance, every, losses_every):
         self.pool, self.cluster, self.chance, self.every, self.losses_every = pool, pool.cluster, chance, every, losses_every
@@ -75,7 +76,7 @@ class Faults:
             self.done.append((time.time(), kind, f"node{rank}" if kind != "scheduler" else kind))
             getattr(self, "_" + kind.replace(" ", "_"))(rank)
         self._idle.set()
-        threading.Event().wait()  # processes that this thread has started end with it
+        threading.Event().wait()  # the processes that this thread has started would end with it
 
     def _process(self, name):
         return self.pool.processes[name]
@@ -134,7 +135,7 @@ class Faults:
 
 
 class Usage:
-    """Resident memory, descriptors and disks of the pool's processes, every ten seconds."""
+    """Records resident memory, descriptors and disks of the processes of the pool every ten seconds."""
 
     def __init__(self, pool):
         self.rows, self._pool, self._ended = [], pool, threading.Event()
@@ -146,7 +147,7 @@ class Usage:
         self._thread.join()
 
     def _disk_bytes(self, name):
-        """That lie on a node's disk, without what fills it as a fault."""
+        """The bytes on the disk of a node, without the file that fills it as a fault."""
         folder = self._pool.folder / name
         if not folder.is_mount():
             return 0
@@ -165,7 +166,7 @@ class Usage:
 
 
 def reference(pool, experiment, settings, steps):
-    """Seconds and link bytes of a node in an undisturbed step."""
+    """Returns the seconds of an undisturbed step, and the bytes that cross the link of a node in it."""
     run = pool.submit(experiment, pool.cluster.size, [*settings, "cluster.snapshot_every=1000000", "train.epochs=1000"])
     watcher = pool.watch(run)
     watcher.wait_for_step(LOG_EVERY, 600)
@@ -179,13 +180,13 @@ def reference(pool, experiment, settings, steps):
 
 
 def last_step(watcher, after=0.0):
-    """The step that was told last; None: none after that time."""
+    """The last reported step; None if none was reported after that time."""
     steps = [event["step"] for event in watcher.events("progress") if pools.seconds_of(event) > after]
     return steps[-1] if steps else None
 
 
 def where_time_went(events, usual):
-    """Seconds by what they were spent on, and steps that were done twice, from the events of a run; `usual`: seconds of a step."""
+    """Returns from the events of a run what the seconds were spent on, and how many steps were done twice. `usual`: seconds of a step."""
     progress, spent, repeated, reached = [], {"standing still": 0.0, "slower steps": 0.0}, 0, 0
     for event in events:
         if event["event"] == "regrouped":
@@ -203,9 +204,9 @@ def where_time_went(events, usual):
 
 
 def flatness(rows):
-    """Of each process that lived for two minutes, in each half of its life: (least, most) of each usage.
+    """For each process that lived for two minutes: (least, most) of each usage in each half of its life.
 
-    A node holds more modelets while others are away, so single samples say little.
+    A node holds more modelets while others are away, so single samples mean little.
     """
     lives = {}
     for row in rows:
@@ -218,10 +219,10 @@ def flatness(rows):
 
 
 def copied_bytes(folder, begun, ended):
-    """Of snapshots, that came to their holders and the scheduler's store, at most: as many as these said that they lacked."""
+    """An upper bound of the bytes of snapshots that were sent to holders and the store: as many as these reported to lack."""
     told, total = re.compile(r"(\S+) .*info data (\S+) of (\d+) bytes: (\d+) of (\d+) chunks"), 0.0
     for log in folder.glob("*.log"):
-        lacked = {}  # chunks of each file; fewer than before: a copy that goes on where it was cut short
+        lacked = {}  # chunks that each file lacks; fewer than before: an interrupted copy continues
         for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
             found = told.match(line)
             if not found or not begun <= datetime.datetime.fromisoformat(found[1]).timestamp() <= ended:
@@ -264,7 +265,7 @@ def churn(pool, arguments, settings):
     finally:
         faults.stop()
         usage.stop()
-    # Steps are kept once the run has gone on from them; a group that was formed anew may be behind what was told before.
+    # Steps are final once the run has continued from them. A group that was formed anew may be behind what was reported before.
     faults_end = time.time()
     pools.wait_until(lambda: last_step(watcher, after=faults_end), lambda: f"run {run} goes on after the faults\n{pool.logs()}", 120, 0.5)
     seconds, last, sent_then = time.time() - begun, last_step(watcher), pool.cluster.sent_bytes()

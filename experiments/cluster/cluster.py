@@ -1,17 +1,17 @@
 #!/usr/bin/python3
-"""A cluster on one machine: network namespaces joined by a switch, links of a chosen rate, a CPU share for each node.
+"""A cluster on one machine: network namespaces that a switch connects, links of a chosen rate, a CPU share for each node.
 
     sudo cluster.py run --nodes 2 --rate 1gbit -- ping -c 3 {scheduler}
     sudo cluster.py run --nodes 4 --rate 100mbit --cpu 1,0.5 --head './serve {scheduler}' -- ./work --rank {rank} --at {address}
-    sudo cluster.py check --rate 10gbit     what the shaped links really carry
+    sudo cluster.py check --rate 10gbit     measures what the shaped links really carry
     sudo cluster.py down                    removes what a killed run left behind
 
-Words in a command that are replaced: {rank} 0, 1, ...; {nodes} how many; {node} its name, node0, node1, ...; {address} its IPv4
-address; {scheduler} the address of the switch, where --head runs. In every node the network interface is called eth0, and
-the host's name is the node's address.
+These words in a command are replaced: {rank} by 0, 1, ...; {nodes} by the number of nodes; {node} by the name node0, node1, ...;
+{address} by the IPv4 address; {scheduler} by the address of the switch, where --head runs. In every node the network interface is
+called eth0, and the host name is the address of the node.
 
-The switch is a bridge in a namespace of its own: the machine's own network, firewall and addresses are not touched, and several
-clusters can run at once. Both directions of a node's link are shaped. Bytes are those that the shaper counted: with the
+The switch is a bridge in a namespace of its own. The machine's own network, firewall and addresses are not touched, and several
+clusters can run at once. Both directions of the link of a node are shaped. Byte counts are those of the shaper, which include the
 Ethernet, IP and TCP headers of every segment.
 
 Needs root, and the Debian packages iproute2 and util-linux. Exit codes: 0 all commands ended with 0; 1 one did not; 2 wrong
@@ -39,10 +39,10 @@ import time
 EXIT_FAILED, EXIT_USAGE, EXIT_CANNOT_RUN, EXIT_INTERRUPTED = 1, 2, 77, 130
 MAX_NODES = 64
 DEVICE = "eth0"  # of a node
-SWITCH = -1  # in place of a rank: the switch, where a scheduler can run without a link of its own
+SWITCH = -1  # used like a rank; a scheduler can run at the switch without a link of its own
 NAMESPACES = pathlib.Path("/run/netns")
 NAMESPACE = re.compile(r"modelet-(\d+)-(node\d+|switch)")  # the number: process id of the owner
-ADDRESS = "10.93.0.{}"  # in namespaces that are joined to nothing else, so it cannot collide
+ADDRESS = "10.93.0.{}"  # the namespaces are connected to nothing else, so it cannot collide
 SWITCH_HOST = 254
 GRACE_SECONDS = 5.0  # from SIGTERM to SIGKILL
 QUEUE_TIME = "50ms"  # a packet that would wait longer is dropped, as by a switch whose buffer is full
@@ -55,9 +55,9 @@ BITS_PER_SECOND = {"100mbit": 1e8, "1gbit": 1e9, "10gbit": 1e10}
 
 @dataclasses.dataclass(frozen=True)
 class Shaping:
-    """burst: KiB that pass at once after a pause; a small one makes short messages as slow as on a wire. segment: bytes that TCP hands over at
-    once, None: up to 64 KB; longer ones than the burst have to be cut up, and on busy cores the link then falls behind its rate. README.md
-    has the measurements."""
+    """burst: KiB that pass at once after a pause. A small burst makes short messages as slow as on a wire. segment: bytes that TCP passes
+    on at once; None: up to 64 KB. Segments longer than the burst must be split, and on busy cores the link then falls behind its rate.
+    README.md has the measurements."""
     burst: int
     segment: int | None
 
@@ -66,11 +66,11 @@ LINKS = {"100mbit": Shaping(12, 6_000), "1gbit": Shaping(48, 16_000), "10gbit": 
 
 
 class CannotRun(Exception):
-    """This machine, or this user, cannot bring up a cluster; the text says why."""
+    """This machine or this user cannot start a cluster. The text says why."""
 
 
 class Interrupted(BaseException):
-    """SIGINT, SIGTERM or SIGHUP. Not an Exception, so that code which catches those does not swallow it."""
+    """SIGINT, SIGTERM or SIGHUP. It is no Exception, so that code which catches Exception does not swallow it."""
 
 
 def tool(*words):
@@ -91,7 +91,8 @@ def require_root_and_tools():
 
 
 def sent_bytes(device=DEVICE, namespace=None):
-    """Bytes that a shaped device has sent so far. Without a namespace it is looked for in that of this process: a node asks about itself."""
+    """Bytes that a shaped device has sent so far. Without a namespace, the device is one in the namespace of this process: a node asks
+    about itself."""
     within = ["-n", namespace] if namespace else []
     return json.loads(tool("tc", *within, "-s", "-j", "qdisc", "show", "dev", device))[0]["bytes"]
 
@@ -99,15 +100,15 @@ def sent_bytes(device=DEVICE, namespace=None):
 # ---- CPU shares ----------------------------------------------------------------------------------------------------
 
 class CpuGroup:
-    """Processes that together get a share of the cores; cgroup v2, or the cpu controller of v1."""
+    """A group of processes that together get a share of the cores. Uses cgroup v2, or the cpu controller of v1."""
 
     V2, V1 = pathlib.Path("/sys/fs/cgroup"), pathlib.Path("/sys/fs/cgroup/cpu")
-    PERIOD_US = 10_000  # short, so that a node is slow and does not stand still for tenths of a second
+    PERIOD_US = 10_000  # short, so that a node is slow instead of standing still for tenths of a second
     LEAST = 0.1  # the kernel's smallest quota is 1 ms
 
     @classmethod
     def root(cls):
-        """Where groups are made; None if the controller is not there."""
+        """The folder where groups are made; None if the controller is missing."""
         controllers = cls.V2 / "cgroup.controllers"
         if controllers.exists() and "cpu" in controllers.read_text().split():
             return cls.V2
@@ -132,7 +133,7 @@ class CpuGroup:
             raise CannotRun(f"a CPU share cannot be set: {error}") from error
 
     def join_and_run(self):
-        """Words to put before a command."""
+        """The words to put before a command."""
         return ["sh", "-c", 'echo 0 >"$0" && exec "$@"', str(self.path / "cgroup.procs")]
 
     @classmethod
@@ -150,13 +151,13 @@ class CpuGroup:
 # ---- removing ------------------------------------------------------------------------------------------------------
 
 def owners():
-    """Process ids whose clusters exist."""
+    """The process ids of the owners of existing clusters."""
     names = (NAMESPACE.fullmatch(entry.name) for entry in NAMESPACES.glob("modelet-*"))
     return {int(name[1]) for name in names if name}
 
 
 def remove(owner):
-    """Ends every process in the namespaces of a cluster and removes them. Also works on what is left of a cluster."""
+    """Ends every process in the namespaces of a cluster, and removes the namespaces. Also works on the remains of a cluster."""
     namespaces = [entry.name for entry in NAMESPACES.glob(f"modelet-{owner}-*") if NAMESPACE.fullmatch(entry.name)]
 
     def processes():
@@ -191,7 +192,7 @@ def is_alive(pid):
 
 
 def remove_leftovers():
-    """Clusters whose owner is dead; their owners' process ids."""
+    """Removes the clusters whose owner is dead. Returns the process ids of these owners."""
     left = {owner for owner in owners() if not is_alive(owner)}
     for owner in left:
         remove(owner)
@@ -201,17 +202,17 @@ def remove_leftovers():
 # ---- a cluster -----------------------------------------------------------------------------------------------------
 
 class Cluster:
-    """Context manager: brings the nodes up; at the end, also after an error, SIGINT, SIGTERM or SIGHUP (raised as Interrupted), ends all
-    processes in them and removes everything. Main thread only.
+    """A context manager that starts the nodes. At its end, also after an error, SIGINT, SIGTERM or SIGHUP (raised as Interrupted), it ends
+    all processes in the nodes and removes everything. Main thread only.
 
-    rate: a key of LINKS. cpu: cores a node may use, a number for each node, repeated in turn (None: all). pin: node i runs
-    on core i modulo the number of cores.
+    rate: a key of LINKS. cpu: the number of cores that each node may use, repeated in turn (None: all). pin: node i runs on core i
+    modulo the number of cores.
     """
 
     def __init__(self, nodes, rate="1gbit", cpu=None, pin=False):
         self.size, self.rate, self.cpu = nodes, rate, cpu
         self.cores = sorted(os.sched_getaffinity(0)) if pin else None
-        self.groups = {}  # of the nodes that get less than they could use
+        self.groups = {}  # groups of the nodes that get less than they could use
         self.scheduler = ADDRESS.format(SWITCH_HOST)
         self._handlers = {}
 
@@ -235,7 +236,7 @@ class Cluster:
 
     def __exit__(self, *_):
         for signum in self._handlers:
-            signal.signal(signum, signal.SIG_IGN)  # the end is on its way; a second Ctrl-C must not leave it half done
+            signal.signal(signum, signal.SIG_IGN)  # the cluster is being removed; a second Ctrl-C must not interrupt that
         try:
             remove(os.getpid())
         finally:
@@ -253,7 +254,8 @@ class Cluster:
         for rank in range(self.size):
             self._add_node(rank, switch)
         if self.cpu:
-            # A quota of everything that a node could use would still stop it now and then (measured: a tenth slower).
+            # Even a quota of all cores that a node could use would stop the node now and then (measured: a tenth slower), so it gets
+            # none.
             could_use = 1 if self.cores else len(os.sched_getaffinity(0))
             shares = {rank: self.cpu[rank % len(self.cpu)] for rank in range(self.size)}
             self.groups = {rank: CpuGroup(self.namespace(rank), share) for rank, share in shares.items() if share < could_use}
@@ -264,7 +266,7 @@ class Cluster:
         tool("ip", "-n", node, "link", "set", "lo", "up")
         tool("ip", "-n", node, "link", "add", DEVICE, "type", "veth", "peer", "name", port, "netns", switch)
         for namespace, device in ((node, DEVICE), (switch, port)):
-            tool("ip", "-n", namespace, "link", "set", device, "addrgenmode", "none")  # no chatter of IPv6
+            tool("ip", "-n", namespace, "link", "set", device, "addrgenmode", "none")  # no IPv6 traffic
             self._shape(namespace, device)
             tool("ip", "-n", namespace, "link", "set", device, "up")
         tool("ip", "-n", node, "address", "add", f"{self.address(rank)}/24", "dev", DEVICE)
@@ -281,14 +283,14 @@ class Cluster:
         return ["tbf", "rate", rate, "burst", f"{LINKS[self.rate].burst}kb", "latency", QUEUE_TIME]
 
     def hurry(self, on):
-        """From now on the shapers of all links let everything pass at once, or no longer; otherwise they work as before."""
+        """Makes the shapers of all links pass everything at once, or at their rate again. Otherwise they work as before."""
         for rank in range(self.size):
             for namespace, device in ((self.namespace(rank), DEVICE), (self.namespace(SWITCH), f"port{rank}")):
                 tool("tc", "-n", namespace, "qdisc", "change", "dev", device, "root", *self._shaper(INSTANT if on else self.rate))
 
     def command(self, rank, command):
-        """The words that run a command in a node or in the switch. Placeholders in the command are replaced."""
-        words = ["nsenter", f"--net={NAMESPACES / self.namespace(rank)}"]  # unlike `ip netns exec` it leaves /sys as it is
+        """The words that run a command in a node or at the switch. Placeholders in the command are replaced."""
+        words = ["nsenter", f"--net={NAMESPACES / self.namespace(rank)}"]  # unlike `ip netns exec`, this leaves /sys as it is
         if rank != SWITCH:
             # The host name is the address, so programs that look themselves up find the right one.
             words += ["unshare", "--uts", "sh", "-c", 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"', self.address(rank)]
@@ -297,7 +299,7 @@ class Cluster:
         return words + self.fill_in(rank, command)
 
     def start(self, rank, command, **options):
-        """Starts a command in a node or in the switch. Options are those of Popen."""
+        """Starts a command in a node or at the switch. The options are those of Popen."""
         return subprocess.Popen(self.command(rank, command), start_new_session=True, **options)
 
     def set_link(self, rank, up):
@@ -305,7 +307,7 @@ class Cluster:
         tool("ip", "-n", self.namespace(SWITCH), "link", "set", f"port{rank}", "up" if up else "down")
 
     def set_deaf(self, rank, deaf):
-        """What a node sends is lost, or no longer; it still receives: a link that works in one direction."""
+        """Makes everything that a node sends get lost, or ends that. The node still receives: its link works in one direction."""
         peers = [self.address(other) for other in (SWITCH, *range(self.size)) if other != rank]
         for peer in peers:
             nowhere = ["lladdr", "02:00:00:00:00:01", "nud", "permanent"] if deaf else []
@@ -317,14 +319,14 @@ class Cluster:
         return [re.sub("|".join(map(re.escape, values)), lambda found: str(values[found[0]]), str(word)) for word in command]
 
     def sent_bytes(self):
-        """Of each node so far."""
+        """The bytes that each node has sent so far."""
         return [sent_bytes(DEVICE, self.namespace(rank)) for rank in range(self.size)]
 
     def received_bytes(self):
         return [sent_bytes(f"port{rank}", self.namespace(SWITCH)) for rank in range(self.size)]
 
     def socket(self, rank):
-        """A TCP socket in a node for use by this process: a socket stays in the namespace where it was made."""
+        """A TCP socket in a node, for use by this process. A socket stays in the namespace where it was made."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/self/ns/net", "rb") as home, open(NAMESPACES / self.namespace(rank), "rb") as there:
             if libc.setns(there.fileno(), CLONE_NEWNET):
@@ -335,7 +337,7 @@ class Cluster:
                 libc.setns(home.fileno(), CLONE_NEWNET)
 
     def measure_rate(self, source, target, count):
-        """Bits a second of `count` bytes of TCP payload from one node to another."""
+        """Sends `count` bytes of TCP payload from one node to another and returns the bits per second."""
         with self.socket(target) as listener, self.socket(source) as sender:
             listener.bind((self.address(target), 0))
             listener.listen(1)
@@ -354,7 +356,7 @@ class Cluster:
 
 
 def stop(processes):
-    """SIGTERM, and SIGKILL after a while, to each with all its children."""
+    """Sends SIGTERM, and SIGKILL after a while, to each process with all of its children."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             if process.poll() is None:
@@ -368,8 +370,8 @@ def stop(processes):
 
 
 def wait(processes, seconds=None):
-    """Waits until all have ended. When one fails, or time is up, the others are stopped. Returns those that failed by themselves and those
-    that were still running when time was up."""
+    """Waits until all processes have ended. If one fails, or the time is up, the others are stopped. Returns the processes that failed by
+    themselves, and those that were still running when the time was up."""
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
         running = [process for process in processes if process.poll() is None]

@@ -1,4 +1,4 @@
-"""A pool of Modelet in the namespaces of a cluster, for drivers that disturb it: pools.py with processes in their places."""
+"""A pool of Modelet in the namespaces of a cluster, for drivers that disturb it: pools.py, with each process in its place."""
 
 import pathlib
 import sys

@@ -3,11 +3,11 @@
 
     sudo train_modelet.py ../quickstart.toml --nodes 4 --rate 100mbit
     sudo train_modelet.py ../quickstart.toml --nodes 2 --cpu 1,0.5 --set train.epochs=1 --json
-    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 2 --compare-keys 5      what encryption costs a step
-    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 4 --set train.epochs=20 --compare-links    how much of the wire's time is hidden
+    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 2 --compare-keys 5      the cost of encryption for a step
+    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 4 --set train.epochs=20 --compare-links    the hidden share of the wire's time
 
-Seconds and bytes are those between the first "progress" event and the last: starting, the first steps, and evaluation are not in
-them. Needs root (cluster.py says what else). Exit codes: 0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
+Seconds and bytes are those between the first and the last "progress" event: starting, the first steps and evaluation are not included.
+Needs root (cluster.py says what else). Exit codes: 0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
 
 For scripts: train().
 """
@@ -39,10 +39,10 @@ class RunFailed(Exception):
 
 
 def train(cluster, programs, experiment, settings=(), threads=1, keys=False, watch=None, curve_test=None):
-    """Trains on all nodes of a cluster, `threads` in each; programs: folder of modelet, modelet-agent and modelet-scheduler. keys: all
-    connections are encrypted and authenticated, with keys made for this run. watch: called with each "progress" event when it comes.
-    curve_test: a test file on which P@1 is measured every LOG_EVERY steps, by the checkpoints of a second run with the same seed; without
-    it the curve has a point for each epoch.
+    """Trains on all nodes of a cluster with `threads` threads each. programs: the folder of modelet, modelet-agent and modelet-scheduler.
+    keys: all connections are encrypted and authenticated, with keys made for this run. watch: called with each "progress" event when it
+    comes. curve_test: a test file on which P@1 is measured every LOG_EVERY steps, with the checkpoints of a second run with the same
+    seed. Without it the curve has a point for each epoch.
 
     Returns {"seconds_per_step", "samples_per_second", "sent_bytes": of each node and step, as the shapers counted,
     "own_meter_bytes": payload of a node and step, by Modelet's own meter, "compute_seconds", "codec_seconds", "wait_seconds": of
@@ -99,7 +99,7 @@ class _Run:
                     raise RunFailed(f"{name} ended with exit code {process.returncode}: {self._tail(name)}")
             if time.monotonic() > deadline:
                 raise RunFailed(f"not all agents registered within {START_SECONDS:.0f} s: {self._tail('node0')}")
-            time.sleep(0.5)  # each question is a process, which should not disturb what the agents measure
+            time.sleep(0.5)  # each question is a process, which should not disturb the measurements of the agents
 
     def _registered(self):
         nodes = self.cluster.start(clusters.SWITCH, [self.programs / "modelet", "nodes", "--scheduler", self.endpoint, *self.user_options, "--json"],
@@ -110,7 +110,7 @@ class _Run:
         return (self.folder / f"{name}.log").read_text(errors="replace").strip()[-500:]
 
     def _events(self, experiment, settings, out):
-        """Of a run whose folder is `out`, as they come, up to "finished"."""
+        """Submits a run with the folder `out`, and yields its events as they come, up to "finished"."""
         command = [self.programs / "modelet", "submit", experiment, "--scheduler", self.endpoint, *self.user_options, "--nodes",
                    self.cluster.size, "--out", self.folder / out, "--watch", "--json"]
         for setting in (f"train.log_every={LOG_EVERY}", *settings):
@@ -126,7 +126,8 @@ class _Run:
             raise RunFailed(f"modelet submit ended with exit code {submit.returncode}: {self._tail('submit')}")
 
     def _curve(self, experiment, settings, test, measured):
-        """[(train_seconds of the measured run, P@1), ...]. Checkpoints take time, so they are those of another run, which learns the same."""
+        """Returns [(train_seconds of the measured run, P@1), ...]. Checkpoints take time, so they come from a second run, which learns
+        the same."""
         paths = {event["step"]: event["path"] for event in self._events(
             experiment, [*settings, f"train.checkpoint_every={LOG_EVERY}", "train.keep_checkpoints=1000"], "run-of-curve") if event["event"] == "checkpoint"}
         precisions = {step: measuring.evaluate(self.programs / "modelet", path, test) for step, path in sorted(paths.items())}
@@ -158,7 +159,7 @@ class _Run:
 
 
 def where_time_went(progress):
-    """Times of each node in a step, mean over the steps after the first event; an event has the mean since the one before it."""
+    """The times of each node in a step, as means over the steps after the first event. An event has the means since the previous event."""
     def mean(field, rank):
         seconds = sum(event["nodes"][rank][field] * (event["step"] - before["step"]) for before, event in zip(progress, progress[1:]))
         return seconds / (progress[-1]["step"] - progress[0]["step"])
@@ -168,13 +169,13 @@ def where_time_went(progress):
 
 
 def in_turn(pair, values):
-    """Each pair runs in the opposite order of the one before, so that disturbances meet both."""
+    """Runs each pair in the opposite order of the previous one, so that disturbances affect both."""
     return values if pair % 2 == 0 else values[::-1]
 
 
 def compare_links(arguments):
-    """One run in which links of the rate and links that take no time take turns: what steps take longer on the former is the part of the
-    wire's time that is not hidden. The shapers work in both. Two separate runs would differ by more than that."""
+    """Runs once, with links of the given rate and links that take no time in turns. The difference of their step times is the part of the
+    wire's time that is not hidden. The shapers work in both cases. Two separate runs would differ by more than that."""
     others, seconds, first = measuring.OthersShare(), {False: [], True: []}, None
     with clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
         events = itertools.count()
@@ -185,7 +186,7 @@ def compare_links(arguments):
             hurry = turn % 2 == 1
             if number == 0:
                 cluster.hurry(hurry)
-            elif number == 1:  # before it links changed
+            elif number == 1:  # the links have changed before this event
                 first = event
             elif number == EVENTS_OF_TURN - 1:
                 seconds[hurry].append((event["train_seconds"] - first["train_seconds"]) / (event["step"] - first["step"]))

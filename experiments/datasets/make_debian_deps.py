@@ -2,13 +2,13 @@
 """Makes the "Debian dependencies" data set from the package index that apt keeps on this machine.
 
 A sample is a binary package: the words of its description (tf-idf) -> the packages it depends on or recommends.
-Any Debian user can run it; it needs nothing but Python's standard library and apt, and no root rights itself.
-The long descriptions must be there once:
+Any Debian user can run it. It needs only Python's standard library and apt, and no root rights itself.
+The long descriptions must be downloaded first:
 
     sudo apt-get -o Acquire::Languages=en update
     experiments/datasets/make_debian_deps.py --out ~/debian-deps
 
-writes train.txt.xz, test.txt.xz (XMC text, docs/data_format.md) and labels.txt.xz (line = label id).
+This writes train.txt.xz, test.txt.xz (XMC text, docs/data_format.md) and labels.txt.xz (line = label id).
 """
 
 import argparse
@@ -27,7 +27,7 @@ WORD = re.compile(r"[a-z][a-z0-9+]*")
 
 
 def index_files(kind, languages="en"):
-    """Paths of apt's downloaded index files of one kind (Packages, Translations) from Debian itself."""
+    """The paths of the index files of one kind (Packages, Translations) that apt has downloaded from Debian itself."""
     command = ["apt-get", "-o", f"Acquire::Languages={languages}", "indextargets", "--format", "$(FILENAME)",
                "Origin: Debian", f"Created-By: {kind}"]
     return [path for path in run(command).splitlines() if pathlib.Path(path).exists()]
@@ -43,7 +43,7 @@ def run(command):
 def paragraphs(path):
     """The paragraphs of a package index as dictionaries: field -> text, continuation lines included."""
     fields, name = {}, None
-    # apt-helper reads whatever compression apt keeps its files in.
+    # apt-helper reads the files in whatever compression apt keeps them.
     for line in run(["/usr/lib/apt/apt-helper", "cat-file", path]).split("\n"):
         if not line:
             if fields:
@@ -59,7 +59,7 @@ def paragraphs(path):
 
 
 def read_descriptions(languages="en"):
-    """Description-md5 -> long descriptions in these languages (joined by commas), as many as there are of it."""
+    """Returns Description-md5 -> all long descriptions in these languages (joined by commas)."""
     texts = {}
     for path in index_files("Translations", languages):
         for fields in paragraphs(path):
@@ -72,7 +72,7 @@ def read_descriptions(languages="en"):
 
 
 def dependencies(fields):
-    """Names of the packages it depends on or recommends; of alternatives (a | b) the first."""
+    """The names of the packages that a package depends on or recommends. Of alternatives (a | b), the first."""
     names = set()
     for field in DEPENDENCY_FIELDS:
         for clause in fields.get(field, "").split(","):
@@ -83,7 +83,7 @@ def dependencies(fields):
 
 
 def described_packages():
-    """(name, source package, description, fields) of each package, once."""
+    """Yields (name, source package, description, fields) of each package once."""
     descriptions = read_descriptions()
     seen = set()
     for path in index_files("Packages"):
@@ -97,14 +97,15 @@ def described_packages():
 
 
 def read_packages():
-    """Name -> (source package, Counter of words, set of dependencies), in the order of names."""
+    """Returns name -> (source package, Counter of words, set of dependencies), in the order of names."""
     packages = {name: (source, collections.Counter(WORD.findall(text.lower())), dependencies(fields))
                 for name, source, text, fields in described_packages()}
     return dict(sorted(packages.items()))
 
 
 def is_test(source, seed):
-    """Every package of a source goes to the same side: descriptions of siblings are near copies."""
+    """Whether a source package is test data. All of its binary packages go to the same side, because their descriptions are nearly
+    copies."""
     digest = hashlib.blake2b(f"{seed}:{source}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") < TEST_SHARE * 2**64
 
@@ -114,14 +115,14 @@ def ids_of(names):
 
 
 def tf_idf(words, features, idf):
-    """[(feature id, value)] of length one: (1 + log tf) * idf, scaled."""
+    """Returns [(feature id, value)]: (1 + log tf) * idf, scaled to length one."""
     values = {features[w]: (1 + math.log(n)) * idf[w] for w, n in words.items() if w in features}
     norm = math.sqrt(sum(v * v for v in values.values()))
     return [(f, v / norm) for f, v in sorted(values.items())]
 
 
 def make_rows(samples, features, labels, idf):
-    """XMC lines of the samples that have a known word and a known label."""
+    """The XMC lines of the samples that have a known word and a known label."""
     rows = []
     for words, wanted in samples:
         pairs = tf_idf(words, features, idf)

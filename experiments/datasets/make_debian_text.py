@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Makes two sets of plain text from the package index that apt keeps on this machine.
 
-    train.txt, test.txt   __label__SECTION and the words of a package's description, a line each: which section of Debian?
+    train.txt, test.txt   a line for each package: __label__SECTION and the words of its description. Which section of Debian is it?
     words.txt, words-test.txt   the same without sections: a corpus for data.format = "words"
 
-Words are lower case. All packages of a source package lie on the same side. Needs Python's standard library and apt, and no
-root rights itself. The long descriptions must be there once:
+Words are in lower case. All packages of a source package are on the same side. Needs Python's standard library and apt, and no
+root rights itself. The long descriptions must be downloaded first:
 
     sudo apt-get -o Acquire::Languages=en update
     experiments/datasets/make_debian_text.py --out ~/debian-text
 
-With --translations the corpus also holds the descriptions in other languages, a line each: more words than any one language has.
+With --translations the corpus also has the descriptions in other languages, a line each, so it has more words than any one language.
 
     sudo apt-get -o Acquire::Languages=en,da,de,fr,it,sk update
     experiments/datasets/make_debian_text.py --translations da,de,fr,it,sk --out ~/debian-translations
@@ -23,7 +23,7 @@ import sys
 
 from make_debian_deps import described_packages, is_test, read_descriptions
 
-WORDS_TEST_STEP = 20  # one test package in so many: scoring a vocabulary takes longer than learning from a word
+WORDS_TEST_STEP = 20  # only one in so many test packages: scoring a whole vocabulary takes longer than learning from a word
 WORD = re.compile(r"[^\W_](?:[\w+.-]*(?:[^\W_]|\+))?")
 
 
@@ -32,7 +32,7 @@ def words_of(text):
 
 
 def read_packages(languages):
-    """Name -> (source package, section, words, words of its translations), in the order of names."""
+    """Returns name -> (source package, section, words, words of its translations), in the order of names."""
     translations = read_descriptions(languages) if languages else {}
     packages = {name: (source, fields.get("Section", "").split("/")[-1], words_of(text),
                        [words_of(other) for other in translations.get(fields.get("Description-md5"), [])])

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes an XMC data set smaller for a repository: values with fewer digits, strongest xz. Drops no sample, feature or label.
+"""Makes an XMC data set smaller for a repository: fewer digits in values, and the strongest level of xz. Drops no sample, feature or label.
 
     experiments/datasets/shrink_xmc.py --digits 3 ~/debian-deps experiments/datasets/debian-deps
 
-reads train.txt.xz, test.txt.xz, labels.txt.xz from the first folder and writes them to the second.
+This reads train.txt.xz, test.txt.xz and labels.txt.xz from the first folder and writes them to the second.
 """
 
 import argparse

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Reads a Modelet checkpoint with nothing but Python's standard library.
+"""Reads a Modelet checkpoint with only Python's standard library.
 
 Prints layers, shapes and statistics of every array and verifies that the modelets cover each layer exactly.
 
 The format is described in docs/checkpoint_format.md; the safetensors part follows that format's public definition
 (8 bytes header length, JSON header, data), so safetensors.numpy.load_file reads the same files.
 
-Exit codes: 0 read and correct, 1 a file is damaged or missing, 2 bad arguments, or no checkpoint there.
+Exit codes: 0 the checkpoint is correct, 1 a file is damaged or missing, 2 bad arguments, or there is no checkpoint.
 """
 import argparse
 import array
@@ -39,7 +39,7 @@ def require(condition, message):
 
 @contextlib.contextmanager
 def reading(name):
-    """Names this file in every error about it."""
+    """A context in which every error names this file."""
     try:
         yield
     except OSError as problem:
@@ -91,7 +91,7 @@ def statistics(values):
 
 
 def check_cover(index):
-    """Every layer's ranges follow each other without gap; the output layer has one neuron a label."""
+    """Checks that the ranges of every layer follow each other without gaps, and that the output layer has one neuron for each label."""
     layers = {}
     for modelet in index["modelets"]:
         layers.setdefault(modelet["layer"], []).append(modelet)
@@ -122,7 +122,7 @@ def find_index(folder):
 
 
 def read_modelet(folder, modelet):
-    """{name of an array: what it is and its statistics}"""
+    """Returns {name of an array: what it is, and its statistics}."""
     require(os.path.basename(modelet["file"]) == modelet["file"], f"{modelet['file']}: leaves the folder")
     path = os.path.join(folder, modelet["file"])
     with reading(modelet["file"]):

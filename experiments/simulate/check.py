@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""The simulator against runs on a cluster on this machine: predicted and measured seconds a step of 1, 2 and 4 nodes.
+"""Compares the simulator with runs on a cluster on this machine: predicted and measured seconds of a step on 1, 2 and 4 nodes.
 
     sudo check.py --set data.train=.../train.mlt --set data.test=.../test.mlt --json check.json
 
-1 and 2 nodes get a core each, 4 nodes half a core each (on two cores: nodes that shared a core freely would have no known speed). The runs
-alternate, and medians are compared. The speed of a core is measured before every round, as an agent measures it, with as many cores at work
-as the nodes keep busy. Needs root (experiments/cluster).
+1 and 2 nodes get a core each. 4 nodes get half a core each, because the machine has two cores, and nodes that share a core freely have no
+known speed. The runs alternate, and medians are compared. The speed of a core is measured before every round in the way of an agent, with
+as many cores at work as the nodes keep busy. Needs root (experiments/cluster).
 Exit codes: 0 all within --tolerance, 1 some are not, 77 this machine cannot run a cluster, 130 interrupted.
 """
 
@@ -25,7 +25,7 @@ import cluster as clusters
 import measuring
 import train_modelet
 
-ROUND_TRIP = 60e-6  # of an idle cluster on one machine, with the wake-up of the thread that waits (experiments/cluster/README.md: 20 us without)
+ROUND_TRIP = 60e-6  # of an idle cluster on one machine, with the wake-up of the waiting thread (20 us without: experiments/cluster/README.md)
 CASES = [(1, 1.0, "1gbit")] + [(nodes, cores, rate) for nodes, cores in ((2, 1.0), (4, 0.5)) for rate in ("100mbit", "1gbit")]
 
 
@@ -53,7 +53,7 @@ def predict(arguments, nodes, cores, rate, core_speed):
 
 
 def core_speed(arguments, busy_cores):
-    """Speeds of one core, by name, while so many work: they share the memory of the machine, which separate nodes do not."""
+    """The speeds of one core, by name, while this many cores work. They share the memory of the machine, which separate nodes would not."""
     node = simulate.plan(arguments.programs / "modelet", arguments.experiment, 1, arguments.set, cores=busy_cores)["nodes"][0]
     return {name: node[name] / busy_cores for name in simulate.SPEEDS}
 
@@ -69,7 +69,7 @@ def measure(arguments, nodes, cores, rate):
 
 
 def run(arguments):
-    """Rows {"nodes", "cores", "rate", "measured", "predicted", "ratio", ...}."""
+    """Returns rows {"nodes", "cores", "rate", "measured", "predicted", "ratio", ...}."""
     runs, others = {case: [] for case in CASES}, measuring.OthersShare()
     speeds = {busy_cores(case): [] for case in CASES}
     for _ in range(arguments.repeats):

@@ -3,7 +3,7 @@
 
     curves.py ../amazon-670k-shape.toml --json curves.json --html curves.html
 
-For scripts: curves(), and html() of what it returns, a fragment for a page.
+For scripts: curves(), and html(), which makes a fragment of a page from its result.
 """
 
 import argparse
@@ -20,8 +20,8 @@ import svg_plot
 NODES, CORES, BATCHES = [1, 2, 4, 8, 16, 32, 64], [4, 8, 16], [256, 4096]
 RATES, ROUND_TRIPS = [1e8, 1e9, 1e10], [0.1e-3, 1e-3, 5e-3, 20e-3]
 USUAL = {"rate": 1e9, "round_trip": 1e-3, "cores": 4}  # ordinary machines of one building
-JITTER = 0.03  # mean share by which a node is slower in a step
-MEMORY_GBPS = 80.0  # of row updates, that ordinary machines have at most, however many cores
+JITTER = 0.03  # mean share by which a node is slower than usual in a step
+MEMORY_GBPS = 80.0  # of row updates; ordinary machines have no more, with however many cores
 MEMORY_GIB = 16
 WORTH = 1.1  # twice the nodes must be faster by this factor, or scaling has stopped
 CAUSES = {"latency": "the latency of the rounds, however small the messages", "wire": "the bytes on the wire",
@@ -30,10 +30,11 @@ CAUSES = {"latency": "the latency of the rounds, however small the messages", "w
 
 
 def curves(modelet, experiment, settings=(), hidden=128, core=None):
-    """Points {"batch", "cores", "nodes", "rate", "round_trip", "seconds_per_step", "speedup" over one such node, ...} and where scaling stops.
+    """Returns points {"batch", "cores", "nodes", "rate", "round_trip", "seconds_per_step", "speedup" over one such node, ...}, and where
+    scaling stops.
 
-    settings: section.key=value, data.train above all (its shape is needed); hidden: the width, which is divided among the nodes; core: the
-    speeds of one core, by the names of simulate.SPEEDS; none: measured on this machine.
+    settings: section.key=value; data.train is needed for its shape. hidden: the width, which is divided among the nodes. core: the speeds
+    of one core, by the names in simulate.SPEEDS; None: measured on this machine.
     """
     core = core or simulate.plan(modelet, experiment, 1, settings, cores=1)["nodes"][0]
     points, limits = [], []
@@ -64,7 +65,7 @@ def _plan(modelet, experiment, settings, hidden, nodes, cores, core):
 
 
 def _useful(line):
-    """Index of the largest number of nodes that is worthwhile."""
+    """The index of the largest number of nodes that is worthwhile."""
     return next((i for i in range(len(line) - 1) if line[i + 1]["speedup"] < WORTH * line[i]["speedup"]), len(line) - 1)
 
 
@@ -89,7 +90,7 @@ def _milliseconds(seconds):
 
 
 def charts(found):
-    """SVG texts, one for each batch: speed-up against nodes for several links and cores."""
+    """Returns an SVG text for each batch: speed-up against nodes for several links and cores."""
     def line(**where):
         return [(point["nodes"], point["speedup"]) for point in found["points"] if all(point[name] == value for name, value in (USUAL | where).items())]
 
@@ -104,7 +105,7 @@ def charts(found):
 
 
 def html(found):
-    """A fragment: charts, what stops the scaling of the usual cluster, and the table of all."""
+    """Returns a fragment of HTML: charts, what stops the scaling of the usual cluster, and a table of everything."""
     usual = [limit for limit in found["limits"] if is_usual(limit)]
     heads = ["batch", "cores a node", "link", "round trip", "useful nodes", "speed-up", "ms/step", "what stops it"]
     rows = []

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""What dense data parallelism, as Horovod does it, needs at least for a model: memory of each host, bytes and seconds of a ring all-reduce.
+"""Computes what dense data parallelism, like Horovod's, needs at least: memory of each host, bytes and seconds of a ring all-reduce.
 
     dense.py 1034241000 --nodes 4 --rate 1e9 --json
 
 This is arithmetic, not a measurement: every host has all weights, their gradients, and Adam's two moments, in fp32; a ring all-reduce sends
-2 (n - 1) / n of the gradients (Patarasuk and Yuan 2009). Buffers and the program come on top.
+2 (n - 1) / n of the gradients (Patarasuk and Yuan 2009). Buffers and the program need more.
 """
 
 import argparse
@@ -15,7 +15,7 @@ COPIES = {"weights": 1, "gradients": 1, "Adam's moments": 2}
 
 
 def needs(parameters, nodes, bits_per_second):
-    """{"memory_bytes": of a host, "allreduce_bytes": sent by a host in a step, "allreduce_seconds": on its link alone}."""
+    """Returns {"memory_bytes": of a host, "allreduce_bytes": sent by a host in a step, "allreduce_seconds": on its link alone}."""
     sent = 2 * (nodes - 1) * parameters * FLOAT_BYTES / nodes
     return {"memory_bytes": parameters * FLOAT_BYTES * sum(COPIES.values()), "allreduce_bytes": sent, "allreduce_seconds": 8 * sent / bits_per_second}
 

@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""How long a step takes on nodes and links that are not at hand: the predictions of `modelet plan --json` for each node and exchange, laid out in time.
+"""Predicts how long a step takes on other nodes and links: lays out in time what `modelet plan --json` predicts for each node and exchange.
 
     simulate.py ../amazon-670k-shape.toml --nodes 16 --cores 8 --rate 1e9 --rtt 0.5e-3
     simulate.py ../amazon-670k-shape.toml --nodes 4 --gflops 400,200 --bf16-gflops 800,400 --memory-gbps 100,50 --jitter 0.05 --json
 
-The nodes run the parts of a step in the order of TrainingStep::run, compute and send micro-batch by micro-batch, and wait only for what they
-need. The result shows how much of the wire's time is hidden behind computing. Modelet itself does not run, and no root is needed.
+The simulated nodes run the parts of a step in the order of TrainingStep::run. They compute and send micro-batch by micro-batch, and wait
+only for what they need. The result shows how much of the wire's time is hidden behind computing. Modelet itself does not run, and no root
+is needed.
 
 For scripts: plan(), simulate(), explain(). README.md states the model and what it was checked against.
 """
@@ -21,15 +22,15 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEFAULT_MODELET = ROOT / "build/release/bin/modelet"
-STEPS = 2  # of which the first is not counted: nodes of unequal speed start it together
+STEPS = 2  # the first is not counted, because nodes of unequal speed start it together
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """Of every node to a switch; both directions work at once."""
+    """The link of every node to a switch. Both directions work at once."""
     bits_per_second: float
     round_trip_seconds: float  # from node to node, of an empty message
-    burst_bytes: int = 0  # that pass at once after a pause; a shaper's (tc tbf), no wire's
+    burst_bytes: int = 0  # that pass at once after a pause; a shaper (tc tbf) has this, a wire has not
 
     FRAME_BYTES, FRAME_PAYLOAD = 1538, 1448  # on the wire, with preamble and gap; payload of TCP
 
@@ -45,8 +46,8 @@ SPEEDS = ("gflops", "bf16_gflops", "memory_gbps")  # of a node, as `modelet plan
 class MessageCost:
     """CPU seconds of a message at each end: encoding or decoding, checksum, ZeroMQ's thread, the kernel. README.md says how they were measured.
 
-    A node of several cores does this beside computing, one message after the other. A node of one core computes or sends: the system lets the
-    thread of the messages run when the one that computes waits.
+    A node with several cores handles messages while it computes, one after the other. A node with one core either computes or sends: the
+    system runs the thread of the messages when the computing thread waits.
     """
     each: float = 60e-6
     per_byte: float = 1e-9
@@ -59,8 +60,9 @@ FREE = MessageCost(0.0, 0.0)
 
 
 def plan(modelet, experiment, nodes, settings=(), **capacities):
-    """`modelet plan --json`. capacities: cores, memory_gib, and the speeds SPEEDS of a node; fewer than nodes are repeated, none: measured
-    on this machine. Where the run chooses the number of micro-batches, "choices" has the plan for each number."""
+    """Runs `modelet plan --json`. capacities: cores, memory_gib, and the speeds SPEEDS of the nodes. Fewer speeds than nodes are
+    repeated; without speeds they are measured on this machine. If the run chooses the number of micro-batches, "choices" has the plan for
+    each number."""
     planned = _plan(modelet, experiment, nodes, settings, **capacities)
     if planned["micro_batches"] == 0 and nodes > 1:
         measured = {name: [node[name] for node in planned["nodes"]] for name in SPEEDS}
@@ -87,11 +89,11 @@ def _plan(modelet, experiment, nodes, settings=(), cores=None, memory_gib=None, 
 
 
 def simulate(planned, link, cost=MessageCost(), jitter=0.0):
-    """A step's seconds, and where they go on each node.
+    """Simulates a step: its seconds, and where they go on each node.
 
-    planned: of plan(). jitter: every node is slower in every step by a share of its computing, drawn from an exponential distribution of
-    this mean; 0: not at all. Nothing is drawn here: the nodes get the expected values of such a sample in order, the first the largest.
-    Of a plan with choices the fastest counts, as in a run.
+    planned: the result of plan(). jitter: every node is slower in every step by a share of its computing that follows an exponential
+    distribution with this mean; 0: not at all. Nothing is drawn at random: the nodes get the expected values of a sorted sample, the first
+    node the largest. If the plan has choices, the fastest counts, as in a run.
     Returns {"seconds_per_step", "rounds" (exchanges in a step), and of each node "compute_seconds", "message_seconds" (CPU time of messages), "wait_seconds",
     "wire_seconds" (that the busier direction of its link works)}.
     """
@@ -112,7 +114,7 @@ def _simulate(planned, link, cost, jitter):
 
 
 class _Timeline:
-    """All nodes' clocks, from step to step."""
+    """The clocks of all nodes, from step to step."""
 
     def __init__(self, planned, link, cost, jitter):
         self.nodes, self.link, self.cost = planned["nodes"], link, cost
@@ -128,16 +130,16 @@ class _Timeline:
         self.micro_batches = [count / sum(samples) for count in samples]
         self.spent = {name: [0.0] * len(self.nodes) for name in ("now", "computing", "messages", "waiting", "sending", "receiving")}
         self.one_core = [node["cores"] == 1 for node in self.nodes]
-        self.begun = None  # of the next step
+        self.begun = None  # what was begun of the next step
         self.queued = [[] for _ in self.nodes]  # (when, exchange under way, to)
-        # From when on each node's link, in both directions, and the thread of its messages are free.
+        # The times from which the link of each node (in both directions) and the thread of its messages are free.
         self.out_free, self.in_free, self.messages_free = ([-math.inf] * len(self.nodes) for _ in range(3))
 
     def snapshot(self):
         return {name: list(values) for name, values in self.spent.items()}
 
     def step(self):
-        """As TrainingStep::run."""
+        """Runs a step like TrainingStep::run."""
         alone = len(self.nodes) == 1
         under_way = self.begun or self._begin()  # (hidden layer, micro-batch) -> exchange
         for layer in range(1, self.hidden_layers):
@@ -188,7 +190,8 @@ class _Timeline:
             self._spend(node, "computing", share * self.factors[node] * seconds)
 
     def _send(self, exchange):
-        """Queues a message to every peer, the next rank first, as Group does. Returns the exchange with its messages' arrivals, known later."""
+        """Queues a message to every peer, the next rank first, as Group does. Returns the exchange; the arrivals of its messages are
+        filled in later."""
         count = len(self.nodes)
         under_way = {"arrivals": [[] for _ in range(count)], "exchange": exchange}
         for node in range(count):
@@ -197,7 +200,7 @@ class _Timeline:
         return under_way
 
     def _deliver(self, senders):
-        """What these nodes have queued goes on the wire."""
+        """Puts what these nodes have queued on the wire."""
         leaving = []
         for node in senders:
             for queued_at, under_way, to in self.queued[node]:
@@ -207,20 +210,21 @@ class _Timeline:
                 leaving.append((self._pass_link(self.out_free, node, ready, size), node, to, size, under_way["arrivals"]))
             self.queued[node].clear()
         for left, node, to, size, arrivals in sorted(leaving, key=lambda message: message[:3]):
-            # The switch hands on packet by packet: the receiver's direction works at the same time, unless others keep it busy.
+            # The switch passes on packet by packet. So the direction to the receiver works at the same time, unless other senders keep it
+            # busy.
             begun = left - self.link.seconds(size) + self.link.round_trip_seconds / 2
             arrived = self._pass_link(self.in_free, to, max(begun, 0.0), size)
             self.spent["receiving"][to] += self.link.seconds(size)
             arrivals[to].append((max(arrived, left + self.link.round_trip_seconds / 2), size))
 
     def _pass_link(self, free, node, ready, size):
-        """When the last byte has passed: a token bucket of burst_bytes, empty only of what came before."""
+        """Returns when the last byte has passed a token bucket of burst_bytes, which only earlier bytes have emptied."""
         credit = self.link.seconds(self.link.burst_bytes)
         free[node] = max(free[node], ready - credit) + self.link.seconds(size)
         return max(free[node], ready)
 
     def _handle_message(self, node, possible_at, size):
-        """When the CPU has done its part of a message."""
+        """Returns when the CPU has done its part of a message."""
         seconds = self.cost.seconds(size)
         if self.one_core[node]:
             self._spend(node, "messages", seconds)
@@ -246,14 +250,14 @@ class _Timeline:
 
 
 def hidden_share(planned, link, result, cost=MessageCost()):
-    """Share of the wire's time, with its latencies, that no node waits for."""
+    """The share of the wire's time, with its latencies, that no node waits for."""
     wire = max(result["wire_seconds"]) + result["rounds"] * link.round_trip_seconds / 2
     exposed = result["seconds_per_step"] - simulate(planned, INFINITE, cost)["seconds_per_step"]
     return 1 - exposed / wire if wire else 1.0
 
 
 def explain(planned, link, cost=MessageCost(), jitter=0.0):
-    """Seconds of a step that would be saved if only one thing were ideal; what remains is computing, perfectly spread."""
+    """The seconds of a step that would be saved if one thing alone were ideal. The rest is perfectly spread computing."""
     def seconds(link=link, cost=cost, jitter=jitter):
         return simulate(planned, link, cost, jitter)["seconds_per_step"]
 

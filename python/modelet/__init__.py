@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Classifier", "Error", "Model", "Run", "UsageError", "__version__", "fit", "load", "train"]
 
-# Where each name comes from. Imported when it is used: the programs start at once, and only who asks for Ray needs it.
+# The module of each name. A module is imported when a name of it is used, so the programs start at once, and only users of Ray
+# need Ray.
 _MODULES = {"Classifier": "_classifier", "fit": "_classifier", "Model": "_model", "load": "_model", "Error": "_modelet",
             "UsageError": "_modelet", "__version__": "_modelet", "Run": "_train", "train": "_train"}
 

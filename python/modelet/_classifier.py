@@ -1,4 +1,4 @@
-"""A classifier with the conventions of scikit-learn, for one label a sample or many."""
+"""A classifier with the conventions of scikit-learn, for one or many labels for each sample."""
 import os
 import tempfile
 import tomllib
@@ -21,27 +21,27 @@ from modelet._progress import Callbacks, Listeners, Progress
 
 _SCORES_AT_ONCE = 1 << 25  # floats that predict() has in memory
 _NEVER = 1_000_000_000  # steps
-_DIRECT_PATH = ("model.centroids", "model.pairs")  # what a model knows of its samples beside its weights
+_DIRECT_PATH = ("model.centroids", "model.pairs")  # parts of a model that depend directly on its samples
 
 
 class Classifier(ClassifierMixin, BaseEstimator):
-    """Trains a network on this machine. `y` is one label a sample (1-d) or an indicator matrix, dense or CSR.
+    """Trains a network on this machine. `y` has one label for each sample (1-d), or is an indicator matrix, dense or CSR.
 
-    What is None is chosen for the data as `modelet train TRAIN TEST` does it (docs/guide.md): by rules for data of this
-    shape and, with enough samples, by short trials on some of them.
+    Parameters that are None are chosen for the data in the way of `modelet train TRAIN TEST` (docs/guide.md): by rules for
+    data of this shape and, if there are enough samples, by short trials on some of them.
 
     hidden         width of each hidden layer, multiples of 16
     loss           "softmax" or "sigmoid"
     epochs, batch, learning_rate
     normalize      "l2": each sample's features are scaled to length one; "none"
-    validation     share of the samples that is held out to choose the best epoch
-    threshold      probability from which on predict() names a label of an indicator matrix
-    settings       any other keys of an experiment (docs/experiment.md), {"train.patience": 2}
-    time_budget    seconds that fit() may take for choosing and training: the best model that fits into them
+    validation     share of the samples that are held out to choose the best epoch
+    threshold      with an indicator matrix, predict() returns the labels with at least this probability
+    settings       any other keys of an experiment (docs/experiment.md), such as {"train.patience": 2}
+    time_budget    seconds that fit() may take to choose and to train; it then chooses the best model that fits into them
     threads        0: all cores
     random_state   seed; the same seed gives the same model, with any number of threads
-    callbacks      a function, or several, that get each event of the training as a dict (docs/events.md); what
-                   they raise ends the training
+    callbacks      one or several functions that get each event of the training as a dict (docs/events.md); an
+                   exception that they raise ends the training
     progress       True, False, or "auto": a bar in a terminal or notebook, if tqdm is installed
     """
 
@@ -69,16 +69,16 @@ class Classifier(ClassifierMixin, BaseEstimator):
     # ---- Training
 
     def fit(self, X: Matrix, y: Matrix) -> Self:
-        """Trains anew. Ctrl-C ends the training after the step and goes on as KeyboardInterrupt."""
+        """Trains a new model. Ctrl-C ends the training after the step, and then raises KeyboardInterrupt."""
         X, y = self._validate(X, y, reset=True)
         self._set_classes(y, None)
         self._learn(X, self._targets(y), given=self._given(), seconds=self.time_budget)
         return self
 
     def partial_fit(self, X: Matrix, y: Matrix, classes: npt.ArrayLike | None = None) -> Self:
-        """Learns from more samples, `epochs` (1 if None) times each. The first call needs all classes, or an indicator.
+        """Learns from more samples, each `epochs` times (once if None). The first call needs all classes, or an indicator matrix.
 
-        The model goes to disk and back in each call: give it thousands of samples at once.
+        Each call writes the model to disk and reads it again, so pass thousands of samples at once.
         """
         first = not hasattr(self, "model_")
         X, y = self._validate(X, y, reset=first)
@@ -123,7 +123,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"Classifier needs samples of at least 2 classes; these have one class: {self.classes_[0]!r}")
 
     def _targets(self, y: Any) -> Any:
-        """What the engine learns: an indicator in CSR, or the number of each sample's class."""
+        """The targets for the engine: an indicator matrix in CSR, or the number of the class of each sample."""
         if (y.ndim == 2) != self._multilabel:
             raise ValueError("y was " + ("an indicator matrix" if self._multilabel else "one label a sample") + " before")
         if self._multilabel:
@@ -138,7 +138,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return numbers
 
     def _given(self) -> dict[str, Any]:
-        """The keys that the parameters say. Nothing is written but the model at the end."""
+        """The keys that follow from the parameters. Nothing except the final model is written."""
         parameters = {"model.hidden": None if self.hidden is None else list(self.hidden), "model.loss": self.loss,
                       "train.epochs": self.epochs, "train.batch": self.batch, "train.learning_rate": self.learning_rate,
                       "data.normalize": self.normalize, "data.validation": self.validation or None}
@@ -147,14 +147,15 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 **{key: value for key, value in parameters.items() if value is not None}, **_keys.flat(self.settings)}
 
     def _learn(self, X: Any, targets: Any, given: dict[str, Any], seconds: float | None = None) -> None:
-        """A new model. Chooses what is not given."""
+        """Trains a new model, and chooses the keys that are not given."""
         if seconds is not None and not seconds > 0:
             raise ValueError(f"time_budget is {seconds!r}; it is a number of seconds above 0")
         with Listeners(self.callbacks, progress=False) as listeners:
             chosen = _modelet.choose(_keys.assignments(given), self._samples(X, targets), seconds, listeners)
         self.recipe_ = listeners.last["recipe"]
         self.keys_ = _keys.flat(tomllib.loads(chosen))
-        # A label of a sample with n labels gets 1/n of a softmax: half of that is nearer to it than to nothing.
+        # With a softmax, each of the n labels of a sample should get 1/n. A probability of at least half of that is nearer to 1/n
+        # than to 0.
         mean = max(1.0, self.recipe_["data"]["labels_per_row"])
         self.threshold_ = self.threshold if self.threshold is not None else 0.5 / (mean if self._is_softmax() else 1)
         self._train(X, targets, self.keys_, resume="")
@@ -177,16 +178,16 @@ class Classifier(ClassifierMixin, BaseEstimator):
     # ---- Answers
 
     def decision_function(self, X: Matrix) -> npt.NDArray[np.float32]:
-        """The scores of the labels [rows, labels]; of two classes [rows], positive for the second."""
+        """The scores of the labels [rows, labels]. With two classes: [rows], positive for the second class."""
         scores = self._scores(self._rows(X))
         return scores[:, 1] - scores[:, 0] if self._two_classes() else scores
 
     def predict_proba(self, X: Matrix) -> npt.NDArray[np.float64]:
-        """The probabilities of the labels [rows, labels]. With one label a sample, and with the softmax loss, they add up to 1."""
+        """The probabilities of the labels [rows, labels]. With one label for each sample, or with the softmax loss, they add up to 1."""
         return self._probabilities(self._scores(self._rows(X)))
 
     def predict(self, X: Matrix) -> Any:
-        """The class of each row; of an indicator matrix all labels that are at least as probable as `threshold_`."""
+        """The class of each row. With an indicator matrix, all labels that are at least as probable as `threshold_`."""
         X = self._rows(X)
         if not self._multilabel:
             best, _ = self.model_.predict(X, 1)
@@ -199,7 +200,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return sp.vstack(parts, format="csr") if self._sparse_output else np.concatenate(parts)
 
     def predict_top(self, X: Matrix, k: int = 5) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """The k best labels of each row and their scores, best first: for outputs too wide for one number a label."""
+        """The k best labels of each row and their scores, best first. For outputs that are too wide for a number for each label."""
         best, scores = self.model_.predict(self._rows(X), k)
         return self.classes_[best], scores
 
@@ -234,5 +235,5 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
 
 def fit(X: Matrix, Y: Matrix, **parameters: Any) -> Classifier:
-    """A trained Classifier. The parameters are those of Classifier."""
+    """Returns a trained Classifier. The parameters are those of Classifier."""
     return Classifier(**parameters).fit(X, Y)

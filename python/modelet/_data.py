@@ -1,4 +1,4 @@
-"""Arrays of scipy and numpy as samples of the engine. What has the right type is not copied."""
+"""Arrays of scipy and numpy as samples of the engine. Arrays that have the right type are not copied."""
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +11,7 @@ Matrix: TypeAlias = npt.ArrayLike | sp.sparray | sp.spmatrix  # what users may g
 
 
 def csr(given: Any) -> Any:
-    """A Matrix as CSR with sorted indices and without duplicates; the caller's is not changed."""
+    """Returns a Matrix as CSR with sorted indices and without duplicates. The matrix of the caller is not changed."""
     matrix = given.tocsr() if sp.issparse(given) else sp.csr_array(np.atleast_2d(np.asarray(given)))
     if not matrix.has_canonical_format:
         matrix = matrix.copy() if matrix is given else matrix
@@ -28,7 +28,7 @@ def _offsets(indptr: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 def indicator(Y: Matrix) -> Any:
-    """A matrix of 0 and 1 in which every stored entry is a label."""
+    """Returns a matrix of 0 and 1 in which every stored entry is a label."""
     Y = csr(Y)
     if (Y.data == 0).any():
         Y = Y.copy()
@@ -37,7 +37,7 @@ def indicator(Y: Matrix) -> Any:
 
 
 def samples(X: Matrix, Y: Any = None, labels: int = 0) -> _modelet.Samples:
-    """Y: an indicator(), or the label of each row, or None: no row has labels, of which there are `labels`."""
+    """Y is an indicator(), or the label of each row, or None: no row has labels. `labels` is the number of labels of the model."""
     X = csr(X)
     rows, features = X.shape
     if Y is None:

@@ -1,4 +1,4 @@
-"""Keys of an experiment (docs/experiment.md) as Python values, and as the text that programs read."""
+"""The keys of an experiment (docs/experiment.md) as Python values, and as the text that programs read."""
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_text(element) for element in value) + "]"
     if isinstance(value, (bool, str)):
-        return json.dumps(value)  # TOML writes them as JSON does
+        return json.dumps(value)  # TOML writes these as JSON does
     if hasattr(value, "item"):  # a number of numpy
         value = value.item()
     return repr(value)

@@ -1,4 +1,4 @@
-"""Trained models: what a run's folder, or a checkpoint, answers."""
+"""Trained models, loaded from the folder of a run or from a checkpoint."""
 import csv
 import io
 import os
@@ -23,8 +23,8 @@ _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|", "space"
 
 
 class Model:
-    """A trained model. Rows are a CSR matrix or an array of features; of a model of text, a list of texts; of a model of
-    csv or a table, a list of dicts {column: value}. They are read, encoded and normalised as in training.
+    """A trained model. `rows` is a CSR matrix or an array of features; for a model of text, a list of texts; for a model of
+    csv or a table, a list of dicts {column: value}. Rows are read, encoded and normalised as in training.
 
     Any thread may use it; calls take turns.
     """
@@ -41,7 +41,7 @@ class Model:
 
     @property
     def folder(self) -> Path:
-        """The checkpoint's folder, in which the weights are safetensors files."""
+        """The folder of the checkpoint, which has the weights as safetensors files."""
         return Path(self._native.folder)
 
     @property
@@ -63,7 +63,7 @@ class Model:
 
     @property
     def label_names(self) -> list[str]:
-        """The name of each label, of a model trained on text; else an empty list."""
+        """The name of each label if the model was trained on text; else an empty list."""
         return self._native.label_names
 
     def predict(self, rows: Rows, k: int = 5) -> tuple[npt.NDArray[np.int64], Floats]:
@@ -79,16 +79,16 @@ class Model:
         return self._native.hidden(self._samples(rows))
 
     def label_embeddings(self) -> Floats:
-        """The weights of each label [labels, width]: labels that occur with the same rows lie close together."""
+        """The weights of each label [labels, width]. Labels that occur with the same rows lie close together."""
         return self._native.layers()[-1][0]
 
     def layers(self) -> list[tuple[Floats, Floats]]:
-        """Weights and biases of each layer: [features, width] of the first, [neurons, inputs] of the others."""
+        """The weights and biases of each layer. Weights are [features, width] in the first layer, [neurons, inputs] in the others."""
         return self._native.layers()
 
     def pairs(self) -> tuple[Any, Any] | None:
-        """Of a model with a direct path from features to labels, what it adds to the scores: two CSR matrices [features,
-        labels] with entries in the same places, one for rows of length one and one for rows as they are; else None."""
+        """What a direct path from features to labels adds to the scores: two CSR matrices [features, labels] with entries in
+        the same places, one for rows scaled to length one and one for rows as they are. None without a direct path."""
         pairs = self._native.pairs()
         if pairs is None:
             return None
@@ -101,19 +101,19 @@ class Model:
         return self._native.words()
 
     def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
-        """The k words nearest to a word, with their cosines, of a model of running text."""
+        """The k words nearest to a word, with their cosines, in a model of running text."""
         return self._native.neighbours(word, k)
 
     def read(self, path: str | os.PathLike[str]) -> tuple[Any, Any]:
-        """A text or prepared file like those of the training: features (as the model sees them) and labels, both CSR."""
+        """Reads a text or prepared file like those of the training. Returns features (as the model sees them) and labels, both CSR."""
         return self._matrices(self._native.read(os.fspath(path)))
 
     def encode(self, rows: Sequence[str] | Sequence[Mapping[str, Any]]) -> Any:
-        """The features of texts or, for a model of csv or a table, of dicts {column: value}: CSR, as the model sees them."""
+        """The features, as the model sees them (CSR), of texts or, for a model of csv or a table, of dicts {column: value}."""
         return self._matrices(self._native.encode(self._text(rows)))[0]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Copies the checkpoint to a new folder, which modelet.load() and the programs read."""
+        """Copies the checkpoint to a new folder, which modelet.load() and the programs can read."""
         shutil.copytree(self.folder, folder)
 
     def to_onnx(self, path: str | os.PathLike[str], *, input: str = "sparse", k: int | None = None) -> None:
@@ -131,7 +131,7 @@ class Model:
         return X, Y
 
     def _text(self, rows: Sequence[str] | Sequence[Mapping[str, Any]]) -> str:
-        """Rows as the text that the model reads: a line each, or a table with a header."""
+        """The rows as the text that the model reads: a line for each, or a table with a header."""
         if isinstance(rows, str):
             raise TypeError("give a list of texts, not one text")
         texts = [row for row in rows if isinstance(row, str)]
@@ -156,7 +156,7 @@ class Model:
             rows = self.encode(rows)
         return _data.samples(rows, labels=self.labels)
 
-    # A pickle has the files of the checkpoint.
+    # A pickle contains the files of the checkpoint.
     def __getstate__(self) -> dict[str, Any]:
         files = {file.name: file.read_bytes() for file in sorted(self.folder.iterdir()) if file.is_file()}
         return {"files": files, "threads": self._threads}

@@ -1,4 +1,4 @@
-"""A progress bar out of a run's events (docs/events.md), in a terminal or a notebook."""
+"""A progress bar for the events of a run (docs/events.md), in a terminal or a notebook."""
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ def _in_notebook() -> bool:
 
 
 class Bar:
-    """Shows the steps of a run with tqdm; in a notebook as a widget, if ipywidgets is installed."""
+    """Shows the steps of a run with tqdm. In a notebook it is a widget, if ipywidgets is installed."""
 
     def __init__(self) -> None:
         if _in_notebook() and importlib.util.find_spec("ipywidgets"):
@@ -48,7 +48,7 @@ class Bar:
 
 
 def bar(wanted: Progress) -> Bar | None:
-    """A Bar or None. `wanted`: True, False, or "auto": where somebody can see it, if tqdm is installed."""
+    """Returns a Bar or None. `wanted` is True, False, or "auto": a bar in a terminal or notebook, if tqdm is installed."""
     if wanted == "auto":
         try:
             return Bar() if sys.stderr.isatty() or _in_notebook() else None
@@ -58,7 +58,7 @@ def bar(wanted: Progress) -> Bar | None:
 
 
 class Listeners:
-    """Hands events to a bar and to callbacks, and keeps the last one of each kind."""
+    """Passes events to a bar and to callbacks, and keeps the last event of each kind."""
 
     def __init__(self, callbacks: Callbacks, progress: Progress) -> None:
         self._callbacks = [callbacks] if callable(callbacks) else list(callbacks or ())

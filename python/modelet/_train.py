@@ -1,4 +1,4 @@
-"""Training of an experiment file, by the program `modelet train` that comes with this package."""
+"""Training of an experiment file with the program `modelet train`, which comes with this package."""
 import json
 import os
 import signal
@@ -18,7 +18,7 @@ _USAGE, _INTERRUPTED = 2, 130  # exit codes (docs/guide.md)
 
 
 class Run:
-    """A run that has finished: its folder, and the event that says how good it is."""
+    """A finished run: its folder, and the event that says how good it is."""
 
     def __init__(self, folder: str | os.PathLike[str], finished: Event) -> None:
         self.folder = Path(folder)
@@ -28,12 +28,12 @@ class Run:
         return f"modelet.Run({str(self.folder)!r})"
 
     def load(self, threads: int = 0) -> Model:
-        """Its best model."""
+        """Loads the best model of the run."""
         return Model(self.folder, threads)
 
 
 def raise_for(code: int, errors: str) -> NoReturn:
-    """The exception for the exit code of a program and what it said on standard error."""
+    """Raises the exception that fits the exit code of a program and its standard error."""
     lines = [line for line in errors.splitlines() if line.strip()]
     text = lines[-1].strip() if lines else f"the program ended with exit code {code}"
     if code == _INTERRUPTED:
@@ -42,7 +42,7 @@ def raise_for(code: int, errors: str) -> NoReturn:
 
 
 def experiment_arguments(experiment: Experiment, settings: Mapping[str, Any] | None, folder: str) -> list[str]:
-    """The arguments of a program for an experiment: a file, or a dict of its keys (paths start at the current folder)."""
+    """The arguments of a program for an experiment, which is a file or a dict of keys (paths start at the current folder)."""
     keys = _keys.flat(settings)
     if isinstance(experiment, Mapping):
         keys = {**_keys.flat(experiment), **keys}
@@ -55,9 +55,10 @@ def experiment_arguments(experiment: Experiment, settings: Mapping[str, Any] | N
 
 
 def follow(command: Sequence[str], listeners: Listeners, stop: int = signal.SIGINT) -> None:
-    """Runs a program that prints events; Ctrl-C becomes one signal to it, and its last events are still heard."""
+    """Runs a program that prints events. Ctrl-C sends the program one signal, and its last events are still passed on."""
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
-        # A session of its own: a Ctrl-C in the terminal comes here first, not there a second time.
+        # The program has a session of its own, so that a Ctrl-C in the terminal reaches only this process, and the program gets
+        # it once.
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as program:
             output = program.stdout
             assert output is not None  # a pipe
@@ -83,10 +84,10 @@ def train(experiment: Experiment, nodes: int = 1, *, settings: Mapping[str, Any]
     nodes          more than 1: a scheduler and that many agents, as processes of their own
     settings       keys that replace those of the experiment
     out            the run's folder; None: runs/NAME-TIME
-    resume         a run's folder or a checkpoint to go on from
+    resume         the folder of a run, or a checkpoint, to continue from
     callbacks, progress   as in modelet.Classifier
 
-    Ctrl-C, and an exception of a callback, end the run after the step, with a checkpoint.
+    Ctrl-C or an exception of a callback ends the run after the step, with a checkpoint.
     """
     with tempfile.TemporaryDirectory(prefix="modelet-") as folder, Listeners(callbacks, progress) as listeners:
         command = [_programs.path("modelet"), "train", *experiment_arguments(experiment, settings, folder),

@@ -1,18 +1,18 @@
-"""Models as ONNX files, for runtimes that know nothing of Modelet.
+"""Exports models as ONNX files, for runtimes that know nothing of Modelet.
 
 The graph takes sparse rows by their non-zeros, or a dense matrix:
 
-    input="sparse"   row [n], feature [n] (int64), value [n] (float) of each non-zero, in any order, and rows [1]
-                     (int64): how many rows there are. inputs(X) makes them of a CSR matrix. It gathers one row of
-                     the first layer's weights for each non-zero and adds those of a row up: the work of a sparse
-                     product, without the memory of a dense matrix.
+    input="sparse"   row [n], feature [n] (int64) and value [n] (float) of each non-zero, in any order, and rows [1]
+                     (int64), the number of rows. inputs(X) makes them from a CSR matrix. The graph gathers one row of
+                     the first layer's weights for each non-zero, and adds up those of each input row. This is the
+                     work of a sparse product, without the memory of a dense matrix.
     input="dense"    X [rows, features] (float): one product. For hundreds of features, not for a million.
 
-A model with a direct path from features to labels has pairs of them: the graph looks up the pairs of each
-non-zero and adds what they say. With input="dense" they are a matrix [features, labels], if it is not too large.
+If the model has a direct path, the graph looks up the pairs of feature and label for each non-zero, and adds their
+values to the scores. With input="dense" the pairs are a matrix [features, labels], if that is not too large.
 
 Outputs: scores [rows, labels] (logits) or, with k, the best of them: labels [rows, k] (int64) and scores [rows, k].
-The rows' normalisation is part of the graph. Words become features outside of it: Model.encode().
+The graph also normalises the rows. Words must be encoded before: Model.encode().
 """
 import os
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _OPSET = 18  # ScatterND with "add", as ScatterElements, and ReduceL2 with axes as an input
 _LARGEST_DENSE = 1 << 28  # elements of the direct path as a matrix
-_LARGEST_FILE = 1 << 30  # bytes of weights; more lie in a file beside (a protobuf has at most 2 GiB)
+_LARGEST_FILE = 1 << 30  # bytes of weights; more go into a second file (a protobuf has at most 2 GiB)
 
 
 def inputs(X: Matrix) -> dict[str, npt.NDArray[Any]]:
@@ -71,13 +71,13 @@ def _normalises(model: "Model") -> bool:
 
 
 def _unit(X: Any) -> Any:
-    """Rows of length one; rows of zeros stay."""
+    """Scales rows to length one. Rows of zeros stay as they are."""
     lengths = np.sqrt(X.multiply(X).sum(axis=1))
     return X.multiply(1 / np.where(lengths > 0, lengths, 1)[:, None]).tocsr()
 
 
 def _require_complete(model: "Model", layers: "Layers", pairs: "Pairs | None") -> None:
-    """These parts must be all there is to the model: one that this module does not know would be missing."""
+    """Checks that these parts are the whole model: the file would lack a part that this module does not know."""
     random = np.random.default_rng(0)
     columns = random.integers(model.features, size=(4, min(8, model.features)))
     rows = np.repeat(np.arange(4), columns.shape[1])
@@ -96,7 +96,7 @@ def _require_complete(model: "Model", layers: "Layers", pairs: "Pairs | None") -
 
 
 class _Graph:
-    """Nodes, constants and inputs while they are put together."""
+    """The nodes, constants and inputs of a graph that is being built."""
 
     def __init__(self, model: "Model", layers: "Layers", pairs: "Pairs | None") -> None:
         self.nodes: list[Any] = []  # of onnx: nodes, tensors, descriptions of inputs
@@ -126,7 +126,7 @@ class _Graph:
         return name
 
     def _rate(self, norm: str) -> str:
-        """1 / norm, and 1 where it is 0: rows of zeros stay."""
+        """1 / norm, or 1 where the norm is 0, so that rows of zeros stay."""
         one, zero = self._constant(np.float32(1)), self._constant(np.float32(0))
         return self._node("Div", [one, self._node("Where", [self._node("Greater", [norm, zero]), norm, one])])
 
@@ -134,7 +134,7 @@ class _Graph:
         return self._constant(np.array(values, np.int64))
 
     def sparse_input(self) -> str:
-        """The first layer's activations [rows, width]."""
+        """Adds the sparse inputs. Returns the activations of the first layer [rows, width]."""
         from onnx import TensorProto as T
 
         self._row, self._feature = self._input("row", T.INT64, ["n"]), self._input("feature", T.INT64, ["n"])
@@ -156,7 +156,7 @@ class _Graph:
         return self._node("Relu", [self._node("Add", [sums, self._constant(bias, "bias_0")])])
 
     def dense_input(self) -> str:
-        """The same."""
+        """The same for a dense input."""
         from onnx import TensorProto as T
 
         weights, bias = self._layers[0]
@@ -183,7 +183,7 @@ class _Graph:
         return self._node("Add", [scores, self._node("MatMul", [self._X, of_value])])
 
     def sparse_pairs(self, scores: str, pairs: "Pairs") -> str:
-        """Each non-zero becomes as many entries as its feature has pairs; `owner` says which non-zero an entry is of."""
+        """Each non-zero becomes as many entries as its feature has pairs. `owner` is the non-zero that an entry belongs to."""
         from onnx import numpy_helper
 
         of_unit, of_value = pairs  # with the same places

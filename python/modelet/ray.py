@@ -1,15 +1,15 @@
-"""Training on the machines of a Ray cluster: Ray finds, starts and replaces them, Modelet does the rest.
+"""Training on the machines of a Ray cluster. Ray finds, starts and replaces the machines; Modelet does the rest.
 
     import ray, modelet
     ray.init()                                                  # on the head
     run = modelet.ray.train("experiment.toml", num_nodes=8, cores=4)
 
-Each node of the run is an agent of a pool (docs/pool.md), in a Ray actor that has `cores` CPUs of a placement group,
-one actor a machine. The scheduler is a process of the caller, which should be on the head. The agents connect to it, and
-to each other, with keys that are made for this run. The data comes from the caller's machine.
+Each node of the run is an agent of a pool (docs/pool.md). It runs in a Ray actor with `cores` CPUs of a placement group,
+one actor on each machine. The scheduler is a process of the caller, who should be on the head. The agents connect to the
+scheduler and to each other with keys that are made for this run. The data comes from the machine of the caller.
 
-A machine that Ray loses is a lost agent: the run goes on with the others from its last snapshot (docs/reliability.md).
-When Ray has found another machine for the actor, its agent joins the pool, and the run may take it.
+If Ray loses a machine, the pool loses an agent, and the run continues with the others from its last snapshot
+(docs/reliability.md). When Ray has found another machine for the actor, its agent joins the pool, and the run may use it.
 """
 import contextlib
 import json
@@ -44,7 +44,7 @@ def _end(program: subprocess.Popen[Any]) -> None:
 
 
 class _Agent:
-    """A Ray actor that is one agent. It ends with its agent, so that Ray starts it again."""
+    """A Ray actor that runs one agent. It ends when its agent ends, so that Ray starts it again."""
 
     def __init__(self, name: str, arguments: Sequence[str], key: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="modelet-agent-")
@@ -63,7 +63,7 @@ class _Agent:
             os._exit(1)
 
     def node(self) -> tuple[str, int]:
-        """The Ray node that it is on, and the agent's process."""
+        """The Ray node that it is on, and the id of the agent's process."""
         return ray.get_runtime_context().get_node_id(), self._program.pid
 
     def leave(self) -> None:
@@ -73,7 +73,7 @@ class _Agent:
 
 
 class _Scheduler:
-    """The scheduler of a pool for one run, on this machine, and the keys of everybody."""
+    """The scheduler of a pool for one run, on this machine, and the keys of all members."""
 
     def __init__(self, folder: str, host: str) -> None:
         self._folder = Path(folder)
@@ -105,14 +105,14 @@ class _Scheduler:
         return made.stdout.strip()
 
     def agent(self) -> tuple[list[str], str]:
-        """What an agent needs: arguments, and the text of its key."""
+        """What an agent needs: its arguments, and the text of its key."""
         return self._of_scheduler, Path(self._key("agent")).read_text()
 
     def command(self, verb: str, *arguments: str) -> list[str]:
         return [_programs.path("modelet"), verb, *arguments, *self._of_scheduler, "--key", self._key("user"), "--json"]
 
     def ask(self, verb: str, *arguments: str) -> list[dict[str, Any]]:
-        """The lines of JSON that a verb answers with."""
+        """Runs a verb, and returns the lines of JSON that it prints."""
         asked = subprocess.run(self.command(verb, *arguments), capture_output=True, text=True)
         if asked.returncode != 0:
             raise_for(asked.returncode, asked.stderr)
@@ -124,7 +124,7 @@ class _Scheduler:
 
 
 class _Agents:
-    """A placement group and an agent in each of its bundles."""
+    """A placement group with an agent in each of its bundles."""
 
     def __init__(self, scheduler: _Scheduler, num_nodes: int, cores: int, strategy: str, options: Sequence[object],
                  timeout: float) -> None:
@@ -142,7 +142,7 @@ class _Agents:
         ray.get([actor.node.options(max_task_retries=-1).remote() for actor in self._actors])
 
     def end(self) -> None:
-        leaving = [actor.leave.remote() for actor in self._actors]  # not tried again: those of lost machines fail at once
+        leaving = [actor.leave.remote() for actor in self._actors]  # without retries: calls to lost machines fail at once
         ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVES_WITHIN + 5)
         for actor in self._actors:
             ray.kill(actor)
@@ -157,12 +157,12 @@ def train(experiment: Experiment, num_nodes: int, cores: int = 1, *, settings: M
     experiment, settings, callbacks, progress   as in modelet.train
     cores        CPUs that each node gets, and threads that it uses
     out          the run's folder, on this machine
-    strategy     of the placement group; STRICT_SPREAD: one node a machine
+    strategy     of the placement group; STRICT_SPREAD: one node on each machine
     agent_options   more options of modelet-agent: ["--memory-mib", 4000] limits what a run may use of a machine
     timeout      seconds that Ray may take to find the machines
 
-    The package has to be installed on all machines (or be in Ray's runtime_env). Ctrl-C, and an exception of a
-    callback, stop the run with a checkpoint, which is brought to `out`.
+    The package must be installed on all machines (or be in Ray's runtime_env). Ctrl-C or an exception of a callback stops
+    the run with a checkpoint, which is copied to `out`.
     """
     if not ray.is_initialized():
         ray.init()

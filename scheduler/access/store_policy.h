@@ -1,5 +1,5 @@
-// StorePolicy: who may do what at the scheduler's port for data. Users offer the data of runs and agents fetch
-// it; agents offer files of snapshots, and users fetch those of their own runs. Thread-safe.
+// StorePolicy: who may do what at the scheduler's port for data. Users offer the data of runs, and agents
+// fetch it. Agents offer the files of snapshots, and users fetch those of their own runs. Thread-safe.
 #pragma once
 
 #include <map>
@@ -12,12 +12,12 @@ namespace modelet::scheduler {
 
 class StorePolicy {
  public:
-  // Addresses of files that runs have made, and the key whose run it was: that key may fetch them, and
-  // administrators. Several runs may have made the same file.
+  // `results` maps the address of each file that a run has made to the key that submitted the run. That key
+  // and administrators may fetch the file. Several runs may have made the same file.
   void set_results(std::multimap<std::string, std::string> results);
 
-  // The reason why `sender` may not send this; empty if it may. In a pool without keys everybody may do
-  // everything.
+  // Returns the reason why `sender` may not send this message, or "" if it may. In a pool without keys
+  // everybody may do everything.
   std::string why_not(const comm::Identity& sender, const comm::control::ToSchedulerMessage& message) const;
 
  private:

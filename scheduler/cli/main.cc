@@ -1,4 +1,4 @@
-// modelet: the command line. Verbs over the libraries; exit codes are those of base/error.h.
+// The program `modelet`: a command line of verbs over the libraries. Exit codes are those of base/error.h.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>

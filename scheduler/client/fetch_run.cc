@@ -59,7 +59,7 @@ FileLock lock_on(const fs::path& folder) {
   return std::move(*lock);
 }
 
-// One connection, and one folder.
+// Fetches over one connection into one folder.
 class Fetcher {
  public:
   Fetcher(const comm::control::SchedulerAddress& server, const fs::path& folder, const FetchOptions& options)
@@ -70,7 +70,8 @@ class Fetcher {
     if (!options.store.empty()) theirs_.emplace(options.store, kNoLimit, "the disk");
   }
 
-  // Into `checkpoints`, and before it the best one that it names, if that is not there.
+  // Fetches the snapshot into `checkpoints`. If it names a best checkpoint that is not there, fetches that
+  // one first.
   void fetch(comm::Snapshot snapshot, const fs::path& checkpoints) {
     const auto first_best =
         std::stable_partition(snapshot.files.begin(), snapshot.files.end(), std::not_fn(is_best));
@@ -93,14 +94,14 @@ class Fetcher {
     if (options_.newest > 0)
       shard::remove_old_checkpoints(checkpoints, snapshot.step, options_.newest, index.best_step);
   }
-  // Nothing is left to go on with.
+  // Removes the partial files. Call it when no later attempt needs them.
   void remove_leftovers() const {
     std::error_code ignored;
     fs::remove_all(staging_, ignored);
   }
 
  private:
-  // Tells how much of a checkpoint is there.
+  // Reports how much of a checkpoint has arrived.
   class Progress {
    public:
     Progress(std::string name, const std::vector<comm::SnapshotFile>& files, const FetchOptions& options)
@@ -131,7 +132,7 @@ class Fetcher {
     uint64_t total_ = 0;
   };
 
-  // Files that make a checkpoint, but for the beginning of their names.
+  // Fetches the files of a checkpoint; their names on the disk lack `prefix`.
   void bring(const std::string& name, const std::vector<comm::SnapshotFile>& files,
              const std::string& prefix) {
     const fs::path partial = staging_ / name;
@@ -142,7 +143,7 @@ class Fetcher {
       fetch_file(file, partial / file.name.substr(prefix.size()), progress);
   }
 
-  // On the disk before it is there.
+  // Makes the checkpoint appear under its name after all of it is on the disk.
   void publish(const std::string& name, const fs::path& checkpoints) const {
     const fs::path partial = staging_ / name;
     shard::Checkpoint::open(partial);
@@ -187,7 +188,8 @@ class Fetcher {
   comm::DataLink link_;
 };
 
-// Of a pool that is this process's own: the disk is its user's, too.
+// Removes from the store of this process's own pool what no wanted checkpoint needs: the store is on this
+// user's disk, too.
 void remove_from_store(const fs::path& folder, const std::vector<comm::Snapshot>& unwanted,
                        const std::vector<comm::Snapshot>& wanted) {
   std::set<comm::ContentId> needed;
@@ -214,7 +216,7 @@ RunFolder::RunFolder(fs::path folder)
     : folder_(std::move(folder)), made_(!fs::exists(folder_)), lock_(lock_on(folder_)) {}
 
 RunFolder::~RunFolder() {
-  std::error_code ignored;  // at worst it stays
+  std::error_code ignored;  // if this fails, the folder stays
   const auto files = std::distance(fs::directory_iterator(folder_, ignored), {});
   if (made_ && !ignored && files <= 1) fs::remove_all(folder_, ignored);
 }

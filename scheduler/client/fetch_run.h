@@ -1,12 +1,14 @@
-// Brings what a pool keeps of a run into a folder of this machine, as `modelet train` would have written it there:
+// Copies what a pool keeps of a run into a folder on this machine. The folder then looks as `modelet train`
+// would have written it:
 //
-//   FOLDER/checkpoints/step-0000001434/   a checkpoint: all of it, or it is not there
-//   FOLDER/.fetching/                     what has arrived of others: an attempt that was cut off goes on with that
-//   FOLDER/experiment.toml, log.jsonl     (fetch_record)
+//   FOLDER/checkpoints/step-0000001434/   a checkpoint, which appears as a whole
+//   FOLDER/.fetching/                     parts of checkpoints, which an interrupted attempt continues with
+//   FOLDER/experiment.toml, log.jsonl     fetch_record() writes them
 //
-// The best weights of a run that validates come with the checkpoints that name them, as a checkpoint of their own.
+// If a run validates, its best weights come with the checkpoints that name them, as a checkpoint of their
+// own.
 //
-// One process at a time for a folder (RunFolder). Any thread.
+// Only one process at a time may fetch into a folder (RunFolder). Any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +23,16 @@
 
 namespace modelet::cli {
 
-// The folder of a run on this machine, which nobody else trains or fetches into meanwhile.
+// Holds the folder of a run on this machine. Meanwhile no other process trains or fetches into it.
 class RunFolder {
  public:
-  // Makes it if it is missing. UsageError as shard::take_run_folder().
+  // Makes the folder if it is missing. Throws UsageError as shard::take_run_folder() does.
   RunFolder(std::filesystem::path folder, const std::filesystem::path& resumed);
-  // The same, but what is there may be of any run.
+  // The same, but the folder may contain any run.
   explicit RunFolder(std::filesystem::path folder);
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
-  ~RunFolder();  // removes a folder that was made and into which nothing came
+  ~RunFolder();  // removes the folder if it was made here and is still empty
 
  private:
   const std::filesystem::path folder_;
@@ -39,30 +41,33 @@ class RunFolder {
 };
 
 struct FetchOptions {
-  // Told the events "fetching": once a second, and when a checkpoint is there. May be empty, as `check`.
+  // Gets the events "fetching", once a second and when a checkpoint is complete. May be empty, like `check`.
   std::function<void(const nlohmann::json&)> tell;
-  std::function<void()> check;  // called several times a second; may throw, which ends the attempt
-  // So many, the newest, oldest first; older ones are removed from the folder as a trainer removes them
-  // (train.keep_checkpoints). 0: all that there are, newest first, and nothing is removed.
+  std::function<void()> check;  // called several times a second; may throw, which ends the fetching
+  // How many of the newest checkpoints to fetch, oldest first. Older ones are removed from the folder, as a
+  // trainer removes them (train.keep_checkpoints). 0: fetches all, newest first, and removes none.
   uint32_t newest = 0;
-  // The scheduler's store, if it is a folder of this process's user on this machine: files are linked from there.
-  // Empty: they come through its port.
+  // The scheduler's store, if it is a folder of this process's user on this machine: files are then linked
+  // from there. Empty: the files come through the scheduler's port for data.
   std::filesystem::path store = {};
-  // Told each of them that is there, on the disk.
+  // Gets the folder of each checkpoint that is complete and on the disk.
   std::function<void(const std::filesystem::path&)> arrived = {};
 };
 
-// The folder that the checkpoint of a run's folder gets, by the name of the folder that it has elsewhere.
+// The folder that a checkpoint gets inside `folder`. `elsewhere` is the folder that it has on another
+// machine; only its last name counts.
 std::filesystem::path fetched_path(const std::filesystem::path& folder,
                                    const std::filesystem::path& elsewhere);
 
-// Fetches the checkpoints that the scheduler's store has and the folder has not. The folders of all that were to be
-// there, newest first. Error if the scheduler keeps no files, if it refuses, or cannot be reached.
+// Fetches the checkpoints that the scheduler's store has and the folder lacks. Returns the folders of all
+// checkpoints that were to be there, newest first. Throws Error if the scheduler keeps no files, refuses, or
+// cannot be reached.
 std::vector<std::filesystem::path> fetch_checkpoints(const comm::control::SchedulerAddress& scheduler,
                                                      uint64_t run, const std::filesystem::path& folder,
                                                      const FetchOptions& options);
 
-// Writes experiment.toml, as the checkpoint has it, and adds those of the run's events to log.jsonl that it lacks.
+// Writes experiment.toml as the checkpoint has it, and appends to log.jsonl the events of the run that it
+// lacks.
 void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run,
                   const std::filesystem::path& folder, const std::filesystem::path& checkpoint);
 

@@ -36,7 +36,7 @@ std::filesystem::path make_temporary_folder() {
   return pattern;
 }
 
-// Without what a pool that was killed has left there.
+// Makes an empty folder for this user alone; removes what a killed pool has left there.
 void make_closed_folder(const std::filesystem::path& folder) {
   std::error_code failure;
   std::filesystem::remove_all(folder, failure);
@@ -45,8 +45,8 @@ void make_closed_folder(const std::filesystem::path& folder) {
   if (failure) throw Error(folder.string() + ": " + failure.message() + " (making the pool's folder)");
 }
 
-// Of agents' sockets among themselves: files in the folder, which cost less than a connection that encrypts
-// (docs/pool.md, Keys), unless their names would be longer than a socket's may be.
+// The address of the sockets among agents. They are files in the folder, which cost less than an encrypted
+// connection (docs/pool.md, Keys), unless their paths would be longer than the path of a socket may be.
 std::string data_address(const std::filesystem::path& folder) {
   constexpr size_t kName = 17;  // "/" and what comm::listen_at() makes of "*"
   return folder.native().size() + kName < sizeof sockaddr_un::sun_path ? "ipc://" + folder.string()
@@ -124,14 +124,15 @@ void LocalPool::start(const LocalPoolOptions& options) {
        (files_ / "scheduler").string()});
   scheduler_ = {wait_for_scheduler(endpoint_file, options.start_seconds),
                 comm::ClientKeys{user, scheduler.public_key}};
-  processes_[0].arguments[1] = scheduler_.endpoint;  // where it is found when it is started again
+  processes_[0].arguments[1] = scheduler_.endpoint;  // a restarted scheduler must be found there
 
-  // Measured once: agents that measure at the same time on shared cores would get different speeds by chance.
+  // The speed is measured once. Agents that measured at the same time on shared cores would get different
+  // speeds by chance.
   const uint32_t threads =
       options.threads > 0 ? options.threads : std::max(1u, agent::usable_cores() / options.nodes);
   const agent::Speed speed = agent::measure_speed(threads);
   const uint64_t memory_mib = std::max<uint64_t>(1, (agent::usable_memory_bytes() >> 20) / options.nodes);
-  // Its only user is who may read and write all that its agents may.
+  // The pool's only user may read and write everything that the agents may.
   for (const std::string& name : names)
     add(name, programs / "modelet-agent", {"--scheduler",     scheduler_.endpoint,
                                            "--key",           key_file(name).string(),
@@ -230,7 +231,7 @@ void LocalPool::check() {
   }
 }
 
-// The agents first, so that they can tell the scheduler.
+// Stops the agents first, so that they can still tell the scheduler.
 void LocalPool::stop_all() {
   const auto wait_for = [](Process& process, const Stopwatch& watch) {
     while (!process.ended && watch.seconds() < kTermSeconds) {
@@ -250,7 +251,7 @@ void LocalPool::stop_all() {
   };
   stop(std::min<size_t>(1, processes_.size()), processes_.size());
   stop(0, std::min<size_t>(1, processes_.size()));
-  std::error_code ignored;  // logs left behind do no harm
+  std::error_code ignored;  // if this fails, files stay behind, which does no harm
   std::filesystem::remove_all(files_, ignored);
   std::filesystem::remove_all(folder_, ignored);
 }

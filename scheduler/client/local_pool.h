@@ -1,16 +1,18 @@
 // LocalPool: a scheduler and some agents as processes on this machine, for `modelet train --nodes N`. The
 // programs and messages are those of a pool of machines.
 //
-// Nobody else can enter it, also not another user of this machine: each process has a key of its own, which
-// is made for this pool and ends with it. Scheduler, agents and this process talk over loopback, encrypted
-// and authenticated; agents among themselves over sockets in the pool's folder, which only this user may
-// enter.
+// No other process can enter the pool, not even one of another user of this machine. Each process has a key
+// of its own, which is made for this pool and ends with it. Scheduler, agents and this process talk over
+// loopback, encrypted and authenticated. Agents talk among themselves over sockets in the pool's folder,
+// which only this user may enter.
 //
-// A process that dies is started again, a bounded number of times: the scheduler, which keeps its state in the pool's
-// folder, at the same address, an agent under its name. What becomes of their run is the scheduler's matter.
+// A process that dies is started again, a bounded number of times: the scheduler at the same address with its
+// state, which is in the pool's folder, and an agent under its name. What becomes of the run is up to the
+// scheduler.
 //
-// The processes end with this object, and also with the thread that made it (Linux tells a child when the
-// thread that started it ends), so make it on the main thread. Ctrl-C reaches only this process, not them.
+// The processes end with this object. They also end with the thread that made it, because Linux signals a
+// child when the thread that started it ends; so make it on the main thread. Ctrl-C reaches only this
+// process, not the others.
 #pragma once
 
 #include <sys/types.h>
@@ -26,29 +28,30 @@ namespace modelet::cli {
 
 struct LocalPoolOptions {
   uint32_t nodes = 1;
-  uint32_t threads = 0;  // of each agent; 0: the machine's cores shared out, at least 1 each
-  std::filesystem::path
-      programs;  // folder of modelet-scheduler and modelet-agent; empty: that of this program
-  // Of what its processes keep: runs, snapshots. Made, and removed at the end; empty: beside their keys.
+  uint32_t threads = 0;  // of each agent; 0: an equal part of the machine's cores, at least 1
+  // Folder of modelet-scheduler and modelet-agent; empty: the folder of this program.
+  std::filesystem::path programs;
+  // Folder for what the processes keep: runs and snapshots. It is made here and removed at the end. Empty:
+  // beside the keys.
   std::filesystem::path files = {};
-  double start_seconds = 30;    // within which all must have registered
-  uint32_t most_restarts = 10;  // of all processes together, once all have registered
+  double start_seconds = 30;    // within which all agents must register
+  uint32_t most_restarts = 10;  // of all processes together, after all have registered
 };
 
 class LocalPool {
  public:
-  // Starts all processes and waits until the agents are registered. Throws Error with the end of the log of
-  // the one that failed.
+  // Starts all processes and waits until the agents have registered. Throws Error with the end of the log of
+  // the process that failed.
   explicit LocalPool(const LocalPoolOptions& options);
   LocalPool(const LocalPool&) = delete;
   LocalPool& operator=(const LocalPool&) = delete;
   ~LocalPool();
 
-  // With the key of a user, who may submit.
+  // The address, with the key of a user, who may submit runs.
   const comm::control::SchedulerAddress& scheduler() const { return scheduler_; }
-  // The scheduler's, a folder.
+  // The folder of the scheduler's store.
   std::filesystem::path store() const { return files_ / "scheduler" / "store"; }
-  // Starts processes that have ended again, and logs that. Throws Error if one has ended too often.
+  // Restarts processes that have ended, and logs that. Throws Error if processes have ended too often.
   void check();
 
   struct Process {
@@ -72,7 +75,8 @@ class LocalPool {
   void wait_for_agents(uint32_t count, double seconds);
   void stop_all();
 
-  std::filesystem::path folder_;  // keys, sockets, logs; closed to others, as files_; removed at the end
+  std::filesystem::path
+      folder_;  // keys, sockets, logs; like files_ closed to other users and removed at the end
   std::filesystem::path files_;
   std::vector<Process> processes_;
   comm::control::SchedulerAddress scheduler_{""};

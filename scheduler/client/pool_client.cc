@@ -27,7 +27,7 @@ void read_log(PoolClient& client, uint64_t run, uint64_t after, const Use& use) 
     const comm::control::RunLogT log = client.log(run, "", after);
     const auto lines = static_cast<uint64_t>(std::ranges::count(log.text, '\n'));
     if (log.next <= after || lines > log.next) return;
-    uint64_t number = log.next - lines;  // the oldest may be gone
+    uint64_t number = log.next - lines;  // the number before the first line: older ones may be gone
     std::istringstream text(log.text);
     for (std::string line; std::getline(text, line);) {
       auto event = nlohmann::json::parse(line, nullptr, false);
@@ -42,7 +42,7 @@ void read_log(PoolClient& client, uint64_t run, uint64_t after, const Use& use) 
 PoolClient::PoolClient(const comm::control::SchedulerAddress& scheduler)
     : address_(scheduler), scheduler_(scheduler.endpoint), socket_(scheduler) {}
 
-// Tries again while the connection is being made.
+// Tries again as long as the connection is being made.
 void PoolClient::send(const comm::control::ToSchedulerMessage& message) {
   const Stopwatch watch;
   while (!socket_.send(message)) {
@@ -131,7 +131,8 @@ std::vector<nlohmann::json> PoolClient::past_events(uint64_t run) {
   return events;
 }
 
-// Over another connection: on this one the run's messages are on their way.
+// Passes on the events between `after` and `before`. It asks over a second connection, because events of the
+// run are arriving on the first.
 void PoolClient::tell_missed(uint64_t run, uint64_t after, uint64_t before, const Watcher& watcher) const {
   try {
     PoolClient client(address_);
@@ -152,7 +153,8 @@ RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher, double patien
   for (Stopwatch silence, since_question;;) {
     if (watcher.detach && watcher.detach()) return last;
     auto message = socket_.receive(kPollSeconds);
-    // Over a new connection it knows nothing of what was asked before. An old one may only seem to be there.
+    // After a reconnect the scheduler knows nothing of what was asked before. A silent connection may be a
+    // dead one.
     if (std::exchange(connection, socket_.connections()) != socket_.connections() ||
         (silence.seconds() > kSilenceSeconds && since_question.seconds() > kSilenceSeconds))
       asked = stopping = false;
@@ -179,7 +181,8 @@ RunStatusT PoolClient::watch(uint64_t run, const Watcher& watcher, double patien
       throw Error("the scheduler refuses: " + refusal->reason);
     if (const auto* event = std::get_if<comm::control::RunEventT>(&*message);
         event != nullptr && event->run == run) {
-      if (event->number != 0 && event->number <= last_event) continue;  // was passed on before it went away
+      if (event->number != 0 && event->number <= last_event)
+        continue;  // was passed on before the scheduler went away
       if (event->number > last_event + 1 && (last_event > 0 || watcher.whole))
         tell_missed(run, last_event, event->number, watcher);
       last_event = std::max(last_event, event->number);

@@ -1,6 +1,6 @@
-// A client of a pool: submits runs, watches and stops them, lists runs and nodes.
-// All calls but watch() wait for the scheduler's answer and throw Error if there is none within kAnswerSeconds. All
-// throw Error if it refuses. One thread.
+// A client of a pool: submits runs, watches and stops them, lists runs and nodes. All calls except watch()
+// wait for the scheduler's answer, and throw Error if there is none within kAnswerSeconds. All calls throw
+// Error if the scheduler refuses. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@
 namespace modelet::cli {
 
 inline constexpr double kAnswerSeconds = 10;
-// That a scheduler may be away while a run is watched, which goes on meanwhile. One that knows its runs when it is
-// back (--state) is asked again.
+// How long a scheduler may be away while a run is watched. The run goes on meanwhile. A scheduler that still
+// knows its runs when it is back (--state) is asked again.
 inline constexpr double kPatienceSeconds = 120;
 
 struct Submission {
   Experiment experiment;  // paths absolute, readable on every node
   DataShape shape;
   std::string name;
-  uint32_t nodes = 0;  // 0: all of the pool
-  bool wait = false;   // for nodes that the pool does not have yet; else too many are refused
+  uint32_t nodes = 0;  // 0: all nodes of the pool
+  bool wait = false;   // wait for nodes that the pool does not have yet; else the scheduler refuses
   std::string out;     // absolute folder of the run; empty: see modelet submit --help
   std::string resume;  // absolute folder of a checkpoint, or empty
-  std::string train_data,
-      test_data;         // addresses in the scheduler's store (send_data); empty: all nodes read the paths
+  // Addresses in the scheduler's store (send_data). Empty: all nodes read the paths in the experiment.
+  std::string train_data, test_data;
   int32_t priority = 0;  // runs of a higher one start first
-  // A checkpoint to continue from whose files are in the store (send_checkpoint), instead of `resume`.
+  // A checkpoint to continue from instead of `resume`, whose files are in the store (send_checkpoint).
   std::optional<comm::Snapshot> resume_files;
 };
 
@@ -44,7 +44,7 @@ class PoolClient {
   comm::control::RunListT list();
   comm::control::NodeListT nodes();
   comm::control::RunStatusT stop(uint64_t run);
-  uint16_t data_port();  // of the scheduler's host; 0: it keeps no data
+  uint16_t data_port();  // of the scheduler's store; 0: it has none
   comm::control::RunFilesT files(uint64_t run);
   comm::control::RunLogT log(uint64_t run, const std::string& node, uint64_t offset);
   comm::control::NodeListT drain(const std::string& node, bool drain);
@@ -53,17 +53,17 @@ class PoolClient {
   struct Watcher {
     std::function<void(const nlohmann::json&)> on_event;
     std::function<void(const comm::control::RunStatusT&)> on_status;  // at least once a second
-    std::function<void(const std::string&)> on_trouble;  // with the scheduler; or that it is over
+    std::function<void(const std::string&)> on_trouble;  // trouble with the scheduler, and its end
     std::function<bool()> stop;    // asked several times a second; true: ask the run to stop
     std::function<bool()> detach;  // asked several times a second; true: stop watching
-    bool whole =
-        false;  // also the oldest events, of which a scheduler tells who begins to watch the last ones
+    // Also pass on the oldest events. By itself a scheduler sends only the last ones to a new watcher.
+    bool whole = false;
   };
-  // Passes on the events of the run, past and future, each once, until it has ended. Returns its last status. If the
-  // scheduler is away, waits until it is back; Error that says how to come back if that takes longer than
-  // `patience` seconds.
+  // Passes on all events of the run, past and future, each once, until the run has ended. Returns its last
+  // status. If the scheduler is away, waits until it is back. Throws Error, which says how to watch again, if
+  // that takes longer than `patience` seconds.
   comm::control::RunStatusT watch(uint64_t run, const Watcher& watcher, double patience = kPatienceSeconds);
-  // The events that the scheduler has by now, oldest first.
+  // The events that the scheduler has so far, oldest first.
   std::vector<nlohmann::json> past_events(uint64_t run);
 
  private:

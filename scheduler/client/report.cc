@@ -26,7 +26,7 @@ using nlohmann::json;
 
 constexpr char kLogName[] = "log.jsonl";
 
-// Nothing for a number that is not finite; such a number travels as null.
+// Returns nothing for a number that is not finite, which is sent as null.
 std::optional<double> number(const json& event, const char* key) {
   const auto found = event.find(key);
   if (found == event.end() || !found->is_number() || !std::isfinite(found->get<double>()))
@@ -41,7 +41,7 @@ uint64_t count(const json& event, const char* key) {
 
 std::string line_of(const json& event) { return event.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-// Empty if the event is no object, or has no such text.
+// Returns "" if the event is no object or has no such text.
 std::string text(const json& event, const char* key) {
   const auto found = event.find(key);
   return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -66,7 +66,7 @@ std::string rate_and_eta_text(const json& event) {
       duration_text(number(event, "eta_seconds").value_or(0)));
 }
 
-// "  P@1 0.6614  P@3 ...": those of the figures that the event has.
+// "  P@1 0.6614  P@3 ...": those of the metrics in `names` that the event has.
 std::string figures_text(const json& event, std::initializer_list<const char*> names) {
   std::string result;
   for (const char* name : names)
@@ -169,7 +169,7 @@ void Reporter::record(const json& event) {
     throw Error(errno_text((folder_ / kLogName).string()) + " (writing the run's log)");
 }
 
-// A terminal that is gone does not end what people have left to itself.
+// If the terminal has gone away, people have left the run to itself, so that is no failure.
 void Reporter::pass_on(const json& event) {
   errno = 0;
   if (json_) {
@@ -209,7 +209,7 @@ void Reporter::show_data_on_its_way(const json& event) {
 
 void Reporter::show_preparing(const json& event) {
   const double done = number(event, "done").value_or(0);
-  const uint64_t bytes = count(event, "bytes");  // of text; none where data is made of nothing
+  const uint64_t bytes = count(event, "bytes");  // of text; 0 for synthetic data
   const std::string amount = bytes > 0 ? scheduler::bytes_text(bytes) + "  " + rate_and_eta_text(event)
                                        : fmt::format("{} rows  ETA {}", count(event, "rows"),
                                                      duration_text(number(event, "eta_seconds").value_or(0)));
@@ -251,8 +251,8 @@ void Reporter::show_progress(const json& event) {
   progress(steps_ > 0 ? static_cast<double>(step) / static_cast<double>(steps_) : 0, shown);
 }
 
-// One line for each epoch. Where there is no room the last fields are dropped, so that lines stand below each
-// other.
+// Shows one line for each epoch. If there is no room, the last fields are dropped, so that the fields of all
+// lines stay aligned.
 void Reporter::show_epoch(const json& event) {
   for (const json& judged : {event, event.value("validation", json::object())})
     p_at_1_ = number(judged, "p_at_1").value_or(p_at_1_);
@@ -329,7 +329,7 @@ void Reporter::print(const std::string& text, Style style) {
 
 void Reporter::progress(double done, const std::string& text) {
   if (!terminal_.there()) return line(text);
-  // A line as wide as the terminal would wrap and could not be redrawn.
+  // A line as wide as the terminal would wrap, and could then not be redrawn.
   people_ << '\r' << with_bar(done, text, terminal_.columns() - 1) << "\x1b[K" << std::flush;
   in_progress_line_ = true;
 }

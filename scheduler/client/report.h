@@ -1,10 +1,11 @@
 // Reporter: shows the events of a training run, from this process or from a pool.
 //
-// With JSON each event is a line on standard output. Otherwise text for people goes to standard error: on a
-// terminal a progress line that is redrawn, else plain lines; one line for each epoch and checkpoint, and a
-// summary at the end, all as wide as the terminal, with a little colour. Unknown events and missing fields
-// are ignored, so that an older program may watch a newer run. The program that reports shows failures as its
-// last words. Either way the run's folder, if there is one, gets each event as a line.
+// With JSON, each event is a line on standard output. Otherwise text for people goes to standard error. On a
+// terminal this is a progress line that is redrawn; elsewhere it is plain lines. There is one line for each
+// epoch and each checkpoint, and a summary at the end, all as wide as the terminal, with a little colour.
+// Unknown events and missing fields are ignored, so that an older program can watch a newer run. Failures are
+// not shown here, because the program prints them as its last words. In both cases, each event is also
+// written as a line into the folder of the run, if there is one.
 #pragma once
 
 #include <cstddef>
@@ -20,33 +21,35 @@
 
 namespace modelet::cli {
 
-// The common name of a figure of an evaluation (shard/inference/metrics.h): "p_at_5" is P@5.
+// The common name of a metric of an evaluation (shard/inference/metrics.h): "p_at_5" is P@5.
 std::string figure_title(const std::string& name);
 
-// What people read at once when they ask a run to stop; for StopSignals.
+// What people read at once when they ask a run to stop; StopSignals prints it.
 inline constexpr const char* kStoppingLine =
     "\nstopping after this step, with a checkpoint; press Ctrl-C again to end at once, without\n";
 
 class Reporter {
  public:
   explicit Reporter(bool json);
-  // For tests: `terminal` says whether `people` is one.
+  // For tests. `terminal` says whether `people` is a terminal.
   Reporter(bool json, std::ostream& machines, std::ostream& people, const Terminal& terminal);
   ~Reporter();  // ends the progress line
 
-  // Keeps the record of a run in `folder`: from the event 'started' on, experiment.toml with the text
-  // `experiment`, and log.jsonl, to which events are appended. A run that is refused before that changes
+  // Keeps the record of a run in `folder`. From the event "started" on, experiment.toml has the text
+  // `experiment`, and each event is appended to log.jsonl. A run that is refused before that event changes
   // nothing there.
   void record_in(const std::filesystem::path& folder, const std::string& experiment);
 
-  // Gives the event a "time" if it has none. Does not throw: what could not be recorded or passed on first is
-  // kept, and whoever started the run stops it. (People's terminal may go away, their pipe may not.)
+  // Shows and records an event, and gives it a "time" if it has none. Does not throw. The first failure to
+  // record or pass on an event is kept in failure(), and the caller that started the run stops it. (The
+  // terminal of people may go away without harm; the pipe of a program may not.)
   void handle(const nlohmann::json& event);
-  const std::string& failure() const { return failure_; }  // empty: all was written
-  void require_heard() const;                              // Error if not, with how to resume
-  void note(const std::string& text);                      // a line for people
-  void clear_progress();  // removes the progress line: something else is about to be printed
-  // "; continue with --resume ..." if there was a checkpoint, for the last words of a failed program.
+  const std::string& failure() const { return failure_; }  // empty: every event was written
+  void require_heard() const;          // throws Error, with how to resume, if failure() is set
+  void note(const std::string& text);  // shows a line to people
+  void clear_progress();               // call this before something else is printed
+  // Text for the last words of a failed program: "; continue with --resume ..." if there was a checkpoint,
+  // else "".
   std::string how_to_resume() const;
 
  private:
@@ -69,7 +72,7 @@ class Reporter {
   void show_regrouped(const nlohmann::json& event);
   void show_finished(const nlohmann::json& event);
   void show_interrupted(const nlohmann::json& event);
-  // On a terminal: on as many lines as it needs.
+  // On a terminal the text takes as many lines as it needs.
   void line(const std::string& text, Style style = Style::kPlain);
   void print(const std::string& text, Style style);
   void progress(double done, const std::string& text);
@@ -87,7 +90,7 @@ class Reporter {
   std::string failure_;              // why an event was not written; empty: all were
 };
 
-// For functions that prepare text: the result tells `reporter` how far the preparation of `file` is, as
+// For functions that prepare text. The result reports to `reporter` how far the preparation of `file` is, as
 // events "preparing" every `every` seconds. `reporter` must outlive the result.
 shard::PrepareProgress tell_preparing(Reporter& reporter, const std::string& file, double every = 1);
 

@@ -1,7 +1,8 @@
-// RunFetcher: fetches the checkpoints of a run into a folder as they appear (scheduler/client/fetch_run.h), on a thread
-// of its own, so that whoever watches the run does not wait for it. What goes wrong is logged, and tried again.
+// RunFetcher: fetches the checkpoints of a run into a folder as they appear (scheduler/client/fetch_run.h).
+// It works on a thread of its own, so that watching the run does not wait for files. Failures are logged, and
+// tried again.
 //
-// look() from any thread.
+// Any thread may call look() and has().
 #pragma once
 
 #include <condition_variable>
@@ -22,11 +23,12 @@ class RunFetcher {
              uint32_t newest, std::filesystem::path store);
   RunFetcher(const RunFetcher&) = delete;
   RunFetcher& operator=(const RunFetcher&) = delete;
-  ~RunFetcher();  // ends an attempt; what has arrived stays
+  ~RunFetcher();  // ends a fetch under way; files that have arrived stay
 
-  // There is a checkpoint that is to be in the folder at `path`: looks for it until it is there, or is no longer kept.
+  // The run has a checkpoint that must come to `path`. Tries to fetch it until it is there or the pool no
+  // longer keeps it.
   void look(const std::filesystem::path& path);
-  // Whether it has come; it may be superseded by now.
+  // Whether this checkpoint has arrived. It may have been replaced by a newer one since.
   bool has(const std::filesystem::path& path) const;
 
  private:
@@ -40,10 +42,10 @@ class RunFetcher {
   const std::filesystem::path store_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::filesystem::path newest_;  // guarded by mutex_, as what follows: that was asked for
+  std::filesystem::path newest_;  // that look() asked for; guarded by mutex_, like the members below
   std::set<std::filesystem::path> arrived_;
   bool looking_ = false, stop_ = false;
-  bool told_ = false;  // of the thread: that something goes wrong
+  bool told_ = false;  // a failure was logged; used by the thread only
   std::thread thread_;
 };
 

@@ -42,7 +42,7 @@ class EndReporter {
     reporter_.handle(event);
   }
 
-  // Reports once what a waiting run waits for.
+  // Reports what a waiting run waits for, once for each reason.
   void note(const RunStatusT& status) {
     const bool waits = status.state == RunState::Queued || status.state == RunState::Waiting ||
                        status.state == RunState::Recovering;
@@ -56,7 +56,7 @@ class EndReporter {
     throw Error(error + reporter_.how_to_resume());
   }
 
-  // `checkpoints`: where those of the run lie on this machine, if they do.
+  // `checkpoints` is the folder of its checkpoints on this machine; empty: there is none.
   void end(const RunStatusT& status, const std::filesystem::path& checkpoints = {}) {
     if (status.state == RunState::Failed) {
       if (last_ != "failed") reporter_.handle({{"event", "failed"}, {"error", status.detail}});
@@ -74,7 +74,7 @@ class EndReporter {
   }
 
  private:
-  // Of a run that was stopped while its nodes could not tell.
+  // The event for a run that was stopped while its nodes could not report that.
   static json interrupted(uint64_t step, const std::filesystem::path& checkpoints) {
     json event = {{"event", "interrupted"}, {"step", step}};
     if (const auto newest = shard::newest_checkpoint(checkpoints)) event["checkpoint"] = newest->string();
@@ -85,8 +85,8 @@ class EndReporter {
   std::string last_, waiting_for_;
 };
 
-// Events of a run whose files are fetched, on their way to the reporter: those that name a checkpoint name the one in
-// the client's folder, and wait until it is there.
+// Passes the events of a run whose files are fetched on to the reporter. Events that name a checkpoint get
+// the path in the client's folder, and wait until the checkpoint is there.
 class FetchedRun {
  public:
   FetchedRun(const comm::control::SchedulerAddress& scheduler, uint64_t id, const RunOnPool& run,
@@ -106,7 +106,7 @@ class FetchedRun {
     const std::string kind = text_in(event, "event");
     if (kind == "checkpoint") {
       const std::string path = text_in(event, "path");
-      // A group that goes on from before comes to the same step again.
+      // A group that continues from an earlier step makes the same checkpoint again.
       std::erase_if(waiting_, [&](const json& before) { return text_in(before, "path") == path; });
       fetcher_->look(path);
       waiting_.push_back(std::move(event));
@@ -117,15 +117,15 @@ class FetchedRun {
     }
   }
 
-  // Reports those whose checkpoint has arrived.
+  // Reports the waiting events whose checkpoint has arrived.
   void report_arrived() {
     report_if([this](const std::filesystem::path& path) { return fetcher_->has(path); });
   }
 
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
 
-  // The run has ended: fetches what is not here yet. A checkpoint that the pool has replaced by a later one stays
-  // unreported.
+  // The run has ended: fetches what has not arrived yet. A checkpoint that the pool has replaced by a later
+  // one is never reported.
   void end() {
     report_arrived();
     fetcher_.reset();
@@ -144,7 +144,7 @@ class FetchedRun {
   }
 
  private:
-  // In the order in which they were made.
+  // Reports waiting events whose checkpoint is here, in the order in which they came.
   template <class IsHere>
   void report_if(const IsHere& is_here) {
     std::erase_if(waiting_, [&](const json& event) {
@@ -154,7 +154,7 @@ class FetchedRun {
     });
   }
 
-  // Once more, if a scheduler has just gone away.
+  // Fetches the checkpoints, and tries once more because the scheduler may just have gone away.
   void fetch_all() {
     const FetchOptions options{
         .newest = newest_, .arrived = [this](const std::filesystem::path& path) { arrived_.insert(path); }};
@@ -170,10 +170,10 @@ class FetchedRun {
   const uint64_t run_;
   const std::filesystem::path folder_;
   const uint32_t newest_;
-  const std::filesystem::path store_;  // of a pool that ends with the run; empty: it stays
+  const std::filesystem::path store_;  // of a pool that ends with the run; empty: the pool stays
   EndReporter& reporter_;
   std::optional<RunFetcher> fetcher_;
-  std::set<std::filesystem::path> arrived_;  // at the end
+  std::set<std::filesystem::path> arrived_;  // checkpoints that fetch_all() found
   std::deque<json> waiting_;
   std::optional<json> last_;
 };

@@ -1,4 +1,5 @@
-// A run on a pool, from the client's side: submitted, reported until it has ended, its files fetched.
+// A run on a pool as its client sees it: it is submitted and reported until it has ended, and its files are
+// fetched.
 #pragma once
 
 #include <atomic>
@@ -14,22 +15,24 @@ namespace modelet::cli {
 
 struct RunOnPool {
   Submission submission;
-  // The pool keeps the run's files, and they are fetched into submission.out, whose path the pool does not get: as
-  // many checkpoints as train.keep_checkpoints says. Needs a scheduler with a store, and a RunFolder.
+  // The pool keeps the files of the run, and this process fetches them into submission.out: as many
+  // checkpoints as train.keep_checkpoints says. The pool does not learn this path. Needs a scheduler with a
+  // store, and a RunFolder that holds the folder.
   bool fetch = false;
-  // The pool is this process's own, and ends with the run: the folder of its store.
+  // If the pool belongs to this process and ends with the run: the folder of its store.
   std::filesystem::path own_store = {};
-  double patience = kPatienceSeconds;  // with a scheduler that is away
+  double patience = kPatienceSeconds;  // seconds for which the scheduler may be away
   std::function<void()> check = {};    // called several times a second; may throw, which ends the watching
 };
 
-// Submits, and reports until the run has ended: `modelet train --nodes N` and `modelet submit --watch`. When `stop`
-// becomes true the run is asked to stop, which writes a checkpoint. With `fetch` a checkpoint is reported when it is
-// here. Returns normally when the run has finished; throws Error if it failed, Interrupted if it was stopped.
+// Submits a run and reports it until it has ended, for `modelet train --nodes N` and `modelet submit
+// --watch`. When `stop` becomes true, the run is asked to stop, which writes a checkpoint. With `fetch`, a
+// checkpoint is reported once its files are here. Returns normally if the run has finished. Throws Error if
+// it failed, Interrupted if it was stopped.
 void run_on_pool(const comm::control::SchedulerAddress& scheduler, const RunOnPool& run, Reporter& reporter,
                  const std::atomic<bool>& stop);
 
-// Like run_on_pool, for a run that was submitted before. When `stop` becomes true it stops watching, and the
+// Like run_on_pool, for a run that was submitted before. When `stop` becomes true, the watching stops and the
 // run goes on.
 void watch_on_pool(const comm::control::SchedulerAddress& scheduler, uint64_t run, Reporter& reporter,
                    const std::atomic<bool>& stop, double patience = kPatienceSeconds);

@@ -58,7 +58,7 @@ size_t width_of(const std::string& text) {
 std::string fitted(const std::string& text, size_t columns) {
   if (width_of(text) <= columns) return text;
   const std::string start = first_characters(text, columns);
-  // The last place between two fields such that what is before it fits.
+  // The last gap between two fields such that the text before it fits.
   const size_t end = text.rfind(kBetweenFields, start.size());
   return end == std::string::npos ? start : text.substr(0, end);
 }
@@ -92,9 +92,9 @@ void Table::add(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-// The columns that are shown, in their order, and how wide.
+// The columns that are shown, in their order, as pairs of index and width.
 std::vector<std::pair<size_t, size_t>> Table::layout(size_t columns) const {
-  std::vector<std::pair<size_t, size_t>> shown;  // at first with the width that they must have
+  std::vector<std::pair<size_t, size_t>> shown;  // first with their least width
   std::vector<size_t> wanted;
   for (size_t c = 0; c < columns_.size(); ++c) {
     size_t width = width_of(columns_[c].title);

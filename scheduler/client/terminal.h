@@ -1,6 +1,6 @@
 // Output for a terminal: its width, whether it has colours, and text that fits. Text here consists of fields
-// with two spaces between them. Where there is little room whole fields are left out, because half a number
-// would be another number. Widths count characters (code points of UTF-8). Stateless.
+// with two spaces between them. If there is too little room, whole fields are left out, because half a number
+// would be a different number. Widths count characters (code points of UTF-8). Stateless.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 namespace modelet::cli {
 
 struct Terminal {
-  int fd = -1;       // of an open terminal; -1: there is none, or a test says what it is like
-  size_t width = 0;  // columns that a test wants; 0: those of fd
+  int fd = -1;       // of an open terminal; -1: there is none, or a test sets `width`
+  size_t width = 0;  // columns that a test sets; 0: the width of the terminal
   bool colour = false;
 
   bool there() const { return fd >= 0 || width > 0; }
-  size_t columns() const;  // asked anew each time, because windows are resized
+  size_t columns() const;  // asks each time, because windows are resized
 };
 
-// The terminal at `fd`, if it is one. Colours are used only where they are understood (TERM) and not unwanted
-// (NO_COLOR, https://no-color.org).
+// The terminal at `fd`, if it is one. Colours are used only if TERM says that the terminal understands them
+// and NO_COLOR is not set (https://no-color.org).
 Terminal terminal_of(int fd);
 
 size_t width_of(const std::string& text);
@@ -31,25 +31,25 @@ std::string fitted(const std::string& text, size_t columns);
 // `text` on as many lines as it needs, broken between fields; lines after the first are indented.
 std::string wrapped(const std::string& text, size_t columns);
 
-// "[####......] text", at most `columns` wide. The bar, filled by `done` in [0, 1], takes the room that the
-// text leaves. Where there is little room the bar is left out first, then the last fields of the text.
+// "[####......] text", at most `columns` wide. The bar is filled up to `done` in [0, 1], and takes the room
+// that the text leaves. If there is little room, the bar is left out first, then the last fields of the text.
 std::string with_bar(double done, const std::string& text, size_t columns);
 
-// A table of text that fits the terminal: every column is as wide as its widest cell. Where there is too
-// little room, columns that may be shortened are shortened first; then columns are left out, the least
-// important first; and at last the only one left is shortened.
+// A table of text that fits the terminal. Every column is as wide as its widest cell. If there is too little
+// room, the columns that may be shortened are shortened first. Then columns are left out, the least important
+// first. If only one column is left, it is shortened.
 class Table {
  public:
   struct Column {
     std::string title;
-    int importance = 0;  // larger: stays longer
-    bool right = true;   // aligned, as numbers are
-    size_t least = 0;    // its cells may be cut down to this width; 0: may not be cut
+    int importance = 0;  // columns with less are left out first
+    bool right = true;   // aligned to the right, as numbers are
+    size_t least = 0;    // its cells may be cut to this width; 0: they may not be cut
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  void add(std::vector<std::string> cells);  // one a column
-  std::string text(size_t columns) const;    // with line ends; columns 0: as wide as it needs
+  void add(std::vector<std::string> cells);  // one for each column
+  std::string text(size_t columns) const;    // lines with their ends; columns 0: no limit
 
  private:
   std::vector<std::pair<size_t, size_t>> layout(size_t columns) const;

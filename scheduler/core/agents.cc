@@ -1,5 +1,5 @@
-// The part of Core that handles messages of agents: which nodes there are, what they work for, and what their
-// runs report.
+// The part of Core that handles the messages of agents: which nodes there are, what they work for, and what
+// they report of their runs.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -18,14 +18,14 @@ namespace {
 
 namespace msg = comm::control;
 
-// More than any machine has; larger claims are reduced to this. Rates are for all cores together: 1 TFLOP/s
-// of a core in fp32 is three times that of the fastest, ten times that in bf16, and a core's row updates come
-// from memory.
+// Upper limits that no real machine reaches; larger claims are reduced to them. The rates are for each core:
+// 1 TFLOP/s in fp32, three times the fastest core; ten times as much in bf16; and for row updates more than a
+// core gets from memory.
 constexpr uint32_t kMostCores = 1024;
 constexpr uint64_t kMostMemory = uint64_t{64} << 40;
 constexpr double kMostGflops = 1e3, kMostBf16Gflops = 1e4, kMostGbps = 100;  // of a core
 
-// Of an agent: lines of its log, in "lines".
+// The event with which an agent sends lines of its log, in "lines".
 constexpr const char* kLogEvent = "log";
 
 bool is_sane(const msg::RegisterT& info) {
@@ -33,8 +33,8 @@ bool is_sane(const msg::RegisterT& info) {
          is_measure(info.memory_gbps) && info.gflops > 0 && info.memory_gbps > 0;
 }
 
-// Whether a connection came from another machine. Addresses are written as in ZeroMQ: without brackets, and
-// IPv4 addresses with a prefix where a socket takes both kinds.
+// Whether a connection came from another machine. `address` is as ZeroMQ gives it: without brackets, and with
+// a prefix before IPv4 addresses if the socket takes both kinds.
 bool is_elsewhere(std::string_view address) {
   constexpr std::string_view kMapped = "::ffff:";
   if (address.starts_with(kMapped)) address.remove_prefix(kMapped.size());
@@ -93,7 +93,7 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
   start_waiting_runs();
 }
 
-// What was sent to it for its run may have been lost with its connection.
+// Sends the node again what may have been lost with its connection.
 void Core::tell_again(const Node& node, uint64_t id) {
   const auto found = pool_.runs.find(node.run);
   if (found == pool_.runs.end()) return;
@@ -133,7 +133,8 @@ std::string Core::why_not_named(const std::string& name) {
       kept_text(sender_.name));
 }
 
-// A key that has as many names as it may gives back the one that no node has had for longest.
+// A key that has as many names as it may have gives one up: of those without a node, the one that has been
+// unused for longest.
 void Core::take_name(const std::string& name) {
   if (sender_.name.empty()) return;
   const bool is_new = !pool_.names.contains(name);
@@ -151,7 +152,8 @@ size_t Core::names_of_sender() const {
       pool_.names, [this](const auto& entry) { return entry.second.key == sender_.name; }));
 }
 
-// Without a node, the one not used for longest; end() if each has a node.
+// The sender's name that has been unused for longest, among those that no node has now; end() if each has a
+// node.
 Core::Names::iterator Core::idle_name_of_sender() {
   auto oldest = pool_.names.end();
   for (auto it = pool_.names.begin(); it != pool_.names.end(); ++it) {
@@ -161,10 +163,11 @@ Core::Names::iterator Core::idle_name_of_sender() {
   return oldest;
 }
 
-// Another process has the name. Until that one gives a sign of life or is dead, the newcomer gets no answer
-// and asks again.
+// Another process has the name. Until that process gives a sign of life or is dead, the newcomer gets no
+// answer and asks again.
 void Core::challenge(const std::string& newcomer, Node& node) {
-  // Of a newcomer that has given up: what the node has said since then does not answer this one.
+  // This challenge came from an earlier newcomer that has given up. A sign of life since then is no answer to
+  // the new one.
   if (pool_.now - node.challenged > pool_.options.dead_after) node.challenged = 0;
   if (node.challenged > 0 && node.last_seen > node.challenged) {
     node.challenged = 0;
@@ -173,7 +176,7 @@ void Core::challenge(const std::string& newcomer, Node& node) {
                               node.info.name));
   }
   if (node.challenged == 0) node.challenged = pool_.now;
-  pool_.send(node.peer, msg::AliveT{});  // if its connection is gone, that shows (PeerGone)
+  pool_.send(node.peer, msg::AliveT{});  // fails if its connection is gone (PeerGone)
 }
 
 Core::Nodes::iterator Core::node_named(const std::string& name) {
@@ -213,8 +216,8 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
     if (!has_ended(run.state) && node.epoch == run.epoch) run.step = std::max(run.step, message.step);
     return;
   }
-  // It works on nothing although it was given a run, or for a group that is no more: Prepare or RunDone was lost
-  // with a connection.
+  // The node was given a run but works on nothing, or works for a group that has ended: Prepare or RunDone
+  // was lost with a connection.
   if (!node.confirmed && pool_.now - node.bound_since <= pool_.options.dead_after) return;
   Run::Member* member = run.member(found->first);
   if (member != nullptr && run.keeps(pool_, *member)) return;
@@ -238,7 +241,7 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
   Run& run = found->second;
   const uint64_t agent = node->second.info.incarnation;
   const auto event = parse_event(message.json);
-  // Sent again; or a former scheduler has written it down, and died before it could say so.
+  // The event was sent again, or a former scheduler wrote it down and died before it could confirm it.
   if (!event || (message.number != 0 && message.number <= node->second.last_event) ||
       run.has_heard(agent, message.number))
     return;
@@ -251,7 +254,8 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
   run.reported(pool_, node->first, *event, agent, message.number);
 }
 
-// What a node has logged: nobody watches it. The last lines come when the run has ended.
+// Lines that a node has logged go to the ledger only; they are not sent to watchers. The last ones arrive
+// after the run has ended.
 void Core::keep_log(Node& node, const Run& run, const nlohmann::json& event) {
   const auto lines = event.find("lines");
   const bool has_worked_for_it =
@@ -276,11 +280,11 @@ void Core::on(const std::string& peer, const msg::RunDoneT& message) {
   if (member != nullptr && run.epoch == message.epoch)
     run.member_done(pool_, *member, message);
   else
-    node.release();  // the group is another one by now
+    node.release();  // the run has another group by now
   start_waiting_runs();
 }
 
-// ---- nodes that shall have no work
+// ---- nodes that wish to leave
 
 void Core::on(const std::string& peer, const msg::WishToLeaveT& message) {
   const auto node = node_of(peer);
@@ -300,7 +304,7 @@ void Core::end_work_of(Node& node, uint64_t id, const std::string& why) {
       found->second.node_unwilling(pool_, id, why);
 }
 
-// Those whom no run needs any more, neither their work nor the files that they hold.
+// Releases the nodes that wish to leave once no run needs their work or the files that they hold.
 void Core::release_leavers() {
   for (auto& [id, node] : pool_.nodes) {
     if (!node.leaving || node.released || node.run != 0) continue;
@@ -335,7 +339,8 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
     comm::Snapshot files = comm::parse_snapshot(message.files);
     files.step = message.step;
     files.keep = files.keep || message.keep;
-    // A member reports its own part. Who is none any more may still have brought files to the store.
+    // A member reports the files of its own rank. A node that is no longer a member may still have brought
+    // files to the store.
     const bool own = message.rank < run.members.size() && run.members[message.rank].node == node->first;
     const std::string& name = node->second.info.name;
     for (comm::SnapshotFile& file : files.files)
@@ -352,7 +357,7 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
 void Core::on(const std::string& peer, const msg::LeaveT&) {
   const auto node = node_of(peer);
   if (node == pool_.nodes.end()) return;
-  remove_node(node, "left the pool");  // its disk keeps its files: they count when it is back
+  remove_node(node, "left the pool");  // its disk keeps its files, which count again when it is back
   start_waiting_runs();
 }
 

@@ -1,4 +1,5 @@
-// The part of Core that handles messages of clients: submitting, watching, listing and stopping runs.
+// The part of Core that handles the messages of clients: submitting, watching, listing and stopping runs,
+// draining nodes, finding files and logs.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -49,7 +50,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
   start_waiting_runs();
 }
 
-// What cannot work in the pool as it is now.
+// Throws UsageError for what cannot work in the pool as it is now.
 void Core::check_submission(const msg::SubmitT& message, const Run& run) const {
   if (message.nodes > pool_.options.max_nodes)
     throw UsageError(fmt::format("a pool has at most {} nodes", pool_.options.max_nodes));
@@ -84,7 +85,8 @@ bool Core::make_room_for_run() {
   return true;
 }
 
-// Runs of other users are listed, since one waits for them; their own texts are not shown.
+// Runs of other users are listed, because a user's run may have to wait for them. Their details are not
+// shown.
 void Core::on(const std::string& peer, const msg::ListRunsT&) {
   msg::RunListT list;
   for (const auto& [id, run] : pool_.runs) {
@@ -102,7 +104,7 @@ void Core::on(const std::string& peer, const msg::ListNodesT&) {
   pool_.send(peer, std::move(list));
 }
 
-// Null if there is no such run or it belongs to somebody else; the client is then told why.
+// Returns null if there is no such run or if it belongs to another key; the client is then told why.
 Run* Core::run_of_user(const std::string& peer, uint64_t id, const char* verb) {
   const auto found = pool_.runs.find(id);
   if (found == pool_.runs.end()) {
@@ -134,7 +136,7 @@ void Core::on(const std::string& peer, const msg::StopRunT& message) {
   start_waiting_runs();
 }
 
-// Work ends on it as if it wished to leave.
+// A drained node gives up its work in the same way as a node that wishes to leave.
 void Core::on(const std::string& peer, const msg::DrainNodeT& message) {
   if (sender_.role != comm::Role::kAdmin && sender_.role != comm::Role::kAnybody)
     return refuse(peer, "only an administrator's key may drain a node");
@@ -177,7 +179,8 @@ void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {
   pool_.send(peer, std::move(answer));
 }
 
-// A run's log is its events, a line each. What is not at hand, and what its nodes have logged, is in the ledger.
+// The log of a run is its events, one a line. Older events that are no longer in memory, and what the nodes
+// have logged, come from the ledger.
 void Core::on(const std::string& peer, const msg::FindRunLogT& message) {
   const Run* run = run_of_user(peer, message.run, "read the log of");
   if (run == nullptr) return;

@@ -16,7 +16,7 @@ namespace {
 namespace msg = comm::control;
 
 constexpr double kPatienceIfCutOff = 6;  // times dead_after
-constexpr double kTimeWritten = 60;      // seconds between two notes of how long nodes have been there
+constexpr double kTimeWritten = 60;      // seconds between two records of Pool::node_seconds
 
 }  // namespace
 
@@ -24,7 +24,8 @@ std::vector<Action> Core::handle(double now, const Event& event) {
   pool_.now = now;
   if (!has_begun_) begin();
   const auto* received = std::get_if<Received>(&event);
-  // Who asked is told. An agent did not ask, or asks again, and would end if it were refused.
+  // A client that asked is told of a failure. An agent either did not ask or will ask again, and it would end
+  // if it were refused.
   const bool is_asked = received != nullptr && !node_of_peer_.contains(received->peer) &&
                         !std::holds_alternative<msg::RegisterT>(received->message);
   try {
@@ -40,7 +41,7 @@ std::vector<Action> Core::handle(double now, const Event& event) {
   return take_actions();
 }
 
-// What must survive is written down before anything that follows from it is sent.
+// Persist comes first: what must survive is written down before anything that follows from it is sent.
 std::vector<Action> Core::take_actions() {
   Records records = std::exchange(pool_.changes, {});
   for (const uint64_t id : std::exchange(pool_.changed_runs, {}))
@@ -69,8 +70,8 @@ void Core::on(const PeerGone& gone) {
   for (auto& [id, run] : pool_.runs) run.watchers.erase(gone.peer);
   const auto known = node_of_peer_.find(gone.peer);
   if (known == node_of_peer_.end()) return;
-  // A connection may come back, unless another process has registered under the agent's name, or a member of
-  // its group misses it too.
+  // The connection may come back. So the node counts as lost only if another process asked for its name, or a
+  // member of its group missed it, and it has been silent since.
   const auto node = pool_.nodes.find(known->second);
   const auto is_unanswered = [&](double asked) { return asked > 0 && node->second.last_seen <= asked; };
   if (is_unanswered(node->second.challenged))
@@ -89,8 +90,8 @@ void Core::on(const Planned& answer) {
 }
 
 void Core::on(const Tick&) {
-  // A scheduler that was itself asleep (suspended, starved) has read no heartbeats: their absence is no sign
-  // of death.
+  // If the scheduler itself was asleep (suspended, or starved of CPU), it has read no heartbeats, and their
+  // absence says nothing about the nodes.
   if (const double gap = pool_.now - last_tick_; gap > 2 * pool_.options.heartbeat)
     for (auto& [id, node] : pool_.nodes) node.last_seen = std::min(pool_.now, node.last_seen + gap);
   if (last_tick_ > 0)
@@ -102,7 +103,7 @@ void Core::on(const Tick&) {
   }
 
   const bool was_cut_off = std::exchange(is_cut_off_, seems_cut_off());
-  if (was_cut_off && !is_cut_off_)  // some are back: the others may follow
+  if (was_cut_off && !is_cut_off_)  // some nodes are back, so the others may follow
     for (auto& [id, node] : pool_.nodes)
       if (!node.is_missed()) node.last_seen = pool_.now;
   for (auto it = pool_.nodes.begin(); it != pool_.nodes.end();) {
@@ -118,8 +119,9 @@ void Core::on(const Tick&) {
   for (const auto& [id, run] : pool_.runs) run.tell_watchers(pool_);
 }
 
-// Many nodes that fall silent at once are more likely well, and this machine is cut off: their groups work on. So only
-// whom somebody else misses, too, is dead as soon as usual.
+// If many nodes fall silent at once, it is likelier that this machine is cut off than that they are all dead,
+// and their groups go on working. While it seems so, all nodes get more time, except those that a member of
+// their group, or another agent with their name, misses as well.
 bool Core::seems_cut_off() {
   const auto silent = static_cast<size_t>(std::ranges::count_if(pool_.nodes, [this](const auto& entry) {
     return pool_.now - entry.second.last_seen > pool_.options.dead_after;

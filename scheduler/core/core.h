@@ -1,5 +1,5 @@
 // Core: the decisions of the scheduler, as a pure state machine. Messages of agents and clients, plans and
-// the passing of time go in; messages to send, lines to log and plans to make come out. It does no I/O and
+// the passing of time go in. Messages to send, lines to log and plans to make come out. Core does no I/O and
 // reads no clock, so a test drives it event by event.
 //
 // A run:   queued -> forming -> running -> finished | failed | stopped
@@ -8,46 +8,56 @@
 //                       `--- recovering <-> waiting
 //   queued      waits for nodes, then for its plan (queue.cc)
 //   forming     its nodes load data and bind their sockets
-//   running     all are prepared and know each other's endpoints
-//   stopping    asked to end with a checkpoint; told to abort if it has not after `stop_grace`
-//   recovering  a node is gone: the group of the next epoch is planned
-//   waiting     there are too few nodes for it, or nobody who is there has its files
-// A run outlives its nodes if the pool has an id (Run::survives). If not, it fails with the first of its nodes,
-// and the others are told to abort.
+//   running     all nodes are prepared and know each other's endpoints
+//   stopping    was asked to end with a checkpoint; is aborted if it has not ended after `stop_grace`
+//   recovering  a node is gone; the group of the next epoch is planned
+//   waiting     cannot form its next group: too few nodes, or no node that is there has its files
+// A run outlives its nodes if the pool has an id (Run::survives). Without an id, the run fails with the first
+// node that it loses, and its other nodes are told to abort.
 //
-// A run is planned anew when one of its nodes stays notably slower than the others, or than planned if it is
-// alone (scheduler/core/values/balance.h), when other nodes can help, and when a node wishes to leave. Its nodes
-// are asked to stop, which writes a snapshot (or a checkpoint in the shared folder), and continue from there.
-// Nodes of the run that a former plan had no use for count again if they are free. Until all have stopped and
-// are placed anew the run is running, and keeps all its nodes.
+// A run is planned anew in three cases: one of its nodes stays notably slower than the others (or, if it is
+// the only node, slower than planned; scheduler/core/values/balance.h); other nodes could help; or one of its
+// nodes wishes to leave. The nodes of the run are then asked to stop. Stopping writes a snapshot (or a
+// checkpoint in the shared folder), from which the next group continues. Free nodes to which an earlier plan
+// gave no modelets are considered again. The run counts as running, and keeps all its nodes, until all of
+// them have stopped and the modelets are placed anew.
 //
-// What must outlive the scheduler's process is in the action Persist, the first one of its event. The next Core
-// begins with these records, and takes over the groups that have worked on meanwhile (takeover.cc).
+// What must outlive the scheduler's process is in the action Persist, which is always the first action of its
+// event. The Core of the next process starts from these records, and takes over the groups that went on
+// working meanwhile (takeover.cc).
 //
-// A node is bound to a run from Prepare until it reports RunDone (or a heartbeat without the run): a node
-// that was told to abort and is still ending gets no other run.
+// A node is bound to a run from Prepare until it reports RunDone, or sends a heartbeat without the run. A
+// node that was told to abort and has not ended yet therefore gets no other run.
 //
-// A name belongs to one living agent. Another process that registers under it is accepted once the first is
-// dead: its connection is gone, which shows at once when the newcomer asks, or it has been silent for
-// `dead_after`. If the first gives a sign of life instead, the newcomer is refused.
+// A name belongs to one living agent. A second process that registers under the same name is accepted once
+// the first is dead. The first counts as dead if its connection is gone (the second process's request makes
+// this show at once), or if it has been silent for `dead_after`. If the first gives a sign of life instead,
+// the second is refused.
 //
-// A run belongs to the key that submitted it. Others see that it exists; only that key and those of
-// administrators may watch or stop it. In a pool without keys everybody may do everything.
+// A run belongs to the key that submitted it. Other keys see that it exists. Only the key of the run and the
+// keys of administrators may watch or stop it. In a pool without keys everybody may do everything.
 //
-// An exception that nobody expected, at a message or a plan, is logged, and a client that waits for an answer is
-// refused: no exception of an event ends the process.
+// An unexpected exception while a message or a plan is handled is logged, and a client that waits for an
+// answer is refused. No exception of an event ends the process.
 //
 // Invariants (tests/scheduler/core/core_storm_test.cc):
-//   1. a node is bound to at most one run, and no run is waited for that has not begun;
-//   2. a run that ended never changes again;
+//   1. a node is bound to at most one run, which exists and is no longer queued;
+//   2. a run that has ended never changes again;
 //   3. every run that was started ends once its nodes end or die;
 //   4. the membership epoch of a run grows with each start of its group;
 //   5. in a pool with keys, messages of agents have effects only with an agent's key, and those of users only
 //      with a user's; the name of a node stays with the key that registered it.
 //
-// Files: run/pool.h has the state, run/run.h the life of a run, core.cc the events and the passing of time,
-// agents.cc and clients.cc the messages of each of those, queue.cc whose turn it is, takeover.cc what a former
-// scheduler left. One thread.
+// Files:
+//   run/pool.h   the state
+//   run/run.h    the life of a run
+//   core.cc      the events, and the passing of time
+//   agents.cc    messages of agents
+//   clients.cc   messages of clients
+//   queue.cc     which run gets nodes next
+//   takeover.cc  what a former scheduler left
+//
+// One thread.
 #pragma once
 
 #include <map>
@@ -68,8 +78,8 @@ namespace modelet::scheduler {
 struct Received {
   std::string peer;
   comm::control::ToSchedulerMessage message;
-  comm::Identity sender = {};  // authenticated, unless the pool has no keys
-  std::string address = {};    // of the peer's machine, as its connection has it; empty: unknown
+  comm::Identity sender = {};  // authenticated if the pool has keys
+  std::string address = {};    // of the peer's machine, taken from the connection; empty: unknown
 };
 struct PeerGone {  // a message could not be delivered
   std::string peer;
@@ -79,19 +89,22 @@ using Event = std::variant<Received, PeerGone, Planned, Tick>;
 
 class Core {
  public:
-  // `restored`: all that a former scheduler's Core has persisted.
+  // `restored`: everything that the Core of a former scheduler has persisted.
   explicit Core(const CoreOptions& options, const Records& restored = {});
 
-  // `now` in seconds, never going backwards. Call with Tick about every `heartbeat` seconds or more often.
-  // Throws nothing.
+  // Handles one event and returns what follows from it. `now` is in seconds and never goes backwards. Pass a
+  // Tick at least about every `heartbeat` seconds. Throws nothing.
   std::vector<Action> handle(double now, const Event& event);
 
   // State, for tests and displays.
   std::vector<comm::control::RunStatusT> runs() const;
   std::vector<comm::control::NodeStatusT> nodes() const;
-  // Addresses of the data that runs need which have not ended, and the key that submitted one of those.
+  // The addresses of the files that the store must keep, each with the key that submitted one of the runs
+  // which need it: data and snapshots of runs that have not ended, and the newest snapshot of those that
+  // have.
   std::map<std::string, std::string> data_in_use() const;
-  // Addresses of files that runs have made and the user may want, and the key that submitted the run.
+  // The addresses of files that runs have made and that the user may want, each with the key that submitted
+  // the run.
   std::multimap<std::string, std::string> results() const;
 
  private:
@@ -128,7 +141,8 @@ class Core {
 
   void refuse(const std::string& peer, const std::string& reason);
   void keep_log(Node& node, const Run& run, const nlohmann::json& event);
-  Nodes::iterator node_of(const std::string& peer);  // asks an unknown agent to register
+  // Of an agent that is not known: end(), and asks it to register.
+  Nodes::iterator node_of(const std::string& peer);
   Nodes::iterator node_named(const std::string& name);
   std::string why_not_registered(const std::string& peer, const comm::control::RegisterT& message);
   std::string why_not_named(const std::string& name);
@@ -155,12 +169,12 @@ class Core {
 
   Pool pool_;
   double last_tick_ = 0, time_written_ = 0;
-  bool is_cut_off_ = false;      // or so it seems
-  bool has_begun_ = false;       // an event has come
-  bool awaits_members_ = false;  // runs were restored that have not ended
-  double judge_at_ = 0;          // when those who have not come back are lost; 0: that is decided
-  comm::Identity sender_;        // of the message being handled,
-  std::string sender_address_;   // and where it came from
+  bool is_cut_off_ = false;      // whether this machine seems to be cut off from most nodes
+  bool has_begun_ = false;       // the first event has come
+  bool awaits_members_ = false;  // some restored runs have not ended
+  double judge_at_ = 0;          // when members that did not come back are lost; 0: already decided
+  comm::Identity sender_;        // of the message being handled
+  std::string sender_address_;   // of the machine that sent this message
   LogLimit refusals_, failures_;
   std::map<std::string, uint64_t> node_of_peer_;
 };

@@ -1,5 +1,5 @@
-// The part of Core that decides which runs get nodes, and when: the highest priority first, then first come,
-// first served.
+// The part of Core that decides which runs get nodes, and when. The highest priority comes first; among
+// equals, the run that was submitted first.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -11,11 +11,12 @@
 namespace modelet::scheduler {
 namespace {
 
-// Whether taking `taken` of the nodes can let a run wait longer that lacks `lacking` of them now. It begins once
-// the groups that have ended give back so many, in whatever order they end; so it waits no longer if no set of
-// them gives back enough for it, but not enough for both.
+// Whether a run that lacks `lacking` nodes now could have to wait longer if another run took `taken` nodes.
+// The run begins once the groups that have ended have given back at least `lacking` nodes, and groups may end
+// in any order. It waits longer only if the nodes of some set of `groups` are enough for it, but not enough
+// for both runs: at least `lacking`, and fewer than `lacking` + `taken`.
 bool may_delay(const std::vector<size_t>& groups, size_t lacking, size_t taken) {
-  std::vector<bool> sums(lacking + taken, false);  // that some of the groups give back together
+  std::vector<bool> sums(lacking + taken, false);  // [n]: some set of groups has n nodes
   sums[0] = true;
   for (const size_t nodes : groups)
     for (size_t sum = sums.size(); sum-- > nodes;)
@@ -25,8 +26,8 @@ bool may_delay(const std::vector<size_t>& groups, size_t lacking, size_t taken) 
 
 }  // namespace
 
-// A run that wants more nodes than the pool has holds up nobody. One that waits for nodes that others have is not
-// held up by those after it.
+// A run that wants more nodes than the pool has delays no other run. A run that waits for nodes which other
+// runs hold is not delayed by runs behind it in the queue.
 void Core::start_waiting_runs() {
   if (judge_at_ != 0) return;  // agents of a former scheduler are still coming back
   std::vector<Run*> queue;

@@ -38,7 +38,8 @@ void check_modelets(const Experiment::Model& model, const Experiment::Modelets& 
                     modelets, kMostModelets));
 }
 
-// Data for agents that do not have it: both files or none, in the store of this scheduler.
+// The data of the run in the store of this scheduler, for agents that do not have it. Both addresses are
+// given, or none.
 void check_data(const msg::SubmitT& message, uint16_t data_port) {
   if (message.train_data.empty() && message.test_data.empty()) return;
   comm::parse_content_id(message.train_data);
@@ -46,7 +47,7 @@ void check_data(const msg::SubmitT& message, uint16_t data_port) {
   if (data_port == 0) throw UsageError("this scheduler keeps no data: start it with --store");
 }
 
-// A snapshot to begin from, whose files lie in the store of this scheduler.
+// A snapshot to continue from, whose files are in the store of this scheduler.
 void check_resume_files(const msg::SubmitT& message, uint16_t data_port) {
   if (message.resume_files.empty()) return;
   if (data_port == 0) throw UsageError("this scheduler keeps no files: start it with --store");
@@ -55,7 +56,7 @@ void check_resume_files(const msg::SubmitT& message, uint16_t data_port) {
   if (comm::parse_snapshot(message.resume_files).files.empty()) throw UsageError("the snapshot has no files");
 }
 
-// It appears in logs and in messages of the agents.
+// A path appears in logs and in messages of the agents.
 void check_path(const std::string& path, const char* option) {
   if (kept_text(path) != path)
     throw UsageError(fmt::format("{}: a path that is too long, is not UTF-8, or has control characters: {}",

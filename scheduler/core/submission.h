@@ -1,4 +1,4 @@
-// The checks of a submission that need no pool: names, sizes, addresses. Pure functions.
+// Checks a submission as far as that is possible without a pool: names, sizes, addresses. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace modelet::scheduler {
 
-// Limit for one run. Planning this many takes seconds, and each is a file of a checkpoint.
+// The limit for one run. Planning so many modelets takes seconds, and each is a file of a checkpoint.
 inline constexpr uint64_t kMostModelets = 16384;
 
 struct Submission {
@@ -16,7 +16,8 @@ struct Submission {
   DataShape shape;
 };
 
-// Throws UsageError if nobody could run it. `data_port`: that of the scheduler's store; 0: it has none.
+// Throws UsageError if no pool could execute the run. `data_port` is the port of the scheduler's store; 0: it
+// has none.
 Submission checked_submission(const comm::control::SubmitT& message, uint16_t data_port);
 
 }  // namespace modelet::scheduler

@@ -1,6 +1,6 @@
-// The part of Core that begins where a former scheduler ended. Groups work on while there is no scheduler; their
-// agents register with the run that they work for, and are taken over. Who has not come back after
-// `dead_after` is lost.
+// The part of Core that begins where a former scheduler ended. Groups go on working while there is no
+// scheduler. Their agents register with the run that they work for, and the run takes them over. A member
+// that has not come back after `dead_after` is lost.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ void Core::restore(const RunRecord& record) {
   }
 }
 
-// The first event tells the time.
+// Called with the first event, because only then the time is known.
 void Core::begin() {
   has_begun_ = true;
   judge_at_ = awaits_members_ ? pool_.now + pool_.options.dead_after : 0;
@@ -67,7 +67,8 @@ void Core::begin() {
   }
 }
 
-// A member of a group that works on, or that was to be formed anew anyway.
+// Takes over an agent that is a member of a group which goes on working, or which was to be formed anew
+// anyway.
 void Core::take_over(uint64_t node, const msg::RegisterT& message) {
   for (auto& [id, run] : pool_.runs) {
     if (has_ended(run.state) || run.is_waiting()) continue;
@@ -75,8 +76,9 @@ void Core::take_over(uint64_t node, const msg::RegisterT& message) {
         run.members, [&](const Run::Member& each) { return each.node == 0 && each.name == message.name; });
     if (member == run.members.end()) continue;
     const bool works_for_it = message.run == id && message.epoch == run.epoch;
-    // Its job has ended, and it says how in its next message; another process has no job. If the group is to be
-    // formed anew, nobody waits for that: the node is free.
+    // The same process without a run: its job has ended, and its next message says how. (Another process
+    // under this name never had the job.) If the group is to be formed anew, nobody waits for that message,
+    // so the node is free.
     const bool is_awaited = run.state == msg::RunState::Running || run.state == msg::RunState::Stopping;
     const bool has_ended_there =
         is_awaited && message.run == 0 && message.incarnation == member->incarnation;

@@ -32,11 +32,11 @@ std::string Database::text_of(const char* sql) {
   return statement.next() ? statement.text(0) : std::string();
 }
 
-// SQLite may have done so already, and then says that there is nothing to undo.
+// SQLite may have rolled back already; the statement then fails, which does no harm.
 void Database::roll_back() noexcept { sqlite3_exec(handle(), "ROLLBACK", nullptr, nullptr, nullptr); }
 
 void Database::require(int result) const {
-  switch (result & 0xff) {  // the rest says more of the same
+  switch (result & 0xff) {  // the other bits only add detail
     case SQLITE_OK:
     case SQLITE_DONE:
     case SQLITE_ROW:
@@ -56,7 +56,7 @@ void Database::damaged(const std::string& what) const {
 }
 
 std::string Database::explain(int result) const {
-  // What the connection says of its last call, if that is the one that failed.
+  // The connection describes its last call, which need not be the one that failed.
   const bool known = handle_ && sqlite3_extended_errcode(handle_.get()) == result;
   std::string cause = known ? sqlite3_errmsg(handle_.get()) : sqlite3_errstr(result);
   if (const int number = known ? sqlite3_system_errno(handle_.get()) : 0; number != 0)
@@ -91,13 +91,14 @@ bool Statement::next() {
   return result == SQLITE_ROW;
 }
 
-// SQLite's integers have a sign: numbers keep their bits.
+// SQLite's integers are signed; converting them keeps all 64 bits.
 uint64_t Statement::number(int column) {
   return static_cast<uint64_t>(sqlite3_column_int64(statement_.get(), column));
 }
 
 std::string Statement::text(int column) {
-  const void* bytes = sqlite3_column_blob(statement_.get(), column);  // before its size is asked for
+  const void* bytes =
+      sqlite3_column_blob(statement_.get(), column);  // must come before sqlite3_column_bytes()
   const auto size = static_cast<size_t>(sqlite3_column_bytes(statement_.get(), column));
   return bytes == nullptr ? std::string() : std::string(static_cast<const char*>(bytes), size);
 }

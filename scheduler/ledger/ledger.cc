@@ -11,8 +11,8 @@ namespace {
 constexpr int kApplication = 0x4d646c74;  // marks the file as a ledger: "Mdlt"
 constexpr int kVersion = 3;               // of the tables
 
-// Of a ledger as a whole: checking takes a second for some hundred MiB, and longer where the disk is busy. Of a
-// larger one only what is read is checked.
+// Ledgers up to this size are checked as a whole. That takes a second for some hundred MiB, and longer if the
+// disk is busy. Of a larger ledger only what is read is checked.
 constexpr uint64_t kMostChecked = uint64_t{16} << 20;
 
 constexpr const char* kTables = R"(
@@ -34,7 +34,7 @@ ALTER TABLE pool ADD COLUMN node_seconds INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE pool ADD COLUMN losses INTEGER NOT NULL DEFAULT 0;
 )";
 
-// What later versions than `from` have; 0: all of it.
+// Makes the tables and columns that a ledger of version `from` lacks; 0: all of them.
 void make_tables(Database& database, uint64_t from) {
   if (from < 1) database.run(kTables);
   if (from < 2) database.run(kSinceVersion2);
@@ -61,7 +61,8 @@ void check(Database& database) {
 }  // namespace
 
 Ledger::Ledger(const std::filesystem::path& file) : database_(std::make_unique<Database>(file)) {
-  // Before the write-ahead log is touched: SQLite then keeps the lock, once it has it.
+  // This must come before the first access to the write-ahead log, so that SQLite keeps the lock once it has
+  // it.
   database_->run("PRAGMA locking_mode = EXCLUSIVE");
   if (database_->text_of("PRAGMA journal_mode = WAL") != "wal")
     throw Error(file.string() + ": its file system cannot keep a write-ahead log: give another folder");
@@ -82,7 +83,7 @@ Records Ledger::read() {
   if (pool.next()) records.pool = {pool.number(0), pool.number(1), pool.number(2), pool.number(3)};
   Statement runs(*database_, "SELECT id, ended, text FROM runs ORDER BY id");
   while (runs.next()) records.runs.push_back({runs.number(0), runs.number(1) != 0, runs.text(2)});
-  // Run by run: of a long log only the end is read.
+  // Each run has its own query, so that only the end of a long log is read.
   for (const RunRecord& run : records.runs) {
     Statement events(*database_,
                      "SELECT number, time, text, agent, agent_number FROM events WHERE run = ?1 AND number > "

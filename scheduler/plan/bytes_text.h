@@ -1,4 +1,4 @@
-// Bytes for people.
+// A number of bytes as text for people.
 #pragma once
 
 #include <cstdint>

@@ -14,22 +14,22 @@ namespace {
 constexpr double kGiga = 1e9, kNano = 1e-9;
 constexpr double kFlopsPerProduct = 2;
 
-// The share of the separately measured rate of products that they reach within a step.
+// Within a step, products reach this share of their separately measured rate.
 constexpr double kProductShare = 0.82;
 
-// Nanoseconds of one core of kReferenceGflops (docs/decisions/0019-a-cost-model-of-measured-parts.md).
-constexpr double kSortEntry = 16;      // a feature of a sample: gathered, sorted by feature
-constexpr double kSumEntry = 4.5;      // the same, each time its row or its sample's row is added to a sum
-constexpr double kSumValue = 0.1;      // a value of such a row
-constexpr double kUpdateRow = 12;      // a row that an optimiser changes
-constexpr double kUpdateValue = 0.35;  // a value of it
-constexpr double kSelectNeuron = 26;   // an active neuron is chosen
-constexpr double kSelectLabel = 40;    // a label of the batch is looked for among them
-constexpr double kGatherValue = 0.5;   // a weight of an active neuron is laid out for the products
-constexpr double kPair = 2;            // a pair of an active label is laid out, and cleared
-constexpr double kLane = 0.05;         // a feature of a sample, for one active label
-constexpr double kLogit = 0.72;        // exponential, sums, the gradient's rounding
-constexpr double kActivation = 4.5;    // a value of the batch's activations is laid out, a gradient combined
+// Nanoseconds on one core of kReferenceGflops (docs/decisions/0019-a-cost-model-of-measured-parts.md).
+constexpr double kSortEntry = 16;      // gather one feature of a sample, and sort it by feature
+constexpr double kSumEntry = 4.5;      // add its weight row, or its sample's gradient row, to a sum
+constexpr double kSumValue = 0.1;      // for each value of such a row
+constexpr double kUpdateRow = 12;      // change a row with the optimiser
+constexpr double kUpdateValue = 0.35;  // for each value of that row
+constexpr double kSelectNeuron = 26;   // choose an active neuron
+constexpr double kSelectLabel = 40;    // look for a label of the batch among the active neurons
+constexpr double kGatherValue = 0.5;   // lay out one weight of an active neuron for the products
+constexpr double kPair = 2;            // lay out a pair of an active label, and clear it
+constexpr double kLane = 0.05;         // for a feature of a sample and one active label
+constexpr double kLogit = 0.72;        // exponential, sums and rounding of the gradient, for one logit
+constexpr double kActivation = 4.5;    // lay out an activation, and combine its gradient
 
 }  // namespace
 
@@ -47,14 +47,14 @@ PartSeconds StepWork::seconds(const NodeCapacity& node) const {
   return seconds;
 }
 
-// Candidates that a sample keeps, over the layer: each output modelet keeps its share of sampling.top,
-// rounded up.
+// The number of candidates that a sample keeps in the whole layer. Each output modelet keeps its part of
+// sampling.top, rounded up.
 double CostModel::candidates_kept() const {
   const uint64_t modelets = std::clamp<uint64_t>(experiment_.modelets.output_modelets, 1, shape_.labels);
   return static_cast<double>((experiment_.sampling.top + modelets - 1) / modelets * modelets);
 }
 
-// Samples of a batch that ask for neurons.
+// The number of samples in a batch that retrieve neurons.
 double CostModel::asking_samples() const {
   const double batch = experiment_.train.batch;
   if (experiment_.sampling.mode == SamplingMode::kLshPerSample) return batch;
@@ -63,8 +63,8 @@ double CostModel::asking_samples() const {
 
 double CostModel::features_of_batch() const { return experiment_.train.batch * shape_.features_per_row; }
 
-// Touched parameters are read by the forward pass, and read and written with their optimiser state by the
-// update; their gradients stay in the cache.
+// The forward pass reads touched parameters. The update reads and writes them together with their optimiser
+// state. Their gradients stay in the cache.
 double CostModel::read_traffic(double parameters, LayerKind kind) const {
   return parameters * static_cast<double>(value_bytes(kind, experiment_.model.precision));
 }
@@ -74,14 +74,15 @@ double CostModel::update_traffic(double parameters, LayerKind kind) const {
   return kReadAndWritten * (1 + state) * read_traffic(parameters, kind);
 }
 
-// The labels of training samples; a node has those of its neurons.
+// All labels of the training samples; a node has only those of its own neurons.
 double CostModel::train_label_bytes() const {
   return sizeof(uint32_t) * static_cast<double>(shape_.train_rows) * shape_.labels_per_row;
 }
 
-// Logits of the active neurons of the output layer and, where not all neurons are active, their gathered
-// rows. In bf16 all are gathered, in two layouts or as floats; in pairs the activations are laid out as well
-// (shard/layers/output/output_products.cc). What the direct path adds to logits is kept too.
+// Bytes of the logits of the active neurons of the output layer and, if not all neurons are active, of their
+// gathered rows. In bf16 the rows are always gathered, in two layouts or as floats; where products take pairs
+// of bf16 the activations are laid out as well (shard/layers/output/output_products.cc). What the direct path
+// adds to the logits is included.
 double CostModel::active_bytes() const {
   const ActiveNeurons active = active_neurons();
   if (experiment_.sampling.mode == SamplingMode::kLshPerSample)
@@ -144,8 +145,8 @@ StepWork CostModel::output_work(const ModeletSpec& modelet) const {
     Work& select = work.at(StepPart::kSelect);
     select.flops += kFlopsPerProduct * ranked * inputs;
     select.traffic_bytes += ranked * inputs * sizeof(float);
-    // Projections are pairs of bf16 whatever the weights are: slower than this where products are made in
-    // floats.
+    // Projections use pairs of bf16, whatever the precision of the weights. On machines that compute such
+    // products in fp32, they are slower than predicted here.
     if (!uses_hash_tables(sampling)) {
       const double projections = neurons * std::min<double>(sampling.rank, inputs);
       select.bf16_flops += kFlopsPerProduct * asking * projections;
@@ -173,7 +174,7 @@ ActiveNeurons CostModel::active_neurons() const {
   const double wanted = shape_.labels_per_row;
   const double uniform = experiment_.sampling.sparsity > 0 ? 0 : experiment_.sampling.uniform;
   const double found = experiment_.sampling.sparsity > 0 ? 0 : candidates_kept();
-  const double share = experiment_.sampling.sparsity * labels;  // 0: sampling.uniform says
+  const double share = experiment_.sampling.sparsity * labels;  // 0: sampling.uniform decides
   const auto capped = [labels, share](double rows) { return std::min(labels, std::max(share, rows)); };
   switch (experiment_.sampling.mode) {
     case SamplingMode::kFull:
@@ -236,14 +237,14 @@ ModeletCost CostModel::of(const ModeletSpec& modelet) const {
 StepWork CostModel::of_batch(uint32_t layer) const {
   const double batch = experiment_.train.batch;
   StepWork work;
-  if (layer == 0) {  // the input layer: features are a batch's, whoever holds their columns
+  if (layer == 0) {  // the input layer: every node handles all features of the batch
     const double entries = features_of_batch();
     work.at(StepPart::kForward).reference_seconds = kNano * (kSortEntry + kSumEntry) * entries;
     work.at(StepPart::kUpdate).reference_seconds =
         kNano * (kSumEntry * entries + kUpdateRow * touched_features());
     return work;
   }
-  const double values = batch * experiment_.model.hidden[layer - 1];  // that come into the layer
+  const double values = batch * experiment_.model.hidden[layer - 1];  // inputs of the layer
   work.at(layer == experiment_.model.hidden.size() ? StepPart::kOutputForward : StepPart::kForward)
       .reference_seconds = kNano * kActivation * values;
   if (layer == experiment_.model.hidden.size())

@@ -3,12 +3,13 @@
 // On a node whose speed was measured (node_agent/machine/capacity.h), a part of a step takes the sum of
 //     products / rate of the products          (GFLOP/s, of fp32 and of bf16)
 //   + bytes of rows / rate of row updates      (GB/s, rows at random places in memory)
-//   + everything else, as time of a known core.
-// A sum, and not the largest one as in a roofline model, because these follow one another. Some work belongs
-// to a node, whatever it holds: every node sorts the features of the whole batch and lays out the activations
-// of the whole batch, so twice the nodes are not twice as fast. The constants were measured at Amazon-670K's
-// shape (docs/decisions/0019-a-cost-model-of-measured-parts.md); experiments/simulate/check.py compares
-// predictions with runs.
+//   + everything else, as seconds of a core of known speed.
+// The terms are added (a roofline model would take the largest), because these kinds of work follow one
+// another. Some work is the same on every node, whichever modelets it holds: every node sorts the features of
+// the whole batch and lays out the activations of the whole batch. So twice the nodes are not twice as fast.
+// The constants were measured at the shape of Amazon-670K
+// (docs/decisions/0019-a-cost-model-of-measured-parts.md); experiments/simulate/check.py compares predictions
+// with runs.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@
 
 namespace modelet::scheduler {
 
-// What a node offers to a run; rates of all its cores together.
+// What a node offers to a run. Rates are those of all its cores together.
 struct NodeCapacity {
   std::string name;
   uint32_t cores = 1;
@@ -32,21 +33,22 @@ struct NodeCapacity {
   double bf16_rate() const { return bf16_gflops > 0 ? bf16_gflops : gflops; }
 };
 
-// What a node does in a step, in this order (TrainingStep::run): before, between and after the exchanges. The
-// first layer's kForward of the next step comes before the output layer's kUpdate.
+// The parts of a step in the order in which a node does them (TrainingStep::run): before, between and after
+// the exchanges. One thing comes earlier: the first kForward of the next step comes before the kUpdate of the
+// output layer.
 enum class StepPart : uint8_t {
   kForward,        // hidden layers, micro-batch by micro-batch
   kSelect,         // the output layer's active set is chosen, its rows are gathered; once
   kOutputForward,  // logits and gradient of the hidden layer, micro-batch by micro-batch
-  kBackward,       // hidden layers but the first
-  kUpdate,         // once nothing depends on a peer any more
+  kBackward,       // hidden layers except the first
+  kUpdate,         // once nothing more is needed from peers
 };
 inline constexpr size_t kStepParts = 5;
 
 struct Work {
   double flops = 0, bf16_flops = 0;
   double traffic_bytes = 0;      // to and from memory
-  double reference_seconds = 0;  // of one core that does kReferenceGflops; a node is faster by its gflops
+  double reference_seconds = 0;  // on a core of kReferenceGflops; scaled by the gflops of the node
 };
 inline constexpr double kReferenceGflops = 110;
 
@@ -66,28 +68,29 @@ struct ModeletCost {
   StepWork work;
 };
 
-// Neurons of an output layer that take part in a step: gathered once for the batch, or counted over all
-// samples.
+// Neurons of an output layer that take part in a step.
 struct ActiveNeurons {
-  double rows = 0;   // whose weights are read
-  double pairs = 0;  // (sample, neuron) logits
+  double rows = 0;   // neurons whose weights are read, once for the batch
+  double pairs = 0;  // logits: pairs of a sample and a neuron
 };
 
-// The costs of one experiment, which must outlive it, on data of one shape.
+// The costs of one experiment on data of one shape. The experiment must outlive this object.
 class CostModel {
  public:
   CostModel(const Experiment& experiment, const DataShape& shape) : experiment_(experiment), shape_(shape) {}
 
   ModeletCost of(const ModeletSpec& modelet) const;
-  // The work of every node for a layer (a number as in ModeletSpec), whatever it holds of it.
+  // The work that every node has for a layer, whichever modelets it holds. `layer` is a number as in
+  // ModeletSpec.
   StepWork of_batch(uint32_t layer) const;
   ActiveNeurons active_neurons() const;
-  // Rows of the input layer that a batch touches if its features are drawn at random.
+  // The number of rows of the input layer that a batch touches if its features are drawn at random.
   double touched_features() const;
-  // Activations and gradients of the hidden layers in a step, which every node keeps whole.
+  // Bytes of the activations and gradients of the hidden layers in a step. Every node keeps them for all
+  // columns.
   uint64_t buffer_bytes() const;
-  // Bytes that each node needs, whatever it holds: places of the labels of samples
-  // (shard/data/store/prepared.h), and the labels of test samples.
+  // Bytes for labels that each node needs, whichever modelets it holds: the places of the labels of training
+  // samples (shard/data/store/prepared.h), and the labels of test samples.
   uint64_t label_bytes() const;
 
  private:

@@ -16,11 +16,11 @@ namespace {
 
 constexpr uint64_t kProgramBytes = uint64_t{64} << 20;  // program, sockets, the data's resident pages
 
-// Repeated measurements of one machine, half a second each, differ by this much
+// Repeated measurements of one machine, of half a second each, differ by up to this share
 // (docs/decisions/0021-nearly-equal-nodes-are-equal.md).
 constexpr double kSpeedNoise = 0.15;
 
-// The weakest of the nodes that hold the same modelets.
+// For each rank of a replica, the weakest of the nodes that have this rank in the replicas.
 std::vector<NodeCapacity> weakest_of_replicas(std::span<const NodeCapacity> nodes, uint32_t replicas) {
   const size_t ranks = nodes.size() / replicas;
   std::vector<NodeCapacity> weakest(nodes.begin(), nodes.begin() + static_cast<std::ptrdiff_t>(ranks));
@@ -38,9 +38,9 @@ void add(PartSeconds& to, const PartSeconds& seconds) {
   for (size_t part = 0; part < kStepParts; ++part) to[part] += seconds[part];
 }
 
-// seconds[i]: time of the whole model on node i alone. Nodes that a measurement cannot tell apart get the
-// mean of their rates, so that equal machines get equal parts: under a plan that follows the noise, one would
-// wait for the other in each step.
+// Gives nodes that a measurement cannot tell apart the mean of their rates, so that equal machines get equal
+// parts. If the plan followed the noise, one node would wait for another in each step. seconds[i] is the time
+// of the whole model on node i alone.
 void even_out(std::vector<NodeCapacity>& nodes, const std::vector<double>& seconds) {
   std::vector<size_t> order(nodes.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -64,8 +64,8 @@ void even_out(std::vector<NodeCapacity>& nodes, const std::vector<double>& secon
 // The input of the search.
 struct Costs {
   std::vector<ModeletCost> modelets;  // [partition]
-  std::vector<StepWork> of_batch;     // [layer], of every node
-  uint64_t fixed_bytes = 0;           // of each node, whatever it holds
+  std::vector<StepWork> of_batch;     // [layer], the same on every node
+  uint64_t fixed_bytes = 0;           // that each node needs in any case
 
   double seconds_alone(const NodeCapacity& node) const {
     double seconds = 0;
@@ -79,7 +79,7 @@ Costs costs_of(const std::vector<ModeletSpec>& partition, const Experiment& expe
                const DataShape& shape) {
   const CostModel model(experiment, shape);
   Costs costs;
-  uint64_t sync_bytes = 0;  // whoever holds the modelet that needs most
+  uint64_t sync_bytes = 0;  // of the modelet that needs most: any node may hold it
   for (const ModeletSpec& modelet : partition) {
     costs.modelets.push_back(model.of(modelet));
     sync_bytes = std::max(sync_bytes, sync_buffer_bytes(modelet, experiment));
@@ -90,7 +90,7 @@ Costs costs_of(const std::vector<ModeletSpec>& partition, const Experiment& expe
   return costs;
 }
 
-// What a node of the plan, at this place in its replica, holds, computes and sends.
+// What the node at `place` in its replica holds, computes and sends.
 NodePlan plan_of_node(const Plan& plan, const Costs& costs, const NodeCapacity& capacity,
                       const std::vector<uint32_t>& modelets, size_t place) {
   NodePlan node{.name = capacity.name,
@@ -111,7 +111,7 @@ NodePlan plan_of_node(const Plan& plan, const Costs& costs, const NodeCapacity& 
   return node;
 }
 
-// The fastest node alone, which works through the batches of all replicas.
+// Compares the plan with the fastest node alone, which works through the batches of all replicas.
 void compare_with_one_node(Plan& plan, const Costs& costs, std::span<const NodeCapacity> nodes) {
   plan.alone_seconds = std::numeric_limits<double>::infinity();
   for (const NodeCapacity& node : nodes)
@@ -177,7 +177,8 @@ double wire_seconds(const Plan& plan, const Link& link) {
 
 namespace {
 
-// The gain of several nodes. At best the messages travel while nodes compute, at worst all computing waits.
+// Text about the gain from several nodes. In the best case all messages travel while nodes compute, in the
+// worst case all computing waits for them.
 std::string comparison_text(const Plan& plan, const Link& link) {
   const double compute = plan.seconds_per_step, wire = wire_seconds(plan, link);
   const double least = std::max(compute, wire), most = compute + wire;

@@ -1,6 +1,6 @@
 // Planning as a request and its answer. A plan of thousands of modelets takes longer than the scheduler may
-// be unresponsive, so Core sends a request and somebody else answers: another thread
-// (scheduler/server/planner.h) or, in tests, the caller at once.
+// be unresponsive. So Core sends a request, and something else answers it: another thread
+// (scheduler/server/planner.h), or in tests the caller at once.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace modelet::scheduler {
 
 struct PlanRequest {
-  uint64_t run = 0, number = 0;  // no two requests have the same number
+  uint64_t run = 0, number = 0;  // `number` identifies the request
   Experiment experiment;
   DataShape shape;
   std::vector<NodeCapacity> nodes;
@@ -22,9 +22,9 @@ struct PlanRequest {
 
 struct Planned {
   uint64_t run = 0, number = 0;  // of the request
-  std::optional<Plan> plan;      // none: it could not be made
-  std::string failure;           // why
-  bool user_error = false;       // which the user can correct
+  std::optional<Plan> plan;      // empty: it could not be made
+  std::string failure;           // the reason
+  bool user_error = false;       // the user can correct the reason
 };
 
 // Throws nothing.

@@ -121,7 +121,8 @@ class Search {
     return true;
   }
 
-  // The node that would finish the modelet's layer first; among equal ones the one with less other work.
+  // The node that would finish its part of the layer first with this modelet; among equals, the one with less
+  // other work.
   std::optional<uint32_t> earliest_node(const Size& size) const {
     std::optional<uint32_t> best;
     double best_finish = 0, best_total = 0;
@@ -145,12 +146,13 @@ class Search {
     return total;
   }
 
-  // One move or swap that makes the slowest node of some layer faster, and no other node as slow as it was.
+  // Makes one move or swap that makes the slowest node of some layer faster, and makes no other node as slow
+  // as this node was.
   bool improve() {
     for (uint32_t layer = 0; layer < load_.size(); ++layer) {
       const auto slowest = static_cast<uint32_t>(std::max_element(load_[layer].begin(), load_[layer].end()) -
                                                  load_[layer].begin());
-      std::set<uint32_t> held;  // the first of each size: the others would fare alike
+      std::set<uint32_t> held;  // one modelet of each size: the others would give the same result
       for (const Size& size : sizes_)
         if (size.layer == layer && !size.held[slowest].empty()) held.insert(*size.held[slowest].begin());
       for (const uint32_t modelet : held)
@@ -175,7 +177,7 @@ class Search {
     return false;
   }
 
-  // Moves or swaps the first modelet for which that helps.
+  // Swaps `modelet` with the first modelet of its layer for which that helps.
   bool swap_away(uint32_t modelet) {
     const Size& mine = size(modelet);
     const uint32_t here = owner_[modelet];
@@ -207,10 +209,10 @@ class Search {
            memory_[there] - other.memory_bytes + mine.memory_bytes <= nodes_[there].memory_bytes;
   }
 
-  // Who holds which of a layer's modelets of equal size makes no difference to the plan, and hardly one if
-  // they differ by a neuron, as those of an output layer do. Neighbours go to the same node, which computes
-  // adjacent columns of the input layer together (shard/layers/network.cc), and whose labels lie side by side
-  // in the data.
+  // It makes no difference to the plan which node holds which modelets of the same size, and hardly any if
+  // they differ by one neuron, as those of an output layer do. So neighbours go to the same node. That node
+  // computes adjacent columns of the input layer together (shard/layers/network.cc), and the labels of its
+  // output modelets lie side by side in the data.
   void join_neighbours() {
     for (const uint64_t difference : {1u, 0u}) {
       const std::vector<uint32_t> before = owner_;
@@ -236,12 +238,12 @@ class Search {
     return true;
   }
 
-  // Rounding must not make improvements go round in circles.
+  // The tolerance keeps rounding errors from making improvements go round in circles.
   static bool clearly_less(double a, double b) { return a < b * (1 - 1e-9); }
 
   [[noreturn]] void refuse() const {
     uint64_t needed = 0, offered = 0, largest = 0;
-    uint64_t short_of_fixed = memory_.front();  // of the node that comes closest to holding what each must
+    uint64_t short_of_fixed = memory_.front();  // of the node that lacks least for what every node must hold
     for (const Size& size : sizes_) {
       needed += size.memory_bytes * size.count;
       largest = std::max(largest, size.memory_bytes);

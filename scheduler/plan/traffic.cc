@@ -27,7 +27,7 @@ struct MessageSize {
   }
 };
 
-// What the nodes of a plan send each other in a step: one message a peer and round.
+// What the nodes of a plan send each other in a step: one message for each peer and round.
 class Traffic {
  public:
   Traffic(const Experiment& experiment, std::span<const ModeletSpec> partition,
@@ -36,7 +36,8 @@ class Traffic {
         nodes_(nodes),
         codecs_(comm::exchange_codecs(experiment.exchange)),
         exact_(comm::require_codec("none")) {
-    const uint32_t count = experiment.exchange.micro_batches;  // 0: the run chooses, and bytes grow with it
+    const uint32_t count =
+        experiment.exchange.micro_batches;  // 0: the run chooses; more of them mean more bytes
     split_batch(experiment.train.batch, count == 0 ? kTriedMicroBatches : count, ranges_);
     columns_.assign(experiment.model.hidden.size(), std::vector<std::vector<ColumnRange>>(nodes));
     for (const ModeletSpec& modelet : partition)
@@ -76,20 +77,20 @@ class Traffic {
     for (const ColumnRange& block : columns_[layer][node]) message.add(codec, samples, block.count);
     return message;
   }
-  // Statistics of the logits, and the part of the gradient for the peer's columns.
+  // The statistics of the logits, and the part of the gradient for the columns of the peer.
   MessageSize output_exchange(uint32_t layer, uint32_t peer, uint64_t samples) const {
     constexpr uint64_t kStatistics = 3;  // rows: maximum, sum of exponentials, loss
     MessageSize message = columns(*codecs_.gradients, layer, peer, samples);
-    if (experiment_.model.loss == Loss::kSoftmax) {  // the part that the receiver rescales, and the other
+    if (experiment_.model.loss == Loss::kSoftmax) {  // two matrices; the receiver rescales one of them
       message.bytes *= 2;
       message.blocks *= 2;
     }
-    // Of each class of label frequency, activations and labels (shard/layers/output/direct_path.h).
+    // For each class of label frequency, the activations and the labels (shard/layers/output/direct_path.h).
     constexpr uint64_t kScaleStatistics = 10;
     message.add(exact_, kStatistics + (experiment_.model.centroids ? kScaleStatistics : 0), samples);
     return message;
   }
-  // Below the last hidden layer: the part of the gradient for the peer's columns, packed into one block.
+  // Below the last hidden layer: the part of the gradient for the columns of the peer, packed into one block.
   MessageSize gradient_part(uint32_t layer, uint32_t peer) const {
     uint64_t width = 0;
     for (const ColumnRange& block : columns_[layer][peer]) width += block.count;
@@ -103,7 +104,7 @@ class Traffic {
     return message;
   }
 
-  // size_of(node): the size of a message of its sender or to its receiver, depending on the kind.
+  // size_of(node) is the size of a message from this node or to this node, depending on the kind.
   template <class SizeOf>
   Exchange exchange(Exchange::Kind kind, uint32_t layer, uint64_t samples, const SizeOf& size_of) const {
     const bool by_sender = kind == Exchange::Kind::kActivations || kind == Exchange::Kind::kClip;
@@ -126,8 +127,9 @@ class Traffic {
   const uint32_t nodes_;
   const comm::ExchangeCodecs codecs_;
   const comm::Codec& exact_;
-  std::vector<SampleRange> ranges_;                             // micro-batches
-  std::vector<std::vector<std::vector<ColumnRange>>> columns_;  // [hidden layer][node] that it owns
+  std::vector<SampleRange> ranges_;  // micro-batches
+  std::vector<std::vector<std::vector<ColumnRange>>>
+      columns_;  // [hidden layer][node] columns that the node owns
 };
 
 }  // namespace
@@ -162,7 +164,8 @@ std::vector<Exchange> step_exchanges(const Experiment& experiment, std::span<con
   return Traffic(experiment, partition, owner, nodes).exchanges();
 }
 
-// Rows change as if each step drew its own by chance; over several steps some are drawn again.
+// Assumes that each step draws its rows at random, so that over several steps some rows are drawn more than
+// once.
 uint64_t sync_bytes_per_step(const ModeletSpec& modelet, const Experiment& experiment,
                              const DataShape& shape) {
   if (experiment.cluster.replicas == 1) return 0;

@@ -33,7 +33,7 @@ Ctrl-C or SIGTERM ends it; without --state agents abort their runs after --dead-
 checkpoints continue them.
 Exit codes: 0 asked to end (Ctrl-C, SIGTERM), 1 failed while running, 2 bad arguments or configuration file.)";
 
-// What only the scheduler's owner may read: users' experiments and data.
+// Makes a folder that only the scheduler's owner may read: it has users' experiments and data.
 void make_state_folder(const std::filesystem::path& folder) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
@@ -47,11 +47,12 @@ void make_state_folder(const std::filesystem::path& folder) {
                               "chmod 700 it, or give --state another one");
 }
 
-// Agents that a restarted scheduler has still to hear look for its data where it was.
+// Has the port for data of the former scheduler. Agents that a restarted scheduler has not heard from yet
+// look for its data there.
 constexpr const char* kPortFile = "data_port";
 constexpr size_t kMostLogBytes = 256 << 10;  // of one answer
 
-// 0: none is known.
+// Returns 0 if no port is known.
 uint16_t read_port(const std::filesystem::path& file) {
   if (!std::filesystem::exists(file)) return 0;
   unsigned port = 0;
@@ -139,7 +140,7 @@ int main(int argc, char** argv) {
       ->configurable(false);
 
   return modelet::run_program(app, argc, argv, [&] {
-    ::umask(0077);  // the data of users is for the scheduler's owner
+    ::umask(0077);  // only the scheduler's owner may read users' data
     modelet::start_logging("scheduler");
     modelet::exit_with_parent(parent);
     modelet::raise_descriptor_limit();

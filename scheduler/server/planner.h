@@ -1,5 +1,5 @@
-// Planner: makes the plans that Core requests, one after the other on a thread of its own, so that neither
-// heartbeats nor users wait for a large one.
+// Planner: makes the plans that Core requests, one after the other, on a thread of its own. So neither
+// heartbeats nor users wait for a large plan.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@ class Planner {
  public:
   using Work = std::function<Planned(const PlanRequest&)>;  // throws nothing
 
-  // `wake` is set whenever there is something to take; it must outlive the planner.
+  // `wake` is set whenever take() has something to return. It must outlive the planner.
   Planner(Work work, WakeEvent& wake);
   Planner(const Planner&) = delete;
   Planner& operator=(const Planner&) = delete;
@@ -27,7 +27,7 @@ class Planner {
 
   // Any thread.
   void ask(PlanRequest request);
-  void forget(uint64_t number);  // of a request; one that is being worked on is still answered
+  void forget(uint64_t number);  // of a request; if its plan is being made already, it is still answered
   std::vector<Planned> take();
 
  private:
@@ -37,7 +37,7 @@ class Planner {
   WakeEvent& wake_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<PlanRequest> requests_;  // guarded by mutex_, as what follows
+  std::deque<PlanRequest> requests_;  // this and the following members are guarded by mutex_
   std::vector<Planned> answers_;
   bool stop_ = false;
   std::thread thread_;

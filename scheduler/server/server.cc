@@ -15,7 +15,8 @@
 namespace modelet::scheduler {
 namespace {
 
-// Seconds. A client that watches a run hears of it once a second, however rarely the agents send heartbeats.
+// Seconds. A client that watches a run gets its status at least once a second, even if agents send heartbeats
+// less often.
 constexpr double kLongestTick = 1;
 constexpr size_t kMostTogether = 64;  // messages
 
@@ -33,14 +34,14 @@ std::unique_ptr<comm::DataServer> data_server(const ServerOptions& options, cons
   data.why_not = [&policy](const comm::Identity& sender, const comm::control::ToSchedulerMessage& message) {
     return policy.why_not(sender, message);
   };
-  data.most_open = 4096;  // files of snapshots are many
+  data.most_open = 4096;  // snapshots have many files
   data.most_open_of_key = 1024;
   const auto at = [&](uint16_t port) {
     return std::make_unique<comm::DataServer>(data, comm::data_endpoint(endpoint, port), options.keys);
   };
   if (options.data_port == 0 && options.former_data_port != 0) try {
       return at(options.former_data_port);
-    } catch (const Error& error) {  // agents learn the new one when they register
+    } catch (const Error& error) {  // agents learn the new port when they register
       log_info("another port for data than before: {}", error.what());
     }
   return at(options.data_port);
@@ -92,10 +93,10 @@ Server::Server(const ServerOptions& options)
 void Server::run() {
   const SteadyClock clock;
   double next_tick = clock.now();
-  size_t handled = 0;  // messages whose consequences are not carried out yet
+  size_t handled = 0;  // messages since actions were last carried out
   while (!stop_) {
-    // Everything that has arrived is read before time passes: a busy scheduler must not take a waiting
-    // heartbeat for a dead agent.
+    // Everything that has arrived is read before time passes. Otherwise a busy scheduler could take an agent
+    // for dead while its heartbeat waits to be read.
     const double wait = handled > 0 ? 0 : std::max(0.0, next_tick - clock.now());
     auto received = socket_.receive(wait, wake_.fd());
     if (wake_.is_set()) {
@@ -103,7 +104,7 @@ void Server::run() {
       for (Planned& answer : planner_.take()) handle(clock.now(), std::move(answer));
     }
     if (received) {
-      if (is_local_) received->address.clear();  // nobody is elsewhere, and ipc has no addresses
+      if (is_local_) received->address.clear();  // no peer is on another machine, and ipc has no addresses
       handle(clock.now(), Received{std::move(received->peer), std::move(received->message),
                                    std::move(received->sender), std::move(received->address)});
       if (++handled < kMostTogether) continue;
@@ -123,8 +124,8 @@ void Server::handle(double now, const Event& event) {
   for (Action& action : core_.handle(now, event)) actions_.push_back(std::move(action));
 }
 
-// What all events changed is written down together, because writing takes as long for one. Then the rest, and what
-// follows from that.
+// Writes down the changes of all handled events together, because one write takes as long as many. Then
+// carries out the other actions, and whatever follows from them.
 void Server::carry_out(double now) {
   while (!actions_.empty()) {
     std::vector<Action> actions = std::exchange(actions_, {});
@@ -136,7 +137,7 @@ void Server::carry_out(double now) {
       }
     if (changes) {
       if (persist_) persist_(*changes);
-      tell_store();  // who is told of a result may fetch it at once
+      tell_store();  // a client that is told of a result may fetch it at once
     }
     for (Action& action : actions) act(now, action);
   }

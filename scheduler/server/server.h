@@ -1,7 +1,7 @@
-// Server: everything of the scheduler that Core leaves out: one ZeroMQ socket for agents and clients, the
-// clock, the log, the thread that makes plans and, with a store, the server of the runs' data
-// (comm/content/transfer/data_server.h). All decisions are in Core. run() belongs to one thread; request_stop() may
-// be called from a signal handler.
+// Server: everything in the scheduler except the decisions, which are in Core. It has one ZeroMQ socket for
+// agents and clients, the clock, the log, the thread that makes plans and, with a store, the server for the
+// data of runs (comm/content/transfer/data_server.h). One thread calls run(). request_stop() may be called
+// from a signal handler.
 #pragma once
 
 #include <atomic>
@@ -25,49 +25,51 @@ struct ServerOptions {
   std::string listen = "tcp://127.0.0.1:5570";
   bool insecure = false;  // may listen without keys
   std::optional<comm::control::ServerKeys> keys;
-  uint16_t data_port = 0;                       // for data; 0: a free one,
-  uint16_t former_data_port = 0;                // if possible this one, where agents look for it
-  std::optional<comm::DataServerOptions> data;  // but for why_not; none: all agents can read the data of runs
-  CoreOptions core;                             // but for data_port
-  // Writes down what must outlive this process; what it throws ends run(). Empty: nothing does.
+  uint16_t data_port = 0;                       // for data; 0: a free one
+  uint16_t former_data_port = 0;                // preferred if `data_port` is 0, because agents look there
+  std::optional<comm::DataServerOptions> data;  // without why_not; empty: no store
+  CoreOptions core;                             // without data_port
+  // Writes down what must outlive this process. If it throws, run() ends with that exception. Empty: nothing
+  // outlives this process.
   std::function<void(const Records&)> persist;
-  Records restored;  // that a former process has written down
-  // Reads what was written down of the log of a run, or of a node in it (Ledger::read_log); then `nodes_with_log`.
+  Records restored;  // what a former process has written down
+  // Reads a part of the log of a run, or of a node in it (Ledger::read_log).
   std::function<LogPart(uint64_t run, const std::string& node, uint64_t after)> read_log;
-  std::function<std::vector<std::string>(uint64_t run)> nodes_with_log;
+  std::function<std::vector<std::string>(uint64_t run)> nodes_with_log;  // Ledger::nodes_with_log
   Planner::Work plan = carry_out;  // makes a plan, on the planner's thread
 };
 
 class Server {
  public:
-  // Binds. UsageError if `listen` is not an address, or if others can reach it and there are neither keys nor
-  // `insecure`.
+  // Binds the sockets. Throws UsageError if `listen` is not an address, or if other machines can reach it and
+  // there are neither keys nor `insecure`.
   explicit Server(const ServerOptions& options);
 
   const std::string& endpoint() const { return socket_.endpoint(); }
   uint16_t data_port() const { return data_ ? data_->port() : uint16_t{0}; }
-  // Until request_stop(). Throws what `persist` does; then nothing that follows from it was sent.
+  // Works until request_stop(). Throws what `persist` throws; nothing that follows from these changes was
+  // sent then.
   void run();
   void request_stop();  // async-signal-safe
 
  private:
   void handle(double now, const Event& event);
   void carry_out(double now);
-  void tell_store();  // what it has to keep, and who may fetch what
+  void tell_store();  // which files it must keep, and who may fetch which
   void act(double now, Action& action);
   comm::control::FromSchedulerMessage read_log(const ReadLog& asked) const;
 
   comm::control::ServerSocket socket_;
-  const bool is_local_;  // only this machine reaches the socket
+  const bool is_local_;  // only this machine can reach the socket
   StorePolicy policy_;
   std::unique_ptr<comm::DataServer> data_;  // null: no store
-  WakeEvent wake_;                          // a plan is made, or asked to stop
+  WakeEvent wake_;                          // set when a plan is ready, or by request_stop()
   std::atomic<bool> stop_{false};
   const std::function<void(const Records&)> persist_;
   const std::function<LogPart(uint64_t run, const std::string& node, uint64_t after)> read_log_;
   const std::function<std::vector<std::string>(uint64_t run)> nodes_with_log_;
   Core core_;
-  std::vector<Action> actions_;  // of events that were handled, to be carried out
+  std::vector<Action> actions_;  // of events that were handled; not carried out yet
   double tick_;                  // seconds between two Ticks of the core
   Planner planner_;
 };

@@ -26,8 +26,8 @@ TEST(Rng, StreamsDoNotShareNumbers) {
   EXPECT_EQ(Rng(1, {1, 2}).next(), Rng(1, {1, 2}).next());
 }
 
-// Small numbers that stand for a step, a pass, a modelet, a row, a replica: whatever they are, no two uses of
-// replicas share a stream, and neither do the passes of one step.
+// The small numbers stand for a step, a pass, a modelet, a row or a replica. Whatever they are, no two uses
+// of replicas share a stream, and neither do two passes of one step.
 TEST(Rng, ReplicasShareNoStream) {
   std::set<uint64_t> seen;
   for (uint64_t a = 0; a < 4; ++a)

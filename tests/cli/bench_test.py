@@ -1,4 +1,4 @@
-"""`modelet bench`: what is printed, and that the figures are of one kind with each other. No speed is asserted."""
+"""`modelet bench`: what is printed, and that the figures are consistent with each other. No speed is asserted."""
 import unittest
 
 from programs import ProgramTest
@@ -69,7 +69,7 @@ class Data(ProgramTest):
         self.assertIn("parse", self.modelet("bench", "data", "data/train.txt", "--seconds", "0.001").stdout)
 
     def test_formats(self):
-        """The formats that need an encoder: fitted and read, with the options of --set."""
+        """Formats that need an encoder are fitted and read, with the options of --set."""
         (self.folder / "labelled.txt").write_text("__label__a some words here\n__label__b other words\n" * 50)
         (self.folder / "words.txt").write_text("one two three four one two\n" * 50)
         (self.folder / "labelled.csv").write_text("tag,words\n" + "a,some words\nb,other words\n" * 50)

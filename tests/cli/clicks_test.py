@@ -33,14 +33,14 @@ class Clicks(ProgramTest):
                             "--labels", "3")
 
     def test_training(self):
-        """Learns; the same on two nodes, of which one has no output; `eval` reads the log as training did."""
+        """It learns; two nodes learn the same, although one has no output; `eval` reads the log as training did."""
         truth = json.loads((self.folder / "log/truth.json").read_text())
         one = self.train_clicks("one")
         end = finished(one)
         self.assertGreater(end["auc"], 0.62)
         self.assertLess(end["auc"], truth["auc"])
         rate = truth["click_rate"]
-        # Better than to tell everybody the share of clicks, which is what log-loss over all rows, clicks or not, amounts to.
+        # Better than always predicting the share of clicks. Log-loss is over all rows, with and without clicks.
         constant = -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
         self.assertLess(truth["log_loss"], end["log_loss"])
         self.assertLess(end["log_loss"], constant)

@@ -1,11 +1,11 @@
-"""Agents that cannot see the data: it travels from the client through the scheduler's store to their caches."""
+"""Agents that cannot see the data. It travels from the client through the scheduler's store to their caches."""
 import signal
 import unittest
 
 from programs import PoolTest, finished, wait_until
 
 MEBI = 1 << 20
-# Of the features of the data; more than a few chunks of 1 MiB.
+# The shape of the data. It has more than a few chunks of 1 MiB.
 SHAPE = ("--rows", "20000", "--rows-test", "400", "--features", "400", "--labels", "200", "--features-per-row", "32", "--labels-per-row", "2")
 
 
@@ -22,7 +22,7 @@ class FarPool(PoolTest):
         self.modelet("data", "synth", self.pool / "data", *self.shape)
         self.files = {name: (self.pool / "data" / f"{name}.mlt").read_bytes() for name in ("train", "test")}
         self.size = sum(map(len, self.files.values()))
-        # A path that leads each process to its own working folder, where only those of clients lead to data.
+        # The path leads each process to its own working folder. Only the working folders of clients have data there.
         self.experiment = self.pool / "far.toml"
         text = (self.folder / "small.toml").read_text().replace("epochs = 5", "epochs = 1").replace("log_every = 1", "log_every = 100")
         for name in self.files:
@@ -35,7 +35,7 @@ class FarPool(PoolTest):
         return self.agent(name, *arguments, cwd=elsewhere)
 
     def submit_far(self, out, *arguments):
-        """The run's number, and the bytes that were sent to the scheduler."""
+        """Returns the number of the run, and how many bytes were sent to the scheduler."""
         *sent, answer = self.verb("submit", self.experiment, "--out", self.pool / out, *arguments)
         if sent:
             self.assert_documented(sent, {"sending"})
@@ -43,11 +43,11 @@ class FarPool(PoolTest):
 
     @staticmethod
     def total(events):
-        """Bytes of the events "sending" or "fetching" of one node: each file's last event has them all."""
+        """Bytes in the events "sending" or "fetching" of one node. The last event of each file has the total."""
         return sum(event["bytes"] for event in events if event["bytes"] == event["total_bytes"])
 
     def watch_to_the_end(self, run):
-        """The run's end, and {node: bytes it fetched}."""
+        """Returns the end of the run, and {node: bytes that it fetched}."""
         watched = self.modelet("watch", run, "--scheduler", self.address, "--json")
         fetching = watched.events("fetching")
         if fetching:
@@ -59,7 +59,7 @@ class FarPool(PoolTest):
         return sorted((self.pool / agent / "cache").glob("*.data"))
 
     def chunks_there(self, agent):
-        """How many chunks of the training data lie in the agent's cache."""
+        """How many chunks of the training data are in the cache of the agent."""
         train = self.files["train"]
         for file in self.cache(agent):
             data = file.read_bytes()
@@ -89,7 +89,7 @@ class Shipping(FarPool):
         self.assertEqual((sent, fetched), (0, {}), "all is there")
         self.assertEqual(end_again["p_at_1"], end["p_at_1"])
 
-        # One chunk rots: it alone is fetched again.
+        # One chunk is damaged: only this chunk is fetched again.
         rotten = next(file for file in self.cache("a") if file.stat().st_size == len(self.files["train"]))
         with open(rotten, "r+b") as file:
             file.seek(MEBI + 5)
@@ -100,7 +100,7 @@ class Shipping(FarPool):
         self.assertEqual(self.watch_to_the_end(run)[1], {"a": MEBI})
 
     def test_killed_while_data_is_fetched(self):
-        """First the scheduler, then the agent; each time only the rest is fetched afterwards."""
+        """First the scheduler is killed, then the agent. Each time only the rest is fetched afterwards."""
         victim = self.far_agent("a", "--fetch-mib-per-second", "0.5")
         run, _sent = self.submit_far("run")
         self.wait_for(run, lambda status: "node 'a' fetches data" in status["detail"], "says what it waits for")
@@ -121,7 +121,7 @@ class Shipping(FarPool):
         there = self.chunks_there("a")
         self.assertLess(there * MEBI, len(self.files["train"]))
         wait_until(lambda: not self.nodes(), "a is gone")
-        self.verb("stop", run)  # it would go on
+        self.verb("stop", run)  # otherwise it would not end
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
 
         self.far_agent("a")
@@ -147,10 +147,10 @@ class Shipping(FarPool):
 
 
 class LabelsOfANode(FarPool):
-    """Of the labels a node fetches those of its output neurons."""
+    """A node fetches only the labels of its output neurons."""
     shape = ("--rows", "60000", "--rows-test", "100", "--features", "400", "--labels", "4000", "--features-per-row", "4",
              "--labels-per-row", "30")
-    # Few steps of training; some of the samples are held out, so that all their labels are needed.
+    # There are few steps of training. Some samples are held out, so all of their labels are needed.
     exact = ("--set", "exchange.codec=none", "--set", "modelets.output_modelets=6", "--set", "train.batch=4000",
              "--set", "data.validation=0.02", "--set", "train.evaluate_every=1")
 
@@ -163,7 +163,7 @@ class LabelsOfANode(FarPool):
         self.assertGreater(self.labels, 6 * MEBI)
 
     def ranges_there(self, agent):
-        """Chunks of the training data that are right in the agent's cache, and that are not all zeros otherwise."""
+        """Chunks of the training data in the cache of the agent: those that are right, and others that are not all zeros."""
         train = self.files["train"]
         (file,) = (file for file in self.cache(agent) if file.stat().st_size == len(train))
         data = file.read_bytes()
@@ -178,7 +178,7 @@ class LabelsOfANode(FarPool):
         self.assertEqual(sent, self.size)
         end, fetched = self.watch_to_the_end(run)
         for agent in "ab":
-            # Half of them, and the rest of the chunks at both ends of the range.
+            # Half of the labels, and the rest of the chunks at both ends of the range.
             self.assertLess(abs(fetched[agent] - (self.size - self.labels / 2)), 1.5 * MEBI, fetched)
             right, others = self.ranges_there(agent)
             self.assertEqual(others, set(), "nothing of what it did not fetch")
@@ -192,7 +192,7 @@ class LabelsOfANode(FarPool):
             self.assertAlmostEqual(end[name], alone[name], delta=0.03)
             self.assertAlmostEqual(end["validation"][name], alone["validation"][name], delta=0.01)
 
-        # Other ranges on the same agents: what is missing comes, and no more.
+        # Other ranges on the same agents: exactly what is missing is fetched.
         run, sent = self.submit_far("second", "--nodes", "1", *self.exact)
         _end, fetched_then = self.watch_to_the_end(run)
         self.assertEqual(sent, 0)
@@ -210,7 +210,7 @@ class LabelsOfANode(FarPool):
         victim.end()
         there = self.chunks_there("a")
         wait_until(lambda: "a" not in self.nodes(), "a is gone")
-        self.verb("stop", run)  # it would go on
+        self.verb("stop", run)  # otherwise it would not end
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
         self.far_agent("a")
         run, _sent = self.submit_far("again", "--nodes", "2", *self.exact)

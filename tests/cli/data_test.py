@@ -13,7 +13,7 @@ class Data(ProgramTest):
         return json.loads(self.modelet("data", "describe", path, "--json", *arguments).stdout)
 
     def test_a_text_with_a_long_name(self):
-        """Its entry in the cache has a name of its own, which is longer."""
+        """Its entry in the cache has a longer name of its own."""
         path = self.folder / ("n" * 251 + ".txt")
         path.write_bytes((self.folder / "data/train.txt").read_bytes())
         self.modelet("data", "describe", path)
@@ -41,7 +41,7 @@ class Data(ProgramTest):
         self.assertIn("1600", self.modelet("data", "describe", "data/train.txt").stdout)
 
     def test_synth(self):
-        """The seed decides every byte."""
+        """The seed determines every byte."""
         files = []
         for out, seed in (("s1", "5"), ("s2", "5"), ("s3", "6")):
             self.modelet("data", "synth", out, "--rows", "50", "--rows-test", "10", "--features", "300", "--labels", "9", "--seed",
@@ -65,7 +65,7 @@ class Data(ProgramTest):
                 self.assertEqual(self.described("like-test.mlt")["normalize"], normalize)
         self.modelet("data", "prepare", "--force", "--like", "like-train.mlt", "data/test.txt", "like-test.mlt")
         end = finished(self.train("scaled", *scaled, "--set", "data.test=like-test.mlt", "--set", "train.epochs=1"))
-        # A run has it from its experiment.
+        # A run takes the scaling from its experiment.
         self.modelet("data", "prepare", "--like", "scaled", "data/test.txt", "of-run.mlt")
         (line,) = self.modelet("eval", "scaled", "of-run.mlt", "--json").events()
         self.assertEqual(line["p_at_1"], end["p_at_1"])
@@ -79,7 +79,7 @@ class Data(ProgramTest):
         for name in ("kept.txt", "same.txt"):
             (self.folder / name).write_bytes(text)
         prepare = ("modelet", "data", "prepare")
-        for force in ((), ("--force",)):  # its own source never
+        for force in ((), ("--force",)):  # never over its own source
             self.assert_refused(2, ["kept.txt", "another file"], *prepare, *force, "kept.txt", "kept.txt")
             self.assert_refused(2, "kept.txt", *prepare, *force, "kept.txt", self.folder / "data/../kept.txt")
             self.assert_refused(2, "not a file", *prepare, *force, "kept.txt", "data")

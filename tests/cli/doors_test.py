@@ -1,4 +1,4 @@
-"""What malicious users, agents and neighbours try (docs/security.md), with the real programs."""
+"""What malicious users, agents and neighbours may try (docs/security.md), with the real programs."""
 import json
 import os
 import pathlib
@@ -17,13 +17,13 @@ NOBODY = 65534
 SECRET = "hunter2"
 ESCAPE = "\x1b"
 MEBI = 1 << 20
-# What a ZeroMQ client without keys says first (ZMTP 3.0, RFC 23).
+# What a ZeroMQ client without keys sends first (ZMTP 3.0, RFC 23).
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\0NULL" + bytes(48)
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
 
 
 def as_another_user(action):
-    """What action() returns, as JSON, in a process of another user. Needs root."""
+    """Runs action() in a process of another user, and returns its result (as JSON). Needs root."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -46,7 +46,7 @@ class OfALocalPool(ProgramTest):
 
     @unittest.skipIf(os.geteuid() != 0, "only root can be somebody else")
     def test_another_user_gets_nowhere(self):
-        for folder in (self.folder, self.folder / "temporary"):  # what protects is the pool's own folder
+        for folder in (self.folder, self.folder / "temporary"):  # only the pool's own folder protects it
             folder.chmod(0o755)
         training = self.start_training("run", *ENDLESS, "--nodes", "2")
         training.wait_for_step(3)
@@ -81,8 +81,8 @@ class OfALocalPool(ProgramTest):
 
 
 class FilesOfAnAgent(PoolTest):
-    """A user who wants to read what only the agent may: runs are submitted before the agent comes, and meanwhile the files at their
-    paths change."""
+    """A user tries to read files that only the agent may read. Runs are submitted before the agent comes, and meanwhile the files at
+    their paths change."""
 
     def setUp(self):
         super().setUp()
@@ -116,7 +116,7 @@ class FilesOfAnAgent(PoolTest):
             "zeros": (link("/dev/zero"), "--data-root"),
             "pipe": (os.mkfifo, "a regular file"),
             "folder": (os.mkdir, "a regular file"),
-            # Beneath the root, so the agent reads it; but its text stays there.
+            # Below the root, so the agent reads the file; but its text is not sent.
             "text": (lambda path: shutil.copy(self.secret, path), "text.txt:1"),
             "row": (lambda path: path.write_text("\n".join([rows[0], f"{SECRET} 1:1"])), "row.txt:2"),
             "value": (lambda path: path.write_text("\n".join([rows[0], f"1 1:{SECRET}"])), "value.txt:2"),
@@ -148,7 +148,7 @@ class FilesOfAnAgent(PoolTest):
         self.assert_finishes(self.submit("last", "--set", "train.epochs=1"))
 
     def test_a_path_that_is_cut_inside_a_character(self):
-        """The error names a path that is so long that its end has no room; the limit lies inside a character for one of the paths."""
+        """The error names a path that is too long to be shown whole. For one of the paths the limit lies inside a character."""
         runs, paths = [], []
         for extra in range(2):
             folder = self.root
@@ -171,7 +171,7 @@ class FilesOfAnAgent(PoolTest):
 
 
 class Neighbours(PoolTest):
-    """Whoever can connect."""
+    """Anybody who can connect to the port."""
 
     def peak_mebibytes(self):
         text = pathlib.Path(f"/proc/{self.scheduler.pid}/status").read_text()
@@ -210,7 +210,7 @@ class Neighbours(PoolTest):
 
 
 class AsThePageSays(ProgramTest):
-    """The commands of docs/pool.md, in their order; only addresses and folders are those of the test."""
+    """The commands of docs/pool.md in their order, with addresses and folders of the test."""
 
     def test_a_pool_with_keys(self):
         text = (pathlib.Path(__file__).parents[2] / "docs/pool.md").read_text(encoding="utf-8")

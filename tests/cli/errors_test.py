@@ -1,4 +1,4 @@
-"""What a user gets wrong: exit code 2 (or 1 for bad files), what is wrong, where, and what to do; never a run folder."""
+"""Mistakes of users: exit code 2 (or 1 for bad files), a message that says what is wrong, where, and what to do; never a run folder."""
 import subprocess
 import unittest
 
@@ -43,7 +43,7 @@ class TrainErrors(ProgramTest):
         self.refused(2, ["model.hidden", "100", "96", "112"], "--set", "model.hidden=[100]")
 
     def test_memory(self):
-        """What does not fit, and what to do; not the name of a C++ exception."""
+        """The message says what does not fit and what to do, and not the name of a C++ exception."""
         self.assert_refused(1, ["memory is too small", "part of the model takes", "more nodes"], "/bin/sh", "-c",
                             "ulimit -v 600000; exec " + " ".join(map(str, [PROGRAMS / "modelet", "train", self.experiment, "--out", self.out,
                                                                            "--set", "model.hidden=[16384,16384]"])))
@@ -143,7 +143,7 @@ class OtherErrors(ProgramTest):
             self.assert_refused(2, ["MODELET_LOG", "'verbose'", "warning"], *program)
 
     def test_a_full_disk(self):
-        """Results that nobody got are no success."""
+        """If the results could not be written, the program fails."""
         with open("/dev/full", "w") as full:
             for verb in (["version"], ["data", "describe", "data/test.txt"],
                          ["train", self.experiment, "--out", self.folder / "full", "--json"]):

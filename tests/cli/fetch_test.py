@@ -1,4 +1,4 @@
-"""A run whose files the pool keeps: they come to whoever submitted it, without a folder that the nodes share."""
+"""A run whose files the pool keeps: the client that submitted it gets them, without a folder that the nodes share."""
 import json
 import unittest
 

@@ -1,4 +1,4 @@
-"""A pool with keys, end to end: peers that are let in can work; the others are told why they are not, and the log says so, too."""
+"""A pool with keys, end to end: peers that are let in can work; the others are told why they are refused, and the log says so as well."""
 import signal
 import unittest
 
@@ -42,7 +42,7 @@ class PoolWithKeys(ProgramTest):
         wait_until(lambda: text in self.scheduler.stderr, lambda: f"'{text}' in the log of {self.scheduler}")
 
     def wait_for_word(self, program, *texts):
-        """What the program says before it ends or while it tries again."""
+        """Waits for these texts, which the program says before it ends or while it tries again."""
         wait_until(lambda: all(text in program.stderr for text in texts), lambda: f"{texts} said by {program}")
 
     def test_agents_and_a_user_with_keys_train(self):
@@ -63,7 +63,7 @@ class PoolWithKeys(ProgramTest):
         self.wait_for_log(f"refused key {self.public['stranger']} from 127.0.0.1: it is not in {self.allowed}")
         self.assertEqual(self.nodes(), [])
         self.verb("nodes", key="stranger", code=1)
-        # Doing what it says helps, without restarting the scheduler.
+        # Following the advice of the message helps, without restarting the scheduler.
         self.allow(("agent", "stranger", "office-2"), ("user", "user", "alice"))
         if not agent.running():
             agent = self.agent("c", *self.own("stranger"))
@@ -105,7 +105,7 @@ class PoolWithKeys(ProgramTest):
             other = self.agent("a", *self.own("stranger"))
             self.wait_for_word(other, "another key has the name 'a'")
             self.assert_ends(other, 1)
-            if first.running():  # and the name stays with its key when it is gone
+            if first.running():  # the name stays with its key after the agent has gone
                 self.assertEqual(self.nodes(), ["a"])
                 first.signal(signal.SIGTERM)
                 self.assert_ends(first, 0)

@@ -1,4 +1,4 @@
-"""A test run that is killed leaves nothing behind that computes on: of a pool on this machine neither scheduler nor agents."""
+"""A killed test leaves no process behind: neither the scheduler nor the agents of a pool on this machine."""
 import os
 import pathlib
 import signal
@@ -8,7 +8,7 @@ import unittest
 
 from programs import ENDLESS, ProgramTest, processes_of_session, wait_until
 
-# Stands for the test that is killed. Arguments: folder, then the program's.
+# Stands for a test that is killed. Arguments: a folder, then those of the program.
 STARTER = """
 import os, pathlib, signal, sys
 from programs import Program

@@ -20,7 +20,7 @@ class Model(ProgramTest):
         cls.runs = {}
 
     def trained(self, name, *arguments):
-        """The run's folder and its last event; trained once for all tests."""
+        """Returns the folder of a run and its last event. The run is trained once for all tests."""
         if name not in self.runs:
             self.runs[name] = finished(self.train(name, *arguments))
         return self.folder / name, self.runs[name]
@@ -56,7 +56,7 @@ class Model(ProgramTest):
         self.assertIn(f"P@1        {end['p_at_1']:.4f}\n", people.stdout)
 
     def test_arrays_are_documented(self):
-        """Every array of a checkpoint is in the table of docs/checkpoint_format.md, with its type, and every one of the table in some."""
+        """The table of docs/checkpoint_format.md has every array of a checkpoint, with its type, and no others."""
         source = pathlib.Path(__file__).parents[2]
         document = {}
         for line in (source / "docs/checkpoint_format.md").read_text(encoding="utf-8").splitlines():
@@ -144,7 +144,7 @@ class Model(ProgramTest):
         self.assertEqual(len(self.predicted(run, "--k", "1000", "--limit", "1")[0]["labels"]), LABELS)
 
     def test_figures_of_the_predictions(self):
-        """eval against the definitions of docs/metrics.md, from predict's output and the text files."""
+        """Compares eval with the definitions in docs/metrics.md, computed from the output of predict and the text files."""
         run, end = self.dense()
 
         def labels_of(file):
@@ -180,7 +180,7 @@ class Model(ProgramTest):
         self.assert_refused(2, "--propensity", "modelet", "eval", run, "data/test.txt", "--propensity", "-1,2")
 
     def test_auc_and_log_loss(self):
-        """Few labels, sigmoid: the same on two nodes, and equal to what the predicted scores give."""
+        """Few labels and sigmoid: two nodes give the same figures, which equal those of the predicted scores."""
         self.modelet("data", "synth", "clicks", "--rows", "800", "--rows-test", "300", "--features", "400", "--labels", "3", "--labels-per-row",
                      "1", "--text")
         options = ("--set", "data.train=clicks/train.mlt", "--set", "data.test=clicks/test.mlt", "--set", "model.loss=sigmoid", "--set",

@@ -1,4 +1,4 @@
-"""The owner of a machine comes first: an agent's socket for its owner, its preferences, notices that the machine goes away."""
+"""The owner of a machine comes first: the agent's socket for its owner, preferences, and notices that the machine goes away."""
 import json
 import unittest
 
@@ -12,7 +12,7 @@ class Owner(PoolTest):
         del cls.environment["MODELET_DEDICATED"]
 
     def lent_agent(self, name, *arguments, preferences=""):
-        """An agent that minds its owner, but not what else this machine does."""
+        """An agent that obeys its owner, and ignores the other work of this machine."""
         file = self.pool / "lend.toml"
         file.write_text(preferences + "[back_off]\ntolerated_percent = 100\npatience_seconds = 86400\n")
         return self.agent(name, "--preferences", file, *arguments)
@@ -35,7 +35,7 @@ class Owner(PoolTest):
         paused = self.ask("pause", "60")
         self.assertEqual((paused["state"], paused["threads"], paused["reason"]), ("suspended", 0, "paused by the owner"))
         wait_until(self.stands_still, "no step is done")
-        # For longer than a silent agent is taken for alive (3 s).
+        # Suspended for longer than a silent agent counts as alive (3 s).
         wait_until(lambda: self.ask("--status")["seconds"] > paused["seconds"] + 6, "suspended for a while")
         self.assertEqual(self.runs()[run]["state"], "running")
         still = self.ask("resume")
@@ -43,7 +43,7 @@ class Owner(PoolTest):
         self.wait_for_step(run, still["step"] + 5)
         self.assertIn("working, 1 of 1 threads",
                       self.run_program("modelet-agent", "--status", "--work-dir", self.pool / "a", "--name", "a").stdout)
-        # A run that is to stop goes on to its checkpoint.
+        # A run that was asked to stop works on until its checkpoint.
         self.ask("pause")
         self.verb("stop", run)
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")

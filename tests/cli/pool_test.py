@@ -43,7 +43,7 @@ class Pool(PoolTest):
         watched = self.modelet("watch", run, "--scheduler", self.address, "--json", code=130)
         self.assertEqual(watched.events()[-1]["event"], "interrupted", "the past of the run")
 
-        # It goes on from there, watched to its end.
+        # The run continues from there, and is watched to its end.
         epochs = stopped["step"] // STEPS_PER_EPOCH + 1
         submit = self.modelet("submit", self.experiment, "--out", self.pool / "run", "--resume", self.pool / "run", "--set",
                               f"train.epochs={epochs}", "--watch", "--json", "--scheduler", self.address)
@@ -64,15 +64,16 @@ class Pool(PoolTest):
         wait_until(lambda: "listening" in self.scheduler.stderr, "scheduler started")
 
     def paced_agent(self, name, paces, gflops):
-        """An agent that trains for real and reports times that no clock decides: `paces` seconds a modelet, of every node."""
+        """An agent that trains for real and reports made-up times: `paces` seconds for each modelet of a node, for every node."""
         before = len(self.nodes())
         agent = self.start(os.environ["MODELET_PACED_AGENT"], "--scheduler", self.address, "--name", name, "--gflops", gflops, "--memory-gbps",
                            gflops / 2, "--work-dir", self.pool / name, "--pace", json.dumps(paces))
         wait_until(lambda: len(self.nodes()) > before, lambda: f"agent registers: {agent}")
 
     def test_a_node_slower_than_it_says(self):
-        """b promises three times what it can do, and gets so many modelets, until that shows. The losses are those of one node."""
-        # Adam, once it has converged, makes differences of 1e-8 grow to 1e-3, whatever moves or stays; plain descent does not.
+        """b promises three times what it can do, and gets so many modelets until this shows. The losses are those of one node."""
+        # Once Adam has converged, it makes differences of 1e-8 grow to 1e-3, whether modelets move or not. Plain gradient descent
+        # does not.
         settings = [word for key in ("train.epochs=10", "train.evaluate_every=0", "train.log_every=10", "model.hidden=[256]",
                                      "exchange.codec=none", "optimizer.kind=sgd", "train.learning_rate=0.1")
                     for word in ("--set", key)]
@@ -91,7 +92,7 @@ class Pool(PoolTest):
         (status,) = self.runs().values()
         self.assertEqual((status["state"], status["replans"]), ("finished", len(replanned)))
 
-        # An event has the mean over its steps, of which those before a new start are missing.
+        # An event has the mean over its steps. Steps before a new start are missing from it.
         incomplete = {10 * (event["step"] // 10 + 1) for event in replanned}
         alone = losses(self.train("alone", *settings))
         together = losses(run)
@@ -100,14 +101,14 @@ class Pool(PoolTest):
             self.assertAlmostEqual(together[step] / alone[step], 1, delta=1e-4, msg=f"step {step}")
 
     def test_a_node_alone_that_is_not_what_it_says(self):
-        """b promises far more than it can do and gets everything, until that shows: then a, which promises less, helps or takes over."""
+        """b promises far more than it can do and gets everything until this shows. Then a, which promises less, helps or takes over."""
         self.restart_scheduler("--replan-after-seconds", "0")
         paces = {"a": 0.001, "b": 0.1}
         self.paced_agent("a", paces, gflops=1)
         self.paced_agent("b", paces, gflops=1000)
         run = self.submit("run", *ENDLESS, "--set", "model.hidden=[256]")
         self.wait_for(run, lambda status: status["replans"] > 0 and status["state"] == "running" and "a" in status["nodes"], "gets help")
-        log = self.scheduler.stderr  # the list of runs may be asked too late to show the first placement
+        log = self.scheduler.stderr  # the list of runs may come too late to show the first placement
         prepared = re.findall(r"run \d+: node '(.)' is ready", log)
         self.assertEqual(prepared[0], "b")
         self.assertRegex(log, r"node 'b' takes .* slower than planned")
@@ -195,13 +196,13 @@ class Pool(PoolTest):
         wait_until(lambda: f"nobody answers at {self.address}" in agent.stderr, lambda: f"the agent says that it waits: {agent}")
         self.scheduler = self.start("modelet-scheduler", "--listen", self.address)
         wait_until(lambda: list(self.nodes()) == ["a"], "the agent is back")
-        # A scheduler without --state is another pool, which knows nothing of the run.
+        # A scheduler without --state is another pool, which does not know the run.
         wait_until(lambda: "the scheduler has lost this run" in agent.stderr, lambda: f"the run ends: {agent}")
         again = self.submit("again", "--set", "train.epochs=1")
         self.assert_finishes(again)
 
     def test_folders_of_runs_that_name_none(self):
-        """Each run has its own, although a new scheduler numbers runs from 1 again; so does a resumed one."""
+        """Each run has a folder of its own, although a new scheduler numbers runs from 1 again. A resumed run has its own, too."""
         work = self.pool / "a/runs"
 
         def submit(epochs, *arguments):
@@ -221,7 +222,7 @@ class Pool(PoolTest):
         self.assertEqual(newest_checkpoint(resumed).name, f"step-{2 * STEPS_PER_EPOCH:010}")
 
     def test_runs_use_only_what_the_agents_owner_allows(self):
-        """Data and output elsewhere are refused by the agent, which is free again; nothing is made there."""
+        """The agent refuses data and output elsewhere, makes nothing there, and is free again."""
         self.agent("a")
         with tempfile.TemporaryDirectory(prefix="modelet-cli-elsewhere-") as elsewhere:
             shutil.copy(self.folder / "data/train.txt", elsewhere)
@@ -247,7 +248,7 @@ class Pool(PoolTest):
         self.assertIn("an agent named 'a' is at work already", second.stderr)
         self.assertTrue(first.running())
         self.assertEqual(self.runs()[run]["state"], "running")
-        # One that was killed is replaced at once: its connection went with it.
+        # A killed agent can be replaced at once, because its connection ended with it.
         first.signal(signal.SIGKILL)
         first.end()
         self.start("modelet-agent", "--config", self.pool / "a.toml")
@@ -259,7 +260,7 @@ class Pool(PoolTest):
 
 class Refusals(ProgramTest):
     def test_without_keys_only_if_asked_for(self):
-        """Also on loopback, which every user of the machine reaches."""
+        """This holds on loopback too, because every user of the machine can reach it."""
         for address in ("tcp://0.0.0.0:*", "tcp://127.0.0.1:*"):
             config = self.folder / "open.toml"
             config.write_text(f'listen = "{address}"\n')
@@ -301,7 +302,7 @@ class Refusals(ProgramTest):
             self.assert_refused(1, address, "modelet", "list", "--insecure", "--scheduler", address)
 
     def test_submission(self):
-        """A submission that the scheduler refuses: the user is told why before anybody works on it."""
+        """If the scheduler refuses a submission, the user is told why before any node works on it."""
         endpoint = self.folder / "endpoint"
         self.start("modelet-scheduler", "--insecure", "--listen", "tcp://127.0.0.1:*", "--endpoint-file", endpoint)
         wait_until(endpoint.exists, "scheduler started")

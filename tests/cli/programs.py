@@ -1,8 +1,8 @@
 """Runs the real programs the way a user does, for the tests beside this file.
 
-Every program gets a session of its own (setsid), which its children cannot leave by accident: what it started is found
-through the session's id in /proc even when the program itself is gone. A test ends all sessions it began, by pid, and an
-ordinary end must leave none behind. A test that is killed cannot end them: the kernel does (die_with_parent).
+Every program gets a session of its own (setsid), which its children cannot leave by accident. So its children can be found
+in /proc by the id of the session, even after the program itself has ended. A test ends all sessions that it began, by pid.
+A program that ends normally must leave no child behind. If a test is killed, the kernel ends its programs (die_with_parent).
 """
 import ctypes
 import functools
@@ -45,10 +45,10 @@ checkpoint_every = 1000000
 """
 STEPS_PER_EPOCH = 25  # 1600 rows
 LABELS = 200
-# Events of a run, which all have a time (docs/events.md).
+# Events of a run. All of them have a time (docs/events.md).
 RUN_EVENTS = {"preparing", "recipe", "sending", "fetching", "started", "progress", "evaluating", "exchange", "epoch", "checkpoint", "replanned", "finished",
               "interrupted", "failed"}
-WHEN_SLOW = {"preparing", "evaluating"}  # events of what takes longer than some seconds
+WHEN_SLOW = {"preparing", "evaluating"}  # events of work that takes longer than some seconds
 TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
 ENDED = ("finished", "failed", "stopped")  # states of a run
 ENDLESS = ("--set", "train.epochs=100000", "--set", "train.evaluate_every=0")
@@ -65,7 +65,7 @@ def wait_until(condition, what, limit=LIMIT):
 
 
 def connect(address):
-    """A TCP connection to "tcp://HOST:PORT" that says nothing."""
+    """Opens a TCP connection to "tcp://HOST:PORT" that sends nothing."""
     host, port = address.removeprefix("tcp://").rsplit(":", 1)
     connection = socket.socket()
     connection.settimeout(LIMIT)
@@ -74,7 +74,7 @@ def connect(address):
 
 
 def is_shut(connection):
-    """Reads what there is; whether the other side has ended the connection."""
+    """Reads everything that has arrived. Returns whether the other side has ended the connection."""
     connection.setblocking(False)
     try:
         while connection.recv(4096):
@@ -91,13 +91,14 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def die_with_parent(parent):
-    """In a child between fork and exec: it is killed when the thread that started it ends. What it starts itself with --parent follows."""
+    """Called in a child between fork and exec: the child is killed when the thread that started it ends. What it starts with --parent
+    follows."""
     if LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != parent:
         os._exit(1)
 
 
 def processes_of_session(session):
-    """{pid: program} of the session's living processes; a zombie that nobody has collected does not count."""
+    """{pid: program} of the living processes of the session. A zombie does not count."""
     found = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -114,7 +115,7 @@ def processes_of_session(session):
 
 
 def documented_fields():
-    """{event, or heading of lines without one: {field: (type, always there)}}, from docs/events.md."""
+    """Reads docs/events.md: {event, or the heading for lines without an event: {field: (type, whether it is always there)}}."""
     document, kind = {}, None
     for line in (pathlib.Path(__file__).parents[2] / "docs/events.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
@@ -129,7 +130,7 @@ FIELD_TYPES = {"boolean": bool, "string": str, "integer": int, "number": (int, f
 
 
 class Program:
-    """A started program; its output goes to files, so that nobody has to read for it to go on."""
+    """A started program. Its output goes to files, so that it never waits for a reader."""
 
     def __init__(self, arguments, folder, environment, name, cwd, stdout=None, stdin=subprocess.DEVNULL):
         self.name = " ".join(str(argument) for argument in arguments)
@@ -149,7 +150,7 @@ class Program:
         return self._stderr.read_text()
 
     def events(self, kind=None):
-        """The JSON lines written so far, complete ones only."""
+        """The complete JSON lines that it has written so far."""
         lines = [json.loads(line) for line in self.stdout.splitlines(keepends=True) if line.endswith("\n")]
         return [line for line in lines if kind is None or line.get("event") == kind]
 
@@ -161,14 +162,14 @@ class Program:
         os.kill(self.pid, number)
 
     def end(self, limit=LIMIT):
-        """Waits for the end; the exit code."""
+        """Waits for the end and returns the exit code."""
         try:
             return self._popen.wait(limit)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} does not end within {limit} s; {self}") from None
 
     def wait_for_step(self, step):
-        """Waits until the run has done `step` steps; they are told one by one (train.log_every = 1)."""
+        """Waits until the run has done `step` steps, which it reports one by one (train.log_every = 1)."""
         def reached():
             steps = [event["step"] for event in self.events("progress")]
             if not self.running():
@@ -177,7 +178,7 @@ class Program:
         wait_until(reached, lambda: f"step {step} of {self}")
 
     def children(self):
-        """{pid: program} of what it started and still lives."""
+        """{pid: program} of the processes that it started and that still live."""
         return {pid: name for pid, name in processes_of_session(self.pid).items() if pid != self.pid}
 
     def kill_all(self):
@@ -193,7 +194,7 @@ class Program:
 
 
 class ProgramTest(unittest.TestCase):
-    """A folder with a data set that can be learned and its experiment file; runs programs there and ends them all."""
+    """Has a folder with a data set that can be learned and its experiment file. Runs programs there, and ends them all."""
     maxDiff = None
 
     @classmethod
@@ -220,15 +221,15 @@ class ProgramTest(unittest.TestCase):
             program.kill_all()
 
     def start(self, *arguments, cwd=None, **streams):
-        """Starts a program (its name, then arguments) in the test's folder; its output goes to a file, or to `stdout`; it has no
-        input, or `stdin`."""
+        """Starts a program (its name, then arguments) in the folder of the test. Its output goes to a file or to `stdout`. It has
+        no input, or `stdin`."""
         name = f"{self._testMethodName}-{len(self._started)}"
         program = Program(arguments, self.folder / "output", self.environment, name, cwd or self.folder, **streams)
         self._started.append(program)
         return program
 
     def run_program(self, *arguments, code=0, limit=LIMIT, **streams):
-        """Runs a program to its end, which must be `code` and leave no process behind."""
+        """Runs a program to its end. It must end with `code` and leave no process behind."""
         program = self.start(*arguments, **streams)
         self.assert_ends(program, code, limit)
         return program
@@ -248,11 +249,11 @@ class ProgramTest(unittest.TestCase):
         return self.start("modelet", "train", self.experiment, "--out", self.folder / out, "--json", *arguments, **options)
 
     def assert_no_pool_folders(self):
-        """The folder of a local pool's logs goes with the pool."""
+        """A local pool removes the folder of its logs when it ends."""
         self.assertEqual(list((self.folder / "temporary").iterdir()), [])
 
     def assert_documented(self, lines, kinds):
-        """`lines` are of exactly these `kinds` (beside those that only a slow machine shows) and have exactly the fields of
+        """`lines` have exactly these `kinds` (and perhaps those that only a slow machine shows) and exactly the fields of
         docs/events.md: all that are always there, and each of the others at least once."""
         document, seen = documented_fields(), {}
         for line in lines:
@@ -270,7 +271,7 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(seen, {kind: set(document[kind]) for kind in kinds})
 
     def assert_refused(self, code, texts, *arguments):
-        """The program ends with `code`, says nothing on standard output and all of `texts` on standard error."""
+        """The program ends with `code`, writes nothing on standard output, and writes all of `texts` on standard error."""
         return self.assert_refuses(self.start(*arguments), code, texts)
 
     def assert_refuses(self, program, code, texts):
@@ -283,7 +284,7 @@ class ProgramTest(unittest.TestCase):
 
 
 class PoolTest(ProgramTest):
-    """A scheduler; agents that a test starts, each with a working folder of its own; the verbs."""
+    """Has a scheduler, agents that a test starts, each with a working folder of its own, and the verbs."""
     scheduler_arguments = ()
 
     @classmethod
@@ -314,7 +315,7 @@ class PoolTest(ProgramTest):
         return agent
 
     def verb(self, *arguments, **options):
-        """Runs a verb with --json; its lines."""
+        """Runs a verb with --json and returns its lines."""
         return self.modelet(*arguments, "--scheduler", self.address, "--json", **options).events()
 
     def nodes(self):

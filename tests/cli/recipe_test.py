@@ -1,4 +1,4 @@
-"""`modelet train TRAIN TEST`: what is not given is chosen for the data, told, and written down as a file that repeats the run."""
+"""`modelet train TRAIN TEST`: keys that are not given are chosen for the data, reported, and written to a file that repeats the run."""
 import json
 import subprocess
 import unittest
@@ -13,7 +13,7 @@ class Recipe(ProgramTest):
         return self.modelet("train", train, test, "--out", self.folder / out, "--json", *arguments, **options)
 
     def chosen(self, program):
-        """{key: value} as text."""
+        """{key: value} of the choice, as text."""
         (recipe,) = program.events("recipe")
         return {setting["key"]: setting["value"] for setting in recipe["chosen"]}
 
@@ -70,7 +70,7 @@ class Recipe(ProgramTest):
         self.assertIn("\nhidden = [128]\n", (self.folder / "plain/experiment.toml").read_text())
 
     def test_text_counts_and_few_samples(self):
-        """Words, tables of words, and counts that have no common length; each with fewer samples than can be held out."""
+        """Words, tables of words, and counts whose rows have no common length; each with too few samples to hold some out."""
         words = [("red", "apple cherry rose"), ("blue", "sky sea ice"), ("green", "grass leaf frog")]
         rows = [(label, text.split()[i % 3], text.split()[(i + 1) % 3]) for i in range(30) for label, text in words]
         files = {"words.txt": "".join(f"__label__{label} {a} {b}\n" for label, a, b in rows),

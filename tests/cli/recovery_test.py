@@ -6,7 +6,7 @@ import unittest
 
 from programs import ENDED, ProgramTest, checkpoint_files, newest_checkpoint, wait_until
 
-# Deterministic: no codec that rounds, and speeds that are declared (agent()). Long enough to be disturbed.
+# Deterministic, because no codec rounds and speeds are declared (agent()). Long enough to be disturbed.
 STEPS = ("--set", "train.epochs=40", "--set", "train.evaluate_every=0", "--set", "cluster.snapshot_every=20", "--set", "exchange.codec=none",
          "--set", "exchange.gradient_codec=none", "--set", "exchange.timeout_seconds=60")
 
@@ -19,7 +19,7 @@ class RecoveryTest(ProgramTest):
         self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user")}
         (self.pool / "allowed").write_text(f"agent {self.public['agent']} office\nuser {self.public['user']} alice\n")
         self.endpoint = self.pool / "endpoint"
-        with socket.create_server(("127.0.0.1", 0)) as free:  # of the store; the same after a restart
+        with socket.create_server(("127.0.0.1", 0)) as free:  # for the store; the same port after a restart
             self.data_port = free.getsockname()[1]
         self.start_scheduler("tcp://127.0.0.1:*")
         self.agents = {}
@@ -69,7 +69,7 @@ class RecoveryTest(ProgramTest):
         self.assertEqual(self.status(run)["state"], "finished", self.logs())
 
     def final_files(self, run):
-        """{name: bytes} of the modelets after the last step, which lie on the nodes."""
+        """{name: bytes} of the files of modelets after the last step, which are on the nodes."""
         files = {}
         for name in self.agents:
             for folder in (self.pool / name / "runs").glob(f"*-{run}"):
@@ -101,7 +101,7 @@ class RecoveryTest(ProgramTest):
         run = self.submit(2, "--out", folders[1])
         self.wait_for_step(run, 100)
         first, second = self.members(run)
-        self.kill(first)  # it has the folder's lock
+        self.kill(first)  # it held the lock of the folder
         self.wait_for_step(run, 200)
         self.agents[second].signal(signal.SIGTERM)
         self.assertEqual(self.agents[second].end(), 0, str(self.agents[second]))
@@ -139,7 +139,7 @@ class RecoveryTest(ProgramTest):
     def test_a_run_is_there_to_be_fetched_as_soon_as_it_has_finished(self):
         self.scheduler.signal(signal.SIGKILL)
         self.scheduler.end()
-        self.start_scheduler(self.address, heartbeat=2)  # it looks around once a second
+        self.start_scheduler(self.address, heartbeat=2)  # it looks for silent agents once a second
         self.agent("a")
         run = self.submit(1)
         watcher = self.start("modelet", "watch", run, *self.own("user"), "--json")
@@ -161,7 +161,7 @@ class RecoveryTest(ProgramTest):
 
     def test_agents_find_a_store_that_has_moved(self):
         self.data_port = 0
-        for _ in range(2):  # the second one has another port than the configuration of the first
+        for _ in range(2):  # the second scheduler has another port than the first was configured with
             self.scheduler.signal(signal.SIGKILL)
             self.scheduler.end()
             self.start_scheduler(self.address)

@@ -1,4 +1,4 @@
-"""Several copies of the model, each on nodes of its own: what they learn, how they stop, what happens when one loses a node."""
+"""Several copies of the model, each on nodes of its own: what they learn, how they stop, and what happens if one loses a node."""
 import os
 import signal
 import unittest
@@ -9,7 +9,7 @@ LOCAL_STEPS = 4
 
 
 def replicas(count, *settings):
-    """Settings with which a step has as many samples as that of one model."""
+    """Settings with which a step has as many samples as a step of one model."""
     options = []
     for setting in (f"cluster.replicas={count}", f"train.batch={64 // count}", f"exchange.local_steps={LOCAL_STEPS}", *settings):
         options += ["--set", setting]
@@ -29,7 +29,7 @@ class Replicas(ProgramTest):
             self.assertAlmostEqual(last["p_at_1"], one["p_at_1"], delta=0.05)
             self.assertGreater(last["bytes_sent_per_node_per_step"], 0)
             self.assertEqual(sorted(node["node"] for node in run.events("progress")[0]["nodes"]), [f"node-{i}" for i in (1, 2, 3, 4)])
-            # What they wrote together is an ordinary checkpoint of one model.
+            # Together they have written an ordinary checkpoint of one model.
             alone = self.train(f"alone-{count}", "--resume", self.folder / f"replicas-{count}")
             self.assertEqual(finished(alone)["p_at_1"], last["p_at_1"])
 
@@ -42,7 +42,7 @@ class Replicas(ProgramTest):
         self.assertEqual(checkpoint_files(finished(rest)["checkpoint"]), checkpoint_files(finished(whole)["checkpoint"]))
 
     def test_run_apart_and_settle_all_the_same(self):
-        """Asking for the loss makes replicas wait for each other; what they learn must not depend on it."""
+        """Reporting the loss makes replicas wait for each other. What they learn must not depend on that."""
         settings = replicas(2, "train.epochs=2", "train.checkpoint_every=0")
         together = self.train("together", "--nodes", "4", *settings)
         apart = self.train("apart", "--nodes", "4", *settings, "--set", "train.log_every=1000")
@@ -53,7 +53,7 @@ class Replicas(ProgramTest):
             checkpoint = f"checkpoints/step-{step:010}"
             self.assertEqual(checkpoint_files(self.folder / "apart" / checkpoint),
                              checkpoint_files(self.folder / "together" / checkpoint))
-        # What was evaluated is what was written.
+        # The evaluated model is the one that was written.
         alone = self.train("alone", "--resume", self.folder / "apart", "--set", "train.epochs=2")
         self.assertEqual(finished(alone)["p_at_1"], finished(apart)["p_at_1"])
 

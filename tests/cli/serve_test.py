@@ -1,4 +1,4 @@
-"""modelet serve over real sockets: its answers are predict's; what it refuses, and with which words; newer checkpoints; its end."""
+"""modelet serve over real sockets: its answers are those of predict; what it refuses, and with which words; newer checkpoints; its end."""
 import concurrent.futures
 import http.client
 import json
@@ -45,7 +45,7 @@ class Serving(ProgramTest):
         return self.folder / kind
 
     def serve(self, run, *arguments):
-        """The program, listening at self.port."""
+        """Starts the program, which listens at self.port."""
         endpoint = self.folder / f"{self._testMethodName}-{len(self._started)}.endpoint"
         server = self.start("modelet", "serve", run, "--listen", "127.0.0.1:0", "--endpoint-file", endpoint, "--threads", "2", *arguments)
         def there():
@@ -82,7 +82,7 @@ class Serving(ProgramTest):
         self.assertIn(text, answer["error"])
 
     def raw(self, data):
-        """Sends bytes on a connection of their own; it."""
+        """Sends bytes on a connection of their own, and returns the connection."""
         connection = socket.create_connection(("127.0.0.1", self.port), LIMIT)
         self.addCleanup(connection.close)
         connection.sendall(data)
@@ -157,7 +157,7 @@ class Serving(ProgramTest):
         self.assert_error(413, "2000 bytes", "POST", "/v1/predict", {"text": "a" * 3000})
         self.assert_error(431, "1100 bytes", "GET", "/healthz", headers={"X": "a" * 5000})
         self.assert_error(400, "does not read columns", "POST", "/v1/predict", {"fields": {"a": 1}})
-        # What is no HTTP, and a question that does not end: an answer, and then the end of the connection.
+        # Bytes that are not HTTP, and a question that does not end, get an answer; then the connection ends.
         self.assertIn(b" 400 ", self.all_of(self.raw(b"words, words\r\n\r\n")))
         slow = self.raw(b"POST /v1/predict HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{")
         answer = self.all_of(slow)
@@ -194,7 +194,7 @@ class Serving(ProgramTest):
             self.assertIn(f"# TYPE {re.sub('_(bucket|sum|count)$', '', name)} ", text)
 
     def test_description(self):
-        """A valid OpenAPI 3 description of what there is."""
+        """The description is valid OpenAPI 3 and complete."""
         self.serve(self.run_of("txt"))
         status, description = self.ask("GET", "/openapi.json")
         self.assertEqual(status, 200)
@@ -261,7 +261,7 @@ class Serving(ProgramTest):
         wait_until(lambda: self.ask("GET", "/healthz")[0] == 200, "a connection is free")
 
     def test_newer_checkpoints(self):
-        """Nobody notices that another model takes over, or that one cannot."""
+        """Clients do not notice that another model takes over, or that one cannot be loaded."""
         run = self.folder / "grows"
         experiment = ("--set", "train.evaluate_every=0", "--set", "train.keep_checkpoints=9")
         self.train("grows", "--set", "train.epochs=1", *experiment)
@@ -285,7 +285,7 @@ class Serving(ProgramTest):
                 self.train("grows", "--set", "train.epochs=2", *experiment, "--resume", run)
                 server.signal(signal.SIGHUP)
                 wait_until(lambda: len(steps) == 2, lambda: f"another model: {server}")
-                # One that is damaged: logged, and the old one stays.
+                # A damaged checkpoint is logged, and the old model stays.
                 newest = newest_checkpoint(run)
                 damaged = newest.parent / "step-0000009999"
                 shutil.copytree(newest, newest.parent / "copied")
@@ -330,7 +330,7 @@ class Serving(ProgramTest):
         self.assertEqual(server.end(), 0, server)
 
     def begin_question(self):
-        """A question whose header the server has read and whose body does not come."""
+        """Begins a question: the server has read its header, and the body does not come."""
         connection = self.raw(b"POST /v1/predict HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 16\r\nExpect: 100-continue\r\n\r\n")
         self.assertIn(b"100 Continue", connection.recv(100))
         return connection

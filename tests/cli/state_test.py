@@ -1,4 +1,4 @@
-"""A scheduler with --state: what it knows is in a folder that only it uses."""
+"""A scheduler with --state: its knowledge is in a folder that no other scheduler may use."""
 import json
 import socket
 import unittest
@@ -12,7 +12,7 @@ class StatePool(PoolTest):
         return ("--state", self.pool / "state")
 
     def start_again(self):
-        """Kills the scheduler, and starts it with what it has written down."""
+        """Kills the scheduler, and starts it again with what it has written down."""
         self.scheduler.kill_all()
         self.scheduler = self.start("modelet-scheduler", "--config", self.pool / "scheduler.toml", "--listen", self.address, *self.scheduler_arguments)
         wait_until(lambda: "listening" in self.scheduler.stderr, lambda: f"it starts: {self.scheduler}")

@@ -1,5 +1,5 @@
-"""Runs that do not get to their end: Ctrl-C, killed agents, a killed scheduler, a killed `modelet`. The last checkpoint always
-continues them, and no process stays."""
+"""Runs that do not reach their end: Ctrl-C, killed agents, a killed scheduler, a killed `modelet`. They can always be continued
+from the last checkpoint, and no process stays."""
 import json
 import os
 import signal
@@ -11,7 +11,7 @@ from programs import (ENDLESS, LABELS, STEPS_PER_EPOCH, ProgramTest, checkpoint_
 
 class Stopped(ProgramTest):
     def interrupted(self, out, *arguments, number=signal.SIGINT):
-        """A training that gets a signal at some step; that step."""
+        """Starts a training, sends it a signal, and returns the step at which it stopped."""
         run = self.start_training(out, *ENDLESS, *arguments)
         run.wait_for_step(10)
         run.signal(number)
@@ -44,7 +44,7 @@ class Stopped(ProgramTest):
             self.assertEqual((last["event"], last["checkpoint"]), ("interrupted", str(newest_checkpoint(out))))
 
     def until_after(self, step):
-        """So many epochs that at least one of them comes after `step`."""
+        """A number of epochs such that at least one epoch ends after `step`."""
         epochs = step // STEPS_PER_EPOCH + 2
         return ("--set", f"train.epochs={epochs}")
 
@@ -141,7 +141,7 @@ class Stopped(ProgramTest):
         self.assertEqual([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()], first.events())
 
     def test_a_checkpoint_that_cannot_be_written(self):
-        """The last one continues the run, and the last words say so."""
+        """The run can be continued from the last checkpoint, and the last words say so."""
         out = self.folder / "unwritable"
         run = self.start_training("unwritable", *ENDLESS, "--set", "train.checkpoint_every=20")
         run.wait_for_step(25)
@@ -152,7 +152,7 @@ class Stopped(ProgramTest):
         self.assertIn(f"; continue with --resume {run.events('checkpoint')[-1]['path']}", run.stderr)
 
     def test_interrupted_early(self):
-        """Before the first step: no message of the runtime, no process left."""
+        """Interrupted before the first step: no message of the C++ runtime, and no process is left."""
         for nodes in ("1", "2"):
             run = self.start_training(f"early-{nodes}", *ENDLESS, "--nodes", nodes)
             wait_until(lambda: "run folder" in run.stderr and (nodes == "1" or "starting" in run.stderr), "started")
@@ -164,7 +164,7 @@ class Stopped(ProgramTest):
 
 class Killed(ProgramTest):
     def killed(self, out, victim, *arguments):
-        """Starts a training on several nodes, kills one of its processes after a checkpoint."""
+        """Starts a training on several nodes, and kills one of its processes after a checkpoint."""
         run = self.start_training(out, *ENDLESS, "--set", "train.checkpoint_every=20", *arguments)
         run.wait_for_step(25)
         wait_until(lambda: run.events("checkpoint"), lambda: f"a checkpoint is in the run's folder: {run}")
@@ -185,7 +185,7 @@ class Killed(ProgramTest):
         self.assertEqual(finished(resumed)["steps"], epochs * STEPS_PER_EPOCH)
 
     def test_agent(self):
-        """The run goes on from its newest snapshot, says whom it has lost, and can be stopped and resumed."""
+        """The run continues from its newest snapshot, says which node it has lost, and can be stopped and resumed."""
         run = self.killed("agent", "modelet-agent", "--nodes", "3")
         first = wait_until(lambda: run.events("regrouped"), lambda: f"it goes on: {run}")[0]
         lost = r"node 'node-[123]' [^;]* at step [1-9]\d*"
@@ -205,7 +205,7 @@ class Killed(ProgramTest):
         self.assert_resumes("agent", "--nodes", "2")
 
     def test_scheduler(self):
-        """It is started again, and the run goes on as if nothing had happened."""
+        """The scheduler is started again, and the run goes on as if nothing had happened."""
         run = self.killed("scheduler", "modelet-scheduler", "--nodes", "2")
         step = run.events("progress")[-1]["step"]
         run.wait_for_step(step + 50)

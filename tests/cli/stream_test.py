@@ -1,5 +1,4 @@
-"""predict and eval of what comes over a pipe: rows as they arrive, with and without labels, in every format; formats of answers;
-probabilities."""
+"""predict and eval on a pipe: rows as they arrive, with and without labels, in every format; the formats of answers; probabilities."""
 import json
 import math
 import os
@@ -27,7 +26,7 @@ class Streams(ProgramTest):
         cls.trained = set()
 
     def run_of(self, kind, *arguments):
-        """A run's folder; trained once for all tests."""
+        """Returns the folder of a run, which is trained once for all tests."""
         if kind not in self.trained:
             self.trained.add(kind)
             if kind == "xmc":
@@ -124,14 +123,14 @@ class Streams(ProgramTest):
 
     @staticmethod
     def calibration_error(pairs):
-        """Of (probability, right): mean distance in bins of equal width, weighted by their size."""
+        """The calibration error of pairs (probability, right): the mean distance in bins of equal width, weighted by their size."""
         bins = {}
         for p, right in pairs:
             bins.setdefault(min(int(p * 10), 9), []).append(p - right)
         return sum(abs(sum(bin_)) for bin_ in bins.values()) / len(pairs)
 
     def test_probabilities(self):
-        """Fitted on held-out training samples, they fit test samples better than the softmax does."""
+        """Probabilities that are fitted on held-out training samples fit test samples better than the softmax does."""
         experiment = ("--set", "data.validation=0.2", "--set", "train.patience=0", "--set", "train.epochs=12")
         self.train("sure", *experiment)
         run = self.folder / "sure"
@@ -169,7 +168,7 @@ class Streams(ProgramTest):
         few.write_text(f"19 400 {LABELS}\n" + few.read_text())
         self.assert_refused(2, ["few.txt", "at least 50"], "modelet", "predict", run, "data/test.txt", "--proba", "--calibrate", few)
         self.assert_refused(2, "--proba", "modelet", "predict", run, "data/test.txt", "--calibrate", few)
-        # A sigmoid has probabilities of its own, which are calibrated as well.
+        # A sigmoid gives probabilities by itself, which are calibrated as well.
         for event in self.modelet("predict", self.run_of("tab"), "test.tab", "--proba", "--json", "--limit", "20").events():
             for entry in event["labels"]:
                 self.assertTrue(0 < entry["probability"] < 1)

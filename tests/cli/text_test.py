@@ -65,7 +65,7 @@ class Text(ProgramTest):
         cls.trained = {}
 
     def run_of(self, kind, *arguments):
-        """The run's folder; trained once for all tests."""
+        """Returns the folder of a run, which is trained once for all tests."""
         if kind not in self.trained:
             train, test, data_format = {"text": ("train.txt", "test.txt", "auto"), "csv": ("train.csv", "test.csv", "csv"),
                                         "words": ("train-words.txt", "test-words.txt", "words")}[kind.split("-")[0]]

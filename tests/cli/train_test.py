@@ -9,7 +9,7 @@ from programs import ENDLESS, LABELS, STEPS_PER_EPOCH, ProgramTest, finished, lo
 
 class Train(ProgramTest):
     def constant_predictor(self):
-        """P@1 of always answering the most frequent label of the training set."""
+        """The P@1 of always answering with the most frequent label of the training data."""
         def label_lists(name):
             lines = (self.folder / "data" / name).read_text().splitlines()[1:]
             return [line.split(" ")[0].split(",") for line in lines]
@@ -90,7 +90,7 @@ class Train(ProgramTest):
         self.assertEqual({key for line in predicted for entry in line["labels"] for key in entry}, {"label", "score", "name"})
 
     def test_for_people(self):
-        """Without --json everything is for people, on standard error."""
+        """Without --json all output is for people, on standard error."""
         run = self.modelet("train", self.experiment, "--set", "train.epochs=1")
         self.assertEqual(run.stdout, "")
         for text in ("run folder: ", "epoch 1/1", "P@1 ", "checkpoint: ", "finished"):
@@ -106,7 +106,7 @@ class Train(ProgramTest):
 
 
 class Nodes(ProgramTest):
-    """Two and four nodes learn what one learns."""
+    """Two and four nodes learn what one node learns."""
 
     @classmethod
     def setUpClass(cls):

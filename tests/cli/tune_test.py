@@ -1,4 +1,4 @@
-"""modelet tune: what it measures, where it writes it, and that training takes it unless the user says otherwise."""
+"""modelet tune: what it measures, where it writes the result, and that training uses it unless the user says otherwise."""
 import json
 import unittest
 
@@ -52,7 +52,8 @@ class Tune(ProgramTest):
         self.assertTrue(self.tuned.exists())
 
     def test_another_tuning_before_a_resume(self):
-        """The tables of a run are its own: another tuning since then is refused by name, and --set brings the old one back."""
+        """A run keeps its hash tables: a resume after another tuning is refused with the names of the keys, and --set brings the old
+        values back."""
         def tuned(tables, bits):
             self.tuned.write_text(f"[sampling]\ntables = {tables}\nbits = {bits}\n")
         lsh = ("--set", "sampling.mode=lsh", "--set", "sampling.retrieval=tables")

@@ -1,4 +1,4 @@
-"""What holds for every verb: its exit codes, its place in the manual page and in the completions of shells."""
+"""What holds for every verb: its exit codes, and its place in the manual page and in the completions of shells."""
 import re
 import resource
 import shutil
@@ -8,7 +8,7 @@ import unittest
 
 from programs import ENDLESS, PROGRAMS, PoolTest, ProgramTest, newest_checkpoint, wait_until
 
-OF_KEPT_RUNS = [("fetch",), ("logs",), ("drain",)]  # fetch_test.py has what they do, serve_test.py what serve does
+OF_KEPT_RUNS = [("fetch",), ("logs",), ("drain",)]  # fetch_test.py tests them, serve_test.py tests serve
 ALL_PROGRAMS = ("modelet", "modelet-agent", "modelet-scheduler")
 
 
@@ -17,7 +17,7 @@ def said(*arguments):
 
 
 def verbs_below(*path):
-    """[verb, or verb of a verb] as tuples of words, from the help."""
+    """The verbs and their sub-verbs as tuples of words, from the help."""
     sections = re.split(r"\n(?:Subcommands|SUBCOMMANDS):\n", said("modelet", *path, "--help"))
     names = re.findall(r"^  (\w+) ", sections[1].split("\n\n")[0], re.MULTILINE) if len(sections) > 1 else []
     verbs = []
@@ -27,7 +27,7 @@ def verbs_below(*path):
 
 
 def options_of(program, *verb):
-    """Those of the help: ["--set", ...]."""
+    """The options in the help: ["--set", ...]."""
     return re.findall(r"^  (?:-\w,)?(--[\w-]+)", said(program, *verb, "--help"), re.MULTILINE)
 
 
@@ -35,7 +35,7 @@ class ExitCodes(PoolTest):
     """0 done, 1 failed while running, 2 bad arguments, 130 interrupted (base/error.h)."""
 
     def assert_all_end(self, code, calls, but=()):
-        """Runs {verb: its arguments} side by side; there must be all verbs `but` some."""
+        """Runs {verb: its arguments} side by side. All verbs must be among them, except those in `but`."""
         self.assertEqual(set(calls), set(verbs_below()) - set(but))
         started = [self.start("modelet", *verb, *arguments) for verb, arguments in calls.items()]
         for program in started:
@@ -142,7 +142,7 @@ class Manuals(ProgramTest):
                 self.assertEqual((rendered.returncode, rendered.stderr), (0, ""))
 
     def completed(self, program, *words):
-        """What bash offers for the last of the words."""
+        """What bash offers as completions of the last word."""
         script = said(program, "completion", "bash")
         call = 'eval "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_${1//-/_}"; printf "%s\\n" "${COMPREPLY[@]}"'
         shown = subprocess.run(["bash", "-c", call, "bash", script, program, *words], check=True, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-// Whole messages as they travel, for tests of what reads them (mutation tests and fuzz targets).
+// Whole messages as they travel, for tests of the code that reads them (mutation tests and fuzz targets).
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct Message {
 
 inline constexpr size_t kMessageLimit = size_t{1} << 20;  // bytes
 
-// A matrix of each codec, and a block of bytes.
+// A message with a matrix for each codec, and a block of bytes.
 inline Message good_message(bool lz4) {
   Envelope envelope{.run = 0x0123456789abcdef,
                     .epoch = 3,
@@ -53,8 +53,8 @@ inline Message good_message(bool lz4) {
   return message;
 }
 
-// Reads a message as Group does, with blocks of the shapes it announces. Throws FormatError. `trust_hash`
-// skips the checksum, so that damage gets as far as the decoders.
+// Reads a message as Group does. The blocks have the shapes that the message announces. Throws FormatError.
+// `trust_hash` skips the checksum, so that damage reaches the decoders.
 inline void read_message(const Message& message, bool trust_hash) {
   Envelope envelope;
   std::vector<uint64_t> envelope_memory;

@@ -1,4 +1,4 @@
-# Steps of the consumer test; each must succeed. Nothing of an earlier run is used.
+# The steps of the consumer test. Each must succeed. Nothing of an earlier run is used.
 file(REMOVE_RECURSE ${work})
 set(documents ${work}/prefix/share/doc/modelet)
 foreach(step

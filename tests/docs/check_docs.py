@@ -23,7 +23,7 @@ import urllib.parse
 SKIPPED = {"build", "runs"}
 MADE = "experiments/datasets/"  # data that scripts make there is not in the repository
 CODE = (".h", ".cc", ".py", ".sh", ".fbs", ".cmake", ".toml", ".json", ".in", ".supp", ".yml", "CMakeLists.txt", "run")
-# Names in back-ticks that belong to others: libraries, tools, file formats, the system.
+# Names in back-ticks that are not ours: those of libraries, tools, file formats, the system.
 FOREIGN = set("CamelCase InitializeForProcessSet MemoryMax TimeoutStopSec gloo_context.cc kName snake_case --gtest_filter --install".split())
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 CPP_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.S)
@@ -37,18 +37,18 @@ def files(root):
 
 
 def anchor(heading):
-    """The name by which a link reaches a heading: as GitHub and MkDocs make it."""
+    """The name by which a link reaches a heading, as GitHub and MkDocs make it."""
     heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
 
 
 def without_fences(text):
-    """Lines inside ``` blocks become empty; lines stay where they are."""
+    """Empties the lines inside ``` blocks, so that line numbers stay the same."""
     return re.sub(r"^( *)```.*?^\1```", lambda match: re.sub(r"[^\n]", "", match.group()), text, flags=re.S | re.M)
 
 
 def declarations(text):
-    """(name, what stands between its braces) of each class, struct, enum and namespace; (class, member) of definitions elsewhere."""
+    """Yields (name, text between its braces) of each class, struct, enum and namespace, and (class, member) of definitions elsewhere."""
     for match in re.finditer(r"\b(?:enum class|enum|class|struct|union|namespace)\s+(?:\w+::)*(\w+)(?=([^;(){}=]*)\{)", text):
         start, depth = match.end(2) + 1, 1
         for brace in re.finditer(r"[{}]", text[start:]):
@@ -85,7 +85,7 @@ class Repository:
             for word in set(IDENTIFIER.findall(text)):
                 self.words.setdefault(word, set()).add(path)
             self.options.update(re.findall(r"--[a-z][\w-]*", text))
-        for option in self.options:  # keys of configuration files
+        for option in self.options:  # options are also keys of configuration files
             self.words.setdefault(option[2:].replace("-", "_"), set())
         table = self.read("docs/experiment.md") if "docs/experiment.md" in self.known else ""
         self.keys = set(re.findall(r"^\| `(\w+\.\w+)` \|", table, re.M))
@@ -96,11 +96,11 @@ class Repository:
             return file.read()
 
     def says(self, words):
-        """Whether code has these words in a string, as the whole of it."""
+        """Whether these words are a whole string in the code."""
         return any(f'"{words}"' in text for text in self.code.values())
 
     def find(self, document, target):
-        """Where a path named in a document lies; None if nowhere."""
+        """The file that a path in a document names; None if there is none."""
         for folder in (os.path.dirname(document), ""):
             path = os.path.normpath(os.path.join(folder, target))
             if path in self.known or path == ".":
@@ -124,7 +124,7 @@ def check_links(repository, document, text):
 
 
 def check_name(repository, document, name):
-    """Why a name in back-ticks is dead; None if it is not, or is no name of ours."""
+    """Why a name in back-ticks is dead; None if it exists, or is not ours."""
     if name in FOREIGN or name in repository.words or "NAME" in name:
         return None
     if re.fullmatch(r"--[a-z][\w-]*", name.split("=")[0].split(" ")[0]):
@@ -174,7 +174,7 @@ def check_code_blocks(repository, text):
 
 
 def check_paragraphs(text):
-    """A line of prose that goes on in the next one."""
+    """Finds lines of prose that continue in the next line."""
     lines, start = text.split("\n"), 0
     for line, following in zip(lines, lines[1:]):
         ends = not line.strip() or re.match(r"\s*(#|\||```|<)|    ", line) and not re.match(r"\s*([-*]|\d+\.) ", line)

@@ -1,4 +1,4 @@
-"""The checker finds what it is there for: each rule is broken once in a small tree."""
+"""The checker finds violations: each rule is broken once in a small tree."""
 import os
 import sys
 import tempfile

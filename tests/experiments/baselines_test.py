@@ -1,4 +1,4 @@
-"""experiments/baselines: what two ranks learn is what one process learns. Real PyTorch processes on a cluster, which needs root."""
+"""experiments/baselines: two ranks learn what one process learns. Runs real PyTorch processes on a cluster, which needs root."""
 import json
 import os
 import pathlib
@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "experiments/baselines"))
 import launch
 from launch import clusters
 
-PYTHON = "/usr/bin/python3"  # Debian's, which sees Debian's torch
+PYTHON = "/usr/bin/python3"  # only Debian's Python sees Debian's torch
 FEATURES, LABELS, HIDDEN, BATCH, STEPS = 500, 400, 16, 64, 60
 
 
@@ -42,7 +42,8 @@ class Baselines(unittest.TestCase):
         return found["curve"][-1]["p_at_1"], found["curve"][-1]["loss"], found["sent_bytes"]
 
     def test_sharded(self):
-        """Within what other draws and other first weights change; a softmax with the wrong normaliser learns nothing."""
+        """The results differ no more than with other draws and other initial weights. A softmax with the wrong normaliser would learn
+        nothing."""
         precision, loss = self.alone("--negatives", 100)
         shared_precision, shared_loss, sent = self.together("sharded", "--negatives", 100)
         self.assertAlmostEqual(shared_loss / loss, 1.0, delta=0.04)

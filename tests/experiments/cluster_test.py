@@ -1,4 +1,4 @@
-"""experiments/cluster: nodes reach each other at the shaped rate, commands see their node, and nothing stays behind."""
+"""experiments/cluster: nodes reach each other at the shaped rate, commands see their node, and nothing is left behind."""
 import json
 import os
 import pathlib
@@ -50,7 +50,7 @@ class InThisProcess(unittest.TestCase):
                     self.assertLess(rate, 1.1e8, "an unshaped link is a hundred times faster")
                     sent_0, sent_1, received_0, received_1 = (after - past for after, past in zip(
                         cluster.sent_bytes() + cluster.received_bytes(), before))
-                    # 66 bytes of headers for each 1448 of payload; anything sent again counts, too.
+                    # 66 bytes of headers for each 1448 bytes of payload. Packets that are sent again count too.
                     for count, concerned in ((sent_0, source == 0), (received_1, target == 1)):
                         if concerned:
                             self.assertGreater(count, PAYLOAD * 1.04)
@@ -60,7 +60,7 @@ class InThisProcess(unittest.TestCase):
         self.assertEqual(namespaces_of(os.getpid()), [])
 
     def test_links_are_shaped_at_the_same_time(self):
-        """The receiver's link is the limit when two send to it."""
+        """If two nodes send to one, the link of the receiver is the limit."""
         with clusters.Cluster(3, "100mbit") as cluster:
             rates = []
             threads = [threading.Thread(target=lambda source=source: rates.append(cluster.measure_rate(source, 2, PAYLOAD)))
@@ -149,7 +149,7 @@ class CommandLine(unittest.TestCase):
                 self.assertIn(text, done.stderr)
 
     def start_sleepers(self):
-        """A cluster whose nodes wait, one of them in a session of its own; (tool, pids of the sleepers)."""
+        """Starts a cluster whose nodes sleep, in sessions of their own. Returns (tool, pids of the sleepers)."""
         process = subprocess.Popen(script("run", "--nodes", 2, "--", "sh", "-c", f"setsid sleep 1000 & echo $! >{self.folder}/{{rank}}.pid; wait"),
                                    stderr=subprocess.PIPE, text=True)
         files = [self.folder / f"{rank}.pid" for rank in (0, 1)]
@@ -180,7 +180,7 @@ class CommandLine(unittest.TestCase):
         process.kill()
         wait_until(lambda: not clusters.is_alive(process.pid), "the tool is dead, though nobody has waited for it")
         self.assertEqual(len(namespaces_of(process.pid)), 3)
-        with clusters.Cluster(1, "none"):  # of a living process: stays
+        with clusters.Cluster(1, "none"):  # belongs to a living process, so it stays
             self.assertEqual(run("down").returncode, 0)
             self.assertEqual(len(namespaces_of(os.getpid())), 2)
         self.assert_nothing_left(process.pid, pids)
@@ -199,8 +199,8 @@ class Modelet(unittest.TestCase):
             result = train_modelet.train(cluster, programs, experiment)
             self.assertEqual(result["finished"]["steps"], 126)
             self.assertEqual(result["steps"], 126 - train_modelet.LOG_EVERY)
-            # Over the whole run, since the counters are read when an event arrives, not when it happens. At the link there are
-            # headers, too, and evaluation.
+            # Compares the whole run, because the counters are read when an event arrives and not when it happens. At the link
+            # there are also headers, and the evaluation.
             for sent in cluster.sent_bytes():
                 self.assertGreater(sent / 126, result["own_meter_bytes"])
                 self.assertLess(sent / 126, 5 * result["own_meter_bytes"])

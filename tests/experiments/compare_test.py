@@ -1,4 +1,4 @@
-"""The comparison with Horovod: its plans, what it keeps, what it reports, also of parts that failed. Runs no baseline."""
+"""The comparison with Horovod: its plans, what it keeps, and what it reports, also about parts that failed. Runs no baseline."""
 import itertools
 import json
 import pathlib
@@ -37,7 +37,7 @@ class FakeRunner:
 
 
 def simulation():
-    """As curves.curves() returns it: two nodes are 1.5 times as fast as one, on any link."""
+    """What curves.curves() would return if two nodes were 1.5 times as fast as one, on any link."""
     points, limits = [], []
     for batch, cores, rate, round_trip in itertools.product(curves.BATCHES, curves.CORES, curves.RATES, curves.ROUND_TRIPS):
         where = {"batch": batch, "cores": cores, "rate": rate, "round_trip": round_trip}
@@ -111,7 +111,7 @@ class Comparison(unittest.TestCase):
         self.assertIn("missing or failed", (self.folder / "empty/report.html").read_text())
 
     def charts(self, page):
-        """Title -> SVG text."""
+        """The charts of a page: title -> SVG text."""
         return {re.search(r'font-weight="bold">([^<]*)<', chart)[1]: chart for chart in re.findall(r"<svg.*?</svg>", page, re.DOTALL)}
 
     def page(self, report):
@@ -183,7 +183,7 @@ class Comparison(unittest.TestCase):
             compare_horovod.execute(FakeRunner(self.folder, lambda part: trouble), compare_horovod.billion())
 
     def test_fingerprint(self):
-        """Modelet's parts follow its programs and settings, the others the scripts."""
+        """The fingerprints of Modelet's parts depend on its programs and settings, those of the other parts on the scripts."""
         for name in ("modelet", "modelet-agent", "modelet-scheduler"):
             (self.folder / name).write_text("build 1")
         arguments = types.SimpleNamespace(programs=self.folder, python=None, cache=self.folder, set=[])

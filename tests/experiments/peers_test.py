@@ -98,7 +98,7 @@ class Report(unittest.TestCase):
         self.assertEqual(len(set(peers_report.COLOURS.values())), len(peers_report.COLOURS))
 
     def test_recorded_results(self):
-        """The document has the tables that its results give, and the plots can be drawn."""
+        """The document has the tables that follow from its results, and the plots can be drawn."""
         results = json.loads(RECORDED.read_text(encoding="utf-8"))
         page = RECORDED.with_suffix(".md").read_text(encoding="utf-8")
         for data_set in peers_report.sets(results):
@@ -109,7 +109,7 @@ class Report(unittest.TestCase):
 
 
 class Comparison(unittest.TestCase):
-    """The program itself, on a set that is made here."""
+    """The program itself, on a data set that is made here."""
 
     @classmethod
     def setUpClass(cls):
@@ -154,7 +154,7 @@ class Comparison(unittest.TestCase):
     def test_interrupted(self):
         running = subprocess.Popen(self.command(self.folder / "interrupted", "--set", "train.epochs=100000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    start_new_session=True, env=os.environ | {"MODELET_CACHE": str(self.folder / "cache")})
-        while not (self.folder / "interrupted/logs/made-modelet-recipe.log").exists():  # a program of ours runs
+        while not (self.folder / "interrupted/logs/made-modelet-recipe.log").exists():  # one of the programs runs
             time.sleep(0.01)
         os.killpg(running.pid, signal.SIGINT)  # what Ctrl-C does
         _, said = running.communicate(timeout=60)

@@ -22,7 +22,7 @@ except ImportError:
 import numpy as np
 import torch.nn.functional as F
 
-sys.argv[1:] = ["--train", "-", "--test", "-", "--threads", "1"]  # it reads its options when it is loaded
+sys.argv[1:] = ["--train", "-", "--test", "-", "--threads", "1"]  # the module reads its options when it is loaded
 import pytorch_sampled
 import xmc
 
@@ -76,7 +76,7 @@ class Step(unittest.TestCase):
                     torch.testing.assert_close(whole, gradient, rtol=1e-5, atol=1e-6)
 
     def test_adam(self):
-        """Of rows that all take part, it is what torch.optim.Adam does; of some, the others stay."""
+        """If all rows take part, a step equals that of torch.optim.Adam. If only some take part, the others stay."""
         start, gradients = torch.randn(6, 8), [torch.randn(6, 8) for _ in range(3)]
         wanted = start.clone().requires_grad_()
         optimizer = torch.optim.Adam([wanted], lr=0.01)

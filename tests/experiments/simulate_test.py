@@ -1,4 +1,4 @@
-"""The simulator on plans by hand, against sums by hand; with MODELET_PROGRAMS also on a plan of `modelet plan`."""
+"""The simulator on plans made by hand, compared with sums by hand; with MODELET_PROGRAMS also on a plan of `modelet plan`."""
 import os
 import pathlib
 import subprocess

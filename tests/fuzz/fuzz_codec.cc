@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<float> values(rows * cols);
   std::vector<std::byte> encoded(size - 3);
   for (size_t i = 3; i < size; ++i) encoded[i - 3] = std::byte{data[i]};
-  // Random lengths are nearly always wrong; make half of them right.
+  // Random lengths are nearly always wrong, so half of them are made right.
   if (data[0] >= 128) encoded.resize(codec.max_bytes(rows, cols));
   try {
     codec.decode(encoded, {values.data(), rows, cols, cols});

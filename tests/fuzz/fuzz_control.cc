@@ -1,7 +1,7 @@
-// What anybody can send to the scheduler's port, and what a hostile scheduler can send to agents and clients:
-// bytes must be read as a control message or refused with FormatError, and what was read can be sent on.
-// Input: one byte that picks the direction and a good message to start from, or none; then the edits of that
-// message, 4 bytes each {where, where, how, value}, or the message itself.
+// What anybody can send to the port of the scheduler, and what a hostile scheduler can send to agents and
+// clients. The bytes must be read as a control message or refused with FormatError, and a message that was
+// read can be sent on. Input: one byte chooses the direction and a good message to start from, or none. Then
+// come edits of this message, 4 bytes each {where, where, how, value}, or the message itself.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -22,8 +22,8 @@ std::unique_ptr<control::ShapeT> shape() {
   return shape;
 }
 
-// Messages of both directions with every kind of field: strings, tables, bytes, vectors of numbers, strings
-// and tables.
+// Messages of both directions with every kind of field: strings, tables, bytes, and vectors of numbers,
+// strings and tables.
 std::string submit() {
   control::SubmitT message;
   message.name = "run";

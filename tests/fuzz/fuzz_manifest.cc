@@ -1,6 +1,7 @@
-// Manifests of data, as anybody may offer them to a scheduler and a scheduler sends them to agents: read, or
-// refused with FormatError; what was read is written as the same bytes, and no chunk lies beyond the file.
-// Input: edits of a good manifest, 2 bytes each {where, value}, after a byte that is its size.
+// Manifests of data, as anybody may offer them to a scheduler and as a scheduler sends them to agents. They
+// must be read, or refused with FormatError. A manifest that was read is written as the same bytes, and none
+// of its chunks lies beyond the file. Input: one byte for the size of a good manifest, then its edits, 2
+// bytes each {where, value}.
 #include <cstdint>
 #include <span>
 #include <vector>

@@ -1,5 +1,5 @@
-// A message from a hostile peer: the envelope and payload of a good message, edited as the input says, must
-// be read or refused with FormatError. Input: 4 bytes each edit {where, where, how, value}.
+// A message from a hostile peer: the envelope and payload of a good message, edited as the input says. It
+// must be read, or refused with FormatError. Input: 4 bytes for each edit {where, where, how, value}.
 #include <algorithm>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// A good prepared file with some bytes changed, its header's checksum set right again: opened without leaving
-// its bytes, or FormatError.
+// A good prepared file with some bytes changed and the checksum of its header corrected. It must be opened
+// without access outside its bytes, or refused with FormatError.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

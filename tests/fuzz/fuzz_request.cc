@@ -1,5 +1,5 @@
-// Any bytes as the body of a question to `modelet serve`: accepted within its limits and read as text of the
-// model's format, or an error. The first byte chooses the format.
+// Any bytes as the body of a question to `modelet serve`. They must be accepted within the limits and read as
+// text in the format of the model, or be an error. The first byte chooses the format.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         }
       } catch (const modelet::Error&) {
       }
-      if (records > 1) __builtin_trap();  // a sample became two
+      if (records > 1) __builtin_trap();  // one sample became two
     }
   } catch (const modelet::FormatError&) {
   }

@@ -1,5 +1,5 @@
-// Any bytes as a table with typed columns: tokenised, fitted and encoded, or FormatError. The first byte
-// chooses the dialect.
+// Any bytes as a table with typed columns. They must be tokenised, fitted and encoded, or refused with
+// FormatError. The first byte chooses the dialect.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

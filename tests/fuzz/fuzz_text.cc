@@ -1,4 +1,4 @@
-// Any bytes as labelled text, CSV and running text: fitted and read back, or an error.
+// Any bytes as labelled text, CSV and running text. They must be fitted and read back, or be an error.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -1,4 +1,4 @@
-// Any bytes as XMC text: read, or FormatError.
+// Any bytes as XMC text. They must be read, or refused with FormatError.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -6,12 +6,12 @@ steps. Run with Debian's python3 and python3-numpy; the result is the same on ev
 
     /usr/bin/python3 tests/golden/make_golden.py
 
-Nothing is written unless the gradients equal finite differences, a float32 run of the same steps stays close to the float64 one
-(so that the test's tolerance measures the implementation and not the conditioning of the problem), and the batches hold
-the special cases they are meant to hold.
+Nothing is written unless three things hold: the gradients equal finite differences; a float32 run of the same steps stays close
+to the float64 run, so that the tolerance of the test measures the implementation and not the conditioning of the problem; and
+the batches contain the special cases that they are meant to contain.
 
-What is computed. X [B, features] is the batch, B counts every sample, A is the active set (ascending label ids): all labels, or those
-of the batch.
+What is computed: X [B, features] is the batch, where B counts every sample. A is the active set (ascending label ids): all labels, or the
+labels of the batch.
     input    h = relu(X W1 + b1)                          W1 [features, d1]
     hidden   h = relu(h W2^T + b2)                        W2 [d2, d1], absent in the model `one_layer`
     output   z = h Wo[A]^T + bo[A]                        Wo [labels, d]
@@ -37,8 +37,8 @@ import numpy as np
 SEED = 20220113
 FEATURES, LABELS, BATCH, STEPS = 40, 30, 6, 10
 WIDTHS = {"one_layer": [16], "two_layers": [32, 16]}
-# Options are exact in float32, so that reading them adds no error. Epsilon is far above the usual 1e-8: where it stands in the
-# formula shows, and gradients that nearly cancel do not turn rounding errors into whole steps.
+# Options are exact in float32, so that reading them adds no error. Epsilon is far above the usual 1e-8. So its place in the
+# formula matters, and gradients that nearly cancel do not turn rounding errors into whole steps.
 EPSILON = 2.0**-13
 ADAM = {"kind": "adam", "learning_rate": 2.0**-7, "beta1": 0.875, "beta2": 1 - 2.0**-7, "epsilon": EPSILON, "clip": 0.0}
 ADAGRAD = {"kind": "adagrad", "learning_rate": 0.0625, "epsilon": EPSILON, "clip": 0.0}
@@ -57,7 +57,8 @@ GOLDEN = pathlib.Path(__file__).with_name("golden.json")
 # ---- problem -------------------------------------------------------------------------------------------------------
 
 def as_float32(values):
-    """Short decimals as the nearest float32: what a float32 implementation reads from the file is what is used here."""
+    """Rounds to short decimals, and these to float32. So the values used here are those that a float32 implementation reads from the
+    file."""
     return np.float32(np.round(values, 3)).astype(np.float64)
 
 
@@ -99,7 +100,7 @@ def dense(batch, dtype):
 # ---- the step ------------------------------------------------------------------------------------------------------
 
 def softmax_loss(z, y):
-    """Loss of each sample [B] and its gradient by z [B, A]."""
+    """The loss of each sample [B] and its gradient with respect to z [B, A]."""
     count = y.sum(axis=1, keepdims=True)
     labelled = (count > 0).astype(z.dtype)
     target = y / np.maximum(count, 1)
@@ -115,7 +116,7 @@ def sigmoid_loss(z, y):
 
 
 def forward_backward(model, x, y, active, loss_kind):
-    """(logits [B, A], mean loss, gradients by tensor name, pre-activations of the hidden layers)."""
+    """Returns (logits [B, A], mean loss, gradients by tensor name, pre-activations of the hidden layers)."""
     pre = [x @ model["input.weight"] + model["input.bias"]]
     if "hidden.weight" in model:
         pre.append(np.maximum(pre[0], 0) @ model["hidden.weight"].T + model["hidden.bias"])
@@ -138,7 +139,7 @@ def forward_backward(model, x, y, active, loss_kind):
 
 
 class Optimizer:
-    """State of every tensor; a clock for each row (index of the first dimension) of every tensor, one for all of input.bias."""
+    """The state of every tensor, and a clock for each row (index of the first dimension) of every tensor; input.bias has a single clock."""
 
     def __init__(self, model, options):
         self.options = options
@@ -153,7 +154,7 @@ class Optimizer:
         for name, rows in touched.items():
             self.clock[name][rows] += 1
             clock = self.clock[name][rows].reshape((-1,) + (1,) * (model[name].ndim - 1)).astype(model[name].dtype)
-            g = gradients[name][rows] * float(scale)  # a Python float: numpy would widen float32 to the type of its own scalar
+            g = gradients[name][rows] * float(scale)  # a Python float, because a numpy scalar would widen float32
             change, first, second = rule(g, self.first[name][rows], self.second[name][rows], clock)
             self.first[name][rows], self.second[name][rows] = first, second
             model[name][rows] -= self.options["learning_rate"] * change
@@ -187,7 +188,7 @@ def active_set(batch, kind):
 
 
 def train(initial, batches, loss_kind, active_kind, options, dtype=np.float64):
-    """(losses, gradient norms, final tensors) of one pass over the batches."""
+    """Returns (losses, gradient norms, final tensors) of one pass over the batches."""
     model = {name: tensor.astype(dtype) for name, tensor in initial.items()}
     optimizer = Optimizer(model, options)
     losses, norms = [], []
@@ -212,7 +213,7 @@ def check_batches(models, batches):
 
 
 def check_gradients(rng, initial, batch, loss_kind, active):
-    """Every gradient against central differences, at a point without pre-activations near relu's kink."""
+    """Compares every gradient with central differences, at a point where no pre-activation is near the kink of relu."""
     x, y = dense(batch, np.float64)
     h = 1e-6
     nearest = worst = 0.0
@@ -237,7 +238,7 @@ def check_gradients(rng, initial, batch, loss_kind, active):
 
 
 def check_conditioning(initial, batches, loss_kind, active_kind, options, losses, final):
-    """Largest deviation of a float32 run, relative in the losses and absolute in the tensors."""
+    """Returns the largest deviation of a float32 run: relative in the losses, absolute in the tensors."""
     losses32, _, final32 = train(initial, batches, loss_kind, active_kind, options, np.float32)
     in_losses = np.abs(losses32 / losses - 1).max()
     in_tensors = max(np.abs(final32[name] - final[name]).max() for name in final)

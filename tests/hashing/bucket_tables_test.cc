@@ -77,8 +77,9 @@ TEST(BucketTables, CapacityIsKept) {
   }
 }
 
-// A row's place in a full bucket depends only on its priority against its neighbours: when a row that was
-// dropped leaves, nothing changes; when a row that stayed leaves, the others stay and exactly one moves up.
+// Whether a row stays in a full bucket depends only on its priority compared with the other rows. If a row
+// that was dropped leaves, nothing changes. If a row that stayed leaves, the others stay and exactly one row
+// moves up.
 TEST(BucketTables, ChoiceIsOrderFree) {
   constexpr uint32_t kCapacity = 10;
   BucketTables before({1, 1, kCapacity, 1}, 40), after({1, 1, kCapacity, 1}, 40);
@@ -97,7 +98,7 @@ TEST(BucketTables, ChoiceIsOrderFree) {
   }
 }
 
-// Every row stays about equally often over tables and seeds, and tables choose differently.
+// Over many tables and seeds every row stays about equally often, and tables choose different rows.
 TEST(BucketTables, ChoiceIsFairAndDiffersBetweenTables) {
   constexpr uint32_t kTables = 200, kRows = 40, kCapacity = 10;
   BucketTables tables({kTables, 1, kCapacity, 1}, kRows), other_seed({kTables, 1, kCapacity, 2}, kRows);
@@ -114,7 +115,8 @@ TEST(BucketTables, ChoiceIsFairAndDiffersBetweenTables) {
   for (int count : stays) EXPECT_NEAR(count, kTables * kCapacity / kRows, 30);
 }
 
-// With room for all, renaming the rows renames the contents of the buckets and nothing else.
+// If there is room for all rows, renaming the rows renames the contents of the buckets and changes nothing
+// else.
 TEST(BucketTables, PermutingRowsPermutesContents) {
   constexpr size_t kRows = 300;
   const std::vector<uint32_t> codes = random_codes(kRows, 4, 5);

@@ -30,7 +30,7 @@ TEST(Densify, OneFilledBinFillsAll) {
   EXPECT_THAT(bins, Each(5));
 }
 
-// Copies come from all filled bins about equally often, over bins and seeds; never from a bin that was empty.
+// Over bins and seeds, copies come from all filled bins about equally often, and never from an empty bin.
 TEST(Densify, DonorsAreUniform) {
   std::map<uint32_t, int> copies;
   for (uint64_t seed = 0; seed < 100; ++seed) {
@@ -43,7 +43,8 @@ TEST(Densify, DonorsAreUniform) {
   for (const auto& [value, count] : copies) EXPECT_NEAR(count, 2500, 250) << value;
 }
 
-// The value a bin copies does not depend on whether other bins are empty, as long as its donor is the same.
+// The value that a bin copies does not depend on which other bins are empty, as long as its donor is the
+// same.
 TEST(Densify, VectorsThatAgreeInTheDonorAgreeInTheCopy) {
   std::vector<uint32_t> a(32, kEmptyBin), b(32, kEmptyBin);
   for (size_t i = 0; i < 8; ++i) a[4 * i] = b[4 * i] = static_cast<uint32_t>(i);

@@ -22,7 +22,7 @@ std::vector<uint32_t> codes_of(const HashFamily& family, std::span<const float> 
   return codes;
 }
 
-// Fraction of tables in which two vectors collide.
+// The fraction of tables in which two vectors collide.
 double collisions(const HashFamily& family, std::span<const float> x, std::span<const float> y) {
   const std::vector<uint32_t> a = codes_of(family, x), b = codes_of(family, y);
   size_t equal = 0;
@@ -40,7 +40,7 @@ std::vector<float> neighbour(std::span<const float> x, double cosine, Rng& rng) 
   return y;
 }
 
-// Mean collision rate of 200 random pairs at a cosine.
+// The mean collision rate of 200 random pairs with this cosine.
 double collision_rate(const HashFamily& family, double cosine) {
   constexpr int kPairs = 200;
   Rng rng(11);
@@ -132,7 +132,8 @@ TEST_P(EachFamily, CollisionRateGrowsWithCosine) {
     last = rate;
   }
   EXPECT_GT(last, 0.3);
-  // Unrelated vectors: 1/64 for the buckets; MinHash adds 1/31, the overlap of unrelated sets.
+  // Unrelated vectors collide with probability 1/64, by the number of buckets. MinHash adds 1/31, the overlap
+  // of unrelated sets.
   EXPECT_LT(collision_rate(*family, 0), 1.0 / 64 + 1.0 / 31);
 }
 
@@ -184,7 +185,7 @@ TEST_P(EachFamily, RefusesOptionsOutOfRange) {
 INSTANTIATE_TEST_SUITE_P(Families, EachFamily, testing::ValuesIn(all_values<HashFamilyKind>()),
                          [](const auto& family) { return std::string(spelling(family.param)); });
 
-// All buckets of a table are used, none far more than the others.
+// All buckets of a table are used, and none much more than the others.
 TEST(HashFamily, DwtaAndSimHashUseAllBucketsAlike) {
   constexpr int kVectors = 4000, kBuckets = 16;
   for (HashFamilyKind kind : {HashFamilyKind::kDwta, HashFamilyKind::kSimHash}) {
@@ -232,8 +233,8 @@ TEST(Dwta, DependsOnOrderOnly) {
   EXPECT_EQ(codes_of(*family, x), codes_of(*family, mapped));
 }
 
-// The chance that a bin of 8 agrees, for vectors that agree in nothing, is 1/8 a bin; a table of 3 bins
-// 1/512.
+// Vectors that agree in nothing agree in a bin of 8 with probability 1/8, and in a table of 3 bins with
+// probability 1/512.
 TEST(Dwta, UnrelatedVectorsCollideByChanceOnly) {
   const auto family = make_hash_family({HashFamilyKind::kDwta, 128, 512, 9, 5});
   EXPECT_NEAR(collision_rate(*family, 0), 1.0 / 512, 0.0005);
@@ -241,7 +242,8 @@ TEST(Dwta, UnrelatedVectorsCollideByChanceOnly) {
   EXPECT_NEAR(collision_rate(*uneven, 0), 1.0 / 32, 0.003);
 }
 
-// Tables of one value collide as often as the sets overlap, plus the chance that a bucket is shared.
+// Tables of one value collide as often as the sets overlap, plus the probability that two values share a
+// bucket.
 TEST(MinHash, CollisionRateIsTheJaccardSimilarity) {
   constexpr size_t kWide = 1024, kSet = kWide / 8;
   for (size_t common : {16, 64, 96, 120}) {

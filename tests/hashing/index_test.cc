@@ -32,7 +32,7 @@ Result sorted(std::span<const uint32_t> rows) {
   return result;
 }
 
-// Ascending: the order of a query's rows means nothing.
+// The rows of a query in ascending order, because their own order means nothing.
 Result query(const LshIndex& index, std::span<const float> vector, size_t limit = 1u << 30) {
   QueryScratch scratch;
   return sorted(index.query(vector, {}, limit, scratch));
@@ -75,7 +75,7 @@ TEST(LshIndex, QueryKeepsTheRowsWithMostEqualCodes) {
   }
 }
 
-// Few distinct rows: nearly everything is a tie.
+// There are few distinct rows, so nearly all scores are ties.
 TEST(LshIndex, TiesGoToTheLowerRow) {
   const Rows kinds = normal_rows(3, kDim, 4);
   Rows rows{kDim, {}};
@@ -101,12 +101,12 @@ TEST(LshIndex, EachRowFindsItselfFirst) {
 
 TEST(LshIndex, CentresRowsByTheirMeanAndQueriesByTheCallers) {
   Rows rows = normal_rows(400, kDim, 6), shifted = rows;
-  for (float& value : shifted.values) value += 16;  // exact in float for the sums below to agree closely
+  for (float& value : shifted.values) value += 16;  // exact in float, so that the sums below agree closely
   LshIndex index(options(), rows.count());
   index.build(shifted.matrix());
   for (float mean : index.centre()) EXPECT_NEAR(mean, 16, 0.3);
-  // A row minus the centre is hashed: the row, as a query with the centre as its mean, collides in all
-  // tables.
+  // The index hashes each row minus the centre. So a row used as a query, with the centre as its mean,
+  // collides with itself in all tables.
   QueryScratch scratch;
   for (size_t r = 0; r < rows.count(); ++r) {
     const auto codes = index.hash_query(shifted.row(r), index.centre(), scratch);
@@ -145,7 +145,7 @@ TEST(LshIndex, OneDimensionAndZeroRows) {
     index.build(ConstMatrix{weights.data(), 4, 1, 1});
     const std::vector<float> five = {5}, zero = {0};
     const Result like_five = query(index, five, 2);
-    if (kind != HashFamilyKind::kDwta) {  // one number has no order: all its codes are equal
+    if (kind != HashFamilyKind::kDwta) {  // DWTA sees the order only, so one number gives equal codes
       EXPECT_THAT(like_five, testing::ElementsAre(0, 2));
     }
     EXPECT_THAT(query(index, zero), testing::IsSupersetOf({1u, 3u}));
@@ -170,7 +170,7 @@ TEST(LshIndex, RowsMayBeStrided) {
   EXPECT_THAT(strided.codes(), ElementsAreArray(dense.codes()));
 }
 
-// Changes `count` seeded rows; returns them, ascending.
+// Changes `count` random rows and returns them in ascending order.
 std::vector<uint32_t> change_rows(Rows& rows, size_t count, uint64_t seed) {
   Rng rng(seed);
   std::vector<uint32_t> changed;
@@ -183,11 +183,11 @@ std::vector<uint32_t> change_rows(Rows& rows, size_t count, uint64_t seed) {
   return changed;
 }
 
-class Rehash : public testing::TestWithParam<uint32_t> {};  // bucket capacity: binding or not
+class Rehash : public testing::TestWithParam<uint32_t> {};  // bucket capacity: too small for the rows, or not
 
 TEST_P(Rehash, IncrementalEqualsFullBuild) {
   Rows rows = normal_rows(600, kDim, 11);
-  // Without a centre a full build hashes the rows as the incremental one does.
+  // Without a centre, a full build hashes the rows as an incremental one does.
   LshIndex index(options(GetParam(), /*centre=*/false), rows.count());
   index.build(rows.matrix());
   for (uint64_t round = 0; round < 5; ++round) {
@@ -212,7 +212,7 @@ TEST_P(Rehash, RestoringTheCodesGivesTheSameTables) {
   LshIndex restored(options(GetParam()), rows.count());
   restored.restore(index.codes(), index.centre());
   EXPECT_EQ(queries(index), queries(restored));
-  // And goes on like the original.
+  // The restored index continues like the original.
   const std::vector<uint32_t> changed = change_rows(rows, 50, 2);
   for (LshIndex* each : {&index, &restored}) {
     each->begin_rehash(changed, rows.matrix());
@@ -260,8 +260,8 @@ TEST_P(Rehash, UsesTheWeightsAtBeginAndShowsAtFinish) {
   EXPECT_EQ(queries(index), queries(expected));
 }
 
-// A checkpoint between work() and finish_rehash(): the restored index answers like the original before and
-// after.
+// A checkpoint is made between work() and finish_rehash(). The restored index answers like the original
+// before and after that.
 TEST_P(Rehash, PendingRehashSurvivesACheckpoint) {
   for (size_t count : {0, 60, 300}) {  // 300 of 300 rows also move the centre
     Rows rows = normal_rows(300, kDim, 19);
@@ -324,7 +324,7 @@ TEST(LshIndex, BuildAndRestoreDropABegunRehash) {
   EXPECT_DEATH(index.finish_rehash(), "before work");
 }
 
-// Queries on two threads while a third re-hashes. Run it under the thread sanitizer; without it, it still
+// Two threads query while a third re-hashes. Run this under the thread sanitizer. Without it, the test still
 // shows that queries see the old tables until finish_rehash().
 TEST(LshIndex, QueriesGoOnDuringWork) {
   Rows rows = normal_rows(2000, kDim, 16);

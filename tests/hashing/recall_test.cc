@@ -1,6 +1,6 @@
-// How much of the exact top-k by inner product do the candidates of an index hold? Clustered rows that share
-// an offset, as the neurons of a trained layer do; queries around the same cluster centres, with an offset of
-// their own.
+// How much of the exact top-k by inner product do the candidates of an index contain? The rows are clustered
+// and share an offset, as the neurons of a trained layer do. The queries lie around the same cluster centres
+// and have an offset of their own.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,8 +41,8 @@ struct Task {
     }
   }
 
-  // By inner product with the centred query: this distinguishes the best rows of one query from those of
-  // another.
+  // Ranks by the inner product with the centred query, which distinguishes the best rows of one query from
+  // those of another.
   std::vector<uint32_t> exact_top(size_t q) const {
     std::vector<float> score(kRows, 0.0f);
     for (size_t r = 0; r < kRows; ++r) {
@@ -59,8 +59,8 @@ struct Task {
 };
 
 struct Recall {
-  double of_index = 0;   // fraction of the exact top found among the candidates
-  double of_chance = 0;  // expected from as many rows drawn at random
+  double of_index = 0;   // fraction of the exact top-k that is among the candidates
+  double of_chance = 0;  // the same, expected if the candidates were random rows
 };
 
 Recall recall(const Task& task, HashFamilyKind kind, uint32_t tables, bool centre) {

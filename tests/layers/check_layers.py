@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-# Library -> libraries its files may include. Tests and experiments may include everything.
+# Library -> libraries that its files may include. Tests and experiments may include everything.
 ALLOWED = {
     "base": {"base"},
     "hashing": {"hashing", "base"},
@@ -17,8 +17,8 @@ ALLOWED = {
     "python": {"python", "node_agent", "shard", "comm", "hashing", "base"},
 }
 LIBRARIES = set(ALLOWED)
-# The folders of a library, from the bottom to the top: each may include those before it and nothing after it. What each
-# one is for is said in docs/architecture.md.
+# The folders of a library, from the bottom to the top. A folder may include those before it and none after it.
+# docs/architecture.md says what each is for.
 FOLDERS = {
     "base": ["base", "base/array", "base/text", "base/system", "base/parallel", "base/experiment"],
     "hashing": ["hashing"],
@@ -40,7 +40,7 @@ FOLDERS = {
 # Folders of the scheduler that belong to the program `modelet`, which may use every library.
 PROGRAM = {"scheduler/client", "scheduler/cli/options", "scheduler/cli/model", "scheduler/cli/serve", "scheduler/cli/pool", "scheduler/cli/verbs",
            "scheduler/cli"}
-# What one person can keep in mind: files (a header and its source are one) and folders in a folder.
+# As much as one person can keep in mind: files in a folder (a header and its source count as one) and folders in a folder.
 MOST_ROOMS = 8
 SKIPPED = {"build", "runs"}
 CPP = (".h", ".cc", ".cpp", ".hpp")
@@ -48,13 +48,13 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 def folder_of(path):
-    """The library folder a repository path lies in, or None (tests, experiments, system headers)."""
+    """The folder of a library that a path of the repository is in; None for tests, experiments and system headers."""
     library = path.split("/")[0]
     return os.path.dirname(path) if library in LIBRARIES and "/" in path else None
 
 
 def problem_of(folder, target):
-    """Why a file of one library folder must not include one of another; None if it may."""
+    """Why a file of one folder must not include a file of another; None if it may."""
     library, other = folder.split("/")[0], target.split("/")[0]
     if library != other:
         allowed = LIBRARIES if folder in PROGRAM else ALLOWED[library]
@@ -75,7 +75,7 @@ def files(root):
 
 
 def without_comments(text):
-    """Comments and string literals become blanks; lines stay where they are."""
+    """Replaces comments and string literals by blanks, so that line numbers stay the same."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
     return pattern.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
 
@@ -114,7 +114,7 @@ def check_header(path, text):
         return
     if not text.startswith(("//", "/*")):
         yield 1, "a header begins with a comment: what it is for, who owns what, which threads may call it"
-    # Highway includes a "-inl.h" once per instruction set: its guard is another.
+    # Highway includes a "-inl.h" once for each instruction set, so it has another guard.
     if not re.search(r"^#pragma once$", text, re.M) and not path.endswith("-inl.h"):
         yield 1, "#pragma once is missing"
     for number, line in enumerate(without_comments(text).splitlines(), 1):

@@ -1,5 +1,5 @@
-// What the tests of the training step share: a model spread over the ranks of one process, each with its own
-// threads.
+// What the tests of the training step share: a model that is spread over ranks in one process. Each rank has
+// its own threads.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ namespace modelet::agent::testing {
 using shard::testing::OwnedSample;
 using shard::testing::TemporaryFolder;
 
-// Threads of a rank where a test wants several.
+// How many threads a rank has in tests that want several.
 inline constexpr unsigned kSeveralThreads = 3;
 
 // Each rank finds the pairs of the direct path, if the experiment has one, as a trainer does.
@@ -39,7 +39,7 @@ void build_pairs(Ranks& ranks, const shard::Dataset& data) {
   for (const auto& rank : ranks) rank->network.build_pairs(data, shard::all_rows(data.rows()));
 }
 
-// A prepared file in `folder`, opened.
+// Writes a prepared file into `folder` and opens it.
 inline shard::Dataset write_samples(const TemporaryFolder& folder, const std::string& name,
                                     const std::vector<OwnedSample>& samples, uint64_t features,
                                     uint64_t labels) {
@@ -87,8 +87,8 @@ inline std::vector<std::unique_ptr<comm::Group>> make_groups(int size) {
   return groups;
 }
 
-// Trains `steps` steps from step `first`, at the experiment's learning rate; returns their losses, on which
-// the ranks must agree to the bit. `ahead`: each step begins the next one.
+// Trains `steps` steps from step `first` on, at the learning rate of the experiment. Returns the losses of
+// the steps, which must be equal to the bit on all ranks. `ahead`: each step begins the next one.
 inline std::vector<double> train(std::vector<std::unique_ptr<Rank>>& ranks,
                                  std::vector<std::unique_ptr<comm::Group>>& groups,
                                  const shard::Dataset& data, uint64_t first, uint64_t steps,
@@ -115,8 +115,8 @@ inline std::vector<double> train(std::vector<std::unique_ptr<Rank>>& ranks,
   return losses[0];
 }
 
-// The whole state of a modelet: weights, optimiser, clocks, projections or hash codes. No re-hash may be at
-// work.
+// The whole state of a modelet: weights, optimiser state, clocks, projections or hash codes. No re-hash may
+// be under way.
 inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
   std::vector<std::byte> state;
   const auto append = [&](std::span<const std::byte> bytes) {
@@ -151,7 +151,7 @@ inline std::vector<std::byte> state_of(shard::Modelet& modelet) {
   return state;
 }
 
-// By modelet, so that models on different numbers of ranks can be compared.
+// The states by name of the modelet, so that models on different numbers of ranks can be compared.
 inline std::map<std::string, std::vector<std::byte>> state_of(
     const std::vector<std::unique_ptr<Rank>>& ranks) {
   std::map<std::string, std::vector<std::byte>> states;

@@ -1,4 +1,4 @@
-"""modelet.Classifier: the conventions of scikit-learn, and what is said in its own documentation."""
+"""modelet.Classifier: the conventions of scikit-learn, and what its own documentation promises."""
 import json
 import pickle
 import subprocess
@@ -18,7 +18,7 @@ import modelet
 from conftest import words
 from modelet import _keys, _programs
 
-# Checks that do not hold, and why.
+# Checks of scikit-learn that fail, and why.
 EXPECTED_FAILURES = {}
 
 
@@ -135,7 +135,7 @@ def test_a_direct_path_is_of_all_samples():
 
 
 def write_samples(path, X, Y):
-    """As a text file of numbers."""
+    """Writes samples as a text file of numbers."""
     lines = [f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}"]
     for row in range(X.shape[0]):
         labels, features = Y[[row]].indices, X[[row]]
@@ -165,7 +165,7 @@ def test_chooses_what_the_command_line_chooses(samples, tmp_path):
     only_in_memory = {"data.train", "data.test", "train.keep_checkpoints", "train.checkpoint_every"}
     assert {key: value for key, value in classifier.keys_.items() if key not in only_in_memory} == \
         {key: value for key, value in file.items() if key not in only_in_memory}
-    # And so it learns the same.
+    # So it learns the same.
     scores = modelet.load(tmp_path / "run", threads=1).scores(X)
     np.testing.assert_array_equal(classifier.model_.scores(X), scores)
 

@@ -11,7 +11,7 @@ def pytest_configure():
 
 
 def words(rows, labels, seed, per_row=6):
-    """Samples in which each label has features of its own: an easy problem with a known answer. CSR X, CSR Y."""
+    """Returns CSR X and CSR Y of samples in which each label has features of its own: an easy problem with a known answer."""
     random = np.random.default_rng(seed)
     features = 8 * labels
     X, Y = sp.lil_array((rows, features), dtype=np.float32), sp.lil_array((rows, labels), dtype=np.int8)
@@ -26,14 +26,14 @@ def words(rows, labels, seed, per_row=6):
 
 @pytest.fixture(scope="session")
 def many_labels():
-    """X, Y to learn from, and X, Y to be asked about."""
+    """Returns X, Y to learn from, and X, Y to test with."""
     X, Y = words(600, 40, seed=1)
     return X[:500], Y[:500], X[500:], Y[500:]
 
 
 @pytest.fixture(scope="session")
 def text_experiment(tmp_path_factory):
-    """Keys of an experiment on labelled text."""
+    """The keys of an experiment on labelled text."""
     folder = tmp_path_factory.mktemp("text")
     random = np.random.default_rng(2)
     names = {"fruit": ["apple", "pear", "plum", "cherry"], "tool": ["hammer", "saw", "pliers", "file"],

@@ -1,6 +1,5 @@
-#!/bin/bash
-# Makes build/venv, a virtual environment with what the tests of the Python package need, and installs the package into
-# it out of the build folder of a preset: only the module itself is compiled. A second call does what has changed.
+# Makes build/venv, a virtual environment with what the tests of the Python package need. Installs the package into it from the
+# build folder of a preset, so that only the module itself is compiled. A second call does only what has changed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -18,9 +17,9 @@ if ! cmp -s <(cat "${needs[@]}") "$venv/requirements.txt"; then
   cat "${needs[@]}" >"$venv/requirements.txt"
 fi
 
-# As the preset has configured it: pyproject.toml says otherwise for users.
+# Settings of the preset; pyproject.toml has others for users.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "build/$preset/CMakeCache.txt"; }
-batch=$(cached CMAKE_UNITY_BUILD_BATCH_SIZE)  # if it does not say, CMake's own default follows
+batch=$(cached CMAKE_UNITY_BUILD_BATCH_SIZE)  # empty: CMake's own default
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall . \
   --config-settings=build-dir="build/$preset" \
   --config-settings=install.strip=true \

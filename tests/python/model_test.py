@@ -1,4 +1,4 @@
-"""modelet.train, modelet.load and what a model answers."""
+"""modelet.train, modelet.load and the answers of a model."""
 import os
 import signal
 import subprocess
@@ -96,7 +96,7 @@ def test_rows_of_a_table(tmp_path):
     assert [model.label_names[label] for label in labels[:, 0]] == ["b", "a"]
 
 
-# Each is a program that Ctrl-C reaches once its training has begun.
+# Each of these is a program that gets Ctrl-C once its training has begun.
 IN_MEMORY = """
 import numpy as np, modelet
 X = np.random.default_rng(0).random((500, 20)); y = np.arange(500) % 5

@@ -49,7 +49,7 @@ def test_centroids_of_rare_labels_count_as_they_are_scored(tmp_path):
 
 
 class WithPairs:
-    """A model that has a direct path beside its layers."""
+    """A model with a direct path in addition to its layers."""
 
     def __init__(self, model):
         self._model = model
@@ -91,7 +91,7 @@ def test_what_it_refuses(many_labels, tmp_path):
     with pytest.raises(ValueError, match="sparse"):
         model.to_onnx(str(tmp_path / "model.onnx"), input="csr")
 
-    class More:  # a model that scores with more than its layers
+    class More:  # a model whose scores depend on more than its layers
         def __getattr__(self, name):
             return getattr(model, name)
 

@@ -1,4 +1,4 @@
-"""modelet.ray on a real Ray cluster of two nodes on this machine, one of which is lost."""
+"""modelet.ray on a real Ray cluster of two nodes on this machine. One of the nodes is lost."""
 import os
 
 import psutil
@@ -11,16 +11,16 @@ import modelet.ray
 
 NODES = 2
 STEPS_PER_EPOCH = 19  # 300 samples, 16 a step
-# Declared, so that the plan gives each node a part, whatever else the machine does.
+# Speeds are declared, so that the plan gives each node a part, whatever else the machine does.
 SAME_SPEED = ("--memory-mib", 500, "--gflops", 10, "--memory-gbps", 5)
-# Of Ray. Its workers have a niceness of 15 otherwise, so that one which imports a module may take minutes beside other work; and it
-# misses a lost node after 15 seconds.
+# Settings of Ray. By default its workers have a niceness of 15, so that a worker may take minutes to import a module on a busy
+# machine, and Ray notices a lost node only after 15 seconds.
 SYSTEM = {"worker_niceness": 0, "health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_timeout_ms": 5000,
           "health_check_failure_threshold": 3}
 
 
 def started(start):
-    """What start() returns. On a busy machine a node of Ray may need longer to register than Ray waits: then once more."""
+    """Returns start(). On a busy machine a node of Ray may need longer to register than Ray waits; then it is started once more."""
     try:
         return start()
     except Exception as problem:
@@ -32,7 +32,7 @@ def started(start):
 @pytest.fixture(scope="module")
 def cluster():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    # No autoscaler, whose process only takes time.
+    # Without the autoscaler, whose process only takes time.
     head = {"num_cpus": 1, "include_dashboard": False, "no_monitor": True, "_system_config": SYSTEM}
     cluster = started(lambda: Cluster(initialize_head=True, head_node_args=head))
     power_on(cluster)
@@ -61,7 +61,7 @@ def settings(**train):
 
 
 def groups(events):
-    """The numbers of nodes of the groups that came after the first."""
+    """The numbers of nodes of the groups after the first."""
     return [len(event["nodes"]) for event in events if event["event"] == "regrouped"]
 
 
@@ -97,7 +97,7 @@ def test_a_lost_ray_node_is_a_lost_agent(cluster, text_experiment, tmp_path):
     assert groups(events)[0] == NODES - 1
     assert run.finished["steps"] == 40 * STEPS_PER_EPOCH
     assert run.load().step == 40 * STEPS_PER_EPOCH
-    # What a lost node leaves is what it would have been without.
+    # A run that lost a node ends about as well as an undisturbed run.
     alone = modelet.train(text_experiment, settings=settings(epochs=40), out=tmp_path / "alone")
     assert run.finished["p_at_1"] == pytest.approx(alone.finished["p_at_1"], abs=0.05)
 

@@ -1,7 +1,7 @@
 """Runs a file of tests in build/venv, where make_venv.sh has installed the Python package.
 
-    run.py FILE     exit code 77: it cannot run here, and why; 1 instead if MODELET_PYTHON_TESTS is "required", unless
-                    only Ray is missing, which is not made for all machines
+    run.py FILE     exit code 77: it cannot run here, and says why; 1 instead if MODELET_PYTHON_TESTS is "required", unless
+                    only Ray is missing, which does not exist for all machines
 """
 import os
 import shutil
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build" / "venv" / "bin" / "python"
 SKIPPED = 77
-MEMORY = Path("/dev/shm")  # a file system in memory: models are written through to the disk, which others keep busy
+MEMORY = Path("/dev/shm")  # in memory, because models are synced to disk, and the disk may be busy
 MEMORY_NEEDED = 1 << 30  # bytes
 
 
@@ -46,7 +46,7 @@ def main():
     command = [PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=5", test]
     with temporary_folder() as folder:
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
-        # Not in the repository, whose folders have the names of modules.
+        # Not in the repository, because its folders have the names of modules.
         return subprocess.run(command, cwd="/", env=environment).returncode
 
 

@@ -1,4 +1,4 @@
-// What the tests of whole pools share.
+// What tests of whole pools share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace modelet::test {
 
-// Waits for `condition`, which must come true; the limit only ends a test that would fail anyway.
+// Waits until `condition` is true. The limit only ends a test that would fail anyway.
 inline void wait_until(const std::function<bool()>& condition) {
   const Stopwatch watch;
   while (!condition()) {
@@ -22,7 +22,7 @@ inline void wait_until(const std::function<bool()>& condition) {
   }
 }
 
-// Of data that nobody reads.
+// A submission whose data is never read.
 inline cli::Submission submission(uint32_t nodes) {
   const auto message = scheduler::test::submission(nodes);
   return {.experiment = parse_experiment(message.experiment, "/test"),

@@ -33,7 +33,7 @@ void Client::received(const msg::FromSchedulerMessage& message) {
     pool_.world.violated("a client is refused: " + refused->reason);
 }
 
-// Started again at once, it does as it would with a new connection.
+// A user would start the command again at once, which looks to the pool like a new connection.
 void Client::kill() { pool_.network.reset(*this); }
 
 void Client::stop() {

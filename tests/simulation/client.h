@@ -1,5 +1,5 @@
-// Client: a user's command. It submits a run, watches it, comes again when its connection is lost, and may ask for
-// a stop. One without a run is an administrator, who drains nodes.
+// Client: a command of a user. It submits a run, watches it, reconnects when its connection is lost, and may
+// ask for a stop. A client without a run is an administrator, who drains nodes.
 #pragma once
 
 #include <optional>

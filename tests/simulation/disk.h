@@ -1,6 +1,6 @@
-// Disk: the files of snapshots that a node or the scheduler's store has. It outlives processes. What a
-// fault takes from it is told to Promises. Runs that are equal have the same files: each counts by itself,
-// and a file goes with the last that has it.
+// Disk: the files of snapshots on a node or in the scheduler's store. A disk outlives processes. Promises is
+// told of each file that a fault destroys. Equal runs have the same files: each run counts as a user of such
+// a file, and the file is removed with its last user.
 #pragma once
 
 #include <iterator>
@@ -20,14 +20,14 @@ class Disk {
   Disk(World& world, Promises& promises, std::string node)
       : world_(world), promises_(promises), node_(std::move(node)) {}
 
-  // False if it is full.
+  // Returns false if the disk is full.
   bool write(uint64_t run, uint64_t step, const comm::ContentId& content) {
     if (world_.now() < full_until_) return false;
     files_[content].written = world_.now();
     refer(run, step, content);
     return true;
   }
-  // What is there is of this run, too.
+  // The file, which is there already, is now also used by this run.
   void refer(uint64_t run, uint64_t step, const comm::ContentId& content) {
     files_.at(content).steps[run] = step;
     promises_.written(node_, run, content);
@@ -50,7 +50,7 @@ class Disk {
   void lose_since(double time) {
     destroy([time](const auto& file) { return file.second.written >= time; });
   }
-  // Of the files that are there, in the order of their addresses.
+  // Destroys one file, counted in the order of addresses.
   void rot(uint32_t which) {
     if (files_.empty()) return;
     const uint32_t place = which % static_cast<uint32_t>(files_.size());
@@ -82,12 +82,12 @@ class Disk {
   std::map<comm::ContentId, File> files_;
 };
 
-// Whoever keeps files for others.
+// Something that keeps files for others.
 class Holder {
  public:
   virtual ~Holder() = default;
   virtual Host& host() = 0;
-  virtual bool offered(uint64_t run, uint64_t step, const comm::ContentId& content) = 0;  // false: not taken
+  virtual bool offered(uint64_t run, uint64_t step, const comm::ContentId& content) = 0;  // false: the file is refused
   virtual bool gives(const comm::ContentId& content, const std::string& to) const = 0;
 };
 

@@ -33,7 +33,7 @@ void isolate(Pool& pool, Draw& draw, const Node& node) {
   }
 }
 
-// For longer, too, than it waits for whom nobody else misses.
+// Sometimes this lasts longer than the time that the scheduler gives to nodes that no other node misses.
 void cut_scheduler(Pool& pool, Draw& draw) {
   const double seconds = draw.between(1, 40);
   for (const auto& node : pool.nodes) {
@@ -50,7 +50,8 @@ void one_way(Pool& pool, Draw& draw, const Node& node) {
     pool.network.block(0, node.machine(), seconds);
 }
 
-// Time to work on until others can do without it, or not quite. Its disk may go with it.
+// The node has time to work until others can do without it, or too little time for that. Its disk may leave
+// with it.
 void leave(Pool& pool, Draw& draw, Node& node) {
   const double seconds = draw.chance(0.7) ? 60 : draw.between(0, 3);
   if (draw.chance(0.5)) pool.world.after(draw.between(5, 20), [&node] {
@@ -74,7 +75,7 @@ std::vector<PlannedFault> plan_faults(uint64_t seed, double first, double last) 
   for (uint32_t i = 0, count = draw.below(kMostFaults + 1); i < count; ++i) {
     const Fault fault =
         draw.chance(0.7) ? kinds[draw.below(kinds.size())] : kFaults[draw.below(kFaults.size())].fault;
-    // Misfortunes come together.
+    // Some faults happen close together.
     const double time = i > 0 && draw.chance(0.3) ? faults.back().time + draw.between(0, 1) : draw.between(first, last);
     faults.push_back({time, fault, draw.rng.next()});
   }

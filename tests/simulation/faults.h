@@ -1,5 +1,5 @@
-// Faults: what happens to a pool from outside. Each fault of a history has a draw of its own, so leaving out those
-// of one kind leaves the others as they are.
+// Faults: what happens to a pool from outside. Each fault of a history has a random draw of its own, so
+// leaving out the faults of one kind does not change the others.
 #pragma once
 
 #include <array>
@@ -13,25 +13,25 @@ class Pool;
 
 enum class Fault : uint8_t {
   kReset,           // a control connection breaks
-  kHalfOpen,        // one breaks, and its ends learn of it seconds later
+  kHalfOpen,        // a connection breaks, and its ends learn of it seconds later
   kOneWay,          // messages between a node and the scheduler pass in one direction only
-  kIsolate,         // a node is cut off from everybody
+  kIsolate,         // a node is cut off from all machines
   kSchedulerCut,    // the scheduler is cut off from all nodes
   kCut,             // two nodes are cut off from each other, in one direction or both
-  kSlow,            // a node's wires are slow
+  kSlow,            // all messages from and to a node are slow
   kDouble,          // messages arrive twice
   kKill,            // an agent's process is killed, and comes back
   kPower,           // a machine fails; what it wrote last is lost
   kWipe,            // a machine fails, and comes back with an empty disk
-  kStall,           // an agent's process stands still
-  kLeave,           // an agent is asked to leave; some come back as new
-  kJoin,            // a new agent
+  kStall,           // an agent's process is suspended for a while
+  kLeave,           // an agent is asked to leave; some come back as new agents
+  kJoin,            // a new agent joins
   kDrain,           // a node is drained, and may work again later
-  kRot,             // a file rots
+  kRot,             // a file on a disk is damaged
   kFull,            // a disk is full
   kSchedulerKill,   // the scheduler's process is killed between two events, and comes back
-  kSchedulerPoint,  // the same between what it writes down and what it sends
-  kSchedulerStall,  // it stands still
+  kSchedulerPoint,  // the same, between two actions of one event
+  kSchedulerStall,  // the process of the scheduler is suspended for a while
   kSubmit,          // another run is submitted
   kStop,            // a user stops a run
 };
@@ -70,12 +70,13 @@ struct PlannedFault {
   Fault fault = Fault::kReset;
   uint64_t seed = 0;
 };
-// Nothing goes wrong: a user wants something.
+// Whether the fault is no failure but a wish of a user.
 inline bool is_of_user(Fault fault) { return fault == Fault::kSubmit || fault == Fault::kStop; }
-// A few kinds, drawn for the history, come more often than others. Of histories without any other, half have a stop.
+// Draws the faults of a history. A few kinds, which are drawn as well, are more frequent than the others.
+// Half of the histories without faults have a stop.
 std::vector<PlannedFault> plan_faults(uint64_t seed, double first, double last);
 void happen(Pool& pool, const PlannedFault& fault);
-// All faults cease: wires heal, and who is away comes back.
+// Ends all faults: wires work again, and processes that were away come back.
 void cease(Pool& pool);
 
 }  // namespace modelet::simulation

@@ -9,7 +9,7 @@ namespace modelet::simulation {
 namespace {
 
 constexpr double kFirstFault = 0.5, kLastFault = 35, kCease = 45;  // seconds
-constexpr double kLongestEnd = 600;                                  // until all runs have ended after that
+constexpr double kLongestEnd = 600;                                  // by then all runs must have ended after kCease
 
 void submit(Pool& pool, const RunSpec& spec, uint32_t nodes, uint32_t output_modelets, double after) {
   const std::string name = fmt::format("run{}", pool.clients.size());
@@ -75,7 +75,7 @@ class Player {
         return;
       case HistoryOptions::Beside::kKill:
         return node.crash(12, false);
-      case HistoryOptions::Beside::kZombie:  // the scheduler does without it; the others still hear it
+      case HistoryOptions::Beside::kZombie:  // the scheduler loses it, and its peers still hear it
         pool_.network.block(node.machine(), 0, 12);
         return pool_.network.block(0, node.machine(), 12);
       case HistoryOptions::Beside::kSubmit:
@@ -91,7 +91,7 @@ class Player {
            std::ranges::all_of(pool_.clients, [](const auto& client) { return client->is_done(); });
   }
 
-  // Every second. All runs have to be over for a while.
+  // Runs every second. The history is over once all runs have been over for a while.
   void watch() {
     const double now = pool_.world.now();
     if (!have_ended()) ended_since_ = now;

@@ -1,5 +1,5 @@
-// History: one pool from its beginning until all runs have ended. A seed says how many nodes there are, which runs
-// are submitted, and which faults happen when.
+// History: one pool from its beginning until all runs have ended. The seed determines how many nodes there
+// are, which runs are submitted, and which faults happen when.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,19 @@ struct HistoryOptions {
   std::set<Fault> without = {};
   Mutant mutant = Mutant::kNone;
   bool tells = false;
-  // For enumerations: a small pool without drawn faults, but this one.
+  // For enumerations: a small pool without drawn faults. Only the intervention below happens, or the death of
+  // the scheduler.
   bool is_small = false;
   Intervention intervention = {};
   uint64_t scheduler_point = 0;  // where the scheduler is killed; 0: nowhere
-  enum class Beside : uint8_t { kNothing, kKill, kZombie, kSubmit } beside = Beside::kNothing;  // at that moment
+  // What else happens at that moment.
+  enum class Beside : uint8_t { kNothing, kKill, kZombie, kSubmit } beside = Beside::kNothing;
 };
 
 struct History {
   std::string violation;  // empty: all promises were kept
-  std::string story;      // if it was to be told
-  uint64_t digest = 0;    // the same for the same options
+  std::string story;      // if HistoryOptions::tells
+  uint64_t digest = 0;    // equal for equal options
   uint64_t messages = 0, points = 0;
   double seconds = 0;  // simulated
   uint32_t finished = 0, stopped = 0, failed = 0, recoveries = 0;
@@ -36,7 +38,7 @@ struct History {
 History play(const HistoryOptions& options);
 
 class Pool;
-// A client that submits a run which the seed describes.
+// Adds a client that submits a run which the seed describes.
 void submit_run(Pool& pool, uint64_t seed);
 
 }  // namespace modelet::simulation

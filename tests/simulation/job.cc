@@ -89,12 +89,14 @@ void Job::begin_step() {
   });
 }
 
-// Another group's messages are refused: its peers prove at the connection for whom they work.
+// Messages of other groups are refused. In the product, peers prove at the connection for which group they
+// work.
 bool Job::received(const RankMessage& message) {
   const bool is_of_group = message.run == prepare_.run && message.epoch == prepare_.epoch;
   const bool is_taken = is_of_group || (around_.mutant == Mutant::kNoFencingOfRanks && message.run == prepare_.run &&
                                         message.rank != prepare_.rank && message.rank < prepare_.node_names.size());
-  if (!is_taken) return message.run == prepare_.run && message.epoch < prepare_.epoch;  // others: not yet
+  // Messages of earlier groups are dropped. Others are refused for now, and come again.
+  if (!is_taken) return message.run == prepare_.run && message.epoch < prepare_.epoch;
   if (message.step < step_) return true;
   auto& of_step = messages_[message.step];
   const auto [known, is_new] = of_step.insert({message.rank, message});
@@ -164,7 +166,7 @@ bool Job::write_snapshot(bool keep) {
 
 // ---- the end
 
-// A full disk is waited for.
+// Waits while the disk is full.
 void Job::end_well(msg::Outcome outcome) {
   if (!write_snapshot(true))
     return around_.host.post(kDiskRetry, [self = shared_from_this(), outcome] {
@@ -187,7 +189,7 @@ void Job::end(msg::Outcome outcome, const std::string& why, bool retry) {
   around_.report(std::move(done));
 }
 
-// The group runs: a stop ends all of it after the same step. Before that there is no group.
+// Once the group runs, a stop ends all ranks after the same step. Before that, this rank can end alone.
 void Job::stop_if_waiting() {
   if (!stop_asked_ || is_training_ || over_) return;
   end(msg::Outcome::Failed, "stopped before the first step", false);
@@ -195,7 +197,7 @@ void Job::stop_if_waiting() {
 
 void Job::abort(const std::string& reason) {
   const double seconds = around_.world.chance(0.1) ? around_.world.between(1, 4) : around_.world.between(0, 0.1);
-  is_training_ = false;  // it makes no step any more
+  is_training_ = false;  // it makes no more steps
   around_.host.post(seconds, [self = shared_from_this(), reason] {
     if (!self->is_over()) self->end(msg::Outcome::Failed, reason, true);
   });

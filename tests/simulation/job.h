@@ -1,8 +1,9 @@
-// Job: a rank of a run whose training is a chain of hashes. After each step a modelet's state depends on what all
-// modelets were before it, and each rank knows only its own (by the owner vector): it needs one message of each
-// other rank a step. Its Prepare, Start, Stop, snapshots and reports are those of the real one.
+// Job: one rank of a run, whose training is a chain of hashes. After each step, the state of a modelet
+// depends on the states of all modelets before the step. A rank knows only its own modelets (by the owner
+// vector), so in each step it needs a message from every other rank. Its Prepare, Start, Stop, snapshots and
+// reports are those of a real job.
 //
-// A rank goes on waiting for messages that do not come, and says whom it misses (PeerMissed).
+// If messages do not come, the rank goes on waiting and reports whom it misses (PeerMissed).
 #pragma once
 
 #include <functional>
@@ -19,21 +20,21 @@
 
 namespace modelet::simulation {
 
-// What a rank sends to each other one in a step.
+// What a rank sends to every other rank in a step.
 struct RankMessage {
   uint64_t run = 0;
   uint32_t epoch = 0, rank = 0;
-  uint64_t step = 0;   // completed
-  uint64_t total = 0;  // of its modelets' contributions
-  bool stop = false;   // it was asked to end after this step
+  uint64_t step = 0;   // that is completed
+  uint64_t total = 0;  // sum of the contributions of its modelets
+  bool stop = false;   // the rank was asked to end after this step
 };
 
-// Whoever has ranks, at an address.
+// Something at an address that has ranks.
 class RankHost {
  public:
   virtual ~RankHost() = default;
   virtual Host& host() = 0;
-  virtual bool received(const RankMessage& message) = 0;  // false: nobody listens there yet
+  virtual bool received(const RankMessage& message) = 0;  // false: no such rank listens yet
 };
 
 struct JobSurroundings {
@@ -44,7 +45,7 @@ struct JobSurroundings {
   Disk& disk;
   Keeper& keeper;
   std::string endpoint;                                        // of this node
-  std::function<RankHost*(const std::string& endpoint)> find;  // null: nobody has that address
+  std::function<RankHost*(const std::string& endpoint)> find;  // null: no node has that address
   std::function<void(msg::ToSchedulerMessage)> report;
   Mutant mutant = Mutant::kNone;
 };
@@ -58,7 +59,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void stop() { stop_asked_ = true; stop_if_waiting(); }
   void abort(const std::string& reason);
   bool received(const RankMessage& message);
-  void vanish() { over_ = true; }  // with its process
+  void vanish() { over_ = true; }  // its process has died
   uint64_t step() const { return step_; }
 
  private:
@@ -72,7 +73,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void stop_if_waiting();
   void publish();
   bool is_over() const { return over_; }
-  // Calls that come when the job is over are left out.
+  // Calls `what` after some time, unless the job is over then.
   void later(double seconds, void (Job::*what)());
 
   JobSurroundings around_;
@@ -84,7 +85,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::map<uint64_t, std::map<uint32_t, RankMessage>> messages_;  // step -> rank
   double waits_since_ = 0;
   bool is_training_ = false, is_computed_ = false, stop_asked_ = false, over_ = false;
-  double linger_until_ = 0;  // what was sent is still sent after the end
+  double linger_until_ = 0;  // messages under way are still delivered until then
 };
 
 }  // namespace modelet::simulation

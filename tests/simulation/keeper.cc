@@ -7,7 +7,7 @@ namespace modelet::simulation {
 namespace {
 
 constexpr double kRetrySeconds = 2, kPatience = 20;
-constexpr uint32_t kLongestRest = 8;  // times kRetrySeconds
+constexpr uint32_t kLongestRest = 8;  // in units of kRetrySeconds
 
 bool is_held_by(const comm::SnapshotFile& file, const std::string& node) {
   return std::ranges::find(file.holders, node) != file.holders.end();
@@ -72,7 +72,7 @@ bool Keeper::is_due(const Own& own) const {
   return (!own.told || wants_store(own)) && around_.world.now() >= own.retry_at;
 }
 
-// What the run needs comes before what the user wants.
+// Copies that the run needs come before copies for the user.
 void Keeper::work() {
   if (busy_) return;
   for (const bool told : {false, true})
@@ -132,7 +132,7 @@ void Keeper::send(Own& own, size_t file, std::vector<std::string> candidates) {
                        done);
 }
 
-// Nobody takes it now.
+// No holder takes the file now; tries again later.
 void Keeper::failed(Own& own) {
   own.failures = std::min(own.failures + 1, kLongestRest);
   const double rest = own.failures * kRetrySeconds;
@@ -186,8 +186,8 @@ struct Keeper::Bringing {
   std::vector<std::string> names;
   std::function<bool()> wanted;
   std::function<void(bool)> done;
-  std::vector<comm::SnapshotFile> files;  // that are here
-  size_t holder = 0;                      // to be asked next; one past the last is the store
+  std::vector<comm::SnapshotFile> files;  // that this disk has now
+  size_t holder = 0;                      // index of the next to ask; one past the last is the store
   double since = 0;
 };
 
@@ -219,7 +219,7 @@ void Keeper::bring_next(const std::shared_ptr<Bringing>& bringing) {
     bringing->since = around_.world.now();
     return again(0.002);
   }
-  if (bringing->holder > file->holders.size()) {  // a round over all of them
+  if (bringing->holder > file->holders.size()) {  // all have been asked once
     if (around_.world.now() - bringing->since > kPatience) return bringing->done(false);
     bringing->holder = 0;
     return again(kRetrySeconds);

@@ -1,6 +1,7 @@
-// Keeper: a node's part in keeping snapshots, by the rules of node_agent/snapshots, without threads and bytes: own
-// files go to one other node each, in turn, or to the scheduler's store; then SnapshotHeld is said; what is to be
-// kept goes to the store, too; Stable removes what is older. One piece of work at a time.
+// Keeper: the part of a node in keeping snapshots, by the rules of node_agent/snapshots, without threads and
+// bytes. Each of its own files goes to one other node, chosen in turn, or to the scheduler's store; then
+// SnapshotHeld is reported. Files that are to be kept also go to the store. Stable removes older files. It
+// does one piece of work at a time.
 #pragma once
 
 #include <deque>
@@ -21,7 +22,7 @@ struct KeeperSurroundings {
   Host& host;
   Disk& disk;
   std::string node;
-  std::function<Holder*(const std::string& node)> find;  // null: there is none of that name
+  std::function<Holder*(const std::string& node)> find;  // null: no holder has that name
   std::function<void(uint64_t pool, msg::SnapshotHeldT)> held;
   Mutant mutant = Mutant::kNone;
 };
@@ -31,13 +32,14 @@ class Keeper {
   explicit Keeper(KeeperSurroundings surroundings) : around_(std::move(surroundings)) {}
 
   void begin(const msg::PrepareT& prepare, uint64_t from_step);
-  // `done(true)` once all files are on this disk. Nothing more is said if `wanted` says no.
+  // Calls `done(true)` once all files are on this disk. If `wanted` returns false, it stops and calls
+  // nothing.
   void bring(const comm::Snapshot& snapshot, std::vector<std::string> names, std::function<bool()> wanted,
              std::function<void(bool)> done);
   void take(uint64_t step, bool keep, std::vector<comm::SnapshotFile> files);
   void stable(uint64_t run, uint64_t step);
   void admit(const msg::AdmitT& message);
-  // Only nodes that the scheduler has named may fetch.
+  // Only nodes that the scheduler has named may fetch files.
   bool admits(const std::string& node) const { return holders_.contains(node) || admitted_.contains(node); }
   bool offered(uint64_t run, uint64_t step, const comm::ContentId& content);
 
@@ -46,7 +48,7 @@ class Keeper {
     uint64_t number = 0, run = 0, step = 0;
     uint32_t epoch = 0, rank = 0;
     bool keep = false, said = false, told = false, told_stored = false;
-    std::vector<comm::SnapshotFile> files;  // holders: others that have them
+    std::vector<comm::SnapshotFile> files;  // their holders are the others that have them
     double retry_at = 0;
     uint32_t failures = 0;
   };

@@ -1,6 +1,6 @@
-// Mutants: mistakes that the layer between the parts makes on purpose, as if the product had made them. Each must be
-// found, or the histories prove nothing. None is in the product's code: what a part sends or gets is changed on
-// its way.
+// Mutants: mistakes that the simulation makes on purpose in what it passes between the parts, as if the
+// product had made them. The histories must find each mutant, or they prove nothing. The code of the product
+// has no mutants: what a part sends or receives is changed on its way.
 #pragma once
 
 #include <array>
@@ -12,18 +12,18 @@ namespace modelet::simulation {
 
 enum class Mutant : uint8_t {
   kNone,
-  kNoFencingOfAgents,     // the scheduler takes messages of earlier epochs for ones of the present
-  kNoFencingOfRanks,      // a job takes the messages of ranks of earlier epochs
-  kPruneBeforeStable,     // older snapshots go when a newer one is written
-  kSendBeforePersist,     // what is to be written down is written after the messages are sent
-  kForgetRecords,         // a record in ten is not written down
-  // An agent's event that comes again is numbered and stamped anew. Either alone is harmless: what has the number, or
-  // the text with its time, of an event that came before is dropped.
+  kNoFencingOfAgents,     // the scheduler takes messages of earlier epochs for current ones
+  kNoFencingOfRanks,      // a job accepts messages from ranks of earlier epochs
+  kPruneBeforeStable,     // older snapshots are removed when a newer one is written
+  kSendBeforePersist,     // records are written after the messages were sent
+  kForgetRecords,         // one record in ten is not written
+  // A repeated event of an agent gets a new number and a new time. One of the two alone would be harmless: an
+  // event with a known number is dropped, and so is one with a known text and time.
   kDuplicatesCount,
-  kDuplicatesInSteps,     // a job counts a message of a rank that comes twice twice
-  kHeldBeforeSent,        // a file counts as held elsewhere before it is
-  kNothingSentAgain,      // an agent whose connection was lost does not repeat what it had to say
-  kStopsAreLost,          // Stop reaches nobody
+  kDuplicatesInSteps,     // a job counts a message twice if it arrives twice
+  kHeldBeforeSent,        // a file counts as held elsewhere before it is there
+  kNothingSentAgain,      // an agent does not repeat its reports after it lost its connection
+  kStopsAreLost,          // Stop reaches no node
 };
 
 struct MutantName {

@@ -6,12 +6,12 @@
 namespace modelet::simulation {
 namespace {
 
-constexpr double kTryAgain = 0.25;   // seconds until what could not be carried is sent again
+constexpr double kTryAgain = 0.25;   // seconds until an undelivered message is sent again
 constexpr double kTimeOut = 3;       // seconds until a question counts as lost
-constexpr double kLongestBlock = 6;  // seconds that a connection outlives a blocked wire
-constexpr double kLongDelay = 3;     // seconds of an intervention
+constexpr double kLongestBlock = 6;  // seconds of a blocked wire that a connection survives
+constexpr double kLongDelay = 3;     // seconds by which an intervention delays a message
 
-// Those that come all the time are not worth an intervention each.
+// Whether the message is one of the many regular ones, which are not worth an intervention each.
 bool is_routine(const msg::ToSchedulerMessage& message) {
   return std::holds_alternative<msg::HeartbeatT>(message) || std::holds_alternative<msg::RunEventT>(message);
 }
@@ -70,7 +70,7 @@ double Network::blocked_until(int from, int to) const {
   return found == blocked_.end() ? 0 : found->second;
 }
 
-// ZeroMQ's own heartbeats end a connection whose wire stays blocked.
+// The heartbeats of ZeroMQ end a connection whose wire stays blocked.
 void Network::block(int from, int to, double seconds) {
   double& until = blocked_[{from, to}];
   until = std::max(until, world_.now() + seconds);
@@ -153,7 +153,7 @@ void Network::pump(const Link& link, Connection::Queue<Message>& queue) {
       world_.note("INTERVENTION: {} is late", describe(*message));
       queue.items.emplace_front(world_.now() + kLongDelay, message);
       queue.last = std::max(queue.last, world_.now() + kLongDelay);
-      --messages_;  // the same message once more
+      --messages_;  // sends the same message once more
       intervention_ = {};
       continue;
     }
@@ -224,7 +224,8 @@ void Network::half_open(ControlEnd& client, double client_after, double server_a
   world_.after(server_after, [link] { link->server_open = false; });
 }
 
-// What it has sent arrives, unless its machine is gone, too: then the scheduler notices nothing for a while.
+// What the client has sent still arrives. If its whole machine is gone, the scheduler notices nothing for a
+// while.
 void Network::client_died(ControlEnd& client, bool silently) {
   const auto found = links_.find(client.machine());
   if (found == links_.end()) return;

@@ -1,13 +1,13 @@
-// Network: machines, and what the wires between them do to messages. Machine 0 is the scheduler's.
+// Network: the machines, and what the wires between them do to messages. Machine 0 is the scheduler's.
 //
-// Control connections behave as ZeroMQ over TCP does: in order and complete as long as the connection lives; with
-// its end all that is under way is lost, and either side learns of it in its own time. A blocked direction holds
-// messages back. Whoever connects again is a new peer to the scheduler.
+// Control connections behave as ZeroMQ over TCP does. Messages arrive complete and in order as long as the
+// connection lives. When it ends, all messages under way are lost, and each side learns of the end at its own
+// time. A blocked direction holds messages back. A client that connects again is a new peer to the scheduler.
 //
-// Messages of ranks and of holders are carried one by one (carry, call), over the same wires.
+// Messages of ranks and of holders are carried one by one over the same wires (carry, call).
 //
-// Every message has a number. An Intervention does something to one of them: the enumerations (enumerate.h) try
-// each in turn.
+// Every message has a number. An Intervention does something to one message; the enumerations (simulate.cc)
+// try it on each in turn.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace msg = comm::control;
 
 enum class Deed : uint8_t { kNone, kDrop, kDouble, kDelay, kKillSender, kKillReceiver };
 struct Intervention {
-  uint64_t message = 0;  // number, from 1; 0: none
+  uint64_t message = 0;  // its number, from 1; 0: no message
   Deed deed = Deed::kNone;
 };
 
@@ -38,20 +38,20 @@ class Host : public Process {
  public:
   Host(World& world, int machine) : Process(world), machine_(machine) {}
   int machine() const { return machine_; }
-  virtual void kill() = 0;  // its supervisor starts it again some time
+  virtual void kill() = 0;  // its supervisor starts it again later
 
  private:
   int machine_;
 };
 
-// The client's end of a control connection, which connects again by itself.
+// The client's end of a control connection. It connects again by itself.
 class ControlEnd : public Host {
  public:
   using Host::Host;
   virtual void received(const msg::FromSchedulerMessage& message) = 0;
   virtual void connected() = 0;  // messages sent before may be lost
 };
-// The scheduler's end.
+// The scheduler's end of the control connections.
 class ControlServer : public Host {
  public:
   using Host::Host;
@@ -64,7 +64,7 @@ class Network {
 
   // ---- control connections
   void serve(ControlServer& server) { server_ = &server; }
-  void connect(ControlEnd& client);  // and again, whenever the connection is lost
+  void connect(ControlEnd& client);  // and connects again whenever the connection is lost
   bool send(ControlEnd& client, msg::ToSchedulerMessage message);  // false: there is no connection now
   bool send(const std::string& peer, msg::FromSchedulerMessage message);  // false: the peer is gone
   void reset(ControlEnd& client);
@@ -72,10 +72,10 @@ class Network {
   void client_died(ControlEnd& client, bool silently);
   void server_died();
 
-  // ---- other messages
-  // Tried again until `arrive` returns true, or `wanted` (asked at the sender) false.
+  // Tries again until `arrive` returns true, or until `wanted` (asked at the sender) returns false.
   void carry(Host& from, Host& to, std::function<bool()> wanted, std::function<bool()> arrive);
-  // Asks and answers; `done(false)` if the question or its answer is lost, or `answer` says no.
+  // Asks a question and gets its answer. `done(false)` if the question or its answer is lost, or if `answer`
+  // returns false.
   void call(Host& from, Host& to, std::function<bool()> answer, std::function<void(bool)> done);
 
   // ---- faults

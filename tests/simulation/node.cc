@@ -6,7 +6,7 @@ namespace modelet::simulation {
 namespace {
 
 constexpr double kRestart = 2, kRestartOfKilled = 8;  // seconds until the supervisor starts it again
-constexpr double kPowerLoss = 1;                      // seconds whose writes a machine forgets that lost its power
+constexpr double kPowerLoss = 1;                      // seconds of writes that are lost with the power
 
 }  // namespace
 
@@ -73,7 +73,7 @@ void Node::tick() {
   });
 }
 
-// ---- what the core wants
+// ---- actions of the core
 
 void Node::carry_out(const agent::Send& action) {
   const bool is_report = !std::holds_alternative<msg::RegisterT>(action.message) &&

@@ -1,4 +1,4 @@
-// Node: a machine with a disk, and the agent that runs there: the real AgentCore, driven as the program drives it,
+// Node: a machine with a disk and an agent. The agent is the real AgentCore, driven as the program drives it,
 // with a Job and a Keeper.
 #pragma once
 
@@ -27,9 +27,9 @@ class Node : public ControlEnd, public Holder, public RankHost {
 
   void start();  // a new process
   void leave(double seconds, bool disk_stays);
-  // The process ends now; `silently`: its machine does not answer either. It starts again after `seconds`.
+  // The process ends now and starts again after `seconds`. `silently`: its machine does not answer either.
   void crash(double seconds, bool silently);
-  void come_back();  // who has left
+  void come_back();  // after it has left
 
   void kill() override;
   void received(const msg::FromSchedulerMessage& message) override;

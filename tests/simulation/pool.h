@@ -1,4 +1,4 @@
-// Pool: all that a history is about: the world and its wires, the scheduler, nodes and clients.
+// Pool: everything in a history: the world and its wires, the scheduler, nodes and clients.
 #pragma once
 
 #include <map>
@@ -24,8 +24,8 @@ class Pool {
 
   Holder* holder(const std::string& name);          // "": the scheduler's store
   RankHost* rank_host(const std::string& endpoint);
-  Node* node_of_peer(const std::string& peer);      // null: a client
-  Node& add_node();                                 // and starts it
+  Node* node_of_peer(const std::string& peer);      // null: the peer is a client
+  Node& add_node();                                 // adds a node and starts it
   Client& add_client();
 
   World world;

@@ -8,7 +8,7 @@
 namespace modelet::simulation {
 namespace {
 
-constexpr double kSoon = 5;  // seconds: a few steps, and files on their way
+constexpr double kSoon = 5;  // seconds for a few steps, and for files under way
 
 uint64_t hash_of(const std::string& text) {
   uint64_t hash = text.size();
@@ -139,7 +139,7 @@ void Promises::sent(const std::string& peer, const msg::FromSchedulerMessage& me
     world_.violated(fmt::format("two runs have the number {}", accepted->run));
 }
 
-// No two groups have the same number, and later ones have later numbers.
+// No two groups of a run have the same number, and later groups have larger ones.
 void Promises::check_prepare(const std::string&, const msg::PrepareT& message) {
   names_[message.run] = message.name;
   auto& states = truths_[message.name];
@@ -177,13 +177,13 @@ void Promises::check_snapshot(uint64_t id, const comm::Snapshot& snapshot) {
   }
 }
 
-// Disks that were destroyed unbeknown count: nobody can promise more.
+// Disks that were destroyed without the scheduler knowing count as well: no scheduler could promise more.
 void Promises::check_stable(const msg::StableT& message) {
   const std::string& run = names_.at(message.run);
   if (message.epoch != epochs_[message.run]) return;
   const size_t needed = std::min<size_t>(2, sizes_[message.run] + (has_store_ ? 1 : 0));
   uint64_t& stable = stable_[message.run];
-  if (message.step <= stable) return;  // said again
+  if (message.step <= stable) return;  // repeated
   stable = message.step;
   for (const auto& [name, content] : files_of(run, message.step)) {
     const Copies counted = copies({message.run, content});
@@ -213,7 +213,7 @@ void Promises::check_stop(uint64_t run) {
     world_.violated(fmt::format("run {} ends {:.1f} s after it was stopped", run, world_.now() - asked->second));
 }
 
-// An event that was published twice, or by a group that is no more.
+// Finds an event that was published twice, or by a group that has been replaced.
 void Promises::check_event(const scheduler::RunEventRecord& event) {
   uint64_t& last = events_[event.run];
   if (event.number <= last) world_.violated(fmt::format("run {}: event {} comes again", event.run, event.number));

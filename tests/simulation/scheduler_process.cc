@@ -147,7 +147,7 @@ msg::RunEventT SchedulerProcess::as_new(msg::RunEventT event) {
   return event;
 }
 
-// As if it came from the present group.
+// Changes a message so that it seems to come from the present group.
 msg::ToSchedulerMessage SchedulerProcess::without_fence(msg::ToSchedulerMessage message) const {
   std::map<uint64_t, uint32_t> epochs;
   for (const msg::RunStatusT& run : core_->runs()) epochs[run.run] = run.epoch;

@@ -1,6 +1,6 @@
-// SchedulerProcess: the real scheduler::Core, driven as the program drives it, with a ledger that keeps what was
-// persisted, and the store. A point is where a process can end between two actions of an event that persists
-// something: before it is written, after that, and after each message.
+// SchedulerProcess: the real scheduler::Core, driven as the program drives it, with the store and a ledger
+// that keeps what was persisted. A *point* is a place where the process can end within an event that persists
+// something: before the records are written, after that, and after each message.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace modelet::simulation {
 
 class Pool;
 
-// What a process leaves to the next.
+// What a process leaves to the next one.
 class Ledger {
  public:
   void write(const scheduler::Records& changes);
@@ -35,8 +35,8 @@ class SchedulerProcess : public ControlServer, public Holder {
   SchedulerProcess(Pool& pool, bool has_store);
 
   void start();
-  void crash(double seconds);  // now; it starts again after `seconds`
-  // At that point from now on; `then` is called after it.
+  void crash(double seconds);  // ends the process now; it starts again after `seconds`
+  // Ends the process at that point, counted from now. `then` is called after it.
   void crash_at(uint64_t point, double seconds, std::function<void()> then = {});
   uint64_t points() const { return points_; }
   std::vector<msg::RunStatusT> runs() const { return core_->runs(); }
@@ -56,7 +56,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   void handle(const scheduler::Event& event);
   void tick();
   void carry_out(std::vector<scheduler::Action> actions);
-  bool is_point();  // and the process ends there
+  bool is_point();  // whether the process ends here
   void carry_out(const scheduler::Send& action);
   void carry_out(const scheduler::Log& action);
   void carry_out(const scheduler::PlanRequest& action);
@@ -71,7 +71,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   Ledger ledger_;
   Disk disk_;
   std::unique_ptr<scheduler::Core> core_;
-  std::vector<std::string> gone_;  // peers, of the event being handled
+  std::vector<std::string> gone_;  // peers that are gone, found while an event is handled
   uint64_t points_ = 0, crash_point_ = 0, events_as_new_ = 0;
   double crash_seconds_ = 0;
   std::function<void()> after_crash_;

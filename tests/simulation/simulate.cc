@@ -1,4 +1,4 @@
-// simulate: histories of a pool to which everything happens, in simulated time. See docs/reliability.md.
+// simulate: plays histories of a pool in simulated time, with all kinds of faults. See docs/reliability.md.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
@@ -42,14 +42,14 @@ struct Sums {
   }
 };
 
-// Whether it is the mistake that the history found.
+// Whether the violation is due to the mutant: without it the same history must keep all promises.
 bool is_of_mutant(HistoryOptions options) {
   if (options.mutant == Mutant::kNone) return true;
   options.mutant = Mutant::kNone;
   return play(options).violation.empty();
 }
 
-// The first seed that breaks a promise; 0: none does.
+// Returns the first seed that breaks a promise; 0: none does.
 uint64_t play_seeds(const Arguments& arguments, HistoryOptions options, Sums& sums) {
   for (uint64_t seed = arguments.from; seed < arguments.from + arguments.seeds; ++seed) {
     options.seed = seed;
@@ -88,7 +88,7 @@ int run_seeds(const Arguments& arguments, const HistoryOptions& options) {
   return 1;
 }
 
-// One history for each of `count` variants of a small one.
+// Plays one history for each of `count` variants of a small pool.
 template <class Vary>
 int enumerate(uint64_t count, const Vary& vary) {
   Sums sums;
@@ -106,7 +106,8 @@ int enumerate(uint64_t count, const Vary& vary) {
   return 0;
 }
 
-// Each message of a small run lost, doubled, late, and with the death of its sender or receiver.
+// Plays a small run with each message lost, doubled, delayed, and with the death of its sender or of its
+// receiver.
 int enumerate_messages() {
   constexpr uint64_t kDeeds = 5, kSeeds = 2;
   uint64_t messages = 0;
@@ -119,7 +120,7 @@ int enumerate_messages() {
   });
 }
 
-// The scheduler killed before and after each thing that it writes down or sends, while something else happens.
+// Kills the scheduler before and after each thing that it writes or sends, while something else happens.
 int enumerate_points() {
   constexpr uint64_t kBeside = 4, kSeeds = 2;
   uint64_t points = 0;

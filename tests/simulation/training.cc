@@ -1,10 +1,10 @@
-// simulate_training: histories of small runs of the real trainer, whose ranks are threads of one process. Ranks are
-// killed anywhere between two messages, with their disks or without, connections break, groups are stopped; the run
-// goes on each time from the newest snapshot that all ranks have written. What it has learned in the end must be what
-// an undisturbed run learns, bit by bit. See docs/reliability.md.
+// simulate_training: histories of small runs of the real trainer, whose ranks are threads of one process.
+// Ranks are killed anywhere between two messages, with or without their disks; connections break; groups are
+// stopped. Each time the run continues from the newest snapshot that all ranks have written. In the end it
+// must have learned what an undisturbed run learns, bit by bit. See docs/reliability.md.
 //
-// A seed says what happens. How far the other ranks are when one dies is for the threads to settle: the same seed may
-// take another way to the same result.
+// A seed determines what happens. How far the other ranks are when one dies depends on the threads, so the
+// same seed may reach the same result in different ways.
 #include <spdlog/fmt/fmt.h>
 #include <stdlib.h>
 
@@ -46,7 +46,8 @@ struct Killed : Error {
   using Error::Error;
 };
 
-// Whose process ends before it sends a message: nothing that it does afterwards happens.
+// The transport of a rank that dies before it sends a certain message: nothing that the rank does afterwards
+// has an effect.
 class MortalTransport final : public comm::Transport {
  public:
   MortalTransport(std::unique_ptr<comm::Transport> inner, uint64_t dies_at)
@@ -76,7 +77,7 @@ class MortalTransport final : public comm::Transport {
   std::atomic<uint64_t> sent_{0};
 };
 
-// What is learned, beside data and seed.
+// The part of an experiment that varies. Data and seed vary as well.
 Experiment variant(uint32_t number) {
   Experiment experiment;
   experiment.model.hidden = {32};
@@ -118,15 +119,15 @@ constexpr uint32_t kVariants = 5;
 
 // What happens to a group of ranks before it has trained to the end.
 struct Fault {
-  enum class Kind : uint8_t { kNone, kKill, kLose, kStop } kind = Kind::kNone;  // kLose: its disk goes, too
+  enum class Kind : uint8_t { kNone, kKill, kLose, kStop } kind = Kind::kNone;  // kLose: its disk is lost, too
   int rank = 0;
-  uint64_t message = 0, step = 0;  // before which it is killed; after which it is stopped
-  float breaks = 0;                // share of messages before which a connection breaks
+  uint64_t message = 0, step = 0;  // it is killed before the message, or stopped after the step
+  float breaks = 0;                // probability that a connection breaks before a message
   uint64_t seed = 0;
 };
 
-// A run on nodes that each hold what they have written, and what the one before them has. Of a run on one node a store
-// has what it has written.
+// A run on nodes. Each node has the files that it has written, and those of the node before it. If a run has
+// only one node, a second disk stands for the store.
 class Run {
  public:
   Run(const fs::path& folder, const Experiment& experiment, int size, uint32_t every)
@@ -139,7 +140,8 @@ class Run {
                                    shard::Dataset::open(experiment.data.test));
   }
 
-  // Forms a group from the newest stable snapshot, and trains until the end or until the fault. True: it is done.
+  // Forms a group from the newest stable snapshot, and trains until the end or until the fault. Returns
+  // whether the run is done.
   bool train(const Fault& fault) {
     const auto [step, needed] = stable();
     ++epoch_;
@@ -155,7 +157,7 @@ class Run {
       const int rank = inner->rank();
       const bool dies =
           rank == fault.rank && (fault.kind == Fault::Kind::kKill || fault.kind == Fault::Kind::kLose);
-      // Who has ended its part is not there to send its last message again.
+      // A rank that has ended its part is no longer there to repeat its last messages.
       const auto breaks = [trainer = trainers[static_cast<size_t>(rank)].get(), &fault, rank](uint64_t number,
                                                                                               int to) {
         return trainer->step() + 2 < (fault.kind == Fault::Kind::kStop ? fault.step : kSteps) &&
@@ -193,7 +195,7 @@ class Run {
     return done;
   }
 
-  // What it has learned.
+  // The files of the last step: what the run has learned.
   Files result() {
     const auto [step, files] = stable();
     if (step != kSteps)
@@ -229,7 +231,7 @@ class Run {
     return job;
   }
 
-  // On two disks.
+  // Stores the files on two disks.
   void hold(int rank, const WrittenSnapshot& snapshot) {
     Files files;
     for (const std::string& name : snapshot.files) files[name] = read_text_file(snapshot.folder / name);
@@ -242,7 +244,8 @@ class Run {
       stable_step_ = std::max(stable_step_, snapshot.step);
   }
 
-  // The newest snapshot of which all ranks have written their parts, from whatever disk; both holders get it again.
+  // The newest snapshot of which all ranks have written their parts, from the disks that have it. Copies it
+  // back to all disks.
   std::pair<uint64_t, Files> stable() {
     if (stable_step_ == 0) return {};
     Files all;
@@ -291,7 +294,7 @@ class Histories {
     fs::remove_all(folder_, none);
   }
 
-  // What differs from the undisturbed run; empty: nothing.
+  // Returns what differs from the undisturbed run; "" if nothing does.
   std::string play(uint64_t seed) {
     Rng rng(seed);
     const uint32_t number = rng.below(kVariants);
@@ -377,7 +380,7 @@ int main(int argc, char** argv) {
   app.add_option("--from", from, "the first seed");
   CLI11_PARSE(app, argc, argv);
   try {
-    ::setenv("MODELET_LOG", "error", 0);  // of what is done to them, ranks complain in every history
+    ::setenv("MODELET_LOG", "error", 0);  // otherwise ranks would log a complaint in every history
     modelet::start_logging("simulate_training");
     return modelet::simulation::run(from, seeds);
   } catch (const std::exception& error) {

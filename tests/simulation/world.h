@@ -1,6 +1,6 @@
-// World: simulated time, chance, and what will happen. Everything in a history runs in one thread, in the order
-// of time, and every draw comes from the history's seed: the same seed gives the same history. What breaks a
-// promise is noted, and the first of it is what the history is told to have found.
+// World: simulated time, random draws, and the events to come. Everything in a history runs in one thread, in
+// the order of time, and every draw comes from the seed of the history, so the same seed gives the same
+// history. The first broken promise is kept as what the history has found.
 #pragma once
 
 #include <spdlog/fmt/fmt.h>
@@ -19,14 +19,14 @@ namespace modelet::simulation {
 
 class World {
  public:
-  // `tells`: the history is written down, line by line.
+  // `tells`: the history is written as text, line by line.
   World(uint64_t seed, bool tells) : rng_(seed, {1}), tells_(tells) {}
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
   double now() const { return now_; }
   void after(double seconds, std::function<void()> what);
-  bool advance();  // to the next event; false: there is none
+  bool advance();  // goes to the next event; false: there is none
 
   Rng& rng() { return rng_; }
   double between(double least, double most) { return least + (most - least) * rng_.uniform_double(); }
@@ -38,11 +38,11 @@ class World {
     if (tells_) story_ += fmt::format("{:10.3f}  ", now_) + fmt::format(text, std::forward<Args>(args)...) + "\n";
   }
   const std::string& story() const { return story_; }
-  // A number that differs if anything happens at another time or in another order.
+  // A number that changes if anything happens at another time or in another order.
   uint64_t digest() const { return digest_; }
 
   void violated(std::string what);
-  const std::string& violation() const { return violation_; }  // empty: nothing was broken
+  const std::string& violation() const { return violation_; }  // empty: all promises were kept
 
  private:
   struct Event {
@@ -62,7 +62,8 @@ class World {
   std::string story_, violation_;
 };
 
-// A process: what is posted to it happens in order, later if it is stalled, and never once it was killed.
+// A process. What is posted to it happens in order: later if the process is stalled, and never if it was
+// killed.
 class Process {
  public:
   explicit Process(World& world) : world_(world) {}
@@ -72,7 +73,7 @@ class Process {
 
   bool is_alive() const { return alive_; }
   bool is_stalled() const { return world_.now() < stalled_until_; }
-  uint64_t life() const { return life_; }  // another one after each end
+  uint64_t life() const { return life_; }  // changes with each death
   void post(double seconds, std::function<void()> what);
   void stall(double seconds);
 

@@ -1,5 +1,5 @@
-// Interpreter: what the scores of a sample's best labels mean: names, and how likely each label is right.
-// Immutable: any thread may use it.
+// Interpreter: says what the scores of a sample's best labels mean: the names of the labels, and how likely
+// each label is right. Immutable; any thread may use it.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct ScoredLabel {
 
 class Interpreter {
  public:
-  // `names` [labels] or empty. Without a calibration there are no probabilities.
+  // `names` has one entry for each label, or none. Without a calibration there are no probabilities.
   Interpreter(size_t labels, Loss loss, std::vector<std::string> names,
               std::optional<shard::Calibration> calibration)
       : labels_(labels), loss_(loss), names_(std::move(names)), calibration_(std::move(calibration)) {}
@@ -33,11 +33,12 @@ class Interpreter {
   bool has_probabilities() const { return calibration_.has_value(); }
   const std::optional<shard::Calibration>& calibration() const { return calibration_; }
 
-  // How many labels have to be found so that the best k can be interpreted.
+  // How many labels have to be found to interpret the best k. Probabilities are normalised over more labels.
   size_t depth(size_t k) const {
     return std::min(labels_, has_probabilities() ? std::max(k, shard::kNormalisedOver) : k);
   }
-  // The best k of a sample, of `best` with at least depth(k). `found` is overwritten.
+  // Interprets the best k labels of a sample. `best` must have at least depth(k) labels for each sample. The
+  // result overwrites `found`.
   void interpret(const shard::TopK& best, size_t sample, size_t k, std::vector<ScoredLabel>& found) const;
 
  private:

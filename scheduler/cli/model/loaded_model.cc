@@ -28,7 +28,7 @@ LoadedModel::LoadedModel(const std::string& path, uint32_t threads)
       evaluator_(predictor_.network(), sharding_, *group_) {}
 
 shard::Dataset LoadedModel::load_data(const std::string& path) const {
-  Reporter reporter(false);  // standard output has the answer alone
+  Reporter reporter(false);  // standard output is for the answer alone
   shard::Dataset data = predictor_.load_data(path, tell_preparing(reporter, path));
   reporter.clear_progress();
   note_unknown_labels(data.unknown_labels(), data.rows(), path, reporter);
@@ -102,7 +102,7 @@ LoadedModel::HeldOut LoadedModel::held_out(const std::string& labelled) const {
                   {},
                   "the samples of " + of_run.train + " that training held out"};
     reporter.clear_progress();
-    // Other samples, or in another order, would not be those that were held out.
+    // With other samples, or in another order, the held-out rows would be different ones.
     if (found.data.fingerprint() == shape().fingerprint) {
       found.rows =
           shard::split_rows(found.data.rows(), of_run.validation, experiment().train.seed).validation;

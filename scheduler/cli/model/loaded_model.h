@@ -1,5 +1,6 @@
-// LoadedModel: a whole model from a checkpoint, for inference by the verbs of this process: a batch at a time,
-// from data sets and from streams. Owns the model; one thread, parallel inside.
+// LoadedModel: a whole model, loaded from a checkpoint, for the verbs of this process. It predicts a batch at
+// a time, for data sets and for streams. Owns the model. One thread may call it; it uses several threads
+// inside.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +21,15 @@ namespace modelet::cli {
 
 class LoadedModel {
  public:
-  // threads 0: all cores.
+  // `threads` 0: as many as there are cores.
   LoadedModel(const std::string& path, uint32_t threads);
 
-  // Data for this model; progress and notes go to standard error.
+  // Loads data for this model. Progress and notes go to standard error.
   shard::Dataset load_data(const std::string& path) const;
   shard::QueryEncoder query_encoder() const { return predictor_.query_encoder(); }
 
-  // The names in a file with one a line; without a file, those that the encoder of the text knows, if there
-  // is one.
+  // The names of the labels. They come from `file`, which has one name a line. If `file` is empty, they are
+  // the names that the encoder of the text knows; none without such an encoder.
   std::vector<std::string> label_names(const std::string& file) const;
 
   const Experiment& experiment() const { return predictor_.index().experiment; }
@@ -37,19 +38,21 @@ class LoadedModel {
   shard::Network& network() { return predictor_.network(); }
   const shard::Predictor& predictor() const { return predictor_; }
 
-  // From here on only the likeliest labels are scored. Tuned on `queries`.
+  // From here on only the likeliest labels are scored. Which labels are scored is tuned on `queries`.
   void make_sparse(const shard::Dataset& queries);
 
-  // The k best labels, a batch at a time and in order. Of a stream batches are as large as what is there: a
-  // sample never waits for one that has not come. What is wrong with a sample is thrown when those before it
-  // have been answered. limit 0: all.
+  // Finds the k best labels of the samples, a batch at a time and in order. A batch of a stream contains what
+  // has arrived, so a sample never waits for one that has not come. If a sample is malformed, the error is
+  // thrown after the samples before it have been answered. limit 0: no limit.
   using OnBatch = agent::Evaluator::OnBatch;
   void predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, const OnBatch& on_batch);
   void predict(shard::SampleReader& stream, uint64_t limit, size_t k, const OnBatch& on_batch);
 
-  // How sure the model's answers are. From the file `labelled`, if it is not empty; else what is kept beside
-  // the checkpoint; else from the samples that the run held out for validation, or else its test data. What
-  // was fitted is kept. UsageError if there is nothing to fit it on. `note` is told what was done.
+  // Fits a calibration, which tells how sure the model's answers are. It is fitted on the file `labelled`, if
+  // given. Otherwise the calibration beside the checkpoint is used, if there is one. Otherwise it is fitted
+  // on the samples that the run held out for validation, or else on its test data. A fitted calibration is
+  // written beside the checkpoint. Throws UsageError if there is nothing to fit it on. `note` is told what
+  // was done.
   using Note = std::function<void(const std::string& text)>;
   shard::Calibration calibrate(const std::string& labelled, const Note& note);
 

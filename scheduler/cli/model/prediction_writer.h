@@ -1,10 +1,11 @@
-// PredictionWriter: the answers of `modelet predict`, one sample after the other (docs/guide.md, "Predictions").
+// PredictionWriter: writes the answers of `modelet predict`, one sample after the other (docs/guide.md,
+// "Predictions").
 //
-//   text   a line a sample: NAME:SCORE or NAME:PROBABILITY, separated by spaces; for people and for what reads
-//          the output of fastText. A name with spaces is written as it is.
-//   tsv    a line a label, after a line of titles: sample, rank, label, name, score, probability. In names a
-//          tab is \t, a line end \n, a carriage return \r, a backslash \\.
-//   json   a line a sample: an object (docs/events.md)
+//   text   one line for each sample: NAME:SCORE or NAME:PROBABILITY, separated by spaces. For people, and for
+//          programs that read the output of fastText. A name with spaces is written as it is.
+//   tsv    one line for each label, after a line of titles: sample, rank, label, name, score, probability. In
+//          names a tab is written as \t, a line end as \n, a carriage return as \r, a backslash as \\.
+//   json   one line for each sample: an object (docs/events.md)
 #pragma once
 
 #include <cstdint>
@@ -23,10 +24,10 @@ inline const std::map<std::string, PredictionFormat> kPredictionFormats = {
 
 class PredictionWriter {
  public:
-  // All must outlive it.
+  // `out` and `interpreter` must outlive the writer.
   PredictionWriter(std::ostream& out, PredictionFormat format, const Interpreter& interpreter, size_t k);
 
-  // The answers of the next samples.
+  // Writes the answers to the next samples.
   void write(const shard::TopK& best);
 
  private:
@@ -42,7 +43,8 @@ class PredictionWriter {
   std::vector<ScoredLabel> labels_;  // of one sample
 };
 
-// Tabs, line ends, carriage returns and backslashes escaped; other bytes as they are.
+// Returns `text` with tabs, line ends, carriage returns and backslashes escaped; other bytes stay as they
+// are.
 std::string tsv_field(std::string_view text);
 
 }  // namespace modelet::cli

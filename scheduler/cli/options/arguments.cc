@@ -101,7 +101,7 @@ std::filesystem::path run_folder(const std::string& out, const std::filesystem::
     if (std::filesystem::path run = shard::run_of(resumed); !run.empty()) return run;
   const std::string time = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
   const std::filesystem::path first = absolute("runs/" + name + "-" + time);
-  std::filesystem::path folder = first;  // runs that begin in the same second get one each
+  std::filesystem::path folder = first;  // runs that begin in the same second get different folders
   for (int i = 2; std::filesystem::exists(folder); ++i) folder = first.string() + "-" + std::to_string(i);
   return folder;
 }

@@ -18,12 +18,12 @@ struct ExperimentArguments {
 
   // Adds EXPERIMENT and --set.
   void add_to(CLI::App& verb);
-  Experiment load() const;  // UsageError also for a codec that does not exist
-  // The name of the run: that of the file, in the characters that the scheduler accepts.
+  Experiment load() const;  // throws UsageError also for an unknown codec
+  // The name of the run: the name of the file, reduced to the characters that the scheduler accepts.
   std::string run_name() const;
 };
 
-// Keys of the experiment that say how a text is read.
+// The keys of the experiment that say how a text is read.
 struct ReadingArguments {
   std::vector<std::string> overrides;
 
@@ -39,25 +39,25 @@ struct ExperimentData {
   DataShape shape() const { return shard::describe_shape(train, test); }
 };
 
-// Reads (and prepares, the first time, which `reporter` tells) the experiment's data, of the training data
-// the labels that are wanted.
+// Loads the data of the experiment, with only those labels of the training data that are wanted. The first
+// time, this prepares the data, and `reporter` shows the progress.
 ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
                          const shard::LabelPart& labels = shard::no_labels());
 
 // Prints how many labels of a data set the encoder did not know, if any.
 void note_unknown_labels(uint64_t labels, uint64_t rows, const std::string& path, Reporter& reporter);
 
-// Throws UsageError if writing `file` would destroy something: one of `sources`, what is not a regular file
-// or, without `force`, any file.
+// Throws UsageError if writing `file` would destroy something: one of `sources`, something that is not a
+// regular file or, without `force`, any existing file.
 void require_writable(const std::string& file, bool force, const std::vector<std::string>& sources = {});
 void add_force_flag(CLI::App& verb, bool& force);
 
-// The folder of a run on this machine: `out`, or that of the run whose checkpoint `resumed` is, or a new one for a run
-// of this name. `out` and `resumed` may be empty.
+// The folder of a run on this machine: `out`; or the folder of the run that the checkpoint `resumed` belongs
+// to; or a new folder for a run with this name. `out` and `resumed` may be empty.
 std::filesystem::path run_folder(const std::string& out, const std::filesystem::path& resumed,
                                  const std::string& name);
 
-// Absolute and normalised; empty stays empty.
+// Makes a path absolute and normalised. An empty path stays empty.
 std::string absolute(const std::string& path);
 
 }  // namespace modelet::cli

@@ -9,13 +9,13 @@
 
 namespace modelet::cli {
 
-// One line of JSON. Text that is not UTF-8 (names of labels) does not stop it.
+// Prints an object as one line of JSON. Text that is not UTF-8 (names of labels) is no error.
 template <class Json>
 void print_line(const Json& object) {
   std::cout << object.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-// As wide as the terminal; whole where there is none.
+// Prints a table as wide as the terminal; in full if there is no terminal.
 inline void print(const Table& table) {
   const Terminal terminal = terminal_of(STDOUT_FILENO);
   std::cout << table.text(terminal.there() ? terminal.columns() : 0);

@@ -1,5 +1,5 @@
-// `modelet train TRAIN TEST`: an experiment of which only some keys are given; the others are chosen for the data
-// (node_agent/train/recipe).
+// Options for experiments of which the user gives only some keys, such as `modelet train TRAIN TEST`. The
+// other keys are chosen for the data (node_agent/train/recipe).
 #pragma once
 
 #include <CLI/App.hpp>
@@ -11,12 +11,12 @@
 
 namespace modelet::cli {
 
-// Seconds of "90s", "5m", "1.5h". UsageError for anything else.
+// Seconds in a text such as "90s", "5m" or "1.5h". Throws UsageError for anything else.
 double parse_duration(const std::string& text);
 
 struct ChosenExperiment {
   Experiment experiment;
-  std::string text;  // of a file that repeats it, with comments
+  std::string text;  // the text of a file that repeats it, with comments
 };
 
 struct RecipeArguments {
@@ -25,12 +25,13 @@ struct RecipeArguments {
 
   // Adds TEST, --choose and --time-budget.
   void add_to(CLI::App& verb);
-  // Whether something is to be chosen; else the experiment is a file that says everything.
+  // Whether something is to be chosen. Otherwise the experiment is a file that says everything.
   bool used() const { return choose || !test.empty() || !time_budget.empty(); }
-  // Tells `reporter` what is chosen, and why. `arguments.file` is the training data if `test` is given, else a file with
-  // some of the keys.
+  // Tells `reporter` what is chosen, and why. `arguments.file` is the training data if `test` is given;
+  // otherwise it is a file with some of the keys.
   ChosenExperiment make(const ExperimentArguments& arguments, Reporter& reporter) const;
-  // Of the run: that of the training data, or of its folder if the file is only called "train".
+  // The name of the run: the name of the training data, or the name of its folder if the file is only called
+  // "train".
   std::string run_name(const ExperimentArguments& arguments) const;
 };
 

@@ -27,7 +27,8 @@ namespace {
 
 using nlohmann::json;
 
-// What would fail on every node is said before anything is sent, as far as the folders can be seen from here.
+// Checks the folders, as far as they can be seen from here, before anything is sent: an error here would
+// otherwise occur on every node.
 void check_folders(const std::filesystem::path& out, const std::filesystem::path& resume) {
   if (!resume.empty() && std::filesystem::exists(resume.parent_path())) {
     const std::filesystem::path checkpoint = shard::find_checkpoint(resume);
@@ -63,7 +64,8 @@ void submit(const PoolOptions& options) {
   const ExperimentData data = load_data(submission.experiment, reporter);
   submission.shape = data.shape();
   const uint16_t port = PoolClient(options.address()).data_port();
-  const bool keeps_files = port != 0 && options.out.empty();  // the pool does; else all nodes share a folder
+  const bool keeps_files =
+      port != 0 && options.out.empty();  // true: the pool keeps them; false: the nodes share a folder
   if (keeps_files && options.watch)
     submission.out = run_folder("", submission.resume, submission.name).string();
   if (port != 0) send_files(options, port, data, keeps_files, submission, reporter);

@@ -41,7 +41,7 @@ CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& de
 void add_run(CLI::App& verb, PoolOptions& options) {
   verb.add_option("run", options.run, "number of the run")
       ->required()
-      ->check(CLI::PositiveNumber);  // or -1 would be the largest there is
+      ->check(CLI::PositiveNumber);  // otherwise -1 would become the largest number
 }
 
 void add_patience(CLI::App& verb, PoolOptions& options) {

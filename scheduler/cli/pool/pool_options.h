@@ -1,4 +1,4 @@
-// What the verbs for a pool share: how the scheduler is reached, and the options of a verb.
+// What the verbs for a pool share: how they reach the scheduler, and their options.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -12,7 +12,7 @@
 
 namespace modelet::cli {
 
-// One object lives as long as the verb's callback.
+// Each verb has one object, which lives as long as the callback of the verb.
 struct PoolOptions {
   ExperimentArguments experiment;
   std::string scheduler, key, scheduler_key, name, node, out, resume;
@@ -25,12 +25,12 @@ struct PoolOptions {
   comm::control::SchedulerAddress address() const;
 };
 
-// A verb with the options that all have.
+// Adds a verb with the options that all verbs for a pool have.
 CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& description,
                    const std::string& examples, const std::shared_ptr<PoolOptions>& options,
                    void (*body)(const PoolOptions&));
 
-// Adds RUN, and --patience-seconds.
+// add_run() adds RUN, add_patience() adds --patience-seconds.
 void add_run(CLI::App& verb, PoolOptions& options);
 void add_patience(CLI::App& verb, PoolOptions& options);
 

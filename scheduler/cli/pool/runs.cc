@@ -94,7 +94,7 @@ void stop(const PoolOptions& options) {
                            status.detail.empty() ? "" : ": ", status.detail);
 }
 
-// Of a log, whose text is others': without what would control a terminal.
+// Lines of a log without characters that could control a terminal. The text of a log comes from others.
 std::string printable_lines(std::string_view text) {
   std::string shown;
   for (size_t begin = 0; begin < text.size();) {

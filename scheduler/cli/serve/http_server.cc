@@ -70,7 +70,7 @@ class HttpServer::Implementation {
 
  private:
   class Connection;
-  // Beyond the limit of connections, so many are told so; others are closed without a word.
+  // So many connections beyond the limit get an answer that says so; any others are closed without one.
   static constexpr size_t kMostTurnedAway = 64;
 
   void accept();
@@ -86,14 +86,14 @@ class HttpServer::Implementation {
   std::mutex mutex_;
   std::map<Connection*, std::weak_ptr<Connection>> connections_;
   size_t served_ = 0, turned_away_ = 0;  // open connections of both kinds
-  bool ending_ = false, over_ = false;   // over_: nothing is run any more
-  asio::io_context context_;             // owns the connections: they go before what is above
-  tcp::acceptor acceptor_;               // on a strand, as are the timers
+  bool ending_ = false, over_ = false;   // over_: run() has ended
+  asio::io_context context_;  // owns the connections, so they are destroyed before the members above
+  tcp::acceptor acceptor_;    // on a strand, like the timers
   asio::signal_set signals_;
   asio::steady_timer grace_, pause_;
 };
 
-// One connection. What it does is one thing after the other on its strand.
+// One connection. Its handlers run one after the other on its strand.
 class HttpServer::Implementation::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Implementation& server, tcp::socket socket, bool turned_away)
@@ -118,7 +118,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
                                      server_.options_.connections)));
   }
 
-  // The server ends: a question that has begun is answered, and then the connection is closed.
+  // The server shuts down: a question that has begun is answered, then the connection is closed.
   void end() {
     asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
       self->last_ = true;
@@ -130,7 +130,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   static constexpr size_t kReadBytes = 64 << 10;
   static constexpr Seconds kLinger{2};
 
-  // Cancels what the connection waits for; then timed_out_ says why.
+  // When the time is over, cancels what the connection waits for, and sets timed_out_.
   void set_deadline(Seconds seconds) {
     timed_out_ = false;
     timer_.expires_after(ticks(seconds));
@@ -146,7 +146,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(server_.options_.header_bytes));
     parser_->body_limit(server_.options_.body_bytes);
-    if (buffer_.size() > 0) return read_header();  // the next question is there already
+    if (buffer_.size() > 0) return read_header();  // the next question has arrived already
     if (last_) return close();
     idle_ = true;
     set_deadline(server_.options_.idle);
@@ -167,7 +167,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
     });
   }
 
-  // Looks at the header before the body is read.
+  // Checks the header before the body is read.
   void begin_question() {
     if (server_.service_.check(question()).status != 200) {
       last_ = last_ || !parser_->is_done();  // the body is not read
@@ -206,7 +206,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
     reply(std::move(reply_to));
   }
 
-  // The question cannot be read.
+  // Answers a question that cannot be read.
   void refuse(Failure failure) {
     const HttpOptions& options = server_.options_;
     last_ = true;
@@ -230,7 +230,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
                                           options.header_bytes));
     if (failure == http::error::end_of_stream || failure == http::error::partial_message ||
         failure.category() != make_error_code(http::error::bad_method).category())
-      return close();  // nobody is there
+      return close();  // the client is gone
     refuse_with(400, "this is not HTTP/1.1: " + failure.message());
   }
 
@@ -256,8 +256,8 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
     });
   }
 
-  // Closing while something unread is there would take the answer away from the other side: what it still
-  // sends is read, for a while.
+  // If a socket is closed while it has unread bytes, the client may lose the answer. So what the client still
+  // sends is read for a while.
   void finish() {
     Failure ignored;
     socket_.shutdown(tcp::socket::shutdown_send, ignored);
@@ -287,9 +287,9 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   http::response<http::string_body> response_;
   std::array<char, 4096> rest_;
   const bool turned_away_;
-  bool idle_ = false;       // waits for the first byte of a question
+  bool idle_ = false;       // it waits for the first byte of a question
   bool timed_out_ = false;  // the deadline has passed
-  bool last_ = false;       // the connection is closed after this answer
+  bool last_ = false;       // the connection will be closed after this answer
 };
 
 HttpServer::Implementation::Implementation(Service& service, Statistics& statistics,
@@ -324,7 +324,7 @@ void HttpServer::Implementation::accept() {
       welcome(std::move(socket));
       return accept();
     }
-    // No descriptors or no memory: others may give some back.
+    // There are no descriptors or no memory now. Other connections may give some back.
     constexpr auto kPause = std::chrono::milliseconds(100);
     pause_.expires_after(kPause);
     pause_.async_wait([this](Failure cancelled) {
@@ -366,7 +366,7 @@ void HttpServer::Implementation::wait_for_signals(const std::function<void()>& h
   signals_.async_wait([this, &hung_up](Failure failure, int signal) {
     if (failure) return;
     if (signal != SIGHUP) {
-      signals_.clear();  // the next one ends the process as if nobody had handled it
+      signals_.clear();  // the next signal has its default effect and ends the process
       return asio::post(acceptor_.get_executor(), [this] { end(); });
     }
     hung_up();
@@ -374,7 +374,7 @@ void HttpServer::Implementation::wait_for_signals(const std::function<void()>& h
   });
 }
 
-// On the acceptor's strand.
+// Runs on the acceptor's strand.
 void HttpServer::Implementation::end() {
   service_.end();
   Failure ignored;

@@ -1,11 +1,12 @@
-// HttpServer: HTTP/1.1 around a Service: connections, their limits and time-outs, and an orderly end.
+// HttpServer: serves a Service over HTTP/1.1: connections, their limits and time-outs, and an orderly
+// shutdown.
 //
-// A connection may ask again and again (keep-alive), also before it has its answer (pipelining); it is answered
-// in order. Questions are answered on the thread that read them. Each limit that is passed is an answer, and
-// then the connection is closed: who sends too slowly gets 408, too much 413 or 431, and who comes when all
-// connections are taken 503.
+// A connection may send several questions (keep-alive), and may send the next one before it has its answer
+// (pipelining). Answers are sent in the order of the questions. The thread that has read a question answers
+// it. If a limit is exceeded, the server sends an answer and closes the connection: 408 to a client that
+// sends too slowly, 413 or 431 if it sends too much, and 503 if all connections are taken.
 //
-// Only http_server.cc includes Boost.Beast and Boost.Asio. One thread makes and runs a server.
+// Only http_server.cc includes Boost.Beast and Boost.Asio. One thread constructs and runs a server.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +20,24 @@
 namespace modelet::cli {
 
 struct HttpOptions {
-  std::string listen = "127.0.0.1:8080";  // ADDRESS:PORT; port 0: any that is free
+  std::string listen = "127.0.0.1:8080";  // ADDRESS:PORT; port 0: any free port
   unsigned threads = 1;
   size_t connections = 1024;
   size_t header_bytes = 16 << 10, body_bytes = 4 << 20;  // of a question
   Seconds read{10};                                      // from the first byte of a question to its last
   Seconds write{10};                                     // for an answer
   Seconds idle{60};                                      // between two questions of a connection
-  Seconds grace{30};  // for questions that have begun when the server is asked to end
+  Seconds grace{30};                                     // for open questions when the server is asked to end
 };
 
-// Whether only this machine can reach an address as in HttpOptions::listen. UsageError if it is none.
+// Whether only this machine can reach `listen`, which is as HttpOptions::listen. Throws UsageError if it is
+// not an address.
 bool is_loopback(const std::string& listen);
 
 class HttpServer {
  public:
-  // Listens from here on. UsageError or Error if it cannot. All must outlive it.
+  // Listens from here on. Throws UsageError or Error if it cannot. The service and the statistics must
+  // outlive the server.
   HttpServer(Service& service, Statistics& statistics, const HttpOptions& options);
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -42,9 +45,9 @@ class HttpServer {
 
   std::string endpoint() const;  // "http://127.0.0.1:8080"
 
-  // Answers until SIGTERM or SIGINT; then takes no new connections, closes those that are idle, and ends when
-  // the others have their answers, or after HttpOptions::grace. A second signal ends the process. SIGHUP calls
-  // `hung_up`. Returns whether all were answered.
+  // Answers questions until SIGTERM or SIGINT. Then it accepts no new connections and closes idle ones. It
+  // ends when the other connections have their answers, or after HttpOptions::grace. A second signal ends the
+  // process. SIGHUP calls `hung_up`. Returns whether all questions were answered.
   bool run(const std::function<void()>& hung_up);
 
  private:

@@ -1,7 +1,7 @@
-// ModelHolder: the model that is served now, and the newer checkpoint that takes its place. A thread of its own
-// looks at the run's folder from time to time, loads what is new beside what is served, and swaps the two;
-// questions that have begun end on the model they began with. A checkpoint that cannot be read is logged, and
-// the old model stays. While a model is loaded there are two in memory.
+// ModelHolder: holds the model that is served, and replaces it by newer checkpoints. A thread of its own
+// looks at the run's folder from time to time, loads a newer checkpoint beside the present model, and swaps
+// the two. Questions that have begun end with the model with which they began. If a checkpoint cannot be
+// read, the failure is logged and the old model stays. While a model is loaded, there are two in memory.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@ namespace modelet::cli {
 
 class ModelHolder {
  public:
-  // Loads the first model; Error if that fails. every 0: looks only when it is told to.
+  // Loads the first model; throws Error if that fails. every 0: looks only when look_now() is called.
   ModelHolder(ServedModelOptions options, Seconds every);
   ModelHolder(const ModelHolder&) = delete;
   ModelHolder& operator=(const ModelHolder&) = delete;
@@ -42,7 +42,7 @@ class ModelHolder {
   std::shared_ptr<const ServedModel> model_;
   Reloads reloads_;
   bool asked_ = false, stop_ = false;
-  std::string failure_;  // of the last look; empty: none. Logged once
+  std::string failure_;  // of the last look; empty: none. A failure is logged once
   std::thread thread_;
 };
 

@@ -7,7 +7,7 @@
 namespace modelet::cli {
 namespace {
 
-// What does not depend on the server's options.
+// The part that does not depend on the options of the server.
 constexpr const char* kDescription = R"({
   "openapi": "3.0.3",
   "info": {

@@ -7,7 +7,7 @@
 
 namespace modelet::cli {
 
-// JSON. `token`: whether questions must bring one.
+// Returns JSON. `token`: whether questions must bring a token.
 std::string openapi_text(const RequestLimits& limits, bool token);
 
 }  // namespace modelet::cli

@@ -75,13 +75,13 @@ std::vector<std::string> columns_of(const Encoding& encoding) {
   return columns;
 }
 
-// One record, after a header if the format has one. `columns` and `fields` belong together.
+// One record, after a header if the format has one. `fields` has the values of `columns`.
 std::string table_of(const Encoding& encoding, const std::vector<std::string>& columns,
                      std::vector<std::string> fields) {
   const shard::CsvDialect dialect = dialect_of(encoding);
   if (has_header(encoding)) return record_of(columns, dialect) + record_of(fields, dialect);
   if (is_table(encoding)) return record_of(fields, dialect);
-  // Columns are numbers from 1; the others, that of the labels among them, stay empty.
+  // Columns are numbers from 1. Columns without a value, such as the one for labels, stay empty.
   std::vector<std::string> places;
   const auto place = [&](const std::string& column) -> std::string& {
     size_t number = 0;
@@ -136,7 +136,7 @@ std::string query_of_fields(const Value& object, const Encoding& encoding, const
 
 // ---- Features ----
 
-// "7:0.5 9:1", or {"ids": [7, 9], "values": [0.5, 1]}, where values may be missing: all 1.
+// "7:0.5 9:1", or {"ids": [7, 9], "values": [0.5, 1]}. Without "values" all values are 1.
 std::string query_of_features(const Value& value, const std::string& where) {
   if (value.is_string()) return as_one_line(value.get<std::string>(), std::string_view("\n\r", 2)) + '\n';
   if (!value.is_object())

@@ -1,6 +1,6 @@
-// The body of a question to `modelet serve`: JSON to samples as text of the model's format (docs/serving.md). It
-// comes from anywhere: every limit is kept here, and what is wrong is a FormatError that says where, and what
-// to write instead. Pure functions.
+// Parses the body of a question to `modelet serve`: from JSON to samples as text in the format of the model
+// (docs/serving.md). The body comes from anywhere, so every limit is checked here. Errors are FormatErrors
+// that say where the mistake is and what to write instead. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -15,19 +15,19 @@ namespace modelet::cli {
 
 struct RequestLimits {
   size_t samples = 1000;  // of one question
-  size_t k = 100;         // labels of a sample
+  size_t k = 100;         // labels for each sample
 };
 
 // One sample.
 struct Query {
-  std::string text;   // of the model's format, or XMC text; where the format has a header, with one
-  bool ids = false;   // XMC text
-  std::string where;  // in the question, for messages: "samples[3].text"
+  std::string text;   // in the model's format, with its header if it has one; or XMC text
+  bool ids = false;   // `text` is XMC text
+  std::string where;  // its place in the question, for messages: "samples[3].text"
 };
 
 struct PredictRequest {
   std::vector<Query> queries;  // at least one
-  bool single = true;          // the question is about one sample, and not a list of one
+  bool single = true;          // the question has one sample, and no list of samples
   size_t k = 5;
   std::optional<bool> sparse;
 };

@@ -30,7 +30,8 @@ struct ServeOptions {
   bool no_probabilities = false;
 };
 
-// One line: what a question must bring. Whoever can read it can ask, so nobody else may read the file.
+// Reads the token that questions must bring, a single line. Whoever can read the file can ask questions, so
+// no other user may be able to read it.
 std::string read_token(const std::string& file) {
   constexpr size_t kFewest = 16, kMost = 1024;
   struct stat info {};

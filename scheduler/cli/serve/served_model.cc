@@ -10,7 +10,7 @@
 namespace modelet::cli {
 namespace {
 
-// Text that somebody else keeps.
+// A stream over text that somebody else owns.
 class MemorySource : public std::streambuf {
  public:
   explicit MemorySource(const std::string& text) {
@@ -19,7 +19,7 @@ class MemorySource : public std::streambuf {
   }
 };
 
-// Prepares sparse scoring before anything is asked; the order of members needs a function for it.
+// Prepares sparse scoring. It is a function because it must run between the initialisation of two members.
 bool make_sparse(LoadedModel& model, const ServedModelOptions& options) {
   if (!options.sparse) return false;
   const std::string& queries = options.queries.empty() ? model.experiment().data.test : options.queries;
@@ -89,7 +89,7 @@ std::unique_ptr<shard::Predictor::Session> ServedModel::Sessions::borrow() {
   return session;
 }
 
-// One that an exception took away is made anew.
+// A session that an exception destroyed is not given back; borrow() makes a new one.
 void ServedModel::Sessions::give_back(std::unique_ptr<shard::Predictor::Session> session) {
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(session));

@@ -1,5 +1,5 @@
-// ServedModel: a model that answers questions of many threads at once. Immutable once it is made; threads
-// borrow scratch memory for the time of a question.
+// ServedModel: a model that answers questions of many threads at once. Immutable once it is made. A thread
+// borrows scratch memory while it answers a question.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,22 @@ namespace modelet::cli {
 struct ServedModelOptions {
   std::string run;     // run folder or checkpoint
   std::string labels;  // names of the labels; empty: those that the experiment or the encoder knows
-  bool sparse =
-      false;  // be able to score only the likeliest labels, and do so unless a question says otherwise
-  std::string queries;    // that sparse scoring is tuned on; empty: the test data of the run
+  // Score only the likeliest labels, unless a question says otherwise.
+  bool sparse = false;
+  std::string queries;    // on which sparse scoring is tuned; empty: the test data of the run
   bool proba = true;      // answer with probabilities, if they can be calibrated
-  std::string calibrate;  // labelled samples for that; empty: as LoadedModel::calibrate()
+  std::string calibrate;  // labelled samples for the calibration; empty: as LoadedModel::calibrate()
   uint32_t threads = 0;   // for loading
 };
 
 class ServedModel {
  public:
-  // Loads the model, prepares all that it needs, and asks it once, so that its memory is warm. Throws Error.
+  // Loads the model, prepares everything that it needs, and answers one question to warm up its memory.
+  // Throws Error.
   explicit ServedModel(const ServedModelOptions& options);
 
-  // The answers to a question, one for each sample. Any thread. FormatError that says which sample is wrong.
+  // Returns the answers to a question, one for each sample. Throws FormatError that says which sample is
+  // wrong. Any thread.
   using Answer = std::vector<ScoredLabel>;
   std::vector<Answer> answer(const PredictRequest& request) const;
 
@@ -44,7 +46,7 @@ class ServedModel {
   uint64_t fingerprint() const { return model_.predictor().fingerprint(); }
 
  private:
-  // A session of its own for each thread that asks at the same time.
+  // Lends each thread a session of its own.
   class Sessions {
    public:
     explicit Sessions(const shard::Predictor& predictor) : predictor_(predictor) {}

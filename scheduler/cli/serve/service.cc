@@ -44,7 +44,7 @@ std::string shown(std::string_view text) {
   return printable(text, kShown);
 }
 
-// "application/json", whatever parameters follow.
+// Whether the type is "application/json", with any parameters.
 bool is_json(std::string_view content_type) {
   std::string type(content_type.substr(0, content_type.find(';')));
   while (!type.empty() && type.back() == ' ') type.pop_back();
@@ -53,7 +53,7 @@ bool is_json(std::string_view content_type) {
   return type == "application/json";
 }
 
-// In a time that says nothing of where the two differ.
+// Compares the tokens in a time that does not depend on where they differ.
 bool is_bearer(std::string_view authorization, const std::string& token) {
   constexpr std::string_view kScheme = "Bearer ";
   if (!authorization.starts_with(kScheme)) return false;

@@ -1,11 +1,11 @@
-// Service: from a question to its answer, without sockets (docs/serving.md). Any thread.
+// Service: answers questions, without sockets (docs/serving.md). Any thread.
 //
 //   POST /v1/predict     the best labels of samples
-//   GET  /v1/model       what is served
-//   GET  /healthz        the process lives
-//   GET  /readyz         it takes questions: not while it is ending
-//   GET  /metrics        for Prometheus
-//   GET  /openapi.json   this, in full (scheduler/cli/serve/openapi.h)
+//   GET  /v1/model       which model is served
+//   GET  /healthz        whether the process lives
+//   GET  /readyz         whether it takes questions; not while it is ending
+//   GET  /metrics        figures for Prometheus
+//   GET  /openapi.json   the full description of all these (scheduler/cli/serve/openapi.h)
 #pragma once
 
 #include <atomic>
@@ -28,23 +28,24 @@ struct Reply {
   unsigned status = 200;
   std::string body;
   std::string_view content_type = "application/json";
-  std::string_view allow;  // with 405: the method that is allowed
+  std::string_view allow;  // for status 405: the method that is allowed
 };
 
-// An answer that says what is wrong.
+// A reply that says what is wrong.
 Reply error_reply(unsigned status, const std::string& what);
 
 class Service {
  public:
-  // `token`: what questions must bring, except those for /healthz and /readyz; empty: nothing.
+  // `token` is what questions must bring, except those for /healthz and /readyz. Empty: they need none.
   Service(const ModelHolder& models, Statistics& statistics, RequestLimits limits, std::string token);
 
-  // Counts it, too. Never throws: whatever goes wrong is a reply.
+  // Answers a question and counts it. Never throws: whatever goes wrong is a reply.
   Reply handle(const Question& question) const;
-  // Why a question is refused by its header alone: its path, method, token or type. Status 200: it is not.
+  // The reply that refuses a question because of its header alone: its path, method, token or type. Status
+  // 200: it is not refused.
   Reply check(const Question& question) const;
 
-  void end() { ending_ = true; }  // from here on not ready
+  void end() { ending_ = true; }  // from here on /readyz says no
 
  private:
   Reply answer(const Question& question) const;

@@ -11,7 +11,7 @@
 namespace modelet::cli {
 namespace {
 
-// Of a label's value: backslash, quote and line end are escaped.
+// Escapes backslash, quote and line end in the value of a label.
 std::string label_value(std::string_view text) {
   std::string value;
   for (const char c : text) {

@@ -43,7 +43,7 @@ struct KernelOptions {
   bool json = false;
 };
 
-// What the machine can do with a number of threads, by Bound.
+// What the machine can do with some number of threads, for each Bound.
 struct Limits {
   double fp32 = 0, bf16 = 0, read = 0, copy = 0, update = 0;
 
@@ -78,8 +78,8 @@ const char* unit_of(bench::Bound bound) {
   return bound == bench::Bound::kFp32 || bound == bench::Bound::kBf16 ? "GFLOP/s" : "GB/s";
 }
 
-// A line of the table: for each number of threads a figure and its share of the limit, if it has one, and how much
-// all threads are faster than one.
+// Prints a line of the table. For each number of threads it has a figure and, if there is a limit, the share
+// of the limit. At the end it says how many times faster all threads are than one.
 void print_row(const std::string& name, const char* unit, const std::vector<double>& figures,
                const std::vector<double>& shares, double faster) {
   std::cout << fmt::format("{:<32}{:<8}", name, unit);
@@ -88,7 +88,7 @@ void print_row(const std::string& name, const char* unit, const std::vector<doub
     std::cout << (shares.empty() ? std::string(8, ' ') : fmt::format("{:>6.0f} %", 100 * shares[i]));
   }
   if (figures.size() > 1) std::cout << fmt::format("{:>9.2f}x", faster);
-  std::cout << '\n' << std::flush;  // the next figures take seconds
+  std::cout << '\n' << std::flush;  // flushed, because the next figures take seconds
 }
 
 void print_rates(const std::string& name, const char* unit, const std::vector<double>& rates,
@@ -99,7 +99,7 @@ void print_rates(const std::string& name, const char* unit, const std::vector<do
   print_row(name, unit, figures, shares, rates.back() / rates.front());
 }
 
-// Seconds that a step's parts would take at the machine's peak rates, one after the other.
+// Seconds that the parts of a step would take one after the other at the peak rates of the machine.
 struct StepLimit {
   double products = 0, sums = 0, reading = 0, changing = 0;
 
@@ -304,7 +304,7 @@ void bench_data(const DataOptions& options) {
   const Encoding encoding = options.reading.load();
   std::vector<bench::DataRate> rates;
   if (!prepared) rates = bench::measure_text(options.file, encoding);
-  // As training reads it: text goes through the cache.
+  // The data is read as training reads it: text goes through the cache of prepared files.
   Reporter reporter(options.json);
   const shard::Dataset data = prepared
                                   ? shard::Dataset::open(options.file)
@@ -365,13 +365,13 @@ struct InferenceOptions {
 
 constexpr size_t kLabels = 5;  // of an answer
 
-// The answers of one way of scoring, and how long they took.
+// The answers that one way of scoring gave, and how long they took.
 struct Answers {
   std::vector<double> microseconds;
   std::vector<uint32_t> best;
   size_t right = 0;
 
-  // Asks: score(sample) -> TopK.
+  // Times score(sample), which returns a TopK.
   template <class Score>
   void time(const shard::Sample& sample, const Score& score) {
     const Stopwatch watch;
@@ -393,7 +393,7 @@ struct Comparison {
   Answers dense, sparse;
 
   size_t queries() const { return dense.best.size(); }
-  // Share of the queries with the same best label.
+  // The share of queries for which both ways found the same best label.
   double agreement() const {
     size_t agreed = 0;
     for (size_t i = 0; i < queries(); ++i) agreed += dense.best[i] == sparse.best[i] ? 1 : 0;
@@ -401,15 +401,15 @@ struct Comparison {
   }
 };
 
-// Both ways in turns, so that what else the machine does meets both.
+// Measures both ways in turns, so that other work of the machine affects both alike.
 Comparison compare(const shard::Predictor& model, const shard::Dataset& data, size_t queries) {
-  constexpr size_t kTurn = 50;  // queries answered one way before it is the other's turn
+  constexpr size_t kTurn = 50;  // queries that one way answers before the other has its turn
   shard::Predictor::Session session = model.session();
   const auto sparse = [&](const shard::Sample& s) -> const shard::TopK& {
     return session.sparse(s, kLabels);
   };
   const auto dense = [&](const shard::Sample& s) -> const shard::TopK& { return session.dense(s, kLabels); };
-  // Halfway between the samples that the index was tuned on.
+  // These samples lie halfway between those on which the index was tuned.
   const auto query = [&](size_t i) { return data.sample((2 * i + 1) * data.rows() / (2 * queries)); };
   sparse(query(0));  // warms up
   dense(query(0));

@@ -1,5 +1,5 @@
-// `modelet bench`: how fast this machine is, and how close the kernels of a training step and the readers of
-// data come to it. The measuring itself is shard/bench/.
+// `modelet bench`: measures how fast this machine is, and how close the kernels of a training step and the
+// readers of data come to that. The measuring itself is in shard/bench/.
 #pragma once
 
 #include <CLI/App.hpp>

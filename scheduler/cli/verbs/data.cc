@@ -153,12 +153,12 @@ struct LabelFrequencies {
   }
 
   size_t never_seen() const { return static_cast<size_t>(std::count(counts.begin(), counts.end(), 0u)); }
-  // The number of occurrences that a share `q` of the labels does not exceed.
+  // A share `q` of the labels occurs at most this many times.
   uint64_t quantile(double q) const {
     const auto place = static_cast<size_t>(q * static_cast<double>(by_frequency.size() - 1));
     return counts[by_frequency[by_frequency.size() - 1 - place]];
   }
-  // Part of all occurrences that belongs to the most frequent 1 % of the labels.
+  // The share of all occurrences that belongs to the most frequent 1 % of the labels.
   double top_percent_share() const {
     const size_t top = (by_frequency.size() + 99) / 100;
     uint64_t all = 0, of_top = 0;
@@ -190,7 +190,7 @@ ordered_json describe_labels(const Dataset& data, const std::vector<std::string>
   return json;
 }
 
-// Prepared or text; opening verifies the checksums of a prepared file.
+// Opens a prepared file, whose checksums are verified, or text.
 Dataset open_any(const std::string& path, const Encoding& encoding) {
   if (shard::is_prepared(path)) return Dataset::open(path, true);
   Reporter reporter(false);
@@ -216,7 +216,7 @@ ordered_json describe(const DescribeOptions& options) {
   json["file"] = options.file;
   json["format"] = "prepared";
   if (!prepared) json["format"] = spelling(shard::format_of(options.file, encoding));
-  if (prepared) json["checksums"] = "ok";  // a wrong one is an error
+  if (prepared) json["checksums"] = "ok";  // a wrong checksum is an error
   json["normalize"] = spelling(data.normalize());
   json["rows"] = data.rows();
   json["features"] = data.features();
@@ -290,7 +290,7 @@ void add_describe(CLI::App& data) {
 struct SynthVerbOptions {
   std::string out, preset;
   bool text = false, force = false, json = false;
-  shard::SynthOptions shape;  // of the options that were given; the others come from the preset
+  shard::SynthOptions shape;  // from the options that were given; the others come from the preset
 };
 
 // Each option that was given on the command line overrides the preset.
@@ -317,7 +317,7 @@ shard::SynthOptions merged(const CLI::App& verb, const SynthVerbOptions& given) 
 
 constexpr const char* kClicksPreset = "clicks";
 
-// Files to be written, of which none may be there.
+// The files that will be written. Throws UsageError if one exists already, unless `force` is set.
 std::vector<std::string> output_files(const SynthVerbOptions& given,
                                       std::initializer_list<const char*> names) {
   std::vector<std::string> files;

@@ -5,8 +5,8 @@
 
 namespace modelet::cli {
 
-// Adds `data` and its verbs to the program's command line. They run while it is parsed and throw
-// modelet::Error.
+// Adds `data` and its verbs to the program's command line. A verb runs while the command line is parsed, and
+// throws modelet::Error.
 void add_data_verbs(CLI::App& app);
 
 }  // namespace modelet::cli

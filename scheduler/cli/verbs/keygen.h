@@ -1,4 +1,4 @@
-// The verb keygen: makes a key file (comm/security/keys.h).
+// The verb `modelet keygen`: makes a key file (comm/security/keys.h).
 #pragma once
 
 namespace CLI {
@@ -7,7 +7,7 @@ class App;
 
 namespace modelet::cli {
 
-// As add_pool_verbs.
+// The verb runs and fails as those of add_pool_verbs().
 void add_keygen_verb(CLI::App& app);
 
 }  // namespace modelet::cli

@@ -80,13 +80,13 @@ class Input {
                         options_.data == "-" ? "standard input" : options_.data, reporter);
   }
 
-  uint64_t samples() const { return samples_; }  // of which predict() has told
+  uint64_t samples() const { return samples_; }  // that predict() has passed on
   uint64_t labels() const { return labels_; }    // of these samples
 
  private:
   LoadedModel& model_;
   const ModelOptions& options_;
-  std::optional<shard::Dataset> data_;  // nothing: a stream
+  std::optional<shard::Dataset> data_;  // empty: the input is a stream
   uint64_t samples_ = 0, labels_ = 0;
 };
 
@@ -96,8 +96,8 @@ bool asked_for(const ModelOptions& options, const std::string& metric) {
   return options.metrics.empty() || std::ranges::count(options.metrics, metric) > 0;
 }
 
-// A figure that was asked for by name, and that this model or way of scoring does not have, is an error that
-// says why.
+// Makes the metrics. If the user names a metric that this model or way of scoring does not have, throws an
+// error that says why.
 shard::Metrics make_metrics(LoadedModel& model, const ModelOptions& options) {
   const size_t labels = model.network().shape().labels;
   Experiment::Metrics propensities = model.experiment().metrics;
@@ -194,13 +194,13 @@ struct PlanOptions {
   ExperimentArguments experiment;
   uint32_t nodes = 4, cores = 0;
   double memory_gib = 0;
-  double gbit_per_second = 1, round_trip_ms = 1;  // of the nodes' links
-  std::vector<double> gflops, bf16_gflops,
-      memory_gbps;  // of node i: entry i modulo their number; empty: as this machine
+  double gbit_per_second = 1, round_trip_ms = 1;  // of the links between nodes
+  // Node i gets entry i modulo the number of entries. Empty: the speed of this machine.
+  std::vector<double> gflops, bf16_gflops, memory_gbps;
   bool json = false;
 };
 
-// What the simulator reads (experiments/simulate/README.md describes it).
+// The input of the simulator, as experiments/simulate/README.md describes it.
 nlohmann::ordered_json to_json(const scheduler::Plan& plan, uint32_t micro_batches,
                                const std::vector<scheduler::NodeCapacity>& capacities,
                                const scheduler::Link& link) {
@@ -256,8 +256,8 @@ void plan(const PlanOptions& options) {
   const Experiment experiment = options.experiment.load();
   Reporter reporter(false);
   const DataShape shape = load_data(experiment, reporter).shape();
-  // Nodes like this machine unless told otherwise: the speed of that many of its cores together, since they
-  // share its memory.
+  // Unless options say otherwise, nodes are as fast as this machine: the speed of `cores` of its cores
+  // together, since they share its memory.
   const uint32_t cores = options.cores > 0 ? options.cores : agent::usable_cores();
   const uint32_t measured_cores = std::min(cores, agent::usable_cores());
   const bool told = !options.gflops.empty() && !options.memory_gbps.empty();

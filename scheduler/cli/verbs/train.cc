@@ -55,7 +55,7 @@ void train_here(const Submission& submission, Reporter& reporter) {
     });
   } catch (const Interrupted&) {
     reporter.require_heard();
-    throw;  // the trainer has said so
+    throw;  // the trainer has reported it already
   } catch (const Error& error) {
     reporter.handle({{"event", "failed"}, {"error", error.what()}});
     const std::string why = error.what() + reporter.how_to_resume();
@@ -65,7 +65,8 @@ void train_here(const Submission& submission, Reporter& reporter) {
   reporter.require_heard();
 }
 
-// The pool keeps the run's files, so that it outlives a node, and this process brings them into the run's folder.
+// Trains on a pool of processes. The pool keeps the files of the run, so that the run outlives a node, and
+// this process copies them into the run's folder.
 void train_on_pool(Submission trained, Reporter& reporter) {
   std::atomic<bool> stop{false};
   const StopSignals signals([&stop] {
@@ -88,7 +89,7 @@ void train_on_pool(Submission trained, Reporter& reporter) {
       reporter, stop);
 }
 
-// Of a file, as it is.
+// The experiment in a file, unchanged.
 ChosenExperiment experiment_in_file(const TrainOptions& options) {
   const std::string& file = options.experiment.file;
   try {
@@ -101,7 +102,7 @@ ChosenExperiment experiment_in_file(const TrainOptions& options) {
   }
 }
 
-// The experiment and its record: of a file, or one that is chosen.
+// The experiment and the text for its record: from a file, or chosen for the data.
 ChosenExperiment experiment_of(const TrainOptions& options, Reporter& reporter) {
   if (!options.recipe.used()) return experiment_in_file(options);
   if (!options.resume.empty())

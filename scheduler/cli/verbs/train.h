@@ -1,4 +1,4 @@
-// The verb `modelet train`: in this process, or on a pool of processes on this machine.
+// The verb `modelet train`: trains in this process, or on a pool of processes on this machine.
 #pragma once
 
 #include <CLI/App.hpp>

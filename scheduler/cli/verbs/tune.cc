@@ -52,7 +52,7 @@ std::string describe(const Experiment::Sampling& s) {
 
 void write_tuned(const std::filesystem::path& path, const TuneOptions& options,
                  const agent::TuneTrial& trial) {
-  std::string keys;  // numbers and strings are written alike in JSON and TOML
+  std::string keys;  // JSON and TOML write numbers and strings alike
   const ordered_json chosen = keys_of(trial.sampling);
   for (const auto& [key, value] : chosen.items()) keys += fmt::format("{} = {}\n", key, value.dump());
   AtomicFile file(path);

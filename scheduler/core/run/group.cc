@@ -1,4 +1,4 @@
-// How a run gets a group: a plan is asked for, nodes are bound, prepare and start.
+// How a run gets a group: a plan is requested, nodes are bound, prepare, and start.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ bool is_endpoint(const msg::PreparedT& message) {
   return true;
 }
 
-// Where the files of the snapshot lie, and where the members keep new ones.
+// The nodes that hold files of the snapshot `from`, and the members, which hold new ones.
 std::vector<std::unique_ptr<msg::HolderT>> holders_of(const Pool& pool, const comm::Snapshot* from,
                                                       const std::vector<Run::Member>& members) {
   std::set<std::string> names;
@@ -59,7 +59,7 @@ size_t Run::least_nodes() const {
   return std::max<size_t>({experiment.cluster.min_nodes, experiment.cluster.replicas, 1});
 }
 
-// As many as it began with, or more if it says so.
+// The experiment's maximum; without one, as many nodes as the run began with.
 size_t Run::most_nodes(const Pool& pool) const {
   size_t most = experiment.cluster.max_nodes;
   if (most == 0) most = began_with;
@@ -86,7 +86,8 @@ void Run::place(Pool& pool) {
   ask_for_plan(pool, std::move(start));
 }
 
-// The fastest nodes in the precision of the run, ordered by name, which makes ranks easy to follow.
+// Chooses the fastest nodes in the precision of the run. Without replicas they are ordered by name, which
+// makes ranks easy to follow.
 std::vector<uint64_t> Run::choose(const Pool& pool, std::vector<uint64_t> free, size_t wanted) const {
   const auto gflops = [&](uint64_t node) {
     const NodeCapacity offered = pool.capacity(node, 1);
@@ -94,7 +95,8 @@ std::vector<uint64_t> Run::choose(const Pool& pool, std::vector<uint64_t> free, 
   };
   std::stable_sort(free.begin(), free.end(), [&](uint64_t a, uint64_t b) { return gflops(a) > gflops(b); });
   free.resize(wanted);
-  // Nodes of similar speed hold the same modelets in their replicas, which take turns in choosing.
+  // The replicas take turns in choosing, so that nodes of similar speed hold the same modelets in their
+  // replicas.
   const size_t replicas = experiment.cluster.replicas;
   std::vector<uint64_t> ranks;
   for (size_t replica = 0; replica < replicas; ++replica)
@@ -117,14 +119,14 @@ void Run::ask_for_plan(Pool& pool, Planning wanted) {
   pool.actions.push_back(std::move(request));
 }
 
-// Nobody wants the plan any more.
+// Withdraws the request for a plan that is no longer wanted.
 void Run::forget_planning(Pool& pool) {
   if (!planning) return;
   pool.actions.emplace_back(ForgetPlan{planning->number});
   end_planning(pool);
 }
 
-// The nodes that were kept for it are free again.
+// Makes the nodes that were reserved for the plan free again.
 void Run::end_planning(Pool& pool) {
   for (const Member& chosen : planning->nodes)
     if (Node* node = pool.node(chosen.node); node != nullptr && node->planned_for == id)
@@ -140,7 +142,7 @@ void Run::planned(Pool& pool, const Planned& answer) {
     if (answer.plan) return stop_for_gain(pool, std::move(wanted), *answer.plan);
     return pool.log(fmt::format("run {}: no new plan: {}", id, answer.failure));
   }
-  // While the plan was made, the last node may have gone that has a file.
+  // While the plan was made, the last holder of some file may have gone.
   if (wanted.purpose == Purpose::kGoOn && !snapshot_is_at_hand(pool)) return;
   if (answer.plan) return form_planned(pool, std::move(wanted.nodes), *answer.plan);
   if (wanted.purpose == Purpose::kStart || answer.user_error || !survives(pool))
@@ -154,8 +156,8 @@ void Run::planned(Pool& pool, const Planned& answer) {
 
 // ---- a group
 
-// `chosen` has a node for each of the plan, in its order. A node without modelets would only wait for the
-// others: it stays free, or becomes so.
+// `chosen` has the nodes of the plan, in the same order. A node without modelets would only wait for the
+// others, so it is left out and is free.
 void Run::form_planned(Pool& pool, std::vector<Member> chosen, const Plan& plan) {
   std::vector<uint32_t> rank_of(chosen.size());
   std::vector<Member> group;
@@ -180,7 +182,8 @@ void Run::form_planned(Pool& pool, std::vector<Member> chosen, const Plan& plan)
   form_group(pool, std::move(group));
 }
 
-// Its nodes are there. Those of the former group that are not in this one are told to end.
+// Forms the next group from nodes that are all there. Nodes of the former group that are not in the new one
+// are told to end.
 void Run::form_group(Pool& pool, std::vector<Member> group) {
   const std::string lost = std::exchange(losses, "");
   const std::string why = regroup ? regroup->why : lost.empty() ? detail : lost;
@@ -213,7 +216,7 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
   set_state(pool, RunState::Forming, fmt::format("loading data on {}", nodes_text(members.size())));
 }
 
-// Those who hold files of the snapshot and are no members learn who may fetch them.
+// Tells the holders of the snapshot's files that are not members who may fetch them.
 void Run::admit_members(Pool& pool, const msg::PrepareT& prepare) const {
   for (const auto& [node_id, node] : pool.nodes) {
     const bool holds = std::ranges::any_of(
@@ -227,7 +230,7 @@ void Run::admit_members(Pool& pool, const msg::PrepareT& prepare) const {
   }
 }
 
-// What a former group had not brought to safety is done again.
+// Steps after the snapshot or checkpoint that the group starts from are computed again.
 void Run::send_prepare(Pool& pool) {
   msg::PrepareT prepare;
   prepare.run = id;
@@ -276,8 +279,9 @@ void Run::prepared(Pool& pool, Member& ready, const msg::PreparedT& message) {
   start_if_prepared(pool);
 }
 
-// About an agent whose data address can be reached only from its own machine, in a group with others: better
-// said now than after the time-out of those who would try.
+// The error text for a group in which one agent's data address can be reached only from its own machine and
+// another agent is elsewhere; else "". It is better to say so now than after the time-out of the members that
+// would try to connect.
 std::string Run::unreachable() const {
   const auto is_local = [](const Member& each) { return comm::is_loopback(each.endpoint); };
   const auto local = std::ranges::find_if(members, is_local);

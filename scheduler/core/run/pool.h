@@ -1,5 +1,5 @@
-// Pool: what the scheduler knows: its nodes and its runs, and the consequences of the event being handled.
-// Plain data; Core changes it, and each Run its own part.
+// Pool: what the scheduler knows, that is its nodes, its runs and the consequences of the event being
+// handled. Plain data. Core changes it, and each Run changes its own part.
 #pragma once
 
 #include <algorithm>
@@ -21,24 +21,24 @@ namespace modelet::scheduler {
 
 struct CoreOptions {
   uint64_t session = 1;  // drawn anew by each scheduler process
-  // Id of the pool if no record says it; 0: runs do not outlive their nodes.
+  // The id of the pool if no record says it. 0: the pool has none, and its runs do not outlive their nodes.
   uint64_t pool = 0;
   double heartbeat = 1;   // seconds between two heartbeats of an agent
   double dead_after = 5;  // seconds of silence after which a node counts as dead
-  size_t least_cut_off =
-      3;  // nodes, and more than half of all, that are silent before the scheduler may be cut off
-  double stop_grace = 60;     // seconds a run may take to stop before it is aborted
-  double hold_grace = 600;    // seconds without news that the files of a last snapshot may take to be safe
-  double replan_after = 10;   // seconds that a node has to be slow before its run is planned anew
-  uint32_t most_replans = 5;  // of a run; 0: none
-  uint32_t most_recoveries = 10;  // of a run from the same step
+  // The scheduler may be cut off if at least so many nodes, and more than half of all, are silent.
+  size_t least_cut_off = 3;
+  double stop_grace = 60;         // seconds that a run may take to stop before it is aborted
+  double hold_grace = 600;        // seconds without news after which a run stops waiting for its files
+  double replan_after = 10;       // seconds for which a node must be slow before its run is planned anew
+  uint32_t most_replans = 5;      // new plans of one run because of slow nodes; 0: none
+  uint32_t most_recoveries = 10;  // of one run from the same step
   size_t max_nodes = 1024;
-  size_t max_names = 64;        // of nodes that register with the same key
-  size_t max_runs = 1000;       // kept; ended ones are forgotten, oldest first, before a new one is refused
-  size_t max_run_events = 256;  // kept per run, for those who watch late
-  bool has_ledger = false;      // whole logs can be read there (ReadLog)
-  uint16_t data_port = 0;       // of the scheduler's DataServer; 0: it has none
-  std::function<std::string()> utc = {};  // the calendar's time (base/system/clock.h); none: not known
+  size_t max_names = 64;                  // of nodes for each key
+  size_t max_runs = 1000;                 // kept; to accept a new one, the oldest that has ended is forgotten
+  size_t max_run_events = 256;            // kept for each run, for clients that begin to watch later
+  bool has_ledger = false;                // there is a ledger, from which whole logs can be read (ReadLog)
+  uint16_t data_port = 0;                 // of the scheduler's DataServer; 0: it has none
+  std::function<std::string()> utc = {};  // the time of day (base/system/clock.h); empty: not known
 };
 
 struct Send {
@@ -48,23 +48,26 @@ struct Send {
 struct Log {
   std::string text;
 };
+// The answer to this PlanRequest is no longer needed.
 struct ForgetPlan {
-  uint64_t number = 0;  // of a request: its answer would change nothing
+  uint64_t number = 0;  // of the request
 };
-// To be written down before anything else is done; always the first action of an event.
+// To be written down before any other action is carried out. It is always the first action of an event.
 struct Persist {
   Records records;
 };
-// To be answered with RunLog: what the ledger has of a run's log after `offset`, of the run itself or of a node.
+// To be answered with RunLog: the part of a log that the ledger has after `offset`. `node` empty: the log of
+// the run itself; else what this node has logged for the run.
 struct ReadLog {
   std::string peer;
   uint64_t run = 0;
   std::string node;
   uint64_t offset = 0;
-  bool has_ended = false;   // the run
-  uint64_t last_event = 0;  // of the run
+  bool has_ended = false;   // whether the run has
+  uint64_t last_event = 0;  // number of the last event of the run
 };
-// A PlanRequest is answered by the event Planned, some time, unless it was forgotten before its turn.
+// A PlanRequest is answered later by the event Planned, unless ForgetPlan withdraws it before the planner
+// begins it.
 using Action = std::variant<Send, Log, PlanRequest, ForgetPlan, Persist, ReadLog>;
 
 // An agent that is registered.
@@ -72,25 +75,26 @@ struct Node {
   std::string peer;
   comm::control::RegisterT info;
   double last_seen = 0;
-  double challenged = 0;     // when another agent wanted its name; 0: none does
-  double missed = 0;         // when a member of its group missed it; 0: none does
-  uint64_t run = 0;          // bound to; 0: to none
+  double challenged = 0;     // when another agent asked for its name; 0: none has
+  double missed = 0;         // when a member of its group reported that it misses it; 0: none has
+  uint64_t run = 0;          // that it is bound to; 0: none
   uint32_t epoch = 0;        // of that run's group
-  uint64_t planned_for = 0;  // run that a plan with it is being made for; 0: none
-  uint64_t stray = 0;        // run that it works for although it was told to end it; 0: none
+  uint64_t planned_for = 0;  // run for which a plan with this node is being made; 0: none
+  uint64_t stray = 0;        // run that it still works for although it was told to abort; 0: none
   double bound_since = 0;
   bool confirmed = false;  // a heartbeat has named the run
-  bool leaving = false;    // it wishes to leave,
-  bool released = false;   // and was told that it may
-  bool draining = false;   // an administrator wants it to have no work
+  bool leaving = false;    // it wishes to leave
+  bool released = false;   // it was told that it may leave
+  bool draining = false;   // an administrator has drained it
   uint64_t step = 0;
   StepSeconds times;        // as last reported
   uint64_t last_event = 0;  // number of its last event of a run
-  // Bytes of its log that it may send at once, and since when.
+  // How many bytes of its log it may send at once, as of the second `log_room_at`.
   double log_room = 0, log_room_at = 0;
 
   bool may_log(size_t bytes, double now);
-  // By a member of its group, or by who wants its name, since it was heard of.
+  // Whether a member of its group has missed it, or another agent has asked for its name, since it was last
+  // heard of.
   bool is_missed() const { return std::max(missed, challenged) > last_seen; }
   bool is_willing() const { return !leaving && !draining; }
   bool is_free() const { return run == 0 && planned_for == 0 && stray == 0 && is_willing(); }
@@ -98,8 +102,8 @@ struct Node {
   void release();
 };
 
-// The name of a node belongs to the key that first registered it, also while there is no such node: nobody
-// gets by waiting what another agent was trusted with.
+// The name of a node belongs to the key that first registered it, even while no node has the name. So no
+// other key can wait until an agent is away and then take its place.
 struct Name {
   std::string key;  // as the allow-list names it
   double used = 0;
@@ -110,12 +114,12 @@ struct Pool {
 
   Node* node(uint64_t id);  // null: it is gone
   Node* node_named(const std::string& name);
-  bool is_there(const std::string& holder) const;  // whether it can be asked for files
-  bool has_waiting_run() const;                    // for nodes
+  bool is_there(const std::string& holder) const;  // whether it can be asked for files; "" is the store
+  bool has_waiting_run() const;                    // a run waits for nodes
   std::vector<uint64_t> free_nodes() const;
   size_t willing_nodes() const;
   NodeCapacity capacity(uint64_t node, double speed) const;
-  // That a group of so many nodes may expect; 0: unknown.
+  // Mean time between two losses in a group of so many nodes; 0: unknown.
   double seconds_between_losses(size_t nodes) const;
   PoolRecord record() const;
   void send(const std::string& peer, comm::control::FromSchedulerMessage message);
@@ -123,19 +127,19 @@ struct Pool {
   std::string utc() const { return options.utc ? options.utc() : ""; }
 
   CoreOptions options;
-  uint64_t pool_id = 0;  // 0: its runs do not outlive their nodes
+  uint64_t pool_id = 0;  // 0: none, and runs do not outlive their nodes
   double now = 0;
-  double node_seconds = 0;  // that nodes have been there, all together,
-  uint64_t losses = 0;      // and how often one was lost. Who leaves is not.
+  double node_seconds = 0;  // sum over all nodes of the time that they have been in the pool
+  uint64_t losses = 0;      // of nodes; a node that leaves is not lost
   uint64_t next_node = 1, next_run = 1, next_plan = 1;
   std::map<uint64_t, Node> nodes;
   std::map<std::string, Name> names;  // empty in a pool without keys
-  std::set<std::string> drained;      // names of nodes that shall have no work, also of those that are away
+  std::set<std::string> drained;      // names of drained nodes, also of those that are away
   std::map<uint64_t, Run> runs;
-  // Of the event being handled:
+  // The consequences of the event being handled:
   std::vector<Action> actions;
-  std::set<uint64_t> changed_runs;  // of which something must survive
-  Records changes;                  // but for those runs
+  std::set<uint64_t> changed_runs;  // whose records must be written anew
+  Records changes;                  // other records to write
 };
 
 }  // namespace modelet::scheduler

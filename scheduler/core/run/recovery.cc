@@ -1,4 +1,4 @@
-// Losses, nodes that leave, and the snapshots from which a run goes on with another group.
+// Losses of nodes, nodes that leave, and the snapshots from which a run continues with another group.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@ using Reason = Run::Regroup::Reason;
 
 constexpr size_t kLongestLosses = 1024;  // bytes of text
 
-// Seconds from one group to the next of a run that does not get on: what lasts for a while, as a full disk
-// does, must not use up all attempts at once.
+// Seconds to wait between two groups of a run that makes no progress. A cause that lasts for a while, such as
+// a full disk, must not use up all attempts at once.
 double rest_before(uint32_t attempt) {
   constexpr uint32_t kAtOnce = 2;
   constexpr double kFirst = 2, kLongest = 30;
@@ -41,14 +41,14 @@ void Run::member_lost(Pool& pool, Member& lost, const std::string& why) {
   lost.node = 0;
   pool.changed_runs.insert(id);
   if (state == RunState::Stopping) return stopped_by_loss(pool, why);
-  // It has done its part, and what it had written lies where it shall: nobody needs anything of it.
+  // The member had ended its part, and its files are where they must be, so nothing is needed from it.
   if (lost.done && lost.outcome == Outcome::Ok && state == RunState::Running &&
       (has_folder() || has_last_files(pool)))
     return settle(pool);
   recover(pool, why);
 }
 
-// The user wants no more of it: the newest snapshot has to do.
+// The user wants the run to end, so the newest snapshot has to do.
 void Run::stopped_by_loss(Pool& pool, const std::string& why) {
   abort_members(pool, why);
   set_state(pool, RunState::Stopped, fmt::format("{}; {}", why, where_it_stands()));
@@ -86,8 +86,8 @@ void Run::node_unwilling(Pool& pool, uint64_t node, const std::string& why) {
   }
 }
 
-// A member cannot reach another one. If that one's connection is gone, sending shows it (PeerGone), and it is
-// lost at once; if not, the transport may heal, and time_passed() decides.
+// A member cannot reach another one. If the connection of the missed member is gone, sending to it shows this
+// (PeerGone), and it is lost at once. If not, the members may reach each other again; time_passed() decides.
 void Run::member_missed(Pool& pool, const std::string& by, Member& missed, const std::string& why) {
   if (state != RunState::Running && state != RunState::Stopping) return;
   if (missed_since == 0 || missed_step != step) {
@@ -108,12 +108,13 @@ void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
   const bool works = state == RunState::Running || state == RunState::Stopping;
   const bool has_more = snapshots.add_holders(files);
   const bool is_new = works && snapshots.add(epoch, static_cast<uint32_t>(members.size()), rank, files);
-  // Nobody says again what was confirmed. Another snapshot follows an incomplete one, unless it is the last.
+  // Agents do not repeat a report that was confirmed, so the record must have it. Reports about other
+  // unfinished snapshots need no record: a later snapshot replaces them.
   if (has_more || files.keep) pool.changed_runs.insert(id);
   if (!has_more && !is_new) return;
   last_news = pool.now;
   if (has_ended(state)) return;
-  // Places where files can lie: two of them hold each, if there are two.
+  // Count the places where files can lie. If there are at least two, each file needs two holders.
   uint32_t places = pool.options.data_port != 0 ? 1 : 0;
   for (const Member& each : members)
     if (const Node* node = pool.node(each.node); node != nullptr && !node->info.holder_endpoint.empty())
@@ -128,8 +129,9 @@ void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
   settle(pool);
 }
 
-// Its nodes stay, and have all files of its last step: the next group can take them from there. They get their
-// second holders while it trains; if a node is lost before that, the stable snapshot is there.
+// Whether the next group can continue from the last step although its snapshot is not stable: the nodes stay,
+// and have all files of it. The files get their second holders while the next group trains. If a node is lost
+// before that, the stable snapshot is still there.
 bool Run::can_be_moved(const Pool& pool) const {
   if (!regroup || regroup->reason == Reason::kLeave) return false;
   const comm::Snapshot* last =
@@ -137,7 +139,7 @@ bool Run::can_be_moved(const Pool& pool) const {
   return last != nullptr && last->step >= step;
 }
 
-// While it waits for nodes, only who has what nobody else has is kept.
+// While the run waits for nodes, it needs only nodes that have a file which no other node has.
 bool Run::needs_files_of(const Pool& pool, const std::string& node) const {
   const bool is_forming = state == RunState::Forming || state == RunState::Recovering;
   if ((!is_forming && state != RunState::Waiting) || snapshots.newest() == nullptr) return false;
@@ -149,7 +151,8 @@ bool Run::needs_files_of(const Pool& pool, const std::string& node) const {
   });
 }
 
-// Those of its last step are safe, also for the user.
+// Whether the files of the last step are stable and, if there is a store, are all in it, where the user can
+// fetch them.
 bool Run::has_last_files(const Pool& pool) const {
   return snapshots.newest() != nullptr && snapshots.stable_step() >= step &&
          (pool.options.data_port == 0 || snapshots.newest_lies_with(""));
@@ -178,7 +181,7 @@ void Run::recover(Pool& pool, const std::string& why) {
   regroup.reset();
   if (saved_step() != recovered_from) attempts = 0;
   recovered_from = saved_step();
-  // Whatever else is lost before another group was formed belongs to the same attempt.
+  // Further losses before the next group is formed belong to the same attempt.
   if (state != RunState::Recovering && ++attempts > pool.options.most_recoveries)
     return fail(pool,
                 fmt::format("its group was formed {} times from step {} without getting on; at last: {}",
@@ -193,8 +196,10 @@ void Run::recover(Pool& pool, const std::string& why) {
   go_on(pool);
 }
 
-// The nodes of the next group: those of a plan that is wanted; the same but for spares in the place of those
-// that are gone, which computes the same bits; or whoever is there.
+// Chooses the nodes of the next group. There are three ways, tried in this order:
+//   1. the nodes of the plan that was the reason for the change;
+//   2. the same placement with free nodes in the places of the lost ones, which computes the same bits;
+//   3. a new plan with whichever nodes are there.
 void Run::go_on(Pool& pool) {
   Planning next{.purpose = Purpose::kGoOn};
   if (regroup)
@@ -212,7 +217,8 @@ void Run::go_on(Pool& pool) {
   plan_with_whoever_is_there(pool);
 }
 
-// Of a run in a folder that began with one node nobody says that another node sees that folder.
+// A run with a folder that began with one node never showed that other nodes can see this folder. Only its
+// former members may join it again.
 std::vector<uint64_t> Run::nodes_that_may_join(const Pool& pool) const {
   std::vector<uint64_t> nodes = pool.free_nodes();
   if (has_folder() && began_with == 1)
@@ -243,7 +249,7 @@ bool Run::fill_vacancies(Pool& pool) {
   for (Member& each : group)
     if (const Node* node = pool.node(each.node); node == nullptr || !node->is_willing())
       vacant.push_back(&each);
-  // Who comes back gets its rank again: it has some of the files.
+  // A node that comes back gets its former rank, because it has some of the files.
   std::erase_if(vacant, [&](Member* each) {
     return take(*each, [each](const std::string& name) { return name == each->name; });
   });
@@ -275,12 +281,12 @@ void Run::plan_with_whoever_is_there(Pool& pool) {
   std::vector<uint64_t> ids;
   for (const Member& each : next.nodes) ids.push_back(each.node);
   std::ranges::sort(ids);
-  if (ids == too_few) return;  // known: it waits already
+  if (ids == too_few) return;  // the planner has already failed with these nodes
   detail = fmt::format("is placed anew on {}", nodes_text(count));
   ask_for_plan(pool, std::move(next));
 }
 
-// Nobody is kept for it meanwhile.
+// No node stays reserved for the run while it waits.
 void Run::wait_for_nodes(Pool& pool, const std::string& why) {
   regroup.reset();
   release_others(pool, {}, "the run waits for nodes");
@@ -291,7 +297,7 @@ void Run::wait_for_nodes(Pool& pool, const std::string& why) {
 
 // ---- after a restart of the scheduler
 
-// It works on.
+// A member of a group that went on working without a scheduler has registered again.
 void Run::member_returned(Pool& pool, Member& member, uint64_t node_id) {
   Node& node = pool.nodes.at(node_id);
   member.node = node_id;
@@ -362,7 +368,7 @@ void Run::time_passed(Pool& pool) {
     missed_since = 0;
     return;
   }
-  // Somebody has ended well whom another still needs; or both live and do not reach each other.
+  // Either a member has ended well and another still needs it, or both live and cannot reach each other.
   const bool hangs = std::ranges::any_of(members, &Member::done);
   if (pool.now - missed_since > (hangs ? 1 : 2) * dead_after)
     recover(pool, fmt::format("its nodes did not reach each other at step {}", step));

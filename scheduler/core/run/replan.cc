@@ -1,4 +1,5 @@
-// Nodes that are slower than planned, and nodes that could help: another placement that is worth a new group.
+// Nodes that are slower than planned and nodes that could help: finds out whether another placement is worth
+// a new group.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ using Purpose = Run::Planning::Purpose;
 using Reason = Run::Regroup::Reason;
 
 constexpr double kLeastGain = 0.05;  // of the step time, for a new plan
-constexpr double kMostSpeed = 1e6;  // by which a node may differ from what it said of itself, and its inverse
+constexpr double kMostSpeed = 1e6;   // Member::speed is in [1 / kMostSpeed, kMostSpeed]
 
 }  // namespace
 
@@ -36,20 +37,22 @@ void Run::observe(Pool& pool, const nlohmann::json& progress) {
   if (planning || replans >= pool.options.most_replans) return;
   const std::vector<double> measured = balance.lasting(pool.now, pool.options.replan_after);
   if (measured.empty()) return;
-  balance.forget();  // if it is not worth it now, it may be when this has lasted once more
+  balance.forget();  // a new plan may be worth it when this has lasted for as long again
   look_for_gain(pool, measured, left->get<double>());
 }
 
-// Members whose modelets took `measured` seconds a step: the planned times tell how fast the members are, so
-// the current plan, predicted with these speeds, takes what was measured. Spare nodes that were not measured
-// yet are assumed to keep their word as well as the others do; if there are no others, fully.
+// Asks for a plan with the speeds that the members really have. `measured` is the seconds a step that each
+// member took; compared with the planned seconds it tells how fast the member is, so the current plan,
+// predicted with these speeds, takes as long as was measured. A spare node that was never measured is assumed
+// to differ from what it says of itself as much as the members other than the slowest do in the mean; without
+// other members, not at all.
 void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double seconds_left) {
   if (std::ranges::any_of(members, &Member::done)) return;
   const size_t others = members.size() - 1;
   Planning next{.purpose = Purpose::kGain, .seconds_left = seconds_left};
   next.slowest = static_cast<size_t>(std::ranges::max_element(measured) - measured.begin());
   next.slowest_seconds = measured[next.slowest];
-  double faster = 0, speed = 0;  // than planned, and as Member::speed; of the others in the mean
+  double faster = 0, speed = 0;  // means of the others: relative to the plan, and Member::speed
   for (size_t i = 0; i < members.size(); ++i) {
     const Member& now = members[i];
     if (measured[i] <= 0 || now.planned_seconds <= 0) return;
@@ -63,7 +66,7 @@ void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double 
   }
   if (others == 0) faster = speed = 1;
   next.slower = faster * members[next.slowest].speed / next.nodes[next.slowest].speed;
-  // Replicas have the same number of nodes, so one more node means one more in each.
+  // Replicas must have the same number of nodes, so a single spare node cannot join a run with replicas.
   if (experiment.cluster.replicas == 1 && !pool.has_waiting_run())
     for (const Member& free : spare) {
       const Node* node = pool.node(free.node);
@@ -74,7 +77,7 @@ void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double 
   ask_for_plan(pool, std::move(next));
 }
 
-// A node that became free, or has come, since the group was formed.
+// Asks for a plan with nodes that became free, or joined the pool, since the group was formed.
 void Run::look_for_help(Pool& pool, double seconds_left) {
   if (std::ranges::any_of(members, &Member::done) || pool.has_waiting_run()) return;
   const size_t replicas = experiment.cluster.replicas;
@@ -102,7 +105,7 @@ void Run::stop_for_gain(Pool& pool, Planning wanted, const Plan& plan) {
   double planned = 0;
   for (const NodePlan& node : plan.nodes) planned = std::max(planned, node.seconds_per_step);
   const double gain = 1 - planned / wanted.slowest_seconds;
-  // Stopping writes what starting reads, so it takes about as long.
+  // Stopping writes about what starting reads, so it takes about as long.
   if (!(gain >= kLeastGain && gain * wanted.seconds_left > 2 * prepare_seconds)) return;
   size_t moved = 0;
   for (size_t modelet = 0; modelet < owner.size(); ++modelet) moved += owner[modelet] != plan.owner[modelet];
@@ -129,7 +132,7 @@ void Run::stop_for_gain(Pool& pool, Planning wanted, const Plan& plan) {
                          .checkpoint = {}});
 }
 
-// Nothing is lost: the members stop with a snapshot.
+// No step is lost, because the members stop with a snapshot.
 void Run::stop_to_regroup(Pool& pool, Regroup wanted) {
   forget_planning(pool);
   regroup = std::move(wanted);

@@ -61,10 +61,10 @@ void Run::reported(Pool& pool, uint64_t node, const nlohmann::json& event, uint6
     pool.changed_runs.insert(id);
   }
   if (state == RunState::Running && members.front().node == node) {
-    // Heartbeats say it as well, but not as soon.
+    // Heartbeats report the step too, but later.
     if (says_step && kind == "progress") step = std::max(step, done->get<uint64_t>());
     if (kind == "progress" && !regroup) observe(pool, event);
-    if (kind == "interrupted" && regroup) {  // for the watchers the run goes on
+    if (kind == "interrupted" && regroup) {  // watchers are not told, because the run goes on
       regroup->checkpoint = text_of(event, "checkpoint");
       return;
     }
@@ -92,7 +92,7 @@ void Run::note_data(const std::string& kind, const nlohmann::json& event) {
                          kind == "preparing" ? "prepares" : "fetches", 100 * std::clamp(*done, 0.0, 1.0));
 }
 
-// Who asks later gets the same line.
+// The event is kept as a line of text, so a client that asks later gets the same line.
 void Run::publish(Pool& pool, nlohmann::json event, uint64_t agent, uint64_t number) {
   if (std::string time = pool.utc(); !time.empty() && !event.contains("time"))
     event["time"] = std::move(time);
@@ -116,7 +116,7 @@ void Run::member_done(Pool& pool, Member& finished, const msg::RunDoneT& message
   last_news = pool.now;
   pool.changed_runs.insert(id);
   if (message.outcome != Outcome::Failed && state != RunState::Forming) return settle(pool);
-  if (message.retry && state == RunState::Recovering) return;  // the same loss, as seen by another
+  if (message.retry && state == RunState::Recovering) return;  // another member reports the same loss
   const std::string why =
       fmt::format("node '{}' failed at step {}: {}", finished.name, step, kept_text(message.message));
   if (survives(pool) && (message.retry || message.outcome != Outcome::Failed))
@@ -129,7 +129,7 @@ void Run::node_gone(Pool& pool, uint64_t node, const std::string& name, const st
   if (Member* lost = member(node))
     return member_lost(pool, *lost, fmt::format("node '{}' {} at step {}", name, why, step));
   if (!planning || planning->purpose == Purpose::kGain) return;
-  // One of the nodes that the plan is made for: another plan is needed.
+  // A node of the plan that is being made is gone, so another plan is needed.
   const bool goes_on = planning->purpose == Purpose::kGoOn;
   forget_planning(pool);
   if (goes_on) go_on(pool);
@@ -137,7 +137,7 @@ void Run::node_gone(Pool& pool, uint64_t node, const std::string& name, const st
 
 // ---- its end
 
-// Once all members have ended.
+// Decides what happens once all members have ended.
 void Run::settle(Pool& pool) {
   const bool is_placed_anew = planning && planning->purpose == Purpose::kGoOn;
   if ((state != RunState::Running && state != RunState::Stopping) || is_placed_anew ||
@@ -157,7 +157,7 @@ void Run::settle(Pool& pool) {
   go_on(pool);
 }
 
-// With a folder that the nodes share: what was saved lies there.
+// For a run whose nodes share a folder, or that cannot lose a node: its checkpoints are in that folder.
 void Run::settle_shared(Pool& pool, bool all_ok) {
   if (!all_ok && regroup && !regroup->checkpoint.empty()) {
     submit.resume = regroup->checkpoint;
@@ -181,8 +181,8 @@ void Run::publish_replanned(Pool& pool) {
                  {"checkpoint", regroup->checkpoint}});
 }
 
-// The members have ended well, or as they were asked to. The user gets the files of the last step, so the run
-// has ended once these are safe: until then it can still lose them with a node.
+// All members have ended well, or as they were asked to. The run has ended only once the files of its last
+// step are safe: until then the loss of a node can still lose files that the user wants.
 void Run::end_with_files(Pool& pool, bool all_ok) {
   const bool is_stable = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
   if (!has_last_files(pool) && pool.now - last_news <= pool.options.hold_grace) {
@@ -194,7 +194,7 @@ void Run::end_with_files(Pool& pool, bool all_ok) {
   } else if (is_stable) {
     set_state(pool, RunState::Finished,
               has_last_files(pool) ? "" : "its files could not be brought to the scheduler's store");
-  } else {  // its last steps are done again
+  } else {  // its last steps are computed again
     recover(pool, fmt::format("its nodes did not bring the files of step {} to safety within {:.0f} s", step,
                               pool.options.hold_grace));
   }
@@ -245,14 +245,14 @@ void Run::ask_members_to_stop(Pool& pool) const {
       pool.send(node->peer, msg::StopT{{}, id, epoch});
 }
 
-// Tells the nodes that still work for the run; each stays bound until it answers.
+// Tells the nodes that still work for the run to abort. Each stays bound until it answers.
 void Run::abort_members(Pool& pool, const std::string& reason) const {
   for (const Member& each : members)
     if (const Node* node = pool.node(each.node); node != nullptr && node->run == id && !each.done)
       pool.send(node->peer, msg::AbortT{{}, id, reason, node->epoch});
 }
 
-// Those that are not in the next group.
+// Releases or aborts the nodes of the run that are not in `group`.
 void Run::release_others(Pool& pool, const std::vector<Member>& group, const std::string& reason) const {
   for (auto& [node_id, node] : pool.nodes) {
     if (node.run != id || std::ranges::find(group, node_id, &Member::node) != group.end()) continue;
@@ -273,7 +273,7 @@ void Run::set_state(Pool& pool, RunState to, const std::string& why) {
     ended = pool.now;
     regroup.reset();
     forget_planning(pool);
-    for (const Member& each : members)  // those that were kept for a new plan
+    for (const Member& each : members)  // members that were kept for a new plan
       if (Node* node = pool.node(each.node); each.done && node != nullptr && node->run == id) node->release();
   }
   pool.log(fmt::format("run {} '{}' {}{}{}", id, submit.name, state_name(to), why.empty() ? "" : ": ", why));

@@ -1,18 +1,25 @@
-// Run: a submission on its way from the queue to its end. Plain data, which only its methods change. Methods
-// are given what they need of the pool, and what they change there (for whom nodes work, messages, lines of
-// the log).
+// Run: a submission on its way from the queue to its end. Its members are plain data, which only its methods
+// change. Methods get the Pool as an argument; they change there which nodes work for the run, and add
+// messages and lines to log.
 //
-// A plan is requested, and arrives as an event of its own (planned()), up to seconds later:
-//   for its start   the run is queued; the nodes that the plan is made for are kept for it;
-//   for a gain      it is running; the plan only tells whether another placement would be worth it;
-//   to go on        the group changes; the nodes that are left, and those that are to come, are kept.
+// A plan is requested, and arrives as an event of its own (planned()) up to seconds later. It has one of
+// three purposes:
+//   kStart  the run is queued; the nodes in the plan are reserved for it;
+//   kGain   the run is running; the plan only tells whether another placement would be worth a new group;
+//   kGoOn   the group changes; the remaining nodes and the new ones are reserved for the run.
 //
-// Every change of a group is one operation (go_on): the group of the next epoch is formed from the newest stable
-// snapshot; from the files of its last step, stable or not, if nobody was lost since all ranks had them; or, if its
-// nodes share a folder (`out`), from the newest checkpoint there, which they find themselves.
+// Every change of a group is the same operation (go_on): the group of the next epoch is formed and continues
+// from saved state. That state is one of these:
+//   - the newest stable snapshot;
+//   - the snapshot of the last step even if it is not stable, provided that all ranks have reported its files
+//     and none of them was lost since;
+//   - if the nodes share a folder (`out`), the newest checkpoint there, which they find themselves.
 //
-// Files: run.cc has what its nodes report, and its end; group.cc plans and the start of a group; replan.cc
-// nodes that are slow, and nodes that could help; recovery.cc losses, nodes that leave, snapshots.
+// Files:
+//   run.cc       what the nodes report, and the end of the run
+//   group.cc     plans, and the start of a group
+//   replan.cc    slow nodes, and nodes that could help
+//   recovery.cc  losses, nodes that leave, snapshots
 #pragma once
 
 #include <cstdint>
@@ -40,17 +47,18 @@ bool has_ended(comm::control::RunState state);
 const char* state_name(comm::control::RunState state);  // "queued", ...
 
 struct Run {
-  struct Member {       // of the run's group; its index is the rank
-    uint64_t node = 0;  // 0: it is away
+  // A node of the run's group. Its index in `members` is its rank.
+  struct Member {
+    uint64_t node = 0;  // 0: it is not in the pool now
     std::string name;
-    uint64_t incarnation = 0;    // of the agent
+    uint64_t incarnation = 0;    // of the agent process
     std::string endpoint;        // empty: not prepared yet
     std::string public_key;      // of the endpoint
     uint64_t planned_bytes = 0;  // of its modelets
-    uint64_t memory_bytes = 0;   // that it needs in all
-    double planned_seconds = 0;  // of computing in a step
-    double speed = 1;            // beside what the node said of itself
-    bool measured = false;       // that is how fast it was; else it is taken for as fast
+    uint64_t memory_bytes = 0;   // planned for all that it needs
+    double planned_seconds = 0;  // that it computes in a step
+    double speed = 1;            // relative to what the node says of itself
+    bool measured = false;       // `speed` was measured; else it is assumed
     bool done = false;
     comm::control::Outcome outcome = comm::control::Outcome::Ok;
   };
@@ -59,68 +67,70 @@ struct Run {
     enum class Purpose : uint8_t { kStart, kGain, kGoOn };
     uint64_t number = 0;  // of the request
     Purpose purpose = Purpose::kStart;
-    std::vector<Member> nodes;  // that it is made for, in this order
-    // For a gain: the slowest member, its time a step and how much longer than planned that is (0: it is not
-    // slow, others could help), and how long the run would still take.
+    std::vector<Member> nodes;  // in the order of the plan
+    // For kGain: the slowest member, its seconds a step, how many times longer than planned that is (0: it is
+    // not slow, but other nodes could help), and how long the run would still take.
     size_t slowest = 0;
     double slowest_seconds = 0, slower = 0, seconds_left = 0;
   };
-  // Another group is wanted while this one is well: its members stop, with a snapshot.
+  // A new group is wanted although the present one works: its members stop, with a snapshot.
   struct Regroup {
     enum class Reason : uint8_t { kSlow, kHelp, kLeave };
     Reason reason = Reason::kSlow;
-    std::vector<Member> nodes;  // of the next group; empty: those that will be there
+    std::vector<Member> nodes;  // of the next group; empty: whichever are there then
     std::string why;
     std::string slow_node;
     double slower = 0;  // than planned
     uint64_t moved_modelets = 0;
-    double gain = 0;         // share of the step's computing
-    std::string checkpoint;  // in a shared folder, to go on from; empty: not written yet
+    double gain = 0;         // share of the computing time of a step that the new plan saves
+    std::string checkpoint;  // in the shared folder, to continue from; empty: not written yet
     double since = 0;
   };
 
   // ---- what happens to it
 
-  // Nodes that it needs at least, and would take, to start or to go on.
+  // How many nodes the run would take now, and how many it needs at least, to start or to continue.
   size_t wanted_nodes(const Pool& pool) const;
   size_t least_nodes() const;
-  // Whether it waits for nodes that others have or that may come.
+  // Whether it waits for nodes that work for others or that may still join.
   bool is_waiting() const {
     return state == comm::control::RunState::Queued || state == comm::control::RunState::Waiting;
   }
-  // Requests a plan with free nodes, of which there are as many as it wants.
+  // Requests a plan with free nodes. There must be wanted_nodes() of them.
   void place(Pool& pool);
   void planned(Pool& pool, const Planned& answer);
   void prepared(Pool& pool, Member& member, const comm::control::PreparedT& message);
-  // `agent`: its incarnation; `number`: of the event there, 0: not counted.
+  // `agent` is the incarnation of the agent. `number` is the number that the agent gave the event; 0: it has
+  // none.
   void reported(Pool& pool, uint64_t node, const nlohmann::json& event, uint64_t agent, uint64_t number);
-  bool has_heard(uint64_t agent, uint64_t number) const;  // that event
+  bool has_heard(uint64_t agent, uint64_t number) const;  // whether that event has arrived already
   void member_done(Pool& pool, Member& member, const comm::control::RunDoneT& message);
   void node_gone(Pool& pool, uint64_t node, const std::string& name, const std::string& why);
-  // A member lives and does nothing for the run.
+  // The member lives, but does not work for the run any more.
   void lost_its_part(Pool& pool, Member& member);
-  // One of its nodes, or of those that it is planned with, shall have no work any more.
+  // A node of its group, or of the plan that is being made, was drained or wishes to leave.
   void node_unwilling(Pool& pool, uint64_t node, const std::string& why);
   void member_missed(Pool& pool, const std::string& by, Member& member, const std::string& why);
   void snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files);
   void member_returned(Pool& pool, Member& member, uint64_t node);
-  // What it was told may have been lost with a connection, or with the scheduler.
+  // Sends the member again what may have been lost with a connection or with a former scheduler.
   void tell_again(Pool& pool, const Member& member) const;
-  // The scheduler was restarted, and has waited for the members for long enough.
+  // The scheduler was restarted, and has waited long enough for the members to come back.
   void judge(Pool& pool);
   void asked_to_stop(Pool& pool);
   void time_passed(Pool& pool);
   void fail(Pool& pool, const std::string& why, bool by_user = false);
 
   Member* member(uint64_t node);
-  bool survives(const Pool& pool) const;                   // the loss of a node
-  bool has_folder() const { return !submit.out.empty(); }  // that its nodes share, with its checkpoints
+  bool survives(const Pool& pool) const;                   // whether it can lose a node
+  bool has_folder() const { return !submit.out.empty(); }  // its nodes share `out`, which has the checkpoints
   uint64_t saved_step() const { return has_folder() ? checkpoint_step : snapshots.stable_step(); }
-  // A node that has stopped, and is kept until the group is formed anew or the run has ended.
+  // Whether the node of this member, which has stopped, stays reserved until the next group is formed or the
+  // run has ended.
   bool keeps(const Pool& pool, const Member& member) const {
     return member.done && (regroup || survives(pool));
   }
-  bool needs_files_of(const Pool& pool, const std::string& node) const;  // to form its group
+  bool needs_files_of(const Pool& pool, const std::string& node) const;  // to form its group, from this node
   bool has_last_files(const Pool& pool) const;
   comm::control::RunStatusT status(double now) const;
   void tell_watchers(Pool& pool) const;
@@ -130,41 +140,41 @@ struct Run {
 
   uint64_t id = 0;
   std::string submitter;  // name of the key that submitted it; empty without keys
-  bool by_admin = false;  // that is an administrator's
+  bool by_admin = false;  // whether that key is an administrator's
   comm::control::SubmitT submit;
   Experiment experiment;
   DataShape shape;
   comm::control::RunState state = comm::control::RunState::Queued;
   std::string detail;
-  bool user_error = false;  // failed by what the user can correct
+  bool user_error = false;  // it failed because of something that the user can correct
   uint32_t epoch = 0;
   std::vector<Member> members;
-  std::vector<uint32_t> owner;  // [modelets] -> member
-  std::vector<Member> spare;    // nodes that the plan gave no modelet
+  std::vector<uint32_t> owner;  // [modelets] -> rank
+  std::vector<Member> spare;    // nodes to which the plan gave no modelets
   std::optional<Planning> planning;
   std::optional<Regroup> regroup;
   Snapshots snapshots;
-  uint64_t checkpoint_step = 0;  // of the newest in the shared folder, as far as is known
+  uint64_t checkpoint_step = 0;  // of the newest checkpoint in the shared folder that is known
   Balance balance;
-  size_t began_with = 0;  // nodes, at its first start
+  size_t began_with = 0;  // number of nodes at its first start
   uint32_t replans = 0, recoveries = 0;
-  uint64_t recovered_from = 0;  // step of the last recovery,
-  uint32_t attempts = 0;        // and how many there were from there
-  double rests_until = 0;       // while it recovers: another group is formed then; 0: it does not rest
-  std::string losses;           // since its last group was formed: which nodes, and why
+  uint64_t recovered_from = 0;  // step from which it last recovered
+  uint32_t attempts = 0;        // recoveries from that step
+  double rests_until = 0;       // when the next group may be formed; 0: at once
+  std::string losses;           // which nodes it lost since its last group was formed, and why
   uint64_t step = 0;
   std::string submitted_at;                         // UTC
   double submitted = 0, stop_asked = 0, ended = 0;  // seconds of the scheduler's clock
   double prepare_began = 0, prepare_seconds = 0;    // of the last start
-  double last_news = 0;                             // of members that are done, or of their files
-  double missed_since = 0;                          // a member was missed at `missed_step`; 0: none is
+  double last_news = 0;                             // when a member ended or reported files
+  double missed_since = 0;  // since when a member is missed, at `missed_step`; 0: none is
   uint64_t missed_step = 0;
-  double files_missing_since = 0;      // 0: they can be had
-  std::set<uint64_t> no_help;          // nodes that a plan with them made no better
-  std::vector<uint64_t> too_few;       // nodes that could not carry the run
+  double files_missing_since = 0;      // since when no node that is there has some file; 0: all can be had
+  std::set<uint64_t> no_help;          // nodes that were already considered as help
+  std::vector<uint64_t> too_few;       // nodes on which the run could not be placed
   std::deque<RunEventRecord> events;   // the last ones
   uint64_t last_event = 0;             // number of the last one
-  std::map<uint64_t, uint64_t> heard;  // of agents: incarnation -> number of the last event
+  std::map<uint64_t, uint64_t> heard;  // incarnation of an agent -> number of its last event
   std::set<std::string> watchers;      // peers
 
  private:

@@ -113,7 +113,7 @@ Run::Member member_of(const json& object) {
           .outcome = static_cast<msg::Outcome>(outcome)};
 }
 
-// Those that no other one will follow.
+// Only snapshots that are to be kept are recorded. A later snapshot will replace the others.
 json unfinished_json(const Snapshots& snapshots) {
   json list = json::array();
   for (const Snapshots::Unfinished& each : snapshots.unfinished())

@@ -1,6 +1,6 @@
-// A run as text, which outlives the scheduler (scheduler/ledger/records.h): what was submitted, where the run
-// stands, its group, and its stable snapshots. Events have records of their own; who watches comes again.
-// Pure functions.
+// The record of a run as text, which outlives the scheduler (scheduler/ledger/records.h): the submission, the
+// state, the group and the stable snapshots. Events have records of their own. Watchers are not recorded;
+// they ask again. Pure functions.
 #pragma once
 
 #include <string>
@@ -9,10 +9,11 @@
 
 namespace modelet::scheduler {
 
-// JSON. `now` as for Run::status().
+// Returns JSON. `now` as for Run::status().
 std::string format_run(const Run& run, double now);
-// But for experiment and shape, which follow from `submit`. Its members are away; it was submitted, or has
-// ended, before the time 0. FormatError that says what is wrong.
+// Reads the text of format_run(). The result lacks `experiment` and `shape`, which follow from `submit`. Its
+// members are away (`node` is 0), and `submitted` is minus the age of the run, because the clock of this
+// process is not known here. Throws FormatError that says what is wrong.
 Run parse_run(uint64_t id, const std::string& text);
 
 }  // namespace modelet::scheduler

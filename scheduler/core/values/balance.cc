@@ -9,7 +9,7 @@ namespace modelet::scheduler {
 namespace {
 
 constexpr double kLongestStep = 1e6;  // seconds
-constexpr size_t kFewestReports = 3;  // one slow step, or one burst of somebody else's work, is no reason
+constexpr size_t kFewestReports = 3;  // one slow report may be a burst of other work on the machine
 
 std::optional<double> seconds(const nlohmann::json& node, const char* key) {
   const auto found = node.find(key);

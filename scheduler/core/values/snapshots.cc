@@ -16,7 +16,7 @@ comm::SnapshotFile* file_of(comm::Snapshot& snapshot, const std::string& name) {
   return found == snapshot.files.end() ? nullptr : &*found;
 }
 
-// Another content under the same name is a contradiction.
+// The same file name with another content is a contradiction.
 bool agrees(comm::Snapshot& known, const comm::Snapshot& files) {
   return std::ranges::all_of(files.files, [&](const comm::SnapshotFile& file) {
     const comm::SnapshotFile* same = file_of(known, file.name);
@@ -39,7 +39,7 @@ bool can_be_had(const comm::Snapshot& snapshot, const Snapshots::IsThere& is_the
                              [&](const auto& file) { return count_there(file, is_there) > 0; });
 }
 
-// By all ranks.
+// Whether all ranks have reported.
 bool is_reported(const Snapshots::Unfinished& unfinished) {
   return unfinished.ranks.size() == unfinished.size && !unfinished.snapshot.files.empty();
 }
@@ -68,7 +68,7 @@ bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Sn
       known.files.push_back(file);
   }
   known.keep = known.keep || files.keep;
-  if (!is_reported(*entry)) entry->ranks.insert(rank);  // another group may have gone on from it
+  if (!is_reported(*entry)) entry->ranks.insert(rank);  // else a group may continue from it already
   return true;
 }
 
@@ -85,7 +85,8 @@ std::optional<uint64_t> Snapshots::settle(uint32_t holders, const IsThere& is_th
   const auto same_step = [&](const Unfinished& each) {
     return std::ranges::find(stable_, each.snapshot.step, &comm::Snapshot::step);
   };
-  // What a later group wrote after the same step takes the place of the earlier one, if nothing is missing.
+  // A snapshot that a later group wrote after the same step replaces the earlier one if it has all of its
+  // files.
   const auto has_all_of = [](const Unfinished& each, const comm::Snapshot& earlier) {
     return std::ranges::all_of(earlier.files, [&](const auto& file) {
       return std::ranges::find(each.snapshot.files, file.name, &comm::SnapshotFile::name) !=
@@ -113,7 +114,7 @@ std::optional<uint64_t> Snapshots::settle(uint32_t holders, const IsThere& is_th
   }
   if (!is_news) return std::nullopt;
   std::ranges::sort(stable_, {}, &comm::Snapshot::step);
-  // Of the steps before it, those that the user wants may still become complete.
+  // Snapshots of earlier steps that the user wants may still become complete.
   std::erase_if(unfinished_, [&](const Unfinished& each) {
     return each.snapshot.step < stable_step() && !each.snapshot.keep;
   });
@@ -132,7 +133,7 @@ void Snapshots::forget_old() {
 }
 
 void Snapshots::go_back_to(uint64_t step) {
-  // That one is known as a whole, and its files go on finding holders.
+  // The snapshot of this step is complete, and its files go on finding holders.
   std::erase_if(unfinished_, [&](const Unfinished& each) {
     return each.snapshot.step != step || step <= stable_step() || !is_reported(each);
   });
@@ -146,7 +147,8 @@ bool Snapshots::holder_gone(const std::string& holder) {
   return changed;
 }
 
-// Nodes have removed what they held of those before the newest.
+// Nodes have removed their files of the stable snapshots before the newest one, so of those only the store's
+// files count.
 const comm::Snapshot* Snapshots::newest_at_hand(const IsThere& is_there) const {
   const auto is_stored = [&](const std::string& holder) { return holder.empty() && is_there(holder); };
   for (auto each = stable_.rbegin(); each != stable_.rend(); ++each)

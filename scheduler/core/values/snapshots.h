@@ -1,7 +1,9 @@
-// Snapshots: which files of a run lie where. Each rank reports the files that it has written after a step and
-// who holds them; once all ranks have, and each file has enough holders, the snapshot is stable: the run can
-// go on from it whichever one node is lost. Older ones are then forgotten, but for those that the user wants
-// (`keep`). Pure; what is added here comes from agents and may be anything that parse_snapshot() lets through.
+// Snapshots: which nodes hold which files of a run. After a step, each rank reports the files that it has
+// written and which nodes hold them. A snapshot is stable once all ranks have reported and each file has
+// enough holders: the run can then continue from it after the loss of any one node. Older snapshots are then
+// forgotten, except those that the user wants (`keep`).
+//
+// Pure. What is added here comes from agents, and may be anything that parse_snapshot() accepts.
 #pragma once
 
 #include <cstdint>
@@ -17,51 +19,57 @@ namespace modelet::scheduler {
 
 class Snapshots {
  public:
-  using IsThere = std::function<bool(const std::string& holder)>;  // whether that node can be asked now
+  // Whether this holder can be asked for files now.
+  using IsThere = std::function<bool(const std::string& holder)>;
 
   Snapshots() = default;
-  // Of which some ranks have reported.
+  // A snapshot that is not stable yet.
   struct Unfinished {
     comm::Snapshot snapshot;
     std::set<uint32_t> ranks;  // that have reported
-    uint32_t size = 0;
+    uint32_t size = 0;         // of the group
   };
-  // What a former scheduler knew: stable ones, and others that are to be kept; in the order of steps.
+  // What a former scheduler knew: the stable snapshots, and unfinished ones that are to be kept. Both are in
+  // the order of steps.
   Snapshots(std::vector<comm::Snapshot> stable, std::vector<Unfinished> unfinished)
       : stable_(std::move(stable)), unfinished_(std::move(unfinished)) {}
 
-  // What one rank of `size` of the group of `epoch` has written; `files` may name more holders each time.
-  // False if that contradicts what is known, or does not belong to this group.
+  // Adds what rank `rank` of the `size` ranks of the group of `epoch` has written. `files` may name more
+  // holders each time. Returns false if `files` contradicts what is known, or does not belong to this group.
   bool add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files);
-  // More holders of a stable one: a node has fetched its files. False if there is no such snapshot.
+  // Adds holders of a stable snapshot: a node has fetched its files. Returns false if there is no such
+  // snapshot, or if the contents differ.
   bool add_holders(const comm::Snapshot& files);
-  // Finds what has become stable: files of all ranks, each with `holders` holders that are there. Returns the
-  // newest stable step, and forgets what it makes superfluous; nothing if none has become so.
+  // Finds the snapshots that have become stable: all ranks have reported, and each file has at least
+  // `holders` holders that are there. Returns the newest stable step and forgets the snapshots that this
+  // makes superfluous. Returns nothing if no snapshot has become stable.
   std::optional<uint64_t> settle(uint32_t holders, const IsThere& is_there);
-  // The group is no more, and another begins from this step: what some rank has not reported never will be
-  // complete, and what came later comes again. A snapshot of this step that all have reported can become stable.
+  // The group has ended, and the next one begins from `step`. A snapshot of this step that all ranks have
+  // reported can still become stable. All other unfinished snapshots are dropped: missing reports will never
+  // come, and later steps are computed again.
   void go_back_to(uint64_t step);
 
-  // This node is not there any more. When it is back, perhaps without its disk, it may have lost what it had: no
-  // unfinished snapshot counts on it until it says again what it holds. Of stable ones there are other holders.
-  // False if nothing changed.
+  // The node is gone. When it comes back it may have lost its disk, so no unfinished snapshot counts on its
+  // files until it reports them again. Stable snapshots have other holders. Returns false if nothing changed.
   bool holder_gone(const std::string& holder);
-  // A group could not go on from one that all ranks had reported.
+  // For a group that could not continue from a snapshot that all ranks had reported.
   void drop_unfinished() { unfinished_.clear(); }
 
   const std::vector<comm::Snapshot>& stable() const { return stable_; }  // in the order of steps
   const std::vector<Unfinished>& unfinished() const { return unfinished_; }
-  // Null if there is none yet.
+  // The newest stable one; null if there is none yet.
   const comm::Snapshot* newest() const { return stable_.empty() ? nullptr : &stable_.back(); }
   uint64_t stable_step() const { return stable_.empty() ? 0 : stable_.back().step; }
-  // The newest of which each file can be had now; null if there is none.
+  // The newest stable snapshot whose files can all be fetched now; null if there is none.
   const comm::Snapshot* newest_at_hand(const IsThere& is_there) const;
-  // The newest that all ranks have reported and of which each file can be had now, whether it is stable or not:
-  // a group may go on from it, as long as the stable one stays. Null if there is none after the stable ones.
+  // The newest snapshot after the stable ones that all ranks have reported and whose files can all be fetched
+  // now, although it is not stable. A group may continue from it as long as the stable one is kept. Null if
+  // there is none.
   const comm::Snapshot* newest_complete(const IsThere& is_there) const;
-  // A node that has a file of the newest one which nobody who is there has; empty if there is no such node.
+  // The name of a node that holds a file of the newest stable snapshot which no node that is there holds.
+  // Empty if there is no such node.
   std::string missing_holder(const IsThere& is_there) const;
-  // Whether all files of the newest one lie with this holder.
+  // Whether this holder has all files of the newest stable snapshot.
   bool newest_lies_with(const std::string& holder) const;
 
   static constexpr size_t kMostKept = 16;

@@ -1,4 +1,4 @@
-// Texts that the parts of Core share: names, numbers of nodes, keys, texts of agents. Pure functions.
+// Texts that several parts of Core use: names, numbers of nodes, keys, texts of agents. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,20 @@
 
 namespace modelet::scheduler {
 
-// Names become parts of paths and log lines.
+// Whether `name` fulfils kNameRule. Names become parts of paths and log lines.
 bool is_name(const std::string& name);
 inline constexpr const char* kNameRule = "1 to 64 letters, digits, '.', '_', '-', not beginning with '.'";
 
-// A quantity that somebody claims to have measured.
+// Whether the value can be a measured quantity: finite and not negative.
 bool is_measure(double value);
 
-// A text of an agent or a user, as it is kept, logged and shown (base/text/printable.h).
+// A text of an agent or a user in the form in which it is kept, logged and shown (base/text/printable.h).
 std::string kept_text(const std::string& text);
 
-// An event of a run (docs/events.md) as an agent sends it: an object, neither large nor deep, with texts as
-// kept_text. Nothing if it is not one.
+// Reads an event of a run (docs/events.md) as an agent sends it: an object that is neither large nor deep.
+// Its texts become as kept_text(). Returns nothing if it is not such an object.
 std::optional<nlohmann::json> parse_event(const std::string& json);
-std::string text_of(const nlohmann::json& event, const char* key);  // empty: there is none
+std::string text_of(const nlohmann::json& event, const char* key);  // empty: it has none
 
 std::string with_key(const comm::Identity& sender);
 std::string nodes_text(size_t count);

@@ -1,4 +1,4 @@
-// The spellings of an experiment's choices, and the tables that have a row for each.
+// The spellings of the choices in an experiment, and the tables that have a row for each choice.
 #include "base/experiment/choices.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ TEST(Choices, ValuesAndSpellingsStandInOneOrder) {
       all_values<HashFamilyKind>(),
       testing::ElementsAre(HashFamilyKind::kDwta, HashFamilyKind::kSimHash, HashFamilyKind::kMinHash));
   EXPECT_EQ(spelling(SamplingMode::kLshPerSample), "lsh_per_sample");
-  EXPECT_EQ(spelling(RetrievalKind::kLowRank), "preview");  // the word of files that exist
+  EXPECT_EQ(spelling(RetrievalKind::kLowRank), "preview");  // existing files use this word
 }
 
 TEST(Choices, ATableFindsTheRowOfAValue) {

@@ -1,4 +1,4 @@
-// docs/experiment.md and the parser's table of keys must say the same.
+// docs/experiment.md must say the same as the parser's table of keys.
 #include <gtest/gtest.h>
 
 #include <sstream>

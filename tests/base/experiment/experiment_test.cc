@@ -1,4 +1,4 @@
-// The experiment file: every rule of the parser, round trips, and a parser that survives arbitrary bytes.
+// The experiment file: every rule of the parser, round trips, and a parser that survives any bytes.
 #include "base/experiment/experiment.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ Experiment parse(const std::string& text, const std::vector<std::string>& overri
   return parse_experiment(text, "/runs/quickstart.toml", overrides);
 }
 
-// Text of the UsageError that parsing ends with.
+// The text of the UsageError that parsing throws.
 std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
   try {
     parse(text, overrides);
@@ -92,7 +92,7 @@ lz4 = true
   EXPECT_TRUE(e.exchange.lz4);
 }
 
-// One label would leave a softmax nothing to learn.
+// With a single label, a softmax would have nothing to learn.
 TEST(Experiment, TablesHaveASigmoidUnlessTheySayOtherwise) {
   for (const std::string format : {"table", "criteo"}) {
     std::vector<std::string> keys = {"data.format=" + format, "table.columns=['label:y', 'cat:c']"};

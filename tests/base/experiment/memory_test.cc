@@ -1,4 +1,5 @@
-// What a plan says about the memory of a modelet; prediction_test shows that this is what is allocated.
+// What a plan says about the memory of a modelet. prediction_test shows that this is what is really
+// allocated.
 #include "base/experiment/memory.h"
 
 #include <gtest/gtest.h>

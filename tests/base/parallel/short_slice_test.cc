@@ -11,7 +11,7 @@
 namespace modelet {
 namespace {
 
-// sched_getattr's answer for the calling thread, as bytes; sched_runtime is the 8 bytes at 24.
+// The answer of sched_getattr for the calling thread. sched_runtime is the 8 bytes at offset 24.
 std::array<uint64_t, 6> attributes() {
   std::array<uint64_t, 6> bytes{};
   EXPECT_EQ(syscall(SYS_sched_getattr, 0, bytes.data(), sizeof(bytes), 0), 0);

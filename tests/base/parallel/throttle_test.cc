@@ -19,7 +19,7 @@ namespace {
 constexpr unsigned kThreads = 4;
 constexpr size_t kCount = 1000, kPiece = 7;
 
-// Which pieces a loop has done, how often each, and on how many threads at once.
+// How often a loop has done each piece, and on how many threads at most at the same time.
 struct Done {
   std::vector<int> times = std::vector<int>(kCount);
   unsigned most_at_once = 0;
@@ -42,7 +42,7 @@ Done loop(ThreadPool& pool) {
   return done;
 }
 
-// The first test: oneTBB lends threads that are idle from another pool.
+// This must be the first test, because oneTBB lends a pool idle threads that another pool has used.
 TEST(Throttle, OnlyThrottledThreadsAreIdle) {
   const auto policies = [](const Throttle* throttle) {
     std::mutex mutex;

@@ -71,7 +71,8 @@ TEST_F(FileTest, ALockKeepsOthersOutUntilItEnds) {
   EXPECT_THROW(FileLock::take(folder_ / "no folder" / "lock"), Error);
 }
 
-// Each process adds one to a number and reads it well before it writes: two at once would lose something.
+// Each process adds one to a number, and reads it well before it writes it. Two processes at once would lose
+// an addition.
 TEST_F(FileTest, BytesAreLockedApart) {
   const fs::path path = folder_ / "bytes";
   const int one = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600),
@@ -132,7 +133,7 @@ TEST_F(FileTest, AKilledProcessLeavesNothing) {
   EXPECT_EQ(entries(), 0u);
 }
 
-// In a namespace of its own, where an empty folder lies over /proc.
+// Runs in a mount namespace of its own, where an empty folder lies over /proc.
 TEST_F(FileTest, WritesWhereProcIsNotMounted) {
   enum Outcome { kWritten, kFailed, kNoNameSpace };
   const pid_t child = ::fork();

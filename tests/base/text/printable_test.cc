@@ -1,4 +1,4 @@
-// Text from outside: what of it may be logged, kept and shown.
+// Text from outside: which of it may be logged, kept and shown.
 #include "base/text/printable.h"
 
 #include <gtest/gtest.h>
@@ -50,8 +50,8 @@ TEST(Printable, CutsBetweenCharacters) {
   EXPECT_EQ(printable(text, 3), "...");
 }
 
-// Whatever the bytes: one line, short enough, the same when it is done again, and fit for JSON, which throws
-// at what is no UTF-8.
+// For any bytes the result is one line, short enough, unchanged by a second call, and valid UTF-8, without
+// which JSON would throw.
 TEST(Printable, HoldsForAnyBytes) {
   Rng rng(5);
   for (int i = 0; i < 20000; ++i) {

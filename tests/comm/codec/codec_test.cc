@@ -85,7 +85,7 @@ TEST(Codec, ErrorBoundHoldsForEveryShapeAndStride) {
               ASSERT_EQ(x, y);
             } else if (name == "bf16") {
               ASSERT_LE(std::abs(x - y), std::abs(x) * 0x1p-8f);
-            } else if (name != "topk" || y != 0) {  // a step, rounded up to a bf16
+            } else if (name != "topk" || y != 0) {  // within a step, which is rounded up to a bf16
               ASSERT_LE(std::abs(x - y), max / (name == "int4" ? 7 : 127) * 1.01f) << rows << " x " << cols;
             }
           }
@@ -147,8 +147,8 @@ void on_all_instruction_sets(const Body& body) {
 struct IntCodec : ::testing::TestWithParam<std::pair<const char*, int>> {
   const Codec& codec() const { return require_codec(GetParam().first); }
   int bits() const { return GetParam().second; }
-  int largest() const { return (1 << (bits() - 1)) - 1; }     // number of a row with negative values
-  int largest_positive() const { return (1 << bits()) - 1; }  // of a row without
+  int largest() const { return (1 << (bits() - 1)) - 1; }     // largest number in a row with negative values
+  int largest_positive() const { return (1 << bits()) - 1; }  // in a row without
 };
 INSTANTIATE_TEST_SUITE_P(, IntCodec, ::testing::Values(std::pair{"int8", 8}, std::pair{"int4", 4}),
                          [](const auto& entry) { return std::string(entry.param.first); });
@@ -158,14 +158,14 @@ TEST_P(IntCodec, RowsOfZerosAndExtremes) {
   EXPECT_EQ(round_trip(codec(), {1e-45f, -1e-40f, 1e-38f}, 1), std::vector<float>(3, 0.0f))
       << "too small to have a step";
   const std::vector<float> extreme = round_trip(codec(), {kLargest, -kLargest, 0}, 1, kNearest);
-  // Cut off, so that one step more below zero would be finite too; the step is a bf16.
+  // The largest number is cut off, so that one step more below zero would be finite too; the step is a bf16.
   const double cut = largest() / (largest() + 1.0);
   EXPECT_NEAR(extreme[0] / kLargest, cut, 0.01);
   EXPECT_NEAR(extreme[1] / kLargest, -cut, 0.01);
   EXPECT_EQ(extreme[2], 0);
 }
 
-// Any step and numbers that a peer claims, also those that no encoder writes.
+// Tries any step and any numbers that a peer may claim, also those that no encoder writes.
 TEST_P(IntCodec, DecodesNothingThatIsNotFinite) {
   const std::vector<std::byte> good = encode(codec(), {std::vector<float>{1, -1}.data(), 1, 2, 2});
   size_t accepted = 0;
@@ -188,7 +188,7 @@ TEST_P(IntCodec, DecodesNothingThatIsNotFinite) {
   EXPECT_GT(accepted, 2u * 0x10000);
 }
 
-// A matrix is rounded in blocks of rows as in one block.
+// A matrix that is cut into blocks of rows is rounded as if it were one block.
 TEST(Codec, RoundingDoesNotDependOnTheCutIntoBlocksOfRows) {
   const size_t rows = 20, cols = 37;
   const std::vector<float> values = normal_values(rows * cols, 8);
@@ -222,8 +222,8 @@ TEST_P(IntCodec, WithoutASeedRoundsToTheNearest) {
   EXPECT_EQ(round_trip(codec(), values, 1, kNearest), (std::vector<float>{top, 1, 2, -2, -3, 0, 0}));
 }
 
-// Outputs of ReLU: each row needs one bit a value and the numbers of the values that are not zero. Odd
-// numbers of values, every length, and rows of zeros included.
+// Outputs of ReLU: each row needs one bit for each value, and the numbers of the values that are not zero.
+// Tries odd numbers of values, every length, and rows of zeros.
 TEST_P(IntCodec, LeavesOutZeros) {
   on_all_instruction_sets([&](const char* target) {
     SCOPED_TRACE(target);
@@ -267,8 +267,8 @@ TEST_P(IntCodec, RefusesWhatIsNotFinite) {
   }
 }
 
-// The mean over seeds of the decoded value is the value: within 5 standard errors, for values all over the
-// range, of a row with and one without negative values.
+// The mean of the decoded value over many seeds is the value, within 5 standard errors. Tries values in the
+// whole range, in a row with negative values and in one without.
 TEST_P(IntCodec, StochasticRoundingIsUnbiased) {
   for (const bool negative : {true, false}) {
     const int top = negative ? largest() : largest_positive(), bottom = negative ? -top : 0;
@@ -290,8 +290,8 @@ TEST_P(IntCodec, StochasticRoundingIsUnbiased) {
   }
 }
 
-// Every instruction set makes the same numbers; where it has no fused multiply-add, a value in a thousand may
-// be rounded the other way.
+// Every instruction set gives the same numbers. Without a fused multiply-add, one value in a thousand may be
+// rounded the other way.
 TEST_P(IntCodec, AgreesOnAllInstructionSets) {
   const std::vector<float> values = normal_values(100 * 77, 3);
   const auto best = round_trip(codec(), values, 100, {5});
@@ -303,7 +303,7 @@ TEST_P(IntCodec, AgreesOnAllInstructionSets) {
   });
 }
 
-// Neighbours must not be rounded alike: the errors of different places are uncorrelated.
+// Neighbours must be rounded independently: the rounding errors of different places are uncorrelated.
 TEST_P(IntCodec, RoundingOfNeighboursIsIndependent) {
   const size_t cols = 64, rows = 2000;
   std::vector<float> values(rows * cols, 0.5f);
@@ -322,7 +322,7 @@ TEST_P(IntCodec, RoundingOfNeighboursIsIndependent) {
   }
 }
 
-// Whole steps of a row whose largest magnitude is the largest number, with many equal magnitudes.
+// A row of whole steps whose largest magnitude is the largest number, with many equal magnitudes.
 std::vector<float> whole_steps(size_t count, bool negative, Rng& rng) {
   std::vector<float> values(count);
   const uint32_t levels = 1 + rng.below(40);
@@ -334,7 +334,8 @@ std::vector<float> whole_steps(size_t count, bool negative, Rng& rng) {
   return values;
 }
 
-// The largest eighth by magnitude of each 64 values, of equal ones the first: found by sorting.
+// topk keeps the largest eighth, by magnitude, of each 64 values, and of equal values the first ones. The
+// test finds them by sorting.
 TEST(TopK, KeepsTheLargestOfEveryWordAsInt8DoesAndNothingElse) {
   const Codec& codec = require_codec("topk");
   on_all_instruction_sets([&](const char* target) {

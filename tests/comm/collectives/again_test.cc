@@ -1,4 +1,4 @@
-// Connections that break while the members stay the same: what was lost comes again, and nobody notices.
+// Connections that break while the members stay the same: what was lost is sent again, and no caller notices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -19,11 +19,11 @@ using testing::make_transports;
 using testing::run_ranks;
 using testing::TransportKind;
 
-constexpr uint64_t kClosing =
-    1000;  // step of the barrier in which all wait until nobody needs anything any more
+// The step of the last barrier, in which each rank waits until no rank needs it any more.
+constexpr uint64_t kClosing = 1000;
 const GroupOptions kOptions{.run = 1, .timeout_seconds = 60, .segment_bytes = 64};
 
-// The same in every program: what a rank gives in an operation.
+// What a rank contributes to an operation; the same in every program.
 std::vector<float> given(uint64_t operation, int rank, size_t values) {
   Rng rng(operation, {static_cast<uint64_t>(rank)});
   std::vector<float> given(values);
@@ -34,7 +34,8 @@ std::vector<float> given(uint64_t operation, int rank, size_t values) {
 Matrix row(std::vector<float>& values) { return {values.data(), 1, values.size(), values.size()}; }
 ConstMatrix row(const std::vector<float>& values) { return {values.data(), 1, values.size(), values.size()}; }
 
-// Some of everything that a group can do, two exchanges of a kind under way at once. All that this rank has heard.
+// Uses everything that a group can do, with two exchanges of a kind under way at once. Returns all that this
+// rank has received.
 std::vector<float> program(Group& group, uint64_t steps) {
   const Codec& codec = require_codec("none");
   const size_t size = static_cast<size_t>(group.size());
@@ -110,7 +111,7 @@ class Again : public ::testing::TestWithParam<Case> {
   uint64_t sent_ = 0, again_ = 0;  // by rank 0; by all
 };
 
-// Each one but those of the last barrier, after which a rank is gone.
+// Loses each message in turn, except those of the last barrier, after which a rank is gone.
 TEST_P(Again, EachMessageLost) {
   constexpr uint64_t kSteps = 2;
   const Heard undisturbed = play_with([](int, uint64_t, int) { return false; }, kSteps);
@@ -144,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
              (instance.param.algorithm ? std::to_string(static_cast<int>(*instance.param.algorithm)) : "");
     });
 
-// In a grid the connections are those of the whole, and both of its groups keep what they have sent.
+// In a grid, rows and columns share the connections of the whole group, and both keep what they have sent.
 TEST(AgainInAGrid, RowsAndColumns) {
   constexpr int kRows = 2, kColumns = 2;
   const auto play_grid = [&](bool breaks) {
@@ -181,7 +182,7 @@ TEST(Unconfirmed, KeepsWhatAPeerMayNeed) {
   unconfirmed.confirm(1, {1, 0});  // an older message that is late
   EXPECT_EQ(unconfirmed.to(1).size(), 3u);
   EXPECT_TRUE(unconfirmed.to(0).empty());
-  // However long a peer is silent.
+  // The memory stays bounded, however long a peer is silent.
   for (uint64_t step = 4; step < 10'000; ++step) unconfirmed.add(1, {step}, message);
   EXPECT_LE(unconfirmed.to(1).size(), 1024u);
   EXPECT_EQ(unconfirmed.to(1).back().tag, (Tag{9'999}));
@@ -189,7 +190,8 @@ TEST(Unconfirmed, KeepsWhatAPeerMayNeed) {
 
 // ---- real connections
 
-// Resets a connection of this process at random, as a peer's machine would: what it had not read is lost.
+// Resets a random connection of this process, as the machine of a peer would: data that was not read yet is
+// lost.
 bool reset_one(Rng& rng) {
   std::vector<int> connections;
   for (int fd = 0; fd < 1024; ++fd) {
@@ -206,8 +208,8 @@ bool reset_one(Rng& rng) {
 
 class AgainOverSockets : public ::testing::TestWithParam<TransportKind> {};
 
-// Long rows, so that connections break in the middle of messages. Ends after a number of resets, however long
-// that takes.
+// Rows are long, so that connections break in the middle of messages. Ends after a number of resets, however
+// long that takes.
 TEST_P(AgainOverSockets, ResetsChangeNothing) {
   constexpr size_t kRanks = 3, kValues = 60'000;
   constexpr int kResets = 20;
@@ -223,7 +225,7 @@ TEST_P(AgainOverSockets, ResetsChangeNothing) {
       const uint64_t before = step_of_first;
       if (reset_one(rng)) ++i;
       while (step_of_first < before + 3)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // they got over it
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // wait until the groups have recovered
     }
     enough = true;
   });

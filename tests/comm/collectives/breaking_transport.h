@@ -1,5 +1,5 @@
-// BreakingTransport: a transport whose connections break. What is sent over a broken one is lost, until this rank
-// receives: then it hears that the connection has ended and is back.
+// BreakingTransport: a transport whose connections break. A message over a broken connection is lost. When
+// this rank receives, it is told that the connection has ended and is back.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace modelet::comm::testing {
 
 class BreakingTransport final : public Transport {
  public:
-  // Whether the connection to a peer breaks before the message with this number, from 0, is sent.
+  // Whether the connection to a peer breaks before the message with this number (counted from 0) is sent.
   using Breaks = std::function<bool(uint64_t number, int to)>;
 
   BreakingTransport(std::unique_ptr<Transport> inner, Breaks breaks)
@@ -33,7 +33,7 @@ class BreakingTransport final : public Transport {
   }
   bool receive(double timeout_seconds, Frame& frame) override {
     for (int peer = 0; peer < size(); ++peer)
-      while (broken_[static_cast<size_t>(peer)]) {  // what is sent again may break it again
+      while (broken_[static_cast<size_t>(peer)]) {  // repeated messages may break the connection again
         broken_[static_cast<size_t>(peer)] = false;
         heard_(peer, Connection::kEnded);
         heard_(peer, Connection::kBack);

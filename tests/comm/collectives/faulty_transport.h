@@ -1,5 +1,5 @@
-// FaultyTransport: a transport that loses, duplicates and delays (reorders) what is sent, as its seed says.
-// For tests that a failed step changes nothing and can be retried.
+// FaultyTransport: a transport that loses, duplicates and delays (reorders) messages as its seed says. Tests
+// use it to show that a failed step changes nothing and can be retried.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace modelet::comm::testing {
 
 struct Faults {
   uint64_t seed = 1;
-  float lose = 0, duplicate = 0, delay = 0;  // probabilities of a message
+  float lose = 0, duplicate = 0, delay = 0;  // probabilities, for each message
 };
 
 class FaultyTransport final : public Transport {

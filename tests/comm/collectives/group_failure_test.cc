@@ -43,7 +43,7 @@ std::string message_of(const std::function<void()>& action) {
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-// Calls barriers of new steps until `done`: for messages that are on their way through the kernel.
+// Calls barriers of new steps until `done`, for messages that are still on their way through the kernel.
 void barriers_until(Group& group, const std::function<bool()>& done) {
   for (uint64_t step = 1000; step < 1200 && !done(); ++step) EXPECT_THROW(group.barrier({step}), PeerError);
   EXPECT_TRUE(done());
@@ -72,7 +72,7 @@ TEST_P(Failures, TimeoutNamesTheMissingRank) {
   }
 }
 
-// It goes on waiting, and says once more so when it misses the rank again.
+// The group goes on waiting, and reports the rank again if it misses it a second time.
 TEST_P(Failures, ASilentRankIsMissedOnceAndWaitedFor) {
   std::counting_semaphore<> missed(0);
   std::vector<std::string> why;
@@ -99,7 +99,7 @@ TEST_P(Failures, ASilentRankIsMissedOnceAndWaitedFor) {
   EXPECT_EQ(why[0], "rank 1 (node worker-2) is silent, at step 1, round 0 (barrier)");
 }
 
-// Long before the operation has waited for it.
+// The rank is reported long before the time-out of the operation.
 TEST_P(Failures, ARankWhoseConnectionEndsIsMissedAtOnce) {
   if (GetParam() == TransportKind::kInproc) GTEST_SKIP() << "has no connections";
   std::string why;
@@ -133,7 +133,7 @@ TEST_P(Failures, InterruptFromAnotherThread) {
   EXPECT_EQ(message_of<Interrupted>([&] { groups[0]->barrier({2}); }), "stopped by the user");
 }
 
-// It has nothing to receive.
+// A group of one has nothing to receive, but can still be interrupted.
 TEST_P(Failures, InterruptAGroupOfOne) {
   auto groups = make_groups(GetParam(), 1, {});
   groups[0]->barrier({1});
@@ -141,7 +141,7 @@ TEST_P(Failures, InterruptAGroupOfOne) {
   EXPECT_EQ(message_of<Interrupted>([&] { groups[0]->barrier({2}); }), "stopped by the user");
 }
 
-// Each of two ranks says whose release differs, and how.
+// Each of the two ranks says whose release differs, and how.
 TEST_P(Failures, ARankOfAnotherVersionIsRefused) {
   const GroupOptions options{.timeout_seconds = 60, .node_names = {"worker-1", "worker-2"}};
   wire::EnvelopeT old;
@@ -228,7 +228,7 @@ TEST_P(Failures, DamagedMessageIsAFormatErrorThatNamesThePeer) {
   EXPECT_THAT(gather(value_header, four_bytes), HasSubstr("expected 4 plain bytes"));
   EXPECT_THAT(gather(bytes_header, three_bytes), HasSubstr("expected 3 plain bytes"));
   EXPECT_EQ(gather(bytes_header, four_bytes), "nothing thrown");
-  // A message in another rank's name does not count as its.
+  // A message in the name of another rank does not count as a message of that rank.
   envelope = {.run = 5, .epoch = 1, .tag = {20}, .sender = 0, .payload_hash = payload_hash({})};
   send_bytes(*evil, 0, writer.write(envelope), {});
   envelope.sender = 1;
@@ -258,7 +258,8 @@ TEST_P(Failures, MessagesTooLargeToSendAreRefused) {
       HasSubstr("over the limit of 1000 bytes"));
 }
 
-// Lossy, duplicating, reordering links: every step, retried until all ranks succeed, gives the right sum.
+// On links that lose, duplicate and reorder messages, every step that is retried until all ranks succeed
+// gives the right sum.
 TEST_P(Failures, RetriedStepsAreRightOverFaultyLinks) {
   const GroupOptions options{.timeout_seconds = 0.03};
   for (const uint64_t seed : {1, 2}) {
@@ -275,7 +276,7 @@ TEST_P(Failures, RetriedStepsAreRightOverFaultyLinks) {
       Tag tag;
       for (tag.step = 1; tag.step <= 40; ++tag.step) {
         for (tag.round = 0;; ++tag.round) {
-          // An exact sum, so that any stale or doubled part would show.
+          // The sum is exact, so that any stale or doubled part would show.
           float value = static_cast<float>(tag.step * 100 + static_cast<uint64_t>(group.rank()));
           try {
             group.all_reduce_sum(tag, {&value, 1, 1, 1}, *find_codec("none"));
@@ -311,7 +312,7 @@ TEST(InprocTransport, AQueueNobodyReadsIsAPeerError) {
 
 TEST(ZmqTransport, AQueueNobodyReadsIsAPeerError) {
   ZmqTransport sender({.linger_seconds = 0, .queue_messages = 10});
-  const Peer peers[] = {{}, {"tcp://127.0.0.1:1"}};  // nobody listens there
+  const Peer peers[] = {{}, {"tcp://127.0.0.1:1"}};  // no process listens there
   sender.connect(0, peers, 1, 1);
   EXPECT_THROW(
       {
@@ -367,10 +368,10 @@ TEST(ZmqTransport, StrangersAreDropped) {
   send("0000000000000001/1/0", {"a", "b"});  // the own name
   send("0000000000000001/2/1", {"a", "b"});  // another epoch
   send("0000000000000001/1/2", {"a", "b"});  // rank 2 of 2
-  send(peer_id, {"a"});                      // a part too few
+  send(peer_id, {"a"});                      // one part too few
   Frame frame;
   while (transport.dropped_messages() < 5) ASSERT_FALSE(transport.receive(0.01, frame));
-  send(peer_id, {"a", "b", "c", "d"});  // too many
+  send(peer_id, {"a", "b", "c", "d"});  // two parts too many
   while (transport.dropped_messages() < 6) ASSERT_FALSE(transport.receive(0.01, frame));
   send(peer_id, {"a", std::string(1001, 'x')});  // too long: ZeroMQ closes the connection
   EXPECT_FALSE(transport.receive(0.1, frame));

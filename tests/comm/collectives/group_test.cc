@@ -1,4 +1,5 @@
-// Every collective, on every transport, number of ranks, codec and shape, against a plain copy or sum.
+// Every collective on every transport, for every number of ranks, codec and shape, compared with a plain copy
+// or sum.
 #include "comm/collectives/group.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +27,7 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {{0, 0}, {1, 1}, {3, 0}, {5, 33}, {64, 128}};
 
-// The values that rank `from` gives to rank `to` (or to all: to = 0) in a step: known to every rank.
+// The values that rank `from` sends to rank `to` in a step (to all: to = 0). Every rank can compute them.
 std::vector<float> block(Shape shape, int from, int to, uint64_t step) {
   Rng rng(9, {static_cast<uint64_t>(from), static_cast<uint64_t>(to), step});
   std::vector<float> values(shape.rows * shape.cols);
@@ -98,7 +99,7 @@ TEST_P(Collectives, AllToAllGivesEachRankItsOwn) {
     std::vector<std::vector<InBlock>> from(count());
     for (size_t r = 0; r < count(); ++r) {
       sent[r] = block(shape, group.rank(), static_cast<int>(r), step);
-      // Nothing for the last rank from the first: empty messages are fine.
+      // The first rank sends nothing to the last: empty messages are allowed.
       if (r + 1 < count() || group.rank() != 0) to[r] = {{&codec, view(sent[r], shape), {r}}};
       if (r != 0 || group.rank() + 1 < size()) from[r] = {view(got[r], shape)};
     }
@@ -111,12 +112,12 @@ TEST_P(Collectives, AllToAllGivesEachRankItsOwn) {
   });
 }
 
-// The most that a codec may change a value, as a share of the largest of its row.
+// The most by which a codec may change a value, as a share of the largest value of its row.
 float step_of(const Codec& codec) {
   return codec.name() == "none" ? 0 : codec.name() == "int4" ? 0.15f : codec.name() == "topk" ? 1 : 0.01f;
 }
 
-// The halves of an exchange: all are begun before the first is collected.
+// Exchanges in two halves: all are begun before the first is collected.
 TEST_P(Collectives, SeveralExchangesUnderWay) {
   run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
     constexpr uint16_t kExchanges = 4;
@@ -143,7 +144,7 @@ TEST_P(Collectives, SeveralExchangesUnderWay) {
 }
 
 TEST_P(Collectives, AllReduceGivesAllRanksTheSameSum) {
-  // By rank and step; each rank writes its own entries only.
+  // Results by rank and step. Each rank writes only its own entries.
   std::vector<std::vector<std::vector<float>>> results(count());
   run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
     std::vector<float> values = block(shape, group.rank(), 0, step);
@@ -167,7 +168,7 @@ TEST_P(Collectives, AllReduceGivesAllRanksTheSameSum) {
 
 TEST_P(Collectives, ReduceScatterGivesEachRankTheSumOfItsPart) {
   run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
-    // Parts are columns of one matrix, cut unevenly: rank r owns shape.cols + r columns.
+    // The parts are columns of one matrix, cut unevenly: rank r owns shape.cols + r columns.
     const auto part_shape = [&](int r) { return Shape{shape.rows, shape.cols + static_cast<size_t>(r)}; };
     std::vector<std::vector<float>> values(count());
     std::vector<OutBlock> parts(count());
@@ -242,8 +243,8 @@ class AllReduceAlgorithms : public ::testing::TestWithParam<std::tuple<Transport
     return {.run = 5, .algorithm = algorithm(), .segment_bytes = 16 << 10};  // several segments of kLarge
   }
 
-  // The result of each rank, from the last of three times, with barriers: leftovers of one operation would
-  // disturb the next.
+  // The result of each rank from the last of three calls, with barriers between them: leftovers of one
+  // operation would disturb the next.
   std::vector<std::vector<float>> all_reduce(Shape shape, const std::string& codec) {
     auto groups = make_groups(std::get<0>(GetParam()), size(), options());
     std::vector<std::vector<float>> results(count());
@@ -275,7 +276,8 @@ TEST_P(AllReduceAlgorithms, ExactSumsAreThoseInRankOrderToTheBit) {
   }
 }
 
-// int8 rounds each contribution by less than a step of its row, 1/127 of the largest; in parts also the sum.
+// int8 rounds each contribution by less than a step of its row, which is 1/127 of the largest value. An
+// all-reduce in parts also rounds the sum.
 TEST_P(AllReduceAlgorithms, LossySumsAreTheSameEverywhereAndNearTheExactOne) {
   for (const Shape shape : kReduced) {
     std::vector<float> expected(shape.rows * shape.cols), largest(shape.rows);
@@ -294,7 +296,7 @@ TEST_P(AllReduceAlgorithms, LossySumsAreTheSameEverywhereAndNearTheExactOne) {
   }
 }
 
-// The cost table of docs/wire_format.md.
+// The costs are those of the table in docs/wire_format.md.
 TEST_P(AllReduceAlgorithms, CostsWhatTheTableSays) {
   auto groups = make_groups(std::get<0>(GetParam()), size(), options());
   const Shape shape{count() * 8, 16};  // one segment; divides evenly
@@ -315,7 +317,7 @@ TEST_P(AllReduceAlgorithms, CostsWhatTheTableSays) {
   }
 }
 
-// A barrier holds everybody back until the last one has come.
+// A barrier holds all ranks back until the last one has come.
 TEST_P(AllReduceAlgorithms, NobodyPassesABarrierBeforeAllHaveCome) {
   auto groups = make_groups(std::get<0>(GetParam()), size(), options());
   std::atomic<int> come{0};
@@ -366,8 +368,8 @@ TEST(Algorithms, ADeadRankIsNamedByWhoWaitsForIt) {
 
 class Grids : public ::testing::TestWithParam<TransportKind> {};
 
-// Rows and columns at once, on links that others use meanwhile: messages reach the group they are for,
-// although one may be late by several operations of the other.
+// Rows and columns are used at once, over the same links. Messages reach the group that they are for,
+// although a message may be several operations of the other group late.
 TEST_P(Grids, RowsAndColumnsSumUpByThemselves) {
   for (const auto& [rows, columns] : {std::pair(2, 2), {3, 2}, {2, 3}, {1, 3}, {4, 1}}) {
     auto groups = make_groups(GetParam(), rows * columns, {.run = 5});

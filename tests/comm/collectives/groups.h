@@ -47,7 +47,7 @@ inline std::vector<std::unique_ptr<Group>> make_groups(TransportKind kind, int s
   return groups;
 }
 
-// Sends bytes that no Group has written.
+// Sends bytes that no Group would write.
 inline void send_bytes(Transport& transport, int to, std::span<const std::byte> envelope,
                        std::span<const std::byte> payload) {
   const PoolPtr<Message> message(std::make_unique<Message>());

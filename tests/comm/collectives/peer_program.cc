@@ -1,5 +1,5 @@
-// Rank 1 of a group of two, in a process of its own: a test kills it. Prints its endpoint, reads rank 0's,
-// and then does one barrier after the other, steps 1, 2, ...
+// Rank 1 of a group of two, in a process of its own that a test kills. It prints its endpoint, reads the
+// endpoint of rank 0, and then does one barrier after the other, in steps 1, 2, ...
 #include <iostream>
 #include <string>
 

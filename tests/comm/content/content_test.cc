@@ -1,5 +1,5 @@
-// Files known by their content: manifests that were tampered with, chunks that are wrong, writers that were
-// killed, folders with a limit.
+// Files that are addressed by their content: manifests that were tampered with, wrong chunks, killed writers,
+// folders with a limit.
 #include "comm/content/content.h"
 
 #include <gmock/gmock.h>
@@ -54,7 +54,8 @@ std::string text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The test vector of RFC 7693's appendix is of BLAKE2b-512; this one is what `b2sum -l 256` prints for "abc".
+// The test vector in the appendix of RFC 7693 is for BLAKE2b-512. This one is what `b2sum -l 256` prints for
+// "abc".
 TEST(ContentIdTest, IsBlake2b256) {
   const std::string abc = "abc";
   const std::string text = to_text(content_id(std::as_bytes(std::span(abc))));
@@ -89,7 +90,8 @@ TEST(ManifestTest, RoundTripAtEverySizeAroundAChunk) {
   }
 }
 
-// A manifest with another bit somewhere is refused, or is that of another file: never taken for this one.
+// A manifest with a changed bit is refused, or is the manifest of another file. It is never taken for this
+// one.
 TEST(ManifestTest, AChangedOneIsAnother) {
   const Bytes file = random_bytes(5 * kChunk + 7, 1);
   const Manifest manifest = manifest_of(file);
@@ -166,7 +168,8 @@ TEST_F(ContentStoreTest, RefusesWhatIsNotTheChunk) {
   EXPECT_EQ(content->missing().size(), 7u);
 }
 
-// The writer is killed, as often as it takes; half of a chunk may have been written then.
+// The writer is killed again and again until the file is complete. It may have written half of a chunk each
+// time.
 TEST_F(ContentStoreTest, GoesOnWhereAKilledWriterWas) {
   const auto fill_some = [&](size_t count) {
     const pid_t child = ::fork();
@@ -224,7 +227,7 @@ TEST_F(ContentStoreTest, NoticesDamage) {
   EXPECT_EQ(content->read(1), Bytes(chunk_of(file, manifest, 1).begin(), chunk_of(file, manifest, 1).end()));
 }
 
-// A server answers others between two chunks.
+// A server looks at one chunk at a time, so that it can answer others in between.
 TEST_F(ContentStoreTest, IsLookedAtChunkByChunk) {
   fill(*store.open(manifest), file);
   const fs::path path = store.open(manifest)->path();
@@ -257,7 +260,7 @@ TEST_F(ContentStoreTest, AChunkThatComesTwiceCountsOnce) {
   EXPECT_EQ(content->missing().size(), 6u);
 }
 
-// A chunk that is there already, but was not checked yet, is checked before anything is written.
+// A chunk that is already there, but has not been checked, is checked before anything is written.
 TEST_F(ContentStoreTest, AChunkThatComesBeforeItWasLookedAt) {
   const auto user = store.open(manifest);
   fill(*user, file);
@@ -273,7 +276,7 @@ TEST_F(ContentStoreTest, AChunkThatComesBeforeItWasLookedAt) {
   EXPECT_EQ(contents(*user), file);
 }
 
-// Somebody who wants to end need not wait until gigabytes are checked.
+// A program that must end does not wait until gigabytes are checked.
 TEST_F(ContentStoreTest, AnEndIsHeardBetweenTwoChunks) {
   fill(*store.open(manifest), file);
   int calls = 0;
@@ -286,8 +289,8 @@ TEST_F(ContentStoreTest, AnEndIsHeardBetweenTwoChunks) {
   EXPECT_TRUE(store.open(manifest)->complete()) << "nobody has it any more";
 }
 
-// One user has filled the folder, another may only read it. He works from inside the folder, because he may
-// not be able to enter those above it.
+// One user has filled the folder, and another may only read it. The other works from inside the folder,
+// because he may not be able to enter the folders above it.
 TEST_F(ContentStoreTest, WhoMayOnlyReadUsesWhatIsWhole) {
   const Bytes half = random_bytes(3 * kChunk, 5), none = random_bytes(kChunk, 6);
   fill(*store.open(manifest), file);
@@ -320,7 +323,7 @@ TEST_F(ContentStoreTest, WhoMayOnlyReadUsesWhatIsWhole) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// Its blocks are fewer than its bytes where the file system compresses, or leaves out zeros as here.
+// A file has fewer blocks than bytes if the file system compresses, or, as here, leaves out zeros.
 TEST_F(ContentStoreTest, WhatIsWholeStaysAlsoWhenTheFolderIsFull) {
   const Bytes zeros(3 * kChunk);
   const Manifest sparse = manifest_of(zeros);
@@ -345,7 +348,7 @@ uint64_t bytes_taken(const fs::path& folder) {
   return taken;
 }
 
-// A manifest is cheap to send, whatever it says of its file. So it must not take room.
+// A manifest is cheap to send, whatever size it claims for its file. So a manifest alone must not take room.
 TEST_F(ContentStoreTest, RoomIsTakenByWhatCameNotByWhatWasPromised) {
   ContentStore small(folder, 8 * kChunk, "--limit");
   const Bytes used = random_bytes(2 * kChunk, 8);
@@ -388,8 +391,8 @@ TEST_F(ContentStoreTest, OneFillsItAllUseIt) {
   EXPECT_TRUE(store.open(manifest)->complete());
 }
 
-// Several agents of one machine want the same data at once: one of them fetches it, and if that is killed
-// another goes on where it was.
+// Several agents of one machine want the same data at once. One of them fetches it. If that agent is killed,
+// another one continues where it stopped.
 TEST_F(ContentStoreTest, OfManyProcessesOneFillsIt) {
   constexpr int kProcesses = 4, kKilled = 2;
   struct Board {
@@ -417,9 +420,9 @@ TEST_F(ContentStoreTest, OfManyProcessesOneFillsIt) {
   }
 }
 
-// There is room for one of two files, and each process wants now one, now the other. So a file that nobody
-// uses is removed while somebody opens it: whoever got it open must keep it, and then there is no room for
-// the other file.
+// There is room for one of two files, and each process wants sometimes one and sometimes the other. So an
+// unused file is removed while another process opens it. A process that got it open must keep it; then there
+// is no room for the other file.
 TEST_F(ContentStoreTest, WhatIsOpenedWhileItIsRemovedIsMadeAnewOrStays) {
   constexpr int kProcesses = 4, kRounds = 40;
   const Bytes files[] = {file, random_bytes(file.size(), 3)};
@@ -433,7 +436,7 @@ TEST_F(ContentStoreTest, WhatIsOpenedWhileItIsRemovedIsMadeAnewOrStays) {
       std::unique_ptr<StoredContent> content;
       try {
         content = small.open(manifests[which]);
-      } catch (const Error& error) {  // the other one is in use
+      } catch (const Error& error) {  // the other file is in use
         test::require(std::string(error.what()).find("raise --limit") != std::string::npos, error.what());
       }
       if (!content) {
@@ -446,13 +449,13 @@ TEST_F(ContentStoreTest, WhatIsOpenedWhileItIsRemovedIsMadeAnewOrStays) {
           content->put(chunk, chunk_of(files[which], manifests[which], chunk));
           ::sched_yield();
         }
-      } catch (const Error& error) {  // somebody has opened the other one, which was whole
+      } catch (const Error& error) {  // another process has opened the other file, which was complete
         test::require(std::string(error.what()).find("raise --limit") != std::string::npos, error.what());
         continue;
       }
       test::require(content->complete() && contents(*content) == files[which], "the file is not right");
       test::require(small.manifest(manifests[which].id()).has_value(), "its manifest is gone");
-      // Two processes at most write at once. Both may have found room for one chunk, the last.
+      // At most two processes write at once. Both may have found room for the same last chunk.
       test::require(bytes_taken(folder) <= file.size() * 3 / 2 + kChunk,
                     "the folder has grown beyond its limit");
       ++done;
@@ -462,7 +465,7 @@ TEST_F(ContentStoreTest, WhatIsOpenedWhileItIsRemovedIsMadeAnewOrStays) {
   EXPECT_GT(*made, 2) << "else nothing was removed";
 }
 
-// Makes the time of last use of an entry visible: the clock of files ticks slowly.
+// Makes the time of last use visible, because the clock of files ticks slowly.
 void age(const fs::path& path, int seconds) {
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
 }
@@ -488,7 +491,7 @@ TEST_F(ContentStoreTest, RemovesWhatWasUsedLongestAgoAndNeverWhatIsOpen) {
 
   const auto used = small.open(manifests[2]);
   age(paths[0], 10);
-  age(paths[2], 20);  // the oldest, but somebody has it
+  age(paths[2], 20);  // the oldest, but it is in use
   fill(*small.open(manifests[1]), files[1]);
   EXPECT_FALSE(fs::exists(paths[0]));
   EXPECT_TRUE(fs::exists(paths[2]));
@@ -498,7 +501,7 @@ TEST_F(ContentStoreTest, RemovesWhatWasUsedLongestAgoAndNeverWhatIsOpen) {
   EXPECT_EQ(entries(), 3u) << "what was refused leaves nothing";
 }
 
-// The folder may be one that the user has other things in.
+// The user may keep other things in the folder.
 TEST_F(ContentStoreTest, WhatIsNotItsOwnIsNeverRemoved) {
   ContentStore small(folder, 7 * kChunk, "--limit");
   const fs::path foreign = folder / "corpus.data";
@@ -510,8 +513,8 @@ TEST_F(ContentStoreTest, WhatIsNotItsOwnIsNeverRemoved) {
   EXPECT_FALSE(small.manifest(manifest.id()).has_value());
 }
 
-// A block of the disk goes bad while somebody trains on the file: the next one to open it repairs it, without
-// waiting.
+// A block of the disk goes bad while a process trains on the file. The next process to open the file repairs
+// it, without waiting.
 TEST_F(ContentStoreTest, WhatIsDamagedWhileOthersUseItIsMended) {
   const auto used = store.open(manifest);
   fill(*used, file);
@@ -524,7 +527,7 @@ TEST_F(ContentStoreTest, WhatIsDamagedWhileOthersUseItIsMended) {
   EXPECT_EQ(contents(*used), file);
 }
 
-// Two agents of one machine want parts of it, one after the other, and both train meanwhile.
+// Two agents of one machine want parts of a file one after the other, and both train meanwhile.
 TEST_F(ContentStoreTest, WhoHasWhatHeWantsLetsOthersFillTheRest) {
   auto first = store.open(manifest);
   for (const uint32_t chunk : {0u, 1u, 4u}) first->put(chunk, chunk_of(file, manifest, chunk));
@@ -561,7 +564,7 @@ TEST_F(ContentStoreTest, WhatIsLargerThanTheLimitIsRefusedAndRemovesNothing) {
   EXPECT_EQ(entries(), 1u);
 }
 
-// A file that may not grow stands for a disk that is full.
+// A limit on the size of files stands for a full disk.
 TEST_F(ContentStoreTest, AFullDiskIsNoticedBeforeAnythingIsFetched) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -585,12 +588,12 @@ TEST_F(ContentStoreTest, AFileThatIsThereIsAdopted) {
     ASSERT_TRUE(content && content->complete());
     EXPECT_EQ(fs::hard_link_count(own), 2u);
     EXPECT_FALSE(store.remove(manifest.id())) << "it is in use";
-    const auto again = store.adopt(manifest, own);  // beside an entry that is in use
+    const auto again = store.adopt(manifest, own);  // into an entry that is in use
     EXPECT_TRUE(again && again->complete());
     fs::remove(own);
     EXPECT_EQ(read_text_file(content->path()), text_of(file));
   }
-  // A part of it, and damaged: the file mends it.
+  // The store has a damaged part of the file, which the file repairs.
   {
     auto part = store.open(manifest);
     std::fstream(part->path(), std::ios::in | std::ios::out | std::ios::binary) << "wrong";

@@ -1,4 +1,4 @@
-// Tests of snapshots as text: what is written is read again, and nothing else is accepted.
+// Snapshots as text: what is written can be read again, and nothing else is accepted.
 #include "comm/content/snapshot.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ TEST(SnapshotTest, ListsAreLimited) {
   EXPECT_THROW(parse_snapshot(format_snapshot(snapshot)), FormatError);
 }
 
-// Whatever is broken in the text, it is refused as such, or still a snapshot that can be written.
+// However the text is damaged, it is refused with a FormatError, or is still a snapshot that can be written.
 TEST(SnapshotTest, MutatedTextIsRefusedOrASnapshot) {
   const std::string text = format_snapshot(some_snapshot());
   Rng rng(7);

@@ -79,7 +79,8 @@ TEST(Control, AnotherVersionIsRefusedWithBothNumbers) {
   }
 }
 
-// Every prefix, and many mutations: an error or a message, never a crash (run under the sanitizers as well).
+// Every prefix and many mutations give an error or a message, never a crash (this also runs under the
+// sanitizers).
 TEST(Control, MutatedMessagesAreRefusedOrRead) {
   const std::string good = encode(ToSchedulerMessage(scheduler::test::submission(2)));
   for (size_t size = 0; size < good.size(); ++size) {
@@ -106,7 +107,7 @@ TEST(Control, MutatedMessagesAreRefusedOrRead) {
   EXPECT_GT(refused, 1000u);
 }
 
-// A vector of strings that all are the same one in the message.
+// A vector of many strings that share one string in the message.
 TEST(Control, AMessageThatUnpacksIntoGigabytesIsRefused) {
   const auto start_with = [](size_t strings, size_t length) {
     flatbuffers::FlatBufferBuilder builder;
@@ -123,7 +124,7 @@ TEST(Control, AMessageThatUnpacksIntoGigabytesIsRefused) {
   EXPECT_THROW(decode_from_scheduler(bytes_of(start_with(900000, 0))), FormatError);
 }
 
-// Messages of a full pool are far from all limits.
+// The messages of a full pool are far below all limits.
 TEST(Control, TheListsOfAFullPoolAreRead) {
   RunListT runs;
   for (uint64_t i = 0; i < 1000; ++i) {
@@ -150,7 +151,7 @@ TEST(ServerSocket, TellsWhoDoesNotReadFromWhoIsGone) {
   EXPECT_EQ(sent, ServerSocket::Sent::kFull);
   client.reset();
   for (const Stopwatch watch; sent != ServerSocket::Sent::kGone && watch.seconds() < kLimit;) {
-    server.receive(0.01);  // which also hears of ends
+    server.receive(0.01);  // receiving also notices closed connections
     sent = send();
   }
   EXPECT_EQ(sent, ServerSocket::Sent::kGone);

@@ -1,4 +1,4 @@
-// Which algorithm is chosen, and that docs/wire_format.md says so.
+// Which algorithm is chosen, and whether docs/wire_format.md says so.
 #include "comm/messaging/algorithm.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 Algorithm all_reduce(size_t bytes, int ranks) { return choose(Operation::kAllReduce, bytes, ranks); }
 
-// The smallest contribution for which all-reduce is done in parts.
+// The smallest contribution for which an all-reduce is done in parts.
 size_t parts_from(int ranks) {
   size_t none = 0, some = size_t{1} << 40;
   while (none + 1 < some) {
@@ -38,8 +38,8 @@ TEST(Algorithm, ABarrierOfManyIsDisseminated) {
     EXPECT_EQ(all_reduce(4, ranks), choose(Operation::kBarrier, 0, ranks)) << "one number, as for clipping";
 }
 
-// The bytes of the direct algorithm grow with n, those in parts do not: whatever the constants are, the
-// latter wins.
+// The bytes of the direct algorithm grow with n, and those of the algorithm in parts do not. So for large
+// matrices the latter wins, whatever the constants are.
 TEST(Algorithm, LargeMatricesAreReducedInParts) {
   for (int ranks = 3; ranks <= 64; ++ranks) {
     EXPECT_EQ(all_reduce(size_t{8} << 20, ranks), Algorithm::kReduceScatter);

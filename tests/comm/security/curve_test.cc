@@ -1,4 +1,4 @@
-// Who gets in, who does not, and what both sides are told.
+// Which peers get in, which do not, and what both sides are told.
 #include "comm/security/curve.h"
 
 #include <arpa/inet.h>
@@ -80,7 +80,7 @@ class CurveTest : public ::testing::Test {
     return {server.endpoint(), ClientKeys{own, scheduler_.public_key}};
   }
 
-  // Sends ListRuns until the server has it.
+  // Sends ListRuns until the server has received it.
   static std::optional<ServerSocket::Received> exchange(ServerSocket& server, ClientSocket& client) {
     for (const Stopwatch watch; watch.seconds() < kLimit;) {
       client.send(control::ListRunsT{});
@@ -89,7 +89,7 @@ class CurveTest : public ::testing::Test {
     }
     return std::nullopt;
   }
-  // The text for a client that is refused for good.
+  // The error text of a client that is refused for good.
   static std::string refusal(ServerSocket& server, const SchedulerAddress& address) {
     ClientSocket client(address);
     try {
@@ -99,8 +99,8 @@ class CurveTest : public ::testing::Test {
       return error.what();
     }
   }
-  // The text for a client, for good or not: whether a side hears of the other's security before the
-  // connection is closed depends on the two threads of ZeroMQ.
+  // The error text of a client, whether it is refused for good or not. Whether a side learns about the
+  // security of the other before the connection is closed depends on two threads of ZeroMQ.
   static std::string complaint(ServerSocket& server, const SchedulerAddress& address) {
     ClientSocket client(address);
     try {
@@ -143,7 +143,7 @@ TEST_F(CurveTest, WhoIsListedIsLetInAndKnown) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(std::get<control::AcceptedT>(*answer).run, 7u);
   EXPECT_EQ(user.trouble(), "");
-  while (scheduler->receive(0.05)) {  // what the user sent more than once
+  while (scheduler->receive(0.05)) {  // drops what the user sent more than once
   }
   received = exchange(*scheduler, agent);
   ASSERT_TRUE(received);
@@ -158,7 +158,7 @@ TEST_F(CurveTest, AnUnknownKeyIsRefusedAndBothSidesSayWhy) {
               AllOf(HasSubstr("the scheduler at " + scheduler->endpoint() + " does not know this key"),
                     HasSubstr("'agent " + stranger.public_key + " NAME'"), HasSubstr("allow-list")));
   wait_for_log("refused key " + stranger.public_key + " from 127.0.0.1: it is not in " + allowed().string());
-  // Once it is listed, the same key gets in; nothing is restarted.
+  // Once the key is listed, it gets in without any restart.
   allow("user " + stranger.public_key + " bob\n");
   EXPECT_EQ(refusal(*scheduler, address(*scheduler, stranger)), "let in");
 }
@@ -203,7 +203,7 @@ TEST_F(CurveTest, WhoHasAKeyForASchedulerWithoutIsTold) {
               AllOf(HasSubstr("uses no keys"), HasSubstr("leave out --key")));
 }
 
-// Connections that begin like CURVE and go on as noise, and noise from the start.
+// Some connections begin like CURVE and go on as noise, others are noise from the start.
 TEST_F(CurveTest, GarbageDoesNoHarm) {
   const auto scheduler = server();
   std::string greeting("\xff\0\0\0\0\0\0\0\1\x7f\3\0CURVE", 17);
@@ -235,7 +235,7 @@ TEST_F(CurveTest, GarbageDoesNoHarm) {
 
 // ---- what a peer may take
 
-// A TCP connection without ZeroMQ at this end.
+// A TCP connection that does not use ZeroMQ at this end.
 class RawConnection {
  public:
   explicit RawConnection(const std::string& endpoint) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -257,7 +257,7 @@ class RawConnection {
     }
     return true;
   }
-  // Reads the server's greeting, too.
+  // Also reads the greeting of the server.
   bool ended() const {
     std::array<char, 256> greeting{};
     for (;;) {
@@ -285,7 +285,7 @@ TEST_F(CurveTest, SilentConnectionsKeepNobodyOut) {
   wait_for_log("connections from its address that sent nothing");
 }
 
-// libzmq sends a message only when it is whole; others need not. Byte by byte what ZMTP 3.0 says (RFC 23).
+// libzmq sends only complete messages, but other peers may not. The bytes follow ZMTP 3.0 (RFC 23).
 TEST_F(CurveTest, AMessageWithoutEndEndsTheConnection) {
   ServerSocket scheduler("tcp://127.0.0.1:*");
   RawConnection flood(scheduler.endpoint());
@@ -309,7 +309,7 @@ TEST_F(CurveTest, LargeMessagesWithAnEndAreTaken) {
   }
   constexpr int kMessages = 40;
   int received = 0;
-  for (int sent = 0; received < kMessages;) {  // one is on its way while another one is read
+  for (int sent = 0; received < kMessages;) {  // while one message is read, the next is on its way
     control::SubmitT submit;
     submit.experiment.assign(control::kMaxControlBytes / 2, 'x');
     if (sent - received < 2 && sent < kMessages) sent += user.send(std::move(submit));
@@ -365,7 +365,7 @@ class DataSocketTest : public CurveTest {
     zero_.connect(0, ranks, 1, 1);
   }
 
-  // A message that says it is from rank `rank`; `own` null: without keys.
+  // Sends a message that claims to be from rank `rank`. If `own` is null, it uses no keys.
   void send(int rank, const KeyPair* own) {
     zmq::socket_t socket(context_, zmq::socket_type::dealer);
     if (own != nullptr) use_curve_client(socket, *own, zero_.self().public_key);

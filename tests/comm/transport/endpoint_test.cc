@@ -90,8 +90,8 @@ TEST(Endpoint, TheAddressOnTheWay) {
   EXPECT_EQ(address_on_the_way_to("ipc:///tmp/x"), "127.0.0.1");
   EXPECT_THAT(error_of([] { address_on_the_way_to("tcp://office-17.invalid:1"); }),
               HasSubstr("no way from this machine to tcp://office-17.invalid:1"));
-  // No way at the moment is no wrong address: an agent with exit code 1 is started again. (To everybody's
-  // address a socket connects only if it said so before.)
+  // That there is no route now does not make the address wrong: an agent that ends with exit code 1 is
+  // started again. (A socket connects to the broadcast address only if it has asked for that.)
   try {
     address_on_the_way_to("tcp://255.255.255.255:1");
     ADD_FAILURE() << "found one";

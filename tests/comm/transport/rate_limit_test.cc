@@ -7,7 +7,7 @@ namespace {
 
 TEST(RateLimit, BytesBeyondTheRateWait) {
   RateLimit limit(1000);
-  EXPECT_DOUBLE_EQ(limit.take(100, 50), 0);    // what was saved up
+  EXPECT_DOUBLE_EQ(limit.take(100, 50), 0);    // uses what was saved up
   EXPECT_DOUBLE_EQ(limit.take(500, 50), 0.5);  // has left at 50.5
   EXPECT_DOUBLE_EQ(limit.take(500, 50.5), 0.5);
   EXPECT_DOUBLE_EQ(limit.take(0, 51), 0);

@@ -30,7 +30,7 @@ std::string refusal(const std::function<void()>& action) {
   return "accepted";
 }
 
-// An envelope as a hostile or other-version peer would write it.
+// An envelope as a hostile peer, or a peer of another version, would write it.
 std::vector<std::byte> hostile_envelope(const std::function<void(wire::EnvelopeT&)>& change) {
   wire::EnvelopeT envelope;
   envelope.version = kWireVersion;
@@ -103,7 +103,7 @@ TEST(Envelope, RefusesWhatDoesNotAddUp) {
   EXPECT_THAT(
       parse_refusal(hostile_envelope([](auto& e) { e.blocks[0] = wire::Block(1u << 31, 1u << 31, 16, 0); })),
       HasSubstr("over the limit"));
-  // Sums to 16 in 64 bits.
+  // The sum of the bytes wraps round to 16 in 64 bits.
   EXPECT_THAT(parse_refusal(hostile_envelope([](auto& e) {
                 e.blocks = {wire::Block(2, 2, ~uint64_t{0} - 15, 0), wire::Block(2, 2, 32, 0)};
               })),
@@ -170,7 +170,7 @@ TEST(Lz4, BombIsRefusedBeforeAnythingIsAllocated) {
     EXPECT_THROW(open_payload(envelope, payload, kMessageLimit, scratch), FormatError);
     EXPECT_EQ(scratch.capacity(), 0u);
   }
-  // A real bomb: 1 MB of zeros in 4 KB, announced as less than it is.
+  // A real decompression bomb: 1 MB of zeros in 4 KB, announced as less than it is.
   const std::vector<std::byte> zeros(size_t{1} << 20);
   std::vector<std::byte> bomb(zeros.size());
   bomb.resize(lz4_compress(zeros, bomb));

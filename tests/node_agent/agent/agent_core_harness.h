@@ -105,14 +105,14 @@ struct Driver {
     hear(registered(pool));
     pass(0);
   }
-  // Up to the first step.
+  // Brings a run to its first step.
   void train(uint64_t run, uint32_t epoch) {
     hear(prepare(run, epoch));
     job(prepared(run, epoch));
     hear(start(run, epoch));
   }
 
-  // Actions of this type, of the last event.
+  // The actions of this type that the last event caused.
   template <class Action>
   std::vector<Action> all() const {
     std::vector<Action> found;
@@ -124,7 +124,7 @@ struct Driver {
   bool has() const {
     return !all<Action>().empty();
   }
-  // Messages of this type.
+  // The messages of this type that the last event caused.
   template <class Message>
   std::vector<Message> sent() const {
     std::vector<Message> found;
@@ -138,7 +138,7 @@ struct Driver {
     EXPECT_EQ(found.size(), 1u);
     return found.empty() ? Message{} : found[0];
   }
-  // What the scheduler answers to the last heartbeat.
+  // Answers the last heartbeat as the scheduler does.
   void confirm() {
     pass(2);
     hear(msg::AliveT{{}, the<msg::HeartbeatT>().number});

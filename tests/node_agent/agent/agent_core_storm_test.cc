@@ -1,4 +1,5 @@
-// Thousands of random events over a network that loses connections: the invariants that agent_core.h lists.
+// Thousands of random events over a network that loses connections. The invariants in agent_core.h must hold
+// after each.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -15,8 +16,8 @@ namespace {
 
 using msg::Outcome;
 
-// A scheduler that asks for anything at any time, a job that ends when it likes, and a connection in between
-// that loses what is under way. What the agent has to tell arrives nevertheless, in order.
+// A scheduler that may send anything at any time, a job that ends at any time, and a connection between them
+// that loses messages under way. Nevertheless the reports of the agent arrive, in order.
 class Storm {
  public:
   explicit Storm(uint64_t seed) : rng_(seed) {}
@@ -44,14 +45,14 @@ class Storm {
     EXPECT_TRUE(ended_);
   }
 
-  // Each Prepare that the agent got was answered by its RunDone, or replaced by a later epoch.
+  // Checks that the agent answered each Prepare with RunDone, unless a later epoch replaced it.
   void check_answers() const {
     for (const auto& [run, epoch] : latest_) {
       const bool at_work = job_ && job_->run == run;
       EXPECT_TRUE(at_work || done_.contains({run, epoch})) << "run " << run << " epoch " << epoch;
     }
   }
-  // What the agent's events were, and what has arrived of them.
+  // Checks that the events of the agent have arrived.
   void check_events() const { EXPECT_EQ(arrived_events_, told_events_); }
   int jobs = 0, dones = 0;
 
@@ -118,7 +119,7 @@ class Storm {
   }
   void read(const msg::HeartbeatT& beat) { handle(FromScheduler{msg::AliveT{{}, beat.number}}); }
   void read(const msg::RunDoneT& end) {
-    if (!done_.insert({end.run, end.epoch}).second) return;  // is no news
+    if (!done_.insert({end.run, end.epoch}).second) return;  // was repeated
     grows(end.run, end.epoch);
     ++dones;
   }
@@ -142,7 +143,7 @@ class Storm {
     wire_.resize(rng_.below(static_cast<uint32_t>(wire_.size()) + 1));
     deliver(wire_.size());
     registered_ = false;
-    if (rng_.below(2) == 0) handle(ConnectionLost{});  // or it is noticed later
+    if (rng_.below(2) == 0) handle(ConnectionLost{});  // otherwise the agent notices it later
   }
 
   void ask() {
@@ -194,13 +195,14 @@ class Storm {
     const size_t before = wire_.size();
     const bool was_registered = core_.is_registered();
     handle(FromJob{event(job_->run, text)});
-    // An event of a job that is replaced is left out. Unregistered, it cannot be seen from here.
+    // The agent leaves out events of a job that has been replaced. While it is unregistered, the test cannot
+    // see whether it did.
     if (was_registered && wire_.size() > before) told_events_.push_back(text);
     if (!was_registered) unsure_.insert(text);
   }
 
  public:
-  // Events that were told while there was no scheduler: they may have been of a job that is replaced.
+  // Events that were sent while there was no scheduler. They may belong to a job that was replaced.
   void settle_unsure() {
     std::vector<std::string> known;
     for (const std::string& text : arrived_events_)
@@ -236,7 +238,7 @@ TEST(AgentCoreStorm, NothingIsLostAndNothingIsDoneTwice) {
     jobs += storm.jobs;
     dones += storm.dones;
   }
-  EXPECT_GT(jobs, 1000);  // the storm reaches them
+  EXPECT_GT(jobs, 1000);  // the storm must reach these cases
   EXPECT_GT(dones, 500);
 }
 

@@ -92,7 +92,7 @@ TEST(AgentCore, WhatComesTwiceHasNoEffect) {
   agent.job(done(7, 1, Outcome::Failed));
   agent.job(done(7, 1, Outcome::Failed));
   EXPECT_TRUE(agent.actions.empty());
-  agent.hear(prepare(7, 1));  // is over
+  agent.hear(prepare(7, 1));  // this epoch has ended
   EXPECT_TRUE(agent.actions.empty());
 }
 
@@ -109,7 +109,7 @@ TEST(AgentCore, EarlierEpochsHaveNoEffect) {
   EXPECT_TRUE(agent.actions.empty());
   agent.job(done(7, 2));
   EXPECT_TRUE(agent.core.has_job());
-  agent.hear(msg::StopT{{}, 7, 0});  // of any epoch
+  agent.hear(msg::StopT{{}, 7, 0});  // for any epoch
   EXPECT_TRUE(agent.has<StopJob>());
 }
 
@@ -135,12 +135,12 @@ TEST(AgentCore, ALaterEpochEndsTheJobAndWaitsForItsEnd) {
   EXPECT_FALSE(agent.has<PrepareJob>());
   agent.pass(2);
   EXPECT_EQ(agent.the<msg::HeartbeatT>().epoch, 2u);
-  agent.job(event(7));  // of a group that is no more
+  agent.job(event(7));  // of a group that has been replaced
   EXPECT_TRUE(agent.actions.empty());
-  agent.hear(prepare(7, 3));  // formed anew once more, before the first has ended
+  agent.hear(prepare(7, 3));  // a third group, before the first has ended
   EXPECT_TRUE(agent.actions.empty());
   agent.job(done(7, 1, Outcome::Failed, "aborted"));
-  EXPECT_FALSE(agent.has<Send>());  // nobody waits for the end of epoch 1
+  EXPECT_FALSE(agent.has<Send>());  // the end of epoch 1 is not reported
   EXPECT_EQ(agent.all<PrepareJob>().at(0).prepare.epoch, 3u);
   agent.job(done(7, 3));
   EXPECT_EQ(agent.the<msg::RunDoneT>().epoch, 3u);
@@ -225,7 +225,7 @@ TEST(AgentCore, SaysAgainInOrderWhatWasNotConfirmed) {
   agent.handle(Held{kPool, held(7, 1, 100)});
   agent.job(done(7, 1));
   agent.pass(1);
-  EXPECT_EQ(agent.the<msg::RegisterT>().run, 0u);  // what it has to tell of its end follows
+  EXPECT_EQ(agent.the<msg::RegisterT>().run, 0u);  // its report about the end follows
   agent.hear(registered(kPool, 2));                // the scheduler was restarted
   const auto sent = agent.all<Send>();
   ASSERT_EQ(sent.size(), 4u);  // Prepared is confirmed
@@ -253,13 +253,13 @@ TEST(AgentCore, OnlyALaterHeartbeatConfirms) {
   const uint64_t before = agent.the<msg::HeartbeatT>().number;
   agent.train(7, 1);
   agent.hear(msg::AliveT{{}, before});
-  agent.hear(msg::AliveT{{}, before + 5});  // was never sent
+  agent.hear(msg::AliveT{{}, before + 5});  // a heartbeat that was never sent
   agent.hear(msg::AliveT{{}, 0});
   agent.handle(ConnectionLost{});
   agent.pass(1);
   agent.hear(registered());
   EXPECT_EQ(agent.sent<msg::PreparedT>().size(), 1u);
-  agent.hear(msg::AliveT{{}, before});  // over the old connection: says nothing of what was sent again
+  agent.hear(msg::AliveT{{}, before});  // over the old connection: confirms nothing that was sent again
   agent.handle(ConnectionLost{});
   agent.pass(1);
   agent.hear(registered());
@@ -278,7 +278,7 @@ TEST(AgentCore, ForAnotherPoolTheRunIsOverAndForgotten) {
   EXPECT_FALSE(agent.has<Send>());
   agent.pass(2);
   EXPECT_EQ(agent.the<msg::HeartbeatT>().run, 0u);
-  agent.hear(prepare(7, 1));  // another run of that number
+  agent.hear(prepare(7, 1));  // another run with this number
   agent.handle(Held{kPool, held(7, 3, 100)});
   EXPECT_FALSE(agent.has<Send>());
   agent.job(done(7, 3, Outcome::Failed));
@@ -413,7 +413,7 @@ TEST(AgentCore, AFreeAgentLeavesWhenReleasedOrAtOnceWithoutAScheduler) {
   agent.handle(AskedToLeave{60, "SIGTERM"});
   EXPECT_EQ(agent.sent<msg::WishToLeaveT>().size(), 1u);
   EXPECT_FALSE(agent.has<EndAgent>());
-  agent.pass(6);  // nobody is there to release it
+  agent.pass(6);  // no scheduler is there to release it
   EXPECT_TRUE(agent.has<EndAgent>());
 
   Driver other;

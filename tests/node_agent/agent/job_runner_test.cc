@@ -1,4 +1,4 @@
-// How the last word on a run comes about: a stop ends it with a checkpoint, an abort does not.
+// How a run ends: a stop ends it with a checkpoint, an abort without.
 #include "node_agent/agent/job_runner.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,8 @@ using comm::control::Outcome;
 using comm::control::PreparedT;
 using comm::control::RunDoneT;
 
-// Prepares when it may, then steps until it is stopped; notes that it wrote its checkpoint.
+// A job that prepares when it is allowed to, then makes steps until it is stopped, and notes that it wrote
+// its checkpoint.
 class EndlessJob final : public Job {
  public:
   EndlessJob(std::shared_future<void> may_prepare, std::atomic<bool>& checkpoint)
@@ -92,7 +93,7 @@ TEST_F(JobRunnerTest, AStoppedRunHasItsCheckpoint) {
 }
 
 TEST_F(JobRunnerTest, AStopRightAfterTheStartReachesTheJob) {
-  runner.start(endpoints);  // both before the runner looks
+  runner.start(endpoints);  // both come before the runner looks
   runner.request_stop();
   may_prepare.set_value();
   EXPECT_EQ(next<RunDoneT>().outcome, Outcome::Interrupted);
@@ -181,7 +182,7 @@ TEST_F(JobRunnerTest, AStopBeforeTheStartLeavesNoCheckpoint) {
   EXPECT_THAT(done.message, testing::HasSubstr("before the first step"));
 }
 
-// Prepares a text without end, and tells how far it is.
+// A job that prepares a text without end, and reports its progress.
 class PreparingJob final : public Job {
  public:
   void prepare(const EventSink& events) override {
@@ -211,7 +212,7 @@ TEST_F(JobRunnerTest, ThePreparationOfTextIsReportedAndEndsWithTheRun) {
   }
 }
 
-// The user who submitted the run may not be allowed to read the file.
+// The user who submitted the run may not be allowed to read the file, so its content must not be sent.
 TEST_F(JobRunnerTest, WhatStandsInAFileDoesNotTravel) {
   may_prepare.set_value();
   runner.abort("enough");

@@ -1,6 +1,5 @@
-// The agent program with jobs that train for real, and report step times that do not come from a clock: each
-// modelet that a node holds takes it a fixed time. So what the scheduler makes of slow nodes does not depend
-// on how busy the machine is.
+// The agent program with real training and made-up step times: each modelet that a node holds takes a fixed
+// time. So what the scheduler concludes about slow nodes does not depend on how busy the machine is.
 #include <CLI/CLI.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,9 +18,10 @@ using modelet::agent::EventSink;
 using modelet::agent::TrainJob;
 using nlohmann::json;
 
-constexpr double kEndless = 1e6;  // seconds left: a new plan is always worth its while
+constexpr double kEndless = 1e6;  // seconds left: a new plan always pays off
 
-// What rank 0 says of the nodes, with the paces of all of them in place of what was measured.
+// The event in which rank 0 reports the times of the nodes, with the given paces of all nodes instead of the
+// measured times.
 json with_paces(json event, const std::vector<size_t>& modelets, const std::map<std::string, double>& paces) {
   if (event.value("event", "") != "progress" || !event.contains("nodes")) return event;
   event["eta_seconds"] = kEndless;

@@ -24,7 +24,7 @@ struct Script {
   bool endless = false;
 };
 
-// Adds ones over the group, round after round.
+// Adds up ones over the group, round after round.
 class ScriptedJob final : public agent::Job {
  public:
   ScriptedJob(agent::TrainJob job, const Script& script) : job_(std::move(job)), script_(script) {}

@@ -1,4 +1,4 @@
-// What a run that somebody submitted may have an agent open.
+// Which files and folders a submitted run may make an agent open.
 #include "node_agent/folders/roots.h"
 
 #include <gmock/gmock.h>
@@ -68,7 +68,7 @@ TEST_F(RootsTest, WhatIsBeneathIsAllowed) {
   EXPECT_EQ(refusal_of_out(top / "runs/new/and/deeper"), "");
 }
 
-// A run owns its folder with all that is beneath: a root would be lost for all others.
+// A run owns its folder and everything below it. If it got a root, the root would be lost for all other runs.
 TEST_F(RootsTest, ARunNeedsAFolderOfItsOwn) {
   fs::create_directories(top / "runs/inner");
   fs::create_symlink(".", top / "runs/here");
@@ -78,7 +78,7 @@ TEST_F(RootsTest, ARunNeedsAFolderOfItsOwn) {
   EXPECT_EQ(refusal_of_out(top / "runs/inner/mine"), "");
 }
 
-// Before data is fetched, for which there may be no root.
+// The folders are checked before data is fetched, when there may be no root for data.
 TEST_F(RootsTest, FoldersCanBeCheckedAlone) {
   TrainJob asked = job();
   asked.experiment.data.train = "/nowhere";
@@ -101,7 +101,7 @@ TEST_F(RootsTest, NothingElseIsRead) {
   for (const fs::path& path : wrong)
     EXPECT_THAT(refusal_of_data(path), AllOf(HasSubstr("'" + path.string() + "'"), HasSubstr("--data-root"),
                                              Not(HasSubstr("root:x"))));
-  // Whether there is a file elsewhere is not told either.
+  // The message does not reveal whether a file exists elsewhere.
   const auto told = [&](const std::string& name) {
     std::string text = refusal_of_data(top / "elsewhere" / name);
     return text.erase(text.find(name), name.size());
@@ -109,7 +109,7 @@ TEST_F(RootsTest, NothingElseIsRead) {
   EXPECT_EQ(told("secret"), told("nothing"));
 }
 
-// Opening a pipe waits for who writes, reading a terminal for who types.
+// Opening a pipe waits for a writer, and reading a terminal waits for input.
 TEST_F(RootsTest, OnlyRegularFilesAreData) {
   ASSERT_EQ(::mkfifo((top / "data/pipe").c_str(), 0600), 0);
   EXPECT_THAT(refusal_of_data(top / "data/pipe"), HasSubstr("a regular file"));

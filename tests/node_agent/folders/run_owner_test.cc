@@ -1,4 +1,4 @@
-// Whose run a folder holds: no other user continues it or writes into it.
+// Which user owns the run in a folder: no other user may continue it or write into it.
 #include "node_agent/folders/run_owner.h"
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ TEST_F(RunOwnerTest, AnAdministratorLeavesTheRunItsOwner) {
   EXPECT_THROW(claim_run_folder(run, bob_), UsageError);
 }
 
-// `modelet train --nodes N` is the administrator of its pool, and its runs may go on in any other.
+// `modelet train --nodes N` is the administrator of its own pool. Its runs may continue in any other pool.
 TEST_F(RunOwnerTest, AnAdministratorsRunIsEverybodys) {
   fs::create_directories(folder_ / "run");
   claim_run_folder(folder_ / "run", root_);
@@ -74,7 +74,7 @@ TEST_F(RunOwnerTest, AFolderOfAPoolWithoutKeysIsEverybodys) {
   EXPECT_THROW(claim_run_folder(folder_ / "run", alice_), UsageError);
 }
 
-// `--out` of a folder in which many have theirs.
+// `--out` names a folder in which many users have their runs.
 TEST_F(RunOwnerTest, NobodyClaimsAFolderWithOtherThings) {
   fs::create_directories(folder_ / "of-bob");
   try {

@@ -1,4 +1,4 @@
-// Limits of control groups, against folders that look like the kernel's.
+// Limits of control groups, read from folders that look like those of the kernel.
 #include "node_agent/machine/cgroup.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 class CgroupTest : public ::testing::Test {
  protected:
-  // `self`: what /proc/self/cgroup says.
+  // `self` is the content of /proc/self/cgroup.
   explicit CgroupTest(const std::string& self) { write("self", self); }
   CgroupTest() : CgroupTest("0::/outer/inner\n") {}
 
@@ -56,7 +56,7 @@ TEST_F(CgroupTest, UnusedFilePagesAreFree) {
   write("root/outer/inner/memory.current", "900\n");
   write("root/outer/inner/memory.stat", "anon 200\nfile 700\ninactive_file 600\nactive_file 100\n");
   EXPECT_EQ(cgroup_memory_bytes(files()), 700);
-  write("root/outer/inner/memory.current", "1100\n");  // over the limit that somebody has lowered
+  write("root/outer/inner/memory.current", "1100\n");  // over the limit, which was lowered
   write("root/outer/inner/memory.stat", "inactive_file 0\n");
   EXPECT_EQ(cgroup_memory_bytes(files()), 0);
 }
@@ -79,7 +79,7 @@ TEST_F(OldCgroupTest, QuotaOfCores) {
 }
 
 TEST_F(OldCgroupTest, Memory) {
-  write("root/memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
+  write("root/memory/memory.limit_in_bytes", "9223372036854771712\n");  // no limit
   write("root/memory/outer/jobs/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_GT(cgroup_memory_bytes(files()), 9e18);
   write("root/memory/outer/memory.limit_in_bytes", "1000\n");
@@ -88,12 +88,12 @@ TEST_F(OldCgroupTest, Memory) {
   EXPECT_EQ(cgroup_memory_bytes(files()), 600);
   write("root/memory/outer/jobs/memory.limit_in_bytes", "500\n");
   EXPECT_EQ(cgroup_memory_bytes(files()), 500);
-  // The controller's own hierarchy counts, not another's.
+  // Only the hierarchy of the memory controller counts.
   write("root/memory/elsewhere/memory.limit_in_bytes", "1\n");
   EXPECT_EQ(cgroup_memory_bytes(files()), 500);
 }
 
-// In a container the paths of the host need not exist: its own group is the root there.
+// In a container the paths of the host may not exist: the group of the container is the root there.
 TEST_F(OldCgroupTest, InAContainer) {
   write("root/memory/memory.limit_in_bytes", "700\n");
   write("root/cpu/cpu.cfs_quota_us", "200000\n");

@@ -11,10 +11,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const double kTicks = static_cast<double>(::sysconf(_SC_CLK_TCK));  // a second
+const double kTicks = static_cast<double>(::sysconf(_SC_CLK_TCK));  // in a second
 constexpr int kSelf = 100;
 
-// A /proc of two CPUs that this process may use, and a third.
+// A /proc with two CPUs that this process may use, and a third one.
 class HostLoadTest : public testing::Test {
  protected:
   HostLoadTest() {
@@ -24,7 +24,7 @@ class HostLoadTest : public testing::Test {
     machine(0, 0);
   }
 
-  // Seconds of each CPU so far: half in user mode, half in the kernel.
+  // Sets the seconds that each CPU has worked so far: half in user mode, half in the kernel.
   void machine(double each, double stolen) {
     std::ofstream file(proc_ / "stat");
     file << "cpu  1 2 3 4 5 6 7 8 0 0\n";
@@ -71,8 +71,8 @@ TEST_F(HostLoadTest, OthersAreAllButAgentsThatGiveWay) {
   EXPECT_NEAR(sample->others, 1, 0.01);
   EXPECT_NEAR(sample->pressure, 0.2, 0.001);
 
-  fs::remove_all(proc_ / "7");  // has ended
-  machine(11, 2);               // a second each, and two that were stolen
+  fs::remove_all(proc_ / "7");  // this process has ended
+  machine(11, 2);               // one second each, and two that were stolen
   const auto next = load.sample(30);
   ASSERT_TRUE(next);
   EXPECT_NEAR(next->others, 0.6, 0.01);

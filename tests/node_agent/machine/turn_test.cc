@@ -1,4 +1,4 @@
-// One at a time, and nobody waits for ever.
+// Turns: one process at a time, and no process waits for ever.
 #include "node_agent/machine/turn.h"
 
 #include <gmock/gmock.h>

@@ -26,8 +26,8 @@ using test::error_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// In place of a cloud's metadata: answers each request by its first line, as it was told, and keeps what it was
-// asked.
+// Stands in for the metadata server of a cloud. It answers each request as the test says, by its first line,
+// and keeps the requests.
 class StandIn {
  public:
   StandIn() {
@@ -50,7 +50,7 @@ class StandIn {
   }
 
   std::string address() const { return "http://127.0.0.1:" + std::to_string(port_); }
-  // To requests that begin with `line`; the text is sent as it is.
+  // Sets the answer to requests that begin with `line`. The text is sent as it is.
   void answer(const std::string& line, const std::string& text) {
     const std::lock_guard lock(mutex_);
     answers_[line] = text;
@@ -78,7 +78,7 @@ class StandIn {
         for (const auto& [line, answer] : answers_)
           if (request.starts_with(line)) text = answer;
       }
-      // A text that ends in "..." is one that never ends.
+      // If a text ends in "...", the server sends no end.
       const bool hangs = text.ends_with("...");
       ::send(peer, text.data(), text.size(), MSG_NOSIGNAL);
       char c = 0;
@@ -193,7 +193,7 @@ TEST_F(NoticeTest, NonsenseIsAnError) {
     cloud_.reply(kAzureEvents, std::string("{\"Events\": [") + event + "]}");
     EXPECT_FALSE(source("azure")->ask()) << event;
   }
-  // A token goes into a header: it must not end it.
+  // A token becomes part of a header, and must not be able to end it.
   cloud_.reply(kAwsToken, "x\r\nEvil: 1");
   EXPECT_NE(error_of([&] { source("aws")->ask(); }), "no error");
 }
@@ -272,7 +272,7 @@ TEST(Notice, OtherSourcesAreRefused) {
   make_notice_source("aws", {.address = "http://[::1]:80"});
 }
 
-// Cannot be asked twice, then has news.
+// Fails twice when it is asked, then has news.
 class Hesitant final : public NoticeSource {
  public:
   std::optional<Notice> ask() override {

@@ -14,7 +14,7 @@ constexpr int kNoon = 12 * 60;
 constexpr double kCores = 4;
 constexpr uint32_t kAll = 4;
 
-// A second each.
+// Calls the policy once a second.
 class PolicyRun {
  public:
   explicit PolicyRun(Preferences preferences = {}, uint32_t threads = kAll) : policy(preferences, threads) {}
@@ -23,7 +23,7 @@ class PolicyRun {
     now += 1;
     return last = policy.decide(now, minute, HostSample{cores, others, pressure});
   }
-  // The number of seconds until `wanted` holds; 1000: never.
+  // Returns the number of seconds until `wanted` holds; 1000: never.
   int seconds_until(const std::function<bool(const Allowance&)>& wanted, double others, double pressure = -1,
                     double cores = kCores) {
     for (int seconds = 1; seconds < 1000; ++seconds)
@@ -46,8 +46,8 @@ bool leaves(const Allowance& allowance) { return allowance.leave; }
 
 struct Load {
   const char* what;
-  std::vector<double> others;  // cores, a second each
-  uint32_t threads;            // at the end
+  std::vector<double> others;  // cores that others use, one entry a second
+  uint32_t threads;            // that the policy grants at the end
   double pressure = -1;
   uint32_t lent = kAll;
 };
@@ -72,12 +72,13 @@ INSTANTIATE_TEST_SUITE_P(Tables, LoadTest,
                                          Load{"all cores", {4, 4}, 0}, Load{"nearly all", {3.9, 3.9}, 0},
                                          Load{"room beside what is lent", {2, 2, 2, 2}, 2, -1, 2},
                                          Load{"no room beside it", {3, 3, 3, 3}, 1, -1, 2},
-                                         // A busy link: somebody waits for a core, but nobody else works.
+                                         // A busy link: something waits for a core, but only this process
+                                         // works.
                                          Load{"own threads wait", {0.3, 0.3, 0.3, 0.3}, 4, 0.9},
                                          Load{"others wait", {2, 2, 2, 2}, 0, 0.9},
                                          Load{"others do not wait", {2, 2, 2, 2}, 2, 0.2}));
 
-// Another group of processes that gets half of the machine as long as this one wants the other half.
+// Another group of processes gets half of the machine as long as this agent wants the other half.
 TEST(OwnerPolicy, LetsGoWithinFiveSecondsOfWhoWouldTakeAll) {
   for (const double cores : {1.0, 2.0, 4.0, 16.0, 64.0}) {
     PolicyRun run({}, static_cast<uint32_t>(cores));

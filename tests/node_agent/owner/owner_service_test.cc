@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
-// Whatever else this machine does: only the owner's wishes count.
+// Preferences under which only the wishes of the owner count, whatever else this machine does.
 Preferences undisturbed() {
   Preferences preferences;
   preferences.back_off.tolerated_percent = 100;

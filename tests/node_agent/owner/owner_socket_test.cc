@@ -35,7 +35,7 @@ class OwnerSocketTest : public testing::Test {
     if (request == "throw") throw std::runtime_error("cannot");
     return {{"heard", request}};
   }
-  // What the socket answers to these bytes, which need not be a request.
+  // What the socket answers to any bytes, which need not be a request.
   std::string answer_to(const std::string& bytes) const {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
     sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};

@@ -1,5 +1,6 @@
-// Replicas against one model: with exact changes after every step they are one node with a batch as many
-// times as large; lossy ones lose nothing in the long run; settled ones are equal to the bit.
+// Replicas compared with one model. If exact changes are exchanged after every step, R replicas are one model
+// whose batch is R times as large. Lossy changes lose nothing in the long run. Settled replicas are equal to
+// the bit.
 #include "node_agent/replicas/replica_sync.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +30,7 @@ struct Case {
 class ReplicaSyncTest : public ::testing::TestWithParam<Case> {
  protected:
   ReplicaSyncTest() {
-    // 192 samples: whole batches of 24 and of 48.
+    // 192 samples give whole batches of 24 and of 48.
     shard::write_synth(
         {.rows_train = 192, .rows_test = 1, .features = 150, .labels = 120, .features_per_row = 12},
         folder_.path(), false);
@@ -102,7 +103,7 @@ class ReplicaSyncTest : public ::testing::TestWithParam<Case> {
   std::vector<std::unique_ptr<Rank>> ranks_;  // of the last train()
 };
 
-// With dropout, too: every sample has the mask of its place in the batch of all replicas.
+// This also holds with dropout: the mask of a sample depends on its place in the batch of all replicas.
 TEST_F(ReplicaSyncTest, OfEveryStepTheyAreOneNodeWithALargerBatch) {
   constexpr uint64_t kSteps = 16;
   experiment_.sampling.mode = SamplingMode::kFull;  // active sets would depend on the batch
@@ -127,8 +128,8 @@ TEST_F(ReplicaSyncTest, OfEveryStepTheyAreOneNodeWithALargerBatch) {
   }
 }
 
-// The same samples with the same draws, as another replica's: what differs is what chance rounds, the weights
-// in bf16 or the gradients that travel.
+// Two replicas train on the same samples with the same draws. Only random rounding differs, of weights in
+// bf16 or of gradients that travel.
 TEST_F(ReplicaSyncTest, EachReplicaRoundsForItself) {
   experiment_.sampling.mode = SamplingMode::kFull;
   for (const auto& [precision, codec] :
@@ -172,7 +173,7 @@ TEST_P(ReplicaSyncTest, SettledReplicasAreEqualToTheBit) {
     for (size_t index = 0; index < 2; ++index)
       for (size_t replica = 1; replica < 3; ++replica)
         EXPECT_TRUE(state(replica * 2 + index) == state(index)) << codec << ", replica " << replica;
-    // Without it they are not, so the test sees something.
+    // Without settling they differ, so the test can fail.
     train(3, 2, 8, [](ReplicaSync& sync, RankGrid& grid, uint64_t step) {
       if (step % 3 == 0) sync.average(grid, step, false);
     });
@@ -189,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ReplicaSyncTest,
 
 // ---- Averaging by itself: rows are changed by hand
 
-// One input row of a replica, and its clock.
+// Changes one input row of a replica, and its clock.
 void add_to_row(Rank& rank, size_t row, const std::function<float(size_t column)>& change) {
   shard::Parameters& p = rank.network.modelets_of_layer(0)[0]->parameters();
   std::vector<float> values(p.cols());
@@ -205,7 +206,8 @@ class AveragingTest : public ReplicaSyncTest {
   }
   size_t cols() const { return experiment_.modelets.hidden_columns; }
 
-  // `rounds` times: `change` on every replica of two, then average(); the last time settle(), if asked.
+  // Runs `rounds` rounds: `change` on both replicas, then average(). In the last round settle() follows if
+  // `settle` is set.
   void average(int rounds, const std::function<void(Rank&, size_t replica, int round)>& change,
                bool settle = false) {
     experiment_.cluster.replicas = 2;
@@ -228,8 +230,8 @@ class AveragingTest : public ReplicaSyncTest {
   }
 };
 
-// Averaging moves weight from one replica to the other and loses none, however coarse the codec: what
-// rounding keeps back stays where it was. And what is kept back never grows beyond a step of the codec.
+// Averaging moves weight from one replica to the other and loses none, however coarse the codec is: what
+// rounding keeps back stays where it was. What is kept back never grows beyond a step of the codec.
 TEST_F(AveragingTest, WhatRoundingKeepsBackIsNotLost) {
   constexpr int kRounds = 200;
   constexpr size_t kRow = 7;
@@ -275,12 +277,12 @@ TEST_F(AveragingTest, ARowThatOneReplicaUpdated) {
   }
 }
 
-// Settling loses nothing of what a codec has kept back, nor shares it with a replica that had no part in it:
-// the sum is that of exact changes.
+// Settling loses nothing of what a codec has kept back, and does not share it with a replica that had no part
+// in it: the sum is the same as with exact changes.
 TEST_F(AveragingTest, SettlingGivesWhatWasKeptBackTheShareThatItHad) {
   constexpr size_t kRow = 7;
   const auto change = [](size_t replica, size_t column) { return Rng(9, {replica, column}).normal(); };
-  // The round in which each replica changes the row, once: together, or one after the other.
+  // The round in which each replica changes the row once: both in the same round, or one after the other.
   for (const std::array<int, 2> when : {std::array{0, 0}, {0, 1}, {1, 0}})
     for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam})
       for (const std::string codec : {"none", "int8", "int4", "topk"}) {
@@ -322,11 +324,11 @@ TEST_F(AveragingTest, OnlyUpdatedRowsTravel) {
       if (group.rank() == 0) bytes[rows == 1 ? 0 : 1] = grid.totals().bytes_sent;
     });
   }
-  // The modelets of the layer share a row's clock.
+  // The modelets of the layer share the clock of a row.
   EXPECT_EQ(bytes[1] - bytes[0], 10 * experiment_.model.hidden[0] * sizeof(float));
 }
 
-// A peer's set of rows is data from outside.
+// The set of rows of a peer is data from outside.
 TEST_F(AveragingTest, RowsThatDoNotExistAreRefused) {
   experiment_.cluster.replicas = 2;
   ranks_ = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);

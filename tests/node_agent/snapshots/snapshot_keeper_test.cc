@@ -1,5 +1,5 @@
-// Snapshots on several nodes: keepers with real sockets and keys in one process, and a store like the
-// scheduler's.
+// Snapshots on several nodes: keepers with real sockets and keys in one process, and a store like that of the
+// scheduler.
 #include "node_agent/snapshots/snapshot_keeper.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr uint64_t kRun = 7;
-constexpr double kLimit = 100;  // seconds for what must happen
+constexpr double kLimit = 100;  // seconds within which expected things must happen
 
 class SnapshotKeeperTest : public testing::Test {
  protected:
@@ -96,7 +96,7 @@ class SnapshotKeeperTest : public testing::Test {
     if (store) group.store = msg::SchedulerAddress(store->endpoint());
     return group;
   }
-  // All nodes that run form a group.
+  // All running nodes form a group.
   void form(SnapshotKeeper::Group formed) {
     for (Node& node : nodes) {
       if (node.keeper) node.keeper->begin(formed);
@@ -117,7 +117,7 @@ class SnapshotKeeperTest : public testing::Test {
   static std::string file_name(const Node& node, int number) {
     return node.name + "-" + std::to_string(number) + ".safetensors";
   }
-  // Writes a snapshot's files and gives them to the keeper.
+  // Writes the files of a snapshot and gives them to the keeper.
   static void take(Node& node, uint64_t step, bool keep = false, int files = 4, size_t bytes = 10'000) {
     fs::create_directories(folder_of(node, step));
     std::vector<std::string> names;
@@ -136,7 +136,7 @@ class SnapshotKeeperTest : public testing::Test {
     }
     return false;
   }
-  // What the node has told of a step, the last time.
+  // The last report of the node about a step.
   static comm::Snapshot held(Node& node, uint64_t step) {
     EXPECT_TRUE(node.keeper->wait_until_held(step, kLimit)) << node.name << ", step " << step;
     return last_told(node, step);
@@ -183,7 +183,7 @@ TEST_F(SnapshotKeeperTest, EveryFileIsHeldTwiceAndSpread) {
   }
 }
 
-// At one byte a second it would take hours.
+// With the limit of one byte a second this would take hours.
 TEST_F(SnapshotKeeperTest, WhoIsWaitedForSendsAtFullSpeed) {
   for (const char* name : {"a", "b"}) add(name);
   auto slow = group();
@@ -235,7 +235,7 @@ TEST_F(SnapshotKeeperTest, WhatIsLostIsFetchedFromWhoHasIt) {
   named("c").keeper->bring(snapshot, names, named("c").folder / "resume", [] {});
   for (const auto& name : names)
     EXPECT_EQ(read_text_file(named("c").folder / "resume" / name), content(name, 100, 10'000));
-  // It counts as another copy.
+  // The node counts as another holder.
   const comm::Snapshot told = held(named("c"), 100);
   EXPECT_EQ(told.epoch, 2u);
   ASSERT_EQ(told.files.size(), names.size());
@@ -245,7 +245,7 @@ TEST_F(SnapshotKeeperTest, WhatIsLostIsFetchedFromWhoHasIt) {
   }
 }
 
-// Each holder's copy has another chunk that is damaged.
+// The copy of each holder has another damaged chunk.
 TEST_F(SnapshotKeeperTest, ADamagedChunkComesFromAnotherHolder) {
   for (const char* name : {"a", "b", "c"}) add(name);
   form();
@@ -284,7 +284,7 @@ TEST_F(SnapshotKeeperTest, OwnFilesAreFoundOnTheOwnDisk) {
   take(a, 100);
   const comm::Snapshot snapshot = held(a, 100);
   a.keeper.reset();
-  named("b").keeper.reset();  // nobody to fetch from
+  named("b").keeper.reset();  // no other holder is left
   fs::remove_all(folder_of(a, 100));
   start(a);
   SnapshotKeeper::Group alone{.pool = 1, .run = kRun, .epoch = 2, .members = {"a"}};
@@ -295,7 +295,7 @@ TEST_F(SnapshotKeeperTest, OwnFilesAreFoundOnTheOwnDisk) {
     EXPECT_EQ(read_text_file(folder_of(a, 100) / name), content(name, 100, 10'000));
 }
 
-// The run goes on, and so do its snapshots.
+// The run continues, and so do its snapshots.
 TEST_F(SnapshotKeeperTest, ADiskThatIsFullCostsASnapshot) {
   Node& a = add("a");
   add("b", 64 << 10);
@@ -338,7 +338,7 @@ TEST_F(SnapshotKeeperTest, StableRemovesWhatIsOlder) {
   }
 }
 
-// A file that does not change is of each snapshot, and goes with the last.
+// A file that does not change belongs to several snapshots, and is removed with the last of them.
 TEST_F(SnapshotKeeperTest, WhatIsStillOfASnapshotStays) {
   for (const char* name : {"a", "b"}) add(name);
   form();
@@ -352,7 +352,7 @@ TEST_F(SnapshotKeeperTest, WhatIsStillOfASnapshotStays) {
   }
   for (Node* node : {&a, &b}) node->keeper->stable(kRun, 200);
   EXPECT_TRUE(until([&] { return !fs::exists(folder_of(a, 100)); }));
-  take(a, 300, false, 1);  // by then all is done that stable() asked for
+  take(a, 300, false, 1);  // when this is held, the work for stable() is done
   const comm::SnapshotFile later = held(a, 300).files.at(0);
   EXPECT_TRUE(fs::exists(entry_of(a, same)));
   EXPECT_TRUE(fs::exists(entry_of(b, same)));
@@ -361,14 +361,15 @@ TEST_F(SnapshotKeeperTest, WhatIsStillOfASnapshotStays) {
   EXPECT_TRUE(fs::exists(entry_of(b, later)));
 }
 
-// Seed 152184 of the simulation: a run was submitted twice, and one waits for nodes while the other gets on.
+// Seed 152184 of the simulation: a run was submitted twice. One of the two waits for nodes while the other
+// makes progress.
 TEST_F(SnapshotKeeperTest, WhatAnEqualRunHasStays) {
   for (const char* name : {"a", "b"}) add(name);
   form();
   Node &a = named("a"), &b = named("b");
   take(a, 100, false, 1);
   const comm::SnapshotFile same = held(a, 100).files.at(0);
-  b.keeper.reset();  // it forgets what it held
+  b.keeper.reset();  // it has forgotten what it held
   start(b);
   auto other = group();
   ++other.run;
@@ -406,8 +407,9 @@ TEST_F(SnapshotKeeperTest, WhatIsToBeKeptGoesToTheStoreToo) {
               content(file.name, 200, 10'000));
 }
 
-// Until the store has it, it is not removed: not even when the node works for another run.
-// Whoever sent it there was lost before it could say so, and the other holder has lost its disk.
+// A file that the store lacks is not removed, not even when the node works for another run. Here the node
+// that sent the file to the store was lost before it could report that, and the other holder has lost its
+// disk.
 TEST_F(SnapshotKeeperTest, TheStoreMayHaveWhatNobodyKnowsOf) {
   start_store();
   for (const char* name : {"a", "b", "c"}) add(name);
@@ -438,7 +440,7 @@ TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
   take(a, 200);
   held(a, 200);
   a.keeper->stable(kRun, 200);
-  fs::remove_all(folder_of(a, 100));  // the trainer's names; what they named stays
+  fs::remove_all(folder_of(a, 100));  // removes the names of the trainer; the files stay
   auto other = formed;
   other.run = kRun + 1;
   form(other);
@@ -455,7 +457,7 @@ TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
   EXPECT_EQ(std::ranges::find(a.told, uint64_t{100}, &msg::SnapshotHeldT::step)->run, kRun);
 }
 
-// The run may have to go on from one that the store did not take.
+// The run may have to continue from a snapshot that the store did not take.
 TEST_F(SnapshotKeeperTest, OnlyTheNewestWaitForTheStore) {
   start_store();
   for (const char* name : {"a", "b"}) add(name);
@@ -469,7 +471,7 @@ TEST_F(SnapshotKeeperTest, OnlyTheNewestWaitForTheStore) {
     files[step] = held(a, step).files.at(0);
   }
   take(a, 350, false, 1);
-  held(a, 350);  // by then all is done that take() asked for
+  held(a, 350);  // when this is held, the work for take() is done
   for (const auto& [step, file] : files) EXPECT_TRUE(fs::exists(entry_of(a, file))) << step;
   a.keeper->stable(kRun, 350);
   EXPECT_TRUE(until([&] { return !fs::exists(entry_of(a, files[100])); }));
@@ -491,7 +493,8 @@ TEST_F(SnapshotKeeperTest, WithoutAStoreAGroupOfOneHasItself) {
   for (const auto& file : held(a, 100).files) EXPECT_THAT(file.holders, ElementsAre("a"));
 }
 
-// What was not held when the group was formed anew is written again, and what was held is told as it was.
+// A snapshot that was not held when the new group was formed is written again. One that was held is reported
+// again as it was.
 TEST_F(SnapshotKeeperTest, ANewGroupForgetsWhatIsWrittenAgain) {
   for (const char* name : {"a", "b"}) add(name);
   auto formed = group();
@@ -551,7 +554,7 @@ TEST_F(SnapshotKeeperTest, AKeyThatNobodyNamedIsRefused) {
 TEST_F(SnapshotKeeperTest, SendingKeepsToItsRate) {
   for (const char* name : {"a", "b"}) add(name);
   auto slow = group();
-  slow.bytes_per_second = 1;  // after the first chunk nothing goes for days
+  slow.bytes_per_second = 1;  // after the first chunk nothing is sent for days
   form(slow);
   Node& a = named("a");
   take(a, 100, false, 1, 5'000);

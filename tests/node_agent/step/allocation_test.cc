@@ -1,16 +1,16 @@
 // A training step allocates nothing once it has warmed up: not in the step, not in its messages, not in the
-// batch that is gathered beside it. Counted where all of it ends: malloc and its relatives, which this
-// program replaces, for every thread.
+// batch that is gathered meanwhile. The test counts where all allocations end: it replaces malloc and its
+// relatives, for every thread.
 //
-// One thing is told apart. How many messages are under way at once is for the ranks' threads, and ZeroMQ's,
-// to settle among themselves, so the memory for messages (comm/transport/pool.h,
-// comm/messaging/early_messages.h) may find at any time that it needs one more. What is allocated inside of
-// comm::Messenger may therefore be more than nothing; but it is kept and used again, so it is far from one a
-// step, let alone one a message. Everything else is held to zero, in every step.
+// One kind of allocation is counted apart. How many messages are under way at once depends on the threads of
+// the ranks and of ZeroMQ. So the memory for messages (comm/transport/pool.h,
+// comm/messaging/early_messages.h) may need to grow at any time. Allocations inside of comm::Messenger may
+// therefore be more than zero. But that memory is kept and used again, so there are far fewer than one for
+// each step. All other allocations must be zero in every step.
 //
-// Not counted: what libzmq allocates for itself (comm/transport/zmq.h says what; recorded as a property of
-// the test), the memory that oneTBB's own allocator takes from the system for its tasks, and a re-hash of the
-// tables, which happens before the steps that are counted here.
+// Three things are not counted: what libzmq allocates for itself (see comm/transport/zmq.h; recorded as a
+// property of the test), the memory that the allocator of oneTBB takes from the system for its tasks, and a
+// re-hash of the tables, which happens before the counted steps.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <gtest/gtest.h>
@@ -38,16 +38,16 @@ constexpr int kOwnFrames =
     2;  // at the inner end of a stack: note() and the function that replaces malloc or a relative
 
 std::atomic<bool> counting{false};
-std::atomic<size_t> allocations{0};          // ours, but those of the next line
+std::atomic<size_t> allocations{0};          // by this project, except those of the next line
 std::atomic<size_t> message_allocations{0};  // of comm::Messenger
-std::atomic<size_t> zmq_allocations{0};      // libzmq's, in its own threads and in ours
+std::atomic<size_t> zmq_allocations{0};      // by libzmq, in its own threads and in ours
 thread_local bool looking = false;
 
-// The first allocation's call stack, for whoever has to find it.
+// The call stack of the first allocation, to help find its cause.
 Stack first_stack;
 std::atomic<int> first_depth{0};
 
-// The file of the code at an address.
+// The file that contains the code at an address.
 std::string_view file_of(void* address) {
   Dl_info info;
   return ::dladdr(address, &info) != 0 ? info.dli_fname : "";
@@ -58,8 +58,8 @@ bool in_any(std::string_view file, std::initializer_list<const char*> names) {
                      [&](const char* name) { return file.find(name) != std::string_view::npos; });
 }
 
-// Whether libzmq is the one who asks for memory: the innermost code that is not a library of the language's,
-// nor this counter.
+// Whether libzmq asks for the memory: it is the innermost code outside of this counter and of the C and C++
+// libraries.
 bool asked_by_zmq(const Stack& stack, int depth) {
   for (int i = kOwnFrames; i < depth; ++i) {
     const std::string_view file = file_of(stack[static_cast<size_t>(i)]);
@@ -68,7 +68,8 @@ bool asked_by_zmq(const Stack& stack, int depth) {
   return false;
 }
 
-// Whether it is for sending or receiving a message. This program exports its functions' names.
+// Whether the memory is for sending or receiving a message. (This program exports the names of its
+// functions.)
 bool asked_by_messenger(const Stack& stack, int depth) {
   return std::any_of(stack.begin(), stack.begin() + depth, [](void* address) {
     Dl_info info;
@@ -178,13 +179,14 @@ TEST_P(AllocationTest, NoneAfterWarmUp) {
   experiment.exchange.codec = c.codec;
   experiment.exchange.micro_batches = 3;
 
-  // Buffers at least double when they grow, so a few epochs find their largest size. A re-hash is among them.
+  // Buffers at least double when they grow, so they reach their largest size within a few epochs. A re-hash
+  // is among the warm-up steps.
   constexpr uint64_t kWarmUp = 105, kSteps = 90, kEnd = kWarmUp + kSteps;
   auto ranks = make_ranks(experiment, shape, round_robin(experiment, shape, c.ranks), c.ranks, c.threads);
   build_pairs(ranks, data);
   auto groups =
       comm::testing::make_groups(c.transport, c.ranks, {.run = 1, .lz4 = c.lz4, .algorithm = c.algorithm});
-  first_depth = ::backtrace(first_stack.data(), 1);  // its first call allocates
+  first_depth = ::backtrace(first_stack.data(), 1);  // called once before, because the first call allocates
   first_depth = 0;
   allocations = message_allocations = zmq_allocations = 0;
   std::barrier begin(c.ranks, [&]() noexcept { counting = true; });
@@ -218,7 +220,7 @@ TEST_P(AllocationTest, NoneAfterWarmUp) {
   RecordProperty("message_allocations", fmt::format("{}", message_allocations.load()));
 }
 
-// The counter counts: a step that has not warmed up allocates.
+// The counter works: a step that has not warmed up allocates.
 TEST(AllocationCounter, SeesNewAndMalloc) {
   allocations = 0;
   counting = true;

@@ -1,5 +1,5 @@
-// The direct path from features to labels learns the same on one rank and on several, with any threads,
-// micro-batches and placement.
+// The direct path from features to labels learns the same on one rank and on several, with any number of
+// threads and micro-batches, and any placement.
 #include <gtest/gtest.h>
 
 #include <map>

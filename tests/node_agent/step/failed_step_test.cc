@@ -1,5 +1,5 @@
-// A step that fails changes nothing: not a weight, optimiser state, clock, hash table or mean. So it can be
-// run again, and the run goes on as if nothing had happened.
+// A failed step changes nothing: no weight, optimiser state, clock, hash table or mean. So it can be run
+// again, and the run continues as if nothing had happened.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,7 +18,7 @@ constexpr uint64_t kStepsBefore = 5, kStepsAfter = 3;
 
 enum class Failure { kLoseOne, kCutOff };
 
-// Loses the message with this number, counted from 0; or sends nothing from it on, and says so.
+// Loses the message with this number, counted from 0; or sends nothing from that message on, and reports it.
 class FailingTransport final : public comm::Transport {
  public:
   FailingTransport(std::unique_ptr<comm::Transport> inner, Failure failure, int number)
@@ -68,7 +68,7 @@ class FailedStepTest : public ::testing::TestWithParam<SamplingMode> {
     return make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 2), 2);
   }
 
-  // Two ranks, of which rank 1 loses one of the messages that it sends. They do not wait long.
+  // Two ranks with short time-outs. Rank 1 loses one of the messages that it sends.
   static std::vector<std::unique_ptr<comm::Group>> groups_that_lose(int message) {
     const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 0.15};
     auto transports = comm::make_inproc_transports(2);
@@ -79,7 +79,7 @@ class FailedStepTest : public ::testing::TestWithParam<SamplingMode> {
     return groups;
   }
 
-  // Runs step kStepsBefore on a rank; returns its loss.
+  // Runs step kStepsBefore on a rank and returns its loss.
   double attempt(Rank& rank, comm::Group& group) const {
     const Experiment::Train& options = experiment_.train;
     shard::BatchOrder order(shard::all_rows(data_.rows()), options.batch, options.seed);
@@ -128,7 +128,8 @@ TEST_P(FailedStepTest, ALostMessageOfAnyRoundChangesNothingAndTheStepCanBeRepeat
       for (const ModeletSpec& spec : ranks[r]->sharding.held())
         EXPECT_EQ(state_after.at(spec.name()), state.at(spec.name())) << spec.name() << " has changed";
     }
-    // A rank that misses a round sends nothing later, so the other one fails, too, except in the last round.
+    // A rank that misses a round sends nothing later. So the other rank fails as well, except in the last
+    // round.
     if (lost < kRounds - 1) {
       ASSERT_TRUE(failed[1]);
       auto fresh = make_groups(2);
@@ -142,8 +143,9 @@ TEST_P(FailedStepTest, ALostMessageOfAnyRoundChangesNothingAndTheStepCanBeRepeat
   }
 }
 
-// Where the run chooses the number of micro-batches, a rank that has had rank 0's first message of a failed
-// step and one that has not still cut it alike when a new group runs it again.
+// If the run chooses the number of micro-batches, one rank may have received the first message of rank 0 in a
+// failed step and another may not. Both must still split the batch alike when a new group runs the step
+// again.
 TEST_P(FailedStepTest, RanksCutAlikeAfterAFailure) {
   experiment_.exchange.micro_batches = 0;
   auto undisturbed = two_ranks();
@@ -172,14 +174,14 @@ TEST_P(FailedStepTest, RanksCutAlikeAfterAFailure) {
   }
 }
 
-// The activations of the next step that a step sends: whether they are lost or cannot be sent, the step
-// itself is done, and the next one fails and changes nothing.
+// A step sends the first activations of the next step. If these are lost or cannot be sent, the step itself
+// still succeeds; the next step fails and changes nothing.
 TEST_P(FailedStepTest, AStepThatWasBegunAheadFailsByItself) {
   auto undisturbed = two_ranks();
   auto groups = make_groups(2);
   train(undisturbed, groups, data_, 0, 1);
   const auto state = state_of(undisturbed);
-  constexpr int kMessages = 8;  // of a step of a rank, see above
+  constexpr int kMessages = 8;  // that a rank sends in a step, see above
   for (const Failure failure : {Failure::kLoseOne, Failure::kCutOff}) {
     SCOPED_TRACE(failure == Failure::kLoseOne ? "lost" : "cut off");
     const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 0.15};

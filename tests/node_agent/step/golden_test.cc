@@ -1,6 +1,6 @@
-// The training step against an independent reference (tests/golden/make_golden.py): logits, loss and
-// gradients of the first step, the losses of ten steps, the final tensors. The same on one rank, two and
-// three, and on every instruction set of this machine.
+// The training step compared with an independent reference (tests/golden/make_golden.py): logits, loss and
+// gradients of the first step, the losses of ten steps, and the final tensors. It must be the same on one,
+// two and three ranks, and on every instruction set of this machine.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -85,7 +85,7 @@ void inject(const std::vector<std::unique_ptr<Rank>>& ranks, Tensors whole) {
   for_each_parameter(ranks, whole, [](float& mine, double& given) { mine = static_cast<float>(given); });
 }
 
-// `shape` has tensors of the right sizes.
+// Returns the tensors of the model. `shape` has tensors of the right sizes.
 Tensors extract(const std::vector<std::unique_ptr<Rank>>& ranks, Tensors shape) {
   for (auto& [name, values] : shape) std::fill(values.begin(), values.end(), std::nan(""));
   for_each_parameter(ranks, shape, [](float& mine, double& out) { out = mine; });
@@ -114,7 +114,7 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<int, std::string>>
     e.model.loss = golden_case["loss_kind"] == "softmax" ? Loss::kSoftmax : Loss::kSigmoid;
     e.modelets = {.hidden_columns = 16, .output_modelets = 3};
     e.exchange.codec = "none";
-    // Without draws the active set is the labels of the batch.
+    // Without uniform draws the active set is the labels of the batch.
     e.sampling.mode = golden_case["active"] == "full" ? SamplingMode::kFull : SamplingMode::kUniform;
     e.sampling.uniform = 0;
     const std::map<std::string, OptimizerKind> kinds = {
@@ -176,7 +176,7 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<int, std::string>>
     return logits;
   }
 
-  // Columns of the active labels out of [batch, labels].
+  // Returns the columns of the active labels, from all columns [batch, labels].
   std::vector<double> active_columns(const json& golden_case, const std::vector<double>& all) const {
     if (golden_case["active"] == "full") return all;
     std::vector<bool> active(labels_);

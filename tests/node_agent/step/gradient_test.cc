@@ -1,4 +1,4 @@
-// The gradients that a step applies against finite differences of the loss that it reports, for every
+// The gradients that a step applies, compared with finite differences of the loss that it reports, for every
 // parameter of a small model.
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kFeatures = 24, kLabels = 20, kStep = 7;
 constexpr size_t kSamples = 10;
 
-// A feature of its own for each sample, and a few of the others.
+// Each sample has a feature of its own, and a few of the others.
 std::vector<OwnedSample> random_samples() {
   std::vector<OwnedSample> samples;
   Rng rng(11);
@@ -52,8 +52,8 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     experiment_.sampling.uniform = 5;
     experiment_.train.hidden_dropout = GetParam().dropout;
     experiment_.sampling.logq = GetParam().logq;
-    // Nearly all rows share a bucket of some table: what is retrieved is the best of all, which small changes
-    // of the weights leave as it is.
+    // Nearly all rows share a bucket with the query in some table. So the best rows of all are retrieved, and
+    // small changes of the weights do not change which ones these are.
     experiment_.sampling.tables = 16;
     experiment_.sampling.bits = 1;
     experiment_.sampling.bucket = 64;
@@ -69,8 +69,9 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     batch_.assign(data_, rows, true);
   }
 
-  // No pre-activation of a hidden neuron lies near zero, where the loss has a kink: the biases, and in the
-  // input layer the weights of each sample's own feature, are large, the other weights small.
+  // Sets the weights so that no pre-activation of a hidden neuron is near zero, where the loss has a kink.
+  // For this, the biases are large, and in the input layer the weights of the own feature of each sample; the
+  // other weights are small.
   void set_weights() {
     Rng rng(5);
     for (const auto& modelet : rank_->network.modelets()) {
@@ -89,7 +90,8 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     }
   }
 
-  // Weights and scales that are not what they begin with. Scales are read from the first modelet.
+  // Sets weights and scales of the direct path to values that differ from their initial ones. The scales are
+  // read from the first modelet.
   void set_direct() {
     Rng rng(6);
     for (shard::Modelet* modelet : rank_->network.output().modelets())
@@ -103,7 +105,7 @@ class GradientTest : public ::testing::TestWithParam<Case> {
     return const_cast<float&>(direct.pairs.weights()[i]);
   }
 
-  // Always the same step, which a group does once.
+  // Runs always the same step, each time with a new group, because a group does a step only once.
   double step(float learning_rate) {
     const auto group = comm::make_solo_group();
     TrainingStep step(rank_->network, rank_->sharding, *group);
@@ -111,11 +113,11 @@ class GradientTest : public ::testing::TestWithParam<Case> {
   }
   double loss() { return step(0); }  // a rate of zero changes no weight
 
-  // Every weight and bias of the model, and what kind it is.
+  // Every weight and bias of the model with its kind.
   struct Parameter {
     float* value;
     std::string kind;
-    float rate = 1;  // of its learning rate, as a multiple of the step's
+    float rate = 1;  // its learning rate as a multiple of that of the step
   };
   std::vector<Parameter> parameters() {
     const char* kinds[] = {"input", "hidden", "output"};
@@ -150,14 +152,14 @@ class GradientTest : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(GradientTest, EqualsFiniteDifferences) {
-  // Rounding of the loss, about 1e-6, over the step's width, and the loss's third derivative times its
-  // square: both stay below.
+  // The error has two parts: the rounding of the loss, about 1e-6, divided by the width, and the third
+  // derivative of the loss times the square of the width. Both stay below the tolerance.
   constexpr float kWidth = 0.02f;
   constexpr double kTolerance = 3e-4;
   const std::vector<Parameter> all = parameters();
   std::vector<float> before;
   for (const Parameter& p : all) before.push_back(*p.value);
-  loss();  // a first step makes the projections that later ones retrieve by
+  loss();  // the first step makes the projections that later steps use
   step(1);
   std::vector<double> gradient;
   for (size_t i = 0; i < all.size(); ++i)
@@ -192,7 +194,7 @@ std::vector<Case> cases() {
   for (const Loss loss : all_values<Loss>())
     for (const SamplingMode mode : {SamplingMode::kFull, SamplingMode::kUniform, SamplingMode::kLsh})
       all.push_back({.loss = loss, .mode = mode, .hidden = {16}, .direct = true});
-  // The correction belongs to the softmax.
+  // The logQ correction is for the softmax.
   for (const SamplingMode mode : {SamplingMode::kUniform, SamplingMode::kLsh, SamplingMode::kLshPerSample})
     all.push_back({Loss::kSoftmax, mode, {16}, 0, true});
   return all;

@@ -1,5 +1,5 @@
-// A machine with other vectors learns the same: the losses of a training run on every instruction set of this
-// machine against those of the plainest one, which has no vector instructions.
+// Machines with different vectors learn the same: the losses of a training run on every instruction set of
+// this machine, compared with those of the plainest one, which has no vector instructions.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -17,12 +17,12 @@ using shard::kernels::available_instruction_sets;
 using shard::kernels::ForcedInstructionSet;
 
 constexpr uint64_t kSteps = 20;
-// Relative, of the loss of any step. Sums in another order differ by about 1e-7, and Adam divides by
-// small numbers.
+// Relative to the loss of any step. Sums in another order differ by about 1e-7, and Adam divides by small
+// numbers.
 constexpr double kTolerance = 1e-5;
-// Rounding may decide which of two nearly equal neurons the tables retrieve.
+// Rounding may decide which of two nearly equal neurons is retrieved.
 constexpr double kRetrievalTolerance = 2e-2;
-// Activations and gradients are rounded by up to a 256th, in sums of many.
+// Activations and gradients are rounded by up to 1/256 each, in sums of many terms.
 constexpr double kPairTolerance = 3e-3;
 
 using Ranks = std::vector<std::unique_ptr<Rank>>;
@@ -46,8 +46,9 @@ class InstructionSetTest : public ::testing::TestWithParam<SamplingMode> {
     return train(ranks, groups, data_, 0, steps);
   }
 
-  // Of the first batch over all neurons, with the weights of `ranks`: the losses of steps are each over other
-  // neurons, and retrieval makes them harder ones as the network learns.
+  // The loss of the first batch over all neurons, with the weights of `ranks`. The losses of steps cannot be
+  // compared with each other: each is over other neurons, and retrieval makes them harder as the network
+  // learns.
   double full_loss(Experiment experiment, const Ranks& ranks) const {
     experiment.sampling.mode = SamplingMode::kFull;
     Ranks full = new_ranks(experiment);
@@ -73,7 +74,7 @@ class InstructionSetTest : public ::testing::TestWithParam<SamplingMode> {
     return experiment;
   }
 
-  // `tolerance`: relative, of the loss of any step.
+  // `tolerance` is relative to the loss of any step.
   void compare(const Experiment& experiment, double tolerance) const {
     std::vector<std::string> others = available_instruction_sets();
     const std::string plainest = others.back();
@@ -113,15 +114,15 @@ TEST_P(InstructionSetTest, LossesAreThoseOfThePlainestOne) {
     }
 }
 
-// Pairs of bf16, where the machine multiplies them, round the activations too.
+// If the machine multiplies pairs of bf16, the activations are rounded too.
 TEST_P(InstructionSetTest, LossesOfWeightsInBf16AreNearThoseOfThePlainestOne) {
   Experiment experiment = small_experiment();
   experiment.model.precision = Precision::kBf16;
   compare(experiment, retrieves_neurons(GetParam()) ? kRetrievalTolerance : kPairTolerance);
 }
 
-// What the test above takes for granted. 64-bit ARM always has NEON and the kernels no other set there: its
-// steps are compared with numpy's (golden_test).
+// The test above relies on this. On 64-bit ARM the kernels have NEON and no other instruction set; there,
+// golden_test compares the steps with numpy.
 TEST(InstructionSetsTest, TheLastOneIsPlain) {
   const std::vector<std::string> sets = available_instruction_sets();
   EXPECT_TRUE(shard::kernels::is_plain(sets.back()) || sets == std::vector<std::string>{"NEON"})

@@ -14,7 +14,7 @@ constexpr uint64_t kFirstTrialEnds = MicroBatches::kWarmUp + MicroBatches::kTria
 
 using StepSeconds = std::function<double(uint32_t count)>;
 
-// The numbers of micro-batches of steps [first, last) of a session.
+// Returns the numbers of micro-batches in the steps [first, last) of a session.
 std::vector<uint32_t> run(MicroBatches& rank, uint64_t first, uint64_t last, const StepSeconds& seconds) {
   std::vector<uint32_t> numbers;
   for (uint64_t step = first; step < last; ++step) {
@@ -71,7 +71,7 @@ TEST(MicroBatches, FollowsWhatChangesAtTheNextTrial) {
   EXPECT_EQ(rank.now(), 4u);
 }
 
-// Each finds another number fastest; all split as rank 0 says.
+// Each rank finds another number the fastest; all split as rank 0 says.
 TEST(MicroBatches, RanksFollowTheFirst) {
   MicroBatches first(0), other(0);
   for (uint64_t step = 0; step < 2 * MicroBatches::kPeriod; ++step) {
@@ -83,7 +83,7 @@ TEST(MicroBatches, RanksFollowTheFirst) {
   EXPECT_EQ(other.now(), 2u);
 }
 
-// Whatever a peer says, the number is one that there is.
+// A number from a peer that is out of range is brought into the range.
 TEST(MicroBatches, ANumberOutOfRangeIsBroughtBack) {
   for (const uint32_t told : {0u, 8u, 9u, 1u << 31}) {
     MicroBatches rank(0), fixed(2);

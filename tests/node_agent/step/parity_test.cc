@@ -1,5 +1,5 @@
-// What is learned does not depend on the number of ranks, the placement or the threads: n ranks against one,
-// by loss trajectory.
+// What is learned does not depend on the number of ranks, the placement or the threads. Compares the losses
+// of n ranks with those of one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace modelet::agent::testing {
 namespace {
 
 constexpr uint64_t kStepsCompared = 30;
-constexpr double kTolerance = 1e-4;  // relative, of the loss of any step
-#ifdef __SANITIZE_THREAD__           // many times slower, and three ranks have all kinds of threads
+constexpr double kTolerance = 1e-4;  // relative to the loss of any step
+#ifdef __SANITIZE_THREAD__           // many times slower; three ranks have every kind of thread
 constexpr int kSizes[] = {3};
 #else
 constexpr int kSizes[] = {2, 3, 4, 8};
@@ -52,7 +52,7 @@ void expect_close(const std::vector<double>& actual, const std::vector<double>& 
     ASSERT_NEAR(actual[s], expected[s], tolerance * expected[s]) << "loss of step " << s;
 }
 
-// 200 samples, 120 labels, 150 features, learnable.
+// Learnable data: 200 samples, 120 labels, 150 features.
 class Parity : public ::testing::Test {
  protected:
   Parity() {
@@ -73,7 +73,8 @@ class Parity : public ::testing::Test {
     return train(ranks, groups, data_, 0, kStepsCompared);
   }
 
-  // All hidden columns on the last rank; all modelets on one rank of several; random ones.
+  // Three uneven placements: all hidden columns on the last rank; all modelets on one of several ranks;
+  // random.
   std::vector<std::vector<uint32_t>> uneven_placements(const Experiment& experiment, uint32_t size) const {
     const auto partition = partition_model(experiment, shape_);
     std::vector<std::vector<uint32_t>> placements(3, std::vector<uint32_t>(partition.size()));
@@ -93,7 +94,7 @@ class Parity : public ::testing::Test {
 
 class ParityTest : public Parity, public ::testing::WithParamInterface<SamplingMode> {};
 
-// A test for each combination of values.
+// Instantiates a test for each combination of values.
 template <class... Values>
 class ParityOf : public Parity, public ::testing::WithParamInterface<std::tuple<Values...>> {};
 using PlacementTest = ParityOf<SamplingMode, Loss, std::vector<uint32_t>, float>;
@@ -160,7 +161,7 @@ TEST_P(ParityTest, DropoutDoesNotDependOnRanksPlacementOrThreads) {
   EXPECT_NE(losses(experiment, 1), both);
 }
 
-// Lossy codecs are compared without hash tables: rounding may change which neurons a step retrieves.
+// Lossy codecs are compared without hash tables, because rounding may change which neurons a step retrieves.
 TEST_P(LossyCodecTest, StaysCloseAndRepeats) {
   const auto& [mode, loss, codec] = GetParam();
   Experiment experiment = small_experiment(mode, loss, {32, 16}, 0);
@@ -174,14 +175,14 @@ TEST_P(LossyCodecTest, StaysCloseAndRepeats) {
   EXPECT_NE(losses(experiment, 3), first);
 }
 
-// Each row is rounded by its place in the batch, not in its micro-batch.
+// How a row is rounded depends on its place in the batch, not in its micro-batch.
 TEST_P(MicroBatchTest, ChangesNoBitWithAnyCodec) {
   const auto& [mode, loss, codec] = GetParam();
   Experiment experiment = small_experiment(mode, loss, {32, 16}, 0.5f);
   experiment.exchange.codec = codec;
   experiment.train.batch = 64;  // three micro-batches: 32, 16, 16
   std::map<uint32_t, std::map<std::string, std::vector<std::byte>>> states;
-  for (const uint32_t micro_batches : {1u, 3u, 0u}) {  // 0: other numbers in turn
+  for (const uint32_t micro_batches : {1u, 3u, 0u}) {  // 0: the number varies
     experiment.exchange.micro_batches = micro_batches;
     auto ranks = make_ranks(experiment, shape_, round_robin(experiment, shape_, 2), 2);
     auto groups = make_groups(2);
@@ -192,7 +193,7 @@ TEST_P(MicroBatchTest, ChangesNoBitWithAnyCodec) {
   EXPECT_EQ(states[1], states[0]);
 }
 
-// Between two looks at this clock passes the time of one step: with `best` micro-batches, or with another
+// A clock on which each step takes one time with `best` micro-batches, and another time with any other
 // number.
 class ClockOf final : public Clock {
  public:
@@ -209,7 +210,8 @@ class ClockOf final : public Clock {
   mutable double time_ = 0;
 };
 
-// Each rank finds another number of micro-batches the fastest: all split as rank 0 finds best, in each step.
+// Each rank finds another number of micro-batches the fastest. All ranks split each step as rank 0 finds
+// best.
 TEST_P(ParityTest, RanksCutAsTheFirstFindsBest) {
   constexpr uint32_t kBest[] = {2, 4, 1};
   constexpr uint64_t kUntilChosen = MicroBatches::kWarmUp + MicroBatches::kTrial, kAll = kUntilChosen + 4;
@@ -235,7 +237,7 @@ TEST_P(ParityTest, RanksCutAsTheFirstFindsBest) {
     for (uint64_t s = 0; s < kAll; ++s) {
       batch.assign(data_, order.rows(s), true);
       EXPECT_EQ(step->run(batch, s, experiment.train.learning_rate, false).loss, losses[s]);
-      // Of a full batch; an epoch's last one has 72 samples.
+      // Only full batches count; the last batch of an epoch has 72 samples.
       if (batch.size() == experiment.train.batch) micro_batches[self].push_back(step->micro_batches());
     }
   });
@@ -244,8 +246,9 @@ TEST_P(ParityTest, RanksCutAsTheFirstFindsBest) {
   EXPECT_EQ(micro_batches[0].back(), kBest[0]);
 }
 
-// One neuron's logits lie so far above those that exponentials are taken against that they overflow, or wrap
-// round: in the middle of a rank's neurons on one rank, among its first ones on another.
+// The logits of one neuron are so far above the reference of the exponentials that these overflow, or would
+// wrap round. With one rank the neuron is in the middle of the rank's neurons, with more ranks it is among
+// the first.
 TEST_P(ParityTest, OneVeryLargeLogitOverflowsNothing) {
   constexpr size_t kNeuron = 70;
   Experiment experiment = small_experiment(GetParam(), Loss::kSoftmax, {32}, 0);
@@ -264,13 +267,14 @@ TEST_P(ParityTest, OneVeryLargeLogitOverflowsNothing) {
   const std::vector<double> alone = losses_with_bias(150, 1, 1), on_three = losses_with_bias(150, 3, 1);
   expect_close(on_three, alone, kTolerance);
   EXPECT_EQ(losses_with_bias(150, 3, 3), on_three);
-  if (GetParam() != SamplingMode::kFull) return;  // else the neuron is not in each step's active set
+  if (GetParam() != SamplingMode::kFull) return;  // otherwise the neuron is not active in every step
   for (const float bias : {80.0f, 150.0f, 200.0f, 300.0f, 380.0f, 5000.0f})
     EXPECT_NEAR(losses_with_bias(bias, 1, 1)[0], bias, 0.05 * bias);
   EXPECT_THROW(losses_with_bias(std::numeric_limits<float>::quiet_NaN(), 1, 1), Error);
 }
 
-// An odd batch, so that samples are left without the other of their pair; the active set is odd at times too.
+// The batch is odd, so that the last sample has no partner in its pair of bf16. The active set is sometimes
+// odd too.
 TEST_P(PrecisionTest, Bf16WeightsLearnAsFp32DoesAndRepeat) {
   const auto& [mode, loss] = GetParam();
   const bool retrieves = retrieves_neurons(mode);
@@ -293,7 +297,7 @@ const auto kModes = ::testing::ValuesIn(all_values<SamplingMode>());
 const auto kLosses = ::testing::ValuesIn(all_values<Loss>());
 using Widths = std::vector<uint32_t>;
 
-// "uniform_sigmoid_32_16_int8": the values of a test, in words.
+// The values of a test as words: "uniform_sigmoid_32_16_int8".
 std::string word(SamplingMode mode) { return name_of(mode); }
 std::string word(Loss loss) { return std::string(spelling(loss)); }
 std::string word(float clip) { return clip == 0 ? "unclipped" : "clipped"; }

@@ -1,5 +1,5 @@
-// Hash tables and low-rank projections during training: after many re-hashes in the background, or looks,
-// they are those of the present weights, and still find the neurons with the largest logits.
+// Hash tables and low-rank projections during training. After many re-hashes in the background, or many
+// checks for drift, they belong to the present weights, and still find the neurons with the largest logits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
     experiment_.train.learning_rate = 0.01f;
   }
 
-  // Share of the `k` largest logits of 200 samples that the tables find.
+  // The share of the `k` largest logits of 200 samples that retrieval finds.
   double recall(Rank& rank, comm::Group& group, size_t k) const {
     ShardedForward forward(rank.network, rank.sharding, group);
     shard::Batch batch;
@@ -75,7 +75,7 @@ class RetrievalTest : public ::testing::TestWithParam<SamplingMode> {
 
 TEST_P(RetrievalTest, TablesAreThoseOfTheWeightsAtTheLastRehash) {
   experiment_.sampling.drift = 0;
-  experiment_.sampling.centre = false;  // then the codes of a row depend on nothing but the row
+  experiment_.sampling.centre = false;  // then the codes of a row depend only on the row
   auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
   auto groups = make_groups(1);
   for (uint64_t first = 0; first < 40; first += experiment_.sampling.rehash_every) {
@@ -127,7 +127,7 @@ class LowRankTest : public RetrievalTest {
   }
 };
 
-// They are made after the first step, and again at each look that finds drift.
+// Projections are made after the first step, and again at each check that finds drift.
 TEST_P(LowRankTest, AreOfTheWeightsAtTheLastLook) {
   for (const float drift : {0.0f, 1.0f}) {
     experiment_.sampling.drift = drift;

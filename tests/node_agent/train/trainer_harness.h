@@ -1,5 +1,5 @@
-// What the tests of Trainer share: small data, an experiment, and whole runs of it on the ranks of this
-// process.
+// What the tests of Trainer share: small data, an experiment, and whole runs of the experiment on ranks in
+// this process.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ struct Outcome {
       if (event.at("event") == kind) found.push_back(event);
     return found;
   }
-  // Of every step, if the experiment logs each.
+  // The losses of all steps, if the experiment logs each step.
   std::vector<double> losses() const {
     std::vector<double> losses;
     for (const json& event : of_kind("progress")) losses.push_back(event.at("loss"));
@@ -50,7 +50,8 @@ struct Outcome {
   fs::path checkpoint() const { return events.back().at("checkpoint").get<std::string>(); }
 };
 
-// Time passes by steps, so long each, and by looks at the clock. Evaluations and checkpoints take none.
+// A clock on which each step, and each look at the clock, takes a fixed number of seconds. Evaluations and
+// checkpoints take no time.
 class StepClock final : public Clock {
  public:
   explicit StepClock(double seconds_per_step, double seconds_per_look = 0)
@@ -59,7 +60,7 @@ class StepClock final : public Clock {
     const double steps = trainer == nullptr ? 0 : seconds_per_step_ * double(trainer->step());
     return steps + seconds_per_look_ * double(looks_++);
   }
-  const Trainer* trainer = nullptr;  // whose steps
+  const Trainer* trainer = nullptr;  // whose steps are counted
 
  private:
   const double seconds_per_step_, seconds_per_look_;
@@ -98,15 +99,16 @@ class TrainerTest : public ::testing::Test {
                                    shard::Dataset::open(experiment_.data.test));
   }
 
-  // `stop_after` > 0: asks rank `stopper` to stop when that step is reported. `dies_at` names an event that
-  // rank 0 does not survive: nothing that it does afterwards happens. The run's folder is folder_ / name.
+  // If `stop_after` > 0, rank `stopper` is asked to stop when that step is reported. `dies_at` names an event
+  // with which rank 0 dies: nothing that it does afterwards has an effect. The folder of the run is folder_ /
+  // name.
   struct Options {
     int size = 1;
     unsigned threads = 1;
     fs::path resume;
     uint64_t stop_after = 0;
     int stopper = 0;
-    uint64_t others_wait_for = 0;  // steps of rank 0, which does so many before the others begin
+    uint64_t others_wait_for = 0;  // steps that rank 0 makes before the others begin
     std::string dies_at = {};      // "epoch 10"
     std::function<fs::path(const TrainJob&)> train_file = {};  // for each rank
     double seconds_per_step = 0, seconds_per_look = 0;
@@ -165,7 +167,7 @@ class TrainerTest : public ::testing::Test {
   Outcome run(const std::string& name) const { return run(name, Options{}); }
   int replicas() const { return static_cast<int>(experiment_.cluster.replicas); }
 
-  // What goes wrong with resuming from a folder.
+  // The text of the error that resuming from a folder throws.
   std::string failure(const fs::path& resume) const {
     try {
       run("fails", {.resume = resume});

@@ -1,4 +1,4 @@
-// Ranks that have the labels of their own neurons alone train as those that have all do.
+// Ranks that have only the labels of their own neurons train as ranks that have all labels do.
 #include <fstream>
 
 #include "node_agent/train/data/label_parts.h"
@@ -46,8 +46,8 @@ class TrainerLabelsTest : public TrainerTest {
                 .noise = 0.1});
   }
 
-  // The training data with nonsense in the place of labels that the rank does not need; how many bytes that
-  // is is added to `left_out`.
+  // Writes the training data with nonsense instead of the labels that the rank does not need. Adds the number
+  // of these bytes to `left_out`.
   fs::path own_part(const TrainJob& job) {
     std::string bytes = bytes_of(experiment_.data.train);
     const auto file = std::as_writable_bytes(std::span(bytes));
@@ -62,7 +62,7 @@ class TrainerLabelsTest : public TrainerTest {
     }
     return folder_.write("part-" + std::to_string(job.rank), bytes);
   }
-  // What a run learned and found, without times.
+  // What a run learned and reported, without times.
   static std::vector<json> results(const Outcome& outcome) {
     std::vector<json> found;
     for (const json& event : outcome.events)
@@ -93,7 +93,7 @@ TEST_F(TrainerLabelsTest, TheLabelsOfItsNeuronsAreEnoughForARank) {
     }
 }
 
-// Held-out samples are judged by all their labels, whoever holds the neurons.
+// Held-out samples are judged by all of their labels, whichever rank holds the neurons.
 TEST_F(TrainerLabelsTest, ValidationDoesNotDependOnRanks) {
   experiment_.model.loss = Loss::kSoftmax;
   const auto figures = [this](int size) {
@@ -107,7 +107,7 @@ TEST_F(TrainerLabelsTest, ValidationDoesNotDependOnRanks) {
   }
 }
 
-// Its shape is that of data which this program made; where labels are differs.
+// The data has the same shape, because this program made it. Only the places of labels differ.
 TEST_F(TrainerLabelsTest, ARunWithAnotherOrderOfLabelsIsNotContinued) {
   run("old", {.stop_after = 3});
   const fs::path checkpoint = shard::find_checkpoint(folder_ / "old");

@@ -1,11 +1,11 @@
-// Trainer: samples in memory, and learning that goes on with other samples.
+// Trainer: samples in memory, and training that continues with other samples.
 #include "shard/data/store/csr.h"
 #include "tests/node_agent/train/trainer_harness.h"
 
 namespace modelet::agent::testing {
 namespace {
 
-// Rows [begin, end) of a data set, in arrays.
+// The rows [begin, end) of a data set, as arrays.
 class InArrays {
  public:
   InArrays(const shard::Dataset& data, size_t begin, size_t end)

@@ -32,7 +32,7 @@ TEST_F(ReplicasTest, LearnAsOneModelDoes) {
     EXPECT_EQ(result.of_kind("progress")[0]["nodes"].size(), static_cast<size_t>(size));
     EXPECT_GT(result.events.back()["bytes_sent_per_node_per_step"], 0);
     EXPECT_NEAR(result.events.back()["p_at_1"], one, 0.1);
-    // A checkpoint is that of one model, whoever wrote it.
+    // A checkpoint is that of one model, whichever replicas wrote it.
     Experiment alone = experiment_;
     alone.cluster.replicas = 1;
     alone.train.batch = 32;
@@ -60,7 +60,7 @@ TEST_F(ReplicasTest, GoOnToTheBitFromACheckpoint) {
     experiment_.train.epochs = 2;
     const std::string name = "whole" + std::to_string(runs++);
     const Outcome whole = run(name, {.size = 4});
-    // The checkpoint of the first epoch, continued elsewhere.
+    // The checkpoint of the first epoch is continued by another group.
     const fs::path middle = shard::checkpoint_of_step(folder_ / name / "checkpoints", 10);
     const Outcome rest = run(name + "-rest", {.size = 4, .threads = kSeveralThreads, .resume = middle});
     EXPECT_EQ(rest.events.front()["step"], 10);
@@ -70,8 +70,8 @@ TEST_F(ReplicasTest, GoOnToTheBitFromACheckpoint) {
   }
 }
 
-// Between the steps at which they synchronise, replicas need nothing of each other; and it makes no
-// difference to what they learn who is ahead, nor how often somebody asks how it goes.
+// Between synchronisations replicas need nothing from each other. What they learn depends neither on which
+// replica is ahead nor on how often progress is reported.
 TEST_F(ReplicasTest, RunApartAndSettleAllTheSame) {
   experiment_.exchange.local_steps = 8;
   const Outcome together = run("together", {.size = 2});
@@ -113,7 +113,7 @@ TEST_F(ReplicasTest, EndEarlyTogether) {
             shard::checkpoint_of_step(folder_ / "early" / "checkpoints", last["best_step"].get<uint64_t>()));
 }
 
-// Before anything has travelled.
+// The figure includes these buffers before anything is sent.
 TEST_F(ReplicasTest, WhatANodeSaysThatItTakesHasTheBuffersOfSynchronising) {
   Trainer trainer({.run = "memory",
                    .experiment = experiment_,
@@ -154,7 +154,7 @@ TEST_F(ReplicasTest, ALostReplicaIsNamed) {
     trainer.prepare();
     try {
       trainer.run(group, [&](const json& event) {
-        // Rank 0 ends in the middle of the run: its replica and its peer miss it.
+        // Rank 0 ends in the middle of the run, and its replica and its peer miss it.
         if (event["event"] == "progress" && event["step"] == 4) throw Error("gone");
       });
       ADD_FAILURE() << "the run went on without a rank";

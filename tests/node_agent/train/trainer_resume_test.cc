@@ -1,4 +1,4 @@
-// Trainer: runs that validate, end early, stop, are killed, and go on.
+// Trainer: runs that validate, end early, are stopped or killed, and continue.
 #include "shard/modelet/state.h"
 #include "tests/node_agent/train/trainer_harness.h"
 
@@ -15,7 +15,7 @@ class ValidationTest : public TrainerTest {
     experiment_.train.keep_checkpoints = 1;
   }
 
-  // The first of the epochs with the highest validation figure.
+  // The step of the first epoch with the highest validation figure.
   static uint64_t best_step(const Outcome& result) {
     double best = -1;
     uint64_t step = 0;
@@ -45,7 +45,7 @@ TEST_F(ValidationTest, EndsWithTheBestWeightsAndTestsOnlyThose) {
     EXPECT_EQ(shard::find_model(folder_ / name), result.checkpoint());
     EXPECT_EQ(checkpoints(name).size(), 2u) << "the best and the newest";
 
-    // A run that has just these steps.
+    // A run that has exactly these steps.
     const uint32_t epochs = std::exchange(experiment_.train.epochs, static_cast<uint32_t>(best / 8));
     const Outcome exact = run(name + "-exact", {.size = size});
     experiment_.train.epochs = epochs;
@@ -71,7 +71,7 @@ TEST_F(ValidationTest, AResumedRunEndsAsIfItHadNotStopped) {
   for (const uint64_t stop_after : {best / 2, best + 9}) {
     const std::string name = "part" + std::to_string(stop_after);
     ASSERT_TRUE(run(name, {.stop_after = stop_after}).interrupted);
-    // Into another folder: the best checkpoint comes along.
+    // Resumes into another folder: the best checkpoint comes along.
     for (const std::string& into : {name + "-elsewhere", name}) {
       const Outcome rest = run(into, {.size = 2, .resume = folder_ / name});
       EXPECT_EQ(rest.events.back()["best_step"], best);
@@ -85,7 +85,8 @@ TEST_F(ValidationTest, AResumedRunEndsAsIfItHadNotStopped) {
   EXPECT_EQ(again.events.back()["p_at_1"], whole.events.back()["p_at_1"]);
   EXPECT_EQ(again.checkpoint(), whole.checkpoint());
 
-  // Killed while the best epoch or the last is validated; then with checkpoints of the best epochs only.
+  // Runs that are killed while the best epoch or the last one is validated; then runs that only write
+  // checkpoints of the best epochs.
   struct Kill {
     uint64_t step, resumed_at;
     uint32_t checkpoint_every;
@@ -135,8 +136,8 @@ TEST_P(ResumeTest, GoesOnToTheBitAsIfItHadNotStopped) {
   experiment_.sampling.prior = GetParam().direct ? 0.5f : 0;
   const Outcome whole = run("whole");
   ASSERT_EQ(whole.losses().size(), 20u);
-  // A re-hash begins after step 5 and takes over after step 10: at 8 one is pending, at 10 the next has just
-  // begun.
+  // A re-hash begins after step 5 and takes effect after step 10. So at step 8 one is pending, and at step 10
+  // the next has just begun.
   for (const uint64_t stop_after : {7, 9, 12}) {
     const std::string name = "part" + std::to_string(stop_after);
     const Outcome part = run(name, {.stop_after = stop_after});
@@ -166,7 +167,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Resume{SamplingMode::kUniform, OptimizerKind::kAdam, Precision::kBf16, true},
                       Resume{SamplingMode::kLsh, OptimizerKind::kSgd, Precision::kFp32, true}));
 
-// Pairs lie with the modelets: those that four ranks wrote go on with one, and are found anew by nobody.
+// Pairs are stored with the modelets. One rank continues with the pairs that four ranks wrote, and no rank
+// finds them anew.
 TEST_F(TrainerTest, PairsAreThoseOfTheCheckpointAndOfTheSamplesThatAreTrainedOn) {
   experiment_.model.centroids = experiment_.model.pairs = true;
   experiment_.data.validation = 0.2f;
@@ -202,7 +204,7 @@ TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {
     const Outcome part = run(name, {.size = before, .stop_after = 7, .stopper = before - 1});
     ASSERT_TRUE(part.interrupted) << "any rank can ask for a stop";
 
-    // Read and written again: the same bytes.
+    // A checkpoint that is read and written again has the same bytes.
     const shard::Checkpoint checkpoint = shard::Checkpoint::open(part.checkpoint());
     auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
     const shard::CheckpointWriter writer(folder_ / (name + "-again"), 8);
@@ -221,7 +223,8 @@ TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {
   }
 }
 
-// Codecs keep nothing between steps, and draw by the step: a run that loses in the exchange repeats too.
+// Codecs keep nothing between steps, and their random draws depend on the step. So a run with lossy exchanges
+// can be repeated too.
 TEST_F(TrainerTest, ResumingWithLossyCodecsGoesOnToTheBit) {
   experiment_.exchange.codec = "int8";
   experiment_.model.hidden = {32, 16};
@@ -241,12 +244,13 @@ TEST_F(TrainerTest, ResumingWithLossyCodecsGoesOnToTheBit) {
   }
 }
 
-// An evaluation may take longer than the epoch before it. Whoever is killed in it has the epoch all the same.
+// An evaluation may take longer than the epoch before it. A run that is killed during the evaluation still
+// has the epoch.
 TEST_F(TrainerTest, ARunThatDiesInTheEvaluationOfAnEpochGoesOnWithThat) {
   const Outcome whole = run("whole");
   const std::vector<json> epochs = whole.of_kind("epoch");
   for (const uint64_t step : {10, 20})
-    // With the checkpoint just written, and with the evaluation all but reported.
+    // Dies when the checkpoint has just been written, and when the evaluation is about to be reported.
     for (const std::string kind : {"checkpoint", "epoch"}) {
       const std::string name = kind + std::to_string(step);
       const Outcome part = run(name, {.dies_at = kind + " " + std::to_string(step)});

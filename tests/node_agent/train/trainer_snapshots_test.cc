@@ -1,4 +1,4 @@
-// Trainer with folders that only their rank sees: snapshots, and runs that go on from one.
+// Trainer with a private folder for each rank: snapshots, and runs that continue from one.
 #include <map>
 #include <mutex>
 #include <set>
@@ -10,7 +10,7 @@
 namespace modelet::agent::testing {
 namespace {
 
-// A file's name -> its content, from all ranks.
+// Name of a file -> its content, from all ranks.
 using Files = std::map<std::string, std::string>;
 
 struct PrivateRun {
@@ -22,7 +22,7 @@ struct PrivateRun {
     for (const auto& snapshot : written[0]) steps.push_back(snapshot.first);
     return steps;
   }
-  // The path of a file of a snapshot, whoever wrote it.
+  // The path of a file of a snapshot, whichever rank wrote it.
   fs::path find(uint64_t step, const std::string& name) const {
     for (const auto& of_rank : written)
       if (std::ranges::count(of_rank.at(step).files, name) > 0) return of_rank.at(step).folder / name;
@@ -38,7 +38,7 @@ struct PrivateRun {
       }
     return files;
   }
-  // What the user sees of the learning, from a step on.
+  // What the user sees of the learning after a step.
   std::vector<json> log(uint64_t after) const {
     std::vector<json> log;
     for (const json& event : events) {
@@ -62,9 +62,9 @@ class SnapshotTest : public TrainerTest {
   struct How {
     int size = 2;
     uint32_t every = 4;
-    const PrivateRun* from = nullptr;  // goes on from its snapshot of `step`
+    const PrivateRun* from = nullptr;  // continues from its snapshot of `step`
     uint64_t step = 0;
-    uint32_t moved = 0;  // the owner of each modelet is so many ranks further
+    uint32_t moved = 0;  // shifts the owner of each modelet by so many ranks
     double seconds_per_step = 0;
     double seconds_between_losses = 0;
     EventSink on_event = {};
@@ -86,7 +86,7 @@ class SnapshotTest : public TrainerTest {
     if (how.from != nullptr) job.resume = bring(job, *how.from, how.step);
     return job;
   }
-  // What an agent does before it goes on: only the files that the rank needs.
+  // Does what an agent does before a rank continues: brings only the files that the rank needs.
   fs::path bring(const TrainJob& job, const PrivateRun& from, uint64_t step) const {
     const fs::path folder = shard::checkpoint_of_step(job.out / "checkpoints", step);
     fs::create_directories(folder);
@@ -96,7 +96,7 @@ class SnapshotTest : public TrainerTest {
     return folder;
   }
 
-  // What it does with a part: its own folder may go.
+  // Does what an agent does with a part: copies it, because the folder of the rank may be removed.
   static WrittenSnapshot take(WrittenSnapshot snapshot, const fs::path& keeper) {
     const fs::path folder = keeper / snapshot.folder.filename();
     fs::create_directories(folder);
@@ -137,7 +137,7 @@ class SnapshotTest : public TrainerTest {
     return result;
   }
 
-  // Goes on from each snapshot of `whole`: the same files and the same log.
+  // Continues from each snapshot of `whole`. The files and the log must be the same.
   void expect_repeats(const std::string& name, const PrivateRun& whole, How how) const {
     how.from = &whole;
     const std::vector<uint64_t> steps = whole.steps();
@@ -163,7 +163,7 @@ TEST_F(SnapshotTest, ARunThatGoesOnFromASnapshotIsTheUndisturbedOne) {
     for (const auto& [step, snapshot] : whole.written[0]) EXPECT_EQ(snapshot.keep, step == 20) << step;
     expect_repeats(name, whole, {.size = size});
 
-    // Snapshots change nothing, and have the files of checkpoints.
+    // Snapshots change nothing in the training, and contain the files of checkpoints.
     const Outcome shared = run("shared" + std::to_string(size), {.size = size});
     const Files last = whole.files(20);
     for (const ModeletSpec& modelet : partition_model(experiment_, shape_)) {
@@ -199,7 +199,8 @@ TEST_F(SnapshotTest, ReplicasSettleForSnapshotsAndRepeat) {
   expect_repeats("whole", whole, {.size = 4, .every = 5});
 }
 
-// The replicas share the work of writing, but each rank ends with the best weights of all that it holds.
+// The replicas share the work of writing, but each rank ends with the best weights of all modelets that it
+// holds.
 TEST_F(SnapshotTest, ReplicasEndWithTheBestWeightsWhereverTheyWere) {
   experiment_.exchange.local_steps = 3;
   experiment_.cluster.replicas = 2;
@@ -258,7 +259,7 @@ TEST_F(SnapshotTest, TheBestWeightsTravelWithTheModelets) {
   EXPECT_GE(runs, 6);
 }
 
-// What a client sends of a checkpoint in a shared folder, so that a pool can go on from it.
+// The files that a client sends of a checkpoint in a shared folder, so that a pool can continue from it.
 TEST_F(SnapshotTest, ACheckpointGoesOnWithoutItsFolder) {
   experiment_.data.validation = 0.2f;
   experiment_.train.epochs = 40;
@@ -287,7 +288,7 @@ TEST_F(SnapshotTest, ACheckpointGoesOnWithoutItsFolder) {
   EXPECT_THROW(snapshot_files(shard::Checkpoint::open(last)), UsageError);
 }
 
-// Each change of a group leaves a part of a checkpoint: they must not fill the disk.
+// Each change of the group leaves a part of a checkpoint. These parts must not fill the disk.
 TEST_F(SnapshotTest, WhatFormerGroupsLeftGoes) {
   const PrivateRun whole = run_private("whole", {.size = 1});
   const auto part = [&](uint64_t step) {
@@ -307,18 +308,19 @@ TEST_F(SnapshotTest, WhatFormerGroupsLeftGoes) {
   for (const uint64_t step : {8, 20}) EXPECT_TRUE(fs::exists(part(step))) << step;
 }
 
-// Codecs that are chosen by measured time are chosen once: what was measured is part of the state.
+// Codecs that depend on measured times are chosen only once, because the measurements are part of the state.
 TEST_F(SnapshotTest, AutomaticCodecsRepeat) {
   experiment_.exchange.codec = "auto";
   const PrivateRun whole = run_private("whole", {.size = 3});
   expect_repeats("whole", whole, {.size = 3});
 }
 
-// Steps are begun ahead, but not beyond a snapshot that rank 0 has announced.
+// Steps are begun ahead, but never beyond a snapshot that rank 0 has announced.
 TEST_F(SnapshotTest, ABudgetSaysWhenAndNeverWhatIsLearned) {
   experiment_.train.log_every = 1000;
   const PrivateRun whole = run_private("whole", {.size = 3, .every = 0, .seconds_per_step = 1});
-  // Every five seconds, announced in the step before; the steps that end an epoch are not begun ahead.
+  // A snapshot every five seconds, announced one step before. The steps that end an epoch are not begun
+  // ahead.
   EXPECT_GE(whole.steps().size(), 3u);
   EXPECT_LE(whole.steps().size(), 5u);
   EXPECT_EQ(whole.steps().back(), 20u);
@@ -330,7 +332,7 @@ TEST_F(SnapshotTest, ABudgetSaysWhenAndNeverWhatIsLearned) {
   EXPECT_TRUE(a == b);
 }
 
-// A rank whose disk is full makes no snapshot; then nobody does, and the run goes on.
+// If the disk of a rank is full, the rank makes no snapshot. Then no rank does, and the run continues.
 TEST_F(SnapshotTest, ASnapshotThatCannotBeWrittenIsLeftOut) {
   const fs::path checkpoints = folder_ / "full" / "1" / "checkpoints", aside = folder_ / "aside";
   experiment_.train.log_every = 1;
@@ -347,7 +349,7 @@ TEST_F(SnapshotTest, ASnapshotThatCannotBeWrittenIsLeftOut) {
   EXPECT_THAT(result.steps(), ElementsAre(4, 12, 16, 20));
   EXPECT_FALSE(fs::exists(folder_ / "full" / "0" / "checkpoints" / ".step-0000000008.partial"));
   EXPECT_EQ(result.events.back()["event"], "finished");
-  // Without the result this group has failed, and another one may try again.
+  // Without the files of the result this group fails, and another group may try again.
   EXPECT_THROW(run_private("no result", {.on_event =
                                              [&](const json& event) {
                                                if (event["event"] != "progress" || event["step"] != 19)

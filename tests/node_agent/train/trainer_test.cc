@@ -1,5 +1,5 @@
-// Trainer from data to the last checkpoint, alone and on several ranks in this process: what it learns, what
-// it reports, what it refuses. trainer_resume_test.cc and trainer_replicas_test.cc have the rest.
+// Trainer from the data to the last checkpoint, alone and on several ranks in this process: what it learns,
+// what it reports, what it refuses. trainer_resume_test.cc and trainer_replicas_test.cc test the rest.
 #include "node_agent/train/trainer.h"
 
 #include <fstream>
@@ -112,7 +112,7 @@ TEST_F(TrainerTest, MeansOfTheLossAddUp) {
   EXPECT_EQ(means.of_kind("epoch")[1]["loss"], mean(10, 20));
 }
 
-// Whether a rank reports depends on its clock only where nobody else takes part.
+// A rank reports early by its own clock only if the report needs no other rank. Such a report has no "nodes".
 TEST_F(TrainerTest, SlowStepsAreReportedBeforeTheyAreDueByCount) {
   const std::vector<double> each = run("each").losses();
   experiment_.train.log_every = 12;
@@ -220,7 +220,7 @@ TEST_F(TrainerTest, RefusesACheckpointOfAnotherRun) {
   experiment_.model.hidden = {48};
   EXPECT_THAT(failure(checkpoint), HasSubstr("another model.hidden"));
   experiment_ = own;
-  experiment_.optimizer.kind = OptimizerKind::kSgd;  // whose only state has the name of Adam's first
+  experiment_.optimizer.kind = OptimizerKind::kSgd;  // its only state has the name of the first state of Adam
   EXPECT_THAT(failure(checkpoint), HasSubstr("another optimizer.kind"));
   experiment_ = own;
   experiment_.train.seed = 2;
@@ -273,7 +273,7 @@ TEST_F(TrainerTest, RefusesOtherSamplesOfTheSameShape) {
   EXPECT_THAT(failure({}),
               AllOf(HasSubstr("not the data that the run was planned for"), HasSubstr("other content")));
 
-  // A checkpoint of an earlier program does not know.
+  // A checkpoint of an earlier version has no fingerprint.
   std::string index = bytes_of(checkpoint / "index.json");
   const size_t begin = index.find("  \"fingerprint\""), end = index.find('\n', begin) + 1;
   ASSERT_LT(begin, end);
@@ -306,7 +306,7 @@ TEST_F(TrainerTest, RefusesOtherHashTablesButBuildsMissingOnes) {
   EXPECT_THAT(failure(with), HasSubstr("another sampling.tables"));
 }
 
-// Rows are evaluated 512 at a time, and the clock goes on by two seconds at each look.
+// Rows are evaluated 512 at a time, and the clock moves by two seconds at each look.
 TEST_F(TrainerTest, ALongEvaluationIsReported) {
   write_data({.rows_train = 300, .rows_test = 5000, .features = 200, .labels = 60, .features_per_row = 12});
   experiment_.train.epochs = 1;
@@ -343,7 +343,7 @@ TEST_F(TrainerTest, ThePreparationOfTextIsReported) {
         {.experiment = experiment_, .shape = shape_, .owner = round_robin(experiment_, shape_, 1)},
         std::make_unique<StepClock>(0, 1));
     std::vector<json> events;
-    // The shape is that of other data, so this fails once all is read.
+    // The shape belongs to other data, so this fails after all rows are read.
     EXPECT_THROW(trainer.prepare([&](const json& event) { events.push_back(event); }), Error);
     ASSERT_EQ(events.size(), first ? 2u : 0u) << "after 4096 and 8192 rows, if there is something to do";
     for (const json& event : events) {
@@ -391,7 +391,7 @@ TEST_F(TrainerTest, ADamagedCheckpointNamesTheNewestWholeOneBeforeIt) {
   EXPECT_THAT(failure(folder_ / "damaged"), names(10));
   fs::remove(checkpoint(20) / modelet);
   EXPECT_THAT(failure(folder_ / "damaged"), AllOf(HasSubstr("No such file"), names(10)));
-  // What fails for another reason says nothing about the checkpoint.
+  // A failure for another reason says nothing about the checkpoint.
   fs::create_symlink(modelet, checkpoint(20) / modelet);
   EXPECT_THAT(failure(folder_ / "damaged"), AllOf(HasSubstr("symbolic links"), Not(HasSubstr("--resume"))));
   damage(checkpoint(20) / "index.json");

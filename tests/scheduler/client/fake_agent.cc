@@ -1,5 +1,4 @@
-// The agent program with jobs that never end by themselves: for tests of what happens to the processes of a
-// pool.
+// The agent program with jobs that never end by themselves, for tests of the processes of a pool.
 #include <CLI/CLI.hpp>
 
 #include "base/system/log.h"
@@ -10,7 +9,7 @@
 
 int main(int argc, char** argv) {
   CLI::App app("An agent whose jobs never end.", "fake-agent");
-  app.allow_extras();  // what only the real one understands
+  app.allow_extras();  // accepts options of the real program
   modelet::agent::AgentOptions options{
       .cores = 1, .memory_bytes = uint64_t{4} << 30, .gflops = 1, .memory_gbps = 1};
   options.make_job = [](modelet::agent::TrainJob job) {

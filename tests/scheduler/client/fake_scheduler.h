@@ -1,4 +1,4 @@
-// A scheduler that answers as a test says.
+// A scheduler whose answers a test chooses.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace modelet::test {
 
 class FakeScheduler {
  public:
-  // Called on the thread of this scheduler, with all that arrives.
+  // Called with each message, on the thread of this scheduler.
   using Answer = std::function<std::vector<comm::control::FromSchedulerMessage>(
       const comm::control::ToSchedulerMessage&)>;
 

@@ -1,4 +1,5 @@
-// What a pool keeps of a run comes into a folder, whole or not at all, and nothing twice.
+// What a pool keeps of a run is copied into a folder: each checkpoint completely or not at all, and nothing
+// twice.
 #include "scheduler/client/fetch_run.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +33,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// The pool has two checkpoints of a run that nobody works on any more.
+// The pool has two checkpoints of a run that no node works on any more.
 class FetchRunTest : public testing::Test {
  protected:
   FetchRunTest() : folder(fs::path(testing::TempDir()) / "fetch_run") {
@@ -135,7 +136,7 @@ TEST_F(FetchRunTest, KeepsTheNewestAsATrainerDoes) {
       << "what is there already is told as well";
 }
 
-// Of a store on this machine: linked, with the mode that files of this process get.
+// Files of a store on this machine are linked, with the mode that files of this process get.
 TEST_F(FetchRunTest, LinksFilesOfAStoreOnThisMachine) {
   for (const auto& file : fs::directory_iterator(folder / "store"))
     fs::permissions(file, fs::perms::owner_read);
@@ -149,7 +150,7 @@ TEST_F(FetchRunTest, LinksFilesOfAStoreOnThisMachine) {
   }
 }
 
-// The checkpoint of the best weights may have left the pool by itself long ago.
+// The checkpoint of the best weights may have left the pool as a checkpoint long ago.
 TEST_F(FetchRunTest, TheBestWeightsComeWithTheCheckpointThatNamesThem) {
   const fs::path theirs = folder / "validated" / "checkpoints";
   for (const uint64_t step : {10, 20}) {
@@ -233,7 +234,7 @@ TEST_F(FetchRunTest, RecordsExperimentAndEvents) {
   EXPECT_THAT(log, HasSubstr(R"("path":")" + (out / "checkpoints/step-0000000020").string()));
 }
 
-// `modelet submit --watch`: the last events name what is here by then.
+// `modelet submit --watch`: the last events name checkpoints that are in the folder by then.
 TEST_F(FetchRunTest, ARunThatIsWatchedBringsItsFiles) {
   std::ostringstream machines;
   Reporter reporter(true, machines, ignored, {});

@@ -1,4 +1,4 @@
-// A local pool as real processes: agents that are killed, a parent that is killed, programs that do not
+// A local pool of real processes: agents that are killed, a parent that is killed, programs that do not
 // start.
 #include "scheduler/client/local_pool.h"
 
@@ -28,14 +28,14 @@ using test::submission;
 using test::wait_until;
 using testing::HasSubstr;
 
-// A process that ended counts as gone also while nobody has collected it.
+// A process that has ended counts as gone, even if its parent has not collected it.
 bool is_gone(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   return !std::getline(file, text) || text.substr(text.rfind(')') + 2, 1) == "Z";
 }
 
-// Into a folder that all nodes share.
+// A run with a folder that all nodes share.
 Submission shared_run() {
   Submission run = submission(0);
   run.out = testing::TempDir() + "local-pool-run-" + std::to_string(::getpid());
@@ -52,7 +52,7 @@ uint64_t step_of(PoolClient& client, uint64_t run) {
   return 0;
 }
 
-// A run whose files the pool keeps, and one in a folder.
+// Tries a run whose files the pool keeps, and a run with a shared folder.
 TEST(LocalPool, ARunOutlivesAKilledAgentWhichComesBack) {
   for (const Submission& submitted : {submission(0), shared_run()}) {
     LocalPool pool(fake_agents(3));
@@ -79,11 +79,11 @@ TEST(LocalPool, StartsTheSchedulerAgainWhereItWas) {
   };
   kill_scheduler();
   wait_until([&] {
-    pool.check();  // often, as run_on_pool() does: some threads of the process may end later than its first
+    pool.check();  // repeated, like in run_on_pool(): threads of the process end one by one
     try {
       return PoolClient(pool.scheduler()).nodes().nodes.size() == 1;
     } catch (const Error&) {
-      return false;  // a busy machine: it is not there yet
+      return false;  // the scheduler is not there yet
     }
   });
 }
@@ -123,8 +123,8 @@ TEST(LocalPool, EndsItsProcesses) {
   for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid));
 }
 
-// Anybody on this machine can connect to the scheduler's port; only who has one of the pool's keys is heard,
-// and the keys are in a folder that only this user may enter.
+// Anybody on this machine can connect to the port of the scheduler. Only peers with one of the keys of the
+// pool are heard, and the keys are in a folder that only this user may enter.
 TEST(LocalPool, IsClosedToOthers) {
   LocalPool pool(fake_agents(2));
   EXPECT_THAT([&] { PoolClient(pool.scheduler().endpoint).nodes(); },
@@ -182,7 +182,7 @@ TEST(LocalPool, SaysWhatDidNotStart) {
   EXPECT_THAT(failure({.nodes = 2, .threads = 1, .programs = BROKEN_PROGRAMS}), HasSubstr("'node-"));
 }
 
-// Runs a shell command; its exit code and what it wrote.
+// Runs a shell command. Returns its exit code and what it wrote.
 std::pair<int, std::string> shell(const std::string& command) {
   std::string text;
   FILE* output = ::popen((command + " 2>&1").c_str(), "r");

@@ -1,4 +1,4 @@
-// The reporter: what people and machines see of a run's events.
+// The reporter: what people and programs see of the events of a run.
 #include "scheduler/client/report.h"
 
 #include <gmock/gmock.h>
@@ -112,8 +112,8 @@ TEST(Reporter, TellsHowFarThePreparationOfTextIs) {
   const auto tell = tell_preparing(reporter, "data/train.txt", 0);
   tell(0, 2 << 20, 0.25);
   tell(0, 4 << 20, 0.5);
-  tell(10, 1 << 20, 0.125);  // a second pass, whose speed is its own
-  tell(80, 8 << 20, 1);      // the end is told by what comes next
+  tell(10, 1 << 20, 0.125);  // a second pass, with a speed of its own
+  tell(80, 8 << 20, 1);      // the end is not reported; the next event shows it
   std::istringstream lines(machines.str());
   std::vector<json> events;
   for (std::string line; std::getline(lines, line);) events.push_back(json::parse(line));
@@ -264,7 +264,7 @@ TEST(Reporter, ALogGetsEveryEventAndKeepsWhatItHas) {
   EXPECT_THAT(events, testing::ElementsAre(kStarted, kProgress, kStarted, kProgress));
 }
 
-// Whoever started the run stops it then; everything else that can be told is.
+// The caller that started the run stops it then. Everything else is still reported.
 TEST(Reporter, ALogThatCannotBeWrittenIsKeptInMind) {
   std::ostringstream machines, people;
   Reporter unmade(false, machines, people, {});

@@ -1,4 +1,4 @@
-// What fits a terminal: the progress line of a run, lines of fields, tables.
+// Text that fits a terminal: the progress line of a run, lines of fields, tables.
 #include "scheduler/client/terminal.h"
 
 #include <fcntl.h>
@@ -114,7 +114,7 @@ TEST(Terminal, APipeIsNone) {
   ::close(ends[1]);
 }
 
-// A pseudo-terminal, which is one like any other.
+// A pseudo-terminal behaves like any other terminal.
 TEST(Terminal, ColoursUnlessTheyAreUnwanted) {
   const int pty = ::posix_openpt(O_RDWR | O_NOCTTY);
   if (pty < 0 || ::grantpt(pty) != 0 || ::unlockpt(pty) != 0) GTEST_SKIP() << "no pseudo-terminals here";

@@ -1,4 +1,4 @@
-// Watching a run of a scheduler that goes away: each event is passed on once, and nobody waits for ever.
+// Watching a run of a scheduler that goes away: each event is passed on once, and no client waits for ever.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ msg::RunEventT event(uint64_t number) {
   return event;
 }
 
-// Two lines at once.
+// Returns two lines at a time.
 msg::RunLogT log_after(uint64_t offset, uint64_t last) {
   msg::RunLogT log;
   log.run = kRun;
@@ -47,7 +47,7 @@ msg::RunLogT log_after(uint64_t offset, uint64_t last) {
   return log;
 }
 
-// Knows the events 1 to `last` of the run; ends it when asked to stop.
+// A scheduler that has the events 1 to `last` of the run, and ends the run when it is asked to stop it.
 FakeScheduler::Answer with_events(uint64_t last, RunState state) {
   return [=](const msg::ToSchedulerMessage& message) {
     std::vector<msg::FromSchedulerMessage> answers;
@@ -113,7 +113,7 @@ TEST_F(WatchTest, SaysHowToComeBackWhenItGivesUp) {
   EXPECT_THAT(why, HasSubstr("modelet watch 7 --scheduler " + endpoint));
 }
 
-// A scheduler tells who begins to watch the last events only.
+// A scheduler that sends only the last events to a new watcher.
 FakeScheduler::Answer with_the_last(uint64_t first, uint64_t last) {
   return [=, all = with_events(last, RunState::Finished)](const msg::ToSchedulerMessage& message) {
     auto answers = all(message);

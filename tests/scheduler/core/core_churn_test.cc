@@ -1,6 +1,6 @@
-// Thousands of random histories of one pool: nodes die, return, wish to leave and report snapshots, and the scheduler
-// begins anew from what it had written down. What core.h promises holds after each event, and every run ends
-// once the faults cease.
+// Thousands of random histories of one pool. Nodes die, return, wish to leave and report snapshots, and the
+// scheduler restarts from what it had written down. What core.h promises must hold after each event, and
+// every run must end once the faults have ended.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -20,7 +20,8 @@ using msg::RunState;
 constexpr uint64_t kLastStep = 40;
 constexpr int kNodes = 6;
 
-// Agents that do what agents do: each knows the group it works for, and works on without the scheduler.
+// Agents that behave like agents: each knows the group that it works for, and goes on working without the
+// scheduler.
 class Churn {
  public:
   explicit Churn(uint64_t seed) : rng_(seed) {
@@ -33,7 +34,7 @@ class Churn {
       second();
     }
   }
-  // No more faults: what is left has to end.
+  // No more faults: the remaining runs must end.
   void calm() {
     for (auto& [name, agent] : agents_) agent.alive = true;
     for (int i = 0; i < 1500 && !all_ended(); ++i) second();
@@ -63,7 +64,7 @@ class Churn {
     const std::string name = "n" + std::to_string(rng_.below(kNodes));
     Agent& agent = agents_[name];
     switch (rng_.below(14)) {
-      case 0:  // dies, with all that it had to tell
+      case 0:  // dies, with all its unsent reports
         agent = {.alive = false, .incarnation = agent.incarnation + 1};
         pool_.inbox[name].clear();
         if (rng_.below(2) == 0) pool_.handle(PeerGone{name});
@@ -85,7 +86,7 @@ class Churn {
         if (agent.run != 0)
           pool_.receive(name, msg::PeerMissedT{{}, agent.run, agent.epoch, rng_.below(agent.size), "test"});
         return;
-      case 7:  // a message twice, or of another time
+      case 7:  // repeats a message, perhaps much later
         if (!agent.unconfirmed.empty())
           pool_.receive(name, agent.unconfirmed[rng_.below(static_cast<uint32_t>(agent.unconfirmed.size()))]);
         return;

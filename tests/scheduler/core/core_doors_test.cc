@@ -1,4 +1,4 @@
-// What a malicious or careless agent or user tries, and the pool must survive.
+// What malicious or careless agents and users may try. The pool must survive all of it.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -20,7 +20,7 @@ class DoorsTest : public CoreTest {
            const std::string& address = "") {
     pool.handle(Received{peer, std::move(message), {role, key}, address});
   }
-  // Why `key` is refused; empty if it is not.
+  // Returns why `key` is refused, or "" if it is not.
   std::string refusal(Role role, const std::string& key, msg::ToSchedulerMessage message,
                       const std::string& address = "") {
     const std::string peer = "peer of " + key;
@@ -69,7 +69,7 @@ TEST_F(DoorsTest, NobodyWaitsForAPlanButItsRun) {
   EXPECT_EQ(pool.requests[0].nodes.size(), 2u);
   EXPECT_EQ(pool.run(waits).state, RunState::Queued);
   EXPECT_THAT(pool.run(waits).detail, HasSubstr("is placed on 2 nodes"));
-  // The running one goes on, and nobody gets the nodes that the plan is made for.
+  // The running run goes on, and no other run gets the nodes that the plan is made for.
   const uint64_t later = submit(1);
   for (int i = 0; i < 20; ++i) {
     for (const std::string& agent : agents)
@@ -98,7 +98,7 @@ TEST_F(DoorsTest, APlanThatNobodyWantsAnyMoreIsForgotten) {
   EXPECT_EQ(pool.run(stopped).state, RunState::Stopped);
   EXPECT_EQ(pool.run(next).state, RunState::Queued);
 
-  pool.receive("b", msg::LeaveT{});  // one of those that the plan is made for
+  pool.receive("b", msg::LeaveT{});  // a node that the plan is made for
   EXPECT_THAT(pool.run(next).detail, HasSubstr("the pool has 1"));
   pool.handle(carry_out(pool.requests[1]));
   EXPECT_EQ(pool.run(next).state, RunState::Queued);
@@ -156,7 +156,7 @@ TEST_F(PlacedAnewTest, FailsWithItsNode) {
 
 // ---- texts of agents and users
 
-// The JSON library throws at half a character: that ended the scheduler.
+// The JSON library throws an exception at half a character, which once ended the scheduler.
 TEST_F(DoorsTest, APathThatIsCutInsideACharacterHarmsNobody) {
   const uint64_t run = running(2, 10);
   for (int i = 0; i < 12; ++i) {
@@ -266,11 +266,11 @@ TEST_F(DoorsTest, ALivingAgentIsNotReplaced) {
   EXPECT_THAT(refused[0].reason, HasSubstr("an agent named 'b' is at work already"));
   EXPECT_EQ(pool.run(run).state, RunState::Running);
   EXPECT_TRUE(pool.take<msg::RefusedT>("b").empty());
-  pool.handle(PeerGone{"b"});  // much later: a connection that will come back
+  pool.handle(PeerGone{"b"});  // much later: this connection may come back
   EXPECT_EQ(pool.run(run).state, RunState::Running);
 }
 
-// Killed, and started again by its service manager: its connection went with it.
+// The agent was killed and restarted by its service manager. Its connection ended with it.
 TEST_F(DoorsTest, ARestartedAgentGetsInAtOnce) {
   const uint64_t run = running(2, 9);
   pool.now += 0.1;
@@ -284,7 +284,7 @@ TEST_F(DoorsTest, ARestartedAgentGetsInAtOnce) {
   EXPECT_EQ(pool.node("b").run, 0u);
 }
 
-// A newcomer gave up long ago. The agent has sent heartbeats since then, and is restarted now.
+// A newcomer gave up long ago. The agent has sent heartbeats since, and is restarted now.
 TEST_F(DoorsTest, AnOldChallengeRefusesNobody) {
   const uint64_t run = running(2, 9);
   pool.receive("twin", registration("b", 2));
@@ -299,7 +299,7 @@ TEST_F(DoorsTest, AnOldChallengeRefusesNobody) {
   EXPECT_EQ(pool.take<msg::RegisteredT>("b again").size(), 1u);
 }
 
-// Nothing tells that the machine is gone, except that it is silent.
+// Nothing shows that the machine is gone, except that it is silent.
 TEST_F(DoorsTest, AnAgentWhoseMachineWasSwitchedOffGetsInOnceThatIsDead) {
   running(2, 9);
   for (int i = 0; i < 6; ++i) {
@@ -315,7 +315,7 @@ TEST_F(DoorsTest, AKeyHasItsNumberOfNames) {
   for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(registers(name, "one", registration(name)));
   EXPECT_THAT(refusal(Role::kAgent, "one", registration("d")), HasSubstr("3 agents with the key 'one'"));
   EXPECT_TRUE(registers("e", "two", registration("e")));
-  // A name that no agent has makes room; it is free then.
+  // A name that no agent has makes room for the new one, and is free then.
   say("b", Role::kAgent, "one", msg::LeaveT{});
   EXPECT_TRUE(registers("d", "one", registration("d")));
   EXPECT_TRUE(registers("x", "two", registration("b")));
@@ -393,7 +393,7 @@ TEST_F(DoorsTest, AgentsLearnWhoseRunItIs) {
   EXPECT_TRUE(pool.take<msg::PrepareT>("a").at(0).by_admin);
 }
 
-// ---- what cannot work is refused when it is said
+// ---- what cannot work is refused at once
 
 TEST_F(DoorsTest, MoreNodesThanThePoolHasAreWaitedForOnlyOnRequest) {
   add_agents(2);
@@ -436,7 +436,8 @@ TEST_F(DoorsTest, ADataAddressThatOthersCannotReachIsRefused) {
   EXPECT_EQ(refusal(Role::kAgent, "other", info, "192.168.1.7"), "");
 }
 
-// One is beside the scheduler, another elsewhere: the one to blame is named at once, not after a time-out.
+// One agent is on the machine of the scheduler, the other elsewhere. The agent at fault is named at once, not
+// after a time-out.
 TEST_F(DoorsTest, AGroupThatCannotReachAMemberNamesIt) {
   add_agents(2);
   const uint64_t run = submit(2);

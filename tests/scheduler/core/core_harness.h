@@ -1,4 +1,4 @@
-// Drives a Core by hand: messages in, messages out sorted by peer.
+// Drives a Core by hand: a test passes messages in, and finds the messages that come out sorted by peer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline msg::RegisterT registration(const std::string& name, uint64_t incarnation
   return info;
 }
 
-// The same in bytes, of a program that speaks another version.
+// The bytes of a registration by a program that speaks another version of the protocol.
 inline std::string register_as(uint16_t version) {
   msg::ToSchedulerT root;
   root.version = version;
@@ -61,7 +61,7 @@ inline msg::PreparedT prepared(uint64_t run, const std::string& endpoint, uint32
   return result;
 }
 
-// What rank 0 says of the nodes' times, in seconds.
+// The event in which rank 0 reports the times of the nodes, in seconds.
 inline msg::RunEventT progress(uint64_t run, const std::vector<std::string>& nodes,
                                const std::vector<double>& compute, double eta = 1000) {
   nlohmann::json event = {{"event", "progress"}, {"eta_seconds", eta}, {"nodes", nlohmann::json::array()}};
@@ -78,7 +78,7 @@ inline msg::RunEventT interrupted(uint64_t run, const std::string& checkpoint) {
   return {{}, run, nlohmann::json{{"event", "interrupted"}, {"checkpoint", checkpoint}}.dump()};
 }
 
-// Files of a rank in a snapshot, as its agent reports them; each is held by all `holders`.
+// The files of a rank in a snapshot, as its agent reports them. Each file is held by all `holders`.
 inline msg::SnapshotHeldT held(uint64_t run, uint32_t epoch, uint64_t step, uint32_t rank,
                                const std::vector<std::string>& holders, bool keep = false) {
   comm::Snapshot files{.epoch = epoch, .step = step, .keep = keep, .files = {}};
@@ -88,7 +88,7 @@ inline msg::SnapshotHeldT held(uint64_t run, uint32_t epoch, uint64_t step, uint
   return {{}, run, epoch, step, rank, comm::format_snapshot(files), keep};
 }
 
-// All that was persisted, as a ledger would give it back.
+// Everything that was persisted, in the form in which a ledger would return it.
 class Written {
  public:
   void write(const Records& changes) {
@@ -119,7 +119,7 @@ class Written {
 struct Harness {
   explicit Harness(const CoreOptions& the_options = {}) : options(the_options), core(the_options) {}
 
-  // The scheduler's process ends, and another one begins with what was written down.
+  // The scheduler's process ends, and another one starts from what was persisted.
   void restart() {
     core = Core(options, written.read());
     requests.clear();
@@ -148,7 +148,8 @@ struct Harness {
     handle(Received{peer, std::move(message)});
   }
 
-  // Lets time pass, in ticks of one second; `alive` peers beat, working for `run`.
+  // Lets time pass in ticks of one second. In each second the `alive` peers send heartbeats, in which they
+  // work for `run`.
   void pass(int seconds, const std::vector<std::string>& alive = {}, uint64_t run = 0, uint64_t step = 0) {
     for (int i = 0; i < seconds; ++i) {
       now += 1;
@@ -157,7 +158,7 @@ struct Harness {
     }
   }
 
-  // Messages of a type that a peer got, in order; forgets all others of that peer.
+  // Returns the messages of this type that a peer got, in order, and forgets all other messages of this peer.
   template <class Message>
   std::vector<Message> take(const std::string& peer) {
     std::vector<Message> taken;
@@ -179,9 +180,9 @@ struct Harness {
 
   CoreOptions options;
   double now = 100;
-  bool plans_later = false;  // else a plan is there as soon as it is asked for
+  bool plans_later = false;  // else each plan is made as soon as it is requested
   std::vector<PlanRequest> requests;
-  std::vector<uint64_t> forgotten;  // numbers of requests
+  std::vector<uint64_t> forgotten;  // numbers of withdrawn requests
   Core core;
   Written written;
   std::map<std::string, std::vector<msg::FromSchedulerMessage>> inbox;
@@ -190,7 +191,7 @@ struct Harness {
 
 class CoreTest : public testing::Test {
  protected:
-  // Agents "a", "b", ... registered over peers of the same name.
+  // Registers agents "a", "b", ... over peers of the same name.
   void add_agents(int count) {
     for (int i = 0; i < count; ++i) {
       agents.emplace_back(1, static_cast<char>('a' + i));
@@ -205,7 +206,7 @@ class CoreTest : public testing::Test {
   void prepare(uint64_t run, const std::vector<std::string>& members) {
     for (const std::string& agent : members) pool.receive(agent, prepared(run, "tcp://" + agent + ":1"));
   }
-  // A run on all agents that has completed `step` steps.
+  // Starts a run on all agents that has completed `step` steps.
   uint64_t running(int nodes, uint64_t step) {
     add_agents(nodes);
     const uint64_t run = submit(0);

@@ -1,4 +1,4 @@
-// Runs that outlive their nodes, and the scheduler.
+// Runs that outlive their nodes and the scheduler.
 #include <gmock/gmock.h>
 
 #include "tests/scheduler/core/core_harness.h"
@@ -28,7 +28,7 @@ class RecoveryTest : public testing::Test {
     submit.out = out;
     begin(submit);
   }
-  // The run waits whenever one of them is missing.
+  // The run needs all these nodes, so it waits whenever one of them is missing.
   void start_with_all(const Names& names) {
     for (const std::string& name : names) join(name);
     msg::SubmitT submit = submission(static_cast<uint32_t>(names.size()));
@@ -43,7 +43,7 @@ class RecoveryTest : public testing::Test {
     get_ready(pool.run(run).node_names);
     owner = prepares.begin()->second.owner;
   }
-  // All members prepare, as they are told.
+  // All members answer Prepare.
   void get_ready(const Names& members) {
     prepares.clear();
     for (const std::string& name : members) {
@@ -55,7 +55,7 @@ class RecoveryTest : public testing::Test {
     ASSERT_EQ(status().state, RunState::Running) << status().detail;
   }
   msg::RunStatusT status() { return pool.run(run); }
-  // All ranks report their files, each held by the next member too.
+  // All ranks report their files. Each file is also held by the next member.
   void snapshot(uint64_t step, bool keep = false) {
     const Names members = status().node_names;
     for (uint32_t rank = 0; rank < members.size(); ++rank)
@@ -208,7 +208,8 @@ TEST_F(RecoveryTest, AnAbortThatWasLostIsSaidAgain) {
   EXPECT_EQ(pool.node("a").run, 0u);
 }
 
-// Seeds 11730 and 400911 of the simulation: each node that was lost, and each that came back, was an attempt.
+// Seeds 11730 and 400911 of the simulation: each node that was lost, and each that came back, used up an
+// attempt.
 TEST_F(RecoveryTest, ARunOutlivesALongCutOfTheScheduler) {
   const Names all = {"a", "b", "c", "d", "e", "f"};
   start(all);
@@ -225,7 +226,7 @@ TEST_F(RecoveryTest, ARunOutlivesALongCutOfTheScheduler) {
   EXPECT_EQ(status().step, 100u);
 }
 
-// Their groups work on.
+// The groups of these nodes go on working.
 TEST_F(RecoveryTest, WhenMostNodesFallSilentTheSchedulerMayBeCutOff) {
   start({"a", "b", "c"}, 3);
   join("d");
@@ -309,7 +310,7 @@ TEST_F(RecoveryTest, ItWaitsForTheHolderOfItsFiles) {
   EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 100u);
 }
 
-// Seed 131663 of the simulation: it began anew.
+// Seed 131663 of the simulation: the run began anew.
 TEST_F(RecoveryTest, AHolderThatGoesWhileThePlanIsMadeIsWaitedFor) {
   start({"a", "b", "c"});
   join("d");
@@ -333,7 +334,7 @@ TEST_F(RecoveryTest, AHolderThatGoesWhileThePlanIsMadeIsWaitedFor) {
   EXPECT_EQ(comm::parse_snapshot(prepares["b"].snapshot).step, 100u);
 }
 
-// Its disk keeps them, however it went.
+// The disk keeps the files, in whatever way the node left.
 TEST_F(RecoveryTest, AHolderThatHasLeftCountsWhenItIsBack) {
   start({"a", "b"});
   snapshot(100);
@@ -377,7 +378,7 @@ TEST_F(RecoveryTest, AFinishedRunNeedsItsFiles) {
   all_done(Outcome::Ok, 200);
   EXPECT_EQ(status().state, RunState::Running);
   EXPECT_THAT(status().detail, HasSubstr("brings the files of step 200 to safety"));
-  pool.receive("b", msg::LeaveT{});  // with them
+  pool.receive("b", msg::LeaveT{});  // with its files
   EXPECT_EQ(status().state, RunState::Forming);
   get_ready({"a"});
   EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 100u);
@@ -392,7 +393,7 @@ TEST_F(RecoveryTest, WhoIsLostBeforeItsLastFilesAreInTheStoreIsReplaced) {
   all_done(Outcome::Ok, 200);
   snapshot(200, true);
   EXPECT_THAT(status().detail, HasSubstr("brings the files of step 200 to safety"));
-  pool.receive("b", msg::LeaveT{});  // two nodes had them, the store has not
+  pool.receive("b", msg::LeaveT{});  // two nodes had the files, the store has not
   EXPECT_EQ(status().state, RunState::Forming);
   get_ready({"a"});
   EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 200u);
@@ -573,7 +574,7 @@ TEST_F(RecoveryTest, ANodeThatComesHelps) {
   EXPECT_EQ(status().recoveries, 1u);
 }
 
-// Nobody waits until each file has two holders: that happens while the next group trains.
+// The run does not wait until each file has two holders. That happens while the next group trains.
 TEST_F(RecoveryTest, ANodeIsTakenInAsSoonAsTheLastFilesAreKnown) {
   start({"a", "b", "c"});
   snapshot(10);
@@ -599,7 +600,7 @@ TEST_F(RecoveryTest, ANodeIsTakenInAsSoonAsTheLastFilesAreKnown) {
   EXPECT_EQ(comm::parse_snapshot(prepares["a"].snapshot).step, 20u) << "b alone had files of step 30";
 }
 
-// A machine may come in its place that has the same name and an empty disk.
+// A machine with the same name and an empty disk may take its place.
 TEST_F(RecoveryTest, WhatOnlyALostNodeHadIsNotExpectedOfItsSuccessor) {
   start_with_all({"a", "b"});
   snapshot(20);
@@ -701,7 +702,7 @@ TEST_F(RecoveryTest, AJobThatEndedMeanwhileIsReported) {
 TEST_F(RecoveryTest, APartOfTheLastFilesIsNotForgotten) {
   start({"a", "b"});
   all_done(Outcome::Ok, 200);
-  pool.receive("a", held(run, 1, 200, 0, {"a", "b"}, true));  // and is told that this has arrived
+  pool.receive("a", held(run, 1, 200, 0, {"a", "b"}, true));  // and its report is confirmed
   pool.restart();
   for (const char* name : {"a", "b"}) join(name);
   pool.receive("b", held(run, 1, 200, 1, {"b", "a"}, true));
@@ -764,7 +765,7 @@ TEST_F(RecoveryTest, AnEventThatTheFormerSchedulerHasWrittenDownComesOnce) {
   pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})", 1, 1});
   pool.restart();
   join("a", 1, run, 1);
-  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})", 1, 1});  // its Alive was lost
+  pool.receive("a", msg::RunEventT{{}, run, R"({"event":"started"})", 1, 1});  // again: its Alive was lost
   pool.receive("a", msg::RunEventT{{}, run, R"({"event":"progress"})", 1, 2});
   pool.receive("late", msg::WatchT{{}, run});
   EXPECT_EQ(pool.take<msg::RunEventT>("late").size(), 2u);
@@ -787,7 +788,7 @@ TEST_F(RecoveryTest, TheHighestPriorityStartsFirst) {
 TEST_F(RecoveryTest, ASmallRunUsesWhatALargeOneCannotYet) {
   start({"a", "b", "c"}, 3);
   for (const char* name : {"d", "e"}) join(name);
-  pool.receive("client", submission(4));  // needs the first one's end
+  pool.receive("client", submission(4));  // must wait until the first run ends
   pool.receive("client", submission(1));
   EXPECT_EQ(pool.run(2).state, RunState::Queued);
   EXPECT_EQ(pool.run(3).state, RunState::Forming) << "4 of 5 are enough when the first has ended";

@@ -11,7 +11,7 @@ using msg::Outcome;
 using msg::RunState;
 using testing::HasSubstr;
 
-// Runs on two nodes that offer the same, one of which turns out slow.
+// Runs on two nodes that offer the same speed. One of them turns out to be slow.
 class ReplanTest : public CoreTest {
  protected:
   void SetUp() override {
@@ -19,7 +19,7 @@ class ReplanTest : public CoreTest {
     owner = pool.take<msg::PrepareT>("a").front().owner;
     pool.take<msg::PrepareT>("b");
   }
-  // Reports of the first rank, a second apart.
+  // Sends reports of the first rank, one second apart.
   void report(int count, double a, double b, double eta = 1000) {
     for (int i = 0; i < count; ++i) {
       pool.pass(1, agents, run, 10);
@@ -91,14 +91,14 @@ TEST_F(ReplanTest, OnlyALastingAndWorthwhileDifferenceCounts) {
   report(8, 1, 3);  // not for long enough
   report(1, 1, 1.1);
   report(8, 1, 3);
-  report(1, 3, 1);  // another one
+  report(1, 3, 1);  // another node is slow
   report(8, 1, 3);
   report(1, 1, 1);
   report(30, 1, 1.14);
   EXPECT_FALSE(told_to_stop());
-  report(30, 1, 3, 0);  // about done
+  report(30, 1, 3, 0);  // nearly done
   EXPECT_FALSE(told_to_stop());
-  pool.receive("b", progress(run, agents, {1, 3}));  // not the one to tell
+  pool.receive("b", progress(run, agents, {1, 3}));  // only rank 0 reports times
   report(2, 1, 1);
   EXPECT_FALSE(told_to_stop());
 }
@@ -181,18 +181,19 @@ TEST(Replan, ARunHasItsLimit) {
   EXPECT_TRUE(pool.take<msg::StopT>("b").empty());
 }
 
-// Two of four nodes are all that the plan has work for: one says that it is a hundred times as fast as it is.
+// The plan has work for only two of four nodes, because one node claims to be a hundred times as fast as it
+// is.
 class SpareNodesTest : public CoreTest {
  protected:
   void join(const std::string& name, double gflops) {
     msg::RegisterT info = registration(name);
-    info.cores = 16;  // else more than a machine has
+    info.cores = 16;  // with fewer cores the claim would be capped
     info.gflops = gflops;
     info.memory_gbps = gflops / 5;
     agents.push_back(name);
     pool.receive(name, info);
   }
-  // Of computing in a step, of nodes that are as they said.
+  // Planned seconds of computing in a step, for nodes that are as fast as they say.
   static std::vector<double> planned_seconds(const std::vector<double>& gflops) {
     std::vector<NodeCapacity> nodes;
     for (const double rate : gflops)
@@ -308,7 +309,7 @@ TEST_F(SpareNodesTest, ASpareNodeTakesTheWorkOfASlowOne) {
   const std::vector<std::string> others = prepare[0].node_names;
   EXPECT_THAT(others, testing::Not(testing::Contains("f")));
   EXPECT_EQ(pool.node("f").run, 0u);
-  // Nor does it come back when the next one is slow: that it is slow is known.
+  // The slow node does not come back when the next one is slow: the scheduler remembers that it is slow.
   for (const std::string& name : others) pool.receive(name, prepared(run, "tcp://" + name + ":1", 2));
   seconds = planned_seconds(std::vector<double>(others.size(), 50));
   seconds.back() *= 30;

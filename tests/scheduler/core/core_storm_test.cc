@@ -1,4 +1,4 @@
-// Thousands of random events, well-formed but in any order: the invariants that core.h lists hold after each.
+// Thousands of random events, well-formed but in any order. The invariants in core.h must hold after each.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -26,7 +26,7 @@ class Storm {
     }
   }
 
-  // All agents fall silent and every run is asked to stop: after that nothing may be left undone.
+  // All agents fall silent and every run is asked to stop. After that no work may be left.
   void calm() {
     for (const auto& run : pool_.core.runs()) pool_.receive("client", msg::StopRunT{{}, run.run});
     for (int i = 0; i < 100; ++i) {
@@ -44,7 +44,7 @@ class Storm {
  private:
   std::string peer() { return "peer" + std::to_string(rng_.below(10)); }
   uint64_t run() { return rng_.below(static_cast<uint32_t>(last_run_ + 2)); }
-  // Mostly the run that the peer works for, so that runs get somewhere.
+  // Returns mostly the run that the peer works for, so that runs make progress.
   uint64_t run_of(const std::string& peer) {
     const auto found = work_.find(peer);
     return found == work_.end() || rng_.below(8) == 0 ? run() : found->second.run;
@@ -55,7 +55,7 @@ class Storm {
     return rng_.below(10) == 0 || found == epoch_.end() ? 1 : found->second;
   }
 
-  // One of those that were asked for, some time; some are wanted no more.
+  // Answers one of the requests for plans at some time. Some of them are no longer wanted.
   void answer_a_plan() {
     if (pool_.requests.empty()) return;
     const auto request = pool_.requests.begin() + rng_.below(static_cast<uint32_t>(pool_.requests.size()));
@@ -64,7 +64,7 @@ class Storm {
     pool_.handle(answer);
   }
 
-  // An event of the run: nonsense, that it stopped, or several with a slow node.
+  // Sends an event of the run: nonsense, that the run stopped, or several reports of a slow node.
   void tell(const std::string& who) {
     const uint64_t run = run_of(who);
     const auto work = work_.find(who);
@@ -92,7 +92,7 @@ class Storm {
     }
   }
 
-  // Beside one that says it is very fast others may get nothing to do.
+  // Beside an agent that claims to be very fast, others may get no work.
   msg::RegisterT fast_or_slow(const std::string& name, uint64_t incarnation) {
     msg::RegisterT info = registration(name, incarnation);
     info.cores = 64;
@@ -184,7 +184,7 @@ class Storm {
     }
   }
 
-  // What an agent would make of a message.
+  // Notes what an agent would make of a message.
   void follow(const std::string& who, const msg::FromSchedulerMessage& message) {
     if (const auto* prepare = std::get_if<msg::PrepareT>(&message)) {
       uint32_t& epoch = epoch_[{who, prepare->run}];

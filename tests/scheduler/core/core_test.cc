@@ -72,7 +72,7 @@ TEST_F(CoreTest, AFailureOfOneNodeAbortsTheOthers) {
   EXPECT_THAT(pool.run(run).detail, HasSubstr("node 'b' failed at step 8: disk full"));
   EXPECT_EQ(pool.take<msg::AbortT>("a").size(), 1u);
   EXPECT_TRUE(pool.take<msg::AbortT>("b").empty()) << "b has ended already";
-  // The first cause stays; what follows from it does not replace it.
+  // The first cause is kept; consequences do not replace it.
   pool.receive("a", done(run, Outcome::Failed, 8, "peer missing"));
   EXPECT_THAT(pool.run(run).detail, HasSubstr("disk full"));
 }
@@ -101,13 +101,13 @@ TEST_F(CoreTest, ARunWaitsForNodesAndSaysWhy) {
   const uint64_t run = submit(3);
   EXPECT_EQ(pool.run(run).state, RunState::Queued);
   EXPECT_EQ(pool.run(run).detail, "waits for 3 nodes, the pool has 1");
-  // It holds up nobody who could work meanwhile.
+  // It does not delay runs that can work meanwhile.
   const uint64_t other = submit(1);
   EXPECT_EQ(pool.run(other).state, RunState::Forming);
   for (const char* name : {"x", "y"}) pool.receive(name, registration(name));
   EXPECT_EQ(pool.run(run).state, RunState::Queued);
   EXPECT_EQ(pool.run(run).detail, "waits for 3 nodes, 2 are of the pool's 3 free");
-  // But it is not overtaken by a later one either.
+  // But a later run does not overtake it either.
   const uint64_t later = submit(1);
   EXPECT_EQ(pool.run(later).state, RunState::Queued);
   prepare(other, {"a"});
@@ -138,7 +138,7 @@ TEST_F(CoreTest, ReplicasGetNodesOfLikeSpeed) {
   pool.receive("user", with_replicas(0, 2));
   const auto prepare = pool.take<msg::PrepareT>("a");
   ASSERT_EQ(prepare.size(), 1u);
-  // By speed b d c a: peers are b and d, c and a.
+  // By speed the order is b, d, c, a. So the peers are b and d, and c and a.
   EXPECT_THAT(prepare[0].node_names, testing::ElementsAre("b", "c", "d", "a"));
   EXPECT_EQ(prepare[0].size, 4u);
   EXPECT_EQ(prepare[0].rank, 3u);

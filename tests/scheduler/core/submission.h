@@ -1,4 +1,4 @@
-// What tests of the scheduler and histories of a pool submit.
+// The submissions of tests of the scheduler and of histories of a pool.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace modelet::scheduler::test {
 
 namespace msg = comm::control;
 
-// A valid experiment: 2 input modelets and some output modelets, with so much work in them that slow nodes are worth having, too.
+// A valid submission, with 2 input modelets and some output modelets. They are so much work that even slow
+// nodes are worth having.
 inline msg::SubmitT submission(uint32_t nodes, const std::string& name = "run",
                                uint32_t output_modelets = 4) {
   Experiment experiment;

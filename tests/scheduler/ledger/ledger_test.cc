@@ -1,4 +1,5 @@
-// What was written is there again, whatever ends the process; what cannot be used is refused with words that help.
+// What was written can be read again, however the process ended. What cannot be used is refused with a
+// helpful message.
 #include "scheduler/ledger/ledger.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +36,7 @@ class LedgerTest : public testing::Test {
   const fs::path file = folder / "ledger.sqlite";
 };
 
-// All of a ledger as one text.
+// The whole ledger as one text.
 std::string text_of(const Records& records) {
   std::string text;
   if (records.pool)
@@ -152,7 +153,7 @@ TEST_F(LedgerTest, ReadsTheSecondVersion) {
   EXPECT_EQ(text_of(Ledger(file).read()), "pool 7 3, 0 in 0 s\n") << "made anew";
 }
 
-// Without logs, drained nodes, and numbers of agents, too.
+// The first version has no logs, no drained nodes and no numbers of agents.
 TEST_F(LedgerTest, ReadsTheFirstVersion) {
   { Ledger ledger(file); }
   execute(file, kAsOfVersion2);
@@ -183,8 +184,8 @@ TEST_F(LedgerTest, AFailedWriteChangesNothing) {
   EXPECT_EQ(text_of(ledger.read()), "run 1 later\n");
 }
 
-// A process that is killed between two of its writes, or within one: what it has said to be written is there, and
-// of each write all or nothing.
+// A process is killed between two writes or within one. What it has reported as written is there, and of each
+// write either all or nothing.
 TEST_F(LedgerTest, OutlivesAKilledProcess) {
   const test::Shared<std::atomic<uint64_t>> written;
   for (const uint64_t rounds : {0, 1, 3, 20, 60}) {
@@ -264,7 +265,7 @@ TEST_F(LedgerTest, RefusesWhatIsDamaged) {
   EXPECT_THAT(error_of([&] { Ledger ledger(file); }), HasSubstr("put back a copy of it, or move it away"));
 }
 
-// Too large to be checked as a whole.
+// The ledger is too large to be checked as a whole.
 TEST_F(LedgerTest, RefusesWhatIsDamagedWhenItIsRead) {
   {
     Ledger ledger(file);
@@ -297,7 +298,7 @@ TEST_F(LedgerTest, SaysWhatCannotBeWritten) {
   EXPECT_THAT(error_of([&] { Ledger ledger(folder); }), HasSubstr("cannot be written"));
 }
 
-// On file systems of its own, which a child mounts where only it sees them.
+// Uses file systems that a child process mounts in a namespace of its own.
 TEST_F(LedgerTest, SaysThatTheDiskIsFullOrReadOnly) {
   const test::Shared<std::atomic<bool>> mounted;
   const int end =

@@ -1,4 +1,4 @@
-// Placement against brute force and against sums done by hand.
+// Placement compared with brute force and with sums done by hand.
 #include "scheduler/plan/placement.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ double total(const StepWork& work, const NodeCapacity& node) {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }
 
-// Seconds of a step of any assignment, straight from the definition in placement.h.
+// The seconds of a step for any assignment, straight from the definition in placement.h.
 double step_seconds(const std::vector<ModeletSpec>& partition, const std::vector<uint32_t>& owner,
                     const Experiment& experiment, const std::vector<NodeCapacity>& nodes) {
   double sum = 0;
@@ -99,7 +99,7 @@ TEST(Placement, CloseToTheBestOfAllAssignments) {
     for (bool more = true; more;) {
       best = std::min(best, step_seconds(plan.partition, owner, experiment, nodes));
       more = false;
-      for (uint32_t& digit : owner) {  // next assignment, as a number in base |nodes|
+      for (uint32_t& digit : owner) {  // the next assignment, counted as a number in base |nodes|
         if (++digit < nodes.size()) {
           more = true;
           break;
@@ -125,7 +125,7 @@ TEST(Placement, NodesOf4And8And16CoresEndTogether) {
   EXPECT_LE(slowest, 1.1 * fastest);
 }
 
-// Output modelets of each of two nodes.
+// The number of output modelets of each of two nodes.
 std::array<int, 2> shares(const Plan& plan) {
   std::array<int, 2> count{};
   for (const ModeletSpec& modelet : plan.partition)
@@ -136,11 +136,12 @@ std::array<int, 2> shares(const Plan& plan) {
 TEST(Placement, WhatMeasurementsCannotTellApartCountsAsEqual) {
   const Experiment experiment = experiment_with(64);
   auto nodes = nodes_of({1, 1});
-  nodes[0].gflops *= 1.15;  // each was the faster one for a moment
+  nodes[0].gflops *= 1.15;  // each node was the faster one for a moment
   nodes[1].memory_gbps *= 1.15;
   const Plan plan = make_plan(experiment, shape(), nodes);
   EXPECT_THAT(shares(plan), testing::ElementsAre(32, 32));
-  EXPECT_NE(plan.nodes[0].seconds_per_step, plan.nodes[1].seconds_per_step);  // predicted as measured
+  EXPECT_NE(plan.nodes[0].seconds_per_step,
+            plan.nodes[1].seconds_per_step);  // predictions use the measured speeds
 
   EXPECT_THAT(shares(make_plan(experiment, shape(), nodes_of({1, 1.12}))), testing::ElementsAre(32, 32));
   const auto unequal = shares(make_plan(experiment, shape(), nodes_of({1, 1.25})));
@@ -154,7 +155,7 @@ TEST(Placement, NodesOfOneKindShareEquallyBesideFasterOnes) {
   EXPECT_GT(2 * plan.nodes[0].modelets.size(), 3 * plan.nodes[1].modelets.size());
 }
 
-// What a node multiplies faster in bf16 it gets more of when the run is in bf16, and only then.
+// A node that multiplies faster in bf16 gets more work if the run is in bf16, and only then.
 TEST(Placement, TheRunsPrecisionDecidesWhoIsFast) {
   Experiment experiment = experiment_with(64);
   auto nodes = nodes_of({1, 1});
@@ -168,7 +169,8 @@ TEST(Placement, TheRunsPrecisionDecidesWhoIsFast) {
   EXPECT_GT(bf16[1], 5 * bf16[0] / 4);
 }
 
-// Each node sorts the whole batch's features: of more and more nodes a step gets no shorter than that.
+// Each node sorts the features of the whole batch. So a step never gets shorter than that, with however many
+// nodes.
 TEST(Placement, TheWholeBatchsWorkIsNotDivided) {
   Experiment experiment = experiment_with(64);
   experiment.modelets.hidden_columns = 16;
@@ -240,7 +242,7 @@ TEST(Placement, MoreNodesThanModelets) {
   EXPECT_EQ(idle, 6);
 }
 
-// For it would only sort the batch for as long as the other one works.
+// It would only sort the batch for as long as the other node works.
 TEST(Placement, ANodeThatIsTooSlowToHelpStaysFree) {
   const Experiment experiment = experiment_with(8);
   const Plan plan = make_plan(experiment, shape(), nodes_of({1, 0.01}));
@@ -265,9 +267,9 @@ TEST(Placement, TheSameArgumentsGiveTheSamePlan) {
   EXPECT_EQ(first.owner, second.owner);
 }
 
-// Two nodes with half of 128 columns each, in two modelets that travel as one block, by hand: gather 256 x 64
-// values and a notice, return two matrices of 256 x 64 and 3 floats a sample, in two micro-batches of 128
-// samples.
+// By hand, for two nodes that each have half of 128 columns, in two modelets that travel as one block: gather
+// 256 x 64 values and a notice, return two matrices of 256 x 64 and 3 floats for each sample, in two
+// micro-batches of 128 samples.
 TEST(Placement, BytesOfAStep) {
   Experiment experiment = experiment_with(8);
   experiment.exchange.micro_batches = 2;
@@ -291,8 +293,8 @@ TEST(Placement, BytesOfAStep) {
   EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest + 4 + 100 + 24);
 }
 
-// 4096 modelets of a hidden layer, every other one on the other of two nodes: each would send two blocks for
-// each of the other's 2048, and one more. Side by side they are fewer.
+// 4096 modelets of a hidden layer alternate between two nodes. Each node would send two blocks for each of
+// the 2048 modelets of the other, and one more. If neighbours are on the same node there are fewer blocks.
 TEST(Placement, RefusesMoreBlocksThanAMessageHolds) {
   Experiment experiment = experiment_with(8);
   experiment.model.hidden = {65536};
@@ -310,7 +312,7 @@ TEST(Placement, RefusesMoreBlocksThanAMessageHolds) {
   EXPECT_NO_THROW(step_exchanges(experiment, partition, owner, 2));
 }
 
-// Each of 8 modelets keeps one of the 3 wanted candidates at least: as many as if 8 were wanted.
+// Each of 8 modelets keeps at least one of the 3 wanted candidates, so there are as many as if 8 were wanted.
 TEST(Placement, CandidatesAreRoundedUpInEachModelet) {
   Experiment experiment = experiment_with(8);
   experiment.sampling.mode = SamplingMode::kLshPerSample;
@@ -338,7 +340,7 @@ TEST(Placement, TheActiveNeuronsTakeMemoryOnTheirNode) {
       << "logits and rows";
 }
 
-// Beside what it holds: where the labels of each sample begin, and those of test samples.
+// A node also needs the places where the labels of each sample begin, and the labels of test samples.
 TEST(Placement, EachNodeHasPlacesOfLabels) {
   EXPECT_EQ(CostModel(experiment_with(8), shape()).label_bytes(), 8u * (100000 + 1000) + 4 * 1000 * 5);
   const Plan plan = make_plan(experiment_with(8), shape(), nodes_of({1}));
@@ -348,7 +350,7 @@ TEST(Placement, EachNodeHasPlacesOfLabels) {
             plan.nodes[0].memory_bytes + 500 * (8 + 4 * 5));
 }
 
-// 30,011 labels in 8 modelets: of 3751 or 3752 neurons.
+// 30,011 labels in 8 modelets: modelets have 3751 or 3752 neurons.
 TEST(Placement, ANodesOutputNeuronsAreNeighbours) {
   DataShape uneven = shape();
   uneven.labels = 30011;
@@ -365,7 +367,7 @@ TEST(Placement, ANodesOutputNeuronsAreNeighbours) {
 TEST(Placement, ReplicasPlaceTheirModeletsAlike) {
   Experiment experiment = experiment_with(16);
   experiment.cluster.replicas = 2;
-  // Two replicas of two nodes; the weaker node of each place decides.
+  // Two replicas of two nodes each. For each rank the weaker node decides.
   const Plan plan = make_plan(experiment, shape(), nodes_of({4, 2, 3, 1}));
   experiment.cluster.replicas = 1;
   const Plan one = make_plan(experiment, shape(), nodes_of({3, 1}));
@@ -407,7 +409,8 @@ TEST(Placement, ReplicasSendTheLessTheMoreStepsTheyTakeAlone) {
     EXPECT_LT(bytes, before);
     before = bytes;
   }
-  // In the end all rows, int8 and a bf16 step a row, biases, bits; to two peers.
+  // After so many steps all rows have changed: int8 and a bf16 step for each row, biases, bits; sent to two
+  // peers.
   experiment.exchange.local_steps = 100000;
   const uint64_t input = 20001 * (4 * (32 + 2)), output = 30000 * (128 + 2 + 4);
   const double bits = (4 * 20001 + 30000) / 8.0;
@@ -417,7 +420,8 @@ TEST(Placement, ReplicasSendTheLessTheMoreStepsTheyTakeAlone) {
       all, 30);
 }
 
-// Messages of two nodes by hand, of the sizes in BytesOfAStep: two of activations, then two of the output.
+// The messages of two nodes by hand, with the sizes in BytesOfAStep: two of activations, then two of the
+// output.
 TEST(Placement, TheWireTakesBytesAndRoundTrips) {
   Experiment experiment = experiment_with(8);
   experiment.exchange.micro_batches = 2;
@@ -441,7 +445,8 @@ TEST(Placement, TheWireTakesBytesAndRoundTrips) {
   EXPECT_EQ(exchange.message(1, 0), 300u);
 }
 
-// One node has no messages to wait for: on slow links it is as fast as several, on fast ones it is not.
+// One node has no messages to wait for. On slow links it is as fast as several nodes, on fast links it is
+// slower.
 TEST(Placement, SaysWhetherSeveralNodesPay) {
   Experiment experiment = experiment_with(8);
   const auto nodes = nodes_of({1, 1, 1, 1});
@@ -454,7 +459,8 @@ TEST(Placement, SaysWhetherSeveralNodesPay) {
               testing::AllOf(HasSubstr("The fastest node alone takes"), HasSubstr("4 nodes are ")));
   EXPECT_THAT(to_text(plan, {.bytes_per_second = 1e15, .round_trip_seconds = 10}),
               HasSubstr("it is faster than 4 nodes"));
-  // As long on the wire as the whole model computes: hidden behind the nodes' computing or not.
+  // The messages take as long as the whole model computes: tests the cases hidden behind computing and not
+  // hidden.
   EXPECT_THAT(to_text(plan, {.bytes_per_second = 1e15, .round_trip_seconds = 0.99 * plan.alone_seconds}),
               HasSubstr("it is as fast as 4 nodes"));
   EXPECT_THAT(

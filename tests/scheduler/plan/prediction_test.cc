@@ -1,4 +1,5 @@
-// What a plan predicts against what is: bytes that a step sends, memory of a modelet.
+// What a plan predicts compared with what really happens: the bytes that a step sends, the memory of a
+// modelet.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -17,7 +18,7 @@
 namespace modelet::agent::testing {
 namespace {
 
-// Only the envelopes vary, by the padding between their fields.
+// Only the size of envelopes varies, because of the padding between their fields.
 constexpr double kTolerance = 0.01;
 
 struct Case {
@@ -29,7 +30,7 @@ struct Case {
   bool centroids = false;
 };
 
-// By this process.
+// Bytes that this process has allocated.
 size_t allocated_bytes() {
   const struct mallinfo2 info = ::mallinfo2();
   return info.uordblks + info.hblkhd;
@@ -79,7 +80,7 @@ TEST(Prediction, AStepSendsWhatThePlanSays) {
   compare({"bf16", Loss::kSigmoid, {64}, 0, false, true});
 }
 
-// The most that a modelet takes is what it takes while all of its rows are hashed anew.
+// A modelet takes most memory while all of its rows are hashed anew.
 TEST(Prediction, AModeletTakesNoMoreMemoryThanThePlanSays) {
   const ModeletSpec spec{.layer = 1, .kind = LayerKind::kOutput, .inputs = 64, .begin = 0, .end = 5000};
   Experiment experiment;
@@ -106,9 +107,9 @@ TEST(Prediction, AModeletTakesNoMoreMemoryThanThePlanSays) {
   EXPECT_NEAR(planned, most, 0.05 * most);
 }
 
-// Beside the model: copies, buffers and messages of synchronising, of models with small and with large
-// modelets. All rows are changed, so nothing could take more, but that in one process a message that was
-// received is the one that was sent.
+// What synchronising takes in addition to the model: copies, buffers and messages, for models with small and
+// with large modelets. All rows are changed, so this is the maximum, except that in one process the received
+// message is the same memory as the sent one.
 TEST(Prediction, SynchronisingTakesNoMoreMemoryThanThePlanSays) {
   const DataShape shape{.features = 3000, .labels = 60'000, .labels_per_row = 3};
   for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam})
@@ -144,7 +145,7 @@ TEST(Prediction, SynchronisingTakesNoMoreMemoryThanThePlanSays) {
         syncs[self] = std::make_unique<ReplicaSync>(ranks[self]->network);
         for (const auto& modelet : ranks[self]->network.modelets()) {
           shard::Parameters& p = modelet->parameters();
-          // The input layer's modelets share a row's clock.
+          // The modelets of the input layer share the clock of a row.
           for (size_t row = 0; row < p.rows(); ++row) p.clock(row) = 1;
         }
         syncs[self]->settle(*grids[self], 1, false);

@@ -1,4 +1,5 @@
-// The search for a placement beside one that looks at every pair of modelets, and how much it looks at.
+// The search for a placement compared with one that looks at every pair of modelets, and how much it looks
+// at.
 #include "scheduler/plan/search.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +12,8 @@
 namespace modelet::scheduler {
 namespace {
 
-// Modelets of two layers: the first has those widths, the second has so many of 7.
+// Modelets of two layers. The first layer has modelets of these widths, the second has `output` modelets of
+// width 7.
 struct Problem {
   Problem(const std::vector<uint64_t>& widths, uint32_t output, const std::vector<double>& speeds,
           uint64_t memory) {
@@ -43,7 +45,7 @@ struct Problem {
     const PartSeconds parts = batch_work[layer].seconds(nodes[node]);
     return std::accumulate(parts.begin(), parts.end(), 0.0);
   }
-  // [layer] of the slowest node.
+  // Seconds of the slowest node in each layer.
   std::vector<double> slowest(const std::vector<uint32_t>& owner) const {
     std::vector<double> result;
     for (uint32_t layer = 0; layer < batch_work.size(); ++layer) {
@@ -69,7 +71,8 @@ std::vector<uint64_t> memory_of(const Problem& problem, const std::vector<uint32
   return memory;
 }
 
-// No move of any modelet, and no swap of any two, makes the slowest node of a layer faster within the memory.
+// Checks that no move of a modelet, and no swap of two, makes the slowest node of a layer faster within the
+// memory.
 void expect_nothing_left(const Problem& problem, const std::vector<uint32_t>& owner) {
   const std::vector<double> found = problem.slowest(owner);
   const std::vector<uint64_t> memory = memory_of(problem, owner);
@@ -113,7 +116,7 @@ TEST(Search, LeavesNoMoveOrSwapThatHelps) {
   }
 }
 
-// A submission may have tens of thousands of modelets: looking at every pair of them took minutes.
+// A submission may have tens of thousands of modelets. Looking at every pair of them would take minutes.
 TEST(Search, LooksAtSizesNotAtPairsOfModelets) {
   constexpr uint32_t kHidden = 4096, kOutput = 12288;
   const Problem problem(std::vector<uint64_t>(kHidden, 16), kOutput, {1, 1.7, 2.3, 3.1, 1, 1.3, 4, 2},
@@ -121,7 +124,7 @@ TEST(Search, LooksAtSizesNotAtPairsOfModelets) {
   const Placement placement = find_placement(problem.problem());
   EXPECT_LT(placement.tried, 100'000u) << "of " << uint64_t{kOutput} * kOutput << " pairs";
   const std::vector<double> slowest = problem.slowest(placement.owner);
-  for (uint32_t layer = 0; layer < 2; ++layer) {  // as if modelets could be divided at will
+  for (uint32_t layer = 0; layer < 2; ++layer) {  // the ideal, if modelets could be divided at will
     double work = 0, speed = 0;
     for (const ModeletSpec& modelet : problem.partition)
       if (modelet.layer == layer) work += problem.seconds(modelet.id, 0);

@@ -90,7 +90,7 @@ TEST(RequestTest, IdsKeepTheirValues) {
   EXPECT_THAT(sample.values, ElementsAre(-2e-5f, 0.1f));
 }
 
-// What is accepted keeps the limits; everything else is an error with words.
+// A question that is accepted keeps the limits. Every other one is an error with a helpful text.
 TEST(RequestTest, DamagedQuestions) {
   const std::string good[] = {
       R"({"samples": [{"text": "a \"b\" c"}, {"features": {"ids": [7, 3], "values": [0.1, -2e5]}}], "k": 3})",

@@ -1,4 +1,4 @@
-// Scheduler, agents and clients over real sockets, in one process, with jobs that do what the test wants.
+// Scheduler, agents and clients over real sockets in one process, with jobs that do what the test wants.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ using test::submission;
 using test::wait_until;
 using namespace std::chrono_literals;
 
-constexpr double kDeadAfter = 60;  // seconds: no test waits for it, and a busy machine kills nobody
+constexpr double kDeadAfter = 60;  // seconds; so long that no agent counts as dead on a busy machine
 
 class TestServer {
  public:
@@ -99,7 +99,7 @@ class PoolTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     start_logging("pool_test");
-  }  // before there are threads, as the programs do
+  }  // before there are threads, like in the programs
 
   void add_agents(int count, const Script& script = {}) {
     for (int i = 0; i < count; ++i) {
@@ -213,7 +213,7 @@ TEST_F(PoolTest, ASecondAgentOfTheSameNameIsRefused) {
   EXPECT_EQ(watch(run).state, RunState::Stopped);
 }
 
-// The connection of a process that was killed is gone: its successor need not wait until it counts as dead.
+// The connection of a killed process is gone, so its successor need not wait until it counts as dead.
 TEST_F(PoolTest, AnAgentThatWasKilledIsReplacedAtOnce) {
   server.reset();
   scheduler::ServerOptions options{.listen = "tcp://127.0.0.1:*", .insecure = true};
@@ -239,7 +239,7 @@ TEST_F(PoolTest, AnAgentThatWasKilledIsReplacedAtOnce) {
   thread.join();
 }
 
-// A plan that never gets ready: heartbeats and users are heard all the same.
+// While a plan takes for ever, heartbeats and users are still heard.
 TEST(ServerTest, HearsEverybodyWhileAPlanIsMade) {
   std::mutex mutex;
   mutex.lock();  // the plan is made once this is free
@@ -316,7 +316,7 @@ TEST_F(PoolTest, RunOnPoolStopsTheRunWhenAsked) {
   EXPECT_THAT(machines.str(), HasSubstr("interrupted"));
 }
 
-// Bytes that are no messages: the scheduler drops and counts them, and goes on serving others.
+// The scheduler drops and counts bytes that are no messages, and goes on serving others.
 TEST_F(PoolTest, NoiseDoesNotDisturbTheScheduler) {
   zmq::context_t context;
   zmq::socket_t noise(context, zmq::socket_type::dealer);
@@ -400,7 +400,7 @@ TEST(ServerTest, RefusesToListenWithoutKeys) {
       << "the address is in use";
 }
 
-// Agents may beat rarely; who watches must hear of the scheduler all the same.
+// Agents may send heartbeats rarely. Watchers must still hear from the scheduler.
 TEST(ServerTest, TellsWatchersEverySecondWhateverTheHeartbeat) {
   scheduler::ServerOptions options{.listen = "tcp://127.0.0.1:*", .insecure = true};
   options.core.heartbeat = 60;

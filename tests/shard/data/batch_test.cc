@@ -54,7 +54,7 @@ TEST(BatchShare, SharesMakeUpTheBatch) {
     }
     EXPECT_EQ(all, rows);
   }
-  // More shares than rows: each has one, and every row is somewhere.
+  // With more shares than rows, each share has one row, and every row is in some share.
   std::vector<uint32_t> count(3, 0);
   for (uint32_t i = 0; i < 8; ++i) {
     const auto share = share_of(std::span(rows).first(3), {i, 8});
@@ -84,7 +84,7 @@ TEST(BatchOrder, DependsOnSeedAndStepAlone) {
 }
 
 TEST(BatchOrder, PlacesAreUniform) {
-  // Row 0 comes first in a tenth of the epochs: 1000 epochs, five standard deviations.
+  // Row 0 comes first in a tenth of 1000 epochs, within five standard deviations.
   BatchOrder order(all_rows(10), 1, 9);
   int first = 0;
   for (uint64_t epoch = 0; epoch < 1000; ++epoch) first += order.rows(epoch * 10)[0] == 0;
@@ -127,7 +127,7 @@ void expect_rows(const Batch& batch, const Dataset& data, std::span<const uint32
   }
 }
 
-// The transposition the obvious way: a map from feature to the (sample, value) pairs in the order of samples.
+// Transposes in the obvious way: a map from feature to its (sample, value) pairs in the order of samples.
 void expect_transposed(const Batch& batch) {
   std::map<uint32_t, std::vector<std::pair<uint32_t, float>>> columns;
   for (uint32_t sample = 0; sample < batch.size(); ++sample)
@@ -149,7 +149,7 @@ void expect_transposed(const Batch& batch) {
 }
 
 TEST_F(BatchTest, GathersAndTransposes) {
-  // One, two and three digits of the radix sort; the last shape reaches the highest ids.
+  // The radix sort needs one, two and three digits; the last shape reaches the highest ids.
   struct Shape {
     uint32_t features, gap;
   };
@@ -181,7 +181,7 @@ TEST_F(BatchTest, EvaluationLeavesTheSecondHalfEmpty) {
   EXPECT_THAT(batch.feature_offsets, ::testing::ElementsAre(0));
 }
 
-// Masks follow from the place of a sample in the whole batch, whichever replica trains on it.
+// Masks depend on the place of a sample in the whole batch, whichever replica trains on it.
 TEST(BatchShare, ReplicasDropTogetherWhatOneModelDrops) {
   testing::TemporaryFolder folder;
   PreparedWriter writer(folder / "data", 100, 3, Normalize::kNone);
@@ -201,7 +201,7 @@ TEST(BatchShare, ReplicasDropTogetherWhatOneModelDrops) {
     together.insert(together.end(), part.features.begin(), part.features.end());
   }
   EXPECT_EQ(together, whole.features);
-  // With fewer samples than replicas some are in several: not with the same mask.
+  // With fewer samples than replicas some samples are in several replicas, but not with the same mask.
   Batch other;
   const auto one = std::span(rows).first(1);
   part.assign(data, share_of(one, {0, 2}), true, dropout, first_place(1, {0, 2}));

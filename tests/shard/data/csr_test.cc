@@ -1,4 +1,4 @@
-// Dataset::of: samples in memory are a data set like that of a prepared file.
+// Dataset::of: samples in memory form a data set like that of a prepared file.
 #include "shard/data/store/csr.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Arrays of some samples, the second of which has nothing.
+// Arrays of some samples. The second sample has no features and no labels.
 struct Arrays {
   std::vector<uint64_t> offsets = {0, 3, 3, 5, 6}, label_offsets = {0, 1, 1, 3, 4};
   std::vector<uint32_t> ids = {0, 2, 8, 1, 2, 7}, labels = {4, 0, 2, 1};
@@ -43,7 +43,7 @@ TEST(CsrTest, IsTheDataSetOfAPreparedFile) {
     writer.finish();
     const Dataset file = Dataset::open(folder / "data.mlt");
     Dataset made = Dataset::of(arrays.view(), normalize);
-    const Dataset memory = std::move(made);  // what is looked at must move with it
+    const Dataset memory = std::move(made);  // the views must move with it
     EXPECT_EQ(testing::samples_of(memory), testing::samples_of(file));
     EXPECT_EQ(memory.nonzeros(), file.nonzeros());
     EXPECT_EQ(memory.label_entries(), file.label_entries());

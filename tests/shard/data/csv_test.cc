@@ -101,7 +101,7 @@ TEST(Csv, HasLimits) {
   EXPECT_THAT(error_of(commas + "\"\""), HasSubstr("data.csv:1: the record has more than 65536 fields"));
 }
 
-// A quote, then lines without end.
+// A quote, then endless lines.
 class EndlessField : public std::streambuf {
  public:
   int_type underflow() override {
@@ -128,7 +128,7 @@ TEST(Csv, RefusesAnEndlessQuotedField) {
   }
 }
 
-// RFC 4180 one character after the other; nothing if the text breaks a rule.
+// Parses RFC 4180 one character after the other. Returns nothing if the text breaks a rule.
 std::optional<std::vector<Record>> simple_parse(const std::string& text, char delimiter) {
   std::vector<Record> records;
   size_t i = 0;
@@ -177,7 +177,8 @@ TEST(Csv, AgreesWithASimpleParserOnRandomText) {
     std::string text;
     const uint32_t length = 1 + rng.below(24);
     for (uint32_t c = 0; c < length; ++c) text += kAlphabet[rng.below(kAlphabet.size())];
-    // Without what the simple parser has no rule for: empty lines, a carriage return alone at the end.
+    // Skips texts for which the simple parser has no rule: empty lines, and a lone carriage return at the
+    // end.
     if (text.find("\n\n") != std::string::npos || text.find("\n\r\n") != std::string::npos ||
         text.front() == '\n' || text.starts_with("\r\n") || text.back() == '\r')
       continue;

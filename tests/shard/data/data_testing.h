@@ -1,4 +1,4 @@
-// What the tests of shard/data share: samples that own their arrays, text in memory, a folder that goes away.
+// What the tests of shard/data share: samples that own their arrays, text in memory, a temporary folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -85,14 +85,14 @@ inline std::string bytes_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// XMC text -> prepared file.
+// Prepares XMC text.
 inline void prepare_xmc(const std::filesystem::path& text, const std::filesystem::path& prepared,
                         Normalize normalize) {
   prepare_data(text, normalize, {}, prepared);
 }
 
 // Puts the right checksum into the header of a prepared file (docs/data_format.md), as somebody would who
-// makes one by hand.
+// makes such a file by hand.
 inline void seal_header(std::span<std::byte> file) {
   constexpr size_t kChecksumAt = 248;
   if (file.size() < kChecksumAt + sizeof(uint64_t)) return;
@@ -100,11 +100,12 @@ inline void seal_header(std::span<std::byte> file) {
   std::memcpy(file.data() + kChecksumAt, &checksum, sizeof checksum);
 }
 
-// A state of an encoder may come from anywhere. Restores `rounds` damaged copies of one: each must be refused
-// with an Error or pass `check(encoder, damaged state)`. Both must happen, or the test shows nothing.
+// The state of an encoder may come from anywhere. Restores `rounds` damaged copies of a state. Each must be
+// refused with an Error or pass `check(encoder, damaged state)`. Both must happen at least once, or the test
+// shows nothing.
 template <class Check>
 void restore_damaged(std::span<const std::byte> state, uint64_t rounds, const Check& check) {
-  constexpr size_t kHead = 4096;  // what follows in long states are bit sets, in which anything is right
+  constexpr size_t kHead = 4096;  // long states end in bit sets, where every value is valid
   uint64_t accepted = 0;
   for (uint64_t i = 0; i < rounds; ++i) {
     Rng rng(5, {i});

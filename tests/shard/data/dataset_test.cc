@@ -66,7 +66,7 @@ TEST_F(LoadDataset, TextIsReadWithTheEncoderOfTheTrainingData) {
   EXPECT_EQ(read.sample(0).labels.size(), 1u);
   EXPECT_EQ(describe_shape(train, read).encoder, train.encoder_checksum());
   EXPECT_EQ(cache_entries().size(), 2u);
-  // Another way to read it is another entry.
+  // Reading the same text in another way makes another entry.
   const Dataset of_pairs = load_training_data(text, Normalize::kNone, {.text = {.word_ngrams = 2}});
   EXPECT_EQ(of_pairs.features(), 5u);
   EXPECT_EQ(load_dataset(test, Normalize::kNone, of_pairs.encoder()).features(), 5u);
@@ -81,7 +81,7 @@ TEST_F(LoadDataset, TextOfTheOtherKindIsRefused) {
               HasSubstr("xmc.txt: is XMC text"));
   EXPECT_THAT(error_of([&] { load_dataset(text, Normalize::kNone); }),
               HasSubstr("train.txt: is labelled words"));
-  // Words that look a little like it.
+  // Words that look a little like XMC text.
   for (const char* words :
        {"1 2 3\nfour five\n", "1 2 3\n4 5:six seven\n", "1 2\n3 4:5\n", "1 2 3\n", "1 2 3"})
     EXPECT_EQ(
@@ -141,7 +141,7 @@ TEST_F(LoadDataset, SaysWhatIsWrongWithTheCacheFolder) {
   EXPECT_THAT(error_of([&] { load_dataset(path, Normalize::kNone); }), HasSubstr("MODELET_CACHE"));
 }
 
-// Each entry here has some hundred KiB, so there is room for two.
+// Each entry has some hundred KiB, so there is room for two.
 TEST_F(LoadDataset, TheCacheKeepsWhatWasUsedLast) {
   ::setenv("MODELET_CACHE_MIB", "1", 1);
   std::string text = "20000 100 50\n";

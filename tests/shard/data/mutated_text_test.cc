@@ -1,5 +1,5 @@
-// A million damaged texts: the reader accepts one or throws FormatError, and what it accepts keeps its
-// promises.
+// A million damaged texts: the reader accepts a text or throws FormatError, and an accepted text keeps the
+// promises of the reader.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace modelet::shard {
 namespace {
 
-// Reads from memory it does not own, so that a million readers copy nothing.
+// Reads from memory that it does not own, so that a million readers copy nothing.
 class MemoryBuffer : public std::streambuf {
  public:
   explicit MemoryBuffer(std::string& text) { setg(text.data(), text.data(), text.data() + text.size()); }
@@ -48,7 +48,7 @@ bool strictly_ascending_below(const Ids& ids, uint64_t count) {
   return ids.empty() || ids.back() < count;
 }
 
-// True if the text was accepted.
+// Returns true if the text was accepted.
 bool read_checked(std::string& text) {
   try {
     XmcReader reader(std::make_unique<MemoryBuffer>(text), "data.txt");

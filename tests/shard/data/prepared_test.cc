@@ -37,13 +37,13 @@ std::vector<OwnedSample> random_samples(size_t rows, uint32_t features, uint32_t
   return samples;
 }
 
-// The file's bytes where parse_prepared wants them.
+// The bytes of the file, aligned as parse_prepared wants them.
 AlignedVector<std::byte> aligned_bytes(const std::string& bytes) {
   const auto source = std::as_bytes(std::span(bytes));
   return {source.begin(), source.end()};
 }
 
-// With the labels of these neurons.
+// Reads all samples, with the labels of these neurons.
 std::vector<OwnedSample> walk(const PreparedView& view, std::span<const NeuronRange> neurons) {
   const SampleLabels labels(view, neurons, "data.mlt");
   std::vector<OwnedSample> samples;
@@ -110,7 +110,7 @@ TEST(Prepared, SectionsLargerThanTheBuffers) {
   EXPECT_EQ(walk(parse_prepared(bytes, "data.mlt", true)), samples);
 }
 
-// The neurons that a node holds determine which labels it has. The rest of the file may be anything.
+// The neurons of a node determine which labels it has. The rest of the file may contain anything.
 TEST(Prepared, LabelsOfSomeNeuronsAreReadWithoutTheOthers) {
   const uint64_t labels = 60;
   const auto samples = random_samples(300, 20, labels, 9);
@@ -154,7 +154,7 @@ TEST(Prepared, LabelsOfSomeNeuronsAreReadWithoutTheOthers) {
   }
 }
 
-// A node with neurons that the file does not have was planned for another file.
+// A node whose neurons the file does not have was planned for another file.
 TEST(Prepared, NeuronsBeyondTheLabelsAreAnError) {
   const auto bytes = aligned_bytes(prepared_bytes(random_samples(10, 20, 60, 9), 20, 60));
   const std::vector<NeuronRange> neurons = {{10, 20}, {40, 61}};
@@ -162,7 +162,7 @@ TEST(Prepared, NeuronsBeyondTheLabelsAreAnError) {
   EXPECT_THROW(walk(parse_prepared(bytes, "data.mlt", true), neurons), Error);
 }
 
-// Entries that do not fit into memory at once are sorted a few neurons at a time.
+// Entries that do not fit into memory at once are sorted for a few neurons at a time.
 TEST(Prepared, SortedInPartsIsTheSame) {
   const TemporaryFolder folder;
   const auto samples = random_samples(400, 10, 60, 11);
@@ -176,7 +176,7 @@ TEST(Prepared, SortedInPartsIsTheSame) {
   EXPECT_EQ(testing::samples_of(Dataset::open(folder / "1", true)), samples);
 }
 
-// Labels from other nodes: some of each sample's are there, the rest comes in any order.
+// Labels from other nodes: some labels of each sample are there, and the rest comes in any order.
 TEST(Prepared, LabelsCanBeAdded) {
   const TemporaryFolder folder;
   folder.write("data.mlt", prepared_bytes(random_samples(100, 20, 60, 13), 20, 60));
@@ -210,7 +210,7 @@ TEST(Prepared, NormalisesRows) {
   EXPECT_THAT(data.sample(1).values, ::testing::Each(::testing::FloatNear(std::sqrt(0.5f), 1e-6f)));
 }
 
-// docs/data_format.md shows the bytes of the example; they must be the ones that are written.
+// docs/data_format.md shows the bytes of an example. They must be the bytes that are written.
 TEST(Prepared, TheDocumentedExampleIsWhatIsWritten) {
   const TemporaryFolder folder;
   testing::prepare_xmc(folder.write("example.txt", kExampleText), folder / "example.mlt", Normalize::kNone);
@@ -250,8 +250,8 @@ TEST(Prepared, EveryDamagedByteIsFoundOrHarmless) {
   EXPECT_LT(harmless, 5 * 64 * 3u);
 }
 
-// A hand-made file has right checksums. Recomputing the header's after each mutation gets past the first
-// defence.
+// A hand-made file may have right checksums. Recomputing the checksum of the header after each mutation gets
+// past the first defence.
 TEST(Prepared, MutatedFilesNeverLeadOutsideTheirBytes) {
   const std::string good = prepared_bytes(random_samples(20, 50, 60, 5), 50, 60);
   constexpr int kInputs = 1'000'000;

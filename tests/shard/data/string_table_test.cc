@@ -11,8 +11,8 @@
 namespace modelet::shard {
 namespace {
 
-// Strings of 0 to 40 bytes, also zeros, few enough different ones that they come back; around the length that
-// a key holds, many that differ in one byte only.
+// Random strings of 0 to 40 bytes, which may be zeros. There are so few different strings that they repeat.
+// Near the length that fits into a key, many strings differ in one byte only.
 std::string any_string(Rng& rng) {
   const uint32_t length = rng.below(4) == 0 ? rng.below(41) : 13 + rng.below(5);
   std::string text(length, 'a');
@@ -21,7 +21,7 @@ std::string any_string(Rng& rng) {
   return text;
 }
 
-// The strings in one block, as a LineReader has them, with any bytes between them.
+// The strings in one block of memory, as a LineReader has them, with any bytes between them.
 struct Block {
   std::string bytes;
   std::vector<std::string_view> strings;
@@ -37,7 +37,8 @@ struct Block {
   }
 };
 
-// One by one and many at once, against std::map: numbers in the order of insertion, whatever a table's size.
+// Adds strings one by one and many at once, and compares with std::map: numbers follow the order of
+// insertion, whatever the size of the table.
 TEST(StringTable, NumbersStringsAsAMapDoes) {
   Rng rng(1);
   StringTable table, one_by_one;

@@ -29,7 +29,7 @@ TEST(SynthClicks, RowsDependOnSeedSplitAndPlaceAlone) {
   EXPECT_NE(other.click(Split::kTrain, 5).line, first);
 }
 
-// Among rows of similar odds, the share of clicks is their probability.
+// Among rows of similar odds, the share of clicks equals their probability.
 TEST(SynthClicks, ClicksFollowTheirOdds) {
   constexpr size_t kRows = 50'000, kGroups = 10;
   ClickGenerator generator(1);
@@ -51,7 +51,7 @@ TEST(SynthClicks, ClicksFollowTheirOdds) {
   }
 }
 
-// An additive model sees nothing of the interactions: they are uncorrelated with the additive part.
+// An additive model cannot learn the interactions: they are uncorrelated with the additive part.
 TEST(SynthClicks, InteractionsAreNotAdditive) {
   ClickGenerator generator(1);
   double sum = 0, products = 0, squares = 0, additive_squares = 0, additive_sum = 0;

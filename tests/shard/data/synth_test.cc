@@ -48,7 +48,7 @@ TEST(Synth, FilesAreAFunctionOfTheOptions) {
   EXPECT_EQ(bytes_of(folder / "a/train.mlt"), bytes_of(folder / "b/train.mlt"));
   EXPECT_EQ(bytes_of(folder / "a/test.mlt"), bytes_of(folder / "b/test.mlt"));
   EXPECT_NE(bytes_of(folder / "a/train.mlt"), bytes_of(folder / "c/train.mlt"));
-  // The text is the same data, to the last bit.
+  // The text contains the same data, to the last bit.
   EXPECT_EQ(testing::read_all(XmcReader(folder / "a/train.txt")),
             testing::samples_of(Dataset::open(folder / "a/train.mlt")));
 }
@@ -86,7 +86,8 @@ TEST(Synth, ZipfTableFollowsItsLaw) {
   EXPECT_EQ(law.rank(std::nextafter(1.0, 0.0)), 999u);
 }
 
-// Nearest prototype: a label's prototype is the sum of its training rows. P@1 on the test rows.
+// P@1 on the test rows of a nearest-prototype classifier: the prototype of a label is the sum of its training
+// rows.
 double precision_of_prototypes(const SynthOptions& options) {
   SynthGenerator generator(options);
   std::vector<std::unordered_map<uint32_t, float>> prototypes(options.labels);
@@ -128,8 +129,7 @@ TEST(Synth, CanBeLearned) {
   EXPECT_LT(precision_of_prototypes(options), 0.4);
 }
 
-// Members of a family have most features in common, others next to none; and without families nothing
-// changes.
+// Labels of a family have most features in common, other labels hardly any. Without families nothing changes.
 TEST(Synth, FamiliesShareFeatures) {
   SynthOptions options = small();
   options.labels_per_row = 1;
@@ -145,7 +145,7 @@ TEST(Synth, FamiliesShareFeatures) {
     }
     return sets;
   };
-  // Mean share of a label's features that its neighbour `apart` ids away has too, over frequent labels.
+  // Over frequent labels, the mean share of a label's features that the label `apart` ids away also has.
   const auto overlap = [](const std::vector<std::set<uint32_t>>& sets, size_t apart) {
     double sum = 0, count = 0;
     for (size_t label = 0; label + apart < sets.size(); label += 10) {

@@ -59,7 +59,7 @@ TEST(TableEncoder, ValuesOfCategoriesAreFeatures) {
   ASSERT_THAT(samples, SizeIs(3));
   EXPECT_THAT(samples[0].labels, ElementsAre(0));
   EXPECT_THAT(samples[1].labels, IsEmpty());
-  // Two features, though the values are equal: columns have salts of their own.
+  // Two features although the values are equal, because columns have salts of their own.
   EXPECT_THAT(samples[0].features, SizeIs(2));
   // `a` has the slots 0 and 1 for missing and rare, `b` 2 and 3.
   EXPECT_EQ(samples[1].features[0], 2u);
@@ -82,12 +82,13 @@ TEST(TableEncoder, RareAndUnknownValuesShareAFeature) {
   options.table.min_count = 2;
   const auto encoder = fit(options, train);
   const auto samples = read(*encoder, train + "0,new,u\n");
-  // Slots: a 0 (missing), 1 (rare), b 2, 3; the cross 4. Behind them x, u and their combination.
+  // Slots: a has 0 (missing) and 1 (rare), b has 2 and 3, the cross has 4. Then come x, u and their
+  // combination.
   EXPECT_EQ(encoder->open(csv_of(train))->features(), 8u);
   EXPECT_EQ(samples[0], (OwnedSample{samples[1].features, {1, 1, 1}, {0}}));
   EXPECT_THAT(samples[2].features, ElementsAre(1, 4, ::testing::Gt(4)));
   EXPECT_EQ(samples[3], (OwnedSample{samples[2].features, {1, 1, 1}, {}}));
-  // Without rare values in training, unknown ones are left out.
+  // If training has no rare values, unknown ones are left out.
   options.table.min_count = 1;
   EXPECT_THAT(read(*fit(options, train), "0,new,u\n").at(0).features, ElementsAre(::testing::Gt(4)));
 }
@@ -107,8 +108,8 @@ TEST(TableEncoder, CrossesAreCombinations) {
 TEST(TableEncoder, NumbersAreCrossedByMagnitude) {
   const auto samples = encode(options_of({"label:y", "cat:a", "log:n", "cross:a*n"}),
                               "0,x,4\n0,x,5.9\n0,x,6\n0,x,7\n0,x,-4\n0,x,\n0,x,0\n0,x,0.5\n");
-  // Behind n's slots 0 and 1, a's 2 and 3, and 4 of the cross: one feature of a, which all have, and the
-  // cross.
+  // After the slots 0 and 1 of n, 2 and 3 of a, and 4 of the cross: one feature of a, which all samples have,
+  // and the cross.
   std::map<uint32_t, size_t> samples_with;
   for (const auto& sample : samples)
     for (const uint32_t feature : sample.features) ++samples_with[feature];
@@ -173,7 +174,7 @@ TEST(TableEncoder, BinsFollowTheValues) {
 TEST(TableEncoder, ScalesNumbers) {
   const auto samples =
       encode(options_of({"label:y", "num:a", "log:b", "num:c"}), "0,1,0,5\n0,3,-1e3,5\n0,,7,5\n");
-  // Mean 2, deviation 1. The constant column has no feature, for zeros are left out.
+  // Mean 2, deviation 1. The constant column has no feature, because zeros are left out.
   EXPECT_THAT(samples[0].features, ElementsAre(1, 3));
   EXPECT_FLOAT_EQ(samples[0].values[0], -1);
   EXPECT_FLOAT_EQ(samples[1].values[0], 1);
@@ -229,7 +230,8 @@ TEST(TableEncoder, TheStateIsAllOfIt) {
   EXPECT_EQ(read(*table, other), read(*encoder, other));
 }
 
-// More records than the reservoir holds: its quantiles are those of all, also of records that come late.
+// There are more records than the reservoir holds. Its quantiles are those of all records, also of those that
+// come late.
 TEST(TableEncoder, BinsOfALongFileAreThoseOfTheWholeFile) {
   constexpr int kRows = 400'000;
   Encoding options = options_of({"label:y", "bin:n"});
@@ -303,7 +305,7 @@ TEST(TableEncoder, ReadsCriteosLayout) {
   line += "\n0" + line.substr(1);
   const auto encoder = TableEncoder::fit(options, csv_of(line, kTabSeparated), {});
   const auto reader = encoder->open(csv_of(line, kTabSeparated));
-  EXPECT_EQ(reader->features(), 13 * 2 + 26 * 2 + 21);  // 5 categories are missing, the others have a value
+  EXPECT_EQ(reader->features(), 13 * 2 + 26 * 2 + 21);  // 5 categories have no values
   EXPECT_EQ(reader->labels(), 1u);
   Sample sample;
   ASSERT_TRUE(reader->next(sample));

@@ -89,7 +89,7 @@ TEST(LabelledText, LabelsStandAnywhere) {
               HasSubstr("data.txt:2: a label without a name"));
 }
 
-// Of lengths around those of the blocks that are scanned at once.
+// Words with lengths around the size of the blocks that are scanned at once.
 TEST(LabelledText, WordsOfAnyLength) {
   for (size_t length = 1; length < 200; ++length) {
     const std::string word(length, 'w');
@@ -144,7 +144,7 @@ TEST(Ngrams, OfWords) {
   ASSERT_EQ(three.size(), 6u);  // a, b, c, ab, bc, abc
   EXPECT_THAT(one, ElementsAre(three[0], three[1], three[2]));
   EXPECT_EQ(std::set<uint32_t>(three.begin(), three.end()).size(), 6u);
-  // The order of words matters, what stands before does not, and nothing crosses a border.
+  // The order of words matters, the words before them do not, and no n-gram crosses a border.
   EXPECT_NE(of(2, {"a", "b"})[2], of(2, {"b", "a"})[2]);
   EXPECT_EQ(of(2, {"a", "b"})[2], of(2, {"z", "a", "b"})[4]);  // z, a, b, za, ab
   EXPECT_EQ(of(2, {"a", "", "b"}).size(), 2u);
@@ -160,7 +160,7 @@ TEST(Ngrams, OfCharacters) {
   EXPECT_EQ(of("min_char = 3\nmax_char = 6", "a").size(), 1u + 1);
   // Characters, not bytes.
   EXPECT_EQ(of("min_char = 1\nmax_char = 1", "\xC3\xA4\xE2\x82\xAC").size(), 1u + 2);
-  // Bytes that are not UTF-8 are read to their end.
+  // Text that is not UTF-8 is read to its end.
   EXPECT_THAT(of("min_char = 1\nmax_char = 4", "\x80\x80"), ::testing::SizeIs(::testing::Ge(1u)));
   EXPECT_THAT(of("min_char = 1\nmax_char = 4", "\xFFz\xE2"), ::testing::SizeIs(::testing::Ge(1u)));
 }
@@ -195,7 +195,7 @@ TEST(TextEncoder, WeighsByInverseFrequency) {
                                               ::testing::FloatEq(rare)));
 }
 
-// Against counting whole n-grams as strings, on random text; so many buckets that none collide.
+// Compares with counting whole n-grams as strings, on random text, with so many buckets that none collide.
 TEST(TextEncoder, EqualsABagOfStrings) {
   const auto options = text_options("[text]\nword_ngrams = 2\nbuckets = 67108864");
   std::string text;
@@ -215,7 +215,7 @@ TEST(TextEncoder, EqualsABagOfStrings) {
   }
   const auto samples = encode_text(*fit_text(options, text), options, text);
   ASSERT_EQ(samples.size(), bags.size());
-  std::map<std::string, std::set<uint32_t>> candidates;  // features that stood wherever the n-gram did
+  std::map<std::string, std::set<uint32_t>> candidates;  // features that occur wherever the n-gram does
   for (size_t row = 0; row < bags.size(); ++row) {
     std::multiset<float> counts;
     for (const auto& [gram, count] : bags[row]) counts.insert(count);
@@ -234,7 +234,7 @@ TEST(TextEncoder, EqualsABagOfStrings) {
   }
 }
 
-// A row made without any haste: byte after byte, one hash after the other, counts in a map.
+// A row that is made in the simplest way: byte by byte, one hash after the other, counts in a map.
 struct PlainRow {
   std::vector<std::string> labels;
   std::map<uint32_t, float> buckets;
@@ -266,8 +266,8 @@ std::vector<PlainRow> plain_rows(const Encoding& options, const std::string& tex
   return rows;
 }
 
-// What files of others contain: bytes that are not UTF-8, every white space, CRLF, empty lines, lines of one
-// word and of thousands, words of all lengths, no line end at the end.
+// Text as files of others may have it: bytes that are not UTF-8, every kind of white space, CRLF, empty
+// lines, lines of one word and of thousands, words of all lengths, no line end at the end.
 std::string odd_text(uint64_t seed) {
   Rng rng(seed);
   std::string text;

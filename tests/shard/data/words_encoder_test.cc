@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::OwnedSample;
 
-// Keys of [words]; by default, every occurrence of every word counts.
+// Options with these keys of [words]. By default, every occurrence of every word counts.
 Encoding words_options(const std::vector<std::string>& keys = {}) {
   std::vector<std::string> settings = {"words.subsample=0", "words.min_count=1"};
   for (const std::string& key : keys) settings.push_back("words." + key);
@@ -47,7 +47,7 @@ std::vector<std::string> tokens(WordReader reader) {
 
 std::vector<std::string> tokens(const std::string& text) { return tokens(words_of(text)); }
 
-// Gives its text in portions of a few bytes, as a pipe may.
+// A stream that gives its text in portions of a few bytes, as a pipe may.
 class Trickle : public std::streambuf {
  public:
   Trickle(std::string text, size_t portion) : text_(std::move(text)), portion_(portion) {}
@@ -64,7 +64,7 @@ class Trickle : public std::streambuf {
   size_t portion_, at_ = 0;
 };
 
-// One byte after the other.
+// Finds the tokens one byte after the other.
 std::vector<std::string> expected_tokens(const std::string& text) {
   std::vector<std::string> result;
   std::string word;
@@ -101,8 +101,8 @@ TEST(WordReader, WordsAndLineEnds) {
   EXPECT_THAT(tokens(" \t "), ElementsAre());
 }
 
-// Any bytes, in portions of any size, against one byte after the other: every place of a word in a mask and
-// in a buffer, words of all lengths around the longest allowed.
+// Any bytes, in portions of any size, compared with reading one byte after the other: every place of a word
+// in a mask and in a buffer, and words of all lengths around the longest allowed.
 TEST(WordReader, AnyBytesInAnyPortions) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Rng rng(seed);
@@ -120,7 +120,7 @@ TEST(WordReader, AnyBytesInAnyPortions) {
   }
 }
 
-// The buffer of the reader has 64 KiB: words cross its borders, in one line without end.
+// The buffer of the reader has 64 KiB. Words cross its borders, in one line without end.
 TEST(WordReader, BuffersDoNotCutWords) {
   std::string text;
   std::vector<std::string> expected;
@@ -148,13 +148,13 @@ TEST(WordsEncoder, SkipgramPairsAWordWithItsNeighbours) {
   ASSERT_EQ(samples.size(), 10u);
   EXPECT_EQ(samples[0], OwnedSample({0}, {1}, {0, 1}));     // a: b, a
   EXPECT_EQ(samples[1], OwnedSample({1}, {1}, {0, 2}));     // b: a, a, c
-  EXPECT_EQ(samples[4], OwnedSample({0}, {1}, {0, 2}));     // a: a, c; nothing behind the line
+  EXPECT_EQ(samples[4], OwnedSample({0}, {1}, {0, 2}));     // a: a, c; nothing from the next line
   EXPECT_EQ(samples[7], OwnedSample({3}, {1}, {0, 1, 2}));  // d: b, a, b, c
 }
 
 TEST(WordsEncoder, NextWordFromTheOnesBefore) {
   const auto bag = samples_of(words_options({"task=\"next\"", "window=3"}), kText);
-  ASSERT_EQ(bag.size(), 8u);  // the first word of a line has none before it
+  ASSERT_EQ(bag.size(), 8u);  // the first word of a line has no word before it
   EXPECT_EQ(bag[0], OwnedSample({0}, {1}, {1}));
   EXPECT_EQ(bag[2], OwnedSample({0, 1}, {2, 1}, {2}));
   const auto placed = samples_of(words_options({"task=\"next\"", "window=3", "positions=true"}), kText);
@@ -171,7 +171,7 @@ TEST(WordsEncoder, RareWordsCloseUp) {
       ElementsAre("a", "b"));
 }
 
-// Against a window over the whole line, kept in memory.
+// Compares with a window over the whole line, which is kept in memory.
 TEST(WordsEncoder, OneEndlessLine) {
   std::string text;
   std::vector<uint32_t> ids;
@@ -192,7 +192,8 @@ TEST(WordsEncoder, OneEndlessLine) {
   }
 }
 
-// Every option that decides about samples, against windows cut from ids in memory and sorted anew.
+// Every option that affects samples, compared with windows that are cut from ids in memory and sorted each
+// time.
 TEST(WordsEncoder, SamplesAsCutOneByOne) {
   std::string text;
   for (uint32_t i = 0; i < 6000; ++i) {

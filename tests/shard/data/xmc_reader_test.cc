@@ -148,7 +148,7 @@ TEST(XmcReader, ErrorsNameFileLineAndCause) {
               HasSubstr("data.txt:2: expected FEATURE:VALUE"));
 }
 
-// A text that never ends: `unit` over and over.
+// A text without end: `unit` over and over.
 class Endless : public std::streambuf {
  public:
   explicit Endless(std::string unit) : unit_(std::move(unit)) {}

@@ -1,4 +1,4 @@
-// safetensors: round trip, the bytes of the format's definition, and every kind of malformed header.
+// safetensors: round trip, the bytes that the format defines, and every kind of malformed header.
 #include "shard/format/safetensors.h"
 
 #include <gmock/gmock.h>

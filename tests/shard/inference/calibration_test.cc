@@ -11,7 +11,8 @@
 namespace modelet::shard {
 namespace {
 
-// Labels that are right with the probability that `odds_of` gives to their log odds of p.
+// Outcomes of labels that are right with a certain probability: `odds_of` maps the log odds of p to the log
+// odds of being right.
 template <class OddsOf>
 std::vector<Outcome> drawn_outcomes(size_t count, uint64_t seed, const OddsOf& odds_of) {
   Rng rng(seed);
@@ -25,7 +26,7 @@ std::vector<Outcome> drawn_outcomes(size_t count, uint64_t seed, const OddsOf& o
 }
 
 TEST(CalibrationTest, FindsHowSureTheModelMayBe) {
-  // Twice too sure of everything, and half as often right.
+  // The scores are twice too sure of everything, and the labels are half as often right.
   const auto odds_of = [](double x) { return 0.5 * x - 0.7; };
   const auto known = drawn_outcomes(20000, 1, odds_of), others = drawn_outcomes(20000, 2, odds_of);
   const Calibration fitted = fit_calibration(known);
@@ -44,7 +45,7 @@ TEST(CalibrationTest, LeavesAloneWhatIsRight) {
 }
 
 TEST(CalibrationTest, KeepsTheOrderAndStaysFiniteWhateverItSees) {
-  // Upside down, nothing right, everything right, nothing at all.
+  // Outcomes that fall with the score, that are never right, that are always right, and none at all.
   const auto falling = drawn_outcomes(2000, 4, [](double x) { return -x; });
   const auto none = drawn_outcomes(100, 5, [](double) { return -1e9; });
   const auto all = drawn_outcomes(100, 6, [](double) { return 1e9; });

@@ -69,7 +69,7 @@ class RankerTest : public ::testing::Test {
   }
   static size_t kernels_padded(size_t n) { return (n + 15) / 16 * 16; }
 
-  // Best labels by scoring everything in double precision.
+  // The best labels, found by scoring all labels in double precision.
   std::vector<uint32_t> brute_force(size_t sample, size_t k) const {
     std::vector<std::pair<double, uint32_t>> all;
     for (const Modelet* m : pointers_)

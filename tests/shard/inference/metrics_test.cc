@@ -1,4 +1,5 @@
-// Metrics against an independent reference (tests/golden/make_metrics_golden.py), and what it leaves out.
+// Metrics compared with an independent reference (tests/golden/make_metrics_golden.py), and cases that the
+// reference leaves out.
 #include "shard/inference/metrics.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +52,7 @@ TEST(MetricsTest, EqualTheReference) {
     Metrics metrics(golden["ks"],
                     inverse_propensities(golden["counts"].get<Labels>(), golden["rows"], options),
                     scores[0].size());
-    // In two parts, as batches come.
+    // The samples are added in two parts, like batches.
     const auto half = static_cast<std::ptrdiff_t>(truth.size() / 3);
     metrics.add(batch_of({truth.begin(), truth.begin() + half}),
                 best_of({scores.begin(), scores.begin() + half}, metrics.depth()));

@@ -1,4 +1,4 @@
-// Sparse inference against scoring everything, and the single-query path against the batch path.
+// Sparse inference compared with scoring everything, and the single-query path with the batch path.
 #include "shard/inference/predictor.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ std::vector<size_t> numbers(const SparseSettings& s) {
   return {s.rows, s.head, s.tables, s.bits, s.bucket, s.candidates};
 }
 
-// An untrained model, some of whose rows are much longer than others and have biases, in a checkpoint.
+// A checkpoint with an untrained model. Some of its rows are much longer than others and have biases.
 class PredictorTest : public ::testing::Test {
  protected:
   PredictorTest() {
@@ -98,7 +98,7 @@ class PredictorTest : public ::testing::Test {
     data_ = Dataset::open(experiment_.data.test);
   }
 
-  // `favourite` > 0: a bias with which one label is the best of every query.
+  // `favourite` > 0 is a bias with which one label is the best for every query.
   std::filesystem::path write_checkpoint(float favourite = 0) {
     const DataShape shape{.features = 300, .labels = kLabels, .train_rows = 400};
     const std::vector<ModeletSpec> partition = partition_model(experiment_, shape);
@@ -129,7 +129,7 @@ class PredictorTest : public ::testing::Test {
 
   void expect_sparse_agrees();
 
-  // A direct path, priors that decide many queries, and rare labels that are trusted little.
+  // Uses a direct path, priors that decide many queries, and rare labels with a small share.
   void use_direct_path() {
     experiment_.model.centroids = true;
     experiment_.sampling.prior = 0.5f;
@@ -194,7 +194,7 @@ void PredictorTest::expect_sparse_agrees() {
   const SparseSettings& settings = model.sparse_settings().settings;
   EXPECT_LE(settings.rows, kLabels);
   EXPECT_LE(model.sparse_settings().cost, static_cast<double>(kLabels));
-  // The tuner counts what the index does.
+  // The tuner must count what the index really does.
   Predictor::Session session = model.session();
   std::vector<uint32_t> all(data_.rows());
   std::iota(all.begin(), all.end(), 0u);
@@ -222,7 +222,7 @@ TEST_F(PredictorTest, SettingsDoNotDependOnThreads) {
   EXPECT_EQ(numbers(one.sparse_settings().settings), numbers(three.sparse_settings().settings));
 }
 
-// A model that has learned little gives the same label to everything: that is no reason to know only one
+// A model that has learned little gives the same label to everything. The index must still know more than one
 // label.
 TEST_F(PredictorTest, SparseHasMoreThanTheBestLabel) {
   Predictor model(write_checkpoint(100), 1);
@@ -236,7 +236,7 @@ TEST_F(PredictorTest, TablesFindWhatTheHeadLeaves) {
   Predictor::Session session = model.session();
   model.prepare_sparse(data_);
   const std::vector<Modelet*>& output = model.network().output().modelets();
-  // Rows in any order, a short head, many tables: the retrieval by itself.
+  // Rows in any order, a short head and many tables test the retrieval by itself.
   RowOrder order;
   order.neurons.resize(kLabels);
   std::iota(order.neurons.begin(), order.neurons.end(), 0u);
@@ -283,21 +283,21 @@ TEST_F(PredictorTest, KeepsThePlanBesideTheCheckpoint) {
   };
   const auto fresh = prepared(data_);
   const std::string stored = testing::bytes_of(file);
-  // A file that is read is not written: it stays the same one.
+  // A plan that is read is not written again: the file stays the same.
   std::filesystem::create_hard_link(file, folder_ / "link");
   EXPECT_EQ(prepared(data_), fresh);
   EXPECT_TRUE(std::filesystem::equivalent(file, folder_ / "link"));
-  // Another model or other queries: a plan of their own.
+  // Another model or other queries make a plan of their own.
   prepared(Dataset::open(folder_.path() / "train.mlt"));
   EXPECT_NE(testing::bytes_of(file), stored);
-  // Damaged: made again.
+  // A damaged plan is made again.
   std::string damaged = stored;
   damaged[damaged.size() / 2] ^= 1;
   folder_.write("damaged", damaged);
   std::filesystem::rename(folder_ / "damaged", file);
   EXPECT_EQ(prepared(data_), fresh);
   EXPECT_EQ(testing::bytes_of(file), stored);
-  // Not writable.
+  // The plan cannot be written.
   std::filesystem::remove(file);
   std::filesystem::create_directory(file);
   EXPECT_EQ(prepared(data_), fresh);
@@ -334,7 +334,7 @@ TEST(SparsePlanTest, ReadsOnlyWhatWasWritten) {
     const auto found = read_sparse_plan(folder.write("damaged", damaged), kKey, kNeurons, kWidth);
     EXPECT_TRUE(!found || found->order.neurons == plan.order.neurons) << at;
   }
-  // A right checksum does not make settings plausible.
+  // A right checksum does not make the settings plausible.
   plan.tuned.settings.tables = 1 << 30;
   write_sparse_plan(folder / "plan", kKey, plan);
   EXPECT_FALSE(read_sparse_plan(folder / "plan", kKey, kNeurons, kWidth));

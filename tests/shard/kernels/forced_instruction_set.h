@@ -1,4 +1,4 @@
-// For tests of what depends on the kernels.
+// For tests of code that depends on the kernels.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace modelet::shard::kernels {
 
-// Kernels run on one instruction set as long as this lives, and on the best one afterwards.
+// Kernels run on one instruction set as long as this object lives, and on the best one afterwards.
 class ForcedInstructionSet {
  public:
   explicit ForcedInstructionSet(const std::string& name) { use_instruction_set(name); }
@@ -17,7 +17,7 @@ class ForcedInstructionSet {
   ForcedInstructionSet& operator=(const ForcedInstructionSet&) = delete;
 };
 
-// Has no vector instructions. Highway's name of it depends on the compiler.
+// Whether this instruction set has no vectors. The name that Highway gives it depends on the compiler.
 inline bool is_plain(std::string_view instruction_set) {
   return instruction_set == "SCALAR" || instruction_set == "EMU128";
 }

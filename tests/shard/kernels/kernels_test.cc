@@ -1,4 +1,4 @@
-// Every kernel, on every instruction set of this machine, against its plain C++ meaning.
+// Every kernel, on every instruction set of this machine, compared with its meaning in plain C++.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,7 +55,8 @@ TEST_P(KernelsTest, InstructionSetIsTheOneAskedFor) {
 }
 
 TEST_P(KernelsTest, GemmOfEveryShapeAndLayout) {
-  // Sizes around the tile (6 rows; 1, 2, 4 vectors), the depth block (128), and where B is packed (72 rows).
+  // Sizes around the tile (6 rows; 1, 2, 4 vectors), the depth block (128), and the size from which B is
+  // packed (72 rows).
   for (const size_t m : {1, 2, 5, 6, 7, 13, 24, 73})
     for (const size_t n : {16, 32, 48, 64, 80, 128})
       for (const size_t k : {0, 1, 3, 127, 128, 130, 300}) {
@@ -78,7 +79,7 @@ TEST_P(KernelsTest, GemmOfEveryShapeAndLayout) {
         reference::gemm(args);
         args.c = c.data();
         gemm(args);
-        expect_near(c, expected, 2e-5f, "gemm");  // also what lies between the rows
+        expect_near(c, expected, 2e-5f, "gemm");  // also the memory between the rows
         if (accumulate) continue;
         const Values start = random_values(m, 11);
         args.row_start = start.data();
@@ -201,7 +202,7 @@ TEST_P(KernelsTest, WeightedRowSum) {
                                     expected.data(), n);
         weighted_row_sum(indices.data(), weights.data(), count, matrix.data(), stride, start, out.data(), n);
         expect_near(out, expected, 1e-5f, "weighted_row_sum");
-        // Rows of sums to come are asked for, not added.
+        // Indices of later sums are only prefetched, not added.
         Values of_first(n);
         std::vector<uint32_t> with_more = indices;
         with_more.insert(with_more.end(), {0, rows - 1, 7});
@@ -262,7 +263,8 @@ TEST_P(KernelsTest, VectorOperations) {
   }
 }
 
-// Far above the reference there is a number that cannot be overlooked, not a small one.
+// Far above the reference, the result is so large that it cannot be overlooked, and never wraps round to a
+// small number.
 TEST_P(KernelsTest, ExponentialsNeverWrapRound) {
   constexpr size_t n = kVectorFloats;
   const Values reference(n, -3.0f);
@@ -342,7 +344,7 @@ TEST_P(KernelsTest, ScaleColumnsAndPositionsAbove) {
   EXPECT_EQ(positions[1], 20u);
 }
 
-// Windows of 1 to several vectors, few different ids, places without a word and lines of any length.
+// Windows of one to several vectors, few different ids, places without a word, and lines of any length.
 TEST_P(KernelsTest, WindowSets) {
   Rng rng(3);
   for (const size_t before : {0, 1, 5, 7, 8, 30, 100})
@@ -362,7 +364,8 @@ TEST_P(KernelsTest, WindowSets) {
       }
 }
 
-// Sets that are empty, sparse, dense or full; lists of any length, kept apart or in one place.
+// Sets that are empty, sparse, dense or full. Lists of any length, with the ranks in another place or in the
+// same.
 TEST_P(KernelsTest, MemberRanks) {
   Rng rng(5);
   for (const uint32_t share : {0, 1, 50, 99, 100})
@@ -393,8 +396,7 @@ TEST_P(KernelsTest, MemberRanks) {
     }
 }
 
-// Any number of vectors, full and not; ids that are spread, repeated, or as large as they may
-// be.
+// Any number of vectors, full or not. The ids are spread, repeated, or as large as allowed.
 TEST_P(KernelsTest, SortIds) {
   Rng rng(6);
   std::vector<size_t> counts(400);
@@ -413,7 +415,7 @@ TEST_P(KernelsTest, SortIds) {
     }
 }
 
-// Rows that lie apart in `values`, each with its vectors, and what is to be done to each.
+// The updates of rows that lie apart in `values`: each row with its vectors and its gradient.
 template <class Vector, class T = typename Vector::value_type>
 std::vector<RowUpdate<T>> row_updates(Vector& values, RowLayout layout, const Values& gradients) {
   std::vector<RowUpdate<T>> rows;
@@ -448,7 +450,7 @@ TEST_P(KernelsTest, Optimisers) {
   }
 }
 
-// A build without the vector kernels of its machine would pass all else, slowly.
+// Without the vector kernels of its machine, a build would pass all other tests, slowly.
 TEST(InstructionSetTest, TheBestOneHasVectors) {
   EXPECT_FALSE(is_plain(instruction_set()));
 #ifdef __aarch64__
@@ -456,8 +458,8 @@ TEST(InstructionSetTest, TheBestOneHasVectors) {
 #endif
 }
 
-// Each update is a hundredth of the distance of two neighbouring bf16 numbers: rounding to the nearest would
-// lose all of them, stochastic rounding none on average.
+// Each update is a hundredth of the distance between two neighbouring bf16 numbers. Rounding to the nearest
+// would lose all updates; stochastic rounding loses none on average.
 TEST_P(KernelsTest, SmallUpdatesOfBf16Add) {
   const size_t n = 1024, steps = 1000;
   const Values gradient(n, -1.0f), small(n, std::sqrt(1.0f / 12800));
@@ -479,9 +481,9 @@ TEST_P(KernelsTest, SmallUpdatesOfBf16Add) {
   EXPECT_NEAR(mean_square, 1 + steps / 12800.0, 2e-3);
 }
 
-// Of values that lie a fraction above a bf16 number, that fraction is rounded up. Whether one value is says
-// nothing about another one: its neighbour, with which it shares a random number, the next pair, or a later
-// vector.
+// If values lie a fraction above a bf16 number, this fraction of them is rounded up. How one value is rounded
+// says nothing about another one: not about its neighbour, with which it shares a random number, nor about
+// the next pair or a later vector.
 TEST_P(KernelsTest, RoundingByChanceIsFairAndIndependent) {
   const size_t n = 1024, rows = 64;
   for (const float fraction : {0.1f, 0.5f, 0.9f}) {

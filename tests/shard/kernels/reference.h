@@ -1,4 +1,4 @@
-// Plain C++ meaning of the kernels (shard/kernels): the scalar reference that tests compare with.
+// What the kernels (shard/kernels) compute, in plain C++: the scalar reference that tests compare with.
 #pragma once
 
 #include "shard/kernels/elementwise.h"

@@ -1,4 +1,5 @@
-// ReLU and dropout of the hidden layers both ways, and the gradient of the last one, against plain loops.
+// ReLU and dropout of the hidden layers, forward and backward, and the gradient of the last one, compared
+// with plain loops.
 #include "shard/layers/activation.h"
 
 #include <gtest/gtest.h>

@@ -69,7 +69,7 @@ class ActiveSetTest : public ::testing::Test {
     labels_.assign(batch, spread_, one);
     return sampler.select(modelet, labels_.of(0), batch.first, in, queries_, step, pool);
   }
-  // The projections of the 64 samples; with as many directions as activations have.
+  // Makes projections from the 64 samples, with as many directions as the activations have dimensions.
   void make_with_projections() {
     make(SamplingMode::kLsh, 0, RetrievalKind::kLowRank);
     for (const auto& modelet : modelets_)
@@ -137,7 +137,7 @@ TEST_F(ActiveSetTest, ReplicasDrawEachForItself) {
   make(SamplingMode::kUniform);
   Batch batch = batch_of({{1}});
   const std::vector<uint32_t> first = select(0, batch, 1).rows;
-  batch.first = 1;  // the second of two replicas, of a sample each
+  batch.first = 1;  // the second of two replicas, each with one sample
   const std::vector<uint32_t> second = select(0, batch, 1).rows;
   EXPECT_NE(first, second);
   EXPECT_EQ(select(0, batch, 1).rows, second) << "a repeated step draws the same";
@@ -207,11 +207,11 @@ TEST_F(ActiveSetTest, RetrievedRowsAreMostlyTheBestByBruteForce) {
       previous = z;
     }
   }
-  // 200 candidates of 500 by chance would find 40 %.
+  // 200 random candidates of 500 would find 40 %.
   EXPECT_GT(static_cast<double>(found) / (samples * top), 0.75);
 }
 
-// Rows with a large bias are among the best of every sample, whatever the tables say of them.
+// Rows with a large bias are among the best for every sample, whatever the tables say about them.
 TEST_F(ActiveSetTest, CommonRowsAreRankedForEverySample) {
   make(SamplingMode::kLsh);
   experiment_.sampling.common = 64;  // 32 a modelet
@@ -231,15 +231,15 @@ TEST_F(ActiveSetTest, CommonRowsAreRankedForEverySample) {
     EXPECT_EQ(best[2 * s], 499u);
     EXPECT_EQ(best[2 * s + 1], 300u);
   }
-  // A neuron that is active as a label does not take the place of a common one.
+  // A neuron that is active as a label does not take the place of a common neuron.
   const uint32_t label = spread_.label(static_cast<uint32_t>(modelet.spec().begin) + 499);
   const ActiveSet& set = select_with(sampler, modelet, batch_of({{label}}), hidden(1), 1, pool_);
   EXPECT_EQ(set.rows[0], 499u);
   EXPECT_THAT(std::vector(set.rows.begin() + 1, set.rows.begin() + 3), ::testing::ElementsAre(300, 7));
 }
 
-// Nothing is lost with as many directions as there are and nearly as many runs as rows: then all that
-// differs from the best by brute force is rounding.
+// With as many directions as dimensions, and nearly as many runs as rows, nothing is lost. Only rounding can
+// make a difference from brute force.
 TEST_F(ActiveSetTest, ProjectionsFindTheBestByBruteForce) {
   make_with_projections();
   const size_t samples = 64;

@@ -1,5 +1,5 @@
-// The direct path from features to labels against plain C++: pairs, what they add to the logits of a step and of
-// scoring, priors.
+// The direct path from features to labels compared with plain C++: pairs, what they add to the logits of a
+// step and of scoring, and priors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include "shard/inference/evaluation.h"
 #include "shard/layers/network.h"
 #include "shard/layers/output/active_set.h"
-#include "shard/layers/output/scoring.h"
+#include "shard/layers/scoring/scoring.h"
 #include "shard/synth/synth.h"
 #include "tests/shard/data/data_testing.h"
 
@@ -80,7 +80,7 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
     network_ = std::make_unique<Network>(experiment_, shape_, partition_, true, pool_);
     network_->initialise();
     for (uint32_t row = 0; row < train_.rows(); ++row)
-      if (row % 10 != 3) rows_.push_back(row);  // the others are held out
+      if (row % 10 != 3) rows_.push_back(row);  // the other rows are held out
     network_->build_pairs(train_, rows_);
     Rng rng(4);
     for (Modelet* modelet : network_->output().modelets()) {
@@ -91,7 +91,7 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
     }
   }
 
-  // Sums of a label's training samples.
+  // The sums of the training samples of a label.
   Vector sums_of(uint32_t label) const {
     Vector sums;
     for (const uint32_t row : rows_)
@@ -105,7 +105,7 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
       count += static_cast<uint32_t>(std::ranges::count(train_.sample(row).labels, label));
     return count;
   }
-  // Where the neuron of a label is.
+  // The modelet and row of the neuron of a label.
   std::pair<const Modelet*, size_t> place(uint32_t label) {
     const uint32_t neuron = network_->spread().neuron(label);
     for (const Modelet* modelet : network_->output().modelets())
@@ -125,12 +125,13 @@ class DirectPathTest : public ::testing::TestWithParam<uint32_t> {
   double scale(uint32_t samples) {
     return network_->output().modelets()[0]->direct()->scale(frequency_class(samples));
   }
-  // What scoring adds to a label's logit.
+  // What scoring adds to the logit of a label.
   double scored(uint32_t label, const Vector& x) {
     const float share = positives(label) < 10 ? kScoredShare : 1;
     return share * scale(positives(label)) * cosine(x, sums_of(label)) + pair_sum(label, x);
   }
-  // What a training step adds: the sample is taken out of its own labels, as far as the label has its features.
+  // What a training step adds. The sample is removed from the sums of its own labels, as far as the label has
+  // its features.
   double trained(uint32_t label, const Vector& x) {
     Vector rest = sums_of(label), own;
     for (const auto& [feature, value] : x)
@@ -171,7 +172,7 @@ TEST_P(DirectPathTest, PairsAreWhatOccursTogetherInTraining) {
   EXPECT_GT(seen_once, 0u) << "no rare labels";
 }
 
-// The hidden weights are zero: logits are what the direct path adds.
+// The hidden weights are zero, so the logits are what the direct path adds.
 TEST_P(DirectPathTest, AStepTakesASampleOutOfItsOwnLabels) {
   for (Modelet* modelet : network_->output().modelets()) {
     const std::vector<float> zero(16);
@@ -187,8 +188,8 @@ TEST_P(DirectPathTest, AStepTakesASampleOutOfItsOwnLabels) {
   output.forward({hidden.data(), 40, 16, 16}, {transposed.data(), 16, 48, 48}, {0, 40});
   const ConstMatrix statistics = output.statistics();
   ASSERT_EQ(statistics.rows, kStatistics + kScaleStatistics);
-  // With the sigmoid loss the statistics are, for each sample, the sum of softplus over the active labels and the
-  // sum of the logits of its own.
+  // With the sigmoid loss, the statistics of a sample are the sum of softplus over the active labels, and the
+  // sum of the logits of its own labels.
   for (size_t s = 0; s < 40; ++s) {
     const Sample sample = train_.sample(rows_[s]);
     double own = 0;
@@ -230,7 +231,7 @@ TEST_P(DirectPathTest, ScoringAddsTheSameInBatchesAndForSingleQueries) {
   }
 }
 
-// Where features are left out, lengths are estimated by what remains: right on average.
+// If features are left out, lengths are estimated from the remaining ones, and are right on average.
 TEST_P(DirectPathTest, LengthsSurviveDropout) {
   BatchFeatures features;
   Batch batch;
@@ -257,7 +258,8 @@ TEST_P(DirectPathTest, TakesNoMoreMemoryThanThePlanSays) {
   }
 }
 
-// Weights that nothing trains: those of a label and the feature of its number, also where pairs are limited.
+// Some weights are never trained: those between a label and the feature with the same number, even if the
+// number of pairs is limited.
 TEST_P(DirectPathTest, WhatASampleHasGetsNoChanceIfExcluded) {
   experiment_.model.pairs = false;
   experiment_.model.exclude_own = true;
@@ -302,7 +304,7 @@ struct PriorCase {
 };
 class PriorTest : public ::testing::TestWithParam<PriorCase> {};
 
-// Against counting in which of many steps a neuron is active.
+// Compares with counting in how many of many steps a neuron is active.
 TEST_P(PriorTest, IsTheLogarithmOfTheChanceToBeActive) {
   testing::TemporaryFolder folder;
   write_synth({.rows_train = 400,

@@ -1,4 +1,5 @@
-// The logQ correction: over many draws, the sum that a sampled softmax normalises by is that of the full one.
+// The logQ correction: over many draws, the sum by which a sampled softmax normalises equals that of the full
+// softmax.
 #include <gtest/gtest.h>
 
 #include <cmath>

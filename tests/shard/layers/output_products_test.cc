@@ -1,4 +1,4 @@
-// Every kind of product of the shared output layer, against plain sums.
+// Every kind of product of the shared output layer, compared with plain sums.
 #include "shard/layers/output/output_products.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ Modelet random_modelet(Precision precision, size_t rows) {
   return modelet;
 }
 
-// A sum of products, and how far rounding may take one.
+// A sum of products, and its magnitude, which limits the rounding error.
 struct Sum {
   double value = 0, magnitude = 0;
   void add(double term) {
@@ -45,7 +45,7 @@ struct Sum {
   }
 };
 
-// Precision of the weights, as pairs or not, and samples.
+// Parameters: the precision of the weights, whether they are multiplied as pairs, and the number of samples.
 class OutputProductsTest : public ::testing::TestWithParam<std::tuple<Precision, bool, size_t>> {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, OutputProductsTest,
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OutputProductsTest,
 TEST_P(OutputProductsTest, AreTheSums) {
   const auto [precision, pairs, samples] = GetParam();
   const size_t columns = padded(samples);
-  // Two operands of bf16, each rounded by a 256th of itself at most; or sums of floats.
+  // Two operands in bf16, each rounded by at most 1/256 of its size; or sums of floats.
   const double tolerance = precision == Precision::kBf16 && pairs ? 1.01 / 128 : 1e-5;
   const auto expect_sum = [&](float value, const Sum& sum) {
     EXPECT_NEAR(value, sum.value, tolerance * sum.magnitude);

@@ -1,5 +1,5 @@
-// How logits become scores, against the formulas in plain C++.
-#include "shard/layers/output/scoring.h"
+// How logits become scores, compared with the formulas in plain C++.
+#include "shard/layers/scoring/scoring.h"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ TEST(ScoringTest, TrustGrowsWithTheLogarithmOfSamples) {
   EXPECT_FLOAT_EQ(trust(1, 1), 1);
 }
 
-// Scores of all labels of a small network for random activations, [labels][samples], and its logits.
+// The scores and logits [labels][samples] of all labels of a small network, for random activations.
 struct Scored {
   std::vector<std::vector<double>> scores, logits;
   std::vector<double> priors;  // log chances, whole

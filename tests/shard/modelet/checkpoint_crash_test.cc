@@ -1,7 +1,7 @@
-// A process that writes a checkpoint is killed at each of its calls that change the file system. Afterwards a
-// whole checkpoint must be there, and the next attempt must succeed and leave no debris.
+// A process that writes a checkpoint is killed at each of its calls that change the file system. Afterwards
+// there must be a complete checkpoint, and the next attempt must succeed and leave no debris.
 //
-// The calls are counted by wrappers of this program, which take precedence over the C library's.
+// Wrappers in this program, which take precedence over the functions of the C library, count the calls.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ int rename(const char* from, const char* to) noexcept {
   count_call();
   return static_cast<int>(::syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to));
 }
-int fsync(int) {  // not done: a killed process loses nothing that it wrote, and the disk is slow
+int fsync(int) {  // only counted: a killed process loses no writes, and disks are slow
   count_call();
   return 0;
 }
@@ -65,7 +65,7 @@ bool crashes_at(int n, const Write& write) {
   return WEXITSTATUS(status) == kCrashed;
 }
 
-// The newest checkpoint is whole; returns its step.
+// Checks that the newest checkpoint is complete. Returns its step.
 uint64_t newest_step(const fs::path& run) {
   const Checkpoint checkpoint = Checkpoint::open(find_checkpoint(run));
   for (const CheckpointEntry& entry : checkpoint.index().modelets) {
@@ -82,8 +82,8 @@ std::set<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// Kills the writing of step `step` at every point, each time from the same start: steps 10 and, if `again`,
-// 20 exist.
+// Kills the writing of step `step` at every point, each time from the same start: step 10 exists and, if
+// `again`, step 20.
 void crash_everywhere(uint64_t step, bool again) {
   const fs::path run = testing::TempDir() + "modelet_checkpoint_crash_test",
                  checkpoints = run / "checkpoints";
@@ -111,8 +111,8 @@ void crash_everywhere(uint64_t step, bool again) {
 TEST(CheckpointCrash, WritingTheNextStep) { crash_everywhere(20, false); }
 TEST(CheckpointCrash, ReplacingTheOnlyCheckpoint) { crash_everywhere(20, true); }
 
-// A rank's part of a snapshot in its own folder: it is there with all its files, or not at all, and the ones
-// before it stay as they are. `again`: step 20 was written before.
+// The part of a snapshot that a rank has in its own folder is there with all its files or not at all, and
+// earlier parts stay as they are. `again`: step 20 was written before.
 void crash_everywhere_in_a_part(bool again) {
   const fs::path run = testing::TempDir() + "modelet_checkpoint_crash_test",
                  checkpoints = run / "checkpoints", before = checkpoint_of_step(checkpoints, 10),
@@ -152,8 +152,8 @@ void crash_everywhere_in_a_part(bool again) {
 TEST(CheckpointCrash, WritingAPart) { crash_everywhere_in_a_part(false); }
 TEST(CheckpointCrash, ReplacingAPart) { crash_everywhere_in_a_part(true); }
 
-// Step 10 was the run's best until step 20 was evaluated: at any moment the checkpoint that the index calls
-// the best is there.
+// Step 10 was the best step of the run until step 20 was evaluated. At any moment, the checkpoint that the
+// index calls the best exists.
 TEST(CheckpointCrash, AmendingACheckpoint) {
   const fs::path run = testing::TempDir() + "modelet_checkpoint_crash_test",
                  checkpoints = run / "checkpoints";

@@ -1,5 +1,5 @@
 // Checkpoints: round trip through several writers, finding, pruning, and an index that is checked before it
-// is believed.
+// is used.
 #include "shard/modelet/checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -93,7 +93,7 @@ TEST_F(CheckpointTest, TwoProcessesWriteOneCheckpoint) {
 TEST_F(CheckpointTest, OldOnesArePrunedNewerOnesNot) {
   for (uint64_t step : {10, 20, 30, 40}) write_sample_checkpoint(checkpoints_, step, 2);
   EXPECT_THAT(names(), UnorderedElementsAre("step-0000000030", "step-0000000040"));
-  // The run went back to step 10 and comes to 20: that checkpoint stays, and so do the ones after it.
+  // The run went back to step 10 and reaches 20 again. This checkpoint stays, and so do the later ones.
   write_sample_checkpoint(checkpoints_, 20, 1);
   EXPECT_THAT(names(), UnorderedElementsAre("step-0000000020", "step-0000000030", "step-0000000040"));
   write_sample_checkpoint(checkpoints_, 100000000000, 1);
@@ -205,7 +205,7 @@ std::string sample_index_text() {
   return format_checkpoint_index(index);
 }
 
-// Until version 2 the run's seed said which neuron is which label.
+// Before version 2, the seed of the run determined which neuron belongs to which label.
 TEST(CheckpointIndexTest, LabelsOfOldModelsStayWhereTheyAre) {
   CheckpointIndex index = sample_index(10);
   index.experiment.train.seed = 77;

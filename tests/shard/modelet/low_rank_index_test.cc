@@ -1,4 +1,4 @@
-// Low-rank projections against all logits, computed one by one.
+// Low-rank projections compared with all logits, computed one by one.
 #include "shard/modelet/low_rank_index.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ class LowRankIndexTest : public ::testing::TestWithParam<Precision> {
     hidden_ = activations(1);
   }
 
-  // Samples near a mean that is larger than what tells them apart, which has kSpace dimensions.
+  // Samples near a mean that is larger than the differences between them. The differences have kSpace
+  // dimensions.
   AlignedVector<float> activations(uint64_t seed) {
     Rng rng(seed, {});
     std::vector<float> space(kSpace * kDim), mean(kDim);
@@ -78,7 +79,7 @@ TEST_P(LowRankIndexTest, DirectionsAreOrthonormalAndHoldTheActivations) {
   };
   for (size_t i = 0; i < kRank; ++i)
     for (size_t j = 0; j < kRank; ++j) {
-      if (i >= kSpace || j >= kSpace) continue;  // what rounding left over
+      if (i >= kSpace || j >= kSpace) continue;  // directions that only rounding errors produced
       EXPECT_NEAR(dot(direction(i), direction(j)), i == j ? 1 : 0, 1e-4);
     }
   double left = 0, all = 0;

@@ -1,4 +1,4 @@
-// Rows of parameters: what an update does against the formula, and that state goes out and in again whole.
+// Rows of parameters: an update compared with the formula, and saving and restoring the whole state.
 #include "shard/modelet/parameters.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ Parameters parameters(Precision precision, OptimizerKind kind = OptimizerKind::k
   return p;
 }
 
-// The third update of a row, at step 100 of the run, in double precision.
+// Computes the third update of a row, at step 100 of the run, in double precision.
 TEST(Parameters, AdamCorrectsByTheRowsClockOrByTheStep) {
   for (const bool row_clocks : {true, false}) {
     Experiment::Optimizer o;
@@ -57,7 +57,7 @@ TEST(Parameters, AdamCorrectsByTheRowsClockOrByTheStep) {
   }
 }
 
-// The effect of a step on a column does not depend on the columns beside it, not even by its rounding.
+// The effect of a step on a column does not depend on the columns beside it, not even in its rounding.
 TEST(Parameters, ARunOfColumnsIsUpdatedAsEachPartAlone) {
   constexpr size_t kPart = 16;
   for (const OptimizerKind kind : all_values<OptimizerKind>()) {
@@ -93,7 +93,8 @@ TEST(Parameters, ARunOfColumnsIsUpdatedAsEachPartAlone) {
   }
 }
 
-// The first replica of a model rounds as a model without replicas, the others each in their own way.
+// The first replica of a model rounds like a model without replicas. Each other replica rounds in its own
+// way.
 TEST(Parameters, EachReplicaRoundsForItself) {
   for (const OptimizerKind kind : all_values<OptimizerKind>()) {
     Experiment::Optimizer o;
@@ -131,7 +132,7 @@ TEST(Parameters, ArraysGoOutAndInWhole) {
         target[a].unpack(source[a].packed());
         EXPECT_EQ(source[a].packed(), target[a].packed()) << source[a].name;
       }
-      // The same state goes on in the same way.
+      // The same state continues in the same way.
       std::vector<float> again = gradient;
       from.update(1, gradient.data(), 0.3f, {o, corrections, 1, 0.01f});
       to.update(1, again.data(), 0.3f, {o, corrections, 1, 0.01f});

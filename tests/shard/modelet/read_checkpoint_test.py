@@ -1,4 +1,4 @@
-"""read_checkpoint_test.py MAKE_CHECKPOINT READER: what the library writes, the Python reader understands; what is damaged, it refuses."""
+"""read_checkpoint_test.py MAKE_CHECKPOINT READER: the Python reader reads what the library writes, and refuses damaged files."""
 import json
 import os
 import shutil
@@ -72,7 +72,7 @@ class ReadCheckpoint(unittest.TestCase):
     def test_no_checkpoint(self):
         self.refuse("no such folder", 2, os.path.join(self.temporary, "nowhere"))
         self.refuse("no such folder", 2, os.path.join(self.folder, "index.json"))
-        # Whoever names the run is told what to name.
+        # If the user names the run instead of a checkpoint, the message says what to name.
         self.refuse(self.folder, 2, self.temporary)
         os.remove(os.path.join(self.folder, "index.json"))
         self.refuse("index.json", 2)

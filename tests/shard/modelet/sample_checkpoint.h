@@ -1,4 +1,5 @@
-// A small checkpoint for tests: 50 features, 5 labels, 32 hidden neurons, values that tell where they belong.
+// A small checkpoint for tests: 50 features, 5 labels, 32 hidden neurons. Each weight tells to which modelet,
+// step and place it belongs.
 #pragma once
 
 #include <filesystem>
@@ -44,7 +45,7 @@ inline CheckpointEntry write_sample_modelet(const CheckpointWriter& writer, cons
       {{"modelet", spec.name()}});
 }
 
-// The whole protocol in one process.
+// Writes a checkpoint: all steps that the ranks of a run take, in one process.
 inline std::filesystem::path write_sample_checkpoint(const std::filesystem::path& checkpoints, uint64_t step,
                                                      uint32_t keep) {
   CheckpointIndex index = sample_index(step);

@@ -1,4 +1,4 @@
-// What a port for data answers, message by message, without a socket.
+// What a port for data answers, one message at a time, without a socket.
 #include "comm/content/transfer/data_core.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ class DataCoreTest : public testing::Test {
   static Manifest manifest_of(const Bytes& file) { return Manifest::of(file, kChunk); }
   static std::string address_of(const Bytes& file) { return to_text(manifest_of(file).id()); }
 
-  // As another process that shares the folder would.
+  // Writes chunks as another process that shares the folder would.
   std::unique_ptr<StoredContent> put(const Bytes& file, size_t chunks) {
     const Manifest manifest = manifest_of(file);
     auto content = store.open(manifest);
@@ -48,7 +48,7 @@ class DataCoreTest : public testing::Test {
     const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
     return ask(peer, msg::OfferT{{}, {first, first + encoded.size()}}, now);
   }
-  // The only answer, to `peer`; it must be of this kind.
+  // Returns the only answer. It must go to `peer` and be of this type.
   template <class T>
   static T only(const DataCore::Answers& answers, const std::string& peer) {
     EXPECT_THAT(answers, SizeIs(1));
@@ -82,7 +82,7 @@ TEST_F(DataCoreTest, OthersAreServedWhileAFileIsLookedAt) {
   EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, IsEmpty());
 }
 
-// An agent may have its cache in the same folder.
+// An agent on the same machine may have its cache in the same folder.
 TEST_F(DataCoreTest, WhatAnotherProcessFillsIsAskedForAgain) {
   const Bytes file = file_of(2, 1);
   auto other = put(file, 1);
@@ -97,7 +97,7 @@ TEST_F(DataCoreTest, WhatAnotherProcessFillsIsAskedForAgain) {
   EXPECT_THAT(only<msg::WantedT>(core.work(), "a").chunks, ElementsAre(1));
 }
 
-// What leaves the machine by other ways counts as well.
+// Bytes that leave the machine in other ways count as well.
 TEST_F(DataCoreTest, WhoeverIsServedKeepsToTheLinksLimit) {
   const Bytes file = file_of(2, 1);
   put(file, 2);
@@ -115,7 +115,7 @@ TEST_F(DataCoreTest, WhoeverIsServedKeepsToTheLinksLimit) {
   EXPECT_EQ(link->total(), 3 * kChunk);
 }
 
-// However long it takes: it is not offered again.
+// The file stays open however long it takes, because the peer does not offer it again.
 TEST_F(DataCoreTest, WhatSomebodyWaitsForStaysOpen) {
   const Bytes file = file_of(2, 1);
   put(file, 2);
@@ -129,7 +129,8 @@ TEST_F(DataCoreTest, WhatSomebodyWaitsForStaysOpen) {
               SizeIs(kChunk));
 }
 
-// Otherwise its file would be checked before that of a peer that waits, which would be put off for ever.
+// Otherwise the file of a peer that is gone would be checked first, and a peer that waits would be put off
+// for ever.
 TEST_F(DataCoreTest, WhoIsGoneWaitsForNothing) {
   Bytes first = file_of(2, 1), second = file_of(2, 2);
   if (address_of(second) < address_of(first)) std::swap(first, second);
@@ -164,7 +165,7 @@ TEST_F(DataCoreTest, WhoCouldNotBeToldIsToldWithATick) {
   EXPECT_THAT(core.tick(2), IsEmpty());
 }
 
-// Snapshots have many files, and each that is open takes one of few places.
+// Snapshots have many files, and each open file takes one of few places.
 TEST_F(DataCoreTest, AFileOfASnapshotIsClosedOnceItIsWhole) {
   const Bytes data = file_of(1, 1), part = file_of(1, 2);
   const auto offer_and_put = [&](const Bytes& file, uint64_t run) {
@@ -225,10 +226,10 @@ TEST_F(KeysTest, OneKeyCannotHoldAllPlaces) {
   };
   for (int i = 0; i < 4; ++i) only<msg::RefusedT>(ask("greedy", std::to_string(i), i), std::to_string(i));
   only<msg::LaterT>(ask("greedy", "4", 4), "4");
-  only<msg::RefusedT>(ask("modest", "a", 4), "a");  // is answered: no manifest
-  only<msg::LaterT>(ask("greedy", "0", 4), "0");    // of its four the one that had asked longest ago
+  only<msg::RefusedT>(ask("modest", "a", 4), "a");  // is served: there is no such manifest
+  only<msg::LaterT>(ask("greedy", "0", 4), "0");    // the one of its four that asked longest ago
   only<msg::RefusedT>(ask("modest", "b", 5), "b");
-  only<msg::LaterT>(ask("modest", "c", 5), "c");  // now both have as many
+  only<msg::LaterT>(ask("modest", "c", 5), "c");  // now both keys have the same number
   only<msg::RefusedT>(ask("greedy", "3", 5), "3");
 }
 
@@ -247,22 +248,23 @@ TEST_F(KeysTest, OneKeyMayHaveOnlySoMuchInTheStore) {
   offer_as(narrow, "other", third);
   for (const uint32_t chunk : {0u, 1u})
     only<msg::ChunkStoredT>(put_as(narrow, "other", third, chunk), "other");
-  // Data that no run needs any more makes room for the key's next data, and for nobody else's.
+  // Data that no run needs any more makes room for the next data of its own key, but not for data of other
+  // keys.
   narrow.keep({{address_of(second), "greedy"}});
   only<msg::ChunkStoredT>(put_as(narrow, "greedy", second, 1), "greedy");
   EXPECT_FALSE(fs::exists(folder / (address_of(first) + ".data")));
   EXPECT_TRUE(fs::exists(folder / (address_of(third) + ".data")));
 }
 
-// Refused data is not charged to the key: it would count as the key's own, and be removed to make room for
-// its next data.
+// Refused data is not charged to the key. Otherwise it would count as the data of this key, and be removed to
+// make room for the next.
 TEST_F(KeysTest, WhatIsRefusedIsNotCharged) {
   const uint64_t manifest_bytes = manifest_of(file_of(1, 0)).encode().size();
   DataCore narrow({.store = folder, .key_bytes = 64 * manifest_bytes + kChunk});
   constexpr int kOpen = 64, kRefused = 20;
   for (int i = 0; i < kOpen; ++i) only<msg::WantedT>(offer_as(narrow, "greedy", file_of(1, i)), "greedy");
   for (int i = kOpen; i < kOpen + kRefused; ++i) {
-    put(file_of(1, i), 1);  // somebody else's
+    put(file_of(1, i), 1);  // a file of another owner
     EXPECT_THAT(only<msg::RefusedT>(offer_as(narrow, "greedy", file_of(1, i)), "greedy").reason,
                 HasSubstr("64 files open"));
   }

@@ -1,5 +1,6 @@
-// Data from a client through the scheduler to an agent's cache, over real sockets: sent once, fetched once,
-// taken up where it was cut off, mended where it is damaged, and nothing else to be had there.
+// Data travels from a client through the scheduler to the cache of an agent, over real sockets. It is sent
+// once, fetched once, continued after an interruption and repaired if damaged; and nothing else can be read
+// there.
 #include "comm/content/transfer/data_server.h"
 
 #include <fcntl.h>
@@ -59,7 +60,7 @@ void write_data(const fs::path& path, uint64_t samples, uint64_t seed) {
   writer.finish();
 }
 
-// Mostly labels: 10 MB of 11.
+// Writes a file that is mostly labels: 10 MB of 11.
 void write_labels(const fs::path& path) {
   constexpr uint32_t kSamples = 100'000, kHalf = kLabels / 2;
   Rng rng(4);
@@ -72,7 +73,7 @@ void write_labels(const fs::path& path) {
   writer.finish();
 }
 
-// What a node has of a file: its size, its chunks, and its labels.
+// Checks what a node has of a file: its size, its chunks, and its labels.
 void expect_part(const fs::path& whole, const agent::TrainJob& job) {
   const auto neurons = agent::output_neurons(job);
   const shard::Dataset expected = shard::Dataset::open(whole, true, {.neurons = neurons}),
@@ -105,7 +106,7 @@ class DataServerTest : public testing::Test {
   }
   msg::SchedulerAddress address() const { return "tcp://127.0.0.1:" + std::to_string(server->port()); }
 
-  // Sends both files; how many bytes that took.
+  // Sends both files. Returns how many bytes that took.
   uint64_t send() {
     std::ostringstream machines, people;
     {
@@ -123,7 +124,8 @@ class DataServerTest : public testing::Test {
     return bytes;
   }
 
-  // A job whose paths lead nowhere, of the first of so many nodes that hold equal ranges of output neurons.
+  // A job whose paths lead nowhere. It is for one rank of so many nodes that hold equal ranges of output
+  // neurons.
   static agent::TrainJob job(int nodes = 1, int rank = 0) {
     agent::TrainJob job;
     job.experiment.data.train = "/nowhere/train.txt";
@@ -154,7 +156,7 @@ class DataServerTest : public testing::Test {
           if (check) check();
         });
   }
-  // What the last find() has fetched.
+  // The number of bytes that the last find() has fetched.
   uint64_t fetched() const {
     uint64_t bytes = 0;
     for (const auto& event : events)
@@ -170,7 +172,7 @@ class DataServerTest : public testing::Test {
     const char byte = static_cast<char>(file.get());
     file.seekp(at).put(static_cast<char>(~byte));
   }
-  // Answer to a message of a stranger.
+  // The answer to a message of a stranger.
   template <class Answer = msg::RefusedT>
   Answer ask(const msg::SchedulerAddress& scheduler, const msg::ToSchedulerMessage& message) {
     msg::ClientSocket socket(scheduler);
@@ -188,7 +190,7 @@ class DataServerTest : public testing::Test {
     return {};
   }
 
-  // Whether nobody has an entry of the store open.
+  // Whether no process has this entry of the store open.
   bool is_closed(const std::string& data) const {
     const int file = ::open((folder / "store" / (data + ".data")).c_str(), O_RDWR | O_CLOEXEC);
     struct flock whole {};
@@ -224,7 +226,7 @@ TEST_F(DataServerTest, IsSentOnceAndFetchedOnce) {
     EXPECT_EQ(events.back()["node"], "a");
     EXPECT_EQ(events.back()["data"], "test");
   }
-  server.reset();  // all is there: nobody needs to be asked
+  server.reset();  // everything is in the cache: no server is needed
   events.clear();
   const agent::RunData again(
       source("tcp://127.0.0.1:9"), second, [this](const nlohmann::json& event) { events.push_back(event); },
@@ -233,7 +235,7 @@ TEST_F(DataServerTest, IsSentOnceAndFetchedOnce) {
   EXPECT_EQ(second.train_file, first.train_file);
 }
 
-// The path is chosen by the user who submits. Opening a pipe that nobody writes to would block for ever.
+// The user who submits chooses the path. Opening a pipe without a writer would block for ever.
 TEST_F(DataServerTest, ThePathOfTheExperimentIsNotOpened) {
   send();
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
@@ -264,7 +266,8 @@ TEST_F(DataServerTest, FetchesTheRestAfterAnEnd) {
   EXPECT_EQ(bytes_of(resumed.train_file), whole);
 }
 
-// And no more, but the rest of the chunks at the ends of its range, and at the end of what comes before.
+// The node fetches no more than that, except for the rest of the chunks at both ends of its range, and of the
+// last chunk before the labels.
 TEST_F(DataServerTest, ANodeFetchesTheLabelsOfItsNeurons) {
   write_labels(folder / "train.mlt");
   send();
@@ -298,7 +301,8 @@ TEST_F(DataServerTest, ANodeFetchesTheLabelsOfItsNeurons) {
   }
 }
 
-// The nodes of the next run hold other neurons: what is there is not fetched again, and what is missing is.
+// The nodes of the next run hold other neurons. What is in the cache is not fetched again; what is missing
+// is.
 TEST_F(DataServerTest, AnotherPlacementFetchesTheRest) {
   write_labels(folder / "train.mlt");
   send();
@@ -334,7 +338,8 @@ TEST_F(DataServerTest, APartIsFetchedOnAndMended) {
       if (now.compare(at, comm::kChunkBytes, whole, at, comm::kChunkBytes) == 0) chunks.push_back(at);
     return chunks;
   };
-  // Ends after each of the parts: the header, what comes before the labels, some of the labels.
+  // The transfer is interrupted after each of the parts: the header, the rest before the labels, some of the
+  // labels.
   uint64_t sum = 0;
   for (const size_t chunks : {1u, 2u, 4u}) {
     agent::TrainJob interrupted = job(2, 1);
@@ -354,7 +359,7 @@ TEST_F(DataServerTest, APartIsFetchedOnAndMended) {
   EXPECT_EQ(fetched() - fs::file_size(folder / "test.mlt"), 0 - sum);
   expect_part(folder / "train.mlt", resumed);
 
-  // One of its chunks rots, and one that it does not have is written to.
+  // One of its chunks is damaged, and something is written where it has no chunk.
   damage(resumed.train_file, static_cast<std::streamoff>(chunks[chunks.size() - 2] + 5));
   size_t hole = 0;
   while (std::ranges::count(chunks, hole) > 0) hole += comm::kChunkBytes;
@@ -393,7 +398,8 @@ TEST_F(DataServerTest, TheStoreOutlivesTheScheduler) {
   EXPECT_EQ(fetched(), size());
 }
 
-// The upload is cut off after two chunks; what was stored is not wanted again, by a new scheduler either.
+// The upload is cut off after two chunks. Chunks that were stored are not wanted again, not even by a new
+// scheduler.
 TEST_F(DataServerTest, AnUploadGoesOn) {
   const MappedFile file(folder / "train.mlt");
   const auto manifest = comm::Manifest::of(file.bytes());
@@ -410,7 +416,7 @@ TEST_F(DataServerTest, AnUploadGoesOn) {
   EXPECT_EQ(send(), size() - 2 * comm::kChunkBytes);
 }
 
-// A run waits for nodes for longer than its data stays open without use.
+// A run waits for nodes for longer than unused data stays open.
 TEST_F(DataServerTest, WhatARunNeedsStays) {
   start({.store_bytes = size() + comm::kChunkBytes, .close_seconds = 0});
   send();
@@ -456,7 +462,7 @@ TEST_F(DataServerTest, WhoHasToWaitIsServedInTheEnd) {
   EXPECT_EQ(bytes_of(job.train_file), bytes_of(folder / "train.mlt"));
 }
 
-// A scheduler that has no time for anything at first, and then answers everything twice.
+// This scheduler has no time at first, and then answers everything twice.
 TEST_F(DataServerTest, WhatComesTwiceCountsOnce) {
   send();
   msg::ServerSocket slow(kListen, std::nullopt, msg::Traffic::kChunks);
@@ -497,8 +503,8 @@ TEST_F(DataServerTest, WhatComesTwiceCountsOnce) {
   EXPECT_EQ(bytes_of(job.train_file), bytes_of(folder / "train.mlt"));
 }
 
-// A link so slow, or a scheduler that looks for so long, that many a clock would have run out: what was sent
-// is sent again when the scheduler has said that it has no time, and when the connection was lost; only then.
+// The link is so slow, or the scheduler takes so long, that many a time-out would have passed. A message is
+// sent again only if the scheduler has said that it has no time, or if the connection was lost.
 TEST_F(DataServerTest, NothingIsSentAgainWithoutNeed) {
   const MappedFile file(folder / "test.mlt");
   const auto manifest = comm::Manifest::of(file.bytes());
@@ -512,7 +518,7 @@ TEST_F(DataServerTest, NothingIsSentAgainWithoutNeed) {
     cli::send_data(address, shard::Dataset::open(folder / "test.mlt"), "test", reporter, kAskAgain);
     sent = true;
   });
-  // What comes next; nothing for a long time beside kAskAgain.
+  // Notes what comes next, or nothing after a time that is long compared with kAskAgain.
   const auto next = [&](const char* what, double seconds = 60) {
     auto question = slow->receive(seconds);
     heard.push_back(!question                                                   ? "nothing"
@@ -546,7 +552,7 @@ TEST_F(DataServerTest, NothingIsSentAgainWithoutNeed) {
   EXPECT_TRUE(sent);
 }
 
-// The end of a run is heard while the files of the cache are hashed.
+// A run can be ended while the files of the cache are hashed.
 TEST_F(DataServerTest, AnEndIsHeardWhileFilesAreHashed) {
   send();
   agent::TrainJob fetched_before = job(), again = job();
@@ -555,7 +561,7 @@ TEST_F(DataServerTest, AnEndIsHeardWhileFilesAreHashed) {
   EXPECT_EQ(error_of([&] { find(again); }), "enough");
 }
 
-// The number of labels is what the user who submits says.
+// The number of labels is a claim of the user who submits.
 TEST_F(DataServerTest, DataWithFewerLabelsThanPlannedIsAnError) {
   write_labels(folder / "train.mlt");
   send();
@@ -625,7 +631,7 @@ TEST_F(DataServerTest, WithKeysUsersSendAndAgentsFetch) {
   EXPECT_THAT(ask(as(user), msg::FetchManifestT{{}, some}).reason, HasSubstr("the key 'alice' is a user's"));
   EXPECT_THAT(ask(as(agent), msg::OfferT{{}, {}}).reason, HasSubstr("the key 'office' is an agent's"));
   EXPECT_THAT(ask(as(user), msg::OfferT{{}, {}}).reason, HasSubstr("not a manifest"));
-  // Files of snapshots go the other way: from agents to the user whose run it is.
+  // Files of snapshots go the other way: from agents to the user who owns the run.
   EXPECT_THAT(ask(as(agent), msg::OfferT{{}, {}, 7}).reason, HasSubstr("not a manifest"));
   EXPECT_THAT(ask(as(agent), msg::PutChunkT{{}, some, 0, {}}).reason, HasSubstr("no data"));
   EXPECT_THAT(ask(as(user), msg::OfferT{{}, {}, 7}).reason, HasSubstr("the key 'alice' is a user's"));

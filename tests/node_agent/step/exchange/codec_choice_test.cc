@@ -28,7 +28,7 @@ std::vector<float> normal_values(size_t count) {
   return values;
 }
 
-// A step in which one block goes to rank 1, as activations and as gradients.
+// Runs a step that sends one block to rank 1, both as activations and as gradients.
 void run_step(CodecChoice& choice, uint64_t step, ConstMatrix block) {
   choice.begin_step(step);
   choice.look_at_activations(block);
@@ -36,7 +36,7 @@ void run_step(CodecChoice& choice, uint64_t step, ConstMatrix block) {
   choice.end_step();
 }
 
-// A row of one large value and many small ones: these vanish in 4 bits.
+// A row of one large value and many small ones. The small ones vanish in 4 bits.
 std::vector<float> uneven_values(size_t count) {
   std::vector<float> values(count, 1.0f);
   values[0] = 40;
@@ -55,7 +55,7 @@ TEST(CodecChoice, NamedCodecsAreUsedAsTheyAre) {
   EXPECT_THROW(CodecChoice(exchange("int9", "same"), 2), UsageError);
 }
 
-// What a snapshot has of it.
+// A snapshot contains the state of the choice.
 TEST(CodecChoice, GoesOnAsItWas) {
   const std::vector<float> values = normal_values(320), uneven = uneven_values(320);
   const ConstMatrix block{values.data(), 10, 32, 32}, other{uneven.data(), 10, 32, 32};
@@ -66,7 +66,7 @@ TEST(CodecChoice, GoesOnAsItWas) {
   EXPECT_TRUE(second.restore(state));
   EXPECT_EQ(second.state(), state);
   EXPECT_FALSE(second.take_changed());
-  // The first step of a session that begins anew is looked at, but not that of one that goes on.
+  // A session that begins anew looks at its first step. A session that continues does not.
   run_step(second, 1, other);
   EXPECT_EQ(second.activations().name(), first.activations().name());
   for (CodecChoice* choice : {&first, &second}) run_step(*choice, CodecChoice::kLookEvery, other);
@@ -83,7 +83,7 @@ TEST(CodecChoice, GoesOnAsItWas) {
   EXPECT_FALSE(named.restore(state));
 }
 
-// At 1 Gbit/s and no known cost the shortest codec that is exact enough is taken.
+// At 1 Gbit/s, and without known costs, the shortest codec that is exact enough is chosen.
 TEST(CodecChoice, IsExactUntilTheFirstStepOfASessionHasEndedAndLooksAgainNowAndThen) {
   const std::vector<float> values = normal_values(320), uneven = uneven_values(320);
   for (const uint64_t first : {uint64_t{0}, uint64_t{1000}}) {  // anew, and resumed
@@ -106,7 +106,8 @@ TEST(CodecChoice, IsExactUntilTheFirstStepOfASessionHasEndedAndLooksAgainNowAndT
   }
 }
 
-// One block that a codec loses is enough, wherever it comes in the step.
+// A single block that a codec cannot represent is enough to rule it out, wherever the block comes in the
+// step.
 TEST(CodecChoice, DecidesOnceByTheWorstBlockOfAStep) {
   const std::vector<float> normal = normal_values(1024), uneven = uneven_values(1024);
   const ConstMatrix good{normal.data(), 32, 32, 32}, bad{uneven.data(), 1, 1024, 1024};
@@ -144,8 +145,8 @@ TEST(CodecChoice, MeasuresLinksInGroupsOfEverySize) {
       const nlohmann::json described = choice.describe();
       ASSERT_EQ(described["megabits_per_second"].size(), static_cast<size_t>(size));
       for (const auto& rate : described["megabits_per_second"]) EXPECT_GT(rate.get<double>(), 0);
-      group.barrier({.step = 5, .round = kMeasureRounds});  // the first round that is free
-      // What measures the wire crosses it: LZ4 saves nothing of it.
+      group.barrier({.step = 5, .round = kMeasureRounds});  // the first round that is not taken
+      // The bytes that measure the wire really cross it: LZ4 saves none of them.
       constexpr uint64_t kProbe = 512 << 10;
       EXPECT_GE(group.meters().bytes_sent(), kProbe * static_cast<uint64_t>(std::min(size - 1, 8)));
     });

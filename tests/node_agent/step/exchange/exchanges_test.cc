@@ -1,5 +1,5 @@
-// The exchanges of a step one by one: what a rank makes of what its peers say, and the seeds of what is
-// rounded by chance. That all of them together are right is for the tests of the whole step.
+// The exchanges of a step one by one: what a rank makes of the messages of its peers, and the seeds of random
+// rounding. Other tests check that a whole step is right.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,7 +22,7 @@ Sharding two_by_two(int rank) {
   return {partition_model(experiment, {.features = 10, .labels = 10}), {0, 1, 0, 1}, rank, 2};
 }
 
-// What rank 1 hears when it wishes to stop or not, and rank 0 sends these bytes.
+// What rank 1 receives when rank 0 sends these bytes. `stop`: whether rank 1 itself wishes to stop.
 StepNotice heard(bool stop, std::array<uint8_t, 2> sent) {
   auto groups = comm::make_inproc_groups(2, {.run = 1});
   StepNotice notice{.stop = stop, .next_micro_batches = 3};
@@ -30,7 +30,7 @@ StepNotice heard(bool stop, std::array<uint8_t, 2> sent) {
     const Sharding sharding = two_by_two(group.rank());
     std::vector<float> rows(2 * 32, static_cast<float>(group.rank()));
     const Matrix matrix{rows.data(), 2, 32, 32};
-    if (group.rank() == 0) {  // a peer that says what it likes
+    if (group.rank() == 0) {  // a peer that sends any bytes
       const comm::OutBlock out[] = {{&comm::require_codec("none"), matrix.columns(0, 16)},
                                     {.bytes = std::as_bytes(std::span(sent))}};
       group.send_all({1}, out);
@@ -64,7 +64,7 @@ TEST(ActivationExchange, ANumberOfMicroBatchesThatCannotBeIsOne) {
     EXPECT_EQ(heard(false, {0, wrong}).next_micro_batches, 1u);
 }
 
-// Runs with lossy codecs repeat from one version to the next only as long as these numbers stay.
+// Runs with lossy codecs can be repeated with a newer version only as long as these numbers stay the same.
 TEST(GradientEncoder, SeedsAreThoseOfEarlierVersions) {
   const float value = 1;
   const auto seed = [&](StepPlace place, GradientKind kind, size_t column) {

@@ -1,4 +1,4 @@
-// Sums and rates, by a clock that is moved by hand.
+// Sums and rates, with a clock that the test moves.
 #include "node_agent/train/progress/run_statistics.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What is due after which step: the rules, and that what is left agrees with them, step by step.
+// What is due after which step. Also checks, step by step, that the remaining work agrees with these rules.
 #include "node_agent/train/progress/schedule.h"
 
 #include <gmock/gmock.h>

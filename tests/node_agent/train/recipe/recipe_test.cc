@@ -1,5 +1,5 @@
-// Recipes: what the rules choose for data of known shapes, that given keys stay, what decides between trials (made-up
-// results), and the file that repeats the choice.
+// Recipes: what the rules choose for data of known shapes, that given keys stay, what decides between trials
+// (with made-up results), and the file that repeats the choice.
 #include "node_agent/train/recipe/recipe.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ GivenKeys given(std::vector<std::string> keys = {}) {
   return {parse_experiment("", "given", keys), given_keys("", "given", keys)};
 }
 
-// Words of 46,000 texts and their many labels.
+// Facts of 46,000 texts with many labels.
 DataFacts wide_facts() {
   return {.rows = 46000,
           .features = 32000,
@@ -80,7 +80,7 @@ TEST(DataFacts, AreThoseOfTheSamples) {
   EXPECT_TRUE(measure_facts(shard::Dataset::open(prepared)).unit_rows);
 }
 
-// 2,000 samples have 2 of 50 items and get 2 others; or any.
+// 2,000 samples have 2 of 50 items as features and get either 2 other items, or any items, as labels.
 TEST(DataFacts, KnowWhetherLabelsAreNeverAmongTheFeatures) {
   const auto facts_of = [](uint32_t last_label) {
     const std::string text = ::testing::TempDir() + "items.txt",
@@ -182,17 +182,17 @@ TEST(Recipe, ScalesWhatNeedsIt) {
   const auto scaling = [](const DataFacts& facts) {
     return with_settings(given().experiment, scaling_settings(given(), facts)).data.normalize;
   };
-  EXPECT_EQ(scaling(wide_facts()), Normalize::kNone);  // has length 1 already
+  EXPECT_EQ(scaling(wide_facts()), Normalize::kNone);  // rows have length 1 already
   DataFacts counts = wide_facts();
   counts.unit_rows = false;
   EXPECT_EQ(scaling(counts), Normalize::kL2);
   DataFacts measured = digits_facts();
-  EXPECT_EQ(scaling(measured), Normalize::kL2);  // up to 16
+  EXPECT_EQ(scaling(measured), Normalize::kL2);  // values of up to 16
   measured.largest = 1;
   EXPECT_EQ(scaling(measured), Normalize::kNone);
 }
 
-// Every key that any rule, alternative or rung sets.
+// Tries every key that any rule, alternative or rung sets.
 TEST(Recipe, GivenKeysStay) {
   for (const DataFacts& facts : {wide_facts(), digits_facts()}) {
     const GivenKeys nothing = given();
@@ -233,14 +233,14 @@ TEST(Recipe, LessTimeMeansLessWorkAndMoreTimeMore) {
     before = seconds_of(now, facts, pace, 10000);
   }
   EXPECT_FALSE(fit_to_time(given(), facts, kMachine, recipe, usual / 1e6, pace, 10000).fits);
-  // With the width given, passes are all that can be saved.
+  // If the width is given, only passes can be saved.
   const GivenKeys wide = given({"model.hidden=[1024]"});
   const Fitted fitted = fit_to_time(wide, facts, kMachine, recipe_for(facts, wide), usual / 1e6, pace, 10000);
   EXPECT_EQ(with_settings(recipe, fitted.settings).model.hidden[0], 1024u);
   EXPECT_EQ(with_settings(recipe, fitted.settings).train.epochs, 1u);
 }
 
-// Trials whose results are written down: by what makes an experiment differ.
+// Trials with made-up results, which depend on what makes an experiment differ.
 class FakeTrials final : public Trials {
  public:
   Result run(const Experiment& experiment, const TrialPlan& plan) override {
@@ -267,7 +267,8 @@ TEST(Choose, TakesWhatIsClearlyBetterOnly) {
     ASSERT_EQ(choice.trials.size(), 3u);
     EXPECT_EQ(choice.trials.size(), trials.experiments.size());
     EXPECT_FALSE(choice.trials.front().taken);
-    EXPECT_EQ(trials.experiments.back().model.loss, choice.experiment.model.loss);  // later ones build on it
+    EXPECT_EQ(trials.experiments.back().model.loss,
+              choice.experiment.model.loss);  // later trials build on it
     EXPECT_LE(trials.experiments.front().model.hidden[0], choice.experiment.model.hidden[0]);
   }
 }
