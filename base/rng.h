@@ -79,6 +79,7 @@ enum RngStream : uint64_t {
   kStreamReplicaAgreed = 16,  // {step, pass, modelet, row}
   kStreamReplicaOwn = 17,     // {step, modelet, row, replica}
   kStreamLowRank = 18,        // {}
+  kStreamClassifiers = 19,    // {neuron}
 };
 
 }  // namespace modelet

@@ -69,6 +69,7 @@ struct Experiment {
     bool centroids = false;    // logits get a learned multiple of the cosine of sample and centroid
     float centroid_share = 1;  // when rare labels are scored, this factor scales the multiple
     float rare_trust = 1;      // when scoring: trust in the logit of a label with one training sample
+    float classifiers = 0;     // when scoring: weight of the margins of linear classifiers; 0: there are none
     bool pairs = false;        // logits get a trained weight of each (feature, label) pair seen in training
     uint32_t centroid_pairs = 0;  // pairs kept for a label, those with the largest sums; 0: all
     float pairs_rate = 1;         // learning rate of the pairs' weights, as a multiple of train.learning_rate

@@ -207,6 +207,13 @@ constexpr Field kModel[] = {
          "hundred. What is learned of few samples is too sure of itself, both for and against a label",
      .low = 0.01,
      .high = 1},
+    {.key = "model.classifiers",
+     .target = at<&E::model, &E::Model::classifiers>,
+     .meaning =
+         "centroids: when labels are scored, this multiple of the margin of a linear classifier is added. Each "
+         "label gets one before an evaluation, on the features that occur with it. It is fitted to the label's "
+         "training samples and to those that the network takes for such samples; 0: no classifiers",
+     .high = 100},
     {.key = "model.pairs",
      .target = at<&E::model, &E::Model::pairs>,
      .meaning =

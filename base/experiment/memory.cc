@@ -75,10 +75,12 @@ uint64_t pair_bytes(const ModeletSpec& modelet, const Experiment& experiment, co
   if (modelet.kind != LayerKind::kOutput || !uses_pairs(model)) return 0;
   const bool adaptive = experiment.optimizer.kind != OptimizerKind::kSgd;
   const uint64_t values =
-      (model.centroids ? 1 : 0) + (pairs_have_weights(model) ? 1 : 0) + (model.pairs && adaptive ? 1 : 0);
+      (model.centroids ? 1 : 0) + (pairs_have_weights(model) ? 1 : 0) + (model.pairs && adaptive ? 1 : 0) +
+      (model.classifiers > 0 ? 1 : 0);
   // Each neuron also has the offset of its pairs, the number of its samples, and the length of its sums.
   return most_pairs(modelet, experiment, shape) * (sizeof(uint32_t) + values * sizeof(float)) +
-         modelet.neurons() * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float));
+         modelet.neurons() * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float)) +
+         (model.classifiers > 0 ? modelet.neurons() * sizeof(float) : 0);
 }
 
 uint64_t sync_segment_rows(uint64_t cols) {

@@ -29,7 +29,9 @@ NO_FASTTEXT = f"{INSTALL}, or Debian's package fasttext"
 # Two ways in which a user meets PyTorch's BLAS: it detects the CPU, or is told what it can do. Values: --blas.
 WAYS_OF_BLAS = {"as installed": "as-installed", "told its CPU": "told-cpu"}
 TOP = max(measuring.CUTS)
-WEIGHTS = ("weight", "bias")  # arrays of a checkpoint that predicting needs; the others are the optimiser's
+# Arrays of a checkpoint that predicting needs; the others are the optimiser's.
+WEIGHTS = ("weight", "bias", "label_counts", "scales.weight", "pairs.offsets", "pairs.features", "pairs.positives", "pairs.sums", "pairs.weights",
+           "pairs.classifiers", "pairs.classifier_bias")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +90,8 @@ def point(job, predictions, train_seconds, predict_seconds, **more):
 # ---- Modelet -------------------------------------------------------------------------------------------------------
 
 def run_modelet(job, what):
-    """Runs `modelet train` and `modelet predict`. Training lasts from the start of the program to its last step. Trials of settings,
-    held-out evaluations and checkpoints before that step count. Reading text does not count, because the text is prepared before.
+    """Runs `modelet train` and `modelet predict`. Training lasts from the start of the program until its model is on disk. Trials of
+    settings, held-out evaluations and checkpoints before that count. Reading text does not count, because the text is prepared before.
     Prediction is the time of the whole program."""
     out = job.scratch / "run"
     for file in (job.train, job.test):  # prepares the text
@@ -100,7 +102,9 @@ def run_modelet(job, what):
         [job.modelet, "train", *what, "--out", out, "--json", *(word for setting in settings for word in ("--set", setting))], job.log)
     job.log.with_suffix(".jsonl").write_text(output, encoding="utf-8")
     events = [json.loads(line) for line in output.splitlines()]
-    trained = max(datetime.datetime.fromisoformat(event["time"]) for event in events if event["event"] == "progress")
+    # Classifiers are fitted between the last step and the checkpoint.
+    last = "checkpoint" if any(event["event"] == "checkpoint" for event in events) else "progress"
+    trained = max(datetime.datetime.fromisoformat(event["time"]) for event in events if event["event"] == last)
     output, predict_seconds, predict_memory = measuring.run_measured(
         [job.modelet, "predict", out, job.test, "--k", TOP, "--threads", job.threads, "--json"], job.log.with_suffix(".predict.log"))
     predictions = [[str(label["label"]) for label in json.loads(line)["labels"]] for line in output.splitlines()]

@@ -3,7 +3,7 @@
 
     experiments/bench/same_results.py OLD NEW     folders of the programs modelet, modelet-agent, modelet-scheduler
 
-quickstart.toml and debian-deps.toml, one epoch each: on one node, and on four agents with codec `none` and declared speeds, so that
+quickstart.toml and bench/debian-deps-1024.toml, one epoch each: on one node, and on four agents with codec `none` and declared speeds, so that
 both builds place the modelets alike. Both builds use one instruction set: $MODELET_SIMD, or the one that OLD chooses by itself.
 Speed does not matter, so the machine may be busy.
 Exit code 0: all digests are equal; 1: some differ, or a run failed.
@@ -20,7 +20,7 @@ import tempfile
 import measuring
 import pools
 
-EXPERIMENTS = ["quickstart", "debian-deps"]
+EXPERIMENTS = ["quickstart", "bench/debian-deps-1024"]
 AGENTS = 4
 
 

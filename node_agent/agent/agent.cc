@@ -25,9 +25,9 @@ using namespace comm::control;  // NOLINT(google-build-using-namespace): the mes
 constexpr double kLastWords = 0.5;             // seconds for Leave to reach the scheduler
 constexpr double kLongestSleep = 60;           // seconds
 constexpr double kLongestBetweenLosses = 1e9;  // seconds
-constexpr double kShareOfSnapshots = 0.1;      // of the link, while a run trains
+constexpr double kShareOfSnapshots = 0.1;      // of the link's speed, while a run trains
 constexpr double kPassLogEvery = 1;            // seconds
-constexpr size_t kMostLogBytes = 16 << 10;     // that are passed on at once
+constexpr size_t kMostLogBytes = 16 << 10;     // passed on in one event
 
 uint64_t random_id() {
   std::random_device random;
@@ -41,7 +41,7 @@ std::string data_endpoint(const AgentOptions& options) {
                                          : "tcp://" + options.data_address + ":*";
 }
 
-// A folder that is closed to others needs no encryption.
+// A folder that is closed to other users needs no encryption.
 bool has_data_keys(const AgentOptions& options) {
   return options.scheduler.keys.has_value() && !is_folder(options.data_address);
 }
@@ -71,19 +71,21 @@ AgentOptions checked(AgentOptions options) {
   return options;
 }
 
-// Whether the nodes keep the snapshots of the run: its ranks share no folder.
+// Whether the nodes keep the run's snapshots. They do if its ranks share no folder.
 bool is_kept(const PrepareT& message) { return message.out.empty() && message.pool != 0; }
 
-// Of a run, beneath the work-dir. That of a run of a pool is this agent's own: other ranks do not see it.
+// The folder of a run, beneath the work-dir. If the nodes keep the run's snapshots, each agent has a folder
+// of its own for it, which other ranks do not see.
 std::filesystem::path folder_of(const PrepareT& message, uint64_t session) {
   if (!message.out.empty()) return message.out;
   if (is_kept(message)) return fmt::format("runs/{:016x}-{}", message.pool, message.run);
   if (!message.resume.empty()) return shard::run_of(message.resume);
-  // The numbers of runs begin anew with each scheduler, which the session identifies.
+  // Without a pool id, the numbers of runs start again with each scheduler, and the session tells the
+  // schedulers apart.
   return fmt::format("{}-{:04x}-{}", message.name, session & 0xffff, message.run);
 }
 
-// Bytes a second that snapshots may take of the link; 0: they use none, the pool is on this machine.
+// The bytes a second of the link that snapshots may use; 0: no limit, because the pool is on this machine.
 double snapshot_rate(const AgentOptions& options) {
   return comm::is_loopback(data_endpoint(options)) ? 0 : kShareOfSnapshots * options.link_bytes_per_second;
 }
@@ -167,7 +169,7 @@ void Agent::take_requests() {
     handle(AskedToLeave{stops_told_ == 0 ? options_.leave_seconds : 0, "it was asked to end"});
 }
 
-// What cannot be sent is not lost: the core has it until it is confirmed over a new connection.
+// A message that cannot be sent is not lost: the core keeps it until it is confirmed over a new connection.
 void Agent::handle(const AgentEvent& event) {
   if (ended_) return;
   for (const AgentAction& action : core_.handle(clock_.now(), event)) {
@@ -181,7 +183,7 @@ void Agent::take_mail() {
   for (const AgentEvent& event : mailbox_.take()) {
     const auto* mail = std::get_if<FromJob>(&event);
     if (mail != nullptr && std::holds_alternative<RunDoneT>(mail->message)) {
-      pass_log_on();  // why it ended
+      pass_log_on();  // passes on why it ended
       runner_.reset();
       keeper_.hurry();
     }
@@ -197,7 +199,8 @@ void Agent::listen() {
   if (message) handle(FromScheduler{*message});
 }
 
-// What was logged since its job began belongs to the job's run. What the scheduler cannot be told now waits.
+// Passes on what was logged since the job began: it belongs to the job's run. What cannot be told to the
+// scheduler now stays in the log until later.
 void Agent::pass_log_on() {
   log_passed_at_ = clock_.now();
   if (options_.log == nullptr || !runner_ || !core_.is_registered()) return;
@@ -232,7 +235,7 @@ void Agent::carry_out(const PrepareJob& action) {
     TrainJob job = checked_job(message);
     const RunOwner owner{message.submitter, message.by_admin};
     kept_pool_ = message.pool;
-    if (options_.log != nullptr) options_.log->take(SIZE_MAX);  // is of others
+    if (options_.log != nullptr) options_.log->take(SIZE_MAX);  // what other runs logged
     log_info("run {} '{}', epoch {}: rank {} of {}, {} threads, output in {}", message.run, message.name,
              message.epoch, job.rank, job.size, job.threads, job.out.string());
     runner_ = std::make_unique<JobRunner>(
@@ -266,7 +269,7 @@ void Agent::carry_out(const StartJob& action) {
 
 void Agent::carry_out(const StopJob&) {
   if (runner_) runner_->request_stop();
-  keeper_.hurry();  // the run, or who leaves, waits for its files
+  keeper_.hurry();  // a run that stops, or an agent that leaves, waits for its files
 }
 
 void Agent::carry_out(const AbortJob& action) {
@@ -301,14 +304,15 @@ void Agent::carry_out(const EndAgent& action) {
   }
 }
 
-// Whether the owner of this machine allows the folders, and whose runs they hold: before data is fetched.
+// Throws UsageError if this machine's owner does not allow the job's folders, or if they hold somebody
+// else's run. Called before data is fetched.
 void Agent::check_folders(const TrainJob& job, const RunOwner& owner) const {
   if (options_.check_folders) options_.check_folders(job);
   if (!job.resume.empty()) require_own_run(job.resume, owner);
   require_own_run(job.out, owner);
 }
 
-// The paths are checked against what this machine's owner allows before anything is written to them.
+// make_job checks the paths against what this machine's owner allows, before anything is written to them.
 std::unique_ptr<Job> Agent::owned_job(TrainJob job, const RunOwner& owner, bool goes_on) const {
   const std::filesystem::path out = job.out;
   if (goes_on)
@@ -348,7 +352,8 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
       .bytes_per_second = snapshot_rate(options_),
       .seconds_between_losses = std::clamp(message.seconds_between_losses, 0.0, kLongestBetweenLosses),
       .is_safe = [this](uint64_t step) { return keeper_.is_stable(step); }};
-  job.out = options_.work_dir / folder_of(message, core_.pool());  // an absolute folder stays what it is
+  // If the folder is absolute, it stays unchanged.
+  job.out = options_.work_dir / folder_of(message, core_.pool());
   return job;
 }
 

@@ -1,8 +1,9 @@
-// Agent: offers this machine to a scheduler and executes what it is given, one run at a time.
+// Agent: offers this machine to a scheduler, and executes the runs that it is given, one at a time.
 //
-// The decisions are AgentCore's (node_agent/agent/agent_core.h). This class has the socket, the clock, the
-// signals and the job, and two threads. The control thread (the caller of run()) talks to the scheduler, also
-// while training; the job has a thread of its own (JobRunner). No failure of a job ends the agent.
+// AgentCore (node_agent/agent/agent_core.h) makes the decisions. This class has the socket, the clock, the
+// signals and the job. There are two threads. The control thread is the caller of run(); it talks to the
+// scheduler, also while a job trains. The job has a thread of its own (JobRunner). A job that fails never
+// ends the agent.
 #pragma once
 
 #include <atomic>
@@ -25,44 +26,45 @@
 namespace modelet::agent {
 
 struct AgentOptions {
-  comm::control::SchedulerAddress scheduler =
-      "tcp://127.0.0.1:5570";                           // with keys: data sockets have some, too
+  // If it has keys, data sockets have keys, too.
+  comm::control::SchedulerAddress scheduler = "tcp://127.0.0.1:5570";
   std::string name;                                     // unique in the pool
-  uint32_t cores = 1;                                   // threads a run may use
-  uint64_t memory_bytes = 0;                            // a run may use
+  uint32_t cores = 1;                                   // threads that a run may use
+  uint64_t memory_bytes = 0;                            // that a run may use
   double gflops = 0, bf16_gflops = 0, memory_gbps = 0;  // measured; all cores together
-  // Where other agents reach this machine; empty: its address on the way to the scheduler. Or "ipc://FOLDER":
-  // a folder that is closed to other users and shared by all agents of the pool, and whose sockets need no
-  // keys.
+  // The address at which other agents reach this machine. Empty: its address on the route to the scheduler.
+  // It may be "ipc://FOLDER": a folder that is closed to other users and shared by all agents of the pool;
+  // its sockets need no keys.
   std::string data_address;
-  bool insecure = false;                         // may do without keys
-  std::filesystem::path work_dir = ".";          // runs whose output folder is not given get one in it
-  uint64_t snapshot_bytes = uint64_t{32} << 30;  // of snapshots that it holds for others
-  std::filesystem::path local_store = {};  // of a scheduler on this machine; empty: it is reached by its port
-  CacheOptions cache = {.folder = "cache"};  // of data that the scheduler sends
-  double leave_seconds = 60;                 // it works on after it was asked to leave, until it is released
-  // Throws UsageError if a job's folders are not allowed; asked before its data is fetched. Null: all are.
+  bool insecure = false;                         // may work without keys
+  std::filesystem::path work_dir = ".";          // holds the folders of runs that name no output folder
+  uint64_t snapshot_bytes = uint64_t{32} << 30;  // limit of the snapshots that it holds
+  std::filesystem::path local_store = {};    // the scheduler's, if on this machine; empty: its port is used
+  CacheOptions cache = {.folder = "cache"};  // for data that the scheduler sends
+  double leave_seconds = 60;  // how long it works on, unless it is released, when asked to leave
+  // Throws UsageError if a job's folders are not allowed. Called before the job's data is fetched. Null:
+  // all folders are allowed.
   JobCheck check_folders;
   JobFactory make_job;
-  LogTail* log = nullptr;        // what is passed on to the scheduler; must outlive the agent. Null: nothing
-  Throttle* throttle = nullptr;  // of all jobs; must outlive the agent. Null: all threads, always
-  std::shared_ptr<comm::RateLimit> sending;  // to other agents; null: no limit
-  double link_bytes_per_second = 125e6;  // of which a part is for snapshots; a guess unless its owner says
-  // Called about once a second: the run that this agent works for (0: none), and the steps done.
+  LogTail* log = nullptr;        // passed on to the scheduler; must outlive the agent. Null: nothing is
+  Throttle* throttle = nullptr;  // for all jobs; must outlive the agent. Null: all threads, always
+  std::shared_ptr<comm::RateLimit> sending;  // limit for what goes to other agents; null: none
+  double link_bytes_per_second = 125e6;      // snapshots may use a part of it; a guess unless the owner says
+  // Called about once a second with the run that this agent works for (0: none) and the steps done.
   std::function<void(uint64_t run, uint64_t step)> on_beat;
 };
 
 class Agent {
  public:
-  // UsageError if an option is wrong.
+  // Throws UsageError if an option is wrong.
   explicit Agent(AgentOptions options);
 
-  // Works until request_stop(); then works on until the scheduler can do without this agent, at most
-  // `leave_seconds`, and leaves the pool. Throws Error if the scheduler refuses this agent.
+  // Works until request_stop(). After that it works on until the scheduler can do without this agent, at
+  // most `leave_seconds`, and leaves the pool. Throws Error if the scheduler refuses this agent.
   void run();
-  // Async-signal-safe. A second call aborts the run and leaves at once.
+  // Async-signal-safe. A second call aborts the run, and the agent leaves at once.
   void request_stop();
-  // Any thread. Leaves as after request_stop(), but within `seconds`.
+  // Any thread. The agent leaves as after request_stop(), but within `seconds`.
   void leave(double seconds, const std::string& reason);
 
  private:
@@ -93,13 +95,13 @@ class Agent {
   comm::control::ClientSocket socket_;
   Mailbox mailbox_;
   std::atomic<int> stops_requested_{0};
-  int stops_told_ = 0;               // to the core
-  uint64_t connection_ = 0;          // to the scheduler, counted
-  bool is_connection_lost_ = false;  // seen while sending
+  int stops_told_ = 0;               // of these, the core has been told
+  uint64_t connection_ = 0;          // number of the connection to the scheduler
+  bool is_connection_lost_ = false;  // noticed while sending
   bool ended_ = false;
-  std::string told_trouble_;  // of the connection, last logged
+  std::string told_trouble_;  // trouble with the connection that was logged last
   double log_passed_at_ = 0;
-  std::atomic<uint64_t> kept_pool_{0};  // of the run whose snapshots are kept
+  std::atomic<uint64_t> kept_pool_{0};  // pool of the run whose snapshots are kept
   SnapshotKeeper keeper_;
   AgentCore core_;
   std::unique_ptr<JobRunner> runner_;  // null: no job

@@ -11,8 +11,8 @@ namespace {
 namespace msg = comm::control;
 
 constexpr double kRegisterInterval = 0.2;  // seconds between two attempts
-constexpr double kAbortGrace = 10;  // seconds that an aborted job may take to end when the agent leaves
-constexpr size_t kMostRuns = 1024;  // whose epochs are remembered
+constexpr double kAbortGrace = 10;         // seconds in which an aborted job must end when the agent leaves
+constexpr size_t kMostRuns = 1024;         // runs whose epochs are remembered
 constexpr auto kIsLeaving = "the agent is leaving";
 
 msg::RunDoneT failure(uint64_t run, uint32_t epoch, const std::string& why, bool retry) {
@@ -65,7 +65,7 @@ void AgentCore::on(const ConnectionLost&) {
   next_beat_ = now_;
 }
 
-// What the agent works for.
+// Sets the run and epoch that the agent works for.
 template <class Message>
 void AgentCore::name_work(Message& message) const {
   if (next_) {
@@ -104,7 +104,7 @@ void AgentCore::on(const FromScheduler& event) {
 
 void AgentCore::on(const msg::RegisteredT& message) {
   const uint64_t pool = message.pool != 0 ? message.pool : message.session;
-  if (pool_ != 0 && pool != pool_) {  // whatever this agent has to tell is of runs that nobody knows
+  if (pool_ != 0 && pool != pool_) {  // this pool does not know the runs of the other one
     outbox_.clear();
     epochs_.clear();
     next_.reset();
@@ -118,7 +118,7 @@ void AgentCore::on(const msg::RegisteredT& message) {
   next_beat_ = std::min(next_beat_, now_ + heartbeat_);
   if (std::exchange(store_port_, message.data_port) != message.data_port) act(StoreAt{message.data_port});
   if (!is_new) return;
-  next_beat_ = now_;  // confirms what follows
+  next_beat_ = now_;  // the heartbeat confirms what follows
   log(fmt::format("registered as '{}'", self_.name));
   outbox_.for_each([this](const msg::ToSchedulerMessage& kept) { act(Send{kept}); });
   outbox_.sent_again(beats_);
@@ -306,7 +306,7 @@ void AgentCore::leave_now(const std::string& reason) {
 
 void AgentCore::leave_if_free() {
   if (!leaving_ || job_ || ended_) return;
-  // Nobody would release a free agent whose scheduler is away.
+  // A free agent whose scheduler is away would never be released, so it does not wait for that.
   if (!leaving_->released && (node_ != 0 || !outbox_.empty())) return;
   if (node_ != 0 && is_sending_ && now_ < leaving_->deadline) return;
   if (node_ != 0) act(Send{msg::LeaveT{}});

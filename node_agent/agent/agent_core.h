@@ -1,27 +1,32 @@
-// AgentCore: the decisions of an agent, as a pure state machine. Messages of the scheduler, reports of the job
-// and the passing of time go in; messages to send and what to do with the job come out. It does no I/O, reads
-// no clock and draws no numbers: the program (node_agent/agent/agent.h) and a simulator drive it alike.
+// AgentCore: makes the decisions of an agent. It is a pure state machine. The inputs are messages from the
+// scheduler, reports of the job, and the passing of time. The outputs are messages to send and what to do
+// with the job. It does no I/O, reads no clock and draws no random numbers, so the program
+// (node_agent/agent/agent.h) and a simulator drive it in the same way.
 //
 //   free -> preparing -> prepared -> training -> free
 //              |            |           `-> stopping -^
-//              `------------+-> ending -> free, or preparing what has come meanwhile
+//              `------------+-> ending -> free, or preparing the next Prepare, if one waits
 //
-// - There is one job at a time. After PrepareJob it exists until the driver reports its RunDone, whatever is
-//   asked of it in between; an abort may take its time.
-// - A Prepare of a later epoch of the same run ends the present job at once, of which nothing more is reported,
-//   and is carried out when that has ended. What belongs to an earlier epoch has no effect.
-// - A scheduler that is away stops nobody. The agent asks to be registered, says for which run and epoch it
-//   works, and sends what is not known to have arrived once more (node_agent/agent/outbox.h). Only if the
-//   scheduler comes back as another pool is the job of no use to anybody, and ends without a report.
-// - Asked to leave, it tells the scheduler so and works on until it is released or its patience is over. A
-//   free agent whose scheduler is away leaves at once. When that is over, its job is aborted. Until then a free
-//   agent stays while files of snapshots are on their way from it.
+// - There is one job at a time. It exists from PrepareJob until the driver reports its RunDone, whatever is
+//   asked of it in between. An abort may take a while.
+// - A Prepare for a later epoch of the same run ends the present job at once, and nothing more is reported
+//   of that job. The Prepare is carried out when the job has ended. Messages for an earlier epoch have no
+//   effect.
+// - A job goes on while the scheduler is away. The agent keeps trying to register, and says for which run
+//   and epoch it works. Once registered, it sends again what may not have arrived
+//   (node_agent/agent/outbox.h). Only if the scheduler comes back as another pool does nobody need the job:
+//   then it ends without a report.
+// - If it is asked to leave, the agent tells the scheduler and works on until it is released or its time is
+//   over. Then its job is aborted. A free agent whose scheduler is away leaves at once. A free agent stays,
+//   until its time is over, while it is still sending files of snapshots.
 //
-// Invariants (tests/node_agent/agent/agent_core_storm_test.cc): PrepareJob only while there is no job, StartJob
-// once and only after Prepared; the epochs of a run that are reported never decrease; each Prepare is followed
-// by RunDone of its epoch, or replaced by a later one; and who was asked to leave leaves.
+// Invariants (tests/node_agent/agent/agent_core_storm_test.cc):
+// - PrepareJob comes only while there is no job. StartJob comes once, and only after Prepared.
+// - The epochs of a run that are reported never decrease.
+// - Each Prepare is followed by RunDone of its epoch, or replaced by a later Prepare.
+// - An agent that was asked to leave leaves.
 //
-// Plain state; one thread. Time is in seconds and never goes backwards.
+// Plain state, without locks: one thread. Time is in seconds and never goes backwards.
 #pragma once
 
 #include <cstdint>
@@ -39,24 +44,25 @@ namespace modelet::agent {
 
 // ---- events
 struct Tick {
-  uint64_t step = 0;        // that the job has completed; 0: there is none
+  uint64_t step = 0;        // steps that the job has completed; 0: no job
   bool is_sending = false;  // files of snapshots are on their way to other nodes
 };
 struct FromScheduler {
   comm::control::FromSchedulerMessage message;
 };
-// The connection to the scheduler ended or another one began: what was sent before may be lost.
+// The connection to the scheduler ended, or a new one began. What was sent before may be lost.
 struct ConnectionLost {};
-// Prepared, RunEvent and PeerMissed of the job that runs, and at last its RunDone.
+// Prepared, RunEvent and PeerMissed of the running job, and finally its RunDone.
 struct FromJob {
   comm::control::ToSchedulerMessage message;
 };
-// A snapshot of a run, which may be over, is held here and elsewhere.
+// A snapshot of a run is held on this node and on others. The run may be over.
 struct Held {
   uint64_t pool = 0;
   comm::control::SnapshotHeldT message;
 };
-// Within this time. Asked again, the shorter time counts; with none it leaves at once.
+// The agent is to leave within `seconds`. If it is asked again, the shorter time counts. With 0 it leaves
+// at once.
 struct AskedToLeave {
   double seconds = 60;
   std::string reason;
@@ -67,28 +73,28 @@ using AgentEvent = std::variant<Tick, FromScheduler, ConnectionLost, FromJob, He
 struct Send {
   comm::control::ToSchedulerMessage message;
 };
-// Whatever goes wrong in it is reported as RunDone.
+// Whatever goes wrong in this job is reported as RunDone.
 struct PrepareJob {
   comm::control::PrepareT prepare;
 };
 struct StartJob {
   comm::control::StartT start;
 };
-struct StopJob {};  // at its next step boundary, with a snapshot
+struct StopJob {};  // after the current step, with a snapshot
 struct AbortJob {   // now
   std::string reason;
 };
-// Snapshots of the run before this step are not needed any more, but for those to keep.
+// Snapshots of the run before this step are not needed any more, except those to keep.
 struct DropSnapshots {
   uint64_t pool = 0, run = 0;
   uint32_t epoch = 0;
   uint64_t step = 0;
 };
-// Who may fetch what this agent holds of a run that it does not work for.
+// Says who may fetch what this agent holds of a run for which it does not work.
 struct AdmitHolders {
   comm::control::AdmitT message;
 };
-// The scheduler's store is at this port of its host from now on.
+// From now on the scheduler's store is at this port of the scheduler's host.
 struct StoreAt {
   uint16_t port = 0;
 };
@@ -96,7 +102,8 @@ struct AgentLog {
   bool is_warning = false;
   std::string text;
 };
-// No event may follow. Refused: by the scheduler, for good. Stuck: the job does not end, though aborted.
+// No event may follow. kRefused: the scheduler refuses this agent for good. kStuck: the job does not end,
+// though it was aborted.
 struct EndAgent {
   enum class Why : uint8_t { kLeft, kRefused, kStuck } why = Why::kLeft;
   std::string text;
@@ -106,16 +113,17 @@ using AgentAction = std::variant<Send, PrepareJob, StartJob, StopJob, AbortJob, 
 
 class AgentCore {
  public:
-  // `self`: all but run and epoch.
+  // `self`: all members but run and epoch.
   explicit AgentCore(comm::control::RegisterT self) : self_(std::move(self)) {}
 
   std::vector<AgentAction> handle(double now, const AgentEvent& event);
-  // When the next Tick is due; earlier and later ones do no harm.
+  // When the next Tick is due. An earlier or later one does no harm.
   double next_tick() const;
 
   bool is_registered() const { return node_ != 0; }
   bool has_job() const { return job_.has_value(); }
-  uint64_t pool() const { return pool_; }  // or the session of a scheduler without; 0: never registered
+  // Or the session of a scheduler without a pool id; 0: never registered.
+  uint64_t pool() const { return pool_; }
   double silent_since() const { return last_heard_; }
   double dead_after() const { return dead_after_; }
 
@@ -125,12 +133,12 @@ class AgentCore {
     uint64_t run = 0;
     uint32_t epoch = 0, size = 0;
     State state = State::kPreparing;
-    bool reported = true;  // somebody wants to hear of it
+    bool reported = true;  // its end will be reported
   };
   struct Leaving {
-    double deadline = 0;  // until it waits to be released
+    double deadline = 0;  // until then it waits to be released
     std::string reason;
-    bool released = false;  // or its patience is over
+    bool released = false;  // or its time is over
   };
 
   void on(const Tick& tick);
@@ -152,7 +160,7 @@ class AgentCore {
   void on(const comm::control::AdmitT& message);
   void on(const comm::control::ReleasedT& message);
   template <class Other>
-  void on(const Other&) {}  // is meant for clients
+  void on(const Other&) {}  // messages for clients
 
   void on_job(const comm::control::RunDoneT& message);
   void on_job(const comm::control::PreparedT& message);
@@ -188,17 +196,17 @@ class AgentCore {
 
   uint64_t node_ = 0;  // 0: not registered
   uint64_t pool_ = 0;
-  uint16_t store_port_ = 0;                // as last told; 0: there is none
-  double heartbeat_ = 1, dead_after_ = 5;  // seconds; the scheduler says
-  double next_beat_ = 0, last_heard_ = 0;  // last_heard_: of the scheduler, or when it was given up
-  uint64_t beats_ = 0, events_ = 0;        // numbers of the last ones
+  uint16_t store_port_ = 0;                // as the scheduler said last; 0: none
+  double heartbeat_ = 1, dead_after_ = 5;  // seconds; the scheduler sets them
+  double next_beat_ = 0, last_heard_ = 0;  // last_heard_: a message of the scheduler, or when it was given up
+  uint64_t beats_ = 0, events_ = 0;        // the numbers used last
   Outbox outbox_;
 
   std::optional<Job> job_;
-  std::optional<comm::control::PrepareT> next_;  // waits for the job's end
-  std::map<uint64_t, uint32_t> epochs_;          // run -> the latest that was asked for, in this pool
+  std::optional<comm::control::PrepareT> next_;  // waits until the job has ended
+  std::map<uint64_t, uint32_t> epochs_;          // run -> the latest epoch that this pool asked for
   std::optional<Leaving> leaving_;
-  double ending_since_ = 0;  // the job, while the agent leaves; 0: not
+  double ending_since_ = 0;  // when the leaving agent began to wait for its aborted job; 0: it does not
   bool is_sending_ = false, ended_ = false;
 };
 

@@ -23,8 +23,8 @@ using comm::control::RunEventT;
 
 namespace {
 
-// Says what is wrong with a file and in which line, but leaves out what such errors quote from it: the user
-// who submitted the run may not be allowed to read the file.
+// Keeps what an error says about a file and its line, but removes what it quotes from the file: the user
+// who submitted the run may not be allowed to read that file.
 std::string without_quotes(std::string text) {
   const size_t first = text.find('\''), last = text.rfind('\'');
   if (first < last) text.replace(first + 1, last - first - 1, "...");
@@ -114,7 +114,8 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
   } catch (const UsageError& error) {
     done.outcome = Outcome::Failed;
     done.message = error.what();
-    // Another group has passed; it may not have left the folder yet, or have written another checkpoint just now.
+    // An earlier group has passed this check, so the reason may be temporary: that group may not have left
+    // the folder yet, or may just have written another checkpoint.
     done.retry = goes_on_in_folder_;
     done.user_error = !goes_on_in_folder_;
   } catch (const std::bad_alloc&) {
@@ -130,7 +131,7 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
   }
   done.step = step();
   {
-    // The memory is free before anybody learns that this node is free again.
+    // Free the memory before anybody learns that this node is free again.
     const std::lock_guard lock(mutex_);
     job_.reset();
   }
@@ -182,8 +183,8 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
   leave_group();
 }
 
-// What the rank needs of the snapshot that the group goes on from: into the folder of the run, from this node's own
-// disk or another node's.
+// Fetches the files of a snapshot that this rank needs to go on from it into the run's folder, from this
+// node's own disk or from another node's.
 void JobRunner::bring_snapshot(TrainJob& job) const {
   SnapshotKeeper& keeper = *kept_->keeper;
   keeper.begin(kept_->group);
@@ -195,7 +196,7 @@ void JobRunner::bring_snapshot(TrainJob& job) const {
   try {
     keeper.bring(snapshot, index, job.resume, check);
     const shard::Checkpoint checkpoint = shard::Checkpoint::open(job.resume);
-    require_same_run(checkpoint, job);  // of another one the files that are needed may not be there
+    require_same_run(checkpoint, job);  // another run's snapshot may not have the needed files
     keeper.bring(snapshot, files_needed(job, checkpoint.index()), job.resume, check);
   } catch (const Interrupted&) {
     throw;
@@ -204,7 +205,7 @@ void JobRunner::bring_snapshot(TrainJob& job) const {
   } catch (const FormatError&) {
     throw;
   } catch (const Error& error) {
-    throw PeerError(-1, error.what());  // of nodes that are lost: another group need not miss them
+    throw PeerError(-1, error.what());  // nodes were lost; another group may not miss them
   }
 }
 
@@ -228,7 +229,7 @@ void JobRunner::post_missed(int rank, const std::string& why) {
   mailbox_.post(FromJob{std::move(message)});
 }
 
-// Called while there is no group: throws if the run has ended.
+// Called while there is no group. Throws if the run was aborted or stopped.
 void JobRunner::check_wanted() const {
   const std::lock_guard lock(mutex_);
   if (aborted_) throw Interrupted(abort_reason_);
@@ -239,7 +240,7 @@ std::vector<comm::Peer> JobRunner::wait_for_start() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !ranks_.empty() || aborted_ || stop_requested_; });
   if (aborted_) throw Interrupted(abort_reason_);
-  if (!ranks_.empty()) return ranks_;  // the group runs: a stop ends all of it at the same step boundary
+  if (!ranks_.empty()) return ranks_;  // the group runs, so a stop must end all ranks after the same step
   throw Error("stopped before the first step");
 }
 

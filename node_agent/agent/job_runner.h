@@ -1,9 +1,10 @@
-// JobRunner: one job on a thread of its own, for one epoch of a run, from Prepare to RunDone, with its data
-// socket and group. Before the job prepares, the data of the run is looked for, and fetched if this machine
-// does not have it. The job's messages go to the mailbox: Prepared, RunEvent and PeerMissed, and always RunDone
-// as the last one. That says `retry` if the job was aborted or lost a peer: another group need not meet that.
+// JobRunner: runs one job on a thread of its own, for one epoch of a run, from Prepare to RunDone, with its
+// data socket and group. Before the job prepares, the run's data is fetched if this machine does not have
+// it. The job's messages go to the mailbox: Prepared, RunEvent and PeerMissed, and always RunDone as the
+// last one. RunDone says `retry` if the job was aborted or lost a peer, because another group may not meet
+// that problem.
 //
-// The public functions belong to the control thread.
+// The control thread calls the public functions.
 #pragma once
 
 #include <condition_variable>
@@ -26,22 +27,22 @@
 
 namespace modelet::agent {
 
-// A run whose ranks share no folder: who keeps its snapshots, and the one that it goes on from.
+// For a run whose ranks share no folder: who keeps its snapshots, and the snapshot that it goes on from.
 struct KeptRun {
-  SnapshotKeeper* keeper = nullptr;  // outlives the JobRunner
+  SnapshotKeeper* keeper = nullptr;  // must outlive the JobRunner
   SnapshotKeeper::Group group;
   std::optional<comm::Snapshot> from;
 };
 
-// An earlier group of the run has trained into its folder, which all ranks see: this one goes on from the newest
-// checkpoint there, if there is one.
+// Whether an earlier group of the run has trained into its folder, which all ranks see. This group then
+// goes on from the newest checkpoint there, if there is one.
 bool goes_on_in_folder(const comm::control::PrepareT& prepare);
 
 class JobRunner {
  public:
-  // Starts the thread. `mailbox` must outlive this object. `check` throws if the job is not allowed, which is
-  // asked before data is fetched for it. `data`: none if the paths of the experiment are valid here. `kept`:
-  // none if all ranks see the folder of the run.
+  // Starts the thread. `mailbox` must outlive this object. `check` throws if the job is not allowed; it is
+  // called before data is fetched for the job. `data` is empty if the paths of the experiment are valid
+  // here. `kept` is empty if all ranks see the run's folder.
   JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCheck check, JobFactory make_job,
             comm::ZmqOptions data_socket, Mailbox& mailbox, std::optional<DataSource> data = {},
             std::optional<KeptRun> kept = {});
@@ -50,9 +51,9 @@ class JobRunner {
   uint64_t run() const { return run_; }
   int size() const { return size_; }
   uint64_t step() const;
-  void start(std::vector<comm::Peer> ranks);  // the group is complete
-  void request_stop();                        // at the next step boundary, with a checkpoint
-  void abort(const std::string& reason);      // now; prepare() is waited for, unless it prepares text
+  void start(std::vector<comm::Peer> ranks);  // call it when the group is complete
+  void request_stop();                        // after the current step, with a checkpoint
+  void abort(const std::string& reason);      // at once; but prepare() is waited for, unless it prepares text
 
  private:
   void work(TrainJob job, const JobCheck& check, const JobFactory& make_job);
@@ -74,8 +75,8 @@ class JobRunner {
   const bool goes_on_in_folder_;
   const std::optional<DataSource> source_;
   const std::optional<KeptRun> kept_;
-  Throttle* const throttle_;     // lets a job that shall end go on; null: there is none
-  std::optional<RunData> data_;  // what the job maps; the job's thread has it
+  Throttle* const throttle_;     // lets a suspended job go on to its end; null: none
+  std::optional<RunData> data_;  // the data that the job maps; used by the job's thread
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

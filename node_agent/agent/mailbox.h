@@ -1,5 +1,5 @@
-// Mailbox: events from the threads of jobs and snapshots to the control thread, which alone has the AgentCore and
-// the socket to the scheduler.
+// Mailbox: passes events from the threads of jobs and snapshots to the control thread, which alone has the
+// AgentCore and the socket to the scheduler.
 #pragma once
 
 #include <deque>
@@ -13,7 +13,7 @@ namespace modelet::agent {
 class Mailbox {
  public:
   void post(AgentEvent event);           // any thread
-  std::deque<AgentEvent> take();         // all that were posted, in order
+  std::deque<AgentEvent> take();         // everything posted so far, in order
   void wake() { wake_.set(); }           // async-signal-safe: makes fd() readable
   int fd() const { return wake_.fd(); }  // readable when there is something to take
 

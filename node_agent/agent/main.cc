@@ -51,13 +51,13 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "node";
 }
 
-// What the owner has said, and how the agent learns that the machine goes away.
+// What the owner lends, and how the agent learns that the machine is about to go away.
 struct Lending {
   std::string preferences, notice, notice_address;
   bool dedicated = false;
 };
 
-// Measures what was not given. Speeds are measured unless both that every run needs are given.
+// Fills in what was not given. Speeds are measured, unless both that every run needs are given.
 void complete(AgentOptions& options, const Preferences& preferences) {
   const auto limit = [](auto& offered, auto lent) {
     if (lent > 0) offered = std::min<std::remove_reference_t<decltype(offered)>>(offered, lent);
@@ -82,7 +82,7 @@ void limit_link(AgentOptions& options, double mbps) {
   if (mbps > 0) fetching = fetching > 0 ? std::min(fetching, bytes_per_second) : bytes_per_second;
 }
 
-// The plan of a run keeps within what is lent; this holds if the plan errs.
+// A run's plan stays within what is lent. This limit holds if the plan is wrong.
 void limit_memory(const Preferences& preferences, uint32_t threads) {
   if (preferences.memory_mib == 0) return;
   constexpr uint64_t kProgram = uint64_t{512} << 20, kStack = uint64_t{16} << 20;
@@ -90,10 +90,10 @@ void limit_memory(const Preferences& preferences, uint32_t threads) {
   modelet::limit_own_memory(lent + lent / 4 + kProgram + kStack * threads);
 }
 
-// A stay in the pool, from registering to leaving. True if the agent left because its owner, or others, want
-// the machine: it may come back.
+// One stay in the pool, from registering to leaving. Returns true if the agent left because its owner or
+// other programs want the machine: then it may come back.
 bool stay(const AgentOptions& options, OwnerService* owner, const Lending& lending) {
-  constexpr double kAskInterval = 5, kMargin = 1;  // seconds; clouds want to be asked no more often
+  constexpr double kAskInterval = 5, kMargin = 1;  // seconds; clouds ask not to be polled more often
   Agent agent(options);
   std::atomic<bool> goes_for_good{false};
   const modelet::StopSignals signals(
@@ -124,7 +124,7 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
     stay(options, nullptr, lending);
     return;
   }
-  std::error_code failure;  // said when the socket is made there
+  std::error_code failure;  // reported when the socket is made there
   std::filesystem::create_directories(options.work_dir, failure);
   OwnerService owner({.name = options.name,
                       .work_dir = options.work_dir,
@@ -257,7 +257,7 @@ int main(int argc, char** argv) {
     if (status) request = "status";
     if (!request.empty()) return ask(options, minutes.empty() ? request : request + ' ' + minutes, as_json);
     modelet::shard::kernels::use_instruction_set_from_environment();
-    ::umask(0077);  // what runs write is for the agent's owner
+    ::umask(0077);  // only the agent's owner may read what runs write
     modelet::start_logging("agent");
     modelet::LogTail log(size_t{256} << 10);
     options.log = &log;
@@ -268,7 +268,7 @@ int main(int argc, char** argv) {
     for (auto* list : {&roots.data, &roots.out})
       for (auto& root : *list) root = std::filesystem::absolute(root);
     check(roots);
-    // An absolute folder stays what it is.
+    // If the folder is absolute, it stays unchanged.
     options.cache.folder = options.work_dir / (options.cache.folder.empty() ? "cache" : options.cache.folder);
     options.cache.bytes = cache_mib << 20;
     options.snapshot_bytes = snapshot_mib << 20;
@@ -280,7 +280,7 @@ int main(int argc, char** argv) {
     const Preferences preferences =
         lending.preferences.empty() ? Preferences{} : read_preferences(lending.preferences);
     if (!lending.notice.empty())
-      make_notice_source(lending.notice, {.address = lending.notice_address});  // a check
+      make_notice_source(lending.notice, {.address = lending.notice_address});  // only to check it
     complete(options, preferences);
     limit_link(options, preferences.link_mbps);
     limit_memory(preferences, options.cores);

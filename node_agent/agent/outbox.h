@@ -1,12 +1,12 @@
-// Outbox: what an agent has told the scheduler and does not know to have arrived. The scheduler answers each
-// heartbeat (Alive) when all that was sent before it over the same connection has arrived; over a new
-// connection everything is sent again, in order. So nothing is lost while a scheduler is away, and what comes
-// twice is no news there.
+// Outbox: keeps the messages from an agent to the scheduler that may not have arrived. The scheduler
+// answers each heartbeat (Alive) when everything that was sent before it over the same connection has
+// arrived. Over a new connection all messages are sent again, in order. So nothing is lost while a
+// scheduler is away, and the scheduler ignores what comes twice.
 //
-// The messages are few while somebody confirms them. While nobody does they have a limit, beyond which the
-// oldest event of a run is left out.
+// While a scheduler confirms messages, there are few of them. While none does, their number has a limit,
+// beyond which the oldest event of a run is dropped.
 //
-// Plain state; one thread.
+// Plain state, without locks: one thread.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +21,20 @@ class Outbox {
  public:
   explicit Outbox(size_t most_messages = 4096) : most_(most_messages) {}
 
-  // `heartbeat`: number of the last one that was sent over the connection that the message takes now.
+  // Adds a message that is being sent now. `heartbeat` is the number of the last heartbeat that was sent
+  // before it.
   void add(comm::control::ToSchedulerMessage message, uint64_t heartbeat);
-  // All of them take a new connection now, on which no heartbeat after `heartbeat` has been sent yet.
+  // All messages have just been sent again over a new connection. `heartbeat` is the number of the last
+  // heartbeat sent before that.
   void sent_again(uint64_t heartbeat);
-  // What was sent before this heartbeat has arrived.
+  // Everything that was sent before this heartbeat has arrived.
   void confirm(uint64_t heartbeat);
   void clear() { entries_.clear(); }
 
   bool empty() const { return entries_.empty(); }
   size_t size() const { return entries_.size(); }
   uint64_t left_out() const { return left_out_; }
-  // Calls `use(message)` for each, in order.
+  // Calls `use(message)` for each message, in order.
   template <class Use>
   void for_each(const Use& use) const {
     for (const Entry& entry : entries_) use(entry.message);
@@ -41,7 +43,7 @@ class Outbox {
  private:
   struct Entry {
     comm::control::ToSchedulerMessage message;
-    uint64_t after = 0;  // the heartbeat after which it was sent
+    uint64_t after = 0;  // the last heartbeat before it was sent
   };
 
   size_t most_;

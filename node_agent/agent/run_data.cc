@@ -23,13 +23,13 @@ using comm::ContentId;
 using comm::Manifest;
 using comm::StoredContent;
 
-constexpr double kPoll = 0.1;       // seconds between two looks at whether somebody wants an end
+constexpr double kPoll = 0.1;       // seconds between two calls of `check`
 constexpr double kReportEvery = 1;  // seconds
 
 using Neurons = std::vector<shard::NeuronRange>;
 
-// Chunks that are missing and needed, as far as this is known by now: the parts before the labels say where
-// the labels lie. `labels`: of these neurons; null: all.
+// The chunks that are needed and missing, as far as is known yet: where the labels are is known only when
+// the parts before them are there. `labels`: the neurons whose labels are needed; null: all.
 struct Needed {
   std::vector<uint32_t> chunks;
   bool all = true;  // nothing more will turn out to be needed
@@ -59,7 +59,7 @@ Needed needed_of(const StoredContent& content, const Neurons* labels) {
   return needed;
 }
 
-// `what`: "train" or "test"; `labels` as above.
+// Fetches what is needed of a file. `what`: "train" or "test"; `labels`: as for needed_of().
 std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStore& store, const ContentId& id,
                                      const char* what, const Neurons* labels, const EventSink& events,
                                      const std::function<void()>& check) {
@@ -74,7 +74,7 @@ std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStor
   auto manifest = store.manifest(id);
   if (!manifest) manifest = comm::fetch_manifest(connected(), id);
   std::unique_ptr<StoredContent> content;
-  while (!(content = store.open(*manifest, check))) {  // another agent fetches it
+  while (!(content = store.open(*manifest, check))) {  // another agent is fetching it
     check();
     std::this_thread::sleep_for(Seconds(kPoll));
   }
@@ -83,7 +83,7 @@ std::unique_ptr<StoredContent> fetch(const DataSource& source, comm::ContentStor
       throw FormatError(
           fmt::format("the scheduler's data {} is no prepared file: submit the run again", to_text(id)));
   };
-  uint64_t total = 0, fetched = 0;  // bytes; the total at most, until it is seen what is needed
+  uint64_t total = 0, fetched = 0;  // bytes; `total` is an upper bound until it is known what is needed
   for (const uint32_t chunk : content->missing()) total += manifest->chunk_bytes(chunk);
   const Stopwatch watch;
   Stopwatch since_report;

@@ -1,11 +1,13 @@
-// RunData: the data of a run that a scheduler with a store sends. It is read from the agent's cache, which
-// fetches what it lacks (comm/content/content.h). The data paths of the experiment were chosen by the user
-// who submitted it, and are not opened. The last section of the training data has the samples of each label
-// in the order of output neurons (shard/data/store/prepared.h). Of it the agent fetches only the chunks with
-// the neurons of this rank, so the file in the cache may be right in these alone; a later run may add others.
+// RunData: the data of a run, if the scheduler has a store and sends it. The data is read from the agent's
+// cache, which fetches what it lacks (comm/content/content.h). The data paths in the experiment are not
+// opened: the user who submitted it chose them.
 //
-// Fetching (comm/content/transfer/transfer.h) continues where an earlier attempt ended, however it ended. Several
-// agents with one cache fetch once.
+// The last section of the training data has the samples of each label, in the order of output neurons
+// (shard/data/store/prepared.h). The agent fetches only those chunks of it that have the neurons of this
+// rank. So the other chunks of the file in the cache may be missing; a later run may add them.
+//
+// Fetching (comm/content/transfer/transfer.h) continues where an earlier attempt ended, however it ended.
+// If several agents share a cache, only one of them fetches.
 //
 // One thread. While a RunData lives, its files are not removed from the cache.
 #pragma once
@@ -24,25 +26,25 @@ namespace modelet::agent {
 
 struct CacheOptions {
   std::filesystem::path folder;         // may be shared by agents
-  uint64_t bytes = uint64_t{16} << 30;  // the least recently used data is removed beyond
+  uint64_t bytes = uint64_t{16} << 30;  // beyond this, the least recently used data is removed
   double fetch_bytes_per_second = 0;    // 0: no limit
 };
 
 // The data of a run, as the scheduler describes it, and how this agent gets it.
 struct DataSource {
   comm::ContentId train, test;
-  comm::control::SchedulerAddress server;  // its port for data
+  comm::control::SchedulerAddress server;  // the scheduler's port for data
   CacheOptions cache;
-  std::string node;      // named in the events "fetching"
-  double ask_again = 5;  // seconds until a question is repeated that the scheduler has no time for
+  std::string node;      // name of this node in the events "fetching"
+  double ask_again = 5;  // seconds until a question is repeated for which the scheduler had no time
 };
 
 class RunData {
  public:
-  // Sets train_file and test_file of `job`: the first has at least the labels of output_neurons(job)
-  // (node_agent/train/data/label_parts.h). `check` is called several times a second while data is checked or
-  // fetched, and may throw. Throws Error if the data cannot be had: no answer, no room, unknown to the
-  // scheduler.
+  // Sets train_file and test_file of `job`. train_file has at least the labels of output_neurons(job)
+  // (node_agent/train/data/label_parts.h). `check` is called several times a second while data is checked
+  // or fetched, and may throw. Throws Error if the data cannot be had: no answer, no room, or the scheduler
+  // does not have it.
   RunData(const DataSource& source, TrainJob& job, const EventSink& events,
           const std::function<void()>& check);
 

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// If everything is allowed, nothing leads out, and links to absolute paths may be followed.
+// If the root is "/", nothing leads out of it, and links to absolute paths may be followed.
 bool is_everything(const fs::path& root) { return root == root.root_path(); }
 
 int open_beneath(const fs::path& root, const fs::path& relative, uint64_t flags) {
@@ -34,7 +34,7 @@ int open_beneath(const fs::path& root, const fs::path& relative, uint64_t flags)
   return static_cast<int>(::syscall(SYS_openat2, folder.get(), name.c_str(), &how, sizeof how));
 }
 
-// `path` as seen from the root; nothing if it does not begin with it.
+// `path` relative to the root; nothing if it is not beneath the root.
 std::optional<fs::path> beneath(const fs::path& root, const fs::path& path) {
   const fs::path relative = path.lexically_normal().lexically_relative(root.lexically_normal());
   if (relative.empty() || *relative.begin() == "..") return std::nullopt;
@@ -49,7 +49,7 @@ bool is_regular_beneath(const fs::path& root, const fs::path& path) {
   return file.get() >= 0 && ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-// The folders of the path that exist; a folder that does not exist yet cannot lead elsewhere.
+// Checks the folders of the path that exist. A folder that does not exist yet cannot lead elsewhere.
 bool is_folder_beneath(const fs::path& root, const fs::path& path) {
   const auto relative = beneath(root, path);
   if (!relative) return false;
@@ -95,7 +95,7 @@ void check_folders(const Roots& roots, const TrainJob& job) {
       roots.kept_out, [&](const fs::path& folder) { return beneath(folder, job.out).has_value(); });
   if (!is_beneath_any(roots.out, job.out) || is_kept_out)
     refuse("the run's folder", job.out, "a folder", kOut);
-  // A run owns its folder with all that is beneath (run_owner.h), which in a root is everybody's.
+  // A run owns its folder and everything beneath it (run_owner.h). A root belongs to everybody.
   for (const fs::path& root : roots.out) {
     const auto relative = beneath(root, job.out);
     std::error_code failure;

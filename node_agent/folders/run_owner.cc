@@ -21,10 +21,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFile = "submitter";
 
-// What another user of this machine put into a folder does not count.
+// A file that another user of this machine put into the folder does not count.
 bool counts(const struct stat& info) { return S_ISREG(info.st_mode) && info.st_uid == ::geteuid(); }
 
-// The owner of the folder; empty: it names nobody. If that cannot be found out, it is not taken for nobody's.
+// The owner that the folder names; empty: none. Throws if that cannot be found out: the folder must not
+// count as nobody's then.
 std::string submitter_of(const fs::path& folder) {
   const fs::path path = folder / kFile;
   struct stat info {};
@@ -45,8 +46,8 @@ std::string submitter_of(const fs::path& folder) {
   return text.substr(0, text.find('\n'));
 }
 
-// Whether a run may take the folder with all that is beneath: it is empty or not there, or holds a run, or what is
-// left of an attempt (shard::take_run_folder, claim_run_folder).
+// Whether a run may take the folder and everything beneath it. It may if the folder does not exist, is
+// empty, holds a run, or holds what is left of an attempt (shard::take_run_folder, claim_run_folder).
 bool is_for_a_run(const fs::path& folder) {
   std::error_code failure;
   if (!fs::exists(folder, failure) || fs::exists(folder / "checkpoints", failure)) return true;
@@ -59,7 +60,7 @@ bool is_for_a_run(const fs::path& folder) {
   return true;
 }
 
-// Whether the folder names `owner`; false: it names nobody. Throws if it names somebody else.
+// True if the folder names `owner`, false if it names nobody. Throws if it names somebody else.
 bool is_of(const fs::path& folder, const RunOwner& owner) {
   const std::string submitter = submitter_of(folder);
   if (submitter.empty() || submitter == owner.submitter) return !submitter.empty();
@@ -78,10 +79,11 @@ void require_own_run(const fs::path& path, const RunOwner& owner) {
 
 void claim_run_folder(const fs::path& folder, const RunOwner& owner) {
   const bool claims = !owner.submitter.empty() && !owner.is_admin;
-  // Looked at before the submitter's name is: another rank's agent writes that first, then the run its files.
+  // This must come before the submitter's name is read: the agent of another rank writes the name first,
+  // and then its run's files.
   const bool free = !claims || is_for_a_run(folder);
   require_own_run(folder, owner);
-  // Asked once more, in one look: somebody else's name may have come since.
+  // Checked again, because somebody else may have claimed the folder meanwhile. This reads the name once.
   if (!claims || is_of(folder, owner)) return;
   if (!free)
     throw UsageError(
@@ -90,7 +92,7 @@ void claim_run_folder(const fs::path& folder, const RunOwner& owner) {
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw Error(folder.string() + ": " + failure.message());
-  // Of two who claim it at once the second finds the file of the first.
+  // If two agents claim the folder at once, the second one finds the file of the first.
   std::random_device random;
   const fs::path name = folder / kFile,
                  mine = folder / fmt::format("{}.{:08x}{:08x}", kFile, random(), random());
@@ -98,7 +100,8 @@ void claim_run_folder(const fs::path& folder, const RunOwner& owner) {
   file.write(owner.submitter + "\n");
   file.commit();
   try {
-    // If a link fails and nobody is named: there was a file that does not count, or the file system knows no links.
+    // If the link fails although nobody is named, there is a file that does not count, or the file system
+    // has no hard links.
     if (::link(mine.c_str(), name.c_str()) != 0 && !is_of(folder, owner)) fs::rename(mine, name);
   } catch (...) {
     ::unlink(mine.c_str());

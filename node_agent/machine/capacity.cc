@@ -18,8 +18,9 @@ namespace modelet::agent {
 namespace {
 
 constexpr double kMeasureSeconds = 0.05;  // of each measurement
-constexpr double kLongestWait = 60;       // seconds, for others that measure: a hundred agents
-// More than the caches of a machine with that many threads hold.
+// Seconds to wait for other programs that measure: time for a hundred agents.
+constexpr double kLongestWait = 60;
+// More than the caches of a machine with that many threads can hold.
 constexpr size_t kRowBytes = size_t{64} << 20, kRowBytesOfThread = size_t{16} << 20;
 
 uint64_t available_memory() {
@@ -30,7 +31,7 @@ uint64_t available_memory() {
   throw Error("/proc/meminfo: no MemAvailable; give the memory limit with --memory-mib");
 }
 
-// May be a fraction.
+// The number of cores that this process may use. It may be a fraction.
 double core_limit() {
   cpu_set_t affinity;
   CPU_ZERO(&affinity);
@@ -50,13 +51,15 @@ uint64_t usable_memory_bytes() {
 
 Speed measure_speed(uint32_t threads) {
   namespace bench = shard::bench;
-  // The benches say what is reached while the threads run. A quota lets them run for only a part of the time.
+  // The benches give the speed while the threads run. A quota lets the threads run for only a part of the
+  // time.
   const double giga = 1e9 / std::min(1.0, core_limit() / threads);
-  // Agents that start together on one machine would measure what the others leave.
+  // Agents that start together on one machine would each measure what the others leave.
   const auto folder = runtime_folder();
   const auto turn = folder ? wait_for_turn(*folder, "measuring.lock", kLongestWait) : std::nullopt;
   ThreadPool pool(threads);
-  // Measured twice: a thread that has just begun may share a core with another one for a tenth of a second.
+  // Measures twice, because a thread that has just begun may share a core with another one for a tenth of a
+  // second.
   Speed best;
   for (int round = 0; round < 2; ++round) {
     const auto keep = [giga](double& rate, double per_second) { rate = std::max(rate, per_second / giga); };

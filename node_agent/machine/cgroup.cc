@@ -13,7 +13,8 @@ namespace fs = std::filesystem;
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-// Calls `visit` with the group of this process and those above it. `controller`: that of v1; empty: v2.
+// Calls `visit` with the group of this process and with those above it. `controller`: the v1 controller;
+// empty: v2.
 void for_each_group(const CgroupFiles& files, const std::string& controller,
                     const std::function<void(const fs::path&)>& visit) {
   std::ifstream lines(files.self);
@@ -34,7 +35,7 @@ void for_each_group(const CgroupFiles& files, const std::string& controller,
   }
 }
 
-// First number of a file; `missing` if there is no file or it says "max".
+// The first number of a file; `missing` if there is no such file or it says "max".
 double number_in(const fs::path& path, double missing) {
   std::ifstream file(path);
   double value = 0;
@@ -50,7 +51,7 @@ double value_of(const fs::path& path, const std::string& wanted) {
   return 0;
 }
 
-// Cores of a quota for each period; no limit where one of them is missing, or is v1's -1.
+// The cores that a quota for each period means. No limit if a value is missing, or is -1 as in v1.
 double quota_cores(double quota, double period) {
   return quota > 0 && period > 0 ? quota / period : kNoLimit;
 }
@@ -82,7 +83,7 @@ double cgroup_memory_bytes(const CgroupFiles& files) {
                      left(number_in(group / "memory.max", kNoLimit), number_in(group / "memory.current", 0),
                           value_of(group / "memory.stat", "inactive_file")));
   });
-  // In v1 "no limit" is a number that no machine has.
+  // In v1 "no limit" is a number larger than any machine's memory.
   for_each_group(files, "memory", [&](const fs::path& group) {
     bytes = std::min(bytes, left(number_in(group / "memory.limit_in_bytes", kNoLimit),
                                  number_in(group / "memory.usage_in_bytes", 0),

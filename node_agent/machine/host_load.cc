@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr int kGuestNice = 1;
 constexpr auto kGuestName = "modelet-agent";
-constexpr int kLooksBetweenScans = 5;  // for agents that are new
+constexpr int kLooksBetweenScans = 5;  // looks for new agents
 
 std::set<int> own_cpus() {
   cpu_set_t mask;
@@ -60,7 +60,8 @@ std::optional<ProcessTimes> times_of(const fs::path& process) {
                       static_cast<int>(field(kNice))};
 }
 
-// Seconds in which somebody waited for a core; -1: not told. "some avg10=... total=MICROSECONDS".
+// The seconds in which some process waited for a core; -1: not known. The file begins with "some avg10=...
+// total=MICROSECONDS".
 double seconds_waited(const fs::path& pressure) {
   std::ifstream file(pressure);
   std::string line;
@@ -102,7 +103,7 @@ std::optional<HostLoad::Times> HostLoad::read(double now) const {
   return any ? std::optional(times) : std::nullopt;
 }
 
-// Seconds of CPU time since the last look.
+// Seconds of CPU time that guests used since the last call.
 double HostLoad::guests_used() {
   if (looks_++ % kLooksBetweenScans == 0) {
     std::error_code failure;

@@ -1,8 +1,9 @@
-// What others take of the cores that this process may use: the machine's owner, and whoever else works there.
-// Other agents that give way to the owner are not "others": they would make room for each other.
+// HostLoad: measures how much others use the cores that this process may use: the machine's owner, and
+// whoever else works there. Other agents that give way to the owner do not count as others, because agents
+// would make room for each other.
 //
-// One thread. Reads /proc a few times at each sample: some milliseconds on a machine with a thousand
-// processes.
+// One thread. Each sample reads a few files of /proc, which takes some milliseconds on a machine with a
+// thousand processes.
 #pragma once
 
 #include <filesystem>
@@ -14,24 +15,24 @@
 namespace modelet::agent {
 
 struct HostSample {
-  double cores = 0;   // that this process may use
-  double others = 0;  // of them used by others since the last sample, in cores; what a hypervisor took counts
-  double pressure = -1;  // share of the time in which somebody waited for a core; -1: the system does not say
+  double cores = 0;      // cores that this process may use
+  double others = 0;     // of these, used by others since the last sample; time taken by a hypervisor counts
+  double pressure = -1;  // share of the time in which some process waited for a core; -1: not known
 };
 
-// Marks this process as an agent that gives way: its control thread is a little less urgent than others'.
-// Agents know each other by it.
+// Marks this process as an agent that gives way: its control thread gets a slightly lower priority. Agents
+// recognise each other by that.
 void mark_as_guest();
 
 class HostLoad {
  public:
-  // `proc` is where the kernel shows processes; tests use other places. `cpus`: numbers of those that this
-  // process may use. `self`: its process id.
+  // `proc` is where the kernel shows processes; tests use other places. `cpus`: the numbers of the CPUs
+  // that this process may use. `self`: its process id.
   HostLoad(std::filesystem::path proc, std::set<int> cpus, int self);
-  // Of this process.
+  // For this process.
   HostLoad();
 
-  // Since the last call; nothing the first time, and if the system does not show it.
+  // The load since the last call. Returns nothing the first time, and if the system does not show it.
   std::optional<HostSample> sample(double now);
 
  private:
@@ -47,7 +48,7 @@ class HostLoad {
   const int self_;
   const double tick_;  // seconds
   std::optional<Times> last_;
-  std::map<int, double> guests_;  // agents that give way, this one among them -> seconds of CPU time used
+  std::map<int, double> guests_;  // agents that give way, including this one -> seconds of CPU time used
   int looks_ = 0;
 };
 

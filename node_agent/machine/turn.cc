@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// lstat: a link that somebody else has put there is no folder.
+// lstat() does not follow a link that somebody else has put there.
 bool is_own(const fs::path& folder) {
   constexpr mode_t kOthers = 0077;  // permission bits of group and others
   struct stat info {};

@@ -41,7 +41,7 @@ Allowance OwnerPolicy::decide(double now, int minute, const std::optional<HostSa
   return result;
 }
 
-// What the owner wants, or does not lend now; empty: the owner lends the machine.
+// Why the owner does not lend the machine now; empty: the owner does.
 std::string OwnerPolicy::why_suspended(int minute) const {
   if (wish_ == Wish::kDrain) return "the owner wants the machine";
   if (wish_ == Wish::kPause) return "paused by the owner";
@@ -70,7 +70,8 @@ void OwnerPolicy::follow_load(double now) {
 }
 
 uint32_t OwnerPolicy::room_beside(double others, double cores) const {
-  constexpr double kSlack = 0.25;  // of a core: who takes one takes 1.1 with what the system does for it
+  // Of a core: a program that uses one core takes 1.1, with the system's work for it.
+  constexpr double kSlack = 0.25;
   if (others * 100 <= preferences_.back_off.tolerated_percent * cores) return threads_;
   return static_cast<uint32_t>(
       std::clamp(std::floor(cores - others + kSlack), 0.0, static_cast<double>(threads_)));

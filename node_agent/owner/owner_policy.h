@@ -1,15 +1,18 @@
-// OwnerPolicy: the owner of the machine comes first. Decides how many threads a run may use here, out of what
-// others take of the machine, what the owner lends, and what the owner has just asked for. No I/O, no clock, no
-// threads: times are given, in seconds from anywhere, and never go back.
+// OwnerPolicy: the owner of the machine comes first. It decides how many threads a run may use here, from
+// three inputs: what others use of the machine, what the owner lends, and what the owner has just asked
+// for. It does no I/O and has no clock and no threads. Times are arguments, in seconds from any origin, and
+// never go back.
 //
-// Down is fast and up is slow. What others used in both of the last two samples counts at once, so that one
-// short burst does nothing. More threads come back only when others have left room for them for
-// `return_seconds`. If others work, and somebody waits for a core although this machine's threads have been
-// reduced to what seemed free (the others would take more if they could), three quarters of the rest go in each
-// sample. So with a sample each second it lets go of all cores within about five.
+// The number of threads goes down fast and up slowly:
+// - Cores that others used in both of the last two samples are given up at once. One short burst therefore
+//   does nothing.
+// - Threads come back only when others have left room for them for `return_seconds`.
+// - Others may still wait for cores although the agent uses no more threads than seemed free: they would
+//   use more if they could. While that is so, each sample takes away three quarters of the remaining
+//   threads. With a sample each second the agent gives up all cores within about five seconds.
 //
-// With no thread for `patience_seconds`, or at once outside the lent hours and when the owner wants it, the
-// agent is to leave its run to others: they would wait for it.
+// An agent without threads is to leave its run to others, which would otherwise wait for it: after
+// `patience_seconds`, or at once outside the lent hours and when the owner wants the machine.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +27,21 @@ namespace modelet::agent {
 
 struct Allowance {
   uint32_t threads = 0;  // 0: suspended
-  bool leave = false;    // the pool, until this is false again
-  std::string reason;    // why not all threads; empty: all
+  bool leave = false;    // leave the pool until this is false again
+  std::string reason;    // why there are not all threads; empty: there are
 };
 
 class OwnerPolicy {
  public:
-  // `threads`: of a run, if nobody else wants the machine.
+  // `threads`: what a run uses if nobody else wants the machine.
   OwnerPolicy(const Preferences& preferences, uint32_t threads);
 
-  // What the owner wants, until resume(). Each replaces the one before it.
-  void pause(double now, std::optional<double> seconds);  // none: until resume()
+  // What the owner wants, until resume(). A new wish replaces the previous one.
+  void pause(double now, std::optional<double> seconds);  // without `seconds`: until resume()
   void drain();
   void resume();
 
-  // `minute`: of the day, local time. `sample`: of the time since the last call; none: unknown.
+  // `minute`: of the day, in local time. `sample`: covers the time since the last call; empty: not known.
   Allowance decide(double now, int minute, const std::optional<HostSample>& sample);
 
  private:
@@ -56,7 +59,7 @@ class OwnerPolicy {
   const uint32_t threads_;
   Wish wish_ = Wish::kWork;
   std::optional<double> pause_ends_;
-  std::deque<Seen> seen_;  // of the last `return_seconds`, and one before them
+  std::deque<Seen> seen_;  // samples of the last `return_seconds`, and one before them
   uint32_t beside_others_;
   double lowered_at_ = 0;
   std::optional<double> suspended_since_;

@@ -97,7 +97,7 @@ bool OwnerService::wait_until_wanted(int stop_fd) {
 void OwnerService::count(uint64_t run, uint64_t step) {
   const std::lock_guard lock(mutex_);
   if (run != 0 && run != run_) ++runs_;
-  // A run that goes on from a snapshot has done its first steps elsewhere.
+  // The first steps of a run that goes on from a snapshot were done elsewhere.
   if (run != 0 && run == run_ && step > step_) steps_ += step - step_;
   run_ = run;
   step_ = step;
@@ -114,7 +114,7 @@ void OwnerService::watch() {
   }
 }
 
-// With mutex_.
+// Call it with mutex_ held.
 void OwnerService::look(const std::optional<HostSample>& sample) {
   const double now = clock_.now();
   Allowance allowance = policy_.decide(now, minute_of_day(), sample);

@@ -1,8 +1,8 @@
-// OwnerService: looks every second what others take of the machine, lets the owner say what is wanted
-// (OwnerSocket), and sees to it that a run gets no more than OwnerPolicy allows. It knows the agent only as
-// something that can be asked to leave, and that says once in a while what it does.
+// OwnerService: measures every second what others use of the machine, takes requests from the owner
+// (OwnerSocket), and makes sure that a run gets no more than OwnerPolicy allows. Of the agent it only needs
+// two things: it can ask the agent to leave, and the agent reports from time to time what it does.
 //
-// Threads: two of its own, for the looks and the socket. All public functions from any thread.
+// It has two threads, one to measure and one for the socket. Any thread may call the public functions.
 #pragma once
 
 #include <condition_variable>
@@ -23,45 +23,45 @@
 namespace modelet::agent {
 
 struct OwnerOptions {
-  std::string name;  // of the agent
+  std::string name;  // name of the agent
   std::filesystem::path work_dir;
-  uint32_t threads = 1;  // of a run, if nobody else wants the machine
+  uint32_t threads = 1;  // what a run uses if nobody else wants the machine
   Preferences preferences;
-  std::function<uint64_t()> bytes_sent = [] { return 0; };  // to other agents, so far
+  std::function<uint64_t()> bytes_sent = [] { return 0; };  // sent to other agents so far
 };
 
 class OwnerService {
  public:
-  // Asks the agent to leave the pool; called on another thread, once for each agent.
+  // Asks the agent to leave the pool. Called on another thread, once for each agent.
   using LeaveCall = std::function<void(const std::string& reason)>;
 
-  // Throws what OwnerSocket throws.
+  // Throws like OwnerSocket.
   explicit OwnerService(OwnerOptions options);
   OwnerService(const OwnerService&) = delete;
   OwnerService& operator=(const OwnerService&) = delete;
   ~OwnerService();
 
-  // What a run's pool of threads asks.
+  // The throttle that a run's thread pool obeys.
   Throttle& throttle() { return throttle_; }
 
-  // While it lives there is an agent, which is asked to leave when the owner, or others, want the machine. One at
-  // a time.
+  // While an Attendance exists, there is an agent. `leave` asks it to leave when the owner, or others, want
+  // the machine. Only one may exist at a time.
   class Attendance {
    public:
     Attendance(OwnerService& service, LeaveCall leave);
     Attendance(const Attendance&) = delete;
     Attendance& operator=(const Attendance&) = delete;
     ~Attendance();
-    // If so, another agent may come when wait_until_wanted() says it.
+    // Whether the agent was asked to leave. Another agent may then start after wait_until_wanted().
     bool asked_to_leave() const;
 
    private:
     OwnerService& service_;
   };
-  // Waits until the machine is lent again; false if `stop_fd` gets readable first.
+  // Waits until the machine is lent again. Returns false if `stop_fd` becomes readable first.
   bool wait_until_wanted(int stop_fd);
 
-  // What the agent does; for the summary. `run` 0: nothing.
+  // Reports what the agent does, for status(). `run` 0: nothing.
   void count(uint64_t run, uint64_t step);
   nlohmann::json status() const;
 
@@ -79,16 +79,16 @@ class OwnerService {
   bool ends_ = false;
   OwnerPolicy policy_;
   Allowance allowance_;
-  HostSample seen_;  // the last one
-  LeaveCall leave_;  // null: there is no agent, or it was asked already
+  HostSample seen_;  // the last sample
+  LeaveCall leave_;  // null: there is no agent, or it was already asked
   bool attends_ = false, asked_to_leave_ = false;
   uint64_t run_ = 0, step_ = 0, runs_ = 0, steps_ = 0;
   const double began_;
   double suspended_seconds_ = 0, last_look_;
 
-  HostLoad load_;  // of the watching thread
+  HostLoad load_;  // used by the watching thread
   std::thread thread_;
-  OwnerSocket socket_;  // comes last: it answers at once
+  OwnerSocket socket_;  // must be last: it answers requests from its construction on
 };
 
 }  // namespace modelet::agent

@@ -26,13 +26,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kRequestSeconds = 2;  // that a peer may take
-constexpr double kAnswerSeconds = 30;  // an agent on a busy machine
+constexpr double kRequestSeconds = 2;  // time for a peer's request, and for reading the answer
+constexpr double kAnswerSeconds = 30;  // an agent on a busy machine may be slow
 constexpr size_t kMostRequest = 256;   // bytes
 constexpr size_t kMostAnswer = 1 << 16;
 
-// The address of a socket in a folder that is open as `folder`. A socket's name must be short, a path need not
-// be.
+// The address of a socket in a folder that is open as `folder`. The path of a socket must be short; through
+// the descriptor the folder's path may be long.
 sockaddr_un address_in(int folder, const fs::path& name) {
   sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
   const std::string path = "/proc/self/fd/" + std::to_string(folder) + "/" + name.string();
@@ -54,7 +54,7 @@ int open_folder(const fs::path& path) {
   return fd;
 }
 
-// A connection to who listens there; -1: nobody.
+// Connects to the agent that listens there; -1 if there is none.
 int try_connect(const fs::path& path) {
   const Descriptor folder(open_folder(path));
   const sockaddr_un address = address_in(folder.get(), path.filename());
@@ -68,7 +68,7 @@ bool is_ready(int fd, short what, double seconds) {
   return ::poll(&one, 1, static_cast<int>(std::max(0.0, seconds) * 1000)) > 0;
 }
 
-// Up to the end of the line; nothing if it does not come in time, or is too long.
+// Reads up to the end of the line. Returns nothing if the line does not come in time or is too long.
 std::optional<std::string> read_line(int fd, size_t most, double seconds) {
   std::string text;
   for (const Stopwatch watch; is_ready(fd, POLLIN, seconds - watch.seconds());) {
@@ -106,7 +106,7 @@ nlohmann::json failure(const std::string& why) { return {{"error", why}}; }
 }  // namespace
 
 fs::path owner_socket_path(const fs::path& work_dir, const std::string& name) {
-  constexpr size_t kMostName = 48;  // of the bytes that a socket's name has, beside those of its folder
+  constexpr size_t kMostName = 48;  // bytes; the rest of a socket's address is for its folder
   std::string safe;
   for (const char c : name) {
     const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
@@ -126,7 +126,7 @@ OwnerSocket::OwnerSocket(fs::path path, Answer answer) : path_(std::move(path)),
   if (fs::is_socket(fs::symlink_status(path_, ignored))) fs::remove(path_, ignored);
   const sockaddr_un address = address_in(folder.get(), path_.filename());
   Descriptor fd(unix_socket());
-  // Nobody can connect before listen(): by then the socket is closed to others.
+  // Nobody can connect before listen(), and by then the socket is closed to other users.
   constexpr int kWaiting = 8;
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::chmod(address.sun_path, 0600) != 0 || ::listen(fd.get(), kWaiting) != 0)
@@ -152,7 +152,7 @@ void OwnerSocket::serve() {
     if (peer.get() >= 0) {
       serve_one(peer.get());
     } else if (errno == EMFILE || errno == ENFILE) {
-      ::poll(&both[1], 1, 1000);  // no descriptor is free: later
+      ::poll(&both[1], 1, 1000);  // no descriptor is free; try again later
     }
   }
 }
@@ -170,7 +170,7 @@ void OwnerSocket::serve_one(int peer) const {
       answer = failure(error.what());
     }
   }
-  // What else a peer says is printed by error messages: it need not be UTF-8.
+  // Error messages may quote the request, which need not be UTF-8.
   write_line(peer, answer.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), kRequestSeconds);
 }
 

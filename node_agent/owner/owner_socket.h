@@ -1,8 +1,10 @@
-// The owner's own way to an agent, without the scheduler and its keys: a Unix domain socket in the agent's
-// work-dir. A request is a line of words, the answer a line of JSON. Only the user that the agent runs as, and
-// root, are heard: the socket is closed to others (0600), and the kernel says who is at the other end.
+// OwnerSocket: lets the owner talk to an agent directly, without the scheduler and its keys, over a Unix
+// domain socket in the agent's work-dir. A request is a line of words, and the answer is a line of JSON.
+// Only root and the user that the agent runs as may use it: the socket is closed to others (0600), and the
+// kernel says who is at the other end.
 //
-// One request a connection, one connection at a time, each for two seconds at most.
+// There is one request for each connection, and one connection at a time. A peer has two seconds to send
+// the request, and two to read the answer.
 #pragma once
 
 #include <filesystem>
@@ -15,18 +17,18 @@
 
 namespace modelet::agent {
 
-// Where the agent `name` with that work-dir listens.
+// The path at which the agent `name` with this work-dir listens.
 std::filesystem::path owner_socket_path(const std::filesystem::path& work_dir, const std::string& name);
 
-// May the user `peer` tell a program of the user `self` what to do?
+// Whether the user `peer` may tell a program of the user `self` what to do.
 bool is_owner(unsigned peer, unsigned self);
 
 class OwnerSocket {
  public:
-  // Called on a thread of its own, one request at a time; what it throws becomes {"error": "..."}.
+  // Called on the socket's own thread, one request at a time. An exception becomes {"error": "..."}.
   using Answer = std::function<nlohmann::json(const std::string& request)>;
 
-  // Listens at `path`. Error if an agent listens there already, or if it cannot be made.
+  // Listens at `path`. Throws Error if an agent listens there already, or if the socket cannot be made.
   OwnerSocket(std::filesystem::path path, Answer answer);
   OwnerSocket(const OwnerSocket&) = delete;
   OwnerSocket& operator=(const OwnerSocket&) = delete;
@@ -43,7 +45,8 @@ class OwnerSocket {
   std::thread thread_;
 };
 
-// The agent's answer. Error if no agent listens there, it does not answer, or it refuses.
+// Returns the agent's answer. Throws Error if no agent listens there, if it does not answer, or if it
+// refuses.
 nlohmann::json ask_agent(const std::filesystem::path& path, const std::string& request);
 
 }  // namespace modelet::agent

@@ -42,7 +42,7 @@ Read whole(Whole& target, double most) {
   };
 }
 
-// "22:00" as minutes of the day; nothing if it is no time.
+// Parses "22:00" to minutes of the day. Returns nothing if it is no time.
 std::optional<int> minutes_of(std::string_view text) {
   const auto digit = [&](size_t i) { return text[i] >= '0' && text[i] <= '9' ? text[i] - '0' : -1000; };
   if (text.size() != 5 || text[2] != ':') return std::nullopt;

@@ -1,4 +1,4 @@
-// What an agent tells its owner (OwnerService::status), in words.
+// Puts what an agent tells its owner (OwnerService::status) into words.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,7 +6,8 @@
 
 namespace modelet::agent {
 
-// A few lines. Error if a value is missing or of another type: another release.
+// Returns a few lines. Throws Error if a value is missing or has another type, which means that the agent
+// is of another release.
 std::string status_text(const nlohmann::json& status);
 
 }  // namespace modelet::agent

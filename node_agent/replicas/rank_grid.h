@@ -1,8 +1,9 @@
-// RankGrid: the ranks of a run as replicas of its model. Rank = replica x ranks of a replica + index. The
-// ranks of a replica share one copy of the model, each with its modelets. Ranks of equal index hold the same
-// modelets of the copies: they are *peers*. With one replica there is only the group of the run.
+// RankGrid: arranges the ranks of a run as replicas of its model: rank = replica x ranks of a replica +
+// index. The ranks of a replica share one copy of the model, each with its own modelets. Ranks with the
+// same index hold the same modelets of different copies: they are *peers*. With one replica there is only
+// the run's own group.
 //
-// Used by the training thread, as the groups are.
+// Used by the training thread, like the groups.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +18,31 @@ namespace modelet::agent {
 
 class RankGrid {
  public:
-  // `whole` must outlive it. `replicas` divides its size.
+  // `whole` must outlive this object. `replicas` must divide its size.
   RankGrid(comm::Group& whole, uint32_t replicas);
 
   comm::Group& replica() { return grid_ ? *grid_->row : whole_; }
-  // The peers of this rank, in the order of replicas. Only with several replicas.
+  // The group of this rank and its peers, in the order of replicas. Only with several replicas.
   comm::Group& peers() { return *grid_->column; }
   size_t replicas() const { return replicas_; }
   int size() const { return whole_.size(); }
   std::string node_name(int rank) const { return whole_.node_name(rank); }
 
-  // Tag of the first of `count` operations among peers, whose rounds follow one another. All peers call it in
-  // the same order; an earlier step than before counts as that one.
+  // The tag of the first of `count` operations among peers; the rounds of the others follow. All peers must
+  // call this in the same order. If `step` is earlier than that of a previous call, the later step counts.
   comm::Tag peer_tags(uint64_t step, size_t count = 1);
 
-  // Like the function of that name (gather_numbers.h), over all ranks: within replicas with `tag`, then among
-  // peers.
+  // Like the function of the same name in gather_numbers.h, but over all ranks of the run: within replicas
+  // with `tag`, then among peers.
   std::vector<std::vector<uint64_t>> all_gather_numbers(comm::Tag tag, std::span<const uint64_t> mine,
                                                         std::span<const size_t> counts);
 
-  // Of a value that the ranks of each replica have in common: that of the first replica, and the mean in the
-  // order of replicas.
+  // For values that are the same on all ranks of a replica. of_first_replica() returns those of the first
+  // replica, and mean() returns the mean, added in the order of replicas.
   std::vector<double> of_first_replica(uint64_t step, std::span<const double> mine);
   double mean(uint64_t step, double mine);
 
-  // Counters of this rank in all its groups.
+  // The sums of this rank's counters over all its groups.
   struct Totals {
     uint64_t bytes_sent = 0;
     double codec_seconds = 0, wait_seconds = 0;
@@ -54,7 +55,7 @@ class RankGrid {
   comm::Group& whole_;
   const size_t replicas_;
   std::optional<comm::Grid> grid_;
-  comm::Tag next_;  // among peers
+  comm::Tag next_;  // tag of the next operation among peers
 };
 
 }  // namespace modelet::agent

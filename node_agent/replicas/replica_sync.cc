@@ -27,10 +27,10 @@ shard::Parameters copy_of(const shard::Parameters& p, uint64_t seed) {
   return copy;
 }
 
-// A step of these is as large as the gradient.
+// Whether a step of this optimiser grows with the gradient.
 bool steps_follow_gradients(OptimizerKind kind) { return kind == OptimizerKind::kSgd; }
 
-// The arrays of a modelet that settle() makes common, besides weights and biases.
+// The arrays of a modelet that settle() makes the same on all replicas, besides weights and biases.
 std::vector<shard::Parameters::Array> state_arrays(shard::Modelet& modelet) {
   std::vector<shard::Parameters::Array> arrays = modelet.parameters().arrays();
   std::erase_if(arrays,
@@ -40,7 +40,7 @@ std::vector<shard::Parameters::Array> state_arrays(shard::Modelet& modelet) {
 
 size_t width(const shard::Parameters::Array& array) { return array.shape.size() == 2 ? array.shape[1] : 1; }
 
-// How an array travels, exactly: as floats, or, as clocks do, as words.
+// The codec with which an array travels exactly. Null: it travels as words, as clocks do.
 const comm::Codec* codec_of(const shard::Parameters::Array& array) {
   switch (array.dtype) {
     case shard::DType::kF32:
@@ -52,7 +52,7 @@ const comm::Codec* codec_of(const shard::Parameters::Array& array) {
   }
 }
 
-// A row of an array as it travels, and back.
+// Convert a row of an array to the form in which it travels, and back.
 void read_row(const shard::Parameters::Array& array, size_t r, float* out) {
   const std::byte* row = array.first + r * array.stride_bytes;
   if (array.dtype != shard::DType::kBF16) {
@@ -84,7 +84,7 @@ std::vector<RowExchange::Modelet> modelets_of(shard::Network& network) {
   return modelets;
 }
 
-// The place within a step at which the agreed rows are rounded.
+// Which exchange of a step rounds the agreed rows. A part of the seed.
 enum Pass : uint64_t { kChange, kKeptBack };
 
 }  // namespace
@@ -100,7 +100,7 @@ ReplicaSync::ReplicaSync(shard::Network& network)
   for (const auto& modelet : network.modelets()) {
     const shard::Parameters& p = modelet->parameters();
     copies_.push_back({modelet.get(), copy_of(p, seed_), std::vector<uint16_t>(p.rows(), 1)});
-    scratch_.reserve(3 * p.cols());  // the most that a Content takes
+    scratch_.reserve(3 * p.cols());  // no Content needs more
   }
 }
 
@@ -136,7 +136,7 @@ void ReplicaSync::read_change(const Copy& copy, size_t row, float* out) {
 
 // ---- weights and biases
 
-// What rows have changed since the last time, as the codec rounds it; biases exactly.
+// Sends how rows have changed since the last time, rounded by the codec; biases travel exactly.
 class ReplicaSync::Changes final : public RowExchange::Content {
  public:
   Changes(ReplicaSync& sync, uint64_t step, size_t self) : sync_(sync), step_(step), self_(self) {}
@@ -164,7 +164,7 @@ class ReplicaSync::Changes final : public RowExchange::Content {
     const size_t divisor = steps_follow_gradients(optimizer) ? replicas : arrived.senders(i);
     float *const kept_back = sync_.scratch_.mine(), *const sum = kept_back + cols,
                  *const scratch = sum + cols;
-    // The part of the own change that the others do not know.
+    // The part of this replica's change that the others do not get.
     std::copy_n(p.weights().row(row, scratch), cols, kept_back);
     kernels::axpy(-1, agreed.weights().row(row, scratch), kept_back, cols);
     if (const float* own = arrived.row(self_, 0, i)) {
@@ -183,7 +183,8 @@ class ReplicaSync::Changes final : public RowExchange::Content {
     const float share = 1 / static_cast<float>(divisor);
     kernels::scale(share, sum, cols);
     kernels::add(agreed.weights().row(row, scratch), sum, cols);
-    // All replicas round `agreed` alike, so that they agree; each rounds its own weights by itself.
+    // All replicas round `agreed` with the same seed, so that they agree. Each rounds its own weights with
+    // its own seed.
     const uint64_t seed = sync_.seed_, modelet = copy.modelet->spec().id;
     agreed.set_row(row, sum, Rng(seed, {kStreamReplicaAgreed, step_, kChange, modelet, row}));
     kernels::add(agreed.weights().row(row, scratch), kept_back, cols);
@@ -202,8 +203,9 @@ class ReplicaSync::Changes final : public RowExchange::Content {
   const size_t self_;  // this replica
 };
 
-// Sends exactly what the codec has kept back of all rows since they were last equal. It was left out of the
-// mean when this replica last sent the row, so it gets the share in `agreed` that it had then.
+// Sends exactly what the codec has kept back of all rows since the replicas were last equal. This part was
+// missing in the mean when this replica last sent the row, so it gets the share in `agreed` that it would
+// have had then.
 class ReplicaSync::KeptBack final : public RowExchange::Content {
  public:
   KeptBack(ReplicaSync& sync, uint64_t step) : sync_(sync), step_(step) {}
@@ -237,8 +239,8 @@ class ReplicaSync::KeptBack final : public RowExchange::Content {
   const uint64_t step_;
 };
 
-// The own weights become what all agreed upon: where nothing was kept back, they differ only in the last
-// bits.
+// Sets this replica's weights to those that all agreed on. Where nothing was kept back, they differ only in
+// the last bits.
 void ReplicaSync::take_agreed() {
   rows_.for_each_row(unsettled_, [this](size_t m, size_t row) {
     const Copy& copy = copies_[m];
@@ -246,10 +248,10 @@ void ReplicaSync::take_agreed() {
   });
 }
 
-// ---- what else a checkpoint keeps
+// ---- the rest of what a checkpoint keeps
 
-// Of the replicas that have a row in their set, one keeps it: a different one for each row, so that all send
-// about as much, but the same one in all modelets of a layer that share a row's clock.
+// If several replicas have a row in their sets, only one keeps it. It differs from row to row, so that all
+// replicas send about as much. It is the same one in all modelets of a layer that share a row's clock.
 std::vector<RowSet> ReplicaSync::one_of_each(std::vector<RowSet> sets) const {
   std::vector<size_t> holders;
   for (size_t m = 0; m < copies_.size(); ++m)
@@ -265,7 +267,7 @@ std::vector<RowSet> ReplicaSync::one_of_each(std::vector<RowSet> sets) const {
   return sets;
 }
 
-// Optimiser state and clocks.
+// Sends optimiser state and clocks.
 class ReplicaSync::State final : public RowExchange::Content {
  public:
   explicit State(ReplicaSync& sync) : sync_(sync) {
@@ -294,7 +296,7 @@ class ReplicaSync::State final : public RowExchange::Content {
   std::vector<std::vector<shard::Parameters::Array>> arrays_;  // [modelets]
 };
 
-// One round: queries are centred by the mean of all replicas' running means.
+// Sets the mean by which queries are centred to the mean of all replicas' running means. One round.
 void ReplicaSync::exchange_query_means(RankGrid& grid, uint64_t step) {
   const auto view = [](std::vector<float>& values) {
     return Matrix{values.data(), 1, values.size(), values.size()};
@@ -319,7 +321,7 @@ void ReplicaSync::exchange_query_means(RankGrid& grid, uint64_t step) {
   }
 }
 
-// ---- the whole
+// ---- average and settle
 
 bool ReplicaSync::average(RankGrid& grid, uint64_t step, bool stop) {
   const RowSet updated = updated_rows();

@@ -1,26 +1,27 @@
-// ReplicaSync: keeps the replicas of a model together. Each trains on samples of its own (local SGD: Stich,
-// ICLR 2019). Every few steps they exchange what they changed, and each adds the mean of the changes to what
-// all agreed upon:
+// ReplicaSync: keeps the replicas of a model together. Each replica trains on samples of its own (local
+// SGD: Stich, ICLR 2019). Every few steps the replicas exchange their changes. Each adds the mean of the
+// changes to the weights that all agreed on last:
 //
-//   change_r  = weights_r - agreed            of the rows that replica r has updated since the last time
-//   sent_r    = change_r as the codec rounds it (stochastically)
+//   change_r  = weights_r - agreed            for the rows that replica r has updated since the last time
+//   sent_r    = change_r, rounded by the codec (stochastically)
 //   agreed   += mean of sent_r                the same bits on all replicas
 //   weights_r = agreed + (change_r - sent_r)
 //
-// What rounding kept back stays in the replica's weights, and so in its next change (error feedback: Seide et
-// al., Interspeech 2014; Karimireddy et al., ICML 2019). Biases travel exactly. For plain SGD the change of a
-// row is divided by the number of replicas, because two half steps are the step of a batch twice as large.
-// Adam and Adagrad make steps of about the same size whatever the gradient's, so a row that few samples touch
-// would fall behind: there it is the mean over the replicas that updated it. What was kept back then travels
-// with the next change, and is divided as that is. settle() gives it the share that it would have had.
+// What rounding keeps back stays in the replica's weights, and so in its next change (error feedback: Seide
+// et al., Interspeech 2014; Karimireddy et al., ICML 2019). Biases travel exactly.
 //
-// Optimiser state stays with its replica (as in DiLoCo: Douillard et al., 2023), except in settle(), which
-// makes everything that a checkpoint keeps the same on all replicas. docs/decisions/0016-replicas.md says
-// why.
+// What the change of a row is divided by depends on the optimiser. Plain SGD: the number of replicas,
+// because two half steps make the step of a batch twice as large. Adam and Adagrad: the number of replicas
+// that updated the row. Their steps have about the same size whatever the size of the gradient, so a row
+// that few samples touch would otherwise fall behind. What was kept back travels with the next change and
+// is divided in the same way. settle() gives it the share that it would have had when it was kept back.
+//
+// Optimiser state stays with its replica (as in DiLoCo: Douillard et al., 2023). Only settle() makes
+// everything that a checkpoint keeps the same on all replicas. docs/decisions/0016-replicas.md says why.
 //
 // Owns a copy of the weights ("agreed"). Used by the training thread between two steps; parallel inside.
-// docs/wire_format.md describes what is sent each time. PeerError: another replica is missing; the weights
-// are then of no further use.
+// docs/wire_format.md describes what is sent each time. Throws PeerError if another replica is missing; the
+// weights must not be used any more then.
 #pragma once
 
 #include <cstddef>
@@ -37,31 +38,31 @@ namespace modelet::agent {
 
 class ReplicaSync {
  public:
-  // All replicas begin with the same weights: those of `network`, which must outlive it.
+  // All replicas must begin with the same weights: those of `network`, which must outlive this object.
   explicit ReplicaSync(shard::Network& network);
   ReplicaSync(const ReplicaSync&) = delete;
   ReplicaSync& operator=(const ReplicaSync&) = delete;
 
-  // Every rank of every replica calls these after the same step. `stop`: this replica wishes to stop (all its
-  // ranks say the same). Returns whether any replica does.
+  // Every rank of every replica must call these after the same step. `stop`: this replica wishes to stop
+  // (all its ranks must say the same). Returns whether any replica wishes to stop.
   bool average(RankGrid& grid, uint64_t step, bool stop);
-  // Afterwards all replicas are equal to the bit: what the codec kept back is sent too, exactly; the
-  // optimiser state and clock of a row become those of one of the replicas that updated it since the last
-  // time; hash tables are built anew.
+  // Like average(), but afterwards all replicas are equal to the bit. It also sends exactly what the codec
+  // kept back. A row's optimiser state and clock become those of one of the replicas that have updated the
+  // row since the last settle(). Hash tables are built again.
   bool settle(RankGrid& grid, uint64_t step, bool stop);
 
-  // Without messages. Grows to what base/experiment/memory.h says.
+  // Without messages. It grows to what base/experiment/memory.h says.
   size_t memory_bytes() const;
 
  private:
-  // A modelet, and what all replicas agreed upon for it: weights and biases. Clocks are those that this
-  // replica's rows had the last time.
+  // A modelet, and the weights and biases that all replicas agreed on. The clocks in `agreed` are those
+  // that this replica's rows had the last time.
   struct Copy {
     shard::Modelet* modelet;
     shard::Parameters agreed;
-    std::vector<uint16_t> divisors;  // [rows] by what the own change was divided the last time
+    std::vector<uint16_t> divisors;  // [rows] what this replica's last change was divided by
   };
-  // What travels (RowExchange::Content).
+  // The kinds of data that travel (RowExchange::Content).
   class Changes;
   class KeptBack;
   class State;

@@ -57,7 +57,7 @@ std::vector<uint32_t> RowExchange::rows_of(const RowSet& set, const Segment& seg
   return rows;
 }
 
-// One more word says whether the replica wishes to stop.
+// The message has one more word, which says whether the replica wishes to stop.
 std::vector<RowSet> RowExchange::gather_sets(RankGrid& grid, uint64_t step, const RowSet& mine,
                                              bool& stop) const {
   const auto self = static_cast<size_t>(grid.peers().rank());
@@ -100,7 +100,7 @@ size_t RowExchange::Arrived::senders(size_t i) const {
 struct RowExchange::Run {
   comm::Group& peers;
   const uint64_t step;
-  const comm::Tag first;  // of the first segment; each has a round
+  const comm::Tag first;  // tag of the first segment; each segment has a round
   const std::vector<RowSet>& sets;
   Content& content;
 
@@ -120,9 +120,9 @@ void RowExchange::run(RankGrid& grid, uint64_t step, const std::vector<RowSet>& 
   }
 }
 
-// Reads and sends the own rows; afterwards they are here as the others will see them. What a codec rounds by
-// chance follows from what is rounded and when, not from the node that holds it; it differs between replicas,
-// so that errors average out.
+// Reads and sends this replica's rows. Afterwards the buffers hold them as the others will decode them. The
+// seed of stochastic rounding follows from what is rounded and when, not from the node that holds it. It
+// differs between replicas, so that errors average out.
 void RowExchange::send(const Run& run, size_t s) {
   const auto [modelet, first, last] = segments_[s];
   const std::vector<Tensor> tensors = run.content.tensors(modelet);
@@ -166,7 +166,7 @@ void RowExchange::collect(const Run& run, size_t s) {
   place_rows(run, segments_[s]);
 }
 
-// Where in the matrices of each replica the rows are that any of them sent.
+// Lists the rows that any replica sent, and finds where they are in each replica's matrices.
 void RowExchange::place_rows(const Run& run, const Segment& segment) {
   arrived_.places.assign(run.sets.size(), {});
   arrived_.rows.clear();

@@ -1,9 +1,9 @@
-// RowExchange: what replicas have to tell each other of rows of their modelets. Each replica has a set of
-// rows, and all get what every replica sends of the rows in its set, a segment of a modelet at a time: the
-// next segments travel while one is worked on. What travels, and what becomes of it, is the caller's:
-// RowExchange::Content.
+// RowExchange: lets replicas send each other data about rows of their modelets. Each replica has a set of
+// rows. All replicas get what each of them sends of the rows in its set. The exchange works on one segment
+// of a modelet at a time, while the next segments travel. The caller decides what travels and what becomes
+// of it: RowExchange::Content.
 //
-// Keeps its buffers. Used by the training thread; parallel inside. docs/wire_format.md says what is sent.
+// Reuses its buffers. Used by the training thread; parallel inside. docs/wire_format.md says what is sent.
 #pragma once
 
 #include <array>
@@ -21,46 +21,46 @@
 
 namespace modelet::agent {
 
-// Rows of modelets: a bit a row; the rows of each modelet begin with a new word.
+// A set of rows of all modelets, with a bit for each row. The rows of each modelet begin with a new word.
 using RowSet = std::vector<uint32_t>;
 
 class RowExchange {
  public:
   static constexpr size_t kWordBits = 32;
-  static constexpr size_t kRowPiece = 64;  // rows, or words of a set, of a parallel piece
+  static constexpr size_t kRowPiece = 64;  // rows, or words of a set, that a thread works on at a time
 
   struct Modelet {
     uint32_t id;  // in the partition
     size_t rows, cols;
   };
-  // `seed`: of what codecs round by chance. All replicas give the same modelets.
+  // `seed`: for stochastic rounding by codecs. All replicas must give the same modelets.
   RowExchange(std::span<const Modelet> modelets, uint64_t seed, ThreadPool& pool);
 
-  // ---- Sets. A modelet is named by its place among those of the constructor, here and below.
-  size_t words() const { return words_; }  // of a set
+  // ---- Sets. Here and below, a modelet's number is its place among those of the constructor.
+  size_t words() const { return words_; }  // words of a set
   size_t word_of(size_t modelet, size_t row) const { return first_word_[modelet] + row / kWordBits; }
   static uint32_t bit_of(size_t row) { return 1u << row % kWordBits; }
-  // Calls each(modelet, row) for all rows in the set; different rows from several threads.
+  // Calls each(modelet, row) for all rows in the set, from several threads.
   template <class Each>
   void for_each_row(const RowSet& set, const Each& each) const;
-  // The sets of all replicas, in one round, and whether any of them wishes to stop: `stop` is of this one
-  // before, and of any afterwards. FormatError if another replica's has rows that do not exist.
+  // Exchanges the sets of all replicas, in one round. `stop` says whether this replica wishes to stop;
+  // afterwards it says whether any does. Throws FormatError if another replica's set has rows that do not
+  // exist.
   std::vector<RowSet> gather_sets(RankGrid& grid, uint64_t step, const RowSet& mine, bool& stop) const;
 
-  // ---- Rows
-  // A matrix that travels of a segment, with a row for each row of the sender's set.
+  // A matrix that travels for each segment. It has a row for each row in the sender's set.
   struct Tensor {
     size_t cols;
-    const comm::Codec* codec;  // null: not floats but words of 32 bits, which travel as they are
+    const comm::Codec* codec;  // null: not floats but words of 32 bits, which travel unchanged
   };
-  // What all replicas have sent of a segment.
+  // What all replicas have sent for a segment.
   struct Arrived {
-    std::vector<uint32_t> rows;                 // that some replica sent, ascending
-    std::vector<std::vector<uint32_t>> places;  // [replicas][rows] in the replica's matrices; kNowhere
-    std::vector<std::vector<Matrix>> from;      // [replicas][tensors]; the own ones as the others see them
+    std::vector<uint32_t> rows;                 // rows that any replica sent, ascending
+    std::vector<std::vector<uint32_t>> places;  // [replicas][rows] row in the replica's matrices, or kNowhere
+    std::vector<std::vector<Matrix>> from;      // [replicas][tensors]; own ones as the others decode them
 
     size_t replicas() const { return places.size(); }
-    // Of tensor t and the i-th row; nullptr if that replica sent none.
+    // The i-th row in tensor t of a replica; null if that replica did not send the row.
     const float* row(size_t replica, size_t t, size_t i) const;
     size_t senders(size_t i) const;
   };
@@ -68,18 +68,18 @@ class RowExchange {
    public:
     virtual ~Content() = default;
     virtual std::vector<Tensor> tensors(size_t modelet) const = 0;
-    // Fills out [cols] with what travels of a row in tensor t. Called by several threads.
+    // Fills out [cols] with what travels for a row in tensor t. Called by several threads.
     virtual void read(size_t modelet, size_t row, size_t t, float* out) const = 0;
-    // The i-th row of `arrived` has come. Called by several threads, each row once.
+    // Called for the i-th row of `arrived`: by several threads, once for each row.
     virtual void apply(size_t modelet, const Arrived& arrived, size_t i) = 0;
   };
-  // All replicas call it with the same `sets` [replicas].
+  // All replicas must call it with the same `sets` [replicas].
   void run(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets, Content& content);
 
-  size_t memory_bytes() const;  // of the buffers; they grow to what base/experiment/memory.h says
+  size_t memory_bytes() const;  // of the buffers, which grow to what base/experiment/memory.h says
 
  private:
-  // Rows [first, last) of a modelet, which travel together; `first` begins a word of a set.
+  // Rows [first, last) of a modelet, which travel together. `first` begins a word of a set.
   struct Segment {
     size_t modelet, first, last;
   };
@@ -93,10 +93,10 @@ class RowExchange {
   const uint64_t seed_;
   ThreadPool& pool_;
   std::vector<Modelet> modelets_;
-  std::vector<size_t> first_word_;  // [modelets] of its rows in a set
+  std::vector<size_t> first_word_;  // [modelets] word of a set where its rows begin
   size_t words_ = 0;
   std::vector<Segment> segments_;
-  // Kept for their memory.
+  // Members only to reuse their memory.
   std::array<std::vector<Buffer>, kSyncAhead + 1> own_;  // [segments under way][tensors]
   std::vector<std::vector<Buffer>> received_;            // [replicas][tensors]
   std::vector<comm::OutBlock> out_;

@@ -20,9 +20,9 @@ using comm::Manifest;
 using comm::StoredContent;
 using Check = std::function<void()>;
 
-constexpr double kPoll = 0.1;  // seconds between two looks at whether somebody wants an end
+constexpr double kPoll = 0.1;  // seconds between two calls of `check`
 
-// Of a file that has this content; nothing if it has another, or is not there.
+// The manifest of the file at `path`; nothing if it does not exist or has other content.
 std::optional<Manifest> manifest_if_right(const fs::path& path, const comm::SnapshotFile& file,
                                           const Check& check) {
   std::error_code none;
@@ -40,7 +40,7 @@ void rest(double seconds, const Check& check) {
   }
 }
 
-// open() returns null while somebody else fills the entry.
+// Calls open(), which returns null while somebody else fills the entry, until it succeeds.
 template <class Open>
 std::unique_ptr<StoredContent> opened(const Manifest& manifest, const BringOptions& options,
                                       const Open& open) {
@@ -51,17 +51,19 @@ std::unique_ptr<StoredContent> opened(const Manifest& manifest, const BringOptio
   }
 }
 
-// One file on its way into the store.
+// Fetches one file into the store.
 class Fetching {
  public:
   Fetching(comm::ContentStore& store, HolderLinks& links, const comm::SnapshotFile& file,
            const BringOptions& options)
       : store_(store), links_(links), file_(file), options_(options), holders_(file.holders) {
-    // Whoever sent it there may be lost before it could say so.
+    // The scheduler's store may have the file, too: the node that sent it there may have been lost before
+    // it could say so.
     if (std::ranges::find(holders_, "") == holders_.end()) holders_.emplace_back();
   }
 
-  // The whole entry; null if no holder has what is missing of it. Each may have another part.
+  // Asks each holder once, since each may have another part. Returns the entry if it is whole now; else
+  // null.
   std::unique_ptr<StoredContent> round() {
     complaints_.clear();
     auto manifest = store_.manifest(file_.content);
@@ -81,7 +83,7 @@ class Fetching {
       } catch (const Interrupted&) {
         throw;
       } catch (const Error& error) {
-        options_.check();  // what it throws may be an Error, too
+        options_.check();  // may throw an Error of its own, which must not count as the holder's
         links_.give_up(holder);
         complaints_ += fmt::format("{}{}", complaints_.empty() ? "" : "; ", error.what());
       }
@@ -99,7 +101,7 @@ class Fetching {
   HolderLinks& links_;
   const comm::SnapshotFile& file_;
   const BringOptions& options_;
-  std::vector<std::string> holders_;  // to be asked, in this order
+  std::vector<std::string> holders_;  // asked in this order
   std::string complaints_;            // of the last round
 };
 

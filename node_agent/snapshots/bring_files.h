@@ -1,4 +1,4 @@
-// bring_files: files of a snapshot into a folder, from this disk or from their holders. One thread.
+// bring_files: puts files of a snapshot into a folder, from this disk or from their holders. One thread.
 #pragma once
 
 #include <filesystem>
@@ -16,28 +16,30 @@ namespace modelet::agent {
 
 struct BringOptions {
   double retry_seconds = 2;     // between two rounds over all holders
-  double patience = 60;         // seconds, after which a file that no holder gives cannot be had
+  double patience = 60;         // seconds after which it gives up a file that no holder sends
   std::function<void()> check;  // called several times a second, may throw
-  // Called while somebody else in this process fills an entry of the store, until it is let go.
+  // Called repeatedly while somebody else in this process fills an entry of the store: asks them to close
+  // it.
   std::function<void(const std::string& address)> let_go;
-  // The scheduler's, if it is on this machine: a file that it has is linked, and then checked. Null: there is none.
+  // The scheduler's store, if it is on this machine: a file in it is linked, and then checked. Null: it is
+  // elsewhere.
   const comm::ContentStore* local_store = nullptr;
 };
 
-// A file that lies in the store of what this node holds, open.
+// A file in this node's store, with its entry open.
 struct HeldFile {
   std::string name;
   comm::ContentId content;
   uint64_t bytes = 0;
-  std::vector<std::string> holders;  // others that are known to have it
+  std::vector<std::string> holders;  // other nodes that are known to have it
   std::shared_ptr<comm::StoredContent> entry;
 };
 
-// Puts the files `names` of `snapshot` into `folder`, which is made if need be, and into `store`. A file that
-// is in the folder and right stays; else it is taken from the store; else from its holders, and at last from the
-// scheduler's store, one after the other, round after round. What comes is checked against its address, chunk by
-// chunk, so it does not matter which holder sends what. Error that names the file and what each holder said if
-// none has it.
+// Puts the files `names` of `snapshot` into `folder`, which is made if needed, and into `store`. For each
+// file it tries, in this order: the file in the folder, if it is right; the store; the file's holders one
+// after the other, and finally the scheduler's store, round after round. Chunks that arrive are checked
+// against the file's address, so it does not matter which holder sends which chunk. Throws Error if nobody
+// has a file; the text names the file and says what each holder answered.
 std::vector<HeldFile> bring_files(comm::ContentStore& store, HolderLinks& links,
                                   const comm::Snapshot& snapshot, std::span<const std::string> names,
                                   const std::filesystem::path& folder, const BringOptions& options);

@@ -1,5 +1,6 @@
-// HolderLinks: connections to the nodes that hold parts of a snapshot, and to the scheduler's store, which is the
-// holder without a name. Each is made when it is first asked for, and given up when it fails. One thread.
+// HolderLinks: the connections to the nodes that hold parts of a snapshot, and to the scheduler's store,
+// which is the holder with the empty name. A connection is made when it is first needed, and given up when
+// it fails. One thread.
 #pragma once
 
 #include <functional>
@@ -17,16 +18,18 @@ namespace modelet::agent {
 
 class HolderLinks {
  public:
-  // `key`: with which this node sends and fetches; none: no keys. `link`: as DataLink, but for `who`.
+  // `key`: the key with which this node sends and fetches; empty: no keys. `link`: as for DataLink; `who`
+  // is ignored.
   HolderLinks(std::optional<comm::KeyPair> key, comm::LinkOptions link)
       : key_(std::move(key)), options_(std::move(link)) {}
 
-  // Who there is from now on; connections to others, and those that are elsewhere now, end.
+  // Sets the holders that there are from now on. Ends the connections to others, and to those that have
+  // moved.
   void name(const std::vector<comm::control::HolderT>& holders,
             const std::optional<comm::control::SchedulerAddress>& store);
   bool knows(const std::string& node) const { return known_.contains(node); }
 
-  // Error if nobody has named the node, or its address is none.
+  // Throws Error if name() was not told of the node, or if its address is invalid.
   comm::DataLink& to(const std::string& node);
   void give_up(const std::string& node) { links_.erase(node); }
 

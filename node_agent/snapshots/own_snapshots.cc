@@ -16,9 +16,9 @@ namespace {
 namespace fs = std::filesystem;
 using comm::Manifest;
 
-constexpr double kAvoid = 30;          // seconds for which a node that did not take a file is asked last
+constexpr double kAvoid = 30;          // seconds during which a node that did not take a file is asked last
 constexpr uint64_t kLongestRest = 16;  // times retry_seconds
-constexpr size_t kMostWaiting = 2;     // snapshots that wait for the scheduler's store: each takes room here
+constexpr size_t kMostWaiting = 2;  // snapshots that may wait for the scheduler's store: each takes room here
 
 bool is_in_store(const HeldFile& file) { return std::ranges::find(file.holders, "") != file.holders.end(); }
 
@@ -26,8 +26,8 @@ bool is_in_store(const HeldFile& file) { return std::ranges::find(file.holders, 
 
 void OwnSnapshots::begin(const SnapshotKeeper::Group& group) {
   const bool same_run = group.pool == group_.pool && group.run == group_.run;
-  // Of another run only what the scheduler's store has not got is looked after. The rest stays until its room is
-  // needed: that run may go on without this node.
+  // Of other runs, only snapshots that must still get to the scheduler's store are kept here. The files of
+  // the rest stay until their room is needed: such a run may go on without this node.
   std::erase_if(snapshots_, [&](const Snapshot& snapshot) {
     const bool stays = same_run && snapshot.run == group.run
                            ? snapshot.step <= group.from_step && (snapshot.told || snapshot.keep)
@@ -72,9 +72,9 @@ void OwnSnapshots::brought(uint64_t run, uint64_t step, bool keep, fs::path fold
                     .step = step,
                     .keep = keep,
                     .folder = std::move(folder),
-                    .told_stored = true};  // whoever has written it sees to that
+                    .told_stored = true};  // the rank that wrote it takes care of that
   for (HeldFile& file : files) {
-    file.holders.clear();  // the scheduler has named them, and some may be gone by now
+    file.holders.clear();  // the scheduler named them, but some may be gone by now
     snapshot.names.push_back(file.name);
     snapshot.files.push_back(std::move(file));
   }
@@ -92,13 +92,14 @@ void OwnSnapshots::stable(uint64_t run, uint64_t step) {
   });
 }
 
-// Its own names are removed, too, unless the user wants them: then the trainer decides.
+// Forgets a snapshot. Its files in the run's folder are removed as well, unless the user wants them: then
+// the trainer decides.
 void OwnSnapshots::forget(const Snapshot& snapshot, bool remove_files) {
   for (const HeldFile& file : snapshot.files) unneeded_.insert(file.content);
   if (!remove_files || snapshot.keep) return;
   if (around_.local_store != nullptr)
     for (const HeldFile& file : snapshot.files) around_.local_store->remove(file.content);
-  std::error_code gone;  // or something else is there, too
+  std::error_code gone;  // ignored: the folder may have other files, too
   for (const std::string& name : snapshot.names) fs::remove(snapshot.folder / name, gone);
   fs::remove(snapshot.folder, gone);
 }
@@ -117,7 +118,7 @@ std::vector<comm::ContentId> OwnSnapshots::take_unneeded() {
   return unneeded;
 }
 
-// What is to be kept goes to the scheduler's store, if it has one.
+// Snapshots that are to be kept go to the scheduler's store, if it has one.
 bool OwnSnapshots::wants_store(const Snapshot& snapshot) const {
   return snapshot.keep && !snapshot.told_stored && group_.store.has_value();
 }
@@ -148,7 +149,7 @@ void OwnSnapshots::work() {
     advance(*due);
   } catch (const Interrupted&) {
     throw;
-  } catch (const std::exception& error) {  // the disk's, too: the run goes on
+  } catch (const std::exception& error) {  // also the disk's errors: the run goes on
     around_.check();
     if (++due->failures == 1)
       log_warning("the snapshot of step {} is not safe yet, it is tried again: {}", due->step, error.what());
@@ -157,8 +158,8 @@ void OwnSnapshots::work() {
   }
 }
 
-// A snapshot that failed, or was not begun, when a newer one is there; and the oldest that wait for the store
-// if there are more than a few: the user wants the newest.
+// Drops two kinds of snapshots: one that failed or was not begun, if there is a newer one; and the oldest
+// that wait for the store, if there are too many, because the user wants the newest.
 void OwnSnapshots::drop_superseded() {
   uint64_t newest = 0;
   for (const Snapshot& snapshot : snapshots_)
@@ -176,13 +177,13 @@ void OwnSnapshots::drop_superseded() {
   const auto oldest = std::ranges::find_if(snapshots_, waits);
   log_warning("the scheduler's store did not take the snapshot of step {}: it stays in {} only", oldest->step,
               oldest->folder.string());
-  oldest->told_stored = true;  // the run may need it: it goes when a newer one is stable
+  oldest->told_stored = true;  // the run may need it, so it stays until a newer one is stable
 }
 
-// One unit of what is to do.
+// Does one unit of the work on a snapshot.
 void OwnSnapshots::advance(Snapshot& snapshot) {
   if (snapshot.files.size() < snapshot.names.size()) return adopt_next(snapshot);
-  // The end of a group: the next one may go on from these files before they lie elsewhere.
+  // This may be the end of a group. The next group may go on from these files before other nodes have them.
   if (!snapshot.told && snapshot.keep && !std::exchange(snapshot.said, true)) return say(snapshot);
   if (!snapshot.told) {
     for (size_t file = 0; file < snapshot.files.size(); ++file)
@@ -195,7 +196,7 @@ void OwnSnapshots::advance(Snapshot& snapshot) {
   missing->holders.emplace_back();
 }
 
-// Nobody else can hold its files.
+// Whether nobody else can hold this node's files.
 bool OwnSnapshots::is_alone() const { return group_.members.size() <= 1 && !group_.store; }
 
 void OwnSnapshots::adopt_next(Snapshot& snapshot) {
@@ -210,8 +211,9 @@ void OwnSnapshots::adopt_next(Snapshot& snapshot) {
   snapshot.files.push_back({name, manifest.id(), manifest.bytes(), {}, std::move(entry)});
 }
 
-// The other members, in a turn that differs from file to file; those that failed a moment ago last. A group of
-// one has the scheduler's store, and who finds nobody else has it, too.
+// The nodes to which a file may go. If the scheduler's store is on this machine, only the store. Else the
+// other members, beginning with a different one for each file, and last those that failed a moment ago.
+// Finally the store, for a group of one and in case no member takes the file.
 std::vector<std::string> OwnSnapshots::candidates(size_t file) const {
   std::vector<std::string> nodes;
   if (around_.local_store != nullptr && group_.store) return {""};

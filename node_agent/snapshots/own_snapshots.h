@@ -1,6 +1,7 @@
-// OwnSnapshots: the snapshots that this node has written or brought, and what is still to do for each: find out the
-// content of its files, send each to another node, say so, send what is kept to the scheduler's store. One unit of
-// work at a time, so that whoever drives it hears of other things in between. One thread.
+// OwnSnapshots: the snapshots that this node has written or brought, and what is still to do for each of
+// them: hash its files, send each file to another node, report that, and send what is to be kept to the
+// scheduler's store. work() does one unit at a time, so that its caller can do other things in between. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +25,12 @@ namespace modelet::agent {
 
 class OwnSnapshots {
  public:
-  // `check` is called several times a second while files are read, and may throw what cuts the work short.
-  // `let_go`: as BringOptions.
+  // `check` is called several times a second while files are read; it may throw to cut the work short.
+  // `let_go`: as in BringOptions.
   struct Surroundings {
     std::string node;
     comm::ContentStore& store;
-    comm::ContentStore* local_store;  // as BringOptions
+    comm::ContentStore* local_store;  // as in BringOptions
     HolderLinks& links;
     SnapshotKeeper::Held held;
     std::function<void()> check;
@@ -38,17 +39,17 @@ class OwnSnapshots {
   };
   explicit OwnSnapshots(Surroundings surroundings) : around_(std::move(surroundings)) {}
 
-  // As SnapshotKeeper.
+  // As in SnapshotKeeper.
   void begin(const SnapshotKeeper::Group& group);
   void take(uint64_t step, bool keep, std::filesystem::path folder, std::vector<std::string> files);
   void stable(uint64_t run, uint64_t step);
   void brought(uint64_t run, uint64_t step, bool keep, std::filesystem::path folder,
                std::vector<HeldFile> files);
 
-  bool has_work() const;    // now: what failed a moment ago has to wait
-  bool is_sending() const;  // as SnapshotKeeper
-  void work();              // one unit; does not throw but what `check` throws
-  // Of the present run.
+  bool has_work() const;    // whether there is work now; after a failure it waits for a while
+  bool is_sending() const;  // as in SnapshotKeeper
+  void work();              // does one unit; throws only what `check` throws
+  // The steps of the present run's snapshots that are held.
   const std::set<uint64_t>& held_steps() const { return held_steps_; }
 
   std::set<comm::ContentId> contents() const;    // of all files
@@ -62,10 +63,10 @@ class OwnSnapshots {
     bool keep = false;
     std::filesystem::path folder = {};
     std::vector<std::string> names = {};  // of files
-    std::vector<HeldFile> files = {};     // the first of `names`, as far as their content is known
-    bool said = false;                    // that they are here, at least
-    bool told = false;                    // that they are held
-    bool told_stored = false;             // that the scheduler's store has all of them, or others see to that
+    std::vector<HeldFile> files = {};     // the first of `names`, whose content is known already
+    bool said = false;                    // reported that they are on this node
+    bool told = false;                    // reported that they are held
+    bool told_stored = false;             // reported as in the scheduler's store, or left to others
     double retry_at = 0;
     uint64_t failures = 0;
   };
@@ -84,8 +85,8 @@ class OwnSnapshots {
 
   Surroundings around_;
   SnapshotKeeper::Group group_;
-  std::deque<Snapshot> snapshots_;           // in the order in which they came
-  std::map<std::string, double> failed_at_;  // nodes that did not take a file, and when
+  std::deque<Snapshot> snapshots_;           // the oldest first
+  std::map<std::string, double> failed_at_;  // nodes that did not take a file -> when
   std::set<uint64_t> held_steps_;            // of group_.run
   std::set<comm::ContentId> unneeded_;
   SteadyClock clock_;

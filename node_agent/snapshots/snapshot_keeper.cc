@@ -26,11 +26,11 @@ namespace {
 
 namespace msg = comm::control;
 
-constexpr double kTurn = 0.5;  // seconds between two looks at what may be tried again, or removed
+constexpr double kTurn = 0.5;  // seconds between two looks at what can be tried again or removed
 constexpr const char* kLimit = "--snapshot-mib of the agent";
-constexpr uint64_t kSchedulersLimit = uint64_t{1} << 60;  // is the scheduler's matter
+constexpr uint64_t kSchedulersLimit = uint64_t{1} << 60;  // no limit: the scheduler limits its store
 
-// Half of a disk is for runs and for whoever else writes there.
+// Leaves half of the disk to runs and to whoever else writes there.
 KeeperOptions fitting_its_disk(KeeperOptions options) {
   std::error_code unknown;
   std::filesystem::create_directories(options.folder, unknown);
@@ -207,14 +207,14 @@ class SnapshotKeeper::Impl {
   }
 
  private:
-  // Called on the port's thread, which has what it keeps before it takes the next message.
+  // Called on the port's thread. keep() takes effect there before the next message.
   std::string why_not(const comm::Identity& sender, const msg::ToSchedulerMessage& message) {
     std::string reason = policy_.why_not(sender, message);
     if (reason.empty() && std::holds_alternative<msg::OfferT>(message)) server_->keep(policy_.held());
     return reason;
   }
 
-  // Work under way is cut short, and goes on where it was.
+  // Lets the keeper's thread do something. Work under way is cut short, and continues afterwards.
   void ask(std::function<void()> question) {
     const std::lock_guard lock(mutex_);
     asked_.push_back(std::move(question));
@@ -253,13 +253,14 @@ class SnapshotKeeper::Impl {
     changed_.notify_all();
   }
 
-  // What this node has of the run that it works for no more.
+  // Keeps what this node has of the run for which it works no more.
   void leave_to_others(const std::map<std::string, std::string>& held) {
     of_others_.merge(own_.contents());
     for (const auto& [address, node] : held) of_others_.insert(comm::parse_content_id(address));
   }
 
-  // Once nobody has them open: what others sent, too, may be of use to a snapshot of this node.
+  // Removes files that are not needed, once nobody has them open. A file that another node sent may also
+  // belong to a snapshot of this node, and stays then.
   void remove_unneeded() {
     for (const comm::ContentId& content : own_.take_unneeded()) to_remove_.insert(content);
     if (to_remove_.empty()) return;
@@ -272,30 +273,30 @@ class SnapshotKeeper::Impl {
   }
 
   const KeeperOptions options_;
-  comm::Pace pace_;  // of its thread
+  comm::Pace pace_;  // used by the keeper's thread
   HolderPolicy policy_;
   comm::ContentStore store_;
   std::string public_key_;
 
-  // The keeper's thread's.
+  // Used by the keeper's thread only.
   HolderLinks links_;
   const std::unique_ptr<comm::ContentStore> local_store_;
   OwnSnapshots own_;
-  std::set<comm::ContentId> to_remove_;  // as soon as nobody has it open
-  // Of other runs, or there before this process: an equal run may count on it. It stays until its room is
-  // needed.
+  std::set<comm::ContentId> to_remove_;  // files to remove once nobody has them open
+  // Files of other runs, or left by an earlier process. A run may still need them, so they stay until their
+  // room is needed.
   std::set<comm::ContentId> of_others_ = store_.contents();
   bool stop_ = false;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::deque<std::function<void()>> asked_;  // of the thread
+  std::deque<std::function<void()>> asked_;  // what the keeper's thread is to do
   std::atomic<bool> is_asked_{false};
   Group group_;
   std::set<uint64_t> held_steps_;
   uint64_t stable_step_ = 0;  // of the group's run
   bool is_sending_ = false;
-  std::unique_ptr<comm::DataServer> server_;  // whose thread asks the policy
+  std::unique_ptr<comm::DataServer> server_;  // its thread calls policy_
   std::thread thread_;
 };
 

@@ -1,25 +1,25 @@
-// SnapshotKeeper: this node's part in keeping the snapshots of a run (comm/content/snapshot.h): its own files,
-// which it sends to other nodes, and theirs, which it holds for them.
+// SnapshotKeeper: this node's part in keeping the snapshots of a run (comm/content/snapshot.h). It sends
+// this node's own files to other nodes, and holds files of other nodes for them.
 //
-// It has a folder of files that are known by their content (comm/content/store.h) and a port for data
-// (comm/content/transfer/data_server.h), where the nodes that the scheduler has named, and nobody else, offer
-// and fetch. A file that this node has written is in that folder as a hard link: nothing is copied, and whoever
-// wrote it may remove its own name at any time.
+// It has a folder of files that are identified by their content (comm/content/store.h), and a port for data
+// (comm/content/transfer/data_server.h), where only the nodes that the scheduler has named may offer and
+// fetch. A file that this node has written is in that folder as a hard link: nothing is copied, and the
+// writer may remove its own name of the file at any time.
 //
-//   keeper.begin(group)            a Prepare has come: who the others are
-//   keeper.bring(snapshot, ...)    before the job starts: the files that its rank needs
-//   keeper.take(step, ...)         a snapshot is written: send it, then say SnapshotHeld
+//   keeper.begin(group)            a Prepare has arrived: who the others are
+//   keeper.bring(snapshot, ...)    before the job starts: fetches the files that its rank needs
+//   keeper.take(step, ...)         a snapshot is written: sends it, then reports SnapshotHeld
 //   keeper.hurry()                 the run waits for what is still to be sent
-//   keeper.stable(run, step)       older ones are not needed any more
+//   keeper.stable(run, step)       older snapshots are not needed any more
 //
-// Sending happens on a thread of its own, at a limited rate. Each file goes to one other member of the group,
-// in turn, so that what one node loses lies on several. A member that fails is replaced by the next. A group of
-// one sends to the scheduler's store, and what is to be kept goes there from any group. If nobody takes a file,
-// or this disk is full, that is a warning, and tried again until there is a newer snapshot: a run never fails
-// because of it.
+// The keeper sends on a thread of its own, at a limited rate. Each file goes to one other member of the
+// group, in turn, so that the files of a node are spread over several others. If a member fails, the next
+// one takes its place. A group of one sends its files to the scheduler's store. From every group, what is
+// to be kept goes there as well. If nobody takes a file, or this disk is full, the keeper logs a warning
+// and tries again until there is a newer snapshot. A run never fails because of that.
 //
-// Threads: all functions may be called from any thread. bring() works on the caller's; `held` is called on the
-// keeper's own.
+// Threads: any thread may call all functions. bring() works on the caller's thread. `held` is called on the
+// keeper's own thread.
 #pragma once
 
 #include <cstdint>
@@ -40,26 +40,27 @@ namespace modelet::agent {
 
 struct KeeperOptions {
   std::string node;                     // name of this node
-  std::filesystem::path folder;         // of what it holds; this process's alone
-  uint64_t bytes = uint64_t{32} << 30;  // limit of that folder, and half of its disk is one; --snapshot-mib
-  // Of the scheduler's store, if that is on this machine: files get there as hard links, and need no other holder.
-  // Empty: they are sent.
+  std::filesystem::path folder;         // of the files that it holds; used by this process alone
+  uint64_t bytes = uint64_t{32} << 30;  // limit of that folder, but at most half of its disk; --snapshot-mib
+  // The folder of the scheduler's store, if it is on this machine: files get there as hard links, and need
+  // no other holder. Empty: files are sent.
   std::filesystem::path local_store = {};
-  std::string listen = "tcp://127.0.0.1:*";  // of the port for data: its host, or "ipc://FOLDER/*"
-  std::optional<comm::KeyPair> key = {};     // this node's, with which it sends and fetches; none: no keys
-  // What leaves here counts in `sending`, which the machine's other traffic shares; null: no limit.
+  std::string listen = "tcp://127.0.0.1:*";  // endpoint of the port for data: its host, or "ipc://FOLDER/*"
+  std::optional<comm::KeyPair> key = {};     // with which this node sends and fetches; empty: no keys
+  // What is sent counts against `sending`, which the machine's other traffic shares. Null: no limit.
   std::shared_ptr<comm::RateLimit> sending = {};
   double fetch_bytes_per_second = 0;  // 0: no limit
-  double retry_seconds = 2;           // until what failed is tried again
-  double give_up_seconds = 60;        // of silence, after which another node counts as gone
+  double retry_seconds = 2;           // before a new attempt after a failure
+  double give_up_seconds = 60;        // silence after which another node counts as gone
 };
 
 class SnapshotKeeper {
  public:
-  // `held`: takes SnapshotHeld for the scheduler. It comes again with more holders if there are more.
+  // `held` takes SnapshotHeld messages for the scheduler. A snapshot is reported again when it has more
+  // holders.
   using Held = std::function<void(comm::control::SnapshotHeldT)>;
 
-  // Binds, and starts the thread. Throws as DataServer.
+  // Binds, and starts the thread. Throws like DataServer.
   SnapshotKeeper(KeeperOptions options, Held held);
   SnapshotKeeper(const SnapshotKeeper&) = delete;
   SnapshotKeeper& operator=(const SnapshotKeeper&) = delete;
@@ -76,44 +77,49 @@ class SnapshotKeeper {
     uint32_t epoch = 0, rank = 0;
     std::vector<std::string> members = {};             // Prepare.node_names
     std::vector<comm::control::HolderT> holders = {};  // Prepare.holders; this node may be one of them
-    // The scheduler's port for data; none: it has no store.
+    // The scheduler's port for data; empty: it has no store.
     std::optional<comm::control::SchedulerAddress> store = {};
-    uint64_t from_step = 0;       // of the snapshot that the group goes on from
-    double bytes_per_second = 0;  // that sending may take until hurry(); 0: no limit
+    uint64_t from_step = 0;       // step of the snapshot that the group goes on from
+    double bytes_per_second = 0;  // limit for sending until hurry(); 0: no limit
   };
-  // What an earlier group of this run had not finished is dropped, but for what is to be kept and not after
-  // from_step: the group writes the rest again.
+  // This node now belongs to `group`. Work that an earlier group of this run had not finished is dropped,
+  // except for snapshots that are to be kept and are not after from_step: the group writes the others
+  // again.
   void begin(const Group& group);
-  // The scheduler's store has moved there, if the group has one.
+  // The scheduler's store has moved there. Ignored if the group has no store.
   void store_at(const comm::control::SchedulerAddress& store);
-  // These nodes may offer and fetch here, too (Admit).
+  // These nodes may offer and fetch here as well (Admit).
   void admit(const std::vector<comm::control::HolderT>& holders);
 
-  // Puts the files `names` of a snapshot into `folder`, which is made if need be: those that are there and
-  // right stay, others are linked from what this node holds, or fetched from the snapshot's holders, one after
-  // the other, until one has what is right. What was fetched counts as held here from then on (SnapshotHeld).
-  // `check` is called several times a second, and may throw. Error if a file cannot be had.
+  // Puts the files `names` of a snapshot into `folder`, which is made if needed. Files that are there and
+  // right stay. Others are linked from what this node holds, or fetched from the snapshot's holders, one
+  // after the other, until one has the right file. Fetched files count as held here from then on
+  // (SnapshotHeld). `check` is called several times a second, and may throw. Throws Error if a file cannot
+  // be had.
   void bring(const comm::Snapshot& snapshot, std::span<const std::string> names,
              const std::filesystem::path& folder, const std::function<void()>& check);
 
-  // A snapshot that this rank has written: `files` in `folder`, complete. Returns at once.
+  // Takes a snapshot that this rank has written: `files` in `folder`, complete. Returns at once.
   void take(uint64_t step, bool keep, const std::filesystem::path& folder, std::vector<std::string> files);
 
-  // Training does not use the link now: files are sent as fast as it allows, until the next begin().
+  // Training does not use the link now, so files are sent as fast as the link allows, until the next
+  // begin().
   void hurry();
-  // Files are on their way that nobody else has yet, or that the scheduler's store shall have; none of them has
-  // failed so far.
+  // Whether files are under way that nobody else has yet or that must still get to the scheduler's store,
+  // and none of them has failed so far.
   bool is_sending() const;
 
-  // The scheduler needs no snapshot of the run before `step` any more: removes what is held of them, and the
-  // folders of own ones but for those to keep. What is to be kept stays here until the scheduler's store has
-  // it.
+  // The scheduler needs no snapshot of the run before `step` any more. Removes what is held of them, and
+  // the folders of this node's own ones except those to keep. A snapshot that is to be kept stays here
+  // until the scheduler's store has it.
   void stable(uint64_t run, uint64_t step);
 
-  // Whether it said so of `step` of the present run, or of a later one.
+  // Whether stable() was called with `step` or a later one for the present run, or the run went on from
+  // there.
   bool is_stable(uint64_t step) const;
 
-  // Waits until the snapshot of `step` is held (SnapshotHeld was called); false if that takes longer.
+  // Waits until the snapshot of `step` is held (SnapshotHeld was reported). Returns false if that takes
+  // longer than `seconds`.
   bool wait_until_held(uint64_t step, double seconds) const;
 
  private:

@@ -5,9 +5,10 @@
 namespace modelet::agent {
 namespace {
 
-constexpr double kWorthIt = 0.99;  // of the seconds with fewer micro-batches
+// More micro-batches must take less than this share of the seconds with fewer ones.
+constexpr double kWorthIt = 0.99;
 
-// The numbers take turns, and each follows each other one at times.
+// The numbers take turns. Their order shifts, so that each number follows every other one at some time.
 constexpr uint32_t in_turn(uint64_t step) {
   return static_cast<uint32_t>(1 + (step + step / kTriedMicroBatches) % kTriedMicroBatches);
 }
@@ -34,7 +35,7 @@ void MicroBatches::end_step(uint32_t next, double seconds) {
     const uint64_t at = since_trial(steps_);
     if (at == 0)
       for (auto& of_number : seconds_) of_number.clear();
-    // The last step of a trial announces what follows, so it does not count.
+    // The last step of a trial must already announce what follows, so it does not count.
     if (at + 1 < kTrial) seconds_[now_ - 1].push_back(seconds);
     if (at + 2 == kTrial) settled_on_ = fastest();
   }
@@ -47,7 +48,7 @@ uint32_t MicroBatches::fastest() {
   double least = 0;
   for (uint32_t i = 0; i < kTriedMicroBatches; ++i) {
     std::vector<double>& seconds = seconds_[i];
-    if (seconds.empty()) continue;  // of a rank that follows another's numbers
+    if (seconds.empty()) continue;  // not tried here, because rank 0 announced other numbers
     const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
     std::nth_element(seconds.begin(), middle, seconds.end());
     if (best == seconds_.size() || *middle < kWorthIt * least) best = i, least = *middle;

@@ -69,7 +69,7 @@ void ShardedForward::finish(ForwardPass& pass, size_t range) {
   for (; pass.finished <= range; ++pass.finished) collect(pass, network_.hidden_layers() - 1, pass.finished);
 }
 
-// Computes the own columns of a micro-batch.
+// Computes this rank's columns of a micro-batch.
 void ShardedForward::compute(ForwardPass& pass, size_t layer, size_t range) {
   const Matrix all = pass.activations[layer].matrix();
   if (layer == 0)

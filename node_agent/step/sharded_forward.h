@@ -1,7 +1,7 @@
-// The forward pass through the hidden layers, over a group: each rank computes the columns of its modelets,
-// and one all-gather for each layer gives every rank the whole activations. Training and evaluation share it.
-// What a pass computes is a value of its own, so that one pass can begin while the activations of another are
-// still needed. One thread.
+// ShardedForward: the forward pass through the hidden layers, over a group. Each rank computes the columns
+// of its modelets, and one all-gather for each layer gives every rank the whole activations. Training and
+// evaluation share it. A pass is a value of its own (ForwardPass), so that one pass can begin while the
+// activations of another are still needed. One thread.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@
 
 namespace modelet::agent {
 
-// A batch on its way through the hidden layers. Keeps its memory from one batch to the next.
+// A batch on its way through the hidden layers. Reuses its memory from batch to batch.
 struct ForwardPass {
   const shard::Batch* batch = nullptr;  // not owned
   std::vector<SampleRange> ranges;      // its micro-batches
-  comm::Tag first_tag;                  // uses as many rounds for each layer as there are micro-batches
-  StepNotice notice;                    // what this rank tells; once finish(0) is done, what all tell
-  size_t finished = 0;                  // micro-batches that are through
+  comm::Tag first_tag;                  // each layer uses one round for each micro-batch
+  StepNotice notice;                    // what this rank tells; after finish(0), what all ranks tell
+  size_t finished = 0;                  // number of finished micro-batches
   std::vector<Buffer> activations;      // [hidden layers], each [batch, width]
   std::vector<Buffer> transposed;       // [hidden layers], each [width, padded batch]
 
@@ -34,18 +34,19 @@ struct ForwardPass {
 
 class ShardedForward {
  public:
-  // All arguments must outlive it. Without `codecs` activations travel exactly. `dropout`: share of each
-  // layer's activations that is left out, in training.
+  // All arguments must outlive this object. Without `codecs` activations travel exactly. `dropout`: the
+  // share of each layer's activations that is left out in training.
   ShardedForward(shard::Network& network, const Sharding& sharding, comm::Group& group,
                  CodecChoice* codecs = nullptr, float dropout = 0);
 
   // Computes the activations of all hidden layers. Uses rounds tag.round .. tag.round + hidden layers - 1.
   void run(const shard::Batch& batch, comm::Tag tag, ForwardPass& pass);
 
-  // The same in micro-batches, so that activations travel while the caller does something else. begin()
-  // computes and sends those of the first layer, without waiting; go_on() does the layers after it; finish(i)
-  // waits until the activations of the last layer are complete for the micro-batches 0 .. i. The caller sets
-  // the batch, its micro-batches, the tag and the notice.
+  // The same in micro-batches, so that activations travel while the caller does something else. The caller
+  // sets the batch, its micro-batches, the tag and the notice of `pass`.
+  // begin() computes and sends the activations of the first layer, and does not wait. go_on() does the
+  // other layers. finish(i) waits until the activations of the last layer are complete for the
+  // micro-batches 0 .. i.
   void begin(ForwardPass& pass);
   void go_on(ForwardPass& pass);
   void finish(ForwardPass& pass, size_t range);

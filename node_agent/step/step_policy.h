@@ -1,6 +1,6 @@
-// StepPolicy: what is decided for a step by measurements of earlier ones: the codecs (codec_choice.h) and the
-// number of micro-batches (micro_batches.h). Asked once when a step begins, told once when it has succeeded.
-// Used by the training thread.
+// StepPolicy: makes the choices for a step that depend on measurements of earlier steps: the codecs
+// (codec_choice.h) and the number of micro-batches (micro_batches.h). It is asked once when a step begins,
+// and told once when the step has succeeded. Used by the training thread.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace modelet::agent {
 // How a step is run.
 struct StepPlan {
   uint32_t micro_batches = 1;
-  uint32_t next_micro_batches = 1;  // of the step after it, if this is rank 0
-  double began = 0;                 // seconds, of the policy's clock
+  uint32_t next_micro_batches = 1;  // for the step after it, if this is rank 0
+  double began = 0;                 // seconds on the policy's clock
 };
 
 class StepPolicy {
  public:
-  // For a group of `size`.
+  // For a group of `size` ranks.
   StepPolicy(const Experiment::Exchange& exchange, int size, std::unique_ptr<const Clock> clock)
       : size_(size),
         clock_(std::move(clock)),
@@ -36,7 +36,7 @@ class StepPolicy {
     codecs_.begin_step(step);
     return {size_ == 1 ? 1 : micro_batches_.now(), micro_batches_.next(), clock_->now()};
   }
-  // `next_micro_batches`: as announced by rank 0.
+  // `next_micro_batches`: what rank 0 announced.
   void end_step(const StepPlan& plan, uint32_t next_micro_batches) {
     codecs_.end_step();
     micro_batches_.end_step(next_micro_batches, clock_->now() - plan.began);

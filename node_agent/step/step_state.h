@@ -1,5 +1,6 @@
-// StepState: one training step, from its first activations to its updates. A value that keeps its memory.
-// TrainingStep has two of them, so that a step can begin before the one before it has ended.
+// StepState: what one training step computes, from its first activations to its updates. A value that
+// reuses its memory. TrainingStep has two of them, so that a step can begin before the previous one has
+// ended.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,10 @@ struct StepState {
   StepPlan plan;
   ForwardPass forward;  // batch, micro-batches, tags, activations, notice
   shard::BatchLoss loss;
-  std::vector<Buffer>
-      gradients;               // [hidden layers] by the layer's sums, [batch, width]; own columns are valid
-  bool begun = false;          // its first activations were sent
-  std::exception_ptr failure;  // what kept them from being sent: thrown by this step, not by the one before
+  // [hidden layers] with respect to the layer's sums, [batch, width]; only this rank's columns are valid.
+  std::vector<Buffer> gradients;
+  bool begun = false;          // its first activations have been sent
+  std::exception_ptr failure;  // why they could not be sent: thrown by this step, not by the previous one
 
   const shard::Batch& batch() const { return *forward.batch; }
   const std::vector<SampleRange>& ranges() const { return forward.ranges; }

@@ -38,7 +38,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
   backward(now);
   const float scale = clip_scale(now);
 
-  // Every rank has all it needs: from here on no peer can make the step fail.
+  // Every rank has all that it needs: from here on no peer can make the step fail.
   const shard::UpdateRule rule{
       network_.experiment().optimizer, corrections_, step, learning_rate, scale, batch.first};
   update_hidden(now, rule);
@@ -51,7 +51,7 @@ StepResult TrainingStep::run(const shard::Batch& batch, uint64_t step, float lea
           network_.output().active_neurons()};
 }
 
-// The step that the previous one has begun, or a new one.
+// Takes over the step that the previous one has begun, or begins a new one.
 void TrainingStep::take_turn(const shard::Batch& batch, uint64_t step, bool stop) {
   if (!next_.begun) return begin(now_, batch, step, stop);
   std::swap(now_, next_);
@@ -61,7 +61,7 @@ void TrainingStep::take_turn(const shard::Batch& batch, uint64_t step, bool stop
   if (now_.failure) std::rethrow_exception(std::exchange(now_.failure, nullptr));
 }
 
-// Sends the activations of the first layer.
+// Begins a step: computes and sends the activations of the first layer.
 void TrainingStep::begin(StepState& state, const shard::Batch& batch, uint64_t step, bool stop) {
   state.number = step;
   state.plan = policy_.begin_step(step);
@@ -73,7 +73,8 @@ void TrainingStep::begin(StepState& state, const shard::Batch& batch, uint64_t s
   forward_.begin(state.forward);
 }
 
-// The current step is half updated and has to be completed, whatever happens here.
+// The current step is half updated and must be completed whatever happens here, so errors are kept for the
+// next step.
 void TrainingStep::begin_ahead(const shard::Batch& next, bool stop) {
   next_.begun = true;
   try {
@@ -83,7 +84,7 @@ void TrainingStep::begin_ahead(const shard::Batch& next, bool stop) {
   }
 }
 
-// Chooses the active neurons. Unless the activations retrieve them, these travel meanwhile.
+// Chooses the active neurons. Meanwhile the activations travel, unless they are needed to retrieve neurons.
 void TrainingStep::select(StepState& now) {
   shard::OutputLayer& output = network_.output();
   if (retrieves_neurons(network_.experiment().sampling.mode))
@@ -98,7 +99,8 @@ void TrainingStep::forward_output(StepState& now, size_t range) {
                             now.ranges()[range]);
 }
 
-// From all ranks' statistics and parts: the loss, and the own columns of the last hidden layer's gradient.
+// Computes, from the statistics and parts of all ranks, the loss and this rank's columns of the gradient of
+// the last hidden layer.
 void TrainingStep::combine(StepState& now) {
   loss_->combine(now.batch(), output_exchange_.statistics(), now.loss);
   if (!std::isfinite(now.loss.loss))
@@ -110,8 +112,8 @@ void TrainingStep::combine(StepState& now) {
                            now.gradients.back().resize(activations.rows, activations.cols));
 }
 
-// From the last hidden layer down: each rank has a part of the gradient of the whole layer below, and the
-// owners of its columns get the sum.
+// Goes from the last hidden layer down. Each rank has a part of the gradient of the whole layer below; the
+// owner of each column gets the sum of the parts.
 void TrainingStep::backward(StepState& now) {
   const size_t last = network_.hidden_layers() - 1;
   for (size_t layer = last; layer > 0; --layer) {
@@ -134,7 +136,7 @@ float TrainingStep::clip_scale(const StepState& now) {
   for (size_t layer = 1; layer < network_.hidden_layers(); ++layer)
     square_sum += network_.hidden(layer).gradient_square_sum(now.forward.activations[layer - 1].matrix(),
                                                              now.gradient(layer));
-  if (sharding_.rank() == 0)  // known to all ranks, and to be added once
+  if (sharding_.rank() == 0)  // all ranks know it, but it must be added only once
     for (const float g : network_.output().scale_gradient(now.loss, output_exchange_.statistics()))
       square_sum += double{g} * g;
   square_sum += network_.output().gradient_square_sum(

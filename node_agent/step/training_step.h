@@ -1,11 +1,11 @@
-// One training step, model-sharded: the heart of Modelet (docs/architecture.md, "One batch through the
-// code"). Composes the arithmetic of shard/ with the exchanges of node_agent/step/exchange; with a group of
-// one it is plain local training.
+// TrainingStep: one model-sharded training step, the heart of Modelet (docs/architecture.md, "One batch
+// through the code"). It composes the arithmetic of shard/ with the exchanges of node_agent/step/exchange.
+// With a group of one it is plain local training.
 //
-// All exchanges come before any update: a step that throws PeerError has changed no weight, state or table,
-// and can be run again by a new TrainingStep in a new group. The activations of the next step may leave
-// before this step's output layer is updated, because they do not depend on it. They travel meanwhile, and a
-// rank that is late with its update makes nobody wait. Used by one thread.
+// All exchanges come before any update. A step that throws PeerError has therefore changed no weight, state
+// or table, and a new TrainingStep in a new group can run it again. The activations of the next step may
+// leave before this step updates its output layer, because they do not depend on it. They travel during the
+// update, so a rank that is late with its update makes nobody wait. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -31,33 +31,35 @@ namespace modelet::agent {
 struct StepResult {
   double loss = 0;            // mean over the batch, the same on all ranks
   bool stop = false;          // some rank wishes to stop after this step
-  bool snapshot = false;      // some rank wishes for a snapshot after it
-  size_t active_neurons = 0;  // of the modelets held here
+  bool snapshot = false;      // some rank wishes for a snapshot after this step
+  size_t active_neurons = 0;  // in the modelets of this rank
 };
 
 class TrainingStep {
  public:
-  // All references must outlive it. `clock`: for measuring its steps (micro_batches.h).
+  // All references must outlive this object. `clock`: measures its steps (micro_batches.h).
   TrainingStep(shard::Network& network, const Sharding& sharding, comm::Group& group,
                std::unique_ptr<const Clock> clock = std::make_unique<SteadyClock>());
 
-  // Measures the links for `exchange.codec = "auto"`. Every rank calls it before its first step, if any does.
+  // Measures the links for `exchange.codec = "auto"`. If any rank calls it, every rank must, before its
+  // first step.
   void measure_exchange(uint64_t step) { codecs().measure(group_, {step, kMeasureRound}); }
   CodecChoice& codecs() { return policy_.codecs(); }
-  // Micro-batches of the last step.
+  // The number of micro-batches of the last step.
   size_t micro_batches() const { return now_.ranges().size(); }
 
-  // Work for the time in which a step has sent everything and waits for the others: called once in each step,
-  // if the group has several ranks.
+  // Work for the time in which a step has sent everything and waits for the others. It is called once in
+  // each step if the group has several ranks.
   void while_waiting(std::function<void()> work) { while_waiting_ = std::move(work); }
 
-  // Whether the steps that begin from now on tell all ranks to make a snapshot after them. After such a step
-  // nothing is begun ahead.
+  // Sets whether steps that begin from now on tell all ranks to make a snapshot after them. After such a
+  // step nothing is begun ahead.
   void wish_for_snapshot(bool wish) { snapshot_wished_ = wish; }
 
-  // `stop`: this rank wishes to stop. `next`: the batch of the next step, complete once while_waiting() was
-  // called, if all ranks run that step next and exchange nothing before it. Its first activations are then
-  // sent in this step, with this step's `stop`; an error in sending them is thrown by the next step.
+  // `stop`: this rank wishes to stop. `next`: the batch of the next step, if all ranks run that step next
+  // and exchange nothing before it. It must be complete once while_waiting() was called. Its first
+  // activations are then sent in this step, with this step's `stop`. If that fails, the next step throws
+  // the error.
   StepResult run(const shard::Batch& batch, uint64_t step, float learning_rate, bool stop,
                  const shard::Batch* next = nullptr);
 

@@ -21,8 +21,8 @@
 namespace modelet::agent {
 namespace {
 
-constexpr size_t kBatches = 16;      // different ones
-constexpr uint64_t kFirstSteps = 2;  // touch memory for the first time
+constexpr size_t kBatches = 16;      // different batches
+constexpr uint64_t kFirstSteps = 2;  // these touch memory for the first time
 constexpr float kLearningRate = 1e-3f;
 constexpr uint64_t kSeed = 1;  // any
 
@@ -30,7 +30,7 @@ double value_bytes(Precision precision) {
   return precision == Precision::kFp32 ? sizeof(float) : sizeof(Bf16);
 }
 
-// Rows of a layer, with Adam's two values a weight, that caches cannot hold.
+// The number of rows, with Adam's two values for each weight, that is larger than any cache.
 uint64_t rows_beyond_caches(size_t width, Precision precision) {
   return static_cast<uint64_t>(double(shard::bench::kBeyondCaches / 2) /
                                (3 * value_bytes(precision) * double(width)));
@@ -73,7 +73,8 @@ Experiment experiment_of(const shard::bench::StepShape& shape, Precision precisi
   return experiment;
 }
 
-// The same small numbers in each row: how fast a step is does not depend on them, and random ones take seconds.
+// Gives each row the same small numbers. The speed of a step does not depend on them, and random ones would
+// take seconds.
 void set_weights(shard::Network& network) {
   Rng rng(kSeed);
   for (const auto& modelet : network.modelets()) {

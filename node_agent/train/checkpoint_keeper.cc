@@ -21,14 +21,14 @@ namespace {
 
 using shard::CheckpointWriter;
 
-constexpr const char *kBestFolder = "best", *kOfRanks = "ranks";  // a name in the index's `extra`
+constexpr const char *kBestFolder = "best", *kOfRanks = "ranks";  // kOfRanks: a name in the index's `extra`
 
-// What each rank tells: whether it has written its part, its numbers, its digests.
+// A rank tells whether it has written its part, then its numbers, then its digests. Its numbers begin here.
 constexpr size_t kToldFirst = 1;
 
 std::vector<std::vector<double>> numbers_of_ranks(const json& extra, const fs::path& folder) {
   std::vector<std::vector<double>> rows;
-  if (!extra.contains(kOfRanks)) return rows;  // of an earlier program
+  if (!extra.contains(kOfRanks)) return rows;  // written by an earlier version
   try {
     extra.at(kOfRanks).get_to(rows);
   } catch (const json::exception& e) {
@@ -37,7 +37,8 @@ std::vector<std::vector<double>> numbers_of_ranks(const json& extra, const fs::p
   return rows;
 }
 
-// The files of a checkpoint are wrong. (Other failures, of the machine, say nothing about them.)
+// Called if the files of a checkpoint are wrong. Throws an error that names the newest intact checkpoint.
+// (Other failures, of the machine, say nothing about the files.)
 [[noreturn]] void name_intact(const FormatError& error, const fs::path& damaged) {
   const auto intact = shard::newest_intact_before(damaged);
   if (!intact) throw error;
@@ -99,8 +100,8 @@ void CheckpointKeeper::take_folder(uint64_t best_step) {
   remove_parts_of_former_groups();
 }
 
-// Other nodes have what the run may still need of them. Those after the step that it goes on from are
-// written again.
+// Removes parts after the step that the run goes on from: they are written again. Other nodes have what the
+// run may still need of them.
 void CheckpointKeeper::remove_parts_of_former_groups() {
   for (const shard::StepFolder& folder : shard::complete_before(checkpoints_, UINT64_MAX)) {
     if (folder.step > resumed_step())
@@ -126,7 +127,7 @@ bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Netw
     publish(part, index_of(state, all), network, data);
   } catch (const std::exception& error) {
     if (!job_.private_folder) throw;
-    if (purpose == Purpose::kResult) throw PeerError(-1, error.what());  // another group may have the room
+    if (purpose == Purpose::kResult) throw PeerError(-1, error.what());  // another group may have room
     log_warning("{}; the run goes on without this snapshot", error.what());
     std::error_code ignored;
     fs::remove_all(checkpoints_ / shard::partial_name(state.step), ignored);
@@ -143,18 +144,18 @@ bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Netw
   return true;
 }
 
-// Of checkpoints. They are with others, who also remove snapshots.
+// Removes old parts of checkpoints. Other nodes have them; they also remove snapshots.
 void CheckpointKeeper::remove_old_parts() {
   std::erase(checkpoint_steps_, written_step_);
   checkpoint_steps_.push_back(written_step_);
-  std::error_code ignored;  // at the latest it goes with the run's folder
+  std::error_code ignored;  // it is removed with the run's folder at the latest
   while (checkpoint_steps_.size() > job_.experiment.train.keep_checkpoints) {
     fs::remove_all(shard::checkpoint_of_step(checkpoints_, checkpoint_steps_.front()), ignored);
     checkpoint_steps_.erase(checkpoint_steps_.begin());
   }
 }
 
-// A rank that fails here takes part in what follows, so that the others hear of it.
+// A rank that fails here still takes part in what follows, so that the others are told.
 CheckpointKeeper::Part CheckpointKeeper::write_part(const RunState& state, shard::Network& network) const {
   Part part;
   try {
@@ -199,7 +200,7 @@ CheckpointKeeper::Numbers CheckpointKeeper::tell(const Part& part, const RunStat
   return grid.all_gather_numbers(tag, numbers, counts);
 }
 
-// The same on all ranks, but for what only rank 0 knows.
+// The index. It is the same on all ranks, except for what only rank 0 knows.
 shard::CheckpointIndex CheckpointKeeper::index_of(const RunState& state, const Numbers& all) const {
   shard::CheckpointIndex index{.modelet_version = kVersion,
                                .step = state.step,
@@ -226,7 +227,7 @@ shard::CheckpointIndex CheckpointKeeper::index_of(const RunState& state, const N
   return index;
 }
 
-// Rank 0 makes the checkpoint visible; in a private folder, each rank its part.
+// Rank 0 makes the checkpoint visible. In a private folder each rank does so with its part.
 void CheckpointKeeper::publish(Part& part, shard::CheckpointIndex index, shard::Network& network,
                                const shard::Dataset& data) {
   folder_ = part.writer->folder();
@@ -258,8 +259,8 @@ void CheckpointKeeper::publish(Part& part, shard::CheckpointIndex index, shard::
   if (job_.experiment.data.validation > 0 && index.best_step == index.step) keep_best(index, network);
 }
 
-// The weights that were just written are the best. Peers in other replicas may have written some of those that
-// this rank holds.
+// The weights that were just written are the best. Peers in other replicas may have written some of those
+// that this rank holds, so this rank writes these itself.
 void CheckpointKeeper::keep_best(const shard::CheckpointIndex& index, shard::Network& network) {
   const CheckpointWriter writer(job_.out / kBestFolder, index.step, CheckpointWriter::Folder::kPrivate);
   for (const auto& modelet : network.modelets()) {
@@ -272,7 +273,7 @@ void CheckpointKeeper::keep_best(const shard::CheckpointIndex& index, shard::Net
   take_best(writer, &index);
 }
 
-// From the snapshot to go on from.
+// Takes the best weights from the snapshot that the run goes on from.
 void CheckpointKeeper::bring_best(uint64_t step) {
   const CheckpointWriter writer(job_.out / kBestFolder, step, CheckpointWriter::Folder::kPrivate);
   const std::string prefix = step == resumed_->index().step ? "" : kBestPrefix;

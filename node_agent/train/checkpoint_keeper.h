@@ -1,11 +1,11 @@
-// CheckpointKeeper: the checkpoints of a run: which one it continues from, and writing, amending and removing
-// them. All ranks write their part, and rank 0 makes it a checkpoint (shard/modelet/checkpoint_writer.h). Used by
-// the training thread.
+// CheckpointKeeper: finds the checkpoint from which a run continues, and writes, amends and removes
+// checkpoints. All ranks write their part, and rank 0 makes it a checkpoint
+// (shard/modelet/checkpoint_writer.h). Used by the training thread.
 //
-// With a private folder (TrainJob::private_folder) each rank's part stays where it is written, as its part of a
-// snapshot (node_agent/train/job/snapshot.h), and nothing is amended. Of checkpoints the newest stay. The best weights of a run that
-// validates are then also in OUT/best: on each rank those of all modelets that it holds, from where they get into
-// every later snapshot. So they move with the modelets.
+// With a private folder (TrainJob::private_folder) each rank's part stays where it is written, as its part
+// of a snapshot (node_agent/train/job/snapshot.h), and nothing is amended. The newest checkpoints stay. If
+// such a run validates, each rank also has the best weights of all modelets that it holds in OUT/best. From
+// there they are put into every later snapshot, so they move with the modelets.
 #pragma once
 
 #include <cstdint>
@@ -28,58 +28,60 @@ namespace modelet::agent {
 
 class CheckpointKeeper {
  public:
-  // Opens the checkpoint from which the job is to continue. UsageError if there is none or it belongs to
-  // another run, and on rank 0 if the run's folder holds another run. Here and in restore(), the Error about
-  // a damaged checkpoint names the newest intact one of the run. `job` and `sharding` must outlive it.
+  // Opens the checkpoint from which the job continues. Throws UsageError if there is none or it belongs to
+  // another run, and on rank 0 if the run's folder holds another run. Here and in restore(), the error
+  // about a damaged checkpoint names the newest intact one of the run. `job` and `sharding` must outlive
+  // this object.
   CheckpointKeeper(const TrainJob& job, const Sharding& sharding);
 
   // The state of the run that a checkpoint keeps besides the modelets.
   struct RunState {
     uint64_t step = 0;       // steps done
-    uint64_t best_step = 0;  // of the best checkpoint until now; `step` if it is this one
-    nlohmann::json extra;    // the trainer's own
-    // Numbers of each rank, equally many; for writing, those of this rank are enough.
+    uint64_t best_step = 0;  // step of the best checkpoint so far; `step` if it is this one
+    nlohmann::json extra;    // what the trainer adds
+    // Numbers of each rank, equally many. write() needs only those of this rank.
     std::vector<std::vector<double>> of_ranks = {};
   };
 
   // Initialises `network` and returns nothing, or restores it and returns the state to continue from.
   std::optional<RunState> restore(shard::Network& network) const;
-  // From now on nobody else trains into the run's folder (a shared one: rank 0 takes it). The checkpoint of
-  // `best_step` (0: none) is brought along if the run was resumed, because the run may end with it.
+  // Locks the run's folder, so that nobody else trains into it. In a shared folder rank 0 does this. If the
+  // run was resumed, the checkpoint of `best_step` (0: none) is brought along, because the run may end with
+  // it.
   void take_folder(uint64_t best_step);
 
-  // A snapshot that cannot be written for want of space, or a checkpoint that nothing depends on, is left out
-  // with a warning if the folder is private. kResult: the run needs it.
+  // If the folder is private, a kSnapshot or kCheckpoint that cannot be written, for example because the
+  // disk is full, is left out with a warning. A kResult is needed by the run, so that is an error.
   enum class Purpose { kSnapshot, kCheckpoint, kResult };
 
-  // Writes a checkpoint, and in a shared folder removes old ones; returns whether it is there. All ranks call it
-  // after the same step; uses the round of `tag`. `data`: that of the run, whose encoder is kept. `sink`: hears
-  // of this rank's part, if the folder is private.
+  // Writes a checkpoint, and in a shared folder removes old ones. Returns whether the checkpoint was
+  // written. All ranks must call it after the same step. Uses the round of `tag`. `data`: the run's data,
+  // whose encoder is kept. `sink`: told of this rank's part if the folder is private.
   bool write(const RunState& state, Purpose purpose, shard::Network& network, const shard::Dataset& data,
              RankGrid& grid, comm::Tag tag, const SnapshotSink& sink);
-  // Adds what has become known since to the last checkpoint. Not in a private folder.
+  // Adds to the last checkpoint what has become known since. Not for a private folder.
   void amend(const RunState& state) const;
-  // Gives the network the weights of the best step, whose checkpoint is the last one from then on.
+  // Gives the network the weights of the best step. That step's checkpoint is the last one from then on.
   void return_to(uint64_t best_step, uint64_t step, shard::Network& network);
 
-  // Steps done in the checkpoint that the job goes on from; 0: there is none.
+  // The steps done in the checkpoint that the job goes on from; 0: none.
   uint64_t resumed_step() const { return resumed_ ? resumed_->index().step : 0; }
   // The last checkpoint that was written or resumed from.
   const std::filesystem::path& folder() const { return folder_; }
-  uint64_t written_step() const { return written_step_; }  // of the last that was written; 0: none yet
-  uint64_t largest_part() const { return largest_part_; }  // bytes that a rank wrote for it
+  uint64_t written_step() const { return written_step_; }  // of the last checkpoint written; 0: none yet
+  uint64_t largest_part() const { return largest_part_; }  // bytes of the largest part of it
 
  private:
-  // What this rank has written, and what it tells the others of it.
+  // What this rank has written, and what it tells the others about it.
   struct Part {
     std::optional<shard::CheckpointWriter> writer;
     std::vector<std::string> files;
     std::vector<uint64_t> digests;  // size and checksum of each modelet's file
-    std::string problem;            // why nothing was written; empty: it was
+    std::string problem;            // why it was not written; empty: it was
   };
   using Numbers = std::vector<std::vector<uint64_t>>;  // [ranks]
 
-  // The replicas share the work of writing: returns the modelets that `rank` writes.
+  // The modelets that `rank` writes: the replicas share the work of writing.
   std::vector<ModeletSpec> written_by(int rank) const;
   Part write_part(const RunState& state, shard::Network& network) const;
   void save_modelets(Part& part, const RunState& state, shard::Network& network) const;
@@ -95,13 +97,12 @@ class CheckpointKeeper {
   const TrainJob& job_;
   const Sharding& sharding_;
   const std::filesystem::path checkpoints_;   // of the run
-  std::optional<shard::Checkpoint> resumed_;  // none: a new run
+  std::optional<shard::Checkpoint> resumed_;  // empty: a new run
   std::filesystem::path folder_;
   uint64_t written_step_ = 0, largest_part_ = 0;
-  std::vector<uint64_t>
-      checkpoint_steps_;        // private folder: those that are there, and stay till there are more
-  nlohmann::json of_ranks_;     // as written
-  std::filesystem::path best_;  // private folder: where the best weights are; empty: none yet
+  std::vector<uint64_t> checkpoint_steps_;  // private folder: the steps of the checkpoints that are there
+  nlohmann::json of_ranks_;                 // as written
+  std::filesystem::path best_;              // private folder: of the best weights; empty: none yet
   std::optional<FileLock> lock_;
 };
 

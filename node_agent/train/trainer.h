@@ -1,9 +1,9 @@
 // Trainer: one rank's part of a training run, from loading data to the final checkpoint. `modelet train
-// --nodes 1` runs one with a group of one, and an agent runs one with a ZeroMQ group: there is no second
+// --nodes 1` runs one with a group of one, and an agent runs one with a ZeroMQ group. There is no second
 // implementation.
 //
-// Threads: construct, prepare() and run() on one thread; request_stop(), step() and memory_bytes() from any.
-// A run is abandoned through its group (Group::interrupt).
+// Threads: construct it, and call prepare() and run(), on one thread. Any thread may call request_stop(),
+// step() and memory_bytes(). Group::interrupt() ends a run at once.
 #pragma once
 
 #include <atomic>
@@ -19,32 +19,34 @@ namespace modelet::agent {
 
 class Trainer {
  public:
-  // `clock`: for measuring times, and for reporting progress after many seconds without a report.
+  // `clock` measures times. It also decides when to report progress after many seconds without a report.
   explicit Trainer(TrainJob job, std::unique_ptr<const Clock> clock = std::make_unique<SteadyClock>());
   ~Trainer();
 
-  // Loads data, allocates and initialises (or restores) this rank's modelets. Needs no group. Throws if the
-  // data or the checkpoint is bad, and Error if the memory of this node is too small. If text has to be
-  // prepared, every rank reports that as events "preparing"; what `events` throws ends it.
+  // Loads data, and allocates and initialises (or restores) this rank's modelets. Needs no group. Throws if
+  // the data or the checkpoint is bad, and Error if this node's memory is too small. If text must be
+  // prepared, every rank reports that as events "preparing". An exception from `events` ends the
+  // preparation.
   void prepare(const EventSink& events = {});
 
-  // Trains to the end. Rank 0 reports events; the last one is "finished". After request_stop() on any rank
-  // all stop at the same step boundary (with several replicas: when they next synchronise), write a
-  // checkpoint, and run() throws Interrupted. PeerError: a rank is missing.
-  // `snapshots`: hears on every rank of its part of each snapshot and checkpoint, if the folder is private.
+  // Trains to the end. Rank 0 reports events; the last one is "finished". After request_stop() on any rank,
+  // all ranks stop after the same step (with several replicas: when they next synchronise), write a
+  // checkpoint, and run() throws Interrupted. Throws PeerError if a rank is missing. If the folder is
+  // private, `snapshots` is told on every rank of its part of each snapshot and checkpoint.
   void run(comm::Group& group, const EventSink& events, const SnapshotSink& snapshots = {});
 
   void request_stop() { outside_.stop_requested = true; }  // async-signal-safe
   uint64_t step() const { return outside_.step; }          // steps completed; any thread
-  // Bytes of this rank's modelets, of the buffers in which replicas synchronise them, and of labels.
+  // Bytes of this rank's modelets, of the buffers for synchronising replicas, and of labels.
   uint64_t memory_bytes() const { return outside_.memory_bytes; }
 
-  // The longest time without a report from rank 0, up to the end of a step, or of a batch that is evaluated.
+  // The longest time without a report from rank 0. A report waits for the end of the current step, or of
+  // the batch that is being evaluated.
   static constexpr double kMostSilentSeconds = 5;
 
  private:
   class Training;
-  // State that other threads set and read.
+  // What other threads set and read.
   struct Outside {
     std::atomic<bool> stop_requested{false};
     std::atomic<uint64_t> step{0}, memory_bytes{0};

@@ -8,6 +8,7 @@
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "node_agent/machine/capacity.h"
+#include "node_agent/train/evaluation/classifiers.h"
 #include "node_agent/train/progress/preparing.h"
 #include "shard/kernels/simd/instruction_set.h"
 #include "shard/layers/learning_rate.h"
@@ -26,7 +27,8 @@ constexpr const char *kTrainSeconds = "train_seconds", *kValidation = "validatio
 enum OfRank : size_t { kEpochSum, kEpochSteps, kGatheredSum, kGatheredSteps, kSums };
 constexpr double kMostSteps = 1e15;
 
-// With several replicas it decides what is learned, and so must not be measured.
+// With several replicas the interval decides what is learned, because replicas settle for a snapshot. So it
+// must be a fixed number, and not follow from measurements.
 constexpr uint32_t kSnapshotEveryWithReplicas = 1600;
 
 uint32_t snapshot_every(const TrainJob& job) {
@@ -58,7 +60,7 @@ TellPreparing tell_preparing(const EventSink& events, const Clock& clock) {
   return [&](const std::string& file) { return preparing_events(file, events, clock); };
 }
 
-// The most memory that synchronising will take in addition.
+// The most memory that synchronising will need in addition.
 uint64_t sync_buffers(const TrainJob& job, const Sharding& sharding) {
   uint64_t most = 0;
   for (const ModeletSpec& modelet : sharding.held())
@@ -112,8 +114,8 @@ void Trainer::Training::restore(const CheckpointKeeper::RunState& state) {
   epoch_loss_ = loss.get<double>();
 }
 
-// After losses of other nodes the ranks may be others: then each has the mean of what all had, and the codecs
-// are chosen anew.
+// After the loss of a node the ranks may have changed. Then each rank gets the mean of what all ranks had,
+// and the codecs are chosen again.
 void Trainer::Training::restore_numbers(const std::vector<std::vector<double>>& of_ranks) {
   if (of_ranks.empty()) return;
   const bool same_ranks = of_ranks.size() == static_cast<size_t>(job_.size);
@@ -134,7 +136,8 @@ void Trainer::Training::restore_numbers(const std::vector<std::vector<double>>& 
                      MeanLoss(sums[kEpochSum], static_cast<uint64_t>(sums[kEpochSteps])));
 }
 
-// With several replicas, steps say when; so they do if the experiment names them.
+// With several replicas, or if the experiment says so, snapshots are made every so many steps, and there is
+// no budget.
 std::optional<SnapshotBudget> Trainer::Training::snapshot_budget() const {
   if (!job_.snapshots.enabled || job_.rank != 0 || snapshot_every(job_) > 0) return std::nullopt;
   return SnapshotBudget(job_.snapshots, network_.memory_bytes(), clock_.now());
@@ -151,7 +154,7 @@ void Trainer::Training::run(comm::Group& group, const EventSink& events, const S
                   .budget = snapshot_budget()};
   report_start(session);
   session.step.while_waiting([this] { data_.feed().finish_next(); });
-  if (epoch_loss_) end_epoch(session, {});  // where the run was left
+  if (epoch_loss_) end_epoch(session, {});  // the run was left here
   if (!ended() && !session.step.codecs().restore(codecs_)) session.step.measure_exchange(step_);
   while (!ended()) {
     const Due due = one_step(session);
@@ -160,6 +163,7 @@ void Trainer::Training::run(comm::Group& group, const EventSink& events, const S
       epoch_loss_ = grid.mean(step_, statistics_.since_epoch().mean());
       statistics_.since_epoch().reset();
     }
+    if (schedule_.evaluates_after(step_)) fit_classifiers(session);
     save_after_step(session, due);
     if (due.stop && step_ != schedule_.total_steps()) end_early(session);
     if (schedule_.ends_epoch(step_)) end_epoch(session, due);
@@ -181,7 +185,7 @@ Trainer::Training::Due Trainer::Training::one_step(Session& session) {
   return {stop, result.snapshot || schedule_.snapshot_after(step_)};
 }
 
-// A replica's wish to stop is heard when the replicas synchronise.
+// The other replicas learn of a replica's wish to stop when they synchronise.
 bool Trainer::Training::synchronise(Session& session, bool stop) {
   stop_wished_ |= stop;
   switch (schedule_.sync_after(step_)) {
@@ -197,9 +201,19 @@ bool Trainer::Training::synchronise(Session& session, bool stop) {
   return all_stop;
 }
 
-// A shared folder's checkpoint of the end of an epoch comes before the evaluation, which may take long. A private
-// folder's comes after it, because it is on other nodes then and cannot be amended; the last snapshot before it
-// is not old.
+// What is evaluated and kept has classifiers of its own weights.
+void Trainer::Training::fit_classifiers(Session& session) {
+  if (job_.experiment.model.classifiers == 0) return;
+  const double began = clock_.now();
+  agent::fit_classifiers(network_, session.evaluator, session.grid.replica(), data_.train(),
+                         data_.training_rows(), tag(kClassifierRound),
+                         report_evaluation(session, "training"));
+  statistics_.add_classifiers(clock_.now() - began);
+}
+
+// In a shared folder, the checkpoint at the end of an epoch comes before the evaluation, which may take
+// long. In a private folder it comes after it: other nodes then have the checkpoint, so it cannot be
+// amended, and the last snapshot before it is not old.
 void Trainer::Training::save_after_step(Session& session, Due due) {
   const bool early = due.stop && step_ != schedule_.total_steps();
   const bool later = job_.private_folder && schedule_.ends_epoch(step_) && !early;
@@ -222,8 +236,8 @@ void Trainer::Training::snapshot(Session& session) {
   checkpoint(session, tag(kCheckpointRound), Purpose::kSnapshot);
 }
 
-// The checkpoint of this step, if there is one, continues from here until it says that this is done: a run
-// that is killed meanwhile does it again.
+// If there is a checkpoint of this step, a run that goes on from it begins here, until the checkpoint says
+// that this is done. So a run that is killed meanwhile does it again.
 void Trainer::Training::end_epoch(Session& session, Due due) {
   json event = {{"event", "epoch"},
                 {"epoch", schedule_.epoch(step_)},
@@ -356,8 +370,8 @@ void Trainer::Training::report_start(Session& session) {
                  {"instruction_set", shard::kernels::instruction_set()}});
 }
 
-// All ranks together every few steps; in between rank 0 alone, if the steps are slow: the others need not
-// know how much time has passed there.
+// Every few steps all ranks report together. In between, if the steps are slow, rank 0 reports alone: the
+// other ranks need not know how much time has passed on rank 0.
 void Trainer::Training::report_step(Session& session) {
   if (session.step.codecs().take_changed()) {
     json event = session.step.codecs().describe();
@@ -378,7 +392,7 @@ void Trainer::Training::report_step(Session& session) {
   session.reported = clock_.now();
 }
 
-// An evaluation may take long: rank 0 tells from time to time how far it is.
+// An evaluation may take long, so rank 0 reports its progress from time to time.
 Evaluator::Progress Trainer::Training::report_evaluation(Session& session, const char* data) {
   if (job_.rank != 0) return {};
   return [this, &session, data, began = clock_.now()](size_t rows, size_t total_rows) {

@@ -1,5 +1,5 @@
-// Training: a run from its first step to its last: what Trainer::prepare() makes, and what outlives the group.
-// Used by the training thread.
+// Training: a run from its first step to its last. Trainer::prepare() makes it. It holds everything that
+// outlives the group. Used by the training thread.
 #pragma once
 
 #include <atomic>
@@ -39,9 +39,9 @@ class Trainer::Training {
     const SnapshotSink& snapshots;
     TrainingStep step;
     Evaluator evaluator;
-    double reported;                       // when the last event about progress was
-    std::optional<SnapshotBudget> budget;  // on rank 0, if it says when snapshots are made
-    bool said_late = false;                // that they take too long for the user's steps
+    double reported;                       // time of the last event about progress
+    std::optional<SnapshotBudget> budget;  // rank 0 only, if snapshots are made by a budget
+    bool said_late = false;                // warned that snapshots take longer than cluster.snapshot_every
   };
 
   using Purpose = CheckpointKeeper::Purpose;
@@ -55,6 +55,7 @@ class Trainer::Training {
   std::optional<SnapshotBudget> snapshot_budget() const;
   Due one_step(Session& session);
   bool synchronise(Session& session, bool stop);
+  void fit_classifiers(Session& session);
   void save_after_step(Session& session, Due due);
   void snapshot(Session& session);
   void end_epoch(Session& session, Due due);
@@ -93,8 +94,8 @@ class Trainer::Training {
   ModelSelection selection_;
   RunStatistics statistics_;
   uint64_t step_ = 0;                 // steps completed
-  bool stop_wished_ = false;          // of this replica, not heard by the others yet
-  std::optional<double> epoch_loss_;  // mean of an epoch that is over but not evaluated and reported yet
+  bool stop_wished_ = false;          // this replica's wish, of which the others do not know yet
+  std::optional<double> epoch_loss_;  // mean of an epoch that is over, but not evaluated and reported yet
   std::vector<double> codecs_;        // CodecChoice::state() of the snapshot that the run goes on from
 };
 

@@ -198,7 +198,7 @@ nb::object Model::pairs() const {
   const auto& network = const_cast<shard::Predictor&>(predictor_).network();
   if (!uses_pairs(network.experiment().model)) return nb::none();
   std::vector<uint32_t> features, labels;
-  std::vector<float> of_unit, of_value;
+  std::vector<float> of_unit, of_value, units;
   for (const auto& modelet : network.modelets()) {
     if (modelet->direct() == nullptr) continue;
     const shard::Direct& direct = *modelet->direct();
@@ -206,15 +206,14 @@ nb::object Model::pairs() const {
     const auto scales = direct.scored_scales();
     for (size_t r = 0; r < pairs.neurons(); ++r) {
       const std::span<const uint32_t> of_row = pairs.features(r);
-      const bool centroid = pairs.options().centroids && pairs.norm(r) > 0;
       const float factor = modelet->score_factor(r);
-      const float scale =
-          centroid ? factor * scales[shard::frequency_class(pairs.positives(r))] / pairs.norm(r) : 0.0f;
+      units.resize(of_row.size());
+      pairs.unit_values(r, scales, units.data());
       features.insert(features.end(), of_row.begin(), of_row.end());
       labels.insert(labels.end(), of_row.size(),
                     network.spread().label(static_cast<uint32_t>(modelet->spec().begin + r)));
       for (size_t i = 0; i < of_row.size(); ++i) {
-        of_unit.push_back(centroid ? scale * pairs.sums(r).values[i] : 0.0f);
+        of_unit.push_back(factor * units[i]);
         of_value.push_back(pairs.options().weights ? factor * pairs.weights(r).values[i] : 0.0f);
       }
     }

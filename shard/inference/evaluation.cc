@@ -18,19 +18,24 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // logits [count, stride] of rows [begin, begin + count) += what the direct path adds.
 void add_direct(const Direct& direct, const BatchFeatures& features, size_t begin, size_t count,
-                PairLanes& lanes, float* logits, size_t stride) {
+                PairLanes& lanes, std::vector<float>& units, float* logits, size_t stride) {
   const Pairs& pairs = direct.pairs;
   const std::array<float, kFrequencyClasses> scales = direct.scored_scales();
   std::array<LabelPairs, PairLanes::kLanes> labels;
   for (size_t first = 0; first < count; first += labels.size()) {
     const size_t now = std::min(labels.size(), count - first), row = begin + first;
     if (pairs.options().centroids) {
-      for (size_t i = 0; i < now; ++i) labels[i] = pairs.sums(row + i);
+      units.clear();
+      for (size_t i = 0; i < now; ++i) units.resize(units.size() + pairs.features(row + i).size());
+      float* next = units.data();
+      for (size_t i = 0; i < now; ++i) {
+        labels[i] = {pairs.features(row + i), next};
+        pairs.unit_values(row + i, scales, next);
+        next += labels[i].features.size();
+      }
       lanes.multiply(features, std::span(labels).first(now));
       for (size_t i = 0; i < now; ++i)
-        if (pairs.norm(row + i) > 0)
-          lanes.add_sums(i, scales[frequency_class(pairs.positives(row + i))] / pairs.norm(row + i),
-                         features.inverse_lengths(), logits + (first + i) * stride);
+        lanes.add_sums(i, 1, features.inverse_lengths(), logits + (first + i) * stride);
       lanes.clear();
     }
     if (pairs.options().weights) {
@@ -110,7 +115,8 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, size_t samples,
                      .c_row = columns,
                      .row_start = biases.data()});
       if (modelet->direct() != nullptr)
-        add_direct(*modelet->direct(), features_, begin, end - begin, scratch.lanes, logits, columns);
+        add_direct(*modelet->direct(), features_, begin, end - begin, scratch.lanes, scratch.units, logits,
+                   columns);
       for (size_t r = begin; r < end; ++r) {
         if (const float factor = modelet->score_factor(r); factor != 1)
           kernels::scale(factor, logits + (r - begin) * columns, columns);

@@ -10,9 +10,9 @@
 #include "base/array/matrix.h"
 #include "base/parallel/thread_pool.h"
 #include "shard/data/batch/batch.h"
-#include "shard/data/store/label_spread.h"
 #include "shard/data/pairs/batch_features.h"
 #include "shard/data/pairs/pair_lanes.h"
+#include "shard/data/store/label_spread.h"
 #include "shard/modelet/modelet.h"
 
 namespace modelet::shard {
@@ -73,6 +73,7 @@ class LabelRanker {
     AlignedVector<float> rows, logits;
     std::vector<uint32_t> positions;
     PairLanes lanes;
+    std::vector<float> units;
     TopK best;
   };
   std::vector<Scratch> scratch_;  // one per thread

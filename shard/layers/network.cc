@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "shard/layers/output/scoring.h"
+#include "shard/layers/scoring/scoring.h"
 
 namespace modelet::shard {
 

@@ -55,7 +55,7 @@ struct Direct {
   }
 };
 
-// How the logits of an output modelet become scores (shard/layers/output/scoring.h): score = factor * logit +
+// How the logits of an output modelet become scores (shard/layers/scoring/scoring.h): score = factor * logit +
 // shift. [neurons] of each; if both are empty, scores are logits.
 struct Scoring {
   std::vector<float> factors, shifts;
@@ -110,7 +110,8 @@ class Modelet {
   float score_factor(size_t row) const { return scoring_.factors.empty() ? 1.0f : scoring_.factors[row]; }
   float score_bias(size_t row) const {
     const float bias = parameters_.bias(row);
-    return scoring_.factors.empty() ? bias : scoring_.factors[row] * bias + scoring_.shifts[row];
+    return (scoring_.factors.empty() ? bias : scoring_.factors[row] * bias + scoring_.shifts[row]) +
+           (direct_ ? direct_->pairs.classifier_bias(row) : 0);
   }
 
   size_t memory_bytes() const;

@@ -64,22 +64,30 @@ void add_pairs(const Pairs& pairs, std::vector<Tensor>& tensors) {
   tensors.push_back(tensor("pairs.positives", {pairs.neurons()}, pairs.positives()));
   if (pairs.options().centroids) tensors.push_back(tensor("pairs.sums", {pairs.size()}, pairs.sums()));
   if (pairs.options().weights) tensors.push_back(tensor("pairs.weights", {pairs.size()}, pairs.weights()));
+  if (pairs.options().classifiers > 0) {
+    tensors.push_back(tensor("pairs.classifiers", {pairs.size()}, pairs.classifiers()));
+    tensors.push_back(tensor("pairs.classifier_bias", {pairs.neurons()}, pairs.classifier_biases()));
+  }
   if (pairs.keeps_squares()) tensors.push_back(tensor("pairs.squares", {pairs.size()}, pairs.squares()));
 }
 
 void restore_pairs(Pairs& pairs, const SafetensorsFile& file, uint64_t features) {
   const Tensor& stored_features = file.at("pairs.features");
   const uint64_t count = stored_features.shape.empty() ? 0 : stored_features.shape[0], rows = pairs.neurons();
-  const auto floats = [&](const char* name, bool used) {
-    return used ? file.values<float>(name, {count}) : std::span<const float>();
+  const auto floats = [&](const char* name, bool used, uint64_t size) {
+    return used ? file.values<float>(name, {size}) : std::span<const float>();
   };
-  const bool fits = pairs.restore({.offsets = file.values<uint64_t>("pairs.offsets", {rows + 1}),
-                                   .features = file.values<uint32_t>("pairs.features", {count}),
-                                   .positives = file.values<uint32_t>("pairs.positives", {rows}),
-                                   .sums = floats("pairs.sums", pairs.options().centroids),
-                                   .weights = floats("pairs.weights", pairs.options().weights),
-                                   .squares = floats("pairs.squares", pairs.keeps_squares())},
-                                  features);
+  const PairOptions& options = pairs.options();
+  const bool fits =
+      pairs.restore({.offsets = file.values<uint64_t>("pairs.offsets", {rows + 1}),
+                     .features = file.values<uint32_t>("pairs.features", {count}),
+                     .positives = file.values<uint32_t>("pairs.positives", {rows}),
+                     .sums = floats("pairs.sums", options.centroids, count),
+                     .weights = floats("pairs.weights", options.weights, count),
+                     .squares = floats("pairs.squares", pairs.keeps_squares(), count),
+                     .classifiers = floats("pairs.classifiers", options.classifiers > 0, count),
+                     .classifier_biases = floats("pairs.classifier_bias", options.classifiers > 0, rows)},
+                    features);
   if (!fits)
     throw FormatError(file.path().string() + ": its pairs are not of " + std::to_string(rows) +
                       " labels and " + std::to_string(features) + " features");

@@ -25,7 +25,7 @@ FOLDERS = {
     "comm": ["comm/codec", "comm/wire", "comm/security", "comm/transport", "comm/messaging", "comm/collectives",
              "comm/content", "comm/control", "comm/content/transfer"],
     "shard": ["shard/kernels/simd", "shard/kernels", "shard/format", "shard/data/read", "shard/data/encode", "shard/data/store",
-              "shard/data/batch", "shard/data/pairs", "shard/modelet/checkpoint", "shard/modelet", "shard/layers/loss", "shard/layers/output", "shard/layers",
+              "shard/data/batch", "shard/data/pairs", "shard/modelet/checkpoint", "shard/modelet", "shard/layers/loss", "shard/layers/output", "shard/layers/scoring", "shard/layers",
               "shard/inference", "shard/synth", "shard/bench"],
     "node_agent": ["node_agent/machine", "node_agent/owner/notice", "node_agent/owner", "node_agent/step/exchange", "node_agent/step", "node_agent/replicas",
                    "node_agent/train/job", "node_agent/train/data", "node_agent/train/progress",

@@ -19,7 +19,7 @@ using nlohmann::json;
 
 constexpr auto kMetadataAddress = "http://169.254.169.254";
 constexpr unsigned kOk = 200, kUnauthorized = 401, kNotFound = 404;
-constexpr double kMostSeconds = 3600;  // a notice for later is heard again nearer to it
+constexpr double kMostSeconds = 3600;  // a notice for a later time will be read again
 
 Error unexpected(const std::string& path, const HttpAnswer& answer) {
   return Error(fmt::format("{}: answered with {} '{}'", path, answer.status, printable(answer.body, 100)));
@@ -67,7 +67,7 @@ class AwsNotices final : public CloudNotices {
     if (token_.empty()) renew_token();
     const HttpAnswer answer = ask_at(path, {{"X-aws-ec2-metadata-token", token_}});
     if (answer.status == kNotFound) return std::nullopt;
-    if (answer.status == kUnauthorized) token_.clear();  // for the next time
+    if (answer.status == kUnauthorized) token_.clear();  // the next question gets a new one
     const json notice = parse(answer, path);
     return Notice{seconds_until(text_of(notice, "time"), "%Y-%m-%dT%H:%M:%SZ", options_),
                   "AWS takes this spot machine: " + printable(text_of(notice, "action"), 32)};
@@ -91,7 +91,7 @@ class GcpNotices final : public CloudNotices {
   explicit GcpNotices(const NoticeOptions& options) : CloudNotices(options) {}
 
   std::optional<Notice> ask() override {
-    constexpr double kNoticeSeconds = 25;  // of 30 that it gives, when it is seen
+    constexpr double kNoticeSeconds = 25;  // what is left of 30 when the notice is seen
     const std::string path = "/computeMetadata/v1/instance/preempted";
     const HttpAnswer answer = ask_at(path, {{"Metadata-Flavor", "Google"}});
     if (answer.status == kOk && answer.body.starts_with("FALSE")) return std::nullopt;
@@ -104,7 +104,7 @@ class AzureNotices final : public CloudNotices {
  public:
   explicit AzureNotices(const NoticeOptions& options) : CloudNotices(options) {}
 
-  // The events are those of all machines of a group: this one's are those that name it.
+  // The answer has the events of all machines of a group. Only those that name this machine count.
   std::optional<Notice> ask() override {
     const std::string path = "/metadata/scheduledevents?api-version=2020-07-01";
     if (machine_.empty()) learn_name();

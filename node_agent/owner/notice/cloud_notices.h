@@ -1,4 +1,4 @@
-// Notices of clouds, which tell them to a machine over HTTP at a link-local address.
+// Notices of clouds. A cloud gives them to a machine over HTTP at a link-local address.
 #pragma once
 
 #include <memory>
@@ -7,11 +7,11 @@
 
 namespace modelet::agent {
 
-// EC2, instance metadata version 2: spot/instance-action, two minutes before.
+// EC2, instance metadata version 2: spot/instance-action. Comes two minutes before the machine goes.
 std::unique_ptr<NoticeSource> make_aws_notices(const NoticeOptions& options);
-// Compute Engine: instance/preempted, half a minute before.
+// Compute Engine: instance/preempted. Comes half a minute before the machine goes.
 std::unique_ptr<NoticeSource> make_gcp_notices(const NoticeOptions& options);
-// Scheduled events of this machine that end or restart it.
+// Azure: scheduled events that end or restart this machine.
 std::unique_ptr<NoticeSource> make_azure_notices(const NoticeOptions& options);
 
 }  // namespace modelet::agent

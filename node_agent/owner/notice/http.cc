@@ -71,7 +71,7 @@ HttpAnswer ask_http(const std::string& address, const HttpQuestion& question, do
   parser.body_limit(kMostBody);
   parser.header_limit(kMostHeader);
   beast::error_code failure;
-  // One deadline for everything: it is not set again.
+  // One deadline for the whole exchange: it is not set again.
   stream.expires_after(std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000)));
   stream.async_connect(endpoint, [&](beast::error_code not_connected) {
     if ((failure = not_connected)) return;
@@ -79,7 +79,7 @@ HttpAnswer ask_http(const std::string& address, const HttpQuestion& question, do
       if ((failure = not_sent)) return;
       http::async_read_header(stream, buffer, parser, [&](beast::error_code no_header, size_t) {
         if ((failure = no_header)) return;
-        // Boost 1.74 does not hold a response to its body_limit() if it says its length.
+        // Boost 1.74 does not apply body_limit() to a response with a content length.
         if (parser.content_length().value_or(0) > kMostBody) {
           failure = http::error::body_limit;
           return;

@@ -1,4 +1,4 @@
-// A question over HTTP/1.1, without encryption, to an address that is a number: for services of this machine.
+// HTTP/1.1 requests without encryption to a numeric address, for services of this machine.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ struct HttpAnswer {
   std::string body;
 };
 
-// `address`: "http://HOST:PORT" or "http://HOST"; an IPv6 HOST in brackets. The whole exchange may take
-// `timeout_seconds`, an answer has at most 64 KiB. Error with the address if that fails. UsageError if the
-// address is none.
+// `address`: "http://HOST:PORT" or "http://HOST", with an IPv6 HOST in brackets. The whole exchange may
+// take `timeout_seconds`, and an answer has at most 64 KiB. Throws Error, which names the address, if it
+// fails. Throws UsageError if this is no address.
 HttpAnswer ask_http(const std::string& address, const HttpQuestion& question, double timeout_seconds);
 
-// UsageError if the address is none.
+// Throws UsageError if this is no address.
 void check_http_address(const std::string& address);
 
 }  // namespace modelet::agent

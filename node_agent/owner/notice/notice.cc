@@ -26,9 +26,9 @@
 namespace modelet::agent {
 namespace {
 
-constexpr double kUsualSeconds = 30;  // where a notice says no number
+constexpr double kUsualSeconds = 30;  // if a notice has no number
 constexpr double kMostNoticeSeconds = 3600;
-constexpr size_t kMostText = 256;  // bytes that are read of a file or a command
+constexpr size_t kMostText = 256;  // bytes that are read from a file or a command
 
 double seconds_in(const std::string& text) {
   char* end = nullptr;
@@ -55,7 +55,7 @@ class FileNotices final : public NoticeSource {
   const std::filesystem::path path_;
 };
 
-// A child process in a group of its own, which does not outlive this object.
+// A child process in a process group of its own. It does not outlive this object.
 class Command {
  public:
   explicit Command(const std::string& text) {
@@ -90,7 +90,7 @@ class Command {
     if (!ended_) ::waitpid(process_, nullptr, 0);
   }
 
-  // What it writes until it closes its output; only the beginning is kept.
+  // Reads the command's output until it is closed or the time is over; keeps only the beginning.
   std::string read(double until, const Clock& clock) const {
     std::string text;
     for (double left = 0; (left = until - clock.now()) > 0;) {
@@ -105,7 +105,7 @@ class Command {
     return text;
   }
 
-  // As waitpid() has it; nothing if it still runs.
+  // The exit status, as from waitpid(). Returns nothing if the command is still running.
   std::optional<int> wait(double until, const Clock& clock) {
     int status = 0;
     while (!(ended_ = ::waitpid(process_, &status, WNOHANG) == process_)) {

@@ -1,7 +1,7 @@
-// Notices: something says that this machine goes away soon. Clouds tell so at an address of the machine; a file
-// or a command stand for everything else.
+// Notices: a source says that this machine will soon go away. Clouds do this at an address of the machine.
+// A file or a command covers everything else.
 //
-// A source is asked from one thread. Whatever comes from it is limited in size, and each question in time.
+// One thread asks a source. Answers are limited in size, and each question is limited in time.
 #pragma once
 
 #include <functional>
@@ -19,21 +19,24 @@ struct Notice {
 class NoticeSource {
  public:
   virtual ~NoticeSource() = default;
-  // Nothing: the machine stays, as far as is known. Error if the source cannot be asked, or talks nonsense.
+  // Returns nothing if the machine stays, as far as is known. Throws Error if the source cannot be asked,
+  // or if its answer makes no sense.
   virtual std::optional<Notice> ask() = 0;
 };
 
 struct NoticeOptions {
-  std::string address;  // of a cloud's metadata, "http://HOST:PORT", HOST as a number; empty: the cloud's own
-  double timeout_seconds = 2;   // of a question
+  // Of a cloud's metadata, "http://HOST:PORT" with a number as HOST; empty: the cloud's usual one.
+  std::string address;
+  double timeout_seconds = 2;   // for one question
   std::function<double()> utc;  // seconds since 1970; null: the system's clock
 };
 
 // `from` is one of
 //   aws, gcp, azure   the cloud's notices for spot machines, at its metadata address
-//   file:PATH         once the file exists; its first word may be the number of seconds, else 30
-//   command:COMMAND   asked by /bin/sh: exit code 0 and perhaps the seconds on its output, or 1: the machine stays
-// UsageError for anything else.
+//   file:PATH         a notice once the file exists; its first word may be the seconds, else 30
+//   command:COMMAND   run by /bin/sh. Exit code 0: the machine goes; its output may have the seconds.
+//                     Exit code 1: the machine stays.
+// Throws UsageError for anything else.
 std::unique_ptr<NoticeSource> make_notice_source(const std::string& from, const NoticeOptions& options = {});
 
 }  // namespace modelet::agent

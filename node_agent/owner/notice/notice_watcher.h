@@ -1,4 +1,4 @@
-// NoticeWatcher: asks a source every few seconds, on a thread of its own, until it has a notice.
+// NoticeWatcher: asks a source every few seconds until it gives a notice. It has a thread of its own.
 #pragma once
 
 #include <condition_variable>
@@ -17,11 +17,11 @@ class NoticeWatcher {
   // Called at most once, on the watcher's thread.
   using Told = std::function<void(const Notice&)>;
 
-  // A source that cannot be asked is logged, and asked again.
+  // If the source cannot be asked, that is logged, and it is asked again.
   NoticeWatcher(std::unique_ptr<NoticeSource> source, double interval_seconds, Told told);
   NoticeWatcher(const NoticeWatcher&) = delete;
   NoticeWatcher& operator=(const NoticeWatcher&) = delete;
-  ~NoticeWatcher();  // waits for a question that is being asked
+  ~NoticeWatcher();  // waits for a question under way
 
  private:
   void watch();

@@ -57,7 +57,7 @@ void ActivationExchange::hear(StepNotice& notice) const {
     notice.snapshot |= (notices_[rank][kWishes] & kSnapshot) != std::byte{0};
   }
   if (self == 0) return;
-  // A number from a peer: brought into range.
+  // A number from a peer is limited to the valid range.
   const auto told = std::to_integer<uint32_t>(notices_[0][kNextMicroBatches]);
   notice.next_micro_batches = told >= 1 && told <= kMaxMicroBatches ? told : 1;
 }

@@ -1,6 +1,6 @@
-// ActivationExchange: gives every rank the whole activations of a hidden layer, of which each rank has
-// computed the columns of its own modelets. Owns the lists of blocks and knows which rank has which columns.
-// Used by one thread.
+// ActivationExchange: gives every rank the whole activations of a hidden layer. Each rank has computed the
+// columns of its own modelets. Owns the lists of blocks, and knows which rank has which columns. Used by
+// one thread.
 #pragma once
 
 #include <array>
@@ -17,22 +17,22 @@ namespace modelet::agent {
 
 // What a rank tells the others with its first activations of a step.
 struct StepNotice {
-  // What this rank wishes for; as heard: what some rank does.
-  bool stop = false;                // that all stop after the step
-  bool snapshot = false;            // that all make a snapshot after it
-  uint32_t next_micro_batches = 1;  // of the next step; rank 0's counts
+  // Before an exchange, what this rank wishes for; after it, what any rank wishes for.
+  bool stop = false;                // all stop after the step
+  bool snapshot = false;            // all make a snapshot after it
+  uint32_t next_micro_batches = 1;  // for the next step; rank 0 decides
 };
 
 class ActivationExchange {
  public:
-  // All arguments must outlive it. Without `codecs` activations travel exactly.
+  // All arguments must outlive this object. Without `codecs` activations travel exactly.
   ActivationExchange(const Sharding& sharding, comm::Group& group, CodecChoice* codecs);
 
-  // Sends the own columns of the rows [samples, width] of some samples, with a notice if there is one; does
-  // not wait.
+  // Sends this rank's columns of the rows [samples, width] of some samples, and `notice` if it is not null.
+  // Does not wait.
   void send(comm::Tag tag, size_t layer, ConstMatrix rows, const StepNotice* notice);
-  // Waits for the other columns of the same rows. `notice`: if one was sent, it becomes what all ranks say
-  // together.
+  // Waits for the other columns of the same rows. If a notice was sent, `notice` becomes the combined
+  // notice of all ranks.
   void collect(comm::Tag tag, size_t layer, Matrix rows, StepNotice* notice);
 
  private:
@@ -45,7 +45,7 @@ class ActivationExchange {
   CodecChoice* const codecs_;  // may be null
   const comm::Codec& exact_;
   std::vector<Bytes> notices_;  // [size]
-  // Kept for their memory.
+  // Members only to reuse their memory.
   std::vector<comm::OutBlock> mine_;
   std::vector<std::vector<comm::InBlock>> theirs_;  // [size]
 };

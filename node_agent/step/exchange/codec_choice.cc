@@ -16,14 +16,15 @@ namespace {
 
 constexpr double kGigabit = 1e9 / 8;               // bytes a second
 constexpr size_t kProbeBytes = size_t{512} << 10;  // sent over a link to measure it
-constexpr int kProbedLinks = 8;  // of a rank; in larger groups the others count as their median
+// Links that a rank measures; in larger groups the others count as the median.
+constexpr int kProbedLinks = 8;
 static_assert(2 * kProbedLinks + 1 <= kMeasureRounds);
 constexpr size_t kTrialRows = 128, kTrialCols = 32;
 constexpr int kTrials = 16;
 constexpr uint64_t kTrialSeed = 1;
 
-// Root mean square of the rows' |a - b| / |a|, since rows are scaled by samples in different ways; infinite
-// if it is not a number.
+// The root mean square of |a - b| / |a| over the rows, because rows of different samples have different
+// scales. Infinite if it is not a number.
 double relative_error(ConstMatrix a, ConstMatrix b) {
   double sum = 0;
   size_t rows = 0;
@@ -43,7 +44,7 @@ double relative_error(ConstMatrix a, ConstMatrix b) {
   return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
 }
 
-// Nothing can compress them.
+// Random bits, which nothing can compress.
 std::vector<uint64_t> random_bits(size_t bytes) {
   Rng rng(kTrialSeed);
   std::vector<uint64_t> bits(bytes / sizeof(uint64_t));
@@ -59,7 +60,7 @@ CodecChoice::CodecChoice(const Experiment::Exchange& exchange, int size)
   const std::string* names[kTensors] = {&exchange.codec, &gradients};
   for (size_t tensor = 0; tensor < kTensors; ++tensor) {
     automatic_[tensor] = *names[tensor] == comm::kAutomaticCodec;
-    // Exact until the first look.
+    // Exact until the first choice.
     chosen_[tensor].assign(static_cast<size_t>(size),
                            &comm::require_codec(automatic_[tensor] ? "none" : *names[tensor]));
   }
@@ -72,7 +73,7 @@ void CodecChoice::measure(comm::Group& group, comm::Tag tag) {
   measure_links(group, tag);
 }
 
-// The best of several trials, because others may use the core meanwhile.
+// Takes the best of several trials, because others may use the core meanwhile.
 void CodecChoice::measure_codecs() {
   std::vector<float> values(kTrialRows * kTrialCols), decoded(values.size());
   Rng rng(kTrialSeed);
@@ -92,14 +93,14 @@ void CodecChoice::measure_codecs() {
   }
 }
 
-// At each distance every rank sends to one rank and receives from one, so no link carries two transfers. The
-// receiver takes the time.
+// At each distance every rank sends to one rank and receives from one, so no link carries two transfers.
+// The receiver measures the time.
 void CodecChoice::measure_links(comm::Group& group, comm::Tag tag) {
   const auto count = static_cast<size_t>(size_);
   const int distances = std::min(size_ - 1, kProbedLinks);
   const std::vector<uint64_t> probe = random_bits(kProbeBytes);
   std::vector<uint64_t> received(probe.size());
-  std::vector<uint64_t> rates;  // of the link from the rank at each distance, bytes a second
+  std::vector<uint64_t> rates;  // of the link from the rank at each distance; bytes a second
   const auto rank_at = [&](int distance) {
     return static_cast<size_t>((group.rank() + distance + size_) % size_);
   };
@@ -133,7 +134,7 @@ void CodecChoice::find_slowest() {
                               bytes_per_second_.begin());
 }
 
-// In this order: whether there was a look, costs of the codecs, rates of the links, choices.
+// In this order: whether a step was examined, costs of the codecs, rates of the links, choices.
 std::vector<double> CodecChoice::state() const {
   std::vector<double> state;
   if (!automatic() || size_ == 1) return state;
@@ -191,7 +192,7 @@ void CodecChoice::look(Tensor tensor, size_t to, ConstMatrix block) {
 void CodecChoice::end_step() {
   if (!looking_) return;
   looking_ = false;
-  changed_ |= !std::exchange(has_looked_, true);  // the first choice is news, whatever it is
+  changed_ |= !std::exchange(has_looked_, true);  // the first choice is reported, whatever it is
   for (const Tensor tensor : {kActivations, kGradients}) {
     if (!automatic_[tensor]) continue;
     auto& chosen = chosen_[tensor];
@@ -202,7 +203,7 @@ void CodecChoice::end_step() {
   }
 }
 
-// For blocks that go to rank `to`, or to all.
+// The cheapest codec for blocks that go to rank `to`, or to all ranks.
 const comm::Codec* CodecChoice::cheapest(Tensor tensor, size_t to) const {
   const double rate = bytes_per_second_[tensor == kActivations ? static_cast<size_t>(slowest_) : to];
   const comm::Codec* best = chosen_[tensor][to];

@@ -1,17 +1,17 @@
-// CodecChoice: which codecs a rank uses for what it sends in a training step. They are those that the
-// experiment names. Where it says "auto", they are those that take the least time on the links of this rank,
-// among the codecs that are exact enough for the tensors of this run.
+// CodecChoice: says which codecs a rank uses for what it sends in a training step. They are those that the
+// experiment names. Where the experiment says "auto", they are those that take the least time on the links
+// of this rank, among the codecs that are exact enough for the tensors of this run.
 //
-// - The cost of a value is the time to encode and decode it, measured here when a run begins, and its encoded
-//   bytes over the rate of the link.
+// - The cost of a value is the time to encode and decode it, plus its encoded bytes divided by the rate of
+//   the link. measure() measures these times and rates when a run begins.
 // - A codec is exact enough if |x - decoded x| / |x| is at most kMaxError in each block that was examined.
 //
-// In the first step of a session, and in every kLookEvery-th step of the run, all blocks that are sent are
-// examined; the choice is made once that step has succeeded. Until the first choice tensors travel exactly.
+// All blocks that are sent are examined in the first step of a session and in every kLookEvery-th step of
+// the run. The choice is made when that step has succeeded. Until the first choice, tensors travel exactly.
 //
-// A choice depends on measured time, each rank makes its own, and a session begins exactly. So a run with
-// "auto" does not repeat bit for bit, not even with the codecs that it chose; unless what was measured and
-// chosen is restored: a snapshot has it. Used by the training thread.
+// A run with "auto" does not repeat bit for bit, not even if the experiment names the codecs that it chose:
+// a choice depends on measured time, each rank makes its own, and a session begins with exact tensors. A
+// snapshot restores what was measured and chosen. Used by the training thread.
 #pragma once
 
 #include <cstdint>
@@ -36,20 +36,22 @@ class CodecChoice {
 
   bool automatic() const { return automatic_[kActivations] || automatic_[kGradients]; }
 
-  // Measures the links to the other ranks, and what codecs cost, if something is automatic. Every rank calls
-  // it. Without it, links count as 1 Gbit/s. Uses kMeasureRounds from tag.round on (rounds.h).
+  // Measures the links to the other ranks and the cost of codecs, if something is automatic. Every rank
+  // must call it. Without it, links count as 1 Gbit/s. Uses kMeasureRounds rounds from tag.round on
+  // (rounds.h).
   void measure(comm::Group& group, comm::Tag tag);
 
-  // What was measured and chosen, as many numbers on each rank; none if nothing is automatic. restore() takes
-  // the place of measure(). It changes nothing, and says so, if these are not the numbers of such a group.
+  // What was measured and chosen, with equally many numbers on each rank; empty if nothing is automatic.
+  // restore() replaces measure(). It returns false and changes nothing if `state` does not fit a group of
+  // this size.
   std::vector<double> state() const;
   bool restore(std::span<const double> state);
 
-  // Called around a step; end_step() only if it has succeeded.
+  // Call these around a step, and end_step() only if it has succeeded.
   void begin_step(uint64_t step);
   void end_step();
 
-  // A block that is sent in this step, to all ranks or to rank `to`.
+  // Report a block that is sent in this step: to all ranks, or to rank `to`.
   void look_at_activations(ConstMatrix block) { look(kActivations, 0, block); }
   void look_at_gradients(int to, ConstMatrix block) { look(kGradients, static_cast<size_t>(to), block); }
 
@@ -59,16 +61,16 @@ class CodecChoice {
 
   // True once after a choice has changed.
   bool take_changed();
-  // "activations", "gradients": codecs by the rank to which they go; "megabits_per_second" of the link to
-  // each rank.
+  // "activations" and "gradients" list the codecs by the rank to which they send. "megabits_per_second"
+  // lists the rates of the links to the ranks.
   nlohmann::json describe() const;
 
  private:
   struct Candidate {
     const comm::Codec* codec = nullptr;
-    double seconds_a_value = 0;  // encoding and decoding
+    double seconds_a_value = 0;  // for encoding and decoding
   };
-  // What a candidate would have made of the blocks of a step.
+  // What a candidate did with the blocks of a step.
   struct Trial {
     double worst_error = 0;  // |x - decoded x| / |x|
     double bytes = 0, values = 0;
@@ -87,7 +89,7 @@ class CodecChoice {
   int slowest_ = 0;                                   // rank with the slowest link
   std::vector<const comm::Codec*> chosen_[kTensors];  // [size]
   bool looking_ = false, has_looked_ = false;         // in this step; in this session
-  std::vector<std::vector<Trial>> trials_[kTensors];  // [size][candidates]; of activations only the first
+  std::vector<std::vector<Trial>> trials_[kTensors];  // [size][candidates]; for activations only [0]
   std::vector<std::byte> encoded_;
   std::vector<float> decoded_;
   bool changed_ = false;

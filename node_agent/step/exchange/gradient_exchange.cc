@@ -7,7 +7,7 @@
 namespace modelet::agent {
 namespace {
 
-// The ranges of `matrix`, side by side.
+// Copies the column ranges of `matrix` side by side.
 ConstMatrix pack_columns(ConstMatrix matrix, const std::vector<ColumnRange>& columns, Matrix packed) {
   for (size_t s = 0; s < matrix.rows; ++s) {
     float* out = packed.row(s);

@@ -1,6 +1,6 @@
-// GradientExchange: in the backward pass through the hidden layers each rank has a part of the gradient with
-// respect to all activations of the layer below; the owners of its columns get the sum. Owns the packed parts
-// and the lists of blocks. Used by one thread.
+// GradientExchange: adds up gradients in the backward pass through the hidden layers. Each rank has a part
+// of the gradient with respect to all activations of the layer below. The owner of each column gets the sum
+// of the parts. Owns the packed parts and the lists of blocks. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,21 @@ namespace modelet::agent {
 
 class GradientExchange {
  public:
-  // All references must outlive it. `seed`: of the run.
+  // All references must outlive this object. `seed`: the run's.
   GradientExchange(uint64_t seed, const Sharding& sharding, comm::Group& group, CodecChoice& codecs);
 
-  // The own columns of the sum of all ranks' `part` [B, width of `layer`], side by side: [B, own columns],
-  // added in rank order; valid until the next call. Layers are counted `from_top`: the last but one is 0.
+  // Adds up all ranks' `part` [B, width of `layer`] in rank order. Returns this rank's columns of the sum,
+  // side by side: [B, own columns]. The result is valid until the next call. `from_top` counts layers
+  // downwards: 0 is the last but one.
   ConstMatrix sum(StepPlace place, size_t from_top, size_t layer, ConstMatrix part);
 
  private:
   const Sharding& sharding_;
   comm::Group& group_;
   GradientEncoder encoder_;
-  std::vector<Buffer> packed_;  // [size] columns of the part, by owner
+  std::vector<Buffer> packed_;  // [size] columns of the part, by their owner
   Buffer sum_;
-  std::vector<comm::OutBlock> blocks_;  // kept for its memory
+  std::vector<comm::OutBlock> blocks_;  // a member only to reuse its memory
 };
 
 }  // namespace modelet::agent

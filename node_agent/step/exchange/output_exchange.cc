@@ -8,7 +8,7 @@ namespace {
 
 comm::Tag output_tag(StepPlace place, size_t i) { return comm::Tag{place.step, kOutputRound}.later(i); }
 
-// The column ranges of a matrix in which they lie side by side.
+// Appends the column ranges of a matrix that has them side by side.
 void append_packed(Matrix packed, const std::vector<ColumnRange>& columns,
                    std::vector<comm::InBlock>& blocks) {
   size_t at = 0;
@@ -86,7 +86,7 @@ void OutputExchange::collect(StepPlace place, size_t i, SampleRange range) {
   group_.collect(output_tag(place, i), from_);
 }
 
-// The own parts are in the output layer, those of others where they were received.
+// This rank's parts are in the output layer, and those of other ranks where they were received.
 void OutputExchange::arrange() {
   const auto self = static_cast<size_t>(sharding_.rank());
   for (size_t rank = 0; rank < received_.size(); ++rank) {

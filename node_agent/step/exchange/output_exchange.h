@@ -1,9 +1,9 @@
-// OutputExchange: what the output layers of all ranks tell each other in a step. Every rank sends the
-// statistics of its logits to all, and to the owner of each hidden column its un-normalised part of that
-// column's gradient: one exchange for normaliser and gradient (docs/architecture.md). It works one
-// micro-batch at a time, so that one travels while the next is computed.
+// OutputExchange: exchanges what the output layers of all ranks tell each other in a step. Every rank sends
+// the statistics of its logits to all ranks. To the owner of each hidden column it sends its un-normalised
+// part of that column's gradient. So one exchange serves both the normaliser and the gradient
+// (docs/architecture.md). It works on one micro-batch at a time: while one travels, the next is computed.
 //
-// Owns what is received, and the lists of blocks. Used by one thread.
+// Owns what it receives, and the lists of blocks. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -22,21 +22,22 @@ namespace modelet::agent {
 
 class OutputExchange {
  public:
-  // All references must outlive it. `normalised`: LossFunction::normalised().
+  // All references must outlive this object. `normalised`: LossFunction::normalised().
   OutputExchange(shard::Network& network, bool normalised, const Sharding& sharding, comm::Group& group,
                  CodecChoice& codecs);
 
-  // Sends micro-batch i, which the output layer has computed; does not wait.
+  // Sends micro-batch i, which the output layer has computed. Does not wait.
   void send(StepPlace place, size_t i, SampleRange range);
   // Waits for all micro-batches of a batch.
   void collect(StepPlace place, std::span<const SampleRange> ranges);
 
-  // The statistics of all ranks, in order; valid until the next send().
-  std::span<const ConstMatrix> statistics() const { return statistics_; }     // of OutputLayer::statistics()
-  std::span<const shard::OutputColumns> columns() const { return columns_; }  // own columns of the gradient
+  // What all ranks sent, in rank order. Valid until the next send().
+  std::span<const ConstMatrix> statistics() const { return statistics_; }  // of OutputLayer::statistics()
+  // This rank's columns of the gradient.
+  std::span<const shard::OutputColumns> columns() const { return columns_; }
 
  private:
-  // What one rank has sent: statistics [rows, padded B], [B, own columns].
+  // What one rank has sent: statistics [rows, padded B]; positive and negative [B, own columns].
   struct Received {
     Buffer statistics, positive, negative;
   };
@@ -47,15 +48,15 @@ class OutputExchange {
 
   shard::OutputLayer& output_;
   const bool normalised_;
-  const size_t layer_;  // the last hidden one
+  const size_t layer_;  // the last hidden layer
   const Sharding& sharding_;
   comm::Group& group_;
   const comm::Codec& exact_;
   GradientEncoder encoder_;
-  std::vector<Received> received_;  // [size]; the own entry is unused
+  std::vector<Received> received_;  // [size]; this rank's own entry is unused
   std::vector<ConstMatrix> statistics_;
   std::vector<shard::OutputColumns> columns_;
-  // Kept for their memory, by rank.
+  // By rank; members only to reuse their memory.
   std::vector<std::vector<comm::OutBlock>> to_;
   std::vector<std::vector<comm::InBlock>> from_;
 };

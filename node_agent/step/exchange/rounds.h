@@ -1,8 +1,8 @@
-// Rounds: the tags of all operations of a replica's group, from the first of a session to the last. This is
-// the one place that assigns rounds, so that no two operations of a step share one. They are listed in the
-// order of their use, because the tags of a group grow.
+// Rounds: the tags of all operations of a replica's group, from the first of a session to the last. Rounds
+// are assigned only here, so that no two operations of a step share one. They are listed in the order of
+// use, because the tags of a group must grow.
 //
-// Among the peers of several replicas rounds are assigned as they are needed: RankGrid::peer_tags().
+// Among the peers of several replicas, RankGrid::peer_tags() assigns rounds as they are needed.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,12 @@
 
 namespace modelet::agent {
 
-inline constexpr uint16_t kMeasureRounds = 32;        // CodecChoice::measure()
-inline constexpr uint16_t kLabelRounds = 1001;        // complete_labels()
-inline constexpr uint16_t kEvaluationRounds = 60000;  // Evaluator: one a hidden layer, and one, of each batch
+inline constexpr uint16_t kMeasureRounds = 32;  // CodecChoice::measure()
+inline constexpr uint16_t kLabelRounds = 1001;  // complete_labels()
+// Evaluator: for each batch, one for each hidden layer and one more.
+inline constexpr uint16_t kEvaluationRounds = 60000;
+// fit_classifiers(): as evaluations.
+inline constexpr uint16_t kClassifierRounds = 64 * (kMaxHiddenLayers + 1) + 32;
 
 // The first round of each operation.
 enum Round : uint16_t {
@@ -24,15 +27,16 @@ enum Round : uint16_t {
   kMeasureRound = 0,
 
   // In a step.
-  kForwardRound = kMeasureRound + kMeasureRounds,  // hidden layers upwards, a micro-batch each
-  kOutputRound = kForwardRound + kMaxHiddenLayers * kMaxMicroBatches,  // a micro-batch each
-  kBackwardRound = kOutputRound + kMaxMicroBatches,                    // hidden layers downwards
+  kForwardRound = kMeasureRound + kMeasureRounds,  // for each hidden layer upwards, one for each micro-batch
+  kOutputRound = kForwardRound + kMaxHiddenLayers * kMaxMicroBatches,  // one for each micro-batch
+  kBackwardRound = kOutputRound + kMaxMicroBatches,                    // for each hidden layer downwards
   kClipRound = kBackwardRound + kMaxHiddenLayers,
 
-  // After a step, under its number. What ends a run comes after the last step's own operations, under the
-  // number of the step that would follow.
+  // After a step, with its number. The operations that end a run come after the last step's own ones, with
+  // the number of the step that would follow.
   kTimesRound,
-  kCheckpointRound,
+  kClassifierRound,
+  kCheckpointRound = kClassifierRound + kClassifierRounds,
   kLabelRound,
   kEvaluationRound = kLabelRound + kLabelRounds,
   kBestRound = kEvaluationRound + kEvaluationRounds,

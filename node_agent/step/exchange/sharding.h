@@ -1,5 +1,5 @@
-// Sharding: which rank holds which columns of which layer. It connects the placement (modelet -> rank) with
-// the blocks that the collectives move. Immutable.
+// Sharding: says which rank holds which columns of which layer. It connects the placement (modelet -> rank)
+// with the blocks that the collectives move. Immutable.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,14 @@ class Sharding {
   std::vector<ModeletSpec> held() const { return modelets_of(rank_); }
   std::vector<ModeletSpec> modelets_of(int rank) const;
 
-  // The activations of a layer that `rank` computes, in the blocks in which they travel.
+  // The columns of a layer's activations that `rank` computes, in the blocks in which they travel.
   const std::vector<ColumnRange>& columns(size_t layer, int rank) const {
     return columns_[layer][static_cast<size_t>(rank)];
   }
   // Number of columns in all of these blocks.
   size_t columns_of(size_t layer, int rank) const;
   size_t own_columns(size_t layer) const { return columns_of(layer, rank_); }
-  // The columns of the modelets here, one by one.
+  // The columns of this rank's modelets, one by one.
   const std::vector<ColumnRange>& own_modelets(size_t layer) const { return own_modelets_[layer]; }
 
  private:

@@ -11,7 +11,7 @@
 namespace modelet::agent {
 namespace {
 
-// Labels that a rank sends in one round: 8 bytes each.
+// The most labels that a rank sends in one round, with 8 bytes each.
 constexpr size_t kAtOnce = size_t{1} << 20;
 
 uint64_t entry_number(uint32_t sample, uint32_t label) { return uint64_t{sample} << 32 | label; }
@@ -42,7 +42,7 @@ void complete_labels(shard::Dataset& data, std::span<const uint32_t> rows, comm:
   for (const uint32_t row : rows)
     for (const uint32_t label : data.sample(row).labels) mine.push_back(entry_number(row, label));
   const auto next = [&tag] { return std::exchange(tag, tag.later(1)); };
-  std::vector<size_t> left;  // of each rank
+  std::vector<size_t> left;  // labels that each rank must still send
   for (const auto& count :
        all_gather_numbers(group, next(), std::vector<uint64_t>{mine.size()}, std::vector<size_t>(size, 1)))
     left.push_back(count.front());

@@ -29,7 +29,7 @@ shard::Dataset load_test(const TrainJob& job, const shard::Dataset& train, const
   return shard::load_dataset(file, data.normalize, train.encoder(), {}, tell(file));
 }
 
-// A softmax over one label is always certain: nothing would be learned.
+// A softmax over one label is always 1, so nothing would be learned.
 void require_choice(Loss loss, const shard::Dataset& train, const std::string& path) {
   if (loss == Loss::kSoftmax && train.labels() < 2)
     throw UsageError("model.loss is softmax, which divides a sample between labels, and the data at " + path +

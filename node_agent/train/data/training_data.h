@@ -1,5 +1,5 @@
-// TrainingData: the samples of a run on one rank. Loads them, checks that they are those that the run was
-// planned for, holds out some for validation, and divides the others into batches. Used by the training
+// TrainingData: the samples of a run on one rank. It loads them, checks that the run was planned for this
+// data, holds out some samples for validation, and divides the others into batches. Used by the training
 // thread.
 #pragma once
 
@@ -19,12 +19,12 @@
 
 namespace modelet::agent {
 
-// Whom to tell how far the preparation of this text is.
+// Returns the function that is told how far the preparation of a text is.
 using TellPreparing = std::function<shard::PrepareProgress(const std::string& file)>;
 
 class TrainingData {
  public:
-  // Throws Error if the data cannot be read, or is not that of the job. `pool` must outlive it.
+  // Throws Error if the data cannot be read, or is not the job's. `pool` must outlive this object.
   TrainingData(const TrainJob& job, const Sharding& sharding, ThreadPool& pool, const TellPreparing& tell);
   TrainingData(const TrainingData&) = delete;
   TrainingData& operator=(const TrainingData&) = delete;
@@ -36,21 +36,20 @@ class TrainingData {
   std::vector<uint32_t> training_rows() const;                                     // the others
   bool validates() const { return !split_.validation.empty(); }
 
-  // Afterwards the validation samples have the labels of all neurons, including those that other ranks of
-  // `replica` hold. Every rank calls it before each validation; the first call exchanges labels. Uses rounds
-  // from tag.round upwards, and returns the tag after them.
+  // Gives the validation samples the labels of all neurons, including those that other ranks of `replica`
+  // hold. Every rank must call it before each validation; only the first call exchanges labels. Uses
+  // kLabelRounds rounds from tag.round upwards (rounds.h).
   void complete_validation_labels(comm::Group& replica, comm::Tag tag);
 
-  std::vector<uint32_t> label_counts() const {
-    return shard::count_labels(train_);
-  }  // [labels] samples of train()
+  // [labels] the number of samples of train() that have the label.
+  std::vector<uint32_t> label_counts() const { return shard::count_labels(train_); }
   uint64_t memory_bytes() const { return train_.memory_bytes() + test_.memory_bytes(); }
 
  private:
   shard::Dataset train_, test_;
-  shard::RowSplit split_;  // without the rows of the feed, which it has
+  shard::RowSplit split_;  // without the training rows, which feed_ has
   bool validation_has_labels_ = false;
-  shard::BatchFeed feed_;  // last: it ends before what it reads
+  shard::BatchFeed feed_;  // last, so that it is destroyed before what it reads
 };
 
 }  // namespace modelet::agent

@@ -6,12 +6,6 @@
 #include "node_agent/step/exchange/rounds.h"
 
 namespace modelet::agent {
-namespace {
-
-constexpr size_t kBatch = 512;  // samples scored together; bigger test sets need bigger batches
-
-}  // namespace
-
 Evaluator::Evaluator(shard::Network& network, const Sharding& sharding, comm::Group& group)
     : network_(network),
       sharding_(sharding),
@@ -39,7 +33,7 @@ void Evaluator::predict(const shard::Batch& batch, size_t k, comm::Tag tag, shar
   merge(tag.later(rounds_of_batch() - 1), best);
 }
 
-// Scores and labels of all ranks. Labels travel as the bits of floats, which the exact codec does not change.
+// Merges the scores and labels of all ranks. Labels travel as plain bytes.
 void Evaluator::merge(comm::Tag tag, shard::TopK& best) {
   if (sharding_.size() == 1) return;
   const size_t samples = best.samples(), k = best.k();

@@ -1,5 +1,5 @@
-// Evaluation over a group: every rank finds the best labels among its output modelets, and one all-gather
-// merges them. With a group of one it is local evaluation and prediction. One thread.
+// Evaluator: evaluation over a group. Every rank finds the best labels among its output modelets, and one
+// all-gather merges them. With a group of one it is local evaluation and prediction. One thread.
 #pragma once
 
 #include <cstddef>
@@ -20,21 +20,23 @@ namespace modelet::agent {
 
 class Evaluator {
  public:
-  // All arguments must outlive it.
+  static constexpr size_t kBatch = 512;  // samples scored together; large data takes larger batches
+
+  // All arguments must outlive this object.
   Evaluator(shard::Network& network, const Sharding& sharding, comm::Group& group);
 
-  // The k best labels of `rows` of `data`, a batch at a time in their order: on_batch(batch, best) on every
-  // rank. Uses kEvaluationRounds from tag.round on (rounds.h).
+  // Finds the k best labels of `rows` of `data`, one batch at a time in the order of `rows`. Calls
+  // on_batch(batch, best) on every rank. Uses kEvaluationRounds rounds from tag.round on (rounds.h).
   using OnBatch = std::function<void(const shard::Batch& batch, const shard::TopK& best)>;
   void predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, comm::Tag tag,
                const OnBatch& on_batch);
 
-  // The same for one batch; uses `rounds_of_batch()` rounds.
+  // The same for one batch. Uses `rounds_of_batch()` rounds.
   void predict(const shard::Batch& batch, size_t k, comm::Tag tag, shard::TopK& best);
   size_t rounds_of_batch() const { return network_.hidden_layers() + 1; }
 
-  // Adds `rows` of `data` to `metrics`; the result is the same on all ranks. `progress` is told after each
-  // batch how many rows are done.
+  // Adds `rows` of `data` to `metrics`. The result is the same on all ranks. `progress` is called after
+  // each batch with the number of rows that are done.
   using Progress = std::function<void(size_t rows, size_t total_rows)>;
   void evaluate(const shard::Dataset& data, std::span<const uint32_t> rows, shard::Metrics& metrics,
                 comm::Tag tag, const Progress& progress = {});

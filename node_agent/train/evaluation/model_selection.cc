@@ -27,7 +27,7 @@ ModelSelection::ModelSelection(const Options& options, TrainingData& data)
 
 shard::Metrics ModelSelection::metrics() const { return {kFigureRanks, inverse_propensities_, auc_labels_}; }
 
-// log_loss cannot be chosen: less of it is better.
+// log_loss cannot be chosen, because a smaller one is better.
 void ModelSelection::require_metric() const {
   std::string names;
   for (const shard::Figure& figure : metrics().figures()) {
@@ -43,7 +43,8 @@ nlohmann::json ModelSelection::validate(Evaluator& evaluator, RankGrid& grid, ui
   shard::Metrics metrics = this->metrics();
   data_.complete_validation_labels(grid.replica(), {step - 1, kLabelRound});
   evaluator.evaluate(data_.train(), data_.validation_rows(), metrics, {step - 1, kEvaluationRound}, progress);
-  // Scores of replicas may differ in their last bits if their processors differ; decisions must not.
+  // Scores of replicas may differ in their last bits if their processors differ, but decisions must not
+  // differ. So all use the figures of the first replica.
   std::vector<shard::Figure> of_all = metrics.figures();
   std::vector<double> values;
   for (const shard::Figure& figure : of_all) values.push_back(figure.value);

@@ -1,5 +1,5 @@
 // ModelSelection: evaluates the model of a run, on the held-out samples if there are any, else on the test
-// data, and knows which state so far is the best. Every rank keeps one; they decide the same. Used by the
+// data. It knows which state so far is the best. Every rank keeps one, and all decide the same. Used by the
 // training thread.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace modelet::agent {
 
-// Figures as members of an event.
+// Adds figures to an event, as its members.
 void add_figures(nlohmann::json& event, const std::vector<shard::Figure>& figures);
 
 class ModelSelection {
@@ -28,24 +28,26 @@ class ModelSelection {
     std::string metric;     // train.metric
     uint32_t patience = 0;  // train.patience
   };
-  // UsageError if samples are held out and this model does not have the metric. `data` must outlive it.
+  // Throws UsageError if samples are held out and this model does not have the metric. `data` must outlive
+  // this object.
   ModelSelection(const Options& options, TrainingData& data);
 
-  // All ranks call these after the same step. They use rounds from tag.round upwards. validate() returns the
-  // figures (name -> number) of the held-out samples, the same on all ranks. test() does nothing, and says
-  // so, if it was already called after this step.
+  // All ranks must call these after the same step. validate() returns the figures (name -> number) of the
+  // held-out samples, which are the same on all ranks; it uses the rounds of rounds.h. test() uses rounds
+  // from tag.round upwards. It does nothing and returns false if it was already called after this step, or
+  // if there is no test data.
   nlohmann::json validate(Evaluator& evaluator, RankGrid& grid, uint64_t step,
                           const Evaluator::Progress& progress = {});
   bool test(Evaluator& evaluator, uint64_t step, comm::Tag tag, const Evaluator::Progress& progress = {});
   // The figures of the last test().
   const std::vector<shard::Figure>& test_figures() const { return test_figures_; }
 
-  // The best state by validation; step 0 while there was none.
+  // The best state by validation; its step is 0 as long as there is none.
   const BestModel& best() const { return best_; }
   // Whether train.patience validations have found nothing better.
   bool exhausted() const { return best_.exhausted(patience_); }
 
-  // For checkpoints. FormatError if `state` is not best().state() of a run with this train.metric.
+  // For checkpoints. Throws FormatError if `state` is not best().state() of a run with this train.metric.
   void restore(const nlohmann::json& state) { best_ = BestModel::restore(state, metric_); }
 
  private:

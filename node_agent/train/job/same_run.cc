@@ -25,7 +25,7 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
   };
   struct Setting {
     const char* name;
-    bool same, of_samples = false;  // of_samples: says which samples a step sees
+    bool same, of_samples = false;  // of_samples: decides which samples a step sees
   };
   const Setting settings[] = {
       {"model.hidden", then.model.hidden == now.model.hidden},
@@ -34,6 +34,7 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
       {"partition ([modelets])", same_partition()},
       {"model.loss", then.model.loss == now.model.loss},
       {"model.centroids", then.model.centroids == now.model.centroids},
+      {"model.classifiers", (then.model.classifiers > 0) == (now.model.classifiers > 0)},
       {"model.pairs", then.model.pairs == now.model.pairs},
       {"model.exclude_own", then.model.exclude_own == now.model.exclude_own},
       {"model.centroid_pairs", then.model.centroid_pairs == now.model.centroid_pairs},

@@ -1,9 +1,9 @@
-// Whether a run may be resumed: it continues as it was begun, or not at all.
+// Checks whether a run may be resumed: a run must continue as it was begun.
 //
-// This compares what the files of a checkpoint do not show by themselves: the seed stands for the order of
-// samples, the step number for a batch size, and optimisers keep state under the same names. Everything else
-// may differ (epochs, learning rate, sizes of active sets, threads, exchange, placement). Reads its arguments
-// only; any thread.
+// The check compares settings that the files of a checkpoint do not show by themselves. For example, the
+// order of samples follows from the seed, a step number means nothing without the batch size, and different
+// optimisers keep state under the same names. Everything else may differ (epochs, learning rate, sizes of
+// active sets, threads, exchange, placement). Only reads its arguments; any thread.
 #pragma once
 
 #include "node_agent/train/job/train_job.h"
@@ -11,8 +11,8 @@
 
 namespace modelet::agent {
 
-// Throws UsageError, which names the folder of `checkpoint` and the first setting that differs, unless `job`
-// continues with the same model, data, order of samples and optimiser.
+// Throws UsageError unless `job` continues with the same model, data, order of samples and optimiser. The
+// text names the folder of `checkpoint` and the first setting that differs.
 void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job);
 
 }  // namespace modelet::agent

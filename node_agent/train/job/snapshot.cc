@@ -27,7 +27,8 @@ std::vector<NamedFile> snapshot_files(const shard::Checkpoint& checkpoint) {
   for (const std::string& name : names) files.push_back({name, checkpoint.folder() / name});
   if (index.encoder) files.push_back({shard::kEncoderName, checkpoint.folder() / shard::kEncoderName});
   if (!has_best_files(index)) return files;
-  // A snapshot has them itself; beside a checkpoint lies the best one.
+  // A snapshot contains the best weights itself. For a checkpoint they are in the best checkpoint beside
+  // it.
   const bool own = fs::exists(checkpoint.folder() / (std::string(kBestPrefix) + shard::kIndexName));
   const fs::path best = own ? checkpoint.folder()
                             : shard::checkpoint_of_step(checkpoint.folder().parent_path(), index.best_step);

@@ -1,7 +1,7 @@
-// Snapshots of a run whose ranks do not share a folder (TrainJob::private_folder). After the same step each rank
-// writes its part, as files of a checkpoint (docs/checkpoint_format.md), into its own
-// OUT/checkpoints/step-NNNNNNNNNN/, and says so. Rank 0 adds index.json. Who brings the parts to other nodes, and
-// removes old ones, is not the trainer's matter.
+// Snapshots of a run whose ranks do not share a folder (TrainJob::private_folder). After the same step each
+// rank writes its part, as files of a checkpoint (docs/checkpoint_format.md), into its own
+// OUT/checkpoints/step-NNNNNNNNNN/, and reports that. Rank 0 adds index.json. The trainer neither takes the
+// parts to other nodes nor removes old ones (node_agent/snapshots does).
 #pragma once
 
 #include <cstdint>
@@ -18,28 +18,27 @@ namespace modelet::agent {
 // This rank's part of a snapshot, complete and in place.
 struct WrittenSnapshot {
   uint64_t step = 0;             // steps completed
-  bool keep = false;             // a checkpoint: the user wants it, too
-  std::filesystem::path folder;  // a later one of the same step replaces it
+  bool keep = false;             // it is also a checkpoint for the user
+  std::filesystem::path folder;  // a later snapshot of the same step replaces it
   std::vector<std::string> files;
 };
 
-// Called by the training thread, which waits for it.
+// Called on the training thread, which waits for it.
 using SnapshotSink = std::function<void(const WrittenSnapshot&)>;
 
-// The best weights of a run that validates are part of its later snapshots: as files of the best step, with this
-// before their names.
+// If a run validates, its later snapshots contain the best weights as well: as files of the best step, with
+// this prefix.
 inline constexpr const char* kBestPrefix = "best.";
 
-// The names of those files of a snapshot that the folder `job.resume` must have for this rank to go on: the
-// index, the files of the modelets that the rank holds by job.owner, of the same modelets in the best weights, and
-// the encoder.
+// The files of a snapshot that the folder `job.resume` must have so that this rank can go on: the index,
+// the encoder, and the files of the modelets that the rank holds by job.owner, also in the best weights.
 std::vector<std::string> files_needed(const TrainJob& job, const shard::CheckpointIndex& index);
 
-// Whether the best weights of the run are those of an earlier step, and so belong to the snapshot as well.
+// Whether the run's best weights are those of an earlier step, so that the snapshot contains them as well.
 bool has_best_files(const shard::CheckpointIndex& index);
 
-// For a run that is to go on elsewhere from a checkpoint in the folder of a run: the file of each name that a
-// snapshot of it has. UsageError if the best weights are missing.
+// For a run that is to go on elsewhere from a checkpoint in a run's folder: the path for each name that a
+// snapshot of this checkpoint has. Throws UsageError if the best weights are missing.
 struct NamedFile {
   std::string name;
   std::filesystem::path path;

@@ -1,5 +1,5 @@
-// TrainJob: what a rank is told about a training run before it begins, and how it reports what happens. Plain
-// values.
+// TrainJob: what a rank is told about a training run before the run begins, and how the rank reports what
+// happens. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@
 
 namespace modelet::agent {
 
-// Samples in the memory of this process, for a run of one node. `test` may have no rows: then nothing is
+// Samples in the memory of this process, for a run on one node. `test` may have no rows; then nothing is
 // tested.
 struct SamplesInMemory {
   shard::CsrSamples train, test;
 };
 
-// When the run makes a snapshot (node_agent/train/job/snapshot.h). Decides nothing that is learned, but with
-// several replicas, which settle for it.
+// When the run makes a snapshot (node_agent/train/job/snapshot.h). This never changes what is learned,
+// except with several replicas, which settle before each snapshot.
 struct SnapshotOptions {
   bool enabled = false;               // only with TrainJob::private_folder
-  uint32_t every_steps = 0;           // 0: from a budget
-  double bytes_per_second = 0;        // that may be sent of a rank's snapshots; 0: unknown
-  double seconds_between_losses = 0;  // of nodes of the run; 0: unknown
-  // Whether the snapshot of a step, or a later one, is safe on other nodes; none: nobody says so. Called by the
-  // training thread.
+  uint32_t every_steps = 0;           // 0: a budget decides
+  double bytes_per_second = 0;        // rate at which a rank's snapshots may be sent; 0: unknown
+  double seconds_between_losses = 0;  // mean time between losses of a node of the run; 0: unknown
+  // Whether the snapshot of a step, or a later one, is safe on other nodes. No function: nobody knows.
+  // Called on the training thread.
   std::function<bool(uint64_t step)> is_safe = {};
 };
 
@@ -39,32 +39,32 @@ struct TrainJob {
   Experiment experiment;
   DataShape shape;
   std::vector<uint32_t> owner;   // [modelets of the partition] -> rank within each replica (rank_grid.h)
-  int rank = 0, size = 1;        // of all replicas
-  uint32_t threads = 0;          // 0: the experiment's, or all cores
+  int rank = 0, size = 1;        // among the ranks of all replicas
+  uint32_t threads = 0;          // 0: what the experiment says, or all cores
   std::filesystem::path out;     // folder of the run: checkpoints/
-  bool private_folder = false;   // other ranks do not see `out`: it has this rank's files
+  bool private_folder = false;   // `out` has only this rank's files; other ranks do not see it
   std::filesystem::path resume;  // empty, or a checkpoint to continue from
-  // Prepared files that are read in place of data.train and data.test, whose paths the experiment keeps;
-  // empty: data.train and data.test themselves. The first may lack labels of neurons that this rank does not
+  // Prepared files that are read instead of data.train and data.test; the experiment keeps its own paths.
+  // Empty: data.train and data.test are read. train_file may lack labels of neurons that this rank does not
   // hold.
   std::filesystem::path train_file, test_file;
-  const SamplesInMemory* in_memory = nullptr;  // read in place of any file; must outlive the job
-  // `resume` has learned from other samples: the run goes on from its weights for train.epochs more epochs,
-  // and counts steps on, so that nothing is drawn twice.
+  const SamplesInMemory* in_memory = nullptr;  // read instead of any file; must outlive the job
+  // `resume` has learned from other samples. The run goes on from its weights for train.epochs more epochs.
+  // It continues to count steps, so that no random number is drawn twice.
   bool other_samples = false;
   SnapshotOptions snapshots;
-  Throttle* throttle = nullptr;  // of this machine; must outlive the job. Null: all threads, always
+  Throttle* throttle = nullptr;  // this machine's; must outlive the job. Null: all threads, always
 
   int replicas() const { return static_cast<int>(experiment.cluster.replicas); }
-  int ranks() const { return size / replicas(); }  // of a replica
-  int replica() const { return rank / ranks(); }   // that this rank belongs to
+  int ranks() const { return size / replicas(); }  // ranks of a replica
+  int replica() const { return rank / ranks(); }   // this rank's replica
 };
 
-// Which modelets each rank of the job's replica holds. UsageError if that many nodes cannot form equal
-// replicas.
+// Which modelets each rank of the job's replica holds. Throws UsageError if that many nodes cannot form
+// equal replicas.
 Sharding sharding_of(const TrainJob& job);
 
-// An event of the run as it appears in JSON Lines (docs/events.md); "event" names it.
+// Takes an event of the run, as it appears in JSON Lines (docs/events.md); its member "event" names it.
 using EventSink = std::function<void(const nlohmann::json&)>;
 
 }  // namespace modelet::agent

@@ -9,9 +9,9 @@ namespace modelet::agent {
 
 shard::PrepareProgress preparing_events(std::string file, EventSink events, const Clock& clock,
                                         double every) {
-  // Of the present pass over the text.
+  // The current pass over the text.
   struct Pass {
-    double began, next;  // event
+    double began, next;  // times; next: of the next event
     uint64_t bytes = 0;
   };
   const auto pass = std::make_shared<Pass>(Pass{clock.now(), clock.now() + every});

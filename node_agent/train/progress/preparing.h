@@ -9,8 +9,8 @@
 
 namespace modelet::agent {
 
-// For functions that prepare text: the result sends an event every `every` seconds of `clock`, which must
-// outlive it. What `events` throws ends the preparation.
+// Makes a function for shard's preparation of text, which sends an event every `every` seconds. `clock`
+// must outlive it. An exception from `events` ends the preparation.
 shard::PrepareProgress preparing_events(std::string file, EventSink events, const Clock& clock,
                                         double every = 1);
 

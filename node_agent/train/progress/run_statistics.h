@@ -1,6 +1,6 @@
-// RunStatistics: what a rank counts and measures in its run: losses, samples, bytes, and how long steps,
-// evaluations and checkpoints take. It computes how fast the run is and how long it will take. Used by the
-// training thread.
+// RunStatistics: counts and measures a run on one rank: losses, samples, bytes, and how long steps,
+// evaluations and checkpoints take. From this it computes the speed of the run and the time that is left.
+// Used by the training thread.
 #pragma once
 
 #include <cstddef>
@@ -34,44 +34,46 @@ class MeanLoss {
 
 class RunStatistics {
  public:
-  explicit RunStatistics(const Clock& clock) : clock_(clock) {}  // which must outlive it
-  // Goes on with what the run has had in earlier processes.
+  explicit RunStatistics(const Clock& clock) : clock_(clock) {}  // `clock` must outlive this object
+  // Continues with the values that the run had in an earlier process.
   void resume(double train_seconds) { train_seconds_ = train_seconds; }
   void resume(const MeanLoss& since_gathered, const MeanLoss& since_epoch) {
     since_gathered_ = since_gathered;
     since_epoch_ = since_epoch;
   }
 
-  // Called around each step, including what follows it among replicas; `totals` are those of the grid.
-  // `samples`: of all replicas.
+  // Call these around each step, including what follows it among replicas. `totals` are those of the grid.
+  // `samples` counts those of all replicas.
   void begin_step(const RankGrid::Totals& totals);
   void end_step(double loss, size_t samples, const RankGrid::Totals& totals);
 
-  // What all ranks have to say of the steps since the last call: the mean of the losses, and where the time
-  // went (StepTimes::report). All ranks call it after the same step. Replicas that are ahead wait for the
-  // others here: that counts as training.
+  // Gathers from all ranks, for the steps since the last call, the mean loss and where the time went
+  // (StepTimes::report). All ranks must call it after the same step. Replicas that are ahead wait here for
+  // the others, and this time counts as training.
   struct Common {
     double loss = 0;
     nlohmann::json nodes;
   };
   Common gather(RankGrid& grid, uint64_t step);
 
-  // So many samples were evaluated, or a checkpoint was written, in so many seconds.
+  // `samples` were evaluated, or a checkpoint was written, in `seconds`.
   void add_evaluation(size_t samples, double seconds);
   void add_checkpoint(double seconds);
+  // The classifiers of labels were fitted, which counts as training.
+  void add_classifiers(double seconds) { train_seconds_ += seconds; }
 
   const MeanLoss& since_gathered() const { return since_gathered_; }
   MeanLoss& since_epoch() { return since_epoch_; }
   const MeanLoss& since_epoch() const { return since_epoch_; }
 
-  // Without evaluations and checkpoints.
-  double train_seconds() const { return train_seconds_; }  // of the whole run
-  // Since the start or resume.
+  // Evaluations and checkpoints do not count here.
+  double train_seconds() const { return train_seconds_; }  // for the whole run
+  // These count since the start or resume.
   double samples_per_second() const;
   double bytes_per_step() const;
-  double wait_fraction() const;  // of this rank's time in steps, [0, 1]
-  // The time for what is left, if everything takes as long as it took so far; what has not happened yet
-  // counts as nothing.
+  double wait_fraction() const;  // share of this rank's time in steps, [0, 1]
+  // The time for what is left, if everything takes as long as it has taken so far. What has not happened
+  // yet counts as 0.
   double seconds_left(uint64_t steps, uint64_t evaluated_samples, uint64_t checkpoints) const;
 
  private:
@@ -88,7 +90,7 @@ class RunStatistics {
   uint64_t samples_ = 0, bytes_sent_ = 0;
   StepTimes times_;
   MeanLoss since_gathered_, since_epoch_;
-  // Of the current step.
+  // For the current step.
   double began_ = 0;
   uint64_t bytes_before_ = 0;
 };

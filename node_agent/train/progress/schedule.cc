@@ -3,7 +3,7 @@
 namespace modelet::agent {
 namespace {
 
-// Multiples of `every` in (begin, end], and `end` whether it is one or not.
+// The number of multiples of `every` in (begin, end]; `end` always counts.
 uint64_t multiples_and_end(uint64_t begin, uint64_t end, uint64_t every) {
   if (begin >= end) return 0;
   return end / every - begin / every + (end % every == 0 ? 0 : 1);

@@ -1,6 +1,6 @@
-// Schedule: what is due after which step of a run. A pure function of the experiment and the number of
-// samples: all ranks find the same, and so does a run that is resumed. Steps count from 1: `step` of them are
-// done.
+// Schedule: says what is due after which step of a run. It is a pure function of the experiment and the
+// number of samples, so all ranks get the same answers, and so does a run that is resumed. In all functions
+// `step` is the number of steps that are done.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@ namespace modelet::agent {
 
 class Schedule {
  public:
-  // `local_steps`: between two synchronisations of replicas; 0: there is one replica. `snapshot_every`: steps
-  // between two snapshots; 0: they are not due after certain steps. `steps_before`: with other samples; the
-  // run begins with the first whole epoch after them.
+  // `local_steps`: steps between two synchronisations of replicas; 0: there is only one replica.
+  // `snapshot_every`: steps between two snapshots; 0: steps do not decide when snapshots are due.
+  // `steps_before`: steps that an earlier run has done with other samples; this run begins at the first
+  // whole epoch after them.
   Schedule(const Experiment::Train& train, uint64_t steps_per_epoch, uint32_t local_steps,
            uint32_t snapshot_every = 0, uint64_t steps_before = 0);
 
   uint64_t first_step() const { return first_; }  // steps done when the run begins
   uint64_t total_steps() const { return total_; }
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }
-  uint64_t epoch(uint64_t step) const {
-    return (step - 1) / steps_per_epoch_ + 1;
-  }  // that it belongs to, from 1
+  // The epoch that the last of `step` steps belongs to, from 1.
+  uint64_t epoch(uint64_t step) const { return (step - 1) / steps_per_epoch_ + 1; }
 
   bool ends_epoch(uint64_t step) const { return step % steps_per_epoch_ == 0; }
   bool evaluates_after(uint64_t step) const;  // only at the end of an epoch
@@ -31,7 +31,8 @@ class Schedule {
   bool progress_after(uint64_t step) const { return step % log_every_ == 0 || step == total_; }
 
   enum class Sync { kNone, kAverage, kSettle };
-  // Replicas synchronise every few steps, and become equal where the common model is needed.
+  // Replicas synchronise every few steps (kAverage), and become equal where the common model is needed
+  // (kSettle).
   Sync sync_after(uint64_t step) const;
 
   // Whether the ranks exchange anything between this step and the next one.

@@ -1,18 +1,19 @@
-// SnapshotBudget: when the next snapshot is worth what it costs. Rank 0 has one and tells the others; what
-// it measures decides when a snapshot is made, never what is learned. Used by the training thread.
+// SnapshotBudget: decides when the next snapshot is worth its cost. Rank 0 has one, and tells the others.
+// What it measures decides when a snapshot is made, but never what is learned. Used by the training thread.
 //
-// A node that is lost costs at most an interval of work. It costs the time since the last snapshot that is
-// safe on other nodes: from one snapshot to the next, and until that one has arrived. So one is made each
-// half of an interval, and may take as long to arrive.
+// The loss of a node costs at most an interval of work. It costs the work since the last snapshot that is
+// safe on other nodes. That is the time from one snapshot to the next, plus the time until a snapshot has
+// arrived. So a snapshot is made every half interval, and may take another half to arrive.
 //
-// Two costs say how long an interval is. Training stands still while the snapshot is written, for c
-// seconds: with nodes lost every M seconds, an interval of sqrt(2 c M) costs about the least, together with
-// the work that is done again (Young, CACM 1974; Daly, FGCS 2006). Where M is not known, c may be 1 % of
-// the time. And then its bytes are sent, at a rate that leaves the link to training.
+// Two costs decide how long an interval is:
+// - Training stands still for c seconds while the snapshot is written. If a node is lost every M seconds,
+//   an interval of sqrt(2 c M) makes about the smallest sum of c and of the work that is done again (Young,
+//   CACM 1974; Daly, FGCS 2006). If M is not known, c may be 1 % of the time.
+// - The snapshot's bytes are sent, at a rate that leaves the link to training.
 //
-// The next one waits until the one before it is safe: until then it protects nothing, and its bytes would
-// have to queue. If that never becomes safe, because a disk is full or the scheduler is away, the next is
-// made all the same, after two intervals.
+// The next snapshot waits until the previous one is safe. Until then it would protect nothing, and its
+// bytes would have to queue. If the previous one never becomes safe, because a disk is full or the
+// scheduler is away, the next one is made after two intervals all the same.
 #pragma once
 
 #include <algorithm>
@@ -26,11 +27,11 @@ namespace modelet::agent {
 class SnapshotBudget {
  public:
   static constexpr double kShareOfTime = 0.01;
-  static constexpr double kLeastSeconds = 10;  // for the scheduler, which writes each snapshot down
-  static constexpr double kWriteRate = 5e8;    // bytes a second, guessed until there was one
-  static constexpr double kPatience = 4;       // halves of an interval
+  static constexpr double kLeastSeconds = 10;  // for the scheduler, which records each snapshot on disk
+  static constexpr double kWriteRate = 5e8;    // bytes a second; a guess for the first snapshot
+  static constexpr double kPatience = 4;       // half intervals
 
-  // `bytes`: of this rank's part.
+  // `bytes`: size of this rank's part.
   SnapshotBudget(const SnapshotOptions& options, uint64_t bytes, double now)
       : options_(options), last_(now), cost_(static_cast<double>(bytes) / kWriteRate), bytes_(bytes) {}
 
@@ -38,7 +39,8 @@ class SnapshotBudget {
     const double halves = 2 * (now - last_) / interval();
     return halves >= 1 && (is_last_safe() || halves >= kPatience);
   }
-  // That of `step` was written, in so many seconds (0: it was not); `bytes`: of the largest part of a rank.
+  // The snapshot of `step` was written in `seconds`; step 0: it was not written. `bytes`: the largest part
+  // of a rank.
   void made(double now, uint64_t step, double seconds, uint64_t bytes) {
     last_ = now;
     step_ = step;
@@ -46,7 +48,7 @@ class SnapshotBudget {
     bytes_ = bytes;
   }
 
-  // Seconds.
+  // The interval, in seconds.
   double interval() const {
     const double losses = options_.seconds_between_losses;
     const double by_time = losses > 0 ? std::sqrt(2 * cost_ * losses) : 2 * cost_ / kShareOfTime;

@@ -1,5 +1,5 @@
-// StepTimes: where the time of the steps goes on each node of a group. It shows which node is slow and what
-// the wire costs. Used by the training thread.
+// StepTimes: measures where the time of the steps goes on each node of a group. It shows which node is slow
+// and what the wire costs. Used by the training thread.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@ namespace modelet::agent {
 
 class StepTimes {
  public:
-  // A step has begun and ended on this rank; `totals` are those of the grid.
+  // Call these when a step begins and ends on this rank. `totals` are those of the grid.
   void begin(const RankGrid::Totals& totals);
   void end(double seconds, const RankGrid::Totals& totals);
 
-  // Means per step since the last report, of every rank: an array in rank order, with "node" (its name),
-  // "compute_seconds" (all but waiting, encoding and decoding), "codec_seconds" and "wait_seconds". Every
-  // rank calls it. A node waits for slower ones and for the wire: the shortest wait is about the wire's part.
+  // The means per step since the last report, for every rank: an array in rank order, with "node" (its
+  // name), "compute_seconds" (all but waiting, encoding and decoding), "codec_seconds" and "wait_seconds".
+  // Every rank must call it. A node waits for slower nodes and for the wire. The shortest wait is about the
+  // part of the wire.
   nlohmann::json report(RankGrid& grid, comm::Tag tag);
 
   // The waiting time of this rank in all steps so far.

@@ -40,7 +40,7 @@ std::string given_line(const Choice& choice) {
   return "given, and left as they are: " + keys;
 }
 
-// What happened before the keys were settled.
+// What happened before the keys were decided.
 std::vector<std::string> story(const Choice& choice) {
   std::vector<std::string> lines = {facts_line(choice.facts), plan_line(choice)};
   for (const Tried& tried : choice.trials) lines.push_back(trial_line(tried));
@@ -50,7 +50,7 @@ std::vector<std::string> story(const Choice& choice) {
 
 using Lines = std::map<std::string, std::string>;  // key -> its line
 
-// Of the complete experiment as TOML; the keys of each section in `order`.
+// The lines of the complete experiment as TOML. `order` gets the keys in their order in the file.
 Lines toml_lines(const Experiment& experiment, std::vector<std::string>* order = nullptr) {
   Lines lines;
   std::istringstream text(to_toml(experiment));
@@ -66,7 +66,7 @@ Lines toml_lines(const Experiment& experiment, std::vector<std::string>* order =
   return lines;
 }
 
-// The keys that have a remark, which follows as a comment, or another value than the default.
+// The keys that have a remark or differ from their defaults. The remark follows as a comment.
 std::string short_toml(const Experiment& experiment, const Lines& remarks) {
   std::vector<std::string> order;
   const Lines values = toml_lines(experiment, &order), defaults = toml_lines(Experiment());

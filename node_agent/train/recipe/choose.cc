@@ -9,17 +9,19 @@
 namespace modelet::agent {
 namespace {
 
-// Fewer samples do not tell settings apart: with 200 the standard error of P@1 is up to 3.5 points.
+// With fewer samples, settings cannot be told apart: with 200 the standard error of P@1 is up to 3.5
+// points.
 constexpr uint32_t kFewestHeldOut = 200, kMostHeldOut = 2000;
-// What learns fast at first would win a shorter trial; a longer one says little more.
+// A shorter trial would favour settings that learn fast at first. A longer one says little more.
 constexpr uint32_t kTrialSteps = 300;
 constexpr uint32_t kTrialEpochs = 3, kTrialWidth = 256;
-// Most of the dropout of a trial: short and narrow, it learns little by heart.
+// The most dropout in a trial: a short and narrow trial learns little by heart.
 constexpr float kTrialDropout = 0.2f;
-// Of what trials may take; models need time to be made, too, which is no part of a cost.
+// The share of the allowed time for which trials are planned. Making the models also takes time, which is
+// no part of a cost.
 constexpr double kPlannedShare = 0.8;
-// With a time to keep: of it for trials, and what training is planned to take of the rest. The remainder is
-// for reading the test data, checkpoints, and other programs of the machine.
+// Shares of a time budget: for trials, and of the rest for training. What remains is for reading the test
+// data, checkpoints, and other programs of the machine.
 constexpr double kTrialsOfBudget = 0.15, kUsedOfBudget = 0.8;
 
 class Chooser {
@@ -73,7 +75,7 @@ class Chooser {
     return {.train = each, .score = each};
   }
 
-  // `planned`: what will be trained if no trial finds anything.
+  // `planned`: what will be trained if no trial finds anything better.
   void try_alternatives(const Experiment& planned) {
     const std::vector<Alternative> offered = alternatives(given_, facts_, choice_.experiment);
     const size_t count = 1 + offered.size();
@@ -99,7 +101,8 @@ class Chooser {
     return options_.seconds ? std::min(options_.trial_share, kTrialsOfBudget) : options_.trial_share;
   }
 
-  // Half of the standard error of a share of so many samples: both models are judged by the same ones.
+  // Half of the standard error of a score on the held-out samples. Half is enough, because both models are
+  // judged by the same samples.
   double margin(double score) const {
     return 0.5 * std::sqrt(score * (1 - score) / choice_.plan.held_out_rows);
   }

@@ -1,13 +1,13 @@
-// Chooses a recipe: the rules' recipe (recipe.h), trials of its alternatives on samples that are held out of the
-// training data, and, if there is a time to keep, the width and the passes that fit into it. Test data takes
-// no part.
+// Chooses a recipe in up to three stages: the rules' recipe (recipe.h); trials of its alternatives on
+// samples that are held out of the training data; and, if there is a time budget, the width and the number
+// of passes that fit into it. Test data takes no part.
 //
-// What repeats, and what does not: trials compare how good models are after a fixed number of steps, so the
-// same data on the same instruction set gives the same decisions. Measured time decides only what is
-// affordable: how large the model is under a time budget, and whether a trial is left out because those
-// before it took longer than expected. The result is an ordinary experiment, which repeats exactly.
+// Trials compare how good models are after a fixed number of steps, so the same data on the same
+// instruction set gives the same decisions. Measured time only decides what is affordable: how large the
+// model is under a time budget, and whether a trial is left out because the trials before it took longer
+// than expected. The result is an ordinary experiment, which repeats exactly.
 //
-// Pure decisions; the trials stand behind an interface. One thread.
+// Only decisions are made here; the trials are behind an interface. One thread.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,15 @@
 
 namespace modelet::agent {
 
-// How long and how large trials are: the same for all of a choice. All zero: no trials, `why_none`.
+// How long and how large the trials of a choice are; the same for all of them. All zero: there are no
+// trials, for the reason `why_none`.
 struct TrialPlan {
   uint32_t train_rows = 0, held_out_rows = 0, epochs = 0;
-  uint32_t width = 0;  // of the hidden layer, if there is one: narrower than the recipe's, to be quick
+  uint32_t width = 0;  // of the hidden layer, if there is only one: narrower than the recipe's, to be quick
   std::string why_none;
 };
 
-// `trials` of this recipe that together cost `share` of its training.
+// A plan for `trials` trials of this recipe, which together cost `share` of its training.
 TrialPlan plan_trials(const Experiment& recipe, const DataFacts& facts, size_t trials, double share);
 // The experiment that a trial trains, and its cost.
 Experiment trial_experiment(const Experiment& experiment, const TrialPlan& plan);
@@ -37,47 +38,48 @@ double trial_cost(const Experiment& experiment, const DataFacts& facts, const Tr
 class Trials {
  public:
   struct Result {
-    double score =
-        0;  // on held-out samples, 0 to 1: mean of P@1, P@3 and P@5, or P@1 if samples have one label
-    double p_at_1 = 0;   // the same samples
-    double seconds = 0;  // that the trial took
+    // On held-out samples, 0 to 1: the mean of P@1, P@3 and P@5, or P@1 if samples have one label.
+    double score = 0;
+    double p_at_1 = 0;   // on the same samples
+    double seconds = 0;  // duration of the trial
   };
   virtual ~Trials() = default;
-  // A function of its arguments but for `seconds`.
+  // The result depends only on the arguments, except for `seconds`.
   virtual Result run(const Experiment& experiment, const TrialPlan& plan) = 0;
-  // Measured with some steps of the experiment as it is.
+  // Measures the pace with some steps of `experiment`, unchanged.
   virtual Pace pace(const Experiment& experiment) = 0;
 };
 
 struct ChooseOptions {
-  double trial_share = 0.25;      // of the training's own estimated time; the most that trials may take
-  std::optional<double> seconds;  // for trials, training and evaluation together
-  uint64_t test_rows = 0;         // that are scored at the end
-  bool in_memory = false;         // the samples are in memory: there is no file whose reading is to be chosen
+  double trial_share = 0.25;      // the most that trials may take, as a share of the estimated training time
+  std::optional<double> seconds;  // time budget for trials, training and evaluation together
+  uint64_t test_rows = 0;         // rows that are scored at the end
+  bool in_memory = false;         // the samples are in memory, so there is no file to be read
 };
 
 struct Tried {
-  std::string name;  // of the alternative; the first is the rules' recipe
+  std::string name;  // name of the alternative; the first is the rules' recipe
   Trials::Result result;
-  bool taken = false;  // in place of what was best before
+  bool taken = false;  // it replaced what was best before
 };
 
 struct Choice {
   Experiment experiment;
-  std::vector<Setting> settings;   // that were chosen
-  std::vector<std::string> given;  // keys that were not touched
+  std::vector<Setting> settings;   // the chosen ones
+  std::vector<std::string> given;  // keys that the user gave
   DataFacts facts;
   TrialPlan plan;
   std::vector<Tried> trials;
-  std::vector<std::string> notes;  // what else should be known
-  double trial_seconds = 0;        // that choosing took
+  std::vector<std::string> notes;  // what else the user should know
+  double trial_seconds = 0;        // duration of the trials
   double estimated_seconds = 0;    // of training and the final evaluation; 0: not measured
 };
 
-// Called before each trial: its number from 1, of how many, and its name.
+// Called before each trial with its number, from 1, the number of trials, and its name.
 using TellTrial = std::function<void(size_t trial, size_t trials, const std::string& name)>;
 
-// `read`: the settings that reading the data led to; their keys count as chosen, and given.experiment has them.
+// `read`: the settings that were chosen to read the data. Their keys count as chosen, and given.experiment
+// has them already.
 Choice choose(const GivenKeys& given, const std::vector<Setting>& read, const DataFacts& facts,
               const Machine& machine, const ChooseOptions& options, Trials& trials,
               const TellTrial& tell = {});

@@ -12,7 +12,7 @@
 namespace modelet::agent {
 namespace {
 
-// Settings that are made before the others: from now on they count as given.
+// Adds settings that are decided before the others, and from now on count as given.
 GivenKeys with_more(const GivenKeys& given, const std::vector<Setting>& settings) {
   GivenKeys more{with_settings(given.experiment, settings), given.keys};
   for (const Setting& setting : settings) more.keys.insert(setting.key);

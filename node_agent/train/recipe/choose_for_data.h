@@ -1,6 +1,6 @@
-// The whole choice for a training set: reads it as its format asks, measures its facts and this machine, and
-// chooses (choose.h). What `modelet train TRAIN TEST` and `modelet.fit(X, Y)` do before they train. One thread,
-// parallel inside.
+// Makes the whole choice for a training set: reads the set as its format asks, measures its facts and this
+// machine, and chooses (choose.h). `modelet train TRAIN TEST` and `modelet.fit(X, Y)` call it before they
+// train. One thread, parallel inside.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ struct LoadedData {
   shard::Dataset train;  // with all labels
   uint64_t test_rows = 0;
 };
-// Reads data.train and data.test as the experiment says; may be called twice, with another data.normalize.
+// Reads data.train and data.test as the experiment says. May be called twice, the second time with another
+// data.normalize.
 using LoadData = std::function<LoadedData(const Experiment&)>;
 
-// `seconds` of a time budget count from this call. UsageError if given keys contradict each other.
+// `seconds` of a time budget count from this call. Throws UsageError if given keys contradict each other.
 Choice choose_for_data(const GivenKeys& given, const LoadData& load, const ChooseOptions& options,
                        const TellTrial& tell = {});
 

@@ -9,13 +9,14 @@
 namespace modelet::agent {
 namespace {
 
-constexpr size_t kMostRows = 200000;  // that are read: enough for means, and a second at most
+constexpr size_t kMostRows = 200000;  // rows that are read: enough for means, and at most a second of work
 constexpr double kUnitLength = 0.01;  // texts round values to four digits
 constexpr uint32_t kRare = 2;         // samples
 constexpr uint32_t kOften = 100;      // samples
 
-// Whether labels avoid the feature of their own number: what a sample has, and what else it has. Were the numbers
-// unrelated, both would meet now and then; no number says much of this alone.
+// Finds out whether labels avoid the feature with their own number. They do if a feature means that the
+// sample has an item, and a label means that it has another one. If the numbers were unrelated, a sample
+// would have both now and then. One number alone says little about this, so all are counted together.
 class OwnNumbers {
  public:
   explicit OwnNumbers(const shard::Dataset& train) : seen_(std::min(train.features(), train.labels())) {}
@@ -44,7 +45,7 @@ class OwnNumbers {
  private:
   struct Seen {
     double as_feature = 0, as_label = 0;
-    size_t row = 0;  // the last one with the feature
+    size_t row = 0;  // the last row with the feature
   };
   std::vector<Seen> seen_;
   size_t rows_ = 0, together_ = 0;

@@ -10,24 +10,25 @@
 
 #include "base/experiment/memory.h"
 #include "base/experiment/partition.h"
+#include "node_agent/train/evaluation/classifiers.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/store/prepared.h"
 
 namespace modelet::agent {
 namespace {
 
-// The model and its optimiser's state get at most half of the memory: the other half is for what the machine
-// keeps of the data.
+// The model and its optimiser's state get at most half of the memory. The other half is for the data that
+// the machine keeps in memory.
 constexpr double kMemoryShare = 0.5;
 constexpr uint32_t kNarrowest = 32, kWidest = 4096;
-constexpr uint64_t kManyLabels = 1000;  // fewer are seen often enough for a hidden layer to know them
+constexpr uint64_t kManyLabels = 1000;  // with fewer, a hidden layer sees each often enough to know it
 
-// Settings one after the other; each may depend on those before it. Keys that are given stay as they are.
+// Collects settings one after the other. Each may depend on those before it. Given keys stay unchanged.
 class Rules {
  public:
   explicit Rules(const GivenKeys& given) : given_(given), now_(given.experiment) {}
 
-  const Experiment& now() const { return now_; }  // given keys and what was set so far
+  const Experiment& now() const { return now_; }  // with the given keys and what was set so far
   bool free(const std::string& key) const { return !given_.keys.contains(key); }
   void set(const std::string& key, const std::string& value, const std::string& reason) {
     if (!free(key)) return;
@@ -46,7 +47,8 @@ class Rules {
 std::string list_of(uint32_t width) { return fmt::format("[{}]", width); }
 uint32_t width_of(const Experiment& experiment) { return experiment.model.hidden.back(); }
 
-// A row of `limits` whose number is not below `value`; the last one stands for all larger values.
+// The choice in the first row of `limits` whose limit is at least `value`. The last row is for all larger
+// values.
 struct UpTo {
   double limit;
   uint32_t choice;
@@ -76,7 +78,7 @@ void choose_loss(Rules& rules, const DataFacts& facts) {
 }
 
 void choose_precision(Rules& rules, const DataFacts& facts, const Machine& machine) {
-  constexpr uint64_t kSmallModel = uint64_t{64} << 20;  // bytes; is in the caches for the most part
+  constexpr uint64_t kSmallModel = uint64_t{64} << 20;  // bytes; such a model is mostly in the caches
   if (machine.bf16_products && model_bytes(rules.now(), facts) > kSmallModel)
     rules.set("model.precision", "bf16", "half the memory, and this processor multiplies it faster");
   else
@@ -84,7 +86,10 @@ void choose_precision(Rules& rules, const DataFacts& facts, const Machine& machi
               machine.bf16_products ? "the model is small" : "this processor has no products of bf16");
 }
 
-// What is known of rare labels is in their centroids; there is little more that a wide layer could learn.
+constexpr double kManyRowsOfRareLabels = 100000;  // from here on, more can be learned of them
+
+// Whether most labels are rare. What is known about rare labels is in their centroids, so a wide layer
+// could learn little more.
 bool mostly_rare(const DataFacts& facts) {
   return !facts.dense() && facts.labels >= kManyLabels && facts.rare_labels > facts.labels / 3;
 }
@@ -98,10 +103,9 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
     width = std::min(width, 256u);
     reason += facts.dense() ? " of measurements" : fmt::format(", only {} labels", facts.labels);
   }
-  constexpr double kManyRows = 100000;
   constexpr uint32_t kWideEnough = 512;
   const bool centroids = rules.free("model.centroids") || rules.now().model.centroids;
-  if (centroids && mostly_rare(facts) && rows <= kManyRows && width > kWideEnough) {
+  if (centroids && mostly_rare(facts) && rows <= kManyRowsOfRareLabels && width > kWideEnough) {
     width = kWideEnough;
     reason += ", and a direct path for rare labels";
   }
@@ -121,8 +125,8 @@ void choose_active_set(Rules& rules, const DataFacts& facts) {
               fmt::format("{} labels are few enough for all to take part", facts.labels));
     return;
   }
-  // In many steps, each rare label is drawn often enough with fewer draws in each; frequent ones are in most
-  // batches anyway.
+  // With many steps, fewer draws in each are enough for rare labels. Frequent labels are in most batches
+  // anyway.
   const uint64_t least = mostly_rare(facts) && facts.rows > kManyRows ? kFew / 4 : kFew;
   const uint64_t draws = std::clamp<uint64_t>(std::bit_floor(facts.labels / 128), least, kMost);
   rules.set("sampling.mode", "uniform", fmt::format("{} labels are too many for each step", facts.labels));
@@ -130,7 +134,7 @@ void choose_active_set(Rules& rules, const DataFacts& facts) {
             "some of the labels: more teach more, and take longer");
 }
 
-// Words and items say something of labels by themselves; measurements do only together.
+// A single word or item says something about labels. A measurement does so only together with others.
 void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& machine) {
   const bool shared =
       rules.now().cluster.replicas == 1 && rules.now().sampling.mode != SamplingMode::kLshPerSample;
@@ -148,8 +152,8 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
     rules.set("model.exclude_own", "true",
               "features and labels are the same items, and no sample has one as both");
   if (!rules.now().model.centroids) return;
-  // Doubt keeps sure guesses at rare labels from displacing likely frequent ones; where hardly any are frequent,
-  // it only spoils the order of the rare ones.
+  // Less trust in rare labels (model.rare_trust) keeps too confident scores of rare labels from displacing
+  // likely frequent ones. If hardly any labels are frequent, it only spoils the order of the rare ones.
   constexpr double kMuchOften = 0.1;
   const bool doubted =
       mostly_rare(facts) && facts.often_share > kMuchOften && rules.now().model.loss == Loss::kSigmoid;
@@ -157,18 +161,23 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
     rules.set("sampling.prior", doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
   rules.set("model.centroid_share", doubted ? "0.9" : "0.8",
             "hidden layers know the samples of rare labels by heart");
+  rules.set("model.classifiers", doubted ? "1.5" : "2.5",
+            "linear classifiers correct what hidden layers get wrong");
   if (doubted) rules.set("model.rare_trust", "0.25", "what is learned of few samples is too sure of itself");
 }
 
-// Samples in a step, passes, and learning rate belong together: what counts is how many steps of which size
-// there are.
+// Batch, epochs and learning rate are chosen together: what counts is the number of steps and their size.
 void choose_pace(Rules& rules, const DataFacts& facts) {
   const auto rows = static_cast<double>(std::max<uint64_t>(facts.rows, 1));
   const uint32_t batch =
       by_size(rows, std::array<UpTo, 5>{{{1000, 32}, {4000, 64}, {16000, 128}, {2e6, 256}, {0, 512}}});
   rules.set("train.batch", std::to_string(batch), "small data needs small steps to have enough of them");
-  constexpr double kUsualRows = 40000, kManyRows = 200000, kUsualEpochs = 10, kEpochsWithCentroids = 12;
-  double epochs = rules.now().model.centroids ? kEpochsWithCentroids : kUsualEpochs;
+  constexpr double kUsualRows = 40000, kManyRows = 200000, kUsualEpochs = 10, kEpochsWithCentroids = 12,
+                   kEpochsOfRareLabels = 8;
+  const bool centroids = rules.now().model.centroids, classifiers = rules.now().model.classifiers > 0;
+  double epochs = centroids ? kEpochsWithCentroids : kUsualEpochs;
+  // More passes would only learn the samples of rare labels by heart, and classifiers know what is missing.
+  if (classifiers && mostly_rare(facts) && rows <= kManyRowsOfRareLabels) epochs = kEpochsOfRareLabels;
   if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, 0.3);
   if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
   rules.set("train.epochs", std::to_string(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
@@ -198,8 +207,8 @@ void choose_parts(Rules& rules) {
             "wide rows are read faster; up to eight nodes can share the layer");
 }
 
-// The weights of the last step are the result, so test data is needed once; and a run of minutes needs no
-// checkpoints on its way.
+// The weights of the last step are the result, so test data is needed only once. And a run of a few minutes
+// needs no checkpoints on its way.
 void choose_bookkeeping(Rules& rules, const DataFacts& facts) {
   rules.set("train.evaluate_every", "0", "the test data is used once, at the end");
   constexpr double kLongRun = 4e13;  // of training_cost(): about six minutes on two cores
@@ -245,7 +254,7 @@ std::vector<Setting> reading_settings(const GivenKeys& given) {
 }
 
 std::vector<Setting> scaling_settings(const GivenKeys& given, const DataFacts& facts) {
-  constexpr float kLarge = 4;  // measurements up to here need no scaling to be learned from
+  constexpr float kLarge = 4;  // measurements up to this size can be learned without scaling
   const DataFormat format = given.experiment.data.format;
   Rules rules(given);
   if (facts.unit_rows)
@@ -284,14 +293,17 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
     if (std::ranges::none_of(settings, [&](const Setting& s) { return given.keys.contains(s.key); }))
       all.push_back({name, std::move(settings)});
   };
-  // Where most labels are rare, a short trial would favour softmax, which learns the frequent ones first.
-  if (recipe.model.centroids)
+  // If most labels are rare, a short trial would favour softmax, which learns the frequent ones first.
+  // Classifiers say the same of words, and after training. But someone's next items may be those of before.
+  if (recipe.model.centroids && facts.features == facts.labels)
     offer("pairs", {{"model.pairs", "true", "single features say a lot about single labels"}});
+  else if (recipe.model.centroids)
+    return all;
   else if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2)
     offer("loss softmax", {{"model.loss", "softmax", "labels compete for a sample"}});
   else if (facts.labels >= 2)
     offer("loss sigmoid", {{"model.loss", "sigmoid", "each label is a question of its own"}});
-  if (recipe.model.centroids) return all;  // what else there is was settled by studies of such data
+  if (recipe.model.centroids) return all;  // studies of such data have decided everything else
   const float rate = recipe.train.learning_rate;
   const std::string slower = fmt::format("{:.3g}", 0.4 * static_cast<double>(rate));
   offer("learning rate " + slower, {{"train.learning_rate", slower, "smaller steps"}});
@@ -300,7 +312,7 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
 
 Cost cost_of(const Experiment& experiment, const DataFacts& facts) {
   const auto labels = static_cast<double>(facts.labels), width = static_cast<double>(width_of(experiment));
-  // Labels of a batch repeat themselves.
+  // Only about half as many, because samples of a batch share labels.
   const double of_batch = 0.5 * static_cast<double>(experiment.train.batch) * facts.labels_per_row;
   double drawn = static_cast<double>(experiment.sampling.uniform);
   if (experiment.sampling.sparsity > 0) drawn = static_cast<double>(experiment.sampling.sparsity) * labels;
@@ -320,8 +332,11 @@ double training_cost(const Experiment& experiment, const DataFacts& facts) {
 
 double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pace& pace,
                   uint64_t scored_rows) {
+  constexpr double kWithFit = 1.5;  // fitting classifiers takes half as long as scoring samples for it
+  const double asked =
+      experiment.model.classifiers > 0 ? kWithFit * static_cast<double>(classifier_rows(facts.rows)) : 0.0;
   return pace.train * training_cost(experiment, facts) +
-         pace.score * static_cast<double>(scored_rows) * cost_of(experiment, facts).score;
+         pace.score * (static_cast<double>(scored_rows) + asked) * cost_of(experiment, facts).score;
 }
 
 uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts) {
@@ -338,7 +353,8 @@ uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts) {
 
 Fitted fit_to_time(const GivenKeys& given, const DataFacts& facts, const Machine& machine,
                    const Experiment& recipe, double seconds, const Pace& pace, uint64_t scored_rows) {
-  // Width and epochs as multiples of the recipe's. Passes are given up before width, until too few are left.
+  // Width and epochs as multiples of the recipe's. Epochs are given up before width, until there would be
+  // too few.
   struct Step {
     double width, epochs;
   };

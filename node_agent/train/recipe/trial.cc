@@ -58,7 +58,7 @@ class TrialModel {
 
   uint64_t all_steps() const { return experiment_.train.epochs * feed_->steps_per_epoch(); }
 
-  // The next step of the schedule; the number of its samples.
+  // Runs the next step of the schedule, and returns the number of its samples.
   size_t step() {
     const uint64_t steps = all_steps();
     const shard::Batch& batch = feed_->at(steps_, steps);
@@ -90,7 +90,7 @@ class TrialModel {
   const std::unique_ptr<comm::Group> group_;
   std::unique_ptr<TrainingStep> step_;
   uint64_t steps_ = 0;
-  std::unique_ptr<shard::BatchFeed> feed_;  // last: it ends before what it reads
+  std::unique_ptr<shard::BatchFeed> feed_;  // last, so that it is destroyed before what it reads
 };
 
 double figure(const std::vector<shard::Figure>& figures, const std::string& name) {
@@ -98,9 +98,9 @@ double figure(const std::vector<shard::Figure>& figures, const std::string& name
   return found == figures.end() ? 0 : found->value;
 }
 
-// Neighbours in a file are often alike: parts of one work, entries by one author. Held out one by one, each
-// would have near copies among the training rows, and what only remembers would look best. So blocks of
-// neighbours are held out.
+// Holds out whole blocks of neighbouring rows. Neighbours in a file are often alike: parts of one work, or
+// entries by one author. If rows were held out one by one, each would have near copies among the training
+// rows, and a model that only memorises would look best.
 shard::RowSplit hold_out_blocks(size_t rows, size_t held_out, size_t trained, uint64_t seed) {
   constexpr size_t kBlock = 64;
   std::vector<uint32_t> blocks = shard::all_rows((rows + kBlock - 1) / kBlock);
@@ -134,7 +134,7 @@ Trials::Result DataTrials::run(const Experiment& experiment, const TrialPlan& pl
   return {.score = facts_.one_label() ? p_at_1 : ranking, .p_at_1 = p_at_1, .seconds = watch.seconds()};
 }
 
-// Steps until a second is over, of which the first only warm up; then some samples are scored.
+// Runs steps for about a second, after a few that only warm up; then scores some samples.
 Pace DataTrials::pace(const Experiment& experiment) {
   TrialModel model(experiment, train_, shard::all_rows(train_.rows()), pool_);
   const Cost cost = cost_of(experiment, facts_);

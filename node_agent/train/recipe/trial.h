@@ -1,5 +1,5 @@
-// Real trials: trains a model on some rows of the training data and scores it on others that are held out.
-// Nothing is written. One thread, parallel inside.
+// DataTrials: runs real trials. It trains a model on some rows of the training data, and scores it on
+// others that are held out. Nothing is written. One thread, parallel inside.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace modelet::agent {
 
 class DataTrials final : public Trials {
  public:
-  // `train`, with all labels, must outlive it. `threads`: 0: all cores.
+  // `train` must have all labels, and outlive this object. `threads`: 0: all cores.
   DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads);
 
   Result run(const Experiment& experiment, const TrialPlan& plan) override;

@@ -22,13 +22,13 @@
 namespace modelet::agent {
 namespace {
 
-constexpr size_t kBest =
-    5;  // neurons of a modelet that a sample's tables should find: its share of P@5 and more
-constexpr int kRounds =
-    3;  // a query is timed so often; the fastest counts, the others had the machine's noise
+// Neurons of a modelet that retrieval should find for a sample: its share of P@5, and more.
+constexpr size_t kBest = 5;
+// How often a query is timed. The fastest time counts, because the others contain the machine's noise.
+constexpr int kRounds = 3;
 constexpr uint32_t kMinBits = 4;
 
-// The settings to try. The number of buckets follows from the modelet's neurons.
+// The settings to try. The number of buckets follows from the number of neurons in the modelet.
 std::vector<Experiment::Sampling> grid(const Experiment::Sampling& base, size_t neurons, size_t width) {
   std::vector<Experiment::Sampling> settings;
   for (const uint32_t rank : {16u, 32u, 64u})
@@ -88,7 +88,7 @@ class TrainedModel {
   ConstMatrix hidden() const { return pass_.output_input(); }
   shard::Modelet& output() { return *network_.output().modelets().front(); }
   ThreadPool& pool() { return pool_; }
-  double step_seconds() const { return step_seconds_; }  // of the fastest step, one thread
+  double step_seconds() const { return step_seconds_; }  // duration of the fastest step on one thread
 
  private:
   ThreadPool pool_;
@@ -100,7 +100,7 @@ class TrainedModel {
   double step_seconds_ = std::numeric_limits<double>::infinity();
 };
 
-// The kBest rows of each sample, by all logits, without the common ones: what retrieval has to find.
+// The kBest rows of each sample by their exact logits, without the common rows: what retrieval has to find.
 std::vector<std::set<uint32_t>> true_best(const shard::Modelet& modelet, ConstMatrix hidden) {
   const shard::Parameters& p = modelet.parameters();
   const std::set<uint32_t> common(modelet.retrieval()->common.begin(), modelet.retrieval()->common.end());
@@ -117,7 +117,7 @@ std::vector<std::set<uint32_t>> true_best(const shard::Modelet& modelet, ConstMa
   return best;
 }
 
-// A modelet with the trained one's weights, and projections or tables by these settings.
+// A modelet with the trained one's weights, and with projections or tables by the experiment's settings.
 std::unique_ptr<shard::Modelet> with_retrieval(shard::Modelet& trained, const Experiment& experiment,
                                                ConstMatrix hidden, ThreadPool& pool) {
   auto modelet = std::make_unique<shard::Modelet>(trained.spec(), shard::modelet_options(experiment, false));
@@ -148,7 +148,7 @@ TuneTrial measure(shard::Modelet& trained, Experiment experiment, const Experime
   shard::ActiveSetSampler sampler(*modelet, shard::output_options(experiment, labels));
   shard::Queries queries;
   std::vector<uint32_t> found;
-  // What modelets share is computed once; then they retrieve one after the other.
+  // Work that all modelets share is done once. Then each modelet retrieves, one after the other.
   double seconds = std::numeric_limits<double>::infinity();
   const shard::QueryTurn turn = sampler.turn(0);
   for (int round = 0; round < kRounds; ++round) {
@@ -159,7 +159,8 @@ TuneTrial measure(shard::Modelet& trained, Experiment experiment, const Experime
     sampler.retrieve(*modelet, hidden, queries, sampler.top(), pool, found, turn);
     seconds = std::min(seconds, shared + watch.seconds() * experiment.modelets.output_modelets);
   }
-  // Candidates are ranked exactly, so every best neuron among them is found; common ones are ranked too.
+  // Candidates are ranked by exact logits, so every best neuron among them is found. Common ones are among
+  // the ranked ones, too.
   const size_t top = kBest + modelet->retrieval()->common.size();
   queries.take(*modelet->retrieval(), hidden, pool);
   sampler.retrieve(*modelet, hidden, queries, top, pool, found);

@@ -7,18 +7,18 @@
 namespace modelet::shard {
 namespace {
 
-// Calls use(neuron of the layer, feature, centroid, weight) for each pair.
+// Calls use(neuron of the layer, feature, unit, weight) for each pair.
 template <class Use>
 void for_each_pair(std::span<const PairsOfLayer> layer, const Use& use) {
+  std::vector<float> units;
   for (const auto& [pairs, first, scales] : layer)
     for (size_t row = 0; row < pairs.neurons(); ++row) {
       const std::span<const uint32_t> features = pairs.features(row);
-      const float* const sums = pairs.options().centroids ? pairs.sums(row).values : nullptr;
       const float* const weights = pairs.options().weights ? pairs.weights(row).values : nullptr;
-      const bool centred = pairs.options().centroids && pairs.norm(row) > 0;
-      const float scale = centred ? scales[frequency_class(pairs.positives(row))] / pairs.norm(row) : 0.0f;
+      units.resize(features.size());
+      pairs.unit_values(row, scales, units.data());
       for (size_t i = 0; i < features.size(); ++i)
-        use(static_cast<uint32_t>(first + row), features[i], centred ? scale * sums[i] : 0.0f,
+        use(static_cast<uint32_t>(first + row), features[i], units[i],
             weights != nullptr ? weights[i] : 0.0f);
     }
 }
@@ -33,8 +33,8 @@ FeatureIndex::FeatureIndex(std::span<const PairsOfLayer> layer) {
   std::partial_sum(offsets_.begin(), offsets_.end(), offsets_.begin());
   entries_.resize(offsets_.back());
   std::vector<uint64_t> next(offsets_.begin(), offsets_.end() - 1);
-  for_each_pair(layer, [&](uint32_t neuron, uint32_t feature, float centroid, float weight) {
-    entries_[next[feature]++] = {neuron, centroid, weight};
+  for_each_pair(layer, [&](uint32_t neuron, uint32_t feature, float unit, float weight) {
+    entries_[next[feature]++] = {neuron, unit, weight};
   });
 }
 
@@ -43,10 +43,10 @@ void FeatureIndex::add_to(const Sample& sample, float* scores) const {
   for (const float value : sample.values) squares += double{value} * value;
   const auto inverse_length = squares > 0 ? static_cast<float>(1 / std::sqrt(squares)) : 0.0f;
   for (size_t f = 0; f < sample.features.size(); ++f) {
-    const float value = sample.values[f], cosine = value * inverse_length;
+    const float value = sample.values[f], of_unit = value * inverse_length;
     const uint64_t end = offsets_[sample.features[f] + 1];
     for (uint64_t i = offsets_[sample.features[f]]; i < end; ++i)
-      scores[entries_[i].neuron] += cosine * entries_[i].centroid + value * entries_[i].weight;
+      scores[entries_[i].neuron] += of_unit * entries_[i].unit + value * entries_[i].weight;
   }
 }
 

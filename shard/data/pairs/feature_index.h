@@ -34,7 +34,7 @@ class FeatureIndex {
  private:
   struct Entry {
     uint32_t neuron;
-    float centroid, weight;  // centroid: scaled cosine, still to be divided by the sample's length
+    float unit, weight;  // factors of x_f / |x| (Pairs::unit_values), and of x_f
   };
   std::vector<uint64_t> offsets_;  // [features + 1]
   AlignedVector<Entry> entries_;

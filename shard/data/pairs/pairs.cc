@@ -6,36 +6,11 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "shard/data/pairs/row_groups.h"
 #include "shard/kernels/elementwise.h"
 
 namespace modelet::shard {
 namespace {
-
-// The training rows of each label of a range of neurons.
-struct RowsOfLabels {
-  std::vector<uint64_t> offsets;  // [neurons + 1] into rows
-  std::vector<uint32_t> rows;     // ascending within a label
-
-  RowsOfLabels(const Dataset& data, std::span<const uint32_t> from, const LabelSpread& spread, size_t first,
-               size_t neurons)
-      : offsets(neurons + 1) {
-    const auto for_each = [&](const auto& use) {
-      for (const uint32_t row : from)
-        for (const uint32_t label : data.sample(row).labels)
-          if (const uint32_t neuron = spread.neuron(label); neuron >= first && neuron - first < neurons)
-            use(row, neuron - first);
-    };
-    for_each([&](uint32_t, size_t neuron) { ++offsets[neuron + 1]; });
-    std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
-    rows.resize(offsets.back());
-    std::vector<uint64_t> next(offsets.begin(), offsets.end() - 1);
-    for_each([&](uint32_t row, size_t neuron) { rows[next[neuron]++] = row; });
-  }
-
-  std::span<const uint32_t> of(size_t neuron) const {
-    return std::span(rows).subspan(offsets[neuron], offsets[neuron + 1] - offsets[neuron]);
-  }
-};
 
 // Adds up samples, feature by feature.
 class FeatureSums {
@@ -97,6 +72,7 @@ PairOptions pair_options(const Experiment& experiment, bool trainable) {
           .trained = experiment.model.pairs,
           .exclude_own = experiment.model.exclude_own,
           .most = experiment.model.centroid_pairs,
+          .classifiers = experiment.model.classifiers,
           .scored_share = experiment.model.centroid_share,
           .trainable = trainable,
           .adaptive = experiment.optimizer.kind != OptimizerKind::kSgd};
@@ -110,7 +86,7 @@ Pairs::Pairs(const PairOptions& options, size_t first, size_t neurons)
 void Pairs::build(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
                   ThreadPool& pool) {
   feature_count_ = data.features();
-  const RowsOfLabels labels(data, rows, spread, first_, neurons());
+  const RowGroups labels = RowGroups::by_label(data, rows, spread, first_, neurons());
   std::vector<std::optional<FeatureSums>> sums(pool.threads());
   const auto own_feature = [&](size_t neuron) -> std::optional<uint32_t> {
     const uint32_t label = spread.label(static_cast<uint32_t>(first_ + neuron));
@@ -133,6 +109,7 @@ void Pairs::build(const Dataset& data, std::span<const uint32_t> rows, const Lab
   sums_.resize(options_.centroids ? features_.size() : 0);
   weights_.assign(options_.weights ? features_.size() : 0, 0.0f);
   squares_.assign(keeps_squares() ? features_.size() : 0, 0.0f);
+  clear_classifiers();
   for_each([&](size_t neuron, const FeatureSums& added, std::span<const uint32_t> found) {
     const auto at = static_cast<std::ptrdiff_t>(offsets_[neuron]);
     std::ranges::copy(found, features_.begin() + at);
@@ -158,8 +135,33 @@ bool Pairs::restore(const Stored& stored, uint64_t feature_count) {
   sums_.assign(stored.sums.begin(), stored.sums.end());
   weights_.assign(stored.weights.begin(), stored.weights.end());
   squares_.assign(stored.squares.begin(), stored.squares.end());
+  classifiers_.assign(stored.classifiers.begin(), stored.classifiers.end());
+  classifier_biases_.assign(stored.classifier_biases.begin(), stored.classifier_biases.end());
   set_norms();
   return true;
+}
+
+void Pairs::clear_classifiers() {
+  if (options_.classifiers == 0) return;
+  classifiers_.assign(features_.size(), 0.0f);
+  classifier_biases_.assign(neurons(), 0.0f);
+}
+
+void Pairs::set_classifier(size_t row, std::span<const float> weights, float factor, float bias) {
+  std::ranges::transform(weights, classifiers_.begin() + static_cast<std::ptrdiff_t>(offsets_[row]),
+                         [&](float weight) { return factor * weight; });
+  classifier_biases_[row] = bias;
+}
+
+void Pairs::unit_values(size_t row, std::span<const float, kFrequencyClasses> scales, float* out) const {
+  const uint64_t begin = offsets_[row], end = offsets_[row + 1];
+  if (options_.classifiers > 0)
+    std::copy(classifiers_.data() + begin, classifiers_.data() + end, out);
+  else
+    std::fill_n(out, end - begin, 0.0f);
+  if (!options_.centroids || norms_[row] == 0) return;
+  const float scale = scales[frequency_class(positives_[row])] / norms_[row];
+  for (uint64_t i = begin; i < end; ++i) out[i - begin] += scale * sums_[i];
 }
 
 void Pairs::set_norms() {
@@ -173,8 +175,9 @@ void Pairs::set_norms() {
 
 size_t Pairs::memory_bytes() const {
   return features_.size() * sizeof(uint32_t) +
-         (sums_.size() + weights_.size() + squares_.size()) * sizeof(float) +
-         neurons() * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float));
+         (sums_.size() + weights_.size() + squares_.size() + classifiers_.size()) * sizeof(float) +
+         neurons() * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(float)) +
+         classifier_biases_.size() * sizeof(float);
 }
 
 }  // namespace modelet::shard

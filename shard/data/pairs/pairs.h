@@ -3,7 +3,7 @@
 //
 //     logit(x, l) += scale[class of l] * cos(x, centroid_l) + sum over f of x_f weight_fl
 //
-// from two arrays over the pairs of label l:
+// from two arrays over the pairs of label l, and a third one that only scoring uses:
 //
 //     sums      The sum of the label's training samples, which is the direction of its centroid. A sample x
 //               is as near to the label as cos(x, centroid). This is what a nearest-neighbour search or a
@@ -12,6 +12,9 @@
 //               (Modelet::direct()).
 //     weights   One trained weight for each pair: a linear classifier for each label, which knows only the
 //               features that occur with the label.
+//     classifiers
+//               What is fitted after training (shard/layers/scoring/classifiers.h). When a sample is scored,
+//               sum over f of x_f / |x| * classifier_fl is added to the logit.
 //
 // model.exclude_own is for data whose features and labels are the same items, where a sample's features are
 // never its labels. Hidden layers learn this badly, because they have to learn it for each item separately,
@@ -54,6 +57,7 @@ struct PairOptions {
   bool trained = false;      // whether the weights are trained
   bool exclude_own = false;  // each label has a pair with the feature of its number, of weight kOwnWeight
   uint32_t most = 0;         // most pairs of a label; 0: all
+  float classifiers = 0;     // weight of the labels' linear classifiers; 0: there are none
   float scored_share = 1;    // factor of the centroids' scales when rare labels are scored
   bool trainable = true;
   bool adaptive = true;  // steps of Adagrad, for which each weight keeps a sum of squares; else of SGD
@@ -91,6 +95,16 @@ class Pairs {
   LabelPairs sums(size_t row) const { return {features(row), sums_.data() + offsets_[row]}; }
   LabelPairs weights(size_t row) const { return {features(row), weights_.data() + offsets_[row]}; }
 
+  // How the label is scored: out [pairs of the row] = the factors of x_f / |x| for a sample x, which are those
+  // of its centroid, by the scales of all classes, and of its classifier.
+  void unit_values(size_t row, std::span<const float, kFrequencyClasses> scales, float* out) const;
+
+  // Classifiers, if the options have them; zero until they are set. What set_classifier() sets is weights [pairs
+  // of the row] times factor, and what is added to the label's score for every sample.
+  void clear_classifiers();
+  void set_classifier(size_t row, std::span<const float> weights, float factor, float bias);
+  float classifier_bias(size_t row) const { return classifier_biases_.empty() ? 0 : classifier_biases_[row]; }
+
   // One step of the weights of a row; gradient(i) returns the gradient of its i-th pair, 0 if the batch lacks
   // the feature.
   template <class Gradient>
@@ -103,11 +117,13 @@ class Pairs {
   std::span<const float> sums() const { return sums_; }
   std::span<const float> weights() const { return weights_; }
   std::span<const float> squares() const { return squares_; }
+  std::span<const float> classifiers() const { return classifiers_; }
+  std::span<const float> classifier_biases() const { return classifier_biases_; }
   std::span<const uint32_t> positives() const { return positives_; }
   struct Stored {
     std::span<const uint64_t> offsets;
     std::span<const uint32_t> features, positives;
-    std::span<const float> sums, weights, squares;  // those that the options have
+    std::span<const float> sums, weights, squares, classifiers, classifier_biases;  // those of the options
   };
   bool restore(const Stored& stored, uint64_t feature_count);
   bool keeps_squares() const { return options_.trained && options_.trainable && options_.adaptive; }
@@ -119,13 +135,15 @@ class Pairs {
 
   PairOptions options_;
   size_t first_, feature_count_ = 0;
-  std::vector<uint64_t> offsets_;     // [neurons + 1]
-  std::vector<uint32_t> positives_;   // [neurons]
-  std::vector<float> norms_;          // [neurons]
-  AlignedVector<uint32_t> features_;  // [pairs]
-  AlignedVector<float> sums_;         // [pairs], or empty
-  AlignedVector<float> weights_;      // [pairs], or empty
-  AlignedVector<float> squares_;      // [pairs] of gradients, or empty
+  std::vector<uint64_t> offsets_;         // [neurons + 1]
+  std::vector<uint32_t> positives_;       // [neurons]
+  std::vector<float> norms_;              // [neurons]
+  AlignedVector<uint32_t> features_;      // [pairs]
+  AlignedVector<float> sums_;             // [pairs], or empty
+  AlignedVector<float> weights_;          // [pairs], or empty
+  AlignedVector<float> squares_;          // [pairs] of gradients, or empty
+  AlignedVector<float> classifiers_;      // [pairs], or empty
+  std::vector<float> classifier_biases_;  // [neurons], or empty
 };
 
 template <class Gradient>

@@ -1,4 +1,4 @@
-#include "shard/layers/output/scoring.h"
+#include "shard/layers/scoring/scoring.h"
 
 #include <algorithm>
 #include <cmath>

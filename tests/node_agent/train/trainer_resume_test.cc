@@ -122,7 +122,7 @@ struct Resume {
   SamplingMode mode;
   OptimizerKind optimizer;
   Precision precision = Precision::kFp32;
-  bool direct = false;  // centroids and pairs, with a prior
+  bool direct = false;  // centroids, pairs and classifiers, with a prior
 };
 
 class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<Resume> {};
@@ -133,6 +133,7 @@ TEST_P(ResumeTest, GoesOnToTheBitAsIfItHadNotStopped) {
   experiment_.model.precision = GetParam().precision;
   experiment_.model.hidden = {32, 16};
   experiment_.model.centroids = experiment_.model.pairs = GetParam().direct;
+  experiment_.model.classifiers = GetParam().direct ? 2 : 0;
   experiment_.sampling.prior = GetParam().direct ? 0.5f : 0;
   const Outcome whole = run("whole");
   ASSERT_EQ(whole.losses().size(), 20u);
@@ -191,8 +192,48 @@ TEST_F(TrainerTest, PairsAreThoseOfTheCheckpointAndOfTheSamplesThatAreTrainedOn)
       samples += of_label;
   }
   EXPECT_EQ(samples, labels) << "no sample that is held out";
+  experiment_.model.classifiers = 1;
+  EXPECT_THAT(failure(folder_ / "whole"), HasSubstr("another model.classifiers"));
+  experiment_.model.classifiers = 0;
   experiment_.model.pairs = false;
   EXPECT_THAT(failure(folder_ / "whole"), HasSubstr("another model.pairs"));
+}
+
+// Each rank fits the classifiers of its own labels. What the network takes for samples of them follows from the
+// best labels of all ranks.
+TEST_F(TrainerTest, ClassifiersDoNotDependOnRanksAndFollowFromTheWeights) {
+  experiment_.model.centroids = true;
+  experiment_.model.loss = Loss::kSigmoid;
+  experiment_.train.evaluate_every = 1;
+  const Outcome without = run("without");
+  experiment_.model.classifiers = 2;
+  const Outcome alone = run("alone");
+  EXPECT_EQ(alone.losses(), without.losses()) << "training does not know of them";
+  EXPECT_NE(alone.events.back()["p_at_3"], without.events.back()["p_at_3"]);
+
+  const Outcome together = run("together", {.size = 3});
+  EXPECT_NEAR(together.events.back()["p_at_3"].get<double>(), alone.events.back()["p_at_3"].get<double>(),
+              0.01);
+  const shard::Checkpoint one = shard::Checkpoint::open(alone.checkpoint()),
+                          three = shard::Checkpoint::open(together.checkpoint());
+  size_t weights = 0;
+  for (const shard::CheckpointEntry& entry : one.index().modelets) {
+    if (entry.spec.kind != LayerKind::kOutput) continue;
+    const auto a = one.open_modelet(entry.spec), b = three.open_modelet(entry.spec);
+    const uint64_t neurons = entry.spec.neurons(), pairs = a.at("pairs.classifiers").shape[0];
+    for (const auto& [name, count] :
+         {std::pair("pairs.classifiers", pairs), {"pairs.classifier_bias", neurons}}) {
+      const auto x = a.values<float>(name, {count}), y = b.values<float>(name, {count});
+      for (size_t i = 0; i < count; ++i) ASSERT_NEAR(x[i], y[i], 0.02) << name << " of " << entry.file;
+    }
+    weights += static_cast<size_t>(std::ranges::count_if(a.values<float>("pairs.classifiers", {pairs}),
+                                                         [](float weight) { return weight != 0; }));
+  }
+  EXPECT_GT(weights, 1000u);
+
+  // A finished run that is tested again finds the same.
+  EXPECT_EQ(run("alone", {.resume = folder_ / "alone"}).events.back()["p_at_3"],
+            alone.events.back()["p_at_3"]);
 }
 
 TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {

@@ -118,6 +118,11 @@ class PredictorTest : public ::testing::Test {
         for (float& v : row) v *= length;
         p.set_row(r, row.data());
         p.bias(r) = 0.05f * rng.normal();
+        if (Direct* direct = modelet->direct()) {
+          std::vector<float> weights(direct->pairs.features(r).size());
+          for (float& weight : weights) weight = 0.5f * rng.normal();
+          direct->pairs.set_classifier(r, weights, 1, 0.1f * rng.normal());
+        }
       }
     }
     network.output().modelets().front()->parameters().bias(0) += favourite;
@@ -132,6 +137,7 @@ class PredictorTest : public ::testing::Test {
   // Uses a direct path, priors that decide many queries, and rare labels with a small share.
   void use_direct_path() {
     experiment_.model.centroids = true;
+    experiment_.model.classifiers = 1;
     experiment_.sampling.prior = 0.5f;
     experiment_.model.rare_trust = 0.25f;
     experiment_.model.loss = Loss::kSigmoid;

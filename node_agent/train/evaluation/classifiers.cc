@@ -1,0 +1,72 @@
+#include "node_agent/train/evaluation/classifiers.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "node_agent/step/exchange/rounds.h"
+#include "shard/layers/scoring/classifiers.h"
+
+namespace modelet::agent {
+namespace {
+
+// Half of the samples teach nearly as much as all of them (docs/studies/labels.md), and scoring is the larger part of
+// the work.
+constexpr size_t kFewestRows = 16384, kMostRows = 32768;
+constexpr size_t kProposals = 40;  // labels of a sample that the network scores highest
+
+// What ranks do alone has no common pace, and a rank counts as missing if it is silent for long. So they meet after
+// each part of the fits.
+constexpr size_t kFitRounds = 32;
+constexpr size_t kAskingRounds = kMostRows / Evaluator::kBatch * (kMaxHiddenLayers + 1);
+static_assert(kAskingRounds + kFitRounds <= kClassifierRounds);
+
+// `count` of the rows, at equal distances.
+std::vector<uint32_t> spread_out(std::span<const uint32_t> rows, size_t count) {
+  std::vector<uint32_t> chosen(count);
+  for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = rows[i * rows.size() / chosen.size()];
+  return chosen;
+}
+
+}  // namespace
+
+size_t classifier_rows(size_t rows) { return std::min(rows, std::clamp(rows / 2, kFewestRows, kMostRows)); }
+
+void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group& group,
+                     const shard::Dataset& data, std::span<const uint32_t> rows, comm::Tag tag,
+                     const Evaluator::Progress& progress) {
+  const std::vector<shard::Modelet*> modelets = network.output().modelets();
+  for (shard::Modelet* modelet : modelets) shard::clear_classifiers(*modelet);
+
+  const std::vector<uint32_t> asked = spread_out(rows, classifier_rows(rows.size()));
+  std::vector<std::vector<shard::HardNegative>> negatives(modelets.size());
+  size_t done = 0;
+  evaluator.predict(data, asked, kProposals, tag, [&](const shard::Batch& batch, const shard::TopK& best) {
+    for (size_t s = 0; s < batch.size(); ++s) {
+      const uint32_t row = asked[done + s];
+      const std::span<const uint32_t> own = data.sample(row).labels;
+      for (const uint32_t label : best.labels(s)) {
+        if (label == shard::TopK::kNoLabel || std::ranges::find(own, label) != own.end()) continue;
+        const uint32_t neuron = network.spread().neuron(label);
+        for (size_t m = 0; m < modelets.size(); ++m)
+          if (const ModeletSpec& spec = modelets[m]->spec(); spec.begin <= neuron && neuron < spec.end)
+            negatives[m].push_back({static_cast<uint32_t>(neuron - spec.begin), row});
+      }
+    }
+    done += batch.size();
+    if (progress) progress(done, asked.size());
+  });
+
+  std::vector<shard::ClassifierFit> fits;
+  for (size_t m = 0; m < modelets.size(); ++m)
+    fits.emplace_back(*modelets[m], data, rows, network.spread(), negatives[m]);
+  tag = tag.later(kAskingRounds);
+  for (size_t part = 0; part < kFitRounds; ++part) {
+    for (size_t m = 0; m < modelets.size(); ++m) {
+      const size_t neurons = modelets[m]->spec().neurons();
+      fits[m].fit(neurons * part / kFitRounds, neurons * (part + 1) / kFitRounds, network.pool());
+    }
+    group.barrier(tag.later(part));
+  }
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,25 @@
+// The linear classifiers of a run's labels (model.classifiers; shard/layers/scoring/classifiers.h), over a group. The
+// network scores training samples as in an evaluation. Each rank keeps the proposals for its own labels that are
+// wrong, and fits the classifiers of its output modelets. One thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "comm/wire/tag.h"
+#include "node_agent/train/evaluation/evaluator.h"
+#include "shard/data/store/dataset.h"
+#include "shard/layers/network.h"
+
+namespace modelet::agent {
+
+// Of how many of the training rows fit_classifiers() asks what the network takes them for.
+size_t classifier_rows(size_t rows);
+
+// Replaces the classifiers of all output modelets of `network`. `rows`: the training rows of `data`, ascending.
+// Every rank of `group`, which is the evaluator's, calls it after the same step. Uses kClassifierRounds from tag.round on (rounds.h).
+void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group& group,
+                     const shard::Dataset& data, std::span<const uint32_t> rows, comm::Tag tag,
+                     const Evaluator::Progress& progress = {});
+
+}  // namespace modelet::agent

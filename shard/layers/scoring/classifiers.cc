@@ -1,0 +1,144 @@
+#include "shard/layers/scoring/classifiers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr float kCost = 0.5f;
+constexpr float kDoubt = 3;
+constexpr int kMostPasses = 20;
+constexpr float kConverged = 0.1f;  // largest projected gradient of a pass that ends a fit
+constexpr size_t kLabelsTogether = 16;
+
+// Minimises the objective of one label by dual coordinate descent (Hsieh et al., "A dual coordinate descent method
+// for large-scale linear SVM", ICML 2008, algorithm 1, squared hinge). For one thread; keeps its memory.
+class Solver {
+ public:
+  explicit Solver(const Dataset& data) : data_(data), places_(data.features(), kNoPlace) {}
+
+  // `features`: those that have a weight. `rng` draws the order in which samples are visited.
+  void fit(std::span<const uint32_t> positives, std::span<const uint32_t> negatives,
+           std::span<const uint32_t> features, Rng rng) {
+    weights_.assign(features.size(), 0.0f);
+    bias_ = 0;
+    gather(positives, negatives, features);
+    for (int pass = 0; pass < kMostPasses; ++pass) {
+      for (size_t i = examples_.size(); i > 1; --i)
+        std::swap(examples_[i - 1], examples_[rng.below(static_cast<uint32_t>(i))]);
+      float largest = 0;
+      for (Example& example : examples_) largest = std::max(largest, improve(example));
+      if (largest < kConverged) break;
+    }
+  }
+  std::span<const float> weights() const { return weights_; }  // of `features`, in their order
+  float bias() const { return bias_; }
+
+ private:
+  static constexpr uint32_t kNoPlace = ~uint32_t{0};
+  static constexpr float kRidge = 0.5f / kCost;  // what squared slack adds to the dual's diagonal
+
+  struct Entry {
+    uint32_t place;  // in weights_
+    float value;     // of the sample of length one
+  };
+  struct Example {
+    size_t first, count;  // in entries_
+    float sign;
+    float diagonal;  // of the dual: the squares of the entries, of the bias, and kRidge
+    float dual = 0;
+  };
+
+  void gather(std::span<const uint32_t> positives, std::span<const uint32_t> negatives,
+              std::span<const uint32_t> features) {
+    for (size_t i = 0; i < features.size(); ++i) places_[features[i]] = static_cast<uint32_t>(i);
+    entries_.clear();
+    examples_.clear();
+    for (const uint32_t row : positives) add(data_.sample(row), 1);
+    for (const uint32_t row : negatives) add(data_.sample(row), -1);
+    for (const uint32_t feature : features) places_[feature] = kNoPlace;
+  }
+
+  void add(const Sample& sample, float sign) {
+    float squares = 0, used = 0;
+    const size_t first = entries_.size();
+    for (size_t i = 0; i < sample.features.size(); ++i) {
+      const float value = sample.values[i];
+      squares += value * value;
+      if (const uint32_t place = places_[sample.features[i]]; place != kNoPlace)
+        entries_.push_back({place, value});
+    }
+    if (squares == 0) return;
+    const float scale = 1 / std::sqrt(squares);
+    for (size_t i = first; i < entries_.size(); ++i) {
+      entries_[i].value *= scale;
+      used += entries_[i].value * entries_[i].value;
+    }
+    examples_.push_back({first, entries_.size() - first, sign, used + 1 + kRidge});
+  }
+
+  // One coordinate of the dual; the size of its projected gradient.
+  float improve(Example& example) {
+    const std::span<const Entry> entries = std::span(entries_).subspan(example.first, example.count);
+    float margin = bias_ - kDoubt;
+    for (const Entry& entry : entries) margin += weights_[entry.place] * entry.value;
+    const float gradient = example.sign * margin - 1 + example.dual * kRidge;
+    const float projected = example.dual == 0 ? std::min(gradient, 0.0f) : gradient;
+    if (projected == 0) return 0;
+    const float dual = std::max(0.0f, example.dual - gradient / example.diagonal);
+    const float change = (dual - example.dual) * example.sign;
+    example.dual = dual;
+    bias_ += change;
+    for (const Entry& entry : entries) weights_[entry.place] += change * entry.value;
+    return std::abs(projected);
+  }
+
+  const Dataset& data_;
+  std::vector<uint32_t> places_;  // [features]
+  std::vector<float> weights_;
+  float bias_ = 0;
+  std::vector<Entry> entries_;
+  std::vector<Example> examples_;
+};
+
+}  // namespace
+
+void clear_classifiers(Modelet& modelet) { modelet.direct()->pairs.clear_classifiers(); }
+
+ClassifierFit::ClassifierFit(Modelet& modelet, const Dataset& data, std::span<const uint32_t> rows,
+                             const LabelSpread& spread, std::span<const HardNegative> negatives)
+    : modelet_(modelet),
+      data_(data),
+      positives_(RowGroups::by_label(data, rows, spread, modelet.spec().begin, modelet.spec().neurons())),
+      negatives_(modelet.spec().neurons(), [&](const auto& use) {
+        for (const auto& [neuron, row] : negatives) use(neuron, row);
+      }) {}
+
+void ClassifierFit::fit(size_t begin, size_t end, ThreadPool& pool) {
+  Pairs& pairs = modelet_.direct()->pairs;
+  const float share = pairs.options().classifiers;
+  struct Worker {
+    Solver solver;
+    std::vector<uint32_t> negatives;
+  };
+  std::vector<std::optional<Worker>> workers(pool.threads());
+  pool.for_pieces(end - begin, kLabelsTogether, [&](size_t first, size_t last) {
+    std::optional<Worker>& worker = workers[pool.thread_index()];
+    if (!worker) worker.emplace(Worker{Solver(data_), {}});
+    for (size_t row = begin + first; row < begin + last; ++row) {
+      worker->negatives.assign(negatives_.of(row).begin(), negatives_.of(row).end());
+      std::ranges::sort(worker->negatives);
+      worker->solver.fit(positives_.of(row), worker->negatives, pairs.features(row),
+                         Rng(0, {kStreamClassifiers, modelet_.spec().begin + row}));
+      pairs.set_classifier(row, worker->solver.weights(), share / modelet_.score_factor(row),
+                           share * (worker->solver.bias() - kDoubt));
+    }
+  });
+}
+
+}  // namespace modelet::shard

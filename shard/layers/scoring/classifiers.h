@@ -1,0 +1,59 @@
+// Linear classifiers of labels, beside the network (model.classifiers). Each label of an output modelet gets a
+// linear classifier on the features of its pairs. It is fitted after training, before the model is evaluated or
+// kept, on the label's own training samples and on *hard negatives*: samples without the label for which the
+// network scores it high. So it learns exactly what the network gets wrong. Hidden layers share their neurons
+// among all labels; a classifier weighs each feature for one label alone, which is the strength of label trees
+// over linear classifiers (Prabhu et al., "Parabel", WWW 2018). Training on what another model proposes is that of
+// Chang et al., "Taming pretrained transformers for extreme multi-label text classification" (KDD 2020).
+//
+// For a label with score s by the network, a sample x is scored
+//
+//   s + model.classifiers * margin,   margin = w . x / |x| + b - kDoubt
+//
+// where w and b minimise |w|^2 / 2 + b^2 / 2 + kCost * sum of max(0, 1 - y * margin)^2 over the label's samples
+// (y = 1) and hard negatives (y = -1). kDoubt is where a label begins that has seen no negatives: without
+// it, labels that the network never proposes in training would gain on those that it does.
+//
+// Training does not use the classifiers. They are a function of the network and of the data, of a modelet's own
+// labels alone, so nothing is exchanged for them but the network's proposals.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/parallel/thread_pool.h"
+#include "shard/data/pairs/row_groups.h"
+#include "shard/data/store/dataset.h"
+#include "shard/data/store/label_spread.h"
+#include "shard/modelet/modelet.h"
+
+namespace modelet::shard {
+
+// A row that the network scores high for a neuron, counted from the modelet's first, whose label it lacks.
+struct HardNegative {
+  uint32_t neuron, row;
+};
+
+// The labels of the modelet as if there were no classifiers.
+void clear_classifiers(Modelet& modelet);
+
+// Fits the classifiers of one modelet, some of its neurons at a time. Refers to its arguments. For one thread,
+// parallel inside. The result depends neither on the order of the negatives nor on threads.
+class ClassifierFit {
+ public:
+  // `rows`: the training rows of `data`, ascending. Modelet::set_scoring() comes before fit(), which divides
+  // weights by score_factor().
+  ClassifierFit(Modelet& modelet, const Dataset& data, std::span<const uint32_t> rows,
+                const LabelSpread& spread, std::span<const HardNegative> negatives);
+
+  // Replaces the classifiers of the neurons [begin, end), counted from the modelet's first.
+  void fit(size_t begin, size_t end, ThreadPool& pool);
+
+ private:
+  Modelet& modelet_;
+  const Dataset& data_;
+  RowGroups positives_, negatives_;
+};
+
+}  // namespace modelet::shard

@@ -1,0 +1,242 @@
+// The linear classifiers of labels compared with gradient descent in double precision, and what they add to scores.
+#include "shard/layers/scoring/classifiers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "base/experiment/partition.h"
+#include "base/rng.h"
+#include "shard/data/batch/split.h"
+#include "shard/data/pairs/feature_index.h"
+#include "shard/data/store/prepared.h"
+#include "shard/inference/evaluation.h"
+#include "shard/layers/network.h"
+#include "shard/synth/synth.h"
+#include "tests/shard/data/data_testing.h"
+
+namespace modelet::shard {
+namespace {
+
+constexpr float kShare = 2;    // model.classifiers
+constexpr double kCost = 0.5;  // of classifiers.cc, as are the doubt and the order of the terms
+constexpr double kDoubt = 3;
+
+class ClassifiersTest : public ::testing::Test {
+ protected:
+  ClassifiersTest() {
+    write_synth({.rows_train = 300,
+                 .rows_test = 40,
+                 .features = 80,
+                 .labels = 40,
+                 .features_per_row = 9,
+                 .labels_per_row = 2},
+                folder_.path(), false);
+    train_ = Dataset::open(folder_ / "train.mlt");
+    test_ = Dataset::open(folder_ / "test.mlt");
+    experiment_.model = {
+        .hidden = {16}, .loss = Loss::kSigmoid, .centroids = true, .rare_trust = 0.5f, .classifiers = kShare};
+    experiment_.modelets = {.hidden_columns = 16, .output_modelets = 2};
+    shape_ = describe_shape(train_, test_);
+    for (uint32_t row = 0; row < train_.rows(); ++row)
+      if (row % 7 != 3) rows_.push_back(row);  // the others are held out
+    network_ = make_network(2);
+    // Mistakes at random: a row in four, for each label that it lacks.
+    Rng rng(3);
+    for (size_t m = 0; m < modelets().size(); ++m) {
+      const ModeletSpec& spec = modelets()[m]->spec();
+      std::vector<HardNegative>& mistakes = negatives_.emplace_back();
+      for (uint32_t neuron = 0; neuron < spec.neurons(); ++neuron)
+        for (const uint32_t row : rows_)
+          if (!has(row, label_of(m, neuron)) && rng.below(4) == 0) mistakes.push_back({neuron, row});
+    }
+  }
+
+  std::unique_ptr<Network> make_network(unsigned threads) {
+    pools_.push_back(std::make_unique<ThreadPool>(threads));
+    auto network = std::make_unique<Network>(experiment_, shape_, partition_model(experiment_, shape_), true,
+                                             *pools_.back());
+    network->initialise();
+    network->build_pairs(train_, rows_);
+    network->set_label_counts(count_labels(train_));
+    return network;
+  }
+  const std::vector<Modelet*>& modelets() { return network_->output().modelets(); }
+  uint32_t label_of(size_t modelet, size_t neuron) {
+    return network_->spread().label(static_cast<uint32_t>(modelets()[modelet]->spec().begin + neuron));
+  }
+  bool has(uint32_t row, uint32_t label) const {
+    return std::ranges::count(train_.sample(row).labels, label) > 0;
+  }
+  void fit(Network& network) {
+    for (size_t m = 0; m < negatives_.size(); ++m) {
+      Modelet& modelet = *network.output().modelets()[m];
+      ClassifierFit fit(modelet, train_, rows_, network.spread(), negatives_[m]);
+      fit.fit(0, 7, network.pool());
+      fit.fit(7, modelet.spec().neurons(), network.pool());
+    }
+  }
+
+  // One label's problem: dense samples of its features, of length one in all features, then a 1.
+  struct Problem {
+    std::vector<std::vector<double>> samples;
+    std::vector<double> signs;
+
+    double margin(const std::vector<double>& weights, size_t i) const {
+      double sum = -kDoubt;
+      for (size_t f = 0; f < weights.size(); ++f) sum += weights[f] * samples[i][f];
+      return sum;
+    }
+    double objective(const std::vector<double>& weights) const {
+      double sum = 0;
+      for (const double weight : weights) sum += weight * weight / 2;
+      for (size_t i = 0; i < samples.size(); ++i)
+        sum += kCost * std::pow(std::max(0.0, 1 - signs[i] * margin(weights, i)), 2);
+      return sum;
+    }
+    std::vector<double> minimise() const {
+      std::vector<double> weights(samples[0].size());
+      const double rate =
+          1 / (1 + 4 * kCost * static_cast<double>(samples.size()));  // 1 / a bound of the curvature
+      for (int step = 0; step < 3000; ++step) {
+        std::vector<double> gradient = weights;
+        for (size_t i = 0; i < samples.size(); ++i) {
+          const double slack = std::max(0.0, 1 - signs[i] * margin(weights, i));
+          for (size_t f = 0; f < weights.size(); ++f)
+            gradient[f] -= 2 * kCost * signs[i] * slack * samples[i][f];
+        }
+        for (size_t f = 0; f < weights.size(); ++f) weights[f] -= rate * gradient[f];
+      }
+      return weights;
+    }
+  };
+  Problem problem_of(size_t modelet, uint32_t neuron) {
+    const std::span<const uint32_t> features = modelets()[modelet]->direct()->pairs.features(neuron);
+    Problem problem;
+    const auto add = [&](uint32_t row, double sign) {
+      const Sample sample = train_.sample(row);
+      double squares = 0;
+      std::vector<double> dense(features.size() + 1);
+      for (size_t i = 0; i < sample.features.size(); ++i) {
+        squares += double{sample.values[i]} * sample.values[i];
+        const auto place = std::ranges::lower_bound(features, sample.features[i]);
+        if (place != features.end() && *place == sample.features[i])
+          dense[static_cast<size_t>(place - features.begin())] = sample.values[i];
+      }
+      for (double& value : dense) value /= std::sqrt(squares);
+      dense.back() = 1;
+      problem.samples.push_back(std::move(dense));
+      problem.signs.push_back(sign);
+    };
+    for (const uint32_t row : rows_)
+      if (has(row, label_of(modelet, neuron))) add(row, 1);
+    for (const auto& [of, row] : negatives_[modelet])
+      if (of == neuron) add(row, -1);
+    return problem;
+  }
+  // Weights and bias as they were fitted.
+  std::vector<double> fitted(size_t modelet, uint32_t neuron) {
+    const Modelet& of = *modelets()[modelet];
+    const Pairs& pairs = of.direct()->pairs;
+    std::vector<double> weights;
+    for (size_t i = 0; i < pairs.features(neuron).size(); ++i)
+      weights.push_back(pairs.classifiers()[pairs.offsets()[neuron] + i] * of.score_factor(neuron) / kShare);
+    weights.push_back(pairs.classifier_bias(neuron) / kShare + kDoubt);
+    return weights;
+  }
+
+  testing::TemporaryFolder folder_;
+  Dataset train_, test_;
+  Experiment experiment_;
+  DataShape shape_;
+  std::vector<uint32_t> rows_;
+  std::vector<std::unique_ptr<ThreadPool>> pools_;
+  std::unique_ptr<Network> network_;
+  std::vector<std::vector<HardNegative>> negatives_;  // of each output modelet
+};
+
+TEST_F(ClassifiersTest, MinimiseTheirObjective) {
+  fit(*network_);
+  size_t rare = 0;
+  for (size_t m = 0; m < modelets().size(); ++m)
+    for (uint32_t neuron = 0; neuron < modelets()[m]->spec().neurons(); ++neuron) {
+      const Problem problem = problem_of(m, neuron);
+      rare += modelets()[m]->score_factor(neuron) < 0.9f ? 1 : 0;
+      const std::vector<double> weights = fitted(m, neuron), best = problem.minimise();
+      EXPECT_LE(problem.objective(weights), 1.02 * problem.objective(best)) << "neuron " << neuron;
+      EXPECT_LT(problem.objective(best), 0.9 * problem.objective(std::vector<double>(best.size())));
+      for (size_t i = 0; i < problem.samples.size(); ++i)
+        EXPECT_NEAR(problem.margin(weights, i), problem.margin(best, i), 0.25) << "neuron " << neuron;
+    }
+  EXPECT_GT(rare, 0u) << "no label whose logits are scaled";
+}
+
+TEST_F(ClassifiersTest, DependNeitherOnTheOrderOfMistakesNorOnThreads) {
+  fit(*network_);
+  const auto other = make_network(3);
+  for (std::vector<HardNegative>& mistakes : negatives_) std::ranges::reverse(mistakes);
+  fit(*other);
+  for (size_t m = 0; m < modelets().size(); ++m) {
+    const Pairs &a = modelets()[m]->direct()->pairs, &b = other->output().modelets()[m]->direct()->pairs;
+    EXPECT_TRUE(std::ranges::equal(a.classifiers(), b.classifiers()));
+    EXPECT_TRUE(std::ranges::equal(a.classifier_biases(), b.classifier_biases()));
+  }
+}
+
+TEST_F(ClassifiersTest, AddTheirMarginToScoresInBatchesAndForSingleQueries) {
+  Batch batch;
+  batch.assign(test_, all_rows(test_.rows()), true);
+  const size_t columns = padded(batch.size());
+  const AlignedVector<float> hidden(16 * columns, 0.3f);
+  std::vector<float> before(batch.size() * shape_.labels), after(before.size());
+  LabelRanker ranker(modelets(), network_->spread(), *pools_[0]);
+  const auto score = [&](std::vector<float>& scores) {
+    ranker.score_dense({hidden.data(), 16, columns, columns}, batch.size(), scores.data(), &batch);
+  };
+  const auto index = [&] {
+    std::vector<PairsOfLayer> layer;
+    for (const Modelet* modelet : modelets())
+      layer.push_back({modelet->direct()->pairs, modelet->spec().begin, modelet->direct()->scored_scales()});
+    return FeatureIndex(layer);
+  };
+  score(before);
+  const FeatureIndex without = index();
+  fit(*network_);
+  score(after);
+  const FeatureIndex with = index();
+  for (size_t m = 0; m < modelets().size(); ++m)
+    for (uint32_t neuron = 0; neuron < modelets()[m]->spec().neurons(); ++neuron) {
+      const std::span<const uint32_t> features = modelets()[m]->direct()->pairs.features(neuron);
+      const std::vector<double> weights = fitted(m, neuron);
+      const float factor = modelets()[m]->score_factor(neuron),
+                  bias = modelets()[m]->direct()->pairs.classifier_bias(neuron);
+      for (size_t s = 0; s < batch.size(); ++s) {
+        const Sample sample = test_.sample(s);
+        double sum = 0, squares = 0;
+        for (size_t i = 0; i < sample.features.size(); ++i) {
+          squares += double{sample.values[i]} * sample.values[i];
+          const auto place = std::ranges::lower_bound(features, sample.features[i]);
+          if (place != features.end() && *place == sample.features[i])
+            sum += weights[static_cast<size_t>(place - features.begin())] * sample.values[i];
+        }
+        const double margin = sum / std::sqrt(squares) + weights.back() - kDoubt;
+        const size_t at = s * shape_.labels + label_of(m, neuron);
+        EXPECT_NEAR(after[at] - before[at], kShare * margin, 2e-3);
+        std::vector<float> old_sums(shape_.labels), new_sums(shape_.labels);
+        without.add_to(sample, old_sums.data());
+        with.add_to(sample, new_sums.data());
+        const size_t place = modelets()[m]->spec().begin + neuron;
+        EXPECT_NEAR(factor * (new_sums[place] - old_sums[place]) + bias, kShare * margin, 2e-3);
+      }
+    }
+  for (Modelet* modelet : modelets()) clear_classifiers(*modelet);
+  std::vector<float> again(before.size());
+  score(again);
+  EXPECT_EQ(again, before);
+}
+
+}  // namespace
+}  // namespace modelet::shard
