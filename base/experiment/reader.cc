@@ -176,8 +176,6 @@ class Parser {
           "model.rare_trust",
           "needs logits with a level of their own, which softmax does not have; set model.loss = sigmoid, or "
           "rare_trust = 1");
-    if (model.classifiers > 0 && !model.centroids)
-      fail("model.classifiers", "have a weight for each pair of the direct path; set model.centroids = true");
     if (model.exclude_own && !uses_pairs(model))
       fail("model.exclude_own", "is a part of the direct path; set model.centroids = true");
     for (const auto& [key, used] :

@@ -294,11 +294,8 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
       all.push_back({name, std::move(settings)});
   };
   // If most labels are rare, a short trial would favour softmax, which learns the frequent ones first.
-  // Classifiers say the same of words, and after training. But someone's next items may be those of before.
-  if (recipe.model.centroids && facts.features == facts.labels)
+  if (recipe.model.centroids)
     offer("pairs", {{"model.pairs", "true", "single features say a lot about single labels"}});
-  else if (recipe.model.centroids)
-    return all;
   else if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2)
     offer("loss softmax", {{"model.loss", "softmax", "labels compete for a sample"}});
   else if (facts.labels >= 2)

@@ -72,7 +72,7 @@ PairOptions pair_options(const Experiment& experiment, bool trainable) {
           .trained = experiment.model.pairs,
           .exclude_own = experiment.model.exclude_own,
           .most = experiment.model.centroid_pairs,
-          .classifiers = experiment.model.classifiers,
+          .classifiers = experiment.model.centroids ? experiment.model.classifiers : 0,
           .scored_share = experiment.model.centroid_share,
           .trainable = trainable,
           .adaptive = experiment.optimizer.kind != OptimizerKind::kSgd};

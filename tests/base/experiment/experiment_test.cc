@@ -207,7 +207,6 @@ TEST(Experiment, FieldsAreCheckedTogether) {
   EXPECT_NO_THROW(parse(kData, {"model.rare_trust=0.5", "model.loss=sigmoid"}));
   EXPECT_THAT(error_of(kData, {"model.rare_trust=0", "model.loss=sigmoid"}), HasSubstr("0.01 to 1"));
   EXPECT_THAT(error_of(kData, {"model.exclude_own=true"}), HasSubstr("model.centroids = true"));
-  EXPECT_THAT(error_of(kData, {"model.classifiers=1"}), HasSubstr("model.centroids = true"));
   EXPECT_THAT(error_of(kData, {"model.classifiers=-1", "model.centroids=true"}), HasSubstr("model.classifiers"));
   EXPECT_NO_THROW(parse(kData, {"model.classifiers=1", "model.centroids=true"}));
   EXPECT_NO_THROW(parse(kData, {"model.exclude_own=true", "model.centroids=true"}));
