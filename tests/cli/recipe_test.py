@@ -91,7 +91,7 @@ class Recipe(ProgramTest):
         self.assertGreater(recipe["estimated_seconds"], 0)
         self.assertLess(recipe["estimated_seconds"], 3600)
         usual = self.choose("no-budget")
-        short = self.choose("short", "--time-budget", "0.001s")
+        short = self.choose("short", "--time-budget", "0.000000001s")
         self.assertIn("too short", json.dumps(short.events("recipe")[0]["notes"]))
         self.assertLess(short.events("started")[0]["steps"], usual.events("started")[0]["steps"])
 

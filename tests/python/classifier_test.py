@@ -174,7 +174,7 @@ def test_trials_and_time():
     X, Y = words(2500, 20, seed=8)
     tried = quick(epochs=30, hidden=[16], batch=8).fit(X, Y)
     assert tried.recipe_["trials"][0]["name"] == "the rules' recipe" and len(tried.recipe_["trials"]) > 1
-    hurried = quick(time_budget=0.001).fit(X[:500], Y[:500])
+    hurried = quick(time_budget=1e-9).fit(X[:500], Y[:500])
     assert "too short" in hurried.recipe_["notes"][0]
     usual = quick().fit(X[:500], Y[:500])
     assert usual.recipe_["notes"] == [] and hurried.keys_["train.epochs"] < usual.keys_["train.epochs"]

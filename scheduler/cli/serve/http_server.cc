@@ -200,7 +200,8 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   }
 
   void answer() {
-    last_ = last_ || !parser_->get().keep_alive();
+    // end() of this connection may still wait for another thread.
+    last_ = last_ || !parser_->get().keep_alive() || server_.service_.ending();
     Reply reply_to = server_.service_.handle(question());
     if (parser_->get().method() == http::verb::head) reply_to.body.clear();
     reply(std::move(reply_to));

@@ -46,6 +46,7 @@ class Service {
   Reply check(const Question& question) const;
 
   void end() { ending_ = true; }  // from here on /readyz says no
+  bool ending() const { return ending_; }
 
  private:
   Reply answer(const Question& question) const;
