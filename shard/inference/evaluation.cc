@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "base/array/padding.h"
 #include "base/error.h"
 #include "shard/kernels/elementwise.h"
 #include "shard/kernels/gemm.h"
+#include "shard/kernels/simd/instruction_set.h"
 
 namespace modelet::shard {
 namespace {
@@ -84,36 +86,73 @@ void TopK::merge(const TopK& other) {
 LabelRanker::LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool)
     : modelets_(std::move(output_modelets)), spread_(spread), pool_(pool), scratch_(pool.threads()) {}
 
+bool LabelRanker::multiplies_pairs() const {
+  return !modelets_.empty() && modelets_[0]->parameters().precision() == Precision::kBf16 &&
+         kernels::dot_pairs_in_use();
+}
+
+void LabelRanker::pack(ConstMatrix hidden_transposed) {
+  const size_t columns = hidden_transposed.cols;
+  Bf16* const pairs = hidden_pairs_.reserve(hidden_transposed.rows * columns).data();
+  for (size_t d = 0; d < hidden_transposed.rows; d += 2)
+    kernels::pack_pairs(hidden_transposed.row(d), hidden_transposed.row(d + 1), pairs + d * columns, columns);
+}
+
+void LabelRanker::multiply(const Parameters& parameters, size_t begin, size_t count,
+                           ConstMatrix hidden_transposed, bool pairs, const float* biases,
+                           PerThread& scratch) const {
+  const size_t columns = hidden_transposed.cols;
+  if (pairs) {
+    parameters.with_weights([&](const auto* weights, size_t stride) {
+      if constexpr (std::is_same_v<decltype(weights), const Bf16*>)
+        kernels::gemm({.m = count,
+                       .n = columns,
+                       .k = parameters.cols() / 2,
+                       .a = weights + begin * stride,
+                       .a_row = stride / 2,
+                       .a_col = 1,
+                       .b = hidden_pairs_.data(),
+                       .b_row = columns,
+                       .c = scratch.logits.data(),
+                       .c_row = columns,
+                       .row_start = biases});
+    });
+    return;
+  }
+  scratch.rows.resize(kScoredTogether * parameters.cols());
+  const ConstMatrix rows = parameters.weights().block(begin, count, scratch.rows.data());
+  kernels::gemm({.m = count,
+                 .n = columns,
+                 .k = rows.cols,
+                 .a = rows.data,
+                 .a_row = rows.stride,
+                 .a_col = 1,
+                 .b = hidden_transposed.data,
+                 .b_row = hidden_transposed.stride,
+                 .c = scratch.logits.data(),
+                 .c_row = columns,
+                 .row_start = biases});
+}
+
 template <class Use>
-void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, size_t samples, const Batch* batch,
-                                  const Use& use) {
+void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, bool pairs, size_t samples,
+                                  const Batch* batch, const Use& use) {
   if (!modelets_.empty() && modelets_[0]->direct() != nullptr) {
     MODELET_CHECK(batch != nullptr, "the direct path reads the samples");
     features_.assign(*batch, modelets_[0]->direct()->pairs.feature_count());
   }
   const size_t columns = padded(samples);
+  MODELET_CHECK(hidden_transposed.cols == columns, "activations of other samples");
   for (const Modelet* modelet : modelets_) {
     const Parameters& p = modelet->parameters();
     pool_.for_pieces(p.rows(), kScoredTogether, [&](size_t begin, size_t end) {
-      Scratch& scratch = scratch_[pool_.thread_index()];
+      PerThread& scratch = scratch_[pool_.thread_index()];
       scratch.logits.resize(kScoredTogether * columns);
-      scratch.rows.resize(kScoredTogether * p.cols());
       float* logits = scratch.logits.data();
       std::array<float, kScoredTogether> biases;
       for (size_t r = begin; r < end; ++r)
         biases[r - begin] = modelet->score_bias(r) / modelet->score_factor(r);
-      const ConstMatrix rows = p.weights().block(begin, end - begin, scratch.rows.data());
-      kernels::gemm({.m = rows.rows,
-                     .n = columns,
-                     .k = rows.cols,
-                     .a = rows.data,
-                     .a_row = rows.stride,
-                     .a_col = 1,
-                     .b = hidden_transposed.data,
-                     .b_row = hidden_transposed.stride,
-                     .c = logits,
-                     .c_row = columns,
-                     .row_start = biases.data()});
+      multiply(p, begin, end - begin, hidden_transposed, pairs, biases.data(), scratch);
       if (modelet->direct() != nullptr)
         add_direct(*modelet->direct(), features_, begin, end - begin, scratch.lanes, scratch.units, logits,
                    columns);
@@ -131,25 +170,29 @@ void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size
                              const Batch* batch) {
   best.reset(samples, k);
   const size_t columns = padded(samples);
-  for (Scratch& scratch : scratch_) {
+  for (PerThread& scratch : scratch_) {
     scratch.best.reset(samples, k);
     scratch.positions.resize(columns);
   }
-  for_each_neuron(hidden_transposed, samples, batch, [&](Scratch& scratch, uint32_t label, const float* row) {
+  const bool pairs = multiplies_pairs();
+  if (pairs) pack(hidden_transposed);
+  const auto take = [&](PerThread& scratch, uint32_t label, const float* row) {
     const size_t found =
         kernels::positions_above(row, scratch.best.thresholds(), columns, scratch.positions.data());
     for (size_t i = 0; i < found; ++i)
       scratch.best.insert(scratch.positions[i], row[scratch.positions[i]], label);
-  });
-  for (const Scratch& scratch : scratch_) best.merge(scratch.best);
+  };
+  for_each_neuron(hidden_transposed, pairs, samples, batch, take);
+  for (const PerThread& scratch : scratch_) best.merge(scratch.best);
 }
 
 void LabelRanker::score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                               const Batch* batch) {
   const size_t labels = spread_.labels();
-  for_each_neuron(hidden_transposed, samples, batch, [&](Scratch&, uint32_t label, const float* row) {
-    for (size_t s = 0; s < samples; ++s) scores[s * labels + label] = row[s];
-  });
+  for_each_neuron(hidden_transposed, false, samples, batch,
+                  [&](PerThread&, uint32_t label, const float* row) {
+                    for (size_t s = 0; s < samples; ++s) scores[s * labels + label] = row[s];
+                  });
 }
 
 }  // namespace modelet::shard

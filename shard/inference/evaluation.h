@@ -8,6 +8,7 @@
 
 #include "base/array/aligned.h"
 #include "base/array/matrix.h"
+#include "base/array/scratch.h"
 #include "base/parallel/thread_pool.h"
 #include "shard/data/batch/batch.h"
 #include "shard/data/pairs/batch_features.h"
@@ -53,30 +54,42 @@ class LabelRanker {
   LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool);
 
   // Scores every neuron. hidden_transposed [d, padded samples]. `batch`: the samples; only a direct path
-  // needs them.
+  // needs them. If the weights are bf16 and the machine multiplies pairs of bf16, hidden activations are
+  // rounded to bf16 as in training, and scores differ from exact ones by about a thousandth.
   void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
                   const Batch* batch = nullptr);
-  // Writes the scores of all labels: scores [samples, labels].
+  // Writes the scores of all labels: scores [samples, labels]. Products are of floats.
   void score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                    const Batch* batch = nullptr);
 
  private:
-  // Calls use(scratch, label, scores [padded samples]) for each neuron, on the pool's threads.
+  struct PerThread;
+
+  bool multiplies_pairs() const;
+  // hidden_pairs_ = the activations, for products of pairs.
+  void pack(ConstMatrix hidden_transposed);
+  // Calls use(scratch, label, scores [padded samples]) for each neuron, on the pool's threads. `pairs`: pack()
+  // was called.
   template <class Use>
-  void for_each_neuron(ConstMatrix hidden_transposed, size_t samples, const Batch* batch, const Use& use);
+  void for_each_neuron(ConstMatrix hidden_transposed, bool pairs, size_t samples, const Batch* batch,
+                       const Use& use);
+  // scratch.logits [count, columns] = rows [begin, begin + count) * activations + biases.
+  void multiply(const Parameters& parameters, size_t begin, size_t count, ConstMatrix hidden_transposed,
+                bool pairs, const float* biases, PerThread& scratch) const;
 
   std::vector<Modelet*> modelets_;
   const LabelSpread& spread_;
   ThreadPool& pool_;
   BatchFeatures features_;
-  struct Scratch {
+  Scratch<Bf16> hidden_pairs_;  // [d / 2, padded samples, 2]
+  struct PerThread {
     AlignedVector<float> rows, logits;
     std::vector<uint32_t> positions;
     PairLanes lanes;
     std::vector<float> units;
     TopK best;
   };
-  std::vector<Scratch> scratch_;  // one per thread
+  std::vector<PerThread> scratch_;  // one per thread
 };
 
 }  // namespace modelet::shard

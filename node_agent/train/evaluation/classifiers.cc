@@ -9,9 +9,9 @@
 namespace modelet::agent {
 namespace {
 
-// Half of the samples teach nearly as much as all of them (docs/studies/labels.md), and scoring is the larger part of
-// the work.
-constexpr size_t kFewestRows = 16384, kMostRows = 32768;
+// A part of the samples teaches nearly as much as all of them (docs/studies/labels.md), and scoring is the larger part
+// of the work.
+constexpr size_t kMostRows = 32768;
 constexpr size_t kProposals = 40;  // labels of a sample that the network scores highest
 
 // What ranks do alone has no common pace, and a rank counts as missing if it is silent for long. So they meet after
@@ -29,7 +29,7 @@ std::vector<uint32_t> spread_out(std::span<const uint32_t> rows, size_t count) {
 
 }  // namespace
 
-size_t classifier_rows(size_t rows) { return std::min(rows, std::clamp(rows / 2, kFewestRows, kMostRows)); }
+size_t classifier_rows(size_t rows) { return std::min(rows, kMostRows); }
 
 void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group& group,
                      const shard::Dataset& data, std::span<const uint32_t> rows, comm::Tag tag,

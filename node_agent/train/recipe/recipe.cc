@@ -86,8 +86,6 @@ void choose_precision(Rules& rules, const DataFacts& facts, const Machine& machi
               machine.bf16_products ? "the model is small" : "this processor has no products of bf16");
 }
 
-constexpr double kManyRowsOfRareLabels = 100000;  // from here on, more can be learned of them
-
 // Whether most labels are rare. What is known about rare labels is in their centroids, so a wide layer
 // could learn little more.
 bool mostly_rare(const DataFacts& facts) {
@@ -103,10 +101,12 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
     width = std::min(width, 256u);
     reason += facts.dense() ? " of measurements" : fmt::format(", only {} labels", facts.labels);
   }
-  constexpr uint32_t kWideEnough = 512;
+  // With many samples, a wider layer takes longer and scores no higher (docs/studies/labels.md).
+  constexpr double kManyRows = 100000;
+  const uint32_t wide_enough = rows <= kManyRows ? 768 : 512;
   const bool centroids = rules.free("model.centroids") || rules.now().model.centroids;
-  if (centroids && mostly_rare(facts) && rows <= kManyRowsOfRareLabels && width > kWideEnough) {
-    width = kWideEnough;
+  if (centroids && mostly_rare(facts) && width > wide_enough) {
+    width = wide_enough;
     reason += ", and a direct path for rare labels";
   }
   rules.set("model.hidden", list_of(width), reason);
@@ -177,7 +177,7 @@ void choose_pace(Rules& rules, const DataFacts& facts) {
   const bool centroids = rules.now().model.centroids, classifiers = rules.now().model.classifiers > 0;
   double epochs = centroids ? kEpochsWithCentroids : kUsualEpochs;
   // More passes would only learn the samples of rare labels by heart, and classifiers know what is missing.
-  if (classifiers && mostly_rare(facts) && rows <= kManyRowsOfRareLabels) epochs = kEpochsOfRareLabels;
+  if (classifiers && mostly_rare(facts)) epochs = kEpochsOfRareLabels;
   if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, 0.3);
   if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
   rules.set("train.epochs", std::to_string(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
@@ -294,13 +294,14 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
       all.push_back({name, std::move(settings)});
   };
   // If most labels are rare, a short trial would favour softmax, which learns the frequent ones first.
+  if (recipe.model.classifiers > 0) return all;  // studies of such data have decided everything
   if (recipe.model.centroids)
     offer("pairs", {{"model.pairs", "true", "single features say a lot about single labels"}});
   else if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2)
     offer("loss softmax", {{"model.loss", "softmax", "labels compete for a sample"}});
   else if (facts.labels >= 2)
     offer("loss sigmoid", {{"model.loss", "sigmoid", "each label is a question of its own"}});
-  if (recipe.model.centroids) return all;  // studies of such data have decided everything else
+  if (recipe.model.centroids) return all;
   const float rate = recipe.train.learning_rate;
   const std::string slower = fmt::format("{:.3g}", 0.4 * static_cast<double>(rate));
   offer("learning rate " + slower, {{"train.learning_rate", slower, "smaller steps"}});

@@ -74,6 +74,32 @@ Experiment small_experiment() {
   return experiment;
 }
 
+// Products of pairs of bf16, where the machine has them, round the activations.
+TEST(ScoringTest, RanksByNearlyTheScores) {
+  constexpr size_t kSamples = 20, kWidth = 64, kLabels = 300;
+  Experiment experiment = small_experiment();
+  experiment.model.hidden = {kWidth};
+  experiment.model.precision = Precision::kBf16;
+  const DataShape shape{.features = 10, .labels = kLabels, .train_rows = 6000, .labels_per_row = 1};
+  ThreadPool pool(2);
+  Network network(experiment, shape, partition_model(experiment, shape), true, pool);
+  network.initialise();
+  Rng rng(7);
+  const size_t columns = padded(kSamples);
+  AlignedVector<float> transposed(kWidth * columns, 0.0f);
+  for (size_t c = 0; c < kWidth; ++c)
+    for (size_t s = 0; s < kSamples; ++s) transposed[c * columns + s] = rng.normal();
+  const ConstMatrix hidden{transposed.data(), kWidth, columns, columns};
+  LabelRanker ranker(network.output().modelets(), network.spread(), pool);
+  std::vector<float> scores(kSamples * kLabels);
+  ranker.score_dense(hidden, kSamples, scores.data());
+  TopK best;
+  ranker.rank_dense(hidden, kSamples, kLabels, best);
+  for (size_t s = 0; s < kSamples; ++s)
+    for (size_t i = 0; i < kLabels; ++i)
+      EXPECT_NEAR(best.scores(s)[i], scores[s * kLabels + best.labels(s)[i]], 0.02);
+}
+
 TEST(ScoringTest, LogitsOfRareLabelsArePulledToDoubt) {
   Experiment experiment = small_experiment();
   for (const float prior : {0.0f, 0.9f}) {

@@ -165,6 +165,7 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   DataFacts many = rare;
   many.rows = 170000;
   EXPECT_LT(recipe_for(many).sampling.uniform, recipe_for(rare).sampling.uniform);
+  EXPECT_LT(recipe_for(many).model.hidden[0], recipe_for(rare).model.hidden[0]);
   EXPECT_EQ(words.model.rare_trust, 1);
   EXPECT_LT(recipe_for(rare).model.rare_trust, 1);
   DataFacts only_rare = rare;
@@ -174,8 +175,10 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   EXPECT_EQ(recipe_for(rare, given({"model.loss=softmax"})).sampling.prior, 0.75f);
   EXPECT_LT(recipe_for(rare).model.hidden[0], words.model.hidden[0]);
   EXPECT_EQ(recipe_for(rare, given({"model.centroids=false"})).model.hidden[0], words.model.hidden[0]);
-  EXPECT_TRUE(tries_pairs(given(), words));
-  EXPECT_FALSE(tries_pairs(given({"model.pairs=false"}), words));
+  EXPECT_TRUE(alternatives(given(), wide_facts(), words).empty()) << "classifiers know what pairs would";
+  const Experiment without = recipe_for(wide_facts(), given({"model.classifiers=0"}));
+  EXPECT_TRUE(tries_pairs(given(), without));
+  EXPECT_FALSE(tries_pairs(given({"model.pairs=false"}), without));
 }
 
 TEST(Recipe, ScalesWhatNeedsIt) {
@@ -291,7 +294,7 @@ TEST(Choose, TrialsCostAShareOfTheTraining) {
 
 TEST(Choose, EndsTrialsThatTakeTooLong) {
   FakeTrials trials;
-  const Choice all = choose_with(trials);
+  const Choice all = choose_with(trials, given({"model.classifiers=0"}));
   ASSERT_GT(all.trials.size(), 1u);
   class SlowLater final : public Trials {
    public:
@@ -323,7 +326,8 @@ TEST(Choose, KeepsATime) {
 
 TEST(Choose, NothingLeftOpenNeedsNoTrials) {
   FakeTrials trials;
-  const Choice choice = choose_with(trials, given({"model.loss=sigmoid", "train.learning_rate=1e-3"}));
+  const Choice choice =
+      choose_with(trials, given({"model.classifiers=0", "model.loss=sigmoid", "train.learning_rate=1e-3"}));
   for (const Experiment& experiment : trials.experiments) {
     EXPECT_EQ(experiment.model.loss, Loss::kSigmoid);
     EXPECT_EQ(experiment.train.learning_rate, 1e-3f);
@@ -334,7 +338,7 @@ TEST(Choose, NothingLeftOpenNeedsNoTrials) {
 TEST(ChoiceText, IsAnExperimentFileThatSaysWhy) {
   FakeTrials trials;
   trials.score = [](const Experiment& e) { return e.model.pairs ? 0.7 : 0.5; };
-  const GivenKeys of = given({"train.seed=7", "exchange.codec=bf16"});
+  const GivenKeys of = given({"train.seed=7", "exchange.codec=bf16", "model.classifiers=0"});
   const Choice choice = choose_with(trials, of);
   const std::string text = to_commented_toml(choice);
   EXPECT_EQ(to_toml(parse_experiment(text, "/elsewhere/experiment.toml")), to_toml(choice.experiment));
