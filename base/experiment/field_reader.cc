@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "base/experiment/table_layout.h"
 
 namespace modelet {
 namespace {
@@ -120,9 +121,9 @@ class ValueReader {
     using List = std::vector<std::string>;
     const toml::array* given = node_.as_array();
     if (given == nullptr) wrong_type<List>(node_);
-    if (given->size() > kMaxColumns)
+    if (given->size() > kMaxTableColumns)
       fail("has " + number_text(given->size()) + " columns, more than the limit of " +
-           number_text(kMaxColumns));
+           number_text(kMaxTableColumns));
     value.clear();
     for (const toml::node& element : *given) value.push_back(string<List>(element));
   }

@@ -234,8 +234,9 @@ constexpr Field kModel[] = {
     {.key = "model.exclude_own",
      .target = at<&E::model, &E::Model::exclude_own>,
      .meaning =
-         "centroids, pairs: features and labels are the same items, by number (what somebody has, and what "
-         "else), and a sample's labels are never among its features: such labels get no chance"},
+         "features and labels are the same items with the same numbers (what somebody has, and what else), and "
+         "no sample has an item as both: a label that is among a sample's features is never predicted; needs "
+         "centroids or pairs"},
 };
 
 constexpr Field kModelets[] = {
@@ -563,9 +564,9 @@ constexpr Field kCluster[] = {
      .target = at<&E::cluster, &E::Cluster::snapshot_every>,
      .unit = "steps",
      .meaning =
-         "in a pool: steps that a lost node costs at most: a run goes on from snapshots, of which one is "
-         "made after half as many; 0: as often as 1 % of the time and 10 % of the links allow; with "
-         "several replicas it counts as 3200, because they settle for snapshots",
+         "in a pool: the most steps that are done again after a node is lost; a snapshot is made after half "
+         "as many; 0: as often as 1 % of the time and 10 % of the links allow, or, with several replicas, "
+         "3200",
      .high = 1e9},
 };
 

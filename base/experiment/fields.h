@@ -21,7 +21,6 @@
 
 namespace modelet {
 
-inline constexpr size_t kMaxColumns = 4096;  // most names in a list of columns
 // Widths are multiples of this: kernels process whole vectors.
 inline constexpr uint32_t kColumnAlignment = kVectorFloats;
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system/descriptor.h"
 
 namespace modelet {
 namespace {
@@ -21,14 +22,6 @@ std::filesystem::path temporary_name(std::filesystem::path path) {
   static std::atomic<unsigned> serial{0};
   return path += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(serial++);
 }
-
-// Closes a descriptor at the end of its scope.
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
 
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -44,13 +37,13 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& path
 MappedFile::MappedFile(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe to which nobody writes would wait for ever.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.fd < 0) throw Error(errno_text(path.string()));
+  if (file.get() < 0) throw Error(errno_text(path.string()));
   struct stat info {};
-  if (::fstat(file.fd, &info) != 0) throw Error(errno_text(path.string()));
+  if (::fstat(file.get(), &info) != 0) throw Error(errno_text(path.string()));
   if (!S_ISREG(info.st_mode)) throw Error(path.string() + ": not a regular file");
   size_ = static_cast<size_t>(info.st_size);
   if (size_ == 0) return;
-  void* memory = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  void* memory = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
   if (memory == MAP_FAILED) throw Error(errno_text(path.string()) + " (mmap)");
   data_ = static_cast<const std::byte*>(memory);
 }

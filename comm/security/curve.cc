@@ -20,11 +20,14 @@ std::string_view property(zmq::message_t& message, const char* name, const char*
 }
 
 std::vector<zmq::message_t> receive_all(zmq::socket_t& socket) {
+  zmq::message_t first;
+  if (!socket.recv(first, zmq::recv_flags::dontwait)) return {};  // the usual case, which takes no memory
   std::vector<zmq::message_t> parts;
-  do {
+  parts.push_back(std::move(first));
+  while (parts.back().more()) {
     parts.emplace_back();
     if (!socket.recv(parts.back(), zmq::recv_flags::dontwait)) return {};
-  } while (parts.back().more());
+  }
   return parts;
 }
 

@@ -7,7 +7,7 @@
 
 Prints a table for each set, and writes plots of P@1 and P@5 against seconds. One function computes P@k for all systems, from the labels
 that they predict. Seconds of training do not include reading text; seconds of prediction are listed separately; memory is the peak of the
-largest process. Contestants run in turn, --repeats times, and medians are shown. README.md describes the contestants.
+largest process. Contestants run in turn, --repeats times, Modelet with seed 1, 2, ..., and medians are shown. README.md describes the contestants.
 
 Results are kept in --json after every run. A second call continues where the first was stopped, and repeats only runs that failed or
 whose programs, settings or data have changed. Exit codes: 0 done; 1 something failed, or with --require a bound is missed; 2 wrong
@@ -128,7 +128,7 @@ def execute(arguments, data, text, truth, name, repeat):
     log.parent.mkdir(parents=True, exist_ok=True)
     others, started = measuring.OthersShare(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="against-peers-") as scratch:
-        job = peers.Job(data, text["train"], text["test"], truth, arguments.threads, arguments.modelet, arguments.set, pathlib.Path(scratch), log)
+        job = peers.Job(data, text["train"], text["test"], truth, arguments.threads, repeat, arguments.modelet, arguments.set, pathlib.Path(scratch), log)
         try:
             record |= contestant.run(job)
         except (measuring.ProgramFailed, ValueError, LookupError, OSError) as error:

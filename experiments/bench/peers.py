@@ -58,6 +58,7 @@ class Job:
     test: pathlib.Path
     truth: list  # set of labels of each test row
     threads: int
+    seed: int  # of Modelet
     modelet: pathlib.Path
     settings: list  # keys for Modelet's experiments
     scratch: pathlib.Path
@@ -96,7 +97,7 @@ def run_modelet(job, what):
     out = job.scratch / "run"
     for file in (job.train, job.test):  # prepares the text
         measuring.run_measured([job.modelet, "data", "describe", file], job.log)
-    settings = [f"train.threads={job.threads}", *job.settings]
+    settings = [f"train.threads={job.threads}", f"train.seed={job.seed}", *job.settings]
     started = datetime.datetime.now(datetime.timezone.utc)
     output, _, train_memory = measuring.run_measured(
         [job.modelet, "train", *what, "--out", out, "--json", *(word for setting in settings for word in ("--set", setting))], job.log)

@@ -135,7 +135,8 @@ class Faults:
 
 
 class Usage:
-    """Records resident memory, descriptors and disks of the processes of the pool every ten seconds."""
+    """Records memory, descriptors and disks of the processes of the pool every ten seconds. Memory: without pages of files, such as the
+    training data, which the machine keeps only while it has room."""
 
     def __init__(self, pool):
         self.rows, self._pool, self._ended = [], pool, threading.Event()
@@ -158,10 +159,10 @@ class Usage:
         while not self._ended.wait(10.0):
             for name, process in list(self._pool.processes.items()):
                 try:
-                    resident = int(pathlib.Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-                    self.rows.append({"time": time.time(), "process": name, "id": process.pid, "resident_bytes": resident,
+                    resident, shared = map(int, pathlib.Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1:3])
+                    self.rows.append({"time": time.time(), "process": name, "id": process.pid, "own_bytes": (resident - shared) * os.sysconf("SC_PAGE_SIZE"),
                                       "descriptors": len(os.listdir(f"/proc/{process.pid}/fd")), "disk_bytes": self._disk_bytes(name)})
-                except (OSError, IndexError):
+                except (OSError, ValueError):
                     pass  # it has just ended
 
 
@@ -215,7 +216,7 @@ def flatness(rows):
         if life[-1]["time"] - life[0]["time"] >= 120:
             middle = len(life) // 2
             yield name, {key: [(min(row[key] for row in half), max(row[key] for row in half)) for half in (life[:middle], life[middle:])]
-                         for key in ("resident_bytes", "descriptors", "disk_bytes")}
+                         for key in ("own_bytes", "descriptors", "disk_bytes")}
 
 
 def copied_bytes(folder, begun, ended):
@@ -291,7 +292,7 @@ def show(found):
     print(f"bytes that are not those of steps: {found['other_share_of_links']:.2%} of the links, if each step sent what an undisturbed one sends; "
           f"copies of snapshots: {found['snapshot_share_of_links']:.2%} at most")
     for name, usage in flatness(found["usage"]):
-        (memory, disk), descriptors = ([[f"{least / 1e6:.0f} to {most / 1e6:.0f} MB" for least, most in usage[key]] for key in ("resident_bytes", "disk_bytes")],
+        (memory, disk), descriptors = ([[f"{least / 1e6:.0f} to {most / 1e6:.0f} MB" for least, most in usage[key]] for key in ("own_bytes", "disk_bytes")],
                                        usage["descriptors"])
         print(f"{name}: {memory[0]}, {descriptors[0][0]} to {descriptors[0][1]} descriptors, {disk[0]} on its disk in the first half of its life; "
               f"{memory[1]}, {descriptors[1][0]} to {descriptors[1][1]}, {disk[1]} in the second")

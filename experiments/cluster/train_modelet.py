@@ -138,7 +138,7 @@ class _Run:
     def _measure(self, experiment, settings, watch):
         finished, curve, progress, sent = None, [], [], []
         for event in self._events(experiment, settings, "run"):
-            if event["event"] == "progress":
+            if event["event"] == "progress" and (event["step"] % LOG_EVERY == 0 or event["step"] == event["steps"]):  # others only show that it lives
                 progress.append(event)
                 watch(event)
                 if len(progress) == 1 or event["step"] == event["steps"]:

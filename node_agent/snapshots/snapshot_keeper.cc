@@ -107,15 +107,13 @@ class SnapshotKeeper::Impl {
     std::erase_if(group.holders, [this](const msg::HolderT& holder) { return holder.node == options_.node; });
     const auto held = policy_.held();
     policy_.name(group.pool, group.run, group.holders);
-    bool is_other_run = false;
-    {
-      const std::lock_guard lock(mutex_);
-      is_other_run = group.pool != group_.pool || group.run != group_.run;
-      group_ = group;
-      held_steps_.clear();
-      stable_step_ = group.from_step;
-    }
-    ask([this, is_other_run, held, group = std::move(group)] {
+    // The question under the same lock: note_held_steps() must not bring back steps of the former group.
+    const std::lock_guard lock(mutex_);
+    const bool is_other_run = group.pool != group_.pool || group.run != group_.run;
+    group_ = group;
+    held_steps_.clear();
+    stable_step_ = group.from_step;
+    ask_locked([this, is_other_run, held, group = std::move(group)] {
       if (is_other_run) leave_to_others(held);
       pace_.set(group.bytes_per_second);
       links_.name(group.holders, group.store);
@@ -168,11 +166,9 @@ class SnapshotKeeper::Impl {
   }
 
   void take(uint64_t step, bool keep, std::filesystem::path folder, std::vector<std::string> files) {
-    {
-      const std::lock_guard lock(mutex_);
-      is_sending_ = true;
-    }
-    ask([this, step, keep, folder = std::move(folder), files = std::move(files)] {
+    const std::lock_guard lock(mutex_);
+    is_sending_ = true;  // under the same lock as the question, or note_held_steps() might take it back
+    ask_locked([this, step, keep, folder = std::move(folder), files = std::move(files)] {
       own_.take(step, keep, folder, files);
     });
   }
@@ -217,6 +213,9 @@ class SnapshotKeeper::Impl {
   // Lets the keeper's thread do something. Work under way is cut short, and continues afterwards.
   void ask(std::function<void()> question) {
     const std::lock_guard lock(mutex_);
+    ask_locked(std::move(question));
+  }
+  void ask_locked(std::function<void()> question) {
     asked_.push_back(std::move(question));
     is_asked_ = true;
     changed_.notify_all();
@@ -248,7 +247,7 @@ class SnapshotKeeper::Impl {
   void note_held_steps() {
     const std::lock_guard lock(mutex_);
     is_sending_ = own_.is_sending() || !asked_.empty();
-    if (held_steps_ == own_.held_steps()) return;
+    if (!asked_.empty() || held_steps_ == own_.held_steps()) return;  // a question may be that of a new group
     held_steps_ = own_.held_steps();
     changed_.notify_all();
   }

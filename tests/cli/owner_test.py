@@ -63,10 +63,11 @@ class Owner(PoolTest):
     def test_notices(self):
         notice = self.pool / "goes"
         agent = self.lent_agent("a", "--notice", f"file:{notice}")
-        notice.write_text("5")
+        (self.pool / "notice").write_text("5")
+        (self.pool / "notice").rename(notice)  # with its content at once
         self.assert_ends(agent, 0)
         self.assertIn("this machine goes away in 5 s", agent.stderr)
-        self.assertEqual(self.nodes(), {})
+        wait_until(lambda: not self.nodes(), "it has left the pool")
         self.assert_refused(2, "aws, gcp, azure", "modelet-agent", "--notice", "nobody", "--gflops", "1", "--memory-gbps", "1",
                             "--work-dir", self.pool / "x", "--scheduler", self.address)
 

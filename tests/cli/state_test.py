@@ -74,21 +74,6 @@ class Runs(StatePool):
         self.start_again()
         self.assertEqual([status["state"] for status in self.runs().values()], ["finished"] * 2)
 
-    def test_go_on_without_the_scheduler_and_are_watched_to_their_end(self):
-        self.agent("a")
-        self.agent("b")
-        run = self.submit("run", "--nodes", "2", "--set", "train.epochs=40")
-        watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json")
-        watch.wait_for_step(5)
-        self.start_again()
-        self.assert_ends(watch, 0)
-        steps = [event["step"] for event in watch.events("progress")]
-        self.assertEqual(steps, sorted(set(steps)), "each once")
-        self.assertEqual(steps[-1], 40 * STEPS_PER_EPOCH)
-        self.assertEqual(watch.events()[-1]["event"], "finished")
-        status = self.runs()[run]
-        self.assertEqual((status["epoch"], status["recoveries"]), (1, 0), "it was not begun anew")
-
     def test_have_logs_of_their_nodes_and_of_all_events(self):
         self.agent("a")
         b = self.agent("b")
@@ -109,19 +94,6 @@ class Runs(StatePool):
         self.assertEqual(sorted(set(steps)), list(range(1, 200 * STEPS_PER_EPOCH + 1)), "none is missing")
         self.assertEqual(sum(after <= before for before, after in zip(steps, steps[1:])), 1, "only the loss makes it repeat some")
 
-    def test_have_more_events_than_a_watcher_is_told(self):
-        self.agent("a")
-        run = self.submit("run", "--set", "train.epochs=40", "--set", "train.evaluate_every=0")
-        watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json")
-        watch.wait_for_step(1)
-        self.start_again()
-        self.assert_ends(watch, 0)
-        told = [event["step"] for event in watch.events("progress")]
-        self.assertEqual(told, list(range(told[0], 40 * STEPS_PER_EPOCH + 1)), "all since it began to watch, each once")
-        log = [json.loads(line) for line in self.modelet("logs", run, "--scheduler", self.address).stdout.splitlines()]
-        self.assertEqual(log[-1]["event"], "finished")
-        self.assertEqual([event["step"] for event in log if event["event"] == "progress"], list(range(1, 40 * STEPS_PER_EPOCH + 1)), "all, each once")
-
     def test_do_not_forget_who_is_drained(self):
         self.agent("a")
         self.verb("drain", "a")
@@ -134,11 +106,46 @@ class Runs(StatePool):
     def test_are_watched_no_longer_than_there_is_patience(self):
         self.agent("a")
         run = self.submit("run", *ENDLESS)
-        watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json", "--patience-seconds", "1")
+        watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json", "--patience-seconds", "10")
         watch.wait_for_step(1)
         self.scheduler.kill_all()
         self.assert_ends(watch, 1)
         self.assertIn(f"modelet watch {run} --scheduler {self.address} follows it", watch.stderr)
+
+
+class Undisturbed(StatePool):
+    """Runs whose nodes may take their time to come back to a scheduler that was started again."""
+    @property
+    def scheduler_arguments(self):
+        return (*super().scheduler_arguments, "--dead-after-seconds", "60")
+
+    def test_go_on_without_the_scheduler_and_are_watched_to_their_end(self):
+        self.agent("a")
+        self.agent("b")
+        run = self.submit("run", "--nodes", "2", "--set", "train.epochs=40")
+        watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json")
+        watch.wait_for_step(5)
+        self.start_again()
+        self.assert_ends(watch, 0)
+        steps = [event["step"] for event in watch.events("progress")]
+        self.assertEqual(steps, sorted(set(steps)), "each once")
+        self.assertEqual(steps[-1], 40 * STEPS_PER_EPOCH)
+        self.assertEqual(watch.events()[-1]["event"], "finished")
+        status = self.runs()[run]
+        self.assertEqual((status["epoch"], status["recoveries"]), (1, 0), "it was not begun anew")
+
+    def test_have_more_events_than_a_watcher_is_told(self):
+        self.agent("a")
+        run = self.submit("run", "--set", "train.epochs=40", "--set", "train.evaluate_every=0")
+        watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json")
+        watch.wait_for_step(1)
+        self.start_again()
+        self.assert_ends(watch, 0)
+        told = [event["step"] for event in watch.events("progress")]
+        self.assertEqual(told, list(range(told[0], 40 * STEPS_PER_EPOCH + 1)), "all since it began to watch, each once")
+        log = [json.loads(line) for line in self.modelet("logs", run, "--scheduler", self.address).stdout.splitlines()]
+        self.assertEqual(log[-1]["event"], "finished")
+        self.assertEqual([event["step"] for event in log if event["event"] == "progress"], list(range(1, 40 * STEPS_PER_EPOCH + 1)), "all, each once")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Runs that do not reach their end: Ctrl-C, killed agents, a killed scheduler, a killed `modelet`. They can always be continued
 from the last checkpoint, and no process stays."""
+import itertools
 import json
 import os
 import signal
@@ -145,8 +146,13 @@ class Stopped(ProgramTest):
         out = self.folder / "unwritable"
         run = self.start_training("unwritable", *ENDLESS, "--set", "train.checkpoint_every=20")
         run.wait_for_step(25)
-        (out / "checkpoints").rename(out / "elsewhere")
-        (out / "checkpoints").write_text("a file where the checkpoints should be")
+        for attempt in itertools.count():
+            (out / "checkpoints").rename(out / f"elsewhere-{attempt}")
+            try:
+                (out / "checkpoints").write_text("a file where the checkpoints should be")
+                break
+            except IsADirectoryError:  # the run was faster and has made a new folder
+                pass
         self.assert_ends(run, 1)
         self.assertEqual(run.events()[-1]["event"], "failed")
         self.assertIn(f"; continue with --resume {run.events('checkpoint')[-1]['path']}", run.stderr)

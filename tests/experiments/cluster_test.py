@@ -76,7 +76,8 @@ class InThisProcess(unittest.TestCase):
     def test_links_can_be_made_to_take_no_time_for_a_while(self):
         with clusters.Cluster(2, "100mbit") as cluster:
             cluster.hurry(True)
-            self.assertGreater(cluster.measure_rate(0, 1, PAYLOAD), 2e8)
+            # A busy machine may be slow at first, but a shaped link is never this fast.
+            self.assertTrue(any(cluster.measure_rate(0, 1, PAYLOAD) > 1.2e8 for _ in range(50)))
             cluster.hurry(False)
             self.assertLess(cluster.measure_rate(0, 1, PAYLOAD), 1.1e8)
 
@@ -195,7 +196,8 @@ class Modelet(unittest.TestCase):
             subprocess.run([programs / "modelet", "data", "synth", data, "--rows", "4000", "--rows-test", "500", "--labels", "1000"],
                            check=True, stdout=subprocess.DEVNULL)
             experiment = data / "small.toml"
-            experiment.write_text('[data]\ntrain = "train.mlt"\ntest = "test.mlt"\n[train]\nbatch = 64\nepochs = 2\n')
+            experiment.write_text('[data]\ntrain = "train.mlt"\ntest = "test.mlt"\n[train]\nbatch = 64\nepochs = 2\nevaluate_every = 0\n'
+                                  'checkpoint_every = 1000000\n')
             result = train_modelet.train(cluster, programs, experiment)
             self.assertEqual(result["finished"]["steps"], 126)
             self.assertEqual(result["steps"], 126 - train_modelet.LOG_EVERY)

@@ -77,10 +77,10 @@ def test_a_machine_that_ray_finds_takes_its_place(cluster, text_experiment, tmp_
             power_on(cluster)
 
     run = modelet.ray.train(text_experiment, num_nodes=NODES, cores=1, out=tmp_path / "run", callbacks=lose_and_find,
-                            settings={**settings(epochs=40), "cluster.min_nodes": NODES},  # it waits for the new one
+                            settings={**settings(epochs=100), "cluster.min_nodes": NODES},  # it waits for the new one
                             agent_options=SAME_SPEED)
     assert lost and groups(events) == [NODES]
-    assert run.finished["steps"] == 40 * STEPS_PER_EPOCH
+    assert run.finished["steps"] == 100 * STEPS_PER_EPOCH
 
 
 def test_a_lost_ray_node_is_a_lost_agent(cluster, text_experiment, tmp_path):
@@ -91,14 +91,14 @@ def test_a_lost_ray_node_is_a_lost_agent(cluster, text_experiment, tmp_path):
         if event["event"] == "progress" and event["step"] >= 100 and cluster.other:
             power_off(cluster)
 
-    run = modelet.ray.train(text_experiment, num_nodes=NODES, cores=1, settings=settings(epochs=40), out=tmp_path / "run",
+    run = modelet.ray.train(text_experiment, num_nodes=NODES, cores=1, settings=settings(epochs=100), out=tmp_path / "run",
                             callbacks=lose_one, agent_options=SAME_SPEED)
     assert [event["nodes"] for event in events if event["event"] == "started"][0] == NODES
     assert groups(events)[0] == NODES - 1
-    assert run.finished["steps"] == 40 * STEPS_PER_EPOCH
-    assert run.load().step == 40 * STEPS_PER_EPOCH
+    assert run.finished["steps"] == 100 * STEPS_PER_EPOCH
+    assert run.load().step == 100 * STEPS_PER_EPOCH
     # A run that lost a node ends about as well as an undisturbed run.
-    alone = modelet.train(text_experiment, settings=settings(epochs=40), out=tmp_path / "alone")
+    alone = modelet.train(text_experiment, settings=settings(epochs=100), out=tmp_path / "alone")
     assert run.finished["p_at_1"] == pytest.approx(alone.finished["p_at_1"], abs=0.05)
 
 

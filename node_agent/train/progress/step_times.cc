@@ -1,6 +1,8 @@
 #include "node_agent/train/progress/step_times.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 namespace modelet::agent {
 namespace {

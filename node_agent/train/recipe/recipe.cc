@@ -101,12 +101,12 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
     width = std::min(width, 256u);
     reason += facts.dense() ? " of measurements" : fmt::format(", only {} labels", facts.labels);
   }
-  // With many samples, a wider layer takes longer and scores no higher (docs/studies/labels.md).
+  // More samples teach a wider layer more about rare labels (docs/studies/labels.md).
+  constexpr uint32_t kWideEnough = 768;
   constexpr double kManyRows = 100000;
-  const uint32_t wide_enough = rows <= kManyRows ? 768 : 512;
   const bool centroids = rules.free("model.centroids") || rules.now().model.centroids;
-  if (centroids && mostly_rare(facts) && width > wide_enough) {
-    width = wide_enough;
+  if (centroids && mostly_rare(facts) && rows <= kManyRows && width > kWideEnough) {
+    width = kWideEnough;
     reason += ", and a direct path for rare labels";
   }
   rules.set("model.hidden", list_of(width), reason);

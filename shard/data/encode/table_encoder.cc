@@ -105,7 +105,7 @@ std::unique_ptr<TableEncoder> TableEncoder::fit(const Encoding& options, CsvRead
   std::vector<uint32_t> samples_with(options.table.hash_features);
   TableRecord record;
   for (uint64_t count = 1; records.next(record); ++count) {
-    if (count >= kMaxCount) records.csv().fail("more than 2^31 - 2 records; split the file");
+    if (count >= kMaxCount) records.csv().fail("more than 2^31 - 1 samples; divide the file");
     reservoir.add(record.numbers);
     for (const uint32_t bucket : record.buckets)
       if (bucket != TableRecord::kMissing) ++samples_with[bucket];
@@ -216,7 +216,7 @@ class TableEncoder::Reader : public SampleReader {
 
   bool next(Sample& sample) override {
     if (!records_.next(record_)) return false;
-    if (++rows_ >= kMaxCount) records_.csv().fail("more than 2^31 - 2 records; split the file");
+    if (++rows_ >= kMaxCount) records_.csv().fail("more than 2^31 - 1 samples; divide the file");
     features_.clear();
     values_.clear();
     found_.clear();

@@ -162,7 +162,7 @@ class TextEncoder::Reader : public SampleReader {
 
   bool next(Sample& sample) override {
     if (!records_->next(record_)) return false;
-    if (++rows_ >= kMaxCount) records_->fail("more than 2^31 samples; divide the file");
+    if (++rows_ >= kMaxCount) records_->fail("more than 2^31 - 1 samples; divide the file");
     encode_words();
     encode_labels();
     sample = {features_, values_, labels_};

@@ -119,7 +119,7 @@ bool XmcReader::next_query(Sample& sample) {
                        std::to_string(header_.features) + " and " + std::to_string(header_.labels));
     if (!lines_.next(line)) return false;
   }
-  if (++rows_read_ >= kMaxCount) lines_.fail("more than 2^31 samples; divide the text");
+  if (++rows_read_ >= kMaxCount) lines_.fail("more than 2^31 - 1 samples; divide the file");
   parse(line);
   sample = {features_, values_, labels_};
   return true;

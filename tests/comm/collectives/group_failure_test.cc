@@ -114,11 +114,14 @@ TEST_P(Failures, ARankWhoseConnectionEndsIsMissedAtOnce) {
   };
   Group waits(std::move(transports[0]), options);
   group = &waits;
+  std::binary_semaphore passed(0);
   std::thread other([&] {
     dies->barrier({1});
+    passed.acquire();
     dies.reset();
   });
   waits.barrier({1});
+  passed.release();
   EXPECT_EQ(message_of<Interrupted>([&] { waits.barrier({2}); }), "the scheduler has decided");
   other.join();
   EXPECT_THAT(why, HasSubstr("rank 1 has closed its connection, at step 2"));
@@ -333,7 +336,7 @@ TEST(ZmqTransport, BadAddresses) {
 TEST(ZmqTransport, SendingBeforeThePeerConnectsAndLeavingAtOnceLosesNothing) {
   ZmqTransport receiver;
   {
-    ZmqTransport sender;
+    ZmqTransport sender({.linger_seconds = 60});
     const Peer peers[] = {receiver.self(), sender.self()};
     sender.connect(1, peers, 1, 1);
     for (int i = 0; i < 50; ++i) send_bytes(sender, 0, bytes_of("early"), std::vector<std::byte>(100'000));
@@ -342,7 +345,7 @@ TEST(ZmqTransport, SendingBeforeThePeerConnectsAndLeavingAtOnceLosesNothing) {
   receiver.connect(0, peers, 1, 1);
   Frame frame;
   for (int i = 0; i < 50; ++i) {
-    ASSERT_TRUE(receiver.receive(10, frame));
+    ASSERT_TRUE(receiver.receive(60, frame));
     EXPECT_EQ(frame.from, 1);
     EXPECT_EQ(frame.envelope.size(), 5u);
     EXPECT_EQ(frame.payload.size(), 100'000u);
@@ -361,7 +364,7 @@ TEST(ZmqTransport, StrangersAreDropped) {
     for (size_t i = 0; i < parts.size(); ++i)
       socket.send(zmq::buffer(parts[i]),
                   i + 1 < parts.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
-    socket.set(zmq::sockopt::linger, 2000);
+    socket.set(zmq::sockopt::linger, 60'000);
   };
   const std::string peer_id = "0000000000000001/1/1";
   send("", {"a", "b"});                      // no name

@@ -346,7 +346,7 @@ TEST(Algorithms, ADeadRankIsNamedByWhoWaitsForIt) {
   for (const Algorithm algorithm :
        {Algorithm::kDirect, Algorithm::kDissemination, Algorithm::kReduceScatter}) {
     auto groups =
-        testing::make_groups(TransportKind::kInproc, kSize, {.timeout_seconds = 0.5, .algorithm = algorithm});
+        testing::make_groups(TransportKind::kInproc, kSize, {.timeout_seconds = 3, .algorithm = algorithm});
     std::atomic<int> named{0};
     run_ranks(groups, [&](Group& group) {
       if (group.rank() == kDead) return;

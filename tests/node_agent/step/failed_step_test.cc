@@ -184,7 +184,8 @@ TEST_P(FailedStepTest, AStepThatWasBegunAheadFailsByItself) {
   constexpr int kMessages = 8;  // that a rank sends in a step, see above
   for (const Failure failure : {Failure::kLoseOne, Failure::kCutOff}) {
     SCOPED_TRACE(failure == Failure::kLoseOne ? "lost" : "cut off");
-    const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 0.15};
+    // The first step must succeed, also if a thread has to wait for a processor.
+    const comm::GroupOptions impatient{.run = 1, .timeout_seconds = 3};
     auto transports = comm::make_inproc_transports(2);
     auto failing = std::make_unique<FailingTransport>(std::move(transports[1]), failure, kMessages);
     std::vector<std::unique_ptr<comm::Group>> two;

@@ -135,25 +135,29 @@ TEST_F(ReplicasTest, WhatANodeSaysThatItTakesHasTheBuffersOfSynchronising) {
 }
 
 TEST_F(ReplicasTest, ALostReplicaIsNamed) {
-  experiment_.exchange.timeout_seconds = 0.5;
+  constexpr double kPatience = 5;  // while all ranks live, none is missed
+  experiment_.exchange.timeout_seconds = kPatience;
   auto groups = comm::make_inproc_groups(4, {.run = 1,
-                                             .timeout_seconds = 0.5,
+                                             .timeout_seconds = kPatience,
                                              .column_patience = 1,
                                              .node_names = {"alpha", "beta", "gamma", "delta"}});
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  for (const auto& group : groups) {
+    trainers.push_back(std::make_unique<Trainer>(TrainJob{.run = "lost",
+                                                          .experiment = experiment_,
+                                                          .shape = shape_,
+                                                          .owner = round_robin(experiment_, shape_, 2),
+                                                          .rank = group->rank(),
+                                                          .size = 4,
+                                                          .threads = 1,
+                                                          .out = folder_ / "lost",
+                                                          .resume = {}}));
+    trainers.back()->prepare();
+  }
   std::atomic<int> named = 0;
   comm::testing::run_ranks(groups, [&](comm::Group& group) {
-    Trainer trainer({.run = "lost",
-                     .experiment = experiment_,
-                     .shape = shape_,
-                     .owner = round_robin(experiment_, shape_, 2),
-                     .rank = group.rank(),
-                     .size = 4,
-                     .threads = 1,
-                     .out = folder_ / "lost",
-                     .resume = {}});
-    trainer.prepare();
     try {
-      trainer.run(group, [&](const json& event) {
+      trainers[static_cast<size_t>(group.rank())]->run(group, [&](const json& event) {
         // Rank 0 ends in the middle of the run, and its replica and its peer miss it.
         if (event["event"] == "progress" && event["step"] == 4) throw Error("gone");
       });

@@ -245,6 +245,7 @@ TEST(ServerTest, HearsEverybodyWhileAPlanIsMade) {
   mutex.lock();  // the plan is made once this is free
   scheduler::ServerOptions options{.listen = "tcp://127.0.0.1:*", .insecure = true};
   options.core.heartbeat = 0.1;
+  options.core.dead_after = kDeadAfter;
   options.plan = [&mutex](const scheduler::PlanRequest& request) {
     const std::lock_guard wait(mutex);
     return scheduler::carry_out(request);

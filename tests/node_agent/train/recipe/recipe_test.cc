@@ -165,7 +165,8 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   DataFacts many = rare;
   many.rows = 170000;
   EXPECT_LT(recipe_for(many).sampling.uniform, recipe_for(rare).sampling.uniform);
-  EXPECT_LT(recipe_for(many).model.hidden[0], recipe_for(rare).model.hidden[0]);
+  EXPECT_GT(recipe_for(many).model.hidden[0], recipe_for(rare).model.hidden[0]);
+  EXPECT_EQ(recipe_for(many).train.epochs, recipe_for(rare).train.epochs);
   EXPECT_EQ(words.model.rare_trust, 1);
   EXPECT_LT(recipe_for(rare).model.rare_trust, 1);
   DataFacts only_rare = rare;
