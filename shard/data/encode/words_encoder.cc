@@ -180,7 +180,8 @@ class WordsEncoder::Reader : public SampleReader {
       near_ = {set_, sizes_[next_]};
       set_ += sizes_[next_++];
     } while (near_.empty());
-    if (++rows_ >= kMaxCount) throw FormatError("more than 2^31 - 1 words are left to train on; divide the file");
+    if (++rows_ >= kMaxCount)
+      throw FormatError("more than 2^31 - 1 words are left to train on; divide the file");
     const uint32_t* const centre = &ids_[first_ + next_ - 1];
     if (options_.task == WordsTask::kSkipgram)
       sample = {{centre, 1}, kOne, near_};
