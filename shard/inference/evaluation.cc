@@ -167,14 +167,14 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, bool pairs, siz
 }
 
 void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
-                             const Batch* batch) {
+                             const Batch* batch, Activations activations) {
   best.reset(samples, k);
   const size_t columns = padded(samples);
   for (PerThread& scratch : scratch_) {
     scratch.best.reset(samples, k);
     scratch.positions.resize(columns);
   }
-  const bool pairs = multiplies_pairs();
+  const bool pairs = activations == Activations::kRounded && multiplies_pairs();
   if (pairs) pack(hidden_transposed);
   const auto take = [&](PerThread& scratch, uint32_t label, const float* row) {
     const size_t found =

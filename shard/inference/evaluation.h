@@ -47,6 +47,11 @@ class TopK {
   AlignedVector<float> thresholds_;
 };
 
+// Of the hidden layer, in scores. kRounded: if the weights are bf16 and the machine multiplies pairs of bf16,
+// they are rounded to bf16 as in training. That is up to twice as fast, and scores differ from exact ones by
+// about a thousandth.
+enum class Activations { kExact, kRounded };
+
 // Finds the best labels among the neurons of the given modelets. Keeps scratch memory: one thread uses it,
 // and it runs loops on the pool.
 class LabelRanker {
@@ -54,11 +59,10 @@ class LabelRanker {
   LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool);
 
   // Scores every neuron. hidden_transposed [d, padded samples]. `batch`: the samples; only a direct path
-  // needs them. If the weights are bf16 and the machine multiplies pairs of bf16, hidden activations are
-  // rounded to bf16 as in training, and scores differ from exact ones by about a thousandth.
+  // needs them.
   void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
-                  const Batch* batch = nullptr);
-  // Writes the scores of all labels: scores [samples, labels]. Products are of floats.
+                  const Batch* batch = nullptr, Activations activations = Activations::kExact);
+  // Writes the scores of all labels: scores [samples, labels].
   void score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                    const Batch* batch = nullptr);
 

@@ -40,7 +40,7 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group&
   const std::vector<uint32_t> asked = spread_out(rows, classifier_rows(rows.size()));
   std::vector<std::vector<shard::HardNegative>> negatives(modelets.size());
   size_t done = 0;
-  evaluator.predict(data, asked, kProposals, tag, [&](const shard::Batch& batch, const shard::TopK& best) {
+  const auto note = [&](const shard::Batch& batch, const shard::TopK& best) {
     for (size_t s = 0; s < batch.size(); ++s) {
       const uint32_t row = asked[done + s];
       const std::span<const uint32_t> own = data.sample(row).labels;
@@ -54,7 +54,8 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group&
     }
     done += batch.size();
     if (progress) progress(done, asked.size());
-  });
+  };
+  evaluator.predict(data, asked, kProposals, tag, note, shard::Activations::kRounded);
 
   std::vector<shard::ClassifierFit> fits;
   for (size_t m = 0; m < modelets.size(); ++m)

@@ -74,8 +74,7 @@ Experiment small_experiment() {
   return experiment;
 }
 
-// Products of pairs of bf16, where the machine has them, round the activations.
-TEST(ScoringTest, RanksByNearlyTheScores) {
+TEST(ScoringTest, RanksByTheScoresOrNearlySo) {
   constexpr size_t kSamples = 20, kWidth = 64, kLabels = 300;
   Experiment experiment = small_experiment();
   experiment.model.hidden = {kWidth};
@@ -94,10 +93,13 @@ TEST(ScoringTest, RanksByNearlyTheScores) {
   std::vector<float> scores(kSamples * kLabels);
   ranker.score_dense(hidden, kSamples, scores.data());
   TopK best;
-  ranker.rank_dense(hidden, kSamples, kLabels, best);
-  for (size_t s = 0; s < kSamples; ++s)
-    for (size_t i = 0; i < kLabels; ++i)
-      EXPECT_NEAR(best.scores(s)[i], scores[s * kLabels + best.labels(s)[i]], 0.02);
+  for (const auto& [activations, tolerance] :
+       {std::pair(Activations::kExact, 1e-6), std::pair(Activations::kRounded, 0.02)}) {
+    ranker.rank_dense(hidden, kSamples, kLabels, best, nullptr, activations);
+    for (size_t s = 0; s < kSamples; ++s)
+      for (size_t i = 0; i < kLabels; ++i)
+        EXPECT_NEAR(best.scores(s)[i], scores[s * kLabels + best.labels(s)[i]], tolerance);
+  }
 }
 
 TEST(ScoringTest, LogitsOfRareLabelsArePulledToDoubt) {
