@@ -83,20 +83,15 @@ class Step(unittest.TestCase):
         for gradient in gradients:
             wanted.grad = gradient
             optimizer.step()
-        rows, fused = torch.tensor([4, 1, 0, 5, 3, 2]), getattr(torch, "_fused_adam_", None)
-        with torch.no_grad():
-            for name in ("fused", "by hand"):
-                with self.subTest(name):
-                    weight, mean, square = start.clone(), torch.zeros(6, 8), torch.zeros(6, 8)
-                    if name == "by hand" and fused:
-                        del torch._fused_adam_
-                    for step, gradient in enumerate(gradients, 1):
-                        pytorch_sampled.adam_rows(weight, mean, square, rows, gradient[rows], step, 0.01)
-                    torch.testing.assert_close(weight, wanted.detach(), rtol=1e-5, atol=1e-6)
-                    pytorch_sampled.adam_rows(weight, mean, square, rows[:2], gradient[:2], 4, 0.01)
-                    torch.testing.assert_close(weight[rows[2:]], wanted.detach()[rows[2:]], rtol=1e-5, atol=1e-6)
-                    if fused:
-                        torch._fused_adam_ = fused
+        rows = torch.tensor([4, 1, 0, 5, 3, 2])
+        for fused in {pytorch_sampled.HAS_FUSED_ADAM, False}:
+            with self.subTest(fused=fused), torch.no_grad(), mock.patch.object(pytorch_sampled, "HAS_FUSED_ADAM", fused):
+                weight, mean, square = start.clone(), torch.zeros(6, 8), torch.zeros(6, 8)
+                for step, gradient in enumerate(gradients, 1):
+                    pytorch_sampled.adam_rows(weight, mean, square, rows, gradient[rows], step, 0.01)
+                torch.testing.assert_close(weight, wanted.detach(), rtol=1e-5, atol=1e-6)
+                pytorch_sampled.adam_rows(weight, mean, square, rows[:2], gradient[:2], 4, 0.01)
+                torch.testing.assert_close(weight[rows[2:]], wanted.detach()[rows[2:]], rtol=1e-5, atol=1e-6)
 
 
 if __name__ == "__main__":
