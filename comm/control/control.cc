@@ -206,8 +206,8 @@ class ServerSocket::Impl {
     set_common_options(socket, traffic);
     socket.set(zmq::sockopt::router_mandatory, 1);
     if (keys) lock(*keys);
-    gate = std::make_unique<GateKeeper>(context, socket, "control socket", limits_of(traffic));
-    gate->open([this](const std::string& key) { return why_not(key); });
+    gate = std::make_unique<GateKeeper>(context, socket, "control socket");
+    gate->open(limits_of(traffic), [this](const std::string& key) { return why_not(key); });
     listen_at(socket, address);
     endpoint = socket.get(zmq::sockopt::last_endpoint);
   }
@@ -367,8 +367,7 @@ class ClientSocket::Impl {
                          how_to_have_a_key());
     return fmt::format(
         "what listens at {} does not have the key {} that --scheduler-key says, or uses no keys (then leave "
-        "out "
-        "--key and --scheduler-key), or is not a scheduler",
+        "out --key and --scheduler-key), or is not a scheduler",
         address.endpoint, address.keys->scheduler);
   }
 

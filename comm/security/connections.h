@@ -31,8 +31,7 @@ struct ConnectionLimits {
   size_t silent_of_address = 64;
   size_t of_key = 256;  // connections whose messages came with one key
   // Bytes that have arrived but belong to no message that the program has read: for one connection, and for
-  // all together. If all together have more, the connection with the most is shut down. 0: no limit, and
-  // the socket's thread need not report what it reads.
+  // all together. If all together have more, the connection with the most is shut down. 0: no limit.
   uint64_t unread_bytes = 0, all_unread_bytes = 0;
 };
 

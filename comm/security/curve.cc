@@ -102,12 +102,10 @@ std::optional<HandshakeMonitor::Event> HandshakeMonitor::interpret(uint16_t even
 
 // ---- GateKeeper
 
-GateKeeper::GateKeeper(zmq::context_t& context, zmq::socket_t& server, std::string what,
-                       const ConnectionLimits& limits)
+GateKeeper::GateKeeper(zmq::context_t& context, zmq::socket_t& server, std::string what)
     : what_(std::move(what)),
       requests_(context, zmq::socket_type::rep),
-      monitor_(context, server, HandshakeMonitor::Side::kServer),
-      connections_(what_, limits) {
+      monitor_(context, server, HandshakeMonitor::Side::kServer) {
   constexpr int kHandshake = 5000;  // ms; after that, a peer that connected and says nothing is disconnected
   server.set(zmq::sockopt::handshake_ivl, kHandshake);
   requests_.set(zmq::sockopt::linger, 0);
@@ -119,23 +117,24 @@ GateKeeper::~GateKeeper() {
   if (thread_.joinable()) thread_.join();
 }
 
-void GateKeeper::open(Judge judge) {
+void GateKeeper::open(const ConnectionLimits& limits, Judge judge) {
   MODELET_CHECK(!thread_.joinable(), "open() twice");
+  connections_.emplace(what_, limits);
   judge_ = std::move(judge);
   thread_ = std::thread([this] { work(); });
 }
 
 void GateKeeper::has_read(zmq::message_t& last_part, size_t bytes) {
   const int descriptor = last_part.get(ZMQ_SRCFD);
-  connections_.read(descriptor, bytes, sender_key(last_part));
+  connections_->read(descriptor, bytes, sender_key(last_part));
 }
 
 void GateKeeper::work() {
   const SteadyClock clock;
   while (!stop_.is_set()) {
     constexpr int kMilliseconds = 1000;
-    const bool watches = connections_.watches();
-    if (watches) connections_.look(clock.now());
+    const bool watches = connections_->watches();
+    if (watches) connections_->look(clock.now());
     zmq::pollitem_t items[] = {{requests_.handle(), 0, ZMQ_POLLIN, 0},
                                {monitor_.handle(), 0, ZMQ_POLLIN, 0},
                                {nullptr, stop_.fd(), ZMQ_POLLIN, 0}};
@@ -172,8 +171,8 @@ void GateKeeper::answer_request() {
 
 void GateKeeper::note(const HandshakeMonitor::Event& event) {
   using enum HandshakeMonitor::Kind;
-  if (event.kind == kAccepted) return connections_.accepted(event.descriptor);
-  const std::string peer = connections_.ended(event.descriptor);
+  if (event.kind == kAccepted) return connections_->accepted(event.descriptor);
+  const std::string peer = connections_->ended(event.descriptor);
   if (event.kind == kEnded || peer.empty() || !failures_.next()) return;
   const char* why = "it closed the connection during the handshake; perhaps it uses no keys";
   if (event.kind == kOtherSecurity) why = "it uses no keys";

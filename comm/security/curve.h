@@ -69,8 +69,7 @@ class HandshakeMonitor {
 class GateKeeper {
  public:
   // `what` names the server in the log.
-  GateKeeper(zmq::context_t& context, zmq::socket_t& server, std::string what,
-             const ConnectionLimits& limits);
+  GateKeeper(zmq::context_t& context, zmq::socket_t& server, std::string what);
   GateKeeper(const GateKeeper&) = delete;
   GateKeeper& operator=(const GateKeeper&) = delete;
   ~GateKeeper();
@@ -78,9 +77,9 @@ class GateKeeper {
   // Returns the reason why a key may not connect; empty if it may. Called on the gate keeper's thread.
   using Judge = std::function<std::string(const std::string& public_key)>;
   // Starts to answer: handshakes wait until this call. On a socket without CURVE nobody is judged.
-  void open(Judge judge);
+  void open(const ConnectionLimits& limits, Judge judge);
 
-  // Reports that a message was read. Needed if unread bytes are limited. Called on the socket's thread.
+  // Reports that a message was read. Called after open(), on the socket's thread.
   void has_read(zmq::message_t& last_part, size_t bytes);
 
  private:
@@ -91,7 +90,7 @@ class GateKeeper {
   const std::string what_;
   zmq::socket_t requests_;
   HandshakeMonitor monitor_;
-  Connections connections_;
+  std::optional<Connections> connections_;  // from open() on
   WakeEvent stop_;
   Judge judge_;
   LogLimit refusals_, failures_;

@@ -17,8 +17,8 @@
 #endif
 
 #include "base/error.h"
-#include "base/system/clock.h"
 #include "base/parallel/short_slice.h"
+#include "base/system/clock.h"
 #include "base/system/wake_event.h"
 #include "comm/security/curve.h"
 #include "comm/transport/endpoint.h"
@@ -103,7 +103,7 @@ class ZmqTransport::Impl {
       own_keys_ = make_key_pair();
       self_.public_key = own_keys_->public_key;
       use_curve_server(router_, *own_keys_);
-      gate_ = std::make_unique<GateKeeper>(context_, router_, "data socket", ConnectionLimits{});
+      gate_ = std::make_unique<GateKeeper>(context_, router_, "data socket");
     }
     listen_at(router_, options.bind);
     self_.endpoint = router_.get(zmq::sockopt::last_endpoint);
@@ -139,10 +139,13 @@ class ZmqTransport::Impl {
       dealers_.push_back(other ? dealer(own_id, peer, ranks[static_cast<size_t>(peer)]) : zmq::socket_t());
       if (gate_) keys_.push_back(other ? ranks[static_cast<size_t>(peer)].public_key : std::string());
     }
-    if (gate_)
-      gate_->open([keys = keys_](const std::string& key) {
+    if (gate_) {
+      ConnectionLimits limits;
+      limits.silent_of_address += ranks.size();  // all ranks may be behind one address, and may send later
+      gate_->open(limits, [keys = keys_](const std::string& key) {
         return std::find(keys.begin(), keys.end(), key) == keys.end() ? "it is of no rank of this run" : "";
       });
+    }
     rank_ = rank;
   }
 
@@ -261,6 +264,7 @@ class ZmqTransport::Impl {
     if (!router_.recv(id, zmq::recv_flags::dontwait)) return false;
     PoolPtr<Parts> parts = parts_.take();
     const bool whole = take_parts(*parts);
+    if (whole && gate_) gate_->has_read(parts->payload, parts->envelope.size() + parts->payload.size());
     const auto sender = std::find(ids_.begin(), ids_.end(), id.to_string_view());
     if (!whole || sender == ids_.end() || !has_key_of(sender - ids_.begin(), parts->envelope)) {
       ++dropped_;

@@ -365,15 +365,22 @@ class DataSocketTest : public CurveTest {
     zero_.connect(0, ranks, 1, 1);
   }
 
-  // Sends a message that claims to be from rank `rank`. If `own` is null, it uses no keys.
-  void send(int rank, const KeyPair* own) {
+  // A socket that claims to be rank `rank`. If `own` is null, it uses no keys.
+  zmq::socket_t dealer(int rank, const KeyPair* own) {
     zmq::socket_t socket(context_, zmq::socket_type::dealer);
     if (own != nullptr) use_curve_client(socket, *own, zero_.self().public_key);
     socket.set(zmq::sockopt::routing_id, "0000000000000001/1/" + std::to_string(rank));
     socket.set(zmq::sockopt::linger, 500);
-    socket.connect(zero_.self().endpoint);
+    return socket;
+  }
+  void send_over(zmq::socket_t& socket) {
     socket.send(zmq::str_buffer("envelope"), zmq::send_flags::sndmore);
     socket.send(zmq::str_buffer("gradients"));
+  }
+  void send(int rank, const KeyPair* own) {
+    zmq::socket_t socket = dealer(rank, own);
+    socket.connect(zero_.self().endpoint);
+    send_over(socket);
     sockets_.push_back(std::move(socket));
   }
 
@@ -389,6 +396,50 @@ TEST_F(DataSocketTest, TakesWhatItsRanksSend) {
   ASSERT_TRUE(zero_.receive(kLimit, frame));
   EXPECT_EQ(frame.from, 1);
   EXPECT_EQ(frame.payload.size(), 9u);
+}
+
+TEST_F(DataSocketTest, SilentStrangersEndNoConnectionOfARank) {
+  zmq::socket_t rank = dealer(1, &one_);
+  HandshakeMonitor monitor(context_, rank, HandshakeMonitor::Side::kClient);
+  rank.connect(zero_.self().endpoint);
+  send_over(rank);
+  Frame frame;
+  ASSERT_TRUE(zero_.receive(kLimit, frame));
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(std::make_unique<RawConnection>(zero_.self().endpoint));
+  wait_for_log("connections from its address that sent nothing");
+  send_over(rank);
+  ASSERT_TRUE(zero_.receive(kLimit, frame));
+  EXPECT_EQ(frame.from, 1);
+  while (const auto event = monitor.next()) EXPECT_EQ(event->kind, HandshakeMonitor::Kind::kSucceeded);
+}
+
+TEST_F(DataSocketTest, ManyRanksBehindOneAddressAreLetIn) {
+  constexpr size_t kRanks = 81;
+  ZmqTransport zero({.linger_seconds = 0, .curve = true});
+  std::vector<KeyPair> keys(kRanks);
+  std::vector<Peer> ranks = {zero.self()};
+  for (size_t rank = 1; rank < kRanks; ++rank) {
+    keys[rank] = make_key_pair();
+    ranks.push_back({"tcp://127.0.0.1:1", keys[rank].public_key});
+  }
+  zero.connect(0, ranks, 1, 1);
+  std::vector<std::unique_ptr<HandshakeMonitor>> monitors;
+  for (size_t rank = 1; rank < kRanks; ++rank) {
+    zmq::socket_t socket(context_, zmq::socket_type::dealer);
+    monitors.push_back(std::make_unique<HandshakeMonitor>(context_, socket, HandshakeMonitor::Side::kClient));
+    use_curve_client(socket, keys[rank], zero.self().public_key);
+    socket.connect(zero.self().endpoint);
+    sockets_.push_back(std::move(socket));
+  }
+  // All are connected before any of them sends.
+  for (const auto& monitor : monitors) {
+    std::optional<HandshakeMonitor::Event> event;
+    for (const Stopwatch watch; !(event = monitor->next()); usleep(1000)) ASSERT_LT(watch.seconds(), kLimit);
+    EXPECT_EQ(event->kind, HandshakeMonitor::Kind::kSucceeded);
+  }
+  for (const auto& monitor : monitors) EXPECT_FALSE(monitor->next());
+  EXPECT_THAT(log_->text(), ::testing::Not(HasSubstr("sent nothing")));
 }
 
 TEST_F(DataSocketTest, RefusesAStranger) {
