@@ -72,17 +72,13 @@ AgentOptions checked(AgentOptions options) {
 }
 
 // Whether the nodes keep the run's snapshots. They do if its ranks share no folder.
-bool is_kept(const PrepareT& message) { return message.out.empty() && message.pool != 0; }
+bool is_kept(const PrepareT& message) { return message.out.empty(); }
 
 // The folder of a run, beneath the work-dir. If the nodes keep the run's snapshots, each agent has a folder
 // of its own for it, which other ranks do not see.
-std::filesystem::path folder_of(const PrepareT& message, uint64_t session) {
-  if (!message.out.empty()) return message.out;
+std::filesystem::path folder_of(const PrepareT& message) {
   if (is_kept(message)) return fmt::format("runs/{:016x}-{}", message.pool, message.run);
-  if (!message.resume.empty()) return shard::run_of(message.resume);
-  // Without a pool id, the numbers of runs start again with each scheduler, and the session tells the
-  // schedulers apart.
-  return fmt::format("{}-{:04x}-{}", message.name, session & 0xffff, message.run);
+  return message.out;
 }
 
 // The bytes a second of the link that snapshots may use; 0: no limit, because the pool is on this machine.
@@ -353,7 +349,7 @@ TrainJob Agent::checked_job(const PrepareT& message) const {
       .seconds_between_losses = std::clamp(message.seconds_between_losses, 0.0, kLongestBetweenLosses),
       .is_safe = [this](uint64_t step) { return keeper_.is_stable(step); }};
   // If the folder is absolute, it stays unchanged.
-  job.out = options_.work_dir / folder_of(message, core_.pool());
+  job.out = options_.work_dir / folder_of(message);
   return job;
 }
 

@@ -103,14 +103,13 @@ void AgentCore::on(const FromScheduler& event) {
 }
 
 void AgentCore::on(const msg::RegisteredT& message) {
-  const uint64_t pool = message.pool != 0 ? message.pool : message.session;
-  if (pool_ != 0 && pool != pool_) {  // this pool does not know the runs of the other one
+  if (pool_ != 0 && message.pool != pool_) {  // this pool does not know the runs of the other one
     outbox_.clear();
     epochs_.clear();
     next_.reset();
     if (job_) abort_job("the scheduler has lost this run", false);
   }
-  pool_ = pool;
+  pool_ = message.pool;
   heartbeat_ = std::clamp(message.heartbeat_seconds, 0.01, 60.0);
   dead_after_ = std::max(message.dead_after_seconds, heartbeat_);
   const bool is_new = node_ == 0;

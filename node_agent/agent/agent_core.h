@@ -122,7 +122,7 @@ class AgentCore {
 
   bool is_registered() const { return node_ != 0; }
   bool has_job() const { return job_.has_value(); }
-  // Or the session of a scheduler without a pool id; 0: never registered.
+  // 0: never registered.
   uint64_t pool() const { return pool_; }
   double silent_since() const { return last_heard_; }
   double dead_after() const { return dead_after_; }

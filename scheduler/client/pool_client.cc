@@ -55,12 +55,26 @@ void PoolClient::send(const comm::control::ToSchedulerMessage& message) {
   }
 }
 
+// Asks again over a new connection, because the question or its answer may have been lost with the former one.
 template <class Answer>
-Answer PoolClient::ask(comm::control::ToSchedulerMessage question) {
+Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question) {
+  const bool once = std::holds_alternative<comm::control::SubmitT>(question);  // twice would be two runs
   const Stopwatch watch;
+  while (socket_.receive(0)) {
+  }
   send(question);
+  uint64_t connection = socket_.connections();
   while (watch.seconds() < kAnswerSeconds) {
     auto message = socket_.receive(kPollSeconds);
+    const uint64_t former = std::exchange(connection, socket_.connections());
+    if (!message && former != 0 && connection != former) {
+      if (once)
+        throw Error(fmt::format(
+            "the connection to the scheduler at {0} was lost before its answer came: modelet list "
+            "--scheduler {0} shows whether it has the run",
+            scheduler_));
+      send(question);
+    }
     if (!message) continue;
     if (auto* answer = std::get_if<Answer>(&*message)) return std::move(*answer);
     if (const auto* refusal = std::get_if<comm::control::RefusedT>(&*message))

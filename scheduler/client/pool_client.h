@@ -69,7 +69,7 @@ class PoolClient {
  private:
   void tell_missed(uint64_t run, uint64_t after, uint64_t before, const Watcher& watcher) const;
   template <class Answer>
-  Answer ask(comm::control::ToSchedulerMessage question);
+  Answer ask(const comm::control::ToSchedulerMessage& question);
   void send(const comm::control::ToSchedulerMessage& message);
 
   const comm::control::SchedulerAddress address_;

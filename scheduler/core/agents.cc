@@ -81,7 +81,6 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
   take_name(message.name);
   pool_.send(peer, msg::RegisteredT{{},
                                     node->first,
-                                    pool_.options.session,
                                     pool_.options.heartbeat,
                                     pool_.options.dead_after,
                                     pool_.pool_id,
@@ -220,7 +219,7 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
   // was lost with a connection.
   if (!node.confirmed && pool_.now - node.bound_since <= pool_.options.dead_after) return;
   Run::Member* member = run.member(found->first);
-  if (member != nullptr && run.keeps(pool_, *member)) return;
+  if (member != nullptr && member->done) return;
   node.release();
   node.stray = message.run;
   if (member != nullptr) run.lost_its_part(pool_, *member);
@@ -363,7 +362,7 @@ void Core::on(const std::string& peer, const msg::LeaveT&) {
 
 void Core::lose_node(Nodes::iterator node, const std::string& why) {
   ++pool_.losses;
-  if (pool_.pool_id != 0) pool_.changes.pool = pool_.record();
+  pool_.changes.pool = pool_.record();
   remove_node(node, why);
 }
 

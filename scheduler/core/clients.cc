@@ -58,8 +58,7 @@ void Core::check_submission(const msg::SubmitT& message, const Run& run) const {
   if (!message.wait && wanted > pool_.nodes.size())
     throw UsageError(
         fmt::format("the run wants {}, the pool has {}: start more agents, ask for fewer with --nodes, or "
-                    "give --wait to let "
-                    "it wait until there are so many",
+                    "give --wait to let it wait until there are so many",
                     nodes_text(wanted), pool_.nodes.size()));
   for (const auto& [id, other] : pool_.runs)
     if (!message.out.empty() && other.submit.out == message.out && !has_ended(other.state))

@@ -97,7 +97,7 @@ void Core::on(const Tick&) {
   if (last_tick_ > 0)
     pool_.node_seconds += (pool_.now - last_tick_) * static_cast<double>(pool_.nodes.size());
   last_tick_ = pool_.now;
-  if (pool_.pool_id != 0 && pool_.now - time_written_ > kTimeWritten && !pool_.nodes.empty()) {
+  if (pool_.now - time_written_ > kTimeWritten && !pool_.nodes.empty()) {
     time_written_ = pool_.now;
     pool_.changes.pool = pool_.record();
   }

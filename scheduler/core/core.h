@@ -12,8 +12,7 @@
 //   stopping    was asked to end with a checkpoint; is aborted if it has not ended after `stop_grace`
 //   recovering  a node is gone; the group of the next epoch is planned
 //   waiting     cannot form its next group: too few nodes, or no node that is there has its files
-// A run outlives its nodes if the pool has an id (Run::survives). Without an id, the run fails with the first
-// node that it loses, and its other nodes are told to abort.
+// A run outlives its nodes: when one is lost, the others go on with a spare node or without it.
 //
 // A run is planned anew in three cases: one of its nodes stays notably slower than the others (or, if it is
 // the only node, slower than planned; scheduler/core/values/balance.h); other nodes could help; or one of its

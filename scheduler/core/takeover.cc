@@ -23,11 +23,10 @@ Core::Core(const CoreOptions& options, const Records& restored) : pool_(options)
     pool_.next_run = restored.pool->next_run;
     pool_.node_seconds = static_cast<double>(restored.pool->node_seconds);
     pool_.losses = restored.pool->losses;
-  }
-  if (restored.pool && restored.pool->id != 0)
     pool_.pool_id = restored.pool->id;
-  else if (pool_.pool_id != 0)
+  } else {
     pool_.changes.pool = pool_.record();
+  }
   for (const NodeNameRecord& name : restored.names)
     if (!name.key.empty()) pool_.names[name.name] = {name.key, 0};
   for (const DrainRecord& each : restored.drains) pool_.drained.insert(each.name);
@@ -80,8 +79,7 @@ void Core::take_over(uint64_t node, const msg::RegisterT& message) {
     // under this name never had the job.) If the group is to be formed anew, nobody waits for that message,
     // so the node is free.
     const bool is_awaited = run.state == msg::RunState::Running || run.state == msg::RunState::Stopping;
-    const bool has_ended_there =
-        is_awaited && message.run == 0 && message.incarnation == member->incarnation;
+    const bool has_ended_there = is_awaited && message.run == 0 && message.incarnation == member->incarnation;
     if (!works_for_it && !has_ended_there) continue;
     run.member_returned(pool_, *member, node);
     pool_.log(fmt::format("run {}: node '{}' works on", id, message.name));

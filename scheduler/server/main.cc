@@ -67,7 +67,7 @@ void write_line(const std::filesystem::path& path, const std::string& text) {
   file.commit();
 }
 
-uint64_t new_session() {
+uint64_t new_pool_id() {
   std::random_device random;
   return (uint64_t{random()} << 32) | random();
 }
@@ -168,8 +168,7 @@ int main(int argc, char** argv) {
       if (data.store.empty()) data.store = folder / "store";
     }
     if (!data.store.empty()) options.data = data;
-    options.core.session = new_session();
-    options.core.pool = new_session();
+    options.core.pool = new_pool_id();
     options.core.utc = [] { return modelet::utc_text(std::chrono::system_clock::now()); };
     modelet::scheduler::Server server(options);
     const modelet::StopSignals signals([&server] { server.request_stop(); });

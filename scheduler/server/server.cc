@@ -85,8 +85,7 @@ Server::Server(const ServerOptions& options)
   if (!options.keys && !comm::is_private(endpoint()))
     log_warning(
         "{} has no keys: connections are neither encrypted nor authenticated, whoever reaches it can run "
-        "jobs "
-        "and read their data",
+        "jobs and read their data",
         endpoint());
 }
 

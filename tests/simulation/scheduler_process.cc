@@ -46,8 +46,7 @@ void SchedulerProcess::start() {
   if (is_alive()) return;
   born();
   scheduler::CoreOptions options;
-  options.session = pool_.world.rng().next();
-  options.pool = options.session;
+  options.pool = pool_.world.rng().next();
   options.heartbeat = kHeartbeat;
   options.stop_grace = kStopGrace;
   options.hold_grace = kHoldGrace;

@@ -145,7 +145,7 @@ void Run::planned(Pool& pool, const Planned& answer) {
   // While the plan was made, the last holder of some file may have gone.
   if (wanted.purpose == Purpose::kGoOn && !snapshot_is_at_hand(pool)) return;
   if (answer.plan) return form_planned(pool, std::move(wanted.nodes), *answer.plan);
-  if (wanted.purpose == Purpose::kStart || answer.user_error || !survives(pool))
+  if (wanted.purpose == Purpose::kStart || answer.user_error)
     return fail(pool, answer.failure, answer.user_error);
   too_few.clear();
   for (const Member& each : wanted.nodes) too_few.push_back(each.node);
@@ -191,6 +191,7 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
   members = std::move(group);
   regroup.reset();
   missed_since = files_missing_since = 0;
+  missed_by.clear();
   no_help.clear();
   too_few.clear();
   prepare_began = pool.now;
@@ -207,7 +208,7 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
   }
   balance = members.size() == 1 ? Balance(members.front().planned_seconds) : Balance();
   send_prepare(pool);
-  if (survives(pool) && epoch > 1) {
+  if (epoch > 1) {
     nlohmann::json event = {{"event", "regrouped"}, {"why", why}, {"epoch", epoch}, {"step", step}};
     event["nodes"] = nlohmann::json::array();
     for (const Member& each : members) event["nodes"].push_back(each.name);
@@ -236,7 +237,7 @@ void Run::send_prepare(Pool& pool) {
   prepare.run = id;
   prepare.name = submit.name;
   prepare.epoch = epoch;
-  prepare.group_key = mix64((pool.pool_id != 0 ? pool.pool_id : pool.options.session) ^ mix64(id));
+  prepare.group_key = mix64(pool.pool_id ^ mix64(id));
   prepare.size = static_cast<uint32_t>(members.size());
   prepare.experiment = submit.experiment;
   prepare.shape = std::make_unique<msg::ShapeT>(*submit.shape);
@@ -252,8 +253,8 @@ void Run::send_prepare(Pool& pool) {
   prepare.seconds_between_losses = pool.seconds_between_losses(members.size());
   for (const Member& each : members) prepare.node_names.push_back(each.name);
   if (has_folder()) {
-    if (survives(pool) && epoch > 1) step = checkpoint_step;
-  } else if (survives(pool)) {
+    if (epoch > 1) step = checkpoint_step;
+  } else {
     const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
     const comm::Snapshot* from = snapshots.newest_complete(is_there);
     if (from == nullptr) from = snapshots.newest_at_hand(is_there);
@@ -271,7 +272,8 @@ void Run::send_prepare(Pool& pool) {
 
 void Run::prepared(Pool& pool, Member& ready, const msg::PreparedT& message) {
   if (state != RunState::Forming || epoch != message.epoch) return;
-  if (!is_endpoint(message)) return fail(pool, fmt::format("node '{}' gave no usable endpoint", ready.name));
+  if (!is_endpoint(message))
+    return not_prepared(pool, ready, fmt::format("node '{}' gave no usable endpoint", ready.name));
   ready.endpoint = message.endpoint;
   ready.public_key = message.public_key;
   pool.log(fmt::format("run {}: node '{}' is ready, its modelets take {} (planned: {})", id, ready.name,
@@ -279,18 +281,19 @@ void Run::prepared(Pool& pool, Member& ready, const msg::PreparedT& message) {
   start_if_prepared(pool);
 }
 
-// The error text for a group in which one agent's data address can be reached only from its own machine and
-// another agent is elsewhere; else "". It is better to say so now than after the time-out of the members that
-// would try to connect.
-std::string Run::unreachable() const {
+// Tells whether one agent's data address can be reached only from its own machine and another agent is
+// elsewhere. It is better to say so now than after the time-out of the members that would try to connect.
+std::optional<Run::Unreachable> Run::unreachable() const {
   const auto is_local = [](const Member& each) { return comm::is_loopback(each.endpoint); };
   const auto local = std::ranges::find_if(members, is_local);
   const auto other = std::ranges::find_if_not(members, is_local);
-  if (local == members.end() || other == members.end()) return "";
-  return fmt::format(
-      "node '{}' offers its data at {}, which node '{}' at {} cannot reach: start its agent with "
-      "--data-address and the address of its machine",
-      local->name, local->endpoint, other->name, other->endpoint);
+  if (local == members.end() || other == members.end()) return std::nullopt;
+  const Member& newcomer = has_worked.contains(local->name) ? *other : *local;
+  return Unreachable{
+      &newcomer,
+      fmt::format("node '{}' offers its data at {}, which node '{}' at {} cannot reach: start its agent with "
+                  "--data-address and the address of its machine",
+                  local->name, local->endpoint, other->name, other->endpoint)};
 }
 
 void Run::start_if_prepared(Pool& pool) {
@@ -302,8 +305,11 @@ void Run::start_if_prepared(Pool& pool) {
     start.endpoints.push_back(each.endpoint);
     start.public_keys.push_back(each.public_key);
   }
-  if (const std::string why = unreachable(); !why.empty()) return fail(pool, why);
-  for (const Member& each : members) pool.send(pool.nodes.at(each.node).peer, start);
+  if (const auto found = unreachable()) return not_prepared(pool, *found->member, found->why);
+  for (const Member& each : members) {
+    pool.send(pool.nodes.at(each.node).peer, start);
+    has_worked.insert(each.name);
+  }
   prepare_seconds = pool.now - prepare_began;
   set_state(pool, RunState::Running, "");
 }

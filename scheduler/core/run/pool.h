@@ -20,9 +20,7 @@
 namespace modelet::scheduler {
 
 struct CoreOptions {
-  uint64_t session = 1;  // drawn anew by each scheduler process
-  // The id of the pool if no record says it. 0: the pool has none, and its runs do not outlive their nodes.
-  uint64_t pool = 0;
+  uint64_t pool = 1;      // the id of the pool if no record says it
   double heartbeat = 1;   // seconds between two heartbeats of an agent
   double dead_after = 5;  // seconds of silence after which a node counts as dead
   // The scheduler may be cut off if at least so many nodes, and more than half of all, are silent.
@@ -32,6 +30,7 @@ struct CoreOptions {
   double replan_after = 10;       // seconds for which a node must be slow before its run is planned anew
   uint32_t most_replans = 5;      // new plans of one run because of slow nodes; 0: none
   uint32_t most_recoveries = 10;  // of one run from the same step
+  double left_out = 600;          // seconds for which a run does without a node that cannot work for it
   size_t max_nodes = 1024;
   size_t max_names = 64;                  // of nodes for each key
   size_t max_runs = 1000;                 // kept; to accept a new one, the oldest that has ended is forgotten
@@ -127,7 +126,7 @@ struct Pool {
   std::string utc() const { return options.utc ? options.utc() : ""; }
 
   CoreOptions options;
-  uint64_t pool_id = 0;  // 0: none, and runs do not outlive their nodes
+  uint64_t pool_id = 0;
   double now = 0;
   double node_seconds = 0;  // sum over all nodes of the time that they have been in the pool
   uint64_t losses = 0;      // of nodes; a node that leaves is not lost

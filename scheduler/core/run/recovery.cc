@@ -32,12 +32,9 @@ double rest_before(uint32_t attempt) {
 
 }  // namespace
 
-bool Run::survives(const Pool& pool) const { return pool.pool_id != 0; }
-
 // ---- what happens to its nodes
 
 void Run::member_lost(Pool& pool, Member& lost, const std::string& why) {
-  if (!survives(pool)) return fail(pool, why);
   lost.node = 0;
   pool.changed_runs.insert(id);
   if (state == RunState::Stopping) return stopped_by_loss(pool, why);
@@ -69,14 +66,6 @@ void Run::node_unwilling(Pool& pool, uint64_t node, const std::string& why) {
     if (goes_on) return go_on(pool);
   }
   if (member(node) == nullptr || std::ranges::any_of(members, &Member::done)) return;
-  if (!survives(pool)) {
-    if (state == RunState::Running) stop_to_end(pool, why);
-    if (state == RunState::Forming) {
-      abort_members(pool, why);
-      set_state(pool, RunState::Stopped, why + "; stopped before it could begin");
-    }
-    return;
-  }
   if (state == RunState::Forming) {
     set_state(pool, RunState::Recovering, why);
     go_on(pool);
@@ -90,6 +79,8 @@ void Run::node_unwilling(Pool& pool, uint64_t node, const std::string& why) {
 // (PeerGone), and it is lost at once. If not, the members may reach each other again; time_passed() decides.
 void Run::member_missed(Pool& pool, const std::string& by, Member& missed, const std::string& why) {
   if (state != RunState::Running && state != RunState::Stopping) return;
+  if (missed_step != step) missed_by.clear();
+  missed_by[missed.name].insert(by);
   if (missed_since == 0 || missed_step != step) {
     pool.log(fmt::format("run {}: node '{}' misses node '{}': {}", id, by, missed.name, kept_text(why)));
     missed_since = pool.now;
@@ -99,6 +90,44 @@ void Run::member_missed(Pool& pool, const std::string& by, Member& missed, const
   if (node == nullptr) return;
   node->missed = pool.now;
   pool.send(node->peer, msg::AliveT{});
+}
+
+// ---- nodes that cannot work for the run
+
+// A member could not get ready, although the run has worked before: with this node something is wrong that is
+// not wrong with the others, such as a full disk, a folder that its owner does not lend, or another release.
+// The first group is another matter: there, the reason may be the experiment.
+void Run::not_prepared(Pool& pool, const Member& member, const std::string& why, bool by_user) {
+  if (epoch == 1) return fail(pool, why, by_user);
+  leave_out(pool, member.name);
+  recover(pool, why);
+}
+
+void Run::leave_out(Pool& pool, const std::string& node) {
+  left_out[node] = pool.now + pool.options.left_out;
+  pool.log(fmt::format("run {}: does without node '{}' for {:.0f} s", id, node, pool.options.left_out));
+}
+
+bool Run::is_left_out(const Pool& pool, const std::string& node) const {
+  const auto until = left_out.find(node);
+  return until != left_out.end() && pool.now < until->second;
+}
+
+// Whether several groups in turn came to nothing, so the cause is one that lasts.
+bool Run::seems_stuck() const {
+  constexpr uint32_t kPatience = 3;
+  return attempts >= kPatience && saved_step() == recovered_from;
+}
+
+// Whether enough other nodes are there.
+bool Run::can_do_without(const Pool& pool, const std::string& node) const {
+  const auto could_go_on = [&](const Member& each) {
+    const auto there = pool.nodes.find(each.node);
+    return each.name != node && there != pool.nodes.end() && there->second.is_willing() &&
+           !is_left_out(pool, each.name);
+  };
+  const auto members_left = static_cast<size_t>(std::ranges::count_if(members, could_go_on));
+  return members_left + nodes_that_may_join(pool).size() >= least_nodes();
 }
 
 // ---- snapshots
@@ -205,11 +234,11 @@ void Run::go_on(Pool& pool) {
   if (regroup)
     for (const Member& wanted : regroup->nodes) {
       const Node* node = pool.node(wanted.node);
-      if (node == nullptr || !node->is_willing()) continue;
+      if (node == nullptr || !node->is_willing() || is_left_out(pool, wanted.name)) continue;
       if (member(wanted.node) != nullptr || (node->is_free() && !pool.has_waiting_run()))
         next.nodes.push_back(wanted);
     }
-  if (!survives(pool) || next.nodes.size() >= least_nodes()) {
+  if (next.nodes.size() >= least_nodes()) {
     detail = "its modelets are placed anew";
     return ask_for_plan(pool, std::move(next));
   }
@@ -221,6 +250,7 @@ void Run::go_on(Pool& pool) {
 // former members may join it again.
 std::vector<uint64_t> Run::nodes_that_may_join(const Pool& pool) const {
   std::vector<uint64_t> nodes = pool.free_nodes();
+  std::erase_if(nodes, [&](uint64_t node) { return is_left_out(pool, pool.nodes.at(node).info.name); });
   if (has_folder() && began_with == 1)
     std::erase_if(nodes, [&](uint64_t node) {
       return std::ranges::find(members, pool.nodes.at(node).info.name, &Member::name) == members.end();
@@ -247,7 +277,8 @@ bool Run::fill_vacancies(Pool& pool) {
   };
   std::vector<Member*> vacant;
   for (Member& each : group)
-    if (const Node* node = pool.node(each.node); node == nullptr || !node->is_willing())
+    if (const Node* node = pool.node(each.node);
+        node == nullptr || !node->is_willing() || is_left_out(pool, each.name))
       vacant.push_back(&each);
   // A node that comes back gets its former rank, because it has some of the files.
   std::erase_if(vacant, [&](Member* each) {
@@ -263,7 +294,8 @@ bool Run::fill_vacancies(Pool& pool) {
 void Run::plan_with_whoever_is_there(Pool& pool) {
   std::vector<uint64_t> there = nodes_that_may_join(pool);
   for (const Member& each : members)
-    if (const Node* node = pool.node(each.node); node != nullptr && node->is_willing())
+    if (const Node* node = pool.node(each.node);
+        node != nullptr && node->is_willing() && !is_left_out(pool, each.name))
       there.push_back(each.node);
   const size_t replicas = experiment.cluster.replicas, least = least_nodes();
   const size_t count = std::min(there.size(), most_nodes(pool)) / replicas * replicas;
@@ -330,7 +362,6 @@ void Run::judge(Pool& pool) {
       away == members.end()
           ? "the scheduler was restarted while the group was formed"
           : fmt::format("node '{}' did not come back after the scheduler was restarted", away->name);
-  if (!survives(pool)) return fail(pool, why);
   if (state == RunState::Stopping) return stopped_by_loss(pool, why);
   recover(pool, why);
 }
@@ -349,7 +380,6 @@ void Run::time_passed(Pool& pool) {
                     "checkpoint",
                     step, grace));
   }
-  if (!survives(pool)) return;
   if (state == RunState::Recovering && rests_until > 0 && pool.now >= rests_until) {
     rests_until = 0;
     return go_on(pool);
@@ -366,12 +396,18 @@ void Run::time_passed(Pool& pool) {
   if (missed_since == 0) return;
   if (step != missed_step) {
     missed_since = 0;
+    missed_by.clear();
     return;
   }
   // Either a member has ended well and another still needs it, or both live and cannot reach each other.
   const bool hangs = std::ranges::any_of(members, &Member::done);
-  if (pool.now - missed_since > (hangs ? 1 : 2) * dead_after)
-    recover(pool, fmt::format("its nodes did not reach each other at step {}", step));
+  if (pool.now - missed_since <= (hangs ? 1 : 2) * dead_after) return;
+  // The connection between two nodes may be cut for longer. The node that most members miss is left out.
+  const auto worst =
+      std::ranges::max_element(missed_by, {}, [](const auto& entry) { return entry.second.size(); });
+  if (seems_stuck() && worst != missed_by.end() && can_do_without(pool, worst->first))
+    leave_out(pool, std::string(worst->first));
+  recover(pool, fmt::format("its nodes did not reach each other at step {}", step));
 }
 
 }  // namespace modelet::scheduler

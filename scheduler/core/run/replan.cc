@@ -33,7 +33,7 @@ void Run::observe(Pool& pool, const nlohmann::json& progress) {
   balance.add(pool.now, *times);
   const auto left = progress.find("eta_seconds");
   if (planning || left == progress.end() || !left->is_number()) return;
-  if (survives(pool)) look_for_help(pool, left->get<double>());
+  look_for_help(pool, left->get<double>());
   if (planning || replans >= pool.options.most_replans) return;
   const std::vector<double> measured = balance.lasting(pool.now, pool.options.replan_after);
   if (measured.empty()) return;

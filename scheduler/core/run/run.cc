@@ -108,8 +108,7 @@ msg::RunEventT Run::event_message(const RunEventRecord& event) const {
 }
 
 void Run::member_done(Pool& pool, Member& finished, const msg::RunDoneT& message) {
-  if (has_ended(state) || !(regroup || survives(pool))) pool.nodes.at(finished.node).release();
-  if (has_ended(state)) return;
+  if (has_ended(state)) return pool.nodes.at(finished.node).release();
   finished.done = true;
   finished.outcome = message.outcome;
   step = std::max(step, message.step);
@@ -119,7 +118,11 @@ void Run::member_done(Pool& pool, Member& finished, const msg::RunDoneT& message
   if (message.retry && state == RunState::Recovering) return;  // another member reports the same loss
   const std::string why =
       fmt::format("node '{}' failed at step {}: {}", finished.name, step, kept_text(message.message));
-  if (survives(pool) && (message.retry || message.outcome != Outcome::Failed))
+  if (state == RunState::Forming && epoch > 1 && !message.retry)
+    return not_prepared(pool, finished, why, message.user_error);
+  if (state == RunState::Forming && seems_stuck() && can_do_without(pool, finished.name))
+    leave_out(pool, finished.name);
+  if (message.retry || message.outcome != Outcome::Failed)
     return state == RunState::Stopping ? stopped_by_loss(pool, why) : recover(pool, why);
   fail(pool, why, message.user_error);
 }
@@ -145,7 +148,7 @@ void Run::settle(Pool& pool) {
     return;
   const bool all_ok =
       std::ranges::all_of(members, [](const Member& each) { return each.outcome == Outcome::Ok; });
-  if (has_folder() || !survives(pool)) return settle_shared(pool, all_ok);
+  if (has_folder()) return settle_shared(pool, all_ok);
   if (all_ok || state == RunState::Stopping) return end_with_files(pool, all_ok);
   const bool is_stable = snapshots.newest() != nullptr && snapshots.stable_step() >= step;
   if (!is_stable && !can_be_moved(pool) && pool.now - last_news <= pool.options.stop_grace) {
@@ -157,15 +160,14 @@ void Run::settle(Pool& pool) {
   go_on(pool);
 }
 
-// For a run whose nodes share a folder, or that cannot lose a node: its checkpoints are in that folder.
+// For a run whose nodes share a folder, which has its checkpoints.
 void Run::settle_shared(Pool& pool, bool all_ok) {
   if (!all_ok && regroup && !regroup->checkpoint.empty()) {
     submit.resume = regroup->checkpoint;
     if (regroup->reason == Reason::kSlow) publish_replanned(pool);
     return go_on(pool);
   }
-  if (!all_ok && survives(pool) && state == RunState::Running)
-    return recover(pool, "its group stopped by itself");
+  if (!all_ok && state == RunState::Running) return recover(pool, "its group stopped by itself");
   set_state(pool, all_ok ? RunState::Finished : RunState::Stopped,
             all_ok ? "" : fmt::format("stopped at step {}, checkpoint written", step));
 }

@@ -19,7 +19,7 @@
 //   run.cc       what the nodes report, and the end of the run
 //   group.cc     plans, and the start of a group
 //   replan.cc    slow nodes, and nodes that could help
-//   recovery.cc  losses, nodes that leave, snapshots
+//   recovery.cc  losses, nodes that leave, nodes that cannot work for the run, snapshots
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ struct Run {
     double planned_seconds = 0;  // that it computes in a step
     double speed = 1;            // relative to what the node says of itself
     bool measured = false;       // `speed` was measured; else it is assumed
-    bool done = false;
+    bool done = false;  // its node stays reserved until the next group is formed or the run has ended
     comm::control::Outcome outcome = comm::control::Outcome::Ok;
   };
   // A plan that was requested.
@@ -122,14 +122,8 @@ struct Run {
   void fail(Pool& pool, const std::string& why, bool by_user = false);
 
   Member* member(uint64_t node);
-  bool survives(const Pool& pool) const;                   // whether it can lose a node
   bool has_folder() const { return !submit.out.empty(); }  // its nodes share `out`, which has the checkpoints
   uint64_t saved_step() const { return has_folder() ? checkpoint_step : snapshots.stable_step(); }
-  // Whether the node of this member, which has stopped, stays reserved until the next group is formed or the
-  // run has ended.
-  bool keeps(const Pool& pool, const Member& member) const {
-    return member.done && (regroup || survives(pool));
-  }
   bool needs_files_of(const Pool& pool, const std::string& node) const;  // to form its group, from this node
   bool has_last_files(const Pool& pool) const;
   comm::control::RunStatusT status(double now) const;
@@ -169,6 +163,9 @@ struct Run {
   double last_news = 0;                             // when a member ended or reported files
   double missed_since = 0;  // since when a member is missed, at `missed_step`; 0: none is
   uint64_t missed_step = 0;
+  std::map<std::string, std::set<std::string>> missed_by;  // since then; names of members
+  std::set<std::string> has_worked;                        // names of nodes that were in a group that ran
+  std::map<std::string, double> left_out;  // names of nodes with which no group is formed, until then
   double files_missing_since = 0;      // since when no node that is there has some file; 0: all can be had
   std::set<uint64_t> no_help;          // nodes that were already considered as help
   std::vector<uint64_t> too_few;       // nodes on which the run could not be placed
@@ -188,7 +185,11 @@ struct Run {
   void form_group(Pool& pool, std::vector<Member> group);
   void admit_members(Pool& pool, const comm::control::PrepareT& prepare) const;
   void send_prepare(Pool& pool);
-  std::string unreachable() const;
+  struct Unreachable {
+    const Member* member = nullptr;  // the one to do without
+    std::string why;
+  };
+  std::optional<Unreachable> unreachable() const;
   void start_if_prepared(Pool& pool);
   void observe(Pool& pool, const nlohmann::json& progress);
   void look_for_gain(Pool& pool, const std::vector<double>& measured, double seconds_left);
@@ -196,6 +197,11 @@ struct Run {
   void stop_for_gain(Pool& pool, Planning wanted, const Plan& plan);
   void stop_to_regroup(Pool& pool, Regroup wanted);
   void recover(Pool& pool, const std::string& why);
+  void not_prepared(Pool& pool, const Member& member, const std::string& why, bool by_user = false);
+  void leave_out(Pool& pool, const std::string& node);
+  bool is_left_out(const Pool& pool, const std::string& node) const;
+  bool can_do_without(const Pool& pool, const std::string& node) const;
+  bool seems_stuck() const;
   void go_on(Pool& pool);
   bool fill_vacancies(Pool& pool);
   void plan_with_whoever_is_there(Pool& pool);

@@ -15,10 +15,9 @@ namespace msg = comm::control;
 
 inline constexpr uint64_t kPool = 77, kOtherPool = 88;
 
-inline msg::RegisteredT registered(uint64_t pool = kPool, uint64_t session = 1) {
+inline msg::RegisteredT registered(uint64_t pool = kPool) {
   msg::RegisteredT message;
   message.node = 3;
-  message.session = session;
   message.heartbeat_seconds = 1;
   message.dead_after_seconds = 5;
   message.pool = pool;

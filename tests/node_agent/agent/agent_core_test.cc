@@ -226,7 +226,7 @@ TEST(AgentCore, SaysAgainInOrderWhatWasNotConfirmed) {
   agent.job(done(7, 1));
   agent.pass(1);
   EXPECT_EQ(agent.the<msg::RegisterT>().run, 0u);  // its report about the end follows
-  agent.hear(registered(kPool, 2));                // the scheduler was restarted
+  agent.hear(registered());                        // the scheduler was restarted
   const auto sent = agent.all<Send>();
   ASSERT_EQ(sent.size(), 4u);  // Prepared is confirmed
   const auto first = std::get<msg::RunEventT>(sent[0].message),
@@ -236,13 +236,13 @@ TEST(AgentCore, SaysAgainInOrderWhatWasNotConfirmed) {
   EXPECT_EQ(second.number, first.number + 1);
   EXPECT_EQ(std::get<msg::SnapshotHeldT>(sent[2].message).step, 100u);
   EXPECT_EQ(std::get<msg::RunDoneT>(sent[3].message).run, 7u);
-  agent.hear(registered(kPool, 2));  // answers an earlier question
+  agent.hear(registered());  // answers an earlier question
   EXPECT_FALSE(agent.has<Send>());
   agent.confirm();
   agent.handle(ConnectionLost{});
   agent.pass(1);
   EXPECT_EQ(agent.the<msg::RegisterT>().run, 0u);
-  agent.hear(registered(kPool, 2));
+  agent.hear(registered());
   EXPECT_FALSE(agent.has<Send>());
 }
 

@@ -24,6 +24,7 @@ namespace modelet::cli {
 namespace {
 
 using comm::control::RunState;
+using test::shared_run;
 using test::submission;
 using test::wait_until;
 using testing::HasSubstr;
@@ -33,13 +34,6 @@ bool is_gone(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   return !std::getline(file, text) || text.substr(text.rfind(')') + 2, 1) == "Z";
-}
-
-// A run with a folder that all nodes share.
-Submission shared_run() {
-  Submission run = submission(0);
-  run.out = testing::TempDir() + "local-pool-run-" + std::to_string(::getpid());
-  return run;
 }
 
 LocalPoolOptions fake_agents(uint32_t nodes) {
@@ -54,7 +48,7 @@ uint64_t step_of(PoolClient& client, uint64_t run) {
 
 // Tries a run whose files the pool keeps, and a run with a shared folder.
 TEST(LocalPool, ARunOutlivesAKilledAgentWhichComesBack) {
-  for (const Submission& submitted : {submission(0), shared_run()}) {
+  for (const Submission& submitted : {submission(0), shared_run(0)}) {
     LocalPool pool(fake_agents(3));
     PoolClient client(pool.scheduler());
     const uint64_t run = client.submit(submitted);
@@ -104,8 +98,9 @@ TEST(LocalPool, GivesUpOnAProcessThatEndsAgainAndAgain) {
     if (i < 2)
       EXPECT_NO_THROW(check_until_restarted());
     else
-      EXPECT_THAT(check_until_restarted,
-                  testing::ThrowsMessage<Error>(HasSubstr("the pool's process 'node-1' was killed by signal 9")));
+      EXPECT_THAT(
+          check_until_restarted,
+          testing::ThrowsMessage<Error>(HasSubstr("the pool's process 'node-1' was killed by signal 9")));
   }
 }
 
@@ -114,7 +109,7 @@ TEST(LocalPool, EndsItsProcesses) {
   {
     LocalPool pool(fake_agents(2));
     PoolClient client(pool.scheduler());
-    const uint64_t run = client.submit(shared_run());
+    const uint64_t run = client.submit(shared_run(0));
     wait_until([&] { return step_of(client, run) > 0; });
     for (const auto& process : pool.processes()) pids.push_back(process.pid);
     EXPECT_EQ(pids.size(), 3u);
@@ -130,7 +125,7 @@ TEST(LocalPool, IsClosedToOthers) {
   EXPECT_THAT([&] { PoolClient(pool.scheduler().endpoint).nodes(); },
               testing::ThrowsMessage<Error>(HasSubstr("key")));
   PoolClient client(pool.scheduler());
-  const uint64_t run = client.submit(shared_run());
+  const uint64_t run = client.submit(shared_run(0));
   wait_until([&] { return step_of(client, run) > 0; });
   const std::filesystem::path folder = pool.processes()[0].log.parent_path();
   constexpr auto kOthers = std::filesystem::perms::group_all | std::filesystem::perms::others_all;

@@ -227,7 +227,7 @@ class Churn {
   }
 
   Rng rng_;
-  Harness pool_{CoreOptions{.pool = 7, .hold_grace = 100}};
+  Harness pool_{CoreOptions{.hold_grace = 100}};
   std::map<std::string, Agent> agents_;
   std::map<uint64_t, std::pair<uint32_t, RunState>> last_;
 };

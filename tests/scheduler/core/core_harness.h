@@ -74,8 +74,17 @@ inline msg::RunEventT progress(uint64_t run, const std::vector<std::string>& nod
   return {{}, run, event.dump()};
 }
 
-inline msg::RunEventT interrupted(uint64_t run, const std::string& checkpoint) {
-  return {{}, run, nlohmann::json{{"event", "interrupted"}, {"checkpoint", checkpoint}}.dump()};
+inline msg::RunEventT interrupted(uint64_t run, const std::string& checkpoint, uint64_t step = 12) {
+  const nlohmann::json event = {{"event", "interrupted"}, {"step", step}, {"checkpoint", checkpoint}};
+  return {{}, run, event.dump()};
+}
+
+// A run whose nodes share a folder, so that it ends without files in the pool.
+inline msg::SubmitT shared_run(uint32_t nodes) {
+  static int runs = 0;
+  msg::SubmitT submit = submission(nodes);
+  submit.out = "/shared/run-" + std::to_string(++runs);
+  return submit;
 }
 
 // The files of a rank in a snapshot, as its agent reports them. Each file is held by all `holders`.
@@ -199,7 +208,7 @@ class CoreTest : public testing::Test {
     }
   }
   uint64_t submit(uint32_t nodes) {
-    pool.receive("client", submission(nodes));
+    pool.receive("client", shared_run(nodes));
     const auto accepted = pool.take<msg::AcceptedT>("client");
     return accepted.empty() ? 0 : accepted.front().run;
   }

@@ -78,7 +78,7 @@ class RecoveryTest : public testing::Test {
     }
   }
 
-  Harness pool{CoreOptions{.pool = 7}};
+  Harness pool;
   uint64_t run = 0;
   std::vector<uint32_t> owner;
   std::map<std::string, msg::PrepareT> prepares;
@@ -388,7 +388,7 @@ TEST_F(RecoveryTest, AFinishedRunNeedsItsFiles) {
 }
 
 TEST_F(RecoveryTest, WhoIsLostBeforeItsLastFilesAreInTheStoreIsReplaced) {
-  pool.core = Core(pool.options = {.pool = 7, .data_port = 1});
+  pool.core = Core(pool.options = {.data_port = 1});
   start({"a", "b"});
   all_done(Outcome::Ok, 200);
   snapshot(200, true);
@@ -518,7 +518,7 @@ TEST_F(RecoveryTest, AnAdministratorDrainsANode) {
 }
 
 TEST_F(RecoveryTest, ARunThatDoesNotGetOnFails) {
-  start({"a", "b"});
+  start_with_all({"a", "b"});
   snapshot(100);
   const double began = pool.now;
   for (int i = 0; i < 11; ++i) {
@@ -533,6 +533,94 @@ TEST_F(RecoveryTest, ARunThatDoesNotGetOnFails) {
   EXPECT_GT(pool.now, began + 120) << "a disk may be full for so long";
   EXPECT_THAT(status().detail,
               testing::AllOf(HasSubstr("11 times from step 100"), HasSubstr("a peer is lost")));
+}
+
+// A full disk, a folder that its owner does not lend: what is wrong with one node does not end the run.
+TEST_F(RecoveryTest, ASpareThatCannotWorkForTheRunIsDoneWithout) {
+  start({"a", "b"}, 2);
+  join("c");
+  snapshot(100);
+  pool.receive("b", msg::LeaveT{});
+  ASSERT_THAT(status().node_names, ElementsAre("a", "c"));
+  msg::RunDoneT failed = done(run, Outcome::Failed, 0, "the cache is full", 2);
+  failed.user_error = true;
+  pool.receive("c", failed);
+  EXPECT_THAT(status().node_names, ElementsAre("a"));
+  EXPECT_THAT(pool.log, HasSubstr("does without node 'c'"));
+  get_ready({"a"});
+  EXPECT_EQ(status().step, 100u);
+  pool.receive("a", progress(run, {"a"}, {1}));
+  EXPECT_EQ(pool.node("c").run, 0u);
+  EXPECT_TRUE(pool.take<msg::StopT>("a").empty()) << "c is no help";
+  join("d");
+  pool.receive("a", progress(run, {"a"}, {1}));
+  EXPECT_EQ(pool.take<msg::StopT>("a").size(), 1u) << "d is";
+}
+
+TEST_F(RecoveryTest, ARunThatNeedsAllItsNodesWaitsForAnother) {
+  start_with_all({"a", "b"});
+  join("c");
+  snapshot(100);
+  pool.receive("b", msg::LeaveT{});
+  pool.receive("c", done(run, Outcome::Failed, 0, "the cache is full", 2));
+  pool.receive("a", done(run, Outcome::Failed, 0, "aborted", 2));
+  pass(3, {"a", "c"}, 0);
+  EXPECT_EQ(status().state, RunState::Waiting);
+  join("d");
+  get_ready({"a", "d"});
+  pool.receive("d", msg::LeaveT{});
+  pass(3, {"a", "c"}, 0);
+  pool.receive("a", done(run, Outcome::Failed, 0, "aborted", 3));
+  ASSERT_EQ(status().state, RunState::Waiting) << status().detail;
+  pass(600, {"a", "c"}, 0);
+  EXPECT_EQ(status().state, RunState::Forming) << "c may be in order again";
+}
+
+TEST_F(RecoveryTest, ASpareThatOthersCannotReachIsDoneWithout) {
+  for (const char* endpoint : {"nonsense", "tcp://127.0.0.1:4000"}) {
+    pool = Harness();
+    start({"a", "b"}, 2);
+    join("c");
+    snapshot(100);
+    pool.receive("b", msg::LeaveT{});
+    pool.receive("a", prepared(run, "tcp://a:1", 2));
+    pool.receive("c", prepared(run, endpoint, 2));
+    EXPECT_THAT(status().node_names, ElementsAre("a")) << endpoint;
+    EXPECT_EQ(pool.take<msg::AbortT>("c").size(), 1u);
+    get_ready({"a"});
+  }
+}
+
+TEST_F(RecoveryTest, ANodeThatOthersDoNotReachForLongIsLeftOut) {
+  start({"a", "b", "c"});
+  snapshot(100);
+  const Names all = {"a", "b", "c"};
+  pass(1, all, 100);
+  for (uint32_t group = 1; status().node_names.size() == 3; ++group) {
+    ASSERT_LT(group, 6u);
+    for (const char* by : {"a", "c"})
+      pool.receive(by, msg::PeerMissedT{{}, run, status().epoch, 1, "no way to it"});
+    pool.receive("b", msg::PeerMissedT{{}, run, status().epoch, 0, "no way to it"});
+    for (int i = 0; i < 60 && status().state != RunState::Forming; ++i) pass(1, all, 100);
+    ASSERT_EQ(status().state, RunState::Forming) << status().detail;
+    get_ready(status().node_names);
+  }
+  EXPECT_THAT(status().node_names, ElementsAre("a", "c"));
+}
+
+TEST_F(RecoveryTest, ANodeThatFailsEachTimeIsLeftOut) {
+  start({"a", "b", "c"});
+  snapshot(100);
+  const Names all = {"a", "b", "c"};
+  while (status().node_names.size() == 3) {
+    ASSERT_LT(status().epoch, 8u);
+    msg::RunDoneT failed = done(run, Outcome::Failed, 100, "no space left on device", status().epoch);
+    failed.retry = true;
+    pool.receive("b", failed);
+    for (int i = 0; i < 60 && status().state != RunState::Forming; ++i) pass(1, all, 100);
+    ASSERT_EQ(status().state, RunState::Forming) << status().detail;
+  }
+  EXPECT_THAT(status().node_names, ElementsAre("a", "c"));
 }
 
 TEST_F(RecoveryTest, WhatCannotBetterEndsIt) {
@@ -732,7 +820,7 @@ TEST_F(RecoveryTest, AStartThatWasLostWithItsConnectionIsToldAgain) {
 }
 
 TEST_F(RecoveryTest, AFileThatReachesTheStoreLateCounts) {
-  pool.core = Core(pool.options = {.pool = 7, .data_port = 1});
+  pool.core = Core(pool.options = {.data_port = 1});
   start({"a"}, 1);
   pool.receive("a", held(run, 1, 100, 0, {"a", ""}));
   join("b");

@@ -26,11 +26,11 @@ namespace {
 using cli::PoolClient;
 using comm::control::RunState;
 using comm::control::RunStatusT;
+using test::shared_run;
+using test::wait_until;
 using testing::HasSubstr;
 using testing_support::Script;
 using testing_support::ScriptedJob;
-using test::submission;
-using test::wait_until;
 using namespace std::chrono_literals;
 
 constexpr double kDeadAfter = 60;  // seconds; so long that no agent counts as dead on a busy machine
@@ -51,7 +51,7 @@ class TestServer {
     scheduler::ServerOptions options{.listen = listen, .insecure = true};
     options.core.heartbeat = 0.1;
     options.core.dead_after = kDeadAfter;
-    options.core.session = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+    options.core.pool = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
     return options;
   }
   scheduler::Server server_;
@@ -136,7 +136,7 @@ TEST_F(PoolTest, RunsOneAfterTheOther) {
   add_agents(3);
   for (const uint32_t nodes : {3u, 1u, 2u}) {
     std::vector<std::string> events;
-    const uint64_t run = client.submit(submission(nodes));
+    const uint64_t run = client.submit(shared_run(nodes));
     const RunStatusT end = watch(run, &events);
     EXPECT_EQ(end.state, RunState::Finished) << end.detail;
     EXPECT_EQ(end.node_names.size(), nodes);
@@ -148,18 +148,18 @@ TEST_F(PoolTest, RunsOneAfterTheOther) {
 TEST_F(PoolTest, AFailedJobIsReportedAndTheAgentsTakeTheNext) {
   add_agents(2, {.fail_in_run = "the disk is full"});
   for (int i = 0; i < 2; ++i) {
-    const RunStatusT end = watch(client.submit(submission(2)));
+    const RunStatusT end = watch(client.submit(shared_run(2)));
     EXPECT_EQ(end.state, RunState::Failed);
     EXPECT_THAT(end.detail, HasSubstr("node 'b' failed"));
     EXPECT_THAT(end.detail, HasSubstr("the disk is full"));
     wait_until_all_are_free();
   }
-  EXPECT_EQ(watch(client.submit(submission(1))).state, RunState::Finished) << "rank 0 alone does not fail";
+  EXPECT_EQ(watch(client.submit(shared_run(1))).state, RunState::Finished) << "rank 0 alone does not fail";
 }
 
 TEST_F(PoolTest, AFailureInPrepareIsReported) {
   add_agents(2, {.fail_in_prepare = "no such data"});
-  const RunStatusT end = watch(client.submit(submission(2)));
+  const RunStatusT end = watch(client.submit(shared_run(2)));
   EXPECT_EQ(end.state, RunState::Failed);
   EXPECT_THAT(end.detail, HasSubstr("no such data"));
   wait_until_all_are_free();
@@ -167,7 +167,7 @@ TEST_F(PoolTest, AFailureInPrepareIsReported) {
 
 TEST_F(PoolTest, StopEndsAllRanksTogether) {
   add_agents(2, {.endless = true});
-  const uint64_t run = client.submit(submission(2));
+  const uint64_t run = client.submit(shared_run(2));
   wait_until([&] { return status(run).step > 3; });
   client.stop(run);
   const RunStatusT end = watch(run);
@@ -175,34 +175,36 @@ TEST_F(PoolTest, StopEndsAllRanksTogether) {
   wait_until_all_are_free();
 }
 
-TEST_F(PoolTest, AnAgentThatIsAskedToLeaveStopsTheRunCleanly) {
+TEST_F(PoolTest, AnAgentThatIsAskedToLeaveIsDoneWithout) {
   add_agents(2, {.endless = true});
-  const uint64_t run = client.submit(submission(2));
+  const uint64_t run = client.submit(shared_run(2));
   wait_until([&] { return status(run).step > 3; });
   agents[1]->request_stop();
-  EXPECT_EQ(watch(run).state, RunState::Stopped);
-  wait_until([&] { return client.nodes().nodes.size() == 1; });
   wait_until([&] { return agents[1]->ended.load(); });
   EXPECT_EQ(agents[1]->refusal, "");
+  wait_until([&] { return status(run).state == RunState::Running && status(run).node_names.size() == 1; });
+  EXPECT_EQ(client.nodes().nodes.size(), 1u);
+  client.stop(run);
+  EXPECT_EQ(watch(run).state, RunState::Stopped);
 }
 
 TEST_F(PoolTest, AgentsOutliveTheScheduler) {
   add_agents(2, {.endless = true});
-  const uint64_t run = client.submit(submission(2));
+  const uint64_t run = client.submit(shared_run(2));
   wait_until([&] { return status(run).step > 3; });
   const std::string endpoint = server->endpoint();
   server.reset();
   server = std::make_unique<TestServer>(endpoint);
   PoolClient anew(endpoint);
   wait_until([&] { return anew.nodes().nodes.size() == 2; });
-  const uint64_t next = anew.submit(submission(2));
+  const uint64_t next = anew.submit(shared_run(2));
   anew.stop(next);
   EXPECT_EQ(anew.watch(next, {}).state, RunState::Stopped);
 }
 
 TEST_F(PoolTest, ASecondAgentOfTheSameNameIsRefused) {
   add_agents(2, {.endless = true});
-  const uint64_t run = client.submit(submission(2));
+  const uint64_t run = client.submit(shared_run(2));
   wait_until([&] { return status(run).step > 3; });
   TestAgent twin(server->endpoint(), "a", {});
   wait_until([&] { return twin.ended.load(); });
@@ -255,7 +257,7 @@ TEST(ServerTest, HearsEverybodyWhileAPlanIsMade) {
   PoolClient client(server.endpoint());
   TestAgent agent(server.endpoint(), "a", {});
   wait_until([&] { return client.nodes().nodes.size() == 1; });
-  const uint64_t run = client.submit(submission(1));
+  const uint64_t run = client.submit(shared_run(1));
   wait_until([&] { return client.list().runs.at(0)->detail == "is placed on 1 node"; });
   EXPECT_EQ(client.nodes().nodes.size(), 1u);
   EXPECT_EQ(client.list().runs.at(0)->state, RunState::Queued);
@@ -282,9 +284,9 @@ TEST(ServerTest, MakesNoPlanThatNobodyWantsAnyMore) {
   PoolClient client(server.endpoint());
   TestAgent first_agent(server.endpoint(), "a", {}), second_agent(server.endpoint(), "b", {});
   wait_until([&] { return client.nodes().nodes.size() == 2; });
-  const uint64_t first = client.submit(submission(1)), unwanted = client.submit(submission(1));
+  const uint64_t first = client.submit(shared_run(1)), unwanted = client.submit(shared_run(1));
   EXPECT_EQ(client.stop(unwanted).state, RunState::Stopped);
-  const uint64_t last = client.submit(submission(1));
+  const uint64_t last = client.submit(shared_run(1));
   mutex.unlock();
   EXPECT_EQ(client.watch(last, {}).state, RunState::Finished);
   {
@@ -301,8 +303,8 @@ TEST_F(PoolTest, RunOnPoolReportsAndThrowsWhatTheRunDid) {
   std::atomic<bool> stop{false};
   {
     cli::Reporter reporter(true, machines, people, {});
-    EXPECT_THROW(cli::run_on_pool(server->endpoint(), {.submission = submission(2)}, reporter, stop), Error);
-    EXPECT_NO_THROW(cli::run_on_pool(server->endpoint(), {.submission = submission(1)}, reporter, stop));
+    EXPECT_THROW(cli::run_on_pool(server->endpoint(), {.submission = shared_run(2)}, reporter, stop), Error);
+    EXPECT_NO_THROW(cli::run_on_pool(server->endpoint(), {.submission = shared_run(1)}, reporter, stop));
   }
   EXPECT_THAT(machines.str(), HasSubstr(R"({"error":"node 'b' failed)"));
   EXPECT_THAT(machines.str(), HasSubstr(R"("event":"finished")"));
@@ -313,7 +315,8 @@ TEST_F(PoolTest, RunOnPoolStopsTheRunWhenAsked) {
   std::ostringstream machines, people;
   std::atomic<bool> stop{true};
   cli::Reporter reporter(true, machines, people, {});
-  EXPECT_THROW(cli::run_on_pool(server->endpoint(), {.submission = submission(1)}, reporter, stop), Interrupted);
+  EXPECT_THROW(cli::run_on_pool(server->endpoint(), {.submission = shared_run(1)}, reporter, stop),
+               Interrupted);
   EXPECT_THAT(machines.str(), HasSubstr("interrupted"));
 }
 
@@ -332,7 +335,7 @@ TEST_F(PoolTest, NoiseDoesNotDisturbTheScheduler) {
     noise.send(zmq::buffer(bytes), i % 3 == 0 ? zmq::send_flags::sndmore : zmq::send_flags::none);
   }
   add_agents(1);
-  EXPECT_EQ(watch(client.submit(submission(1))).state, RunState::Finished);
+  EXPECT_EQ(watch(client.submit(shared_run(1))).state, RunState::Finished);
 }
 
 // Programs of another release: each side says which versions meet, and what to do.
@@ -391,6 +394,52 @@ TEST(PoolClientTest, NobodyAnswers) {
   EXPECT_THROW(PoolClient("nonsense"), UsageError);
 }
 
+// A scheduler that ends with a question unanswered. The next one, at the same address, answers.
+class ForgetfulScheduler {
+ public:
+  ForgetfulScheduler() {
+    thread_ = std::thread([this] {
+      question();
+      const std::string endpoint = socket_->endpoint();
+      socket_.reset();
+      socket_ = std::make_unique<comm::control::ServerSocket>(endpoint);
+      while (!ended_)
+        if (const auto asked = socket_->receive(0.01)) socket_->send(asked->peer, comm::control::NodeListT{});
+    });
+  }
+  ~ForgetfulScheduler() {
+    ended_ = true;
+    thread_.join();
+  }
+  const std::string& endpoint() const { return endpoint_; }
+
+ private:
+  void question() {
+    while (!socket_->receive(0.01) && !ended_) {
+    }
+  }
+  std::atomic<bool> ended_{false};
+  std::unique_ptr<comm::control::ServerSocket> socket_ =
+      std::make_unique<comm::control::ServerSocket>("tcp://127.0.0.1:*");
+  const std::string endpoint_ = socket_->endpoint();
+  std::thread thread_;
+};
+
+TEST(PoolClientTest, AsksAgainAfterALostConnection) {
+  const ForgetfulScheduler scheduler;
+  EXPECT_TRUE(PoolClient(scheduler.endpoint()).nodes().nodes.empty());
+}
+
+TEST(PoolClientTest, SubmitsARunOnce) {
+  const ForgetfulScheduler scheduler;
+  try {
+    PoolClient(scheduler.endpoint()).submit(shared_run(1));
+    FAIL() << "an answer from nobody";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("shows whether it has the run"));
+  }
+}
+
 TEST(ServerTest, RefusesToListenWithoutKeys) {
   for (const char* listen : {"tcp://0.0.0.0:*", "tcp://127.0.0.1:*"}) {
     EXPECT_THROW(scheduler::Server({.listen = listen}), UsageError) << listen;
@@ -409,7 +458,7 @@ TEST(ServerTest, TellsWatchersEverySecondWhateverTheHeartbeat) {
   scheduler::Server server(options);
   std::thread thread([&server] { server.run(); });
   PoolClient client(server.endpoint());
-  cli::Submission waiting = submission(1);  // there is no node
+  cli::Submission waiting = shared_run(1);  // there is no node
   waiting.wait = true;
   const uint64_t run = client.submit(waiting);
   int heard = 0;
