@@ -26,6 +26,12 @@ class UsageError : public Error {
   ExitCode exit_code() const override { return ExitCode::kUsage; }
 };
 
+// The user's input does not fit a file. The text quotes that file, from the first ' on.
+class MisfitError : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
 // A data file, checkpoint or message is malformed. The text names the file and, for text files, the line.
 class FormatError : public Error {
  public:

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/system/descriptor.h"
 
 namespace modelet {
 namespace {
@@ -80,6 +79,20 @@ AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::close(fd_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+// O_NONBLOCK: as in MappedFile.
+AppendedFile::AppendedFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      file_(
+          ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, kMode)) {
+  struct stat info {};
+  if (file_.get() < 0 || ::fstat(file_.get(), &info) != 0) throw Error(errno_text(path_.string()));
+  if (!S_ISREG(info.st_mode)) throw Error(path_.string() + ": not a regular file");
+}
+
+void AppendedFile::write(std::string_view text) {
+  write_all(file_.get(), std::as_bytes(std::span(text)), path_.string());
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) { write_all(fd_, bytes, path_.string()); }

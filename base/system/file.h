@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/system/descriptor.h"
+
 namespace modelet {
 
 // A whole file, mapped read-only. Owns the mapping; movable. The bytes may be read from any thread.
@@ -47,6 +49,18 @@ class AtomicFile {
  private:
   std::filesystem::path path_, temporary_;
   int fd_ = -1;
+};
+
+// A file to which text is appended. It is made if it is missing, and opened only if it is a regular file, not a
+// symbolic link, which others could have put there.
+class AppendedFile {
+ public:
+  explicit AppendedFile(std::filesystem::path path);
+  void write(std::string_view text);
+
+ private:
+  std::filesystem::path path_;
+  Descriptor file_;
 };
 
 // Gives a file a second name: by a hard link or, where the file system does not allow that, by a copy.

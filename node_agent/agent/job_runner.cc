@@ -23,18 +23,30 @@ using comm::control::RunEventT;
 
 namespace {
 
-// Keeps what an error says about a file and its line, but removes what it quotes from the file: the user
-// who submitted the run may not be allowed to read that file.
-std::string without_quotes(std::string text) {
+// Keep what an error says about a file and its line, but remove what it quotes from the file: the user who
+// submitted the run may not be allowed to read that file.
+std::string without_quotes(const FormatError& error) {
+  std::string text = error.what();
   const size_t first = text.find('\''), last = text.rfind('\'');
   if (first < last) text.replace(first + 1, last - first - 1, "...");
   return text;
 }
 
+std::string without_quotes(const MisfitError& error) {
+  const std::string text = error.what();
+  const size_t first = text.find('\'');
+  return first == text.npos ? text : text.substr(0, first) + "'...'";
+}
+
+nlohmann::json with_time(nlohmann::json event) {
+  if (!event.contains("time")) event["time"] = utc_text(std::chrono::system_clock::now());
+  return event;
+}
+
 }  // namespace
 
 bool goes_on_in_folder(const comm::control::PrepareT& prepare) {
-  return prepare.pool != 0 && prepare.epoch > 1 && !prepare.out.empty();
+  return prepare.epoch > 1 && !prepare.out.empty();
 }
 
 JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCheck check,
@@ -111,6 +123,11 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
     done.outcome = Outcome::Failed;
     done.retry = true;
     done.message = error.what();
+  } catch (const MisfitError& error) {
+    log_for_owner("run {}: {}", run_, error.what());
+    done.outcome = Outcome::Failed;
+    done.message = without_quotes(error);
+    done.user_error = true;
   } catch (const UsageError& error) {
     done.outcome = Outcome::Failed;
     done.message = error.what();
@@ -124,7 +141,7 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
   } catch (const FormatError& error) {
     log_for_owner("run {}: {}", run_, error.what());
     done.outcome = Outcome::Failed;
-    done.message = without_quotes(error.what());
+    done.message = without_quotes(error);
   } catch (const std::exception& error) {
     done.outcome = Outcome::Failed;
     done.message = error.what();
@@ -146,6 +163,9 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
     data_.emplace(
         *source_, description, [this](const nlohmann::json& event) { post_event(event); },
         [this] { check_wanted(); });
+  std::optional<RunJournal> journal;
+  if (rank_ == 0 && !description.private_folder && !description.out.empty())
+    journal.emplace(description.out, to_toml(description.experiment));
   std::unique_ptr<Job> made = make_job(std::move(description));
   Job& job = *made;
   {
@@ -175,7 +195,11 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
   comm::Group group(std::move(transport), group_options_);
   enter_group(group);
   try {
-    job.run(group, [this](const nlohmann::json& event) { post_event(event); });
+    job.run(group, [this, &journal](const nlohmann::json& event) {
+      const nlohmann::json stamped = with_time(event);
+      post_event(stamped);
+      note(journal, stamped);
+    });
   } catch (...) {
     leave_group();
     throw;
@@ -209,13 +233,22 @@ void JobRunner::bring_snapshot(TrainJob& job) const {
   }
 }
 
+// A journal that cannot be written does not end the run.
+void JobRunner::note(std::optional<RunJournal>& journal, const nlohmann::json& event) const {
+  if (!journal) return;
+  try {
+    journal->add(event);
+  } catch (const Error& error) {
+    log_warning("run {}: its journal ends here: {}", run_, error.what());
+    journal.reset();
+  }
+}
+
 void JobRunner::post_event(const nlohmann::json& event) {
-  nlohmann::json stamped = event;
-  stamped["time"] = utc_text(std::chrono::system_clock::now());
   RunEventT message;
   message.run = run_;
   message.epoch = group_options_.epoch;
-  message.json = stamped.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  message.json = with_time(event).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   mailbox_.post(FromJob{std::move(message)});
 }
 

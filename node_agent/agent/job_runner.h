@@ -23,6 +23,7 @@
 #include "node_agent/agent/job.h"
 #include "node_agent/agent/mailbox.h"
 #include "node_agent/agent/run_data.h"
+#include "node_agent/folders/run_journal.h"
 #include "node_agent/snapshots/snapshot_keeper.h"
 
 namespace modelet::agent {
@@ -60,6 +61,7 @@ class JobRunner {
   void train(TrainJob description, const JobCheck& check, const JobFactory& make_job);
   void bring_snapshot(TrainJob& job) const;
   void post_event(const nlohmann::json& event);
+  void note(std::optional<RunJournal>& journal, const nlohmann::json& event) const;
   void post_missed(int rank, const std::string& why);
   void check_wanted() const;
   std::vector<comm::Peer> wait_for_start();

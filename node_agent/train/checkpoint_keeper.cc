@@ -37,20 +37,13 @@ std::vector<std::vector<double>> numbers_of_ranks(const json& extra, const fs::p
   return rows;
 }
 
-// Called if the files of a checkpoint are wrong. Throws an error that names the newest intact checkpoint.
-// (Other failures, of the machine, say nothing about the files.)
-[[noreturn]] void name_intact(const FormatError& error, const fs::path& damaged) {
-  const auto intact = shard::newest_intact_before(damaged);
-  if (!intact) throw error;
-  throw FormatError(std::string(error.what()) + "; the newest whole checkpoint before it is " +
-                    intact->string() + ": continue with --resume " + intact->string() + " and another --out");
-}
+constexpr const char* kAdvice = ": continue with --resume {} and another --out";
 
 shard::Checkpoint open_checkpoint(const fs::path& folder) {
   try {
     return shard::Checkpoint::open(folder);
   } catch (const FormatError& error) {
-    name_intact(error, folder);
+    shard::throw_with_intact(error, folder, kAdvice);
   }
 }
 
@@ -73,7 +66,7 @@ std::optional<CheckpointKeeper::RunState> CheckpointKeeper::restore(shard::Netwo
   try {
     for (const auto& modelet : network.modelets()) shard::restore_modelet(*modelet, *resumed_);
   } catch (const FormatError& error) {
-    name_intact(error, resumed_->folder());
+    shard::throw_with_intact(error, resumed_->folder(), kAdvice);
   }
   const shard::CheckpointIndex& index = resumed_->index();
   json extra = json::parse(index.extra);

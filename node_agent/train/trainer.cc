@@ -24,8 +24,8 @@ void Trainer::prepare(const EventSink& events) {
     throw Error("this node's memory is too small: its part of the model takes " +
                 std::to_string(bytes >> 20) +
                 " MiB, and the data comes on top; train on more nodes, or choose model.precision = \"bf16\", "
-                "a smaller "
-                "model.hidden or an optimizer.kind that keeps less ('modelet plan' tells what a run needs)");
+                "a smaller model.hidden or an optimizer.kind that keeps less ('modelet plan' tells what a "
+                "run needs)");
   }
 }
 

@@ -430,7 +430,10 @@ double Trainer::Training::seconds_left() const {
   const uint64_t test_rows = data_.test().rows();
   const uint64_t evaluated = data_.validates() ? left.evaluations * data_.validation_rows().size() + test_rows
                                                : left.evaluations * test_rows;
-  return statistics_.seconds_left(left.steps, evaluated, left.checkpoints);
+  return statistics_.seconds_left({.steps = left.steps,
+                                   .evaluated_samples = evaluated,
+                                   .checkpoints = left.checkpoints,
+                                   .fitted_classifiers = left.evaluations});
 }
 
 float Trainer::Training::learning_rate(uint64_t step) const {

@@ -15,7 +15,6 @@
 
 #include "base/error.h"
 #include "base/system/clock.h"
-#include "base/system/file.h"
 #include "node_agent/train/progress/preparing.h"
 #include "scheduler/plan/bytes_text.h"
 
@@ -23,8 +22,6 @@ namespace modelet::cli {
 namespace {
 
 using nlohmann::json;
-
-constexpr char kLogName[] = "log.jsonl";
 
 // Returns nothing for a number that is not finite, which is sent as null.
 std::optional<double> number(const json& event, const char* key) {
@@ -125,20 +122,7 @@ Reporter::~Reporter() {
 }
 
 void Reporter::record_in(const std::filesystem::path& folder, const std::string& experiment) {
-  folder_ = folder;
-  experiment_ = experiment;
-}
-
-void Reporter::begin_record() {
-  std::error_code failure;
-  std::filesystem::create_directories(folder_, failure);
-  if (failure) throw Error(folder_.string() + ": " + failure.message() + " (making the run's folder)");
-  AtomicFile file(folder_ / "experiment.toml");
-  file.write(experiment_);
-  file.commit();
-  const std::filesystem::path log = folder_ / kLogName;
-  log_.open(log, std::ios::app);
-  if (!log_) throw Error(errno_text(log.string()) + " (opening the run's log)");
+  journal_.emplace(folder, experiment);
 }
 
 void Reporter::handle(const json& event) {
@@ -146,7 +130,9 @@ void Reporter::handle(const json& event) {
   if (event.is_object() && !event.contains("time"))
     stamped["time"] = utc_text(std::chrono::system_clock::now());
   if (text(event, "event") == "checkpoint") checkpoint_ = text(event, "path");
-  attempt([&] { record(stamped); });
+  attempt([&] {
+    if (journal_) journal_->add(stamped);
+  });
   attempt([&] { pass_on(stamped); });
 }
 
@@ -161,12 +147,6 @@ void Reporter::attempt(const Write& write) {
 
 void Reporter::require_heard() const {
   if (!failure_.empty()) throw Error(failure_ + how_to_resume());
-}
-
-void Reporter::record(const json& event) {
-  if (!folder_.empty() && !log_.is_open() && text(event, "event") == "started") begin_record();
-  if (log_.is_open() && !(log_ << line_of(event) << std::endl))
-    throw Error(errno_text((folder_ / kLogName).string()) + " (writing the run's log)");
 }
 
 // If the terminal has gone away, people have left the run to itself, so that is no failure.

@@ -11,11 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
+#include "node_agent/folders/run_journal.h"
 #include "scheduler/client/terminal.h"
 #include "shard/data/store/prepared.h"
 
@@ -35,9 +36,7 @@ class Reporter {
   Reporter(bool json, std::ostream& machines, std::ostream& people, const Terminal& terminal);
   ~Reporter();  // ends the progress line
 
-  // Keeps the record of a run in `folder`. From the event "started" on, experiment.toml has the text
-  // `experiment`, and each event is appended to log.jsonl. A run that is refused before that event changes
-  // nothing there.
+  // Keeps the journal of a run in `folder` (node_agent/folders/run_journal.h).
   void record_in(const std::filesystem::path& folder, const std::string& experiment);
 
   // Shows and records an event, and gives it a "time" if it has none. Does not throw. The first failure to
@@ -57,8 +56,6 @@ class Reporter {
 
   template <class Write>
   void attempt(const Write& write);
-  void begin_record();
-  void record(const nlohmann::json& event);
   void pass_on(const nlohmann::json& event);
   void show(const nlohmann::json& event);
   void show_data_on_its_way(const nlohmann::json& event);
@@ -80,9 +77,7 @@ class Reporter {
   const bool json_;
   std::ostream &machines_, &people_;
   const Terminal terminal_;
-  std::filesystem::path folder_;  // of the record; empty: none
-  std::string experiment_;
-  std::ofstream log_;  // open once the record has begun
+  std::optional<agent::RunJournal> journal_;
   bool in_progress_line_ = false;
   uint64_t steps_ = 0, epochs_ = 0;  // of the whole run; 0: not known
   double p_at_1_ = -1;               // of the last evaluation; negative: none yet

@@ -1,6 +1,7 @@
 #include "shard/inference/predictor.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 
 #include "base/array/padding.h"
@@ -25,15 +26,33 @@ Sample sample_of(const Batch& batch, size_t s) {
   return {{batch.features.data() + first, count}, {batch.values.data() + first, count}, {}};
 }
 
+// Calls read(), which reads files of the checkpoint in `folder`.
+template <class Read>
+auto naming_the_intact(const std::filesystem::path& folder, const Read& read) {
+  try {
+    return read();
+  } catch (const FormatError& error) {
+    throw_with_intact(error, folder, "");
+  }
+}
+
+Checkpoint open_model(const std::filesystem::path& path) {
+  const std::filesystem::path newest = find_checkpoint(path);
+  const std::filesystem::path model = naming_the_intact(newest, [&] { return find_model(path); });
+  return naming_the_intact(model, [&] { return Checkpoint::open(model); });
+}
+
 }  // namespace
 
 Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
-    : checkpoint_(Checkpoint::open(find_model(checkpoint))),
-      encoder_(checkpoint_.read_encoder()),
+    : checkpoint_(open_model(checkpoint)),
+      encoder_(naming_the_intact(checkpoint_.folder(), [this] { return checkpoint_.read_encoder(); })),
       pool_(threads),
       partition_(partition_model(index().experiment, index().shape)),
       network_(index().experiment, index().shape, partition_, false, pool_) {
-  for (const auto& modelet : network_.modelets()) restore_modelet(*modelet, checkpoint_);
+  naming_the_intact(checkpoint_.folder(), [this] {
+    for (const auto& modelet : network_.modelets()) restore_modelet(*modelet, checkpoint_);
+  });
   network_.set_scoring();
   if (!uses_pairs(index().experiment.model)) return;
   std::vector<PairsOfLayer> layer;

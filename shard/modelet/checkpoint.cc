@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -40,8 +41,6 @@ bool is_intact(const fs::path& folder) {
   }
 }
 
-}  // namespace
-
 std::optional<fs::path> newest_intact_before(const fs::path& checkpoint) {
   const auto damaged = parse_step_folder(checkpoint);
   if (!damaged) return std::nullopt;
@@ -49,6 +48,17 @@ std::optional<fs::path> newest_intact_before(const fs::path& checkpoint) {
   const auto intact = std::ranges::find_if(older, is_intact, &StepFolder::path);
   if (intact == older.end()) return std::nullopt;
   return intact->path;
+}
+
+}  // namespace
+
+void throw_with_intact(const FormatError& error, const fs::path& folder, std::string_view advice) {
+  const auto intact = newest_intact_before(folder);
+  if (!intact) throw error;
+  std::string text(advice);
+  if (const size_t place = text.find("{}"); place != text.npos) text.replace(place, 2, intact->string());
+  throw FormatError(std::string(error.what()) + "; the newest whole checkpoint before it is " +
+                    intact->string() + text);
 }
 
 fs::path run_of(const fs::path& path) {

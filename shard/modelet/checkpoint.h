@@ -18,8 +18,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/system/file.h"
 #include "shard/format/safetensors.h"
 #include "shard/modelet/checkpoint/index.h"
@@ -30,9 +32,11 @@ namespace modelet::shard {
 // or its checkpoints/ folder. UsageError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
-// The newest checkpoint before `checkpoint`, in the same folder of checkpoints, whose files are all intact
-// (it reads them). If `checkpoint` is damaged, the run can go on from this one.
-std::optional<std::filesystem::path> newest_intact_before(const std::filesystem::path& checkpoint);
+// Throws `error`, which says that the files of the checkpoint in `folder` are wrong. The text also names the
+// newest checkpoint before it in the same folder whose files are all intact (it reads them), if there is one,
+// followed by `advice`, in which "{}" stands for that checkpoint.
+[[noreturn]] void throw_with_intact(const FormatError& error, const std::filesystem::path& folder,
+                                    std::string_view advice);
 
 // The folder of the run that `path` belongs to, where `path` is what find_checkpoint() takes: the run's
 // folder, its checkpoints/ folder or a checkpoint in it. Empty for a checkpoint that lies elsewhere.

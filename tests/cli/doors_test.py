@@ -93,8 +93,9 @@ class FilesOfAnAgent(PoolTest):
         self.secret = outside / "shadow"
         self.secret.write_text(f"root:{SECRET}:0:0\ndaemon:{SECRET}:1:1\n")
 
-    def queue(self, name, path):
-        return self.submit(name, "--nodes", "1", "--wait", "--set", "train.epochs=1", "--set", f"data.train={path}")
+    def queue(self, name, path, *settings):
+        settings = [part for setting in ("train.epochs=1", f"data.train={path}", *settings) for part in ("--set", setting)]
+        return self.submit(name, "--nodes", "1", "--wait", *settings)
 
     def agent_with_root(self):
         elsewhere = self.pool / "elsewhere"
@@ -126,6 +127,12 @@ class FilesOfAnAgent(PoolTest):
             path = self.root / f"{name}.txt"
             shutil.copy(self.folder / "data/train.txt", path)
             runs[name] = self.queue(name, path)
+        attacks["columns"] = (lambda path: shutil.copy(self.secret, path), "there is no column '...'")
+        table = "word,tag\n" + "".join(f"w{i},t{i}\n" for i in range(20))
+        for path in (self.root / "columns.txt", self.root / "columns-test.txt"):
+            path.write_text(table)
+        runs["columns"] = self.queue("columns", self.root / "columns.txt", f"data.test={self.root / 'columns-test.txt'}",
+                                     "data.format=csv", "csv.labels=tag", 'csv.text=["word"]')
         shutil.copy(self.folder / "data/train.txt", self.folder / "bait.txt")
         # The agent's own working folder has another file of this name.
         runs["working folder"] = self.queue("cwd", "/proc/self/cwd/bait.txt")

@@ -45,6 +45,12 @@ void RunStatistics::add_checkpoint(double seconds) {
   ++checkpoints_.count;
 }
 
+void RunStatistics::add_classifiers(double seconds) {
+  train_seconds_ += seconds;
+  classifiers_.seconds += seconds;
+  ++classifiers_.count;
+}
+
 double RunStatistics::samples_per_second() const {
   return steps_.seconds > 0 ? static_cast<double>(samples_) / steps_.seconds : 0;
 }
@@ -57,10 +63,9 @@ double RunStatistics::wait_fraction() const {
   return steps_.seconds > 0 ? times_.total_wait_seconds() / steps_.seconds : 0;
 }
 
-double RunStatistics::seconds_left(uint64_t steps, uint64_t evaluated_samples, uint64_t checkpoints) const {
-  return steps_.each() * static_cast<double>(steps) +
-         evaluated_.each() * static_cast<double>(evaluated_samples) +
-         checkpoints_.each() * static_cast<double>(checkpoints);
+double RunStatistics::seconds_left(const Left& left) const {
+  return steps_.of(left.steps) + evaluated_.of(left.evaluated_samples) + checkpoints_.of(left.checkpoints) +
+         classifiers_.of(left.fitted_classifiers);
 }
 
 }  // namespace modelet::agent

@@ -60,7 +60,7 @@ class RunStatistics {
   void add_evaluation(size_t samples, double seconds);
   void add_checkpoint(double seconds);
   // The classifiers of labels were fitted, which counts as training.
-  void add_classifiers(double seconds) { train_seconds_ += seconds; }
+  void add_classifiers(double seconds);
 
   const MeanLoss& since_gathered() const { return since_gathered_; }
   MeanLoss& since_epoch() { return since_epoch_; }
@@ -74,19 +74,24 @@ class RunStatistics {
   double wait_fraction() const;  // share of this rank's time in steps, [0, 1]
   // The time for what is left, if everything takes as long as it has taken so far. What has not happened
   // yet counts as 0.
-  double seconds_left(uint64_t steps, uint64_t evaluated_samples, uint64_t checkpoints) const;
+  struct Left {
+    uint64_t steps = 0, evaluated_samples = 0, checkpoints = 0, fitted_classifiers = 0;
+  };
+  double seconds_left(const Left& left) const;
 
  private:
   // Statistics of something that happens from time to time.
   struct Rate {
     double seconds = 0;
     uint64_t count = 0;
-    double each() const { return count == 0 ? 0 : seconds / static_cast<double>(count); }
+    double of(uint64_t more) const {
+      return count == 0 ? 0 : seconds / static_cast<double>(count) * static_cast<double>(more);
+    }
   };
 
   const Clock& clock_;
   double train_seconds_ = 0;
-  Rate steps_, evaluated_, checkpoints_;
+  Rate steps_, evaluated_, checkpoints_, classifiers_;
   uint64_t samples_ = 0, bytes_sent_ = 0;
   StepTimes times_;
   MeanLoss since_gathered_, since_epoch_;

@@ -278,10 +278,9 @@ void add_kernels(CLI::App& bench_verb) {
   verb.add_flag("--json", options->json, "JSON Lines on standard output");
   verb.footer(
       "The percentage is of the limit above: of the multiply-adds, or of the memory traffic of the same "
-      "kind. What "
-      "stays\nin a cache, like the softmax, may be over 100 %. A whole step is compared with the time that its "
-      "products and\nits rows in memory would take at the peak rates, one after the other. Needs 512 MiB of "
-      "memory; other work on\nthe machine lowers the figures.\n\n"
+      "kind. What stays\nin a cache, like the softmax, may be over 100 %. A whole step is compared with the "
+      "time that its products and\nits rows in memory would take at the peak rates, one after the other. "
+      "Needs 512 MiB of memory; other work on\nthe machine lowers the figures.\n\n"
       "Examples:\n"
       "  modelet bench kernels\n"
       "  modelet bench kernels --threads 4 --seconds 1 --json\n"
@@ -497,8 +496,7 @@ void add_inference(CLI::App& bench_verb) {
   verb.add_flag("--json", options->json, "JSON on standard output");
   verb.footer(
       "A query is one sample: from its features to its five best labels. Dense and sparse answer in turns of "
-      "50 "
-      "queries.\nThe sparse index is tuned on other samples of DATA, as far as there are enough.\n\n"
+      "50 queries.\nThe sparse index is tuned on other samples of DATA, as far as there are enough.\n\n"
       "Example:\n"
       "  modelet bench inference runs/quickstart-20260101-120000 test.txt.xz --queries 2000");
   verb.callback([options] { bench_inference(*options); });

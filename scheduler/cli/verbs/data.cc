@@ -87,8 +87,7 @@ void add_prepare(CLI::App& data) {
   CLI::App* verb = data.add_subcommand("prepare", "Turn text into a memory-mapped binary file");
   verb->footer(
       "IN is text in one of the formats of docs/data_format.md; plain, .xz or .gz. Training does this by "
-      "itself through a "
-      "cache; prepare a file to ship it or to check it.\n"
+      "itself through a cache; prepare a file to ship it or to check it.\n"
       "Words and labels get their ids from training data: prepare that first, other data --like it.\n\n"
       "Examples:\n"
       "  modelet data prepare train.txt.xz train.mlt\n"
@@ -105,8 +104,7 @@ void add_prepare(CLI::App& data) {
   options->reading.add_to(*verb);
   verb->add_option("--like", options->like,
                    "prepared training data, or a run: read IN as that was read, with its ids of labels and "
-                   "features and "
-                   "its normalisation")
+                   "features and its normalisation")
       ->check(CLI::ExistingPath)
       ->excludes("--set");
   add_force_flag(*verb, options->force);

@@ -29,8 +29,7 @@ void add_keygen_verb(CLI::App& app) {
       "keygen", "Make a key for a pool across machines: writes the file, prints the public key");
   verb.footer(
       "The file (TOML: public, secret) is readable by its owner alone. Each machine and each person makes a "
-      "key and "
-      "tells only what is printed.\n"
+      "key and tells only what is printed.\n"
       "Examples:\n"
       "  modelet keygen scheduler.key\n"
       "  echo \"agent $(modelet keygen agent.key) office-17\" >> allowed      # the scheduler's "

@@ -115,7 +115,7 @@ class CsvRecords : public TextRecords {
   [[noreturn]] void no_column(const std::string& key, const std::string& name) const {
     std::vector<std::string> names;
     for (const std::string_view field : fields_) names.emplace_back(field);
-    throw UsageError(
+    throw MisfitError(
         csv_.name() + ": " + key + ": there is no column " + shard::quoted(name) + " among " +
         std::to_string(fields_.size()) +
         (options_.header ? suggestion(name, names) : "; columns count from 1, names need csv.header"));

@@ -190,8 +190,7 @@ TEST(Experiment, FieldsAreCheckedTogether) {
             "/runs/quickstart.toml:5: modelets.hidden_columns is 24; it must be a multiple of 16");
   EXPECT_EQ(error_of(kData + "[model]\nhidden = [128, 100]\n"),
             "/runs/quickstart.toml:5: model.hidden has a layer of 100 neurons; widths must be multiples of "
-            "16, because "
-            "kernels process whole vectors of 16 floats; the nearest are 96 and 112");
+            "16, because kernels process whole vectors of 16 floats; the nearest are 96 and 112");
   EXPECT_THAT(error_of(kData, {"model.hidden=[17]"}), HasSubstr("the nearest are 16 and 32"));
   EXPECT_THAT(error_of(kData, {"model.hidden=[8]"}), HasSubstr("16 to 65536"));
   EXPECT_THAT(error_of(kData, {"model.hidden=[65535]"}), HasSubstr("the nearest are 65520 and 65536"));

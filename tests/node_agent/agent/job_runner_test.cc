@@ -217,16 +217,18 @@ TEST_F(JobRunnerTest, WhatStandsInAFileDoesNotTravel) {
   may_prepare.set_value();
   runner.abort("enough");
   next<RunDoneT>();
-  JobRunner other{
-      description(),
-      {},
-      [](const TrainJob&) {},
-      [](TrainJob) -> std::unique_ptr<Job> {
-        throw FormatError("/data/train.txt:3: expected a number, found 'root:x' after 'it's'; mend it");
-      },
-      {},
-      mailbox};
-  EXPECT_EQ(next<RunDoneT>().message, "/data/train.txt:3: expected a number, found '...'; mend it");
+  const auto told = [&](const auto& error) {
+    JobRunner other{
+        description(), {}, [](const TrainJob&) {}, [&](TrainJob) -> std::unique_ptr<Job> { throw error; }, {},
+        mailbox};
+    return next<RunDoneT>();
+  };
+  EXPECT_EQ(
+      told(FormatError("/data/a.txt:3: expected a number, found 'root:x' after 'it's'; mend it")).message,
+      "/data/a.txt:3: expected a number, found '...'; mend it");
+  const RunDoneT misfit = told(MisfitError("/data/a.csv: there is no column 'tags' among 1; known: root:x"));
+  EXPECT_EQ(misfit.message, "/data/a.csv: there is no column '...'");
+  EXPECT_TRUE(misfit.user_error);
 }
 
 TEST_F(JobRunnerTest, ForARunThatIsNotAllowedNoDataIsFetched) {

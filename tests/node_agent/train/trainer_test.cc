@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 
+#include "shard/inference/predictor.h"
 #include "tests/node_agent/train/trainer_harness.h"
 
 namespace modelet::agent::testing {
@@ -384,9 +385,15 @@ TEST_F(TrainerTest, ADamagedCheckpointNamesTheNewestWholeOneBeforeIt) {
   const auto names = [&](uint64_t step) {
     return HasSubstr("continue with --resume " + checkpoint(step).string() + " and another --out");
   };
+  const auto predicting = [&] { shard::Predictor(folder_ / "damaged", 1); };
+  const auto names_to_predict = [&](uint64_t step) {
+    return ::testing::ThrowsMessage<FormatError>(
+        ::testing::EndsWith("the newest whole checkpoint before it is " + checkpoint(step).string()));
+  };
   damage(checkpoint(20) / modelet);
   EXPECT_THAT(failure(folder_ / "damaged"),
               AllOf(HasSubstr("step-0000000020"), HasSubstr(modelet), names(15)));
+  EXPECT_THAT(predicting, names_to_predict(15));
   fs::remove(checkpoint(15) / modelet);
   EXPECT_THAT(failure(folder_ / "damaged"), names(10));
   fs::remove(checkpoint(20) / modelet);
@@ -396,6 +403,7 @@ TEST_F(TrainerTest, ADamagedCheckpointNamesTheNewestWholeOneBeforeIt) {
   EXPECT_THAT(failure(folder_ / "damaged"), AllOf(HasSubstr("symbolic links"), Not(HasSubstr("--resume"))));
   damage(checkpoint(20) / "index.json");
   EXPECT_THAT(failure(folder_ / "damaged"), AllOf(HasSubstr("index.json"), names(10)));
+  EXPECT_THAT(predicting, names_to_predict(10));
   EXPECT_EQ(run("again", {.resume = checkpoint(10)}).events.back()["steps"], 20) << "as the text says";
   damage(checkpoint(10) / modelet);
   damage(checkpoint(5) / modelet);

@@ -46,15 +46,16 @@ TEST_F(RunStatisticsTest, CountsWhatHappensInSteps) {
 }
 
 TEST_F(RunStatisticsTest, WhatIsLeftTakesAsLongAsItTookSoFar) {
-  EXPECT_EQ(statistics_.seconds_left(10, 10, 10), 0) << "nothing is known";
+  EXPECT_EQ(statistics_.seconds_left({10, 10, 10, 10}), 0) << "nothing is known";
   step(1, 0);
   step(3, 0);
-  EXPECT_EQ(statistics_.seconds_left(10, 500, 2), 20);
+  EXPECT_EQ(statistics_.seconds_left({10, 500, 2, 3}), 20);
   statistics_.add_evaluation(100, 50);
   statistics_.add_checkpoint(4);
   statistics_.add_checkpoint(6);
-  EXPECT_EQ(statistics_.seconds_left(10, 500, 2), 20 + 250 + 10);
-  EXPECT_EQ(statistics_.seconds_left(0, 0, 0), 0);
+  statistics_.add_classifiers(7);
+  EXPECT_EQ(statistics_.seconds_left({10, 500, 2, 3}), 20 + 250 + 10 + 21);
+  EXPECT_EQ(statistics_.seconds_left({}), 0);
 }
 
 }  // namespace

@@ -1,0 +1,37 @@
+#include "node_agent/folders/run_journal.h"
+
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace modelet::agent {
+namespace {
+
+bool is_start(const nlohmann::json& event) {
+  return event.is_object() && event.value("event", nlohmann::json()) == "started";
+}
+
+}  // namespace
+
+RunJournal::RunJournal(std::filesystem::path folder, std::string experiment)
+    : folder_(std::move(folder)), experiment_(std::move(experiment)) {}
+
+void RunJournal::begin() {
+  std::error_code failure;
+  std::filesystem::create_directories(folder_, failure);
+  if (failure) throw Error(folder_.string() + ": " + failure.message() + " (making the run's folder)");
+  AtomicFile file(folder_ / "experiment.toml");
+  file.write(experiment_);
+  file.commit();
+  log_.emplace(folder_ / "log.jsonl");
+}
+
+void RunJournal::add(const nlohmann::json& event) {
+  if (!log_ && !is_start(event)) return;
+  if (!log_) begin();
+  log_->write(event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,34 @@
+// The journal of a run in its folder: experiment.toml, and the events of the run in log.jsonl, one JSON object a
+// line. It is written by the process that started the run, or by the agent of rank 0 if the nodes of a pool
+// share the folder. experiments/report.py reads it.
+//
+// One thread.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "base/system/file.h"
+
+namespace modelet::agent {
+
+class RunJournal {
+ public:
+  // `experiment` is TOML. Nothing is written before the event "started", so a run that is refused changes
+  // nothing.
+  RunJournal(std::filesystem::path folder, std::string experiment);
+
+  // Appends the event. Throws Error if it cannot be written; the journal may be used again.
+  void add(const nlohmann::json& event);
+
+ private:
+  void begin();
+
+  const std::filesystem::path folder_;
+  const std::string experiment_;
+  std::optional<AppendedFile> log_;  // open once the journal has begun
+};
+
+}  // namespace modelet::agent
