@@ -234,9 +234,9 @@ constexpr Field kModel[] = {
     {.key = "model.exclude_own",
      .target = at<&E::model, &E::Model::exclude_own>,
      .meaning =
-         "features and labels are the same items with the same numbers (what somebody has, and what else), and "
-         "no sample has an item as both: a label that is among a sample's features is never predicted; needs "
-         "centroids or pairs"},
+         "features and labels are the same items with the same numbers (for example, from some of a customer's "
+         "items predict the others), and no sample has an item as both: a label that is among a sample's features "
+         "is never predicted; needs centroids or pairs"},
 };
 
 constexpr Field kModelets[] = {

@@ -228,7 +228,7 @@ int main(int argc, char** argv) {
                "owner's socket")
       ->envname("MODELET_DEDICATED");
   app.add_option("--notice", lending.notice,
-                 "who says that this machine goes away: aws, gcp, azure, file:PATH or command:COMMAND");
+                 "source of notices that this machine will be taken away: aws, gcp, azure, file:PATH or command:COMMAND");
   app.add_option("--notice-address", lending.notice_address,
                  "address of the cloud's metadata, if it is not the usual one");
   app.add_flag("--status", status, "say what the agent of this work-dir and name does")->configurable(false);

@@ -15,6 +15,7 @@ from modelet._progress import Callbacks, Event, Listeners, Progress
 Experiment: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 
 _USAGE, _INTERRUPTED = 2, 130  # exit codes (docs/guide.md)
+NEEDS_OUT = "an experiment without a file has no name: give `out`, the run's folder"
 
 
 class Run:
@@ -93,7 +94,7 @@ def train(experiment: Experiment, nodes: int = 1, *, settings: Mapping[str, Any]
         command = [_programs.path("modelet"), "train", *experiment_arguments(experiment, settings, folder),
                    "--nodes", str(nodes), "--json"]
         if isinstance(experiment, Mapping) and out is None and resume is None:
-            raise _modelet.UsageError("an experiment without a file has no name: give `out`, the run's folder")
+            raise _modelet.UsageError(NEEDS_OUT)
         if out is not None:
             command += ["--out", os.fspath(out)]
         if resume is not None:

@@ -28,7 +28,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from modelet import _modelet, _programs
 from modelet._progress import Callbacks, Listeners, Progress
-from modelet._train import Experiment, Run, experiment_arguments, follow, raise_for
+from modelet._train import NEEDS_OUT, Experiment, Run, experiment_arguments, follow, raise_for
 
 _STARTS_WITHIN = 60  # seconds that the scheduler may take to start
 _LEAVES_WITHIN = 10  # seconds that a program may take to end after SIGTERM
@@ -150,13 +150,13 @@ class _Agents:
 
 
 def train(experiment: Experiment, num_nodes: int, cores: int = 1, *, settings: Mapping[str, Any] | None = None,
-          out: str | os.PathLike[str], callbacks: Callbacks = None, progress: Progress = "auto", strategy: str = "STRICT_SPREAD",
+          out: str | os.PathLike[str] | None = None, callbacks: Callbacks = None, progress: Progress = "auto", strategy: str = "STRICT_SPREAD",
           agent_options: Sequence[object] = (), timeout: float = 600) -> Run:
-    """Trains an experiment on `num_nodes` machines of the Ray cluster, and returns its Run, whose folder is `out`.
+    """Trains an experiment on `num_nodes` machines of the Ray cluster, and returns its Run.
 
     experiment, settings, callbacks, progress   as in modelet.train
     cores        CPUs that each node gets, and threads that it uses
-    out          the run's folder, on this machine
+    out          the run's folder, on this machine; None: runs/NAME-TIME
     strategy     of the placement group; STRICT_SPREAD: one node on each machine
     agent_options   more options of modelet-agent: ["--memory-mib", 4000] limits what a run may use of a machine
     timeout      seconds that Ray may take to find the machines
@@ -164,6 +164,7 @@ def train(experiment: Experiment, num_nodes: int, cores: int = 1, *, settings: M
     The package must be installed on all machines (or be in Ray's runtime_env). Ctrl-C or an exception of a callback stops
     the run with a checkpoint, which is copied to `out`.
     """
+    out = _run_folder(experiment) if out is None else out
     if not ray.is_initialized():
         ray.init()
     with tempfile.TemporaryDirectory(prefix="modelet-ray-") as folder, Listeners(callbacks, progress) as listeners:
@@ -179,6 +180,12 @@ def train(experiment: Experiment, num_nodes: int, cores: int = 1, *, settings: M
         finally:
             scheduler.end()
     return Run(out, listeners.last["finished"])
+
+
+def _run_folder(experiment: Experiment) -> Path:
+    if isinstance(experiment, Mapping):
+        raise _modelet.UsageError(NEEDS_OUT)
+    return Path("runs") / f"{Path(experiment).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _follow_to_its_end(scheduler: _Scheduler, run: str, out: str | os.PathLike[str], listeners: Listeners) -> None:

@@ -25,11 +25,10 @@ std::string choose(const std::vector<std::string>& keys, const Samples& train, s
     const nb::gil_scoped_acquire locked;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   };
-  const std::string origin = "the experiment";
   agent::Choice choice;
   {
     const nb::gil_scoped_release unlocked;
-    choice = agent::choose_for_data({parse_experiment("", origin, keys), given_keys("", origin, keys)}, load,
+    choice = agent::choose_for_data(agent::given_settings("the experiment", keys), load,
                                     {.seconds = seconds, .in_memory = true}, hear_ctrl_c);
   }
   on_event(nb::module_::import_("json").attr("loads")(agent::to_json(choice).dump()));

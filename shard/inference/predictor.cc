@@ -62,7 +62,7 @@ Predictor::Predictor(const std::filesystem::path& checkpoint, unsigned threads)
 }
 
 Dataset Predictor::load_data(const std::filesystem::path& path, const PrepareProgress& progress) const {
-  Dataset data = load_dataset(path, index().experiment.data.normalize, encoder_, {}, progress);
+  Dataset data = load_queries(path, index().experiment.data.normalize, encoder_, progress);
   const DataShape& shape = index().shape;
   if (data.features() != shape.features || data.labels() != shape.labels)
     throw UsageError(path.string() + " has " + std::to_string(data.features()) + " features and " +

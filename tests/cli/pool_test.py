@@ -89,6 +89,10 @@ class Pool(PoolTest):
         self.assertGreater(replanned[0]["moved_modelets"], 0)
         self.assertEqual([event["step"] for event in run.events("started")], [0] + [event["step"] for event in replanned])
         self.assertEqual(run.events("interrupted"), [])
+        # The agent of rank 0 keeps the journal in the folder that all nodes share.
+        journal = [json.loads(line)["event"] for line in (self.pool / "run/log.jsonl").read_text().splitlines()]
+        self.assertEqual((journal[0], journal.count("started"), journal[-1]), ("started", 1 + len(replanned), "finished"))
+        self.assertIn("learning_rate = 0.1", (self.pool / "run/experiment.toml").read_text())
         (status,) = self.runs().values()
         self.assertEqual((status["state"], status["replans"]), ("finished", len(replanned)))
 

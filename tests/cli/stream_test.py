@@ -56,9 +56,12 @@ class Streams(ProgramTest):
         for kind, cut in without.items():
             run = self.run_of(kind)
             test = self.folder / (f"test.{kind}" if kind != "xmc" else "data/test.txt")
-            answers = self.modelet("predict", run, test, "--json").stdout
-            figures = self.modelet("eval", run, test).stdout
+            other = self.folder / f"other.{kind}"  # training has not read it
+            other.write_text(test.read_text())
             cached, text = self.cached(), test.read_text()
+            answers = self.modelet("predict", run, other, "--json").stdout
+            figures = self.modelet("eval", run, other).stdout
+            self.assertEqual(self.cached(), cached)
             lines = text.splitlines(keepends=True)
             bare = "".join(map(cut, lines if kind != "xmc" else lines[1:]))
             for what, rows in (("all", text), ("without labels", bare)):

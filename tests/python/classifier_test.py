@@ -221,8 +221,12 @@ def test_events_and_their_end(many_labels):
 
 def test_validation_chooses_the_best_epoch(many_labels):
     X, Y, _, _ = many_labels
-    classifier = quick(epochs=4, validation=0.2).fit(X, Y)
-    assert classifier.training_["best_step"] == classifier.model_.step
+    events = []
+    classifier = quick(epochs=4, validation=0.2, callbacks=events.append).fit(X, Y)
+    held_out = {event["step"]: event["validation"]["p_at_1"] for event in events if event["event"] == "epoch"}
+    assert len(held_out) == 4
+    best = classifier.training_["best_step"]
+    assert held_out[best] == max(held_out.values()) and classifier.model_.step == best
 
 
 def test_settings_reach_the_engine(many_labels):

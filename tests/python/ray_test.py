@@ -1,4 +1,5 @@
 """modelet.ray on a real Ray cluster of two nodes on this machine. One of the nodes is lost."""
+import json
 import os
 
 import psutil
@@ -102,7 +103,9 @@ def test_a_lost_ray_node_is_a_lost_agent(cluster, text_experiment, tmp_path):
     assert run.finished["p_at_1"] == pytest.approx(alone.finished["p_at_1"], abs=0.05)
 
 
-def test_an_exception_stops_the_run_with_a_checkpoint(cluster, text_experiment, tmp_path):
+def test_an_exception_stops_the_run_with_a_checkpoint(cluster, text_experiment, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
     class Enough(Exception):
         pass
 
@@ -110,12 +113,18 @@ def test_an_exception_stops_the_run_with_a_checkpoint(cluster, text_experiment, 
         if event["event"] == "progress" and event["step"] >= 100:
             raise Enough
 
+    file = tmp_path / "words.toml"
+    data = [f"data.{part} = {json.dumps(text_experiment[f'data.{part}'])}" for part in ("train", "test")]
+    file.write_text("\n".join([*data, "model.hidden = [32]", "train.threads = 1"]))
     with pytest.raises(Enough):  # nothing else ends this run
-        modelet.ray.train(text_experiment, num_nodes=1, out=tmp_path / "run", callbacks=enough, agent_options=SAME_SPEED,
-                          settings=settings(epochs=100000))
-    assert modelet.load(tmp_path / "run").step >= 100
+        modelet.ray.train(file, num_nodes=1, callbacks=enough, agent_options=SAME_SPEED, settings=settings(epochs=100000))
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name.startswith("words-")
+    assert modelet.load(run).step >= 100
 
 
 def test_too_few_machines_are_an_error(cluster, text_experiment, tmp_path):
     with pytest.raises(modelet.Error, match="has not found 9 nodes with 1 free"):
         modelet.ray.train(text_experiment, num_nodes=9, out=tmp_path / "never", timeout=1)
+    with pytest.raises(modelet.UsageError, match="give `out`"):
+        modelet.ray.train({"data.train": "train.txt"}, num_nodes=1)

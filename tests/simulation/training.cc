@@ -304,7 +304,7 @@ class Histories {
     for (uint32_t i = 0, faults = rng.below(kMostFaults + 1); i < faults && !done; ++i) {
       const Fault fault{.kind = static_cast<Fault::Kind>(rng.below(4)),
                         .rank = static_cast<int>(rng.below(static_cast<uint32_t>(size))),
-                        .message = rng.below(8 * kSteps),
+                        .message = rng.below(8U << rng.below(8)),  // in the first steps as often as in the last
                         .step = rng.below(kSteps),
                         .breaks = rng.below(2) == 0 ? 0.1f : 0.0f,
                         .seed = rng.next()};

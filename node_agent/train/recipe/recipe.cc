@@ -8,8 +8,10 @@
 #include <cmath>
 #include <utility>
 
+#include "base/error.h"
 #include "base/experiment/memory.h"
 #include "base/experiment/partition.h"
+#include "base/experiment/reader.h"
 #include "node_agent/train/evaluation/classifiers.h"
 #include "shard/data/encode/encoder.h"
 #include "shard/data/store/prepared.h"
@@ -207,10 +209,13 @@ void choose_parts(Rules& rules) {
             "wide rows are read faster; up to eight nodes can share the layer");
 }
 
-// The weights of the last step are the result, so test data is needed only once. And a run of a few minutes
-// needs no checkpoints on its way.
+// Without held-out samples, the weights of the last step are the result, so test data is needed only once. And
+// a run of a few minutes needs no checkpoints on its way.
 void choose_bookkeeping(Rules& rules, const DataFacts& facts) {
-  rules.set("train.evaluate_every", "0", "the test data is used once, at the end");
+  if (rules.now().data.validation > 0)
+    rules.set("train.evaluate_every", "1", "the held-out samples tell which epoch did best");
+  else
+    rules.set("train.evaluate_every", "0", "the test data is used once, at the end");
   constexpr double kLongRun = 4e13;  // of training_cost(): about six minutes on two cores
   if (training_cost(rules.now(), facts) < kLongRun)
     rules.set("train.checkpoint_every", "1000000000", "a short run: only at its end, and when it is stopped");
@@ -230,6 +235,25 @@ Experiment with_settings(const Experiment& experiment, std::span<const Setting> 
   std::vector<std::string> overrides;
   for (const Setting& setting : settings) overrides.push_back(setting.key + "=" + setting.value);
   return parse_experiment(to_toml(experiment), "the chosen recipe", overrides);
+}
+
+GivenKeys given_settings(const std::string& origin, std::vector<std::string> settings) {
+  struct Implied {
+    const char *given, *key, *value;
+  };
+  constexpr std::array<Implied, 4> kImplied = {{{"model.exclude_own", "model.centroids", "true"},
+                                                {"model.exclude_own", "model.loss", "sigmoid"},
+                                                {"model.rare_trust", "model.loss", "sigmoid"},
+                                                {"sampling.logq", "model.loss", "softmax"}}};
+  std::set<std::string> keys = given_keys("", origin, settings);
+  try {
+    return {parse_experiment("", origin, settings), keys};
+  } catch (const UsageError&) {
+    for (const Implied& each : kImplied)
+      if (keys.contains(each.given) && keys.insert(each.key).second)
+        settings.push_back(std::string(each.key) + "=" + each.value);
+  }
+  return {parse_experiment("", origin, settings), keys};
 }
 
 std::vector<Setting> reading_settings(const GivenKeys& given) {

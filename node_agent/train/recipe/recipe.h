@@ -30,6 +30,11 @@ struct GivenKeys {
   std::set<std::string> keys;
 };
 
+// What "key=value" settings give, without an experiment file. A key that makes sense only with a certain value
+// of another, such as model.exclude_own with centroids, gives that one too. `origin` names the settings in
+// errors.
+GivenKeys given_settings(const std::string& origin, std::vector<std::string> settings);
+
 // The machine's part in a recipe.
 struct Machine {
   uint64_t memory_bytes = 0;   // memory that a run may use

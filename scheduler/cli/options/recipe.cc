@@ -29,7 +29,7 @@ agent::GivenKeys given_by(const ExperimentArguments& arguments, const std::strin
   std::vector<std::string> overrides = {"data.train=\"" + absolute(arguments.file) + '"',
                                         "data.test=\"" + absolute(test) + '"'};
   overrides.insert(overrides.end(), arguments.overrides.begin(), arguments.overrides.end());
-  return {parse_experiment("", "the command line", overrides), given_keys("", "the command line", overrides)};
+  return agent::given_settings("the command line", std::move(overrides));
 }
 
 }  // namespace

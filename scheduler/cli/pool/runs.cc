@@ -49,6 +49,13 @@ json to_json(const RunStatusT& run) {
           {"straggler_excess", run.straggler_excess}};
 }
 
+// "2026-11-25 16:40" of "2026-11-25T16:40:07Z".
+std::string minute_of(const std::string& time) {
+  constexpr size_t kDay = 10, kMinute = 16;
+  if (time.size() < kMinute) return "";
+  return time.substr(0, kDay) + ' ' + time.substr(kDay + 1, kMinute - kDay - 1);
+}
+
 std::string detail_text(const RunStatusT& run) {
   std::string text = run.detail;
   const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
@@ -72,11 +79,14 @@ void list(const PoolOptions& options) {
                {"step", 5},
                {"nodes", 4},
                {"seconds", 3},
+               {"submitted", 1, false},
+               {"on", 0, false, 12},
                {"detail", 6, false, 20}});
   for (const auto& run : answer.runs)
     table.add({std::to_string(run->run), run->name, run->submitter, scheduler::state_name(run->state),
                std::to_string(run->step), std::to_string(run->node_names.size()),
-               fmt::format("{:.0f}", run->seconds), detail_text(*run)});
+               fmt::format("{:.0f}", run->seconds), minute_of(run->submitted),
+               fmt::format("{}", fmt::join(run->node_names, ", ")), detail_text(*run)});
   print(table);
 }
 

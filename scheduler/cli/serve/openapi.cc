@@ -34,6 +34,8 @@ constexpr const char* kDescription = R"({
           "408": {"$ref": "#/components/responses/Error"},
           "413": {"$ref": "#/components/responses/Error"},
           "415": {"$ref": "#/components/responses/Error"},
+          "431": {"$ref": "#/components/responses/Error"},
+          "500": {"$ref": "#/components/responses/Error"},
           "503": {"$ref": "#/components/responses/Error"}
         }
       }

@@ -194,12 +194,11 @@ bool Run::snapshot_is_at_hand(Pool& pool) {
     return true;
   }
   if (files_missing_since == 0) files_missing_since = pool.now;
-  const std::string holder = snapshots.missing_holder(is_there);
+  const auto missing = snapshots.missing(is_there);
   wait_for_nodes(
-      pool, holder.empty()
-                ? fmt::format("nobody is known to have all files of step {}", snapshots.stable_step())
-                : fmt::format("waits for node '{}', which has files of step {} that nobody else has", holder,
-                              snapshots.stable_step()));
+      pool, missing ? fmt::format("waits for node '{}': nobody else has {} of step {}", missing->holder,
+                                  missing->file, snapshots.stable_step())
+                    : fmt::format("nobody is known to have all files of step {}", snapshots.stable_step()));
   return false;
 }
 

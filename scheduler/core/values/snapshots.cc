@@ -163,11 +163,12 @@ const comm::Snapshot* Snapshots::newest_complete(const IsThere& is_there) const 
   return nullptr;
 }
 
-std::string Snapshots::missing_holder(const IsThere& is_there) const {
-  if (newest() == nullptr) return "";
+std::optional<Snapshots::Missing> Snapshots::missing(const IsThere& is_there) const {
+  if (newest() == nullptr) return std::nullopt;
   for (const comm::SnapshotFile& file : newest()->files)
-    if (count_there(file, is_there) == 0 && !file.holders.empty()) return file.holders.front();
-  return "";
+    if (count_there(file, is_there) == 0 && !file.holders.empty())
+      return Missing{file.name, file.holders.front()};
+  return std::nullopt;
 }
 
 bool Snapshots::newest_lies_with(const std::string& holder) const {

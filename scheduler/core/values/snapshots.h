@@ -66,9 +66,12 @@ class Snapshots {
   // now, although it is not stable. A group may continue from it as long as the stable one is kept. Null if
   // there is none.
   const comm::Snapshot* newest_complete(const IsThere& is_there) const;
-  // The name of a node that holds a file of the newest stable snapshot which no node that is there holds.
-  // Empty if there is no such node.
-  std::string missing_holder(const IsThere& is_there) const;
+  // A file of the newest stable snapshot that no node that is there holds, and a node that holds it. Nothing if
+  // there is no such file with a known holder.
+  struct Missing {
+    std::string file, holder;
+  };
+  std::optional<Missing> missing(const IsThere& is_there) const;
   // Whether this holder has all files of the newest stable snapshot.
   bool newest_lies_with(const std::string& holder) const;
 

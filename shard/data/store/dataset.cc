@@ -1,9 +1,12 @@
 #include "shard/data/store/dataset.h"
 
+#include <spdlog/fmt/fmt.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <string_view>
 #include <utility>
@@ -182,6 +185,22 @@ Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const 
   return checked(
       open_through_cache(entry, part, [&] { prepare_data(path, normalize, encoder, entry, progress); }), path,
       normalize);
+}
+
+// The prepared text has a name in the cache's folder only while it is opened.
+Dataset load_queries(const fs::path& path, Normalize normalize, std::span<const std::byte> encoder,
+                     const PrepareProgress& progress) {
+  const std::string reading = encoder.empty() ? "" : hex(XXH3_64bits(encoder.data(), encoder.size()));
+  if (is_prepared(path) || fs::exists(cache_entry(path, normalize, reading)))
+    return load_dataset(path, normalize, encoder, {}, progress);
+  static std::atomic<unsigned> serial{0};
+  const fs::path once =
+      cache_entry(path, normalize, fmt::format("{}\nonce {}-{}", reading, ::getpid(), serial++));
+  prepare_data(path, normalize, encoder, once, progress);
+  Dataset data = Dataset::open(once, true);
+  std::error_code failure;
+  fs::remove(once, failure);
+  return checked(std::move(data), path, normalize);
 }
 
 std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels) {

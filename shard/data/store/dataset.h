@@ -112,6 +112,9 @@ Dataset load_training_data(const std::filesystem::path& path, Normalize normaliz
 Dataset load_dataset(const std::filesystem::path& path, Normalize normalize,
                      std::span<const std::byte> encoder = {}, const LabelPart& part = {},
                      const PrepareProgress& progress = {});
+// Like load_dataset(), for data that is used once: a text that is not in the cache is not kept there.
+Dataset load_queries(const std::filesystem::path& path, Normalize normalize,
+                     std::span<const std::byte> encoder, const PrepareProgress& progress = {});
 
 // Text -> prepared file, without the cache, as the two functions above do it.
 void prepare_training_data(const std::filesystem::path& text, Normalize normalize, const Encoding& encoding,

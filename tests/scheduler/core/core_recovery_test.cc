@@ -301,7 +301,7 @@ TEST_F(RecoveryTest, ItWaitsForTheHolderOfItsFiles) {
   snapshot(100);
   pass(6, {}, 100);
   EXPECT_EQ(status().state, RunState::Waiting);
-  EXPECT_THAT(status().detail, HasSubstr("which has files of step 100"));
+  EXPECT_THAT(status().detail, testing::ContainsRegex("waits for node '[ab]': nobody else has part-[01] of step 100"));
   EXPECT_TRUE(pool.core.nodes().empty());
   join("b", 2);
   EXPECT_EQ(status().state, RunState::Forming);
@@ -325,7 +325,7 @@ TEST_F(RecoveryTest, AHolderThatGoesWhileThePlanIsMadeIsWaitedFor) {
   pool.receive("d", msg::LeaveT{});
   pool.handle(carry_out(pool.requests.front()));
   EXPECT_EQ(status().state, RunState::Waiting) << status().detail;
-  EXPECT_THAT(status().detail, HasSubstr("waits for node 'b', which has files of step 100"));
+  EXPECT_THAT(status().detail, HasSubstr("waits for node 'b': nobody else has part-"));
   pool.plans_later = false;
   join("b", 2);
   pool.receive("a", done(run, Outcome::Failed, 100, "", 1));
@@ -339,7 +339,7 @@ TEST_F(RecoveryTest, AHolderThatHasLeftCountsWhenItIsBack) {
   start({"a", "b"});
   snapshot(100);
   for (const char* name : {"a", "b"}) pool.receive(name, msg::LeaveT{});
-  EXPECT_THAT(status().detail, HasSubstr("which has files of step 100"));
+  EXPECT_THAT(status().detail, testing::ContainsRegex("waits for node '[ab]': nobody else has part-[01] of step 100"));
   join("b", 2);
   EXPECT_EQ(status().state, RunState::Forming) << status().detail;
   get_ready({"b"});

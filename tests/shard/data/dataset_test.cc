@@ -53,6 +53,18 @@ TEST_F(LoadDataset, UsesTheCacheTheSecondTime) {
   EXPECT_TRUE(std::filesystem::equivalent(entry, folder_ / "made")) << "it was made anew";
 }
 
+TEST_F(LoadDataset, QueriesAreReadFromTheCacheButNotKeptThere) {
+  const auto path = folder_.write("data.txt", kText);
+  EXPECT_EQ(samples_of(load_queries(path, Normalize::kNone, {})), testing::read_text(kText));
+  EXPECT_TRUE(cache_entries().empty());
+  load_dataset(path, Normalize::kNone);
+  const auto entry = cache_entries().at(0);
+  EXPECT_EQ(samples_of(load_queries(path, Normalize::kNone, {})), testing::read_text(kText));
+  std::ofstream(entry, std::ios::binary) << "damaged";
+  EXPECT_EQ(samples_of(load_queries(path, Normalize::kNone, {})), testing::read_text(kText));
+  EXPECT_EQ(cache_entries().size(), 1u);
+}
+
 TEST_F(LoadDataset, TextIsReadWithTheEncoderOfTheTrainingData) {
   const auto text = folder_.write("train.txt", "__label__x a b\n__label__y b c\n");
   const auto test = folder_.write("test.txt", "__label__z b __label__y\n");

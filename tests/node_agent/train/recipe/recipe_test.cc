@@ -27,7 +27,7 @@ constexpr Machine kMachine{.memory_bytes = uint64_t{16} << 30, .bf16_products = 
 
 GivenKeys given(std::vector<std::string> keys = {}) {
   keys.insert(keys.begin(), {"data.train=train.txt", "data.test=test.txt"});
-  return {parse_experiment("", "given", keys), given_keys("", "given", keys)};
+  return given_settings("given", std::move(keys));
 }
 
 // Facts of 46,000 texts with many labels.
@@ -197,6 +197,24 @@ TEST(Recipe, ScalesWhatNeedsIt) {
 }
 
 // Tries every key that any rule, alternative or rung sets.
+TEST(Recipe, HeldOutSamplesAreAskedAfterEachEpoch) {
+  EXPECT_EQ(recipe_for(wide_facts()).train.evaluate_every, 0u);
+  EXPECT_EQ(
+      recipe_for(wide_facts(), given({"data.validation=0.05", "train.patience=2"})).train.evaluate_every, 1u);
+}
+
+// With an experiment file these keys alone would be refused, because the defaults of others do not fit them.
+TEST(Recipe, AKeyBringsWhatItNeeds) {
+  const Experiment own = recipe_for(wide_facts(), given({"model.exclude_own=true"}));
+  EXPECT_TRUE(own.model.exclude_own && own.model.centroids);
+  EXPECT_EQ(recipe_for(wide_facts(), given({"model.rare_trust=0.5"})).model.rare_trust, 0.5f);
+  const Experiment corrected = recipe_for(wide_facts(), given({"sampling.logq=true"}));
+  EXPECT_TRUE(corrected.sampling.logq);
+  EXPECT_EQ(corrected.model.loss, Loss::kSoftmax);
+  EXPECT_FALSE(given({"model.exclude_own=false"}).keys.contains("model.centroids"));
+  EXPECT_THROW(given({"model.rare_trust=0.5", "model.loss=softmax"}), UsageError);
+}
+
 TEST(Recipe, GivenKeysStay) {
   for (const DataFacts& facts : {wide_facts(), digits_facts()}) {
     const GivenKeys nothing = given();
