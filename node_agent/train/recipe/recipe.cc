@@ -239,21 +239,28 @@ Experiment with_settings(const Experiment& experiment, std::span<const Setting> 
 
 GivenKeys given_settings(const std::string& origin, std::vector<std::string> settings) {
   struct Implied {
+    bool (*active)(const Experiment&);
     const char *given, *key, *value;
   };
-  constexpr std::array<Implied, 4> kImplied = {{{"model.exclude_own", "model.centroids", "true"},
-                                                {"model.exclude_own", "model.loss", "sigmoid"},
-                                                {"model.rare_trust", "model.loss", "sigmoid"},
-                                                {"sampling.logq", "model.loss", "softmax"}}};
-  std::set<std::string> keys = given_keys("", origin, settings);
+  constexpr auto excludes = [](const Experiment& e) { return e.model.exclude_own; };
+  constexpr auto doubts = [](const Experiment& e) { return e.model.rare_trust != 1; };
+  constexpr auto corrects = [](const Experiment& e) { return e.sampling.logq; };
+  constexpr std::array<Implied, 4> kImplied = {{{excludes, "model.exclude_own", "model.centroids", "true"},
+                                                {excludes, "model.exclude_own", "model.loss", "sigmoid"},
+                                                {doubts, "model.rare_trust", "model.loss", "sigmoid"},
+                                                {corrects, "sampling.logq", "model.loss", "softmax"}}};
+  GivenKeys given{.keys = given_keys("", origin, settings)};
   try {
-    return {parse_experiment("", origin, settings), keys};
-  } catch (const UsageError&) {
+    given.experiment = parse_experiment("", origin, settings);
+  } catch (const UsageError&) {  // defaults may not fit what is given
     for (const Implied& each : kImplied)
-      if (keys.contains(each.given) && keys.insert(each.key).second)
+      if (given.keys.contains(each.given) && !given.keys.contains(each.key))
         settings.push_back(std::string(each.key) + "=" + each.value);
+    given.experiment = parse_experiment("", origin, settings);
   }
-  return {parse_experiment("", origin, settings), keys};
+  for (const Implied& each : kImplied)
+    if (each.active(given.experiment)) given.keys.insert(each.key);
+  return given;
 }
 
 std::vector<Setting> reading_settings(const GivenKeys& given) {

@@ -528,7 +528,7 @@ TEST_F(ContentStoreTest, WhatIsDamagedWhileOthersUseItIsMended) {
 }
 
 // Two agents of one machine want parts of a file one after the other, and both train meanwhile.
-TEST_F(ContentStoreTest, WhoHasWhatHeWantsLetsOthersFillTheRest) {
+TEST_F(ContentStoreTest, AClientThatHasItsPartLetsOthersFillTheRest) {
   auto first = store.open(manifest);
   for (const uint32_t chunk : {0u, 1u, 4u}) first->put(chunk, chunk_of(file, manifest, chunk));
   EXPECT_EQ(store.open(manifest), nullptr);

@@ -318,7 +318,7 @@ TEST_F(CurveTest, LargeMessagesWithAnEndAreTaken) {
   EXPECT_THAT(log_->text(), ::testing::Not(HasSubstr("without a whole message")));
 }
 
-TEST(ConnectionsTest, OfAnAddressAndOfAKeyOnlySoMany) {
+TEST(ConnectionsTest, LimitsConnectionsOfAnAddressAndOfAKey) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in where{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
   socklen_t size = sizeof where;

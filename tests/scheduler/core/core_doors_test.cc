@@ -204,7 +204,7 @@ TEST_F(DoorsTest, NoTextForgesALineOrSteersATerminal) {
   EXPECT_THAT(pool.run(run).detail, HasSubstr("\\x1b[2J\\nnode 'a' joined"));
 }
 
-TEST_F(DoorsTest, EventsThatAreNoneReachNobody) {
+TEST_F(DoorsTest, MalformedEventsReachNobody) {
   add_agents(1);
   const uint64_t run = submit(1);
   pool.receive("client", msg::WatchT{{}, run});
@@ -450,7 +450,7 @@ TEST_F(DoorsTest, AGroupThatCannotReachAMemberNamesIt) {
               HasSubstr("node 'a' offers its data at tcp://127.0.0.1:4000, which node 'b' at "));
 }
 
-TEST_F(DoorsTest, AnEndpointIsOne) {
+TEST_F(DoorsTest, WrongEndpointsAreRefused) {
   for (const char* wrong : {"", "nonsense", "tcp://host", "tcp://a:1\n", "tcp://a:99999"}) {
     pool = Harness();
     agents.clear();
