@@ -234,8 +234,8 @@ constexpr Field kModel[] = {
     {.key = "model.exclude_own",
      .target = at<&E::model, &E::Model::exclude_own>,
      .meaning =
-         "features and labels are the same items with the same numbers (for example, from some of a customer's "
-         "items predict the others), and no sample has an item as both: a label that is among a sample's features "
+         "features and labels are the same items with the same numbers (for example: given some of a customer's "
+         "items, predict the others), and no sample has an item as both: a label that is among a sample's features "
          "is never predicted; needs centroids or pairs"},
 };
 

@@ -88,7 +88,7 @@ void listen_at(zmq::socket_t& socket, const std::string& endpoint) {
 
 void connect_to(zmq::socket_t& socket, const std::string& endpoint) {
   prepare(socket, endpoint, false);
-  // Without a limit, the kernel asks an unreachable host ever more seldom, up to a minute apart, and notices late
+  // Without a limit, the kernel asks an unreachable host less and less often, up to a minute apart, and notices late
   // that it is back.
   constexpr int kConnect = 3000;  // ms
   socket.set(zmq::sockopt::connect_timeout, kConnect);

@@ -67,18 +67,19 @@ Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question) {
   while (watch.seconds() < kAnswerSeconds) {
     auto message = socket_.receive(kPollSeconds);
     const uint64_t former = std::exchange(connection, socket_.connections());
-    if (!message && former != 0 && connection != former) {
-      if (once)
-        throw Error(fmt::format(
-            "the connection to the scheduler at {0} was lost before its answer came: modelet list "
-            "--scheduler {0} shows whether it has the run",
-            scheduler_));
-      send(question);
+    if (message) {
+      if (auto* answer = std::get_if<Answer>(&*message)) return std::move(*answer);
+      if (const auto* refusal = std::get_if<comm::control::RefusedT>(&*message))
+        throw Error("the scheduler refuses: " + refusal->reason);
     }
-    if (!message) continue;
-    if (auto* answer = std::get_if<Answer>(&*message)) return std::move(*answer);
-    if (const auto* refusal = std::get_if<comm::control::RefusedT>(&*message))
-      throw Error("the scheduler refuses: " + refusal->reason);
+    if (former == 0 || connection == former) continue;
+    if (once)
+      throw Error(
+          fmt::format("the connection to the scheduler at {0} was lost before its answer came: modelet list "
+                      "--scheduler {0} shows whether it has the run",
+                      scheduler_));
+    send(question);
+    connection = socket_.connections();
   }
   throw Error(fmt::format(
       "the scheduler at {} did not answer within {:.0f} s; if it is of another release, its log says so",

@@ -10,7 +10,7 @@
 //   forming     its nodes load data and bind their sockets
 //   running     all nodes are prepared and know each other's endpoints
 //   stopping    was asked to end with a checkpoint; is aborted if it has not ended after `stop_grace`
-//   recovering  a node is gone; the group of the next epoch is planned
+//   recovering  a node is gone or cannot work for the run; the group of the next epoch is planned
 //   waiting     cannot form its next group: too few nodes, or no node that is there has its files
 // A run outlives its nodes: when one is lost, the others go on with a spare node or without it.
 //

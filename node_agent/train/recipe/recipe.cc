@@ -239,28 +239,25 @@ Experiment with_settings(const Experiment& experiment, std::span<const Setting> 
 
 GivenKeys given_settings(const std::string& origin, std::vector<std::string> settings) {
   struct Implied {
-    bool (*active)(const Experiment&);
-    const char *given, *key, *value;
+    const char *given, *neutral;  // with this value the key needs nothing
+    const char *key, *value;
+    const char* instead;  // a key that will do as well
   };
-  constexpr auto excludes = [](const Experiment& e) { return e.model.exclude_own; };
-  constexpr auto doubts = [](const Experiment& e) { return e.model.rare_trust != 1; };
-  constexpr auto corrects = [](const Experiment& e) { return e.sampling.logq; };
-  constexpr std::array<Implied, 4> kImplied = {{{excludes, "model.exclude_own", "model.centroids", "true"},
-                                                {excludes, "model.exclude_own", "model.loss", "sigmoid"},
-                                                {doubts, "model.rare_trust", "model.loss", "sigmoid"},
-                                                {corrects, "sampling.logq", "model.loss", "softmax"}}};
-  GivenKeys given{.keys = given_keys("", origin, settings)};
-  try {
-    given.experiment = parse_experiment("", origin, settings);
-  } catch (const UsageError&) {  // defaults may not fit what is given
-    for (const Implied& each : kImplied)
-      if (given.keys.contains(each.given) && !given.keys.contains(each.key))
-        settings.push_back(std::string(each.key) + "=" + each.value);
-    given.experiment = parse_experiment("", origin, settings);
+  constexpr std::array<Implied, 3> kImplied = {
+      {{"model.exclude_own", "false", "model.centroids", "true", "model.pairs"},
+       {"model.rare_trust", "1", "model.loss", "sigmoid", ""},
+       {"sampling.logq", "false", "model.loss", "softmax", ""}}};
+  std::set<std::string> keys = given_keys("", origin, settings);
+  for (const Implied& each : kImplied) {
+    const std::string beginning = std::string(each.given) + "=";
+    const auto given =
+        std::ranges::find_if(settings.rbegin(), settings.rend(),
+                             [&](const std::string& setting) { return setting.starts_with(beginning); });
+    if (given == settings.rend() || given->substr(beginning.size()) == each.neutral) continue;
+    if (keys.contains(each.instead) || !keys.insert(each.key).second) continue;
+    settings.push_back(std::string(each.key) + "=" + each.value);
   }
-  for (const Implied& each : kImplied)
-    if (each.active(given.experiment)) given.keys.insert(each.key);
-  return given;
+  return {parse_experiment("", origin, settings), std::move(keys)};
 }
 
 std::vector<Setting> reading_settings(const GivenKeys& given) {

@@ -108,8 +108,8 @@ void add_submit_verb(CLI::App& app) {
                        "for agents that join later, if the pool has fewer nodes than are wanted");
   submit_verb.add_option(
       "--out", submission->out,
-      "folder of the run that all nodes share; a lost node ends such a run (default: the pool "
-      "keeps the files, and modelet fetch brings them; with --watch they are fetched into "
+      "folder of the run that all nodes share; after a loss such a run goes on from its newest checkpoint "
+      "(default: the pool keeps the files, and modelet fetch brings them; with --watch they are fetched into "
       "runs/NAME-TIME, or the folder of --resume)");
   submit_verb.add_option(
       "--resume", submission->resume,

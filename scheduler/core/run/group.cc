@@ -288,7 +288,12 @@ std::optional<Run::Unreachable> Run::unreachable() const {
   const auto local = std::ranges::find_if(members, is_local);
   const auto other = std::ranges::find_if_not(members, is_local);
   if (local == members.end() || other == members.end()) return std::nullopt;
-  const Member& newcomer = has_worked.contains(local->name) ? *other : *local;
+  // The one to do without is the newcomer; if both or neither are, the one with fewer of its kind.
+  const bool local_is_new = !has_worked.contains(local->name),
+             other_is_new = !has_worked.contains(other->name);
+  const auto locals = static_cast<size_t>(std::ranges::count_if(members, is_local));
+  const bool without_local = local_is_new == other_is_new ? 2 * locals <= members.size() : local_is_new;
+  const Member& newcomer = without_local ? *local : *other;
   return Unreachable{
       &newcomer,
       fmt::format("node '{}' offers its data at {}, which node '{}' at {} cannot reach: start its agent with "

@@ -95,22 +95,36 @@ void Run::member_missed(Pool& pool, const std::string& by, Member& missed, const
 // ---- nodes that cannot work for the run
 
 // A member could not get ready, although the run has worked before: with this node something is wrong that is
-// not wrong with the others, such as a full disk, a folder that its owner does not lend, or another release.
-// The first group is another matter: there, the reason may be the experiment.
+// not wrong with the others, such as an owner who does not lend the data, or another release. Before any group
+// has worked, the reason may be the experiment.
 void Run::not_prepared(Pool& pool, const Member& member, const std::string& why, bool by_user) {
-  if (epoch == 1) return fail(pool, why, by_user);
-  leave_out(pool, member.name);
-  recover(pool, why);
+  if (!has_run()) return fail(pool, why, by_user);
+  const uint64_t node = member.node;
+  const bool is_news = leave_out(pool, member.name, why);
+  if (state != RunState::Recovering) return recover(pool, why, !is_news);
+  if (!planning || std::ranges::find(planning->nodes, node, &Member::node) == planning->nodes.end()) return;
+  forget_planning(pool);
+  go_on(pool);
 }
 
-void Run::leave_out(Pool& pool, const std::string& node) {
-  left_out[node] = pool.now + pool.options.left_out;
-  pool.log(fmt::format("run {}: does without node '{}' for {:.0f} s", id, node, pool.options.left_out));
+// True if the node had not been left out before.
+bool Run::leave_out(Pool& pool, const std::string& node, const std::string& why) {
+  pool.log(
+      fmt::format("run {}: does without node '{}' for {:.0f} s: {}", id, node, pool.options.left_out, why));
+  return left_out.insert_or_assign(node, LeftOut{pool.now + pool.options.left_out, why}).second;
 }
 
 bool Run::is_left_out(const Pool& pool, const std::string& node) const {
-  const auto until = left_out.find(node);
-  return until != left_out.end() && pool.now < until->second;
+  const auto found = left_out.find(node);
+  return found != left_out.end() && pool.now < found->second.until;
+}
+
+// Why it does without nodes, for people who wonder what it waits for.
+std::string Run::left_out_text(const Pool& pool) const {
+  std::string text;
+  for (const auto& [node, reason] : left_out)
+    if (is_left_out(pool, node)) text += fmt::format("; it does without node '{}': {}", node, reason.why);
+  return text.substr(0, kLongestLosses);
 }
 
 // Whether several groups in turn came to nothing, so the cause is one that lasts.
@@ -204,13 +218,16 @@ bool Run::snapshot_is_at_hand(Pool& pool) {
 
 // ---- the next group
 
-void Run::recover(Pool& pool, const std::string& why) {
+void Run::recover(Pool& pool, const std::string& why, bool counts) {
   forget_planning(pool);
   regroup.reset();
-  if (saved_step() != recovered_from) attempts = 0;
+  if (saved_step() != recovered_from) {
+    attempts = 0;
+    failures.clear();
+  }
   recovered_from = saved_step();
   // Further losses before the next group is formed belong to the same attempt.
-  if (state != RunState::Recovering && ++attempts > pool.options.most_recoveries)
+  if (state != RunState::Recovering && counts && ++attempts > pool.options.most_recoveries)
     return fail(pool,
                 fmt::format("its group was formed {} times from step {} without getting on; at last: {}",
                             attempts, recovered_from, why));
@@ -300,8 +317,9 @@ void Run::plan_with_whoever_is_there(Pool& pool) {
   const size_t count = std::min(there.size(), most_nodes(pool)) / replicas * replicas;
   if (count < least)
     return wait_for_nodes(
-        pool, fmt::format("waits for {} to go on from step {}, {} free", nodes_text(least), saved_step(),
-                          there.size() == 1 ? "1 is" : fmt::format("{} are", there.size())));
+        pool,
+        fmt::format("waits for {} to go on from step {}, {} free{}", nodes_text(least), saved_step(),
+                    there.size() == 1 ? "1 is" : fmt::format("{} are", there.size()), left_out_text(pool)));
   Planning next{.purpose = Purpose::kGoOn};
   for (const uint64_t node : choose(pool, std::move(there), count)) {
     if (const Member* known = member(node))
@@ -332,6 +350,7 @@ void Run::wait_for_nodes(Pool& pool, const std::string& why) {
 void Run::member_returned(Pool& pool, Member& member, uint64_t node_id) {
   Node& node = pool.nodes.at(node_id);
   member.node = node_id;
+  has_worked.insert(member.name);
   node.bind(id, epoch, pool.now);
   tell_again(pool, member);
 }
@@ -405,7 +424,7 @@ void Run::time_passed(Pool& pool) {
   const auto worst =
       std::ranges::max_element(missed_by, {}, [](const auto& entry) { return entry.second.size(); });
   if (seems_stuck() && worst != missed_by.end() && can_do_without(pool, worst->first))
-    leave_out(pool, std::string(worst->first));
+    leave_out(pool, std::string(worst->first), "others do not reach it");
   recover(pool, fmt::format("its nodes did not reach each other at step {}", step));
 }
 

@@ -70,7 +70,7 @@ void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double 
   if (experiment.cluster.replicas == 1 && !pool.has_waiting_run())
     for (const Member& free : spare) {
       const Node* node = pool.node(free.node);
-      if (node == nullptr || !node->is_free()) continue;
+      if (node == nullptr || !node->is_free() || is_left_out(pool, free.name)) continue;
       next.nodes.push_back(free);
       if (!free.measured) next.nodes.back().speed = speed;
     }

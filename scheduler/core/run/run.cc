@@ -118,10 +118,12 @@ void Run::member_done(Pool& pool, Member& finished, const msg::RunDoneT& message
   if (message.retry && state == RunState::Recovering) return;  // another member reports the same loss
   const std::string why =
       fmt::format("node '{}' failed at step {}: {}", finished.name, step, kept_text(message.message));
-  if (state == RunState::Forming && epoch > 1 && !message.retry)
-    return not_prepared(pool, finished, why, message.user_error);
-  if (state == RunState::Forming && seems_stuck() && can_do_without(pool, finished.name))
-    leave_out(pool, finished.name);
+  const bool is_forming = state == RunState::Forming || state == RunState::Recovering;
+  if (is_forming && has_run() && !message.retry) return not_prepared(pool, finished, why, message.user_error);
+  constexpr uint32_t kFailuresInARow = 3;
+  if (state == RunState::Forming && ++failures[finished.name] >= kFailuresInARow &&
+      can_do_without(pool, finished.name))
+    leave_out(pool, finished.name, why);
   if (message.retry || message.outcome != Outcome::Failed)
     return state == RunState::Stopping ? stopped_by_loss(pool, why) : recover(pool, why);
   fail(pool, why, message.user_error);

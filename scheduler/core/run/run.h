@@ -165,7 +165,12 @@ struct Run {
   uint64_t missed_step = 0;
   std::map<std::string, std::set<std::string>> missed_by;  // since then; names of members
   std::set<std::string> has_worked;                        // names of nodes that were in a group that ran
-  std::map<std::string, double> left_out;  // names of nodes with which no group is formed, until then
+  struct LeftOut {
+    double until = 0;
+    std::string why;
+  };
+  std::map<std::string, LeftOut> left_out;   // names of nodes with which no group is formed until then
+  std::map<std::string, uint32_t> failures;  // of nodes that got ready in vain, one group after the other
   double files_missing_since = 0;      // since when no node that is there has some file; 0: all can be had
   std::set<uint64_t> no_help;          // nodes that were already considered as help
   std::vector<uint64_t> too_few;       // nodes on which the run could not be placed
@@ -196,12 +201,14 @@ struct Run {
   void look_for_help(Pool& pool, double seconds_left);
   void stop_for_gain(Pool& pool, Planning wanted, const Plan& plan);
   void stop_to_regroup(Pool& pool, Regroup wanted);
-  void recover(Pool& pool, const std::string& why);
+  void recover(Pool& pool, const std::string& why, bool counts = true);
   void not_prepared(Pool& pool, const Member& member, const std::string& why, bool by_user = false);
-  void leave_out(Pool& pool, const std::string& node);
+  bool leave_out(Pool& pool, const std::string& node, const std::string& why);
+  std::string left_out_text(const Pool& pool) const;
   bool is_left_out(const Pool& pool, const std::string& node) const;
   bool can_do_without(const Pool& pool, const std::string& node) const;
   bool seems_stuck() const;
+  bool has_run() const { return !has_worked.empty() || saved_step() > 0; }
   void go_on(Pool& pool);
   bool fill_vacancies(Pool& pool);
   void plan_with_whoever_is_there(Pool& pool);

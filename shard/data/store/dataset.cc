@@ -2,12 +2,11 @@
 
 #include <spdlog/fmt/fmt.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
+#include <random>
 #include <string_view>
 #include <utility>
 
@@ -193,14 +192,16 @@ Dataset load_queries(const fs::path& path, Normalize normalize, std::span<const 
   const std::string reading = encoder.empty() ? "" : hex(XXH3_64bits(encoder.data(), encoder.size()));
   if (is_prepared(path) || fs::exists(cache_entry(path, normalize, reading)))
     return load_dataset(path, normalize, encoder, {}, progress);
-  static std::atomic<unsigned> serial{0};
-  const fs::path once =
-      cache_entry(path, normalize, fmt::format("{}\nonce {}-{}", reading, ::getpid(), serial++));
-  prepare_data(path, normalize, encoder, once, progress);
-  Dataset data = Dataset::open(once, true);
-  std::error_code failure;
-  fs::remove(once, failure);
-  return checked(std::move(data), path, normalize);
+  std::random_device random;
+  struct Once {
+    fs::path path;
+    ~Once() {
+      std::error_code failure;
+      fs::remove(path, failure);
+    }
+  } const once{cache_entry(path, normalize, fmt::format("{}\nonce {}-{}", reading, random(), random()))};
+  prepare_data(path, normalize, encoder, once.path, progress);
+  return checked(Dataset::open(once.path, true), path, normalize);
 }
 
 std::vector<std::string> load_label_names(const std::filesystem::path& path, size_t labels) {

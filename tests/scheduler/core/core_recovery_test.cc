@@ -301,7 +301,8 @@ TEST_F(RecoveryTest, ItWaitsForTheHolderOfItsFiles) {
   snapshot(100);
   pass(6, {}, 100);
   EXPECT_EQ(status().state, RunState::Waiting);
-  EXPECT_THAT(status().detail, testing::ContainsRegex("waits for node '[ab]': nobody else has part-[01] of step 100"));
+  EXPECT_THAT(status().detail,
+              testing::ContainsRegex("waits for node '[ab]': nobody else has part-[01] of step 100"));
   EXPECT_TRUE(pool.core.nodes().empty());
   join("b", 2);
   EXPECT_EQ(status().state, RunState::Forming);
@@ -339,7 +340,8 @@ TEST_F(RecoveryTest, AHolderThatHasLeftCountsWhenItIsBack) {
   start({"a", "b"});
   snapshot(100);
   for (const char* name : {"a", "b"}) pool.receive(name, msg::LeaveT{});
-  EXPECT_THAT(status().detail, testing::ContainsRegex("waits for node '[ab]': nobody else has part-[01] of step 100"));
+  EXPECT_THAT(status().detail,
+              testing::ContainsRegex("waits for node '[ab]': nobody else has part-[01] of step 100"));
   join("b", 2);
   EXPECT_EQ(status().state, RunState::Forming) << status().detail;
   get_ready({"b"});
@@ -557,6 +559,61 @@ TEST_F(RecoveryTest, ASpareThatCannotWorkForTheRunIsDoneWithout) {
   EXPECT_EQ(pool.take<msg::StopT>("a").size(), 1u) << "d is";
 }
 
+TEST_F(RecoveryTest, SeveralSparesThatCannotWorkForTheRunAreDoneWithout) {
+  start({"a", "b", "c"}, 3);
+  for (const char* spare : {"d", "e"}) join(spare);
+  for (const auto& [rank, member] : {std::pair(0U, "a"), {1U, "b"}, {2U, "c"}})
+    pool.receive(member, held(run, 1, 100, rank, {"a", rank == 1 ? "c" : "b"}));
+  for (const char* lost : {"b", "c"}) pool.receive(lost, msg::LeaveT{});
+  ASSERT_EQ(status().state, RunState::Forming);
+  const uint32_t epoch = status().epoch;
+  ASSERT_THAT(status().node_names, testing::UnorderedElementsAre("a", "d", "e"));
+  pool.plans_later = true;
+  pool.receive("d", done(run, Outcome::Failed, 0, "no such data", epoch));
+  ASSERT_EQ(status().state, RunState::Recovering);
+  pool.receive("e", done(run, Outcome::Failed, 0, "no such data", epoch));
+  ASSERT_EQ(status().state, RunState::Recovering) << status().detail;
+  pool.handle(carry_out(pool.requests.back()));
+  EXPECT_EQ(status().state, RunState::Forming);
+  EXPECT_THAT(status().node_names, ElementsAre("a"));
+}
+
+// The pool has many nodes of another release. None of them uses up an attempt.
+TEST_F(RecoveryTest, NodesThatCannotWorkForTheRunUseUpNoAttempts) {
+  start({"a", "b"}, 2);
+  Names strangers;
+  for (char name = 'c'; name < 'z'; ++name) {
+    strangers.emplace_back(1, name);
+    join(strangers.back());
+  }
+  snapshot(100);
+  pool.receive("b", msg::LeaveT{});
+  for (size_t i = 0; i < strangers.size(); ++i) {
+    ASSERT_EQ(status().state, RunState::Forming) << status().detail;
+    const Names members = status().node_names;
+    if (members.size() == 1) break;
+    pool.receive(members.back(), done(run, Outcome::Failed, 0, "another release", status().epoch));
+    for (int seconds = 0; seconds < 60 && status().state == RunState::Recovering; ++seconds)
+      pass(1, {"a"}, 100);
+  }
+  EXPECT_THAT(status().node_names, ElementsAre("a"));
+}
+
+// Nothing has worked before, so the reason may be the experiment.
+TEST_F(RecoveryTest, BeforeAnythingHasWorkedAFailureIsTold) {
+  pool.handle(Tick{});
+  for (const char* name : {"a", "b"}) join(name);
+  pool.receive("client", submission(2));
+  run = pool.take<msg::AcceptedT>("client").at(0).run;
+  pool.receive("b", msg::LeaveT{});
+  ASSERT_EQ(status().epoch, 2u);
+  msg::RunDoneT failed = done(run, Outcome::Failed, 0, "there is no column 'tags'", 2);
+  failed.user_error = true;
+  pool.receive("a", failed);
+  EXPECT_EQ(status().state, RunState::Failed);
+  EXPECT_TRUE(status().user_error);
+}
+
 TEST_F(RecoveryTest, ARunThatNeedsAllItsNodesWaitsForAnother) {
   start_with_all({"a", "b"});
   join("c");
@@ -566,6 +623,8 @@ TEST_F(RecoveryTest, ARunThatNeedsAllItsNodesWaitsForAnother) {
   pool.receive("a", done(run, Outcome::Failed, 0, "aborted", 2));
   pass(3, {"a", "c"}, 0);
   EXPECT_EQ(status().state, RunState::Waiting);
+  EXPECT_THAT(status().detail, HasSubstr("does without node 'c'"));
+  EXPECT_THAT(status().detail, HasSubstr("the cache is full"));
   join("d");
   get_ready({"a", "d"});
   pool.receive("d", msg::LeaveT{});

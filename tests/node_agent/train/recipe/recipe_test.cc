@@ -196,7 +196,6 @@ TEST(Recipe, ScalesWhatNeedsIt) {
   EXPECT_EQ(scaling(measured), Normalize::kNone);
 }
 
-// Tries every key that any rule, alternative or rung sets.
 TEST(Recipe, HeldOutSamplesAreAskedAfterEachEpoch) {
   EXPECT_EQ(recipe_for(wide_facts()).train.evaluate_every, 0u);
   EXPECT_EQ(
@@ -211,10 +210,15 @@ TEST(Recipe, AKeyBringsWhatItNeeds) {
   const Experiment corrected = recipe_for(wide_facts(), given({"sampling.logq=true"}));
   EXPECT_TRUE(corrected.sampling.logq);
   EXPECT_EQ(corrected.model.loss, Loss::kSoftmax);
-  EXPECT_FALSE(given({"model.exclude_own=false"}).keys.contains("model.centroids"));
+  for (const char* neutral : {"model.exclude_own=false", "model.rare_trust=1", "sampling.logq=false"})
+    EXPECT_EQ(given({neutral}).keys.size(), given().keys.size() + 1) << neutral;
+  const Experiment with_centroids =
+      recipe_for(wide_facts(), given({"model.exclude_own=true", "model.centroids=true"}));
+  EXPECT_EQ(with_centroids.model.loss, Loss::kSigmoid) << "nothing else is pinned";
   EXPECT_THROW(given({"model.rare_trust=0.5", "model.loss=softmax"}), UsageError);
 }
 
+// Tries every key that any rule, alternative or rung sets.
 TEST(Recipe, GivenKeysStay) {
   for (const DataFacts& facts : {wide_facts(), digits_facts()}) {
     const GivenKeys nothing = given();
