@@ -60,6 +60,7 @@ void Core::restore(const RunRecord& record) {
 void Core::begin() {
   has_begun_ = true;
   judge_at_ = awaits_members_ ? pool_.now + pool_.options.dead_after : 0;
+  pool_.awaits_members = awaits_members_;
   for (auto& [id, run] : pool_.runs) {
     run.submitted += pool_.now;
     run.ended = run.stop_asked = run.last_news = pool_.now;
@@ -94,6 +95,7 @@ void Core::take_over(uint64_t node, const msg::RegisterT& message) {
 
 void Core::judge() {
   judge_at_ = 0;
+  pool_.awaits_members = false;
   for (auto& [id, run] : pool_.runs) run.judge(pool_);
 }
 

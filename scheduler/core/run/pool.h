@@ -127,6 +127,7 @@ struct Pool {
 
   CoreOptions options;
   uint64_t pool_id = 0;
+  bool awaits_members = false;  // members of a former scheduler's groups may still come back
   double now = 0;
   double node_seconds = 0;  // sum over all nodes of the time that they have been in the pool
   uint64_t losses = 0;      // of nodes; a node that leaves is not lost

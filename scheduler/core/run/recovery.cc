@@ -159,9 +159,11 @@ void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
   if (has_ended(state)) return;
   // Count the places where files can lie. If there are at least two, each file needs two holders.
   uint32_t places = pool.options.data_port != 0 ? 1 : 0;
-  for (const Member& each : members)
-    if (const Node* node = pool.node(each.node); node != nullptr && !node->info.holder_endpoint.empty())
-      ++places;
+  for (const Member& each : members) {
+    const Node* node = pool.node(each.node);
+    const bool may_come_back = node == nullptr && pool.awaits_members;
+    if (may_come_back || (node != nullptr && !node->info.holder_endpoint.empty())) ++places;
+  }
   if (const auto stable = snapshots.settle(std::clamp(places, 1U, 2U), is_there)) {
     pool.changed_runs.insert(id);
     pool.log(fmt::format("run {}: the files of step {} are safe", id, *stable));

@@ -834,6 +834,21 @@ TEST_F(RecoveryTest, WhoDoesNotComeBackIsLost) {
   EXPECT_EQ(pool.node("b").run, 0u);
 }
 
+// Seed 777752 of the simulation: the run ended with files that lay on one disk.
+TEST_F(RecoveryTest, AMemberThatMayComeBackCountsAsAPlaceForFiles) {
+  start({"a", "b"});
+  snapshot(100);
+  pool.receive("b", held(run, 1, 200, 1, {"a", "b"}, true));
+  pool.restart();
+  pool.handle(Tick{});
+  join("a", 1, run, 1);
+  pool.receive("a", held(run, 1, 200, 0, {"a"}, true));
+  EXPECT_EQ(status().stable_step, 100u) << "b may get the second copy";
+  join("b", 1, run, 1);
+  pool.receive("a", held(run, 1, 200, 0, {"a", "b"}, true));
+  EXPECT_EQ(status().stable_step, 200u);
+}
+
 TEST_F(RecoveryTest, AJobThatEndedMeanwhileIsReported) {
   start({"a", "b"});
   snapshot(200, true);
