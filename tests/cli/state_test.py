@@ -120,14 +120,18 @@ class Undisturbed(StatePool):
     def scheduler_arguments(self):
         return (*super().scheduler_arguments, "--dead-after-seconds", "60")
 
-    def test_go_on_without_the_scheduler_and_are_watched_to_their_end(self):
-        self.agent("a")
-        self.agent("b")
-        run = self.submit("run", "--nodes", "2", "--set", "train.epochs=40")
+    def watched_over_a_restart(self, *options):
+        run = self.submit("run", "--set", "train.epochs=40", *options)
         watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json")
         watch.wait_for_step(5)
         self.start_again()
         self.assert_ends(watch, 0)
+        return run, watch
+
+    def test_go_on_without_the_scheduler_and_are_watched_to_their_end(self):
+        self.agent("a")
+        self.agent("b")
+        run, watch = self.watched_over_a_restart("--nodes", "2")
         steps = [event["step"] for event in watch.events("progress")]
         self.assertEqual(steps, sorted(set(steps)), "each once")
         self.assertEqual(steps[-1], 40 * STEPS_PER_EPOCH)
@@ -137,11 +141,7 @@ class Undisturbed(StatePool):
 
     def test_have_more_events_than_a_watcher_is_told(self):
         self.agent("a")
-        run = self.submit("run", "--set", "train.epochs=40", "--set", "train.evaluate_every=0")
-        watch = self.start("modelet", "watch", run, "--scheduler", self.address, "--json")
-        watch.wait_for_step(1)
-        self.start_again()
-        self.assert_ends(watch, 0)
+        run, watch = self.watched_over_a_restart("--set", "train.evaluate_every=0")
         told = [event["step"] for event in watch.events("progress")]
         self.assertEqual(told, list(range(told[0], 40 * STEPS_PER_EPOCH + 1)), "all since it began to watch, each once")
         log = [json.loads(line) for line in self.modelet("logs", run, "--scheduler", self.address).stdout.splitlines()]
