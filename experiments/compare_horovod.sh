@@ -1,3 +1,4 @@
+#!/bin/bash
 # Compares Modelet with real Horovod on nodes with shaped links. Writes report.html and report.json into build/compare_horovod. See
 # --help.
 set -euo pipefail

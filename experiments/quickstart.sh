@@ -1,3 +1,4 @@
+#!/bin/bash
 # Run this first. It installs what is missing, builds, trains experiments/quickstart.toml on a scheduler and four agents on this machine,
 # and prints the result.
 set -euo pipefail

@@ -1,3 +1,4 @@
+#!/bin/bash
 # Installs what is missing, builds, and runs every test. The last line is the sum of all ctest runs. The exit code is 0 only if
 # all of them passed. A second run builds only what has changed.
 set -euo pipefail

@@ -208,6 +208,16 @@ def check_rooms(repository, orders):
             yield f"{page}: the rooms of {library} are {', '.join(order)}, in this order (tests/layers); the table has {', '.join(told) or 'none'}"
 
 
+def check_programs(root, paths):
+    """The documents call scripts as programs. Without a first line that names the interpreter, only some shells run them."""
+    for path in paths:
+        file = os.path.join(root, path)
+        if path.endswith((".sh", ".py")) and os.access(file, os.X_OK):
+            with open(file, "rb") as script:
+                if script.read(2) != b"#!":
+                    yield f"{path}:1: it can be executed, but its first line names no interpreter"
+
+
 def folders_in_order(root):
     path = os.path.join(root, "tests/layers/check_layers.py")
     if not os.path.exists(path):
@@ -221,6 +231,7 @@ def folders_in_order(root):
 def violations(root):
     repository = Repository(root)
     yield from check_rooms(repository, folders_in_order(root))
+    yield from check_programs(root, files(root))
     for path in repository.paths:
         if path.endswith(".md"):
             whole = repository.read(path)

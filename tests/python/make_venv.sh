@@ -1,3 +1,4 @@
+#!/bin/bash
 # Makes build/venv, a virtual environment with what the tests of the Python package need. Installs the package into it from the
 # build folder of a preset, so that only the module itself is compiled. A second call does only what has changed.
 set -euo pipefail
