@@ -18,7 +18,7 @@
 
 #include "base/system/clock.h"
 #include "comm/codec/codec.h"
-#include "tests/comm/collectives/groups.h"
+#include "tests/comm/groups.h"
 
 namespace {
 

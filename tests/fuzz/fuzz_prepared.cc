@@ -9,7 +9,7 @@
 
 #include "base/array/aligned.h"
 #include "base/error.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace {
 

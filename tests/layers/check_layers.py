@@ -109,6 +109,34 @@ def check_rooms(paths):
             yield f"{folder}: {len(inside)} files and folders, more than {MOST_ROOMS}: divide it"
 
 
+def check_tests(paths):
+    """Tests whose folder is not that of the code under test: tests/shard/data/read is for shard/data/read."""
+    rooms, modules = set(), {}  # folders of the libraries; library and name without ending -> folders with such a file
+    for path in paths:
+        folder = folder_of(path)
+        if folder and path.endswith(CPP):
+            parts = folder.split("/")
+            rooms.update("/".join(parts[:depth + 1]) for depth in range(len(parts)))
+            modules.setdefault((parts[0], os.path.splitext(os.path.basename(path))[0]), set()).add(folder)
+    strangers = set()
+    for path in paths:
+        if not path.startswith("tests/") or not path.endswith(CPP + (".py",)):
+            continue
+        room = folder_of(path[len("tests/"):])
+        if room is None:
+            continue
+        if "/" in room and room not in rooms:
+            strangers.add(room)
+        elif path.endswith("_test.cc"):
+            name = os.path.basename(path)[:-len("_test.cc")]
+            homes = modules.get((room.split("/")[0], name), set())
+            # Of several modules with this name, or none, only people know which one is meant.
+            if len(homes) == 1 and room not in homes:
+                yield f"{path}: {name} is in {min(homes)}, so its test belongs in tests/{min(homes)}: move it, or name it after what it tests"
+    for room in sorted(strangers):
+        yield f"tests/{room}: tests mirror the folders, and there is no folder {room}: move its files to the folder of the code that they test"
+
+
 def check_header(path, text):
     if not path.endswith((".h", ".hpp")):
         return
@@ -137,6 +165,7 @@ def check_flags(text):
 def violations(root):
     paths = [path for _, path in files(root)]
     yield from check_rooms(paths)
+    yield from check_tests(paths)
     for full, path in files(root):
         is_cpp = path.endswith(CPP)
         is_build = path.endswith((".cmake", "CMakeLists.txt", "CMakePresets.json"))

@@ -63,6 +63,26 @@ class CheckLayers(unittest.TestCase):
         folders = [f"shard/f{i}/x.cc" for i in range(check_layers.MOST_ROOMS + 1)]
         self.assertEqual(len(list(check_layers.check_rooms(folders))), 1)
 
+    def test_tests_mirror_the_folders(self):
+        code = ["shard/synth/synth.h", "shard/data/read/csv.cc", "shard/layers/loss/loss.h", "shard/modelet/modelet.h",
+                "scheduler/core/run/pool.h", "scheduler/cli/pool/pool.h", "comm/codec/codec.h"]
+
+        def found(*tests):
+            return list(check_layers.check_tests(code + list(tests)))
+        for test in ("tests/shard/data/read/csv_test.cc", "tests/shard/data/mutated_text_test.cc", "tests/shard/data_testing.h",
+                     "tests/scheduler/pool_test.cc",  # two folders have a pool
+                     "tests/shard/codec_test.cc",  # that of comm is another library's
+                     "tests/fuzz/seeds/x.cc", "tests/error_of.h"):
+            self.assertEqual(found(test), [], test)
+        self.assertEqual(found("tests/shard/serve/a_test.cc", "tests/shard/serve/b_test.cc"),
+                         ["tests/shard/serve: tests mirror the folders, and there is no folder shard/serve: move its files to the folder of the "
+                          "code that they test"])
+        self.assertEqual(len(found("tests/shard/modelet/old/read_test.py", "tests/shard/csv/csv_test.cc")), 2)
+        self.assertEqual(found("tests/shard/data/csv_test.cc"),
+                         ["tests/shard/data/csv_test.cc: csv is in shard/data/read, so its test belongs in tests/shard/data/read: move it, or "
+                          "name it after what it tests"])
+        self.assertEqual(len(self.found("tests/comm/wires/x.cc", "")), 1, "check_tests() is called")
+
     def test_relative_include(self):
         self.assertEqual(len(self.found("comm/x.cc", '#include "codec.h"\n')), 1)
         self.assertEqual(self.found("comm/x.cc", "#include <zmq.h>\n"), [])

@@ -22,8 +22,8 @@
 #include "shard/data/store/dataset.h"
 #include "shard/data/store/prepared.h"
 #include "shard/layers/network.h"
-#include "tests/comm/collectives/groups.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/comm/groups.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::agent::testing {
 

@@ -26,7 +26,7 @@
 #include "shard/modelet/checkpoint.h"
 #include "shard/synth/synth.h"
 #include "tests/comm/collectives/breaking_transport.h"
-#include "tests/comm/collectives/groups.h"
+#include "tests/comm/groups.h"
 
 namespace modelet::simulation {
 namespace {

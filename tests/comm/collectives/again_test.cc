@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "comm/messaging/outgoing.h"
 #include "tests/comm/collectives/breaking_transport.h"
-#include "tests/comm/collectives/groups.h"
+#include "tests/comm/groups.h"
 
 namespace modelet::comm {
 namespace {

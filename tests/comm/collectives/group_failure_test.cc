@@ -18,7 +18,7 @@
 #include "comm/wire/envelope.h"
 #include "comm/wire/envelope_generated.h"
 #include "tests/comm/collectives/faulty_transport.h"
-#include "tests/comm/collectives/groups.h"
+#include "tests/comm/groups.h"
 
 namespace modelet::comm {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "tests/comm/collectives/groups.h"
+#include "tests/comm/groups.h"
 
 namespace modelet::comm {
 namespace {

@@ -22,7 +22,7 @@
 #include "base/system/clock.h"
 #include "comm/control/control.h"
 #include "comm/transport/zmq.h"
-#include "tests/comm/collectives/groups.h"
+#include "tests/comm/groups.h"
 
 namespace modelet::comm {
 namespace {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::agent::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include "base/system/process.h"
 #include "base/system/program.h"
 #include "node_agent/agent/agent.h"
-#include "tests/node_agent/agent/scripted_job.h"
+#include "tests/scheduler/scripted_job.h"
 
 int main(int argc, char** argv) {
   CLI::App app("An agent whose jobs never end.", "fake-agent");

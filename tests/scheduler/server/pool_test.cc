@@ -17,8 +17,8 @@
 #include "scheduler/client/pool_client.h"
 #include "scheduler/client/run_on_pool.h"
 #include "scheduler/server/server.h"
-#include "tests/node_agent/agent/scripted_job.h"
 #include "tests/scheduler/pools.h"
+#include "tests/scheduler/scripted_job.h"
 
 namespace modelet {
 namespace {

@@ -18,7 +18,7 @@
 #include "shard/kernels/row_dots.h"
 #include "shard/modelet/state.h"
 #include "shard/synth/synth.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
 namespace {

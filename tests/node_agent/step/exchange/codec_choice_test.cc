@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "tests/comm/collectives/groups.h"
+#include "tests/comm/groups.h"
 #include "tests/node_agent/ranks.h"
 
 namespace modelet::agent::testing {

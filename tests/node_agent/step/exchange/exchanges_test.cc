@@ -9,7 +9,7 @@
 #include "base/array/sample_range.h"
 #include "node_agent/step/exchange/activation_exchange.h"
 #include "node_agent/step/exchange/gradient_encoder.h"
-#include "tests/comm/collectives/groups.h"
+#include "tests/comm/groups.h"
 
 namespace modelet::agent::testing {
 namespace {

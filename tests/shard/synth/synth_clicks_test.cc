@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "shard/data/encode/table_encoder.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
 namespace {

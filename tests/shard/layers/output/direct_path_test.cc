@@ -19,7 +19,7 @@
 #include "shard/layers/output/active_set.h"
 #include "shard/layers/scoring/scoring.h"
 #include "shard/synth/synth.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/error_of.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
 namespace {

@@ -1,4 +1,4 @@
-// What the tests of shard/data share: samples that own their arrays, text in memory, a temporary folder.
+// What the tests of shard share: samples that own their arrays, text in memory, a temporary folder.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 #include "shard/data/store/dataset.h"
 #include "tests/error_of.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
 namespace {

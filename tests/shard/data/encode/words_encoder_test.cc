@@ -11,7 +11,7 @@
 #include "base/array/aligned.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
 namespace {

@@ -16,7 +16,7 @@
 #include "shard/inference/evaluation.h"
 #include "shard/layers/network.h"
 #include "shard/synth/synth.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "shard/data/batch/split.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
 namespace {

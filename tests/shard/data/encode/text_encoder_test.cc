@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "shard/data/encode/ngrams.h"
-#include "tests/shard/data/data_testing.h"
+#include "tests/shard/data_testing.h"
 
 namespace modelet::shard {
 namespace {
