@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 #include <utility>
 
@@ -19,6 +20,11 @@ using comm::control::RunStatusT;
 
 constexpr double kPollSeconds = 0.1;
 constexpr double kSilenceSeconds = 10;  // of a scheduler that should send a status every second
+
+uint64_t new_token() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;  // never 0
+}
 
 // Calls `use(number, event)` for the events of a run after number `after`, until it returns false.
 template <class Use>
@@ -56,9 +62,9 @@ void PoolClient::send(const comm::control::ToSchedulerMessage& message) {
 }
 
 // Asks again over a new connection, because the question or its answer may have been lost with the former one.
+// A submission that arrives twice is one run (its token).
 template <class Answer>
 Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question) {
-  const bool once = std::holds_alternative<comm::control::SubmitT>(question);  // twice would be two runs
   const Stopwatch watch;
   while (socket_.receive(0)) {
   }
@@ -73,11 +79,6 @@ Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question) {
         throw Error("the scheduler refuses: " + refusal->reason);
     }
     if (former == 0 || connection == former) continue;
-    if (once)
-      throw Error(
-          fmt::format("the connection to the scheduler at {0} was lost before its answer came: modelet list "
-                      "--scheduler {0} shows whether it has the run",
-                      scheduler_));
     send(question);
     connection = socket_.connections();
   }
@@ -107,6 +108,7 @@ uint64_t PoolClient::submit(const Submission& submission) {
   message.train_data = submission.train_data;
   message.test_data = submission.test_data;
   message.priority = submission.priority;
+  message.token = new_token();
   if (submission.resume_files) message.resume_files = comm::format_snapshot(*submission.resume_files);
   return ask<comm::control::AcceptedT>(std::move(message)).run;
 }

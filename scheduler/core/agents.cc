@@ -197,6 +197,8 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
   const auto found = node_of(peer);
   if (found == pool_.nodes.end()) return;
   Node& node = found->second;
+  if (message.number != 0 && message.number <= node.last_heartbeat) return ignore(node, "heartbeat");
+  node.last_heartbeat = message.number;
   pool_.send(peer, msg::AliveT{{}, message.number});
   if (message.run != 0 && message.run != node.run) {
     if (node.run == 0) node.stray = message.run;
@@ -226,28 +228,41 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
   start_waiting_runs();
 }
 
+// Has no effect and is counted: a message that was sent again after a reconnect although it had arrived, or
+// one of a group that is over.
+void Core::ignore(const Node& node, const char* message) {
+  if (ignored_.next())
+    pool_.log(fmt::format("ignored a {} of node '{}': it is doubled, or of a group that is over (number {})",
+                          message, node.info.name, ignored_.count()));
+}
+
 void Core::on(const std::string& peer, const msg::PreparedT& message) {
   const auto node = node_of(peer);
-  if (node == pool_.nodes.end() || message.run == 0 || node->second.run != message.run) return;
-  Run& run = pool_.runs.at(message.run);
-  if (Run::Member* member = run.member(node->first)) run.prepared(pool_, *member, message);
+  if (node == pool_.nodes.end()) return;
+  const auto run = pool_.runs.find(message.run);
+  const bool is_meant = run != pool_.runs.end() && node->second.run == message.run &&
+                        run->second.state == msg::RunState::Forming && run->second.epoch == message.epoch;
+  Run::Member* member = is_meant ? run->second.member(node->first) : nullptr;
+  if (member == nullptr) return ignore(node->second, "report of readiness");
+  run->second.prepared(pool_, *member, message);
 }
 
 void Core::on(const std::string& peer, const msg::RunEventT& message) {
   const auto node = node_of(peer);
+  if (node == pool_.nodes.end()) return;
   const auto found = pool_.runs.find(message.run);
-  if (node == pool_.nodes.end() || found == pool_.runs.end()) return;
+  if (found == pool_.runs.end()) return ignore(node->second, "event");
   Run& run = found->second;
   const uint64_t agent = node->second.info.incarnation;
   const auto event = parse_event(message.json);
   // The event was sent again, or a former scheduler wrote it down and died before it could confirm it.
   if (!event || (message.number != 0 && message.number <= node->second.last_event) ||
       run.has_heard(agent, message.number))
-    return;
+    return ignore(node->second, "event");
   const bool is_log = text_of(*event, "event") == kLogEvent;
   if (!is_log && (has_ended(run.state) || run.member(node->first) == nullptr ||
                   (message.epoch != 0 && message.epoch != run.epoch)))
-    return;
+    return ignore(node->second, "event");
   node->second.last_event = std::max(node->second.last_event, message.number);
   if (is_log) return keep_log(node->second, run, *event);
   run.reported(pool_, node->first, *event, agent, message.number);
@@ -257,25 +272,32 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
 // after the run has ended.
 void Core::keep_log(Node& node, const Run& run, const nlohmann::json& event) {
   const auto lines = event.find("lines");
+  const std::string& name = node.info.name;
   const bool has_worked_for_it =
-      std::ranges::find(run.members, node.info.name, &Run::Member::name) != run.members.end();
+      run.has_worked.contains(name) ||
+      std::ranges::find(run.members, name, &Run::Member::name) != run.members.end();
   if (!pool_.options.has_ledger || !has_worked_for_it || lines == event.end() || !lines->is_array()) return;
   std::string text;
   for (const nlohmann::json& line : *lines)
     if (line.is_string()) text += line.get<std::string>() + '\n';
   if (!text.empty() && node.may_log(text.size(), pool_.now))
-    pool_.changes.logs.push_back({run.id, node.info.name, std::move(text)});
+    pool_.changes.logs.push_back({run.id, name, std::move(text)});
 }
 
 void Core::on(const std::string& peer, const msg::RunDoneT& message) {
   const auto found = node_of(peer);
-  if (found == pool_.nodes.end() || message.run == 0) return;
+  if (found == pool_.nodes.end()) return;
   Node& node = found->second;
-  if (node.run == 0 && node.stray == message.run) node.stray = 0;
-  if (node.run != message.run || node.epoch != message.epoch) return start_waiting_runs();
+  // It was told to abort what it still worked for, and has done so.
+  if (node.run == 0 && node.stray != 0 && node.stray == message.run) {
+    node.stray = 0;
+    return start_waiting_runs();
+  }
+  if (message.run == 0 || node.run != message.run || node.epoch != message.epoch)
+    return ignore(node, "report of an end");
   Run& run = pool_.runs.at(message.run);
   Run::Member* member = run.member(found->first);
-  if (member != nullptr && member->done) return;
+  if (member != nullptr && member->done) return ignore(node, "report of an end");
   if (member != nullptr && run.epoch == message.epoch)
     run.member_done(pool_, *member, message);
   else
@@ -320,19 +342,19 @@ void Core::release_leavers() {
 
 void Core::on(const std::string& peer, const msg::PeerMissedT& message) {
   const auto node = node_of(peer);
-  if (node == pool_.nodes.end() || node->second.run != message.run || node->second.epoch != message.epoch)
-    return;
+  if (node == pool_.nodes.end()) return;
   const auto run = pool_.runs.find(message.run);
-  if (run == pool_.runs.end() || run->second.epoch != message.epoch ||
-      message.rank >= run->second.members.size())
-    return;
+  if (run == pool_.runs.end() || node->second.run != message.run || node->second.epoch != message.epoch ||
+      run->second.epoch != message.epoch || message.rank >= run->second.members.size())
+    return ignore(node->second, "word of a missed rank");
   run->second.member_missed(pool_, node->second.info.name, run->second.members[message.rank], message.why);
 }
 
 void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
   const auto node = node_of(peer);
+  if (node == pool_.nodes.end()) return;
   const auto found = pool_.runs.find(message.run);
-  if (node == pool_.nodes.end() || found == pool_.runs.end()) return;
+  if (found == pool_.runs.end()) return ignore(node->second, "report of files");
   Run& run = found->second;
   try {
     comm::Snapshot files = comm::parse_snapshot(message.files);
@@ -344,7 +366,8 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
     const std::string& name = node->second.info.name;
     for (comm::SnapshotFile& file : files.files)
       std::erase_if(file.holders, [&](const auto& each) { return !own && each != name && !each.empty(); });
-    run.snapshot_held(pool_, own ? message.rank : UINT32_MAX, files);
+    if (!run.snapshot_held(pool_, own ? message.rank : UINT32_MAX, files))
+      ignore(node->second, "report of files");
   } catch (const FormatError& error) {
     if (failures_.next())
       pool_.log(fmt::format("node '{}' holds what makes no sense: {} (number {})", node->second.info.name,

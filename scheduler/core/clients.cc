@@ -25,6 +25,9 @@ constexpr size_t kMostDrained = 4096;        // names
 }  // namespace
 
 void Core::on(const std::string& peer, const msg::SubmitT& message) {
+  // The client did not get the answer, so it asks again over a new connection.
+  if (const Run* known = submitted_with(message.token); known != nullptr)
+    return pool_.send(peer, msg::AcceptedT{{}, known->id});
   Run run{.submitter = sender_.name,
           .by_admin = sender_.role == comm::Role::kAdmin,
           .submit = message,
@@ -48,6 +51,15 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
   pool_.send(peer, msg::AcceptedT{{}, run.id});
   pool_.runs.emplace(run.id, std::move(run));
   start_waiting_runs();
+}
+
+// The sender's run that was submitted with this token; null if there is none.
+const Run* Core::submitted_with(uint64_t token) const {
+  if (token == 0) return nullptr;
+  const auto found = std::ranges::find_if(pool_.runs, [&](const auto& entry) {
+    return entry.second.submit.token == token && entry.second.submitter == sender_.name;
+  });
+  return found == pool_.runs.end() ? nullptr : &found->second;
 }
 
 // Throws UsageError for what cannot work in the pool as it is now.

@@ -139,6 +139,7 @@ class Core {
   }
 
   void refuse(const std::string& peer, const std::string& reason);
+  void ignore(const Node& node, const char* message);
   void keep_log(Node& node, const Run& run, const nlohmann::json& event);
   // Of an agent that is not known: end(), and asks it to register.
   Nodes::iterator node_of(const std::string& peer);
@@ -163,6 +164,7 @@ class Core {
   void start_waiting_runs();
   std::vector<size_t> sizes_of_groups() const;
   Run* run_of_user(const std::string& peer, uint64_t id, const char* verb);
+  const Run* submitted_with(uint64_t token) const;
   bool make_room_for_run();
   void check_submission(const comm::control::SubmitT& message, const Run& run) const;
 
@@ -174,7 +176,7 @@ class Core {
   double judge_at_ = 0;          // when members that did not come back are lost; 0: already decided
   comm::Identity sender_;        // of the message being handled
   std::string sender_address_;   // of the machine that sent this message
-  LogLimit refusals_, failures_;
+  LogLimit refusals_, ignored_, failures_;
   std::map<std::string, uint64_t> node_of_peer_;
 };
 

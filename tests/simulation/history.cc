@@ -15,7 +15,9 @@ void submit(Pool& pool, const RunSpec& spec, uint32_t nodes, uint32_t output_mod
   const std::string name = fmt::format("run{}", pool.clients.size());
   pool.promises.add(name, spec);
   Client& client = pool.add_client();
-  pool.world.after(after, [&client, message = scheduler::test::submission(nodes, name, output_modelets)] { client.start(message); });
+  msg::SubmitT message = scheduler::test::submission(nodes, name, output_modelets);
+  message.token = pool.clients.size();
+  pool.world.after(after, [&client, message = std::move(message)] { client.start(message); });
 }
 
 class Player {

@@ -24,6 +24,7 @@ enum class Mutant : uint8_t {
   kHeldBeforeSent,        // a file counts as held elsewhere before it is there
   kNothingSentAgain,      // an agent does not repeat its reports after it lost its connection
   kStopsAreLost,          // Stop reaches no node
+  kTokensAreLost,         // a submission that is sent again cannot be told from a new one
 };
 
 struct MutantName {
@@ -41,6 +42,7 @@ inline constexpr std::array kMutants = {
     MutantName{Mutant::kHeldBeforeSent, "held-before-sent"},
     MutantName{Mutant::kNothingSentAgain, "nothing-sent-again"},
     MutantName{Mutant::kStopsAreLost, "stops-are-lost"},
+    MutantName{Mutant::kTokensAreLost, "tokens-are-lost"},
 };
 
 }  // namespace modelet::simulation

@@ -135,8 +135,7 @@ void Promises::stepped(const std::string& run, uint64_t step, const std::map<uin
 void Promises::sent(const std::string& peer, const msg::FromSchedulerMessage& message) {
   if (const auto* prepare = std::get_if<msg::PrepareT>(&message)) check_prepare(peer, *prepare);
   if (const auto* stable = std::get_if<msg::StableT>(&message)) check_stable(*stable);
-  if (const auto* accepted = std::get_if<msg::AcceptedT>(&message); accepted && !accepted_.insert(accepted->run).second)
-    world_.violated(fmt::format("two runs have the number {}", accepted->run));
+  if (const auto* accepted = std::get_if<msg::AcceptedT>(&message)) accepted_.insert(accepted->run);
 }
 
 // No two groups of a run have the same number, and later groups have larger ones.
@@ -229,6 +228,12 @@ void Promises::check_event(const scheduler::RunEventRecord& event) {
 }
 
 void Promises::running(const std::vector<msg::RunStatusT>& runs) {
+  for (const msg::RunStatusT& run : runs) {
+    const auto known = numbers_.insert({run.name, run.run}).first;
+    if (known->second != run.run) world_.violated(fmt::format("runs {} and {} are one submission", known->second, run.run));
+    if (named_.insert({run.run, run.name}).first->second != run.name)
+      world_.violated(fmt::format("two runs have the number {}", run.run));
+  }
   for (const uint64_t id : accepted_)
     if (std::ranges::find(runs, id, &msg::RunStatusT::run) == runs.end())
       world_.violated(fmt::format("run {} was accepted and is forgotten", id));

@@ -4,7 +4,7 @@
 // Each state that a job reaches, each file that is held and each event that is published is compared with it.
 //
 //   - every step of every job has the state of the undisturbed run;
-//   - run numbers are never used again, an accepted run is never forgotten, a run that has ended never changes;
+//   - a submission is one run, however often it is sent; run numbers are never used again, an accepted run is never forgotten, a run that has ended never changes;
 //   - no two groups have the same epoch of a run, and no group publishes after a later one has;
 //   - a snapshot that is called stable lies on as many disks as promised, and a group can find the files that
 //     it continues from;
@@ -102,7 +102,9 @@ class Promises {
   std::map<std::string, RunSpec> specs_;
   std::map<std::string, std::vector<TrueState>> truths_;                    // [step]
   std::map<Content, std::map<std::string, Copy>> copies_;                   // content -> disk -> state
-  std::map<uint64_t, std::string> names_;                                   // run -> name
+  std::map<uint64_t, std::string> names_;                                   // run -> name, of its groups
+  std::map<uint64_t, std::string> named_;                                   // run -> name, as listed
+  std::map<std::string, uint64_t> numbers_;                                 // name -> run, as listed
   std::map<uint64_t, uint32_t> epochs_, sizes_;                             // run -> of its newest group
   std::map<std::tuple<uint64_t, uint32_t, uint32_t>, std::string> groups_;  // (run, epoch, rank) -> its Prepare
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> published_;             // run -> (epoch, step)

@@ -135,6 +135,12 @@ void SchedulerProcess::received(const std::string& peer, const msg::ToSchedulerM
   if (pool_.mutant == Mutant::kNoFencingOfAgents) return handle(scheduler::Received{peer, without_fence(message)});
   if (const auto* event = std::get_if<msg::RunEventT>(&message); event && pool_.mutant == Mutant::kDuplicatesCount)
     return handle(scheduler::Received{peer, as_new(*event)});
+  if (const auto* submit = std::get_if<msg::SubmitT>(&message);
+      submit && pool_.mutant == Mutant::kTokensAreLost) {
+    msg::SubmitT other = *submit;
+    other.token = 0;
+    return handle(scheduler::Received{peer, std::move(other)});
+  }
   if (const auto* stop = std::get_if<msg::StopRunT>(&message)) pool_.promises.asked_to_stop(stop->run);
   handle(scheduler::Received{peer, message});
 }

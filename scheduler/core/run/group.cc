@@ -271,7 +271,6 @@ void Run::send_prepare(Pool& pool) {
 }
 
 void Run::prepared(Pool& pool, Member& ready, const msg::PreparedT& message) {
-  if (state != RunState::Forming || epoch != message.epoch) return;
   if (!is_endpoint(message))
     return not_prepared(pool, ready, fmt::format("node '{}' gave no usable endpoint", ready.name));
   ready.endpoint = message.endpoint;

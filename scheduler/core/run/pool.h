@@ -87,7 +87,8 @@ struct Node {
   bool draining = false;   // an administrator has drained it
   uint64_t step = 0;
   StepSeconds times;        // as last reported
-  uint64_t last_event = 0;  // number of its last event of a run
+  uint64_t last_event = 0;      // number of its last event of a run
+  uint64_t last_heartbeat = 0;  // number
   // How many bytes of its log it may send at once, as of the second `log_room_at`.
   double log_room = 0, log_room_at = 0;
 

@@ -146,17 +146,17 @@ bool Run::can_do_without(const Pool& pool, const std::string& node) const {
 
 // ---- snapshots
 
-void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) {
+bool Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) {
   const auto is_there = [&](const std::string& holder) { return pool.is_there(holder); };
   const bool works = state == RunState::Running || state == RunState::Stopping;
   const bool has_more = snapshots.add_holders(files);
   const bool is_new = works && snapshots.add(epoch, static_cast<uint32_t>(members.size()), rank, files);
+  if (!has_more && !is_new) return false;
   // Agents do not repeat a report that was confirmed, so the record must have it. Reports about other
   // unfinished snapshots need no record: a later snapshot replaces them.
   if (has_more || files.keep) pool.changed_runs.insert(id);
-  if (!has_more && !is_new) return;
   last_news = pool.now;
-  if (has_ended(state)) return;
+  if (has_ended(state)) return true;
   // Count the places where files can lie. If there are at least two, each file needs two holders.
   uint32_t places = pool.options.data_port != 0 ? 1 : 0;
   for (const Member& each : members) {
@@ -172,6 +172,7 @@ void Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
         pool.send(node->peer, msg::StableT{{}, id, epoch, *stable});
   }
   settle(pool);
+  return true;
 }
 
 // Whether the next group can continue from the last step although its snapshot is not stable: the nodes stay,

@@ -54,7 +54,8 @@ json submit_json(const msg::SubmitT& submit) {
           {"test_data", submit.test_data},
           {"wait", submit.wait},
           {"priority", submit.priority},
-          {"resume_files", submit.resume_files}};
+          {"resume_files", submit.resume_files},
+          {"token", submit.token}};
 }
 
 msg::SubmitT submit_of(const json& object) {
@@ -79,6 +80,8 @@ msg::SubmitT submit_of(const json& object) {
   submit.wait = bool_at(object, "wait");
   submit.priority = static_cast<int32_t>(number_at(object, "priority", kRecord));
   submit.resume_files = string_at(object, "resume_files", kRecord);
+  if (object.contains("token"))  // not in records of earlier releases
+    submit.token = unsigned_at(object, "token", kRecord);
   return submit;
 }
 

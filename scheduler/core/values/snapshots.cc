@@ -24,10 +24,13 @@ bool agrees(comm::Snapshot& known, const comm::Snapshot& files) {
   });
 }
 
-void add_to(comm::SnapshotFile& known, const std::vector<std::string>& holders) {
+// Returns whether there is a new one.
+bool add_to(comm::SnapshotFile& known, const std::vector<std::string>& holders) {
+  const size_t before = known.holders.size();
   for (const std::string& holder : holders)
     if (known.holders.size() < comm::kMostHolders && !contains(known.holders, holder))
       known.holders.push_back(holder);
+  return known.holders.size() > before;
 }
 
 size_t count_there(const comm::SnapshotFile& file, const Snapshots::IsThere& is_there) {
@@ -75,10 +78,11 @@ bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Sn
 bool Snapshots::add_holders(const comm::Snapshot& files) {
   const auto known = std::ranges::find(stable_, files.step, &comm::Snapshot::step);
   if (known == stable_.end() || !agrees(*known, files)) return false;
+  bool is_new = files.keep && !known->keep;
   for (const comm::SnapshotFile& file : files.files)
-    if (comm::SnapshotFile* same = file_of(*known, file.name)) add_to(*same, file.holders);
+    if (comm::SnapshotFile* same = file_of(*known, file.name)) is_new = add_to(*same, file.holders) || is_new;
   known->keep = known->keep || files.keep;
-  return true;
+  return is_new;
 }
 
 std::optional<uint64_t> Snapshots::settle(uint32_t holders, const IsThere& is_there) {

@@ -38,7 +38,7 @@ class Snapshots {
   // holders each time. Returns false if `files` contradicts what is known, or does not belong to this group.
   bool add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files);
   // Adds holders of a stable snapshot: a node has fetched its files. Returns false if there is no such
-  // snapshot, or if the contents differ.
+  // snapshot, if the contents differ, or if all was known.
   bool add_holders(const comm::Snapshot& files);
   // Finds the snapshots that have become stable: all ranks have reported, and each file has at least
   // `holders` holders that are there. Returns the newest stable step and forgets the snapshots that this

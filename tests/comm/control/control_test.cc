@@ -3,9 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/system/clock.h"
+#include "tests/comm/control/samples.h"
 #include "tests/error_of.h"
 #include "tests/scheduler/core/core_harness.h"
 
@@ -79,32 +82,54 @@ TEST(Control, AnotherVersionIsRefusedWithBothNumbers) {
   }
 }
 
+template <class Message>
+void expect_each_kind(const std::vector<Message>& messages) {
+  ASSERT_EQ(messages.size(), std::variant_size_v<Message>);
+  for (size_t kind = 0; kind < messages.size(); ++kind) EXPECT_EQ(messages[kind].index(), kind);
+}
+
+TEST(Control, TheSamplesHaveEachKind) {
+  expect_each_kind(test::messages_to_scheduler());
+  expect_each_kind(test::messages_from_scheduler());
+}
+
 // Every prefix and many mutations give an error or a message, never a crash (this also runs under the
-// sanitizers).
-TEST(Control, MutatedMessagesAreRefusedOrRead) {
-  const std::string good = encode(ToSchedulerMessage(scheduler::test::submission(2)));
-  for (size_t size = 0; size < good.size(); ++size) {
-    const std::string prefix =
-        good.substr(0, size);  // a buffer of its own: the sanitizer sees reads past its end
-    try {
-      decode_to_scheduler(bytes_of(prefix));
-    } catch (const FormatError&) {
-    }
-  }
-  Rng rng(7);
+// sanitizers). Returns how many were refused.
+size_t read_mutated(const std::string& good, const std::function<void(std::span<const std::byte>)>& read) {
   size_t refused = 0;
-  for (int i = 0; i < 20000; ++i) {
+  const auto try_to_read = [&](const std::string& bytes) {
+    try {
+      read(bytes_of(bytes));
+    } catch (const FormatError&) {
+      ++refused;
+    }
+  };
+  EXPECT_NO_THROW(read(bytes_of(good)));
+  for (size_t size = 0; size < good.size(); ++size)
+    try_to_read(good.substr(0, size));  // a buffer of its own: the sanitizer sees reads past its end
+  Rng rng(7);
+  for (int i = 0; i < 1000; ++i) {
     std::string mutated = good;
     for (uint32_t flips = 1 + rng.below(4); flips > 0; --flips)
       mutated[rng.below(static_cast<uint32_t>(std::min<size_t>(mutated.size(), 300)))] =
           static_cast<char>(rng.next());
-    try {
-      decode_to_scheduler(bytes_of(mutated));
-    } catch (const FormatError&) {
-      ++refused;
-    }
+    try_to_read(mutated);
   }
-  EXPECT_GT(refused, 1000u);
+  return refused;
+}
+
+TEST(Control, MutatedMessagesOfEachKindAreRefusedOrRead) {
+  for (auto& message : test::messages_to_scheduler()) {
+    const size_t kind = message.index();
+    EXPECT_GT(read_mutated(encode(std::move(message)), [](auto bytes) { decode_to_scheduler(bytes); }), 100u)
+        << "kind " << kind;
+  }
+  for (auto& message : test::messages_from_scheduler()) {
+    const size_t kind = message.index();
+    EXPECT_GT(read_mutated(encode(std::move(message)), [](auto bytes) { decode_from_scheduler(bytes); }),
+              100u)
+        << "kind " << kind;
+  }
 }
 
 // A vector of many strings that share one string in the message.

@@ -729,6 +729,26 @@ TEST_F(RecoveryTest, TheHighestPriorityStartsFirst) {
   EXPECT_EQ(pool.run(3).state, RunState::Forming);
 }
 
+// The answer to a submission may be lost with the connection, or with the scheduler.
+TEST_F(RecoveryTest, ASubmissionThatIsSentAgainIsTheSameRun) {
+  msg::SubmitT submit = submission(1);
+  submit.token = 5;
+  pool.receive("client", submit);
+  pool.receive("client-again", submit);
+  pool.restart();
+  pool.receive("client-after-restart", submit);
+  for (const char* client : {"client", "client-again", "client-after-restart"})
+    EXPECT_EQ(pool.take<msg::AcceptedT>(client).at(0).run, 1u) << client;
+  submit.token = 6;
+  pool.receive("another", submit);
+  EXPECT_EQ(pool.take<msg::AcceptedT>("another").at(0).run, 2u);
+  submit.token = 0;
+  for (const uint64_t next : {3, 4}) {
+    pool.receive("client", submit);
+    EXPECT_EQ(pool.take<msg::AcceptedT>("client").back().run, next) << "an earlier release gives no token";
+  }
+}
+
 TEST_F(RecoveryTest, ASmallRunUsesWhatALargeOneCannotYet) {
   start({"a", "b", "c"}, 3);
   for (const char* name : {"d", "e"}) join(name);

@@ -68,15 +68,15 @@ class RecoveryTest : public testing::Test {
       pool.now += 1;
       for (const std::string& name : alive) {
         const bool works = pool.node(name).run == run;
-        pool.receive(
-            name, msg::HeartbeatT{{}, 0, works ? run : 0, works ? step : 0, works ? status().epoch : 0, 7});
+        pool.receive(name, msg::HeartbeatT{{}, 0, works ? run : 0, works ? step : 0,
+                                           works ? status().epoch : 0, ++heartbeats});
       }
       pool.handle(Tick{});
     }
   }
 
   Harness pool;
-  uint64_t run = 0;
+  uint64_t run = 0, heartbeats = 0;
   std::vector<uint32_t> owner;
   std::map<std::string, msg::PrepareT> prepares;
 };

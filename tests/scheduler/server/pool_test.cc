@@ -394,7 +394,8 @@ TEST(PoolClientTest, NobodyAnswers) {
   EXPECT_THROW(PoolClient("nonsense"), UsageError);
 }
 
-// A scheduler that ends with a question unanswered. The next one, at the same address, answers.
+// A scheduler that ends with a question unanswered. The next one, at the same address, answers. Both note the
+// tokens of submissions.
 class ForgetfulScheduler {
  public:
   ForgetfulScheduler() {
@@ -404,7 +405,7 @@ class ForgetfulScheduler {
       socket_.reset();
       socket_ = std::make_unique<comm::control::ServerSocket>(endpoint);
       while (!ended_)
-        if (const auto asked = socket_->receive(0.01)) socket_->send(asked->peer, comm::control::NodeListT{});
+        if (const auto asked = heard()) answer(*asked);
     });
   }
   ~ForgetfulScheduler() {
@@ -412,12 +413,26 @@ class ForgetfulScheduler {
     thread_.join();
   }
   const std::string& endpoint() const { return endpoint_; }
+  std::vector<uint64_t> tokens() const { return tokens_; }  // once the client has its answer
 
  private:
   void question() {
-    while (!socket_->receive(0.01) && !ended_) {
+    while (!heard() && !ended_) {
     }
   }
+  std::optional<comm::control::ServerSocket::Received> heard() {
+    auto asked = socket_->receive(0.01);
+    const auto* submit = asked ? std::get_if<comm::control::SubmitT>(&asked->message) : nullptr;
+    if (submit != nullptr) tokens_.push_back(submit->token);
+    return asked;
+  }
+  void answer(const comm::control::ServerSocket::Received& asked) {
+    if (std::holds_alternative<comm::control::SubmitT>(asked.message))
+      socket_->send(asked.peer, comm::control::AcceptedT{{}, 7});
+    else
+      socket_->send(asked.peer, comm::control::NodeListT{});
+  }
+  std::vector<uint64_t> tokens_;
   std::atomic<bool> ended_{false};
   std::unique_ptr<comm::control::ServerSocket> socket_ =
       std::make_unique<comm::control::ServerSocket>("tcp://127.0.0.1:*");
@@ -430,14 +445,16 @@ TEST(PoolClientTest, AsksAgainAfterALostConnection) {
   EXPECT_TRUE(PoolClient(scheduler.endpoint()).nodes().nodes.empty());
 }
 
-TEST(PoolClientTest, SubmitsARunOnce) {
+TEST(PoolClientTest, ASubmissionThatIsSentAgainHasTheSameToken) {
   const ForgetfulScheduler scheduler;
-  try {
-    PoolClient(scheduler.endpoint()).submit(shared_run(1));
-    FAIL() << "an answer from nobody";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("shows whether it has the run"));
-  }
+  PoolClient client(scheduler.endpoint());
+  EXPECT_EQ(client.submit(shared_run(1)), 7u);
+  EXPECT_EQ(client.submit(shared_run(1)), 7u);
+  const std::vector<uint64_t> tokens = scheduler.tokens();
+  ASSERT_EQ(tokens.size(), 3u);
+  EXPECT_EQ(tokens[0], tokens[1]) << "the first was sent twice";
+  EXPECT_NE(tokens[0], tokens[2]);
+  EXPECT_NE(tokens[0], 0u);
 }
 
 TEST(ServerTest, RefusesToListenWithoutKeys) {
