@@ -9,6 +9,7 @@
 #include "base/system/file.h"
 #include "comm/content/snapshot.h"
 #include "comm/content/transfer/transfer.h"
+#include "node_agent/snapshots/holder_order.h"
 
 namespace modelet::agent {
 namespace {
@@ -212,16 +213,13 @@ void OwnSnapshots::adopt_next(Snapshot& snapshot) {
 }
 
 // The nodes to which a file may go. If the scheduler's store is on this machine, only the store. Else the
-// other members, beginning with a different one for each file, and last those that failed a moment ago.
-// Finally the store, for a group of one and in case no member takes the file.
-std::vector<std::string> OwnSnapshots::candidates(size_t file) const {
+// other members, beginning with the partner, and last those that failed a moment ago. Finally the store, for a
+// group of one and in case no member takes the file.
+std::vector<std::string> OwnSnapshots::candidates() const {
   std::vector<std::string> nodes;
   if (around_.local_store != nullptr && group_.store) return {""};
-  const size_t others = group_.members.empty() ? 0 : group_.members.size() - 1;
-  for (size_t i = 0; i < others; ++i) {
-    const std::string& node = group_.members[(group_.rank + 1 + (file + i) % others) % group_.members.size()];
-    if (node != around_.node && around_.links.knows(node)) nodes.push_back(node);
-  }
+  for (const uint32_t rank : holder_order(group_.rank, static_cast<uint32_t>(group_.members.size())))
+    if (const std::string& node = group_.members[rank]; around_.links.knows(node)) nodes.push_back(node);
   const auto has_not_failed = [this](const std::string& node) {
     const auto failed = failed_at_.find(node);
     return failed == failed_at_.end() || clock_.now() - failed->second > kAvoid;
@@ -234,7 +232,7 @@ std::vector<std::string> OwnSnapshots::candidates(size_t file) const {
 void OwnSnapshots::copy(Snapshot& snapshot, size_t file) {
   HeldFile& its = snapshot.files[file];
   std::string complaints;
-  for (const std::string& node : candidates(file)) {
+  for (const std::string& node : candidates()) {
     try {
       send(snapshot, its, node);
       its.holders.push_back(node);

@@ -78,7 +78,7 @@ class OwnSnapshots {
   void adopt_next(Snapshot& snapshot);
   void copy(Snapshot& snapshot, size_t file);
   void send(const Snapshot& snapshot, const HeldFile& file, const std::string& to);
-  std::vector<std::string> candidates(size_t file) const;
+  std::vector<std::string> candidates() const;
   void say(const Snapshot& snapshot);
   void tell(Snapshot& snapshot);
   void forget(const Snapshot& snapshot, bool remove_files);

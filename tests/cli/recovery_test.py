@@ -16,8 +16,8 @@ class RecoveryTest(ProgramTest):
         super().setUp()
         self.pool = self.folder / self._testMethodName
         (self.pool / "shared").mkdir(parents=True)
-        self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user")}
-        (self.pool / "allowed").write_text(f"agent {self.public['agent']} office\nuser {self.public['user']} alice\n")
+        self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user", "admin")}
+        (self.pool / "allowed").write_text(f"agent {self.public['agent']} office\nuser {self.public['user']} alice\nadmin {self.public['admin']} root\n")
         self.endpoint = self.pool / "endpoint"
         with socket.create_server(("127.0.0.1", 0)) as free:  # for the store; the same port after a restart
             self.data_port = free.getsockname()[1]
@@ -36,10 +36,10 @@ class RecoveryTest(ProgramTest):
     def own(self, key):
         return ("--scheduler", self.address, "--key", self.pool / f"{key}.key", "--scheduler-key", self.public["scheduler"])
 
-    def agent(self, name):
+    def agent(self, name, *more):
         self.agents[name] = self.start("modelet-agent", *self.own("agent"), "--name", name, "--cores", "1", "--memory-mib", "1000", "--gflops", "10",
                                        "--memory-gbps", "5", "--work-dir", self.pool / name, "--out-root", self.pool / "shared", "--data-root", self.folder,
-                                       "--leave-seconds", "100")
+                                       "--leave-seconds", "100", *more)
         wait_until(lambda: name in self.nodes(), lambda: f"agent registers: {self.agents[name]}")
 
     def verb(self, *arguments):
@@ -124,20 +124,54 @@ class RecoveryTest(ProgramTest):
         self.kill("b")
         self.assert_finishes(run)
 
-    def test_an_agent_that_is_asked_to_leave_costs_no_step(self):
-        for name in ("a", "b", "c"):
+    def test_two_nodes_are_lost_at_once(self):
+        for name in ("a", "b", "c", "d"):
             self.agent(name)
-        run, (leaves, _) = self.begin(2)
-        watcher = self.start("modelet", "watch", run, *self.own("user"), "--json")
-        self.agents[leaves].signal(signal.SIGTERM)
-        self.assertEqual(self.agents[leaves].end(), 0, str(self.agents[leaves]))
+        run, _ = self.begin(4)
+        lost = self.status(run)["nodes"][0::2]  # their files are with the others
+        for name in lost:
+            self.kill(name)
         self.assert_finishes(run)
-        self.assertEqual(watcher.end(), 0, str(watcher))
+        self.assertGreaterEqual(self.status(run)["recoveries"], 1)
+        self.assertFalse(set(lost) & set(self.nodes()))
+
+    def assert_costs_no_step(self, leave, *more):
+        """`leave(name)` makes a member leave its run, for which a spare node is there."""
+        for name in ("a", "b", "c"):
+            self.agent(name, *(word.format(self.pool / name) for word in more))
+        run, (leaves, _) = self.begin(2, "--set", "train.epochs=100000")
+        watcher = self.start("modelet", "watch", run, *self.own("user"), "--json")
+        leave(leaves)
+        wait_until(lambda: watcher.events("regrouped"), lambda: f"goes on without {leaves}: {self.status(run)}\n{self.logs()}")
         events = watcher.events()
         (regrouped,) = [i for i, event in enumerate(events) if event["event"] == "regrouped"]
+        self.wait_for_step(run, events[regrouped]["step"] + 20)
+        self.verb("stop", run)
+        watcher.end()
+        self.assertEqual(self.status(run)["state"], "stopped", self.logs())
         before = [event["step"] for event in events[:regrouped] if event["event"] == "progress"]
         self.assertEqual(events[regrouped]["step"], before[-1])
         self.assertNotIn(leaves, events[regrouped]["nodes"])
+        self.assertEqual(self.status(run)["recoveries"], 0)
+        return leaves
+
+    def assert_has_left(self, name):
+        self.assertEqual(self.agents[name].end(), 0, str(self.agents[name]))
+        self.assertNotIn(name, self.nodes())
+
+    def test_an_agent_that_is_asked_to_leave_costs_no_step(self):
+        self.assert_has_left(self.assert_costs_no_step(lambda name: self.agents[name].signal(signal.SIGTERM)))
+
+    def test_a_machine_that_is_about_to_go_away_costs_no_step(self):
+        def give_notice(name):
+            (self.pool / "notice").write_text("100")
+            (self.pool / "notice").rename(self.pool / f"{name}.notice")  # with its content at once
+
+        self.assert_has_left(self.assert_costs_no_step(give_notice, "--notice", "file:{}.notice"))
+
+    def test_a_drained_node_costs_no_step(self):
+        drained = self.assert_costs_no_step(lambda name: self.modelet("drain", name, *self.own("admin")))
+        self.assertEqual((self.nodes()[drained]["run"], self.agents[drained].running()), (0, True))
 
     def test_a_run_is_there_to_be_fetched_as_soon_as_it_has_finished(self):
         self.scheduler.signal(signal.SIGKILL)

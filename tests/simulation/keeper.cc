@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "node_agent/snapshots/holder_order.h"
+
 namespace modelet::simulation {
 namespace {
 
@@ -88,7 +90,7 @@ void Keeper::advance(Own& own) {
   if (!own.told) {
     const bool is_alone = members_.size() <= 1 && !has_store_;
     for (size_t i = 0; i < own.files.size() && !is_alone; ++i)
-      if (own.files[i].holders.empty()) return send(own, i, candidates(i));
+      if (own.files[i].holders.empty()) return send(own, i, candidates());
     return tell(own);
   }
   for (size_t i = 0; i < own.files.size(); ++i)
@@ -96,13 +98,10 @@ void Keeper::advance(Own& own) {
   tell(own);
 }
 
-std::vector<std::string> Keeper::candidates(size_t file) const {
+std::vector<std::string> Keeper::candidates() const {
   std::vector<std::string> nodes;
-  const size_t others = members_.size() - 1;
-  for (size_t i = 0; i < others; ++i) {
-    const std::string& node = members_[(rank_ + 1 + (file + i) % others) % members_.size()];
-    if (node != around_.node && holders_.contains(node)) nodes.push_back(node);
-  }
+  for (const uint32_t rank : agent::holder_order(rank_, static_cast<uint32_t>(members_.size())))
+    if (const std::string& node = members_[rank]; holders_.contains(node)) nodes.push_back(node);
   if (has_store_) nodes.emplace_back();
   return nodes;
 }

@@ -63,7 +63,7 @@ class Keeper {
   void drop_superseded();
   void say(const Own& own);
   void tell(Own& own);
-  std::vector<std::string> candidates(size_t file) const;
+  std::vector<std::string> candidates() const;
   Own* own_of(uint64_t number);
   void bring_next(const std::shared_ptr<Bringing>& bringing);
 

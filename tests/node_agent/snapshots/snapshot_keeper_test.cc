@@ -163,7 +163,7 @@ class SnapshotKeeperTest : public testing::Test {
   std::deque<Node> nodes;
 };
 
-TEST_F(SnapshotKeeperTest, EveryFileIsHeldTwiceAndSpread) {
+TEST_F(SnapshotKeeperTest, EveryFileIsHeldTwiceAndByOnePartner) {
   for (const char* name : {"a", "b", "c"}) add(name);
   form();
   for (Node& node : nodes) take(node, 100);
@@ -178,7 +178,7 @@ TEST_F(SnapshotKeeperTest, EveryFileIsHeldTwiceAndSpread) {
       EXPECT_EQ(read_text_file(entry_of(named(file.holders[1]), file)), content(file.name, 100, 10'000));
       EXPECT_EQ(fs::hard_link_count(entry_of(node, file)), 2u) << "its own files are not copied";
     }
-    EXPECT_EQ(others.size(), 2u) << "what " << node.name << " loses lies on several";
+    EXPECT_EQ(others.size(), 1u) << "all files of " << node.name << " have the same second holder";
     EXPECT_FALSE(others.contains(node.name));
   }
 }
