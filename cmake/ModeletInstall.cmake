@@ -17,11 +17,20 @@ install(FILES ${PROJECT_BINARY_DIR}/modelet-config.cmake ${PROJECT_BINARY_DIR}/m
               ${PROJECT_SOURCE_DIR}/cmake/ModeletDependencies.cmake
         DESTINATION ${package_dir})
 
-# Documents and examples, in the folders that they have in the repository, so that they find each other. Programs install
-# their manual pages themselves (modelet_program).
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Documents and examples, in the folders that they have in the repository, so that they find each other: every link of an
+# installed page leads to an installed file, and `mkdocs serve` shows the pages. Programs install their manual pages
+# themselves (modelet_program).
+foreach(file LICENSE README.md CONTRIBUTING.md mkdocs.yml)
+  install(FILES ${PROJECT_SOURCE_DIR}/${file} DESTINATION ${CMAKE_INSTALL_DOCDIR})
+endforeach()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "__pycache__" EXCLUDE)
 file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/experiments/*.toml)
 install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DOCDIR}/experiments)
+file(GLOB pages CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/experiments/*/README.md)
+foreach(page ${pages})
+  cmake_path(GET page PARENT_PATH folder)
+  install(FILES ${PROJECT_SOURCE_DIR}/${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
+endforeach()
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/experiments/report.py DESTINATION ${CMAKE_INSTALL_DOCDIR}/experiments)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/experiments/python/read_checkpoint.py DESTINATION ${CMAKE_INSTALL_DOCDIR}/experiments/python)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/experiments/datasets/debian-deps DESTINATION ${CMAKE_INSTALL_DOCDIR}/experiments/datasets)

@@ -3,10 +3,12 @@
 //   ninja -C build/release collectives
 //   build/release/experiments/bench/collectives [inproc|zmq|curve] [RANKS...]
 //
-// All ranks share this machine's cores, so a message costs its CPU time and next to no latency: many messages
-// are dearer here, and hops cheaper, than between machines (comm/messaging/algorithm.h has the model for
-// those, and marks what it would choose with a star). Milliseconds: the least of several trials; CPU: of one
-// rank with its share of ZeroMQ's threads, which other work on the machine disturbs least.
+// All ranks share this machine's cores, so a message costs CPU time but hardly any latency. Compared with
+// separate machines, many messages cost more here, and many hops less. comm/messaging/algorithm.h has the
+// model for separate machines; a star marks the algorithm that it would choose.
+//
+// "ms a call" is the least of several trials. "CPU ms" is the CPU time of one rank with its share of ZeroMQ's
+// threads, which other work on the machine disturbs least.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -37,7 +39,7 @@ struct Cost {
   double cpu_seconds = std::numeric_limits<double>::infinity();  // of a rank in a call
 };
 
-// `calls` calls on all ranks.
+// Makes `calls` calls on all ranks.
 Cost run(Groups& groups, size_t values, uint64_t first_step, size_t calls) {
   Cost cost;
   const std::clock_t before = std::clock();

@@ -1,10 +1,11 @@
-// The products of the output layer against oneDNN's matmul: one thread, the same matrices, in alternation.
+// The products of the output layer beside oneDNN's matmul: one thread, the same matrices, in turn.
 //
 //   sudo apt install libdnnl-dev && ninja -C build/release gemm_vs_onednn
 //   OMP_NUM_THREADS=1 build/release/experiments/bench/gemm_vs_onednn [SECONDS a figure, default 2]
 //
-// Ratios above 1: ours is faster. Ours is called for as many rows at a time as the layers do. oneDNN gets the
-// matrices as they lie, and may not reorder them beforehand: in a step every one of them is new.
+// A ratio above 1 means that our product is faster. It is called for as many rows at a time as in the layers.
+// oneDNN gets the matrices in their usual order, and may not reorder them beforehand, because in a training
+// step all of them are new.
 #include <time.h>
 
 #include <algorithm>
@@ -30,8 +31,8 @@ using modelet::Bf16;
 using modelet::Stopwatch;
 namespace kernels = modelet::shard::kernels;
 
-// C [m, n] = A [m, k] * B [k, n]. `a_transposed`: A lies in memory as [k, m]. piece: rows of one of our
-// calls.
+// C [m, n] = A [m, k] * B [k, n]. `a_transposed`: A is [k, m] in memory. `piece`: rows of C that one call of
+// our product computes.
 struct Product {
   const char* name;
   size_t m, n, k;
@@ -41,7 +42,7 @@ struct Product {
 
 template <class Element>
 void multiply(kernels::GemmOf<Element> gemm, size_t piece) {
-  constexpr size_t kWidth = std::is_same_v<Element, Bf16> ? 2 : 1;  // elements of a position of k
+  constexpr size_t kWidth = std::is_same_v<Element, Bf16> ? 2 : 1;  // elements for each k
   const kernels::GemmOf<Element> whole = gemm;
   for (size_t row = 0; row < whole.m; row += piece) {
     gemm.m = std::min(piece, whole.m - row);
@@ -91,8 +92,8 @@ double thread_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Best CPU seconds of each, alternating for about `seconds`: other processes slow single calls down, never
-// speed one up.
+// The least CPU seconds of a call of each. They run in turn for about `seconds`. Other processes slow some
+// calls down, but never speed one up.
 std::pair<double, double> race(double seconds, const std::function<void()>& ours,
                                const std::function<void()>& theirs) {
   const auto time = [](const std::function<void()>& call) {
@@ -147,7 +148,7 @@ AlignedVector<Bf16> narrowed(const AlignedVector<float>& values) {
   return narrow;
 }
 
-// Rows 2i and 2i + 1 of [rows, cols] side by side.
+// Puts rows 2i and 2i + 1 of [rows, cols] side by side.
 AlignedVector<Bf16> paired(const AlignedVector<float>& values, size_t rows, size_t cols) {
   AlignedVector<Bf16> pairs(values.size());
   for (size_t r = 0; r < rows; r += 2)
@@ -155,7 +156,8 @@ AlignedVector<Bf16> paired(const AlignedVector<float>& values, size_t rows, size
   return pairs;
 }
 
-// oneDNN gets the plain matrices, ours the pairs that the layers keep; packing is in neither figure.
+// oneDNN gets the plain matrices. Our product gets the pairs that the layers keep. Neither figure includes
+// the packing.
 void compare_bf16(const Product& p, double seconds) {
   const AlignedVector<float> a = random_values(p.m * p.k), b = random_values(p.k * p.n);
   AlignedVector<Bf16> a_plain = narrowed(a), b_plain = narrowed(b);

@@ -20,6 +20,7 @@ import svg_plot
 NODES, CORES, BATCHES = [1, 2, 4, 8, 16, 32, 64], [4, 8, 16], [256, 4096]
 RATES, ROUND_TRIPS = [1e8, 1e9, 1e10], [0.1e-3, 1e-3, 5e-3, 20e-3]
 USUAL = {"rate": 1e9, "round_trip": 1e-3, "cores": 4}  # ordinary machines of one building
+COLOURS = {"rate": "#dd6b20", "round_trip": "#6c3483", "cores": "#212f3d"}  # of what is varied: all curves are Modelet's
 JITTER = 0.03  # mean share by which a node is slower than usual in a step
 MEMORY_GBPS = 80.0  # of row updates; ordinary machines have no more, with however many cores
 MEMORY_GIB = 16
@@ -100,7 +101,8 @@ def charts(found):
                                                                            for trip in ROUND_TRIPS if trip != USUAL["round_trip"]}
         wheres |= {f"{cores} cores, 1 Gbit/s, 1 ms": {"cores": cores} for cores in CORES if cores != USUAL["cores"]}
         texts.append(svg_plot.render(f"Predicted speed-up over one node, batch {batch:,}, nodes of {USUAL['cores']} cores", "nodes", "speed-up",
-                                     {name: line(batch=batch, **where) for name, where in wheres.items()}, log_y=True))
+                                     {name: line(batch=batch, **where) for name, where in wheres.items()}, log_y=True,
+                                     colours={name: COLOURS[varied] for name, where in wheres.items() for varied in where}))
     return texts
 
 

@@ -26,7 +26,7 @@ struct Owned {
   size_t rows, cols;
 
   Owned(size_t r, size_t c) : data(new T[std::max<size_t>(r * c, 1)]), rows(r), cols(c) {}
-  // With the interpreter's lock.
+  // The caller has the interpreter's lock.
   nb::capsule owner() const {
     return {data, [](void* p) noexcept { delete[] static_cast<T*>(p); }};
   }
@@ -34,7 +34,7 @@ struct Owned {
   nb::ndarray<nb::numpy, T, nb::ndim<1>> line() const { return {data, {rows * cols}, owner()}; }
 };
 
-// Samples one after the other -> arrays.
+// Collects samples one by one, and makes arrays of them.
 class Rows {
  public:
   void add(const shard::Sample& sample) {
@@ -48,7 +48,8 @@ class Rows {
     const auto reader = encoder.open(std::move(text));
     for (shard::Sample sample; reader->next(sample);) add(sample);
   }
-  // Offsets, ids and values; offsets and ids of labels. Gives them away. With the interpreter's lock.
+  // Offsets, ids and values of the features; offsets and ids of the labels. May be called once. The caller
+  // has the interpreter's lock.
   nb::tuple arrays() {
     return nb::make_tuple(to_numpy(std::move(offsets_)), to_numpy(std::move(ids_)),
                           to_numpy(std::move(values_)), to_numpy(std::move(label_offsets_)),

@@ -1,4 +1,4 @@
-// Model: a trained model that answers Python: the best labels, all scores, activations of the last hidden
+// Model: a trained model for Python. It gives the best labels, all scores, the activations of the last hidden
 // layer, the words nearest to a word, and its weights. Samples are encoded and normalised as in training.
 //
 // Any thread may call it; calls that compute take turns, without the interpreter's lock.
@@ -27,7 +27,8 @@ using Line = nanobind::ndarray<nanobind::numpy, float, nanobind::ndim<1>>;
 
 class Model {
  public:
-  // A run's folder (its best checkpoint) or a checkpoint's. `threads` 0: all cores. UsageError, FormatError.
+  // `path`: the folder of a run, of which the best checkpoint is taken, or of a checkpoint. `threads` 0: all
+  // cores. Throws UsageError, FormatError.
   Model(const std::string& path, unsigned threads);
 
   std::string folder() const { return predictor_.folder().string(); }
@@ -36,32 +37,35 @@ class Model {
   uint64_t features() const { return predictor_.index().shape.features; }
   uint64_t labels() const { return predictor_.index().shape.labels; }
   size_t width() const { return predictor_.index().experiment.model.hidden.back(); }
-  std::string reading() const;  // the keys that say how text is read, as TOML; data.format is among them
-  std::vector<std::string> label_names() const;  // that the encoder of text knows; empty: it is not text
+  std::string reading() const;  // as TOML: the keys that say how text is read, with data.format
+  std::vector<std::string> label_names() const;  // empty if the model was not trained on text
 
   // Labels [rows, k] and scores [rows, k], best first; k is at most labels().
   nanobind::tuple best(const Samples& samples, size_t k);
   Table<float> scores(const Samples& samples);  // [rows, labels]
   Table<float> hidden(const Samples& samples);  // [rows, width]
 
-  // A text file like that of the training data, or a prepared one: offsets [rows + 1], ids, values (normalised as
-  // in training), and the same of its labels: offsets, ids. encode: such a text itself.
+  // The samples of a file, which is text in the format of the training data or a prepared file: offsets
+  // [rows + 1], ids and values of the features (normalised as in training); offsets [rows + 1] and ids of
+  // the labels. encode() takes the text itself.
   nanobind::tuple read(const std::string& path) const;
   nanobind::tuple encode(const std::string& text) const;
 
-  // Of each layer the weights, [features, width] of the first and [neurons, inputs] of the others, and the
-  // biases with which labels are scored. The last layer's neurons are in the order of labels.
+  // For each layer its weights and biases. Weights are [features, width] in the first layer and [neurons,
+  // inputs] in the others. The last layer's neurons are in the order of the labels, and its weights and
+  // biases are those with which labels are scored.
   nanobind::list layers() const;
-  // Of the direct path (shard/data/pairs/pairs.h): feature and label of each pair, what it adds to the score of
-  // the label for a sample of length one, and for the sample as it is. None: there is no direct path.
+  // The pairs of the direct path (shard/data/pairs/pairs.h), as four arrays: feature, label, what the pair
+  // adds to the label's score for a sample scaled to length one, and for the sample as it is. None if
+  // there is no direct path.
   nanobind::object pairs() const;
 
-  // Of a model of running text (shard/inference/embeddings.h).
+  // For models of running text (shard/inference/embeddings.h).
   std::vector<std::string> words();
   std::vector<std::pair<std::string, float>> neighbours(const std::string& word, size_t k);
 
  private:
-  // Calls use(first row, pass) for each batch.
+  // Calls use(first row, number of rows) for each batch, whose activations are in pass_ then.
   template <class Use>
   void for_batches(const Samples& samples, const Use& use);
   const shard::Embeddings& embeddings();
@@ -73,8 +77,8 @@ class Model {
   agent::ForwardPass pass_;
   shard::LabelRanker ranker_;
   shard::Batch batch_;
-  std::unique_ptr<shard::Embeddings> embeddings_;  // once asked for
-  std::mutex mutex_;                               // of everything that is not const
+  std::unique_ptr<shard::Embeddings> embeddings_;  // made when it is first needed
+  std::mutex mutex_;                               // guards everything that is not const
 };
 
 }  // namespace modelet::python

@@ -1,5 +1,5 @@
-// modelet._modelet: what Python sees of the engine. Everything that a user meets is in Python, in
-// python/modelet; this module only passes arrays, events and errors on.
+// modelet._modelet: what Python sees of the engine. The interface for users is in python/modelet; this module
+// only passes on arrays, events and errors.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -20,7 +20,7 @@ using modelet::python::Samples;
 
 NB_MODULE(_modelet, m) {
   m.attr("__version__") = modelet::kVersion;
-  // The one registered last is asked first.
+  // The type that is registered last is tried first, so the derived type comes last.
   nb::exception<modelet::Error>(m, "Error", PyExc_RuntimeError);
   nb::exception<modelet::UsageError>(m, "UsageError", PyExc_ValueError);
 

@@ -11,11 +11,13 @@
 
 namespace modelet::python {
 
-// An experiment file with `keys` ("section.key=value"), which stay as they are, and with what was chosen for the
-// other keys, why. `seconds`: for choosing and training; without: whatever they take.
+// The text of an experiment file: `keys` ("section.key=value") unchanged, and the values that were chosen
+// for the other keys, with the reasons as comments. `seconds`: the time for choosing and training
+// together; empty: no limit.
 //
-// `on_event` gets the event "recipe" (docs/events.md) as a dict, in the calling thread, with the interpreter's
-// lock. Ctrl-C is heard before each trial. UsageError as choose_for_data().
+// `on_event` gets the event "recipe" (docs/events.md) as a dict, in the calling thread, with the
+// interpreter's lock. Ctrl-C takes effect before the next trial. Throws UsageError as choose_for_data()
+// does.
 std::string choose(const std::vector<std::string>& keys, const Samples& train, std::optional<double> seconds,
                    const nanobind::callable& on_event);
 

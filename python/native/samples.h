@@ -1,5 +1,6 @@
-// Samples: sparse samples in arrays of numpy, which it keeps alive. Ids, offsets and values are not copied.
-// Made and used with the interpreter's lock; samples() may be read without it.
+// Samples: sparse samples in arrays of numpy. It keeps the arrays alive and copies none of them. (A data
+// set that is made of them has a copy of the values if it normalises them: shard/data/store/csr.h.) The
+// caller has the interpreter's lock, except for reading samples().
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,7 +19,7 @@ using Array = nanobind::ndarray<const T, nanobind::ndim<1>, nanobind::c_contig, 
 
 class Samples {
  public:
-  // As in shard/data/store/csr.h; checked by whoever uses them.
+  // Arrays as in shard/data/store/csr.h. Whoever uses them checks them.
   Samples(uint64_t features, uint64_t labels, Array<uint64_t> offsets, Array<uint32_t> ids,
           Array<float> values, Array<uint64_t> label_offsets, Array<uint32_t> label_ids);
 

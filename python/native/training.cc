@@ -21,10 +21,10 @@ namespace {
 
 namespace nb = nanobind;
 
-// How long the calling thread leaves a Ctrl-C unheard.
+// How often the calling thread looks for a Ctrl-C.
 constexpr auto kLook = std::chrono::milliseconds(50);
 
-// Events from the training thread to the calling one.
+// Carries events from the training thread to the calling thread.
 class Mailbox {
  public:
   struct Letters {
@@ -42,7 +42,7 @@ class Mailbox {
     letters_.ended = true;
     changed_.notify_one();
   }
-  // Waits for a letter, but not long.
+  // Waits for an event or the end, at most for kLook.
   Letters take() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kLook, [&] { return letters_.ended || !letters_.events.empty(); });
@@ -55,7 +55,7 @@ class Mailbox {
   Letters letters_;
 };
 
-// What was thrown first while the training thread works. What follows is not called: the training is ending.
+// The first exception that a call throws. Later calls are not made, because the training is ending.
 class Thrown {
  public:
   template <class Call>
@@ -87,7 +87,7 @@ agent::TrainJob make_job(const std::vector<std::string>& keys, const agent::Samp
   const Normalize as_they_are = Normalize::kNone;
   job.shape = shard::describe_shape(shard::Dataset::of(samples.train, as_they_are),
                                     shard::Dataset::of(samples.test, as_they_are));
-  job.shape.fingerprint = 0;  // of the samples before normalisation: they were planned for no other run
+  job.shape.fingerprint = 0;  // not checked: this one is of the samples before they are normalised
   job.owner.assign(partition_model(job.experiment, job.shape).size(), 0);
   return job;
 }
@@ -106,7 +106,7 @@ void train(const std::vector<std::string>& keys, const Samples& train, const Sam
   agent::Trainer trainer(make_job(keys, samples, out, resume));
   const nb::object loads = nb::module_::import_("json").attr("loads");
   Mailbox mailbox;
-  Thrown here, there;  // in this thread, in the training thread
+  Thrown here, there;  // by this thread, by the training thread
   std::thread training([&] {
     there.guard([&] {
       const auto group = comm::make_solo_group();

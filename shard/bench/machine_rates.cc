@@ -113,14 +113,14 @@ HWY_EXPORT(update);
 
 namespace {
 
-// kPiece: floats of a parallel piece, enough to stream. A call has many pieces, so that threads end together.
-// Calls are short, and each continues where the last one ended.
+// kPiece: floats of a parallel piece, long enough to reach the speed of a stream. A call has many pieces, so
+// that all threads end at about the same time. Calls are short, and each continues where the last one ended.
 constexpr size_t kPiece = size_t{1} << 15, kCall = 64 * kPiece;
 
 }  // namespace
 
 double calls_per_second(double seconds, const std::function<void()>& work) {
-  constexpr double kWindow = 0.002;  // seconds: shorter than a scheduler's time slice for others
+  constexpr double kWindow = 0.002;  // seconds: shorter than the time slice that others get
   work();                            // touches memory, fills caches, wakes threads
   double best = 0;
   const Stopwatch all;

@@ -17,11 +17,12 @@ namespace modelet::shard::bench {
 // Calls of `work` per second in the best window; about `seconds` in all, at least two calls.
 double calls_per_second(double seconds, const std::function<void()>& work);
 
-// So many bytes that the caches of ordinary machines hold only a small part of them.
+// Bytes of which the caches of ordinary machines hold only a small part.
 inline constexpr size_t kBeyondCaches = size_t{256} << 20;
 
-// Fused multiply-adds on registers with the instruction set in use, in floating-point operations (two each) a
-// second. bf16: pairs with fp32 sums (AVX512-BF16); where that is not in use, as fp32.
+// Floating-point operations per second of fused multiply-adds (two operations each) on registers, with the
+// instruction set in use. bf16: pairs with fp32 sums (AVX512-BF16); the same as fp32 where that is not in
+// use.
 double peak_flops(ThreadPool& pool, Precision precision, double seconds);
 
 enum class Stream {
@@ -30,7 +31,7 @@ enum class Stream {
   kUpdate,  // read, changed and written back in place, as an optimiser does; both directions count
 };
 
-// Bytes a second, over `bytes` of memory.
+// Bytes per second, over `bytes` of memory.
 double stream_bytes(ThreadPool& pool, Stream stream, size_t bytes, double seconds);
 
 }  // namespace modelet::shard::bench

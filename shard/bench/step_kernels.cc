@@ -32,11 +32,11 @@ AlignedVector<float> random_values(size_t count) {
   return values;
 }
 
-// The kernels of the output layer. Rows of a modelet's parameters are gathered, and later updated, in random
-// order and different ones each time. In between are three products and the passes over the logits.
+// The kernels of the output layer. Rows of a modelet's parameters are gathered and later updated, in random
+// order, other rows each time. In between are three products and the passes over the logits.
 class OutputKernels {
  public:
-  // rows: of the modelet.
+  // `rows`: of the modelet.
   OutputKernels(ThreadPool& pool, const StepShape& shape, Precision precision, size_t rows)
       : pool_(pool),
         shape_(shape),
@@ -163,7 +163,7 @@ class OutputKernels {
   const size_t columns_;  // padded batch
   Modelet modelet_;
   std::unique_ptr<OutputProducts> products_;
-  std::vector<uint32_t> order_;  // of rows
+  std::vector<uint32_t> order_;  // the rows, in random order
   size_t at_ = 0;
   std::vector<ActiveNeuron> neurons_;
   AlignedVector<float> hidden_, biases_, logits_, gradient_, gradient_rows_;
@@ -215,14 +215,14 @@ class InputKernels {
   }
 
  private:
-  static constexpr size_t kBatches = 16;          // different ones, so that caches do not keep their rows
-  static constexpr size_t kSamplesOfFeature = 3;  // of a batch, about what real batches have
+  static constexpr size_t kBatches = 16;          // so many that caches do not keep the rows of all
+  static constexpr size_t kSamplesOfFeature = 3;  // samples of a batch with a feature: about as in real data
 
   ThreadPool& pool_;
   const StepShape shape_;
   AlignedVector<float> weights_, hidden_;
   std::vector<uint32_t> features_, samples_;
-  std::vector<uint64_t> offsets_;  // of features in samples_
+  std::vector<uint64_t> offsets_;  // where each feature begins in samples_
   std::vector<float> values_;
   AlignedVector<float> sums_;
   size_t batch_ = 0;
