@@ -8,7 +8,7 @@ namespace modelet {
 namespace {
 
 // As in linux/ioprio.h, which older systems lack.
-constexpr int kOneThread = 1, kIdleClass = 3, kClassShift = 13;
+constexpr int kOneThread = 1, kBestEffortClass = 2, kIdleClass = 3, kClassShift = 13, kLowestLevel = 7;
 
 thread_local bool is_idle_thread = false;
 
@@ -20,6 +20,10 @@ void become_idle_thread() {
   const sched_param none{};
   ::sched_setscheduler(0, SCHED_IDLE, &none);
   ::syscall(SYS_ioprio_set, kOneThread, 0, kIdleClass << kClassShift);
+}
+
+void lower_io_priority() {
+  ::syscall(SYS_ioprio_set, kOneThread, 0, kBestEffortClass << kClassShift | kLowestLevel);
 }
 
 }  // namespace modelet

@@ -1,4 +1,4 @@
-// Idle threads take only the CPU and disk time that nobody else wants.
+// Threads that leave the CPU and the disk to others.
 #pragma once
 
 namespace modelet {
@@ -8,5 +8,9 @@ namespace modelet {
 // thread gets less than 1 % of a core that others want. Between control groups their weights decide. Does
 // nothing where the system does not allow it. Cheap after the first call.
 void become_idle_thread();
+
+// Puts the disk accesses of the calling thread, and of threads that it starts later, after those of ordinary
+// processes. Unlike idle threads they always get on, so others who wait for them do not wait for ever.
+void lower_io_priority();
 
 }  // namespace modelet

@@ -182,7 +182,7 @@ void Messenger::post(std::span<const int> to) {
   meters_.raw_bytes += outgoing_.plain_bytes() * to.size();
 }
 
-void Messenger::send(std::span<const int> to, const PoolPtr<Message>& message) {
+void Messenger::send(std::span<const int> to, const RecycledPtr<Message>& message) {
   try {
     transport_->send(to, message);
   } catch (const PeerError& error) {

@@ -110,7 +110,7 @@ class Messenger {
   std::string place() const;
   FormatError malformed(int from, const FormatError& error) const;
   PeerError too_late(double seconds, int passed_on) const;
-  void send(std::span<const int> to, const PoolPtr<Message>& message);
+  void send(std::span<const int> to, const RecycledPtr<Message>& message);
   void connection_changed(int peer, Transport::Connection what);
   void miss(int peer, const char* reason);
   void miss_silent_peers();

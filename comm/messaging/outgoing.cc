@@ -99,7 +99,7 @@ std::span<const std::byte> Outgoing::compressed() {
 
 // ---- Unconfirmed
 
-void Unconfirmed::add(int peer, Tag tag, const PoolPtr<Message>& message) {
+void Unconfirmed::add(int peer, Tag tag, const RecycledPtr<Message>& message) {
   std::vector<Sent>& sent = sent_[static_cast<size_t>(peer)];
   if (sent.size() == kMostUnconfirmed) sent.erase(sent.begin(), sent.begin() + kMostUnconfirmed / 2);
   sent.push_back({tag, message});

@@ -1,5 +1,5 @@
-// Outgoing: the message that a rank is about to send. Its blocks are encoded once, into memory of a pool
-// (comm/transport/pool.h), and sent from there to one rank or to many.
+// Outgoing: the message that a rank is about to send. Its blocks are encoded once, into recycled memory
+// (comm/transport/recycler.h), and sent from there to one rank or to many.
 //
 // Order of calls: encode() or assemble(), then seal(), then message(). Reuses its memory. Used by one
 // thread.
@@ -34,7 +34,7 @@ class Outgoing {
 
   // The message, ready to be sent. The reference is valid until the next encode() or assemble(); a copy of
   // it keeps the message's parts alive.
-  const PoolPtr<Message>& message() const { return message_; }
+  const RecycledPtr<Message>& message() const { return message_; }
   size_t bytes() const { return message_->envelope.size() + message_->payload.size(); }
 
   std::span<const BlockHeader> blocks() const { return envelope_.blocks; }
@@ -51,8 +51,8 @@ class Outgoing {
   EnvelopeWriter writer_;
   Envelope envelope_;
   uint64_t plain_bytes_ = 0;
-  Pool<Message> messages_;
-  PoolPtr<Message> message_;
+  Recycler<Message> messages_;
+  RecycledPtr<Message> message_;
   std::span<const std::byte> raw_;
   Scratch<std::byte> lz4_memory_;
 };
@@ -65,12 +65,12 @@ class Unconfirmed {
  public:
   struct Sent {
     Tag tag;
-    PoolPtr<Message> message;
+    RecycledPtr<Message> message;
   };
 
   explicit Unconfirmed(size_t peers) : sent_(peers) {}
 
-  void add(int peer, Tag tag, const PoolPtr<Message>& message);
+  void add(int peer, Tag tag, const RecycledPtr<Message>& message);
   // The peer needs nothing before `tag`.
   void confirm(int peer, Tag tag);
   // The messages to a peer in the order of their tags, which is the order in which they were sent.

@@ -69,7 +69,7 @@ class PartTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(part_.ranks.size()); }
 
-  void send(std::span<const int> to, const PoolPtr<Message>& message) override {
+  void send(std::span<const int> to, const RecycledPtr<Message>& message) override {
     for (const int rank : to) {
       try {
         crossing_->whole.send(std::span(&part_.ranks[static_cast<size_t>(rank)], 1), message);

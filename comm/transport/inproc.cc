@@ -36,12 +36,12 @@ class InprocTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(hub_->queues.size()); }
 
-  void send(std::span<const int> to, const PoolPtr<Message>& message) override {
+  void send(std::span<const int> to, const RecycledPtr<Message>& message) override {
     for (const int rank : to) send(rank, {rank_, message, message->envelope, message->payload});
   }
 
   bool receive(double timeout_seconds, Frame& frame) override {
-    frame.owner = {};  // before the lock is taken: its memory may return to a pool
+    frame.owner = {};  // before the lock is taken: its memory may return to its recycler
     Queue& queue = own_queue();
     std::unique_lock lock(queue.mutex);
     queue.changed.wait_for(lock, Seconds(std::max(timeout_seconds, 0.0)),

@@ -1,7 +1,7 @@
 // Transport: moves whole messages between the ranks of one group. It has two implementations: ZeroMQ between
 // processes (zmq.h) and queues between threads (inproc.h). It knows bytes and ranks, not layers.
 //
-// Memory: a message is encoded once, into memory of a pool, and sent from there to one rank or to many. A
+// Memory: a message is encoded once, into recycled memory, and sent from there to one rank or to many. A
 // received message is read where it was received. A transport copies neither, and allocates nothing once
 // the pools have as many objects as are under way at once. zmq.h says what ZeroMQ itself copies and
 // allocates.
@@ -17,13 +17,13 @@
 #include <string>
 
 #include "base/array/scratch.h"
-#include "comm/transport/pool.h"
+#include "comm/transport/recycler.h"
 
 namespace modelet::comm {
 
 // A message to send. It must not be changed after it was given to a transport. The transport lets go of it
 // when it has left, perhaps on another thread.
-class Message final : public Pooled {
+class Message final : public Recyclable {
  public:
   std::span<const std::byte> envelope, payload;  // views of the memory below
 
@@ -32,8 +32,8 @@ class Message final : public Pooled {
 
 // One received message: its two parts, unchecked.
 struct Frame {
-  int from = -1;          // rank of the sender, as the transport knows it
-  PoolPtr<Pooled> owner;  // keeps the parts alive
+  int from = -1;                  // rank of the sender, as the transport knows it
+  RecycledPtr<Recyclable> owner;  // keeps the parts alive
   std::span<const std::byte> envelope;
   std::span<const std::byte> payload;
 
@@ -48,7 +48,7 @@ class Transport {
   // Queues a message for each of the ranks `to`, in this order, and does not wait for them. Throws
   // PeerError if the queue of a rank is full because it has not read for too long. The ranks after that one
   // are then sent nothing.
-  virtual void send(std::span<const int> to, const PoolPtr<Message>& message) = 0;
+  virtual void send(std::span<const int> to, const RecycledPtr<Message>& message) = 0;
   // The next message from any peer. Returns false if none came within `timeout_seconds`. Throws Interrupted
   // after interrupt().
   virtual bool receive(double timeout_seconds, Frame& frame) = 0;

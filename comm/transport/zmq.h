@@ -79,7 +79,7 @@ class ZmqTransport final : public Transport {
 
   int rank() const override;
   int size() const override;
-  void send(std::span<const int> to, const PoolPtr<Message>& message) override;
+  void send(std::span<const int> to, const RecycledPtr<Message>& message) override;
   // Also throws PeerError if a peer has refused the connection of this rank.
   bool receive(double timeout_seconds, Frame& frame) override;
   void interrupt(const std::string& reason) override;

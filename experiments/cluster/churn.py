@@ -3,8 +3,10 @@
 
     sudo churn.py ../amazon-670k-shape.toml --set data.train=... --set data.test=...        ten minutes, 4 nodes, 1 Gbit/s
     sudo churn.py ../quickstart.toml --minutes 2 --json churn.json
+    sudo churn.py ../quickstart.toml --epochs 400 --set exchange.codec=none --set exchange.gradient_codec=none     what is learned
 
-First comes a reference: the same experiment, undisturbed, for --reference-steps steps and without snapshots. Then comes the run. Every 5
+First comes a reference: the same experiment, undisturbed and without snapshots, for --reference-steps steps. With --epochs it has as many
+epochs as the disturbed run, which then ends by itself, and what the two have learned is compared. Then comes the run. Every 5
 to 10 seconds one of these faults hits a node or the scheduler, and once a minute one of the losses.
 
     reset        the node's connections are closed                    stall        the node stands still for a second or two
@@ -15,7 +17,7 @@ to 10 seconds one of these faults hits a node or the scheduler, and once a minut
 Prints the goodput, which is the steps of the run in its wall time compared with the reference; where the rest of the time went; the bytes
 that are not those of steps (snapshots, recovery) as a share of the links; memory and descriptors of the scheduler and the agents over
 time; the use of the nodes' disks.
-Exit code 1: the run did not finish. Needs root (cluster.py says what else).
+With --epochs: losses and P@1 of both runs. Exit code 1: the run did not go on, or did not finish. Needs root (cluster.py says what else).
 """
 
 import argparse
@@ -44,6 +46,7 @@ DISK_BYTES = 4 << 30  # of a node's work folder
 LOG_EVERY = 10  # steps between events
 LONG_GAP = 5  # times the usual time between two events
 SHORT = (1.0, 2.0)  # seconds of a disturbance after which no node counts as lost
+LONGEST_RUN = 3600.0  # seconds
 LOST = 20.0  # seconds of a disturbance after which a node counts as lost
 
 
@@ -166,18 +169,35 @@ class Usage:
                     pass  # it has just ended
 
 
-def reference(pool, experiment, settings, steps):
-    """Returns the seconds of an undisturbed step, and the bytes that cross the link of a node in it."""
-    run = pool.submit(experiment, pool.cluster.size, [*settings, "cluster.snapshot_every=1000000", "train.epochs=1000"])
+def reference(pool, experiment, settings, steps, epochs):
+    """Returns the seconds of an undisturbed step, the bytes that cross the link of a node in it and, with `epochs`, the events of the whole run."""
+    run = pool.submit(experiment, pool.cluster.size, [*settings, "cluster.snapshot_every=1000000", f"train.epochs={epochs or 1000}"])
     watcher = pool.watch(run)
     watcher.wait_for_step(LOG_EVERY, 600)
     first, sent = watcher.step(), pool.cluster.sent_bytes()
     watcher.wait_for_step(first + steps, 600)
     last, sent_then = watcher.step(), pool.cluster.sent_bytes()
     seconds = {event["step"]: event["train_seconds"] for event in watcher.events("progress")}
-    pool.verb("stop", run)
-    watcher.end(120)
-    return {"seconds": (seconds[last] - seconds[first]) / (last - first), "bytes": sum(after - before for before, after in zip(sent, sent_then)) / (last - first)}
+    if not epochs:
+        pool.verb("stop", run)
+    watcher.end(LONGEST_RUN if epochs else 120)
+    return {"seconds": (seconds[last] - seconds[first]) / (last - first), "bytes": sum(after - before for before, after in zip(sent, sent_then)) / (last - first)}, watcher.events()
+
+
+def compare(undisturbed, disturbed):
+    """What two runs of the same length have learned: P@1 of both, and how far their losses at the same steps are apart, as shares.
+
+    A loss is a mean over the steps since the event before it. After a loss of a node these are other steps, so only events are compared that
+    follow an event with the step before them in both runs."""
+    def losses(events):
+        progress = [event for event in events if event["event"] == "progress" and event.get("loss") is not None]
+        return {event["step"]: event["loss"] for before, event in zip(progress, progress[1:]) if event["step"] == before["step"] + LOG_EVERY}
+
+    one, other = losses(undisturbed), losses(disturbed)
+    apart = sorted(abs(other[step] - one[step]) / one[step] for step in one.keys() & other.keys())
+    ends = [[event["p_at_1"] for event in events if event["event"] == "finished"] for events in (undisturbed, disturbed)]
+    return {"p_at_1": [end[0] if end else None for end in ends], "losses_compared": len(apart), "loss_apart_median": apart[len(apart) // 2] if apart else None,
+            "loss_apart_most": apart[-1] if apart else None}
 
 
 def last_step(watcher, after=0.0):
@@ -243,6 +263,7 @@ def parse_arguments():
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/bin", help="folder of modelet (default: build/release/bin)")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
     parser.add_argument("--minutes", type=float, default=10.0, help="with faults (default: 10)")
+    parser.add_argument("--epochs", type=int, default=0, help="of both runs, which end by themselves; faults cease when the disturbed one has ended, or after --minutes")
     parser.add_argument("--reference-steps", type=int, default=500, help="undisturbed (default: 500)")
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
@@ -250,9 +271,9 @@ def parse_arguments():
 
 
 def churn(pool, arguments, settings):
-    usual = reference(pool, arguments.experiment, settings, arguments.reference_steps)
+    usual, undisturbed = reference(pool, arguments.experiment, settings, arguments.reference_steps, arguments.epochs)
     print(f"undisturbed: {1e3 * usual['seconds']:.2f} ms a step, {usual['bytes'] / pool.cluster.size:,.0f} bytes of a node", flush=True)
-    run = pool.submit(arguments.experiment, pool.cluster.size, [*settings, "train.epochs=10000"])
+    run = pool.submit(arguments.experiment, pool.cluster.size, [*settings, f"train.epochs={arguments.epochs or 10000}"])
     watcher = pool.watch(run)
     watcher.wait_for_step(LOG_EVERY, 600)
     usage, faults = Usage(pool), Faults(pool, random.Random(arguments.seed), (5.0, 10.0), 60.0)
@@ -261,18 +282,27 @@ def churn(pool, arguments, settings):
     try:
         while time.time() < begun + 60 * arguments.minutes:
             time.sleep(1.0)
-            if pool.runs()[run]["state"] in pools.ENDED:
+            state = pool.runs()[run]["state"]
+            if arguments.epochs and state == "finished":
+                break
+            if state in pools.ENDED:
                 sys.exit(f"the run has ended: {pool.runs()[run]}\n{watcher.events()[-2:]}\n{pool.logs()}")
     finally:
         faults.stop()
         usage.stop()
     # Steps are final once the run has continued from them. A group that was formed anew may be behind what was reported before.
     faults_end = time.time()
-    pools.wait_until(lambda: last_step(watcher, after=faults_end), lambda: f"run {run} goes on after the faults\n{pool.logs()}", 120, 0.5)
+    if arguments.epochs:
+        watcher.end(LONGEST_RUN)
+        if pool.runs()[run]["state"] != "finished":
+            sys.exit(f"the run did not finish: {pool.runs()[run]}\n{pool.logs()}")
+    else:
+        pools.wait_until(lambda: last_step(watcher, after=faults_end), lambda: f"run {run} goes on after the faults\n{pool.logs()}", 120, 0.5)
     seconds, last, sent_then = time.time() - begun, last_step(watcher), pool.cluster.sent_bytes()
     events = [event for event in watcher.events() if begun <= pools.seconds_of(event) <= begun + seconds]
-    pool.verb("stop", run)
-    watcher.end(120)
+    if not arguments.epochs:
+        pool.verb("stop", run)
+        watcher.end(120)
     spent, repeated = where_time_went(events, usual["seconds"])
     done = last - first + repeated
     other = sum(after - before for before, after in zip(sent, sent_then)) - done * usual["bytes"]
@@ -280,7 +310,7 @@ def churn(pool, arguments, settings):
     return {"reference": usual, "seconds": seconds, "steps_kept": last - first, "steps_repeated": repeated, "goodput": (last - first) * usual["seconds"] / seconds,
             "spent_seconds": spent, "other_share_of_links": max(0.0, other) / capacity,
             "snapshot_share_of_links": copied_bytes(pool.folder, begun, begun + seconds) / capacity, "regrouped": sum(event["event"] == "regrouped" for event in events),
-            "faults": faults.done, "usage": usage.rows}
+            "faults": faults.done, "usage": usage.rows, "learned": compare(undisturbed, watcher.events()) if arguments.epochs else None}
 
 
 def show(found):
@@ -291,6 +321,9 @@ def show(found):
     print("the rest: " + ", ".join(f"{seconds:.0f} s {what}" for what, seconds in found["spent_seconds"].items()))
     print(f"bytes that are not those of steps: {found['other_share_of_links']:.2%} of the links, if each step sent what an undisturbed one sends; "
           f"copies of snapshots: {found['snapshot_share_of_links']:.2%} at most")
+    if learned := found["learned"]:
+        print("P@1 undisturbed {:.4f}, disturbed {:.4f}".format(*learned["p_at_1"]) + f"; losses at {learned['losses_compared']} steps are {learned['loss_apart_median']:.2e} "
+              f"apart (median, as a share), at most {learned['loss_apart_most']:.2e}")
     for name, usage in flatness(found["usage"]):
         (memory, disk), descriptors = ([[f"{least / 1e6:.0f} to {most / 1e6:.0f} MB" for least, most in usage[key]] for key in ("own_bytes", "disk_bytes")],
                                        usage["descriptors"])

@@ -12,6 +12,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "base/parallel/idle_thread.h"
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/system/program.h"
@@ -258,6 +259,7 @@ int main(int argc, char** argv) {
     if (!request.empty()) return ask(options, minutes.empty() ? request : request + ' ' + minutes, as_json);
     modelet::shard::kernels::use_instruction_set_from_environment();
     ::umask(0077);  // only the agent's owner may read what runs write
+    if (!lending.dedicated) modelet::lower_io_priority();  // of all threads: none has been started yet
     modelet::start_logging("agent");
     modelet::LogTail log(size_t{256} << 10);
     options.log = &log;

@@ -42,6 +42,9 @@ class Recipe(ProgramTest):
         self.assertEqual(finished(again)["p_at_1"], finished(first)["p_at_1"])
         self.assertGreater(finished(first)["p_at_1"], 0.3)  # a guess is right in one of twenty
 
+        untried = self.choose("untried", "--set", "train.batch=16", "--set", "train.epochs=1", "--trial-share", "0", train="larger/train.txt", test="larger/test.txt")
+        self.assertEqual(untried.events("recipe")[0]["trials"], [])
+
     def test_the_test_data_decides_nothing(self):
         other = self.folder / "other-test.txt"
         lines = (self.folder / "data/test.txt").read_text().splitlines()
@@ -98,6 +101,7 @@ class Recipe(ProgramTest):
     def test_errors(self):
         for wrong in ("5", "m", "-5m", "0s", "5 m", "5min", "nans", "2000h", "1e9h"):
             self.assert_refused(2, ["--time-budget", wrong, "5m"], "modelet", "train", "data/train.txt", "data/test.txt", f"--time-budget={wrong}")
+        self.assert_refused(2, "--trial-share", "modelet", "train", "data/train.txt", "data/test.txt", "--trial-share=-1")
         self.assert_refused(2, "nowhere.txt", "modelet", "train", "data/train.txt", "nowhere.txt")
         self.assert_refused(2, ["data/train.txt", "name test data as well"], "modelet", "train", "data/train.txt")
         self.assert_refused(2, "unknown key", "modelet", "train", "data/train.txt", "data/test.txt", "--set", "train.epoch=3")

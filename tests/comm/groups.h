@@ -50,7 +50,7 @@ inline std::vector<std::unique_ptr<Group>> make_groups(TransportKind kind, int s
 // Sends bytes that no Group would write.
 inline void send_bytes(Transport& transport, int to, std::span<const std::byte> envelope,
                        std::span<const std::byte> payload) {
-  const PoolPtr<Message> message(std::make_unique<Message>());
+  const RecycledPtr<Message> message(std::make_unique<Message>());
   const auto copied = [](std::span<const std::byte> part, Scratch<std::byte>& memory) {
     const std::span<std::byte> copy = memory.reserve(part.size());
     std::ranges::copy(part, copy.begin());

@@ -59,7 +59,7 @@ class MortalTransport final : public comm::Transport {
   Heard when_connections_change(Heard heard) override {
     return inner_->when_connections_change(std::move(heard));
   }
-  void send(std::span<const int> to, const comm::PoolPtr<comm::Message>& message) override {
+  void send(std::span<const int> to, const comm::RecycledPtr<comm::Message>& message) override {
     for (const int& rank : to) {
       if (sent_++ >= dies_at_) throw Killed("killed");
       inner_->send(std::span(&rank, 1), message);

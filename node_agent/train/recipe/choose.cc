@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/system/clock.h"
+
 namespace modelet::agent {
 namespace {
 
@@ -38,13 +40,17 @@ class Chooser {
   Choice run() {
     adopt(recipe_settings(given_, facts_, machine_));
     Pace pace;
-    if (options_.seconds) pace = trials_.pace(choice_.experiment);
+    double seconds = 0;  // of the budget, once the pace is known
     Experiment planned = choice_.experiment;
-    if (options_.seconds)
-      planned = with_settings(planned, fitted((1 - kTrialsOfBudget) * *options_.seconds, pace).settings);
+    if (options_.seconds) {
+      const Stopwatch watch;
+      pace = trials_.pace(choice_.experiment);
+      seconds = *options_.seconds - watch.seconds();
+      planned = with_settings(planned, fitted((1 - kTrialsOfBudget) * seconds, pace).settings);
+    }
     try_alternatives(planned);
     if (options_.seconds) {
-      const Fitted last = fitted(*options_.seconds - choice_.trial_seconds, pace);
+      const Fitted last = fitted(seconds - choice_.trial_seconds, pace);
       adopt(last.settings);
       if (!last.fits)
         choice_.notes.push_back(

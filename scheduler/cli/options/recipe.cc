@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/experiment/reader.h"
 #include "base/system/file.h"
+#include "base/system/program.h"
 #include "node_agent/train/recipe/choice_text.h"
 #include "node_agent/train/recipe/choose_for_data.h"
 
@@ -54,6 +55,11 @@ void RecipeArguments::add_to(CLI::App& verb) {
   verb.add_option("--time-budget", time_budget,
                   "time for choosing, training and evaluation, such as 90s, 5m, 1.5h: the best that fits in; "
                   "chooses what is left open");
+  verb.add_option(
+          "--trial-share", trial_share,
+          "the most time that trials of other settings may take, as a share of the estimated training "
+          "time; 0: no trials (default: 0.25; chooses what is left open)")
+      ->check(number_between(0.0, 100.0));
 }
 
 std::string RecipeArguments::run_name(const ExperimentArguments& arguments) const {
@@ -69,6 +75,7 @@ std::string RecipeArguments::run_name(const ExperimentArguments& arguments) cons
 ChosenExperiment RecipeArguments::make(const ExperimentArguments& arguments, Reporter& reporter) const {
   agent::ChooseOptions options;
   if (!time_budget.empty()) options.seconds = parse_duration(time_budget);
+  if (trial_share) options.trial_share = *trial_share;
   const auto load = [&](const Experiment& experiment) {
     ExperimentData data = load_data(experiment, reporter, {});
     const uint64_t test_rows = data.test.rows();

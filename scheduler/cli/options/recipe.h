@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <optional>
 #include <string>
 
 #include "base/experiment/experiment.h"
@@ -22,11 +23,12 @@ struct ChosenExperiment {
 struct RecipeArguments {
   std::string test, time_budget;
   bool choose = false;
+  std::optional<double> trial_share;  // agent::ChooseOptions
 
-  // Adds TEST, --choose and --time-budget.
+  // Adds TEST, --choose, --time-budget and --trial-share.
   void add_to(CLI::App& verb);
   // Whether something is to be chosen. Otherwise the experiment is a file that says everything.
-  bool used() const { return choose || !test.empty() || !time_budget.empty(); }
+  bool used() const { return choose || !test.empty() || !time_budget.empty() || trial_share; }
   // Tells `reporter` what is chosen, and why. `arguments.file` is the training data if `test` is given;
   // otherwise it is a file with some of the keys.
   ChosenExperiment make(const ExperimentArguments& arguments, Reporter& reporter) const;

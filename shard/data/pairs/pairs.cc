@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "shard/data/pairs/row_groups.h"
+#include "shard/data/pairs/row_lists.h"
 #include "shard/kernels/elementwise.h"
 
 namespace modelet::shard {
@@ -86,7 +86,7 @@ Pairs::Pairs(const PairOptions& options, size_t first, size_t neurons)
 void Pairs::build(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
                   ThreadPool& pool) {
   feature_count_ = data.features();
-  const RowGroups labels = RowGroups::by_label(data, rows, spread, first_, neurons());
+  const RowLists labels = RowLists::by_label(data, rows, spread, first_, neurons());
   std::vector<std::optional<FeatureSums>> sums(pool.threads());
   const auto own_feature = [&](size_t neuron) -> std::optional<uint32_t> {
     const uint32_t label = spread.label(static_cast<uint32_t>(first_ + neuron));

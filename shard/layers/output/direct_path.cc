@@ -45,7 +45,7 @@ void DirectPath::assign(const Active& active) {
   pool_.for_pieces(active.pieces.size(), 1, [&](size_t i, size_t) { compute(active.pieces[i]); });
 }
 
-void DirectPath::compute(const ActiveRun& piece) {
+void DirectPath::compute(const ActiveRange& piece) {
   PairLanes& lanes = lanes_[pool_.thread_index()];
   for (size_t first = piece.first; first < piece.first + piece.count; first += kLanes) {
     const size_t count = std::min(kLanes, piece.first + piece.count - first);
@@ -100,7 +100,7 @@ void DirectPath::compute_sums(size_t first, size_t count, PairLanes& lanes) {
   lanes.clear();
 }
 
-void DirectPath::add_logits(const ActiveRun& piece, SampleRange range, float* logits) const {
+void DirectPath::add_logits(const ActiveRange& piece, SampleRange range, float* logits) const {
   for (size_t i = 0; i < piece.count; ++i) {
     const size_t a = piece.first + i;
     float* const row = logits + i * columns_;
@@ -115,7 +115,7 @@ void DirectPath::add_logits(const ActiveRun& piece, SampleRange range, float* lo
 
 void DirectPath::read_activations(size_t i, SampleRange range, const float* activations) {
   if (!options_.pairs.centroids) return;
-  const ActiveRun& piece = active_.pieces[i];
+  const ActiveRange& piece = active_.pieces[i];
   float* const sums = class_sums_.data() + i * kFrequencyClasses * columns_;
   for (size_t c = 0; c < kFrequencyClasses; ++c)
     std::fill_n(sums + c * columns_ + range.begin, range.columns(), 0.0f);
@@ -146,7 +146,7 @@ void DirectPath::fill_statistics(SampleRange range, Matrix statistics) const {
 
 // Calls use(neuron, lane, lanes) with the gradients of a piece's pairs.
 template <class Use>
-void DirectPath::for_each_lanes(const ActiveRun& piece, const float* gradients, const Use& use) {
+void DirectPath::for_each_lanes(const ActiveRange& piece, const float* gradients, const Use& use) {
   PairLanes& lanes = lanes_[pool_.thread_index()];
   for (size_t first = 0; first < piece.count; first += kLanes) {
     const size_t count = std::min(kLanes, piece.count - first);
@@ -156,7 +156,7 @@ void DirectPath::for_each_lanes(const ActiveRun& piece, const float* gradients, 
   }
 }
 
-void DirectPath::update_weights(const ActiveRun& piece, const float* gradients, const UpdateRule& rule) {
+void DirectPath::update_weights(const ActiveRange& piece, const float* gradients, const UpdateRule& rule) {
   if (!options_.pairs.trained) return;
   const float rate = rule.learning_rate * options_.pairs_rate;
   for_each_lanes(piece, gradients, [&](size_t a, size_t lane, const PairLanes& lanes) {
@@ -168,7 +168,7 @@ void DirectPath::update_weights(const ActiveRun& piece, const float* gradients, 
   });
 }
 
-double DirectPath::square_sum(const ActiveRun& piece, const float* gradients) {
+double DirectPath::square_sum(const ActiveRange& piece, const float* gradients) {
   double sum = 0;
   if (!options_.pairs.trained) return sum;
   for_each_lanes(piece, gradients, [&](size_t a, size_t lane, const PairLanes& lanes) {

@@ -54,14 +54,14 @@ class DirectPath {
   struct Active {
     const Batch* batch;
     std::span<const ActiveNeuron> neurons;
-    std::span<const ActiveRun> pieces;
+    std::span<const ActiveRange> pieces;
     std::span<const Target> targets;
     std::span<const size_t> offsets;
   };
   void assign(const Active& active);
 
   // logits [count, range.columns() of padded B] of a piece += what the direct path adds.
-  void add_logits(const ActiveRun& piece, SampleRange range, float* logits) const;
+  void add_logits(const ActiveRange& piece, SampleRange range, float* logits) const;
   // read_activations() reads the activations of piece i [count, columns of padded B]. When all pieces of a
   // range have been read, fill_statistics() writes the range's part of the statistics [kScaleStatistics,
   // padded B].
@@ -70,8 +70,8 @@ class DirectPath {
 
   // `gradients` [count, padded B]: gradients with respect to the logits of a piece. update_weights() makes
   // one step of the weights of its pairs. square_sum() is the sum of the squares of their gradients.
-  void update_weights(const ActiveRun& piece, const float* gradients, const UpdateRule& rule);
-  double square_sum(const ActiveRun& piece, const float* gradients);
+  void update_weights(const ActiveRange& piece, const float* gradients, const UpdateRule& rule);
+  double square_sum(const ActiveRange& piece, const float* gradients);
 
   // scale_gradient(): the gradient with respect to the scales, from the statistics of all ranks; the rows
   // from `first` on are those of the direct path.
@@ -89,12 +89,12 @@ class DirectPath {
 
   const Pairs& pairs_of(size_t a) const { return modelets_[active_.neurons[a].modelet]->direct()->pairs; }
   Pairs& pairs_of(size_t a) { return modelets_[active_.neurons[a].modelet]->direct()->pairs; }
-  void compute(const ActiveRun& piece);
+  void compute(const ActiveRange& piece);
   void compute_cosines(size_t first, size_t count, PairLanes& lanes);
   void compute_sums(size_t first, size_t count, PairLanes& lanes);
   OwnCosine own_cosine(const Target& target, size_t lane, const PairLanes& lanes) const;
   template <class Use>
-  void for_each_lanes(const ActiveRun& piece, const float* gradients, const Use& use);
+  void for_each_lanes(const ActiveRange& piece, const float* gradients, const Use& use);
 
   std::vector<Modelet*> modelets_;
   const OutputOptions options_;

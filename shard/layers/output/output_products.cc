@@ -38,8 +38,9 @@ class FloatProducts final : public OutputProducts {
  public:
   FloatProducts(Precision precision, ThreadPool& pool) : precision_(precision), pool_(pool) {}
 
-  std::span<const ActiveRun> gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
-                                    bool in_order, size_t, size_t width, std::span<float> biases) override {
+  std::span<const ActiveRange> gather(std::span<Modelet* const> modelets,
+                                      std::span<const ActiveNeuron> neurons, bool in_order, size_t,
+                                      size_t width, std::span<float> biases) override {
     width_ = width;
     runs_.clear();
     weights_.clear();
@@ -145,8 +146,8 @@ class FloatProducts final : public OutputProducts {
   Precision precision_;  // of the weights
   ThreadPool& pool_;
   ConstMatrix hidden_, hidden_transposed_;
-  std::vector<ActiveRun> runs_;
-  std::vector<const float*> weights_;  // of a run's first neuron
+  std::vector<ActiveRange> runs_;
+  std::vector<const float*> weights_;  // of a range's first neuron
   size_t width_ = 0;
   size_t stride_ = 0;        // between the weights of neighbours
   Scratch<float> gathered_;  // [active, d]
@@ -159,8 +160,9 @@ class PairProducts final : public OutputProducts {
  public:
   explicit PairProducts(ThreadPool& pool) : pool_(pool), gradients_(pool) {}
 
-  std::span<const ActiveRun> gather(std::span<Modelet* const> modelets, std::span<const ActiveNeuron> neurons,
-                                    bool, size_t samples, size_t width, std::span<float> biases) override {
+  std::span<const ActiveRange> gather(std::span<Modelet* const> modelets,
+                                      std::span<const ActiveNeuron> neurons, bool, size_t samples,
+                                      size_t width, std::span<float> biases) override {
     samples_ = samples;
     columns_ = padded(samples);
     width_ = width;
@@ -256,7 +258,7 @@ class PairProducts final : public OutputProducts {
 
   ThreadPool& pool_;
   size_t samples_ = 0, columns_ = 0, width_ = 0;  // B, padded B, d
-  ActiveRun run_{};
+  ActiveRange run_{};
   Scratch<Bf16> hidden_pairs_;      // [B / 2, d, 2]
   Scratch<Bf16> transposed_pairs_;  // [d / 2, padded B, 2]
   Scratch<Bf16> rows_;              // [active, d]

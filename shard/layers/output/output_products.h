@@ -5,7 +5,7 @@
 // Order of calls in a step: gather; for each range of samples take_hidden, then logits and keep_activations
 // of each piece, then positive; and gradient_rows of each piece after all samples. Functions on different
 // pieces or samples may run at the same time. A piece is a range of neighbouring active neurons [first, first
-// + count); first is a multiple of kPieceMultiple or begins a run, and count is at most kLargestPiece.
+// + count); first is a multiple of kPieceMultiple or begins a range, and count is at most kLargestPiece.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,8 @@ struct ActiveNeuron {
   uint32_t modelet, row;
 };
 
-// Active neurons [first, first + count). A piece lies within one run.
-struct ActiveRun {
+// Active neurons [first, first + count). A piece lies within one range of products.
+struct ActiveRange {
   size_t first, count;
 };
 
@@ -37,11 +37,11 @@ class OutputProducts {
   virtual ~OutputProducts() = default;
 
   // Takes the weights of the active neurons, and adds their biases to `biases` [active]; `neurons` are read
-  // only during the call. Returns the runs that make up all neurons. `in_order`: neurons are all rows of all
+  // only during the call. Returns the ranges that make up all neurons. `in_order`: neurons are all rows of all
   // modelets. `samples`: of the whole batch.
-  virtual std::span<const ActiveRun> gather(std::span<Modelet* const> modelets,
-                                            std::span<const ActiveNeuron> neurons, bool in_order,
-                                            size_t samples, size_t width, std::span<float> biases) = 0;
+  virtual std::span<const ActiveRange> gather(std::span<Modelet* const> modelets,
+                                              std::span<const ActiveNeuron> neurons, bool in_order,
+                                              size_t samples, size_t width, std::span<float> biases) = 0;
 
   // hidden [B, d] and hidden_transposed [d, padded B] are kept by reference until the step ends; those of the
   // range are read now.

@@ -75,12 +75,12 @@ class SharedOutputLayer final : public OutputLayer {
   void activate(SampleRange range);
   bool raise_references(SampleRange range);
   void mark_what_is_no_number(SampleRange range);
-  void logits_of_piece(const ActiveRun& piece, SampleRange range);
+  void logits_of_piece(const ActiveRange& piece, SampleRange range);
   void negative_of_samples(size_t begin, size_t end);
   template <class Use>
   void for_each_gradient_piece(const float* factor, const float* target_factor, const Use& use);
-  size_t first_target(const ActiveRun& piece) const { return by_neuron_.offsets[piece.first]; }
-  size_t last_target(const ActiveRun& piece) const { return by_neuron_.offsets[piece.first + piece.count]; }
+  size_t first_target(const ActiveRange& piece) const { return by_neuron_.offsets[piece.first]; }
+  size_t last_target(const ActiveRange& piece) const { return by_neuron_.offsets[piece.first + piece.count]; }
   // The rows of statistics_ that belong to the direct path.
   Matrix scale_statistics() {
     return {statistics_.data() + kStatistics * columns_, statistics_rows() - kStatistics, columns_, columns_};
@@ -93,9 +93,9 @@ class SharedOutputLayer final : public OutputLayer {
   Queries queries_;
   std::unique_ptr<OutputProducts> products_;
   std::vector<ActiveNeuron> neurons_;
-  std::vector<float> biases_;      // [active] with the logQ correction
-  std::vector<ActiveRun> pieces_;  // runs of the products, divided into kPiece
-  Scratch<float> activations_;     // [active, padded B]; logits of a piece until activate() has passed it
+  std::vector<float> biases_;        // [active] with the logQ correction
+  std::vector<ActiveRange> pieces_;  // ranges of the products, divided into kPiece
+  Scratch<float> activations_;       // [active, padded B]; logits of a piece until activate() has passed it
 
   std::vector<Target> targets_;
   GroupedTargets by_sample_, by_neuron_;
@@ -151,9 +151,9 @@ void SharedOutputLayer::select_in_modelets(const Batch& batch, ConstMatrix hidde
 void SharedOutputLayer::gather() {
   pieces_.clear();
   const bool full = options_.sampling.mode == SamplingMode::kFull;
-  for (const ActiveRun& run : products_->gather(modelets_, neurons_, full, samples_, width_, biases_))
-    for (size_t i = 0; i < run.count; i += kPiece)
-      pieces_.push_back({run.first + i, std::min(kPiece, run.count - i)});
+  for (const ActiveRange& range : products_->gather(modelets_, neurons_, full, samples_, width_, biases_))
+    for (size_t i = 0; i < range.count; i += kPiece)
+      pieces_.push_back({range.first + i, std::min(kPiece, range.count - i)});
   activations_.reserve(neurons_.size() * columns_);
   piece_statistics_.resize(std::max<size_t>(pieces_.size(), 1) * columns_);
   if (direct_) direct_->assign({batch_, neurons_, pieces_, by_neuron_.targets, by_neuron_.offsets});
@@ -166,7 +166,7 @@ void SharedOutputLayer::forward(ConstMatrix hidden, ConstMatrix hidden_transpose
   const size_t begin = range.begin, columns = range.columns();
   products_->take_hidden(hidden, hidden_transposed, range);
   float* const reference = statistics_.data() + kReference * columns_ + begin;
-  const ActiveRun some{0, pieces_.empty() ? 0 : std::min(kReferenceNeurons, pieces_[0].count)};
+  const ActiveRange some{0, pieces_.empty() ? 0 : std::min(kReferenceNeurons, pieces_[0].count)};
   if (some.count > 0 && loss_->normalised()) logits_of_piece(some, range);
   const float* const logits = some.count > 0 ? activations_.data() + begin : nullptr;
   loss_->maximum(logits, some.count, columns_, reference, columns);
@@ -246,7 +246,7 @@ void SharedOutputLayer::mark_what_is_no_number(SampleRange range) {
   std::replace_if(sum, sum + range.columns(), too_large, std::numeric_limits<float>::quiet_NaN());
 }
 
-void SharedOutputLayer::logits_of_piece(const ActiveRun& piece, SampleRange range) {
+void SharedOutputLayer::logits_of_piece(const ActiveRange& piece, SampleRange range) {
   float* const logits = activations_.data() + piece.first * columns_ + range.begin;
   products_->logits(piece.first, piece.count, range, biases_.data() + piece.first, logits);
   if (direct_) direct_->add_logits(piece, range, logits);
@@ -271,7 +271,7 @@ void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float
   gradients_.reserve(kPiece * columns_);
   gradient_rows_.reserve(kPiece * width_);
   pool_.for_pieces(pieces_.size(), 1, [&](size_t i, size_t) {
-    const ActiveRun& piece = pieces_[i];
+    const ActiveRange& piece = pieces_[i];
     float* const gradients = gradients_.mine();
     kernels::scale_columns(activations_.data() + piece.first * columns_, piece.count, columns_, factor,
                            gradients, columns_);
@@ -290,7 +290,7 @@ void SharedOutputLayer::for_each_gradient_piece(const float* factor, const float
 double SharedOutputLayer::gradient_square_sum(ConstMatrix, const float* factor, const float* target_factor) {
   square_sums_.resize(neurons_.size());  // added in order: the same whatever the threads
   for_each_gradient_piece(
-      factor, target_factor, [&](const ActiveRun& piece, const float* gradients, const auto& gradient) {
+      factor, target_factor, [&](const ActiveRange& piece, const float* gradients, const auto& gradient) {
         for (size_t a = 0; a < piece.count; ++a) {
           const RowGradient row = gradient(a);
           square_sums_[piece.first + a] =
@@ -304,7 +304,7 @@ double SharedOutputLayer::gradient_square_sum(ConstMatrix, const float* factor, 
 void SharedOutputLayer::update(ConstMatrix, const float* factor, const float* target_factor,
                                const UpdateRule& rule) {
   for_each_gradient_piece(factor, target_factor,
-                          [&](const ActiveRun& piece, const float* by_logits, const auto& gradient) {
+                          [&](const ActiveRange& piece, const float* by_logits, const auto& gradient) {
                             const auto row = [&](size_t a) {
                               const ActiveNeuron neuron = neurons_[piece.first + a];
                               return ParameterRow{modelets_[neuron.modelet]->parameters(), neuron.row};

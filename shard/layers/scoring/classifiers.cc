@@ -114,7 +114,7 @@ ClassifierFit::ClassifierFit(Modelet& modelet, const Dataset& data, std::span<co
                              const LabelSpread& spread, std::span<const HardNegative> negatives)
     : modelet_(modelet),
       data_(data),
-      positives_(RowGroups::by_label(data, rows, spread, modelet.spec().begin, modelet.spec().neurons())),
+      positives_(RowLists::by_label(data, rows, spread, modelet.spec().begin, modelet.spec().neurons())),
       negatives_(modelet.spec().neurons(), [&](const auto& use) {
         for (const auto& [neuron, row] : negatives) use(neuron, row);
       }) {}

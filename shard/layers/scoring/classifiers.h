@@ -23,7 +23,7 @@
 #include <span>
 
 #include "base/parallel/thread_pool.h"
-#include "shard/data/pairs/row_groups.h"
+#include "shard/data/pairs/row_lists.h"
 #include "shard/data/store/dataset.h"
 #include "shard/data/store/label_spread.h"
 #include "shard/modelet/modelet.h"
@@ -53,7 +53,7 @@ class ClassifierFit {
  private:
   Modelet& modelet_;
   const Dataset& data_;
-  RowGroups positives_, negatives_;
+  RowLists positives_, negatives_;
 };
 
 }  // namespace modelet::shard

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/parallel/idle_thread.h"
 #include "base/parallel/thread_pool.h"
 
 namespace modelet {
@@ -59,6 +62,16 @@ TEST(Throttle, OnlyThrottledThreadsAreIdle) {
   EXPECT_THAT(policies(nullptr), testing::ElementsAre(::sched_getscheduler(0)));
   const Throttle throttle;
   EXPECT_THAT(policies(&throttle), testing::ElementsAre(SCHED_IDLE));
+}
+
+TEST(Throttle, ThreadsInheritALowPriorityOfTheDisk) {
+  constexpr int kOneThread = 1, kLowestBestEffort = 2 << 13 | 7;  // linux/ioprio.h
+  long inherited = 0;
+  std::thread([&] {
+    lower_io_priority();
+    std::thread([&] { inherited = ::syscall(SYS_ioprio_get, kOneThread, 0); }).join();
+  }).join();
+  EXPECT_EQ(inherited, kLowestBestEffort);
 }
 
 TEST(Throttle, FewerThreadsDoAllPieces) {

@@ -174,7 +174,7 @@ TEST(AgainInAGrid, RowsAndColumns) {
 
 TEST(Unconfirmed, KeepsWhatAPeerMayNeed) {
   Unconfirmed unconfirmed(2);
-  const PoolPtr<Message> message(std::make_unique<Message>());
+  const RecycledPtr<Message> message(std::make_unique<Message>());
   for (uint64_t step = 0; step < 4; ++step)
     for (const uint16_t round : {0, 1}) unconfirmed.add(1, {step, round}, message);
   unconfirmed.confirm(1, {2, 1});

@@ -25,7 +25,7 @@ class BreakingTransport final : public Transport {
   void interrupt(const std::string& reason) override { inner_->interrupt(reason); }
   Heard when_connections_change(Heard heard) override { return std::exchange(heard_, std::move(heard)); }
 
-  void send(std::span<const int> to, const PoolPtr<Message>& message) override {
+  void send(std::span<const int> to, const RecycledPtr<Message>& message) override {
     for (const int& rank : to) {
       if (breaks_(number_++, rank)) broken_[static_cast<size_t>(rank)] = true;
       if (!broken_[static_cast<size_t>(rank)]) inner_->send(std::span(&rank, 1), message);

@@ -32,21 +32,21 @@ class FaultyTransport final : public Transport {
     return inner_->receive(timeout_seconds, frame);
   }
 
-  void send(std::span<const int> to, const PoolPtr<Message>& message) override {
+  void send(std::span<const int> to, const RecycledPtr<Message>& message) override {
     for (const int& rank : to) send(rank, message);
   }
 
  private:
-  void send(const int& to, const PoolPtr<Message>& message) {
+  void send(const int& to, const RecycledPtr<Message>& message) {
     const std::span one(&to, 1);
-    const std::vector<PoolPtr<Message>> earlier = std::exchange(delayed_[static_cast<size_t>(to)], {});
+    const std::vector<RecycledPtr<Message>> earlier = std::exchange(delayed_[static_cast<size_t>(to)], {});
     if (happens(faults_.delay)) {
       delayed_[static_cast<size_t>(to)].push_back(message);  // leaves after the next one to the same rank
     } else if (!happens(faults_.lose)) {
       inner_->send(one, message);
       if (happens(faults_.duplicate)) inner_->send(one, message);
     }
-    for (const PoolPtr<Message>& old : earlier) inner_->send(one, old);
+    for (const RecycledPtr<Message>& old : earlier) inner_->send(one, old);
   }
 
   bool happens(float probability) { return rng_.uniform() < probability; }
@@ -54,7 +54,7 @@ class FaultyTransport final : public Transport {
   std::unique_ptr<Transport> inner_;
   Faults faults_;
   Rng rng_;
-  std::vector<std::vector<PoolPtr<Message>>> delayed_;  // [size]
+  std::vector<std::vector<RecycledPtr<Message>>> delayed_;  // [size]
 };
 
 }  // namespace modelet::comm::testing

@@ -3,7 +3,7 @@
 // relatives, for every thread.
 //
 // One kind of allocation is counted apart. How many messages are under way at once depends on the threads of
-// the ranks and of ZeroMQ. So the memory for messages (comm/transport/pool.h,
+// the ranks and of ZeroMQ. So the memory for messages (comm/transport/recycler.h,
 // comm/messaging/early_messages.h) may need to grow at any time. Allocations inside of comm::Messenger may
 // therefore be more than zero. But that memory is kept and used again, so there are far fewer than one for
 // each step. All other allocations must be zero in every step.

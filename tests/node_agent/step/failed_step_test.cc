@@ -29,7 +29,7 @@ class FailingTransport final : public comm::Transport {
   bool receive(double timeout_seconds, comm::Frame& frame) override {
     return inner_->receive(timeout_seconds, frame);
   }
-  void send(std::span<const int> to, const comm::PoolPtr<comm::Message>& message) override {
+  void send(std::span<const int> to, const comm::RecycledPtr<comm::Message>& message) override {
     for (const int& rank : to) {
       const int left = left_--;
       if (failure_ == Failure::kCutOff && left <= 0) throw PeerError(rank, "cut off");

@@ -88,9 +88,9 @@ TEST_P(OutputProductsTest, AreTheSums) {
       modelets[neurons[a].modelet]->parameters().add_row(neurons[a].row, 1, &weights[a * kProductWidth]);
 
     std::vector<float> biases(active, 0.5f);
-    std::vector<ActiveRun> pieces;
+    std::vector<ActiveRange> pieces;
     size_t in_runs = 0;
-    for (const ActiveRun& run : products->gather(modelets, neurons, all, samples, kProductWidth, biases)) {
+    for (const ActiveRange& run : products->gather(modelets, neurons, all, samples, kProductWidth, biases)) {
       EXPECT_EQ(run.first, in_runs);
       in_runs += run.count;
       for (size_t i = 0; i < run.count; i += OutputProducts::kLargestPiece)
@@ -104,13 +104,13 @@ TEST_P(OutputProductsTest, AreTheSums) {
     for (const SampleRange& range : ranges) {
       products->take_hidden({hidden.data(), samples, kProductWidth, kProductWidth},
                             {transposed.data(), kProductWidth, columns, columns}, range);
-      for (const ActiveRun& piece : pieces) {
+      for (const ActiveRange& piece : pieces) {
         float* const out = &logits[piece.first * columns + range.begin];
         products->logits(piece.first, piece.count, range, &biases[piece.first], out);
         products->keep_activations(piece.first, piece.count, range, out);
       }
     }
-    for (const ActiveRun& piece : pieces) {
+    for (const ActiveRange& piece : pieces) {
       products->gradient_rows(piece.count, &logits[piece.first * columns], rows.data());
       for (size_t a = piece.first; a < piece.first + piece.count; ++a) {
         std::vector<Sum> gradient(kProductWidth);

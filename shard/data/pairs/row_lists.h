@@ -1,4 +1,4 @@
-// RowGroups: lists of rows, one for each neuron of a range, such as the training samples that have its label. Immutable.
+// RowLists: lists of rows, one for each neuron of a range, such as the training samples that have its label. Immutable.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace modelet::shard {
 
-class RowGroups {
+class RowLists {
  public:
   // each(use) calls use(neuron, row) for all entries, neurons counted from the first of the range. It is called
   // twice, and must give the same entries both times. A neuron's rows keep the order in which they come.
   template <class Each>
-  RowGroups(size_t neurons, const Each& each) : offsets_(neurons + 1) {
+  RowLists(size_t neurons, const Each& each) : offsets_(neurons + 1) {
     each([&](size_t neuron, uint32_t) { ++offsets_[neuron + 1]; });
     std::partial_sum(offsets_.begin(), offsets_.end(), offsets_.begin());
     rows_.resize(offsets_.back());
@@ -26,8 +26,8 @@ class RowGroups {
   }
 
   // The rows that have the label of each of the neurons [first, first + neurons).
-  static RowGroups by_label(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
-                            size_t first, size_t neurons) {
+  static RowLists by_label(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
+                           size_t first, size_t neurons) {
     return {neurons, [&](const auto& use) {
               for (const uint32_t row : rows)
                 for (const uint32_t label : data.sample(row).labels)
