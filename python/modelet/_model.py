@@ -142,12 +142,18 @@ class Model:
 
     def _table(self, rows: Sequence[Mapping[str, Any]]) -> str:
         reading = tomllib.loads(self._native.reading)
-        if reading["data"]["format"] not in ("csv", "table") or not reading["csv"]["header"]:
+        named = list(dict.fromkeys(column for row in rows for column in row))
+        fields, form = self._native.fields, reading["data"]["format"]
+        if fields:  # a table without a header
+            if unknown := [column for column in named if column not in fields]:
+                raise _modelet.UsageError(f"this model's table has no column {unknown[0]!r}; it has {', '.join(fields)}")
+        elif form not in ("csv", "table") or not reading["csv"]["header"]:
             raise _modelet.UsageError("this model was not trained on a table whose columns have names; give its rows as text")
-        columns = list(dict.fromkeys(column for row in rows for column in row))
+        delimiter = "\t" if form == "criteo" else _DELIMITERS[reading["csv"]["delimiter"]]
         text = io.StringIO()
-        writer = csv.DictWriter(text, columns, restval="", delimiter=_DELIMITERS[reading["csv"]["delimiter"]], lineterminator="\n")
-        writer.writeheader()
+        writer = csv.DictWriter(text, fields or named, restval="", delimiter=delimiter, lineterminator="\n")
+        if not fields:
+            writer.writeheader()
         writer.writerows(rows)
         return text.getvalue()
 

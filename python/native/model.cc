@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/experiment/table_layout.h"
 #include "node_agent/machine/capacity.h"
 #include "shard/data/batch/split.h"
 #include "shard/data/encode/encoder.h"
@@ -74,6 +75,20 @@ Model::Model(const std::string& path, unsigned threads)
               predictor_.network().pool()) {}
 
 std::string Model::reading() const { return to_toml(predictor_.query_encoder().encoding()); }
+
+std::vector<std::string> Model::fields() const {
+  const shard::QueryEncoder encoder = predictor_.query_encoder();
+  const Encoding& encoding = encoder.encoding();
+  const bool has_no_header = encoding.format == DataFormat::kCriteo ||
+                             (encoding.format == DataFormat::kTable && !encoding.csv.header);
+  if (!has_no_header) return {};
+  const TableLayout layout = table_layout(encoding.table, encoding.format);
+  std::vector<std::string> fields;
+  for (size_t column = 0; column < layout.columns.size(); ++column)
+    if (std::ranges::find(layout.labels, column) == layout.labels.end())
+      fields.push_back(layout.columns[column]);
+  return fields;
+}
 
 std::vector<std::string> Model::label_names() const {
   return shard::label_names(predictor_.encoder(), folder());

@@ -38,6 +38,8 @@ class Model {
   uint64_t labels() const { return predictor_.index().shape.labels; }
   size_t width() const { return predictor_.index().experiment.model.hidden.back(); }
   std::string reading() const;  // as TOML: the keys that say how text is read, with data.format
+  // For a table without a header: the names of the fields of a row without labels, in their order; else empty.
+  std::vector<std::string> fields() const;
   std::vector<std::string> label_names() const;  // empty if the model was not trained on text
 
   // Labels [rows, k] and scores [rows, k], best first; k is at most labels().

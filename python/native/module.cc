@@ -54,6 +54,7 @@ NB_MODULE(_modelet, m) {
       .def_prop_ro("labels", &Model::labels)
       .def_prop_ro("width", &Model::width)
       .def_prop_ro("reading", &Model::reading)
+      .def_prop_ro("fields", &Model::fields)
       .def_prop_ro("label_names", &Model::label_names)
       .def(
           "best", &Model::best, "samples"_a, "k"_a,

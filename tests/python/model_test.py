@@ -96,6 +96,21 @@ def test_rows_of_a_table(tmp_path):
     assert [model.label_names[label] for label in labels[:, 0]] == ["b", "a"]
 
 
+def test_rows_of_click_logs(tmp_path):
+    def line(click, number, category):
+        return "\t".join([str(click), str(number)] + [""] * 12 + [category] + [""] * 25)
+
+    (tmp_path / "train.tsv").write_text("".join(f"{line(1, 5, 'a')}\n{line(0, 5, 'b')}\n" for _ in range(200)))
+    keys = {"data": {"train": str(tmp_path / "train.tsv"), "test": str(tmp_path / "train.tsv"), "format": "criteo"}, "table.hash_features": 1024,
+            "sampling.mode": "full", "model.hidden": [16], "modelets.hidden_columns": 16,
+            "train": {"epochs": 10, "learning_rate": 0.01, "batch": 16, "threads": 1}}
+    model = modelet.train(keys, out=tmp_path / "run").load()
+    _, scores = model.predict([{"c1": "a", "i1": 5}, {"i1": 5, "c1": "b"}], k=1)
+    assert scores[0, 0] > scores[1, 0] + 1
+    with pytest.raises(modelet.UsageError, match="no column 'c27'; it has i1, i2"):
+        model.predict([{"c27": "a"}])
+
+
 # Each of these is a program that gets Ctrl-C once its training has begun.
 IN_MEMORY = """
 import numpy as np, modelet
