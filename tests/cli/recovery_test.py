@@ -1,5 +1,6 @@
 """Runs that outlive their nodes and their scheduler: in a pool with keys, without a folder that the nodes share."""
 import os
+import shutil
 import signal
 import socket
 import unittest
@@ -18,7 +19,7 @@ class RecoveryTest(ProgramTest):
         (self.pool / "shared").mkdir(parents=True)
         self.public = {name: self.modelet("keygen", self.pool / f"{name}.key").stdout.strip() for name in ("scheduler", "agent", "user", "admin")}
         (self.pool / "allowed").write_text(f"agent {self.public['agent']} office\nuser {self.public['user']} alice\nadmin {self.public['admin']} root\n")
-        self.endpoint = self.pool / "endpoint"
+        self.endpoint, self.state = self.pool / "endpoint", self.pool / "state"
         with socket.create_server(("127.0.0.1", 0)) as free:  # for the store; the same port after a restart
             self.data_port = free.getsockname()[1]
         self.start_scheduler("tcp://127.0.0.1:*")
@@ -28,7 +29,7 @@ class RecoveryTest(ProgramTest):
         self.endpoint.unlink(missing_ok=True)
         config = self.pool / "scheduler.toml"
         config.write_text(f'listen = "{listen}"\nendpoint_file = "{self.endpoint}"\nheartbeat_seconds = {heartbeat}\ndead_after_seconds = 5\n'
-                          f'state = "{self.pool / "state"}"\ndata_port = {self.data_port}\nkey = "{self.pool / "scheduler.key"}"\nallow_list = "{self.pool / "allowed"}"\n')
+                          f'state = "{self.state}"\ndata_port = {self.data_port}\nkey = "{self.pool / "scheduler.key"}"\nallow_list = "{self.pool / "allowed"}"\n')
         self.scheduler = self.start("modelet-scheduler", "--config", config)
         wait_until(self.endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
         self.address = self.endpoint.read_text().strip()
@@ -225,6 +226,25 @@ class RecoveryTest(ProgramTest):
         self.assert_finishes(run)
         for agent in self.agents.values():
             self.assertNotIn("aborted", agent.stderr)
+
+    def test_a_scheduler_goes_on_elsewhere_with_nothing_but_its_ledger(self):
+        for name in ("a", "b"):
+            self.agent(name)
+        run, _ = self.begin(2)
+        queued = self.submit(2)
+        self.scheduler.signal(signal.SIGKILL)
+        self.scheduler.end()
+        self.state = self.pool / "elsewhere"
+        self.state.mkdir(mode=0o700)
+        for file in (self.pool / "state").glob("ledger.sqlite*"):
+            shutil.copy(file, self.state)
+        self.start_scheduler(self.address)
+        self.assertEqual(self.status(queued)["state"], "queued")
+        self.assert_finishes(run)
+        self.assertEqual(self.status(run)["recoveries"], 0)
+        self.verb("fetch", run, "--out", self.pool / "fetched")
+        self.verb("stop", queued)
+        self.assertGreater(self.submit(1), queued)
 
 
 if __name__ == "__main__":
