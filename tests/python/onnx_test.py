@@ -17,7 +17,8 @@ SETTINGS = [{}, {"model.hidden": [32, 16]}, {"model.precision": "bf16", "data.no
             {"model.centroids": True, "sampling.prior": 1, "model.loss": "softmax", "sampling.mode": "uniform", "sampling.uniform": 16},
             {"model.centroids": True, "model.classifiers": 2, "model.loss": "sigmoid", "model.rare_trust": 0.3},
             {"model.pairs": True, "data.normalize": "none"}, {"model.centroids": True, "model.pairs": True, "data.normalize": "none"},
-            {"model.loss": "sigmoid", "modelets.output_modelets": 1, "modelets.hidden_columns": 16}]
+            {"model.loss": "sigmoid", "modelets.output_modelets": 1, "modelets.hidden_columns": 16},
+            {"sampling.mode": "lsh", "sampling.top": 4}, {"sampling.mode": "lsh", "sampling.retrieval": "tables", "sampling.top": 4}]
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -47,6 +48,30 @@ def test_centroids_of_rare_labels_count_as_they_are_scored(tmp_path):
     path = str(tmp_path / "model.onnx")
     classifier.to_onnx(path)
     np.testing.assert_allclose(in_onnxruntime(path, modelet_onnx.inputs(X))[0], classifier.decision_function(X), rtol=1e-4, atol=1e-4)
+
+
+def same_scores(model, X, path):
+    model.to_onnx(path)
+    np.testing.assert_allclose(in_onnxruntime(path, modelet_onnx.inputs(X))[0], model.scores(X), rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_of_words(tmp_path):
+    (tmp_path / "words.txt").write_text("one two three\nfour five six\n" * 200)
+    keys = {"data": {"train": str(tmp_path / "words.txt"), "test": str(tmp_path / "words.txt"), "format": "words"}, "words": {"min_count": 1, "subsample": 0},
+            "sampling.mode": "full", "train": {"epochs": 2, "batch": 64, "threads": 1}, "model.hidden": [16], "modelets.hidden_columns": 16}
+    model = modelet.train(keys, out=tmp_path / "run").load()
+    same_scores(model, model.read(tmp_path / "words.txt")[0][:50], str(tmp_path / "model.onnx"))
+
+
+def test_a_model_that_does_not_suggest_what_is_there(tmp_path):
+    """model.exclude_own: features are items, as labels are."""
+    random = np.random.default_rng(0)
+    lines = [f"{items[0]} " + " ".join(f"{item}:1" for item in sorted(items[1:])) for items in (random.choice(40, 5, replace=False) for _ in range(400))]
+    (tmp_path / "items.txt").write_text("400 40 40\n" + "\n".join(lines) + "\n")
+    keys = {"data": {"train": str(tmp_path / "items.txt"), "test": str(tmp_path / "items.txt")}, "model": {"centroids": True, "exclude_own": True, "hidden": [16]},
+            "sampling.mode": "full", "train": {"epochs": 2, "batch": 64, "threads": 1}, "modelets.hidden_columns": 16}
+    model = modelet.train(keys, out=tmp_path / "run").load()
+    same_scores(model, model.read(tmp_path / "items.txt")[0][:50], str(tmp_path / "model.onnx"))
 
 
 class WithPairs:
