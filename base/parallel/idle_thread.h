@@ -9,8 +9,8 @@ namespace modelet {
 // nothing where the system does not allow it. Cheap after the first call.
 void become_idle_thread();
 
-// Puts the disk accesses of the calling thread, and of threads that it starts later, after those of ordinary
-// processes. Unlike idle threads they always get on, so others who wait for them do not wait for ever.
+// Gives the calling thread, and threads that it starts later, the smallest share of the disk that always gets
+// on: others may wait for what they write. Has an effect where the disk's scheduler knows shares (BFQ).
 void lower_io_priority();
 
 }  // namespace modelet

@@ -181,6 +181,8 @@ def reference(pool, experiment, settings, steps, epochs):
     if not epochs:
         pool.verb("stop", run)
     watcher.end(LONGEST_RUN if epochs else 120)
+    if epochs and pool.runs()[run]["state"] != "finished":
+        sys.exit(f"the undisturbed run did not finish: {pool.runs()[run]}\n{pool.logs()}")
     return {"seconds": (seconds[last] - seconds[first]) / (last - first), "bytes": sum(after - before for before, after in zip(sent, sent_then)) / (last - first)}, watcher.events()
 
 
@@ -195,9 +197,10 @@ def compare(undisturbed, disturbed):
 
     one, other = losses(undisturbed), losses(disturbed)
     apart = sorted(abs(other[step] - one[step]) / one[step] for step in one.keys() & other.keys())
-    ends = [[event["p_at_1"] for event in events if event["event"] == "finished"] for events in (undisturbed, disturbed)]
-    return {"p_at_1": [end[0] if end else None for end in ends], "losses_compared": len(apart), "loss_apart_median": apart[len(apart) // 2] if apart else None,
-            "loss_apart_most": apart[-1] if apart else None}
+    if not apart:
+        sys.exit("the runs have no losses at the same steps: give more --epochs")
+    return {"p_at_1": [next(event["p_at_1"] for event in events if event["event"] == "finished") for events in (undisturbed, disturbed)],
+            "losses_compared": len(apart), "loss_apart_median": apart[len(apart) // 2], "loss_apart_most": apart[-1]}
 
 
 def last_step(watcher, after=0.0):
@@ -263,7 +266,7 @@ def parse_arguments():
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/bin", help="folder of modelet (default: build/release/bin)")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
     parser.add_argument("--minutes", type=float, default=10.0, help="with faults (default: 10)")
-    parser.add_argument("--epochs", type=int, default=0, help="of both runs, which end by themselves; faults cease when the disturbed one has ended, or after --minutes")
+    parser.add_argument("--epochs", type=int, default=0, help="of both runs, which end by themselves, and must have more than --reference-steps steps; faults cease when the disturbed one has ended, or after --minutes")
     parser.add_argument("--reference-steps", type=int, default=500, help="undisturbed (default: 500)")
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
@@ -298,7 +301,8 @@ def churn(pool, arguments, settings):
             sys.exit(f"the run did not finish: {pool.runs()[run]}\n{pool.logs()}")
     else:
         pools.wait_until(lambda: last_step(watcher, after=faults_end), lambda: f"run {run} goes on after the faults\n{pool.logs()}", 120, 0.5)
-    seconds, last, sent_then = time.time() - begun, last_step(watcher), pool.cluster.sent_bytes()
+    last, sent_then = last_step(watcher), pool.cluster.sent_bytes()
+    seconds = max(pools.seconds_of(event) for event in watcher.events("progress")) - begun  # without the evaluation at the end
     events = [event for event in watcher.events() if begun <= pools.seconds_of(event) <= begun + seconds]
     if not arguments.epochs:
         pool.verb("stop", run)
@@ -357,10 +361,10 @@ def main():
         return clusters.EXIT_CANNOT_RUN
     except clusters.Interrupted:
         return clusters.EXIT_INTERRUPTED
-    show(found)
-    print(f"others used {others.until_now():.0%} of the machine")
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    show(found)
+    print(f"others used {others.until_now():.0%} of the machine")
     return 0
 
 

@@ -13,9 +13,10 @@
 //   keeper.stable(run, step)       older snapshots are not needed any more
 //
 // The keeper sends on a thread of its own, at a limited rate. Each file goes to one other member of the
-// group, the node's partner (holder_order.h says why). If it fails, the next one takes its place. A group of one sends its files to the scheduler's store. From every group, what is
-// to be kept goes there as well. If nobody takes a file, or this disk is full, the keeper logs a warning
-// and tries again until there is a newer snapshot. A run never fails because of that.
+// group, the node's partner (holder_order.h says why). If the partner fails, the next member takes its place.
+// A group of one sends its files to the scheduler's store. From every group, what is to be kept goes there as
+// well. If nobody takes a file, or this disk is full, the keeper logs a warning and tries again until there is
+// a newer snapshot. A run never fails because of that.
 //
 // Threads: any thread may call all functions. bring() works on the caller's thread. `held` is called on the
 // keeper's own thread.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -20,6 +21,14 @@ using comm::control::RunStatusT;
 
 constexpr double kPollSeconds = 0.1;
 constexpr double kSilenceSeconds = 10;  // of a scheduler that should send a status every second
+
+// A submission that was sent twice is answered twice, so an answer may belong to an earlier one.
+template <class Answer>
+bool answers(const comm::control::ToSchedulerMessage& question, const Answer& answer) {
+  if constexpr (std::is_same_v<Answer, comm::control::AcceptedT>)
+    return answer.token == std::get<comm::control::SubmitT>(question).token;
+  return true;
+}
 
 uint64_t new_token() {
   std::random_device random;
@@ -74,7 +83,8 @@ Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question) {
     auto message = socket_.receive(kPollSeconds);
     const uint64_t former = std::exchange(connection, socket_.connections());
     if (message) {
-      if (auto* answer = std::get_if<Answer>(&*message)) return std::move(*answer);
+      if (auto* answer = std::get_if<Answer>(&*message); answer != nullptr && answers(question, *answer))
+        return std::move(*answer);
       if (const auto* refusal = std::get_if<comm::control::RefusedT>(&*message))
         throw Error("the scheduler refuses: " + refusal->reason);
     }
@@ -83,8 +93,11 @@ Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question) {
     connection = socket_.connections();
   }
   throw Error(fmt::format(
-      "the scheduler at {} did not answer within {:.0f} s; if it is of another release, its log says so",
-      scheduler_, kAnswerSeconds));
+      "the scheduler at {} did not answer within {:.0f} s; if it is of another release, its log says so{}",
+      scheduler_, kAnswerSeconds,
+      std::holds_alternative<comm::control::SubmitT>(question)
+          ? ". It may have accepted the run: modelet list shows its runs"
+          : ""));
 }
 
 uint64_t PoolClient::submit(const Submission& submission) {

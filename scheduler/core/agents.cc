@@ -65,6 +65,7 @@ void Core::on(const std::string& peer, const msg::RegisterT& message) {
     node_of_peer_.erase(node->second.peer);
     node->second.peer = peer;
     node->second.challenged = node->second.missed = 0;
+    node->second.last_heartbeat = 0;
     node->second.info = plausible(message);
   } else {
     if (pool_.nodes.size() >= pool_.options.max_nodes)
@@ -197,8 +198,8 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
   const auto found = node_of(peer);
   if (found == pool_.nodes.end()) return;
   Node& node = found->second;
-  if (message.number != 0 && message.number <= node.last_heartbeat) return ignore(node, "heartbeat");
-  node.last_heartbeat = message.number;
+  if (message.number != 0 && message.number <= node.last_heartbeat) return ignore(node, "a heartbeat");
+  if (message.number != 0) node.last_heartbeat = message.number;
   pool_.send(peer, msg::AliveT{{}, message.number});
   if (message.run != 0 && message.run != node.run) {
     if (node.run == 0) node.stray = message.run;
@@ -228,12 +229,12 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
   start_waiting_runs();
 }
 
-// Has no effect and is counted: a message that was sent again after a reconnect although it had arrived, or
-// one of a group that is over.
+// Has no effect and is counted: a message that was sent again after a reconnect although it had arrived, one of
+// a group that is over, or one that makes no sense.
 void Core::ignore(const Node& node, const char* message) {
   if (ignored_.next())
-    pool_.log(fmt::format("ignored a {} of node '{}': it is doubled, or of a group that is over (number {})",
-                          message, node.info.name, ignored_.count()));
+    pool_.log(fmt::format("node '{}': ignored {}: nothing new, or not of the present group (number {})",
+                          node.info.name, message, ignored_.count()));
 }
 
 void Core::on(const std::string& peer, const msg::PreparedT& message) {
@@ -243,7 +244,7 @@ void Core::on(const std::string& peer, const msg::PreparedT& message) {
   const bool is_meant = run != pool_.runs.end() && node->second.run == message.run &&
                         run->second.state == msg::RunState::Forming && run->second.epoch == message.epoch;
   Run::Member* member = is_meant ? run->second.member(node->first) : nullptr;
-  if (member == nullptr) return ignore(node->second, "report of readiness");
+  if (member == nullptr) return ignore(node->second, "a report of readiness");
   run->second.prepared(pool_, *member, message);
 }
 
@@ -251,18 +252,18 @@ void Core::on(const std::string& peer, const msg::RunEventT& message) {
   const auto node = node_of(peer);
   if (node == pool_.nodes.end()) return;
   const auto found = pool_.runs.find(message.run);
-  if (found == pool_.runs.end()) return ignore(node->second, "event");
+  if (found == pool_.runs.end()) return ignore(node->second, "an event");
   Run& run = found->second;
   const uint64_t agent = node->second.info.incarnation;
   const auto event = parse_event(message.json);
   // The event was sent again, or a former scheduler wrote it down and died before it could confirm it.
   if (!event || (message.number != 0 && message.number <= node->second.last_event) ||
       run.has_heard(agent, message.number))
-    return ignore(node->second, "event");
+    return ignore(node->second, "an event");
   const bool is_log = text_of(*event, "event") == kLogEvent;
   if (!is_log && (has_ended(run.state) || run.member(node->first) == nullptr ||
                   (message.epoch != 0 && message.epoch != run.epoch)))
-    return ignore(node->second, "event");
+    return ignore(node->second, "an event");
   node->second.last_event = std::max(node->second.last_event, message.number);
   if (is_log) return keep_log(node->second, run, *event);
   run.reported(pool_, node->first, *event, agent, message.number);
@@ -294,10 +295,10 @@ void Core::on(const std::string& peer, const msg::RunDoneT& message) {
     return start_waiting_runs();
   }
   if (message.run == 0 || node.run != message.run || node.epoch != message.epoch)
-    return ignore(node, "report of an end");
+    return ignore(node, "a report of an end");
   Run& run = pool_.runs.at(message.run);
   Run::Member* member = run.member(found->first);
-  if (member != nullptr && member->done) return ignore(node, "report of an end");
+  if (member != nullptr && member->done) return ignore(node, "a report of an end");
   if (member != nullptr && run.epoch == message.epoch)
     run.member_done(pool_, *member, message);
   else
@@ -346,7 +347,7 @@ void Core::on(const std::string& peer, const msg::PeerMissedT& message) {
   const auto run = pool_.runs.find(message.run);
   if (run == pool_.runs.end() || node->second.run != message.run || node->second.epoch != message.epoch ||
       run->second.epoch != message.epoch || message.rank >= run->second.members.size())
-    return ignore(node->second, "word of a missed rank");
+    return ignore(node->second, "a report of a missed rank");
   run->second.member_missed(pool_, node->second.info.name, run->second.members[message.rank], message.why);
 }
 
@@ -354,7 +355,7 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
   const auto node = node_of(peer);
   if (node == pool_.nodes.end()) return;
   const auto found = pool_.runs.find(message.run);
-  if (found == pool_.runs.end()) return ignore(node->second, "report of files");
+  if (found == pool_.runs.end()) return ignore(node->second, "a report of files");
   Run& run = found->second;
   try {
     comm::Snapshot files = comm::parse_snapshot(message.files);
@@ -367,7 +368,7 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
     for (comm::SnapshotFile& file : files.files)
       std::erase_if(file.holders, [&](const auto& each) { return !own && each != name && !each.empty(); });
     if (!run.snapshot_held(pool_, own ? message.rank : UINT32_MAX, files))
-      ignore(node->second, "report of files");
+      ignore(node->second, "a report of files");
   } catch (const FormatError& error) {
     if (failures_.next())
       pool_.log(fmt::format("node '{}' holds what makes no sense: {} (number {})", node->second.info.name,

@@ -27,7 +27,7 @@ constexpr size_t kMostDrained = 4096;        // names
 void Core::on(const std::string& peer, const msg::SubmitT& message) {
   // The client did not get the answer, so it asks again over a new connection.
   if (const Run* known = submitted_with(message.token); known != nullptr)
-    return pool_.send(peer, msg::AcceptedT{{}, known->id});
+    return pool_.send(peer, msg::AcceptedT{{}, known->id, message.token});
   Run run{.submitter = sender_.name,
           .by_admin = sender_.role == comm::Role::kAdmin,
           .submit = message,
@@ -48,7 +48,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
   pool_.changes.pool = pool_.record();
   pool_.changed_runs.insert(run.id);
   pool_.log(fmt::format("run {} '{}' submitted{}", run.id, message.name, with_key(sender_)));
-  pool_.send(peer, msg::AcceptedT{{}, run.id});
+  pool_.send(peer, msg::AcceptedT{{}, run.id, message.token});
   pool_.runs.emplace(run.id, std::move(run));
   start_waiting_runs();
 }

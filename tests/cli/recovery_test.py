@@ -128,13 +128,17 @@ class RecoveryTest(ProgramTest):
     def test_two_nodes_are_lost_at_once(self):
         for name in ("a", "b", "c", "d"):
             self.agent(name)
-        run, _ = self.begin(4)
-        lost = self.status(run)["nodes"][0::2]  # their files are with the others
+        run, _ = self.begin(4, "--set", "train.epochs=100000")
+        lost = self.status(run)["nodes"][:2]  # neighbours, whose files are with the others
         for name in lost:
             self.kill(name)
-        self.assert_finishes(run)
+        wait_until(lambda: len(self.members(run)) == 2 and not set(lost) & set(self.members(run)),
+                   lambda: f"goes on without {lost}: {self.status(run)}\n{self.logs()}")
+        stable = self.status(run)["stable_step"]
+        wait_until(lambda: self.status(run)["stable_step"] > stable, lambda: f"gets on: {self.status(run)}\n{self.logs()}")
         self.assertGreaterEqual(self.status(run)["recoveries"], 1)
-        self.assertFalse(set(lost) & set(self.nodes()))
+        self.verb("stop", run)
+        wait_until(lambda: self.status(run)["state"] == "stopped", lambda: f"it stops: {self.status(run)}\n{self.logs()}")
 
     def assert_costs_no_step(self, leave, *more):
         """`leave(name)` makes a member leave its run, for which a spare node is there."""
@@ -142,6 +146,7 @@ class RecoveryTest(ProgramTest):
             self.agent(name, *(word.format(self.pool / name) for word in more))
         run, (leaves, _) = self.begin(2, "--set", "train.epochs=100000")
         watcher = self.start("modelet", "watch", run, *self.own("user"), "--json")
+        wait_until(watcher.events, lambda: f"watches: {watcher}")
         leave(leaves)
         wait_until(lambda: watcher.events("regrouped"), lambda: f"goes on without {leaves}: {self.status(run)}\n{self.logs()}")
         events = watcher.events()

@@ -16,6 +16,8 @@ namespace control = modelet::comm::control;
 
 namespace {
 
+constexpr size_t kRawShare = 8;  // of so many kinds of inputs more, bytes that come from no good message
+
 struct Sample {
   std::string bytes;
   bool to_scheduler = false;
@@ -54,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   static const std::vector<Sample> kSamples = samples();
   Sample message{.to_scheduler = data[0] % 2 == 0};
-  if (const size_t start = data[0] % (kSamples.size() + 2); start < kSamples.size()) {
+  if (const size_t start = data[0] % (kSamples.size() + kRawShare); start < kSamples.size()) {
     message = kSamples[start];
     edit(message.bytes, data + 1, size - 1);
   } else {

@@ -25,6 +25,7 @@ void Client::connected() {
 void Client::received(const msg::FromSchedulerMessage& message) {
   if (const auto* accepted = std::get_if<msg::AcceptedT>(&message); accepted && run_ == 0) {
     run_ = accepted->run;
+    pool_.promises.accepted(submit_->name, run_);
     connected();
   }
   if (const auto* status = std::get_if<msg::RunStatusT>(&message); status && status->run == run_)

@@ -227,13 +227,15 @@ void Promises::check_event(const scheduler::RunEventRecord& event) {
   published = place;
 }
 
+void Promises::accepted(const std::string& run, uint64_t number) {
+  const auto known = numbers_.insert({run, number}).first;
+  if (known->second != number) world_.violated(fmt::format("runs {} and {} are one submission", known->second, number));
+  if (named_.insert({number, run}).first->second != run)
+    world_.violated(fmt::format("two runs have the number {}", number));
+}
+
 void Promises::running(const std::vector<msg::RunStatusT>& runs) {
-  for (const msg::RunStatusT& run : runs) {
-    const auto known = numbers_.insert({run.name, run.run}).first;
-    if (known->second != run.run) world_.violated(fmt::format("runs {} and {} are one submission", known->second, run.run));
-    if (named_.insert({run.run, run.name}).first->second != run.name)
-      world_.violated(fmt::format("two runs have the number {}", run.run));
-  }
+  for (const msg::RunStatusT& run : runs) accepted(run.name, run.run);
   for (const uint64_t id : accepted_)
     if (std::ranges::find(runs, id, &msg::RunStatusT::run) == runs.end())
       world_.violated(fmt::format("run {} was accepted and is forgotten", id));

@@ -4,7 +4,8 @@
 // Each state that a job reaches, each file that is held and each event that is published is compared with it.
 //
 //   - every step of every job has the state of the undisturbed run;
-//   - a submission is one run, however often it is sent; run numbers are never used again, an accepted run is never forgotten, a run that has ended never changes;
+//   - a submission is one run, however often it is sent; run numbers are never used again, an accepted run is
+//     never forgotten, a run that has ended never changes;
 //   - no two groups have the same epoch of a run, and no group publishes after a later one has;
 //   - a snapshot that is called stable lies on as many disks as promised, and a group can find the files that
 //     it continues from;
@@ -74,6 +75,7 @@ class Promises {
   void asked_to_stop(uint64_t run);                 // the scheduler was asked to stop it
   void stepped(const std::string& run, uint64_t step, const std::map<uint32_t, uint64_t>& modelets, uint64_t of_run);
   void sent(const std::string& peer, const msg::FromSchedulerMessage& message);
+  void accepted(const std::string& run, uint64_t number);  // a client was told this number of its run
   void persisted(const scheduler::Records& records);
   void running(const std::vector<msg::RunStatusT>& runs);
   // At the end of a history. `files`: what RunFiles lists.

@@ -58,7 +58,7 @@ void RecipeArguments::add_to(CLI::App& verb) {
   verb.add_option(
           "--trial-share", trial_share,
           "the most time that trials of other settings may take, as a share of the estimated training "
-          "time; 0: no trials (default: 0.25; chooses what is left open)")
+          "time; 0: no trials (default: 0.25; with --time-budget at most 0.15 of it; chooses what is left open)")
       ->check(number_between(0.0, 100.0));
 }
 

@@ -117,6 +117,11 @@ inline std::vector<control::FromSchedulerMessage> messages_from_scheduler() {
   prepare.experiment = "[data]\n";
   prepare.shape = samples::shape();
   prepare.owner = {0, 1, 1, 0};
+  prepare.out = "/runs/a";
+  prepare.resume = "/runs/b";
+  prepare.train_data = prepare.test_data = id;
+  prepare.submitter = "alice";
+  prepare.snapshot = R"({"epoch": 1, "step": 10, "keep": true, "files": []})";
   prepare.node_names = {"a", "b"};
   prepare.holders = samples::holders();
   all.emplace_back(std::move(prepare));

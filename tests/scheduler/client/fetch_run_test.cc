@@ -68,7 +68,8 @@ class FetchRunTest : public testing::Test {
     msg::RunStatusT status;
     status.run = 3;
     status.state = msg::RunState::Finished;
-    if (std::holds_alternative<msg::SubmitT>(message)) answers.emplace_back(msg::AcceptedT{{}, 3});
+    if (const auto* submit = std::get_if<msg::SubmitT>(&message))
+      answers.emplace_back(msg::AcceptedT{{}, 3, submit->token});
     const auto events = {R"({"event":"started","run":"r"})",
                          R"({"event":"checkpoint","step":20,"path":"/agent/x/step-0000000020"})",
                          R"({"event":"finished","checkpoint":"/agent/x/step-0000000020"})"};

@@ -410,6 +410,18 @@ TEST_F(DoorsTest, MoreNodesThanThePoolHasAreWaitedForOnlyOnRequest) {
   EXPECT_EQ(refusal(Role::kAnybody, "", many), "");
 }
 
+TEST_F(DoorsTest, ATokenOfAnotherKeyIsAnotherSubmission) {
+  add_agents(1);
+  msg::SubmitT submit = submission(1);
+  submit.token = 5;
+  for (const char* key : {"alice", "bob", "alice"}) say(key, Role::kUser, key, submit);
+  EXPECT_EQ(pool.take<msg::AcceptedT>("bob").at(0).run, 2u);
+  const auto accepted = pool.take<msg::AcceptedT>("alice");
+  ASSERT_EQ(accepted.size(), 2u);
+  EXPECT_EQ(accepted[0].run, 1u);
+  EXPECT_EQ(accepted[1].run, 1u);
+}
+
 TEST_F(DoorsTest, AFolderThatARunWritesToIsTaken) {
   add_agents(1);
   msg::SubmitT first = submission(1);

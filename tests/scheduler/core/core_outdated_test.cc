@@ -23,48 +23,49 @@ struct Outdated {
 };
 
 const std::vector<Outdated> kOutdated = {
-    {"Readiness", "report of readiness", [](uint64_t run) { return prepared(run, "tcp://elsewhere:1", 1); }},
-    {"ReadinessAgain", "report of readiness",
+    {"Readiness", "a report of readiness",
+     [](uint64_t run) { return prepared(run, "tcp://elsewhere:1", 1); }},
+    {"ReadinessAgain", "a report of readiness",
      [](uint64_t run) { return prepared(run, "tcp://elsewhere:1", 2); }},
-    {"ReadinessForNoRun", "report of readiness",
+    {"ReadinessForNoRun", "a report of readiness",
      [](uint64_t) { return prepared(77, "tcp://elsewhere:1", 1); }},
-    {"End", "report of an end", [](uint64_t run) { return done(run, msg::Outcome::Failed, 0, "", 1); }},
-    {"EndOfTheFuture", "report of an end",
+    {"End", "a report of an end", [](uint64_t run) { return done(run, msg::Outcome::Failed, 0, "", 1); }},
+    {"EndOfTheFuture", "a report of an end",
      [](uint64_t run) { return done(run, msg::Outcome::Ok, 0, "", 9); }},
-    {"EndOfNoRun", "report of an end", [](uint64_t) { return done(77, msg::Outcome::Ok); }},
-    {"EventOfAFormerGroup", "event",
+    {"EndOfNoRun", "a report of an end", [](uint64_t) { return done(77, msg::Outcome::Ok); }},
+    {"EventOfAFormerGroup", "an event",
      [](uint64_t run) {
        return msg::RunEventT{{}, run, kEvent, 1, 0};
      }},
-    {"EventAgain", "event",
+    {"EventAgain", "an event",
      [](uint64_t run) {
        return msg::RunEventT{{}, run, kEvent, 2, 1};
      }},
-    {"EventOfNoRun", "event",
+    {"EventOfNoRun", "an event",
      [](uint64_t) {
        return msg::RunEventT{{}, 77, kEvent, 1, 0};
      }},
-    {"EventThatIsNone", "event",
+    {"EventThatIsNone", "an event",
      [](uint64_t run) {
        return msg::RunEventT{{}, run, "[", 2, 0};
      }},
-    {"MissedRank", "word of a missed rank",
+    {"MissedRank", "a report of a missed rank",
      [](uint64_t run) {
        return msg::PeerMissedT{{}, run, 1, 1, "silent"};
      }},
-    {"MissedRankThatIsNone", "word of a missed rank",
+    {"MissedRankThatIsNone", "a report of a missed rank",
      [](uint64_t run) {
        return msg::PeerMissedT{{}, run, 2, 9, "silent"};
      }},
-    {"FilesAgain", "report of files",
+    {"FilesAgain", "a report of files",
      [](uint64_t run) {
        return held(run, 1, 10, 0, {"a", "b"}, true);
      }},
-    {"FilesOfNoRun", "report of files",
+    {"FilesOfNoRun", "a report of files",
      [](uint64_t) {
        return held(77, 1, 10, 0, {"a", "b"});
      }},
-    {"Heartbeat", "heartbeat", [](uint64_t run) { return msg::HeartbeatT{{}, 0, run, 3, 2, 1}; }},
+    {"Heartbeat", "a heartbeat", [](uint64_t run) { return msg::HeartbeatT{{}, 0, run, 3, 2, 1}; }},
 };
 
 class OutdatedTest : public RecoveryTest, public testing::WithParamInterface<Outdated> {};
@@ -89,7 +90,7 @@ TEST_P(OutdatedTest, ChangesNothingAndIsCounted) {
     pool.receive("a", GetParam().message(run));
     EXPECT_EQ(std::ranges::count(pool.log, '\n'), times) << pool.log;
   }
-  EXPECT_THAT(pool.log, HasSubstr(fmt::format("ignored a {} of node 'a'", GetParam().called)));
+  EXPECT_THAT(pool.log, HasSubstr(fmt::format("node 'a': ignored {}:", GetParam().called)));
   for (const auto& [peer, messages] : pool.inbox) EXPECT_TRUE(messages.empty()) << peer;
   EXPECT_EQ(everything().runs.at(0).text, record);
   EXPECT_EQ(everything().events.size(), events);

@@ -413,7 +413,10 @@ class ForgetfulScheduler {
     thread_.join();
   }
   const std::string& endpoint() const { return endpoint_; }
-  std::vector<uint64_t> tokens() const { return tokens_; }  // once the client has its answer
+  std::vector<uint64_t> tokens() const {
+    const std::lock_guard lock(mutex_);
+    return tokens_;
+  }
 
  private:
   void question() {
@@ -423,16 +426,18 @@ class ForgetfulScheduler {
   std::optional<comm::control::ServerSocket::Received> heard() {
     auto asked = socket_->receive(0.01);
     const auto* submit = asked ? std::get_if<comm::control::SubmitT>(&asked->message) : nullptr;
+    const std::lock_guard lock(mutex_);
     if (submit != nullptr) tokens_.push_back(submit->token);
     return asked;
   }
   void answer(const comm::control::ServerSocket::Received& asked) {
-    if (std::holds_alternative<comm::control::SubmitT>(asked.message))
-      socket_->send(asked.peer, comm::control::AcceptedT{{}, 7});
+    if (const auto* submit = std::get_if<comm::control::SubmitT>(&asked.message))
+      socket_->send(asked.peer, comm::control::AcceptedT{{}, 7, submit->token});
     else
       socket_->send(asked.peer, comm::control::NodeListT{});
   }
-  std::vector<uint64_t> tokens_;
+  mutable std::mutex mutex_;
+  std::vector<uint64_t> tokens_;  // guarded by mutex_
   std::atomic<bool> ended_{false};
   std::unique_ptr<comm::control::ServerSocket> socket_ =
       std::make_unique<comm::control::ServerSocket>("tcp://127.0.0.1:*");
