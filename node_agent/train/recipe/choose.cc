@@ -6,8 +6,6 @@
 #include <cmath>
 #include <utility>
 
-#include "base/system/clock.h"
-
 namespace modelet::agent {
 namespace {
 
@@ -40,12 +38,11 @@ class Chooser {
   Choice run() {
     adopt(recipe_settings(given_, facts_, machine_));
     Pace pace;
-    double seconds = 0;  // of the budget, once the pace is known
+    double seconds = 0;  // of the budget that are left once the pace is known
     Experiment planned = choice_.experiment;
     if (options_.seconds) {
-      const Stopwatch watch;
       pace = trials_.pace(choice_.experiment);
-      seconds = *options_.seconds - watch.seconds();
+      seconds = *options_.seconds - pace.measuring;
       planned = with_settings(planned, fitted((1 - kTrialsOfBudget) * seconds, pace).settings);
     }
     try_alternatives(planned);

@@ -79,6 +79,7 @@ uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts);  // 
 // Measured seconds for a unit of each cost; 0: not measured.
 struct Pace {
   double train = 0, score = 0;
+  double measuring = 0;  // seconds that it took to measure this
 };
 // The seconds for training and for scoring `scored_rows` samples.
 double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pace& pace,

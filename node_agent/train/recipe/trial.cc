@@ -136,6 +136,7 @@ Trials::Result DataTrials::run(const Experiment& experiment, const TrialPlan& pl
 
 // Runs steps for about a second, after a few that only warm up; then scores some samples.
 Pace DataTrials::pace(const Experiment& experiment) {
+  const Stopwatch all;
   TrialModel model(experiment, train_, shard::all_rows(train_.rows()), pool_);
   const Cost cost = cost_of(experiment, facts_);
   uint64_t left = std::min<uint64_t>(model.all_steps(), kMostProbeSteps);
@@ -148,7 +149,8 @@ Pace DataTrials::pace(const Experiment& experiment) {
   const Stopwatch scoring;
   model.score(rows);
   return {.train = seconds / (static_cast<double>(samples) * cost.train),
-          .score = scoring.seconds() / (static_cast<double>(rows.size()) * cost.score)};
+          .score = scoring.seconds() / (static_cast<double>(rows.size()) * cost.score),
+          .measuring = all.seconds()};
 }
 
 }  // namespace modelet::agent

@@ -105,11 +105,13 @@ class Written {
     for (const RunRecord& run : changes.runs) runs_[run.id] = run;
     for (const RunEventRecord& event : changes.events) events_[{event.run, event.number}] = event;
     for (const NodeNameRecord& name : changes.names) names_[name.name] = name;
+    for (const NodeLogRecord& log : changes.logs) logs_[log.node] += log.text;
     for (const uint64_t run : changes.forgotten_runs) {
       runs_.erase(run);
       std::erase_if(events_, [run](const auto& entry) { return entry.first.first == run; });
     }
   }
+  std::string log_of(const std::string& node) const { return logs_.contains(node) ? logs_.at(node) : ""; }
   Records read() const {
     Records all{.pool = pool_, .runs = {}, .events = {}, .names = {}, .forgotten_runs = {}};
     for (const auto& [id, run] : runs_) all.runs.push_back(run);
@@ -123,6 +125,7 @@ class Written {
   std::map<uint64_t, RunRecord> runs_;
   std::map<std::pair<uint64_t, uint64_t>, RunEventRecord> events_;
   std::map<std::string, NodeNameRecord> names_;
+  std::map<std::string, std::string> logs_;  // node -> lines
 };
 
 struct Harness {

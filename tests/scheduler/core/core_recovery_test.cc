@@ -729,6 +729,22 @@ TEST_F(RecoveryTest, TheHighestPriorityStartsFirst) {
   EXPECT_EQ(pool.run(3).state, RunState::Forming);
 }
 
+TEST_F(RecoveryTest, TheLastLinesOfANodeThatWorksNoMoreForARunAreKept) {
+  CoreOptions options;
+  options.has_ledger = true;
+  pool = Harness(options);
+  start({"a", "b", "c"});
+  join("d");
+  pool.receive("admin", msg::DrainNodeT{{}, "c", true});
+  snapshot(12, true);
+  all_done(Outcome::Interrupted, 12);
+  ASSERT_EQ(pool.node("c").run, 0u);
+  for (const char* name : {"c", "d"})
+    pool.receive(name, msg::RunEventT{{}, run, R"({"event": "log", "lines": ["the last"]})", 1, 1});
+  EXPECT_EQ(pool.written.log_of("c"), "the last\n");
+  EXPECT_EQ(pool.written.log_of("d"), pool.node("d").run == run ? "the last\n" : "") << "never worked for it";
+}
+
 // The answer to a submission may be lost with the connection, or with the scheduler.
 TEST_F(RecoveryTest, ASubmissionThatIsSentAgainIsTheSameRun) {
   msg::SubmitT submit = submission(1);

@@ -273,10 +273,10 @@ class FakeTrials final : public Trials {
     experiments.push_back(experiment);
     return {.score = score(experiment), .seconds = seconds_per_trial * plan.train_rows};
   }
-  Pace pace(const Experiment&) override { return {1e-11, 1e-11}; }
+  Pace pace(const Experiment&) override { return {1e-11, 1e-11, seconds_of_pace}; }
 
   std::function<double(const Experiment&)> score = [](const Experiment&) { return 0.5; };
-  double seconds_per_trial = 1e-4;
+  double seconds_per_trial = 1e-4, seconds_of_pace = 0;
   std::vector<Experiment> experiments;
 };
 
@@ -330,6 +330,14 @@ TEST(Choose, EndsTrialsThatTakeTooLong) {
   const Choice choice = choose(given({"model.centroids=false"}), {}, wide_facts(), kMachine, {}, slow);
   EXPECT_EQ(choice.trials.size(), 2u);
   EXPECT_THAT(choice.notes, Contains(HasSubstr("not tried")));
+}
+
+TEST(Choose, MeasuringThePaceIsAPartOfTheTime) {
+  FakeTrials quick, slow;
+  slow.seconds_of_pace = 70;
+  const Choice choice = choose_with(slow, given(), {.seconds = 100, .test_rows = 10000});
+  EXPECT_LE(choice.estimated_seconds + choice.trial_seconds, 30);
+  EXPECT_GT(choose_with(quick, given(), {.seconds = 100, .test_rows = 10000}).estimated_seconds, 30);
 }
 
 TEST(Choose, KeepsATime) {
