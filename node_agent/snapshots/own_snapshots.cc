@@ -26,13 +26,16 @@ bool is_in_store(const HeldFile& file) { return std::ranges::find(file.holders, 
 }  // namespace
 
 void OwnSnapshots::begin(const SnapshotKeeper::Group& group) {
-  const bool same_run = group.pool == group_.pool && group.run == group_.run;
-  // Of other runs, only snapshots that must still get to the scheduler's store are kept here. The files of
+  const bool same_pool = group.pool == group_.pool;
+  const bool same_run = same_pool && group.run == group_.run;
+  // What an earlier group of this run wrote after the step that this group goes on from is not this group's,
+  // even if the node has worked for another run meanwhile: reported in this group's name, the part of one rank
+  // would pass for the whole snapshot. Of other runs, only snapshots that must still get to the scheduler's store are kept here. The files of
   // the rest stay until their room is needed: such a run may go on without this node.
   std::erase_if(snapshots_, [&](const Snapshot& snapshot) {
-    const bool stays = same_run && snapshot.run == group.run
+    const bool stays = same_pool && snapshot.run == group.run
                            ? snapshot.step <= group.from_step && (snapshot.told || snapshot.keep)
-                           : wants_store(snapshot) && group.pool == group_.pool;
+                           : same_pool && wants_store(snapshot);
     if (!stays && snapshot.run == group.run) forget(snapshot, false);
     return !stays;
   });

@@ -18,10 +18,10 @@ bool is_held_by(const comm::SnapshotFile& file, const std::string& node) {
 }  // namespace
 
 void Keeper::begin(const msg::PrepareT& prepare, uint64_t from_step) {
-  const bool same_run = prepare.pool == pool_ && prepare.run == run_;
+  const bool same_pool = prepare.pool == pool_;
   std::erase_if(own_, [&](const Own& own) {
-    if (same_run && own.run == run_) return own.step > from_step || !(own.told || own.keep);
-    return !wants_store(own) || prepare.pool != pool_;
+    if (same_pool && own.run == prepare.run) return own.step > from_step || !(own.told || own.keep);
+    return !same_pool || !wants_store(own);
   });
   pool_ = prepare.pool;
   run_ = prepare.run;
