@@ -30,8 +30,9 @@ void OwnSnapshots::begin(const SnapshotKeeper::Group& group) {
   const bool same_run = same_pool && group.run == group_.run;
   // What an earlier group of this run wrote after the step that this group goes on from is not this group's,
   // even if the node has worked for another run meanwhile: reported in this group's name, the part of one rank
-  // would pass for the whole snapshot. Of other runs, only snapshots that must still get to the scheduler's store are kept here. The files of
-  // the rest stay until their room is needed: such a run may go on without this node.
+  // would pass for the whole snapshot. Of other runs, only snapshots that must still get to the scheduler's
+  // store are kept here. The files of the rest stay until their room is needed: such a run may go on without
+  // this node.
   std::erase_if(snapshots_, [&](const Snapshot& snapshot) {
     const bool stays = same_pool && snapshot.run == group.run
                            ? snapshot.step <= group.from_step && (snapshot.told || snapshot.keep)

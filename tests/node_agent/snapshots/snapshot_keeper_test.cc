@@ -78,6 +78,22 @@ class SnapshotKeeperTest : public testing::Test {
                                                "tcp://127.0.0.1:*", std::nullopt);
   }
 
+  void start_store_again(const std::string& endpoint) {
+    ASSERT_TRUE(until([&] {  // another program may use the port for a moment
+      try {
+        store = std::make_unique<comm::DataServer>(comm::DataServerOptions{.store = folder / "store"},
+                                                   endpoint, std::nullopt);
+      } catch (const Error&) {
+      }
+      return store != nullptr;
+    }));
+  }
+  static bool is_in_store(const comm::Snapshot& told) {
+    return !told.files.empty() && std::ranges::all_of(told.files, [](const auto& file) {
+      return !file.holders.empty() && file.holders.back().empty();
+    });
+  }
+
   static msg::HolderT holder_of(const Node& node) {
     msg::HolderT holder;
     holder.node = node.name;
@@ -447,18 +463,8 @@ TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
   take(a, 1);
   held(a, 1);
   for (const auto& file : snapshot.files) EXPECT_TRUE(fs::exists(entry_of(a, file)));
-  ASSERT_TRUE(until([&] {  // another program may use the port for a moment
-    try {
-      store = std::make_unique<comm::DataServer>(comm::DataServerOptions{.store = folder / "store"}, endpoint,
-                                                 std::nullopt);
-    } catch (const Error&) {
-    }
-    return store != nullptr;
-  }));
-  EXPECT_TRUE(until([&] {
-    const comm::Snapshot told = last_told(a, 100);
-    return std::ranges::all_of(told.files, [](const auto& file) { return file.holders.back().empty(); });
-  }));
+  start_store_again(endpoint);
+  EXPECT_TRUE(until([&] { return is_in_store(last_told(a, 100)); }));
   const std::lock_guard lock(a.mutex);
   EXPECT_EQ(std::ranges::find(a.told, uint64_t{100}, &msg::SnapshotHeldT::step)->run, kRun);
 }
@@ -519,6 +525,29 @@ TEST_F(SnapshotKeeperTest, ANewGroupForgetsWhatIsWrittenAgain) {
   EXPECT_EQ(held(a, 200).epoch, 2u);
   EXPECT_TRUE(a.keeper->wait_until_held(100, kLimit));
   for (const auto& file : first.files) EXPECT_TRUE(fs::exists(entry_of(a, file)));
+}
+
+// A node wrote a snapshot for a group that came to nothing, and worked for another run before the store took it.
+TEST_F(SnapshotKeeperTest, AFormerGroupsFilesAreNotReportedForThePresentOne) {
+  start_store();
+  const std::string endpoint = store->endpoint();
+  for (const char* name : {"a", "b"}) add(name);
+  auto formed = group();
+  store.reset();
+  form(formed);
+  Node& a = named("a");
+  take(a, 200, true);
+  held(a, 200);
+  auto other = formed;
+  other.run = kRun + 1;
+  form(other);
+  formed.epoch = 2;
+  formed.from_step = 100;
+  form(formed);
+  take(a, 300, true);
+  start_store_again(endpoint);
+  EXPECT_TRUE(until([&] { return is_in_store(last_told(a, 300)); }));
+  EXPECT_EQ(last_told(a, 200).epoch, 1u);
 }
 
 TEST_F(SnapshotKeeperTest, AKeyThatNobodyNamedIsRefused) {
