@@ -1,10 +1,10 @@
-// Recycler: objects that are reused instead of allocated again. They hold what a message needs while it travels
-// (Message in comm/transport/transport.h, received parts in comm/transport/zmq.cc). A RecycledPtr holds an
-// object. When the last RecycledPtr lets go, on whichever thread, the object returns to its recycler. A recycler
-// therefore has as many objects as were ever in use at once, and allocates nothing after warm-up.
+// Recycler: objects that are reused instead of allocated again. They hold what a message needs while it
+// travels (Message in comm/transport/transport.h, received parts in comm/transport/zmq.cc). A RecycledPtr
+// holds an object. When the last RecycledPtr lets go, on whichever thread, the object returns to its recycler.
+// So a recycler has as many objects as were ever in use at once, and allocates nothing after warm-up.
 //
-// A recycler may be destroyed before its objects. Recycler, retain() and release() are thread-safe. Each class of
-// objects says which threads may use them.
+// A recycler may be destroyed before its objects. Recycler, retain() and release() are thread-safe. Each class
+// of objects says which threads may use them.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@
 
 namespace modelet::comm {
 
-// Base class of the objects. An object that no recycler made (std::make_unique, RecycledPtr) is deleted by its last
-// user.
+// Base class of the objects. An object that no recycler made (std::make_unique, RecycledPtr) is deleted by its
+// last user.
 class Recyclable {
  public:
   Recyclable(const Recyclable&) = delete;
@@ -88,8 +88,8 @@ class RecycledPtr {
   }
   RecycledPtr(RecycledPtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   template <class Derived>
-  RecycledPtr(RecycledPtr<Derived> other) noexcept
-      : object_(std::exchange(other.object_, nullptr)) {}  // NOLINT
+  RecycledPtr(RecycledPtr<Derived> other) noexcept  // NOLINT: implicit, as for std::shared_ptr
+      : object_(std::exchange(other.object_, nullptr)) {}
   RecycledPtr& operator=(RecycledPtr other) noexcept {
     std::swap(object_, other.object_);
     return *this;
