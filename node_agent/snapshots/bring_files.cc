@@ -115,6 +115,19 @@ void place(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
+std::unique_ptr<StoredContent> fetch_file(comm::ContentStore& store, HolderLinks& links,
+                                          const comm::SnapshotFile& file, uint64_t step,
+                                          const BringOptions& options) {
+  Fetching fetching(store, links, file, options);
+  std::unique_ptr<StoredContent> entry;
+  for (const Stopwatch watch; !(entry = fetching.round()); rest(options.retry_seconds, options.check))
+    if (watch.seconds() > options.patience)
+      throw Error(fmt::format("{} of the snapshot of step {} cannot be had{}{}", file.name, step,
+                              fetching.complaints().empty() ? ": nobody that holds it is known" : ": ",
+                              fetching.complaints()));
+  return entry;
+}
+
 std::vector<HeldFile> bring_files(comm::ContentStore& store, HolderLinks& links,
                                   const comm::Snapshot& snapshot, std::span<const std::string> names,
                                   const fs::path& folder, const BringOptions& options) {
@@ -132,12 +145,7 @@ std::vector<HeldFile> bring_files(comm::ContentStore& store, HolderLinks& links,
     if (const auto manifest = manifest_if_right(folder / name, *file, options.check)) {
       entry = opened(*manifest, options, [&] { return store.adopt(*manifest, folder / name); });
     } else {
-      Fetching fetching(store, links, *file, options);
-      for (const Stopwatch watch; !(entry = fetching.round()); rest(options.retry_seconds, options.check))
-        if (watch.seconds() > options.patience)
-          throw Error(fmt::format("{} of the snapshot of step {} cannot be had{}{}", name, snapshot.step,
-                                  fetching.complaints().empty() ? ": nobody that holds it is known" : ": ",
-                                  fetching.complaints()));
+      entry = fetch_file(store, links, *file, snapshot.step, options);
       place(entry->path(), folder / name);
     }
     held.push_back({name, file->content, file->bytes, file->holders, std::move(entry)});

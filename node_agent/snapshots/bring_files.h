@@ -11,6 +11,7 @@
 #include "comm/content/snapshot.h"
 #include "comm/content/store.h"
 #include "node_agent/snapshots/holder_links.h"
+#include "node_agent/snapshots/own_snapshots.h"
 
 namespace modelet::agent {
 
@@ -26,20 +27,16 @@ struct BringOptions {
   const comm::ContentStore* local_store = nullptr;
 };
 
-// A file in this node's store, with its entry open.
-struct HeldFile {
-  std::string name;
-  comm::ContentId content;
-  uint64_t bytes = 0;
-  std::vector<std::string> holders;  // other nodes that are known to have it
-  std::shared_ptr<comm::StoredContent> entry;
-};
+// Opens the entry of a snapshot's file in `store` and fetches what it lacks, from the file's holders one after
+// the other and finally from the scheduler's store, round after round. Every chunk is checked against the
+// file's address, so it does not matter which holder sends it, and damaged chunks are fetched again. Throws
+// Error if nobody has the file; the text names the file and says what each holder answered.
+std::unique_ptr<comm::StoredContent> fetch_file(comm::ContentStore& store, HolderLinks& links,
+                                                const comm::SnapshotFile& file, uint64_t step,
+                                                const BringOptions& options);
 
 // Puts the files `names` of `snapshot` into `folder`, which is made if needed, and into `store`. For each
-// file it tries, in this order: the file in the folder, if it is right; the store; the file's holders one
-// after the other, and finally the scheduler's store, round after round. Chunks that arrive are checked
-// against the file's address, so it does not matter which holder sends which chunk. Throws Error if nobody
-// has a file; the text names the file and says what each holder answered.
+// file it tries the file in the folder, if it is right, and then fetch_file(), which see for errors.
 std::vector<HeldFile> bring_files(comm::ContentStore& store, HolderLinks& links,
                                   const comm::Snapshot& snapshot, std::span<const std::string> names,
                                   const std::filesystem::path& folder, const BringOptions& options);

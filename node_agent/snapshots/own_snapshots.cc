@@ -5,17 +5,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
-#include "base/system/file.h"
 #include "comm/content/snapshot.h"
-#include "comm/content/transfer/transfer.h"
 #include "node_agent/snapshots/holder_order.h"
 
 namespace modelet::agent {
 namespace {
-
-namespace fs = std::filesystem;
-using comm::Manifest;
 
 constexpr double kAvoid = 30;          // seconds during which a node that did not take a file is asked last
 constexpr uint64_t kLongestRest = 16;  // times retry_seconds
@@ -25,7 +19,7 @@ bool is_in_store(const HeldFile& file) { return std::ranges::find(file.holders, 
 
 }  // namespace
 
-void OwnSnapshots::begin(const SnapshotKeeper::Group& group) {
+void OwnSnapshots::begin(const Group& group) {
   const bool same_pool = group.pool == group_.pool;
   const bool same_run = same_pool && group.run == group_.run;
   // What an earlier group of this run wrote after the step that this group goes on from is not this group's,
@@ -54,11 +48,14 @@ void OwnSnapshots::begin(const SnapshotKeeper::Group& group) {
   }
 }
 
-void OwnSnapshots::take(uint64_t step, bool keep, fs::path folder, std::vector<std::string> files) {
+void OwnSnapshots::take(uint64_t step, bool keep, std::filesystem::path folder,
+                        std::vector<std::string> files) {
   if (files.size() > comm::kMostSnapshotFiles)
-    return log_warning("the snapshot of step {} has {} files, more than {}: it is not kept elsewhere", step,
-                       files.size(), comm::kMostSnapshotFiles);
-  snapshots_.push_back({.run = group_.run,
+    return around_.warn(
+        fmt::format("the snapshot of step {} has {} files, more than {}: it is not kept elsewhere", step,
+                    files.size(), comm::kMostSnapshotFiles));
+  snapshots_.push_back({.number = ++numbers_,
+                        .run = group_.run,
                         .epoch = group_.epoch,
                         .rank = group_.rank,
                         .step = step,
@@ -68,10 +65,11 @@ void OwnSnapshots::take(uint64_t step, bool keep, fs::path folder, std::vector<s
   drop_superseded();
 }
 
-void OwnSnapshots::brought(uint64_t run, uint64_t step, bool keep, fs::path folder,
+void OwnSnapshots::brought(uint64_t run, uint64_t step, bool keep, std::filesystem::path folder,
                            std::vector<HeldFile> files) {
   if (run != group_.run) return;
-  Snapshot snapshot{.run = run,
+  Snapshot snapshot{.number = ++numbers_,
+                    .run = run,
                     .epoch = group_.epoch,
                     .rank = group_.rank,
                     .step = step,
@@ -97,16 +95,15 @@ void OwnSnapshots::stable(uint64_t run, uint64_t step) {
   });
 }
 
-// Forgets a snapshot. Its files in the run's folder are removed as well, unless the user wants them: then
-// the trainer decides.
-void OwnSnapshots::forget(const Snapshot& snapshot, bool remove_files) {
-  for (const HeldFile& file : snapshot.files) unneeded_.insert(file.content);
-  if (!remove_files || snapshot.keep) return;
-  if (around_.local_store != nullptr)
-    for (const HeldFile& file : snapshot.files) around_.local_store->remove(file.content);
-  std::error_code gone;  // ignored: the folder may have other files, too
-  for (const std::string& name : snapshot.names) fs::remove(snapshot.folder / name, gone);
-  fs::remove(snapshot.folder, gone);
+// Files that the user wants stay in the run's folder: the trainer decides about them.
+void OwnSnapshots::forget(const Snapshot& snapshot, bool with_folder) {
+  Forgotten forgotten;
+  for (const HeldFile& file : snapshot.files) forgotten.contents.push_back(file.content);
+  if (with_folder && !snapshot.keep) {
+    forgotten.folder = snapshot.folder;
+    forgotten.names = snapshot.names;
+  }
+  forgotten_.push_back(std::move(forgotten));
 }
 
 std::set<comm::ContentId> OwnSnapshots::contents() const {
@@ -116,24 +113,17 @@ std::set<comm::ContentId> OwnSnapshots::contents() const {
   return contents;
 }
 
-std::vector<comm::ContentId> OwnSnapshots::take_unneeded() {
-  const auto needed = contents();
-  std::vector<comm::ContentId> unneeded;
-  std::ranges::set_difference(std::exchange(unneeded_, {}), needed, std::back_inserter(unneeded));
-  return unneeded;
-}
-
 // Snapshots that are to be kept go to the scheduler's store, if it has one.
 bool OwnSnapshots::wants_store(const Snapshot& snapshot) const {
-  return snapshot.keep && !snapshot.told_stored && group_.store.has_value();
+  return snapshot.keep && !snapshot.told_stored && group_.has_store;
 }
 
-bool OwnSnapshots::is_due(const Snapshot& snapshot) const {
-  return (!snapshot.told || wants_store(snapshot)) && clock_.now() >= snapshot.retry_at;
+bool OwnSnapshots::is_due(const Snapshot& snapshot, double now) const {
+  return (!snapshot.told || wants_store(snapshot)) && now >= snapshot.retry_at;
 }
 
-bool OwnSnapshots::has_work() const {
-  return std::ranges::any_of(snapshots_, [this](const Snapshot& snapshot) { return is_due(snapshot); });
+bool OwnSnapshots::has_work(double now) const {
+  return std::ranges::any_of(snapshots_, [&](const Snapshot& snapshot) { return is_due(snapshot, now); });
 }
 
 bool OwnSnapshots::is_sending() const {
@@ -142,25 +132,119 @@ bool OwnSnapshots::is_sending() const {
   });
 }
 
-void OwnSnapshots::work() {
-  const auto next = [this](bool told) {
-    return std::ranges::find_if(
-        snapshots_, [&](const Snapshot& snapshot) { return is_due(snapshot) && snapshot.told == told; });
+// What the run needs comes before what the user wants.
+OwnSnapshots::Snapshot* OwnSnapshots::next_due(double now) {
+  for (const bool told : {false, true})
+    for (Snapshot& snapshot : snapshots_)
+      if (is_due(snapshot, now) && snapshot.told == told) return &snapshot;
+  return nullptr;
+}
+
+OwnSnapshots::Snapshot* OwnSnapshots::find(uint64_t number) {
+  const auto found = std::ranges::find(snapshots_, number, &Snapshot::number);
+  return found == snapshots_.end() ? nullptr : &*found;
+}
+
+// ---- tasks
+
+std::optional<OwnSnapshots::Task> OwnSnapshots::next(double now) {
+  while (Snapshot* due = next_due(now))
+    if (auto task = task_of(*due, now)) return task;
+  return std::nullopt;
+}
+
+// Nothing if the snapshot is done, or cannot be done now: then it is not due any more.
+std::optional<OwnSnapshots::Task> OwnSnapshots::task_of(Snapshot& snapshot, double now) {
+  if (snapshot.files.size() < snapshot.names.size())
+    return Adopt{snapshot.number, snapshot.folder, snapshot.names[snapshot.files.size()]};
+  // This may be the end of a group. The next group may go on from these files before other nodes have them.
+  if (!snapshot.told && snapshot.keep && !std::exchange(snapshot.said, true)) say(snapshot);
+  const auto is_missing = [&](const HeldFile& file) {
+    return snapshot.told ? !is_in_store(file) : file.holders.empty() && !is_alone();
   };
-  auto due = next(false);  // what the run needs comes before what the user wants
-  if (due == snapshots_.end()) due = next(true);
-  if (due == snapshots_.end()) return;
-  try {
-    advance(*due);
-  } catch (const Interrupted&) {
-    throw;
-  } catch (const std::exception& error) {  // also the disk's errors: the run goes on
-    around_.check();
-    if (++due->failures == 1)
-      log_warning("the snapshot of step {} is not safe yet, it is tried again: {}", due->step, error.what());
-    due->retry_at = clock_.now() + around_.retry_seconds * std::min(due->failures, kLongestRest);
-    drop_superseded();
+  const auto missing = std::ranges::find_if(snapshot.files, is_missing);
+  if (missing != snapshot.files.end()) {
+    if (snapshot.is_suspect) return Repair{snapshot.number, snapshot.step, *missing};
+    return send(snapshot, *missing, now);
   }
+  tell(snapshot);
+  return std::nullopt;
+}
+
+std::optional<OwnSnapshots::Task> OwnSnapshots::send(Snapshot& snapshot, const HeldFile& file, double now) {
+  for (const std::string& node : candidates(snapshot, now))
+    if (!snapshot.refused.contains(node))
+      return Send{snapshot.number, snapshot.run, snapshot.step, file, node};
+  fail(snapshot, now,
+       file.name + ": " +
+           (snapshot.refused.empty() ? "no other node of the group holds files" : snapshot.complaints));
+  return std::nullopt;
+}
+
+// Whether nobody else can hold this node's files.
+bool OwnSnapshots::is_alone() const { return group_.members.size() <= 1 && !group_.has_store; }
+
+// The nodes to which a file may go. If the scheduler's store is on this machine, or if the file is held
+// already, only the store. Else the other members, beginning with the partner, and last those that failed a
+// moment ago. Finally the store, for a group of one and in case no member takes the file.
+std::vector<std::string> OwnSnapshots::candidates(const Snapshot& snapshot, double now) const {
+  if (snapshot.told || (around_.store_is_here && group_.has_store)) return {""};
+  std::vector<std::string> nodes;
+  for (const uint32_t rank : holder_order(group_.rank, static_cast<uint32_t>(group_.members.size())))
+    if (const std::string& node = group_.members[rank]; group_.holders.contains(node)) nodes.push_back(node);
+  const auto has_not_failed = [&](const std::string& node) {
+    const auto failed = failed_at_.find(node);
+    return failed == failed_at_.end() || now - failed->second > kAvoid;
+  };
+  std::stable_partition(nodes.begin(), nodes.end(), has_not_failed);
+  if (group_.has_store) nodes.emplace_back();
+  return nodes;
+}
+
+// ---- how tasks ended; a snapshot may have been dropped meanwhile
+
+void OwnSnapshots::adopted(const Adopt& task, HeldFile file) {
+  Snapshot* snapshot = find(task.snapshot);
+  if (snapshot != nullptr && snapshot->files.size() < snapshot->names.size() &&
+      snapshot->names[snapshot->files.size()] == file.name)
+    snapshot->files.push_back(std::move(file));
+}
+
+void OwnSnapshots::sent(const Send& task) {
+  Snapshot* snapshot = find(task.snapshot);
+  if (snapshot == nullptr) return;
+  const auto file = std::ranges::find(snapshot->files, task.file.name, &HeldFile::name);
+  if (std::ranges::find(file->holders, task.to) == file->holders.end()) file->holders.push_back(task.to);
+  snapshot->refused.clear();
+  snapshot->complaints.clear();
+}
+
+void OwnSnapshots::repaired(const Repair& task) {
+  if (Snapshot* snapshot = find(task.snapshot)) snapshot->is_suspect = false;
+}
+
+void OwnSnapshots::failed(double now, const Task& task, const std::string& why) {
+  Snapshot* snapshot = find(std::visit([](const auto& any) { return any.snapshot; }, task));
+  if (snapshot == nullptr) return;
+  if (const auto* send = std::get_if<Send>(&task)) {
+    failed_at_[send->to] = now;
+    snapshot->refused.insert(send->to);  // the next candidate's turn
+    snapshot->complaints += fmt::format("{}{}", snapshot->complaints.empty() ? "" : "; ", why);
+  } else {
+    fail(*snapshot, now, why);
+  }
+}
+
+void OwnSnapshots::fail(Snapshot& snapshot, double now, const std::string& why) {
+  if (++snapshot.failures == 1)
+    around_.warn(
+        fmt::format("the snapshot of step {} is not safe yet, it is tried again: {}", snapshot.step, why));
+  snapshot.retry_at =
+      now + around_.retry_seconds * static_cast<double>(std::min(snapshot.failures, kLongestRest));
+  snapshot.refused.clear();
+  snapshot.complaints.clear();
+  snapshot.is_suspect = snapshot.told;
+  drop_superseded();
 }
 
 // Drops two kinds of snapshots: one that failed or was not begun, if there is a newer one; and the oldest
@@ -173,100 +257,19 @@ void OwnSnapshots::drop_superseded() {
     const bool superseded = !snapshot.told && !snapshot.keep && snapshot.run == group_.run &&
                             snapshot.step < newest && (snapshot.failures > 0 || snapshot.files.empty());
     if (!superseded) return false;
-    log_warning("the snapshot of step {} is left out: there is a newer one", snapshot.step);
+    around_.warn(fmt::format("the snapshot of step {} is left out: there is a newer one", snapshot.step));
     forget(snapshot, true);
     return true;
   });
   const auto waits = [this](const Snapshot& snapshot) { return wants_store(snapshot); };
   if (static_cast<size_t>(std::ranges::count_if(snapshots_, waits)) <= kMostWaiting) return;
   const auto oldest = std::ranges::find_if(snapshots_, waits);
-  log_warning("the scheduler's store did not take the snapshot of step {}: it stays in {} only", oldest->step,
-              oldest->folder.string());
+  around_.warn(fmt::format("the scheduler's store did not take the snapshot of step {}: it stays in {} only",
+                           oldest->step, oldest->folder.string()));
   oldest->told_stored = true;  // the run may need it, so it stays until a newer one is stable
 }
 
-// Does one unit of the work on a snapshot.
-void OwnSnapshots::advance(Snapshot& snapshot) {
-  if (snapshot.files.size() < snapshot.names.size()) return adopt_next(snapshot);
-  // This may be the end of a group. The next group may go on from these files before other nodes have them.
-  if (!snapshot.told && snapshot.keep && !std::exchange(snapshot.said, true)) return say(snapshot);
-  if (!snapshot.told) {
-    for (size_t file = 0; file < snapshot.files.size(); ++file)
-      if (snapshot.files[file].holders.empty() && !is_alone()) return copy(snapshot, file);
-    return tell(snapshot);
-  }
-  const auto missing = std::ranges::find_if_not(snapshot.files, is_in_store);
-  if (missing == snapshot.files.end()) return tell(snapshot);
-  send(snapshot, *missing, "");
-  missing->holders.emplace_back();
-}
-
-// Whether nobody else can hold this node's files.
-bool OwnSnapshots::is_alone() const { return group_.members.size() <= 1 && !group_.store; }
-
-void OwnSnapshots::adopt_next(Snapshot& snapshot) {
-  const std::string& name = snapshot.names[snapshot.files.size()];
-  const MappedFile file(snapshot.folder / name);
-  const Manifest manifest = Manifest::of(file.bytes(), comm::kChunkBytes, around_.check);
-  std::shared_ptr<comm::StoredContent> entry = around_.store.adopt(manifest, snapshot.folder / name);
-  if (!entry) {
-    around_.let_go(to_text(manifest.id()));
-    throw Error(name + " is in use");
-  }
-  snapshot.files.push_back({name, manifest.id(), manifest.bytes(), {}, std::move(entry)});
-}
-
-// The nodes to which a file may go. If the scheduler's store is on this machine, only the store. Else the
-// other members, beginning with the partner, and last those that failed a moment ago. Finally the store, for a
-// group of one and in case no member takes the file.
-std::vector<std::string> OwnSnapshots::candidates() const {
-  std::vector<std::string> nodes;
-  if (around_.local_store != nullptr && group_.store) return {""};
-  for (const uint32_t rank : holder_order(group_.rank, static_cast<uint32_t>(group_.members.size())))
-    if (const std::string& node = group_.members[rank]; around_.links.knows(node)) nodes.push_back(node);
-  const auto has_not_failed = [this](const std::string& node) {
-    const auto failed = failed_at_.find(node);
-    return failed == failed_at_.end() || clock_.now() - failed->second > kAvoid;
-  };
-  std::stable_partition(nodes.begin(), nodes.end(), has_not_failed);
-  if (group_.store) nodes.emplace_back();
-  return nodes;
-}
-
-void OwnSnapshots::copy(Snapshot& snapshot, size_t file) {
-  HeldFile& its = snapshot.files[file];
-  std::string complaints;
-  for (const std::string& node : candidates()) {
-    try {
-      send(snapshot, its, node);
-      its.holders.push_back(node);
-      return;
-    } catch (const Interrupted&) {
-      throw;
-    } catch (const Error& error) {
-      around_.check();
-      failed_at_[node] = clock_.now();
-      complaints += fmt::format("{}{}", complaints.empty() ? "" : "; ", error.what());
-    }
-  }
-  throw Error(its.name + ": " + (complaints.empty() ? "no other node of the group holds files" : complaints));
-}
-
-void OwnSnapshots::send(const Snapshot& snapshot, const HeldFile& file, const std::string& to) {
-  if (to.empty() && around_.local_store != nullptr) {
-    if (!around_.local_store->adopt(file.entry->manifest(), file.entry->path()))
-      throw Error(file.name + " is in use in the scheduler's store");
-    return;
-  }
-  const MappedFile mapped(file.entry->path());
-  try {
-    const auto manifest = file.entry->manifest();
-    comm::send_content(around_.links.to(to), manifest, mapped.bytes(), {snapshot.run, snapshot.step});
-  } catch (...) {
-    around_.links.give_up(to);
-    throw;
-  }
-}
+// ---- reports
 
 void OwnSnapshots::tell(Snapshot& snapshot) {
   snapshot.told = true;
@@ -289,7 +292,7 @@ void OwnSnapshots::say(const Snapshot& snapshot) {
   message.rank = snapshot.rank;
   message.keep = snapshot.keep;
   message.files = format_snapshot(text);
-  around_.held(std::move(message));
+  around_.report(std::move(message));
 }
 
 }  // namespace modelet::agent

@@ -20,6 +20,7 @@
 #include "node_agent/snapshots/holder_links.h"
 #include "node_agent/snapshots/holder_policy.h"
 #include "node_agent/snapshots/own_snapshots.h"
+#include "node_agent/snapshots/snapshot_sender.h"
 
 namespace modelet::agent {
 namespace {
@@ -54,6 +55,19 @@ comm::DataServerOptions data_options(const KeeperOptions& options) {
                     .remedy = "take it from another holder"}};
 }
 
+OwnSnapshots::Group as_own_group(const SnapshotKeeper::Group& group) {
+  OwnSnapshots::Group own{.pool = group.pool,
+                          .run = group.run,
+                          .epoch = group.epoch,
+                          .rank = group.rank,
+                          .members = group.members,
+                          .has_store = group.store.has_value(),
+                          .from_step = group.from_step};
+  for (const msg::HolderT& holder : group.holders)
+    if (!holder.node.empty() && !holder.endpoint.empty()) own.holders.insert(holder.node);
+  return own;
+}
+
 }  // namespace
 
 class SnapshotKeeper::Impl {
@@ -71,15 +85,16 @@ class SnapshotKeeper::Impl {
         local_store_(options_.local_store.empty() ? nullptr
                                                   : std::make_unique<comm::ContentStore>(
                                                         options_.local_store, kSchedulersLimit, "the disk")),
-        own_(OwnSnapshots::Surroundings{
-            .node = options_.node,
-            .store = store_,
-            .local_store = local_store_.get(),
-            .links = links_,
-            .held = std::move(held),
-            .check = [this] { require_nothing_asked(); },
-            .let_go = [this](const std::string& address) { server_->close({address}); },
-            .retry_seconds = options_.retry_seconds}) {
+        own_({.node = options_.node,
+              .store_is_here = local_store_ != nullptr,
+              .retry_seconds = options_.retry_seconds,
+              .report = std::move(held),
+              .warn = [](const std::string& text) { log_warning("{}", text); }}),
+        sender_(own_, {.store = store_,
+                       .local_store = local_store_.get(),
+                       .links = links_,
+                       .check = [this] { require_nothing_asked(); },
+                       .let_go = [this](const std::string& address) { server_->close({address}); }}) {
     std::optional<msg::ServerKeys> keys;
     if (options_.key) {
       const comm::KeyPair server = comm::make_key_pair();
@@ -117,7 +132,7 @@ class SnapshotKeeper::Impl {
       if (is_other_run) leave_to_others(held);
       pace_.set(group.bytes_per_second);
       links_.name(group.holders, group.store);
-      own_.begin(group);
+      own_.begin(as_own_group(group));
     });
   }
 
@@ -229,7 +244,7 @@ class SnapshotKeeper::Impl {
       for (const auto& question : wait_for_questions()) question();
       if (stop_) return;
       try {
-        own_.work();
+        sender_.work();
       } catch (const Interrupted&) {
       }
       note_held_steps();
@@ -239,7 +254,7 @@ class SnapshotKeeper::Impl {
 
   std::deque<std::function<void()>> wait_for_questions() {
     std::unique_lock lock(mutex_);
-    if (!own_.has_work()) changed_.wait_for(lock, Seconds(kTurn), [this] { return !asked_.empty(); });
+    if (!sender_.has_work()) changed_.wait_for(lock, Seconds(kTurn), [this] { return !asked_.empty(); });
     is_asked_ = false;
     return std::exchange(asked_, {});
   }
@@ -261,7 +276,10 @@ class SnapshotKeeper::Impl {
   // Removes files that are not needed, once nobody has them open. A file that another node sent may also
   // belong to a snapshot of this node, and stays then.
   void remove_unneeded() {
-    for (const comm::ContentId& content : own_.take_unneeded()) to_remove_.insert(content);
+    for (const OwnSnapshots::Forgotten& snapshot : own_.take_forgotten()) {
+      to_remove_.insert(snapshot.contents.begin(), snapshot.contents.end());
+      sender_.remove(snapshot);
+    }
     if (to_remove_.empty()) return;
     const auto held = policy_.held();
     const auto own = own_.contents();
@@ -281,6 +299,7 @@ class SnapshotKeeper::Impl {
   HolderLinks links_;
   const std::unique_ptr<comm::ContentStore> local_store_;
   OwnSnapshots own_;
+  SnapshotSender sender_;
   std::set<comm::ContentId> to_remove_;  // files to remove once nobody has them open
   // Files of other runs, or left by an earlier process. A run may still need them, so they stay until their
   // room is needed.

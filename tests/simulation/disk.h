@@ -1,8 +1,10 @@
 // Disk: the files of snapshots on a node or in the scheduler's store. A disk outlives processes. Promises is
-// told of each file that a fault destroys. Equal runs have the same files: each run counts as a user of such
-// a file, and the file is removed with its last user.
+// told of each file that a fault destroys. A damaged file seems to be there until somebody reads it. Equal
+// runs have the same files: each run counts as a user of such a file, and the file is removed with its last
+// user.
 #pragma once
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <set>
@@ -20,10 +22,13 @@ class Disk {
   Disk(World& world, Promises& promises, std::string node)
       : world_(world), promises_(promises), node_(std::move(node)) {}
 
-  // Returns false if the disk is full.
+  // Returns false if the disk is full or fails. Repairs a damaged file.
   bool write(uint64_t run, uint64_t step, const comm::ContentId& content) {
-    if (world_.now() < full_until_) return false;
-    files_[content].written = world_.now();
+    if (world_.now() < std::max(full_until_, fails_until_)) return false;
+    File& file = files_[content];
+    file.written = world_.now();
+    file.damaged = false;
+    for (const auto& [user, its_step] : file.steps) promises_.written(node_, user, content);
     refer(run, step, content);
     return true;
   }
@@ -32,13 +37,17 @@ class Disk {
     files_.at(content).steps[run] = step;
     promises_.written(node_, run, content);
   }
-  bool has(const comm::ContentId& content) const { return files_.contains(content); }
+  // Returns false if the file is not there or damaged, or if the disk fails.
+  bool read(const comm::ContentId& content) const {
+    const auto found = files_.find(content);
+    return found != files_.end() && !found->second.damaged && world_.now() >= fails_until_;
+  }
   void remove_before(uint64_t run, uint64_t step, const std::set<comm::ContentId>& but_for) {
     for (auto file = files_.begin(); file != files_.end();) {
       std::map<uint64_t, uint64_t>& steps = file->second.steps;
       const auto of_run = steps.find(run);
       if (of_run != steps.end() && of_run->second < step && !but_for.contains(file->first)) {
-        promises_.removed(node_, run, file->first);
+        if (!file->second.damaged) promises_.removed(node_, run, file->first);
         steps.erase(of_run);
       }
       file = steps.empty() ? files_.erase(file) : std::next(file);
@@ -47,38 +56,45 @@ class Disk {
 
   // ---- faults
   void fill(double seconds) { full_until_ = world_.now() + seconds; }
+  void fail(double seconds) { fails_until_ = world_.now() + seconds; }  // it neither reads nor writes
+  // The power fails: what was written since then is lost, or only a part of it is there.
   void lose_since(double time) {
-    destroy([time](const auto& file) { return file.second.written >= time; });
+    for (auto file = files_.begin(); file != files_.end();) {
+      if (file->second.written < time) {
+        ++file;
+      } else if (destroyed(*file); world_.chance(0.5)) {
+        (file++)->second.damaged = true;
+      } else {
+        file = files_.erase(file);
+      }
+    }
   }
-  // Destroys one file, counted in the order of addresses.
+  // Damages one file, counted in the order of addresses.
   void rot(uint32_t which) {
     if (files_.empty()) return;
-    const uint32_t place = which % static_cast<uint32_t>(files_.size());
-    uint32_t at = 0;
-    destroy([&](const auto&) { return at++ == place; });
+    const auto file = std::next(files_.begin(), which % static_cast<uint32_t>(files_.size()));
+    destroyed(*file);
+    file->second.damaged = true;
   }
   void lose_all() {
-    destroy([](const auto&) { return true; });
+    for (const auto& file : files_) destroyed(file);
+    files_.clear();
   }
 
  private:
   struct File {
     std::map<uint64_t, uint64_t> steps;  // run -> step
     double written = 0;
+    bool damaged = false;
   };
-  template <class Which>
-  void destroy(const Which& which) {
-    std::erase_if(files_, [&](const auto& file) {
-      if (!which(file)) return false;
-      for (const auto& [run, step] : file.second.steps) promises_.destroyed(node_, run, file.first);
-      return true;
-    });
+  void destroyed(const std::pair<const comm::ContentId, File>& file) {
+    for (const auto& [run, step] : file.second.steps) promises_.destroyed(node_, run, file.first);
   }
 
   World& world_;
   Promises& promises_;
   std::string node_;
-  double full_until_ = 0;
+  double full_until_ = 0, fails_until_ = 0;
   std::map<comm::ContentId, File> files_;
 };
 

@@ -113,7 +113,7 @@ void happen(Pool& pool, const PlannedFault& planned) {
       return node.crash(draw.between(2, 12), true);
     case Fault::kWipe:
       node.crash(draw.between(1, 12), true);
-      return node.disk().lose_since(0);
+      return node.disk().lose_all();
     case Fault::kStall:
       return node.stall(draw.between(0.3, 20));
     case Fault::kLeave:
@@ -127,6 +127,8 @@ void happen(Pool& pool, const PlannedFault& planned) {
       return node.disk().rot(draw.below(1000));
     case Fault::kFull:
       return node.disk().fill(draw.between(1, 15));
+    case Fault::kDiskFails:
+      return node.disk().fail(draw.between(1, 15));
     case Fault::kSchedulerKill:
       return pool.scheduler.crash(draw.between(0.1, 12));
     case Fault::kSchedulerPoint:

@@ -29,6 +29,7 @@ enum class Fault : uint8_t {
   kDrain,           // a node is drained, and may work again later
   kRot,             // a file on a disk is damaged
   kFull,            // a disk is full
+  kDiskFails,       // a disk neither reads nor writes for a while
   kSchedulerKill,   // the scheduler's process is killed between two events, and comes back
   kSchedulerPoint,  // the same, between two actions of one event
   kSchedulerStall,  // the process of the scheduler is suspended for a while
@@ -58,6 +59,7 @@ inline constexpr std::array kFaults = {
     FaultName{Fault::kDrain, "drain"},
     FaultName{Fault::kRot, "rot"},
     FaultName{Fault::kFull, "full"},
+    FaultName{Fault::kDiskFails, "disk-fails"},
     FaultName{Fault::kSchedulerKill, "scheduler-kill"},
     FaultName{Fault::kSchedulerPoint, "scheduler-point"},
     FaultName{Fault::kSchedulerStall, "scheduler-stall"},

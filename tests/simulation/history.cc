@@ -9,6 +9,7 @@ namespace modelet::simulation {
 namespace {
 
 constexpr double kFirstFault = 0.5, kLastFault = 35, kCease = 45;  // seconds
+constexpr double kRepair = 12;  // seconds until machines work again after a disaster
 constexpr double kLongestEnd = 600;                                  // by then all runs must have ended after kCease
 
 void submit(Pool& pool, const RunSpec& spec, uint32_t nodes, uint32_t output_modelets, double after) {
@@ -63,11 +64,30 @@ class Player {
   }
 
   void set_up_small() {
-    for (int i = 0; i < 3; ++i) pool_.add_node();
-    submit(pool_, {.steps = 10, .snapshot_every = 3, .step_seconds = 0.2}, options_.seed % 2 == 0 ? 2 : 0, 2, 0.5);
+    const bool is_disaster = options_.disaster.time > 0;
+    const uint32_t nodes = is_disaster ? 4 : 3, needed = is_disaster ? 4 : 2;
+    for (uint32_t i = 0; i < nodes; ++i) pool_.add_node();
+    submit(pool_, {.steps = 10, .snapshot_every = 3, .step_seconds = 0.2}, options_.seed % 2 == 0 ? needed : 0, needed, 0.5);
+    if (is_disaster) pool_.world.after(options_.disaster.time, [this] { strike(); });
     pool_.network.intervene(options_.intervention);
     if (options_.scheduler_point > 0)
       pool_.scheduler.crash_at(options_.scheduler_point, 2, [this] { something_beside(); });
+  }
+
+  void strike() {
+    const HistoryOptions::Disaster& disaster = options_.disaster;
+    bool is_third = true;
+    for (size_t i = 0; i < pool_.nodes.size(); ++i) {
+      Node& node = *pool_.nodes[i];
+      if (i == disaster.first || i == disaster.second) {
+        node.crash(kRepair, true);
+        if (disaster.disks_are_lost) node.disk().lose_all();
+      } else if (std::exchange(is_third, false)) {
+        node.disk().fill(kRepair);
+      } else if (!disaster.disks_are_lost) {  // else it might have been the only copy
+        node.disk().rot(static_cast<uint32_t>(options_.seed));
+      }
+    }
   }
 
   void something_beside() {

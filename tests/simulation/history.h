@@ -17,13 +17,20 @@ struct HistoryOptions {
   std::set<Fault> without = {};
   Mutant mutant = Mutant::kNone;
   bool tells = false;
-  // For enumerations: a small pool without drawn faults. Only the intervention below happens, or the death of
-  // the scheduler.
+  // For enumerations: a small pool without drawn faults. Only the intervention below happens, the death of the
+  // scheduler, or the disaster.
   bool is_small = false;
   Intervention intervention = {};
   uint64_t scheduler_point = 0;  // where the scheduler is killed; 0: nowhere
   // What else happens at that moment.
   enum class Beside : uint8_t { kNothing, kKill, kZombie, kSubmit } beside = Beside::kNothing;
+  // At this time two of four nodes fail together, and the disk of the third is full. Either the disks of the two
+  // are lost, or a file of the fourth is damaged. Time 0: nothing happens.
+  struct Disaster {
+    double time = 0;
+    size_t first = 0, second = 0;  // the two nodes
+    bool disks_are_lost = false;
+  } disaster = {};
 };
 
 struct History {

@@ -160,7 +160,7 @@ bool Job::write_snapshot(bool keep) {
   if (prepare_.rank == 0) files.push_back({kRunFile, content_of(step_, kRunFileNumber, run_state_), 8, {}});
   for (const comm::SnapshotFile& file : files)
     if (!around_.disk.write(prepare_.run, step_, file.content)) return false;
-  around_.keeper.take(step_, keep, std::move(files));
+  around_.keeper.take(step_, keep, files);
   return true;
 }
 

@@ -1,63 +1,67 @@
 #include "tests/simulation/keeper.h"
 
 #include <algorithm>
-#include <memory>
-
-#include "node_agent/snapshots/holder_order.h"
+#include <limits>
+#include <utility>
+#include <variant>
 
 namespace modelet::simulation {
 namespace {
 
-constexpr double kRetrySeconds = 2, kPatience = 20;
-constexpr uint32_t kLongestRest = 8;  // in units of kRetrySeconds
+using agent::OwnSnapshots;
 
-bool is_held_by(const comm::SnapshotFile& file, const std::string& node) {
-  return std::ranges::find(file.holders, node) != file.holders.end();
-}
+constexpr double kRetrySeconds = 2, kPatience = 20;
+constexpr double kTurn = 0.5;  // seconds between two looks at what can be tried again
+
+std::filesystem::path folder_of(uint64_t run, uint64_t step) { return fmt::format("run-{}/step-{}", run, step); }
 
 }  // namespace
 
+// Files that are fetched one after the other, each from its holders in turn.
+struct Keeper::Bringing {
+  comm::Snapshot snapshot;
+  std::vector<std::string> names;
+  std::function<bool()> wanted = [] { return true; };
+  Brought done;
+  double patience = 0;                      // seconds
+  std::vector<agent::HeldFile> files = {};  // that this disk has now
+  size_t holder = 0;                        // index of the next to ask; one past the last is the store
+  double since = 0;
+};
+
+Keeper::Keeper(KeeperSurroundings surroundings)
+    : around_(std::move(surroundings)),
+      own_({.node = around_.node,
+            .retry_seconds = kRetrySeconds,
+            .report = [this](msg::SnapshotHeldT message) { around_.held(group_.pool, std::move(message)); },
+            .warn = [this](const std::string& text) { around_.world.note("{}: {}", around_.node, text); }}) {}
+
 void Keeper::begin(const msg::PrepareT& prepare, uint64_t from_step) {
-  const bool same_pool = prepare.pool == pool_;
-  std::erase_if(own_, [&](const Own& own) {
-    if (same_pool && own.run == prepare.run) return own.step > from_step || !(own.told || own.keep);
-    return !same_pool || !wants_store(own);
-  });
-  pool_ = prepare.pool;
-  run_ = prepare.run;
-  epoch_ = prepare.epoch;
-  rank_ = prepare.rank;
-  members_ = prepare.node_names;
-  holders_.clear();
+  group_ = {.pool = prepare.pool, .run = prepare.run, .epoch = prepare.epoch, .rank = prepare.rank,
+            .members = prepare.node_names, .has_store = prepare.data_port != 0, .from_step = from_step};
+  for (const auto& holder : prepare.holders)
+    if (holder->node != around_.node) group_.holders.insert(holder->node);
   admitted_.clear();
-  for (const auto& holder : prepare.holders) holders_.insert(holder->node);
-  has_store_ = prepare.data_port != 0;
-  for (Own& own : own_) {
-    own.retry_at = 0;
-    if (own.run != run_) continue;
-    own.epoch = epoch_;
-    own.rank = rank_;
-  }
+  own_.begin(group_);
+  work();
 }
 
-void Keeper::take(uint64_t step, bool keep, std::vector<comm::SnapshotFile> files) {
-  own_.push_back({.number = ++numbers_, .run = run_, .step = step, .epoch = epoch_, .rank = rank_, .keep = keep,
-                  .files = std::move(files)});
-  if (around_.mutant == Mutant::kPruneBeforeStable) around_.disk.remove_before(run_, step, {});
-  drop_superseded();
+void Keeper::take(uint64_t step, bool keep, const std::vector<comm::SnapshotFile>& files) {
+  const std::filesystem::path folder = folder_of(group_.run, step);
+  std::vector<std::string> names;
+  for (const comm::SnapshotFile& file : files) {
+    names.push_back(file.name);
+    written_[folder / file.name] = file;
+  }
+  if (around_.mutant == Mutant::kPruneBeforeStable) around_.disk.remove_before(group_.run, step, {});
+  own_.take(step, keep, folder, std::move(names));
   work();
 }
 
 void Keeper::stable(uint64_t run, uint64_t step) {
-  if (run != run_) return;
-  std::set<comm::ContentId> needed;
-  std::erase_if(own_, [&](const Own& own) {
-    const bool stays = own.run != run || own.step >= step || wants_store(own);
-    if (stays)
-      for (const comm::SnapshotFile& file : own.files) needed.insert(file.content);
-    return !stays;
-  });
-  around_.disk.remove_before(run, step, needed);
+  if (run != group_.run) return;
+  own_.stable(run, step);
+  around_.disk.remove_before(run, step, own_.contents());
 }
 
 void Keeper::admit(const msg::AdmitT& message) {
@@ -65,172 +69,114 @@ void Keeper::admit(const msg::AdmitT& message) {
 }
 
 bool Keeper::offered(uint64_t run, uint64_t step, const comm::ContentId& content) {
-  return run == run_ && around_.disk.write(run, step, content);
+  return run == group_.run && around_.disk.write(run, step, content);
 }
 
 // ---- own snapshots
 
-bool Keeper::is_due(const Own& own) const {
-  return (!own.told || wants_store(own)) && around_.world.now() >= own.retry_at;
-}
-
-// Copies that the run needs come before copies for the user.
 void Keeper::work() {
-  if (busy_) return;
-  for (const bool told : {false, true})
-    for (Own& own : own_)
-      if (is_due(own) && own.told == told) return advance(own);
+  if (is_busy_) return;
+  const auto task = own_.next(around_.world.now());
+  for (const OwnSnapshots::Forgotten& forgotten : own_.take_forgotten())
+    for (const std::string& name : forgotten.names) written_.erase(forgotten.folder / name);
+  if (!task) return rest();
+  is_busy_ = true;
+  std::visit([this](const auto& any) { carry_out(any); }, *task);
 }
 
-void Keeper::advance(Own& own) {
-  if (!own.told && own.keep && !std::exchange(own.said, true)) {
-    say(own);
-    return around_.host.post(0, [this] { work(); });
-  }
-  if (!own.told) {
-    const bool is_alone = members_.size() <= 1 && !has_store_;
-    for (size_t i = 0; i < own.files.size() && !is_alone; ++i)
-      if (own.files[i].holders.empty()) return send(own, i, candidates());
-    return tell(own);
-  }
-  for (size_t i = 0; i < own.files.size(); ++i)
-    if (!is_held_by(own.files[i], "")) return send(own, i, {""});
-  tell(own);
-}
-
-std::vector<std::string> Keeper::candidates() const {
-  std::vector<std::string> nodes;
-  for (const uint32_t rank : agent::holder_order(rank_, static_cast<uint32_t>(members_.size())))
-    if (const std::string& node = members_[rank]; holders_.contains(node)) nodes.push_back(node);
-  if (has_store_) nodes.emplace_back();
-  return nodes;
-}
-
-void Keeper::send(Own& own, size_t file, std::vector<std::string> candidates) {
-  if (around_.mutant == Mutant::kHeldBeforeSent && !candidates.empty()) {
-    own.files[file].holders.push_back(candidates.front());
-    around_.host.post(0, [this] { work(); });
-  }
-  Holder* holder = candidates.empty() ? nullptr : around_.find(candidates.front());
-  if (candidates.empty()) return failed(own);
-  const std::string node = candidates.front();
-  candidates.erase(candidates.begin());
-  busy_ = true;
-  const auto done = [this, number = own.number, file, node, candidates](bool good) {
-    busy_ = false;
-    if (Own* same = own_of(number)) {
-      if (good && !is_held_by(same->files[file], node)) same->files[file].holders.push_back(node);
-      if (!good) return send(*same, file, candidates);
-    }
+// Looks again later, if a snapshot waits for another attempt.
+void Keeper::rest() {
+  if (!own_.has_work(std::numeric_limits<double>::infinity()) || std::exchange(rests_, true)) return;
+  around_.host.post(kTurn, [this] {
+    rests_ = false;
     work();
-  };
-  if (holder == nullptr) return around_.host.post(0.1, [done] { done(false); });
-  const comm::ContentId content = own.files[file].content;
-  around_.network.call(around_.host, holder->host(),
-                       [holder, run = own.run, step = own.step, content] { return holder->offered(run, step, content); },
-                       done);
-}
-
-// No holder takes the file now; tries again later.
-void Keeper::failed(Own& own) {
-  own.failures = std::min(own.failures + 1, kLongestRest);
-  const double rest = own.failures * kRetrySeconds;
-  own.retry_at = around_.world.now() + rest;
-  around_.host.post(rest, [this] { work(); });
-  drop_superseded();
-  around_.host.post(0, [this] { work(); });
-}
-
-void Keeper::drop_superseded() {
-  uint64_t newest = 0;
-  for (const Own& own : own_)
-    if (own.run == run_) newest = std::max(newest, own.step);
-  std::erase_if(own_, [&](const Own& own) {
-    return !own.told && !own.keep && own.run == run_ && own.step < newest && own.failures > 0;
   });
 }
 
-void Keeper::tell(Own& own) {
-  own.told = true;
-  own.told_stored = own.told_stored || std::ranges::all_of(own.files, [](const auto& file) { return is_held_by(file, ""); });
-  say(own);
-  around_.host.post(0, [this] { work(); });
+void Keeper::carry_out(const OwnSnapshots::Adopt& task) {
+  around_.host.post(0, [this, task] {
+    const comm::SnapshotFile file = written_[task.folder / task.name];
+    const bool good = around_.disk.read(file.content);
+    if (good) own_.adopted(task, {task.name, file.content, file.bytes});
+    ended(task, good);
+  });
 }
 
-void Keeper::say(const Own& own) {
-  comm::Snapshot text{.epoch = own.epoch, .step = own.step, .keep = own.keep, .files = own.files};
-  for (comm::SnapshotFile& file : text.files) {
-    std::erase(file.holders, around_.node);
-    file.holders.insert(file.holders.begin(), around_.node);
-  }
-  msg::SnapshotHeldT message;
-  message.run = own.run;
-  message.epoch = own.epoch;
-  message.step = own.step;
-  message.rank = own.rank;
-  message.keep = own.keep;
-  message.files = format_snapshot(text);
-  around_.held(pool_, std::move(message));
+void Keeper::carry_out(const OwnSnapshots::Send& task) {
+  if (around_.mutant == Mutant::kHeldBeforeSent) own_.sent(task);
+  const auto done = [this, task](bool good) {
+    if (good) own_.sent(task);
+    ended(task, good);
+  };
+  Holder* holder = around_.find(task.to);
+  if (holder == nullptr || !around_.disk.read(task.file.content)) return around_.host.post(0.1, [done] { done(false); });
+  around_.network.call(
+      around_.host, holder->host(),
+      [holder, run = task.run, step = task.step, content = task.file.content] { return holder->offered(run, step, content); },
+      done);
 }
 
-Keeper::Own* Keeper::own_of(uint64_t number) {
-  const auto found = std::ranges::find(own_, number, &Own::number);
-  return found == own_.end() ? nullptr : &*found;
+void Keeper::ended(const OwnSnapshots::Task& task, bool good) {
+  is_busy_ = false;
+  if (!good) own_.failed(around_.world.now(), task, "it failed");
+  work();
+}
+
+void Keeper::carry_out(const OwnSnapshots::Repair& task) {
+  const comm::SnapshotFile file{task.file.name, task.file.content, task.file.bytes, task.file.holders};
+  bring_next(std::make_shared<Bringing>(Bringing{
+      .snapshot = {.step = task.step, .files = {file}},
+      .names = {file.name},
+      .done = [this, task](const auto& files) {
+        if (!files.empty()) own_.repaired(task);
+        ended(task, !files.empty());
+      },
+      .since = around_.world.now()}));
 }
 
 // ---- files of others
 
-struct Keeper::Bringing {
-  comm::Snapshot snapshot;
-  std::vector<std::string> names;
-  std::function<bool()> wanted;
-  std::function<void(bool)> done;
-  std::vector<comm::SnapshotFile> files;  // that this disk has now
-  size_t holder = 0;                      // index of the next to ask; one past the last is the store
-  double since = 0;
-};
-
 void Keeper::bring(const comm::Snapshot& snapshot, std::vector<std::string> names, std::function<bool()> wanted,
                    std::function<void(bool)> done) {
-  bring_next(std::make_shared<Bringing>(
-      Bringing{snapshot, std::move(names), std::move(wanted), std::move(done), {}, 0, around_.world.now()}));
+  const auto brought = [this, step = snapshot.step, keep = snapshot.keep, count = names.size(), done](auto files) {
+    const bool good = files.size() == count;
+    if (good) own_.brought(group_.run, step, keep, folder_of(group_.run, step), std::move(files));
+    done(good);
+  };
+  bring_next(std::make_shared<Bringing>(Bringing{.snapshot = snapshot, .names = std::move(names), .wanted = std::move(wanted),
+                                                 .done = brought, .patience = kPatience, .since = around_.world.now()}));
 }
 
 void Keeper::bring_next(const std::shared_ptr<Bringing>& bringing) {
   if (!bringing->wanted()) return;
-  if (bringing->files.size() == bringing->names.size()) {
-    Own own{.number = ++numbers_, .run = run_, .step = bringing->snapshot.step, .epoch = epoch_, .rank = rank_,
-            .keep = bringing->snapshot.keep, .told_stored = true, .files = bringing->files};
-    own_.push_front(std::move(own));
-    tell(own_.front());
-    return bringing->done(true);
-  }
+  const uint64_t step = bringing->snapshot.step;
+  if (bringing->files.size() == bringing->names.size()) return bringing->done(bringing->files);
   const auto file = std::ranges::find(bringing->snapshot.files, bringing->names[bringing->files.size()],
                                       &comm::SnapshotFile::name);
-  if (file == bringing->snapshot.files.end()) return bringing->done(false);
+  if (file == bringing->snapshot.files.end()) return bringing->done(bringing->files);
   const auto again = [this, bringing](double seconds) {
     around_.host.post(seconds, [this, bringing] { bring_next(bringing); });
   };
-  if (around_.disk.has(file->content)) {
-    around_.disk.refer(run_, bringing->snapshot.step, file->content);
-    bringing->files.push_back({file->name, file->content, file->bytes, {}});
+  if (around_.disk.read(file->content)) {
+    around_.disk.refer(group_.run, step, file->content);
+    bringing->files.push_back({file->name, file->content, file->bytes});
     bringing->holder = 0;
     bringing->since = around_.world.now();
     return again(0.002);
   }
   if (bringing->holder > file->holders.size()) {  // all have been asked once
-    if (around_.world.now() - bringing->since > kPatience) return bringing->done(false);
+    if (around_.world.now() - bringing->since > bringing->patience) return bringing->done(bringing->files);
     bringing->holder = 0;
     return again(kRetrySeconds);
   }
   const std::string node = bringing->holder < file->holders.size() ? file->holders[bringing->holder] : "";
   ++bringing->holder;
-  Holder* holder = holders_.contains(node) || (node.empty() && has_store_) ? around_.find(node) : nullptr;
-  if (holder == nullptr || node == around_.node) return again(0.01);
+  Holder* holder = group_.holders.contains(node) || (node.empty() && group_.has_store) ? around_.find(node) : nullptr;
+  if (holder == nullptr) return again(0.01);
   const comm::ContentId content = file->content;
   around_.network.call(around_.host, holder->host(), [holder, content, me = around_.node] { return holder->gives(content, me); },
-                       [this, bringing, content, again](bool good) {
-                         if (good) around_.disk.write(run_, bringing->snapshot.step, content);
+                       [this, bringing, content, again, step](bool good) {
+                         if (good) around_.disk.write(group_.run, step, content);
                          again(0.01);
                        });
 }

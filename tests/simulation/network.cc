@@ -280,12 +280,26 @@ void Network::call(Host& from, Host& to, std::function<bool()> answer, std::func
   world_.after(delay(from.machine(), to.machine()), [this, &from, &to, answer, finish] {
     if (blocked_until(from.machine(), to.machine()) > world_.now()) return;
     if (!to.is_alive()) return finish(0.01, false);
-    to.post(0, [this, &from, &to, answer, finish] {
+    const Deed deed = next_deed(true);
+    if (deed == Deed::kDrop) return;
+    if (deed == Deed::kKillSender) from.kill();
+    if (deed == Deed::kKillReceiver) return to.kill();
+    const bool twice = is_doubled() || deed == Deed::kDouble;
+    to.post(deed == Deed::kDelay ? kLongDelay : 0, [this, &from, &to, answer, finish, twice] {
       const bool good = answer();
-      if (blocked_until(to.machine(), from.machine()) <= world_.now())
-        finish(delay(to.machine(), from.machine()), good);
+      if (twice) answer();
+      give_back(from, to, good, finish);
     });
   });
+}
+
+void Network::give_back(Host& from, Host& to, bool good, const std::function<void(double, bool)>& finish) {
+  if (blocked_until(to.machine(), from.machine()) > world_.now()) return;
+  const Deed deed = next_deed(true);  // an answer that comes twice is ignored
+  if (deed == Deed::kDrop) return;
+  if (deed == Deed::kKillSender) to.kill();
+  if (deed == Deed::kKillReceiver) return from.kill();
+  finish(delay(to.machine(), from.machine()) + (deed == Deed::kDelay ? kLongDelay : 0), good);
 }
 
 }  // namespace modelet::simulation

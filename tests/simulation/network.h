@@ -113,6 +113,7 @@ class Network {
   void client_notices(const Link& link);
   double delay(int from, int to);
   double blocked_until(int from, int to) const;
+  void give_back(Host& from, Host& to, bool good, const std::function<void(double, bool)>& finish);
   Deed next_deed(bool counts);
   bool is_doubled();
 

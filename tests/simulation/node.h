@@ -37,7 +37,7 @@ class Node : public ControlEnd, public Holder, public RankHost {
   Host& host() override { return *this; }
   bool offered(uint64_t run, uint64_t step, const comm::ContentId& content) override;
   bool gives(const comm::ContentId& content, const std::string& to) const override {
-    return keeper_->admits(to) && disk_.has(content);
+    return keeper_->admits(to) && disk_.read(content);
   }
   bool received(const RankMessage& message) override;
 

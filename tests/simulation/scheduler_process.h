@@ -50,7 +50,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   bool offered(uint64_t run, uint64_t step, const comm::ContentId& content) override {
     return has_store_ && disk_.write(run, step, content);
   }
-  bool gives(const comm::ContentId& content, const std::string&) const override { return disk_.has(content); }
+  bool gives(const comm::ContentId& content, const std::string&) const override { return disk_.read(content); }
 
  private:
   void handle(const scheduler::Event& event);

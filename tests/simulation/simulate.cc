@@ -15,7 +15,7 @@ struct Arguments {
   uint64_t seeds = 1000, from = 1;
   std::vector<std::string> without;
   std::string mutant;
-  bool tells = false, twice = false, goes_on = false, messages = false, points = false;
+  bool tells = false, twice = false, goes_on = false, messages = false, points = false, moments = false;
 };
 
 void print_failure(const HistoryOptions& options, const History& history) {
@@ -134,6 +134,24 @@ int enumerate_points() {
   });
 }
 
+// Each two of four nodes fail at each moment of a run while the disk of the third is full; their disks are
+// lost, or a file of the fourth is damaged.
+int enumerate_moments() {
+  constexpr uint64_t kNodes = 4, kSeeds = 2, kMoments = 60;
+  constexpr double kFirst = 0.6, kApart = 0.1;  // seconds; the run takes five, undisturbed
+  std::vector<std::pair<size_t, size_t>> pairs;
+  for (size_t second = 1; second < kNodes; ++second)
+    for (size_t first = 0; first < second; ++first) pairs.emplace_back(first, second);
+  return enumerate(kMoments * pairs.size() * 2 * kSeeds, [&](HistoryOptions& options, uint64_t i) {
+    --i;
+    options.seed = i;
+    i /= kSeeds;
+    const auto [first, second] = pairs[i / 2 % pairs.size()];
+    options.disaster = {.time = kFirst + kApart * static_cast<double>(i / 2 / pairs.size()),
+                        .first = first, .second = second, .disks_are_lost = i % 2 != 0};
+  });
+}
+
 template <class Names>
 auto value_named(const Names& names, const std::string& name) {
   for (const auto& each : names)
@@ -147,6 +165,7 @@ int run(const Arguments& arguments) {
   if (!arguments.mutant.empty()) options.mutant = value_named(kMutants, arguments.mutant).mutant;
   if (arguments.messages) return enumerate_messages();
   if (arguments.points) return enumerate_points();
+  if (arguments.moments) return enumerate_moments();
   if (!arguments.tells) return run_seeds(arguments, options);
   options.seed = arguments.from;
   options.tells = true;
@@ -173,6 +192,8 @@ int main(int argc, char** argv) {
   app.add_flag("--all", arguments.goes_on, "go on after a history that breaks a promise");
   app.add_flag("--each-message", arguments.messages, "a small run: each message lost, doubled, late, ...");
   app.add_flag("--each-point", arguments.points, "a small run: the scheduler killed at each point");
+  app.add_flag("--each-moment", arguments.moments,
+               "a small run: each two of four nodes fail at each moment, the disk of the third is full, a file of the fourth is damaged");
   CLI11_PARSE(app, argc, argv);
   try {
     return modelet::simulation::run(arguments);

@@ -469,6 +469,23 @@ TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
   EXPECT_EQ(std::ranges::find(a.told, uint64_t{100}, &msg::SnapshotHeldT::step)->run, kRun);
 }
 
+// The copy of this node is damaged before the store has the file; that of its partner is not.
+TEST_F(SnapshotKeeperTest, WhatIsDamagedHereReachesTheStoreAllTheSame) {
+  start_store();
+  const std::string endpoint = store->endpoint();
+  for (const char* name : {"a", "b"}) add(name);
+  const auto formed = group();
+  store.reset();
+  form(formed);
+  Node& a = named("a");
+  take(a, 100, true, 1);
+  const comm::SnapshotFile file = held(a, 100).files.at(0);
+  damage(entry_of(a, file), 5);
+  start_store_again(endpoint);
+  EXPECT_TRUE(until([&] { return is_in_store(last_told(a, 100)); }));
+  EXPECT_EQ(read_text_file(entry_of(a, file)), content(file.name, 100, file.bytes));
+}
+
 // The run may have to continue from a snapshot that the store did not take.
 TEST_F(SnapshotKeeperTest, OnlyTheNewestWaitForTheStore) {
   start_store();

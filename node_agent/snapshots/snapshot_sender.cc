@@ -1,0 +1,73 @@
+#include "node_agent/snapshots/snapshot_sender.h"
+
+#include <filesystem>
+#include <variant>
+
+#include "base/error.h"
+#include "base/system/file.h"
+#include "comm/content/transfer/transfer.h"
+#include "node_agent/snapshots/bring_files.h"
+
+namespace modelet::agent {
+
+namespace fs = std::filesystem;
+
+void SnapshotSender::work() {
+  const auto task = own_.next(clock_.now());
+  if (!task) return;
+  try {
+    std::visit([this](const auto& any) { carry_out(any); }, *task);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const std::exception& error) {  // also the disk's errors: the run goes on
+    around_.check();                       // its error is not the task's
+    own_.failed(clock_.now(), *task, error.what());
+  }
+}
+
+void SnapshotSender::carry_out(const OwnSnapshots::Adopt& task) {
+  const fs::path path = task.folder / task.name;
+  const MappedFile file(path);
+  const auto manifest = comm::Manifest::of(file.bytes(), comm::kChunkBytes, around_.check);
+  std::shared_ptr<comm::StoredContent> entry = around_.store.adopt(manifest, path);
+  if (!entry) {
+    around_.let_go(to_text(manifest.id()));
+    throw Error(task.name + " is in use");
+  }
+  own_.adopted(task, {task.name, manifest.id(), manifest.bytes(), {}, std::move(entry)});
+}
+
+void SnapshotSender::carry_out(const OwnSnapshots::Send& task) {
+  const comm::StoredContent& entry = *task.file.entry;
+  if (task.to.empty() && around_.local_store != nullptr) {
+    if (!around_.local_store->adopt(entry.manifest(), entry.path()))
+      throw Error(task.file.name + " is in use in the scheduler's store");
+  } else {
+    const MappedFile mapped(entry.path());
+    try {
+      comm::send_content(around_.links.to(task.to), entry.manifest(), mapped.bytes(), {task.run, task.step});
+    } catch (...) {
+      around_.links.give_up(task.to);
+      throw;
+    }
+  }
+  own_.sent(task);
+}
+
+void SnapshotSender::carry_out(const OwnSnapshots::Repair& task) {
+  const comm::SnapshotFile file{task.file.name, task.file.content, task.file.bytes, task.file.holders};
+  fetch_file(around_.store, around_.links, file, task.step,
+             {.patience = 0, .check = around_.check, .let_go = around_.let_go});
+  own_.repaired(task);
+}
+
+void SnapshotSender::remove(const OwnSnapshots::Forgotten& snapshot) {
+  if (snapshot.folder.empty()) return;
+  if (around_.local_store != nullptr)
+    for (const comm::ContentId& content : snapshot.contents) around_.local_store->remove(content);
+  std::error_code gone;  // ignored: the folder may have other files, too
+  for (const std::string& name : snapshot.names) fs::remove(snapshot.folder / name, gone);
+  fs::remove(snapshot.folder, gone);
+}
+
+}  // namespace modelet::agent
