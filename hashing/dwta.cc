@@ -66,7 +66,7 @@ class Dwta final : public HashFamily {
     }
   }
 
-  void hash(std::span<const float> x, std::span<uint32_t> codes, HashScratch& scratch) const override {
+  void hash(std::span<const float> x, std::span<uint32_t> codes, HashMemory& scratch) const override {
     MODELET_CHECK(x.size() == options().dim && codes.size() == options().tables);
     scratch.values.resize(slots_.size());
     for (size_t i = 0; i < slots_.size(); ++i) scratch.values[i] = x[slots_[i]];

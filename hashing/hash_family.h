@@ -37,7 +37,7 @@ struct HashOptions {
 
 // Working memory of hash(); it keeps nothing between calls. Reuse it: nothing is allocated after the first
 // call. One per thread.
-struct HashScratch {
+struct HashMemory {
   AlignedVector<float> values;
   std::vector<uint32_t> bins;
   std::vector<int32_t> magnitudes;
@@ -47,7 +47,7 @@ class HashFamily {
  public:
   virtual ~HashFamily() = default;
   // x [dim] -> codes [tables], each in [0, 2^bits).
-  virtual void hash(std::span<const float> x, std::span<uint32_t> codes, HashScratch& scratch) const = 0;
+  virtual void hash(std::span<const float> x, std::span<uint32_t> codes, HashMemory& scratch) const = 0;
 
   const HashOptions& options() const { return options_; }
   virtual size_t memory_bytes() const = 0;

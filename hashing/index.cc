@@ -44,7 +44,7 @@ void LshIndex::build(ConstRows weights) {
 
 std::span<const uint32_t> LshIndex::hash_query(std::span<const float> query,
                                                std::span<const float> query_mean,
-                                               QueryScratch& scratch) const {
+                                               QueryMemory& scratch) const {
   scratch.codes.resize(options_.hash.tables);
   if (options_.centre && !query_mean.empty()) {
     MODELET_CHECK(query_mean.size() == query.size());
@@ -57,12 +57,12 @@ std::span<const uint32_t> LshIndex::hash_query(std::span<const float> query,
 }
 
 std::span<const uint32_t> LshIndex::query(std::span<const float> query, std::span<const float> query_mean,
-                                          size_t limit, QueryScratch& scratch) const {
+                                          size_t limit, QueryMemory& scratch) const {
   return query_codes(hash_query(query, query_mean, scratch), limit, scratch);
 }
 
 std::span<const uint32_t> LshIndex::query_codes(std::span<const uint32_t> codes, size_t limit,
-                                                QueryScratch& scratch) const {
+                                                QueryMemory& scratch) const {
   const uint32_t tables = options_.hash.tables;
   MODELET_CHECK(codes.size() == tables);
   scratch.counts.resize(std::max(scratch.counts.size(), rows_), 0);
@@ -90,7 +90,7 @@ std::span<const uint32_t> LshIndex::query_codes(std::span<const uint32_t> codes,
 }
 
 // touched and counts -> candidates; sets the counts back to zero.
-void LshIndex::keep_best(size_t limit, QueryScratch& scratch) const {
+void LshIndex::keep_best(size_t limit, QueryMemory& scratch) const {
   // Rows above the lowest count are all among the best; rows at that count fill the rest, the lower ones
   // first.
   const uint32_t lowest = scratch.touched.size() <= limit ? 0 : lowest_count(scratch.reached, limit);
@@ -109,7 +109,7 @@ void LshIndex::keep_best(size_t limit, QueryScratch& scratch) const {
   scratch.candidates.insert(scratch.candidates.end(), ties.begin(), last);
 }
 
-void LshIndex::reserve(QueryScratch& scratch) const {
+void LshIndex::reserve(QueryMemory& scratch) const {
   const size_t touched = std::min(rows_, size_t{options_.hash.tables} * options_.bucket);
   scratch.counts.resize(std::max(scratch.counts.size(), rows_), 0);
   scratch.touched.reserve(touched);
@@ -238,7 +238,7 @@ std::vector<float> LshIndex::mean_row(const ConstRows& weights) const {
 void LshIndex::hash_rows(const ConstRows& weights, std::span<const float> centre,
                          std::span<uint32_t> codes) const {
   const uint32_t tables = options_.hash.tables;
-  HashScratch scratch;
+  HashMemory scratch;
   std::vector<float> widened(weights.cols()), centred(weights.cols());
   for (size_t r = 0; r < weights.rows(); ++r) {
     std::copy_n(weights.row(r, widened.data()), weights.cols(), centred.begin());

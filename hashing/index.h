@@ -40,8 +40,8 @@ struct IndexOptions {
 
 // Scratch of one query; reuse it, also with other indexes. Memory for a query is allocated by its first use
 // or, for all queries of an index, by LshIndex::reserve(). One per thread.
-struct QueryScratch {
-  HashScratch hash;
+struct QueryMemory {
+  HashMemory hash;
   std::vector<uint32_t> codes;    // [tables]
   std::vector<float> centred;     // [dim]
   std::vector<uint16_t> counts;   // [rows] or longer: collisions of each row; all zero between queries
@@ -66,17 +66,17 @@ class LshIndex {
   // `query_mean` [dim] is subtracted from the query if centring is on (empty: nothing is subtracted). The
   // result lives in the scratch until its next use.
   std::span<const uint32_t> query(std::span<const float> query, std::span<const float> query_mean,
-                                  size_t limit, QueryScratch& scratch) const;
+                                  size_t limit, QueryMemory& scratch) const;
 
   // query() in two halves, because indexes with equal HashOptions can share the codes of a query. The codes
   // [tables] are in scratch.codes.
   std::span<const uint32_t> hash_query(std::span<const float> query, std::span<const float> query_mean,
-                                       QueryScratch& scratch) const;
+                                       QueryMemory& scratch) const;
   std::span<const uint32_t> query_codes(std::span<const uint32_t> codes, size_t limit,
-                                        QueryScratch& scratch) const;
+                                        QueryMemory& scratch) const;
 
   // After this, no query of this index allocates memory in this scratch.
-  void reserve(QueryScratch& scratch) const;
+  void reserve(QueryMemory& scratch) const;
 
   // `rows` ascend, without repetition; `weights` [rows(), dim] is read only during the call.
   void begin_rehash(std::span<const uint32_t> rows, ConstRows weights);
@@ -120,7 +120,7 @@ class LshIndex {
   void check_restored(std::span<const uint32_t> codes, std::span<const float> centre) const;
   void apply_changes(std::span<uint32_t> codes) const;
   void fill_tables(BucketTables& tables) const;
-  void keep_best(size_t limit, QueryScratch& scratch) const;
+  void keep_best(size_t limit, QueryMemory& scratch) const;
 
   IndexOptions options_;
   size_t rows_;

@@ -36,7 +36,7 @@ class MinHash final : public HashFamily {
     }
   }
 
-  void hash(std::span<const float> x, std::span<uint32_t> codes, HashScratch& scratch) const override {
+  void hash(std::span<const float> x, std::span<uint32_t> codes, HashMemory& scratch) const override {
     MODELET_CHECK(x.size() == options().dim && codes.size() == options().tables);
     scratch.bins.assign(bins_, kEmptyBin);
     fill_bins(x, scratch.bins, scratch.magnitudes);

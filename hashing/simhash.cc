@@ -52,7 +52,7 @@ class SimHash final : public HashFamily {
     for (float& sign : signs_) sign = rng.below(2) == 0 ? 1.0f : -1.0f;
   }
 
-  void hash(std::span<const float> x, std::span<uint32_t> codes, HashScratch& scratch) const override {
+  void hash(std::span<const float> x, std::span<uint32_t> codes, HashMemory& scratch) const override {
     MODELET_CHECK(x.size() == options().dim && codes.size() == options().tables);
     scratch.values.resize(4 * width_);
     float* work = scratch.values.data();

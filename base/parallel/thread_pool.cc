@@ -53,17 +53,17 @@ size_t ThreadPool::thread_index() const {
   return index == tbb::task_arena::not_initialized || threads_ == 1 ? 0 : static_cast<size_t>(index);
 }
 
-struct BackgroundTask::Group {
+struct BackgroundTask::Running {
   tbb::task_group tasks;
 };
 
-BackgroundTask::BackgroundTask(ThreadPool& pool) : pool_(pool), group_(std::make_unique<Group>()) {}
+BackgroundTask::BackgroundTask(ThreadPool& pool) : pool_(pool), running_(std::make_unique<Running>()) {}
 BackgroundTask::~BackgroundTask() noexcept { wait(); }
 
 void BackgroundTask::run(std::function<void()> task) {
   const bool idle = pool_.throttle_ != nullptr;
   pool_.arena_->tasks.execute([&] {
-    group_->tasks.run([idle, work = std::move(task)] {
+    running_->tasks.run([idle, work = std::move(task)] {
       if (idle) become_idle_thread();
       work();
     });
@@ -71,7 +71,7 @@ void BackgroundTask::run(std::function<void()> task) {
 }
 
 void BackgroundTask::wait() {
-  pool_.arena_->tasks.execute([&] { group_->tasks.wait(); });
+  pool_.arena_->tasks.execute([&] { running_->tasks.wait(); });
 }
 
 }  // namespace modelet

@@ -61,10 +61,10 @@ class BackgroundTask {
   void wait();
 
  private:
-  struct Group;
+  struct Running;
 
   ThreadPool& pool_;
-  std::unique_ptr<Group> group_;
+  std::unique_ptr<Running> running_;
 };
 
 }  // namespace modelet

@@ -50,23 +50,23 @@ void ThreadPool::run(size_t count, size_t piece, const std::function<void(size_t
 
 size_t ThreadPool::thread_index() const { return index_in_pool; }
 
-struct BackgroundTask::Group {
+struct BackgroundTask::Running {
   std::thread thread;
 };
 
-BackgroundTask::BackgroundTask(ThreadPool& pool) : pool_(pool), group_(std::make_unique<Group>()) {}
+BackgroundTask::BackgroundTask(ThreadPool& pool) : pool_(pool), running_(std::make_unique<Running>()) {}
 BackgroundTask::~BackgroundTask() noexcept { wait(); }
 
 void BackgroundTask::run(std::function<void()> task) {
   wait();
-  group_->thread = std::thread([idle = pool_.throttle_ != nullptr, work = std::move(task)] {
+  running_->thread = std::thread([idle = pool_.throttle_ != nullptr, work = std::move(task)] {
     if (idle) become_idle_thread();
     work();
   });
 }
 
 void BackgroundTask::wait() {
-  if (group_->thread.joinable()) group_->thread.join();
+  if (running_->thread.joinable()) running_->thread.join();
 }
 
 }  // namespace modelet

@@ -97,7 +97,7 @@ size_t RowExchange::Arrived::senders(size_t i) const {
 }
 
 // One call of run().
-struct RowExchange::Run {
+struct RowExchange::Call {
   comm::Group& peers;
   const uint64_t step;
   const comm::Tag first;  // tag of the first segment; each segment has a round
@@ -108,11 +108,11 @@ struct RowExchange::Run {
 };
 
 void RowExchange::run(RankGrid& grid, uint64_t step, const std::vector<RowSet>& sets, Content& content) {
-  const Run run{grid.peers(), step, grid.peer_tags(step, segments_.size()), sets, content};
+  const Call call{grid.peers(), step, grid.peer_tags(step, segments_.size()), sets, content};
   for (size_t s = 0; s < segments_.size() + kSyncAhead; ++s) {
-    if (s < segments_.size()) send(run, s);
+    if (s < segments_.size()) send(call, s);
     if (s < kSyncAhead) continue;
-    collect(run, s - kSyncAhead);
+    collect(call, s - kSyncAhead);
     const size_t modelet = segments_[s - kSyncAhead].modelet;
     pool_.for_pieces(arrived_.rows.size(), kRowPiece, [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) content.apply(modelet, arrived_, i);
@@ -123,12 +123,12 @@ void RowExchange::run(RankGrid& grid, uint64_t step, const std::vector<RowSet>& 
 // Reads and sends this replica's rows. Afterwards the buffers hold them as the others will decode them. The
 // seed of stochastic rounding follows from what is rounded and when, not from the node that holds it. It
 // differs between replicas, so that errors average out.
-void RowExchange::send(const Run& run, size_t s) {
+void RowExchange::send(const Call& call, size_t s) {
   const auto [modelet, first, last] = segments_[s];
-  const std::vector<Tensor> tensors = run.content.tensors(modelet);
-  const std::vector<uint32_t> rows = rows_of(run.sets[run.self()], segments_[s]);
+  const std::vector<Tensor> tensors = call.content.tensors(modelet);
+  const std::vector<uint32_t> rows = rows_of(call.sets[call.self()], segments_[s]);
   const comm::Rounding rounding{
-      .seed = Rng(seed_, {kStreamReplicaCodec, run.step, modelets_[modelet].id, first, run.self()}).next()};
+      .seed = Rng(seed_, {kStreamReplicaCodec, call.step, modelets_[modelet].id, first, call.self()}).next()};
   std::vector<Buffer>& own = own_[s % own_.size()];
   own.resize(std::max(own.size(), tensors.size()));
   out_.clear();
@@ -136,7 +136,7 @@ void RowExchange::send(const Run& run, size_t s) {
   for (size_t t = 0; t < tensors.size(); ++t) {
     const Matrix matrix = own[t].resize(rows.size(), tensors[t].cols);
     pool_.for_pieces(rows.size(), kRowPiece, [&, modelet = modelet](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) run.content.read(modelet, rows[i], t, matrix.row(i));
+      for (size_t i = begin; i < end; ++i) call.content.read(modelet, rows[i], t, matrix.row(i));
     });
     as_received_.push_back(block_of(tensors[t], matrix));
     if (tensors[t].codec != nullptr)
@@ -144,17 +144,17 @@ void RowExchange::send(const Run& run, size_t s) {
     else
       out_.push_back({.bytes = words_of(matrix)});
   }
-  run.peers.send_all(run.first.later(s), out_, as_received_);
+  call.peers.send_all(call.first.later(s), out_, as_received_);
 }
 
-void RowExchange::collect(const Run& run, size_t s) {
-  const std::vector<Tensor> tensors = run.content.tensors(segments_[s].modelet);
-  arrived_.from.assign(run.sets.size(), {});
-  in_.assign(run.sets.size(), {});
-  received_.resize(run.sets.size());
-  for (size_t replica = 0; replica < run.sets.size(); ++replica) {
-    const size_t count = rows_of(run.sets[replica], segments_[s]).size();
-    std::vector<Buffer>& buffers = replica == run.self() ? own_[s % own_.size()] : received_[replica];
+void RowExchange::collect(const Call& call, size_t s) {
+  const std::vector<Tensor> tensors = call.content.tensors(segments_[s].modelet);
+  arrived_.from.assign(call.sets.size(), {});
+  in_.assign(call.sets.size(), {});
+  received_.resize(call.sets.size());
+  for (size_t replica = 0; replica < call.sets.size(); ++replica) {
+    const size_t count = rows_of(call.sets[replica], segments_[s]).size();
+    std::vector<Buffer>& buffers = replica == call.self() ? own_[s % own_.size()] : received_[replica];
     buffers.resize(std::max(buffers.size(), tensors.size()));
     for (size_t t = 0; t < tensors.size(); ++t) {
       const Matrix matrix = buffers[t].resize(count, tensors[t].cols);
@@ -162,22 +162,22 @@ void RowExchange::collect(const Run& run, size_t s) {
       in_[replica].push_back(block_of(tensors[t], matrix));
     }
   }
-  run.peers.collect(run.first.later(s), in_);
-  place_rows(run, segments_[s]);
+  call.peers.collect(call.first.later(s), in_);
+  place_rows(call, segments_[s]);
 }
 
 // Lists the rows that any replica sent, and finds where they are in each replica's matrices.
-void RowExchange::place_rows(const Run& run, const Segment& segment) {
-  arrived_.places.assign(run.sets.size(), {});
+void RowExchange::place_rows(const Call& call, const Segment& segment) {
+  arrived_.places.assign(call.sets.size(), {});
   arrived_.rows.clear();
-  std::vector<uint32_t> next(run.sets.size(), 0);
+  std::vector<uint32_t> next(call.sets.size(), 0);
   for (size_t row = segment.first; row < segment.last; ++row) {
     const size_t word = word_of(segment.modelet, row);
     const auto has = [&](const RowSet& set) { return (set[word] & bit_of(row)) != 0; };
-    if (std::ranges::none_of(run.sets, has)) continue;
+    if (std::ranges::none_of(call.sets, has)) continue;
     arrived_.rows.push_back(static_cast<uint32_t>(row));
-    for (size_t replica = 0; replica < run.sets.size(); ++replica)
-      arrived_.places[replica].push_back(has(run.sets[replica]) ? next[replica]++ : kNowhere);
+    for (size_t replica = 0; replica < call.sets.size(); ++replica)
+      arrived_.places[replica].push_back(has(call.sets[replica]) ? next[replica]++ : kNowhere);
   }
 }
 

@@ -83,12 +83,12 @@ class RowExchange {
   struct Segment {
     size_t modelet, first, last;
   };
-  struct Run;
+  struct Call;
 
   std::vector<uint32_t> rows_of(const RowSet& set, const Segment& segment) const;
-  void send(const Run& run, size_t s);
-  void collect(const Run& run, size_t s);
-  void place_rows(const Run& run, const Segment& segment);
+  void send(const Call& call, size_t s);
+  void collect(const Call& call, size_t s);
+  void place_rows(const Call& call, const Segment& segment);
 
   const uint64_t seed_;
   ThreadPool& pool_;

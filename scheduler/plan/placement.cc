@@ -107,7 +107,7 @@ NodePlan plan_of_node(const Plan& plan, const Costs& costs, const NodeCapacity& 
     add(node.layers[layer], costs.of_batch[layer].seconds(capacity));
     node.seconds_per_step += sum(node.layers[layer]);
   }
-  for (const Exchange& exchange : plan.exchanges) node.bytes_sent_per_step += exchange.sent(place);
+  for (const StepExchange& exchange : plan.exchanges) node.bytes_sent_per_step += exchange.sent(place);
   return node;
 }
 

@@ -42,7 +42,7 @@ struct Plan {
   std::vector<uint32_t> owner;  // [partition] -> rank; an index in `nodes` for the first replica
   uint32_t replicas = 1;
   std::vector<NodePlan> nodes;          // in the order given
-  std::vector<Exchange> exchanges;      // of one replica in a step, in their order; empty with one node
+  std::vector<StepExchange> exchanges;  // of one replica in a step, in their order; empty with one node
   bool selects_by_activations = false;  // StepPart::kSelect needs activations of all nodes
   uint64_t parameters = 0;
   double seconds_per_step = 0;      // of computing: sum over layers of the slowest node

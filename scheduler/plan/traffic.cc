@@ -45,27 +45,27 @@ class Traffic {
         append_columns(columns_[modelet.layer][owner[modelet.id]], modelet);
   }
 
-  std::vector<Exchange> exchanges() const {
-    std::vector<Exchange> all;
+  std::vector<StepExchange> exchanges() const {
+    std::vector<StepExchange> all;
     if (nodes_ == 1) return all;
     const auto layers = static_cast<uint32_t>(experiment_.model.hidden.size());
     for (uint32_t layer = 0; layer < layers; ++layer)
       for (const SampleRange& range : ranges_) {
         const uint64_t notice = all.empty() ? 24 + 2 : 0;  // with the first activations
-        all.push_back(exchange(Exchange::Kind::kActivations, layer, range.size(), [&](uint32_t from) {
+        all.push_back(exchange(StepExchange::Kind::kActivations, layer, range.size(), [&](uint32_t from) {
           MessageSize message = columns(*codecs_.activations, layer, from, range.size());
           message.bytes += notice;
           return message;
         }));
       }
     for (const SampleRange& range : ranges_)
-      all.push_back(exchange(Exchange::Kind::kOutput, layers - 1, range.size(),
+      all.push_back(exchange(StepExchange::Kind::kOutput, layers - 1, range.size(),
                              [&](uint32_t to) { return output_exchange(layers - 1, to, range.size()); }));
     for (uint32_t layer = layers - 1; layer-- > 0;)
-      all.push_back(exchange(Exchange::Kind::kGradient, layer, experiment_.train.batch,
+      all.push_back(exchange(StepExchange::Kind::kGradient, layer, experiment_.train.batch,
                              [&](uint32_t to) { return gradient_part(layer, to); }));
     if (experiment_.optimizer.clip != 0)
-      all.push_back(exchange(Exchange::Kind::kClip, 0, experiment_.train.batch,
+      all.push_back(exchange(StepExchange::Kind::kClip, 0, experiment_.train.batch,
                              [&](uint32_t) { return one_number(); }));
     return all;
   }
@@ -106,9 +106,10 @@ class Traffic {
 
   // size_of(node) is the size of a message from this node or to this node, depending on the kind.
   template <class SizeOf>
-  Exchange exchange(Exchange::Kind kind, uint32_t layer, uint64_t samples, const SizeOf& size_of) const {
-    const bool by_sender = kind == Exchange::Kind::kActivations || kind == Exchange::Kind::kClip;
-    Exchange result{.kind = kind, .layer = layer, .samples = samples, .by_sender = by_sender};
+  StepExchange exchange(StepExchange::Kind kind, uint32_t layer, uint64_t samples,
+                        const SizeOf& size_of) const {
+    const bool by_sender = kind == StepExchange::Kind::kActivations || kind == StepExchange::Kind::kClip;
+    StepExchange result{.kind = kind, .layer = layer, .samples = samples, .by_sender = by_sender};
     for (uint32_t node = 0; node < nodes_; ++node) result.bytes.push_back(with_envelope(size_of(node)));
     return result;
   }
@@ -134,20 +135,20 @@ class Traffic {
 
 }  // namespace
 
-uint64_t Exchange::sent(size_t node) const {
+uint64_t StepExchange::sent(size_t node) const {
   if (by_sender) return (bytes.size() - 1) * bytes[node];
   return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0}) - bytes[node];
 }
 
-uint64_t Exchange::received(size_t node) const {
+uint64_t StepExchange::received(size_t node) const {
   if (!by_sender) return (bytes.size() - 1) * bytes[node];
   return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0}) - bytes[node];
 }
 
-double wire_seconds(std::span<const Exchange> exchanges, const Link& link) {
+double wire_seconds(std::span<const StepExchange> exchanges, const Link& link) {
   double seconds = 0;
   for (size_t i = 0; i < exchanges.size(); ++i) {
-    const Exchange& exchange = exchanges[i];
+    const StepExchange& exchange = exchanges[i];
     uint64_t most = 0;
     for (size_t node = 0; node < exchange.bytes.size(); ++node)
       most = std::max({most, exchange.sent(node), exchange.received(node)});
@@ -159,8 +160,8 @@ double wire_seconds(std::span<const Exchange> exchanges, const Link& link) {
   return seconds;
 }
 
-std::vector<Exchange> step_exchanges(const Experiment& experiment, std::span<const ModeletSpec> partition,
-                                     std::span<const uint32_t> owner, uint32_t nodes) {
+std::vector<StepExchange> step_exchanges(const Experiment& experiment, std::span<const ModeletSpec> partition,
+                                         std::span<const uint32_t> owner, uint32_t nodes) {
   return Traffic(experiment, partition, owner, nodes).exchanges();
 }
 

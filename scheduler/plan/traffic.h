@@ -13,7 +13,7 @@ namespace modelet::scheduler {
 // One exchange of a step, in which every node sends one message to every other node. The size of a message
 // depends on one of the two nodes only: on the sender if it sends what it has (activations), on the receiver
 // if it gets what concerns its columns (gradients).
-struct Exchange {
+struct StepExchange {
   enum class Kind : uint8_t { kActivations, kOutput, kGradient, kClip };
   Kind kind = Kind::kActivations;
   uint32_t layer = 0;           // hidden layer whose columns travel
@@ -29,8 +29,8 @@ struct Exchange {
 // The exchanges in the order of the step; empty with one node. owner: [modelet of the partition] -> node. The
 // bytes are upper bounds: int8 and int4 leave out zeros where that makes a message shorter. Throws UsageError
 // if a message would hold more matrices than the wire format allows.
-std::vector<Exchange> step_exchanges(const Experiment& experiment, std::span<const ModeletSpec> partition,
-                                     std::span<const uint32_t> owner, uint32_t nodes);
+std::vector<StepExchange> step_exchanges(const Experiment& experiment, std::span<const ModeletSpec> partition,
+                                         std::span<const uint32_t> owner, uint32_t nodes);
 
 // The link between each node and the others.
 struct Link {
@@ -40,7 +40,7 @@ struct Link {
 // Seconds that the exchanges of a step take if no computing hides them. Each exchange takes the time of the
 // node that sends or receives most, plus half a round trip if it has to wait for the previous exchange. The
 // micro-batches of one exchange follow one another without waiting.
-double wire_seconds(std::span<const Exchange> exchanges, const Link& link);
+double wire_seconds(std::span<const StepExchange> exchanges, const Link& link);
 
 // The bytes that the holder of a modelet sends to the other replicas to keep the modelet the same in all
 // replicas, divided by the number of steps between two synchronisations.

@@ -84,7 +84,7 @@ class Predictor {
     const Predictor* predictor_;
     AlignedVector<float> activations_[2];  // of one layer and of the next
     AlignedVector<float> scores_, direct_;
-    SparseIndex::Scratch scratch_;
+    SparseIndex::Memory scratch_;
     TopK best_;
   };
   Session session() const { return Session(*this); }

@@ -166,7 +166,7 @@ std::vector<uint32_t> hash_rows(const hashing::HashFamily& family, ConstMatrix r
   const uint32_t tables = family.options().tables;
   std::vector<uint32_t> codes(rows.rows * tables);
   pool.for_pieces(rows.rows, kRowsTogether, [&](size_t begin, size_t end) {
-    hashing::HashScratch scratch;
+    hashing::HashMemory scratch;
     std::vector<float> centred(rows.cols);
     for (size_t r = begin; r < end; ++r) {
       std::transform(rows.row(r), rows.row(r) + rows.cols, mean.begin(), centred.begin(), std::minus<>());
@@ -195,7 +195,7 @@ CollisionTables::CollisionTables(std::span<const uint32_t> codes, uint32_t table
 }
 
 void CollisionTables::count(std::span<const uint32_t> codes, uint32_t tables, uint32_t bucket,
-                            Scratch& scratch) const {
+                            Memory& scratch) const {
   constexpr size_t kEntriesPerLine = kCacheLine / sizeof(uint32_t);
   scratch.counts.resize(rows_);
   scratch.touched.clear();
@@ -215,7 +215,7 @@ void CollisionTables::count(std::span<const uint32_t> codes, uint32_t tables, ui
     }
 }
 
-size_t CollisionTables::choose(size_t limit, Scratch& scratch, uint32_t* out) {
+size_t CollisionTables::choose(size_t limit, Memory& scratch, uint32_t* out) {
   // The lowest count with which a row is among the `limit` best.
   uint32_t lowest = static_cast<uint32_t>(scratch.reached.size()) - 1;
   while (lowest > 1 && scratch.reached[lowest] < limit) --lowest;
@@ -244,7 +244,7 @@ SparseIndex::SparseIndex(std::span<Modelet* const> output, const RowOrder& order
                                               settings.head);
 }
 
-size_t SparseIndex::find_candidates(const float* query, Scratch& scratch) const {
+size_t SparseIndex::find_candidates(const float* query, Memory& scratch) const {
   if (tables_ == nullptr) return 0;
   scratch.centred.resize(rows_.width);
   scratch.codes.resize(settings_.tables);
@@ -258,7 +258,7 @@ size_t SparseIndex::find_candidates(const float* query, Scratch& scratch) const 
   return found;
 }
 
-void SparseIndex::rank(const float* query, const float* direct, Scratch& scratch, size_t sample,
+void SparseIndex::rank(const float* query, const float* direct, Memory& scratch, size_t sample,
                        TopK& best) const {
   const auto score = [&](float logit, size_t row) {
     const float added = direct != nullptr ? rows_.factors[row] * direct[rows_.neurons[row]] : 0.0f;

@@ -86,7 +86,7 @@ std::vector<uint32_t> hash_rows(const hashing::HashFamily& family, ConstMatrix r
 // The tables of the rows behind the head, and the counting of collisions. Rows are numbered from the head on.
 class CollisionTables {
  public:
-  struct Scratch {
+  struct Memory {
     std::vector<uint8_t> counts;    // [rows], all zero between queries
     std::vector<uint32_t> touched;  // rows with a count, in the order of their first collision
     std::vector<std::span<const uint32_t>> buckets;
@@ -99,10 +99,10 @@ class CollisionTables {
                   size_t first_row);
 
   // Counts collisions of a query with the first `bucket` rows of its bucket in each of the first `tables`.
-  void count(std::span<const uint32_t> codes, uint32_t tables, uint32_t bucket, Scratch& scratch) const;
+  void count(std::span<const uint32_t> codes, uint32_t tables, uint32_t bucket, Memory& scratch) const;
   // Writes the rows that collided most often to `out`, at most `limit`; among equal counts those touched
   // first. Resets the counts to zero. Returns how many.
-  static size_t choose(size_t limit, Scratch& scratch, uint32_t* out);
+  static size_t choose(size_t limit, Memory& scratch, uint32_t* out);
   size_t memory_bytes() const { return tables_.memory_bytes(); }
 
  private:
@@ -112,9 +112,9 @@ class CollisionTables {
 
 class SparseIndex {
  public:
-  struct Scratch {
-    CollisionTables::Scratch collisions;
-    hashing::HashScratch hash;
+  struct Memory {
+    CollisionTables::Memory collisions;
+    hashing::HashMemory hash;
     std::vector<float> centred;
     std::vector<uint32_t> codes, candidates;
     AlignedVector<float> scores;
@@ -126,13 +126,13 @@ class SparseIndex {
   // Inserts the labels that it finds for a query [d] into `best`, as labels of `sample`. `direct` [neurons of
   // the layer]: what the direct path adds to logits; null: nothing. Allocates nothing once the scratch is
   // warm.
-  void rank(const float* query, const float* direct, Scratch& scratch, size_t sample, TopK& best) const;
+  void rank(const float* query, const float* direct, Memory& scratch, size_t sample, TopK& best) const;
 
   const SparseSettings& settings() const { return settings_; }
   size_t memory_bytes() const;
 
  private:
-  size_t find_candidates(const float* query, Scratch& scratch) const;
+  size_t find_candidates(const float* query, Memory& scratch) const;
 
   SparseSettings settings_;
   PackedRows rows_;

@@ -136,7 +136,7 @@ class Tuner {
   ThreadPool& pool_;
   std::optional<PackedRows> rows_;
   std::vector<uint32_t> places_;  // [queries] place of the best row in the order
-  CollisionTables::Scratch scratch_;
+  CollisionTables::Memory scratch_;
   TunedSparse best_;
 };
 

@@ -17,7 +17,7 @@ using testing::Lt;
 
 std::vector<uint32_t> codes_of(const HashFamily& family, std::span<const float> x) {
   std::vector<uint32_t> codes(family.options().tables, 0xffffffff);
-  HashScratch scratch;
+  HashMemory scratch;
   family.hash(x, codes, scratch);
   return codes;
 }
@@ -84,7 +84,7 @@ TEST_P(EachFamily, ScratchCarriesNothingOver) {
   Rng rng(3);
   const auto wide = make(100, 16, 9), narrow = make(10, 4, 5);
   const std::vector<float> x = normal_vector(100, rng), y = normal_vector(10, rng);
-  HashScratch scratch;
+  HashMemory scratch;
   std::vector<uint32_t> wide_codes(16), narrow_codes(4);
   for (int i = 0; i < 2; ++i) {
     wide->hash(x, wide_codes, scratch);

@@ -34,7 +34,7 @@ Result sorted(std::span<const uint32_t> rows) {
 
 // The rows of a query in ascending order, because their own order means nothing.
 Result query(const LshIndex& index, std::span<const float> vector, size_t limit = 1u << 30) {
-  QueryScratch scratch;
+  QueryMemory scratch;
   return sorted(index.query(vector, {}, limit, scratch));
 }
 
@@ -65,7 +65,7 @@ TEST(LshIndex, QueryKeepsTheRowsWithMostEqualCodes) {
   const Rows rows = normal_rows(800, kDim, 1), vectors = normal_rows(20, kDim, 2);
   LshIndex index(options(), rows.count());
   index.build(rows.matrix());
-  QueryScratch scratch;
+  QueryMemory scratch;
   for (size_t i = 0; i < vectors.count(); ++i) {
     for (size_t limit : {0, 1, 2, 10, 64, 300, 800, 5000}) {
       const auto found = index.query(vectors.row(i), {}, limit, scratch);
@@ -107,7 +107,7 @@ TEST(LshIndex, CentresRowsByTheirMeanAndQueriesByTheCallers) {
   for (float mean : index.centre()) EXPECT_NEAR(mean, 16, 0.3);
   // The index hashes each row minus the centre. So a row used as a query, with the centre as its mean,
   // collides with itself in all tables.
-  QueryScratch scratch;
+  QueryMemory scratch;
   for (size_t r = 0; r < rows.count(); ++r) {
     const auto codes = index.hash_query(shifted.row(r), index.centre(), scratch);
     EXPECT_THAT(codes, ElementsAreArray(index.codes().subspan(r * 12, 12)));
@@ -119,7 +119,7 @@ TEST(LshIndex, ScratchCanMoveBetweenIndexes) {
   LshIndex large(options(), 700), small(options(), 50);
   large.build(many.matrix());
   small.build(few.matrix());
-  QueryScratch scratch;
+  QueryMemory scratch;
   for (const LshIndex* index : {&small, &large, &small}) {
     const auto found = index->query(many.row(3), {}, 40, scratch);
     EXPECT_THAT(sorted(found), ElementsAreArray(query(*index, many.row(3), 40)));

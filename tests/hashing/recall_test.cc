@@ -66,7 +66,7 @@ struct Recall {
 Recall recall(const Task& task, HashFamilyKind kind, uint32_t tables, bool centre) {
   LshIndex index({{kind, kRecallDim, tables, 7, 3}, 128, centre}, kRows);
   index.build(task.rows.matrix());
-  QueryScratch scratch;
+  QueryMemory scratch;
   Recall result;
   for (size_t q = 0; q < kQueries; ++q) {
     const auto found = index.query(task.queries.row(q), task.query_mean, kLimit, scratch);

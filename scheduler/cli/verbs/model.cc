@@ -228,7 +228,7 @@ nlohmann::ordered_json to_json(const scheduler::Plan& plan, uint32_t micro_batch
                      {"bytes_sent_per_step", node.bytes_sent_per_step},
                      {"layers", std::move(layers)}});
   }
-  for (const scheduler::Exchange& exchange : plan.exchanges) {
+  for (const scheduler::StepExchange& exchange : plan.exchanges) {
     std::vector<std::vector<uint64_t>> bytes(exchange.bytes.size());  // [from][to]
     for (size_t from = 0; from < bytes.size(); ++from)
       for (size_t to = 0; to < bytes.size(); ++to) bytes[from].push_back(exchange.message(from, to));

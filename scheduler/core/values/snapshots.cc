@@ -75,9 +75,17 @@ bool Snapshots::add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Sn
   return true;
 }
 
+comm::Snapshot* Snapshots::complete_of(uint64_t step) {
+  const auto stable = std::ranges::find(stable_, step, &comm::Snapshot::step);
+  if (stable != stable_.end()) return &*stable;
+  const auto reported = std::ranges::find_if(
+      unfinished_, [&](const Unfinished& each) { return each.snapshot.step == step && is_reported(each); });
+  return reported == unfinished_.end() ? nullptr : &reported->snapshot;
+}
+
 bool Snapshots::add_holders(const comm::Snapshot& files) {
-  const auto known = std::ranges::find(stable_, files.step, &comm::Snapshot::step);
-  if (known == stable_.end() || !agrees(*known, files)) return false;
+  comm::Snapshot* known = complete_of(files.step);
+  if (known == nullptr || !agrees(*known, files)) return false;
   bool is_new = files.keep && !known->keep;
   for (const comm::SnapshotFile& file : files.files)
     if (comm::SnapshotFile* same = file_of(*known, file.name)) is_new = add_to(*same, file.holders) || is_new;

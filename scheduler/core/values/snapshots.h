@@ -37,8 +37,8 @@ class Snapshots {
   // Adds what rank `rank` of the `size` ranks of the group of `epoch` has written. `files` may name more
   // holders each time. Returns false if `files` contradicts what is known, or does not belong to this group.
   bool add(uint32_t epoch, uint32_t size, uint32_t rank, const comm::Snapshot& files);
-  // Adds holders of a stable snapshot: a node has fetched its files. Returns false if there is no such
-  // snapshot, if the contents differ, or if all was known.
+  // Adds holders of a snapshot that all ranks have reported: a node has got its files, whatever group it works
+  // for. Returns false if there is no such snapshot, if the contents differ, or if all was known.
   bool add_holders(const comm::Snapshot& files);
   // Finds the snapshots that have become stable: all ranks have reported, and each file has at least
   // `holders` holders that are there. Returns the newest stable step and forgets the snapshots that this
@@ -78,6 +78,7 @@ class Snapshots {
   static constexpr size_t kMostKept = 16;
 
  private:
+  comm::Snapshot* complete_of(uint64_t step);  // stable, or reported by all ranks; null: there is none
   void forget_old();
 
   std::vector<comm::Snapshot> stable_;

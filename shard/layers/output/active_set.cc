@@ -212,7 +212,7 @@ void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, cons
     low_rank->search(queries.columns(), set_.rows, std::min<size_t>(candidates_, modelet.spec().neurons()),
                      pool, search_);
   pool.for_pieces(samples, kSamplePiece, [&](size_t begin, size_t end) {
-    Scratch& scratch = scratch_[pool.thread_index()];
+    Memory& scratch = scratch_[pool.thread_index()];
     rank_common(hidden, begin, end, scratch);
     find_candidates(modelet, queries, turn, begin, end, scratch);
     for (size_t s = begin; s < end; ++s) {
@@ -229,7 +229,7 @@ void ActiveSetSampler::retrieve(const Modelet& modelet, ConstMatrix hidden, cons
 }
 
 // Computes the logits, without biases, of the common rows for samples [begin, end).
-void ActiveSetSampler::rank_common(ConstMatrix hidden, size_t begin, size_t end, Scratch& scratch) const {
+void ActiveSetSampler::rank_common(ConstMatrix hidden, size_t begin, size_t end, Memory& scratch) const {
   const size_t columns = padded(common_.size());
   if (columns == 0) return;
   kernels::gemm({.m = end - begin,
@@ -251,12 +251,12 @@ void ActiveSetSampler::reserve_scratch(const Modelet& modelet, size_t top, const
   size_t found = std::min<size_t>(candidates_, modelet.spec().neurons());
   if (tables) found = std::min(found, size_t{tables->options().hash.tables} * tables->options().bucket);
   while (scratch_.size() < pool.threads()) {
-    Scratch& scratch = scratch_.emplace_back();
+    Memory& scratch = scratch_.emplace_back();
     if (tables) tables->reserve(scratch.query);
     scratch.candidates.reserve(kSamplePiece * found);
     scratch.logits.resize(found);
   }
-  for (Scratch& scratch : scratch_) {
+  for (Memory& scratch : scratch_) {
     scratch.common_logits.resize(kSamplePiece * padded(common_.size()));
     scratch.scored.reserve(top);
   }
@@ -265,7 +265,7 @@ void ActiveSetSampler::reserve_scratch(const Modelet& modelet, size_t top, const
 // Retrieves for samples [begin, end). The rows lie anywhere in memory: they are requested here and read when
 // all are known.
 void ActiveSetSampler::find_candidates(const Modelet& modelet, const Queries& queries, QueryTurn turn,
-                                       size_t begin, size_t end, Scratch& scratch) const {
+                                       size_t begin, size_t end, Memory& scratch) const {
   const auto take = [&](uint32_t row) {
     if (is_active(row) || is_common_[row] != 0) return;
     modelet.parameters().prefetch_weights(row);

@@ -85,7 +85,7 @@ class Queries {
   AlignedVector<float> columns_;
   size_t tables_ = 0;
   std::vector<uint32_t> codes_;
-  std::vector<hashing::QueryScratch> scratch_;  // one per thread
+  std::vector<hashing::QueryMemory> scratch_;  // one per thread
 };
 
 // Builds the active sets of one modelet, step after step. Owns scratch; one thread at a time, except that
@@ -119,8 +119,8 @@ class ActiveSetSampler {
  private:
   static constexpr size_t kSamplePiece = 16;  // samples that a thread retrieves for together
 
-  struct Scratch {
-    hashing::QueryScratch query;
+  struct Memory {
+    hashing::QueryMemory query;
     AlignedVector<float> common_logits;              // [samples of a piece, padded common]
     std::vector<std::pair<float, uint32_t>> scored;  // of the sample's best rows
     std::vector<uint32_t> candidates;                // to be ranked, for the samples of a piece one after the
@@ -138,10 +138,10 @@ class ActiveSetSampler {
   void add_retrieved();
   void add_uniform(const Modelet& modelet, size_t first_sample, uint64_t step);
   void gather_common(const Modelet& modelet);
-  void rank_common(ConstMatrix hidden, size_t begin, size_t end, Scratch& scratch) const;
+  void rank_common(ConstMatrix hidden, size_t begin, size_t end, Memory& scratch) const;
   void reserve_scratch(const Modelet& modelet, size_t top, const ThreadPool& pool);
   void find_candidates(const Modelet& modelet, const Queries& queries, QueryTurn turn, size_t begin,
-                       size_t end, Scratch& scratch) const;
+                       size_t end, Memory& scratch) const;
 
   SamplingMode mode_;
   uint64_t seed_;
@@ -157,7 +157,7 @@ class ActiveSetSampler {
   AlignedVector<float> common_columns_;  // [d, padded common]
   std::vector<uint8_t> is_common_;       // [neurons]
   LowRankSearch search_;
-  std::vector<Scratch> scratch_;  // one per thread
+  std::vector<Memory> scratch_;  // one per thread
 };
 
 }  // namespace modelet::shard

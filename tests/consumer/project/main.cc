@@ -22,7 +22,7 @@ void run(const std::string& folder) {
 
   const std::vector<float> vector(64, 0.5f);
   std::vector<uint32_t> codes(16);
-  modelet::hashing::HashScratch scratch;
+  modelet::hashing::HashMemory scratch;
   modelet::hashing::make_hash_family({.dim = vector.size()})->hash(vector, codes, scratch);
   std::printf("code of table 0: %u\n", codes[0]);
 

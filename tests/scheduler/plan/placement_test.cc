@@ -433,7 +433,7 @@ TEST(Placement, TheWireTakesBytesAndRoundTrips) {
               1e-12);
   EXPECT_EQ(wire_seconds(make_plan(experiment, shape(), nodes_of({1})), {}), 0);
   // The node that sends or receives most decides.
-  Exchange exchange{.by_sender = true, .bytes = {300, 100, 100}};
+  StepExchange exchange{.by_sender = true, .bytes = {300, 100, 100}};
   EXPECT_EQ(exchange.sent(0), 600u);
   EXPECT_EQ(exchange.received(0), 200u);
   EXPECT_EQ(exchange.received(1), 400u);

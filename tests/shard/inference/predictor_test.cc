@@ -30,7 +30,7 @@ TEST(CollisionTablesTest, CountsAndChoosesLikeBruteForce) {
   std::vector<uint32_t> codes(kRows * kOfCodes), query(kOfCodes);
   for (uint32_t& code : codes) code = rng.below(1u << kBits);
   const CollisionTables tables(codes, kOfCodes, kTables, kBits, kFirst);
-  CollisionTables::Scratch scratch;
+  CollisionTables::Memory scratch;
   for (int round = 0; round < 20; ++round) {
     for (uint32_t& code : query) code = rng.below(1u << kBits);
     std::map<uint32_t, uint32_t> counts;
@@ -254,7 +254,7 @@ TEST_F(PredictorTest, TablesFindWhatTheHeadLeaves) {
       model.network().spread(), 1, model.network().pool());
   AlignedVector<float> hidden(32);
   Rng rng(2);
-  SparseIndex::Scratch scratch;
+  SparseIndex::Memory scratch;
   TopK best;
   size_t found = 0;
   constexpr size_t kQueries = 100;
