@@ -137,12 +137,12 @@ struct Experiment {
   } metrics;
 
   struct Exchange {
-    std::string codec = "int8";           // of activations; comm/codec/codec.h lists them
-    std::string gradient_codec = "same";  // of hidden gradients; same: as codec
-    uint32_t local_steps = 16;            // steps of a replica between two synchronisations
-    uint32_t micro_batches = 0;           // of a batch; one travels while the next is computed; 0: measured
-    bool lz4 = false;                     // compress the encoded bytes
-    float timeout_seconds = 30;           // a peer that is silent for longer is reported as missing
+    CodecKind codec = CodecKind::kInt8;           // of activations
+    CodecKind gradient_codec = CodecKind::kSame;  // of hidden gradients
+    uint32_t local_steps = 16;                    // steps of a replica between two synchronisations
+    uint32_t micro_batches = 0;  // of a batch; one travels while the next is computed; 0: measured
+    bool lz4 = false;            // compress the encoded bytes
+    float timeout_seconds = 30;  // a peer that is silent for longer is reported as missing
   } exchange;
 
   struct Cluster {
@@ -174,6 +174,10 @@ constexpr bool retrieves_neurons(SamplingMode mode) {
 constexpr bool uses_hash_tables(const Experiment::Sampling& sampling) {
   return sampling.mode == SamplingMode::kLshPerSample ||
          (sampling.mode == SamplingMode::kLsh && sampling.retrieval == RetrievalKind::kTables);
+}
+// The codec of gradients. kSame is replaced by the codec of activations.
+constexpr CodecKind gradient_codec(const Experiment::Exchange& exchange) {
+  return exchange.gradient_codec == CodecKind::kSame ? exchange.codec : exchange.gradient_codec;
 }
 
 // The seed of the permutation from labels to output neurons, for all prepared data. It equals the default of

@@ -509,14 +509,12 @@ constexpr Field kExchange[] = {
     {.key = "exchange.codec",
      .target = at<&E::exchange, &E::Exchange::codec>,
      .meaning =
-         "codec of activations between nodes: none (exact), bf16, int8, int4 (docs/wire_format.md); auto: "
-         "chosen by measured links and errors",
-     .text = Text::kWord},
+         "codec of activations between nodes (docs/wire_format.md); none: exact; auto: chosen by measured "
+         "links and errors; topk and same are for gradients only"},
     {.key = "exchange.gradient_codec",
      .target = at<&E::exchange, &E::Exchange::gradient_codec>,
-     .meaning = "codec of hidden gradients between nodes, and of changed rows between replicas: those of "
-                "exchange.codec, or topk; same: that of activations",
-     .text = Text::kWord},
+     .meaning = "codec of hidden gradients between nodes, and of changed rows between replicas, as for "
+                "exchange.codec; topk: only the largest values; same: that of activations"},
     {.key = "exchange.local_steps",
      .target = at<&E::exchange, &E::Exchange::local_steps>,
      .unit = "steps",

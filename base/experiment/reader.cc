@@ -151,9 +151,13 @@ class Parser {
     if (retrieves_neurons(sampling.mode) && sampling.top > candidates)
       fail("sampling.top", "is " + number_text(sampling.top) + ", more than the " + number_text(candidates) +
                                " candidates of a sample (sampling.candidates x modelets.output_modelets)");
-    if (experiment_.exchange.codec == "topk")
+    if (experiment_.exchange.codec == CodecKind::kTopk)
       fail("exchange.codec",
            "is topk, which leaves out most of a row: fit for gradients, not for activations; set "
+           "exchange.gradient_codec");
+    if (experiment_.exchange.codec == CodecKind::kSame)
+      fail("exchange.codec",
+           "is same, but activations have nothing to be the same as: name a codec; same is for "
            "exchange.gradient_codec");
     if (experiment_.train.patience > 0 && experiment_.data.validation == 0)
       fail("train.patience",

@@ -30,7 +30,7 @@ void decode_lanes(const std::byte* in, float* out) {
 
 class Bf16Codec final : public Codec {
  public:
-  std::string_view name() const override { return "bf16"; }
+  CodecKind kind() const override { return CodecKind::kBf16; }
   uint8_t id() const override { return 1; }
   size_t max_bytes(size_t rows, size_t cols) const override { return rows * cols * sizeof(Bf16); }
 

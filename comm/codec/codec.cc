@@ -2,8 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <array>
-#include <span>
+#include <vector>
 
 #include "base/error.h"
 #include "comm/codec/codecs.h"
@@ -19,46 +18,45 @@ const Codec& codec_topk();
 
 namespace {
 
-std::span<const Codec* const> codecs() {
-  static const auto all = std::to_array<const Codec*>(
-      {&codec_none(), &codec_bf16(), &codec_int8(), &codec_int4(), &codec_topk()});
-  return all;
-}
+using GetCodec = const Codec& (*)();
+constexpr ByChoice<CodecKind, GetCodec> kCodecs({
+    {CodecKind::kNone, codec_none},
+    {CodecKind::kBf16, codec_bf16},
+    {CodecKind::kInt8, codec_int8},
+    {CodecKind::kInt4, codec_int4},
+    {CodecKind::kTopk, codec_topk},
+    {CodecKind::kAuto, nullptr},
+    {CodecKind::kSame, nullptr},
+});
 
 }  // namespace
 
-const Codec* find_codec(std::string_view name) {
-  for (const Codec* codec : codecs())
-    if (codec->name() == name) return codec;
-  return nullptr;
+std::span<const Codec* const> all_codecs() {
+  static const std::vector<const Codec*> all = [] {
+    std::vector<const Codec*> codecs;
+    for (const CodecKind kind : all_values<CodecKind>())
+      if (kCodecs[kind] != nullptr) codecs.push_back(&kCodecs[kind]());
+    return codecs;
+  }();
+  return all;
+}
+
+const Codec& codec_of(CodecKind kind) {
+  MODELET_CHECK(kCodecs[kind] != nullptr, "auto and same name no codec");
+  return kCodecs[kind]();
 }
 
 const Codec* find_codec(uint8_t id) {
-  for (const Codec* codec : codecs())
+  for (const Codec* codec : all_codecs())
     if (codec->id() == id) return codec;
   return nullptr;
 }
 
-std::vector<std::string> codec_names() {
-  std::vector<std::string> names;
-  for (const Codec* codec : codecs()) names.emplace_back(codec->name());
-  return names;
-}
-
-const Codec& require_codec(std::string_view name) {
-  if (const Codec* codec = find_codec(name)) return *codec;
-  std::string known;
-  for (const std::string& codec : codec_names()) known += (known.empty() ? "" : ", ") + codec;
-  throw UsageError(
-      fmt::format("unknown codec \"{}\"; known: {}, and {} in an experiment", name, known, kAutomaticCodec));
-}
-
 ExchangeCodecs exchange_codecs(const Experiment::Exchange& exchange) {
-  const auto codec = [](std::string_view name) {
-    return name == kAutomaticCodec ? &codec_int8() : &require_codec(name);
+  const auto codec = [](CodecKind kind) {
+    return &codec_of(kind == CodecKind::kAuto ? CodecKind::kInt8 : kind);
   };
-  return {codec(exchange.codec),
-          codec(exchange.gradient_codec == "same" ? exchange.codec : exchange.gradient_codec)};
+  return {codec(exchange.codec), codec(gradient_codec(exchange))};
 }
 
 void check_encoded_size(std::string_view codec, ConstMatrix shape, size_t got, size_t expected) {

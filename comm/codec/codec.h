@@ -10,11 +10,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/array/matrix.h"
+#include "base/experiment/choices.h"
 #include "base/experiment/experiment.h"
 #include "base/rng.h"
 
@@ -36,8 +35,9 @@ inline constexpr Rounding kNearest{};
 class Codec {
  public:
   virtual ~Codec() = default;
-  virtual std::string_view name() const = 0;  // value of the experiment's exchange.codec
-  virtual uint8_t id() const = 0;             // value on the wire; never reused
+  virtual CodecKind kind() const = 0;
+  std::string_view name() const { return spelling(kind()); }
+  virtual uint8_t id() const = 0;  // value on the wire; never reused
   // Upper bound of the encoded size, in bytes.
   virtual size_t max_bytes(size_t rows, size_t cols) const = 0;
   // Writes the encoded matrix to `out` (at least max_bytes long); returns the number of bytes used.
@@ -47,21 +47,17 @@ class Codec {
   virtual void decode(std::span<const std::byte> bytes, Matrix values) const = 0;
 };
 
-// Null if no codec has that name, or that wire id.
-const Codec* find_codec(std::string_view name);
-const Codec* find_codec(uint8_t id);
-std::vector<std::string> codec_names();
-// Like find_codec(), but throws UsageError for an unknown name, and lists the known ones.
-const Codec& require_codec(std::string_view name);
-
-// The name in an experiment that lets training choose the codec (node_agent/step/exchange/codec_choice.h).
-inline constexpr std::string_view kAutomaticCodec = "auto";
+// In the order of the kinds.
+std::span<const Codec* const> all_codecs();
+// `kind` must not be kAuto or kSame, which name no codec.
+const Codec& codec_of(CodecKind kind);
+const Codec* find_codec(uint8_t id);  // null: no codec has that wire id
 
 struct ExchangeCodecs {
   const Codec *activations, *gradients;
 };
-// The codecs that a plan assumes for an experiment. kAutomaticCodec counts as int8. Throws like
-// require_codec().
+// The codecs that a plan assumes for an experiment. kAuto, with which training chooses
+// (node_agent/step/exchange/codec_choice.h), counts as int8.
 ExchangeCodecs exchange_codecs(const Experiment::Exchange& exchange);
 
 }  // namespace modelet::comm

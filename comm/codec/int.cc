@@ -329,8 +329,8 @@ void decode_rows(std::string_view name, Layout layout, std::span<const std::byte
 template <int kBits>
 class IntCodec final : public Codec {
  public:
-  IntCodec(std::string_view name, uint8_t id) : name_(name), id_(id) {}
-  std::string_view name() const override { return name_; }
+  IntCodec(CodecKind kind, uint8_t id) : kind_(kind), id_(id) {}
+  CodecKind kind() const override { return kind_; }
   uint8_t id() const override { return id_; }
   size_t max_bytes(size_t rows, size_t cols) const override {
     return 1 + rows * (sizeof(RowStep) + Numbers<kBits>::bytes(cols));
@@ -341,7 +341,7 @@ class IntCodec final : public Codec {
     std::byte* const steps = out.data() + 1;
     const Sizes sizes = kBits == 8 ? HWY_DYNAMIC_DISPATCH(scan_rows_8)(values, steps)
                                    : HWY_DYNAMIC_DISPATCH(scan_rows_4)(values, steps);
-    if (sizes.bad_row < values.rows) throw diverged(name_, sizes.bad_row, values);
+    if (sizes.bad_row < values.rows) throw diverged(name(), sizes.bad_row, values);
     const Layout layout = sizes.sparse < sizes.dense ? kZerosLeftOut : kDense;
     out[0] = std::byte{layout};
     std::byte* const rows = steps + values.rows * sizeof(RowStep);
@@ -352,14 +352,14 @@ class IntCodec final : public Codec {
   }
 
   void decode(std::span<const std::byte> bytes, Matrix values) const override {
-    if (bytes.empty()) throw wrong_size(name_, 0, values);
+    if (bytes.empty()) throw wrong_size(name(), 0, values);
     const auto layout = std::to_integer<uint8_t>(bytes[0]);
-    if (layout > kZerosLeftOut) throw FormatError(fmt::format("{}: unknown layout {}", name_, layout));
-    decode_rows<kBits>(name_, static_cast<Layout>(layout), bytes, 1, values);
+    if (layout > kZerosLeftOut) throw FormatError(fmt::format("{}: unknown layout {}", name(), layout));
+    decode_rows<kBits>(name(), static_cast<Layout>(layout), bytes, 1, values);
   }
 
  private:
-  std::string_view name_;
+  CodecKind kind_;
   uint8_t id_;
 };
 
@@ -381,12 +381,12 @@ void decode_int8_kept(std::string_view name, std::span<const std::byte> steps_an
 }
 
 const Codec& codec_int8() {
-  static const IntCodec<8> codec("int8", 3);
+  static const IntCodec<8> codec(CodecKind::kInt8, 3);
   return codec;
 }
 
 const Codec& codec_int4() {
-  static const IntCodec<4> codec("int4", 4);
+  static const IntCodec<4> codec(CodecKind::kInt4, 4);
   return codec;
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 class NoneCodec final : public Codec {
  public:
-  std::string_view name() const override { return "none"; }
+  CodecKind kind() const override { return CodecKind::kNone; }
   uint8_t id() const override { return 0; }
   size_t max_bytes(size_t rows, size_t cols) const override { return rows * cols * sizeof(float); }
 

@@ -105,7 +105,7 @@ HWY_EXPORT(write_rows);
 
 class TopKCodec final : public Codec {
  public:
-  std::string_view name() const override { return "topk"; }
+  CodecKind kind() const override { return CodecKind::kTopk; }
   uint8_t id() const override { return 5; }
   size_t max_bytes(size_t rows, size_t cols) const override {
     return rows * (sizeof(RowStep) + bitmap_bytes(cols) + kept_of(cols));

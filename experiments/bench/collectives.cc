@@ -24,6 +24,7 @@
 
 namespace {
 
+using modelet::CodecKind;
 using modelet::Matrix;
 using modelet::Stopwatch;
 using namespace modelet::comm;
@@ -50,7 +51,7 @@ Cost run(Groups& groups, size_t values, uint64_t first_step, size_t calls) {
       if (values == 0)
         group.barrier({step});
       else
-        group.all_reduce_sum({step}, Matrix{matrix.data(), 1, values, values}, require_codec("none"));
+        group.all_reduce_sum({step}, Matrix{matrix.data(), 1, values, values}, codec_of(CodecKind::kNone));
     }
     if (group.rank() == 0) cost.seconds = watch.seconds() / static_cast<double>(calls);
   });

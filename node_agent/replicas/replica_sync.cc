@@ -44,9 +44,9 @@ size_t width(const shard::Parameters::Array& array) { return array.shape.size() 
 const comm::Codec* codec_of(const shard::Parameters::Array& array) {
   switch (array.dtype) {
     case shard::DType::kF32:
-      return &comm::require_codec("none");
+      return &comm::codec_of(CodecKind::kNone);
     case shard::DType::kBF16:
-      return &comm::require_codec("bf16");
+      return &comm::codec_of(CodecKind::kBf16);
     default:
       return nullptr;
   }
@@ -92,7 +92,7 @@ enum Pass : uint64_t { kChange, kKeptBack };
 ReplicaSync::ReplicaSync(shard::Network& network)
     : network_(network),
       seed_(network.experiment().train.seed),
-      exact_(comm::require_codec("none")),
+      exact_(comm::codec_of(CodecKind::kNone)),
       codec_(*comm::exchange_codecs(network.experiment().exchange).gradients),
       rows_(modelets_of(network), seed_, network.pool()),
       unsettled_(rows_.words(), 0),

@@ -142,7 +142,7 @@ float TrainingStep::clip_scale(const StepState& now) {
   square_sum += network_.output().gradient_square_sum(
       now.forward.output_input(), now.loss.factors[self].data(), now.loss.target_factor.data());
   auto sum = static_cast<float>(square_sum);
-  group_.all_reduce_sum({now.number, kClipRound}, {&sum, 1, 1, 1}, comm::require_codec("none"));
+  group_.all_reduce_sum({now.number, kClipRound}, {&sum, 1, 1, 1}, comm::codec_of(CodecKind::kNone));
   const float norm = std::sqrt(sum);
   return norm > clip ? clip / norm : 1;
 }

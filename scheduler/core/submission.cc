@@ -6,7 +6,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "comm/codec/codec.h"
 #include "comm/content/content.h"
 #include "comm/content/snapshot.h"
 #include "scheduler/core/values/text.h"
@@ -84,7 +83,6 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
   if (message.nodes % replicas != 0)
     throw UsageError(fmt::format("cluster.replicas is {}, and {} cannot form that many equal groups",
                                  replicas, nodes_text(message.nodes)));
-  comm::exchange_codecs(submission.experiment.exchange);
   check_data(message, data_port);
   check_resume_files(message, data_port);
   return submission;

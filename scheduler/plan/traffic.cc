@@ -35,7 +35,7 @@ class Traffic {
       : experiment_(experiment),
         nodes_(nodes),
         codecs_(comm::exchange_codecs(experiment.exchange)),
-        exact_(comm::require_codec("none")) {
+        exact_(comm::codec_of(CodecKind::kNone)) {
     const uint32_t count =
         experiment.exchange.micro_batches;  // 0: the run chooses; more of them mean more bytes
     split_batch(experiment.train.batch, count == 0 ? kTriedMicroBatches : count, ranges_);

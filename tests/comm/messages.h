@@ -29,14 +29,13 @@ inline Message good_message(bool lz4) {
                     .needs_from = {116, 65535, 2}};
   std::vector<std::byte> raw;
   size_t rows = 1;
-  for (const std::string& name : codec_names()) {
+  for (const Codec* codec : all_codecs()) {
     const size_t cols = 20;
     std::vector<float> values(rows * cols);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) - 3;
-    const Codec& codec = require_codec(name);
-    std::vector<std::byte> bytes(codec.max_bytes(rows, cols));
-    bytes.resize(codec.encode({values.data(), rows, cols, cols}, {1}, bytes));
-    envelope.blocks.push_back({static_cast<uint32_t>(rows), cols, codec.id(), bytes.size()});
+    std::vector<std::byte> bytes(codec->max_bytes(rows, cols));
+    bytes.resize(codec->encode({values.data(), rows, cols, cols}, {1}, bytes));
+    envelope.blocks.push_back({static_cast<uint32_t>(rows), cols, codec->id(), bytes.size()});
     raw.insert(raw.end(), bytes.begin(), bytes.end());
     ++rows;
   }

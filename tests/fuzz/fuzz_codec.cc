@@ -6,8 +6,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 3) return 0;
-  const std::vector<std::string> names = modelet::comm::codec_names();
-  const modelet::comm::Codec& codec = modelet::comm::require_codec(names[data[0] % names.size()]);
+  const auto codecs = modelet::comm::all_codecs();
+  const modelet::comm::Codec& codec = *codecs[data[0] % codecs.size()];
   const size_t rows = data[1] % 8, cols = data[2] % 64;
   std::vector<float> values(rows * cols);
   std::vector<std::byte> encoded(size - 3);

@@ -36,7 +36,7 @@ class ScriptedJob final : public agent::Job {
   void run(comm::Group& group, const agent::EventSink& events) override {
     for (uint64_t round = 0; script_.endless || round < kRounds; ++round) {
       float sums[2] = {1, stop_ ? 1.0f : 0.0f};
-      group.all_reduce_sum({.step = round}, Matrix{sums, 1, 2, 2}, comm::require_codec("none"));
+      group.all_reduce_sum({.step = round}, Matrix{sums, 1, 2, 2}, comm::codec_of(CodecKind::kNone));
       if (sums[0] != static_cast<float>(group.size())) throw Error("the sum is wrong");
       if (sums[1] > 0) throw Interrupted("stopped");
       if (job_.rank == 1 && !script_.fail_in_run.empty()) throw Error(script_.fail_in_run);

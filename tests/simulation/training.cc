@@ -91,14 +91,14 @@ Experiment variant(uint32_t number) {
   experiment.train.learning_rate = 0.02f;
   experiment.train.log_every = 1000;
   experiment.train.checkpoint_every = 1000;
-  experiment.exchange.codec = "none";
+  experiment.exchange.codec = CodecKind::kNone;
   switch (number) {
     case 1:
       experiment.sampling.mode = SamplingMode::kLsh;
       break;
     case 2:
-      experiment.exchange.codec = "int8";
-      experiment.exchange.gradient_codec = "int4";
+      experiment.exchange.codec = CodecKind::kInt8;
+      experiment.exchange.gradient_codec = CodecKind::kInt4;
       break;
     case 3:
       experiment.model.hidden = {32, 16};

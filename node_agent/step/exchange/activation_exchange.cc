@@ -14,7 +14,7 @@ ActivationExchange::ActivationExchange(const Sharding& sharding, comm::Group& gr
     : sharding_(sharding),
       group_(group),
       codecs_(codecs),
-      exact_(comm::require_codec("none")),
+      exact_(comm::codec_of(CodecKind::kNone)),
       notices_(static_cast<size_t>(sharding.size())),
       theirs_(notices_.size()) {}
 

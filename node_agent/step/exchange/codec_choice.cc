@@ -56,15 +56,14 @@ std::vector<uint64_t> random_bits(size_t bytes) {
 
 CodecChoice::CodecChoice(const Experiment::Exchange& exchange, int size)
     : size_(size), bytes_per_second_(static_cast<size_t>(size), kGigabit) {
-  const std::string& gradients = exchange.gradient_codec == "same" ? exchange.codec : exchange.gradient_codec;
-  const std::string* names[kTensors] = {&exchange.codec, &gradients};
+  const CodecKind kinds[kTensors] = {exchange.codec, gradient_codec(exchange)};
   for (size_t tensor = 0; tensor < kTensors; ++tensor) {
-    automatic_[tensor] = *names[tensor] == comm::kAutomaticCodec;
+    automatic_[tensor] = kinds[tensor] == CodecKind::kAuto;
     // Exact until the first choice.
     chosen_[tensor].assign(static_cast<size_t>(size),
-                           &comm::require_codec(automatic_[tensor] ? "none" : *names[tensor]));
+                           &comm::codec_of(automatic_[tensor] ? CodecKind::kNone : kinds[tensor]));
   }
-  for (const std::string& name : comm::codec_names()) candidates_.push_back({&comm::require_codec(name), 0});
+  for (const comm::Codec* codec : comm::all_codecs()) candidates_.push_back({codec, 0});
 }
 
 void CodecChoice::measure(comm::Group& group, comm::Tag tag) {

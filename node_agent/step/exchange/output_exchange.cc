@@ -27,7 +27,7 @@ OutputExchange::OutputExchange(shard::Network& network, bool normalised, const S
       layer_(network.hidden_layers() - 1),
       sharding_(sharding),
       group_(group),
-      exact_(comm::require_codec("none")),
+      exact_(comm::codec_of(CodecKind::kNone)),
       encoder_(network.experiment().train.seed, sharding.rank(), codecs),
       received_(static_cast<size_t>(sharding.size())),
       statistics_(received_.size()),

@@ -55,7 +55,7 @@ void Evaluator::merge(comm::Tag tag, shard::TopK& best) {
     std::ranges::copy(best.scores(s), own.scores.matrix().row(s));
     std::ranges::copy(best.labels(s), own.labels.data() + s * k);
   }
-  const comm::OutBlock mine[] = {{&comm::require_codec("none"), own.scores.matrix()},
+  const comm::OutBlock mine[] = {{&comm::codec_of(CodecKind::kNone), own.scores.matrix()},
                                  {.bytes = std::as_bytes(std::span(own.labels))}};
   group_.all_gather(tag, mine, theirs);
   for (size_t rank = 0; rank < tables.size(); ++rank) {

@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "comm/codec/codec.h"
 #include "shard/modelet/checkpoint.h"
 
 namespace modelet::cli {
@@ -21,11 +20,7 @@ void ExperimentArguments::add_to(CLI::App& verb) {
       ->take_all();
 }
 
-Experiment ExperimentArguments::load() const {
-  Experiment experiment = load_experiment(file, overrides);
-  comm::exchange_codecs(experiment.exchange);
-  return experiment;
-}
+Experiment ExperimentArguments::load() const { return load_experiment(file, overrides); }
 
 std::string ExperimentArguments::run_name() const {
   std::string name = std::filesystem::path(file).stem().string();

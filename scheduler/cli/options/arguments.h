@@ -18,7 +18,7 @@ struct ExperimentArguments {
 
   // Adds EXPERIMENT and --set.
   void add_to(CLI::App& verb);
-  Experiment load() const;  // throws UsageError also for an unknown codec
+  Experiment load() const;
   // The name of the run: the name of the file, reduced to the characters that the scheduler accepts.
   std::string run_name() const;
 };

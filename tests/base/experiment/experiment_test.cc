@@ -46,7 +46,7 @@ TEST(Experiment, MinimalFileHasDefaults) {
   EXPECT_EQ(e.data.labels, "");
   EXPECT_THAT(e.model.hidden, ElementsAre(128));
   EXPECT_EQ(e.train.batch, Experiment{}.train.batch);
-  EXPECT_EQ(e.exchange.codec, "int8");
+  EXPECT_EQ(e.exchange.codec, CodecKind::kInt8);
 }
 
 TEST(Experiment, KnowsWhatWasGiven) {
@@ -88,7 +88,7 @@ lz4 = true
   EXPECT_EQ(e.train.epochs, 3u);
   EXPECT_EQ(e.train.learning_rate, 2.0f);
   EXPECT_EQ(e.train.seed, (uint64_t{1} << 53) - 1);
-  EXPECT_EQ(e.exchange.codec, "bf16");
+  EXPECT_EQ(e.exchange.codec, CodecKind::kBf16);
   EXPECT_TRUE(e.exchange.lz4);
 }
 
@@ -132,6 +132,7 @@ TEST(Experiment, ChoicesAreReadAsSpelled) {
   expect_spellings_of<&E::sampling, &E::Sampling::family>("sampling.family");
   expect_spellings_of<&E::optimizer, &E::Optimizer::kind>("optimizer.kind");
   expect_spellings_of<&E::train, &E::Train::schedule>("train.schedule");
+  expect_spellings_of<&E::exchange, &E::Exchange::gradient_codec>("exchange.gradient_codec");
 }
 
 TEST(Experiment, UnknownNamesSuggestTheNearest) {
@@ -180,9 +181,11 @@ TEST(Experiment, RangesAreChecked) {
   EXPECT_THAT(error_of(kData + "[model]\nhidden = [64, 0]\n"), HasSubstr("is 0"));
   EXPECT_THAT(error_of(kData + "[model]\nloss = \"softmx\"\n"),
               HasSubstr("is 'softmx'; it must be one of softmax, sigmoid"));
-  EXPECT_THAT(error_of(kData + "[exchange]\ncodec = \"\"\n"),
-              HasSubstr("exchange.codec is ''; it must be a word"));
-  EXPECT_THAT(error_of(kData + "[exchange]\ncodec = \"a b\"\n"), HasSubstr("a word"));
+  EXPECT_THAT(error_of(kData + "[exchange]\ncodec = \"int7\"\n"),
+              HasSubstr("is 'int7'; it must be one of none, bf16, int8, int4, topk, auto, same"));
+  EXPECT_THAT(error_of(kData + "[train]\nmetric = \"\"\n"),
+              HasSubstr("train.metric is ''; it must be a word"));
+  EXPECT_THAT(error_of(kData + "[train]\nmetric = \"a b\"\n"), HasSubstr("a word"));
 }
 
 TEST(Experiment, FieldsAreCheckedTogether) {
@@ -210,7 +213,7 @@ TEST(Experiment, FieldsAreCheckedTogether) {
   EXPECT_NO_THROW(parse(kData, {"model.classifiers=1", "model.centroids=true"}));
   EXPECT_NO_THROW(parse(kData, {"model.exclude_own=true", "model.centroids=true"}));
   EXPECT_THAT(error_of(kData, {"exchange.codec=topk"}), HasSubstr("exchange.gradient_codec"));
-  EXPECT_NO_THROW(parse(kData, {"exchange.gradient_codec=topk"}));
+  EXPECT_THAT(error_of(kData, {"exchange.codec=same"}), HasSubstr("nothing to be the same as"));
 }
 
 TEST(Experiment, PatienceNeedsHeldOutSamples) {

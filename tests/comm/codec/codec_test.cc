@@ -25,6 +25,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr CodecKind kStochastic[] = {CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopk};
 
 std::vector<std::byte> encode(const Codec& codec, ConstMatrix values, Rounding rounding = {1}) {
   std::vector<std::byte> bytes(codec.max_bytes(values.rows, values.cols));
@@ -48,32 +49,42 @@ std::vector<float> normal_values(size_t count, uint64_t seed) {
   return values;
 }
 
-TEST(Codec, RegistryFindsByNameAndId) {
-  EXPECT_THAT(codec_names(), ::testing::IsSupersetOf({"none", "bf16", "int8", "int4", "topk"}));
-  for (const std::string& name : codec_names()) {
-    EXPECT_EQ(require_codec(name).name(), name);
-    EXPECT_EQ(find_codec(require_codec(name).id()), find_codec(name));
+TEST(Codec, AreFoundByKindAndId) {
+  std::vector<const Codec*> found;
+  for (const CodecKind kind : all_values<CodecKind>()) {
+    if (kind == CodecKind::kAuto || kind == CodecKind::kSame) {
+      EXPECT_DEATH(codec_of(kind), "name no codec");
+      continue;
+    }
+    found.push_back(&codec_of(kind));
+    EXPECT_EQ(found.back()->kind(), kind);
+    EXPECT_EQ(find_codec(found.back()->id()), found.back()) << spelling(kind);
   }
-  EXPECT_EQ(find_codec("zip"), nullptr);
+  EXPECT_TRUE(std::ranges::equal(all_codecs(), found));
   EXPECT_EQ(find_codec(uint8_t{200}), nullptr);
-  try {
-    require_codec("zip");
-    FAIL();
-  } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("none, bf16, int8, int4, topk"));
-  }
+}
+
+TEST(Codec, PlansAssumeInt8ForAutoAndTheCodecOfActivationsForSame) {
+  const auto assumed = [](const Experiment::Exchange& exchange) {
+    const ExchangeCodecs codecs = exchange_codecs(exchange);
+    return std::pair(codecs.activations->kind(), codecs.gradients->kind());
+  };
+  EXPECT_EQ(assumed({.codec = CodecKind::kBf16}), std::pair(CodecKind::kBf16, CodecKind::kBf16));
+  EXPECT_EQ(assumed({.codec = CodecKind::kAuto}), std::pair(CodecKind::kInt8, CodecKind::kInt8));
+  EXPECT_EQ(assumed({.codec = CodecKind::kNone, .gradient_codec = CodecKind::kAuto}),
+            std::pair(CodecKind::kNone, CodecKind::kInt8));
 }
 
 TEST(Codec, ErrorBoundHoldsForEveryShapeAndStride) {
-  for (const std::string& name : codec_names()) {
-    const Codec& codec = require_codec(name);
+  for (const Codec* codec : all_codecs()) {
+    const CodecKind kind = codec->kind();
     for (const size_t rows : {0, 1, 3, 17}) {
       for (const size_t cols : {0, 1, 15, 16, 17, 32, 100}) {
         const size_t stride = cols + 5;
         const std::vector<float> values = normal_values(rows * stride, rows * 1000 + cols);
         std::vector<float> decoded(rows * stride, -77);
-        const std::vector<std::byte> bytes = encode(codec, {values.data(), rows, cols, stride});
-        codec.decode(bytes, {decoded.data(), rows, cols, stride});
+        const std::vector<std::byte> bytes = encode(*codec, {values.data(), rows, cols, stride});
+        codec->decode(bytes, {decoded.data(), rows, cols, stride});
         for (size_t r = 0; r < rows; ++r) {
           float max = 0;
           for (size_t c = 0; c < cols; ++c) max = std::max(max, std::abs(values[r * stride + c]));
@@ -81,12 +92,13 @@ TEST(Codec, ErrorBoundHoldsForEveryShapeAndStride) {
             const float x = values[r * stride + c], y = decoded[r * stride + c];
             if (c >= cols) {
               ASSERT_EQ(y, -77) << "wrote beyond the row";
-            } else if (name == "none") {
+            } else if (kind == CodecKind::kNone) {
               ASSERT_EQ(x, y);
-            } else if (name == "bf16") {
+            } else if (kind == CodecKind::kBf16) {
               ASSERT_LE(std::abs(x - y), std::abs(x) * 0x1p-8f);
-            } else if (name != "topk" || y != 0) {  // within a step, which is rounded up to a bf16
-              ASSERT_LE(std::abs(x - y), max / (name == "int4" ? 7 : 127) * 1.01f) << rows << " x " << cols;
+            } else if (kind != CodecKind::kTopk || y != 0) {  // within a step, which is rounded up to a bf16
+              ASSERT_LE(std::abs(x - y), max / (kind == CodecKind::kInt4 ? 7 : 127) * 1.01f)
+                  << rows << " x " << cols;
             }
           }
         }
@@ -98,34 +110,31 @@ TEST(Codec, ErrorBoundHoldsForEveryShapeAndStride) {
 TEST(Codec, EncodingIsAFunctionOfValuesAndSeed) {
   const std::vector<float> values = normal_values(1000, 1);
   const ConstMatrix matrix{values.data(), 10, 100, 100};
-  for (const std::string& name : codec_names()) {
-    const Codec& codec = require_codec(name);
-    EXPECT_EQ(encode(codec, matrix, {5}), encode(codec, matrix, {5}));
-  }
-  for (const char* name : {"int8", "int4", "topk"})
-    EXPECT_NE(encode(require_codec(name), matrix, {5}), encode(require_codec(name), matrix, {6}));
+  for (const Codec* codec : all_codecs()) EXPECT_EQ(encode(*codec, matrix, {5}), encode(*codec, matrix, {5}));
+  for (const CodecKind kind : kStochastic)
+    EXPECT_NE(encode(codec_of(kind), matrix, {5}), encode(codec_of(kind), matrix, {6}));
 }
 
 TEST(Codec, SpecialValuesSurvive) {
   const std::vector<float> special = {0.0f,       -0.0f, 1.0f,     -1.0f,     kInfinity,
                                       -kInfinity, NAN,   kLargest, -kLargest, 1e-45f};
-  const std::vector<float> none = round_trip(require_codec("none"), special, 2);
+  const std::vector<float> none = round_trip(codec_of(CodecKind::kNone), special, 2);
   for (size_t i = 0; i < special.size(); ++i)
     EXPECT_EQ(std::bit_cast<uint32_t>(none[i]), std::bit_cast<uint32_t>(special[i]));
 
-  const std::vector<float> bf16 = round_trip(require_codec("bf16"), special, 2);
+  const std::vector<float> bf16 = round_trip(codec_of(CodecKind::kBf16), special, 2);
   for (size_t i = 0; i < 6; ++i)
     EXPECT_EQ(std::bit_cast<uint32_t>(bf16[i]), std::bit_cast<uint32_t>(special[i]));
   EXPECT_TRUE(std::isnan(bf16[6]));
   EXPECT_EQ(bf16[7], kInfinity) << "nearest even: the next bf16 is infinity";
   EXPECT_EQ(bf16[9], 0);
   // A NaN whose rounding would carry into the exponent stays a NaN.
-  EXPECT_TRUE(std::isnan(round_trip(require_codec("bf16"), {std::bit_cast<float>(0x7fffffffu)}, 1)[0]));
-  EXPECT_TRUE(std::isnan(round_trip(require_codec("bf16"), {std::bit_cast<float>(0x7f800001u)}, 1)[0]));
+  EXPECT_TRUE(std::isnan(round_trip(codec_of(CodecKind::kBf16), {std::bit_cast<float>(0x7fffffffu)}, 1)[0]));
+  EXPECT_TRUE(std::isnan(round_trip(codec_of(CodecKind::kBf16), {std::bit_cast<float>(0x7f800001u)}, 1)[0]));
 }
 
 TEST(Bf16, RoundsHalfwayToEven) {
-  const Codec& codec = require_codec("bf16");
+  const Codec& codec = codec_of(CodecKind::kBf16);
   const float even_below = std::bit_cast<float>(0x3f808000u);  // half-way, lower neighbour 0x3f80 even
   const float odd_below = std::bit_cast<float>(0x3f818000u);   // half-way, upper neighbour 0x3f82 even
   EXPECT_EQ(std::bit_cast<uint32_t>(round_trip(codec, {even_below}, 1)[0]), 0x3f800000u);
@@ -144,14 +153,15 @@ void on_all_instruction_sets(const Body& body) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-struct IntCodec : ::testing::TestWithParam<std::pair<const char*, int>> {
-  const Codec& codec() const { return require_codec(GetParam().first); }
+struct IntCodec : ::testing::TestWithParam<std::pair<CodecKind, int>> {
+  const Codec& codec() const { return codec_of(GetParam().first); }
   int bits() const { return GetParam().second; }
   int largest() const { return (1 << (bits() - 1)) - 1; }     // largest number in a row with negative values
   int largest_positive() const { return (1 << bits()) - 1; }  // in a row without
 };
-INSTANTIATE_TEST_SUITE_P(, IntCodec, ::testing::Values(std::pair{"int8", 8}, std::pair{"int4", 4}),
-                         [](const auto& entry) { return std::string(entry.param.first); });
+INSTANTIATE_TEST_SUITE_P(, IntCodec,
+                         ::testing::Values(std::pair{CodecKind::kInt8, 8}, std::pair{CodecKind::kInt4, 4}),
+                         [](const auto& entry) { return std::string(spelling(entry.param.first)); });
 
 TEST_P(IntCodec, RowsOfZerosAndExtremes) {
   EXPECT_EQ(round_trip(codec(), std::vector<float>(40, 0.0f), 2), std::vector<float>(40, 0.0f));
@@ -192,8 +202,8 @@ TEST_P(IntCodec, DecodesNothingThatIsNotFinite) {
 TEST(Codec, RoundingDoesNotDependOnTheCutIntoBlocksOfRows) {
   const size_t rows = 20, cols = 37;
   const std::vector<float> values = normal_values(rows * cols, 8);
-  for (const char* name : {"int8", "int4", "topk"}) {
-    const Codec& codec = require_codec(name);
+  for (const CodecKind kind : kStochastic) {
+    const Codec& codec = codec_of(kind);
     const std::vector<float> whole = round_trip(codec, values, rows, {7, 100});
     std::vector<float> blocks;
     for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 11}, {11, 1}, {12, 8}}) {
@@ -337,7 +347,7 @@ std::vector<float> whole_steps(size_t count, bool negative, Rng& rng) {
 // topk keeps the largest eighth, by magnitude, of each 64 values, and of equal values the first ones. The
 // test finds them by sorting.
 TEST(TopK, KeepsTheLargestOfEveryWordAsInt8DoesAndNothingElse) {
-  const Codec& codec = require_codec("topk");
+  const Codec& codec = codec_of(CodecKind::kTopk);
   on_all_instruction_sets([&](const char* target) {
     Rng rng(6);
     for (size_t cols = 1; cols < 200; ++cols) {
@@ -365,7 +375,7 @@ TEST(TopK, KeepsTheLargestOfEveryWordAsInt8DoesAndNothingElse) {
 TEST(TopK, EqualMagnitudesAreNotAllLost) {
   std::vector<float> values(64, 0.25f), expected(64);
   for (size_t i = 0; i < 8; ++i) expected[i] = values[i] = i % 2 == 0 ? 0.25f : -0.25f;
-  const std::vector<float> decoded = round_trip(require_codec("topk"), values, 1, kNearest);
+  const std::vector<float> decoded = round_trip(codec_of(CodecKind::kTopk), values, 1, kNearest);
   for (size_t i = 0; i < 64; ++i) EXPECT_NEAR(decoded[i], expected[i], 0.003f) << i;
 }
 
@@ -373,7 +383,7 @@ TEST(TopK, RefusesWhatIsNotFinite) {
   for (const float bad : {kInfinity, -kInfinity, NAN}) {
     std::vector<float> values(34, 1.0f);
     values[33] = bad;
-    EXPECT_THAT([&] { round_trip(require_codec("topk"), values, 1); },
+    EXPECT_THAT([&] { round_trip(codec_of(CodecKind::kTopk), values, 1); },
                 ::testing::ThrowsMessage<Error>(::testing::HasSubstr("topk: row 0 of a 1 x 34 matrix")));
   }
 }
@@ -381,23 +391,23 @@ TEST(TopK, RefusesWhatIsNotFinite) {
 TEST(Codec, DecodeRefusesWrongSizesAndScales) {
   std::vector<float> values(12);
   const Matrix matrix{values.data(), 3, 4, 4};
-  for (const std::string& name : codec_names()) {
-    const Codec& codec = require_codec(name);
-    std::vector<std::byte> bytes = encode(codec, matrix);
+  for (const Codec* codec : all_codecs()) {
+    std::vector<std::byte> bytes = encode(*codec, matrix);
     for (const int change : {-1, 1}) {
       std::vector<std::byte> wrong = bytes;
       wrong.resize(wrong.size() + static_cast<size_t>(change));
-      EXPECT_THROW(codec.decode(wrong, matrix), FormatError) << name;
+      EXPECT_THROW(codec->decode(wrong, matrix), FormatError) << codec->name();
     }
-    EXPECT_THROW(codec.decode({}, matrix), FormatError);
+    EXPECT_THROW(codec->decode({}, matrix), FormatError);
   }
   values.assign(12, 1.0f);
-  for (const char* name : {"int8", "int4"}) {
-    const std::vector<std::byte> good = encode(require_codec(name), matrix);
+  for (const CodecKind kind : {CodecKind::kInt8, CodecKind::kInt4}) {
+    const Codec& codec = codec_of(kind);
+    const std::vector<std::byte> good = encode(codec, matrix);
     const auto refuses = [&](size_t at, uint8_t value) {
       std::vector<std::byte> bytes = good;
       bytes[at] = std::byte{value};
-      EXPECT_THROW(require_codec(name).decode(bytes, matrix), FormatError) << name << " byte " << at;
+      EXPECT_THROW(codec.decode(bytes, matrix), FormatError) << codec.name() << " byte " << at;
     };
     refuses(0, 2);     // layout
     refuses(2, 0x7f);  // a step that is no number, or whose multiples are not
@@ -405,19 +415,18 @@ TEST(Codec, DecodeRefusesWrongSizesAndScales) {
   }
   // A row that claims a value beyond its columns.
   values = {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-  std::vector<std::byte> bytes = encode(require_codec("int8"), {values.data(), 1, 12, 12});
+  std::vector<std::byte> bytes = encode(codec_of(CodecKind::kInt8), {values.data(), 1, 12, 12});
   ASSERT_EQ(bytes.size(), 1u + 2 + 2 + 1);
   bytes[3] = std::byte{0};
   bytes[4] = std::byte{0x10};  // bit 12
-  EXPECT_THROW(require_codec("int8").decode(bytes, {values.data(), 1, 12, 12}), FormatError);
+  EXPECT_THROW(codec_of(CodecKind::kInt8).decode(bytes, {values.data(), 1, 12, 12}), FormatError);
 }
 
 TEST(Codec, DecodersSurviveMutations) {
   Rng rng(11);
   std::vector<float> values = normal_values(2 * 9, 4);
-  for (const std::string& name : codec_names()) {
-    const Codec& codec = require_codec(name);
-    const std::vector<std::byte> good = encode(codec, {values.data(), 2, 9, 9});
+  for (const Codec* codec : all_codecs()) {
+    const std::vector<std::byte> good = encode(*codec, {values.data(), 2, 9, 9});
     std::vector<float> decoded(18);
     for (int trial = 0; trial < 150000; ++trial) {
       std::vector<std::byte> bytes = good;
@@ -425,12 +434,13 @@ TEST(Codec, DecodersSurviveMutations) {
         bytes[rng.below(static_cast<uint32_t>(bytes.size()))] = static_cast<std::byte>(rng.below(256));
       if (rng.below(8) == 0) bytes.resize(rng.below(static_cast<uint32_t>(2 * good.size())));
       try {
-        codec.decode(bytes, {decoded.data(), 2, 9, 9});
+        codec->decode(bytes, {decoded.data(), 2, 9, 9});
       } catch (const FormatError&) {
         continue;
       }
-      if (name == "none" || name == "bf16") continue;  // these carry infinities
-      for (const float value : decoded) ASSERT_TRUE(std::isfinite(value)) << name;
+      if (codec->kind() == CodecKind::kNone || codec->kind() == CodecKind::kBf16)
+        continue;  // these carry infinities
+      for (const float value : decoded) ASSERT_TRUE(std::isfinite(value)) << codec->name();
     }
   }
 }

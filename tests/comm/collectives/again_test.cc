@@ -37,7 +37,7 @@ ConstMatrix row(const std::vector<float>& values) { return {values.data(), 1, va
 // Uses everything that a group can do, with two exchanges of a kind under way at once. Returns all that this
 // rank has received.
 std::vector<float> program(Group& group, uint64_t steps) {
-  const Codec& codec = require_codec("none");
+  const Codec& codec = codec_of(CodecKind::kNone);
   const size_t size = static_cast<size_t>(group.size());
   std::vector<float> heard;
   for (uint64_t step = 1; step <= steps; ++step) {
@@ -162,8 +162,8 @@ TEST(AgainInAGrid, RowsAndColumns) {
       std::vector<float>& all = heard[static_cast<size_t>(whole.rank())];
       for (uint64_t step = 1; step <= 40; ++step) {
         std::vector<float> sum = given(step, whole.rank(), 3);
-        grid.row->all_reduce_sum({step}, row(sum), require_codec("none"));
-        if (step % 5 == 0) grid.column->all_reduce_sum({step}, row(sum), require_codec("none"));
+        grid.row->all_reduce_sum({step}, row(sum), codec_of(CodecKind::kNone));
+        if (step % 5 == 0) grid.column->all_reduce_sum({step}, row(sum), codec_of(CodecKind::kNone));
         all.insert(all.end(), sum.begin(), sum.end());
       }
     });
@@ -245,11 +245,11 @@ TEST_P(AgainOverSockets, ResetsChangeNothing) {
         const std::vector<float> its = given(step, rank, kValues);
         for (size_t i = 0; i < kValues; ++i) expected[i] += its[i];
       }
-      group.all_reduce_sum({step}, row(sum), require_codec("none"));
+      group.all_reduce_sum({step}, row(sum), codec_of(CodecKind::kNone));
       ASSERT_EQ(sum, expected) << "in step " << step;
       if (sent_again(group) > 0) was_sent_again = true;
       stop = group.rank() == 0 && is_quiet ? 1.0f : 0.0f;
-      group.all_reduce_sum({step, 1}, {&stop, 1, 1, 1}, require_codec("none"));
+      group.all_reduce_sum({step, 1}, {&stop, 1, 1, 1}, codec_of(CodecKind::kNone));
       if (group.rank() == 0) step_of_first = step;
     }
   });

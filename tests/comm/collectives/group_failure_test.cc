@@ -254,11 +254,11 @@ TEST_P(Failures, APeerTooFarAheadIsStopped) {
 TEST_P(Failures, MessagesTooLargeToSendAreRefused) {
   auto groups = make_groups(GetParam(), 2, {.max_message_bytes = 1000});
   std::vector<float> values(251);
-  EXPECT_THAT(
-      message_of<Error>([&] {
-        groups[0]->all_reduce_sum({1}, {values.data(), 1, values.size(), values.size()}, *find_codec("none"));
-      }),
-      HasSubstr("over the limit of 1000 bytes"));
+  EXPECT_THAT(message_of<Error>([&] {
+                groups[0]->all_reduce_sum({1}, {values.data(), 1, values.size(), values.size()},
+                                          codec_of(CodecKind::kNone));
+              }),
+              HasSubstr("over the limit of 1000 bytes"));
 }
 
 // On links that lose, duplicate and reorder messages, every step that is retried until all ranks succeed
@@ -282,7 +282,7 @@ TEST_P(Failures, RetriedStepsAreRightOverFaultyLinks) {
           // The sum is exact, so that any stale or doubled part would show.
           float value = static_cast<float>(tag.step * 100 + static_cast<uint64_t>(group.rank()));
           try {
-            group.all_reduce_sum(tag, {&value, 1, 1, 1}, *find_codec("none"));
+            group.all_reduce_sum(tag, {&value, 1, 1, 1}, codec_of(CodecKind::kNone));
             EXPECT_EQ(value, static_cast<float>(tag.step * 300 + 3));
           } catch (const PeerError&) {
             failed = true;

@@ -61,8 +61,8 @@ class Collectives : public ::testing::TestWithParam<std::tuple<TransportKind, in
     auto groups = make_groups(std::get<0>(GetParam()), size(), {.run = 5, .lz4 = std::get<2>(GetParam())});
     run_ranks(groups, [&](Group& group) {
       uint64_t step = 0;
-      for (const std::string& name : codec_names())
-        for (const Shape shape : kShapes) body(group, require_codec(name), shape, step++);
+      for (const Codec* codec : all_codecs())
+        for (const Shape shape : kShapes) body(group, *codec, shape, step++);
       group.barrier({step});
     });
   }
@@ -74,7 +74,7 @@ TEST_P(Collectives, AllGatherGivesEveryRankEveryBlock) {
     const std::vector<float> mine = block(shape, group.rank(), 0, step);
     const OutBlock out[] = {{&codec, view(mine, shape), {7}},
                             {.bytes = std::as_bytes(std::span(mine))},
-                            {find_codec("none"), view(mine, second)}};
+                            {&codec_of(CodecKind::kNone), view(mine, second)}};
     std::vector<std::vector<float>> got(2 * count(), std::vector<float>(mine.size(), -77)), bytes = got;
     std::vector<std::vector<InBlock>> in(count());
     for (size_t r = 0; r < count(); ++r)
@@ -114,7 +114,16 @@ TEST_P(Collectives, AllToAllGivesEachRankItsOwn) {
 
 // The most by which a codec may change a value, as a share of the largest value of its row.
 float step_of(const Codec& codec) {
-  return codec.name() == "none" ? 0 : codec.name() == "int4" ? 0.15f : codec.name() == "topk" ? 1 : 0.01f;
+  switch (codec.kind()) {
+    case CodecKind::kNone:
+      return 0;
+    case CodecKind::kInt4:
+      return 0.15f;
+    case CodecKind::kTopk:
+      return 1;
+    default:
+      return 0.01f;
+  }
 }
 
 // Exchanges in two halves: all are begun before the first is collected.
@@ -198,7 +207,7 @@ TEST_P(Collectives, MetersCountWhatTravels) {
   const Shape shape{10, 100};
   run_ranks(groups, [&](Group& group) {
     std::vector<float> values(1000, 1.0f);
-    group.all_reduce_sum({1}, view(values, shape), *find_codec("none"));
+    group.all_reduce_sum({1}, view(values, shape), codec_of(CodecKind::kNone));
   });
   uint64_t sent = 0, received = 0;
   for (const auto& group : groups) {
@@ -245,14 +254,14 @@ class AllReduceAlgorithms : public ::testing::TestWithParam<std::tuple<Transport
 
   // The result of each rank from the last of three calls, with barriers between them: leftovers of one
   // operation would disturb the next.
-  std::vector<std::vector<float>> all_reduce(Shape shape, const std::string& codec) {
+  std::vector<std::vector<float>> all_reduce(Shape shape, CodecKind codec) {
     auto groups = make_groups(std::get<0>(GetParam()), size(), options());
     std::vector<std::vector<float>> results(count());
     run_ranks(groups, [&](Group& group) {
       for (uint64_t step = 1; step <= 3; ++step) {
         std::vector<float>& values = results[static_cast<size_t>(group.rank())];
         values = block(shape, group.rank(), 0, 0);
-        group.all_reduce_sum({step, 1}, view(values, shape), require_codec(codec));
+        group.all_reduce_sum({step, 1}, view(values, shape), codec_of(codec));
         group.barrier({step, 2});
       }
       EXPECT_EQ(group.meters().dropped_messages, 0u);
@@ -271,7 +280,7 @@ TEST_P(AllReduceAlgorithms, ExactSumsAreThoseInRankOrderToTheBit) {
       const std::vector<float> part = block(shape, r, 0, 0);
       for (size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
     }
-    for (const std::vector<float>& result : all_reduce(shape, "none"))
+    for (const std::vector<float>& result : all_reduce(shape, CodecKind::kNone))
       EXPECT_EQ(result, expected) << shape.rows << " x " << shape.cols;
   }
 }
@@ -288,8 +297,8 @@ TEST_P(AllReduceAlgorithms, LossySumsAreTheSameEverywhereAndNearTheExactOne) {
         largest[i / shape.cols] = std::max(largest[i / shape.cols], std::abs(part[i]));
       }
     }
-    const auto results = all_reduce(shape, "int8");
-    const float factor = static_cast<float>(2 * size()) * step_of(require_codec("int8"));
+    const auto results = all_reduce(shape, CodecKind::kInt8);
+    const float factor = static_cast<float>(2 * size()) * step_of(codec_of(CodecKind::kInt8));
     for (size_t i = 0; i < expected.size(); ++i)
       ASSERT_LE(std::abs(results[0][i] - expected[i]), factor * largest[i / shape.cols]);
     for (const std::vector<float>& result : results) EXPECT_EQ(result, results[0]);
@@ -302,7 +311,7 @@ TEST_P(AllReduceAlgorithms, CostsWhatTheTableSays) {
   const Shape shape{count() * 8, 16};  // one segment; divides evenly
   run_ranks(groups, [&](Group& group) {
     std::vector<float> values = block(shape, group.rank(), 0, 0);
-    group.all_reduce_sum({1}, view(values, shape), require_codec("none"));
+    group.all_reduce_sum({1}, view(values, shape), codec_of(CodecKind::kNone));
   });
   const uint64_t others = count() - 1, matrix = shape.rows * shape.cols * sizeof(float);
   const bool parts = algorithm() == Algorithm::kReduceScatter;
@@ -352,7 +361,7 @@ TEST(Algorithms, ADeadRankIsNamedByWhoWaitsForIt) {
       if (group.rank() == kDead) return;
       float value = 1;
       try {
-        group.all_reduce_sum({1}, {&value, 1, 1, 1}, require_codec("none"));
+        group.all_reduce_sum({1}, {&value, 1, 1, 1}, codec_of(CodecKind::kNone));
         ADD_FAILURE() << "rank " << group.rank() << " did not miss rank " << kDead;
       } catch (const PeerError& error) {
         // A rank that waits for another one says that this one may wait itself.
@@ -381,7 +390,7 @@ TEST_P(Grids, RowsAndColumnsSumUpByThemselves) {
       ASSERT_EQ(grid.column->rank(), whole.rank() / columns);
       const auto sum = [&](Group& group, uint64_t step) {
         float value = static_cast<float>(whole.rank());
-        group.all_reduce_sum({step}, {&value, 1, 1, 1}, *find_codec("none"));
+        group.all_reduce_sum({step}, {&value, 1, 1, 1}, codec_of(CodecKind::kNone));
         return value;
       };
       const int row = whole.rank() / columns, column = whole.rank() % columns;
@@ -432,7 +441,7 @@ TEST(SoloGroup, OperationsAreTrivial) {
   EXPECT_EQ(group->rank(), 0);
   EXPECT_EQ(group->size(), 1);
   std::vector<float> values = {1.1f, 2.3f};
-  group->all_reduce_sum({1}, {values.data(), 1, 2, 2}, *find_codec("int8"));
+  group->all_reduce_sum({1}, {values.data(), 1, 2, 2}, codec_of(CodecKind::kInt8));
   EXPECT_EQ(values, (std::vector<float>{1.1f, 2.3f}));
   group->barrier({2});
 }

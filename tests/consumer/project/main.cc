@@ -18,7 +18,8 @@ void run(const std::string& folder) {
   const auto partition = modelet::partition_model(experiment, {.features = 1000, .labels = 500});
   std::printf("%zu modelets, the last one is %s\n", partition.size(), partition.back().name().c_str());
 
-  for (const std::string& name : modelet::comm::codec_names()) std::printf("codec %s\n", name.c_str());
+  for (const modelet::comm::Codec* codec : modelet::comm::all_codecs())
+    std::printf("codec %s\n", std::string(codec->name()).c_str());
 
   const std::vector<float> vector(64, 0.5f);
   std::vector<uint32_t> codes(16);

@@ -43,7 +43,7 @@ class ReplicaSyncTest : public ::testing::TestWithParam<Case> {
     experiment_.sampling.tables = 8;
     experiment_.sampling.bits = 4;
     experiment_.sampling.rehash_every = 4;
-    experiment_.exchange.codec = "none";
+    experiment_.exchange.codec = CodecKind::kNone;
     experiment_.train.batch = 24;
     experiment_.train.learning_rate = 0.01f;
   }
@@ -132,8 +132,9 @@ TEST_F(ReplicaSyncTest, OfEveryStepTheyAreOneNodeWithALargerBatch) {
 // bf16 or of gradients that travel.
 TEST_F(ReplicaSyncTest, EachReplicaRoundsForItself) {
   experiment_.sampling.mode = SamplingMode::kFull;
-  for (const auto& [precision, codec] :
-       {std::pair(Precision::kFp32, "none"), {Precision::kBf16, "none"}, {Precision::kFp32, "int4"}}) {
+  for (const auto& [precision, codec] : {std::pair(Precision::kFp32, CodecKind::kNone),
+                                         {Precision::kBf16, CodecKind::kNone},
+                                         {Precision::kFp32, CodecKind::kInt4}}) {
     experiment_.model.precision = precision;
     experiment_.exchange.codec = codec;
     const auto trained_at = [&](size_t first_place) {
@@ -151,7 +152,7 @@ TEST_F(ReplicaSyncTest, EachReplicaRoundsForItself) {
       });
       return state_of(ranks);
     };
-    const bool by_chance = precision == Precision::kBf16 || std::string(codec) != "none";
+    const bool by_chance = precision == Precision::kBf16 || codec != CodecKind::kNone;
     EXPECT_EQ(trained_at(24) != trained_at(0), by_chance);
     EXPECT_EQ(trained_at(24), trained_at(24));
   }
@@ -161,7 +162,7 @@ TEST_P(ReplicaSyncTest, SettledReplicasAreEqualToTheBit) {
   experiment_.sampling.mode = GetParam().mode;
   experiment_.optimizer.kind = GetParam().optimizer;
   experiment_.model.precision = GetParam().precision;
-  for (const std::string codec : {"int8", "int4", "topk"}) {
+  for (const CodecKind codec : {CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopk}) {
     experiment_.exchange.codec = codec;
     const auto settle_at_the_end = [](ReplicaSync& sync, RankGrid& grid, uint64_t step) {
       if (step == 8)
@@ -172,7 +173,7 @@ TEST_P(ReplicaSyncTest, SettledReplicasAreEqualToTheBit) {
     train(3, 2, 8, settle_at_the_end);
     for (size_t index = 0; index < 2; ++index)
       for (size_t replica = 1; replica < 3; ++replica)
-        EXPECT_TRUE(state(replica * 2 + index) == state(index)) << codec << ", replica " << replica;
+        EXPECT_TRUE(state(replica * 2 + index) == state(index)) << spelling(codec) << ", replica " << replica;
     // Without settling they differ, so the test can fail.
     train(3, 2, 8, [](ReplicaSync& sync, RankGrid& grid, uint64_t step) {
       if (step % 3 == 0) sync.average(grid, step, false);
@@ -239,7 +240,7 @@ TEST_F(AveragingTest, WhatRoundingKeepsBackIsNotLost) {
     Rng rng(5, {replica, column, static_cast<uint64_t>(round)});
     return 0.01f * static_cast<float>(1 + column) * (0.5f + rng.normal());  // a drift, and noise
   };
-  for (const std::string codec : {"none", "int8", "int4"}) {
+  for (const CodecKind codec : {CodecKind::kNone, CodecKind::kInt8, CodecKind::kInt4}) {
     experiment_.exchange.codec = codec;
     std::vector<double> sum(cols(), 0);
     for (size_t c = 0; c < cols(); ++c)
@@ -253,10 +254,13 @@ TEST_F(AveragingTest, WhatRoundingKeepsBackIsNotLost) {
     });
     for (size_t c = 0; c < cols(); ++c) {
       const double mean = (row_of(0, kRow)[c] + row_of(1, kRow)[c]) / 2.0;
-      EXPECT_NEAR(mean, before[c] + sum[c] / 2, 1e-3) << codec << ", column " << c;
+      EXPECT_NEAR(mean, before[c] + sum[c] / 2, 1e-3) << spelling(codec) << ", column " << c;
       const double largest = 0.01 * 16 * 4;  // about the largest change of the row
-      const double step = codec == "none" ? 1e-5 : codec == "int8" ? largest / 127 : largest / 7;
-      EXPECT_LT(std::abs(row_of(0, kRow)[c] - row_of(1, kRow)[c]), 3 * step) << codec << ", column " << c;
+      const double step = codec == CodecKind::kNone   ? 1e-5
+                          : codec == CodecKind::kInt8 ? largest / 127
+                                                      : largest / 7;
+      EXPECT_LT(std::abs(row_of(0, kRow)[c] - row_of(1, kRow)[c]), 3 * step)
+          << spelling(codec) << ", column " << c;
     }
   }
 }
@@ -285,7 +289,7 @@ TEST_F(AveragingTest, SettlingGivesWhatWasKeptBackTheShareThatItHad) {
   // The round in which each replica changes the row once: both in the same round, or one after the other.
   for (const std::array<int, 2> when : {std::array{0, 0}, {0, 1}, {1, 0}})
     for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdam})
-      for (const std::string codec : {"none", "int8", "int4", "topk"}) {
+      for (const CodecKind codec : {CodecKind::kNone, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopk}) {
         experiment_.optimizer.kind = kind;
         experiment_.exchange.codec = codec;
         std::vector<float> before(cols());
@@ -303,7 +307,7 @@ TEST_F(AveragingTest, SettlingGivesWhatWasKeptBackTheShareThatItHad) {
         for (size_t c = 0; c < cols(); ++c)
           for (size_t replica = 0; replica < 2; ++replica)
             EXPECT_NEAR(row_of(replica, kRow)[c], before[c] + share * (change(0, c) + change(1, c)), 1e-5)
-                << codec << ", rounds " << when[0] << " and " << when[1] << ", column " << c;
+                << spelling(codec) << ", rounds " << when[0] << " and " << when[1] << ", column " << c;
       }
 }
 

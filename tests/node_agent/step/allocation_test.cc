@@ -141,7 +141,7 @@ struct Case {
   float clip = 0;
   int ranks = 1;
   unsigned threads = 1;
-  std::string codec = "none";
+  CodecKind codec = CodecKind::kNone;
   Precision precision = Precision::kFp32;
   comm::testing::TransportKind transport = comm::testing::TransportKind::kInproc;
   bool lz4 = false;
@@ -244,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "two_threads_bf16", .threads = 2, .precision = Precision::kBf16},
         Case{.name = "bf16_in_pairs", .precision = Precision::kBf16, .instruction_set = "AVX3_BF16"},
         Case{.name = "two_ranks", .hidden = {32, 48}, .clip = 0.1f, .ranks = 2},
-        Case{.name = "two_ranks_int8", .loss = Loss::kSigmoid, .ranks = 2, .codec = "int8"},
+        Case{.name = "two_ranks_int8", .loss = Loss::kSigmoid, .ranks = 2, .codec = CodecKind::kInt8},
         Case{.name = "three_ranks", .hidden = {48, 48}, .clip = 0.1f, .ranks = 3},
         Case{.name = "three_ranks_lz4", .hidden = {48}, .ranks = 3, .lz4 = true},
         Case{.name = "three_ranks_dissemination",
@@ -258,7 +258,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "three_ranks_zmq",
              .hidden = {48},
              .ranks = 3,
-             .codec = "int8",
+             .codec = CodecKind::kInt8,
              .transport = comm::testing::TransportKind::kZmq},
         Case{.name = "many_modelets_zmq",
              .hidden = {2048},

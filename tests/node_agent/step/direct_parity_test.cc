@@ -26,7 +26,7 @@ class DirectParityTest : public ::testing::TestWithParam<std::tuple<SamplingMode
     experiment_.modelets = {.hidden_columns = 16, .output_modelets = 5};
     experiment_.sampling.mode = std::get<0>(GetParam());
     experiment_.sampling.uniform = 30;
-    experiment_.exchange.codec = "none";
+    experiment_.exchange.codec = CodecKind::kNone;
     experiment_.train.batch = 64;
     experiment_.train.learning_rate = 0.01f;
     experiment_.train.input_dropout = 0.2f;

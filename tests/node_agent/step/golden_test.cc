@@ -113,7 +113,7 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<int, std::string>>
     e.model.hidden = golden_["models"][golden_case["model"]]["hidden"].get<std::vector<uint32_t>>();
     e.model.loss = golden_case["loss_kind"] == "softmax" ? Loss::kSoftmax : Loss::kSigmoid;
     e.modelets = {.hidden_columns = 16, .output_modelets = 3};
-    e.exchange.codec = "none";
+    e.exchange.codec = CodecKind::kNone;
     // Without uniform draws the active set is the labels of the batch.
     e.sampling.mode = golden_case["active"] == "full" ? SamplingMode::kFull : SamplingMode::kUniform;
     e.sampling.uniform = 0;

@@ -38,7 +38,7 @@ Experiment small_experiment(SamplingMode mode, Loss loss, const std::vector<uint
   e.sampling.bits = 4;
   e.sampling.rehash_every = 7;
   e.optimizer.clip = clip;
-  e.exchange.codec = "none";
+  e.exchange.codec = CodecKind::kNone;
   e.train.batch = 24;
   e.train.learning_rate = 0.01f;
   return e;
@@ -100,7 +100,7 @@ class ParityOf : public Parity, public ::testing::WithParamInterface<std::tuple<
 using PlacementTest = ParityOf<SamplingMode, Loss, std::vector<uint32_t>, float>;
 using AheadTest = ParityOf<SamplingMode, std::vector<uint32_t>>;
 using ThreadsTest = ParityOf<SamplingMode, Loss, float>;
-using CodecTest = ParityOf<SamplingMode, Loss, std::string>;
+using CodecTest = ParityOf<SamplingMode, Loss, CodecKind>;
 class LossyCodecTest : public CodecTest {};
 class MicroBatchTest : public CodecTest {};
 using PrecisionTest = ParityOf<SamplingMode, Loss>;
@@ -124,7 +124,7 @@ TEST_P(AheadTest, ToBeginTheNextStepAheadChangesNoBit) {
   const auto& [mode, hidden] = GetParam();
   Experiment experiment = small_experiment(mode, Loss::kSoftmax, hidden, 0.5f);
   experiment.train.hidden_dropout = 0.2f;
-  experiment.exchange.codec = "int8";
+  experiment.exchange.codec = CodecKind::kInt8;
   experiment.exchange.micro_batches = 2;
   std::vector<double> losses[2];
   std::map<std::string, std::vector<std::byte>> states[2];
@@ -301,7 +301,7 @@ using Widths = std::vector<uint32_t>;
 std::string word(SamplingMode mode) { return name_of(mode); }
 std::string word(Loss loss) { return std::string(spelling(loss)); }
 std::string word(float clip) { return clip == 0 ? "unclipped" : "clipped"; }
-std::string word(const std::string& codec) { return codec; }
+std::string word(CodecKind codec) { return std::string(spelling(codec)); }
 std::string word(const Widths& hidden) {
   std::string text;
   for (const uint32_t width : hidden) text += (text.empty() ? "" : "_") + std::to_string(width);
@@ -319,9 +319,12 @@ INSTANTIATE_TEST_SUITE_P(Parity, PlacementTest,
                          kInWords);
 INSTANTIATE_TEST_SUITE_P(Parity, AheadTest, Combine(kModes, Values(Widths{32}, Widths{32, 16})), kInWords);
 INSTANTIATE_TEST_SUITE_P(Parity, ThreadsTest, Combine(kModes, kLosses, Values(0.0f, 0.5f)), kInWords);
-INSTANTIATE_TEST_SUITE_P(Parity, LossyCodecTest, Combine(kModes, kLosses, Values("bf16", "int8")), kInWords);
-INSTANTIATE_TEST_SUITE_P(Parity, MicroBatchTest,
-                         Combine(kModes, kLosses, Values("none", "int8", "int4", "topk")), kInWords);
+INSTANTIATE_TEST_SUITE_P(Parity, LossyCodecTest,
+                         Combine(kModes, kLosses, Values(CodecKind::kBf16, CodecKind::kInt8)), kInWords);
+INSTANTIATE_TEST_SUITE_P(
+    Parity, MicroBatchTest,
+    Combine(kModes, kLosses, Values(CodecKind::kNone, CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopk)),
+    kInWords);
 INSTANTIATE_TEST_SUITE_P(Parity, PrecisionTest, Combine(kModes, kLosses), kInWords);
 
 }  // namespace

@@ -88,7 +88,7 @@ class TrainerTest : public ::testing::Test {
     experiment_.train.batch = 32;
     experiment_.train.learning_rate = 0.02f;
     experiment_.train.log_every = 1;
-    experiment_.exchange.codec = "none";
+    experiment_.exchange.codec = CodecKind::kNone;
   }
 
   void write_data(const shard::SynthOptions& options) {

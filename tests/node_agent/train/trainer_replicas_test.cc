@@ -8,7 +8,7 @@ namespace {
 class ReplicasTest : public TrainerTest {
  protected:
   ReplicasTest() {
-    experiment_.exchange.codec = "int8";
+    experiment_.exchange.codec = CodecKind::kInt8;
     experiment_.exchange.local_steps = 3;
     experiment_.cluster.replicas = 2;
     experiment_.train.batch = 16;  // 300 samples are nine steps of 2 x 16 and one of 12

@@ -267,11 +267,12 @@ TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {
 // Codecs keep nothing between steps, and their random draws depend on the step. So a run with lossy exchanges
 // can be repeated too.
 TEST_F(TrainerTest, ResumingWithLossyCodecsGoesOnToTheBit) {
-  experiment_.exchange.codec = "int8";
+  experiment_.exchange.codec = CodecKind::kInt8;
   experiment_.model.hidden = {32, 16};
   std::vector<double> losses_of_int4;
-  for (const std::string gradients : {"int4", "topk"}) {
-    experiment_.exchange.gradient_codec = gradients;
+  for (const CodecKind codec : {CodecKind::kInt4, CodecKind::kTopk}) {
+    experiment_.exchange.gradient_codec = codec;
+    const std::string gradients(spelling(codec));
     const Outcome whole = run("whole-" + gradients, {.size = 2});
     const Outcome part = run(gradients, {.size = 2, .stop_after = 7});
     ASSERT_TRUE(part.interrupted);

@@ -190,7 +190,7 @@ TEST_F(SnapshotTest, GoesOnWithOtherOwnersOfTheModeletsAndWithFewerRanks) {
 }
 
 TEST_F(SnapshotTest, ReplicasSettleForSnapshotsAndRepeat) {
-  experiment_.exchange.codec = "int8";
+  experiment_.exchange.codec = CodecKind::kInt8;
   experiment_.exchange.local_steps = 3;
   experiment_.cluster.replicas = 2;
   experiment_.train.batch = 16;
@@ -310,7 +310,7 @@ TEST_F(SnapshotTest, WhatFormerGroupsLeftGoes) {
 
 // Codecs that depend on measured times are chosen only once, because the measurements are part of the state.
 TEST_F(SnapshotTest, AutomaticCodecsRepeat) {
-  experiment_.exchange.codec = "auto";
+  experiment_.exchange.codec = CodecKind::kAuto;
   const PrivateRun whole = run_private("whole", {.size = 3});
   expect_repeats("whole", whole, {.size = 3});
 }

@@ -332,11 +332,6 @@ TEST_F(CoreTest, NonsenseIsRefusedWithAReason) {
   msg::SubmitT bad_toml = submission(1);
   bad_toml.experiment = "[train]\nepochz = 3\n";
   EXPECT_THAT(refusal(std::move(bad_toml)), HasSubstr("epochs"));
-  msg::SubmitT bad_codec = submission(1);
-  Experiment experiment = parse_experiment(bad_codec.experiment, "test");
-  experiment.exchange.codec = "int9";
-  bad_codec.experiment = to_toml(experiment);
-  EXPECT_THAT(refusal(std::move(bad_codec)), HasSubstr("unknown codec \"int9\"; known: none"));
   msg::SubmitT no_shape = submission(1);
   no_shape.shape.reset();
   EXPECT_THAT(refusal(std::move(no_shape)), HasSubstr("shape"));

@@ -273,7 +273,7 @@ TEST(Placement, TheSameArgumentsGiveTheSamePlan) {
 TEST(Placement, BytesOfAStep) {
   Experiment experiment = experiment_with(8);
   experiment.exchange.micro_batches = 2;
-  const auto sent = [&](const std::string& codec, Loss loss) {
+  const auto sent = [&](CodecKind codec, Loss loss) {
     experiment.exchange.codec = codec;
     experiment.model.loss = loss;
     return make_plan(experiment, shape(), nodes_of({1, 1})).nodes[0].bytes_sent_per_step;
@@ -281,16 +281,16 @@ TEST(Placement, BytesOfAStep) {
   constexpr uint64_t kMatrix = 256 * 64, kSteps = 256 * 2 + 2, kStatistics = 256 * 3 * 4, kNotice = 2;
   constexpr uint64_t kSigmoidRest = kStatistics + kNotice + 4 * 100 + 7 * 24,  // four envelopes, seven blocks
       kSoftmaxRest = kSigmoidRest + 2 * 24;
-  EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest);
-  EXPECT_EQ(sent("none", Loss::kSoftmax), 3 * kMatrix * 4 + kSoftmaxRest);
-  EXPECT_EQ(sent("bf16", Loss::kSoftmax), 3 * kMatrix * 2 + kSoftmaxRest);
-  EXPECT_EQ(sent("int8", Loss::kSoftmax), 3 * (kMatrix + kSteps) + kSoftmaxRest);
-  EXPECT_EQ(sent("int4", Loss::kSoftmax), 3 * (kMatrix / 2 + kSteps) + kSoftmaxRest);
-  experiment.exchange.gradient_codec = "bf16";
-  EXPECT_EQ(sent("none", Loss::kSigmoid), kMatrix * 4 + kMatrix * 2 + kSigmoidRest);
-  experiment.exchange.gradient_codec = "same";
+  EXPECT_EQ(sent(CodecKind::kNone, Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest);
+  EXPECT_EQ(sent(CodecKind::kNone, Loss::kSoftmax), 3 * kMatrix * 4 + kSoftmaxRest);
+  EXPECT_EQ(sent(CodecKind::kBf16, Loss::kSoftmax), 3 * kMatrix * 2 + kSoftmaxRest);
+  EXPECT_EQ(sent(CodecKind::kInt8, Loss::kSoftmax), 3 * (kMatrix + kSteps) + kSoftmaxRest);
+  EXPECT_EQ(sent(CodecKind::kInt4, Loss::kSoftmax), 3 * (kMatrix / 2 + kSteps) + kSoftmaxRest);
+  experiment.exchange.gradient_codec = CodecKind::kBf16;
+  EXPECT_EQ(sent(CodecKind::kNone, Loss::kSigmoid), kMatrix * 4 + kMatrix * 2 + kSigmoidRest);
+  experiment.exchange.gradient_codec = CodecKind::kSame;
   experiment.optimizer.clip = 1;
-  EXPECT_EQ(sent("none", Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest + 4 + 100 + 24);
+  EXPECT_EQ(sent(CodecKind::kNone, Loss::kSigmoid), 2 * kMatrix * 4 + kSigmoidRest + 4 + 100 + 24);
 }
 
 // 4096 modelets of a hidden layer alternate between two nodes. Each node would send two blocks for each of
@@ -425,7 +425,7 @@ TEST(Placement, ReplicasSendTheLessTheMoreStepsTheyTakeAlone) {
 TEST(Placement, TheWireTakesBytesAndRoundTrips) {
   Experiment experiment = experiment_with(8);
   experiment.exchange.micro_batches = 2;
-  experiment.exchange.codec = "none";
+  experiment.exchange.codec = CodecKind::kNone;
   const Plan plan = make_plan(experiment, shape(), nodes_of({1, 1}));
   const double bytes = static_cast<double>(plan.nodes[0].bytes_sent_per_step);
   EXPECT_NEAR(wire_seconds(plan, {.bytes_per_second = 1e6, .round_trip_seconds = 0}), bytes / 1e6, 1e-12);

@@ -22,7 +22,7 @@ namespace {
 constexpr double kTolerance = 0.01;
 
 struct Case {
-  std::string codec;
+  CodecKind codec;
   Loss loss;
   std::vector<uint32_t> hidden;
   float clip;
@@ -37,7 +37,7 @@ size_t allocated_bytes() {
 }
 
 void compare(const Case& c) {
-  SCOPED_TRACE(c.codec + ", " + std::to_string(c.hidden.size()) + " hidden layers");
+  SCOPED_TRACE(std::string(spelling(c.codec)) + ", " + std::to_string(c.hidden.size()) + " hidden layers");
   constexpr int kRanks = 3;
   TemporaryFolder folder;
   shard::write_synth(
@@ -73,11 +73,11 @@ void compare(const Case& c) {
 }
 
 TEST(Prediction, AStepSendsWhatThePlanSays) {
-  compare({"none", Loss::kSigmoid, {64}, 0});
-  compare({"bf16", Loss::kSoftmax, {64}, 0});
-  compare({"int8", Loss::kSoftmax, {80, 48}, 0, true});
-  compare({"bf16", Loss::kSigmoid, {64, 48}, 1});
-  compare({"bf16", Loss::kSigmoid, {64}, 0, false, true});
+  compare({CodecKind::kNone, Loss::kSigmoid, {64}, 0});
+  compare({CodecKind::kBf16, Loss::kSoftmax, {64}, 0});
+  compare({CodecKind::kInt8, Loss::kSoftmax, {80, 48}, 0, true});
+  compare({CodecKind::kBf16, Loss::kSigmoid, {64, 48}, 1});
+  compare({CodecKind::kBf16, Loss::kSigmoid, {64}, 0, false, true});
 }
 
 // A modelet takes most memory while all of its rows are hashed anew.
@@ -120,7 +120,7 @@ TEST(Prediction, SynchronisingTakesNoMoreMemoryThanThePlanSays) {
       experiment.model.hidden = {48};
       experiment.modelets = {.hidden_columns = 16, .output_modelets = output_modelets};
       experiment.optimizer.kind = kind;
-      experiment.exchange.codec = "int8";
+      experiment.exchange.codec = CodecKind::kInt8;
       experiment.cluster.replicas = kReplicas;
       Experiment alone = experiment;
       alone.cluster.replicas = 1;

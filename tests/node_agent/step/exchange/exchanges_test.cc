@@ -31,7 +31,7 @@ StepNotice heard(bool stop, std::array<uint8_t, 2> sent) {
     std::vector<float> rows(2 * 32, static_cast<float>(group.rank()));
     const Matrix matrix{rows.data(), 2, 32, 32};
     if (group.rank() == 0) {  // a peer that sends any bytes
-      const comm::OutBlock out[] = {{&comm::require_codec("none"), matrix.columns(0, 16)},
+      const comm::OutBlock out[] = {{&comm::codec_of(CodecKind::kNone), matrix.columns(0, 16)},
                                     {.bytes = std::as_bytes(std::span(sent))}};
       group.send_all({1}, out);
       return;
@@ -68,10 +68,10 @@ TEST(ActivationExchange, ANumberOfMicroBatchesThatCannotBeIsOne) {
 TEST(GradientEncoder, SeedsAreThoseOfEarlierVersions) {
   const float value = 1;
   const auto seed = [&](StepPlace place, GradientKind kind, size_t column) {
-    CodecChoice codecs({.codec = "int8", .gradient_codec = "int8"}, 2);
+    CodecChoice codecs({.codec = CodecKind::kInt8, .gradient_codec = CodecKind::kInt8}, 2);
     GradientEncoder encoder(7, 1, codecs);
     const comm::OutBlock block = encoder.block({&value, 1, 1, 1}, place, kind, 16, column, 0);
-    EXPECT_EQ(block.codec->name(), "int8");
+    EXPECT_EQ(block.codec->kind(), CodecKind::kInt8);
     EXPECT_EQ(block.rounding.first_row, 16u);
     return block.rounding.seed;
   };
