@@ -81,10 +81,11 @@ class Fetching {
         const auto missing = content->missing();
         if (!missing.empty()) comm::fetch_chunks(link, *content, missing);
       } catch (const Interrupted&) {
+        links_.give_up(holder);  // an answer may still be on its way
         throw;
       } catch (const Error& error) {
-        options_.check();  // may throw an Error of its own, which must not count as the holder's
         links_.give_up(holder);
+        options_.check();  // may throw an Error of its own, which must not count as the holder's
         complaints_ += fmt::format("{}{}", complaints_.empty() ? "" : "; ", error.what());
       }
     }

@@ -36,7 +36,7 @@ std::unique_ptr<comm::StoredContent> fetch_file(comm::ContentStore& store, Holde
                                                 const BringOptions& options);
 
 // Puts the files `names` of `snapshot` into `folder`, which is made if needed, and into `store`. For each
-// file it tries the file in the folder, if it is right, and then fetch_file(), which see for errors.
+// file it tries the file in the folder, if it is right, then fetch_file(). Throws like it.
 std::vector<HeldFile> bring_files(comm::ContentStore& store, HolderLinks& links,
                                   const comm::Snapshot& snapshot, std::span<const std::string> names,
                                   const std::filesystem::path& folder, const BringOptions& options);

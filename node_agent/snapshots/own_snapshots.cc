@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "comm/content/snapshot.h"
@@ -42,6 +43,9 @@ void OwnSnapshots::begin(const Group& group) {
   failed_at_.clear();
   for (Snapshot& snapshot : snapshots_) {
     snapshot.retry_at = 0;
+    snapshot.refused.clear();
+    snapshot.complaints.clear();
+    snapshot.is_suspect = false;
     if (snapshot.run != group.run) continue;
     snapshot.epoch = group.epoch;
     snapshot.rank = group.rank;
@@ -164,7 +168,8 @@ std::optional<OwnSnapshots::Task> OwnSnapshots::task_of(Snapshot& snapshot, doub
   };
   const auto missing = std::ranges::find_if(snapshot.files, is_missing);
   if (missing != snapshot.files.end()) {
-    if (snapshot.is_suspect) return Repair{snapshot.number, snapshot.step, *missing};
+    if (std::exchange(snapshot.is_suspect, false))
+      return Repair{snapshot.number, snapshot.run, snapshot.step, *missing};
     return send(snapshot, *missing, now);
   }
   tell(snapshot);
@@ -219,10 +224,6 @@ void OwnSnapshots::sent(const Send& task) {
   snapshot->complaints.clear();
 }
 
-void OwnSnapshots::repaired(const Repair& task) {
-  if (Snapshot* snapshot = find(task.snapshot)) snapshot->is_suspect = false;
-}
-
 void OwnSnapshots::failed(double now, const Task& task, const std::string& why) {
   Snapshot* snapshot = find(std::visit([](const auto& any) { return any.snapshot; }, task));
   if (snapshot == nullptr) return;
@@ -243,7 +244,7 @@ void OwnSnapshots::fail(Snapshot& snapshot, double now, const std::string& why) 
       now + around_.retry_seconds * static_cast<double>(std::min(snapshot.failures, kLongestRest));
   snapshot.refused.clear();
   snapshot.complaints.clear();
-  snapshot.is_suspect = snapshot.told;
+  snapshot.is_suspect = snapshot.told && std::has_single_bit(snapshot.failures);  // rarely: all of it is read
   drop_superseded();
 }
 

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -73,16 +74,16 @@ class OwnSnapshots {
     std::string to;
   };
   struct Repair {  // reads a file that could not be sent, and fetches it from its holders if it is damaged
-    uint64_t snapshot = 0, step = 0;
+    uint64_t snapshot = 0, run = 0, step = 0;
     HeldFile file;
   };
   using Task = std::variant<Adopt, Send, Repair>;
-  // What is to be done now, and reports what is done; nothing if there is no task at present. The same again
-  // until one of the four below has been called for it.
+  // Returns the next task, or nothing if there is none now. Reports snapshots that have become complete. How
+  // Adopt and Send ended has to be told below; until then next() may return them again. A Repair is tried once
+  // after a failure, and only its failure is told.
   std::optional<Task> next(double now);
   void adopted(const Adopt& task, HeldFile file);
   void sent(const Send& task);
-  void repaired(const Repair& task);
   void failed(double now, const Task& task, const std::string& why);
 
   bool has_work(double now) const;  // after a failure a snapshot waits for a while
@@ -94,8 +95,8 @@ class OwnSnapshots {
   // A snapshot that is not needed here any more.
   struct Forgotten {
     std::vector<comm::ContentId> contents;  // some may be needed for another snapshot
-    std::filesystem::path folder;           // whose files may go as well; empty: they stay
-    std::vector<std::string> names;         // of these files
+    std::filesystem::path folder;           // its files `names` may go as well; empty: they stay
+    std::vector<std::string> names;
   };
   std::vector<Forgotten> take_forgotten() { return std::exchange(forgotten_, {}); }  // since the last call
 

@@ -242,13 +242,14 @@ class SnapshotKeeper::Impl {
   void run() {
     while (!stop_) {
       for (const auto& question : wait_for_questions()) question();
-      if (stop_) return;
-      try {
-        sender_.work();
-      } catch (const Interrupted&) {
-      }
+      const auto task = stop_ ? std::nullopt : sender_.next();  // may report, and forget
       note_held_steps();
       remove_unneeded();
+      if (!task) continue;
+      try {
+        sender_.work(*task);
+      } catch (const Interrupted&) {
+      }
     }
   }
 

@@ -1,6 +1,7 @@
 #include "node_agent/snapshots/snapshot_sender.h"
 
 #include <filesystem>
+#include <set>
 #include <variant>
 
 #include "base/error.h"
@@ -12,16 +13,14 @@ namespace modelet::agent {
 
 namespace fs = std::filesystem;
 
-void SnapshotSender::work() {
-  const auto task = own_.next(clock_.now());
-  if (!task) return;
+void SnapshotSender::work(const OwnSnapshots::Task& task) {
   try {
-    std::visit([this](const auto& any) { carry_out(any); }, *task);
+    std::visit([this](const auto& any) { carry_out(any); }, task);
   } catch (const Interrupted&) {
     throw;
   } catch (const std::exception& error) {  // also the disk's errors: the run goes on
     around_.check();                       // its error is not the task's
-    own_.failed(clock_.now(), *task, error.what());
+    own_.failed(clock_.now(), task, error.what());
   }
 }
 
@@ -58,13 +57,14 @@ void SnapshotSender::carry_out(const OwnSnapshots::Repair& task) {
   const comm::SnapshotFile file{task.file.name, task.file.content, task.file.bytes, task.file.holders};
   fetch_file(around_.store, around_.links, file, task.step,
              {.patience = 0, .check = around_.check, .let_go = around_.let_go});
-  own_.repaired(task);
 }
 
 void SnapshotSender::remove(const OwnSnapshots::Forgotten& snapshot) {
   if (snapshot.folder.empty()) return;
+  const std::set<comm::ContentId> needed = own_.contents();
   if (around_.local_store != nullptr)
-    for (const comm::ContentId& content : snapshot.contents) around_.local_store->remove(content);
+    for (const comm::ContentId& content : snapshot.contents)
+      if (!needed.contains(content)) around_.local_store->remove(content);
   std::error_code gone;  // ignored: the folder may have other files, too
   for (const std::string& name : snapshot.names) fs::remove(snapshot.folder / name, gone);
   fs::remove(snapshot.folder, gone);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/system/clock.h"
 #include "comm/content/store.h"
@@ -27,8 +29,9 @@ class SnapshotSender {
       : own_(own), around_(std::move(surroundings)) {}
 
   bool has_work() const { return own_.has_work(clock_.now()); }
-  // Does the next task, if there is one now. Throws only what `check` throws; the task is then done later.
-  void work();
+  std::optional<OwnSnapshots::Task> next() { return own_.next(clock_.now()); }
+  // Does the task. Throws only what `check` throws; the task is then done later.
+  void work(const OwnSnapshots::Task& task);
   // Removes the files of a forgotten snapshot, except those in this node's own store.
   void remove(const OwnSnapshots::Forgotten& snapshot);
 

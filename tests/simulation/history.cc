@@ -9,7 +9,7 @@ namespace modelet::simulation {
 namespace {
 
 constexpr double kFirstFault = 0.5, kLastFault = 35, kCease = 45;  // seconds
-constexpr double kRepair = 12;  // seconds until machines work again after a disaster
+constexpr double kAway = 12;                                         // seconds that a disaster lasts
 constexpr double kLongestEnd = 600;                                  // by then all runs must have ended after kCease
 
 void submit(Pool& pool, const RunSpec& spec, uint32_t nodes, uint32_t output_modelets, double after) {
@@ -80,12 +80,12 @@ class Player {
     for (size_t i = 0; i < pool_.nodes.size(); ++i) {
       Node& node = *pool_.nodes[i];
       if (i == disaster.first || i == disaster.second) {
-        node.crash(kRepair, true);
+        node.crash(kAway, disaster.disks_are_lost);
         if (disaster.disks_are_lost) node.disk().lose_all();
       } else if (std::exchange(is_third, false)) {
-        node.disk().fill(kRepair);
+        node.disk().fill(kAway);
       } else if (!disaster.disks_are_lost) {  // else it might have been the only copy
-        node.disk().rot(static_cast<uint32_t>(options_.seed));
+        node.disk().rot(disaster.file);
       }
     }
   }

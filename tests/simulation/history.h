@@ -30,6 +30,7 @@ struct HistoryOptions {
     double time = 0;
     size_t first = 0, second = 0;  // the two nodes
     bool disks_are_lost = false;
+    uint32_t file = 0;  // the damaged one
   } disaster = {};
 };
 

@@ -19,6 +19,7 @@ std::filesystem::path folder_of(uint64_t run, uint64_t step) { return fmt::forma
 
 // Files that are fetched one after the other, each from its holders in turn.
 struct Keeper::Bringing {
+  uint64_t run = 0;
   comm::Snapshot snapshot;
   std::vector<std::string> names;
   std::function<bool()> wanted = [] { return true; };
@@ -61,7 +62,10 @@ void Keeper::take(uint64_t step, bool keep, const std::vector<comm::SnapshotFile
 void Keeper::stable(uint64_t run, uint64_t step) {
   if (run != group_.run) return;
   own_.stable(run, step);
-  around_.disk.remove_before(run, step, own_.contents());
+  forget();
+  std::set<comm::ContentId> needed = own_.contents();
+  for (const auto& [path, file] : written_) needed.insert(file.content);
+  around_.disk.remove_before(run, step, needed);
 }
 
 void Keeper::admit(const msg::AdmitT& message) {
@@ -77,11 +81,18 @@ bool Keeper::offered(uint64_t run, uint64_t step, const comm::ContentId& content
 void Keeper::work() {
   if (is_busy_) return;
   const auto task = own_.next(around_.world.now());
-  for (const OwnSnapshots::Forgotten& forgotten : own_.take_forgotten())
-    for (const std::string& name : forgotten.names) written_.erase(forgotten.folder / name);
+  forget();
   if (!task) return rest();
   is_busy_ = true;
   std::visit([this](const auto& any) { carry_out(any); }, *task);
+}
+
+void Keeper::forget() {
+  for (const OwnSnapshots::Forgotten& forgotten : own_.take_forgotten())
+    std::erase_if(written_, [&](const auto& file) {
+      return std::ranges::find(forgotten.contents, file.second.content) != forgotten.contents.end() ||
+             (file.first.parent_path() == forgotten.folder);
+    });
 }
 
 // Looks again later, if a snapshot waits for another attempt.
@@ -95,9 +106,9 @@ void Keeper::rest() {
 
 void Keeper::carry_out(const OwnSnapshots::Adopt& task) {
   around_.host.post(0, [this, task] {
-    const comm::SnapshotFile file = written_[task.folder / task.name];
-    const bool good = around_.disk.read(file.content);
-    if (good) own_.adopted(task, {task.name, file.content, file.bytes});
+    const auto file = written_.find(task.folder / task.name);
+    const bool good = file != written_.end() && around_.disk.read(file->second.content);
+    if (good) own_.adopted(task, {task.name, file->second.content, file->second.bytes});
     ended(task, good);
   });
 }
@@ -123,12 +134,13 @@ void Keeper::ended(const OwnSnapshots::Task& task, bool good) {
 }
 
 void Keeper::carry_out(const OwnSnapshots::Repair& task) {
+  if (around_.mutant == Mutant::kNoRepair) return around_.host.post(0, [this, task] { ended(task, true); });
   const comm::SnapshotFile file{task.file.name, task.file.content, task.file.bytes, task.file.holders};
   bring_next(std::make_shared<Bringing>(Bringing{
+      .run = task.run,
       .snapshot = {.step = task.step, .files = {file}},
       .names = {file.name},
       .done = [this, task](const auto& files) {
-        if (!files.empty()) own_.repaired(task);
         ended(task, !files.empty());
       },
       .since = around_.world.now()}));
@@ -143,7 +155,7 @@ void Keeper::bring(const comm::Snapshot& snapshot, std::vector<std::string> name
     if (good) own_.brought(group_.run, step, keep, folder_of(group_.run, step), std::move(files));
     done(good);
   };
-  bring_next(std::make_shared<Bringing>(Bringing{.snapshot = snapshot, .names = std::move(names), .wanted = std::move(wanted),
+  bring_next(std::make_shared<Bringing>(Bringing{.run = group_.run, .snapshot = snapshot, .names = std::move(names), .wanted = std::move(wanted),
                                                  .done = brought, .patience = kPatience, .since = around_.world.now()}));
 }
 
@@ -158,7 +170,7 @@ void Keeper::bring_next(const std::shared_ptr<Bringing>& bringing) {
     around_.host.post(seconds, [this, bringing] { bring_next(bringing); });
   };
   if (around_.disk.read(file->content)) {
-    around_.disk.refer(group_.run, step, file->content);
+    around_.disk.refer(bringing->run, step, file->content);
     bringing->files.push_back({file->name, file->content, file->bytes});
     bringing->holder = 0;
     bringing->since = around_.world.now();
@@ -176,7 +188,7 @@ void Keeper::bring_next(const std::shared_ptr<Bringing>& bringing) {
   const comm::ContentId content = file->content;
   around_.network.call(around_.host, holder->host(), [holder, content, me = around_.node] { return holder->gives(content, me); },
                        [this, bringing, content, again, step](bool good) {
-                         if (good) around_.disk.write(group_.run, step, content);
+                         if (good) around_.disk.write(bringing->run, step, content);
                          again(0.01);
                        });
 }

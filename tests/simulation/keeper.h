@@ -50,6 +50,7 @@ class Keeper {
 
   void work();
   void rest();
+  void forget();
   void carry_out(const agent::OwnSnapshots::Adopt& task);
   void carry_out(const agent::OwnSnapshots::Send& task);
   void carry_out(const agent::OwnSnapshots::Repair& task);
@@ -60,7 +61,7 @@ class Keeper {
   agent::OwnSnapshots own_;
   agent::OwnSnapshots::Group group_;
   std::set<std::string> admitted_;
-  std::map<std::filesystem::path, comm::SnapshotFile> written_;  // what the run has written and is needed
+  std::map<std::filesystem::path, comm::SnapshotFile> written_;  // what the run has written, until it is forgotten
   bool is_busy_ = false, rests_ = false;
 };
 

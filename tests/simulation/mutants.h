@@ -25,6 +25,7 @@ enum class Mutant : uint8_t {
   kNothingSentAgain,      // an agent does not repeat its reports after it lost its connection
   kStopsAreLost,          // Stop reaches no node
   kTokensAreLost,         // a submission that is sent again cannot be told from a new one
+  kNoRepair,              // a node does not fetch what is damaged on its disk
 };
 
 struct MutantName {
@@ -43,6 +44,7 @@ inline constexpr std::array kMutants = {
     MutantName{Mutant::kNothingSentAgain, "nothing-sent-again"},
     MutantName{Mutant::kStopsAreLost, "stops-are-lost"},
     MutantName{Mutant::kTokensAreLost, "tokens-are-lost"},
+    MutantName{Mutant::kNoRepair, "no-repair"},
 };
 
 }  // namespace modelet::simulation

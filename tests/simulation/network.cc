@@ -10,6 +10,7 @@ constexpr double kTryAgain = 0.25;   // seconds until an undelivered message is 
 constexpr double kTimeOut = 3;       // seconds until a question counts as lost
 constexpr double kLongestBlock = 6;  // seconds of a blocked wire that a connection survives
 constexpr double kLongDelay = 3;     // seconds by which an intervention delays a message
+constexpr double kLateAnswer = 1.5;  // the same for a question or its answer: it comes before the time is over
 
 // Whether the message is one of the many regular ones, which are not worth an intervention each.
 bool is_routine(const msg::ToSchedulerMessage& message) {
@@ -255,6 +256,7 @@ void Network::carry(Host& from, Host& to, std::function<bool()> wanted, std::fun
     };
     if (!to.is_alive() || blocked_until(from.machine(), to.machine()) > world_.now()) return again();
     const Deed deed = next_deed(true);
+    if (deed != Deed::kNone) world_.note("INTERVENTION: {} a message of a rank", static_cast<int>(deed));
     if (deed == Deed::kKillSender) from.kill();
     if (deed == Deed::kKillReceiver) return to.kill();
     if (deed == Deed::kDrop) return again();
@@ -281,11 +283,12 @@ void Network::call(Host& from, Host& to, std::function<bool()> answer, std::func
     if (blocked_until(from.machine(), to.machine()) > world_.now()) return;
     if (!to.is_alive()) return finish(0.01, false);
     const Deed deed = next_deed(true);
+    if (deed != Deed::kNone) world_.note("INTERVENTION: {} a question", static_cast<int>(deed));
     if (deed == Deed::kDrop) return;
     if (deed == Deed::kKillSender) from.kill();
     if (deed == Deed::kKillReceiver) return to.kill();
     const bool twice = is_doubled() || deed == Deed::kDouble;
-    to.post(deed == Deed::kDelay ? kLongDelay : 0, [this, &from, &to, answer, finish, twice] {
+    to.post(deed == Deed::kDelay ? kLateAnswer : 0, [this, &from, &to, answer, finish, twice] {
       const bool good = answer();
       if (twice) answer();
       give_back(from, to, good, finish);
@@ -296,10 +299,11 @@ void Network::call(Host& from, Host& to, std::function<bool()> answer, std::func
 void Network::give_back(Host& from, Host& to, bool good, const std::function<void(double, bool)>& finish) {
   if (blocked_until(to.machine(), from.machine()) > world_.now()) return;
   const Deed deed = next_deed(true);  // an answer that comes twice is ignored
+  if (deed != Deed::kNone) world_.note("INTERVENTION: {} an answer", static_cast<int>(deed));
   if (deed == Deed::kDrop) return;
   if (deed == Deed::kKillSender) to.kill();
   if (deed == Deed::kKillReceiver) return from.kill();
-  finish(delay(to.machine(), from.machine()) + (deed == Deed::kDelay ? kLongDelay : 0), good);
+  finish(delay(to.machine(), from.machine()) + (deed == Deed::kDelay ? kLateAnswer : 0), good);
 }
 
 }  // namespace modelet::simulation

@@ -137,18 +137,20 @@ int enumerate_points() {
 // Each two of four nodes fail at each moment of a run while the disk of the third is full; their disks are
 // lost, or a file of the fourth is damaged.
 int enumerate_moments() {
-  constexpr uint64_t kNodes = 4, kSeeds = 2, kMoments = 60;
-  constexpr double kFirst = 0.6, kApart = 0.1;  // seconds; the run takes five, undisturbed
+  constexpr uint64_t kNodes = 4, kSeeds = 2, kMoments = 30, kFiles = 4;
+  constexpr double kFirst = 0.6, kApart = 0.2;  // seconds; the run takes five, undisturbed
   std::vector<std::pair<size_t, size_t>> pairs;
   for (size_t second = 1; second < kNodes; ++second)
     for (size_t first = 0; first < second; ++first) pairs.emplace_back(first, second);
-  return enumerate(kMoments * pairs.size() * 2 * kSeeds, [&](HistoryOptions& options, uint64_t i) {
+  return enumerate(kMoments * pairs.size() * (1 + kFiles) * kSeeds, [&](HistoryOptions& options, uint64_t i) {
     --i;
     options.seed = i;
     i /= kSeeds;
-    const auto [first, second] = pairs[i / 2 % pairs.size()];
-    options.disaster = {.time = kFirst + kApart * static_cast<double>(i / 2 / pairs.size()),
-                        .first = first, .second = second, .disks_are_lost = i % 2 != 0};
+    const uint64_t file = i % (1 + kFiles);  // the last: none, and the disks are lost
+    i /= 1 + kFiles;
+    const auto [first, second] = pairs[i % pairs.size()];
+    options.disaster = {.time = kFirst + kApart * static_cast<double>(i / pairs.size()), .first = first, .second = second,
+                        .disks_are_lost = file == kFiles, .file = static_cast<uint32_t>(file)};
   });
 }
 
@@ -193,7 +195,7 @@ int main(int argc, char** argv) {
   app.add_flag("--each-message", arguments.messages, "a small run: each message lost, doubled, late, ...");
   app.add_flag("--each-point", arguments.points, "a small run: the scheduler killed at each point");
   app.add_flag("--each-moment", arguments.moments,
-               "a small run: each two of four nodes fail at each moment, the disk of the third is full, a file of the fourth is damaged");
+               "a small run: each two of four nodes fail at each moment, the disk of the third is full; a file of the fourth is damaged, or the disks of the two are lost");
   CLI11_PARSE(app, argc, argv);
   try {
     return modelet::simulation::run(arguments);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "comm/content/snapshot.h"
@@ -53,7 +54,6 @@ class OwnSnapshotsTest : public testing::Test {
       return "adopt " + adopt->name;
     }
     if (const auto* repair = std::get_if<OwnSnapshots::Repair>(&*task)) {
-      own.repaired(*repair);
       return "repair " + repair->file.name;
     }
     const auto& send = std::get<OwnSnapshots::Send>(*task);
@@ -183,7 +183,8 @@ TEST_F(OwnSnapshotsTest, OnlyTwoSnapshotsWaitForTheStore) {
   steps(own, {""});
   EXPECT_THAT(warnings, testing::Contains(HasSubstr("step 3: it stays in run/3 only")));
   now += 100;
-  EXPECT_THAT(steps(own), ElementsAre("repair x", "send x to the store", "repair x", "send x to the store"));
+  const auto done = steps(own);
+  EXPECT_EQ(std::ranges::count(done, "send x to the store"), 2);
 }
 
 // What keeps a file from the store may be its damage here: its holder's copy is as good.
@@ -251,9 +252,12 @@ TEST_F(OwnSnapshotsTest, StableForgetsWhatIsOlderButNotWhatTheStoreLacks) {
   OwnSnapshots own = made();
   own.begin(group());
   own.take(3, true, "run/3", {"x"});
+  steps(own, {""});
   own.take(6, false, "run/6", {"x"});
+  steps(own, {""});
   own.take(9, false, "run/9", {"x"});
   steps(own, {""});
+  EXPECT_THAT(own.take_forgotten().size(), 0);
   own.stable(kOwnRun, 9);
   EXPECT_EQ(own.contents().size(), 2);
   const auto forgotten = own.take_forgotten();
