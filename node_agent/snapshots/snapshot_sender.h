@@ -30,7 +30,7 @@ class SnapshotSender {
 
   bool has_work() const { return own_.has_work(clock_.now()); }
   std::optional<OwnSnapshots::Task> next() { return own_.next(clock_.now()); }
-  // Does the task. Throws only what `check` throws; the task is then done later.
+  // Does the task. Throws only what `check` throws; next() then returns it again, unless it is a Repair.
   void work(const OwnSnapshots::Task& task);
   // Removes the files of a forgotten snapshot, except those in this node's own store.
   void remove(const OwnSnapshots::Forgotten& snapshot);

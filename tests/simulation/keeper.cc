@@ -140,9 +140,7 @@ void Keeper::carry_out(const OwnSnapshots::Repair& task) {
       .run = task.run,
       .snapshot = {.step = task.step, .files = {file}},
       .names = {file.name},
-      .done = [this, task](const auto& files) {
-        ended(task, !files.empty());
-      },
+      .done = [this, task](const auto& files) { ended(task, !files.empty()); },
       .since = around_.world.now()}));
 }
 

@@ -88,6 +88,15 @@ class SnapshotKeeperTest : public testing::Test {
       return store != nullptr;
     }));
   }
+  // Two nodes, "a" and "b", whose scheduler has a store that does not answer.
+  SnapshotKeeper::Group form_with_store_away() {
+    start_store();
+    for (const char* name : {"a", "b"}) add(name);
+    const SnapshotKeeper::Group formed = group();
+    store.reset();
+    form(formed);
+    return formed;
+  }
   static bool is_in_store(const comm::Snapshot& told) {
     return !told.files.empty() && std::ranges::all_of(told.files, [](const auto& file) {
       return !file.holders.empty() && file.holders.back().empty();
@@ -444,12 +453,7 @@ TEST_F(SnapshotKeeperTest, TheStoreMayHaveWhatNobodyKnowsOf) {
 }
 
 TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
-  start_store();
-  const std::string endpoint = store->endpoint();
-  for (const char* name : {"a", "b"}) add(name);
-  const auto formed = group();
-  store.reset();
-  form(formed);
+  const auto formed = form_with_store_away();
   Node& a = named("a");
   take(a, 100, true);
   const comm::Snapshot snapshot = held(a, 100);
@@ -463,7 +467,7 @@ TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
   take(a, 1);
   held(a, 1);
   for (const auto& file : snapshot.files) EXPECT_TRUE(fs::exists(entry_of(a, file)));
-  start_store_again(endpoint);
+  start_store_again(formed.store->endpoint);
   EXPECT_TRUE(until([&] { return is_in_store(last_told(a, 100)); }));
   const std::lock_guard lock(a.mutex);
   EXPECT_EQ(std::ranges::find(a.told, uint64_t{100}, &msg::SnapshotHeldT::step)->run, kRun);
@@ -471,17 +475,12 @@ TEST_F(SnapshotKeeperTest, WhatTheStoreHasNotGotStays) {
 
 // The copy of this node is damaged before the store has the file; that of its partner is not.
 TEST_F(SnapshotKeeperTest, WhatIsDamagedHereReachesTheStoreAllTheSame) {
-  start_store();
-  const std::string endpoint = store->endpoint();
-  for (const char* name : {"a", "b"}) add(name);
-  const auto formed = group();
-  store.reset();
-  form(formed);
+  const auto formed = form_with_store_away();
   Node& a = named("a");
   take(a, 100, true, 1);
   const comm::SnapshotFile file = held(a, 100).files.at(0);
   damage(entry_of(a, file), 5);
-  start_store_again(endpoint);
+  start_store_again(formed.store->endpoint);
   EXPECT_TRUE(until([&] { return is_in_store(last_told(a, 100)); }));
   EXPECT_EQ(read_text_file(entry_of(a, file)), content(file.name, 100, file.bytes));
 }
