@@ -22,7 +22,7 @@ TEST(Snapshots, HoldersCountWhileTheNextGroupForms) {
   EXPECT_FALSE(snapshots.settle(2, everybody));
   snapshots.go_back_to(6);
   EXPECT_TRUE(snapshots.add_holders(snapshot_of(2, 6, {"a", "b"})));
-  EXPECT_EQ(snapshots.settle(2, everybody), 6);
+  ASSERT_EQ(snapshots.settle(2, everybody), 6);
   EXPECT_THAT(snapshots.newest()->files.at(0).holders, ElementsAre("a", "b"));
 }
 
