@@ -203,7 +203,7 @@ bool Trainer::Training::synchronise(Session& session, bool stop) {
 
 // What is evaluated and kept has classifiers of its own weights.
 void Trainer::Training::fit_classifiers(Session& session) {
-  if (!job_.experiment.model.centroids || job_.experiment.model.classifiers == 0) return;
+  if (!has_classifiers(job_.experiment.model)) return;
   const double began = clock_.now();
   agent::fit_classifiers(network_, session.evaluator, session.grid.replica(), data_.train(),
                          data_.training_rows(), tag(kClassifierRound),

@@ -12,7 +12,11 @@ namespace {
 // A part of the samples teaches nearly as much as all of them (docs/studies/labels.md), and scoring is the larger part
 // of the work.
 constexpr size_t kMostRows = 32768;
-constexpr size_t kProposals = 40;  // labels of a sample that the network scores highest
+
+// Labels of a sample that the network scores highest. Some of them are the sample's own, so there are more where
+// samples have many.
+constexpr size_t kLeastProposals = 40, kMostProposals = 512;
+constexpr double kProposalsOfALabel = 6;
 
 // What ranks do alone has no common pace, and a rank counts as missing if it is silent for long. So they meet after
 // each part of the fits.
@@ -25,6 +29,11 @@ std::vector<uint32_t> spread_out(std::span<const uint32_t> rows, size_t count) {
   std::vector<uint32_t> chosen(count);
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = rows[i * rows.size() / chosen.size()];
   return chosen;
+}
+
+size_t proposals(const shard::Dataset& data) {
+  const double labels = static_cast<double>(data.label_entries()) / static_cast<double>(data.rows());
+  return std::clamp(static_cast<size_t>(kProposalsOfALabel * labels), kLeastProposals, kMostProposals);
 }
 
 }  // namespace
@@ -55,7 +64,7 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group&
     done += batch.size();
     if (progress) progress(done, asked.size());
   };
-  evaluator.predict(data, asked, kProposals, tag, note, shard::Activations::kRounded);
+  evaluator.predict(data, asked, proposals(data), tag, note, shard::Activations::kRounded);
 
   std::vector<shard::ClassifierFit> fits;
   for (size_t m = 0; m < modelets.size(); ++m)

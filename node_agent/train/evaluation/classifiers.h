@@ -6,12 +6,17 @@
 #include <cstdint>
 #include <span>
 
+#include "base/experiment/experiment.h"
 #include "comm/wire/tag.h"
 #include "node_agent/train/evaluation/evaluator.h"
 #include "shard/data/store/dataset.h"
 #include "shard/layers/network.h"
 
 namespace modelet::agent {
+
+inline bool has_classifiers(const Experiment::Model& model) {
+  return model.centroids && model.classifiers > 0;
+}
 
 // Of how many of the training rows fit_classifiers() asks what the network takes them for.
 size_t classifier_rows(size_t rows);

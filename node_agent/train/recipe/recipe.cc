@@ -23,7 +23,8 @@ namespace {
 // the machine keeps in memory.
 constexpr double kMemoryShare = 0.5;
 constexpr uint32_t kNarrowest = 32, kWidest = 4096;
-constexpr uint64_t kManyLabels = 1000;  // with fewer, a hidden layer sees each often enough to know it
+constexpr uint64_t kManyLabels = 1000;   // with fewer, a hidden layer sees each often enough to know it
+constexpr uint64_t kSeveralLabels = 16;  // with fewer, linear classifiers were not measured
 
 // Collects settings one after the other. Each may depend on those before it. Given keys stay unchanged.
 class Rules {
@@ -100,7 +101,7 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
   uint32_t width = by_size(rows, std::array<UpTo, 4>{{{2000, 128}, {8000, 256}, {20000, 512}, {0, 1024}}});
   std::string reason = fmt::format("{} samples", facts.rows);
   if (facts.labels <= 64 || facts.dense()) {
-    width = std::min(width, 256u);
+    width = std::min(width, facts.dense() || facts.labels < kSeveralLabels ? 256u : 512u);
     reason += facts.dense() ? " of measurements" : fmt::format(", only {} labels", facts.labels);
   }
   // More samples teach a wider layer more about rare labels (docs/studies/labels.md).
@@ -140,11 +141,13 @@ void choose_active_set(Rules& rules, const DataFacts& facts) {
 void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& machine) {
   const bool shared =
       rules.now().cluster.replicas == 1 && rules.now().sampling.mode != SamplingMode::kLshPerSample;
-  if (facts.dense() || (facts.labels < kManyLabels && !facts.own_excluded) || !shared) return;
+  if (facts.dense() || (facts.labels < kSeveralLabels && !facts.own_excluded) || !shared) return;
   rules.set("model.centroids", "true",
-            fmt::format("{} of {} labels occur once or twice: their mean sample says more "
-                        "than a hidden layer keeps",
-                        facts.rare_labels, facts.labels));
+            facts.labels < kManyLabels
+                ? std::string("the mean samples of the labels have the features that classifiers weigh")
+                : fmt::format("{} of {} labels occur once or twice: their mean sample says more "
+                              "than a hidden layer keeps",
+                              facts.rare_labels, facts.labels));
   constexpr uint32_t kMostPairs = 1024;
   if (static_cast<double>(model_bytes(rules.now(), facts)) >
       kMemoryShare * static_cast<double>(machine.memory_bytes))
@@ -163,9 +166,23 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
     rules.set("sampling.prior", doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
   rules.set("model.centroid_share", doubted ? "0.9" : "0.8",
             "hidden layers know the samples of rare labels by heart");
-  rules.set("model.classifiers", doubted ? "1.5" : "2.5",
+  rules.set("model.classifiers",
+            facts.labels < kManyLabels ? "4"
+            : doubted                  ? "1.5"
+                                       : "2.5",
             "linear classifiers correct what hidden layers get wrong");
   if (doubted) rules.set("model.rare_trust", "0.25", "what is learned of few samples is too sure of itself");
+}
+
+// Beside a direct path, hidden layers learn what is common to many labels, and larger steps take them there in
+// fewer passes (docs/studies/recipes.md). With softmax the samples of a rare label would be learned by heart.
+void choose_learning_rate(Rules& rules, const DataFacts& facts) {
+  if (rules.now().model.centroids && rules.now().model.loss == Loss::kSigmoid)
+    return rules.set("train.learning_rate", "0.01", "large steps, since a direct path knows the rare labels");
+  const double scale = std::min(1.0, std::sqrt(static_cast<double>(rules.now().train.batch) / 256));
+  rules.set(
+      "train.learning_rate", fmt::format("{:.3g}", (facts.dense() ? 3e-3 : 5e-3) * scale),
+      facts.dense() ? "measurements change every weight in each step" : "sparse features are seen rarely");
 }
 
 // Batch, epochs and learning rate are chosen together: what counts is the number of steps and their size.
@@ -174,21 +191,17 @@ void choose_pace(Rules& rules, const DataFacts& facts) {
   const uint32_t batch =
       by_size(rows, std::array<UpTo, 5>{{{1000, 32}, {4000, 64}, {16000, 128}, {2e6, 256}, {0, 512}}});
   rules.set("train.batch", std::to_string(batch), "small data needs small steps to have enough of them");
-  constexpr double kUsualRows = 40000, kManyRows = 200000, kUsualEpochs = 10, kEpochsWithCentroids = 12,
-                   kEpochsOfRareLabels = 8;
-  const bool centroids = rules.now().model.centroids, classifiers = rules.now().model.classifiers > 0;
+  constexpr double kUsualRows = 40000, kManyRows = 200000, kUsualEpochs = 10, kEpochsWithCentroids = 9,
+                   kEpochsOfRareLabels = 7;
+  const bool centroids = rules.now().model.centroids, classifiers = has_classifiers(rules.now().model);
   double epochs = centroids ? kEpochsWithCentroids : kUsualEpochs;
   // More passes would only learn the samples of rare labels by heart, and classifiers know what is missing.
   if (classifiers && mostly_rare(facts)) epochs = kEpochsOfRareLabels;
-  if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, 0.3);
+  if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, centroids ? 0.4 : 0.3);
   if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
   rules.set("train.epochs", std::to_string(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
             fmt::format("{} samples", facts.rows));
-  const double scale = std::min(1.0, std::sqrt(static_cast<double>(rules.now().train.batch) / 256));
-  const double rate = (facts.dense() ? 3e-3 : 5e-3) * scale;
-  rules.set(
-      "train.learning_rate", fmt::format("{:.3g}", rate),
-      facts.dense() ? "measurements change every weight in each step" : "sparse features are seen rarely");
+  choose_learning_rate(rules, facts);
   rules.set("train.schedule", "linear", "the last passes settle what the first ones found");
   rules.set("optimizer.row_clocks", "true", "rare features and labels are not pushed too far at first");
 }
@@ -321,9 +334,10 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
     if (std::ranges::none_of(settings, [&](const Setting& s) { return given.keys.contains(s.key); }))
       all.push_back({name, std::move(settings)});
   };
+  const bool classifiers = has_classifiers(recipe.model);
   // If most labels are rare, a short trial would favour softmax, which learns the frequent ones first.
-  if (recipe.model.classifiers > 0) return all;  // studies of such data have decided everything
-  if (recipe.model.centroids)
+  if (classifiers && facts.labels >= kManyLabels) return all;  // studies of such data have decided everything
+  if (recipe.model.centroids && !classifiers)
     offer("pairs", {{"model.pairs", "true", "single features say a lot about single labels"}});
   else if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2)
     offer("loss softmax", {{"model.loss", "softmax", "labels compete for a sample"}});
@@ -360,7 +374,7 @@ double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pa
                   uint64_t scored_rows) {
   constexpr double kWithFit = 1.5;  // fitting classifiers takes half as long as scoring samples for it
   const double asked =
-      experiment.model.classifiers > 0 ? kWithFit * static_cast<double>(classifier_rows(facts.rows)) : 0.0;
+      has_classifiers(experiment.model) ? kWithFit * static_cast<double>(classifier_rows(facts.rows)) : 0.0;
   return pace.train * training_cost(experiment, facts) +
          pace.score * (static_cast<double>(scored_rows) + asked) * cost_of(experiment, facts).score;
 }

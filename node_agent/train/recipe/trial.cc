@@ -10,6 +10,7 @@
 #include "node_agent/step/exchange/rounds.h"
 #include "node_agent/step/exchange/sharding.h"
 #include "node_agent/step/training_step.h"
+#include "node_agent/train/evaluation/classifiers.h"
 #include "node_agent/train/evaluation/evaluator.h"
 #include "shard/data/batch/batch_feed.h"
 #include "shard/data/batch/split.h"
@@ -48,12 +49,14 @@ class TrialModel {
         shape_(shape_of(data, rows.size())),
         sharding_(alone(experiment, shape_)),
         network_(experiment, shape_, sharding_.held(), true, pool),
-        group_(comm::make_solo_group()) {
+        group_(comm::make_solo_group()),
+        evaluator_(network_, sharding_, *group_),
+        rows_(std::move(rows)) {
     network_.initialise();
-    network_.build_pairs(data, rows);
-    network_.set_label_counts(counts(rows));
+    network_.build_pairs(data, rows_);
+    network_.set_label_counts(counts(rows_));
     step_ = std::make_unique<TrainingStep>(network_, sharding_, *group_);
-    feed_ = std::make_unique<shard::BatchFeed>(data, std::move(rows), experiment.train, pool);
+    feed_ = std::make_unique<shard::BatchFeed>(data, rows_, experiment.train, pool);
   }
 
   uint64_t all_steps() const { return experiment_.train.epochs * feed_->steps_per_epoch(); }
@@ -68,9 +71,15 @@ class TrialModel {
     return batch.size();
   }
 
+  // To the weights of the last step.
+  void fit() {
+    if (has_classifiers(experiment_.model))
+      fit_classifiers(network_, evaluator_, *group_, data_, rows_, {steps_, kClassifierRound});
+  }
+
   std::vector<shard::Figure> score(std::span<const uint32_t> rows) {
     shard::Metrics metrics({1, 3, 5}, {}, 0);
-    Evaluator(network_, sharding_, *group_).evaluate(data_, rows, metrics, {steps_, kEvaluationRound});
+    evaluator_.evaluate(data_, rows, metrics, {steps_, kEvaluationRound});
     return metrics.figures();
   }
 
@@ -88,6 +97,8 @@ class TrialModel {
   const Sharding sharding_;
   shard::Network network_;
   const std::unique_ptr<comm::Group> group_;
+  Evaluator evaluator_;
+  const std::vector<uint32_t> rows_;
   std::unique_ptr<TrainingStep> step_;
   uint64_t steps_ = 0;
   std::unique_ptr<shard::BatchFeed> feed_;  // last, so that it is destroyed before what it reads
@@ -128,6 +139,7 @@ Trials::Result DataTrials::run(const Experiment& experiment, const TrialPlan& pl
       hold_out_blocks(train_.rows(), plan.held_out_rows, plan.train_rows, experiment.train.seed);
   TrialModel model(experiment, train_, std::move(rows), pool_);
   for (uint64_t left = model.all_steps(); left > 0; --left) model.step();
+  model.fit();
   const std::vector<shard::Figure> figures = model.score(held_out);
   const double p_at_1 = figure(figures, "p_at_1");
   const double ranking = (p_at_1 + figure(figures, "p_at_3") + figure(figures, "p_at_5")) / 3;

@@ -150,6 +150,29 @@ TEST(Recipe, FitsIntoTheMachine) {
   EXPECT_EQ(recipe_for(facts, given(), {.memory_bytes = 64ull << 30}).model.precision, Precision::kFp32);
 }
 
+TEST(Recipe, SeveralLabelsOfWordsHaveClassifiers) {
+  DataFacts facts = wide_facts();
+  facts.labels = 58;
+  facts.rare_labels = 0;
+  const Experiment several = recipe_for(facts);
+  EXPECT_GT(several.model.classifiers, 0);
+  EXPECT_EQ(several.sampling.prior, 0) << "all labels take part in each step";
+  EXPECT_LT(several.model.hidden[0], recipe_for(wide_facts()).model.hidden[0]);
+  facts.labels = 4;
+  EXPECT_EQ(recipe_for(facts).model.classifiers, 0);
+  EXPECT_LT(recipe_for(facts).model.hidden[0], several.model.hidden[0]);
+}
+
+TEST(Recipe, ADirectPathAllowsLargerSteps) {
+  const auto rate = [](std::vector<std::string> settings) {
+    return recipe_for(wide_facts(), given(std::move(settings))).train.learning_rate;
+  };
+  EXPECT_GT(rate({}), rate({"model.centroids=false"}));
+  EXPECT_GT(rate({}), rate({"model.loss=softmax"})) << "samples of rare labels are learned by heart";
+  EXPECT_EQ(rate({"train.batch=64"}), rate({}));
+  EXPECT_LT(rate({"train.batch=64", "model.centroids=false"}), rate({"model.centroids=false"}));
+}
+
 TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   const Experiment words = recipe_for(wide_facts());
   EXPECT_TRUE(words.model.centroids);
