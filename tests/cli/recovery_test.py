@@ -82,8 +82,13 @@ class RecoveryTest(ProgramTest):
     def begin(self, nodes, *more):
         """Returns a run that has done 100 steps, and the names of its nodes, which a slow machine might say only after the run's end."""
         run = self.submit(nodes, *more)
-        wait_until(lambda: len(self.members(run)) == nodes, lambda: f"has its nodes: {self.status(run)}\n{self.logs()}")
-        members = self.members(run)
+        members = []
+
+        def has_its_nodes():
+            members[:] = self.members(run)  # asked once, because the run may end before a second answer
+            return len(members) == nodes
+
+        wait_until(has_its_nodes, lambda: f"has its nodes: {self.status(run)}\n{self.logs()}")
         self.wait_for_step(run, 100)
         return run, members
 
