@@ -102,7 +102,8 @@ class WithPairs:
 @pytest.mark.parametrize("normalize", ["l2", "none"])
 def test_a_direct_path(normalize, many_labels, tmp_path):
     X, Y, test_X, _ = many_labels
-    model = WithPairs(modelet.fit(X, Y, epochs=1, threads=1, random_state=0, normalize=normalize).model_)
+    layers_alone = {"model.centroids": False}
+    model = WithPairs(modelet.fit(X, Y, epochs=1, threads=1, random_state=0, normalize=normalize, settings=layers_alone).model_)
     rows = sp.vstack([test_X, sp.csr_array((2, X.shape[1]), dtype=np.float32)], format="csr")
     path = str(tmp_path / "model.onnx")
     modelet_onnx.export(model, path)
