@@ -71,7 +71,7 @@ class TrialModel {
     return batch.size();
   }
 
-  // To the weights of the last step.
+  // Fits the classifiers, if there are any, to the weights of the last step.
   void fit() {
     if (has_classifiers(experiment_.model))
       fit_classifiers(network_, evaluator_, *group_, data_, rows_, {steps_, kClassifierRound});
