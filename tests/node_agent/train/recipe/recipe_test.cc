@@ -15,6 +15,7 @@
 #include "base/experiment/reader.h"
 #include "node_agent/train/recipe/choice_text.h"
 #include "node_agent/train/recipe/choose.h"
+#include "node_agent/train/recipe/trial.h"
 #include "shard/data/store/dataset.h"
 
 namespace modelet::agent {
@@ -336,6 +337,30 @@ TEST(Choose, TrialsCostAShareOfTheTraining) {
   const TrialPlan none = plan_trials(recipe_for(few), few, 3, 0.25);
   EXPECT_EQ(none.train_rows, 0u);
   EXPECT_THAT(none.why_none, HasSubstr("500 samples"));
+}
+
+// Each of 1,000 samples has the feature of its label, of 20, and ten times as much of one of 50 others, which
+// hides the label from centroids. The network hardly moves.
+TEST(DataTrials, FitClassifiers) {
+  const std::string text = ::testing::TempDir() + "trial.txt", prepared = ::testing::TempDir() + "trial.mlt";
+  std::ofstream out(text);
+  out << "1000 70 20\n";
+  for (uint32_t row = 0; row < 1000; ++row)
+    out << row * 7 % 20 << ' ' << row * 7 % 20 << ":1 " << 20 + (row * row * 31 + row / 7) % 50 << ":10\n";
+  out.close();
+  shard::prepare_data(text, Normalize::kNone, {}, prepared);
+  const shard::Dataset data = shard::Dataset::open(prepared);
+  DataTrials trials(data, measure_facts(data), 1);
+  const auto p_at_1 = [&](const std::string& classifiers) {
+    const GivenKeys keys = given({"model.hidden=[16]", "modelets.hidden_columns=16", "sampling.mode=full",
+                                  "model.centroids=true", "train.epochs=1", "train.learning_rate=1e-9",
+                                  "model.classifiers=" + classifiers});
+    TrialPlan plan;
+    plan.train_rows = 700;
+    plan.held_out_rows = 200;
+    return trials.run(keys.experiment, plan).p_at_1;
+  };
+  EXPECT_GT(p_at_1("100"), p_at_1("0") + 0.2);
 }
 
 TEST(Choose, EndsTrialsThatTakeTooLong) {
