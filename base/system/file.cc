@@ -31,16 +31,25 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& path
   }
 }
 
+// O_NONBLOCK: opening a pipe to which nobody writes would wait for ever.
+Descriptor open_to_read(const std::filesystem::path& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) throw Error(errno_text(path.string()));
+  return file;
+}
+
+uint64_t size_of_regular(int fd, const std::filesystem::path& path) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) throw Error(errno_text(path.string()));
+  if (!S_ISREG(info.st_mode)) throw Error(path.string() + ": not a regular file");
+  return static_cast<uint64_t>(info.st_size);
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  // O_NONBLOCK: opening a pipe to which nobody writes would wait for ever.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.get() < 0) throw Error(errno_text(path.string()));
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0) throw Error(errno_text(path.string()));
-  if (!S_ISREG(info.st_mode)) throw Error(path.string() + ": not a regular file");
-  size_ = static_cast<size_t>(info.st_size);
+  const Descriptor file = open_to_read(path);
+  size_ = size_of_regular(file.get(), path);
   if (size_ == 0) return;
   void* memory = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
   if (memory == MAP_FAILED) throw Error(errno_text(path.string()) + " (mmap)");
@@ -58,6 +67,29 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+ReadFile::ReadFile(std::filesystem::path path)
+    : path_(std::move(path)), file_(open_to_read(path_)), bytes_(size_of_regular(file_.get(), path_)) {}
+
+void ReadFile::read(uint64_t offset, std::span<std::byte> to) const {
+  const auto read = read_at(file_.get(), offset, to, path_);
+  if (!read) throw Error(path_.string() + ": the disk cannot read it");
+  if (*read < to.size()) throw Error(path_.string() + ": was shortened while it was read");
+}
+
+std::optional<size_t> read_at(int fd, uint64_t offset, std::span<std::byte> to,
+                              const std::filesystem::path& path) {
+  size_t done = 0;
+  while (done < to.size()) {
+    const ssize_t n = ::pread(fd, to.data() + done, to.size() - done, static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EIO) return std::nullopt;
+    if (n < 0) throw Error(errno_text(path.string()) + " (while reading)");
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
 }
 
 // If the file system can (O_TMPFILE), the file has no name until it is complete: then even a process that is
@@ -81,7 +113,7 @@ AtomicFile::~AtomicFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-// O_NONBLOCK: as in MappedFile.
+// O_NONBLOCK: as in open_to_read().
 AppendedFile::AppendedFile(std::filesystem::path path)
     : path_(std::move(path)),
       file_(
@@ -170,11 +202,13 @@ FileLock::~FileLock() {
 }
 
 std::string read_text_file(const std::filesystem::path& path, size_t limit) {
-  const MappedFile file(path);
-  if (file.bytes().size() > limit)
-    throw Error(path.string() + ": " + std::to_string(file.bytes().size()) +
-                " bytes, more than the limit of " + std::to_string(limit));
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+  const ReadFile file(path);
+  if (file.bytes() > limit)
+    throw Error(path.string() + ": " + std::to_string(file.bytes()) + " bytes, more than the limit of " +
+                std::to_string(limit));
+  std::string text(file.bytes(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 }  // namespace modelet

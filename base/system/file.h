@@ -1,4 +1,4 @@
-// Files: memory-mapped reading, atomic writing, locks. Errors are modelet::Error with the path in their text.
+// Files: reading, atomic writing, locks. Errors are modelet::Error with the path in their text.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace modelet {
 
-// A whole file, mapped read-only. Owns the mapping; movable. The bytes may be read from any thread.
+// A whole file, mapped read-only. Owns the mapping; movable. The bytes may be read from any thread. If the disk
+// cannot read them, or somebody shortens the file, a signal (SIGBUS) ends the process.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -28,6 +29,25 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
+
+// A regular file that is read by calls: what the disk cannot read is an Error. Any thread may read.
+class ReadFile {
+ public:
+  explicit ReadFile(std::filesystem::path path);
+  uint64_t bytes() const { return bytes_; }
+  // Fills `to` with the bytes from `offset` on.
+  void read(uint64_t offset, std::span<std::byte> to) const;
+
+ private:
+  std::filesystem::path path_;
+  Descriptor file_;
+  uint64_t bytes_;
+};
+
+// Reads from an open file into `to` until it is full or the file ends. Returns the number of bytes, or nothing
+// if the disk cannot read them (EIO). Other failures are Errors that name `path`.
+std::optional<size_t> read_at(int fd, uint64_t offset, std::span<std::byte> to,
+                              const std::filesystem::path& path);
 
 // Writes `path` so that a reader, or a crash at any moment, sees either the old file or the whole new one: a
 // temporary file in the same folder, fsync, rename. Sync::kNo leaves out the fsync: a process may still crash

@@ -61,24 +61,46 @@ ContentId parse_content_id(std::string_view text) {
   return id;
 }
 
-Manifest Manifest::of(std::span<const std::byte> file, uint32_t chunk_bytes,
-                      const std::function<void()>& check) {
+ReadBytes reader_of(std::span<const std::byte> memory) {
+  return [memory](uint64_t offset, std::span<std::byte> to) {
+    std::ranges::copy(memory.subspan(offset, to.size()), to.begin());
+  };
+}
+
+ReadBytes reader_of(const ReadFile& file) {
+  return [&file](uint64_t offset, std::span<std::byte> to) { file.read(offset, to); };
+}
+
+Manifest Manifest::of(std::span<const std::byte> file, uint32_t chunk_bytes) {
+  return of(file.size(), chunk_bytes,
+            [&](uint64_t begin, size_t bytes) { return content_id(file.subspan(begin, bytes)); });
+}
+
+Manifest Manifest::of(const ReadFile& file, uint32_t chunk_bytes, const std::function<void()>& check) {
+  std::vector<std::byte> memory(std::min<uint64_t>(file.bytes(), chunk_bytes));
+  return of(file.bytes(), chunk_bytes, [&](uint64_t begin, size_t bytes) {
+    if (check) check();
+    const auto chunk = std::span(memory).first(bytes);
+    file.read(begin, chunk);
+    return content_id(chunk);
+  });
+}
+
+template <class IdOf>
+Manifest Manifest::of(uint64_t bytes, uint32_t chunk_bytes, const IdOf& id_of) {
   MODELET_CHECK(chunk_bytes >= kSmallestChunk && chunk_bytes <= kLargestChunk);
   Manifest manifest;
-  manifest.bytes_ = file.size();
+  manifest.bytes_ = bytes;
   manifest.chunk_bytes_ = chunk_bytes;
-  const uint64_t count = chunk_count(file.size(), chunk_bytes);
+  const uint64_t count = chunk_count(bytes, chunk_bytes);
   if (count > kMostChunks)
     throw Error(
         fmt::format("data of {} bytes is more than can be sent to agents ({}): put it where all of them can "
                     "read it",
-                    file.size(), uint64_t{kMostChunks} * chunk_bytes));
+                    bytes, uint64_t{kMostChunks} * chunk_bytes));
   manifest.chunks_.resize(count);
-  for (size_t chunk = 0; chunk < count; ++chunk) {
-    if (check) check();
-    manifest.chunks_[chunk] =
-        content_id(file.subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk)));
-  }
+  for (size_t chunk = 0; chunk < count; ++chunk)
+    manifest.chunks_[chunk] = id_of(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
   manifest.id_ = content_id(manifest.encode());
   return manifest;
 }

@@ -21,6 +21,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/system/file.h"
+
 namespace modelet::comm {
 
 struct ContentId {
@@ -38,11 +40,17 @@ ContentId parse_content_id(std::string_view text);
 inline constexpr uint32_t kChunkBytes = 1 << 20, kSmallestChunk = 4 << 10, kLargestChunk = 2 << 20;
 inline constexpr size_t kMostChunks = size_t{1} << 16;  // a manifest must fit into one message
 
+// Fills `to` with the bytes of a file from `offset` on. Throws Error if they cannot be read.
+using ReadBytes = std::function<void(uint64_t offset, std::span<std::byte> to)>;
+ReadBytes reader_of(std::span<const std::byte> memory);  // which must outlive it
+ReadBytes reader_of(const ReadFile& file);               // likewise
+
 class Manifest {
  public:
   // Throws Error if the file would have more than kMostChunks chunks (64 GiB with chunks of the usual size).
   // `check` is called before each chunk, and may throw.
-  static Manifest of(std::span<const std::byte> file, uint32_t chunk_bytes = kChunkBytes,
+  static Manifest of(std::span<const std::byte> file, uint32_t chunk_bytes = kChunkBytes);
+  static Manifest of(const ReadFile& file, uint32_t chunk_bytes = kChunkBytes,
                      const std::function<void()>& check = {});
   // Throws FormatError, which says what is wrong.
   static Manifest parse(std::span<const std::byte> bytes);
@@ -58,6 +66,8 @@ class Manifest {
 
  private:
   Manifest() = default;
+  template <class IdOf>
+  static Manifest of(uint64_t bytes, uint32_t chunk_bytes, const IdOf& id_of);
 
   uint64_t bytes_ = 0;
   uint32_t chunk_bytes_ = kChunkBytes;

@@ -269,16 +269,8 @@ std::optional<std::vector<std::byte>> StoredContent::read(size_t chunk) {
 
 std::optional<std::vector<std::byte>> StoredContent::look_at(size_t chunk) const {
   std::vector<std::byte> bytes(manifest_.chunk_bytes(chunk));
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const auto at = static_cast<off_t>(manifest_.chunk_begin(chunk) + done);
-    const ssize_t n = ::pread(fd_, bytes.data() + done, bytes.size() - done, at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Error(errno_text(path_.string()) + " (while reading)");
-    if (n == 0) break;
-    done += static_cast<size_t>(n);
-  }
-  if (done < bytes.size() || !manifest_.is_chunk(chunk, bytes)) return std::nullopt;
+  const auto read = read_at(fd_, manifest_.chunk_begin(chunk), bytes, path_);
+  if (!read || *read < bytes.size() || !manifest_.is_chunk(chunk, bytes)) return std::nullopt;
   return bytes;
 }
 
@@ -375,11 +367,14 @@ std::unique_ptr<StoredContent> ContentStore::adopt(const Manifest& manifest, con
       content->set(chunk, StoredContent::State::kThere);
     return content;
   }
-  const MappedFile bytes(file);  // no link: the entry is open elsewhere, or on another file system
-  if (bytes.bytes().size() != manifest.bytes())
-    throw Error(file.string() + ": was changed while it was read");
-  for (size_t chunk = 0; chunk < manifest.chunks(); ++chunk)
-    content->put(chunk, bytes.bytes().subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk)));
+  const ReadFile source(file);  // no link: the entry is open elsewhere, or on another file system
+  if (source.bytes() != manifest.bytes()) throw Error(file.string() + ": was changed while it was read");
+  std::vector<std::byte> bytes;
+  for (size_t chunk = 0; chunk < manifest.chunks(); ++chunk) {
+    bytes.resize(manifest.chunk_bytes(chunk));
+    source.read(manifest.chunk_begin(chunk), bytes);
+    content->put(chunk, bytes);
+  }
   return content;
 }
 

@@ -4,8 +4,8 @@
 //
 // An entry is two files: ID.manifest, and ID.data, which has the full size from the start. No file records
 // which chunks are there. Opening an entry therefore reads the data and compares the hash of each chunk
-// (about 1 GB/s). A chunk that a killed writer did not finish and a chunk that was damaged later look the
-// same: both are missing.
+// (about 1 GB/s). A chunk that a killed writer did not finish and a chunk that was damaged later, or
+// that the disk cannot read, look the same: all are missing.
 //
 // Several processes may share a folder and use one copy of the data. Only one process at a time may fill an
 // entry, or check which chunks it has. No other process can open the entry until it is whole, or until the

@@ -22,15 +22,21 @@ using Check = std::function<void()>;
 
 constexpr double kPoll = 0.1;  // seconds between two calls of `check`
 
-// The manifest of the file at `path`; nothing if it does not exist or has other content.
+// The manifest of the file at `path`; nothing if it does not exist, has other content or cannot be read.
 std::optional<Manifest> manifest_if_right(const fs::path& path, const comm::SnapshotFile& file,
                                           const Check& check) {
   std::error_code none;
   if (fs::file_size(path, none) != file.bytes || none) return std::nullopt;
-  const MappedFile mapped(path);
-  Manifest manifest = Manifest::of(mapped.bytes(), comm::kChunkBytes, check);
-  if (manifest.id() != file.content) return std::nullopt;
-  return manifest;
+  try {
+    Manifest manifest = Manifest::of(ReadFile(path), comm::kChunkBytes, check);
+    if (manifest.id() == file.content) return manifest;
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const Error& error) {
+    check();  // its Error, which it throws again, is not the disk's
+    log_warning("{}; another node is asked for it", error.what());
+  }
+  return std::nullopt;
 }
 
 void rest(double seconds, const Check& check) {

@@ -26,8 +26,7 @@ void SnapshotSender::work(const OwnSnapshots::Task& task) {
 
 void SnapshotSender::carry_out(const OwnSnapshots::Adopt& task) {
   const fs::path path = task.folder / task.name;
-  const MappedFile file(path);
-  const auto manifest = comm::Manifest::of(file.bytes(), comm::kChunkBytes, around_.check);
+  const auto manifest = comm::Manifest::of(ReadFile(path), comm::kChunkBytes, around_.check);
   std::shared_ptr<comm::StoredContent> entry = around_.store.adopt(manifest, path);
   if (!entry) {
     around_.let_go(to_text(manifest.id()));
@@ -42,9 +41,10 @@ void SnapshotSender::carry_out(const OwnSnapshots::Send& task) {
     if (!around_.local_store->adopt(entry.manifest(), entry.path()))
       throw Error(task.file.name + " is in use in the scheduler's store");
   } else {
-    const MappedFile mapped(entry.path());
+    const ReadFile file(entry.path());
     try {
-      comm::send_content(around_.links.to(task.to), entry.manifest(), mapped.bytes(), {task.run, task.step});
+      comm::send_content(around_.links.to(task.to), entry.manifest(), comm::reader_of(file),
+                         {task.run, task.step});
     } catch (...) {
       around_.links.give_up(task.to);
       throw;

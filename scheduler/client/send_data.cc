@@ -19,7 +19,7 @@ comm::ContentId send_file(comm::DataLink& link, std::span<const std::byte> file,
   const auto manifest = comm::Manifest::of(file);
   const Stopwatch watch;
   Stopwatch since_report;
-  comm::send_content(link, manifest, file, {}, [&](uint64_t bytes, uint64_t total) {
+  comm::send_content(link, manifest, comm::reader_of(file), {}, [&](uint64_t bytes, uint64_t total) {
     if (reporter == nullptr || (bytes < total && since_report.seconds() < kReportEvery)) return;
     since_report.lap();
     const double rate = static_cast<double>(bytes) / std::max(1e-9, watch.seconds());

@@ -50,8 +50,8 @@ uint64_t sum_of(const Manifest& manifest, std::span<const uint32_t> chunks) {
 
 }  // namespace
 
-void send_content(DataLink& link, const Manifest& manifest, std::span<const std::byte> file,
-                  const PartOf& part_of, const TellBytes& tell) {
+void send_content(DataLink& link, const Manifest& manifest, const ReadBytes& read, const PartOf& part_of,
+                  const TellBytes& tell) {
   const std::string address = to_text(manifest.id());
   const std::vector<uint32_t> wanted = wanted_chunks(link, manifest, part_of);
   const uint64_t total = sum_of(manifest, wanted);
@@ -59,8 +59,9 @@ void send_content(DataLink& link, const Manifest& manifest, std::span<const std:
   link.ask(
       {wanted.begin(), wanted.end()},
       [&](uint32_t chunk) {
-        const auto part = file.subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
-        return control::PutChunkT{{}, address, chunk, message_bytes(part)};
+        control::PutChunkT put{{}, address, chunk, std::vector<uint8_t>(manifest.chunk_bytes(chunk))};
+        read(manifest.chunk_begin(chunk), std::as_writable_bytes(std::span(put.bytes)));
+        return put;
       },
       [&](control::FromSchedulerMessage& message, uint32_t chunk) {
         const auto* answer = std::get_if<control::ChunkStoredT>(&message);

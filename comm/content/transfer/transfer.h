@@ -21,7 +21,7 @@ struct PartOf {
   uint64_t run = 0, step = 0;
 };
 // Puts a file into the other side's store. Only chunks that the store lacks travel.
-void send_content(DataLink& link, const Manifest& manifest, std::span<const std::byte> file,
+void send_content(DataLink& link, const Manifest& manifest, const ReadBytes& read,
                   const PartOf& part_of = {}, const TellBytes& tell = {});
 
 Manifest fetch_manifest(DataLink& link, const ContentId& id);

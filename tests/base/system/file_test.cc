@@ -9,12 +9,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 
 #include "base/error.h"
+#include "tests/failing_disk.h"
 #include "tests/processes.h"
 
 namespace modelet {
@@ -178,6 +180,22 @@ TEST_F(FileTest, ErrorsNameThePath) {
               testing::ThrowsMessage<Error>(testing::HasSubstr("not a regular file")));
   EXPECT_THAT([&] { AtomicFile(folder_ / "no" / "x"); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("No such")));
+}
+
+TEST_F(FileTest, WhatTheDiskCannotReadIsAnError) {
+  std::ofstream(folder_ / "t") << "12345";
+  const ReadFile file(folder_ / "t");
+  std::array<std::byte, 3> bytes{};
+  {
+    const test::FailingDisk disk(folder_ / "t");
+    EXPECT_THAT([&] { file.read(1, bytes); },
+                testing::ThrowsMessage<Error>(testing::HasSubstr("t: the disk cannot read it")));
+    EXPECT_THROW(read_text_file(folder_ / "t"), Error);
+  }
+  file.read(1, bytes);
+  EXPECT_EQ(std::memcmp(bytes.data(), "234", 3), 0);
+  std::filesystem::resize_file(folder_ / "t", 2);
+  EXPECT_THAT([&] { file.read(1, bytes); }, testing::ThrowsMessage<Error>(testing::HasSubstr("shortened")));
 }
 
 TEST_F(FileTest, TextHasALimit) {

@@ -19,6 +19,7 @@
 #include "comm/content/transfer/data_server.h"
 #include "comm/content/transfer/transfer.h"
 #include "tests/error_of.h"
+#include "tests/failing_disk.h"
 
 namespace modelet::agent {
 namespace {
@@ -483,6 +484,45 @@ TEST_F(SnapshotKeeperTest, WhatIsDamagedHereReachesTheStoreAllTheSame) {
   start_store_again(formed.store->endpoint);
   EXPECT_TRUE(until([&] { return is_in_store(last_told(a, 100)); }));
   EXPECT_EQ(read_text_file(entry_of(a, file)), content(file.name, 100, file.bytes));
+}
+
+TEST_F(SnapshotKeeperTest, WhatTheDiskCannotReadReachesTheStoreAllTheSame) {
+  const auto formed = form_with_store_away();
+  Node& a = named("a");
+  take(a, 100, true, 1);
+  const comm::SnapshotFile file = held(a, 100).files.at(0);
+  const test::FailingDisk disk(entry_of(a, file));
+  start_store_again(formed.store->endpoint);
+  EXPECT_TRUE(until([&] { return is_in_store(last_told(a, 100)); }));
+  EXPECT_TRUE(disk.was_written()) << "with what another node has";
+  EXPECT_EQ(read_text_file(entry_of(a, file)), content(file.name, 100, file.bytes));
+}
+
+TEST_F(SnapshotKeeperTest, WhatTheDiskCannotReadComesFromAnotherHolder) {
+  for (const char* name : {"a", "b"}) add(name);
+  form();
+  Node& a = named("a");
+  take(a, 100, false, 1);
+  const comm::Snapshot snapshot = held(a, 100);
+  const std::vector<std::string> names = {file_name(a, 0)};
+  const test::FailingDisk disk(folder_of(a, 100) / names[0]);
+  a.keeper->bring(snapshot, names, folder_of(a, 100), [] {});
+  EXPECT_TRUE(disk.was_written()) << "with what another node has";
+  EXPECT_EQ(read_text_file(folder_of(a, 100) / names[0]), content(names[0], 100, 10'000));
+}
+
+// The file is skipped: the next snapshot is held.
+TEST_F(SnapshotKeeperTest, AFileThatTheDiskCannotReadCostsASnapshot) {
+  for (const char* name : {"a", "b"}) add(name);
+  form();
+  Node& a = named("a");
+  fs::create_directories(folder_of(a, 100));
+  std::ofstream(folder_of(a, 100) / "w") << content("w", 100, 10'000);
+  const test::FailingDisk disk(folder_of(a, 100) / "w");
+  a.keeper->take(100, false, folder_of(a, 100), {"w"});
+  EXPECT_FALSE(a.keeper->wait_until_held(100, 0.3));
+  take(a, 200);
+  EXPECT_EQ(held(a, 200).files.size(), 4u);
 }
 
 // The run may have to continue from a snapshot that the store did not take.

@@ -356,7 +356,7 @@ TEST(TextEncoder, MutatedStates) {
   const auto options = text_options("[text]\nweight = \"tfidf\"\nbuckets = 1024");
   const std::string train = "__label__x a a b\n__label__y a c d e\n";
   const auto good = fit_text(options, train)->state();
-  testing::restore_damaged(good, 20000, [&](const Encoder& encoder, std::span<const std::byte>) {
+  testing::restore_damaged(good, 5000, [&](const Encoder& encoder, std::span<const std::byte>) {
     const auto* text = dynamic_cast<const TextEncoder*>(&encoder);
     if (text == nullptr) return;
     for (const OwnedSample& sample : encode_text(*text, options, train)) {

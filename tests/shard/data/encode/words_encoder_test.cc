@@ -291,7 +291,7 @@ TEST(WordsEncoder, StateRoundTripAndErrors) {
 
 TEST(WordsEncoder, MutatedStates) {
   const auto good = WordsEncoder::fit(words_options(), words_of(kText), {})->state();
-  testing::restore_damaged(good, 20000, [&](const Encoder& encoder, std::span<const std::byte>) {
+  testing::restore_damaged(good, 5000, [&](const Encoder& encoder, std::span<const std::byte>) {
     const auto* words = dynamic_cast<const WordsEncoder*>(&encoder);
     if (words != nullptr) samples_of(*words, kText);
   });
