@@ -14,11 +14,11 @@ namespace modelet {
 namespace {
 
 std::vector<std::string_view> split(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
+  std::vector<std::string_view> fields;
   for (;;) {
     const size_t end = text.find(at);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
+    fields.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return fields;
     text.remove_prefix(end + 1);
   }
 }
@@ -64,17 +64,17 @@ class LayoutParser {
   // a,b..c -> names.
   std::vector<std::string> names_of(std::string_view list) const {
     std::vector<std::string> names;
-    for (const std::string_view part : split(list, ',')) {
-      const size_t dots = part.find("..");
-      if (part.empty()) fail("has an empty name");
+    for (const std::string_view entry : split(list, ',')) {
+      const size_t dots = entry.find("..");
+      if (entry.empty()) fail("has an empty name");
       if (dots == std::string_view::npos) {
-        names.emplace_back(part);
+        names.emplace_back(entry);
         continue;
       }
-      const auto first = numbered(part.substr(0, dots)), last = numbered(part.substr(dots + 2));
+      const auto first = numbered(entry.substr(0, dots)), last = numbered(entry.substr(dots + 2));
       if (!first || !last || first->first != last->first || first->second > last->second ||
           last->second - first->second >= kMaxTableColumns)
-        fail("has the range '" + std::string(part) +
+        fail("has the range '" + std::string(entry) +
              "'; both ends must be the same word with a number that grows, such as 'i1..i13'");
       for (uint32_t i = first->second; i <= last->second; ++i)
         names.push_back(std::string(first->first) + std::to_string(i));
@@ -109,7 +109,7 @@ class LayoutParser {
     fail("has the unknown kind '" + kind + "'" + suggestion(kind, kKinds));
   }
 
-  size_t cross_part(std::string_view name) const {
+  size_t cross_component(std::string_view name) const {
     const auto named = [&](size_t column) { return layout_.columns[column] == name; };
     const auto category = std::ranges::find_if(layout_.categories, named);
     if (category != layout_.categories.end())
@@ -123,18 +123,18 @@ class LayoutParser {
 
   void add_cross(const std::string& item) {
     item_ = "'" + item + "' ";
-    std::vector<size_t> parts;
+    std::vector<size_t> components;
     for (const std::string_view name : split(std::string_view(item).substr(kCross.size()), '*')) {
-      const size_t part = cross_part(name);
-      if (std::ranges::find(parts, part) != parts.end())
+      const size_t component = cross_component(name);
+      if (std::ranges::find(components, component) != components.end())
         fail("crosses '" + std::string(name) + "' with itself");
-      parts.push_back(part);
+      components.push_back(component);
     }
-    if (parts.size() < 2) fail("crosses one column; join two or more with '*', such as 'cross:c1*c2'");
-    if (std::ranges::find(layout_.crosses, parts) != layout_.crosses.end()) fail("is there twice");
+    if (components.size() < 2) fail("crosses one column; join two or more with '*', such as 'cross:c1*c2'");
+    if (std::ranges::find(layout_.crosses, components) != layout_.crosses.end()) fail("is there twice");
     if (layout_.crosses.size() == kMaxTableColumns)
       fail("is one cross too many; at most " + std::to_string(kMaxTableColumns) + " are possible");
-    layout_.crosses.push_back(std::move(parts));
+    layout_.crosses.push_back(std::move(components));
   }
 
   std::string item_;  // the item that is parsed, for messages

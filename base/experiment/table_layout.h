@@ -39,7 +39,7 @@ struct TableLayout {
   std::vector<std::string> columns;        // in the order of their first mention
   std::vector<size_t> labels, categories;  // columns
   std::vector<Number> numbers;
-  // The columns of each cross: an index in categories, or categories.size() + an index in numbers.
+  // The components of each cross: an index in categories, or categories.size() + an index in numbers.
   std::vector<std::vector<size_t>> crosses;
 };
 

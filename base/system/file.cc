@@ -172,12 +172,12 @@ void link_or_copy(const std::filesystem::path& from, const std::filesystem::path
 
 LockResult try_lock(int fd, LockKind kind, const std::filesystem::path& path, std::optional<uint32_t> byte) {
   constexpr short kTypes[] = {F_UNLCK, F_RDLCK, F_WRLCK};
-  struct flock part {};
-  part.l_type = kTypes[static_cast<size_t>(kind)];
-  part.l_whence = SEEK_SET;
-  part.l_start = byte.value_or(0);
-  part.l_len = byte ? 1 : 0;  // 0: to the end, wherever that is
-  if (::fcntl(fd, F_OFD_SETLK, &part) == 0) return LockResult::kTaken;
+  struct flock range {};
+  range.l_type = kTypes[static_cast<size_t>(kind)];
+  range.l_whence = SEEK_SET;
+  range.l_start = byte.value_or(0);
+  range.l_len = byte ? 1 : 0;  // 0: to the end, wherever that is
+  if (::fcntl(fd, F_OFD_SETLK, &range) == 0) return LockResult::kTaken;
   if (errno == EAGAIN || errno == EACCES) return LockResult::kHeldByOthers;
   if (errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL) return LockResult::kUnknown;
   throw Error(errno_text(path.string()) + " (locking it)");

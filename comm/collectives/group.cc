@@ -77,12 +77,12 @@ void Group::all_reduce_sum(Tag tag, Matrix values, const Codec& codec, Rounding 
   if (size() > 1) impl_->reductions.all_reduce_sum(values, codec, rounding);
 }
 
-void Group::reduce_scatter_sum(Tag tag, std::span<const OutBlock> parts, Matrix mine) {
-  MODELET_CHECK(parts.size() == impl_->messenger.count());
-  const ConstMatrix own = parts[impl_->messenger.own()].values;
+void Group::reduce_scatter_sum(Tag tag, std::span<const OutBlock> shares, Matrix mine) {
+  MODELET_CHECK(shares.size() == impl_->messenger.count());
+  const ConstMatrix own = shares[impl_->messenger.own()].values;
   MODELET_CHECK(own.rows == mine.rows && own.cols == mine.cols);
   impl_->messenger.begin_send(tag, "reduce-scatter");
-  impl_->reductions.reduce_scatter_sum(parts, mine);
+  impl_->reductions.reduce_scatter_sum(shares, mine);
 }
 
 void Group::barrier(Tag tag) {
@@ -106,22 +106,23 @@ Grid Group::grid(int rows) {
   GridTransports transports = make_grid_transports(whole.transport(), rows,
                                                    {options.max_waiting_messages, options.max_waiting_bytes});
   const int columns = transports.row->size();
-  // A group of the ranks first, first + distance, ...
-  const auto part = [&](std::unique_ptr<Transport> transport, int first, int distance, double patience) {
-    GroupOptions of_part = options;
-    of_part.timeout_seconds *= patience;
-    of_part.node_names.clear();
+  // The group of a line, a row or column: the ranks first, first + distance, ...
+  const auto line_group = [&](std::unique_ptr<Transport> transport, int first, int distance,
+                              double patience) {
+    GroupOptions of_line = options;
+    of_line.timeout_seconds *= patience;
+    of_line.node_names.clear();
     if (options.on_missing)
-      of_part.on_missing = [missing = options.on_missing, first, distance](int rank, const std::string& why) {
+      of_line.on_missing = [missing = options.on_missing, first, distance](int rank, const std::string& why) {
         missing(first + rank * distance, why);
       };
     for (int i = 0; i < transport->size() && !options.node_names.empty(); ++i)
-      of_part.node_names.push_back(whole.node_name(first + i * distance));
+      of_line.node_names.push_back(whole.node_name(first + i * distance));
     return std::unique_ptr<Group>(
-        new Group(std::make_unique<Impl>(std::move(transport), std::move(of_part), whole.interruption())));
+        new Group(std::make_unique<Impl>(std::move(transport), std::move(of_line), whole.interruption())));
   };
-  return {part(std::move(transports.row), rank() / columns * columns, 1, 1),
-          part(std::move(transports.column), rank() % columns, columns, options.column_patience)};
+  return {line_group(std::move(transports.row), rank() / columns * columns, 1, 1),
+          line_group(std::move(transports.column), rank() % columns, columns, options.column_patience)};
 }
 
 std::unique_ptr<Group> make_solo_group() {

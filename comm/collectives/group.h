@@ -73,15 +73,15 @@ class Group {
   // values = the sum of `values` over all ranks, for matrices of any size; choose() picks the algorithm.
   // Every rank gets the same bits. With the codec "none" these are the bits of a sum in rank order,
   // whatever the algorithm. A lossy codec rounds the values of each rank once. Algorithm::kReduceScatter
-  // differs: it does not round what a rank adds to its own part, but it rounds the sum. In a group of one
+  // differs: it does not round what a rank adds to its own share, but it rounds the sum. In a group of one
   // nothing is rounded. After an exception `values` are unspecified, so a caller that wants to try again
   // needs a copy.
   void all_reduce_sum(Tag tag, Matrix values, const Codec& codec, Rounding rounding = kNearest);
 
-  // Each rank has a matrix that is divided into one part for each rank. This rank gets the sum of all
-  // ranks' parts[rank()] in `mine`, added in rank order. This rank's own part is not rounded. One round;
-  // sends the parts of the others.
-  void reduce_scatter_sum(Tag tag, std::span<const OutBlock> parts, Matrix mine);
+  // Each rank has a matrix that is divided into one share for each rank. This rank gets the sum of all
+  // ranks' shares[rank()] in `mine`, added in rank order. This rank's own share is not rounded. One round;
+  // sends the shares of the others.
+  void reduce_scatter_sum(Tag tag, std::span<const OutBlock> shares, Matrix mine);
 
   // Returns when every rank has called it. choose() picks the algorithm.
   void barrier(Tag tag);

@@ -8,7 +8,7 @@
 namespace modelet::comm {
 namespace {
 
-// The most segments of an all-reduce in parts: a tag must be able to count their hops.
+// The most segments of an all-reduce by reduce-scatter: a tag must be able to count their hops.
 constexpr size_t kMaxSegments = 32'000;
 
 void copy(ConstMatrix from, Matrix to) {
@@ -26,7 +26,7 @@ void Reductions::all_reduce_sum(Matrix values, const Codec& codec, Rounding roun
   const Algorithm how =
       messenger_.algorithm(Operation::kAllReduce, codec.max_bytes(values.rows, values.cols));
   if (how == Algorithm::kReduceScatter) {
-    all_reduce_in_parts(values, codec, rounding);
+    all_reduce_by_reduce_scatter(values, codec, rounding);
     return;
   }
   receive_into_scratch(values);
@@ -42,72 +42,72 @@ void Reductions::all_reduce_sum(Matrix values, const Codec& codec, Rounding roun
   add_up(values);
 }
 
-void Reductions::reduce_scatter_sum(std::span<const OutBlock> parts, Matrix mine) {
+void Reductions::reduce_scatter_sum(std::span<const OutBlock> shares, Matrix mine) {
   receive_into_scratch(mine);
   for (const int& rank : messenger_.others()) {
-    messenger_.pack(parts.subspan(static_cast<size_t>(rank), 1));
+    messenger_.pack(shares.subspan(static_cast<size_t>(rank), 1));
     messenger_.post(std::span(&rank, 1));
   }
-  copy(parts[messenger_.own()].values, inbox(messenger_.own()));
+  copy(shares[messenger_.own()].values, inbox(messenger_.own()));
   collect();
   add_up(mine);
 }
 
-// Works on one segment of the matrix at a time, with two under way: while the parts of one segment travel,
+// Works on one segment of the matrix at a time, with two under way: while the shares of one segment travel,
 // those of the next are encoded.
-void Reductions::all_reduce_in_parts(Matrix values, const Codec& codec, Rounding rounding) {
+void Reductions::all_reduce_by_reduce_scatter(Matrix values, const Codec& codec, Rounding rounding) {
   const size_t bytes = values.rows * values.cols * sizeof(float), most = messenger_.options().segment_bytes;
   const size_t segments = std::clamp<size_t>((bytes + most - 1) / most, 1, kMaxSegments);
   const int rank = messenger_.rank();
-  const auto parts_hop = [](size_t segment) { return 2 * segment; };
-  // Between a segment's parts and its sums, the next segment's parts are sent.
+  const auto shares_hop = [](size_t segment) { return 2 * segment; };
+  // Between a segment's shares and its sums, the next segment's shares are sent.
   const auto sums_hop = [](size_t segment) { return 2 * segment + 3; };
-  const auto send_parts = [&](size_t segment) {
+  const auto send_shares = [&](size_t segment) {
     if (segment >= segments) return;
-    messenger_.go_on_at(parts_hop(segment));
+    messenger_.go_on_at(shares_hop(segment));
     for (const int& to : messenger_.others())
-      send_part(part_of(values, segments, segment, to), codec, rounding, to, std::span(&to, 1));
+      send_share(share_of(values, segments, segment, to), codec, rounding, to, std::span(&to, 1));
   };
-  send_parts(0);
-  send_parts(1);
+  send_shares(0);
+  send_shares(1);
   for (size_t segment = 0; segment <= segments; ++segment) {
     if (segment < segments) {
-      const Matrix mine = part_of(values, segments, segment, rank);
+      const Matrix mine = share_of(values, segments, segment, rank);
       receive_into_scratch(mine);
       copy(mine, inbox(messenger_.own()));
-      messenger_.go_on_at(parts_hop(segment));
+      messenger_.go_on_at(shares_hop(segment));
       collect();
       add_up(mine);
       messenger_.go_on_at(sums_hop(segment));
-      send_part(mine, codec, rounding, rank, messenger_.others());
+      send_share(mine, codec, rounding, rank, messenger_.others());
       codec.decode(messenger_.packed().raw(), mine);  // the sum as the others decode it
-      send_parts(segment + 2);
+      send_shares(segment + 2);
     }
     if (segment > 0) {
       for (size_t r = 0; r < inbox_.size(); ++r)
-        inbox_[r].assign(1, part_of(values, segments, segment - 1, static_cast<int>(r)));
+        inbox_[r].assign(1, share_of(values, segments, segment - 1, static_cast<int>(r)));
       messenger_.go_on_at(sums_hop(segment - 1));
       collect();
     }
   }
 }
 
-void Reductions::send_part(ConstMatrix part, const Codec& codec, Rounding rounding, int of,
-                           std::span<const int> to) {
+void Reductions::send_share(ConstMatrix share, const Codec& codec, Rounding rounding, int of,
+                            std::span<const int> to) {
   if (!rounding.to_nearest())
     rounding.seed = Rng(rounding.seed, {static_cast<uint64_t>(of), messenger_.hop()}).next();
-  const OutBlock block{&codec, part, rounding};
+  const OutBlock block{&codec, share, rounding};
   messenger_.pack(std::span(&block, 1));
   messenger_.post(to);
 }
 
-// The part of a segment that belongs to a rank: rows of the matrix, or columns if there are fewer rows than
-// parts of all segments. It may be empty.
-Matrix Reductions::part_of(Matrix values, size_t segments, size_t segment, int rank) const {
+// A rank's share of a segment: rows of the matrix, or columns if there are fewer rows than shares of all
+// segments. It may be empty.
+Matrix Reductions::share_of(Matrix values, size_t segments, size_t segment, int rank) const {
   const bool rows = values.rows >= inbox_.size() * segments;
-  const size_t length = rows ? values.rows : values.cols, parts = segments * inbox_.size();
+  const size_t length = rows ? values.rows : values.cols, shares = segments * inbox_.size();
   const size_t i = segment * inbox_.size() + static_cast<size_t>(rank);
-  const size_t begin = length * i / parts, end = length * (i + 1) / parts;
+  const size_t begin = length * i / shares, end = length * (i + 1) / shares;
   return rows ? values.row_range(begin, end - begin) : values.columns(begin, end - begin);
 }
 

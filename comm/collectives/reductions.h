@@ -5,8 +5,8 @@
 // There are three ways to all-reduce (comm/messaging/algorithm.h):
 // - Every rank sends its matrix to every other rank.
 // - Every rank gets all matrices by dissemination.
-// - In parts: a reduce-scatter, in which each rank adds up its part of the matrix, and an all-gather of the
-//   sums (Thakur, Rabenseifner, Gropp, IJHPCA 2005).
+// - By reduce-scatter: each rank adds up its share of the matrix, and an all-gather of the sums follows
+//   (Thakur, Rabenseifner, Gropp, IJHPCA 2005).
 #pragma once
 
 #include <span>
@@ -26,12 +26,12 @@ class Reductions {
 
   // Both are part of an operation that begin_send() began, in a group of at least two ranks.
   void all_reduce_sum(Matrix values, const Codec& codec, Rounding rounding);
-  void reduce_scatter_sum(std::span<const OutBlock> parts, Matrix mine);
+  void reduce_scatter_sum(std::span<const OutBlock> shares, Matrix mine);
 
  private:
-  void all_reduce_in_parts(Matrix values, const Codec& codec, Rounding rounding);
-  void send_part(ConstMatrix part, const Codec& codec, Rounding rounding, int of, std::span<const int> to);
-  Matrix part_of(Matrix values, size_t segments, size_t segment, int rank) const;
+  void all_reduce_by_reduce_scatter(Matrix values, const Codec& codec, Rounding rounding);
+  void send_share(ConstMatrix share, const Codec& codec, Rounding rounding, int of, std::span<const int> to);
+  Matrix share_of(Matrix values, size_t segments, size_t segment, int rank) const;
   void receive_into_scratch(ConstMatrix like);
   void collect();
   void add_up(Matrix sum) const;

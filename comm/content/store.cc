@@ -143,7 +143,7 @@ class StoreRoom {
       for (const Entry& entry : entries)
         if (all + bytes > limit_ && remove(entry)) all -= entry.taken;
       if (all + bytes > limit_) throw does_not_fit(bytes, all + bytes);
-      left_ = std::max(bytes, std::min({kAtOnce, limit_ / kLimitParts, limit_ - all}));
+      left_ = std::max(bytes, std::min({kAtOnce, limit_ / kLimitDivisor, limit_ - all}));
     }
     left_ -= bytes;
   }
@@ -156,7 +156,7 @@ class StoreRoom {
   };
   // A process reserves this much at once. It does not see what other processes take meanwhile, so it must
   // be little, and a small part of the limit.
-  static constexpr uint64_t kAtOnce = uint64_t{64} << 20, kLimitParts = 64;
+  static constexpr uint64_t kAtOnce = uint64_t{64} << 20, kLimitDivisor = 64;
   static constexpr size_t kMostEntries = 4096;  // more would make listing the folder slow
 
   // All entries except `own`, the least recently used first.

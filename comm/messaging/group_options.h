@@ -34,8 +34,8 @@ struct GroupOptions {
   // For tests and measurements: the algorithm of barrier and all-reduce, which must be the same on all
   // ranks. Empty: choose() decides.
   std::optional<Algorithm> algorithm;
-  // An all-reduce in parts processes this many bytes of the matrix (as fp32) at a time: while one segment
-  // travels, the next is encoded.
+  // An all-reduce by reduce-scatter processes this many bytes of the matrix (as fp32) at a time: while one
+  // segment travels, the next is encoded.
   size_t segment_bytes = size_t{4} << 20;
 };
 

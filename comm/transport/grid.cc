@@ -13,9 +13,9 @@
 namespace modelet::comm {
 namespace {
 
-// One row or column. Frames that the other part received for it wait here.
-struct Part {
-  std::vector<int> ranks;  // their ranks in the whole, by rank in the part
+// One row or column. Frames that the other line received for it wait here.
+struct Line {
+  std::vector<int> ranks;  // their ranks in the whole, by rank in the line
   std::deque<Frame> waiting;
   size_t waiting_bytes = 0;
   Transport::Heard heard;
@@ -32,8 +32,8 @@ struct Crossing {
     for (int i = 0; i < columns; ++i) row.ranks.push_back(own_row() * columns + i);
     for (int i = 0; i < rows; ++i) column.ranks.push_back(i * columns + own_column());
     heard_before = whole.when_connections_change([this](int rank, Transport::Connection what) {
-      const Part* const part = part_of(rank);
-      if (part != nullptr && part->heard) part->heard(part->rank_of(rank), what);
+      const Line* const line = line_of(rank);
+      if (line != nullptr && line->heard) line->heard(line->rank_of(rank), what);
     });
   }
   Crossing(const Crossing&) = delete;
@@ -43,8 +43,8 @@ struct Crossing {
   int own_row() const { return whole.rank() / columns; }
   int own_column() const { return whole.rank() % columns; }
 
-  // The part that a rank belongs to; null for a rank in neither, whose messages are a stranger's.
-  Part* part_of(int rank) {
+  // The line that a rank belongs to; null for a rank in neither, whose messages are a stranger's.
+  Line* line_of(int rank) {
     if (rank / columns == own_row()) return &row;
     if (rank % columns == own_column()) return &column;
     return nullptr;
@@ -53,26 +53,26 @@ struct Crossing {
   Transport& whole;
   const GridLimits limits;
   int columns = 1;
-  Part row, column;
+  Line row, column;
   Transport::Heard heard_before;
   uint64_t strangers = 0;
 };
 
-class PartTransport final : public Transport {
+class LineTransport final : public Transport {
  public:
-  PartTransport(std::shared_ptr<Crossing> crossing, Part& part, int rank)
-      : crossing_(std::move(crossing)), part_(part), rank_(rank) {}
-  PartTransport(const PartTransport&) = delete;
-  PartTransport& operator=(const PartTransport&) = delete;
-  ~PartTransport() override { part_.heard = {}; }
+  LineTransport(std::shared_ptr<Crossing> crossing, Line& line, int rank)
+      : crossing_(std::move(crossing)), line_(line), rank_(rank) {}
+  LineTransport(const LineTransport&) = delete;
+  LineTransport& operator=(const LineTransport&) = delete;
+  ~LineTransport() override { line_.heard = {}; }
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(part_.ranks.size()); }
+  int size() const override { return static_cast<int>(line_.ranks.size()); }
 
   void send(std::span<const int> to, const RecycledPtr<Message>& message) override {
     for (const int rank : to) {
       try {
-        crossing_->whole.send(std::span(&part_.ranks[static_cast<size_t>(rank)], 1), message);
+        crossing_->whole.send(std::span(&line_.ranks[static_cast<size_t>(rank)], 1), message);
       } catch (const PeerError& error) {
         throw PeerError(rank, error.what());
       }
@@ -80,41 +80,41 @@ class PartTransport final : public Transport {
   }
 
   bool receive(double timeout_seconds, Frame& frame) override {
-    if (!part_.waiting.empty()) {
-      frame = std::move(part_.waiting.front());
-      part_.waiting.pop_front();
-      part_.waiting_bytes -= frame.bytes();
+    if (!line_.waiting.empty()) {
+      frame = std::move(line_.waiting.front());
+      line_.waiting.pop_front();
+      line_.waiting_bytes -= frame.bytes();
       return true;
     }
     const Stopwatch watch;
     while (crossing_->whole.receive(timeout_seconds - watch.seconds(), frame)) {
-      Part* const part = crossing_->part_of(frame.from);
-      if (part == nullptr) {
+      Line* const line = crossing_->line_of(frame.from);
+      if (line == nullptr) {
         ++crossing_->strangers;
         continue;
       }
-      frame.from = part->rank_of(frame.from);
-      if (part == &part_) return true;
-      part->waiting_bytes += frame.bytes();
-      if (part->waiting.size() >= crossing_->limits.waiting_messages ||
-          part->waiting_bytes > crossing_->limits.waiting_bytes)
+      frame.from = line->rank_of(frame.from);
+      if (line == &line_) return true;
+      line->waiting_bytes += frame.bytes();
+      if (line->waiting.size() >= crossing_->limits.waiting_messages ||
+          line->waiting_bytes > crossing_->limits.waiting_bytes)
         throw PeerError(frame.from,
                         fmt::format("a peer is too far ahead: {} messages of {} bytes wait unread",
-                                    part->waiting.size() + 1, part->waiting_bytes));
-      part->waiting.push_back(std::move(frame));
+                                    line->waiting.size() + 1, line->waiting_bytes));
+      line->waiting.push_back(std::move(frame));
     }
     return false;
   }
 
   void interrupt(const std::string& reason) override { crossing_->whole.interrupt(reason); }
-  Heard when_connections_change(Heard heard) override { return std::exchange(part_.heard, std::move(heard)); }
+  Heard when_connections_change(Heard heard) override { return std::exchange(line_.heard, std::move(heard)); }
   uint64_t dropped_messages() const override {
     return crossing_->whole.dropped_messages() + crossing_->strangers;
   }
 
  private:
   const std::shared_ptr<Crossing> crossing_;
-  Part& part_;
+  Line& line_;
   const int rank_;
 };
 
@@ -122,8 +122,8 @@ class PartTransport final : public Transport {
 
 GridTransports make_grid_transports(Transport& whole, int rows, const GridLimits& limits) {
   const auto crossing = std::make_shared<Crossing>(whole, rows, limits);
-  return {std::make_unique<PartTransport>(crossing, crossing->row, crossing->own_column()),
-          std::make_unique<PartTransport>(crossing, crossing->column, crossing->own_row())};
+  return {std::make_unique<LineTransport>(crossing, crossing->row, crossing->own_column()),
+          std::make_unique<LineTransport>(crossing, crossing->column, crossing->own_row())};
 }
 
 }  // namespace modelet::comm

@@ -32,7 +32,7 @@ using testing::TransportKind;
 using Groups = std::vector<std::unique_ptr<Group>>;
 
 constexpr int kTrials = 5;
-constexpr const char* kNames[] = {"direct", "dissemination", "in parts"};
+constexpr const char* kNames[] = {"direct", "dissemination", "reduce-scatter"};
 constexpr size_t kSizes[] = {0, 1, 1 << 10, 16 << 10, 256 << 10, 4 << 20};  // fp32 numbers; 0: a barrier
 
 struct Cost {

@@ -4,7 +4,7 @@
     simulate.py ../amazon-670k-shape.toml --nodes 16 --cores 8 --rate 1e9 --rtt 0.5e-3
     simulate.py ../amazon-670k-shape.toml --nodes 4 --gflops 400,200 --bf16-gflops 800,400 --memory-gbps 100,50 --jitter 0.05 --json
 
-The simulated nodes run the parts of a step in the order of TrainingStep::run. They compute and send micro-batch by micro-batch, and wait
+The simulated nodes run the phases of a step in the order of TrainingStep::run. They compute and send micro-batch by micro-batch, and wait
 only for what they need. The result shows how much of the wire's time is hidden behind computing. Modelet itself does not run, and no root
 is needed.
 
@@ -184,9 +184,9 @@ class _Timeline:
         self.spent["now"][node] += seconds
         self.spent[what][node] += seconds
 
-    def _compute(self, part, layers, share=1.0):
+    def _compute(self, phase, layers, share=1.0):
         for node, described in enumerate(self.nodes):
-            seconds = sum(described["layers"][layer][part] for layer in layers)
+            seconds = sum(described["layers"][layer][phase] for layer in layers)
             self._spend(node, "computing", share * self.factors[node] * seconds)
 
     def _send(self, exchange):

@@ -13,7 +13,7 @@
 #include "base/system/file.h"
 #include "base/system/log.h"
 #include "comm/content/transfer/transfer.h"
-#include "node_agent/train/data/label_parts.h"
+#include "node_agent/train/data/label_selection.h"
 #include "shard/data/store/dataset.h"
 
 namespace modelet::agent {

@@ -42,7 +42,7 @@ struct DataSource {
 class RunData {
  public:
   // Sets train_file and test_file of `job`. train_file has at least the labels of output_neurons(job)
-  // (node_agent/train/data/label_parts.h). `check` is called several times a second while data is checked
+  // (node_agent/train/data/label_selection.h). `check` is called several times a second while data is checked
   // or fetched, and may throw. Throws Error if the data cannot be had: no answer, no room, or the scheduler
   // does not have it.
   RunData(const DataSource& source, TrainJob& job, const EventSink& events,

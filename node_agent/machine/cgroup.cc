@@ -13,10 +13,10 @@ namespace fs = std::filesystem;
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-// Calls `visit` with the group of this process and with those above it. `controller`: the v1 controller;
-// empty: v2.
-void for_each_group(const CgroupFiles& files, const std::string& controller,
-                    const std::function<void(const fs::path&)>& visit) {
+// Calls `visit` with the control group of this process and with those above it. `controller`: the v1
+// controller; empty: v2.
+void for_each_cgroup(const CgroupFiles& files, const std::string& controller,
+                     const std::function<void(const fs::path&)>& visit) {
   std::ifstream lines(files.self);
   for (std::string line; std::getline(lines, line);) {  // "0::/a/b"; "3:cpu,cpuacct:/a/b"
     const size_t names = line.find(':'), path = line.find(":/");
@@ -64,30 +64,30 @@ double left(double limit, double used, double reclaimable) {
 
 double cgroup_cores(const CgroupFiles& files) {
   double cores = kNoLimit;
-  for_each_group(files, "", [&](const fs::path& group) {
-    std::ifstream file(group / "cpu.max");
+  for_each_cgroup(files, "", [&](const fs::path& cgroup) {
+    std::ifstream file(cgroup / "cpu.max");
     double quota = 0, period = 0;
     if (file >> quota >> period) cores = std::min(cores, quota_cores(quota, period));
   });
-  for_each_group(files, "cpu", [&](const fs::path& group) {
-    cores = std::min(cores, quota_cores(number_in(group / "cpu.cfs_quota_us", 0),
-                                        number_in(group / "cpu.cfs_period_us", 0)));
+  for_each_cgroup(files, "cpu", [&](const fs::path& cgroup) {
+    cores = std::min(cores, quota_cores(number_in(cgroup / "cpu.cfs_quota_us", 0),
+                                        number_in(cgroup / "cpu.cfs_period_us", 0)));
   });
   return cores;
 }
 
 double cgroup_memory_bytes(const CgroupFiles& files) {
   double bytes = kNoLimit;
-  for_each_group(files, "", [&](const fs::path& group) {
+  for_each_cgroup(files, "", [&](const fs::path& cgroup) {
     bytes = std::min(bytes,
-                     left(number_in(group / "memory.max", kNoLimit), number_in(group / "memory.current", 0),
-                          value_of(group / "memory.stat", "inactive_file")));
+                     left(number_in(cgroup / "memory.max", kNoLimit), number_in(cgroup / "memory.current", 0),
+                          value_of(cgroup / "memory.stat", "inactive_file")));
   });
   // In v1 "no limit" is a number larger than any machine's memory.
-  for_each_group(files, "memory", [&](const fs::path& group) {
-    bytes = std::min(bytes, left(number_in(group / "memory.limit_in_bytes", kNoLimit),
-                                 number_in(group / "memory.usage_in_bytes", 0),
-                                 value_of(group / "memory.stat", "total_inactive_file")));
+  for_each_cgroup(files, "memory", [&](const fs::path& cgroup) {
+    bytes = std::min(bytes, left(number_in(cgroup / "memory.limit_in_bytes", kNoLimit),
+                                 number_in(cgroup / "memory.usage_in_bytes", 0),
+                                 value_of(cgroup / "memory.stat", "total_inactive_file")));
   });
   return bytes;
 }

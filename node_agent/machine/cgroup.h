@@ -1,5 +1,5 @@
 // What the control groups of this process leave to it. Both versions of control groups may be mounted: v2,
-// or controllers of v1. A group's limit holds for all groups below it, so the tightest limit on the way up
+// or controllers of v1. A control group's limit holds for all below it, so the tightest limit on the way up
 // counts.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace modelet::agent {
 // Where the kernel shows control groups. Tests use other places.
 struct CgroupFiles {
   std::filesystem::path root = "/sys/fs/cgroup";  // v2; for v1 the folders of its controllers
-  // The groups of this process, one line for each hierarchy.
+  // The control groups of this process, one line for each hierarchy.
   std::filesystem::path self = "/proc/self/cgroup";
 };
 

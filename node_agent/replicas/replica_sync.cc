@@ -203,7 +203,7 @@ class ReplicaSync::Changes final : public RowExchange::Content {
   const size_t self_;  // this replica
 };
 
-// Sends exactly what the codec has kept back of all rows since the replicas were last equal. This part was
+// Sends exactly what the codec has kept back of all rows since the replicas were last equal. It was
 // missing in the mean when this replica last sent the row, so it gets the share in `agreed` that it would
 // have had then.
 class ReplicaSync::KeptBack final : public RowExchange::Content {
@@ -227,7 +227,7 @@ class ReplicaSync::KeptBack final : public RowExchange::Content {
     float *const sum = sync_.scratch_.mine(), *const scratch = sum + cols;
     std::fill_n(sum, cols, 0.0f);
     for (size_t replica = 0; replica < arrived.replicas(); ++replica)
-      if (const float* part = arrived.row(replica, 0, i)) kernels::add(part, sum, cols);
+      if (const float* kept_back = arrived.row(replica, 0, i)) kernels::add(kept_back, sum, cols);
     kernels::add(agreed.weights().row(row, scratch), sum, cols);
     agreed.set_row(row, sum,
                    Rng(sync_.seed_, {kStreamReplicaAgreed, step_, kKeptBack, copy.modelet->spec().id, row}));

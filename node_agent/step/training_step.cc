@@ -99,8 +99,8 @@ void TrainingStep::forward_output(StepState& now, size_t range) {
                             now.ranges()[range]);
 }
 
-// Computes, from the statistics and parts of all ranks, the loss and this rank's columns of the gradient of
-// the last hidden layer.
+// Computes, from the statistics and partial sums of all ranks, the loss and this rank's columns of the
+// gradient of the last hidden layer.
 void TrainingStep::combine(StepState& now) {
   loss_->combine(now.batch(), output_exchange_.statistics(), now.loss);
   if (!std::isfinite(now.loss.loss))
@@ -112,8 +112,8 @@ void TrainingStep::combine(StepState& now) {
                            now.gradients.back().resize(activations.rows, activations.cols));
 }
 
-// Goes from the last hidden layer down. Each rank has a part of the gradient of the whole layer below; the
-// owner of each column gets the sum of the parts.
+// Goes from the last hidden layer down. Each rank has partial sums of the gradient of the whole layer below;
+// the owner of each column gets the whole sums.
 void TrainingStep::backward(StepState& now) {
   const size_t last = network_.hidden_layers() - 1;
   for (size_t layer = last; layer > 0; --layer) {

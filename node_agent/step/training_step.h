@@ -88,7 +88,7 @@ class TrainingStep {
   std::function<void()> while_waiting_;
   bool snapshot_wished_ = false;
   StepState now_, next_;
-  Buffer partial_;  // this rank's part of a hidden layer's input gradient
+  Buffer partial_;  // this rank's partial sums of a hidden layer's input gradient
 };
 
 }  // namespace modelet::agent

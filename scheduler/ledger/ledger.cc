@@ -100,14 +100,14 @@ Records Ledger::read() {
   return records;
 }
 
-LogPart Ledger::read_log(uint64_t run, const std::string& node, uint64_t after, size_t most_bytes) {
-  LogPart part{.text = {}, .next = after};
+LogPage Ledger::read_log(uint64_t run, const std::string& node, uint64_t after, size_t most_bytes) {
+  LogPage page{.text = {}, .next = after};
   const auto read = [&](Statement& statement, const char* line_end) {
     while (statement.next()) {
       const std::string text = statement.text(1);
-      if (!part.text.empty() && part.text.size() + text.size() > most_bytes) return;
-      part.text += text + line_end;
-      part.next = statement.number(0);
+      if (!page.text.empty() && page.text.size() + text.size() > most_bytes) return;
+      page.text += text + line_end;
+      page.next = statement.number(0);
     }
   };
   if (node.empty()) {
@@ -119,7 +119,7 @@ LogPart Ledger::read_log(uint64_t run, const std::string& node, uint64_t after, 
                    "SELECT number, text FROM logs WHERE run = ? AND node = ? AND number > ? ORDER BY number");
     read(logs.with(run, node, after), "");
   }
-  return part;
+  return page;
 }
 
 std::vector<std::string> Ledger::nodes_with_log(uint64_t run) {

@@ -37,7 +37,7 @@ class Ledger {
   // Reads the log of a run after number `after` (0: from the beginning): the events of the run if `node` is
   // empty, else what this node has logged. Returns about `most_bytes`, but at least one entry if there is
   // one.
-  LogPart read_log(uint64_t run, const std::string& node, uint64_t after, size_t most_bytes);
+  LogPage read_log(uint64_t run, const std::string& node, uint64_t after, size_t most_bytes);
   // The nodes that have logged something for the run.
   std::vector<std::string> nodes_with_log(uint64_t run);
   void write(const Records& records);

@@ -64,8 +64,8 @@ struct Records {
   }
 };
 
-// A part of a log, whole lines.
-struct LogPart {
+// A page of a log, whole lines.
+struct LogPage {
   std::string text;
   uint64_t next = 0;  // pass this as `after` to read on
 };

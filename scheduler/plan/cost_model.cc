@@ -33,13 +33,13 @@ constexpr double kActivation = 4.5;    // lay out an activation, and combine its
 
 }  // namespace
 
-double sum(const PartSeconds& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+double sum(const PhaseSeconds& seconds) { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
 
-PartSeconds StepWork::seconds(const NodeCapacity& node) const {
-  PartSeconds seconds{};
-  for (size_t part = 0; part < kStepParts; ++part) {
-    const Work& work = parts[part];
-    seconds[part] =
+PhaseSeconds StepWork::seconds(const NodeCapacity& node) const {
+  PhaseSeconds seconds{};
+  for (size_t phase = 0; phase < kStepPhases; ++phase) {
+    const Work& work = phases[phase];
+    seconds[phase] =
         (work.flops / node.gflops + work.bf16_flops / node.bf16_rate()) / (kGiga * kProductShare) +
         work.traffic_bytes / (node.memory_gbps * kGiga) +
         work.reference_seconds * kReferenceGflops / node.gflops;
@@ -103,10 +103,10 @@ StepWork CostModel::input_work(const ModeletSpec& modelet) const {
   const double summed = features_of_batch() * columns;
   const double updated = touched_features() * columns;
   StepWork work;
-  work.at(StepPart::kForward) = {.traffic_bytes = read_traffic(summed, modelet.kind),
-                                 .reference_seconds = kNano * kSumValue * summed};
-  work.at(StepPart::kUpdate) = {.traffic_bytes = update_traffic(updated, modelet.kind),
-                                .reference_seconds = kNano * (kSumValue * summed + kUpdateValue * updated)};
+  work.at(StepPhase::kForward) = {.traffic_bytes = read_traffic(summed, modelet.kind),
+                                  .reference_seconds = kNano * kSumValue * summed};
+  work.at(StepPhase::kUpdate) = {.traffic_bytes = update_traffic(updated, modelet.kind),
+                                 .reference_seconds = kNano * (kSumValue * summed + kUpdateValue * updated)};
   return work;
 }
 
@@ -116,11 +116,12 @@ StepWork CostModel::hidden_work(const ModeletSpec& modelet) const {
                products = kFlopsPerProduct * experiment_.train.batch * parameters,
                read = read_traffic(parameters, modelet.kind);
   StepWork work;
-  work.at(StepPart::kForward) = {.flops = products, .traffic_bytes = read};
-  work.at(StepPart::kBackward) = {.flops = products, .traffic_bytes = read};
-  work.at(StepPart::kUpdate) = {.flops = products,
-                                .traffic_bytes = update_traffic(parameters, modelet.kind),
-                                .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
+  work.at(StepPhase::kForward) = {.flops = products, .traffic_bytes = read};
+  work.at(StepPhase::kBackward) = {.flops = products, .traffic_bytes = read};
+  work.at(StepPhase::kUpdate) = {
+      .flops = products,
+      .traffic_bytes = update_traffic(parameters, modelet.kind),
+      .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
   return work;
 }
 
@@ -135,14 +136,14 @@ StepWork CostModel::output_work(const ModeletSpec& modelet) const {
   const auto multiply = [bf16](Work& work, double flops) { (bf16 ? work.bf16_flops : work.flops) += flops; };
 
   StepWork work;
-  work.at(StepPart::kSelect) = {
+  work.at(StepPhase::kSelect) = {
       .traffic_bytes = read_traffic(parameters, modelet.kind),
       .reference_seconds = kNano * (kSelectNeuron * rows + kGatherValue * parameters)};
   if (const Experiment::Sampling& sampling = experiment_.sampling; retrieves_neurons(sampling.mode)) {
     const auto neurons = static_cast<double>(modelet.neurons());
     const double asking = asking_samples();
     const double ranked = asking * std::min<double>(sampling.candidates, neurons);
-    Work& select = work.at(StepPart::kSelect);
+    Work& select = work.at(StepPhase::kSelect);
     select.flops += kFlopsPerProduct * ranked * inputs;
     select.traffic_bytes += ranked * inputs * sizeof(float);
     // Projections use pairs of bf16, whatever the precision of the weights. On machines that compute such
@@ -158,14 +159,15 @@ StepWork CostModel::output_work(const ModeletSpec& modelet) const {
                        (pairs_have_weights(experiment_.model) ? 1 : 0) + (experiment_.model.pairs ? 1 : 0);
     const double of_label = static_cast<double>(most_pairs(modelet, experiment_, shape_)) /
                             static_cast<double>(modelet.neurons());
-    work.at(StepPart::kSelect).reference_seconds +=
+    work.at(StepPhase::kSelect).reference_seconds +=
         kNano * passes * rows * (kPair * of_label + kLane * features_of_batch());
   }
-  work.at(StepPart::kOutputForward) = {.reference_seconds = kNano * kLogit * logits};
-  multiply(work.at(StepPart::kOutputForward), 2 * products);  // logits, gradient of the inputs
-  work.at(StepPart::kUpdate) = {.traffic_bytes = update_traffic(parameters, modelet.kind),
-                                .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
-  multiply(work.at(StepPart::kUpdate), products);
+  work.at(StepPhase::kOutputForward) = {.reference_seconds = kNano * kLogit * logits};
+  multiply(work.at(StepPhase::kOutputForward), 2 * products);  // logits, gradient of the inputs
+  work.at(StepPhase::kUpdate) = {
+      .traffic_bytes = update_traffic(parameters, modelet.kind),
+      .reference_seconds = kNano * (kUpdateRow * rows + kUpdateValue * parameters)};
+  multiply(work.at(StepPhase::kUpdate), products);
   return work;
 }
 
@@ -239,16 +241,16 @@ StepWork CostModel::of_batch(uint32_t layer) const {
   StepWork work;
   if (layer == 0) {  // the input layer: every node handles all features of the batch
     const double entries = features_of_batch();
-    work.at(StepPart::kForward).reference_seconds = kNano * (kSortEntry + kSumEntry) * entries;
-    work.at(StepPart::kUpdate).reference_seconds =
+    work.at(StepPhase::kForward).reference_seconds = kNano * (kSortEntry + kSumEntry) * entries;
+    work.at(StepPhase::kUpdate).reference_seconds =
         kNano * (kSumEntry * entries + kUpdateRow * touched_features());
     return work;
   }
   const double values = batch * experiment_.model.hidden[layer - 1];  // inputs of the layer
-  work.at(layer == experiment_.model.hidden.size() ? StepPart::kOutputForward : StepPart::kForward)
+  work.at(layer == experiment_.model.hidden.size() ? StepPhase::kOutputForward : StepPhase::kForward)
       .reference_seconds = kNano * kActivation * values;
   if (layer == experiment_.model.hidden.size())
-    work.at(StepPart::kSelect).reference_seconds = kNano * kSelectLabel * batch * shape_.labels_per_row;
+    work.at(StepPhase::kSelect).reference_seconds = kNano * kSelectLabel * batch * shape_.labels_per_row;
   return work;
 }
 

@@ -1,6 +1,6 @@
-// The cost model: what a modelet costs a node in memory and in each part of a step. Pure functions.
+// The cost model: what a modelet costs a node in memory and in each phase of a step. Pure functions.
 //
-// On a node whose speed was measured (node_agent/machine/capacity.h), a part of a step takes the sum of
+// On a node whose speed was measured (node_agent/machine/capacity.h), a phase of a step takes the sum of
 //     products / rate of the products          (GFLOP/s, of fp32 and of bf16)
 //   + bytes of rows / rate of row updates      (GB/s, rows at random places in memory)
 //   + everything else, as seconds of a core of known speed.
@@ -33,17 +33,17 @@ struct NodeCapacity {
   double bf16_rate() const { return bf16_gflops > 0 ? bf16_gflops : gflops; }
 };
 
-// The parts of a step in the order in which a node does them (TrainingStep::run): before, between and after
+// The phases of a step in the order in which a node does them (TrainingStep::run): before, between and after
 // the exchanges. One thing comes earlier: the first kForward of the next step comes before the kUpdate of the
 // output layer.
-enum class StepPart : uint8_t {
+enum class StepPhase : uint8_t {
   kForward,        // hidden layers, micro-batch by micro-batch
   kSelect,         // the output layer's active set is chosen, its rows are gathered; once
   kOutputForward,  // logits and gradient of the hidden layer, micro-batch by micro-batch
   kBackward,       // hidden layers except the first
   kUpdate,         // once nothing more is needed from peers
 };
-inline constexpr size_t kStepParts = 5;
+inline constexpr size_t kStepPhases = 5;
 
 struct Work {
   double flops = 0, bf16_flops = 0;
@@ -52,15 +52,15 @@ struct Work {
 };
 inline constexpr double kReferenceGflops = 110;
 
-// The work of a node in each part of a step.
-using PartSeconds = std::array<double, kStepParts>;
-double sum(const PartSeconds& seconds);
+// The work of a node in each phase of a step.
+using PhaseSeconds = std::array<double, kStepPhases>;
+double sum(const PhaseSeconds& seconds);
 
 struct StepWork {
-  std::array<Work, kStepParts> parts{};
+  std::array<Work, kStepPhases> phases{};
 
-  Work& at(StepPart part) { return parts[static_cast<size_t>(part)]; }
-  PartSeconds seconds(const NodeCapacity& node) const;
+  Work& at(StepPhase phase) { return phases[static_cast<size_t>(phase)]; }
+  PhaseSeconds seconds(const NodeCapacity& node) const;
 };
 
 struct ModeletCost {

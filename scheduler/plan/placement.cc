@@ -34,13 +34,13 @@ std::vector<NodeCapacity> weakest_of_replicas(std::span<const NodeCapacity> node
   return weakest;
 }
 
-void add(PartSeconds& to, const PartSeconds& seconds) {
-  for (size_t part = 0; part < kStepParts; ++part) to[part] += seconds[part];
+void add(PhaseSeconds& to, const PhaseSeconds& seconds) {
+  for (size_t phase = 0; phase < kStepPhases; ++phase) to[phase] += seconds[phase];
 }
 
 // Gives nodes that a measurement cannot tell apart the mean of their rates, so that equal machines get equal
-// parts. If the plan followed the noise, one node would wait for another in each step. seconds[i] is the time
-// of the whole model on node i alone.
+// shares. If the plan followed the noise, one node would wait for another in each step. seconds[i] is the
+// time of the whole model on node i alone.
 void even_out(std::vector<NodeCapacity>& nodes, const std::vector<double>& seconds) {
   std::vector<size_t> order(nodes.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -31,7 +31,7 @@ struct NodePlan {
   std::vector<uint32_t> modelets;  // ids, ascending
   uint64_t memory_bytes = 0;       // modelets, buffers of a step and of synchronisation, the program
   uint64_t memory_limit = 0;
-  std::vector<PartSeconds> layers;   // [layer] of computing
+  std::vector<PhaseSeconds> layers;  // [layer] of computing
   double seconds_per_step = 0;       // their sum
   uint64_t bytes_sent_per_step = 0;  // with envelopes, before LZ4; with the share of the synchronisation
   uint64_t sync_bytes_per_step = 0;  // of these, those to the other replicas
@@ -43,7 +43,7 @@ struct Plan {
   uint32_t replicas = 1;
   std::vector<NodePlan> nodes;          // in the order given
   std::vector<StepExchange> exchanges;  // of one replica in a step, in their order; empty with one node
-  bool selects_by_activations = false;  // StepPart::kSelect needs activations of all nodes
+  bool selects_by_activations = false;  // StepPhase::kSelect needs activations of all nodes
   uint64_t parameters = 0;
   double seconds_per_step = 0;      // of computing: sum over layers of the slowest node
   double alone_seconds = 0;         // of the fastest node alone, for as many samples as all replicas take

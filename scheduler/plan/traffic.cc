@@ -63,7 +63,7 @@ class Traffic {
                              [&](uint32_t to) { return output_exchange(layers - 1, to, range.size()); }));
     for (uint32_t layer = layers - 1; layer-- > 0;)
       all.push_back(exchange(StepExchange::Kind::kGradient, layer, experiment_.train.batch,
-                             [&](uint32_t to) { return gradient_part(layer, to); }));
+                             [&](uint32_t to) { return partial_sums(layer, to); }));
     if (experiment_.optimizer.clip != 0)
       all.push_back(exchange(StepExchange::Kind::kClip, 0, experiment_.train.batch,
                              [&](uint32_t) { return one_number(); }));
@@ -77,7 +77,7 @@ class Traffic {
     for (const ColumnRange& block : columns_[layer][node]) message.add(codec, samples, block.count);
     return message;
   }
-  // The statistics of the logits, and the part of the gradient for the columns of the peer.
+  // The statistics of the logits, and the partial sums of the gradient for the columns of the peer.
   MessageSize output_exchange(uint32_t layer, uint32_t peer, uint64_t samples) const {
     constexpr uint64_t kStatistics = 3;  // rows: maximum, sum of exponentials, loss
     MessageSize message = columns(*codecs_.gradients, layer, peer, samples);
@@ -90,8 +90,9 @@ class Traffic {
     message.add(exact_, kStatistics + (experiment_.model.centroids ? kScaleStatistics : 0), samples);
     return message;
   }
-  // Below the last hidden layer: the part of the gradient for the columns of the peer, packed into one block.
-  MessageSize gradient_part(uint32_t layer, uint32_t peer) const {
+  // Below the last hidden layer: the partial sums of the gradient for the columns of the peer, packed into
+  // one block.
+  MessageSize partial_sums(uint32_t layer, uint32_t peer) const {
     uint64_t width = 0;
     for (const ColumnRange& block : columns_[layer][peer]) width += block.count;
     MessageSize message;

@@ -174,12 +174,12 @@ comm::control::FromSchedulerMessage Server::read_log(const ReadLog& asked) const
           fmt::format("node '{}' has logged nothing for run {}; nodes that have: {}", printable(asked.node),
                       asked.run, nodes.empty() ? "none" : fmt::format("{}", fmt::join(nodes, ", ")))};
   }
-  const LogPart part = read_log_(asked.run, asked.node, asked.offset);
+  const LogPage page = read_log_(asked.run, asked.node, asked.offset);
   comm::control::RunLogT log;
   log.run = asked.run;
-  log.text = part.text;
-  log.next = part.next;
-  log.complete = asked.has_ended && (asked.node.empty() ? part.next >= asked.last_event : part.text.empty());
+  log.text = page.text;
+  log.next = page.next;
+  log.complete = asked.has_ended && (asked.node.empty() ? page.next >= asked.last_event : page.text.empty());
   return log;
 }
 

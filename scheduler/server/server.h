@@ -33,8 +33,8 @@ struct ServerOptions {
   // outlives this process.
   std::function<void(const Records&)> persist;
   Records restored;  // what a former process has written down
-  // Reads a part of the log of a run, or of a node in it (Ledger::read_log).
-  std::function<LogPart(uint64_t run, const std::string& node, uint64_t after)> read_log;
+  // Reads a page of the log of a run, or of a node in it (Ledger::read_log).
+  std::function<LogPage(uint64_t run, const std::string& node, uint64_t after)> read_log;
   std::function<std::vector<std::string>(uint64_t run)> nodes_with_log;  // Ledger::nodes_with_log
   Planner::Work plan = carry_out;  // makes a plan, on the planner's thread
 };
@@ -66,7 +66,7 @@ class Server {
   WakeEvent wake_;                          // set when a plan is ready, or by request_stop()
   std::atomic<bool> stop_{false};
   const std::function<void(const Records&)> persist_;
-  const std::function<LogPart(uint64_t run, const std::string& node, uint64_t after)> read_log_;
+  const std::function<LogPage(uint64_t run, const std::string& node, uint64_t after)> read_log_;
   const std::function<std::vector<std::string>(uint64_t run)> nodes_with_log_;
   Core core_;
   std::vector<Action> actions_;  // of events that were handled; not carried out yet

@@ -151,15 +151,15 @@ const float* Predictor::Session::hidden(const Sample& sample) {
       const ModeletSpec& spec = modelet->spec();
       if (spec.layer != layer) continue;
       const Parameters& p = modelet->parameters();
-      float* part = out.data() + spec.begin;
+      float* sums = out.data() + spec.begin;
       if (layer == 0) {
         p.with_weights([&](const auto* weights, size_t stride) {
           kernels::weighted_row_sum(sample.features.data(), sample.values.data(), sample.features.size(),
-                                    weights, stride, weights + (p.rows() - 1) * stride, part, p.cols());
+                                    weights, stride, weights + (p.rows() - 1) * stride, sums, p.cols());
         });
       } else {
-        kernels::row_dots(p.floats().data, p.floats().stride, p.rows(), in, p.cols(), part);
-        for (size_t r = 0; r < p.rows(); ++r) part[r] += p.bias(r);
+        kernels::row_dots(p.floats().data, p.floats().stride, p.rows(), in, p.cols(), sums);
+        for (size_t r = 0; r < p.rows(); ++r) sums[r] += p.bias(r);
       }
     }
     kernels::relu(out.data(), width);

@@ -55,14 +55,14 @@ HWY_INLINE Ids exchange(Ids ids) {
   return hn::IfThenElse(upper, hn::Max(ids, others), hn::Min(ids, others));
 }
 
-// Sorts each group of kSize lanes that first rises and then falls, or the other way round.
+// Sorts each kSize lanes. Their ids must first rise and then fall, or the other way round.
 template <size_t kSize>
 HWY_INLINE Ids merge_lanes(Ids ids) {
   if constexpr (kSize > 1) ids = merge_lanes<kSize / 2>(exchange<kSize / 2>(ids));
   return ids;
 }
 
-// Sorts each group of kSize lanes.
+// Sorts each kSize lanes.
 template <size_t kSize>
 HWY_INLINE Ids sort_lanes(Ids ids) {
   if constexpr (kSize > 1) ids = merge_lanes<kSize / 2>(exchange<kSize - 1>(sort_lanes<kSize / 2>(ids)));

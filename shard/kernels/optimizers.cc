@@ -26,23 +26,23 @@ namespace modelet::shard::kernels::HWY_NAMESPACE {
 
 constexpr uint32_t kUpperHalf = 0xffff0000;
 
-// What one turn of a loop over a row processes: one vector of fp32, or two of bf16: the even and the odd
-// elements of a full register, which are separated and joined without a shuffle.
+// What one turn of a loop over a row processes, as vectors of floats: one if the row is fp32, two if it is
+// bf16: the even and the odd elements of a full register, which are separated and joined without a shuffle.
 template <class T>
-constexpr size_t kParts = sizeof(float) / sizeof(T);
+constexpr size_t kFloatVectors = sizeof(float) / sizeof(T);
 template <class T, class Tag>
 struct Elements {
-  hn::Vec<Tag> part[kParts<T>];
+  hn::Vec<Tag> floats[kFloatVectors<T>];
 };
 
-// Calls turn(i, tag) for the parts of a row that begin at i. Rows of fp32 may have any length: biases are
+// Calls turn(i, tag) for the elements of a row from i on. Rows of fp32 may have any length: biases are
 // single values, which use one lane of a vector.
 template <class T, class Turn>
 HWY_INLINE void for_each_turn(size_t n, const Turn& turn) {
   size_t i = 0;
-  for (; i + kParts<T> * kLanes <= n; i += kParts<T> * kLanes) turn(i, d);
+  for (; i + kFloatVectors<T> * kLanes <= n; i += kFloatVectors<T> * kLanes) turn(i, d);
   const hn::CappedTag<float, sizeof(T) == sizeof(float) ? 1 : kVectorFloats / 2> rest;
-  for (; i < n; i += kParts<T> * hn::Lanes(rest)) turn(i, rest);
+  for (; i < n; i += kFloatVectors<T> * hn::Lanes(rest)) turn(i, rest);
 }
 
 // Pairs of bf16 as 32-bit integers, of which the first is the lower half.
@@ -86,7 +86,7 @@ HWY_INLINE Elements<Bf16, Tag> load_row(Tag tag, const Bf16* from) {
 // outside of this namespace, where NEON's instructions are not allowed.)
 template <class T, class Tag>
 HWY_INLINE Elements<T, Tag> load_gradient(Tag tag, const float* from) {
-  if constexpr (kParts<T> == 1) {
+  if constexpr (kFloatVectors<T> == 1) {
     return {{hn::LoadU(tag, from)}};
   } else {
     hn::Vec<Tag> even, odd;
@@ -98,15 +98,15 @@ HWY_INLINE Elements<T, Tag> load_gradient(Tag tag, const float* from) {
 template <class Tag>
 HWY_INLINE void store_row(Tag tag, const Elements<float, Tag>& values, const Elements<float, Bits<Tag>>&,
                           float* to) {
-  hn::StoreU(values.part[0], tag, to);
+  hn::StoreU(values.floats[0], tag, to);
 }
 // Adds `noise`, in [0, 2^16), to the bits of the values and drops the lower halves.
 template <class Tag>
 HWY_INLINE void store_row(Tag tag, const Elements<Bf16, Tag>& values, const Elements<Bf16, Bits<Tag>>& noise,
                           Bf16* to) {
   const Bits<Tag> u32;
-  const auto even = hn::Add(hn::BitCast(u32, values.part[0]), noise.part[0]);
-  const auto odd = hn::Add(hn::BitCast(u32, values.part[1]), noise.part[1]);
+  const auto even = hn::Add(hn::BitCast(u32, values.floats[0]), noise.floats[0]);
+  const auto odd = hn::Add(hn::BitCast(u32, values.floats[1]), noise.floats[1]);
   store_pairs(tag, even, odd, to);
 }
 
@@ -131,7 +131,7 @@ struct Noise {
 template <class T, class Tag>
 HWY_INLINE Noise<T, Tag> make_noise(Tag, uint32_t seed, size_t i) {
   Noise<T, Tag> noise{};
-  if constexpr (kParts<T> == 2) {
+  if constexpr (kFloatVectors<T> == 2) {
     const Bits<Tag> u32;
     constexpr uint32_t kFirst = 0x7feb352du, kSecond = 0x846ca68bu;
     // (seed + i / 2 + lane) * kFirst; the product of a vector is a constant.
@@ -151,7 +151,7 @@ HWY_INLINE Noise<T, Tag> make_noise(Tag, uint32_t seed, size_t i) {
 template <class T, size_t kArrays, class Tag>
 HWY_INLINE void fetch_ahead(Tag tag, const void* ahead, size_t i) {
   if (ahead == nullptr) return;
-  constexpr size_t kBytes = kArrays * kParts<T> * hn::MaxLanes(tag) * sizeof(T);
+  constexpr size_t kBytes = kArrays * kFloatVectors<T> * hn::MaxLanes(tag) * sizeof(T);
   const char* from = static_cast<const char*>(ahead) + kArrays * i * sizeof(T);
   HWY_UNROLL(3)
   for (size_t at = 0; at < kBytes; at += kCacheLine) prefetch_line(from + at);
@@ -192,7 +192,8 @@ HWY_INLINE void step_rows(std::span<const RowUpdate<T>> rows, const RowLayout la
       auto w = load_row(tag, weights);
       Elements<T, Tag> vectors[] = {load_row(tag, weights + (1 + v) * layout.vector)...};
       HWY_UNROLL(2)
-      for (size_t p = 0; p < kParts<T>; ++p) step(tag, row, g.part[p], w.part[p], vectors[v].part[p]...);
+      for (size_t f = 0; f < kFloatVectors<T>; ++f)
+        step(tag, row, g.floats[f], w.floats[f], vectors[v].floats[f]...);
       const auto noise = make_noise<T>(tag, row.noise, i);
       (store_row(tag, vectors[v], noise.of_vector(kRounding), weights + (1 + v) * layout.vector), ...);
       store_row(tag, w, noise.weights, weights);

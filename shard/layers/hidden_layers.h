@@ -53,7 +53,7 @@ class HiddenLayer {
   // in [batch, inputs], in_transposed [inputs, padded batch]; fills the own columns of `out` [batch, width].
   void forward(ConstMatrix in, ConstMatrix in_transposed, Matrix out);
 
-  // in_gradient [batch, inputs] = this node's part of the gradient with respect to the layer's input: the sum
+  // in_gradient [batch, inputs] = this node's partial sums of the gradient with respect to the layer's input:
   // over own columns.
   void backward(ConstMatrix pre_gradient, Matrix in_gradient);
 

@@ -64,10 +64,10 @@ void Network::build_pairs(const Dataset& data, std::span<const uint32_t> rows) {
 std::vector<uint32_t> Network::label_counts() const {
   std::vector<uint32_t> counts(shape_.labels);
   for (const Modelet* modelet : output_->modelets()) {
-    const std::vector<uint32_t>& part = modelet->label_counts();
-    if (part.empty()) return {};
-    for (size_t i = 0; i < part.size(); ++i)
-      counts[spread_.label(static_cast<uint32_t>(modelet->spec().begin + i))] = part[i];
+    const std::vector<uint32_t>& own = modelet->label_counts();
+    if (own.empty()) return {};
+    for (size_t i = 0; i < own.size(); ++i)
+      counts[spread_.label(static_cast<uint32_t>(modelet->spec().begin + i))] = own[i];
   }
   return counts;
 }

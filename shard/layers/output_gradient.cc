@@ -18,15 +18,15 @@ void OutputGradient::combine(const BatchLoss& loss, std::span<const OutputColumn
     float* const factors = factors_.mine();
     const float** const rows = terms_.mine();
     for (size_t s = begin; s < end; ++s)
-      for (const auto& [range, parts] : columns) {
+      for (const auto& [range, partials] : columns) {
         size_t term = 0;
-        const auto add = [&](float factor, ConstMatrix part) {
+        const auto add = [&](float factor, ConstMatrix partial) {
           factors[term] = factor;
-          rows[term++] = part.row(s);
+          rows[term++] = partial.row(s);
         };
         for (size_t rank = 0; rank < ranks; ++rank) {
-          add(loss.factors[rank][s], parts[rank].positive);
-          if (normalised_) add(-loss.target_factor[s], parts[rank].negative);
+          add(loss.factors[rank][s], partials[rank].positive);
+          if (normalised_) add(-loss.target_factor[s], partials[rank].negative);
         }
         float* const g = gradient.row(s) + range.first;
         kernels::linear_combination(factors, rows, terms, g, range.count);

@@ -19,13 +19,14 @@
 
 namespace modelet::shard {
 
-// A rank's part of adjacent columns: [B, columns]. If the loss is not normalised, there is no negative part.
-struct OutputPart {
+// A rank's partial sums of adjacent columns: [B, columns]. If the loss is not normalised, there are no
+// negative ones.
+struct PartialSums {
   ConstMatrix positive, negative;
 };
 struct OutputColumns {
   ColumnRange range;
-  std::vector<OutputPart> parts;  // [ranks]
+  std::vector<PartialSums> partials;  // [ranks]
 };
 
 class OutputGradient {

@@ -15,10 +15,10 @@
 namespace modelet::shard {
 namespace {
 
-constexpr size_t kCachedRows = 96;      // rows whose products stay in the first cache
-constexpr int kIterations = 2;          // of the subspace: the spectrum of activations falls fast
-constexpr float kSmallestPart = 1e-3f;  // of a direction's length that must be new, or it is rounding
-constexpr size_t kProbes = 64;          // rows, and samples, that missed_share() looks at
+constexpr size_t kCachedRows = 96;  // rows whose products stay in the first cache
+constexpr int kIterations = 2;      // of the subspace: the spectrum of activations falls fast
+constexpr float kLeastNew = 1e-3f;  // of a direction's length that must be new, or it is rounding
+constexpr size_t kProbes = 64;      // rows, and samples, that missed_share() looks at
 
 // Makes the rows of directions [count, dim] orthonormal, one after the other (Gram-Schmidt, each twice, which
 // is enough: Giraud et al., 2005).
@@ -32,7 +32,7 @@ void orthonormalise(std::vector<float>& directions, size_t dim) {
         kernels::axpy(-kernels::dot(other, row, dim), other, row, dim);
       }
     const float left = std::sqrt(kernels::sum_squares(row, dim));
-    kernels::scale(left > kSmallestPart * length ? 1 / left : 0.0f, row, dim);
+    kernels::scale(left > kLeastNew * length ? 1 / left : 0.0f, row, dim);
   }
 }
 

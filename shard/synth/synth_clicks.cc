@@ -158,7 +158,7 @@ Click ClickGenerator::click(Split split, uint64_t row) {
   draw_integers(rng);
   draw_categories(rng);
   Click click;
-  click.additive_log_odds = kBias + additive_part();
+  click.additive_log_odds = kBias + additive_effects();
   click.log_odds = click.additive_log_odds + interactions();
   click.clicked = rng.uniform_double() < sigmoid(click.log_odds);
   write_line(click.clicked);
@@ -185,7 +185,7 @@ void ClickGenerator::draw_categories(Rng& rng) {
   }
 }
 
-double ClickGenerator::additive_part() const {
+double ClickGenerator::additive_effects() const {
   double sum = 0;
   for (size_t i = 0; i < kIntegers; ++i) {
     const IntegerShape& shape = kIntegerShapes[i];

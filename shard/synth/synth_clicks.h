@@ -5,7 +5,7 @@
 // Categories follow Zipf's law, integers are rounded log-normal counts. The log-odds of a click are a sum of
 //   - an effect of every category value and a curve over every integer (what an additive model can learn),
 //   - interactions: inner products of hidden factors of pairs of category values, and slopes over an integer
-//     that depend on a category value. Given either part alone their mean is zero, so an additive model sees
+//     that depend on a category value. Given either one alone their mean is zero, so an additive model sees
 //     nothing of them.
 // A row is a function of (seed, split, row) alone.
 #pragma once
@@ -59,7 +59,7 @@ class ClickGenerator {
 
   void draw_integers(Rng& rng);
   void draw_categories(Rng& rng);
-  double additive_part() const;
+  double additive_effects() const;
   double interactions() const;
   std::vector<float> centred_factors(const Category& category, size_t width, uint64_t which) const;
   void write_line(bool clicked);

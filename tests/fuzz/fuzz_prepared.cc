@@ -43,9 +43,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   shard::testing::seal_header(file);
   try {
     const shard::PreparedView view = shard::parse_prepared(file, "fuzz", size % 2 == 1);
-    const std::vector<shard::NeuronRange> part = {{view.labels / 3, view.labels / 2}};
-    shard::bytes_of_labels(file, part, "fuzz");
-    for (const auto& neurons : {part, std::vector<shard::NeuronRange>{{0, view.labels}}}) {
+    const std::vector<shard::NeuronRange> some = {{view.labels / 3, view.labels / 2}};
+    shard::bytes_of_labels(file, some, "fuzz");
+    for (const auto& neurons : {some, std::vector<shard::NeuronRange>{{0, view.labels}}}) {
       const shard::SampleLabels labels(view, neurons, "fuzz");
       for (size_t row = 0; row < view.rows; ++row)
         for (const uint32_t label : labels.of(row))

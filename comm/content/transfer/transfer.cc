@@ -19,15 +19,15 @@ constexpr size_t kMostWrongChunks = 3;  // in one call of fetch_chunks()
 
 uint64_t nothing(uint32_t) { return 0; }
 
-std::vector<uint32_t> wanted_chunks(DataLink& link, const Manifest& manifest, const PartOf& part_of) {
+std::vector<uint32_t> wanted_chunks(DataLink& link, const Manifest& manifest, const SnapshotId& snapshot) {
   control::WantedT wanted;
   link.ask(
       {0},
       [&](uint32_t) {
         control::OfferT offer;
         offer.manifest = message_bytes(manifest.encode());
-        offer.run = part_of.run;
-        offer.step = part_of.step;
+        offer.run = snapshot.run;
+        offer.step = snapshot.step;
         return offer;
       },
       [&](control::FromSchedulerMessage& message, uint32_t) {
@@ -50,10 +50,10 @@ uint64_t sum_of(const Manifest& manifest, std::span<const uint32_t> chunks) {
 
 }  // namespace
 
-void send_content(DataLink& link, const Manifest& manifest, const ReadBytes& read, const PartOf& part_of,
+void send_content(DataLink& link, const Manifest& manifest, const ReadBytes& read, const SnapshotId& snapshot,
                   const TellBytes& tell) {
   const std::string address = to_text(manifest.id());
-  const std::vector<uint32_t> wanted = wanted_chunks(link, manifest, part_of);
+  const std::vector<uint32_t> wanted = wanted_chunks(link, manifest, snapshot);
   const uint64_t total = sum_of(manifest, wanted);
   uint64_t bytes = 0;
   link.ask(

@@ -17,12 +17,12 @@ namespace modelet::comm {
 using TellBytes = std::function<void(uint64_t bytes, uint64_t total_bytes)>;
 
 // The snapshot that a file belongs to. Run 0: the file is data of a run that will be submitted.
-struct PartOf {
+struct SnapshotId {
   uint64_t run = 0, step = 0;
 };
 // Puts a file into the other side's store. Only chunks that the store lacks travel.
 void send_content(DataLink& link, const Manifest& manifest, const ReadBytes& read,
-                  const PartOf& part_of = {}, const TellBytes& tell = {});
+                  const SnapshotId& snapshot = {}, const TellBytes& tell = {});
 
 Manifest fetch_manifest(DataLink& link, const ContentId& id);
 // Fetches these chunks, which `content` lacks, into it.

@@ -27,10 +27,10 @@ Error unexpected(const std::string& path, const HttpAnswer& answer) {
 
 // Seconds from now until a time in UTC; 0 if it has passed.
 double seconds_until(const std::string& time, const char* format, const NoticeOptions& options) {
-  std::tm parts{};
-  const char* const end = ::strptime(time.c_str(), format, &parts);
+  std::tm calendar{};
+  const char* const end = ::strptime(time.c_str(), format, &calendar);
   if (end == nullptr || *end != '\0') throw Error("the notice has no time: '" + printable(time, 100) + "'");
-  return std::clamp(static_cast<double>(::timegm(&parts)) - options.utc(), 0.0, kMostSeconds);
+  return std::clamp(static_cast<double>(::timegm(&calendar)) - options.utc(), 0.0, kMostSeconds);
 }
 
 json parse(const HttpAnswer& answer, const std::string& path) {

@@ -25,20 +25,20 @@ GradientExchange::GradientExchange(uint64_t seed, const Sharding& sharding, comm
       encoder_(seed, sharding.rank(), codecs),
       packed_(static_cast<size_t>(sharding.size())) {}
 
-ConstMatrix GradientExchange::sum(StepPlace place, size_t from_top, size_t layer, ConstMatrix part) {
+ConstMatrix GradientExchange::sum(StepPlace place, size_t from_top, size_t layer, ConstMatrix partial) {
   blocks_.clear();
   for (int rank = 0; rank < sharding_.size(); ++rank) {
     const auto& columns = sharding_.columns(layer, rank);
     const Matrix room =
-        packed_[static_cast<size_t>(rank)].resize(part.rows, sharding_.columns_of(layer, rank));
-    const ConstMatrix packed = pack_columns(part, columns, room);
+        packed_[static_cast<size_t>(rank)].resize(partial.rows, sharding_.columns_of(layer, rank));
+    const ConstMatrix packed = pack_columns(partial, columns, room);
     if (rank == sharding_.rank())
       blocks_.push_back({nullptr, packed});  // stays here
     else
       blocks_.push_back(encoder_.block(packed, place, hidden_gradient(from_top), 0,
                                        columns.empty() ? 0 : columns.front().first, rank));
   }
-  const Matrix sum = sum_.resize(part.rows, sharding_.own_columns(layer));
+  const Matrix sum = sum_.resize(partial.rows, sharding_.own_columns(layer));
   group_.reduce_scatter_sum(comm::Tag{place.step, kBackwardRound}.later(from_top), blocks_, sum);
   return sum;
 }

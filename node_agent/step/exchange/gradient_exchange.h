@@ -1,6 +1,6 @@
-// GradientExchange: adds up gradients in the backward pass through the hidden layers. Each rank has a part
-// of the gradient with respect to all activations of the layer below. The owner of each column gets the sum
-// of the parts. Owns the packed parts and the lists of blocks. Used by one thread.
+// GradientExchange: adds up gradients in the backward pass through the hidden layers. Each rank has
+// partial sums of the gradient with respect to all activations of the layer below. The owner of each column
+// gets the whole sums. Owns the packed columns and the lists of blocks. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@ class GradientExchange {
   // All references must outlive this object. `seed`: the run's.
   GradientExchange(uint64_t seed, const Sharding& sharding, comm::Group& group, CodecChoice& codecs);
 
-  // Adds up all ranks' `part` [B, width of `layer`] in rank order. Returns this rank's columns of the sum,
+  // Adds up all ranks' `partial` [B, width of `layer`] in rank order. Returns this rank's columns of the sum,
   // side by side: [B, own columns]. The result is valid until the next call. `from_top` counts layers
   // downwards: 0 is the last but one.
-  ConstMatrix sum(StepPlace place, size_t from_top, size_t layer, ConstMatrix part);
+  ConstMatrix sum(StepPlace place, size_t from_top, size_t layer, ConstMatrix partial);
 
  private:
   const Sharding& sharding_;
   comm::Group& group_;
   GradientEncoder encoder_;
-  std::vector<Buffer> packed_;  // [size] columns of the part, by their owner
+  std::vector<Buffer> packed_;  // [size] columns of the partial sums, by their owner
   Buffer sum_;
   std::vector<comm::OutBlock> blocks_;  // a member only to reuse its memory
 };

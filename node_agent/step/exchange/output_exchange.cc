@@ -34,7 +34,7 @@ OutputExchange::OutputExchange(shard::Network& network, bool normalised, const S
       to_(received_.size()),
       from_(received_.size()) {
   for (const ColumnRange& columns : sharding.columns(layer_, sharding.rank()))
-    columns_.push_back({columns, std::vector<shard::OutputPart>(received_.size())});
+    columns_.push_back({columns, std::vector<shard::PartialSums>(received_.size())});
 }
 
 void OutputExchange::send(StepPlace place, size_t i, SampleRange range) {
@@ -86,7 +86,7 @@ void OutputExchange::collect(StepPlace place, size_t i, SampleRange range) {
   group_.collect(output_tag(place, i), from_);
 }
 
-// This rank's parts are in the output layer, and those of other ranks where they were received.
+// This rank's partial sums are in the output layer, and those of other ranks where they were received.
 void OutputExchange::arrange() {
   const auto self = static_cast<size_t>(sharding_.rank());
   for (size_t rank = 0; rank < received_.size(); ++rank) {
@@ -95,13 +95,13 @@ void OutputExchange::arrange() {
     size_t packed = 0;
     for (shard::OutputColumns& columns : columns_) {
       const ColumnRange range = columns.range;
-      const auto part = [&](ConstMatrix own, const Buffer& theirs) {
+      const auto partial = [&](ConstMatrix own, const Buffer& theirs) {
         return rank == self ? own.columns(range.first, range.count)
                             : ConstMatrix(theirs.matrix().columns(packed, range.count));
       };
-      shard::OutputPart& of_rank = columns.parts[rank];
-      of_rank.positive = part(output_.positive(), received.positive);
-      if (normalised_) of_rank.negative = part(output_.negative(), received.negative);
+      shard::PartialSums& of_rank = columns.partials[rank];
+      of_rank.positive = partial(output_.positive(), received.positive);
+      if (normalised_) of_rank.negative = partial(output_.negative(), received.negative);
       packed += range.count;
     }
   }

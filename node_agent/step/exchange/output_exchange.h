@@ -1,6 +1,6 @@
 // OutputExchange: exchanges what the output layers of all ranks tell each other in a step. Every rank sends
 // the statistics of its logits to all ranks. To the owner of each hidden column it sends its un-normalised
-// part of that column's gradient. So one exchange serves both the normaliser and the gradient
+// partial sums of that column's gradient. So one exchange serves both the normaliser and the gradient
 // (docs/architecture.md). It works on one micro-batch at a time: while one travels, the next is computed.
 //
 // Owns what it receives, and the lists of blocks. Used by one thread.

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "node_agent/train/data/label_parts.h"
+#include "node_agent/train/data/label_selection.h"
 
 namespace modelet::agent {
 namespace {
@@ -15,11 +15,12 @@ namespace {
 shard::Dataset load_train(const TrainJob& job, const Sharding& sharding, const TellPreparing& tell) {
   if (job.in_memory != nullptr)
     return shard::Dataset::of(job.in_memory->train, job.experiment.data.normalize);
-  const shard::LabelPart part{.neurons = output_neurons(sharding.held()), .alone = !job.train_file.empty()};
+  const shard::LabelSelection selection{.neurons = output_neurons(sharding.held()),
+                                        .alone = !job.train_file.empty()};
   const Experiment::Data& data = job.experiment.data;
   const std::filesystem::path file =
       job.train_file.empty() ? std::filesystem::path(data.train) : job.train_file;
-  return shard::load_training_data(file, data.normalize, encoding_of(job.experiment), part, tell(file));
+  return shard::load_training_data(file, data.normalize, encoding_of(job.experiment), selection, tell(file));
 }
 
 shard::Dataset load_test(const TrainJob& job, const shard::Dataset& train, const TellPreparing& tell) {

@@ -19,7 +19,7 @@ constexpr size_t kLeastProposals = 40, kMostProposals = 512;
 constexpr double kProposalsOfALabel = 6;
 
 // What ranks do alone has no common pace, and a rank counts as missing if it is silent for long. So they meet after
-// each part of the fits.
+// each round of the fits.
 constexpr size_t kFitRounds = 32;
 constexpr size_t kAskingRounds = kMostRows / Evaluator::kBatch * (kMaxHiddenLayers + 1);
 static_assert(kAskingRounds + kFitRounds <= kClassifierRounds);
@@ -70,12 +70,12 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group&
   for (size_t m = 0; m < modelets.size(); ++m)
     fits.emplace_back(*modelets[m], data, rows, network.spread(), negatives[m]);
   tag = tag.later(kAskingRounds);
-  for (size_t part = 0; part < kFitRounds; ++part) {
+  for (size_t round = 0; round < kFitRounds; ++round) {
     for (size_t m = 0; m < modelets.size(); ++m) {
       const size_t neurons = modelets[m]->spec().neurons();
-      fits[m].fit(neurons * part / kFitRounds, neurons * (part + 1) / kFitRounds, network.pool());
+      fits[m].fit(neurons * round / kFitRounds, neurons * (round + 1) / kFitRounds, network.pool());
     }
-    group.barrier(tag.later(part));
+    group.barrier(tag.later(round));
   }
 }
 

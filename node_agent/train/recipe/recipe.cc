@@ -215,7 +215,7 @@ void choose_dropout(Rules& rules, const DataFacts& facts) {
                        : "wide layers learn samples by heart without it");
 }
 
-void choose_parts(Rules& rules) {
+void choose_modelets(Rules& rules) {
   const uint32_t first = rules.now().model.hidden.front();
   rules.set("modelets.hidden_columns",
             std::to_string(std::clamp<uint32_t>(std::bit_floor(first / 8), 16, 128)),
@@ -322,7 +322,7 @@ std::vector<Setting> recipe_settings(const GivenKeys& given, const DataFacts& fa
     choose_dropout(rules, facts);
   }
   choose_precision(rules, facts, machine);
-  choose_parts(rules);
+  choose_modelets(rules);
   choose_bookkeeping(rules, facts);
   return rules.take();
 }
@@ -412,7 +412,7 @@ Fitted fit_to_time(const GivenKeys& given, const DataFacts& facts, const Machine
     const auto epochs = static_cast<uint32_t>(std::lround(step.epochs * recipe.train.epochs));
     if (epochs != recipe.train.epochs)
       rules.set("train.epochs", std::to_string(std::max(1u, epochs)), "what the time allows");
-    if (step.width != 1) choose_parts(rules);
+    if (step.width != 1) choose_modelets(rules);
     if (step.width != 1 || step.epochs != 1) choose_dropout(rules, facts);
     fitted.settings = rules.take();
     const Experiment tried = with_settings(recipe, fitted.settings);

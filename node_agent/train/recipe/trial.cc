@@ -118,9 +118,9 @@ shard::RowSplit hold_out_blocks(size_t rows, size_t held_out, size_t trained, ui
   shard::shuffle_rows(blocks, Rng(seed, {kStreamValidation}));
   shard::RowSplit split;
   for (const uint32_t block : blocks) {
-    std::vector<uint32_t>& part = split.validation.size() < held_out ? split.validation : split.train;
+    std::vector<uint32_t>& chosen = split.validation.size() < held_out ? split.validation : split.train;
     for (size_t row = block * kBlock; row < std::min(rows, (block + 1) * kBlock); ++row)
-      part.push_back(static_cast<uint32_t>(row));
+      chosen.push_back(static_cast<uint32_t>(row));
   }
   shard::shuffle_rows(split.train, Rng(seed, {kStreamValidation, 1}));
   split.train.resize(std::min(split.train.size(), trained));

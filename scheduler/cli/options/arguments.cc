@@ -38,7 +38,8 @@ void ReadingArguments::add_to(CLI::App& verb) {
 
 Encoding ReadingArguments::load() const { return parse_encoding("", "options", overrides); }
 
-ExperimentData load_data(const Experiment& experiment, Reporter& reporter, const shard::LabelPart& labels) {
+ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
+                         const shard::LabelSelection& labels) {
   const Experiment::Data& data = experiment.data;
   const auto require = [](const std::string& key, const std::string& path) {
     if (!std::filesystem::exists(path))

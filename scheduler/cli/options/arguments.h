@@ -42,7 +42,7 @@ struct ExperimentData {
 // Loads the data of the experiment, with only those labels of the training data that are wanted. The first
 // time, this prepares the data, and `reporter` shows the progress.
 ExperimentData load_data(const Experiment& experiment, Reporter& reporter,
-                         const shard::LabelPart& labels = shard::no_labels());
+                         const shard::LabelSelection& labels = shard::no_labels());
 
 // Prints how many labels of a data set the encoder did not know, if any.
 void note_unknown_labels(uint64_t labels, uint64_t rows, const std::string& path, Reporter& reporter);

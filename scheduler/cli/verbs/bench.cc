@@ -99,7 +99,7 @@ void print_rates(const std::string& name, const char* unit, const std::vector<do
   print_row(name, unit, figures, shares, rates.back() / rates.front());
 }
 
-// Seconds that the parts of a step would take one after the other at the peak rates of the machine.
+// Seconds that the kinds of work of a step would take one after the other at the peak rates of the machine.
 struct StepLimit {
   double products = 0, sums = 0, reading = 0, changing = 0;
 

@@ -205,17 +205,17 @@ nlohmann::ordered_json to_json(const scheduler::Plan& plan, uint32_t micro_batch
                                const std::vector<scheduler::NodeCapacity>& capacities,
                                const scheduler::Link& link) {
   using Json = nlohmann::ordered_json;
-  constexpr std::array<const char*, scheduler::kStepParts> kParts = {"forward", "select", "output_forward",
-                                                                     "backward", "update"};
+  constexpr std::array<const char*, scheduler::kStepPhases> kPhases = {"forward", "select", "output_forward",
+                                                                       "backward", "update"};
   constexpr std::array<const char*, 4> kKinds = {"activations", "output", "gradient", "clip"};
   Json nodes = Json::array(), exchanges = Json::array();
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
     const scheduler::NodePlan& node = plan.nodes[i];
     Json layers = Json::array();
-    for (const scheduler::PartSeconds& seconds : node.layers) {
-      Json parts;
-      for (size_t part = 0; part < seconds.size(); ++part) parts[kParts[part]] = seconds[part];
-      layers.push_back(std::move(parts));
+    for (const scheduler::PhaseSeconds& seconds : node.layers) {
+      Json phases;
+      for (size_t phase = 0; phase < seconds.size(); ++phase) phases[kPhases[phase]] = seconds[phase];
+      layers.push_back(std::move(phases));
     }
     nodes.push_back({{"node", node.name},
                      {"cores", capacities[i].cores},
@@ -381,7 +381,7 @@ void add_model_verbs(CLI::App& app) {
       ->check(number_between(0.0, 1e5))
       ->capture_default_str();
   plan_verb.add_flag("--json", plan_options->json,
-                     "one line of JSON, with the parts of a step and the bytes of every exchange");
+                     "one line of JSON, with the phases of a step and the bytes of every exchange");
   plan_verb.footer("Example:\n  modelet plan experiments/quickstart.toml --nodes 8 --cores 4 --memory-gib 8");
   plan_verb.callback([plan_options] { plan(*plan_options); });
 }

@@ -55,7 +55,7 @@ struct ForgetPlan {
 struct Persist {
   Records records;
 };
-// To be answered with RunLog: the part of a log that the ledger has after `offset`. `node` empty: the log of
+// To be answered with RunLog: the page of a log that the ledger has after `offset`. `node` empty: the log of
 // the run itself; else what this node has logged for the run.
 struct ReadLog {
   std::string peer;

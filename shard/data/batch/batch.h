@@ -35,15 +35,15 @@ class BatchOrder {
   std::vector<uint32_t> permutation_;
 };
 
-// A part of each batch: the index-th of `count` parts of nearly equal size. Replicas of a model train on one
-// part each.
+// A share of each batch: the index-th of `count` shares of nearly equal size. Replicas of a model train on
+// one share each.
 struct BatchShare {
   uint32_t index = 0, count = 1;
 };
-// Never empty: if there are fewer rows than parts, some rows are in several parts.
+// Never empty: if there are fewer rows than shares, some rows are in several shares.
 std::span<const uint32_t> share_of(std::span<const uint32_t> rows, BatchShare share);
-// The place of the part's first sample in the whole batch of `rows` rows. Each part has another place, even
-// if there are fewer rows than parts.
+// The place of the share's first sample in the whole batch of `rows` rows. Each share has another place, even
+// if there are fewer rows than shares.
 size_t first_place(size_t rows, BatchShare share);
 
 // Which features of a batch's samples a training step leaves out (shard/data/batch/dropout.h).

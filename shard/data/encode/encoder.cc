@@ -46,29 +46,30 @@ bool is_number(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::vector<std::string_view> parts_of(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
+std::vector<std::string_view> fields_of(std::string_view text, char separator) {
+  std::vector<std::string_view> fields;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
+    fields.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
-  return parts;
+  return fields;
 }
 
 // "3 9 5", and then "0,2 1:0.5 3:2": words that look like this by chance are unlikely.
 bool looks_like_xmc(LineReader& lines) {
   std::string_view line;
   if (!lines.next(line)) return false;
-  const auto counts = parts_of(line, ' ');
+  const auto counts = fields_of(line, ' ');
   if (counts.size() != 3 || !std::ranges::all_of(counts, is_number) || !lines.next(line)) return false;
-  const auto parts = parts_of(line, ' ');
-  const auto is_feature = [](std::string_view part) {
-    const size_t colon = part.find(':');
-    return colon != std::string_view::npos && is_number(part.substr(0, colon));
+  const auto fields = fields_of(line, ' ');
+  const auto is_feature = [](std::string_view field) {
+    const size_t colon = field.find(':');
+    return colon != std::string_view::npos && is_number(field.substr(0, colon));
   };
-  return parts.size() > 1 && (parts[0].empty() || std::ranges::all_of(parts_of(parts[0], ','), is_number)) &&
-         std::all_of(parts.begin() + 1, parts.end(), is_feature);
+  return fields.size() > 1 &&
+         (fields[0].empty() || std::ranges::all_of(fields_of(fields[0], ','), is_number)) &&
+         std::all_of(fields.begin() + 1, fields.end(), is_feature);
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ void TableEncoder::fit_number(Number& number, std::vector<float> values) const {
   number.scale = {static_cast<float>(mean), std::isnormal(deviation) ? 1 / deviation : 0};
 }
 
-// Places the groups of features one after the other, and the known buckets after them.
+// Places the kinds of features one after the other, and the known buckets after them.
 void TableEncoder::number_features() {
   uint32_t next = 0;
   for (Number& number : numbers_) {

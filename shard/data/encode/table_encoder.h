@@ -69,7 +69,7 @@ class TableEncoder : public Encoder {
   std::vector<Number> numbers_;  // [layout.numbers]
   std::vector<uint8_t> known_;
   std::vector<uint32_t> feature_of_;             // [hash_features] bucket -> feature, or kNoFeature: rare
-  uint32_t category_slot_ = 0, cross_slot_ = 0;  // features where the groups begin
+  uint32_t category_slot_ = 0, cross_slot_ = 0;  // features where these kinds begin
   uint32_t features_ = 0;
 };
 

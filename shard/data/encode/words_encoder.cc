@@ -27,10 +27,10 @@ class WordCounter {
   void add(std::span<const std::string_view> words) {
     while (!words.empty()) {
       // So few words that at most the last of them is one too many.
-      const auto part = words.first(std::min(words.size(), limit_ + 1 - words_.size()));
-      words = words.subspan(part.size());
-      ids_.resize(part.size());
-      words_.insert(part, ids_);
+      const auto some = words.first(std::min(words.size(), limit_ + 1 - words_.size()));
+      words = words.subspan(some.size());
+      ids_.resize(some.size());
+      words_.insert(some, ids_);
       counts_.resize(words_.size());
       for (const uint32_t id : ids_) ++counts_[id];
       while (words_.size() > limit_) drop_up_to(++threshold_);
@@ -97,9 +97,9 @@ std::unique_ptr<WordsEncoder> WordsEncoder::fit(const Encoding& options, WordRea
   WordCounter counter(max_counted);
   uint64_t unreported = 0;
   std::vector<size_t> line_ends;
-  for (std::vector<std::string_view> part; words.next(part, line_ends);) {
-    counter.add(part);
-    unreported += part.size();
+  for (std::vector<std::string_view> some; words.next(some, line_ends);) {
+    counter.add(some);
+    unreported += some.size();
     if (progress && unreported >= kWordsBetweenReports) {
       progress(words.bytes(), words.fraction());
       unreported = 0;

@@ -27,7 +27,8 @@ void for_each_pair(std::span<const PairsOfLayer> layer, const Use& use) {
 
 FeatureIndex::FeatureIndex(std::span<const PairsOfLayer> layer) {
   size_t features = 0;
-  for (const PairsOfLayer& part : layer) features = std::max(features, part.pairs.feature_count());
+  for (const PairsOfLayer& of_modelet : layer)
+    features = std::max(features, of_modelet.pairs.feature_count());
   offsets_.resize(features + 1);
   for_each_pair(layer, [&](uint32_t, uint32_t feature, float, float) { ++offsets_[feature + 1]; });
   std::partial_sum(offsets_.begin(), offsets_.end(), offsets_.begin());

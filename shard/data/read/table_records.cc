@@ -46,10 +46,10 @@ TableRecords::TableRecords(const TableLayout& layout, bool header, uint32_t hash
   for (const size_t column : layout.categories) category_salts_.push_back(salt_of(layout.columns[column]));
   for (const auto& cross : layout.crosses) {
     uint64_t salt = cross.size();
-    for (const size_t part : cross) {
+    for (const size_t component : cross) {
       const size_t categories = layout.categories.size();
-      const size_t column =
-          part < categories ? layout.categories[part] : layout.numbers[part - categories].column;
+      const size_t column = component < categories ? layout.categories[component]
+                                                   : layout.numbers[component - categories].column;
       salt = mix64(salt ^ salt_of(layout.columns[column]));
     }
     cross_salts_.push_back(salt);
@@ -139,11 +139,11 @@ float TableRecords::read_number(size_t column) const {
 
 // The range of a float is its sign, its exponent and the first bit of its fraction: ranges begin at 1, 1.5,
 // 2, 3, 4, 6 and so on.
-uint64_t TableRecords::hash_of_part(size_t part, const TableRecord& record) const {
-  if (part < hashes_.size()) return hashes_[part];
+uint64_t TableRecords::hash_of_component(size_t component, const TableRecord& record) const {
+  if (component < hashes_.size()) return hashes_[component];
   constexpr int kBitsWithin = 22;
   constexpr uint64_t kMissingNumber = uint64_t{1} << 32;
-  const float value = record.numbers[part - hashes_.size()];
+  const float value = record.numbers[component - hashes_.size()];
   return std::isnan(value) ? kMissingNumber : std::bit_cast<uint32_t>(value) >> kBitsWithin;
 }
 
@@ -157,7 +157,8 @@ void TableRecords::hash_categories(TableRecord& record) {
   }
   for (size_t i = 0; i < layout_.crosses.size(); ++i) {
     uint64_t hash = cross_salts_[i];
-    for (const size_t part : layout_.crosses[i]) hash = mix64(hash ^ hash_of_part(part, record));
+    for (const size_t component : layout_.crosses[i])
+      hash = mix64(hash ^ hash_of_component(component, record));
     buckets.push_back(bucket_of(hash));
   }
 }

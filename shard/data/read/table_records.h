@@ -45,7 +45,7 @@ class TableRecords {
   void read_labels(std::vector<uint32_t>& labels) const;
   float read_number(size_t column) const;
   void hash_categories(TableRecord& record);
-  uint64_t hash_of_part(size_t part, const TableRecord& record) const;
+  uint64_t hash_of_component(size_t component, const TableRecord& record) const;
   uint32_t bucket_of(uint64_t hash) const {
     return static_cast<uint32_t>(((hash >> 32) * hash_features_) >> 32);
   }

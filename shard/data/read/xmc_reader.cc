@@ -53,9 +53,9 @@ std::from_chars_result parse_value(const char* p, const char* end, float& value)
 
 // Two numbers or more and nothing else, which no sample looks like.
 bool is_header(std::string_view line) {
-  const auto is_part = [](char c) { return is_separator(c) || (c >= '0' && c <= '9'); };
+  const auto may_occur = [](char c) { return is_separator(c) || (c >= '0' && c <= '9'); };
   const size_t first = line.find_first_not_of(" \t");
-  if (first == std::string_view::npos || !std::ranges::all_of(line, is_part)) return false;
+  if (first == std::string_view::npos || !std::ranges::all_of(line, may_occur)) return false;
   const size_t gap = line.find_first_of(" \t", first);
   return line.find_first_not_of(" \t", std::min(gap, line.size())) != std::string_view::npos;
 }

@@ -35,10 +35,10 @@ fs::path cache_entry(const fs::path& text, Normalize normalize, const std::strin
   struct stat info {};
   if (::stat(text.c_str(), &info) != 0) throw Error(errno_text(text.string()));
   std::string key = fs::canonical(text).string();
-  for (const long long part :
+  for (const long long number :
        {static_cast<long long>(info.st_size), static_cast<long long>(info.st_mtim.tv_sec),
         static_cast<long long>(info.st_mtim.tv_nsec), static_cast<long long>(kPreparedVersion)})
-    key += '\n' + std::to_string(part);
+    key += '\n' + std::to_string(number);
   key += '\n';
   key += spelling(normalize);
   key += '\n' + reading;
@@ -49,10 +49,10 @@ fs::path cache_entry(const fs::path& text, Normalize normalize, const std::strin
 
 // `prepare` makes the entry.
 template <class Prepare>
-Dataset open_through_cache(const fs::path& entry, const LabelPart& part, const Prepare& prepare) {
+Dataset open_through_cache(const fs::path& entry, const LabelSelection& selection, const Prepare& prepare) {
   if (fs::exists(entry)) {
     try {
-      Dataset data = Dataset::open(entry, true, part);
+      Dataset data = Dataset::open(entry, true, selection);
       note_use_of_cached(entry);
       return data;
     } catch (const FormatError&) {
@@ -60,7 +60,7 @@ Dataset open_through_cache(const fs::path& entry, const LabelPart& part, const P
     }
   }
   prepare();
-  Dataset data = Dataset::open(entry, true, part);
+  Dataset data = Dataset::open(entry, true, selection);
   note_use_of_cached(entry);
   return data;
 }
@@ -92,12 +92,12 @@ Encoding known_encoding(const fs::path& text, Encoding encoding) {
 
 }  // namespace
 
-Dataset Dataset::open(const std::filesystem::path& path, bool verify, const LabelPart& part) {
+Dataset Dataset::open(const std::filesystem::path& path, bool verify, const LabelSelection& selection) {
   Dataset data;
   data.file_ = MappedFile(path);
-  data.view_ = parse_prepared(data.file_.bytes(), path.string(), verify, !part.alone);
+  data.view_ = parse_prepared(data.file_.bytes(), path.string(), verify, !selection.alone);
   const std::vector<NeuronRange> all = {{0, data.view_.labels}};
-  data.labels_ = SampleLabels(data.view_, part.neurons.value_or(all), path.string());
+  data.labels_ = SampleLabels(data.view_, selection.neurons.value_or(all), path.string());
   return data;
 }
 
@@ -159,20 +159,20 @@ void prepare_data(const fs::path& text, Normalize normalize, std::span<const std
 }
 
 Dataset load_training_data(const fs::path& path, Normalize normalize, const Encoding& encoding,
-                           const LabelPart& part, const PrepareProgress& progress) {
-  if (is_prepared(path)) return checked(Dataset::open(path, true, part), path, normalize);
+                           const LabelSelection& selection, const PrepareProgress& progress) {
+  if (is_prepared(path)) return checked(Dataset::open(path, true, selection), path, normalize);
   const Encoding known = known_encoding(path, encoding);
   const fs::path entry =
       cache_entry(path, normalize, known.format == DataFormat::kXmc ? "" : kEncoderVersion + to_toml(known));
   const auto prepare = [&] { prepare_training_data(path, normalize, known, entry, progress); };
-  return checked(open_through_cache(entry, part, prepare), path, normalize);
+  return checked(open_through_cache(entry, selection, prepare), path, normalize);
 }
 
 Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const std::byte> encoder,
-                     const LabelPart& part, const PrepareProgress& progress) {
+                     const LabelSelection& selection, const PrepareProgress& progress) {
   const uint64_t checksum = encoder.empty() ? 0 : XXH3_64bits(encoder.data(), encoder.size());
   if (is_prepared(path)) {
-    Dataset data = Dataset::open(path, true, part);
+    Dataset data = Dataset::open(path, true, selection);
     if (data.encoder_checksum() != checksum)
       throw UsageError(
           path.string() +
@@ -182,8 +182,8 @@ Dataset load_dataset(const fs::path& path, Normalize normalize, std::span<const 
   }
   const fs::path entry = cache_entry(path, normalize, encoder.empty() ? "" : hex(checksum));
   return checked(
-      open_through_cache(entry, part, [&] { prepare_data(path, normalize, encoder, entry, progress); }), path,
-      normalize);
+      open_through_cache(entry, selection, [&] { prepare_data(path, normalize, encoder, entry, progress); }),
+      path, normalize);
 }
 
 // The prepared text has a name in the cache's folder only while it is opened.

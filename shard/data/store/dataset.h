@@ -23,17 +23,18 @@ namespace modelet::shard {
 // Which labels of its samples a data set has: all, or only those of some neurons (ascending), which a node
 // that holds these neurons needs. With `alone`, the file may lack the labels of the other neurons
 // (node_agent/agent/run_data.h).
-struct LabelPart {
+struct LabelSelection {
   std::optional<std::vector<NeuronRange>> neurons;
   bool alone = false;
 };
-inline LabelPart no_labels() { return {.neurons = std::vector<NeuronRange>()}; }
+inline LabelSelection no_labels() { return {.neurons = std::vector<NeuronRange>()}; }
 
 class Dataset {
  public:
   // Opens a prepared file; checks magic, version, sizes, and that every id is in range (FormatError
   // otherwise). `verify` also compares the checksums of all sections (reads the whole file).
-  static Dataset open(const std::filesystem::path& path, bool verify = false, const LabelPart& part = {});
+  static Dataset open(const std::filesystem::path& path, bool verify = false,
+                      const LabelSelection& selection = {});
 
   // Samples that are in memory already, whose arrays must outlive the data set. UsageError as check_csr().
   static Dataset of(const CsrSamples& samples, Normalize normalize);
@@ -51,8 +52,8 @@ class Dataset {
   uint64_t fingerprint() const { return view_.fingerprint; }         // of the samples
   uint64_t unknown_labels() const { return view_.unknown_labels; }   // occurrences that the encoder left out
   std::span<const std::byte> file() const { return file_.bytes(); }  // the prepared file; empty: in memory
-  // Valid as long as the Dataset. The sample has the labels that the data set has (LabelPart); they are valid
-  // until add_labels().
+  // Valid as long as the Dataset. The sample has the labels that the data set has (LabelSelection); they are
+  // valid until add_labels().
   Sample sample(size_t row) const {
     const uint64_t first = view_.feature_offsets[row], count = view_.feature_offsets[row + 1] - first;
     return {view_.feature_ids.subspan(first, count), view_.values.subspan(first, count), labels_.of(row)};
@@ -60,8 +61,8 @@ class Dataset {
   size_t label_count(size_t row) const { return view_.label_counts[row]; }  // of all labels of a sample
   // [labels] how many samples have the label of each neuron.
   std::span<const uint32_t> frequencies() const { return view_.frequencies; }
-  // Adds labels of samples that this data set does not have (LabelPart). Sorts `entries`. No thread may read
-  // the data set meanwhile.
+  // Adds labels of samples that this data set does not have (LabelSelection). Sorts `entries`. No thread may
+  // read the data set meanwhile.
   void add_labels(std::vector<LabelEntry>& entries) { labels_.add(entries); }
   // Memory of its own: neither the mapped file nor the arrays of CsrSamples.
   size_t memory_bytes() const { return labels_.memory_bytes() + made_.bytes(); }
@@ -108,9 +109,9 @@ class Dataset {
 // of the training data, or the state in a checkpoint. A prepared file must have been made with the same
 // encoder.
 Dataset load_training_data(const std::filesystem::path& path, Normalize normalize, const Encoding& encoding,
-                           const LabelPart& part = {}, const PrepareProgress& progress = {});
+                           const LabelSelection& selection = {}, const PrepareProgress& progress = {});
 Dataset load_dataset(const std::filesystem::path& path, Normalize normalize,
-                     std::span<const std::byte> encoder = {}, const LabelPart& part = {},
+                     std::span<const std::byte> encoder = {}, const LabelSelection& selection = {},
                      const PrepareProgress& progress = {});
 // Like load_dataset(), for data that is used once: a text that is not in the cache is not kept there.
 Dataset load_queries(const std::filesystem::path& path, Normalize normalize,

@@ -461,7 +461,7 @@ void PreparedWriter::set_encoder(std::span<const std::byte> state, uint64_t unkn
 }
 
 // A counting sort by neuron, of as many neurons at a time as there is room for; the entries are read again
-// for each such group.
+// for each such range.
 void PreparedWriter::sort_by_label() {
   const LabelSpread spread(labels_);
   const auto for_each_entry = [this](const auto& each) {

@@ -67,7 +67,7 @@ class PerSampleOutputLayer final : public OutputLayer {
   template <class Use>
   void for_each_gradient_row(ConstMatrix hidden, const float* factor, const float* target_factor,
                              const Use& use);
-  void group_entries();
+  void sort_entries();
 
   const LabelSpread& spread_;
   std::vector<ActiveSetSampler> samplers_;
@@ -186,7 +186,7 @@ void PerSampleOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float
         const float gradient = sets.values[i] * factor[s] - (sets.is_label[i] != 0 ? target_factor[s] : 0);
         entries_.push_back({sets.rows[i], static_cast<uint32_t>(s), gradient});
       }
-    group_entries();
+    sort_entries();
     gradient_rows_.reserve(width_);
     pool_.for_pieces(starts_.size() - 1, kUpdatedTogether, [&](size_t begin, size_t end) {
       float* const gradient = gradient_rows_.mine();
@@ -203,8 +203,8 @@ void PerSampleOutputLayer::for_each_gradient_row(ConstMatrix hidden, const float
   }
 }
 
-// Gathers the entries of a row, samples ascending.
-void PerSampleOutputLayer::group_entries() {
+// Sorts the entries by row, those of a row by sample, and finds where each row begins.
+void PerSampleOutputLayer::sort_entries() {
   std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
     return std::tie(a.row, a.sample) < std::tie(b.row, b.sample);
   });

@@ -33,18 +33,18 @@ void make_room(std::vector<T>& values, size_t count) {
 }
 
 // Targets in the order of one of their indices, by counting sort.
-struct GroupedTargets {
+struct SortedTargets {
   std::vector<Target> targets;
-  std::vector<size_t> offsets;  // [groups + 1] into targets
+  std::vector<size_t> offsets;  // [keys + 1] into targets
 
-  void group(const std::vector<Target>& from, uint32_t Target::*key, size_t groups) {
-    make_room(offsets, groups + 1);
-    offsets.assign(groups + 1, 0);
+  void sort_by(uint32_t Target::*key, const std::vector<Target>& from, size_t keys) {
+    make_room(offsets, keys + 1);
+    offsets.assign(keys + 1, 0);
     for (const Target& target : from) ++offsets[target.*key + 1];
     std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
     targets.resize(from.size());
     for (const Target& target : from) targets[offsets[target.*key]++] = target;
-    // Filling moved each offset to that of the next group.
+    // Filling moved each offset to that of the next key.
     std::copy_backward(offsets.begin(), offsets.end() - 1, offsets.end());
     offsets[0] = 0;
   }
@@ -98,7 +98,7 @@ class SharedOutputLayer final : public OutputLayer {
   Scratch<float> activations_;       // [active, padded B]; logits of a piece until activate() has passed it
 
   std::vector<Target> targets_;
-  GroupedTargets by_sample_, by_neuron_;
+  SortedTargets by_sample_, by_neuron_;
   std::vector<float> target_logits_;  // of by_neuron_.targets
 
   AlignedVector<float> piece_statistics_;  // [pieces, padded B]
@@ -128,8 +128,8 @@ void SharedOutputLayer::select(const Batch& batch, ConstMatrix hidden, uint64_t 
     for (const Target& target : set.targets)
       targets_.push_back({target.sample, static_cast<uint32_t>(first) + target.active});
   }
-  by_sample_.group(targets_, &Target::sample, batch.size());
-  by_neuron_.group(by_sample_.targets, &Target::active, neurons_.size());
+  by_sample_.sort_by(&Target::sample, targets_, batch.size());
+  by_neuron_.sort_by(&Target::active, by_sample_.targets, neurons_.size());
   target_logits_.resize(targets_.size());
 }
 

@@ -279,7 +279,7 @@ TEST_P(Failures, RetriedStepsAreRightOverFaultyLinks) {
       Tag tag;
       for (tag.step = 1; tag.step <= 40; ++tag.step) {
         for (tag.round = 0;; ++tag.round) {
-          // The sum is exact, so that any stale or doubled part would show.
+          // The sum is exact, so that any stale or doubled contribution would show.
           float value = static_cast<float>(tag.step * 100 + static_cast<uint64_t>(group.rank()));
           try {
             group.all_reduce_sum(tag, {&value, 1, 1, 1}, codec_of(CodecKind::kNone));

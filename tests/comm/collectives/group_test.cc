@@ -159,11 +159,11 @@ TEST_P(Collectives, AllReduceGivesAllRanksTheSameSum) {
     std::vector<float> values = block(shape, group.rank(), 0, step);
     std::vector<float> expected(values.size()), error(shape.rows);
     for (int r = 0; r < size(); ++r) {
-      const std::vector<float> part = block(shape, r, 0, step);
-      for (size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
+      const std::vector<float> of_rank = block(shape, r, 0, step);
+      for (size_t i = 0; i < of_rank.size(); ++i) expected[i] += of_rank[i];
       for (size_t row = 0; row < shape.rows; ++row) {
         float max = 0;
-        for (size_t c = 0; c < shape.cols; ++c) max = std::max(max, std::abs(part[row * shape.cols + c]));
+        for (size_t c = 0; c < shape.cols; ++c) max = std::max(max, std::abs(of_rank[row * shape.cols + c]));
         error[row] += size() == 1 ? 0 : max * step_of(codec);
       }
     }
@@ -175,27 +175,27 @@ TEST_P(Collectives, AllReduceGivesAllRanksTheSameSum) {
   for (size_t r = 1; r < count(); ++r) EXPECT_EQ(results[r], results[0]) << "bits differ between ranks";
 }
 
-TEST_P(Collectives, ReduceScatterGivesEachRankTheSumOfItsPart) {
+TEST_P(Collectives, ReduceScatterGivesEachRankTheSumOfItsShare) {
   run([&](Group& group, const Codec& codec, Shape shape, uint64_t step) {
-    // The parts are columns of one matrix, cut unevenly: rank r owns shape.cols + r columns.
-    const auto part_shape = [&](int r) { return Shape{shape.rows, shape.cols + static_cast<size_t>(r)}; };
+    // The shares are columns of one matrix, cut unevenly: rank r owns shape.cols + r columns.
+    const auto share_shape = [&](int r) { return Shape{shape.rows, shape.cols + static_cast<size_t>(r)}; };
     std::vector<std::vector<float>> values(count());
-    std::vector<OutBlock> parts(count());
+    std::vector<OutBlock> shares(count());
     for (int r = 0; r < size(); ++r) {
       const auto i = static_cast<size_t>(r);
-      values[i] = block(part_shape(r), group.rank(), r, step);
-      parts[i] = {&codec, view(values[i], part_shape(r)), {7}};
+      values[i] = block(share_shape(r), group.rank(), r, step);
+      shares[i] = {&codec, view(values[i], share_shape(r)), {7}};
     }
-    const Shape own = part_shape(group.rank());
+    const Shape own = share_shape(group.rank());
     std::vector<float> sum(own.rows * own.cols, -77), expected(sum.size()), error(own.rows);
     for (int r = 0; r < size(); ++r) {
-      const std::vector<float> part = block(own, r, group.rank(), step);
-      for (size_t i = 0; i < part.size(); ++i) {
-        expected[i] += part[i];
-        error[i / own.cols] = std::max(error[i / own.cols], std::abs(part[i]));
+      const std::vector<float> of_rank = block(own, r, group.rank(), step);
+      for (size_t i = 0; i < of_rank.size(); ++i) {
+        expected[i] += of_rank[i];
+        error[i / own.cols] = std::max(error[i / own.cols], std::abs(of_rank[i]));
       }
     }
-    group.reduce_scatter_sum({step}, parts, view(sum, own));
+    group.reduce_scatter_sum({step}, shares, view(sum, own));
     const float factor = size() == 1 ? 0 : static_cast<float>(size()) * step_of(codec);
     for (size_t i = 0; i < sum.size(); ++i)
       ASSERT_LE(std::abs(sum[i] - expected[i]), factor * error[i / own.cols]) << codec.name();
@@ -277,8 +277,8 @@ TEST_P(AllReduceAlgorithms, ExactSumsAreThoseInRankOrderToTheBit) {
   for (const Shape shape : kReduced) {
     std::vector<float> expected = block(shape, 0, 0, 0);
     for (int r = 1; r < size(); ++r) {
-      const std::vector<float> part = block(shape, r, 0, 0);
-      for (size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
+      const std::vector<float> of_rank = block(shape, r, 0, 0);
+      for (size_t i = 0; i < of_rank.size(); ++i) expected[i] += of_rank[i];
     }
     for (const std::vector<float>& result : all_reduce(shape, CodecKind::kNone))
       EXPECT_EQ(result, expected) << shape.rows << " x " << shape.cols;
@@ -286,15 +286,15 @@ TEST_P(AllReduceAlgorithms, ExactSumsAreThoseInRankOrderToTheBit) {
 }
 
 // int8 rounds each contribution by less than a step of its row, which is 1/127 of the largest value. An
-// all-reduce in parts also rounds the sum.
+// all-reduce by reduce-scatter also rounds the sum.
 TEST_P(AllReduceAlgorithms, LossySumsAreTheSameEverywhereAndNearTheExactOne) {
   for (const Shape shape : kReduced) {
     std::vector<float> expected(shape.rows * shape.cols), largest(shape.rows);
     for (int r = 0; r < size(); ++r) {
-      const std::vector<float> part = block(shape, r, 0, 0);
-      for (size_t i = 0; i < part.size(); ++i) {
-        expected[i] += part[i];
-        largest[i / shape.cols] = std::max(largest[i / shape.cols], std::abs(part[i]));
+      const std::vector<float> of_rank = block(shape, r, 0, 0);
+      for (size_t i = 0; i < of_rank.size(); ++i) {
+        expected[i] += of_rank[i];
+        largest[i / shape.cols] = std::max(largest[i / shape.cols], std::abs(of_rank[i]));
       }
     }
     const auto results = all_reduce(shape, CodecKind::kInt8);
@@ -314,15 +314,15 @@ TEST_P(AllReduceAlgorithms, CostsWhatTheTableSays) {
     group.all_reduce_sum({1}, view(values, shape), codec_of(CodecKind::kNone));
   });
   const uint64_t others = count() - 1, matrix = shape.rows * shape.cols * sizeof(float);
-  const bool parts = algorithm() == Algorithm::kReduceScatter;
-  const uint64_t messages = parts                                      ? 2 * others
+  const bool reduce_scatter = algorithm() == Algorithm::kReduceScatter;
+  const uint64_t messages = reduce_scatter                             ? 2 * others
                             : algorithm() == Algorithm::kDissemination ? std::bit_width(others)
                                                                        : others;
   for (const auto& group : groups) {
     uint64_t sent = 0;
     for (const PeerMeter& peer : group->meters().peers) sent += peer.messages_sent;
     EXPECT_EQ(sent, messages);
-    EXPECT_EQ(group->meters().raw_bytes, parts ? 2 * others * matrix / count() : others * matrix);
+    EXPECT_EQ(group->meters().raw_bytes, reduce_scatter ? 2 * others * matrix / count() : others * matrix);
   }
 }
 

@@ -597,8 +597,8 @@ TEST_F(ContentStoreTest, AFileThatIsThereIsAdopted) {
   }
   // The store has a damaged part of the file, which the file repairs.
   {
-    auto part = store.open(manifest);
-    std::fstream(part->path(), std::ios::in | std::ios::out | std::ios::binary) << "wrong";
+    auto entry = store.open(manifest);
+    std::fstream(entry->path(), std::ios::in | std::ios::out | std::ios::binary) << "wrong";
   }
   std::ofstream(own) << text_of(file);
   ASSERT_TRUE(store.adopt(manifest, own));

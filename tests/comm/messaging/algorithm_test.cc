@@ -12,8 +12,8 @@ namespace {
 
 Algorithm all_reduce(size_t bytes, int ranks) { return choose(Operation::kAllReduce, bytes, ranks); }
 
-// The smallest contribution for which an all-reduce is done in parts.
-size_t parts_from(int ranks) {
+// The smallest contribution for which an all-reduce is done by reduce-scatter.
+size_t reduce_scatter_from(int ranks) {
   size_t none = 0, some = size_t{1} << 40;
   while (none + 1 < some) {
     const size_t middle = none + (some - none) / 2;
@@ -38,9 +38,9 @@ TEST(Algorithm, ABarrierOfManyIsDisseminated) {
     EXPECT_EQ(all_reduce(4, ranks), choose(Operation::kBarrier, 0, ranks)) << "one number, as for clipping";
 }
 
-// The bytes of the direct algorithm grow with n, and those of the algorithm in parts do not. So for large
-// matrices the latter wins, whatever the constants are.
-TEST(Algorithm, LargeMatricesAreReducedInParts) {
+// The bytes of the direct algorithm grow with n, and those of reduce-scatter do not. So for large matrices
+// the latter wins, whatever the constants are.
+TEST(Algorithm, LargeMatricesAreReducedByReduceScatter) {
   for (int ranks = 3; ranks <= 64; ++ranks) {
     EXPECT_EQ(all_reduce(size_t{8} << 20, ranks), Algorithm::kReduceScatter);
     EXPECT_LT(
@@ -53,8 +53,9 @@ TEST(Algorithm, TheDocumentHasTheThresholds) {
   std::ifstream file(WIRE_FORMAT_MD);
   std::stringstream document;
   document << file.rdbuf();
-  std::string row = "| in parts from (bytes) | never |";
-  for (const int ranks : {3, 4, 8, 16, 32, 64}) row += " " + std::to_string(parts_from(ranks)) + " |";
+  std::string row = "| reduce-scatter from (bytes) | never |";
+  for (const int ranks : {3, 4, 8, 16, 32, 64})
+    row += " " + std::to_string(reduce_scatter_from(ranks)) + " |";
   EXPECT_NE(document.str().find(row), std::string::npos) << "docs/wire_format.md has no row\n" << row;
 }
 

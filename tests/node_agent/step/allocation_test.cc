@@ -251,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(
              .clip = 0.1f,
              .ranks = 3,
              .algorithm = comm::Algorithm::kDissemination},
-        Case{.name = "three_ranks_in_parts",
+        Case{.name = "three_ranks_reduce_scatter",
              .clip = 0.1f,
              .ranks = 3,
              .algorithm = comm::Algorithm::kReduceScatter},

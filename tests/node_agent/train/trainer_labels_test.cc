@@ -1,7 +1,7 @@
 // Ranks that have only the labels of their own neurons train as ranks that have all labels do.
 #include <fstream>
 
-#include "node_agent/train/data/label_parts.h"
+#include "node_agent/train/data/label_selection.h"
 #include "shard/data/store/prepared.h"
 #include "tests/node_agent/train/trainer_harness.h"
 
@@ -11,7 +11,7 @@ namespace {
 using namespace testing;
 using shard::NeuronRange;
 
-TEST(LabelParts, NeighboursAreJoined) {
+TEST(LabelSelection, NeighboursAreJoined) {
   Experiment experiment;
   experiment.model.hidden = {32};
   experiment.modelets = {.hidden_columns = 16, .output_modelets = 5};
@@ -48,7 +48,7 @@ class TrainerLabelsTest : public TrainerTest {
 
   // Writes the training data with nonsense instead of the labels that the rank does not need. Adds the number
   // of these bytes to `left_out`.
-  fs::path own_part(const TrainJob& job) {
+  fs::path own_labels(const TrainJob& job) {
     std::string bytes = bytes_of(experiment_.data.train);
     const auto file = std::as_writable_bytes(std::span(bytes));
     const std::vector<std::byte> good(file.begin(), file.end());
@@ -60,7 +60,7 @@ class TrainerLabelsTest : public TrainerTest {
                 file.begin() + static_cast<ptrdiff_t>(begin));
       left_out_ -= end - begin;
     }
-    return folder_.write("part-" + std::to_string(job.rank), bytes);
+    return folder_.write("own-" + std::to_string(job.rank), bytes);
   }
   // What a run learned and reported, without times.
   static std::vector<json> results(const Outcome& outcome) {
@@ -82,14 +82,13 @@ TEST_F(TrainerLabelsTest, TheLabelsOfItsNeuronsAreEnoughForARank) {
       experiment_.model.loss = loss;
       left_out_ = 0;
       const Outcome whole = run("whole", {.size = size}),
-                    parts = run("parts", {.size = size, .train_file = [this](const TrainJob&job) {
-                                            return own_part(job);
-                                          }});
+                    own = run("own", {.size = size,
+                                      .train_file = [this](const TrainJob&job) { return own_labels(job); }});
       EXPECT_FALSE(whole.of_kind("epoch").front().at("validation").empty());
-      EXPECT_EQ(results(parts), results(whole));
+      EXPECT_EQ(results(own), results(whole));
       EXPECT_EQ(left_out_ > 0, size > replicas);
       fs::remove_all(folder_ / "whole");
-      fs::remove_all(folder_ / "parts");
+      fs::remove_all(folder_ / "own");
     }
 }
 

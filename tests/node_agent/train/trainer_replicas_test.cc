@@ -93,10 +93,10 @@ TEST_F(ReplicasTest, StopTogetherWhoeverIsAsked) {
   experiment_.exchange.local_steps = 4;
   for (const int stopper : {0, 1, 3}) {
     const std::string name = "stop" + std::to_string(stopper);
-    const Outcome part = run(name, {.size = 4, .stop_after = 4, .stopper = stopper});
-    ASSERT_TRUE(part.interrupted) << "asked: " << stopper;
-    EXPECT_EQ(part.events.back()["event"], "interrupted");
-    EXPECT_EQ(part.events.back()["step"], 8) << "where replicas meet next";
+    const Outcome stopped = run(name, {.size = 4, .stop_after = 4, .stopper = stopper});
+    ASSERT_TRUE(stopped.interrupted) << "asked: " << stopper;
+    EXPECT_EQ(stopped.events.back()["event"], "interrupted");
+    EXPECT_EQ(stopped.events.back()["step"], 8) << "where replicas meet next";
     const Outcome rest = run(name, {.size = 2, .resume = folder_ / name});
     EXPECT_EQ(rest.events.back()["steps"], 20);
   }

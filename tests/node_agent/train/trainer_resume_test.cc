@@ -69,7 +69,7 @@ TEST_F(ValidationTest, AResumedRunEndsAsIfItHadNotStopped) {
   const Outcome whole = run("whole");
   const uint64_t best = whole.events.back()["best_step"], end = whole.events.back()["steps"];
   for (const uint64_t stop_after : {best / 2, best + 9}) {
-    const std::string name = "part" + std::to_string(stop_after);
+    const std::string name = "stopped" + std::to_string(stop_after);
     ASSERT_TRUE(run(name, {.stop_after = stop_after}).interrupted);
     // Resumes into another folder: the best checkpoint comes along.
     for (const std::string& into : {name + "-elsewhere", name}) {
@@ -140,14 +140,14 @@ TEST_P(ResumeTest, GoesOnToTheBitAsIfItHadNotStopped) {
   // A re-hash begins after step 5 and takes effect after step 10. So at step 8 one is pending, and at step 10
   // the next has just begun.
   for (const uint64_t stop_after : {7, 9, 12}) {
-    const std::string name = "part" + std::to_string(stop_after);
-    const Outcome part = run(name, {.stop_after = stop_after});
-    ASSERT_TRUE(part.interrupted);
-    EXPECT_EQ(part.events.back()["event"], "interrupted");
-    EXPECT_EQ(part.events.back()["step"], stop_after + 1) << "at the next step boundary";
+    const std::string name = "stopped" + std::to_string(stop_after);
+    const Outcome stopped = run(name, {.stop_after = stop_after});
+    ASSERT_TRUE(stopped.interrupted);
+    EXPECT_EQ(stopped.events.back()["event"], "interrupted");
+    EXPECT_EQ(stopped.events.back()["step"], stop_after + 1) << "at the next step boundary";
     const Outcome rest = run(name, {.threads = kSeveralThreads, .resume = folder_ / name});
     EXPECT_EQ(rest.events.front()["step"], stop_after + 1);
-    std::vector<double> losses = part.losses();
+    std::vector<double> losses = stopped.losses();
     for (const double loss : rest.losses()) losses.push_back(loss);
     EXPECT_EQ(losses, whole.losses());
     expect_same_modelets(rest.checkpoint(), whole.checkpoint());
@@ -173,15 +173,15 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(TrainerTest, PairsAreThoseOfTheCheckpointAndOfTheSamplesThatAreTrainedOn) {
   experiment_.model.centroids = experiment_.model.pairs = true;
   experiment_.data.validation = 0.2f;
-  const Outcome whole = run("whole", {.size = 4}), part = run("part", {.size = 4, .stop_after = 7}),
-                rest = run("part", {.resume = folder_ / "part"});
-  ASSERT_TRUE(part.interrupted);
+  const Outcome whole = run("whole", {.size = 4}), stopped = run("stopped", {.size = 4, .stop_after = 7}),
+                rest = run("stopped", {.resume = folder_ / "stopped"});
+  ASSERT_TRUE(stopped.interrupted);
   EXPECT_NEAR(rest.events.back()["p_at_3"].get<double>(), whole.events.back()["p_at_3"].get<double>(), 0.02);
   uint64_t samples = 0, labels = 0;
   const shard::Dataset train = shard::Dataset::open(experiment_.data.train);
   for (const uint32_t row : shard::split_rows(train.rows(), 0.2f, experiment_.train.seed).train)
     labels += train.label_count(row);
-  const shard::Checkpoint before = shard::Checkpoint::open(part.checkpoint()),
+  const shard::Checkpoint before = shard::Checkpoint::open(stopped.checkpoint()),
                           after = shard::Checkpoint::open(rest.checkpoint());
   for (const shard::CheckpointEntry& entry : before.index().modelets) {
     if (entry.spec.kind != LayerKind::kOutput) continue;
@@ -242,21 +242,21 @@ TEST_F(TrainerTest, ACheckpointOfFourRanksGoesOnWithOneAndTheOtherWayRound) {
   for (const int before : {1, 4}) {
     const int after = before == 1 ? 4 : 1;
     const std::string name = "from" + std::to_string(before);
-    const Outcome part = run(name, {.size = before, .stop_after = 7, .stopper = before - 1});
-    ASSERT_TRUE(part.interrupted) << "any rank can ask for a stop";
+    const Outcome stopped = run(name, {.size = before, .stop_after = 7, .stopper = before - 1});
+    ASSERT_TRUE(stopped.interrupted) << "any rank can ask for a stop";
 
     // A checkpoint that is read and written again has the same bytes.
-    const shard::Checkpoint checkpoint = shard::Checkpoint::open(part.checkpoint());
+    const shard::Checkpoint checkpoint = shard::Checkpoint::open(stopped.checkpoint());
     auto ranks = make_ranks(experiment_, shape_, round_robin(experiment_, shape_, 1), 1);
     const shard::CheckpointWriter writer(folder_ / (name + "-again"), 8);
     for (const auto& modelet : ranks[0]->network.modelets()) {
       shard::restore_modelet(*modelet, checkpoint);
       shard::save_modelet(*modelet, writer);
     }
-    expect_same_modelets(part.checkpoint(), folder_ / (name + "-again") / ".step-0000000008.partial");
+    expect_same_modelets(stopped.checkpoint(), folder_ / (name + "-again") / ".step-0000000008.partial");
 
-    const Outcome rest = run(name, {.size = after, .resume = part.checkpoint()});
-    std::vector<double> losses = part.losses();
+    const Outcome rest = run(name, {.size = after, .resume = stopped.checkpoint()});
+    std::vector<double> losses = stopped.losses();
     for (const double loss : rest.losses()) losses.push_back(loss);
     ASSERT_EQ(losses.size(), whole.size());
     for (size_t s = 0; s < whole.size(); ++s)
@@ -274,10 +274,10 @@ TEST_F(TrainerTest, ResumingWithLossyCodecsGoesOnToTheBit) {
     experiment_.exchange.gradient_codec = codec;
     const std::string gradients(spelling(codec));
     const Outcome whole = run("whole-" + gradients, {.size = 2});
-    const Outcome part = run(gradients, {.size = 2, .stop_after = 7});
-    ASSERT_TRUE(part.interrupted);
+    const Outcome stopped = run(gradients, {.size = 2, .stop_after = 7});
+    ASSERT_TRUE(stopped.interrupted);
     const Outcome rest = run(gradients, {.size = 2, .resume = folder_ / gradients});
-    std::vector<double> losses = part.losses();
+    std::vector<double> losses = stopped.losses();
     for (const double loss : rest.losses()) losses.push_back(loss);
     EXPECT_EQ(losses, whole.losses());
     expect_same_modelets(rest.checkpoint(), whole.checkpoint());
@@ -295,8 +295,8 @@ TEST_F(TrainerTest, ARunThatDiesInTheEvaluationOfAnEpochGoesOnWithThat) {
     // Dies when the checkpoint has just been written, and when the evaluation is about to be reported.
     for (const std::string kind : {"checkpoint", "epoch"}) {
       const std::string name = kind + std::to_string(step);
-      const Outcome part = run(name, {.dies_at = kind + " " + std::to_string(step)});
-      EXPECT_EQ(part.losses().size(), step);
+      const Outcome killed = run(name, {.dies_at = kind + " " + std::to_string(step)});
+      EXPECT_EQ(killed.losses().size(), step);
       for (const std::string& into : {name + "-elsewhere", name}) {
         const Outcome rest = run(into, {.resume = folder_ / name});
         EXPECT_EQ(rest.events.front()["step"], step) << "nothing is trained again";
@@ -313,10 +313,10 @@ TEST_F(TrainerTest, ARunThatDiesInTheEvaluationOfAnEpochGoesOnWithThat) {
 
 TEST_F(TrainerTest, AStopAtTheEndOfAnEpochDoesNotWaitForItsEvaluation) {
   const Outcome whole = run("whole");
-  const Outcome part = run("stopped", {.stop_after = 9});
-  ASSERT_TRUE(part.interrupted);
-  EXPECT_EQ(part.events.back()["step"], 10);
-  EXPECT_TRUE(part.of_kind("epoch").empty());
+  const Outcome stopped = run("stopped", {.stop_after = 9});
+  ASSERT_TRUE(stopped.interrupted);
+  EXPECT_EQ(stopped.events.back()["step"], 10);
+  EXPECT_TRUE(stopped.of_kind("epoch").empty());
   const Outcome rest = run("stopped", {.size = 2, .resume = folder_ / "stopped"});
   ASSERT_EQ(rest.of_kind("epoch").size(), 2u);
   for (const char* field : {"epoch", "step", "loss", "p_at_1"})

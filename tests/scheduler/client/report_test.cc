@@ -78,9 +78,9 @@ TEST(Reporter, FiguresThatDoNotExistAreLeftOut) {
 TEST(Reporter, PlainLinesWithoutATerminal) {
   const Shown shown = show(false, false, {kStarted, kProgress});
   EXPECT_EQ(shown.machines, "");
-  for (const char* part :
+  for (const char* text :
        {"epoch 2/8", "step 200/800", "25%", "12346 samples/s", "ETA 1:15", "loss 3.5000", "2.0 KiB/step"})
-    EXPECT_THAT(shown.people, HasSubstr(part));
+    EXPECT_THAT(shown.people, HasSubstr(text));
   EXPECT_THAT(shown.people, Not(HasSubstr("\r")));
 }
 
@@ -236,9 +236,9 @@ TEST(Reporter, SaysWhichFiguresAreOfHeldOutSamples) {
   const json finished = {
       {"event", "finished"}, {"p_at_1", 0.5}, {"best_step", 200}, {"validation", {{"p_at_1", 0.625}}}};
   const Shown shown = show(false, false, {kStarted, epoch, kProgress, finished});
-  for (const char* part : {"validation  P@1 0.6250  P@5 0.2500", "ETA 1:15  loss 3.5000  P@1 0.6250",
+  for (const char* text : {"validation  P@1 0.6250  P@5 0.2500", "ETA 1:15  loss 3.5000  P@1 0.6250",
                            "best by validation: step 200", "validation  P@1 0.6250  test  P@1 0.5000"})
-    EXPECT_THAT(shown.people, HasSubstr(part));
+    EXPECT_THAT(shown.people, HasSubstr(text));
 }
 
 TEST(Reporter, ALogGetsEveryEventAndKeepsWhatItHas) {

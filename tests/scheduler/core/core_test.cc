@@ -358,7 +358,7 @@ TEST_F(CoreTest, EndedRunsMakeRoomForNewOnes) {
   EXPECT_EQ(pool.run(first).run, 0u) << "forgotten";
 }
 
-TEST_F(CoreTest, TheLogOfARunIsReadPartByPart) {
+TEST_F(CoreTest, TheLogOfARunIsReadPageByPage) {
   const uint64_t run = running(1, 1);
   const auto log = [&](uint64_t offset) {
     pool.receive("client", msg::FindRunLogT{{}, run, "", offset});

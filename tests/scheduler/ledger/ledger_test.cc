@@ -104,11 +104,11 @@ TEST_F(LedgerTest, KeepsTheNewestEventsOfEachRun) {
   ledger.write({.runs = {{.id = 1, .ended = true, .text = "a"}}});
   EXPECT_EQ(ledger.read().events.size(), kMostRestoredOfEnded + 1);
   uint64_t lines = 0, next = 0;
-  for (LogPart part; !(part = ledger.read_log(1, "", next, 1000)).text.empty(); next = part.next) {
+  for (LogPage page; !(page = ledger.read_log(1, "", next, 1000)).text.empty(); next = page.next) {
     if (next == 0) {
-      EXPECT_EQ(part.next, 503u) << "the first 500 that are left";
+      EXPECT_EQ(page.next, 503u) << "the first 500 that are left";
     }
-    lines += static_cast<uint64_t>(std::ranges::count(part.text, '\n'));
+    lines += static_cast<uint64_t>(std::ranges::count(page.text, '\n'));
   }
   EXPECT_EQ(lines, kMostLedgerEvents);
   EXPECT_EQ(next, kMostLedgerEvents + 3);
@@ -122,8 +122,8 @@ TEST_F(LedgerTest, KeepsTheNewestOfWhatANodeHasLogged) {
   ledger.write({.logs = {{2, "a", "of another run\n"}}});
   std::string all;
   uint64_t next = 0;
-  for (LogPart part; !(part = ledger.read_log(1, "a", next, 5000)).text.empty(); next = part.next)
-    all += part.text;
+  for (LogPage page; !(page = ledger.read_log(1, "a", next, 5000)).text.empty(); next = page.next)
+    all += page.text;
   EXPECT_LE(all.size(), kMostNodeLogBytes);
   EXPECT_GT(all.size(), kMostNodeLogBytes - 2 * line.size());
   EXPECT_TRUE(all.ends_with("299" + line + "\n"));

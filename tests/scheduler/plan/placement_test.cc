@@ -46,7 +46,7 @@ std::vector<NodeCapacity> nodes_of(const std::vector<double>& speeds, uint64_t m
 }
 
 double total(const StepWork& work, const NodeCapacity& node) {
-  const PartSeconds seconds = work.seconds(node);
+  const PhaseSeconds seconds = work.seconds(node);
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }
 
@@ -320,7 +320,7 @@ TEST(Placement, CandidatesAreRoundedUpInEachModelet) {
     experiment.sampling.top = top;
     return CostModel(experiment, shape())
         .of(partition_model(experiment, shape()).back())
-        .work.at(StepPart::kOutputForward)
+        .work.at(StepPhase::kOutputForward)
         .flops;
   };
   EXPECT_EQ(flops(3), flops(8));

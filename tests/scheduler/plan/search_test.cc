@@ -22,14 +22,14 @@ struct Problem {
       partition.push_back({static_cast<uint32_t>(partition.size()), layer, kind, 100, begin, begin + width});
       begin += width;
       ModeletCost cost{.memory_bytes = 10 * width};
-      cost.work.at(StepPart::kForward).flops = 1e6 * static_cast<double>(width);
+      cost.work.at(StepPhase::kForward).flops = 1e6 * static_cast<double>(width);
       costs.push_back(cost);
     };
     for (const uint64_t width : widths) add(0, LayerKind::kInput, width);
     begin = 0;
     for (uint64_t i = 0; i < output; ++i) add(1, LayerKind::kOutput, 7);
     batch_work.resize(2);
-    batch_work[0].at(StepPart::kForward).flops = 3e6;
+    batch_work[0].at(StepPhase::kForward).flops = 3e6;
     for (const double speed : speeds)
       nodes.push_back({.memory_bytes = memory, .gflops = speed, .memory_gbps = 1, .bf16_gflops = speed});
   }
@@ -38,12 +38,12 @@ struct Problem {
         .partition = partition, .costs = costs, .batch_work = batch_work, .nodes = nodes, .fixed_bytes = 5};
   }
   double seconds(uint32_t modelet, uint32_t node) const {
-    const PartSeconds parts = costs[modelet].work.seconds(nodes[node]);
-    return std::accumulate(parts.begin(), parts.end(), 0.0);
+    const PhaseSeconds phases = costs[modelet].work.seconds(nodes[node]);
+    return std::accumulate(phases.begin(), phases.end(), 0.0);
   }
   double batch_seconds(uint32_t layer, uint32_t node) const {
-    const PartSeconds parts = batch_work[layer].seconds(nodes[node]);
-    return std::accumulate(parts.begin(), parts.end(), 0.0);
+    const PhaseSeconds phases = batch_work[layer].seconds(nodes[node]);
+    return std::accumulate(phases.begin(), phases.end(), 0.0);
   }
   // Seconds of the slowest node in each layer.
   std::vector<double> slowest(const std::vector<uint32_t>& owner) const {

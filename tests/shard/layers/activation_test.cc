@@ -73,7 +73,7 @@ TEST(Activation, BackwardStopsWhereTheActivationIsZero) {
   }
 }
 
-TEST(OutputGradient, IsTheSumOfAllRanksParts) {
+TEST(OutputGradient, IsTheSumOfAllRanksPartialSums) {
   constexpr size_t kRanks = 3;
   std::vector<float> activations = random_values(1, kActivationRows * kActivationWidth);
   activate(activations.data(), activations.size());
@@ -94,7 +94,7 @@ TEST(OutputGradient, IsTheSumOfAllRanksParts) {
   for (const ColumnRange range : {ColumnRange{0, 16}, ColumnRange{32, 32}}) {
     columns.push_back({range, {}});
     for (size_t rank = 0; rank < kRanks; ++rank)
-      columns.back().parts.push_back(
+      columns.back().partials.push_back(
           {view(positive[rank], kActivationWidth).columns(range.first, range.count),
            view(negative[rank], kActivationWidth).columns(range.first, range.count)});
   }

@@ -39,8 +39,8 @@ class LowRankIndexTest : public ::testing::TestWithParam<Precision> {
     for (size_t s = 0; s < kSamples; ++s) {
       std::copy(mean.begin(), mean.end(), &hidden[s * kDim]);
       for (size_t j = 0; j < kSpace; ++j) {
-        const float part = rng.normal();
-        for (size_t c = 0; c < kDim; ++c) hidden[s * kDim + c] += part * space[j * kDim + c];
+        const float factor = rng.normal();
+        for (size_t c = 0; c < kDim; ++c) hidden[s * kDim + c] += factor * space[j * kDim + c];
       }
     }
     return hidden;

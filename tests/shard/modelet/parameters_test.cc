@@ -58,34 +58,34 @@ TEST(Parameters, AdamCorrectsByTheRowsClockOrByTheStep) {
 }
 
 // The effect of a step on a column does not depend on the columns beside it, not even in its rounding.
-TEST(Parameters, ARunOfColumnsIsUpdatedAsEachPartAlone) {
-  constexpr size_t kPart = 16;
+TEST(Parameters, ARunOfColumnsIsUpdatedAsEachModeletAlone) {
+  constexpr size_t kModeletCols = 16;
   for (const OptimizerKind kind : all_values<OptimizerKind>()) {
     Experiment::Optimizer o;
     o.kind = kind;
     const AdamCorrections corrections(o.beta1, o.beta2);
     Parameters run({.rows = kRows, .cols = kCols}, Precision::kBf16, kind, 1);
-    std::vector<Parameters> parts;
-    for (size_t first = 0; first < kCols; first += kPart)
-      parts.push_back(
-          Parameters({.rows = kRows, .cols = kPart, .first_column = first}, Precision::kBf16, kind, 1));
+    std::vector<Parameters> modelets;
+    for (size_t first = 0; first < kCols; first += kModeletCols)
+      modelets.push_back(Parameters({.rows = kRows, .cols = kModeletCols, .first_column = first},
+                                    Precision::kBf16, kind, 1));
     const std::vector<float> start = random_row(kCols, 3);
     run.set_row(2, start.data());
-    for (size_t i = 0; i < parts.size(); ++i) parts[i].set_row(2, start.data() + i * kPart);
+    for (size_t i = 0; i < modelets.size(); ++i) modelets[i].set_row(2, start.data() + i * kModeletCols);
     for (uint64_t step = 0; step < 20; ++step) {
       const UpdateRule rule{o, corrections, step, 1e-3f};
       std::vector<float> gradient = random_row(kCols, 10 + step);
-      for (size_t i = 0; i < parts.size(); ++i) {
-        std::vector<float> of_part(gradient.begin() + static_cast<ptrdiff_t>(i * kPart),
-                                   gradient.begin() + static_cast<ptrdiff_t>((i + 1) * kPart));
-        parts[i].update(2, of_part.data(), 0, rule);
+      for (size_t i = 0; i < modelets.size(); ++i) {
+        std::vector<float> of_modelet(gradient.begin() + static_cast<ptrdiff_t>(i * kModeletCols),
+                                      gradient.begin() + static_cast<ptrdiff_t>((i + 1) * kModeletCols));
+        modelets[i].update(2, of_modelet.data(), 0, rule);
       }
       run.update(2, gradient.data(), 0, rule);
     }
-    for (size_t i = 0; i < parts.size(); ++i) {
-      Parameters view = run.columns(i * kPart, kPart);
-      EXPECT_EQ(view.first_column(), parts[i].first_column());
-      const auto seen = view.arrays(), expected = parts[i].arrays();
+    for (size_t i = 0; i < modelets.size(); ++i) {
+      Parameters view = run.columns(i * kModeletCols, kModeletCols);
+      EXPECT_EQ(view.first_column(), modelets[i].first_column());
+      const auto seen = view.arrays(), expected = modelets[i].arrays();
       ASSERT_EQ(seen.size(), expected.size());
       for (size_t a = 0; a < seen.size(); ++a)
         EXPECT_EQ(seen[a].packed(), expected[a].packed()) << seen[a].name;

@@ -31,7 +31,7 @@ TEST(SynthClicks, RowsDependOnSeedSplitAndPlaceAlone) {
 
 // Among rows of similar odds, the share of clicks equals their probability.
 TEST(SynthClicks, ClicksFollowTheirOdds) {
-  constexpr size_t kRows = 50'000, kGroups = 10;
+  constexpr size_t kRows = 50'000, kBins = 10;
   ClickGenerator generator(1);
   std::vector<std::pair<double, bool>> rows;
   for (uint64_t row = 0; row < kRows; ++row) {
@@ -40,18 +40,18 @@ TEST(SynthClicks, ClicksFollowTheirOdds) {
     rows.emplace_back(probability(click.log_odds), click.clicked);
   }
   std::sort(rows.begin(), rows.end());
-  for (size_t group = 0; group < kGroups; ++group) {
+  for (size_t bin = 0; bin < kBins; ++bin) {
     double expected = 0, variance = 0, clicks = 0;
-    for (size_t i = group * kRows / kGroups; i < (group + 1) * kRows / kGroups; ++i) {
+    for (size_t i = bin * kRows / kBins; i < (bin + 1) * kRows / kBins; ++i) {
       expected += rows[i].first;
       variance += rows[i].first * (1 - rows[i].first);
       clicks += rows[i].second ? 1 : 0;
     }
-    EXPECT_NEAR(clicks, expected, 4 * std::sqrt(variance)) << group;
+    EXPECT_NEAR(clicks, expected, 4 * std::sqrt(variance)) << bin;
   }
 }
 
-// An additive model cannot learn the interactions: they are uncorrelated with the additive part.
+// An additive model cannot learn the interactions: they are uncorrelated with the additive effects.
 TEST(SynthClicks, InteractionsAreNotAdditive) {
   ClickGenerator generator(1);
   double sum = 0, products = 0, squares = 0, additive_squares = 0, additive_sum = 0;

@@ -22,7 +22,7 @@
 #include "base/system/file.h"
 #include "comm/security/keys.h"
 #include "node_agent/agent/run_data.h"
-#include "node_agent/train/data/label_parts.h"
+#include "node_agent/train/data/label_selection.h"
 #include "scheduler/access/store_policy.h"
 #include "scheduler/client/send_data.h"
 #include "scheduler/server/server.h"
@@ -74,14 +74,14 @@ void write_labels(const fs::path& path) {
 }
 
 // Checks what a node has of a file: its size, its chunks, and its labels.
-void expect_part(const fs::path& whole, const agent::TrainJob& job) {
+void expect_labels(const fs::path& whole, const agent::TrainJob& job) {
   const auto neurons = agent::output_neurons(job);
   const shard::Dataset expected = shard::Dataset::open(whole, true, {.neurons = neurons}),
-                       part = shard::Dataset::open(job.train_file, true, {.neurons = neurons, .alone = true});
-  ASSERT_EQ(part.rows(), expected.rows());
-  for (size_t row = 0; row < part.rows(); ++row) {
-    ASSERT_THAT(part.sample(row).labels, testing::ElementsAreArray(expected.sample(row).labels)) << row;
-    ASSERT_EQ(part.label_count(row), expected.label_count(row));
+                       own = shard::Dataset::open(job.train_file, true, {.neurons = neurons, .alone = true});
+  ASSERT_EQ(own.rows(), expected.rows());
+  for (size_t row = 0; row < own.rows(); ++row) {
+    ASSERT_THAT(own.sample(row).labels, testing::ElementsAreArray(expected.sample(row).labels)) << row;
+    ASSERT_EQ(own.label_count(row), expected.label_count(row));
   }
 }
 
@@ -286,15 +286,15 @@ TEST_F(DataServerTest, ANodeFetchesTheLabelsOfItsNeurons) {
                 3.0 * comm::kChunkBytes);
     EXPECT_GE(fetched(), others + labels / kNodes);
     EXPECT_EQ(events.back()["data"], "test");
-    expect_part(whole, job);
-    const std::string part = bytes_of(job.train_file);
-    ASSERT_EQ(part.size(), bytes.size());
+    expect_labels(whole, job);
+    const std::string own = bytes_of(job.train_file);
+    ASSERT_EQ(own.size(), bytes.size());
     uint64_t there = 0;
     for (size_t at = 0; at < bytes.size(); at += comm::kChunkBytes)
-      if (part.compare(at, comm::kChunkBytes, bytes, at, comm::kChunkBytes) == 0)
+      if (own.compare(at, comm::kChunkBytes, bytes, at, comm::kChunkBytes) == 0)
         there += std::min<uint64_t>(comm::kChunkBytes, bytes.size() - at);
       else
-        EXPECT_EQ(part.substr(at, comm::kChunkBytes).find_first_not_of('\0'), std::string::npos)
+        EXPECT_EQ(own.substr(at, comm::kChunkBytes).find_first_not_of('\0'), std::string::npos)
             << "nothing of others' labels";
     EXPECT_EQ(there + fs::file_size(folder / "test.mlt"), fetched());
     EXPECT_THROW(shard::Dataset::open(job.train_file, true), FormatError) << "it is not taken for whole";
@@ -317,13 +317,13 @@ TEST_F(DataServerTest, AnotherPlacementFetchesTheRest) {
   EXPECT_GT(fetched(), 0u);
   EXPECT_LT(fetched(), 4 * comm::kChunkBytes);
   sum += fetched();
-  expect_part(whole, first);
-  expect_part(whole, other);
+  expect_labels(whole, first);
+  expect_labels(whole, other);
   const auto rest = find(all);
   sum += fetched();
   EXPECT_EQ(sum, size());
   EXPECT_EQ(bytes_of(all.train_file), bytes_of(whole));
-  expect_part(whole, first);
+  expect_labels(whole, first);
 }
 
 TEST_F(DataServerTest, APartIsFetchedOnAndMended) {
@@ -357,7 +357,7 @@ TEST_F(DataServerTest, APartIsFetchedOnAndMended) {
   EXPECT_LE(chunks.size(), 8u) << "of 11";
   for (const size_t at : chunks) sum -= std::min<size_t>(comm::kChunkBytes, whole.size() - at);
   EXPECT_EQ(fetched() - fs::file_size(folder / "test.mlt"), 0 - sum);
-  expect_part(folder / "train.mlt", resumed);
+  expect_labels(folder / "train.mlt", resumed);
 
   // One of its chunks is damaged, and something is written where it has no chunk.
   damage(resumed.train_file, static_cast<std::streamoff>(chunks[chunks.size() - 2] + 5));
@@ -367,7 +367,7 @@ TEST_F(DataServerTest, APartIsFetchedOnAndMended) {
   agent::TrainJob again = job(2, 1);
   const auto data = find(again);
   EXPECT_EQ(fetched(), comm::kChunkBytes);
-  expect_part(folder / "train.mlt", again);
+  expect_labels(folder / "train.mlt", again);
 }
 
 TEST_F(DataServerTest, ADamagedChunkInTheCacheIsFetchedAgain) {
@@ -406,10 +406,10 @@ TEST_F(DataServerTest, AnUploadGoesOn) {
   const auto wanted = ask<msg::WantedT>(address(), offer_of(manifest));
   EXPECT_THAT(wanted.chunks, SizeIs(manifest.chunks()));
   for (const uint32_t chunk : {4u, 1u}) {
-    const auto part = file.bytes().subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
-    const auto* begin = reinterpret_cast<const uint8_t*>(part.data());
+    const auto content = file.bytes().subspan(manifest.chunk_begin(chunk), manifest.chunk_bytes(chunk));
+    const auto* begin = reinterpret_cast<const uint8_t*>(content.data());
     const auto stored = ask<msg::ChunkStoredT>(
-        address(), msg::PutChunkT{{}, wanted.data, chunk, {begin, begin + part.size()}});
+        address(), msg::PutChunkT{{}, wanted.data, chunk, {begin, begin + content.size()}});
     EXPECT_EQ(stored.chunk, chunk);
   }
   start();
@@ -486,12 +486,14 @@ TEST_F(DataServerTest, WhatComesTwiceCountsOnce) {
         continue;
       }
       const auto manifest = comm::Manifest::of(files.at(fetch->data).bytes());
-      const auto part = files.at(fetch->data)
-                            .bytes()
-                            .subspan(manifest.chunk_begin(fetch->chunk), manifest.chunk_bytes(fetch->chunk));
-      const auto* first = reinterpret_cast<const uint8_t*>(part.data());
+      const auto content =
+          files.at(fetch->data)
+              .bytes()
+              .subspan(manifest.chunk_begin(fetch->chunk), manifest.chunk_bytes(fetch->chunk));
+      const auto* first = reinterpret_cast<const uint8_t*>(content.data());
       for (int times = 0; times < 2; ++times)
-        slow.send(question->peer, msg::ChunkT{{}, fetch->data, fetch->chunk, {first, first + part.size()}});
+        slow.send(question->peer,
+                  msg::ChunkT{{}, fetch->data, fetch->chunk, {first, first + content.size()}});
     }
   });
   agent::TrainJob job = DataServerTest::job();

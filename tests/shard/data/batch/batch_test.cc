@@ -193,20 +193,20 @@ TEST(BatchShare, ReplicasDropTogetherWhatOneModelDrops) {
   const Dataset data = Dataset::open(folder / "data");
   const std::vector<uint32_t> rows = all_rows(7);
   const FeatureDropout dropout{0.5f, 7, 3};
-  Batch whole, part;
+  Batch whole, share;
   whole.assign(data, rows, true, dropout);
   std::vector<uint32_t> together;
   for (uint32_t i = 0; i < 3; ++i) {
-    part.assign(data, share_of(rows, {i, 3}), true, dropout, first_place(rows.size(), {i, 3}));
-    together.insert(together.end(), part.features.begin(), part.features.end());
+    share.assign(data, share_of(rows, {i, 3}), true, dropout, first_place(rows.size(), {i, 3}));
+    together.insert(together.end(), share.features.begin(), share.features.end());
   }
   EXPECT_EQ(together, whole.features);
   // With fewer samples than replicas some samples are in several replicas, but not with the same mask.
   Batch other;
   const auto one = std::span(rows).first(1);
-  part.assign(data, share_of(one, {0, 2}), true, dropout, first_place(1, {0, 2}));
+  share.assign(data, share_of(one, {0, 2}), true, dropout, first_place(1, {0, 2}));
   other.assign(data, share_of(one, {1, 2}), true, dropout, first_place(1, {1, 2}));
-  EXPECT_NE(part.features, other.features);
+  EXPECT_NE(share.features, other.features);
 }
 
 TEST(Batch, DropoutLeavesOutAShareOfTheFeatures) {

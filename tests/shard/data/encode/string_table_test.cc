@@ -43,7 +43,7 @@ TEST(StringTable, NumbersStringsAsAMapDoes) {
   Rng rng(1);
   StringTable table, one_by_one;
   std::map<std::string, uint32_t> expected;
-  for (size_t part = 0; part < 60; ++part) {
+  for (size_t round = 0; round < 60; ++round) {
     std::vector<std::string> strings(rng.below(1000));
     for (std::string& text : strings) text = any_string(rng);
     const Block block(strings);

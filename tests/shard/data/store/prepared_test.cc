@@ -127,13 +127,13 @@ TEST(Prepared, LabelsOfSomeNeuronsAreReadWithoutTheOthers) {
       });
     };
     auto bytes = good;
-    const auto parts = bytes_of_labels(bytes, neurons, "data.mlt");
+    const auto ranges = bytes_of_labels(bytes, neurons, "data.mlt");
     uint64_t at = section.begin, kept = 0;
-    for (const ByteRange& part : parts) {
+    for (const ByteRange& range : ranges) {
       std::fill(bytes.begin() + static_cast<ptrdiff_t>(at),
-                bytes.begin() + static_cast<ptrdiff_t>(part.begin), std::byte{0xff});
-      at = part.end;
-      kept += part.end - part.begin;
+                bytes.begin() + static_cast<ptrdiff_t>(range.begin), std::byte{0xff});
+      at = range.end;
+      kept += range.end - range.begin;
     }
     std::fill(bytes.begin() + static_cast<ptrdiff_t>(at), bytes.end(), std::byte{0xff});
     uint64_t wanted = 0;
@@ -163,7 +163,7 @@ TEST(Prepared, NeuronsBeyondTheLabelsAreAnError) {
 }
 
 // Entries that do not fit into memory at once are sorted for a few neurons at a time.
-TEST(Prepared, SortedInPartsIsTheSame) {
+TEST(Prepared, SortedInRangesIsTheSame) {
   const TemporaryFolder folder;
   const auto samples = random_samples(400, 10, 60, 11);
   for (const uint64_t at_once : {uint64_t{1}, uint64_t{50}, PreparedWriter::kSortedAtOnce}) {
@@ -181,19 +181,19 @@ TEST(Prepared, LabelsCanBeAdded) {
   const TemporaryFolder folder;
   folder.write("data.mlt", prepared_bytes(random_samples(100, 20, 60, 13), 20, 60));
   const Dataset all = Dataset::open(folder / "data.mlt");
-  Dataset part = Dataset::open(folder / "data.mlt", true, {.neurons = {{{20, 40}}}});
+  Dataset own = Dataset::open(folder / "data.mlt", true, {.neurons = {{{20, 40}}}});
   std::vector<LabelEntry> others;
   const auto is_wanted = [](size_t row) { return row % 3 == 0; };
   for (uint32_t row = 0; row < all.rows(); ++row)
     for (const uint32_t label : all.sample(row).labels)
-      if (is_wanted(row) && std::ranges::count(part.sample(row).labels, label) == 0)
+      if (is_wanted(row) && std::ranges::count(own.sample(row).labels, label) == 0)
         others.push_back({row, label});
   std::ranges::reverse(others);
-  const auto before = testing::samples_of(part);
-  part.add_labels(others);
+  const auto before = testing::samples_of(own);
+  own.add_labels(others);
   EXPECT_GT(others.size(), 10u);
   for (size_t row = 0; row < all.rows(); ++row)
-    EXPECT_EQ(OwnedSample(part.sample(row)), is_wanted(row) ? OwnedSample(all.sample(row)) : before[row])
+    EXPECT_EQ(OwnedSample(own.sample(row)), is_wanted(row) ? OwnedSample(all.sample(row)) : before[row])
         << row;
 }
 

@@ -1,4 +1,4 @@
-#include "node_agent/train/data/label_parts.h"
+#include "node_agent/train/data/label_selection.h"
 
 #include <algorithm>
 #include <string>
