@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system/log.h"
 #include "comm/collectives/dissemination.h"
 #include "comm/collectives/reductions.h"
 #include "comm/messaging/messenger.h"
@@ -95,6 +96,14 @@ void Group::barrier(Tag tag) {
   messenger.send_to_all({});
   messenger.begin_collect();
   messenger.collect(impl_->nothing);
+}
+
+void Group::leave(Tag tag, double patience) {
+  try {
+    impl_->messenger.take_leave(tag, patience);
+  } catch (const Error& error) {
+    log_info("does not wait until all peers have ended: {}", error.what());
+  }
 }
 
 void Group::interrupt(const std::string& reason) { impl_->messenger.interrupt(reason); }

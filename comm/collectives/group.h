@@ -39,6 +39,8 @@ namespace modelet::comm {
 
 struct Grid;
 
+inline constexpr double kLeavePatience = 2;  // seconds; connections are back within tenths
+
 class Group {
  public:
   Group(std::unique_ptr<Transport> transport, GroupOptions options);
@@ -85,6 +87,11 @@ class Group {
 
   // Returns when every rank has called it. choose() picks the algorithm.
   void barrier(Tag tag);
+
+  // The last operation of a rank that has ended its part: stays until the peers have ended theirs, so that it can
+  // send again what a broken connection loses; at most `patience` seconds. Not an error if they do not: this
+  // rank needs nothing more of them.
+  void leave(Tag tag, double patience = kLeavePatience);
 
   void interrupt(const std::string& reason);
 

@@ -112,7 +112,7 @@ PeerError Messenger::too_late(double seconds, int passed_on) const {
 
 void Messenger::miss(int peer, const char* reason) {
   std::vector<const char*>& reported = missed_[static_cast<size_t>(peer)];
-  if (!options_.on_missing || std::ranges::find(reported, reason) != reported.end()) return;
+  if (is_leaving_ || !options_.on_missing || std::ranges::find(reported, reason) != reported.end()) return;
   reported.push_back(reason);
   options_.on_missing(peer, fmt::format("{} {}, {}", peer_name(peer), reason, place()));
 }
@@ -247,6 +247,22 @@ void Messenger::await(std::span<const int> from, double timeout_seconds, Receive
     }
   }
   needs_from_ = {tag_.step, tag_.round, static_cast<uint16_t>(tag_.hop + 1)};
+}
+
+void Messenger::take_leave(Tag tag, double patience) {
+  is_leaving_ = true;
+  begin_send(tag, "leave");
+  begin_collect();
+  send_to_all({});
+  arrived_.assign(count(), false);
+  arrived_[own()] = true;
+  // A peer that is ahead may have said so before.
+  for (; const EarlyMessage* message = early_.first(tag_); early_.pop())
+    arrived_[static_cast<size_t>(message->frame.from)] = true;
+  const double deadline = clock_.now() + patience;
+  for (Frame frame; std::ranges::find(arrived_, false) != arrived_.end() && clock_.now() < deadline;)
+    if (receive(deadline - clock_.now(), frame) && admit(frame) && incoming_.tag == tag_)
+      arrived_[static_cast<size_t>(frame.from)] = true;
 }
 
 bool Messenger::receive(double seconds, Frame& frame) {

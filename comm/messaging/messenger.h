@@ -10,8 +10,8 @@
 // - Each rank keeps the messages that its peers may still need (Unconfirmed), and sends all of them again
 //   when a connection is back.
 // - A rank that gets a message twice drops the second one, by its tag.
-// One case is not covered: the last message of a rank that leaves the group. A rank that has left sends
-// nothing again.
+// A rank that has left the group sends nothing again. So it stays until its peers need nothing more of it
+// (take_leave()).
 //
 // An operation begins with begin_send() or begin_collect(). If one rank sends several messages to another
 // within an operation, go_on_at() numbers them. One thread uses a Messenger; any thread may call
@@ -100,6 +100,10 @@ class Messenger {
   };
   void await(std::span<const int> from, double timeout_seconds, Receiver& receiver, int passed_on = 1);
 
+  // Tells all peers that this rank needs nothing more, and sends again what they miss, until all have said the
+  // same, but for at most `patience` seconds. No peer is reported as missing meanwhile.
+  void take_leave(Tag tag, double patience);
+
   // Decodes blocks that rank `from` encoded, whichever rank sent them here. Throws FormatError if they are
   // not the expected ones.
   void decode(int from, std::span<const BlockHeader> headers, std::span<const std::byte> payload,
@@ -137,6 +141,7 @@ class Messenger {
   std::vector<bool> arrived_;            // [size]; also true for ranks from which nothing is expected
   // [size] the reasons why a peer is missed that were reported since something last arrived from it.
   std::vector<std::vector<const char*>> missed_;
+  bool is_leaving_ = false;
 
   Outgoing outgoing_;
   Unconfirmed unconfirmed_;

@@ -49,6 +49,11 @@ std::vector<std::vector<uint64_t>> RankGrid::all_gather_numbers(comm::Tag tag, s
   return numbers;
 }
 
+void RankGrid::leave(comm::Tag tag) {
+  replica().leave(tag);
+  if (replicas_ > 1) peers().leave(peer_tags(tag.step));
+}
+
 std::vector<std::vector<uint64_t>> RankGrid::gather_from_replicas(uint64_t step,
                                                                   std::span<const double> mine) {
   std::vector<uint64_t> bits;

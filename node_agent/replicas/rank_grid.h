@@ -37,6 +37,9 @@ class RankGrid {
   std::vector<std::vector<uint64_t>> all_gather_numbers(comm::Tag tag, std::span<const uint64_t> mine,
                                                         std::span<const size_t> counts);
 
+  // comm::Group::leave() of all groups of this rank.
+  void leave(comm::Tag tag);
+
   // For values that are the same on all ranks of a replica. of_first_replica() returns those of the first
   // replica, and mean() returns the mean, added in the order of replicas.
   std::vector<double> of_first_replica(uint64_t step, std::span<const double> mine);

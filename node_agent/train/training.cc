@@ -320,6 +320,7 @@ CheckpointKeeper::RunState Trainer::Training::run_state(Session& session) const 
 void Trainer::Training::end_early(Session& session) {
   const std::string folder = checkpoints_.folder().string();
   emit(session, {{"event", "interrupted"}, {"step", step_}, {"checkpoint", folder}});
+  session.grid.leave(end_tag(kLeaveRound));
   throw Interrupted("stopped after step " + std::to_string(step_) +
                     (job_.private_folder ? "" : "; continue with --resume " + folder));
 }
@@ -349,6 +350,7 @@ void Trainer::Training::finish(Session& session) {
     event["best_step"] = selection_.best().step();
   }
   emit(session, event);
+  session.grid.leave(end_tag(kLeaveRound));
 }
 
 void Trainer::Training::report_start(Session& session) {

@@ -157,12 +157,9 @@ class Run {
       const int rank = inner->rank();
       const bool dies =
           rank == fault.rank && (fault.kind == Fault::Kind::kKill || fault.kind == Fault::Kind::kLose);
-      // A rank that has ended its part is no longer there to repeat its last messages.
-      const auto breaks = [trainer = trainers[static_cast<size_t>(rank)].get(), &fault, rank](uint64_t number,
-                                                                                              int to) {
-        return trainer->step() + 2 < (fault.kind == Fault::Kind::kStop ? fault.step : kSteps) &&
-               Rng(fault.seed, {number, static_cast<uint64_t>(rank), static_cast<uint64_t>(to)}).uniform() <
-                   fault.breaks;
+      const auto breaks = [&fault, rank](uint64_t number, int to) {
+        return Rng(fault.seed, {number, static_cast<uint64_t>(rank), static_cast<uint64_t>(to)}).uniform() <
+               fault.breaks;
       };
       auto transport = std::make_unique<MortalTransport>(
           std::make_unique<comm::testing::BreakingTransport>(std::move(inner), breaks),

@@ -41,7 +41,8 @@ enum Round : uint16_t {
   kEvaluationRound = kLabelRound + kLabelRounds,
   kBestRound = kEvaluationRound + kEvaluationRounds,
   kFinishRound,
+  kLeaveRound,
 };
-static_assert(kFinishRound < std::numeric_limits<uint16_t>::max());
+static_assert(kLeaveRound < std::numeric_limits<uint16_t>::max());
 
 }  // namespace modelet::agent
