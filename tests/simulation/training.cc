@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -36,8 +37,9 @@ using agent::Trainer;
 using agent::TrainJob;
 using agent::WrittenSnapshot;
 
-constexpr uint32_t kRows = 150, kBatch = 16, kSteps = (kRows + kBatch - 1) / kBatch;
+constexpr uint32_t kRows = 150, kBatch = 16, kSteps = (kRows + kBatch - 1) / kBatch;  // of most variants
 constexpr int kMostRanks = 4, kMostFaults = 3;
+constexpr uint32_t kRarely = 1000;  // steps between snapshots: none before the end
 
 using Files = std::map<std::string, std::string>;  // content by name
 using Disk = std::map<uint64_t, Files>;            // by step
@@ -70,6 +72,7 @@ class MortalTransport final : public comm::Transport {
     return inner_->receive(timeout_seconds, frame);
   }
   bool is_dead() const { return sent_ > dies_at_; }
+  uint64_t sent() const { return sent_; }
 
  private:
   std::unique_ptr<comm::Transport> inner_;
@@ -110,20 +113,44 @@ Experiment variant(uint32_t number) {
       experiment.model.loss = Loss::kSigmoid;
       experiment.train.hidden_dropout = 0.2f;
       break;
+    case 5:  // evaluations between steps, after which the best weights are kept
+      experiment.data.validation = 0.3f;
+      experiment.train.epochs = 2;
+      break;
+    case 6:
+      experiment.cluster.replicas = 2;
+      experiment.exchange.local_steps = 2;
+      experiment.exchange.codec = CodecKind::kInt8;
+      experiment.train.epochs = 2;
+      break;
     default:
       break;
   }
   return experiment;
 }
-constexpr uint32_t kVariants = 5;
+constexpr uint32_t kVariants = 7;
 
 // What happens to a group of ranks before it has trained to the end.
 struct Fault {
-  enum class Kind : uint8_t { kNone, kKill, kLose, kStop } kind = Kind::kNone;  // kLose: its disk is lost, too
+  enum class Kind : uint8_t {
+    kNone,
+    kKill,
+    kLose,
+    kStop
+  } kind = Kind::kNone;  // kLose: its disk is lost, too
   int rank = 0;
   uint64_t message = 0, step = 0;  // it is killed before the message, or stopped after the step
   float breaks = 0;                // probability that a connection breaks before a message
   uint64_t seed = 0;
+  uint64_t break_at = UINT64_MAX;  // the connection of `rank` breaks before this message
+
+  std::string text() const {
+    constexpr const char* kNames[] = {"nothing", "killed", "killed and its disk lost", "stopped"};
+    return fmt::format(
+        "rank {} {} (message {}, step {}), connections break at message {} or with probability {}", rank,
+        kNames[static_cast<size_t>(kind)], message, step,
+        break_at == UINT64_MAX ? "-" : std::to_string(break_at), breaks);
+  }
 };
 
 // A run on nodes. Each node has the files that it has written, and those of the node before it. If a run has
@@ -158,6 +185,7 @@ class Run {
       const bool dies =
           rank == fault.rank && (fault.kind == Fault::Kind::kKill || fault.kind == Fault::Kind::kLose);
       const auto breaks = [&fault, rank](uint64_t number, int to) {
+        if (rank == fault.rank && number == fault.break_at) return true;
         return Rng(fault.seed, {number, static_cast<uint64_t>(rank), static_cast<uint64_t>(to)}).uniform() <
                fault.breaks;
       };
@@ -187,21 +215,25 @@ class Run {
       } catch (const Interrupted&) {
       }
     });
+    sent_.clear();
+    for (const MortalTransport* transport : transports) sent_.push_back(transport->sent());
     const bool done = finished == size();
     if (fault.kind == Fault::Kind::kLose && !done) disks_[static_cast<size_t>(fault.rank)].clear();
     return done;
   }
 
-  // The files of the last step: what the run has learned.
-  Files result() {
-    const auto [step, files] = stable();
-    if (step != kSteps)
-      throw Error(fmt::format("the files of step {} are not there, but those of {}", kSteps, step));
-    Files learned;
-    for (const auto& [name, content] : files)
-      if (name.ends_with(".safetensors")) learned[name] = content;
-    return learned;
+  // What the run has learned.
+  struct Result {
+    uint64_t step = 0;
+    Files files;
+  };
+  Result result() {
+    auto [step, files] = stable();
+    std::erase_if(files, [](const auto& file) { return !file.first.ends_with(".safetensors"); });
+    return {step, std::move(files)};
   }
+  // Messages of each rank in the last call of train().
+  const std::vector<uint64_t>& sent() const { return sent_; }
 
  private:
   int size() const { return size_; }
@@ -216,8 +248,8 @@ class Run {
                  .threads = 1,
                  .out = folder_ / fmt::format("{}-{}", epoch_, rank),
                  .private_folder = true};
-    for (size_t i = 0; i < job.owner.size(); ++i)
-      job.owner[i] = static_cast<uint32_t>(i) % static_cast<uint32_t>(size());
+    const uint32_t ranks = static_cast<uint32_t>(size()) / experiment_.cluster.replicas;
+    for (size_t i = 0; i < job.owner.size(); ++i) job.owner[i] = static_cast<uint32_t>(i) % ranks;
     job.snapshots = {.enabled = true, .every_steps = every_};
     if (files.empty()) return job;
     job.resume = shard::checkpoint_of_step(job.out / "checkpoints", step);
@@ -262,6 +294,7 @@ class Run {
   const int size_;
   DataShape shape_;
   uint32_t epoch_ = 0;
+  std::vector<uint64_t> sent_;
   std::mutex mutex_;
   // Guarded by mutex_ while a group trains.
   std::vector<Disk> disks_;
@@ -291,38 +324,43 @@ class Histories {
     fs::remove_all(folder_, none);
   }
 
-  // Returns what differs from the undisturbed run; "" if nothing does.
+  // Plays a history. Returns what differs from the undisturbed run; "" if nothing does.
   std::string play(uint64_t seed) {
     Rng rng(seed);
     const uint32_t number = rng.below(kVariants);
-    const int size = 1 + static_cast<int>(rng.below(kMostRanks));
-    Run run(folder_ / "run", experiment(number), size, 1 + rng.below(4));
-    bool done = false;
-    for (uint32_t i = 0, faults = rng.below(kMostFaults + 1); i < faults && !done; ++i) {
-      const Fault fault{.kind = static_cast<Fault::Kind>(rng.below(4)),
-                        .rank = static_cast<int>(rng.below(static_cast<uint32_t>(size))),
-                        .message = rng.below(8U << rng.below(8)),  // in the first steps as often as in the last
-                        .step = rng.below(kSteps),
-                        .breaks = rng.below(2) == 0 ? 0.1f : 0.0f,
-                        .seed = rng.next()};
-      done = run.train(fault);
-      ++groups_;
-    }
-    if (!done) {
-      if (!run.train({.breaks = rng.below(2) == 0 ? 0.05f : 0.0f, .seed = rng.next()}))
-        return "it does not end";
-      ++groups_;
-    }
-    fs::remove_all(folder_ / "run");
-    const Files& truth = undisturbed(number, size);
-    const Files result = run.result();
-    for (const auto& [name, content] : truth) {
-      const auto found = result.find(name);
-      if (found == result.end()) return name + " is missing";
-      if (found->second != content) return name + " is not the undisturbed run's";
-    }
-    return result.size() == truth.size() ? "" : "it has more files than the undisturbed run";
+    const Experiment of = experiment(number);
+    const int replicas = static_cast<int>(of.cluster.replicas);
+    const int size =
+        replicas * (1 + static_cast<int>(rng.below(static_cast<uint32_t>(kMostRanks / replicas))));
+    const uint32_t every = 1 + rng.below(4);
+    std::vector<Fault> faults;
+    for (uint32_t i = 0, count = rng.below(kMostFaults + 1); i < count; ++i)
+      faults.push_back(
+          {.kind = static_cast<Fault::Kind>(rng.below(replicas > 1 ? 3 : 4)),  // see undisturbed()
+           .rank = static_cast<int>(rng.below(static_cast<uint32_t>(size))),
+           .message = rng.below(8U << rng.below(8)),  // in the first steps as often as in the last
+           .step = rng.below(kSteps),
+           .breaks = rng.below(2) == 0 ? 0.1f : 0.0f,
+           .seed = rng.next()});
+    faults.push_back({.breaks = rng.below(2) == 0 ? 0.05f : 0.0f, .seed = rng.next()});
+    return play(number, size, every, faults);
   }
+
+  // Each message of each rank in turn: the rank is killed before it, or the connection breaks.
+  std::string play_each_message(uint32_t number, int size) {
+    constexpr uint32_t kEvery = 3;
+    const std::vector<uint64_t> messages = messages_of(number, size, kEvery);
+    for (int rank = 0; rank < size; ++rank)
+      for (uint64_t message = 0; message < messages[static_cast<size_t>(rank)]; ++message)
+        for (const Fault& fault : {Fault{.kind = Fault::Kind::kKill, .rank = rank, .message = message},
+                                   Fault{.rank = rank, .break_at = message}}) {
+          const Fault faults[] = {fault, {}};
+          if (std::string wrong = play(number, size, kEvery, faults); !wrong.empty()) return wrong;
+          ++histories_;
+        }
+    return "";
+  }
+  uint64_t histories() const { return histories_; }  // of play_each_message()
   uint64_t groups() const { return groups_; }
 
  private:
@@ -333,36 +371,86 @@ class Histories {
     return experiment;
   }
 
-  const Files& undisturbed(uint32_t number, int size) {
-    Files& files = truths_[{number, size}];
-    if (!files.empty()) return files;
-    Run run(folder_ / "truth", experiment(number), size, 1000);
+  // The last of the faults is one with which the run ends.
+  std::string play(uint32_t number, int size, uint32_t every, std::span<const Fault> faults) {
+    Run run(folder_ / "run", experiment(number), size, every);
+    std::string played;
+    const auto wrong = [&](const std::string& what) {
+      return fmt::format("variant {}, {} ranks, a snapshot every {} steps:{}\n{}", number, size, every,
+                         played, what);
+    };
+    bool done = false;
+    for (size_t i = 0; i < faults.size() && !done; ++i) {
+      played += "\n  " + faults[i].text();
+      try {
+        done = run.train(faults[i]);
+      } catch (const std::exception& error) {
+        return wrong(error.what());
+      }
+      ++groups_;
+    }
+    if (!done) return wrong("it does not end");
+    fs::remove_all(folder_ / "run");
+    const Run::Result &truth = undisturbed(number, size, every), result = run.result();
+    if (result.step != truth.step)
+      return wrong(
+          fmt::format("the files of step {} are not there, but those of {}", truth.step, result.step));
+    for (const auto& [name, content] : truth.files) {
+      const auto found = result.files.find(name);
+      if (found == result.files.end()) return wrong(name + " is missing");
+      if (found->second != content) return wrong(name + " is not the undisturbed run's");
+    }
+    if (result.files.size() != truth.files.size()) return wrong("it has more files than the undisturbed run");
+    return "";
+  }
+
+  // How many messages each rank sends, undisturbed.
+  std::vector<uint64_t> messages_of(uint32_t number, int size, uint32_t every) {
+    Run run(folder_ / "counted", experiment(number), size, every);
     run.train({});
-    files = run.result();
+    fs::remove_all(folder_ / "counted");
+    return run.sent();
+  }
+
+  // Snapshots and stops change what is learned only by replicas, which settle for them.
+  const Run::Result& undisturbed(uint32_t number, int size, uint32_t every) {
+    const Experiment of = experiment(number);
+    if (of.cluster.replicas == 1) every = kRarely;
+    Run::Result& result = truths_[{number, size, every}];
+    if (!result.files.empty()) return result;
+    Run run(folder_ / "truth", of, size, every);
+    run.train({});
+    result = run.result();
     fs::remove_all(folder_ / "truth");
-    return files;
+    return result;
   }
 
   fs::path folder_;
-  std::map<std::pair<uint32_t, int>, Files> truths_;
-  uint64_t groups_ = 0;
+  std::map<std::tuple<uint32_t, int, uint32_t>, Run::Result> truths_;  // by variant, ranks, steps
+  uint64_t groups_ = 0, histories_ = 0;
 };
 
 int run(uint64_t from, uint64_t seeds) {
   Histories histories;
-  for (uint64_t seed = from; seed < from + seeds; ++seed) {
-    std::string wrong;
-    try {
-      wrong = histories.play(seed);
-    } catch (const std::exception& error) {
-      wrong = error.what();
+  for (uint64_t seed = from; seed < from + seeds; ++seed)
+    if (const std::string wrong = histories.play(seed); !wrong.empty()) {
+      std::cout << "seed " << seed << ": " << wrong << "\n";
+      return 1;
     }
-    if (wrong.empty()) continue;
-    std::cout << "seed " << seed << ": " << wrong << "\n";
-    return 1;
-  }
   std::cout << seeds << " histories of " << histories.groups()
             << " groups: each learned what the undisturbed run does\n";
+  return 0;
+}
+
+int run_each_message() {
+  Histories histories;
+  for (uint32_t number = 0; number < kVariants; ++number)
+    if (const std::string wrong = histories.play_each_message(number, 2); !wrong.empty()) {
+      std::cout << wrong << "\n";
+      return 1;
+    }
+  std::cout << histories.histories() << " histories, in each of which a rank is killed before a message or a "
+            << "connection breaks there: each learned what the undisturbed run does\n";
   return 0;
 }
 
@@ -375,11 +463,15 @@ int main(int argc, char** argv) {
       "Plays histories of small runs of the real trainer, and compares what they learn with undisturbed ones.");
   app.add_option("--seeds", seeds, "number of histories");
   app.add_option("--from", from, "the first seed");
+  bool each_message = false;
+  app.add_flag(
+      "--each-message", each_message,
+      "instead: two ranks of each variant; one is killed before each message in turn, or its connection breaks");
   CLI11_PARSE(app, argc, argv);
   try {
     ::setenv("MODELET_LOG", "error", 0);  // otherwise ranks would log a complaint in every history
     modelet::start_logging("simulate_training");
-    return modelet::simulation::run(from, seeds);
+    return each_message ? modelet::simulation::run_each_message() : modelet::simulation::run(from, seeds);
   } catch (const std::exception& error) {
     std::cerr << "simulate_training: " << error.what() << "\n";
     return 1;
