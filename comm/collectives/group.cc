@@ -107,6 +107,7 @@ void Group::leave(Tag tag, double patience) {
 }
 
 void Group::interrupt(const std::string& reason) { impl_->messenger.interrupt(reason); }
+void Group::throw_if_interrupted() const { impl_->messenger.interruption()->throw_if_set(); }
 const Meters& Group::meters() const { return impl_->messenger.meters(); }
 
 Grid Group::grid(int rows) {

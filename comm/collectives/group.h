@@ -94,6 +94,8 @@ class Group {
   void leave(Tag tag, double patience = kLeavePatience);
 
   void interrupt(const std::string& reason);
+  // Throws Interrupted if somebody called interrupt(). For a caller that waits for something else.
+  void throw_if_interrupted() const;
 
   const Meters& meters() const;
 

@@ -27,6 +27,7 @@ class RankGrid {
   size_t replicas() const { return replicas_; }
   int size() const { return whole_.size(); }
   std::string node_name(int rank) const { return whole_.node_name(rank); }
+  void throw_if_interrupted() const { whole_.throw_if_interrupted(); }
 
   // The tag of the first of `count` operations among peers; the rounds of the others follow. All peers must
   // call this in the same order. If `step` is earlier than that of a previous call, the later step counts.

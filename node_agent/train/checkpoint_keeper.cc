@@ -1,6 +1,7 @@
 #include "node_agent/train/checkpoint_keeper.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <system_error>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "base/error.h"
 #include "base/system/log.h"
 #include "base/version.h"
+#include "node_agent/step/exchange/rounds.h"
 #include "node_agent/train/job/same_run.h"
 #include "shard/modelet/checkpoint/folders.h"
 #include "shard/modelet/state.h"
@@ -25,6 +27,8 @@ constexpr const char *kBestFolder = "best", *kOfRanks = "ranks";  // kOfRanks: a
 
 // A rank tells whether it has written its part, then its numbers, then its digests. Its numbers begin here.
 constexpr size_t kToldFirst = 1;
+
+constexpr int kWarnEvery = 30;  // attempts to write a result
 
 std::vector<std::vector<double>> numbers_of_ranks(const json& extra, const fs::path& folder) {
   std::vector<std::vector<double>> rows;
@@ -106,25 +110,22 @@ void CheckpointKeeper::remove_parts_of_former_groups() {
 
 bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Network& network,
                              const shard::Dataset& data, RankGrid& grid, comm::Tag tag,
-                             const SnapshotSink& sink) {
+                             const SnapshotSink& sink, const Wait& wait) {
   network.output().wait_for_rehash();
-  Part part = write_part(state, network);
-  const Numbers all = tell(part, state, grid, tag);
-  std::string problem;
-  for (int rank = 0; rank < job_.size; ++rank)
-    if (all[static_cast<size_t>(rank)][0] == 0)
-      problem = grid.node_name(rank) + " could not write its part of the state after step " +
-                std::to_string(state.step) + (part.problem.empty() ? "" : ": " + part.problem);
-  try {
-    if (!problem.empty()) throw Error(problem);
-    publish(part, index_of(state, all), network, data);
-  } catch (const std::exception& error) {
-    if (!job_.private_folder) throw;
-    if (purpose == Purpose::kResult) throw PeerError(-1, error.what());  // another group may have room
-    log_warning("{}; the run goes on without this snapshot", error.what());
-    std::error_code ignored;
-    fs::remove_all(checkpoints_ / shard::partial_name(state.step), ignored);
-    return false;
+  Part part;
+  const auto next_tag = [&] { return std::exchange(tag, {tag.step, static_cast<uint16_t>(tag.round + 1)}); };
+  for (int failures = 0;;) {
+    const std::string problem = attempt(part, state, purpose, network, data, grid, {next_tag(), next_tag()});
+    if (problem.empty()) break;
+    if (purpose != Purpose::kResult) {
+      log_warning("{}; the run goes on without this snapshot", problem);
+      std::error_code ignored;
+      fs::remove_all(checkpoints_ / shard::partial_name(state.step), ignored);
+      return false;
+    }
+    if (failures++ % kWarnEvery == 0) log_warning("{}; the run waits, and tries again", problem);
+    if (failures == kSaveAttempts) throw PeerError(-1, problem);
+    if (!wait(next_tag())) throw PeerError(-1, problem + "; the run was stopped while it waited");
   }
   written_step_ = state.step;
   if (!job_.private_folder) return true;
@@ -148,16 +149,56 @@ void CheckpointKeeper::remove_old_parts() {
   }
 }
 
-// A rank that fails here still takes part in what follows, so that the others are told.
+// Does what is left to do of this rank's part. Returns why a part was not written; empty: all were. A rank
+// that fails still takes part in what follows, so that the others are told. Of a result all ranks learn
+// whether it is in place on all, because the last attempt must be the same for all.
+std::string CheckpointKeeper::attempt(Part& part, const RunState& state, Purpose purpose,
+                                      shard::Network& network, const shard::Dataset& data, RankGrid& grid,
+                                      const std::array<comm::Tag, 2>& tags) {
+  if (!part.writer) part = write_part(state, network);
+  const Numbers all = tell(part, state, grid, tags[0]);
+  std::string problem = problem_of(all, part, state.step, grid);
+  if (!problem.empty()) return problem;
+  try {
+    if (!part.published) publish(part, index_of(state, all), network, data);
+  } catch (const std::exception& error) {
+    if (!job_.private_folder) throw;
+    part = failed_part(state.step, error.what());
+  }
+  if (!job_.private_folder || purpose != Purpose::kResult) return part.problem;
+  const uint64_t own = part.problem.empty() ? 1 : 0;
+  const std::vector<size_t> counts(static_cast<size_t>(job_.size), 1);
+  return problem_of(grid.all_gather_numbers(tags[1], std::span(&own, 1), counts), part, state.step, grid);
+}
+
+// `told`: each rank's first number is 0 if it has failed.
+std::string CheckpointKeeper::problem_of(const Numbers& told, const Part& part, uint64_t step,
+                                         const RankGrid& grid) const {
+  std::string problem;
+  for (int rank = 0; rank < job_.size; ++rank)
+    if (told[static_cast<size_t>(rank)][0] == 0)
+      problem = grid.node_name(rank) + " could not write its part of the state after step " +
+                std::to_string(step) + (part.problem.empty() ? "" : ": " + part.problem);
+  return problem;
+}
+
+// What was written of it goes: it would take room until the next attempt.
+CheckpointKeeper::Part CheckpointKeeper::failed_part(uint64_t step, const std::string& why) const {
+  std::error_code ignored;
+  fs::remove_all(checkpoints_ / shard::partial_name(step), ignored);
+  Part part;
+  part.problem = why;
+  part.digests.assign(2 * written_by(job_.rank).size(), 0);
+  return part;
+}
+
 CheckpointKeeper::Part CheckpointKeeper::write_part(const RunState& state, shard::Network& network) const {
   Part part;
   try {
     save_modelets(part, state, network);
   } catch (const std::exception& error) {
     if (!job_.private_folder) throw;
-    part = {};
-    part.problem = error.what();
-    part.digests.assign(2 * written_by(job_.rank).size(), 0);
+    return failed_part(state.step, error.what());
   }
   return part;
 }
@@ -250,6 +291,7 @@ void CheckpointKeeper::publish(Part& part, shard::CheckpointIndex index, shard::
   }
   part.writer->commit_part(first ? &index : nullptr);
   if (job_.experiment.data.validation > 0 && index.best_step == index.step) keep_best(index, network);
+  part.published = true;
 }
 
 // The weights that were just written are the best. Peers in other replicas may have written some of those

@@ -8,8 +8,10 @@
 // there they are put into every later snapshot, so they move with the modelets.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -51,14 +53,21 @@ class CheckpointKeeper {
   void take_folder(uint64_t best_step);
 
   // If the folder is private, a kSnapshot or kCheckpoint that cannot be written, for example because the
-  // disk is full, is left out with a warning. A kResult is needed by the run, so that is an error.
+  // disk is full, is left out with a warning. A kResult is needed by the run, so it is tried again until
+  // all ranks have written their part, at most kSaveAttempts times (rounds.h). Then it is a PeerError, because
+  // another group may have room.
   enum class Purpose { kSnapshot, kCheckpoint, kResult };
 
+  // Waits before the next attempt to write a result. Returns whether to try again, which must be the same on
+  // all ranks. May use the round of `tag`.
+  using Wait = std::function<bool(comm::Tag tag)>;
+
   // Writes a checkpoint, and in a shared folder removes old ones. Returns whether the checkpoint was
-  // written. All ranks must call it after the same step. Uses the round of `tag`. `data`: the run's data,
-  // whose encoder is kept. `sink`: told of this rank's part if the folder is private.
+  // written. All ranks must call it after the same step. Uses kSaveRounds from tag.round on (rounds.h).
+  // `data`: the run's data, whose encoder is kept. `sink`: told of this rank's part if the folder is
+  // private.
   bool write(const RunState& state, Purpose purpose, shard::Network& network, const shard::Dataset& data,
-             RankGrid& grid, comm::Tag tag, const SnapshotSink& sink);
+             RankGrid& grid, comm::Tag tag, const SnapshotSink& sink, const Wait& wait);
   // Adds to the last checkpoint what has become known since. Not for a private folder.
   void amend(const RunState& state) const;
   // Gives the network the weights of the best step. That step's checkpoint is the last one from then on.
@@ -78,11 +87,16 @@ class CheckpointKeeper {
     std::vector<std::string> files;
     std::vector<uint64_t> digests;  // size and checksum of each modelet's file
     std::string problem;            // why it was not written; empty: it was
+    bool published = false;         // it is in place
   };
   using Numbers = std::vector<std::vector<uint64_t>>;  // [ranks]
 
   // The modelets that `rank` writes: the replicas share the work of writing.
   std::vector<ModeletSpec> written_by(int rank) const;
+  std::string attempt(Part& part, const RunState& state, Purpose purpose, shard::Network& network,
+                      const shard::Dataset& data, RankGrid& grid, const std::array<comm::Tag, 2>& tags);
+  std::string problem_of(const Numbers& told, const Part& part, uint64_t step, const RankGrid& grid) const;
+  Part failed_part(uint64_t step, const std::string& why) const;
   Part write_part(const RunState& state, shard::Network& network) const;
   void save_modelets(Part& part, const RunState& state, shard::Network& network) const;
   Numbers tell(const Part& part, const RunState& state, RankGrid& grid, comm::Tag tag) const;

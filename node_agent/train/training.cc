@@ -1,6 +1,8 @@
 #include "node_agent/train/training.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -158,6 +160,7 @@ void Trainer::Training::run(comm::Group& group, const EventSink& events, const S
   if (!ended() && !session.step.codecs().restore(codecs_)) session.step.measure_exchange(step_);
   while (!ended()) {
     const Due due = one_step(session);
+    session.stops = due.stop;
     report_step(session);
     if (schedule_.ends_epoch(step_)) {
       epoch_loss_ = grid.mean(step_, statistics_.since_epoch().mean());
@@ -285,9 +288,14 @@ void Trainer::Training::test(Session& session, comm::Tag tag) {
 }
 
 void Trainer::Training::checkpoint(Session& session, comm::Tag tag, Purpose purpose) {
-  const double began = clock_.now();
+  double began = clock_.now();  // of the last attempt: the budget must not learn how long the disk was full
+  const auto wait = [&](comm::Tag of_wait) {
+    const bool again = wait_for_room(session, of_wait);
+    began = clock_.now();
+    return again;
+  };
   const bool written = checkpoints_.write(run_state(session), purpose, network_, data_.train(), session.grid,
-                                          tag, session.snapshots);
+                                          tag, session.snapshots, wait);
   const double now = clock_.now();
   if (session.budget)
     session.budget->made(now, written ? step_ : 0, now - began, checkpoints_.largest_part());
@@ -295,6 +303,18 @@ void Trainer::Training::checkpoint(Session& session, comm::Tag tag, Purpose purp
   statistics_.add_checkpoint(now - began);
   if (written)
     emit(session, {{"event", "checkpoint"}, {"step", step_}, {"path", checkpoints_.folder().string()}});
+}
+
+// All ranks wait equally long, so that none misses another. A run that stops after this step needs its result
+// for that. Any later stop ends the waiting.
+bool Trainer::Training::wait_for_room(Session& session, comm::Tag tag) const {
+  using namespace std::chrono_literals;
+  for (Stopwatch watch; watch.seconds() < job_.snapshots.retry_seconds; std::this_thread::sleep_for(50ms))
+    session.grid.throw_if_interrupted();
+  const uint64_t stopped = !session.stops && outside_.stop_requested ? 1 : 0;
+  const std::vector<size_t> counts(static_cast<size_t>(job_.size), 1);
+  return std::ranges::none_of(session.grid.all_gather_numbers(tag, std::span(&stopped, 1), counts),
+                              [](const auto& told) { return told[0] > 0; });
 }
 
 CheckpointKeeper::RunState Trainer::Training::run_state(Session& session) const {

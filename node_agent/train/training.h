@@ -41,6 +41,7 @@ class Trainer::Training {
     Evaluator evaluator;
     double reported;                       // time of the last event about progress
     std::optional<SnapshotBudget> budget;  // rank 0 only, if snapshots are made by a budget
+    bool stops = false;                    // all ranks know that the run stops after this step
     bool said_late = false;                // warned that snapshots take longer than cluster.snapshot_every
   };
 
@@ -63,6 +64,7 @@ class Trainer::Training {
   void evaluate(Session& session, nlohmann::json& event);
   void test(Session& session, comm::Tag tag);
   void checkpoint(Session& session, comm::Tag tag, Purpose purpose);
+  bool wait_for_room(Session& session, comm::Tag tag) const;
   [[noreturn]] void end_early(Session& session);
   void finish(Session& session);
 

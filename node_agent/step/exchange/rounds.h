@@ -18,6 +18,9 @@ inline constexpr uint16_t kMeasureRounds = 32;  // CodecChoice::measure()
 inline constexpr uint16_t kLabelRounds = 1001;  // complete_labels()
 // Evaluator: for each batch, one for each hidden layer and one more.
 inline constexpr uint16_t kEvaluationRounds = 60000;
+// CheckpointKeeper::write(): three for each attempt to write a result.
+inline constexpr uint16_t kSaveAttempts = 300, kRoundsOfAttempt = 3;
+inline constexpr uint16_t kSaveRounds = kSaveAttempts * kRoundsOfAttempt;
 // fit_classifiers(): as evaluations.
 inline constexpr uint16_t kClassifierRounds = 64 * (kMaxHiddenLayers + 1) + 32;
 
@@ -37,10 +40,10 @@ enum Round : uint16_t {
   kTimesRound,
   kClassifierRound,
   kCheckpointRound = kClassifierRound + kClassifierRounds,
-  kLabelRound,
+  kLabelRound = kCheckpointRound + kSaveRounds,
   kEvaluationRound = kLabelRound + kLabelRounds,
   kBestRound = kEvaluationRound + kEvaluationRounds,
-  kFinishRound,
+  kFinishRound = kBestRound + kSaveRounds,
   kLeaveRound,
 };
 static_assert(kLeaveRound < std::numeric_limits<uint16_t>::max());

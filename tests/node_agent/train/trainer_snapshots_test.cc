@@ -1,9 +1,15 @@
 // Trainer with a private folder for each rank: snapshots, and runs that continue from one.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
+#include <thread>
 
 #include "base/system/file.h"
+#include "base/system/log.h"
 #include "node_agent/train/progress/snapshot_budget.h"
 #include "tests/node_agent/train/trainer_harness.h"
 
@@ -59,6 +65,8 @@ class SnapshotTest : public TrainerTest {
     experiment_.train.checkpoint_every = 1000;
   }
 
+  using Ranks = std::span<const std::unique_ptr<Trainer>>;
+  using Groups = std::span<const std::unique_ptr<comm::Group>>;
   struct How {
     int size = 2;
     uint32_t every = 4;
@@ -67,7 +75,11 @@ class SnapshotTest : public TrainerTest {
     uint32_t moved = 0;  // shifts the owner of each modelet by so many ranks
     double seconds_per_step = 0;
     double seconds_between_losses = 0;
+    double retry_seconds = 2;
     EventSink on_event = {};
+    uint64_t stop_after = 0;  // rank 0 is asked to stop when this step is reported
+    // Called once on another thread, when a rank has warned that the run waits to write its result.
+    std::function<void(Ranks, Groups)> when_waiting = {};
   };
   TrainJob job_of(const std::string& name, int rank, const How& how) const {
     const int ranks = how.size / replicas();
@@ -81,8 +93,10 @@ class SnapshotTest : public TrainerTest {
                  .out = folder_ / name / std::to_string(rank),
                  .private_folder = true};
     for (uint32_t& owner : job.owner) owner = (owner + how.moved) % static_cast<uint32_t>(ranks);
-    job.snapshots = {
-        .enabled = true, .every_steps = how.every, .seconds_between_losses = how.seconds_between_losses};
+    job.snapshots = {.enabled = true,
+                     .every_steps = how.every,
+                     .seconds_between_losses = how.seconds_between_losses,
+                     .retry_seconds = how.retry_seconds};
     if (how.from != nullptr) job.resume = bring(job, *how.from, how.step);
     return job;
   }
@@ -117,6 +131,14 @@ class SnapshotTest : public TrainerTest {
     }
     PrivateRun result;
     result.written.resize(static_cast<size_t>(how.size));
+    LogTail log(size_t{1} << 20);
+    const std::jthread watcher([&](const std::stop_token& ended) {
+      while (how.when_waiting && !ended.stop_requested()) {
+        for (const std::string& line : log.take(SIZE_MAX))
+          if (line.find("tries again") != line.npos) return how.when_waiting(trainers, groups);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
     comm::testing::run_ranks(groups, [&](comm::Group& group) {
       const auto self = static_cast<size_t>(group.rank());
       trainers[self]->run(
@@ -124,6 +146,7 @@ class SnapshotTest : public TrainerTest {
           [&](const json& event) {
             result.events.push_back(event);
             if (how.on_event) how.on_event(event);
+            if (event["event"] == "progress" && event["step"] == how.stop_after) trainers[0]->request_stop();
           },
           [&](const WrittenSnapshot& snapshot) {
             const WrittenSnapshot held = take(snapshot, folder_ / name / "held" / std::to_string(self));
@@ -349,16 +372,115 @@ TEST_F(SnapshotTest, ASnapshotThatCannotBeWrittenIsLeftOut) {
   EXPECT_THAT(result.steps(), ElementsAre(4, 12, 16, 20));
   EXPECT_FALSE(fs::exists(folder_ / "full" / "0" / "checkpoints" / ".step-0000000008.partial"));
   EXPECT_EQ(result.events.back()["event"], "finished");
-  // Without the files of the result this group fails, and another group may try again.
-  EXPECT_THROW(run_private("no result", {.on_event =
-                                             [&](const json& event) {
-                                               if (event["event"] != "progress" || event["step"] != 19)
-                                                 return;
-                                               const fs::path of_rank = folder_ / "no result" / "1";
-                                               fs::rename(of_rank / "checkpoints", folder_ / "done");
-                                               AtomicFile(of_rank / "checkpoints").commit();
-                                             }}),
-               PeerError);
+}
+
+// A file in the place of a folder stands for a full disk.
+class FullDiskTest : public SnapshotTest {
+ protected:
+  FullDiskTest() { experiment_.train.log_every = 1; }
+
+  // The disk of rank 1 is full from this step on.
+  static EventSink full_after(uint64_t step, const fs::path& folder) {
+    return [=](const json& event) {
+      if (event["event"] != "progress" || event["step"] != step) return;
+      if (fs::exists(folder)) fs::rename(folder, aside(folder));
+      AtomicFile(folder).commit();
+    };
+  }
+  static void make_room(const fs::path& folder) {
+    fs::remove(folder);
+    if (fs::exists(aside(folder))) fs::rename(aside(folder), folder);
+  }
+  // Returns the text of the error with which the run ends.
+  template <class Failure>
+  std::string failure_of(const std::string& name, const How& how) const {
+    try {
+      run_private(name, how);
+    } catch (const Failure& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  fs::path checkpoints_of(const std::string& name) const { return folder_ / name / "1" / "checkpoints"; }
+  static fs::path aside(const fs::path& folder) { return folder.string() + ".aside"; }
+};
+
+TEST_F(FullDiskTest, ARunWaitsForRoomForItsResult) {
+  const PrivateRun whole = run_private("whole", {.size = 3});
+  const fs::path folder = checkpoints_of("waits");
+  const PrivateRun waited = run_private("waits", {.size = 3,
+                                                  .retry_seconds = 0.01,
+                                                  .on_event = full_after(19, folder),
+                                                  .when_waiting = [&](Ranks, Groups) { make_room(folder); }});
+  EXPECT_EQ(waited.steps(), whole.steps());
+  EXPECT_EQ(waited.log(0), whole.log(0));
+  EXPECT_TRUE(waited.files(20) == whole.files(20));
+  EXPECT_EQ(waited.events.back(), [&] {
+    json end = whole.events.back();
+    end["checkpoint"] = waited.events.back()["checkpoint"];
+    end["peak_rss_bytes"] = waited.events.back()["peak_rss_bytes"];
+    return end;
+  }());
+}
+
+// The other ranks have their parts in place already when one of them fails.
+TEST_F(FullDiskTest, ARunWaitsForRoomForTheBestWeights) {
+  experiment_.data.validation = 0.2f;  // an epoch is 8 steps
+  for (const int replicas : {1, 2}) {
+    experiment_.cluster.replicas = static_cast<uint32_t>(replicas);
+    experiment_.exchange.local_steps = 4;
+    const std::string name = std::to_string(replicas);
+    const How how{.size = 2 * replicas, .every = 1000};
+    const PrivateRun whole = run_private("whole" + name, how);
+    const fs::path folder = folder_ / ("waits" + name) / "1" / "best";
+    How full = how;
+    full.retry_seconds = 0.01;
+    full.on_event = full_after(3, folder);
+    full.when_waiting = [&](Ranks, Groups) { make_room(folder); };
+    const PrivateRun waited = run_private("waits" + name, full);
+    ASSERT_EQ(waited.steps(), whole.steps());
+    EXPECT_EQ(waited.log(0), whole.log(0));
+    for (const uint64_t step : whole.steps()) EXPECT_TRUE(waited.files(step) == whole.files(step)) << step;
+  }
+}
+
+// A stop that all ranks know of is what the result is for: the waiting goes on.
+TEST_F(FullDiskTest, ARunThatStopsWaitsForRoom) {
+  const fs::path folder = checkpoints_of("stops");
+  std::atomic<bool> waited = false;
+  EXPECT_THAT(failure_of<Interrupted>("stops", {.every = 1000,
+                                                .retry_seconds = 0.01,
+                                                .on_event = full_after(4, folder),
+                                                .stop_after = 4,
+                                                .when_waiting =
+                                                    [&](Ranks trainers, Groups) {
+                                                      for (const auto& trainer : trainers)
+                                                        trainer->request_stop();
+                                                      waited = true;
+                                                      make_room(folder);
+                                                    }}),
+              HasSubstr("stopped after step"));
+  EXPECT_TRUE(waited);
+}
+
+// Another group may have room, so it is not the end of the run.
+TEST_F(FullDiskTest, TheWaitingEnds) {
+  EXPECT_THAT(failure_of<PeerError>(
+                  "never", {.retry_seconds = 0, .on_event = full_after(19, checkpoints_of("never"))}),
+              HasSubstr("could not write its part"));
+  EXPECT_THAT(failure_of<PeerError>(
+                  "stopped", {.retry_seconds = 0.01,
+                              .on_event = full_after(19, checkpoints_of("stopped")),
+                              .when_waiting = [](Ranks trainers, Groups) { trainers[1]->request_stop(); }}),
+              HasSubstr("stopped while it waited"));
+  EXPECT_EQ(failure_of<Interrupted>("aborted", {.retry_seconds = 3600,
+                                                .on_event = full_after(19, checkpoints_of("aborted")),
+                                                .when_waiting =
+                                                    [](Ranks, Groups groups) {
+                                                      for (const auto& group : groups)
+                                                        group->interrupt("enough");
+                                                    }}),
+            "enough");
 }
 
 TEST_F(SnapshotTest, TwoProcessesDoNotShareAPrivateFolder) {
