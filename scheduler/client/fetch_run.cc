@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/experiment/experiment.h"
 #include "base/system/clock.h"
 #include "base/system/file.h"
 #include "comm/content/snapshot.h"
@@ -258,10 +257,10 @@ std::vector<fs::path> fetch_checkpoints(const comm::control::SchedulerAddress& s
   return paths;
 }
 
-void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder,
-                  const fs::path& checkpoint) {
+void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder) {
+  PoolClient client(scheduler);
   AtomicFile experiment(folder / kFetchedExperiment);
-  experiment.write(to_toml(shard::Checkpoint::open(checkpoint).index().experiment));
+  experiment.write(client.files(run).experiment);
   experiment.commit();
 
   const fs::path file = folder / kFetchedLog;
@@ -270,7 +269,7 @@ void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run
   std::set<std::string> known;
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) known.insert(line);
-  for (nlohmann::json& event : PoolClient(scheduler).past_events(run)) {
+  for (nlohmann::json& event : client.past_events(run)) {
     for (const char* key : {"path", "checkpoint"})
       if (const auto found = event.find(key); found != event.end() && found->is_string())
         *found = fetched_path(folder, found->get<std::string>()).string();

@@ -66,9 +66,9 @@ std::vector<std::filesystem::path> fetch_checkpoints(const comm::control::Schedu
                                                      uint64_t run, const std::filesystem::path& folder,
                                                      const FetchOptions& options);
 
-// Writes experiment.toml as the checkpoint has it, and appends to log.jsonl the events of the run that it
-// lacks.
+// Writes experiment.toml as it was submitted, and appends to log.jsonl the events of the run that it lacks.
+// The scheduler has both also of a run without a checkpoint.
 void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run,
-                  const std::filesystem::path& folder, const std::filesystem::path& checkpoint);
+                  const std::filesystem::path& folder);
 
 }  // namespace modelet::cli

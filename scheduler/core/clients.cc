@@ -178,6 +178,7 @@ void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {
   msg::RunFilesT answer;
   answer.run = run->id;
   answer.snapshots = comm::format_snapshots(newest_first);
+  answer.experiment = run->submit.experiment;
   std::set<std::string> holders;
   for (const comm::Snapshot& snapshot : newest_first)
     for (const comm::SnapshotFile& file : snapshot.files)

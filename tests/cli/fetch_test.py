@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from programs import PoolTest, newest_checkpoint
+from programs import ENDLESS, PoolTest, newest_checkpoint
 
 
 class Fetch(PoolTest):
@@ -40,10 +40,46 @@ class Fetch(PoolTest):
         self.modelet("train", self.experiment, "--resume", out, "--set", "train.epochs=3")
         self.assertEqual(newest_checkpoint(out).name, "step-0000000075")
 
-    def test_refusals(self):
-        self.assert_refused(1, "run", "modelet", "fetch", "7", "--out", "none", "--scheduler", self.address)
-        run = self.submit_without_folder("--wait")
-        self.assert_refused(1, "no checkpoint in the scheduler's store yet", "modelet", "fetch", run, "--out", "none", "--scheduler", self.address)
+    def test_there_is_no_such_run(self):
+        self.assert_refused(1, "there is no run 7", "modelet", "fetch", "7", "--out", "none", "--scheduler", self.address)
+        self.assertFalse((self.folder / "none").exists())
+
+    def fetch_without_weights(self, run):
+        """Returns the folder of a run that has no checkpoint."""
+        out = self.pool / f"fetched-{run}"
+        self.assert_refused(1, ["no checkpoint in the scheduler's store", f"{out} has its experiment.toml and log.jsonl, but no weights"],
+                            "modelet", "fetch", run, "--out", out, "--scheduler", self.address, "--json")
+        self.assertEqual({file.name for file in out.iterdir()}, {"experiment.toml", "log.jsonl", ".lock"})
+        return out
+
+    def test_a_run_that_has_not_begun(self):
+        run = self.submit_without_folder("--wait", "--set", "train.epochs=1")
+        out = self.fetch_without_weights(run)
+        self.assertEqual((out / "log.jsonl").read_text(), "")
+        self.assertIn("\nepochs = 1\n", (out / "experiment.toml").read_text())
+        self.agent("a")
+        self.assert_finishes(run)
+        self.assertEqual(self.fetch(run, out)["checkpoint"], str(newest_checkpoint(out)))  # the same folder, later
+        self.modelet("eval", out, "data/test.txt")
+
+    def test_a_run_that_ended_before_its_first_checkpoint(self):
+        """Its experiment and its events are what the client has that watched it."""
+        agent = self.agent("a")
+        watching = self.start("modelet", "submit", self.experiment, "--watch", "--json", "--scheduler", self.address, *ENDLESS, cwd=self.pool)
+        watching.wait_for_step(5)
+        agent.kill_all()
+        (run,) = self.runs()
+        self.wait_for(run, lambda status: status["state"] not in ("running", "forming"), "misses its node")
+        self.verb("stop", run)
+        self.assert_ends(watching, 130)
+        out = self.fetch_without_weights(run)
+        (watched,) = (self.pool / "runs").iterdir()
+        self.assertEqual((out / "experiment.toml").read_text(), (watched / "experiment.toml").read_text())
+        kept, seen = ([json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()] for folder in (out, watched))
+        self.assertEqual(seen[0]["event"], "started")
+        kept = kept[kept.index(seen[0]):]  # before that, the node fetched its data
+        self.assertGreater(len(kept), 5)
+        self.assertEqual(kept, [event for event in seen if event["event"] != "interrupted"])  # the client wrote that: no node could
 
     def test_a_drained_node_gets_no_run(self):
         self.agent("a")

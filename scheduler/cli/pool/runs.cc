@@ -153,11 +153,12 @@ void fetch(const PoolOptions& options) {
                    "what has arrived of run {} is kept: the same command goes on with it", options.run));
            }});
   reporter.clear_progress();
+  fetch_record(address, options.run, out);
   if (paths.empty())
     throw Error(fmt::format(
-        "run {} has no checkpoint in the scheduler's store yet: modelet watch {} shows how far it is",
-        options.run, options.run));
-  fetch_record(address, options.run, out, paths.front());
+        "run {} has no checkpoint in the scheduler's store: {} has its experiment.toml and log.jsonl, but no "
+        "weights; modelet watch {} shows how far it is",
+        options.run, out.string(), options.run));
   if (options.json)
     print_line(json{{"event", "fetched"}, {"run", options.run}, {"checkpoint", paths.front().string()}});
   else
@@ -188,7 +189,7 @@ void add_run_verbs(CLI::App& app) {
   CLI::App& fetch_verb = add_verb(
       app, "fetch",
       "Bring the checkpoints of a run that the pool keeps into a folder, as 'modelet train' writes it; again, "
-      "it brings what has come since",
+      "it brings what has come since. Without a checkpoint it brings the experiment and the events, and fails",
       "  modelet fetch 3 --out runs/deps\n"
       "  modelet eval runs/deps test.txt.xz                       then works, as predict and --resume",
       fetched, fetch);

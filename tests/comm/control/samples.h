@@ -151,6 +151,7 @@ inline std::vector<control::FromSchedulerMessage> messages_from_scheduler() {
   files.run = 3;
   files.snapshots = "[]";
   files.holders = samples::holders();
+  files.experiment = "[data]\n";
   all.emplace_back(std::move(files));
   all.emplace_back(control::RunLogT{{}, 3, "{}\n", 1, true});
   control::AdmitT admit;

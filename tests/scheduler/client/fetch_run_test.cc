@@ -33,6 +33,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+constexpr const char* kExperiment = "# as it was submitted\n[train]\nepochs = 3\n";
+
 // The pool has two checkpoints of a run that no node works on any more.
 class FetchRunTest : public testing::Test {
  protected:
@@ -63,6 +65,7 @@ class FetchRunTest : public testing::Test {
       msg::RunFilesT files;
       const std::lock_guard lock(mutex);
       files.snapshots = comm::format_snapshots(kept);
+      files.experiment = kExperiment;
       answers.emplace_back(std::move(files));
     }
     msg::RunStatusT status;
@@ -226,10 +229,9 @@ TEST_F(FetchRunTest, NamesAStoreThatIsNotThere) {
 }
 
 TEST_F(FetchRunTest, RecordsExperimentAndEvents) {
-  const auto paths = fetch();
-  for (int i = 0; i < 2; ++i) fetch_record(scheduler->endpoint(), 3, out, paths.front());
-  EXPECT_EQ(read_text_file(out / "experiment.toml"),
-            to_toml(shard::Checkpoint::open(paths.front()).index().experiment));
+  const RunFolder mine(out);  // without a checkpoint
+  for (int i = 0; i < 2; ++i) fetch_record(scheduler->endpoint(), 3, out);
+  EXPECT_EQ(read_text_file(out / "experiment.toml"), kExperiment);
   const std::string log = read_text_file(out / "log.jsonl");
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 3) << log;
   EXPECT_THAT(log, HasSubstr(R"("path":")" + (out / "checkpoints/step-0000000020").string()));

@@ -788,6 +788,7 @@ TEST_F(RecoveryTest, FilesAreFound) {
   EXPECT_EQ(snapshots[0].step, 200u);
   EXPECT_EQ(snapshots[1].step, 100u) << "kept";
   EXPECT_EQ(files.holders.size(), 2u);
+  EXPECT_EQ(files.experiment, submission(2).experiment);
 }
 
 }  // namespace
