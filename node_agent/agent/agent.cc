@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +15,7 @@
 #include "base/version.h"
 #include "comm/transport/endpoint.h"
 #include "comm/transport/zmq.h"
+#include "node_agent/machine/capacity.h"
 #include "shard/modelet/checkpoint.h"
 #include "shard/modelet/checkpoint/folders.h"
 
@@ -71,6 +74,29 @@ AgentOptions checked(AgentOptions options) {
   return options;
 }
 
+// `lent` 0: everything.
+template <class Amount>
+void limit(Amount& offered, std::type_identity_t<Amount> lent) {
+  if (lent > 0) offered = std::min(offered, lent);
+}
+
+void limit_link(AgentOptions& options, double mbps) {
+  const double bytes_per_second = mbps * 1e6 / 8;
+  options.sending = std::make_shared<comm::RateLimit>(bytes_per_second);
+  if (mbps > 0) options.link_bytes_per_second = bytes_per_second;
+  double& fetching = options.cache.fetch_bytes_per_second;
+  if (mbps > 0) fetching = fetching > 0 ? std::min(fetching, bytes_per_second) : bytes_per_second;
+}
+
+void measure_missing(AgentOptions& options) {
+  if (options.gflops > 0 && options.bf16_gflops == 0) options.bf16_gflops = options.gflops;
+  if (options.gflops > 0 && options.memory_gbps > 0) return;
+  const Speed speed = measure_speed(options.cores);
+  if (options.gflops == 0) options.gflops = speed.gflops;
+  if (options.bf16_gflops == 0) options.bf16_gflops = speed.bf16_gflops;
+  if (options.memory_gbps == 0) options.memory_gbps = speed.memory_gbps;
+}
+
 // Whether the nodes keep the run's snapshots. They do if its ranks share no folder.
 bool is_kept(const PrepareT& message) { return message.out.empty(); }
 
@@ -123,6 +149,15 @@ RegisterT description(const AgentOptions& options, const SnapshotKeeper& keeper)
 }
 
 }  // namespace
+
+void complete_offer(AgentOptions& options, const Preferences& preferences) {
+  if (options.cores == 0) options.cores = usable_cores();
+  limit(options.cores, preferences.cores);
+  if (options.memory_bytes == 0) options.memory_bytes = usable_memory_bytes();
+  limit(options.memory_bytes, preferences.memory_mib << 20);
+  limit_link(options, preferences.link_mbps);
+  measure_missing(options);
+}
 
 Agent::Agent(AgentOptions options)
     : options_(checked(std::move(options))),

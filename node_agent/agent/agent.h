@@ -22,6 +22,7 @@
 #include "node_agent/agent/mailbox.h"
 #include "node_agent/agent/run_data.h"
 #include "node_agent/folders/run_owner.h"
+#include "node_agent/owner/preferences.h"
 
 namespace modelet::agent {
 
@@ -53,6 +54,11 @@ struct AgentOptions {
   // Called about once a second with the run that this agent works for (0: none) and the steps done.
   std::function<void(uint64_t run, uint64_t step)> on_beat;
 };
+
+// Fills in the cores, the memory and the speeds that the options leave open (0), and limits cores, memory,
+// sending and fetching to what the owner lends. Speeds are measured, unless both that every run needs are
+// given.
+void complete_offer(AgentOptions& options, const Preferences& preferences);
 
 class Agent {
  public:

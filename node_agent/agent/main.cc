@@ -10,7 +10,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <type_traits>
 
 #include "base/parallel/idle_thread.h"
 #include "base/system/log.h"
@@ -18,7 +17,6 @@
 #include "base/system/program.h"
 #include "base/system/wake_event.h"
 #include "node_agent/agent/agent.h"
-#include "node_agent/machine/capacity.h"
 #include "node_agent/owner/notice/notice_watcher.h"
 #include "node_agent/owner/owner_service.h"
 #include "node_agent/owner/status_text.h"
@@ -57,31 +55,6 @@ struct Lending {
   std::string preferences, notice, notice_address;
   bool dedicated = false;
 };
-
-// Fills in what was not given. Speeds are measured, unless both that every run needs are given.
-void complete(AgentOptions& options, const Preferences& preferences) {
-  const auto limit = [](auto& offered, auto lent) {
-    if (lent > 0) offered = std::min<std::remove_reference_t<decltype(offered)>>(offered, lent);
-  };
-  if (options.cores == 0) options.cores = usable_cores();
-  limit(options.cores, preferences.cores);
-  if (options.memory_bytes == 0) options.memory_bytes = usable_memory_bytes();
-  limit(options.memory_bytes, preferences.memory_mib << 20);
-  if (options.gflops > 0 && options.bf16_gflops == 0) options.bf16_gflops = options.gflops;
-  if (options.gflops > 0 && options.memory_gbps > 0) return;
-  const Speed speed = measure_speed(options.cores);
-  if (options.gflops == 0) options.gflops = speed.gflops;
-  if (options.bf16_gflops == 0) options.bf16_gflops = speed.bf16_gflops;
-  if (options.memory_gbps == 0) options.memory_gbps = speed.memory_gbps;
-}
-
-void limit_link(AgentOptions& options, double mbps) {
-  const double bytes_per_second = mbps * 1e6 / 8;
-  options.sending = std::make_shared<modelet::comm::RateLimit>(bytes_per_second);
-  if (mbps > 0) options.link_bytes_per_second = bytes_per_second;
-  double& fetching = options.cache.fetch_bytes_per_second;
-  if (mbps > 0) fetching = fetching > 0 ? std::min(fetching, bytes_per_second) : bytes_per_second;
-}
 
 // A run's plan stays within what is lent. This limit holds if the plan is wrong.
 void limit_memory(const Preferences& preferences, uint32_t threads) {
@@ -283,8 +256,7 @@ int main(int argc, char** argv) {
         lending.preferences.empty() ? Preferences{} : read_preferences(lending.preferences);
     if (!lending.notice.empty())
       make_notice_source(lending.notice, {.address = lending.notice_address});  // only to check it
-    complete(options, preferences);
-    limit_link(options, preferences.link_mbps);
+    complete_offer(options, preferences);
     limit_memory(preferences, options.cores);
     lend(std::move(options), preferences, lending);
   });

@@ -2,7 +2,9 @@
 import json
 import unittest
 
-from programs import ENDLESS, PoolTest, wait_until
+from programs import ENDLESS, PoolTest, limits_of, wait_until
+
+MEBI = 1 << 20
 
 
 class Owner(PoolTest):
@@ -59,6 +61,16 @@ class Owner(PoolTest):
         wait_until(lambda: self.ask("--status")["state"] == "away", "it leaves again")
         agent.signal(15)
         self.assert_ends(agent, 0)
+
+    def test_no_more_is_offered_than_is_lent(self):
+        # More than the configuration file of the agent says, and than the preferences lend.
+        arguments = ("--cores", "4", "--memory-mib", "3000")
+        agent = self.lent_agent("a", *arguments, preferences="cores = 2\nmemory_mib = 600\nlink_mbps = 8.0\n")
+        node = self.nodes()["a"]
+        self.assertEqual((node["cores"], node["memory_bytes"]), (2, 600 * MEBI))
+        self.assertEqual(self.ask("--status")["most_threads"], 2)
+        # docs/owners.md: a quarter more, 512 MiB, and 16 MiB for each core.
+        self.assertEqual(limits_of(agent.pid)["Max data size"][0], str((600 + 150 + 512 + 2 * 16) * MEBI))
 
     def test_notices(self):
         notice = self.pool / "goes"

@@ -114,6 +114,12 @@ def processes_of_session(session):
     return found
 
 
+def limits_of(pid):
+    """{limit: (soft, hard)} of a process, as the kernel names and prints them."""
+    lines = pathlib.Path(f"/proc/{pid}/limits").read_text().splitlines()[1:]  # "Max open files   1024   4096   files"
+    return {line[:26].strip(): tuple(line[26:].split()[:2]) for line in lines}
+
+
 def documented_fields():
     """Reads docs/events.md: {event, or the heading for lines without an event: {field: (type, whether it is always there)}}."""
     document, kind = {}, None
