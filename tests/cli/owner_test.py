@@ -1,10 +1,38 @@
 """The owner of a machine comes first: the agent's socket for its owner, preferences, and notices that the machine goes away."""
+import datetime
+import http.server
 import json
+import threading
 import unittest
 
 from programs import ENDLESS, PoolTest, limits_of, wait_until
 
 MEBI = 1 << 20
+
+
+class Metadata:
+    """Stands in for the metadata service of a cloud. `answer(method, path, headers)` returns the text of the answer; None: not
+    found."""
+
+    def __init__(self, answer):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def answer_it(self):
+                text = answer(self.command, self.path, self.headers)
+                self.send_response(404 if text is None else 200)
+                self.send_header("Content-Length", str(len(text or "")))
+                self.end_headers()
+                self.wfile.write((text or "").encode())
+            do_GET = do_PUT = answer_it
+
+            def log_message(self, *_arguments):
+                pass
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
 
 
 class Owner(PoolTest):
@@ -82,6 +110,66 @@ class Owner(PoolTest):
         wait_until(lambda: not self.nodes(), "it has left the pool")
         self.assert_refused(2, "aws, gcp, azure", "modelet-agent", "--notice", "nobody", "--gflops", "1", "--memory-gbps", "1",
                             "--work-dir", self.pool / "x", "--scheduler", self.address)
+
+    def metadata(self, answer):
+        metadata = Metadata(answer)
+        self.addCleanup(metadata.close)
+        return metadata.address
+
+    def assert_goes(self, agent, run, reason):
+        self.assert_ends(agent, 0)
+        self.assertRegex(agent.stderr, f"this machine goes away in [0-9]+ s: {reason}")
+        self.wait_for(run, lambda status: status["state"] in ("queued", "waiting"), "waits for another node")
+        self.assertEqual(self.nodes(), {})
+
+    def test_a_notice_of_aws(self):
+        """Version 2 of the instance metadata: nothing is told without a token."""
+        asked, goes = [], threading.Event()
+
+        def answer(method, path, headers):
+            asked.append((method, path))
+            if (method, path) == ("PUT", "/latest/api/token"):
+                return "a-token" if headers["X-aws-ec2-metadata-token-ttl-seconds"] else None
+            if path != "/latest/meta-data/spot/instance-action" or headers["X-aws-ec2-metadata-token"] != "a-token" or not goes.is_set():
+                return None
+            end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=2)
+            return json.dumps({"action": "terminate", "time": f"{end:%Y-%m-%dT%H:%M:%SZ}"})
+        agent = self.lent_agent("a", "--notice", "aws", "--notice-address", self.metadata(answer))
+        run = self.submit("run", "--wait", *ENDLESS)
+        self.wait_for_step(run, 5)
+        wait_until(lambda: ("GET", "/latest/meta-data/spot/instance-action") in asked, "it has asked")
+        self.assertTrue(agent.running(), "AWS has said that there is no notice")
+        goes.set()
+        self.assert_goes(agent, run, "AWS takes this spot machine: terminate")
+
+    def test_a_notice_of_google(self):
+        goes = threading.Event()
+
+        def answer(_method, path, headers):
+            if path != "/computeMetadata/v1/instance/preempted" or headers["Metadata-Flavor"] != "Google":
+                return None
+            return "TRUE" if goes.is_set() else "FALSE"
+        agent = self.lent_agent("a", "--notice", "gcp", "--notice-address", self.metadata(answer))
+        run = self.submit("run", "--wait", *ENDLESS)
+        self.wait_for_step(run, 5)
+        goes.set()
+        self.assert_goes(agent, run, "Google Cloud takes this spot machine")
+
+    def test_a_notice_of_azure(self):
+        events = {"Events": []}
+
+        def answer(_method, path, headers):
+            if headers["Metadata"] != "true":
+                return None
+            if path.startswith("/metadata/instance/compute/name?"):
+                return "this-machine"
+            return json.dumps(events) if path.startswith("/metadata/scheduledevents?") else None
+        agent = self.lent_agent("a", "--notice", "azure", "--notice-address", self.metadata(answer))
+        run = self.submit("run", "--wait", *ENDLESS)
+        self.wait_for_step(run, 5)
+        end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=30)
+        events["Events"] = [{"EventType": "Preempt", "Resources": ["this-machine"], "NotBefore": f"{end:%a, %d %b %Y %H:%M:%S GMT}"}]
+        self.assert_goes(agent, run, "Azure takes this machine: Preempt")
 
     def test_what_is_wrong_is_said(self):
         self.assert_refused(1, "no agent listens here", "modelet-agent", "--status", "--work-dir", self.pool)
