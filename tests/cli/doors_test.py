@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -11,7 +12,7 @@ import stat
 import subprocess
 import unittest
 
-from programs import ENDED, ENDLESS, PROGRAMS, PoolTest, ProgramTest, connect, is_shut, wait_until
+from programs import ENDED, ENDLESS, PROGRAMS, PoolTest, ProgramTest, connect, is_shut, limits_of, wait_until
 
 NOBODY = 65534
 SECRET = "hunter2"
@@ -214,6 +215,27 @@ class Neighbours(PoolTest):
         node = self.nodes()["a"]
         self.assertLessEqual(node["gflops"], 1000)
         self.assertLessEqual(node["memory_gbps"], 100)
+
+
+class LimitsOfTheProcesses(PoolTest):
+    """The last lines of defence are limits of the kernel."""
+    scheduler_arguments = ("--memory-mib", "2000")
+
+    def setUp(self):
+        # The programs start with fewer descriptors than they may have.
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 1000), before[1]))
+        super().setUp()
+
+    def test_memory_of_the_scheduler(self):
+        self.assertEqual(limits_of(self.scheduler.pid)["Max address space"][0], str(2000 * MEBI))
+
+    def test_descriptors(self):
+        for program in (self.scheduler, self.agent("a")):
+            soft, hard = limits_of(program.pid)["Max open files"]
+            self.assertEqual(int(soft), min(int(hard), 65_536), program.name)
+            self.assertGreater(int(soft), 1000, "else this test shows nothing")
 
 
 class AsThePageSays(ProgramTest):
