@@ -17,6 +17,7 @@
 #include "base/system/program.h"
 #include "base/system/wake_event.h"
 #include "node_agent/agent/agent.h"
+#include "node_agent/machine/capacity.h"
 #include "node_agent/owner/notice/notice_watcher.h"
 #include "node_agent/owner/owner_service.h"
 #include "node_agent/owner/status_text.h"
@@ -107,11 +108,17 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
                       .bytes_sent = [sending = options.sending] { return sending->total(); }});
   options.throttle = &owner.throttle();
   options.on_beat = [&owner](uint64_t run, uint64_t step) { owner.count(run, step); };
-  do {
-    modelet::WakeEvent stop;
-    const modelet::StopSignals signals([&stop] { stop.set(); });
-    if (!owner.wait_until_wanted(stop.fd())) return;
-  } while (stay(options, &owner, lending));
+  const uint64_t most_memory = options.memory_bytes;
+  for (bool returns = false;; returns = true) {
+    {
+      modelet::WakeEvent stop;
+      const modelet::StopSignals signals([&stop] { stop.set(); });
+      if (!owner.wait_until_wanted(stop.fd())) return;
+    }
+    // Others may now use memory that was free at the start.
+    if (returns) options.memory_bytes = std::min(most_memory, usable_memory_bytes());
+    if (!stay(options, &owner, lending)) return;
+  }
 }
 
 void ask(const AgentOptions& options, const std::string& request, bool as_json) {

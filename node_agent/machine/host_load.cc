@@ -60,7 +60,7 @@ std::optional<ProcessTimes> times_of(const fs::path& process) {
                       static_cast<int>(field(kNice))};
 }
 
-// The seconds in which some process waited for a core; -1: not known. The file begins with "some avg10=...
+// The seconds in which some process waited for what the file is about; -1: not known. It begins with "some avg10=...
 // total=MICROSECONDS".
 double seconds_waited(const fs::path& pressure) {
   std::ifstream file(pressure);
@@ -69,6 +69,11 @@ double seconds_waited(const fs::path& pressure) {
   const size_t total = line.find("total=");
   if (!line.starts_with("some") || total == std::string::npos) return -1;
   return std::atof(line.c_str() + total + 6) / 1e6;
+}
+
+// The share of `seconds` that lies between two values of seconds_waited(); -1: not known.
+double share_waited(double before, double after, double seconds) {
+  return before < 0 || after < 0 ? -1 : std::clamp((after - before) / seconds, 0.0, 1.0);
 }
 
 }  // namespace
@@ -87,7 +92,9 @@ HostLoad::HostLoad() : HostLoad("/proc", own_cpus(), ::getpid()) {}
 
 std::optional<HostLoad::Times> HostLoad::read(double now) const {
   std::ifstream file(proc_ / "stat");
-  Times times{.at = now, .waited = seconds_waited(proc_ / "pressure" / "cpu")};
+  Times times{.at = now,
+              .waited = seconds_waited(proc_ / "pressure" / "cpu"),
+              .waited_for_memory = seconds_waited(proc_ / "pressure" / "memory")};
   bool any = false;
   for (std::string line; std::getline(file, line) && line.starts_with("cpu");) {
     std::istringstream fields(line.substr(3));
@@ -140,8 +147,8 @@ std::optional<HostSample> HostLoad::sample(double now) {
   const double seconds = times->at - last->at, cores = static_cast<double>(cpus_.size());
   HostSample sample{.cores = cores};
   sample.others = std::clamp((times->busy - last->busy - own) / seconds, 0.0, cores);
-  if (times->waited >= 0 && last->waited >= 0)
-    sample.pressure = std::clamp((times->waited - last->waited) / seconds, 0.0, 1.0);
+  sample.pressure = share_waited(last->waited, times->waited, seconds);
+  sample.memory_pressure = share_waited(last->waited_for_memory, times->waited_for_memory, seconds);
   return sample;
 }
 

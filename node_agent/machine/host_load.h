@@ -1,6 +1,7 @@
 // HostLoad: measures how much others use the cores that this process may use: the machine's owner, and
 // whoever else works there. Other agents that give way to the owner do not count as others, because agents
-// would make room for each other.
+// would make room for each other. It also measures how long processes waited for cores and for memory. The
+// kernel does not tell whose processes these were.
 //
 // One thread. Each sample reads a few files of /proc, which takes some milliseconds on a machine with a
 // thousand processes.
@@ -18,6 +19,9 @@ struct HostSample {
   double cores = 0;      // cores that this process may use
   double others = 0;     // of these, used by others since the last sample; time taken by a hypervisor counts
   double pressure = -1;  // share of the time in which some process waited for a core; -1: not known
+  // The same for memory: until other pages had been written out, or had come back from the disk. Not the
+  // share in which all waited (`full` in proc): computing threads of an agent do not wait, so it is near 0.
+  double memory_pressure = -1;
 };
 
 // Marks this process as an agent that gives way: its control thread gets a slightly lower priority. Agents
@@ -37,7 +41,7 @@ class HostLoad {
 
  private:
   struct Times {
-    double at = 0, busy = 0, waited = -1;  // seconds
+    double at = 0, busy = 0, waited = -1, waited_for_memory = -1;  // seconds
   };
 
   std::optional<Times> read(double now) const;

@@ -24,6 +24,7 @@ Allowance OwnerPolicy::decide(double now, int minute, const std::optional<HostSa
     seen_.push_back({now, *sample});
     while (seen_.size() > 2 && seen_[1].at <= now - preferences_.back_off.return_seconds) seen_.pop_front();
     follow_load(now);
+    follow_memory(now, sample->memory_pressure);
   }
   Allowance result{.threads = beside_others_, .reason = why_suspended(minute)};
   if (!result.reason.empty())
@@ -36,16 +37,17 @@ Allowance OwnerPolicy::decide(double now, int minute, const std::optional<HostSa
   }
   if (!suspended_since_) suspended_since_ = now;
   const bool lent = !preferences_.hours || preferences_.hours->contains(minute);
-  result.leave =
-      wish_ == Wish::kDrain || !lent || now - *suspended_since_ >= preferences_.back_off.patience_seconds;
+  result.leave = wish_ == Wish::kDrain || !lent || gives_memory_back_ ||
+                 now - *suspended_since_ >= preferences_.back_off.patience_seconds;
   return result;
 }
 
-// Why the owner does not lend the machine now; empty: the owner does.
+// Why a run gets no thread now, whatever cores are free; empty: it may get some.
 std::string OwnerPolicy::why_suspended(int minute) const {
   if (wish_ == Wish::kDrain) return "the owner wants the machine";
   if (wish_ == Wish::kPause) return "paused by the owner";
   if (preferences_.hours && !preferences_.hours->contains(minute)) return "not lent at this hour";
+  if (gives_memory_back_) return "the machine is short of memory";
   return {};
 }
 
@@ -67,6 +69,20 @@ void OwnerPolicy::follow_load(double now) {
   double most = 0;
   for (const Seen& seen : seen_) most = std::max(most, seen.sample.others);
   beside_others_ = std::max(beside_others_, room_beside(most, last.cores));
+}
+
+void OwnerPolicy::follow_memory(double now, double pressure) {
+  // A program that starts, or a file that is copied, may push out other pages for a moment.
+  constexpr double kPatience = 5;  // seconds
+  const BackOff& limits = preferences_.back_off;
+  if (pressure * 100 > limits.memory_pressure_percent) {
+    if (!memory_short_since_) memory_short_since_ = now;
+    memory_short_at_ = now;
+    if (now - *memory_short_since_ >= kPatience) gives_memory_back_ = true;
+  } else {
+    memory_short_since_.reset();
+    if (now - memory_short_at_ >= limits.return_seconds) gives_memory_back_ = false;
+  }
 }
 
 uint32_t OwnerPolicy::room_beside(double others, double cores) const {

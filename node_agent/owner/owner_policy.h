@@ -13,6 +13,10 @@
 //
 // An agent without threads is to leave its run to others, which would otherwise wait for it: after
 // `patience_seconds`, or at once outside the lent hours and when the owner wants the machine.
+//
+// Memory comes back only when the run is left, because a suspended run keeps its own. So if the machine is
+// short of memory for some seconds, the agent is to leave at once. It may come back when nobody has waited
+// for memory for `return_seconds`.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +56,7 @@ class OwnerPolicy {
   };
 
   void follow_load(double now);
+  void follow_memory(double now, double pressure);
   uint32_t room_beside(double others, double cores) const;
   std::string why_suspended(int minute) const;
 
@@ -62,6 +67,9 @@ class OwnerPolicy {
   std::deque<Seen> seen_;  // samples of the last `return_seconds`, and one before them
   uint32_t beside_others_;
   double lowered_at_ = 0;
+  std::optional<double> memory_short_since_;  // in each sample since then; empty: not in the last one
+  double memory_short_at_ = 0;                // the last time
+  bool gives_memory_back_ = false;
   std::optional<double> suspended_since_;
 };
 

@@ -87,6 +87,7 @@ Preferences parse_preferences(std::string_view text, const std::string& origin) 
   const std::map<std::string, Read> of_back_off = {
       {"tolerated_percent", number(back_off.tolerated_percent, 0, 100)},
       {"pressure_percent", number(back_off.pressure_percent, 0, 100)},
+      {"memory_pressure_percent", number(back_off.memory_pressure_percent, 0, 100)},
       {"return_seconds", number(back_off.return_seconds, 1, kDay)},
       {"patience_seconds", number(back_off.patience_seconds, 1, kDay)},
   };

@@ -23,6 +23,8 @@ struct BackOff {
   // Of the time. If some process waits for a core for longer than this while others work, there are too few
   // cores for both.
   double pressure_percent = 30;
+  // The same for memory, whoever works: the agent then leaves, because only that gives memory back.
+  double memory_pressure_percent = 30;
   double return_seconds = 15;    // how long others must be quiet before it uses more again
   double patience_seconds = 60;  // how long it keeps its run without a core
 };

@@ -2,6 +2,7 @@
 import datetime
 import http.server
 import json
+import os
 import threading
 import unittest
 
@@ -44,7 +45,7 @@ class Owner(PoolTest):
     def lent_agent(self, name, *arguments, preferences=""):
         """An agent that obeys its owner, and ignores the other work of this machine."""
         file = self.pool / "lend.toml"
-        file.write_text(preferences + "[back_off]\ntolerated_percent = 100\npatience_seconds = 86400\n")
+        file.write_text(preferences + "[back_off]\ntolerated_percent = 100\nmemory_pressure_percent = 100\npatience_seconds = 86400\n")
         return self.agent(name, "--preferences", file, *arguments)
 
     def ask(self, *words):
@@ -89,6 +90,16 @@ class Owner(PoolTest):
         wait_until(lambda: self.ask("--status")["state"] == "away", "it leaves again")
         agent.signal(15)
         self.assert_ends(agent, 0)
+
+    def test_who_comes_back_offers_no_more_memory_than_there_is(self):
+        self.lent_agent("a", "--memory-mib", "50000000", "--leave-seconds", "5")
+        self.assertEqual(self.nodes()["a"]["memory_bytes"], 50_000_000 * MEBI)
+        self.ask("drain")
+        wait_until(lambda: self.ask("--status")["state"] == "away", "it leaves the pool")
+        self.ask("resume")
+        wait_until(lambda: "a" in self.nodes(), "it comes back")
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self.assertLess(self.nodes()["a"]["memory_bytes"], machine)
 
     def test_no_more_is_offered_than_is_lent(self):
         # More than the configuration file of the agent says, and than the preferences lend.

@@ -42,8 +42,8 @@ class HostLoadTest : public testing::Test {
     std::ofstream(folder / "stat") << id << " (" << name << ") S 1 1 1 0 -1 0 0 0 0 0 " << ticks << ' '
                                    << ticks << " 0 0 20 " << nice << " 9 0 0 0\n";
   }
-  void pressure(double seconds) {
-    std::ofstream(proc_ / "pressure" / "cpu")
+  void pressure(double seconds, const char* of = "cpu") {
+    std::ofstream(proc_ / "pressure" / of)
         << "some avg10=0.00 avg60=0.00 avg300=0.00 total=" << static_cast<long>(seconds * 1e6)
         << "\nfull avg10=0\n";
   }
@@ -89,6 +89,20 @@ TEST_F(HostLoadTest, WhatTheSystemDoesNotShow) {
   EXPECT_FALSE(load.sample(40));
   std::ofstream(proc_ / "stat") << "cpu0 garbage\ncpu1 1 2\nx";
   EXPECT_FALSE(load.sample(50));
+}
+
+TEST_F(HostLoadTest, WaitingForMemory) {
+  pressure(3, "memory");
+  HostLoad load(proc_, {0, 1}, kSelf);
+  load.sample(10);
+  pressure(7, "memory");
+  EXPECT_NEAR(load.sample(20)->memory_pressure, 0.4, 0.001);
+  EXPECT_EQ(load.sample(30)->memory_pressure, 0);
+  EXPECT_EQ(load.sample(40)->pressure, -1) << "that of cores is another one";
+  fs::remove(proc_ / "pressure" / "memory");
+  EXPECT_EQ(load.sample(50)->memory_pressure, -1);
+  pressure(9, "memory");
+  EXPECT_EQ(load.sample(60)->memory_pressure, -1) << "nothing to compare it with";
 }
 
 TEST_F(HostLoadTest, ThisMachine) {

@@ -30,6 +30,10 @@ class PolicyRun {
       if (wanted(second(others, pressure, cores))) return seconds;
     return 1000;
   }
+  Allowance second_with_memory_pressure(double memory_pressure) {
+    now += 1;
+    return last = policy.decide(now, minute, HostSample{kCores, 0, 0, memory_pressure});
+  }
   Allowance quiet(int seconds) {
     for (int i = 0; i < seconds; ++i) second(0);
     return last;
@@ -137,6 +141,43 @@ TEST(OwnerPolicy, OnlyAWhileWithoutABreakCounts) {
 TEST(OwnerPolicy, FewerThreadsAreNoReasonToLeave) {
   PolicyRun run;
   EXPECT_EQ(run.seconds_until(leaves, kCores / 2), 1000);
+}
+
+TEST(OwnerPolicy, LeavesAMachineThatIsShortOfMemory) {
+  PolicyRun run;
+  run.quiet(20);
+  for (int second = 0; second < 5; ++second) EXPECT_EQ(run.second_with_memory_pressure(0.4).threads, kAll);
+  EXPECT_TRUE(run.second_with_memory_pressure(0.4).leave) << "five seconds after the first sample";
+  EXPECT_EQ(run.last.threads, 0u);
+  EXPECT_EQ(run.last.reason, "the machine is short of memory");
+}
+
+TEST(OwnerPolicy, ComesBackWhenNobodyHasWaitedForMemoryForAWhile) {
+  PolicyRun run;
+  for (int second = 0; second < 10; ++second) run.second_with_memory_pressure(0.9);
+  for (int second = 0; second < 10; ++second) EXPECT_TRUE(run.second_with_memory_pressure(0).leave);
+  EXPECT_TRUE(run.second_with_memory_pressure(0.9).leave);
+  for (int second = 0; second < 14; ++second) EXPECT_TRUE(run.second_with_memory_pressure(0.1).leave);
+  EXPECT_FALSE(run.second_with_memory_pressure(0.1).leave);
+  EXPECT_EQ(run.last.threads, kAll);
+  EXPECT_TRUE(run.last.reason.empty());
+}
+
+TEST(OwnerPolicy, ShortWavesOfMemoryPressureDoNothing) {
+  PolicyRun run;
+  for (int wave = 0; wave < 10; ++wave) {
+    for (int second = 0; second < 5; ++second) EXPECT_FALSE(run.second_with_memory_pressure(1).leave);
+    run.second_with_memory_pressure(0.2);
+  }
+  for (int second = 0; second < 100; ++second) EXPECT_FALSE(run.second_with_memory_pressure(0.3).leave);
+  for (int second = 0; second < 100; ++second) EXPECT_FALSE(run.second_with_memory_pressure(-1).leave);
+}
+
+TEST(OwnerPolicy, TheOwnerSaysHowMuchMemoryPressureIsTooMuch) {
+  Preferences preferences;
+  preferences.back_off.memory_pressure_percent = 100;
+  PolicyRun run(preferences);
+  for (int second = 0; second < 100; ++second) EXPECT_FALSE(run.second_with_memory_pressure(1).leave);
 }
 
 TEST(OwnerPolicy, NothingIsKnownOfOthers) {

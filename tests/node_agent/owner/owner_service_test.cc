@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 Preferences undisturbed() {
   Preferences preferences;
   preferences.back_off.tolerated_percent = 100;
+  preferences.back_off.memory_pressure_percent = 100;
   return preferences;
 }
 

@@ -28,6 +28,7 @@ TEST(Preferences, AllKeys) {
     [back_off]
     tolerated_percent = 5
     pressure_percent = 50.5
+    memory_pressure_percent = 40
     return_seconds = 20
     patience_seconds = 600
   )",
@@ -40,6 +41,7 @@ TEST(Preferences, AllKeys) {
   EXPECT_EQ(all.hours->to, 6 * 60 + 30);
   EXPECT_EQ(all.back_off.tolerated_percent, 5);
   EXPECT_EQ(all.back_off.pressure_percent, 50.5);
+  EXPECT_EQ(all.back_off.memory_pressure_percent, 40);
   EXPECT_EQ(all.back_off.return_seconds, 20);
   EXPECT_EQ(all.back_off.patience_seconds, 600);
 }
