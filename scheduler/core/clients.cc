@@ -66,6 +66,11 @@ const Run* Core::submitted_with(uint64_t token) const {
 void Core::check_submission(const msg::SubmitT& message, const Run& run) const {
   if (message.nodes > pool_.options.max_nodes)
     throw UsageError(fmt::format("a pool has at most {} nodes", pool_.options.max_nodes));
+  if (message.priority > 0 && sender_.role == comm::Role::kUser)
+    throw UsageError(fmt::format(
+        "--priority {}: only an administrator's key may put a run before those of others; a user's key may "
+        "give it a priority of 0, or less",
+        message.priority));
   const size_t wanted = message.nodes == 0 ? run.least_nodes() : message.nodes;
   if (!message.wait && wanted > pool_.nodes.size())
     throw UsageError(

@@ -118,8 +118,10 @@ void add_submit_verb(CLI::App& app) {
   submit_verb.add_flag("--watch", submission->watch,
                        "follow the run to its end; Ctrl-C stops it, with a checkpoint");
   submit_verb
-      .add_option("--priority", submission->priority,
-                  "runs of a higher one start first; those of the same one in the order in which they came")
+      .add_option(
+          "--priority", submission->priority,
+          "runs of a higher one start first; those of the same one in the order in which they came. Above 0 only "
+          "with an administrator's key")
       ->capture_default_str();
   add_patience(submit_verb, *submission);
 }

@@ -384,6 +384,20 @@ TEST_F(DoorsTest, OthersSeeThatARunIsThereAndNotWhatItSays) {
   EXPECT_EQ(detail(Role::kUser, "bob"), "");
 }
 
+TEST_F(DoorsTest, OnlyAdministratorsPutARunBeforeThoseOfOthers) {
+  const auto answer = [&](Role role, int32_t priority) {
+    msg::SubmitT submit = submission(1);
+    submit.wait = true;
+    submit.priority = priority;
+    return refusal(role, "key", submit);
+  };
+  EXPECT_THAT(answer(Role::kUser, 1), HasSubstr("--priority 1: only an administrator's key"));
+  EXPECT_TRUE(pool.core.runs().empty());
+  for (const int32_t priority : {0, -1}) EXPECT_EQ(answer(Role::kUser, priority), "");
+  EXPECT_EQ(answer(Role::kAdmin, 7), "");
+  EXPECT_EQ(answer(Role::kAnybody, 7), "") << "a pool without keys";
+}
+
 TEST_F(DoorsTest, AgentsLearnWhoseRunItIs) {
   add_agents(1);
   say("alice", Role::kUser, "alice", submission(1));
