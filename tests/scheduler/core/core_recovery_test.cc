@@ -486,6 +486,43 @@ TEST_F(RecoveryTest, MessagesOfAFormerEpochDoNothing) {
   EXPECT_EQ(status().step, 100u);
 }
 
+// Half of the model fits into the memory of a node, and the whole model does not.
+TEST_F(RecoveryTest, AModelThatNoLongerFitsWaitsForANode) {
+  for (const char* name : {"a", "b"}) join(name);
+  msg::SubmitT submit = submission(0);
+  submit.shape->features = 200'000;
+  begin(submit);
+  ASSERT_EQ(status().node_names.size(), 2u);
+  snapshot(10);
+  pool.receive("b", msg::LeaveT{});
+  EXPECT_EQ(status().state, RunState::Waiting);
+  EXPECT_THAT(status().detail, HasSubstr("waits for nodes to go on from step 10: the model does not fit"));
+  pool.receive("a", done(run, Outcome::Failed, 12));
+  pass(60, {"a"}, 0);
+  EXPECT_EQ(status().state, RunState::Waiting) << "the same node is not asked again and again";
+  join("c");
+  get_ready({"a", "c"});
+}
+
+TEST_F(RecoveryTest, ARunGrowsToItsMostNodes) {
+  join("a");
+  begin(submission_of(1, {.max_nodes = 2}));
+  snapshot(10);
+  const auto stops_for = [&](const Names& members) {
+    pool.inbox.clear();
+    pool.receive("a", progress(run, members, std::vector<double>(members.size(), 1)));
+    return !pool.take<msg::StopT>("a").empty();
+  };
+  join("b");
+  ASSERT_TRUE(stops_for({"a"})) << pool.log;
+  snapshot(20, true);
+  all_done(Outcome::Interrupted, 20);
+  get_ready({"a", "b"});
+  snapshot(30);
+  join("c");
+  EXPECT_FALSE(stops_for({"a", "b"}));
+}
+
 TEST_F(RecoveryTest, ANodeThatComesHelps) {
   start({"a", "b", "c"});
   snapshot(10);

@@ -28,11 +28,15 @@ class RecoveryTest : public testing::Test {
   // The run needs all these nodes, so it waits whenever one of them is missing.
   void start_with_all(const Names& names) {
     for (const std::string& name : names) join(name);
-    msg::SubmitT submit = submission(static_cast<uint32_t>(names.size()));
+    const auto all = static_cast<uint32_t>(names.size());
+    begin(submission_of(all, {.min_nodes = all}));
+  }
+  static msg::SubmitT submission_of(uint32_t nodes, const Experiment::Cluster& cluster) {
+    msg::SubmitT submit = submission(nodes);
     Experiment experiment = parse_experiment(submit.experiment, "test");
-    experiment.cluster.min_nodes = static_cast<uint32_t>(names.size());
+    experiment.cluster = cluster;
     submit.experiment = to_toml(experiment);
-    begin(submit);
+    return submit;
   }
   void begin(const msg::SubmitT& submit) {
     pool.receive("client", submit);
