@@ -11,6 +11,14 @@ namespace {
 constexpr int kApplication = 0x4d646c74;  // marks the file as a ledger: "Mdlt"
 constexpr int kVersion = 3;               // of the tables
 
+// Removes the events of run ?1 up to number ?2, except the first "started": it alone tells how large the model
+// and the data are, and experiments/report.py needs it.
+constexpr const char* kRemoveOldEvents = R"(
+DELETE FROM events WHERE run = ?1 AND number <= ?2 AND number IS NOT
+    (SELECT number FROM events WHERE run = ?1 AND number <= ?2 AND instr(text, '"event":"started"')
+     ORDER BY number LIMIT 1)
+)";
+
 // Ledgers up to this size are checked as a whole. That takes a second for some hundred MiB, and longer if the
 // disk is busy. Of a larger ledger only what is read is checked.
 constexpr uint64_t kMostChecked = uint64_t{16} << 20;
@@ -138,7 +146,7 @@ void Ledger::write(const Records& records) {
     Statement run(*database_, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?)");
     for (const RunRecord& record : records.runs) run.run(record.id, uint64_t{record.ended}, record.text);
     Statement event(*database_, "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?)");
-    Statement too_old(*database_, "DELETE FROM events WHERE run = ? AND number <= ?");
+    Statement too_old(*database_, kRemoveOldEvents);
     for (const RunEventRecord& record : records.events) {
       event.run(record.run, record.number, record.time, record.text, record.agent, record.agent_number);
       if (record.number > kMostLedgerEvents) too_old.run(record.run, record.number - kMostLedgerEvents);

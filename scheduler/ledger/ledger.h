@@ -18,7 +18,7 @@ namespace modelet::scheduler {
 
 class Database;
 
-// Events kept for each run; older ones are removed when newer ones are written.
+// Events kept for each run; older ones are removed when newer ones are written, except the first "started".
 inline constexpr uint64_t kMostLedgerEvents = 16384;
 inline constexpr uint64_t kMostRestoredEvents = 1024;               // events of a run that read() returns
 inline constexpr uint64_t kMostRestoredOfEnded = 256;               // the same, for a run that has ended

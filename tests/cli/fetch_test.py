@@ -1,8 +1,10 @@
 """A run whose files the pool keeps: the client that submitted it gets them, without a folder that the nodes share."""
 import json
+import pathlib
+import sys
 import unittest
 
-from programs import ENDLESS, PoolTest, newest_checkpoint
+from programs import ENDLESS, LABELS, PoolTest, STEPS_PER_EPOCH, newest_checkpoint
 
 
 class Fetch(PoolTest):
@@ -43,6 +45,18 @@ class Fetch(PoolTest):
     def test_there_is_no_such_run(self):
         self.assert_refused(1, "there is no run 7", "modelet", "fetch", "7", "--out", "none", "--scheduler", self.address)
         self.assertFalse((self.folder / "none").exists())
+
+    def test_report(self):
+        """experiments/report.py on a run that was fetched."""
+        self.agent("a")
+        run = self.submit_without_folder("--set", "train.epochs=2")
+        self.assert_finishes(run)
+        out = self.folder / "reported"
+        self.fetch(run, out)
+        end = json.loads((out / "log.jsonl").read_text().splitlines()[-1])
+        shown = self.run_program(sys.executable, pathlib.Path(__file__).parents[2] / "experiments/report.py", out).stdout
+        for text in (f"{2 * STEPS_PER_EPOCH} steps", f"{100 * end['p_at_1']:.1f} %", f"{LABELS} labels", end["checkpoint"].rsplit("/", 1)[1]):
+            self.assertIn(text, shown)
 
     def fetch_without_weights(self, run):
         """Returns the folder of a run that has no checkpoint."""

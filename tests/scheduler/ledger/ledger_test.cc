@@ -114,6 +114,26 @@ TEST_F(LedgerTest, KeepsTheNewestEventsOfEachRun) {
   EXPECT_EQ(next, kMostLedgerEvents + 3);
 }
 
+// The size of the model and the data is in this event alone, and experiments/report.py needs it.
+TEST_F(LedgerTest, KeepsTheFirstStart) {
+  Ledger ledger(file);
+  const std::string start = R"({"event":"started","nodes":2})", later = R"({"event":"started","nodes":1})";
+  Records records;
+  for (uint64_t number = 1; number <= kMostLedgerEvents + 9; ++number)
+    records.events.push_back({1, number, "t", number == 3 ? start : number == 5 ? later : "x"});
+  records.events.push_back({2, kMostLedgerEvents + 1, "t", "of another run"});
+  ledger.write(records);
+  for (uint64_t number = kMostLedgerEvents + 10; number <= kMostLedgerEvents + 12; ++number)
+    ledger.write({.events = {{1, number, "t", later}}});
+  std::string log;
+  uint64_t next = 0;
+  for (LogPage page; !(page = ledger.read_log(1, "", next, 100000)).text.empty(); next = page.next)
+    log += page.text;
+  EXPECT_EQ(log.substr(0, start.size() + 3), start + "\nx\n");
+  EXPECT_EQ(std::ranges::count(log, '\n'), kMostLedgerEvents + 1);
+  EXPECT_EQ(next, kMostLedgerEvents + 12);
+}
+
 TEST_F(LedgerTest, KeepsTheNewestOfWhatANodeHasLogged) {
   Ledger ledger(file);
   const std::string line(1000, 'x');
