@@ -12,6 +12,20 @@
 
 namespace modelet::comm {
 
+namespace {
+
+// For what a rank does only for its peers.
+template <class Work>
+void if_possible(const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    log_info("does not wait until all peers have ended: {}", error.what());
+  }
+}
+
+}  // namespace
+
 struct Group::Impl {
   Impl(std::unique_ptr<Transport> transport, GroupOptions options, std::shared_ptr<Interruption> interruption)
       : messenger(std::move(transport), std::move(options), std::move(interruption)),
@@ -98,12 +112,11 @@ void Group::barrier(Tag tag) {
   messenger.collect(impl_->nothing);
 }
 
-void Group::leave(Tag tag, double patience) {
-  try {
-    impl_->messenger.take_leave(tag, patience);
-  } catch (const Error& error) {
-    log_info("does not wait until all peers have ended: {}", error.what());
-  }
+void Group::say_farewell(Tag tag) {
+  if_possible([&] { impl_->messenger.say_farewell(tag); });
+}
+void Group::await_farewells(double patience) {
+  if_possible([&] { impl_->messenger.await_farewells(patience); });
 }
 
 void Group::interrupt(const std::string& reason) { impl_->messenger.interrupt(reason); }

@@ -88,10 +88,11 @@ class Group {
   // Returns when every rank has called it. choose() picks the algorithm.
   void barrier(Tag tag);
 
-  // The last operation of a rank that has ended its part: stays until the peers have ended theirs, so that it can
-  // send again what a broken connection loses; at most `patience` seconds. Not an error if they do not: this
-  // rank needs nothing more of them.
-  void leave(Tag tag, double patience = kLeavePatience);
+  // The last operation, in two halves. say_farewell() tells the peers that this rank needs nothing more.
+  // await_farewells() stays until the peers have said the same, so that this rank can send again what a broken
+  // connection loses; at most `patience` seconds. Neither is an error if a peer has failed.
+  void say_farewell(Tag tag);
+  void await_farewells(double patience = kLeavePatience);
 
   void interrupt(const std::string& reason);
   // Throws Interrupted if somebody called interrupt(). For a caller that waits for something else.

@@ -249,11 +249,14 @@ void Messenger::await(std::span<const int> from, double timeout_seconds, Receive
   needs_from_ = {tag_.step, tag_.round, static_cast<uint16_t>(tag_.hop + 1)};
 }
 
-void Messenger::take_leave(Tag tag, double patience) {
+void Messenger::say_farewell(Tag tag) {
   is_leaving_ = true;
   begin_send(tag, "leave");
   begin_collect();
   send_to_all({});
+}
+
+void Messenger::await_farewells(double patience) {
   arrived_.assign(count(), false);
   arrived_[own()] = true;
   // A peer that is ahead may have said so before.

@@ -11,7 +11,7 @@
 //   when a connection is back.
 // - A rank that gets a message twice drops the second one, by its tag.
 // A rank that has left the group sends nothing again. So it stays until its peers need nothing more of it
-// (take_leave()).
+// (await_farewells()).
 //
 // An operation begins with begin_send() or begin_collect(). If one rank sends several messages to another
 // within an operation, go_on_at() numbers them. One thread uses a Messenger; any thread may call
@@ -100,9 +100,11 @@ class Messenger {
   };
   void await(std::span<const int> from, double timeout_seconds, Receiver& receiver, int passed_on = 1);
 
-  // Tells all peers that this rank needs nothing more, and sends again what they miss, until all have said the
-  // same, but for at most `patience` seconds. No peer is reported as missing meanwhile.
-  void take_leave(Tag tag, double patience);
+  // Tells all peers that this rank needs nothing more. From then on no peer is reported as missing.
+  void say_farewell(Tag tag);
+  // After that, sends again what the peers miss, until all have said the same, but for at most `patience`
+  // seconds.
+  void await_farewells(double patience);
 
   // Decodes blocks that rank `from` encoded, whichever rank sent them here. Throws FormatError if they are
   // not the expected ones.

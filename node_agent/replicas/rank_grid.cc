@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/system/clock.h"
 #include "comm/collectives/gather_numbers.h"
 
 namespace modelet::agent {
@@ -50,8 +51,11 @@ std::vector<std::vector<uint64_t>> RankGrid::all_gather_numbers(comm::Tag tag, s
 }
 
 void RankGrid::leave(comm::Tag tag) {
-  replica().leave(tag);
-  if (replicas_ > 1) peers().leave(peer_tags(tag.step));
+  replica().say_farewell(tag);
+  if (replicas_ > 1) peers().say_farewell(peer_tags(tag.step));
+  const Stopwatch watch;
+  replica().await_farewells();
+  if (replicas_ > 1) peers().await_farewells(comm::kLeavePatience - watch.seconds());
 }
 
 std::vector<std::vector<uint64_t>> RankGrid::gather_from_replicas(uint64_t step,

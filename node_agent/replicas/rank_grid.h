@@ -38,7 +38,7 @@ class RankGrid {
   std::vector<std::vector<uint64_t>> all_gather_numbers(comm::Tag tag, std::span<const uint64_t> mine,
                                                         std::span<const size_t> counts);
 
-  // comm::Group::leave() of all groups of this rank.
+  // The last operation: farewells in all groups of this rank (comm::Group). Takes at most comm::kLeavePatience.
   void leave(comm::Tag tag);
 
   // For values that are the same on all ranks of a replica. of_first_replica() returns those of the first

@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <tuple>
 
 #include "base/error.h"
@@ -44,8 +45,9 @@ constexpr uint32_t kRarely = 1000;  // steps between snapshots: none before the 
 using Files = std::map<std::string, std::string>;  // content by name
 using Disk = std::map<uint64_t, Files>;            // by step
 
-struct Killed : Error {
-  using Error::Error;
+// No Error: the code under test must not take it for the failure of a peer.
+struct Killed : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 // The transport of a rank that dies before it sends a certain message: nothing that the rank does afterwards

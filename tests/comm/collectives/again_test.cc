@@ -69,7 +69,8 @@ std::vector<float> program(Group& group, uint64_t steps) {
     group.barrier({step, round++});
     heard.insert(heard.end(), sum.begin(), sum.end());
   }
-  group.leave({kLeaving}, 0.2);
+  group.say_farewell({kLeaving});
+  group.await_farewells(0.2);
   return heard;
 }
 
@@ -164,7 +165,8 @@ TEST(AgainInAGrid, RowsAndColumns) {
         if (step % 5 == 0) grid.column->all_reduce_sum({step}, row(sum), codec_of(CodecKind::kNone));
         all.insert(all.end(), sum.begin(), sum.end());
       }
-      for (Group* line : {grid.row.get(), grid.column.get()}) line->leave({kLeaving});
+      for (Group* line : {grid.row.get(), grid.column.get()}) line->say_farewell({kLeaving});
+      for (Group* line : {grid.row.get(), grid.column.get()}) line->await_farewells();
     });
     return heard;
   };
@@ -191,7 +193,8 @@ TEST(AgainAtTheEnd, ARankStaysUntilItsLastMessageHasArrived) {
       from[0].push_back(row(heard));
       group.collect({1}, from);
     }
-    group.leave({2});
+    group.say_farewell({2});
+    group.await_farewells();
   });
   EXPECT_EQ(heard, given(1, 0, heard.size()));
 }
