@@ -94,6 +94,16 @@ bool stay(const AgentOptions& options, OwnerService* owner, const Lending& lendi
   return attendance.asked_to_leave() && !goes_for_good;
 }
 
+// The memory that an agent offers when it comes back: others may now use what was free at the start. Not less
+// than half, because the agent offers this until it leaves again, when the others may have long ended.
+uint64_t offered_again(uint64_t first) {
+  try {
+    return std::clamp(usable_memory_bytes(), first / 2, first);
+  } catch (const modelet::Error&) {  // not known: the owner said how much
+    return first;
+  }
+}
+
 void lend(AgentOptions options, const Preferences& preferences, const Lending& lending) {
   if (lending.dedicated) {
     stay(options, nullptr, lending);
@@ -115,8 +125,7 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
       const modelet::StopSignals signals([&stop] { stop.set(); });
       if (!owner.wait_until_wanted(stop.fd())) return;
     }
-    // Others may now use memory that was free at the start.
-    if (returns) options.memory_bytes = std::min(most_memory, usable_memory_bytes());
+    if (returns) options.memory_bytes = offered_again(most_memory);
     if (!stay(options, &owner, lending)) return;
   }
 }
@@ -208,8 +217,9 @@ int main(int argc, char** argv) {
                "the machine is for the pool: the agent makes no room for others, and does not listen to its "
                "owner's socket")
       ->envname("MODELET_DEDICATED");
-  app.add_option("--notice", lending.notice,
-                 "source of notices that this machine will be taken away: aws, gcp, azure, file:PATH or command:COMMAND");
+  app.add_option(
+      "--notice", lending.notice,
+      "source of notices that this machine will be taken away: aws, gcp, azure, file:PATH or command:COMMAND");
   app.add_option("--notice-address", lending.notice_address,
                  "address of the cloud's metadata, if it is not the usual one");
   app.add_flag("--status", status, "say what the agent of this work-dir and name does")->configurable(false);
@@ -238,7 +248,7 @@ int main(int argc, char** argv) {
     if (status) request = "status";
     if (!request.empty()) return ask(options, minutes.empty() ? request : request + ' ' + minutes, as_json);
     modelet::shard::kernels::use_instruction_set_from_environment();
-    ::umask(0077);  // only the agent's owner may read what runs write
+    ::umask(0077);                                         // only the agent's owner may read what runs write
     if (!lending.dedicated) modelet::lower_io_priority();  // of all threads: none has been started yet
     modelet::start_logging("agent");
     modelet::LogTail log(size_t{256} << 10);
