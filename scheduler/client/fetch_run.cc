@@ -257,10 +257,15 @@ std::vector<fs::path> fetch_checkpoints(const comm::control::SchedulerAddress& s
   return paths;
 }
 
-void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder) {
+void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder,
+                  bool has_checkpoint) {
   PoolClient client(scheduler);
-  AtomicFile experiment(folder / kFetchedExperiment);
-  experiment.write(client.files(run).experiment);
+  const std::string text = client.files(run).experiment;
+  const fs::path path = folder / kFetchedExperiment;
+  if (!has_checkpoint && fs::exists(path) && read_text_file(path) != text)
+    throw Error(fmt::format("{} is not that of run {}: choose another folder", path.string(), run));
+  AtomicFile experiment(path);
+  experiment.write(text);
   experiment.commit();
 
   const fs::path file = folder / kFetchedLog;

@@ -71,6 +71,10 @@ class Fetch(PoolTest):
         out = self.fetch_without_weights(run)
         self.assertEqual((out / "log.jsonl").read_text(), "")
         self.assertIn("\nepochs = 1\n", (out / "experiment.toml").read_text())
+        other = self.submit_without_folder("--wait", "--set", "train.epochs=2")  # a typing error in the number
+        self.assert_refused(1, f"experiment.toml is not that of run {other}", "modelet", "fetch", other, "--out", out, "--scheduler", self.address)
+        self.assertIn("\nepochs = 1\n", (out / "experiment.toml").read_text())
+        self.verb("stop", other)
         self.agent("a")
         self.assert_finishes(run)
         self.assertEqual(self.fetch(run, out)["checkpoint"], str(newest_checkpoint(out)))  # the same folder, later

@@ -153,7 +153,7 @@ void fetch(const PoolOptions& options) {
                    "what has arrived of run {} is kept: the same command goes on with it", options.run));
            }});
   reporter.clear_progress();
-  fetch_record(address, options.run, out);
+  fetch_record(address, options.run, out, !paths.empty());
   if (paths.empty())
     throw Error(fmt::format(
         "run {} has no checkpoint in the scheduler's store: {} has its experiment.toml and log.jsonl, but no "

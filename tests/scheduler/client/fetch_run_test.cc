@@ -230,7 +230,7 @@ TEST_F(FetchRunTest, NamesAStoreThatIsNotThere) {
 
 TEST_F(FetchRunTest, RecordsExperimentAndEvents) {
   const RunFolder mine(out);  // without a checkpoint
-  for (int i = 0; i < 2; ++i) fetch_record(scheduler->endpoint(), 3, out);
+  for (int i = 0; i < 2; ++i) fetch_record(scheduler->endpoint(), 3, out, false);
   EXPECT_EQ(read_text_file(out / "experiment.toml"), kExperiment);
   const std::string log = read_text_file(out / "log.jsonl");
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 3) << log;
