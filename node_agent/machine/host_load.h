@@ -19,7 +19,7 @@ struct HostSample {
   double cores = 0;      // cores that this process may use
   double others = 0;     // of these, used by others since the last sample; time taken by a hypervisor counts
   double pressure = -1;  // share of the time in which some process waited for a core; -1: not known
-  // The same for memory: until other pages had been written out, or had come back from the disk. Not the
+  // The same for memory: the time until pages were written out or read back. Not the
   // share in which all waited (`full` in proc): computing threads of an agent do not wait, so it is near 0.
   double memory_pressure = -1;
 };

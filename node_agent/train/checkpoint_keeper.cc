@@ -182,7 +182,7 @@ std::string CheckpointKeeper::problem_of(const Numbers& told, const Part& part, 
   return problem;
 }
 
-// What was written of it goes: it would take room until the next attempt.
+// Removes what was written of the part, so that it takes no room until the next attempt.
 CheckpointKeeper::Part CheckpointKeeper::failed_part(uint64_t step, const std::string& why) const {
   std::error_code ignored;
   fs::remove_all(checkpoints_ / shard::partial_name(step), ignored);

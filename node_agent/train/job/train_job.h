@@ -29,7 +29,7 @@ struct SnapshotOptions {
   uint32_t every_steps = 0;           // 0: a budget decides
   double bytes_per_second = 0;        // rate at which a rank's snapshots may be sent; 0: unknown
   double seconds_between_losses = 0;  // mean time between losses of a node of the run; 0: unknown
-  double retry_seconds = 2;           // after so long a result that could not be written is tried again
+  double retry_seconds = 2;           // until a result that could not be written is tried again
   // Whether the snapshot of a step, or a later one, is safe on other nodes. No function: nobody knows.
   // Called on the training thread.
   std::function<bool(uint64_t step)> is_safe = {};
