@@ -283,6 +283,39 @@ TEST_F(RecoveryTest, FilesThatNeverComeBackEndIt) {
   EXPECT_EQ(status().state, RunState::Waiting);
   pass(700, {"c"}, 0);
   EXPECT_EQ(status().state, RunState::Failed);
+  EXPECT_THAT(status().detail,
+              testing::ContainsRegex("node '[ab]': nobody else has part-[01] of step 100: gone for 600 s"));
+}
+
+// The user wanted the snapshot of step 100, so the store has it. Of a newer snapshot only a node had the rest.
+TEST_F(RecoveryTest, WithoutTheNewestFilesItGoesOnFromWhatTheStoreHas) {
+  pool.core = Core(pool.options = {.data_port = 1});
+  start({"a", "b"});
+  for (uint32_t rank = 0; const char* name : {"a", "b"})
+    pool.receive(name, held(run, 1, 100, rank++, {name, ""}, true));
+  pool.receive("a", held(run, 1, 200, 0, {"a", "b"}));
+  pool.receive("b", held(run, 1, 200, 1, {"b", ""}));
+  ASSERT_EQ(status().stable_step, 200u);
+  join("c");
+  for (const char* name : {"a", "b"}) pool.receive(name, msg::LeaveT{});
+  get_ready({"c"});
+  EXPECT_EQ(comm::parse_snapshot(prepares["c"].snapshot).step, 100u);
+  EXPECT_EQ(status().step, 100u);
+  EXPECT_EQ(status().stable_step, 100u) << "what comes after it is computed again";
+}
+
+// Nodes remove their files of older snapshots once a newer one is stable.
+TEST_F(RecoveryTest, FilesOfAnOlderSnapshotCountOnlyInTheStore) {
+  pool.core = Core(pool.options = {.data_port = 1});
+  start({"a", "b"});
+  join("c");
+  for (uint32_t rank = 0; const char* name : {"a", "b"})
+    pool.receive(name, held(run, 1, 100, rank++, {name, "c"}, true));
+  snapshot(200);
+  ASSERT_EQ(status().stable_step, 200u);
+  for (const char* name : {"a", "b"}) pool.receive(name, msg::LeaveT{});
+  EXPECT_EQ(status().state, RunState::Waiting);
+  EXPECT_THAT(status().detail, HasSubstr("of step 200"));
 }
 
 TEST_F(RecoveryTest, TooFewNodesAreWaitedFor) {
