@@ -348,12 +348,12 @@ class Histories {
     return play(number, size, every, faults);
   }
 
-  // Each message of each rank in turn: the rank is killed before it, or the connection breaks.
-  std::string play_each_message(uint32_t number, int size) {
+  // Each `stride`-th message of each rank: the rank is killed before it, or the connection breaks.
+  std::string play_each_message(uint32_t number, int size, uint64_t stride) {
     constexpr uint32_t kEvery = 3;
     const std::vector<uint64_t> messages = messages_of(number, size, kEvery);
     for (int rank = 0; rank < size; ++rank)
-      for (uint64_t message = 0; message < messages[static_cast<size_t>(rank)]; ++message)
+      for (uint64_t message = 0; message < messages[static_cast<size_t>(rank)]; message += stride)
         for (const Fault& fault : {Fault{.kind = Fault::Kind::kKill, .rank = rank, .message = message},
                                    Fault{.rank = rank, .break_at = message}}) {
           const Fault faults[] = {fault, {}};
@@ -444,10 +444,10 @@ int run(uint64_t from, uint64_t seeds) {
   return 0;
 }
 
-int run_each_message() {
+int run_each_message(uint64_t stride) {
   Histories histories;
   for (uint32_t number = 0; number < kVariants; ++number)
-    if (const std::string wrong = histories.play_each_message(number, 2); !wrong.empty()) {
+    if (const std::string wrong = histories.play_each_message(number, 2, stride); !wrong.empty()) {
       std::cout << wrong << "\n";
       return 1;
     }
@@ -465,6 +465,9 @@ int main(int argc, char** argv) {
       "Plays histories of small runs of the real trainer, and compares what they learn with undisturbed ones.");
   app.add_option("--seeds", seeds, "number of histories");
   app.add_option("--from", from, "the first seed");
+  uint64_t stride = 1;
+  app.add_option("--stride", stride, "with --each-message: only each so many-th message")
+      ->check(CLI::PositiveNumber);
   bool each_message = false;
   app.add_flag(
       "--each-message", each_message,
@@ -473,7 +476,8 @@ int main(int argc, char** argv) {
   try {
     ::setenv("MODELET_LOG", "error", 0);  // otherwise ranks would log a complaint in every history
     modelet::start_logging("simulate_training");
-    return each_message ? modelet::simulation::run_each_message() : modelet::simulation::run(from, seeds);
+    return each_message ? modelet::simulation::run_each_message(stride)
+                        : modelet::simulation::run(from, seeds);
   } catch (const std::exception& error) {
     std::cerr << "simulate_training: " << error.what() << "\n";
     return 1;
