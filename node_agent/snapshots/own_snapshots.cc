@@ -236,6 +236,10 @@ void OwnSnapshots::failed(double now, const Task& task, const std::string& why) 
   }
 }
 
+void OwnSnapshots::could_not_read(double now, const Send& task, const std::string& why) {
+  if (Snapshot* snapshot = find(task.snapshot); snapshot != nullptr) fail(*snapshot, now, why);
+}
+
 void OwnSnapshots::fail(Snapshot& snapshot, double now, const std::string& why) {
   if (++snapshot.failures == 1)
     around_.warn(

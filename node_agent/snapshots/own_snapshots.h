@@ -85,6 +85,8 @@ class OwnSnapshots {
   void adopted(const Adopt& task, HeldFile file);
   void sent(const Send& task);
   void failed(double now, const Task& task, const std::string& why);
+  // The file could not be read here. This says nothing about the node that was to get it.
+  void could_not_read(double now, const Send& task, const std::string& why);
 
   bool has_work(double now) const;  // after a failure a snapshot waits for a while
   bool is_sending() const;          // as in SnapshotKeeper

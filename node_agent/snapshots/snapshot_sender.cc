@@ -1,7 +1,9 @@
 #include "node_agent/snapshots/snapshot_sender.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <variant>
 
 #include "base/error.h"
@@ -12,6 +14,15 @@
 namespace modelet::agent {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+class CannotRead : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace
 
 void SnapshotSender::work(const OwnSnapshots::Task& task) {
   try {
@@ -42,9 +53,18 @@ void SnapshotSender::carry_out(const OwnSnapshots::Send& task) {
       throw Error(task.file.name + " is in use in the scheduler's store");
   } else {
     const ReadFile file(entry.path());
+    const auto read = [&file](uint64_t offset, std::span<std::byte> to) {
+      try {
+        file.read(offset, to);
+      } catch (const Error& error) {
+        throw CannotRead(error.what());
+      }
+    };
     try {
-      comm::send_content(around_.links.to(task.to), entry.manifest(), comm::reader_of(file),
-                         {task.run, task.step});
+      comm::send_content(around_.links.to(task.to), entry.manifest(), read, {task.run, task.step});
+    } catch (const CannotRead& error) {
+      around_.links.give_up(task.to);
+      return own_.could_not_read(clock_.now(), task, error.what());
     } catch (...) {
       around_.links.give_up(task.to);
       throw;

@@ -203,6 +203,19 @@ TEST_F(OwnSnapshotsTest, AFileThatTheStoreDoesNotTakeIsRepaired) {
   EXPECT_THAT(steps(own), ElementsAre("repair x", "send x to the store"));
 }
 
+TEST_F(OwnSnapshotsTest, WhoShouldGetWhatCannotBeReadHereIsNotBlamed) {
+  OwnSnapshots own = made();
+  own.begin(group());
+  own.take(10, false, "/run/10", {"x"});
+  EXPECT_EQ(step(own), "adopt x");
+  const auto task = own.next(now);
+  own.could_not_read(now, std::get<OwnSnapshots::Send>(*task), "x: the disk cannot read it");
+  EXPECT_FALSE(own.next(now).has_value()) << "another node would not get it either";
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("the disk cannot read it")));
+  own.take(20, false, "/run/20", {"y"});
+  EXPECT_THAT(steps(own), ElementsAre("adopt y", "send y to c"));
+}
+
 TEST_F(OwnSnapshotsTest, TheStoreOnThisMachineIsTheOnlyOtherHolder) {
   OwnSnapshots own = made(true);
   own.begin(group());
