@@ -5,7 +5,7 @@
 namespace modelet::comm {
 
 std::vector<std::vector<uint64_t>> all_gather_numbers(Group& group, Tag tag, std::span<const uint64_t> mine,
-                                                      std::span<const size_t> counts) {
+                                                      std::span<const size_t> counts, double patience) {
   const auto self = static_cast<size_t>(group.rank());
   MODELET_CHECK(mine.size() == counts[self]);
   std::vector<std::vector<uint64_t>> numbers(counts.size());
@@ -16,7 +16,7 @@ std::vector<std::vector<uint64_t>> all_gather_numbers(Group& group, Tag tag, std
   }
   numbers[self].assign(mine.begin(), mine.end());
   const OutBlock out{.bytes = std::as_bytes(mine)};
-  group.all_gather(tag, std::span(&out, 1), theirs);
+  group.all_gather(tag, std::span(&out, 1), theirs, patience);
   return numbers;
 }
 

@@ -10,8 +10,8 @@
 namespace modelet::comm {
 
 // Every rank gives `mine`, which has counts[rank] numbers, and gets the numbers of all ranks:
-// [size][counts[rank]].
+// [size][counts[rank]]. `patience` is as in Group::all_gather().
 std::vector<std::vector<uint64_t>> all_gather_numbers(Group& group, Tag tag, std::span<const uint64_t> mine,
-                                                      std::span<const size_t> counts);
+                                                      std::span<const size_t> counts, double patience = 1);
 
 }  // namespace modelet::comm

@@ -48,10 +48,11 @@ struct Group::Impl {
       messenger.post(std::span(&rank, 1));
     }
   }
-  void collect(Tag tag, const char* operation, std::span<const std::vector<InBlock>> from) {
+  void collect(Tag tag, const char* operation, std::span<const std::vector<InBlock>> from,
+               double patience = 1) {
     MODELET_CHECK(from.size() == messenger.count());
     messenger.begin_collect(tag, operation);
-    messenger.collect(from);
+    messenger.collect(from, patience);
   }
 };
 
@@ -75,10 +76,10 @@ void Group::collect(Tag tag, std::span<const std::vector<InBlock>> from) {
   impl_->collect(tag, "exchange", from);
 }
 
-void Group::all_gather(Tag tag, std::span<const OutBlock> mine,
-                       std::span<const std::vector<InBlock>> theirs) {
+void Group::all_gather(Tag tag, std::span<const OutBlock> mine, std::span<const std::vector<InBlock>> theirs,
+                       double patience) {
   impl_->send_all(tag, mine);
-  impl_->collect(tag, "all-gather", theirs);
+  impl_->collect(tag, "all-gather", theirs, patience);
 }
 
 void Group::all_to_all(Tag tag, std::span<const std::vector<OutBlock>> to,
@@ -134,10 +135,15 @@ Grid Group::grid(int rows) {
                               double patience) {
     GroupOptions of_line = options;
     of_line.timeout_seconds *= patience;
+    of_line.missing_seconds *= patience;
     of_line.node_names.clear();
     if (options.on_missing)
       of_line.on_missing = [missing = options.on_missing, first, distance](int rank, const std::string& why) {
         missing(first + rank * distance, why);
+      };
+    if (options.on_found)
+      of_line.on_found = [found = options.on_found, first, distance](int rank) {
+        found(first + rank * distance);
       };
     for (int i = 0; i < transport->size() && !options.node_names.empty(); ++i)
       of_line.node_names.push_back(whole.node_name(first + i * distance));

@@ -64,8 +64,11 @@ class Group {
   void collect(Tag tag, std::span<const std::vector<InBlock>> from);
 
   // Every rank sends `mine` to every other. theirs[r] says where the blocks of rank r go; this rank's own
-  // entry is not used. Encodes once. One round; sends (n-1) x own blocks.
-  void all_gather(Tag tag, std::span<const OutBlock> mine, std::span<const std::vector<InBlock>> theirs);
+  // entry is not used. Encodes once. One round; sends (n-1) x own blocks. Where ranks may come late because
+  // they wait for something else than a peer, such as a disk, `patience` says how many times longer the others
+  // wait for them and do not miss them.
+  void all_gather(Tag tag, std::span<const OutBlock> mine, std::span<const std::vector<InBlock>> theirs,
+                  double patience = 1);
 
   // Personalised exchange: to[r] is sent to rank r, and from[r] receives what rank r sent to this rank.
   // This rank's own entries are not used. One round; sends the sum of to[r].

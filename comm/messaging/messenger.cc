@@ -122,6 +122,18 @@ void Messenger::miss_silent_peers() {
     if (!arrived_[static_cast<size_t>(peer)]) miss(peer, kIsSilent);
 }
 
+// `heard`: something has arrived from the peer. If not, only its connection is back. Returns whether the peer
+// was missed until now.
+bool Messenger::is_found(int peer, bool heard) {
+  std::vector<const char*>& reported = missed_[static_cast<size_t>(peer)];
+  if (reported.empty()) return false;
+  std::erase_if(reported, [&](const char* reason) { return heard || reason == kHasNoConnection; });
+  if (!reported.empty()) return false;
+  log_info("{} is missed no more, {}", peer_name(peer), place());
+  if (options_.on_found && !is_leaving_) options_.on_found(peer);
+  return true;
+}
+
 // ---- operations
 
 void Messenger::begin_send(Tag tag, const char* operation) {
@@ -193,6 +205,7 @@ void Messenger::send(std::span<const int> to, const RecycledPtr<Message>& messag
 
 void Messenger::connection_changed(int peer, Transport::Connection what) {
   if (what == Transport::Connection::kEnded) return miss(peer, kHasNoConnection);
+  is_found(peer, false);
   const auto messages = unconfirmed_.to(peer);
   log_info("the connection to {} is back, {}: {} messages are sent again", peer_name(peer), place(),
            messages.size());
@@ -202,7 +215,7 @@ void Messenger::connection_changed(int peer, Transport::Connection what) {
 
 // ---- receiving
 
-void Messenger::collect(std::span<const std::vector<InBlock>> from) {
+void Messenger::collect(std::span<const std::vector<InBlock>> from, double patience) {
   struct Decoder final : Receiver {
     explicit Decoder(std::span<const std::vector<InBlock>> blocks) : into(blocks) {}
     void receive(size_t sender, const Envelope& envelope, std::span<const std::byte> payload) override {
@@ -211,12 +224,14 @@ void Messenger::collect(std::span<const std::vector<InBlock>> from) {
     std::span<const std::vector<InBlock>> into;
   };
   Decoder decoder(from);
-  await(others_, options_.timeout_seconds, decoder);
+  await(others_, patience, decoder);
 }
 
-void Messenger::await(std::span<const int> from, double timeout_seconds, Receiver& receiver, int passed_on) {
-  const double start = clock_.now(), deadline = start + timeout_seconds,
-               silent = std::min(start + options_.missing_seconds, deadline);
+void Messenger::await(std::span<const int> from, double patience, Receiver& receiver, int passed_on) {
+  const double timeout_seconds = patience * options_.timeout_seconds,
+               missing_seconds = patience * options_.missing_seconds;
+  const double start = clock_.now(), deadline = start + timeout_seconds;
+  double silent = std::min(start + missing_seconds, deadline);
   bool told = !options_.on_missing;
   arrived_.assign(count(), true);
   for (const int sender : from) arrived_[static_cast<size_t>(sender)] = false;
@@ -233,7 +248,12 @@ void Messenger::await(std::span<const int> from, double timeout_seconds, Receive
     const double now = clock_.now();
     meters_.wait_seconds += now - before;
     if (!got && now >= deadline) throw too_late(timeout_seconds, passed_on);
-    if (!got || !admit(frame)) continue;
+    if (!got) continue;
+    if (is_found(frame.from, true)) {  // it counts as missing again if what is awaited does not come
+      told = !options_.on_missing;
+      silent = std::min(now + missing_seconds, deadline);
+    }
+    if (!admit(frame)) continue;
     const auto sender = static_cast<size_t>(frame.from);
     if (incoming_.tag != tag_) {
       keep(std::move(frame));
@@ -281,7 +301,6 @@ bool Messenger::admit(const Frame& frame) {
   PeerMeter& meter = meters_.peers[static_cast<size_t>(frame.from)];
   meter.bytes_received += frame.envelope.size() + frame.payload.size();
   ++meter.messages_received;
-  missed_[static_cast<size_t>(frame.from)].clear();
   try {
     parse_envelope(frame.envelope, options_.max_message_bytes, incoming_, envelope_scratch_);
   } catch (const FormatError& error) {

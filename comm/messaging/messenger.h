@@ -85,10 +85,12 @@ class Messenger {
   }
 
   // Waits until a message from every peer has arrived. Decodes each one as it arrives, into from[rank].
-  void collect(std::span<const std::vector<InBlock>> from);
+  // `patience` is as in await().
+  void collect(std::span<const std::vector<InBlock>> from, double patience = 1);
 
-  // Waits for a message from each of the ranks `from`, and passes each to `receiver` as it arrives.
-  // `passed_on` is the number of ranks whose contributions a message carries. The sender itself had to wait
+  // Waits for a message from each of the ranks `from`, and passes each to `receiver` as it arrives. The
+  // times after which a rank counts as missing and the operation fails are `patience` times those of the
+  // options. `passed_on` is the number of ranks whose contributions a message carries. The sender itself had to wait
   // for all of these but its own, and the text of a time-out mentions that.
   class Receiver {
    public:
@@ -98,7 +100,7 @@ class Messenger {
    protected:
     ~Receiver() = default;
   };
-  void await(std::span<const int> from, double timeout_seconds, Receiver& receiver, int passed_on = 1);
+  void await(std::span<const int> from, double patience, Receiver& receiver, int passed_on = 1);
 
   // Tells all peers that this rank needs nothing more. From then on no peer is reported as missing.
   void say_farewell(Tag tag);
@@ -120,6 +122,7 @@ class Messenger {
   void connection_changed(int peer, Transport::Connection what);
   void miss(int peer, const char* reason);
   void miss_silent_peers();
+  bool is_found(int peer, bool heard);
   void begin(Tag tag, const char* operation);
   void check_size() const;
   bool receive(double seconds, Frame& frame);

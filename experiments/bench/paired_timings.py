@@ -3,8 +3,8 @@
 
     experiments/bench/paired_timings.py OLD NEW     folders of the programs modelet, modelet-agent, modelet-scheduler
 
-quickstart.toml on four agents, debian-deps-fast.toml and Amazon-670K's shape with one and two threads: training alone, without evaluation
-and checkpoint. Two ratios of speeds are printed for each, NEW / OLD; above 1 is faster.
+quickstart.toml and Amazon-670K's shape on four agents, debian-deps-fast.toml and Amazon-670K's shape with one and two threads: training alone,
+without evaluation and checkpoint. Two ratios of speeds are printed for each, NEW / OLD; above 1 is faster.
 
 undisturbed  Both builds do the same steps. For each window of steps (from one line of progress to the next), the shortest time of any
              run of a build counts. This is the figure to quote: on a machine whose host has other guests, one run can take twice
@@ -29,6 +29,7 @@ CASES = {
     "debian-deps-fast, 2 threads": ("debian-deps-fast", 1, 2, 6),
     "Amazon-670K's shape, 1 thread": ("amazon-670k-shape", 1, 1, 1),
     "Amazon-670K's shape, 2 threads": ("amazon-670k-shape", 1, 2, 1),
+    "Amazon-670K's shape, 4 nodes": ("amazon-670k-shape", 4, 1, 1),
 }
 AMAZON = {"rows": 100000, "rows-test": 2000}
 

@@ -57,6 +57,7 @@ JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCh
                      .epoch = prepare.epoch,
                      .timeout_seconds = job.experiment.exchange.timeout_seconds,
                      .on_missing = [this](int rank, const std::string& why) { post_missed(rank, why); },
+                     .on_found = [this](int rank) { post_missed(rank, "is back", true); },
                      .lz4 = job.experiment.exchange.lz4,
                      .node_names = prepare.node_names},
       rank_(job.rank),
@@ -252,13 +253,14 @@ void JobRunner::post_event(const nlohmann::json& event) {
   mailbox_.post(FromJob{std::move(message)});
 }
 
-void JobRunner::post_missed(int rank, const std::string& why) {
+void JobRunner::post_missed(int rank, const std::string& why, bool over) {
   comm::control::PeerMissedT message;
   message.run = run_;
   message.epoch = group_options_.epoch;
   message.rank = static_cast<uint32_t>(rank);
   message.why = why;
-  log_warning("run {}: {}", run_, why);
+  message.over = over;
+  if (!over) log_warning("run {}: {}", run_, why);
   mailbox_.post(FromJob{std::move(message)});
 }
 

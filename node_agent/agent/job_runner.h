@@ -62,7 +62,7 @@ class JobRunner {
   void bring_snapshot(TrainJob& job) const;
   void post_event(const nlohmann::json& event);
   void note(std::optional<RunJournal>& journal, const nlohmann::json& event) const;
-  void post_missed(int rank, const std::string& why);
+  void post_missed(int rank, const std::string& why, bool over = false);
   void check_wanted() const;
   std::vector<comm::Peer> wait_for_start();
   bool aborted() const;

@@ -25,11 +25,12 @@ comm::Tag RankGrid::peer_tags(uint64_t step, size_t count) {
 }
 
 std::vector<std::vector<uint64_t>> RankGrid::all_gather_numbers(comm::Tag tag, std::span<const uint64_t> mine,
-                                                                std::span<const size_t> counts) {
+                                                                std::span<const size_t> counts,
+                                                                double patience) {
   const size_t ranks = counts.size() / replicas_;
   const auto of_replica = [&](size_t replica) { return counts.subspan(replica * ranks, ranks); };
   const auto own = static_cast<size_t>(whole_.rank()) / ranks;
-  auto numbers = comm::all_gather_numbers(replica(), tag, mine, of_replica(own));
+  auto numbers = comm::all_gather_numbers(replica(), tag, mine, of_replica(own), patience);
   if (replicas_ == 1) return numbers;
 
   std::vector<uint64_t> of_own;

@@ -34,9 +34,9 @@ class RankGrid {
   comm::Tag peer_tags(uint64_t step, size_t count = 1);
 
   // Like the function of the same name in gather_numbers.h, but over all ranks of the run: within replicas
-  // with `tag`, then among peers.
+  // with `tag`, then among peers. Peers have patience in any case (GroupOptions::column_patience).
   std::vector<std::vector<uint64_t>> all_gather_numbers(comm::Tag tag, std::span<const uint64_t> mine,
-                                                        std::span<const size_t> counts);
+                                                        std::span<const size_t> counts, double patience = 1);
 
   // The last operation: farewells in all groups of this rank (comm::Group). Takes at most comm::kLeavePatience.
   void leave(comm::Tag tag);

@@ -29,6 +29,8 @@ constexpr const char *kBestFolder = "best", *kOfRanks = "ranks";  // kOfRanks: a
 constexpr size_t kToldFirst = 1;
 
 constexpr int kWarnEvery = 30;  // attempts to write a result
+// Ranks whose disks are faster wait this many times longer than in a step, and do not miss who still writes.
+constexpr double kPatience = 20;
 
 std::vector<std::vector<double>> numbers_of_ranks(const json& extra, const fs::path& folder) {
   std::vector<std::vector<double>> rows;
@@ -155,7 +157,10 @@ void CheckpointKeeper::remove_old_parts() {
 std::string CheckpointKeeper::attempt(Part& part, const RunState& state, Purpose purpose,
                                       shard::Network& network, const shard::Dataset& data, RankGrid& grid,
                                       const std::array<comm::Tag, 2>& tags) {
-  if (!part.writer) part = write_part(state, network);
+  if (part.writer)
+    part.problem.clear();
+  else
+    part = write_part(state, network);
   const Numbers all = tell(part, state, grid, tags[0]);
   std::string problem = problem_of(all, part, state.step, grid);
   if (!problem.empty()) return problem;
@@ -163,22 +168,27 @@ std::string CheckpointKeeper::attempt(Part& part, const RunState& state, Purpose
     if (!part.published) publish(part, index_of(state, all), network, data);
   } catch (const std::exception& error) {
     if (!job_.private_folder) throw;
-    part = failed_part(state.step, error.what());
+    if (!part.committed) part = failed_part(state.step, error.what());
+    part.problem = error.what();
   }
   if (!job_.private_folder || purpose != Purpose::kResult) return part.problem;
   const uint64_t own = part.problem.empty() ? 1 : 0;
   const std::vector<size_t> counts(static_cast<size_t>(job_.size), 1);
-  return problem_of(grid.all_gather_numbers(tags[1], std::span(&own, 1), counts), part, state.step, grid);
+  return problem_of(grid.all_gather_numbers(tags[1], std::span(&own, 1), counts, kPatience), part, state.step,
+                    grid);
 }
 
 // `told`: each rank's first number is 0 if it has failed.
 std::string CheckpointKeeper::problem_of(const Numbers& told, const Part& part, uint64_t step,
                                          const RankGrid& grid) const {
   std::string problem;
-  for (int rank = 0; rank < job_.size; ++rank)
-    if (told[static_cast<size_t>(rank)][0] == 0)
+  for (int rank = 0; rank < job_.size; ++rank) {
+    if (told[static_cast<size_t>(rank)][0] != 0) continue;
+    const bool is_own = rank == job_.rank;  // of the others only the node is known
+    if (problem.empty() || is_own)
       problem = grid.node_name(rank) + " could not write its part of the state after step " +
-                std::to_string(step) + (part.problem.empty() ? "" : ": " + part.problem);
+                std::to_string(step) + (is_own ? ": " + part.problem : "");
+  }
   return problem;
 }
 
@@ -231,7 +241,7 @@ CheckpointKeeper::Numbers CheckpointKeeper::tell(const Part& part, const RunStat
   std::vector<size_t> counts;
   for (int rank = 0; rank < job_.size; ++rank)
     counts.push_back(kToldFirst + own.size() + 2 * written_by(rank).size());
-  return grid.all_gather_numbers(tag, numbers, counts);
+  return grid.all_gather_numbers(tag, numbers, counts, kPatience);
 }
 
 // The index. It is the same on all ranks, except for what only rank 0 knows.
@@ -264,6 +274,14 @@ shard::CheckpointIndex CheckpointKeeper::index_of(const RunState& state, const N
 // Rank 0 makes the checkpoint visible. In a private folder each rank does so with its part.
 void CheckpointKeeper::publish(Part& part, shard::CheckpointIndex index, shard::Network& network,
                                const shard::Dataset& data) {
+  if (!part.committed) commit(part, std::move(index), data);
+  const shard::CheckpointIndex& done = *part.committed;
+  if (job_.private_folder && job_.experiment.data.validation > 0 && done.best_step == done.step)
+    keep_best(done, network);
+  part.published = true;
+}
+
+void CheckpointKeeper::commit(Part& part, shard::CheckpointIndex index, const shard::Dataset& data) {
   folder_ = part.writer->folder();
   of_ranks_ = json::parse(index.extra).at(kOfRanks);
   largest_part_ = 0;
@@ -279,33 +297,35 @@ void CheckpointKeeper::publish(Part& part, shard::CheckpointIndex index, shard::
     if (first) part.files.push_back(shard::kEncoderName);
   }
   if (!job_.private_folder) {
-    if (first) part.writer->commit(std::move(index), job_.experiment.train.keep_checkpoints);
-    return;
-  }
-  if (first) {
-    part.files.push_back(shard::kIndexName);
-    if (has_best_files(index)) {
+    if (first) part.writer->commit(index, job_.experiment.train.keep_checkpoints);
+  } else {
+    if (first) part.files.push_back(shard::kIndexName);
+    if (first && has_best_files(index)) {
       part.files.push_back(kBestPrefix + std::string(shard::kIndexName));
       part.writer->add(best_ / shard::kIndexName, part.files.back());
     }
+    part.writer->commit_part(first ? &index : nullptr);
   }
-  part.writer->commit_part(first ? &index : nullptr);
-  if (job_.experiment.data.validation > 0 && index.best_step == index.step) keep_best(index, network);
-  part.published = true;
+  part.committed = std::move(index);
 }
 
 // The weights that were just written are the best. Peers in other replicas may have written some of those
 // that this rank holds, so this rank writes these itself.
 void CheckpointKeeper::keep_best(const shard::CheckpointIndex& index, shard::Network& network) {
   const CheckpointWriter writer(job_.out / kBestFolder, index.step, CheckpointWriter::Folder::kPrivate);
-  for (const auto& modelet : network.modelets()) {
-    const std::string file = shard::modelet_file(modelet->spec());
-    if (fs::exists(folder_ / file))
-      writer.add(folder_ / file, file);
-    else
-      shard::save_modelet(*modelet, writer);
+  try {
+    for (const auto& modelet : network.modelets()) {
+      const std::string file = shard::modelet_file(modelet->spec());
+      if (fs::exists(folder_ / file))
+        writer.add(folder_ / file, file);
+      else
+        shard::save_modelet(*modelet, writer);
+    }
+    take_best(writer, &index);
+  } catch (...) {
+    writer.abandon();
+    throw;
   }
-  take_best(writer, &index);
 }
 
 // Takes the best weights from the snapshot that the run goes on from.

@@ -85,9 +85,10 @@ class CheckpointKeeper {
   struct Part {
     std::optional<shard::CheckpointWriter> writer;
     std::vector<std::string> files;
-    std::vector<uint64_t> digests;  // size and checksum of each modelet's file
-    std::string problem;            // why it was not written; empty: it was
-    bool published = false;         // it is in place
+    std::vector<uint64_t> digests;                    // size and checksum of each modelet's file
+    std::string problem;                              // why the last attempt failed; empty: it did not
+    std::optional<shard::CheckpointIndex> committed;  // its index, once it is in place
+    bool published = false;                           // and so are the best weights
   };
   using Numbers = std::vector<std::vector<uint64_t>>;  // [ranks]
 
@@ -102,6 +103,7 @@ class CheckpointKeeper {
   Numbers tell(const Part& part, const RunState& state, RankGrid& grid, comm::Tag tag) const;
   shard::CheckpointIndex index_of(const RunState& state, const Numbers& all) const;
   void publish(Part& part, shard::CheckpointIndex index, shard::Network& network, const shard::Dataset& data);
+  void commit(Part& part, shard::CheckpointIndex index, const shard::Dataset& data);
   void remove_old_parts();
   void remove_parts_of_former_groups();
   void keep_best(const shard::CheckpointIndex& index, shard::Network& network);

@@ -348,7 +348,11 @@ void Core::on(const std::string& peer, const msg::PeerMissedT& message) {
   if (run == pool_.runs.end() || node->second.run != message.run || node->second.epoch != message.epoch ||
       run->second.epoch != message.epoch || message.rank >= run->second.members.size())
     return ignore(node->second, "a report of a missed rank");
-  run->second.member_missed(pool_, node->second.info.name, run->second.members[message.rank], message.why);
+  const Run::Member& member = run->second.members[message.rank];
+  if (message.over)
+    run->second.member_found(node->second.info.name, member);
+  else
+    run->second.member_missed(pool_, node->second.info.name, member, message.why);
 }
 
 void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {

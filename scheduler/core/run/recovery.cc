@@ -77,7 +77,7 @@ void Run::node_unwilling(Pool& pool, uint64_t node, const std::string& why) {
 
 // A member cannot reach another one. If the connection of the missed member is gone, sending to it shows this
 // (PeerGone), and it is lost at once. If not, the members may reach each other again; time_passed() decides.
-void Run::member_missed(Pool& pool, const std::string& by, Member& missed, const std::string& why) {
+void Run::member_missed(Pool& pool, const std::string& by, const Member& missed, const std::string& why) {
   if (state != RunState::Running && state != RunState::Stopping) return;
   if (missed_step != step) missed_by.clear();
   missed_by[missed.name].insert(by);
@@ -90,6 +90,14 @@ void Run::member_missed(Pool& pool, const std::string& by, Member& missed, const
   if (node == nullptr) return;
   node->missed = pool.now;
   pool.send(node->peer, msg::AliveT{});
+}
+
+void Run::member_found(const std::string& by, const Member& found) {
+  const auto missed = missed_by.find(found.name);
+  if (missed == missed_by.end()) return;
+  missed->second.erase(by);
+  if (missed->second.empty()) missed_by.erase(missed);
+  if (missed_by.empty()) missed_since = 0;
 }
 
 // ---- nodes that cannot work for the run

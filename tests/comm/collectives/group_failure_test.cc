@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <semaphore>
 #include <zmq.hpp>
 
@@ -72,10 +73,11 @@ TEST_P(Failures, TimeoutNamesTheMissingRank) {
   }
 }
 
-// The group goes on waiting, and reports the rank again if it misses it a second time.
+// The group goes on waiting, says when the rank is found, and reports it again if it misses it a second time.
 TEST_P(Failures, ASilentRankIsMissedOnceAndWaitedFor) {
   std::counting_semaphore<> missed(0);
   std::vector<std::string> why;
+  int found = 0;
   GroupOptions options{
       .timeout_seconds = 60, .missing_seconds = 0.02, .node_names = {"worker-1", "worker-2"}};
   auto transports = make_transports(GetParam(), 2, options);
@@ -84,6 +86,10 @@ TEST_P(Failures, ASilentRankIsMissedOnceAndWaitedFor) {
     EXPECT_EQ(rank, 1);
     why.push_back(reason);
     missed.release();
+  };
+  options.on_found = [&](int rank) {
+    EXPECT_EQ(rank, 1);
+    EXPECT_EQ(static_cast<size_t>(++found), why.size());
   };
   Group waits(std::move(transports[0]), options);
   std::thread other([&] {
@@ -97,6 +103,65 @@ TEST_P(Failures, ASilentRankIsMissedOnceAndWaitedFor) {
   other.join();
   ASSERT_EQ(why.size(), 2u);
   EXPECT_EQ(why[0], "rank 1 (node worker-2) is silent, at step 1, round 0 (barrier)");
+  EXPECT_EQ(found, 2);
+}
+
+// Something else has arrived from the rank, but not what the operation waits for.
+TEST_P(Failures, ARankThatIsHeardButStaysBehindIsMissedAgain) {
+  std::counting_semaphore<> missed(0);
+  std::atomic<int> reports = 0, found = 0;
+  GroupOptions options{.timeout_seconds = 60, .missing_seconds = 0.02};
+  auto transports = make_transports(GetParam(), 2, options);
+  Group late(std::move(transports[1]), options);
+  options.on_missing = [&](int, const std::string&) {
+    ++reports;
+    missed.release();
+  };
+  options.on_found = [&](int) { ++found; };
+  Group waits(std::move(transports[0]), options);
+  const std::byte own{1};
+  std::byte theirs{};
+  const OutBlock out{.bytes = std::span(&own, 1)};
+  std::thread other([&] {
+    for (const uint16_t round : {0, 1}) {
+      missed.acquire();
+      late.send_all({1, round}, std::span(&out, 1));
+    }
+  });
+  std::vector<std::vector<InBlock>> into(2);
+  into[1].push_back(std::span(&theirs, 1));
+  waits.collect({1, 1}, into);
+  other.join();
+  EXPECT_EQ(theirs, own);
+  EXPECT_EQ(reports, 2);
+  EXPECT_EQ(found, 2);
+}
+
+// A rank that may come late is neither missed nor given up.
+TEST_P(Failures, PatienceIsLonger) {
+  GroupOptions options{.timeout_seconds = 0.05, .missing_seconds = 0.02};
+  auto transports = make_transports(GetParam(), 2, options);
+  Group late(std::move(transports[1]), options);
+  bool is_missed = false;
+  options.on_missing = [&](int, const std::string&) { is_missed = true; };
+  Group waits(std::move(transports[0]), options);
+  const std::byte own{1};
+  std::byte theirs{};
+  const OutBlock out{.bytes = std::span(&own, 1)};
+  const auto all_gather = [&](Group& group, std::byte& into) {
+    std::vector<std::vector<InBlock>> blocks(2);
+    blocks[group.rank() == 0 ? 1 : 0].push_back(std::span(&into, 1));
+    group.all_gather({1}, std::span(&out, 1), blocks, 1e4);
+  };
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::byte unused{};
+    all_gather(late, unused);
+  });
+  all_gather(waits, theirs);
+  other.join();
+  EXPECT_EQ(theirs, own);
+  EXPECT_FALSE(is_missed);
 }
 
 // The rank is reported long before the time-out of the operation.

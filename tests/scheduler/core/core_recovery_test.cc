@@ -406,6 +406,25 @@ TEST_F(RecoveryTest, AMissedNodeThatLivesGetsTime) {
   EXPECT_EQ(status().epoch, 2u) << "it does not";
 }
 
+// While the nodes wait for a full disk, for example, the step does not grow.
+TEST_F(RecoveryTest, WhoIsMissedNoMoreIsNoReasonForANewGroup) {
+  start({"a", "b", "c"});
+  snapshot(100);
+  const auto report = [&](const char* by, bool over) {
+    pool.receive(by, msg::PeerMissedT{{}, run, 1, 1, "silent", over});
+  };
+  for (const char* by : {"a", "c"}) report(by, false);
+  pass(3, {"a", "b", "c"}, 100);
+  report("a", true);
+  report("c", true);
+  pass(60, {"a", "b", "c"}, 100);
+  EXPECT_EQ(status().epoch, 1u);
+  for (const char* by : {"a", "c"}) report(by, false);
+  report("a", true);
+  pass(20, {"a", "b", "c"}, 100);
+  EXPECT_EQ(status().epoch, 2u) << "c still misses it";
+}
+
 TEST_F(RecoveryTest, WhoWishesToLeaveDoesWithoutLoss) {
   start({"a", "b"}, 2);
   join("c");
