@@ -125,7 +125,8 @@ void AgentCore::on(const msg::RegisteredT& message) {
 }
 
 void AgentCore::on(const msg::AliveT& message) {
-  if (message.number <= beats_) outbox_.confirm(message.number);
+  if (message.number > beats_) return ignore("the confirmation of a heartbeat");
+  outbox_.confirm(message.number);
 }
 
 void AgentCore::on(const msg::RegisterAgainT&) { on(ConnectionLost{}); }
@@ -139,7 +140,7 @@ void AgentCore::on(const msg::RefusedT& message) {
 
 void AgentCore::on(const msg::PrepareT& message) {
   const auto latest = epochs_.find(message.run);
-  if (latest != epochs_.end() && message.epoch <= latest->second) return;
+  if (latest != epochs_.end() && message.epoch <= latest->second) return ignore("a new run");
   epochs_[message.run] = message.epoch;
   if (epochs_.size() > kMostRuns) epochs_.erase(epochs_.begin());
 
@@ -169,7 +170,7 @@ void AgentCore::refuse(const msg::PrepareT& message, const std::string& why) {
 void AgentCore::on(const msg::StartT& message) {
   if (!is_of_job(message.run, message.epoch) || message.epoch != job_->epoch ||
       job_->state != Job::State::kPrepared)
-    return;
+    return ignore("a start");
   const size_t size = message.endpoints.size();
   if (size != job_->size || (!message.public_keys.empty() && message.public_keys.size() != size))
     return abort_job("the scheduler's Start message makes no sense", true);
@@ -179,12 +180,14 @@ void AgentCore::on(const msg::StartT& message) {
 
 void AgentCore::on(const msg::StopT& message) {
   if (is_of_next(message.run, message.epoch)) return give_up_next("stopped before the first step", false);
-  if (is_of_job(message.run, message.epoch)) stop_job();
+  if (!is_of_job(message.run, message.epoch) || job_->state >= Job::State::kStopping) return ignore("a stop");
+  stop_job();
 }
 
 void AgentCore::on(const msg::AbortT& message) {
   if (is_of_next(message.run, message.epoch)) return give_up_next(message.reason, true);
-  if (is_of_job(message.run, message.epoch)) abort_job(message.reason, true);
+  if (!is_of_job(message.run, message.epoch) || job_->state == Job::State::kEnding) return ignore("an abort");
+  abort_job(message.reason, true);
 }
 
 void AgentCore::on(const msg::StableT& message) {
@@ -194,7 +197,8 @@ void AgentCore::on(const msg::StableT& message) {
 void AgentCore::on(const msg::AdmitT& message) { act(AdmitHolders{message}); }
 
 void AgentCore::on(const msg::ReleasedT&) {
-  if (leaving_) leave_now("the scheduler has released the agent");
+  if (!leaving_) return ignore("a release");
+  leave_now("the scheduler has released the agent");
 }
 
 bool AgentCore::is_of_next(uint64_t run, uint32_t epoch) const {
@@ -311,6 +315,12 @@ void AgentCore::leave_if_free() {
   if (node_ != 0) act(Send{msg::LeaveT{}});
   ended_ = true;
   act(EndAgent{EndAgent::Why::kLeft, "left the pool"});
+}
+
+void AgentCore::ignore(const char* message) {
+  if (ignored_.next())
+    log(fmt::format("ignored {}: nothing new, or not of the present work (number {})", message,
+                    ignored_.count()));
 }
 
 void AgentCore::log(std::string text, bool is_warning) { act(AgentLog{is_warning, std::move(text)}); }

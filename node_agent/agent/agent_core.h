@@ -11,7 +11,7 @@
 //   asked of it in between. An abort may take a while.
 // - A Prepare for a later epoch of the same run ends the present job at once, and nothing more is reported
 //   of that job. The Prepare is carried out when the job has ended. Messages for an earlier epoch have no
-//   effect.
+//   effect, and neither have those that come twice. They are counted.
 // - A job goes on while the scheduler is away. The agent keeps trying to register, and says for which run
 //   and epoch it works. Once registered, it sends again what may not have arrived
 //   (node_agent/agent/outbox.h). Only if the scheduler comes back as another pool does nobody need the job:
@@ -37,6 +37,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/system/log.h"
 #include "comm/control/control.h"
 #include "node_agent/agent/outbox.h"
 
@@ -160,7 +161,9 @@ class AgentCore {
   void on(const comm::control::AdmitT& message);
   void on(const comm::control::ReleasedT& message);
   template <class Other>
-  void on(const Other&) {}  // messages for clients
+  void on(const Other&) {
+    ignore("a message for clients");
+  }
 
   void on_job(const comm::control::RunDoneT& message);
   void on_job(const comm::control::PreparedT& message);
@@ -184,6 +187,7 @@ class AgentCore {
   void wish_to_leave();
   void leave_now(const std::string& reason);
   void leave_if_free();
+  void ignore(const char* message);
   void log(std::string text, bool is_warning = false);
   template <class Action>
   void act(Action action) {
@@ -208,6 +212,7 @@ class AgentCore {
   std::optional<Leaving> leaving_;
   double ending_since_ = 0;  // when the leaving agent began to wait for its aborted job; 0: it does not
   bool is_sending_ = false, ended_ = false;
+  LogLimit ignored_;
 };
 
 }  // namespace modelet::agent

@@ -123,6 +123,13 @@ struct Driver {
   bool has() const {
     return !all<Action>().empty();
   }
+  // What the last event was ignored as; empty: it was not.
+  std::string ignored() const {
+    const auto* line = actions.size() == 1 ? std::get_if<AgentLog>(&actions[0]) : nullptr;
+    const std::string begin = "ignored ";
+    if (line == nullptr || !line->text.starts_with(begin)) return "";
+    return line->text.substr(begin.size(), line->text.find(':') - begin.size());
+  }
   // The messages of this type that the last event caused.
   template <class Message>
   std::vector<Message> sent() const {

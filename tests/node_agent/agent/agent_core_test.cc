@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/comm/control/samples.h"
 #include "tests/node_agent/agent/agent_core_harness.h"
 
 namespace modelet::agent::test {
@@ -76,24 +77,24 @@ TEST(AgentCore, WhatComesTwiceHasNoEffect) {
   agent.join();
   agent.hear(prepare(7, 1));
   agent.hear(prepare(7, 1));
-  EXPECT_TRUE(agent.actions.empty());
+  EXPECT_EQ(agent.ignored(), "a new run");
   agent.job(prepared(7, 1));
   agent.hear(start(7, 1));
   agent.hear(start(7, 1));
-  EXPECT_TRUE(agent.actions.empty());
+  EXPECT_EQ(agent.ignored(), "a start");
   agent.hear(msg::StopT{{}, 7, 1});
   EXPECT_TRUE(agent.has<StopJob>());
   agent.hear(msg::StopT{{}, 7, 1});
-  EXPECT_TRUE(agent.actions.empty());
+  EXPECT_EQ(agent.ignored(), "a stop");
   agent.hear(msg::AbortT{{}, 7, "enough", 1});
   EXPECT_TRUE(agent.has<AbortJob>());
   agent.hear(msg::AbortT{{}, 7, "enough", 1});
-  EXPECT_TRUE(agent.actions.empty());
+  EXPECT_EQ(agent.ignored(), "an abort");
   agent.job(done(7, 1, Outcome::Failed));
   agent.job(done(7, 1, Outcome::Failed));
   EXPECT_TRUE(agent.actions.empty());
   agent.hear(prepare(7, 1));  // this epoch has ended
-  EXPECT_TRUE(agent.actions.empty());
+  EXPECT_EQ(agent.ignored(), "a new run");
 }
 
 TEST(AgentCore, EarlierEpochsHaveNoEffect) {
@@ -101,16 +102,39 @@ TEST(AgentCore, EarlierEpochsHaveNoEffect) {
   agent.join();
   agent.train(7, 3);
   agent.hear(prepare(7, 2));
-  EXPECT_TRUE(agent.actions.empty());
+  EXPECT_EQ(agent.ignored(), "a new run");
   agent.hear(msg::StopT{{}, 7, 2});
+  EXPECT_EQ(agent.ignored(), "a stop");
   agent.hear(msg::AbortT{{}, 7, "late", 2});
-  EXPECT_TRUE(agent.actions.empty());
+  EXPECT_EQ(agent.ignored(), "an abort");
   agent.hear(msg::AbortT{{}, 8, "another run", 0});
-  EXPECT_TRUE(agent.actions.empty());
+  EXPECT_EQ(agent.ignored(), "an abort");
   agent.job(done(7, 2));
   EXPECT_TRUE(agent.core.has_job());
   agent.hear(msg::StopT{{}, 7, 0});  // for any epoch
   EXPECT_TRUE(agent.has<StopJob>());
+}
+
+// Every kind of message, of a run for which the agent does not work. What is not ignored is named here.
+TEST(AgentCore, MessagesAboutOtherRunsAreCounted) {
+  int ignored = 0;
+  for (const auto& message : modelet::test::messages_from_scheduler()) {
+    const bool is_about_the_agent = std::holds_alternative<msg::RegisteredT>(message) ||
+                                    std::holds_alternative<msg::RegisterAgainT>(message) ||
+                                    std::holds_alternative<msg::RefusedT>(message);
+    const bool is_answered = std::holds_alternative<msg::PrepareT>(message) ||  // by a refusal
+                             std::holds_alternative<msg::StableT>(message) ||   // its files may go
+                             std::holds_alternative<msg::AdmitT>(message);      // others may have its files
+    if (is_about_the_agent) continue;
+    Driver agent;
+    agent.join();
+    agent.train(7, 2);
+    std::visit([&](const auto& any) { agent.hear(any); }, message);
+    EXPECT_EQ(agent.ignored().empty(), is_answered) << "alternative " << message.index();
+    EXPECT_TRUE(agent.core.has_job());
+    ignored += !agent.ignored().empty();
+  }
+  EXPECT_GT(ignored, 10);
 }
 
 TEST(AgentCore, AStartBelongsToItsEpochAndToAPreparedJob) {

@@ -2,10 +2,13 @@
 // nothing, and are counted.
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "tests/comm/control/samples.h"
 #include "tests/scheduler/core/recovery_harness.h"
 
 namespace modelet::scheduler::test {
@@ -57,6 +60,8 @@ const std::vector<Outdated> kOutdated = {
      [](uint64_t run) {
        return msg::PeerMissedT{{}, run, 2, 9, "silent"};
      }},
+    {"MissedRankIsBack", "a report of a missed rank",
+     [](uint64_t run) { return msg::PeerMissedT{{}, run, 1, 1, "", true}; }},
     {"FilesAgain", "a report of files",
      [](uint64_t run) {
        return held(run, 1, 10, 0, {"a", "b"}, true);
@@ -97,6 +102,21 @@ TEST_P(OutdatedTest, ChangesNothingAndIsCounted) {
   EXPECT_EQ(status().state, msg::RunState::Running);
   EXPECT_EQ(status().step, 20u);
   EXPECT_EQ(pool.node("a").step, 20u);
+}
+
+// RegisterT names the run, too, but it may come at any time.
+TEST(Outdated, EachKindOfMessageOfAGroupIsListed) {
+  std::set<size_t> listed;
+  for (const Outdated& each : kOutdated) listed.insert(each.message(1).index());
+  for (const msg::ToSchedulerMessage& message : modelet::test::messages_to_scheduler()) {
+    const bool is_of_a_group = std::visit(
+        []<class Message>(const Message& any) {
+          return requires { any.run + any.epoch; }
+          &&!std::is_same_v<Message, msg::RegisterT>;
+        },
+        message);
+    EXPECT_TRUE(!is_of_a_group || listed.contains(message.index())) << "alternative " << message.index();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(EachKind, OutdatedTest, testing::ValuesIn(kOutdated),

@@ -1,12 +1,14 @@
 // Thousands of random events, well-formed but in any order. The invariants in core.h must hold after each.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
 
 #include "base/rng.h"
 #include "tests/scheduler/core/core_harness.h"
+#include "tests/scheduler/core/invariants.h"
 
 namespace modelet::scheduler::test {
 namespace {
@@ -39,11 +41,12 @@ class Storm {
       EXPECT_TRUE(has_ended(run.state)) << run.run << " " << run.detail;
   }
 
-  int runs_started = 0, runs_finished = 0, replans = 0;
+  int finished_runs() const { return invariants_.finished_runs(); }
+  int runs_started = 0, replans = 0;
 
  private:
   std::string peer() { return "peer" + std::to_string(rng_.below(10)); }
-  uint64_t run() { return rng_.below(static_cast<uint32_t>(last_run_ + 2)); }
+  uint64_t run() { return rng_.below(static_cast<uint32_t>(invariants_.last_run() + 2)); }
   // Returns mostly the run that the peer works for, so that runs make progress.
   uint64_t run_of(const std::string& peer) {
     const auto found = work_.find(peer);
@@ -51,8 +54,7 @@ class Storm {
   }
 
   uint32_t epoch_of(const std::string& peer, uint64_t run) {
-    const auto found = epoch_.find({peer, run});
-    return rng_.below(10) == 0 || found == epoch_.end() ? 1 : found->second;
+    return rng_.below(10) == 0 ? 1 : std::max(invariants_.epoch(peer, run), 1u);
   }
 
   // Answers one of the requests for plans at some time. Some of them are no longer wanted.
@@ -154,27 +156,9 @@ class Storm {
       for (const auto& message : messages) follow(who, message);
     pool_.inbox.clear();
 
-    std::map<uint64_t, RunState> states;
-    for (const auto& run : pool_.core.runs()) {
-      states[run.run] = run.state;
-      last_run_ = std::max(last_run_, run.run);
-      const auto ended = ended_.find(run.run);
-      if (ended != ended_.end()) {
-        ASSERT_EQ(run.state, ended->second.state) << "invariant 2";
-        ASSERT_EQ(run.detail, ended->second.detail) << "invariant 2";
-        ASSERT_EQ(run.step, ended->second.step) << "invariant 2";
-      } else if (has_ended(run.state)) {
-        ended_[run.run] = run;
-        if (run.state == RunState::Finished) ++runs_finished;
-      }
-    }
+    ASSERT_EQ(invariants_.wrong_with(pool_.core), "");
     std::map<uint64_t, size_t> bound;
-    for (const auto& node : pool_.core.nodes())
-      if (node.run != 0) {
-        ASSERT_TRUE(states.contains(node.run)) << "invariant 1";
-        ASSERT_NE(states[node.run], RunState::Queued) << "invariant 1";
-        ++bound[node.run];
-      }
+    for (const auto& node : pool_.core.nodes()) ++bound[node.run];
     for (const auto& run : pool_.core.runs()) {
       if (run.state == RunState::Forming) {
         ASSERT_GE(bound[run.run], run.node_names.size()) << "a group is complete until it runs";
@@ -186,11 +170,8 @@ class Storm {
 
   // Notes what an agent would make of a message.
   void follow(const std::string& who, const msg::FromSchedulerMessage& message) {
+    ASSERT_EQ(invariants_.wrong_with(who, message), "");
     if (const auto* prepare = std::get_if<msg::PrepareT>(&message)) {
-      uint32_t& epoch = epoch_[{who, prepare->run}];
-      ASSERT_GT(prepare->epoch, epoch) << "invariant 4";
-      epoch = prepare->epoch;
-      ASSERT_LT(prepare->rank, prepare->size);
       work_[who] = *prepare;
       stopping_.erase({who, prepare->run});
       if (prepare->rank == 0 && prepare->epoch > 1) ++replans;
@@ -201,10 +182,8 @@ class Storm {
 
   Rng rng_;
   Harness pool_{CoreOptions{.replan_after = 0}};
-  uint64_t last_run_ = 0;
-  std::map<uint64_t, msg::RunStatusT> ended_;
+  Invariants invariants_;
   std::map<std::string, msg::PrepareT> work_;
-  std::map<std::pair<std::string, uint64_t>, uint32_t> epoch_;
   std::set<std::pair<std::string, uint64_t>> stopping_;
 };
 
@@ -215,7 +194,7 @@ TEST_P(CoreStorm, KeepsItsInvariants) {
   storm.blow(6000);
   storm.calm();
   EXPECT_GT(storm.runs_started, 10) << "the storm must reach the interesting states";
-  EXPECT_GT(storm.runs_finished, 0);
+  EXPECT_GT(storm.finished_runs(), 0);
   EXPECT_GT(storm.replans, 0);
 }
 
