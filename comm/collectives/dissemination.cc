@@ -11,7 +11,7 @@
 namespace modelet::comm {
 namespace {
 
-// Each further hop waits longer by this share of the time-out. If a rank is dead, the rank that waits for
+// Each further hop waits longer by this share. If a rank is dead, the rank that waits for
 // it directly then gives up first, and it is the one that can name the dead rank.
 constexpr double kHopPatience = 0.05;
 

@@ -65,7 +65,7 @@ class Group {
 
   // Every rank sends `mine` to every other. theirs[r] says where the blocks of rank r go; this rank's own
   // entry is not used. Encodes once. One round; sends (n-1) x own blocks. Where ranks may come late because
-  // they wait for something else than a peer, such as a disk, `patience` says how many times longer the others
+  // they wait for something other than a peer, such as a disk, `patience` says how many times longer the others
   // wait for them and do not miss them.
   void all_gather(Tag tag, std::span<const OutBlock> mine, std::span<const std::vector<InBlock>> theirs,
                   double patience = 1);

@@ -17,16 +17,15 @@ struct GroupOptions {
   uint32_t epoch = 1;  // membership epoch; grows when the group changes
   double timeout_seconds = 30;
   // Called when this rank misses another one, with the reason: the other's connection has ended, or an
-  // operation has waited for it for `missing_seconds`. Each reason is reported once, until something
-  // arrives from the rank again. The operation keeps waiting. Whoever knows that the rank is lost ends it
+  // operation has waited for it for `missing_seconds`. Each reason is reported once, until it holds no longer. The operation keeps waiting. Whoever knows that the rank is lost ends it
   // with Group::interrupt(). Called on the thread that uses the group.
   std::function<void(int rank, const std::string& why)> on_missing;
-  // Called when such a rank is missed no more: something has arrived from it, or its connection is back and
-  // that was all. On the same thread.
+  // Called when such a rank is no longer missed: something has arrived from it, or its connection, the only
+  // thing missed, is back. On the same thread.
   std::function<void(int rank)> on_found;
   double missing_seconds = 3;
-  // The ranks of a grid's column wait for each other this many times longer, and so does who misses them.
-  // Rows at the same step may still be apart by the time of an evaluation, or of many steps of a faster row.
+  // The ranks of a grid's column wait this many times longer before they miss each other, and before they give
+  // up. Rows at the same step may still be apart by the time of an evaluation, or of many steps of a faster row.
   double column_patience = 20;
   bool lz4 = false;                     // compress payloads that LZ4 makes smaller
   std::vector<std::string> node_names;  // [size], for error messages; may be empty

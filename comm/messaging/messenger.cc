@@ -124,12 +124,12 @@ void Messenger::miss_silent_peers() {
 
 // `heard`: something has arrived from the peer. If not, only its connection is back. Returns whether the peer
 // was missed until now.
-bool Messenger::is_found(int peer, bool heard) {
+bool Messenger::found(int peer, bool heard) {
   std::vector<const char*>& reported = missed_[static_cast<size_t>(peer)];
   if (reported.empty()) return false;
   std::erase_if(reported, [&](const char* reason) { return heard || reason == kHasNoConnection; });
   if (!reported.empty()) return false;
-  log_info("{} is missed no more, {}", peer_name(peer), place());
+  log_info("{} is not missed any more, {}", peer_name(peer), place());
   if (options_.on_found && !is_leaving_) options_.on_found(peer);
   return true;
 }
@@ -205,7 +205,7 @@ void Messenger::send(std::span<const int> to, const RecycledPtr<Message>& messag
 
 void Messenger::connection_changed(int peer, Transport::Connection what) {
   if (what == Transport::Connection::kEnded) return miss(peer, kHasNoConnection);
-  is_found(peer, false);
+  found(peer, false);
   const auto messages = unconfirmed_.to(peer);
   log_info("the connection to {} is back, {}: {} messages are sent again", peer_name(peer), place(),
            messages.size());
@@ -249,8 +249,8 @@ void Messenger::await(std::span<const int> from, double patience, Receiver& rece
     meters_.wait_seconds += now - before;
     if (!got && now >= deadline) throw too_late(timeout_seconds, passed_on);
     if (!got) continue;
-    if (is_found(frame.from, true)) {  // it counts as missing again if what is awaited does not come
-      told = !options_.on_missing;
+    if (found(frame.from, true) && told) {  // it is missed again if what is awaited does not come
+      told = false;
       silent = std::min(now + missing_seconds, deadline);
     }
     if (!admit(frame)) continue;

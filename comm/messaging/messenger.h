@@ -122,7 +122,7 @@ class Messenger {
   void connection_changed(int peer, Transport::Connection what);
   void miss(int peer, const char* reason);
   void miss_silent_peers();
-  bool is_found(int peer, bool heard);
+  bool found(int peer, bool heard);
   void begin(Tag tag, const char* operation);
   void check_size() const;
   bool receive(double seconds, Frame& frame);
@@ -144,7 +144,7 @@ class Messenger {
   std::optional<Tag> sent_, collected_;  // tags of the last operations begun
   Tag needs_from_;                       // this rank needs no message with an earlier tag
   std::vector<bool> arrived_;            // [size]; also true for ranks from which nothing is expected
-  // [size] the reasons why a peer is missed that were reported since something last arrived from it.
+  // [size] the reasons why a peer is missed that were reported and still hold.
   std::vector<std::vector<const char*>> missed_;
   bool is_leaving_ = false;
 

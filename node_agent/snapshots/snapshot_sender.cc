@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <span>
 #include <variant>
@@ -52,10 +53,11 @@ void SnapshotSender::carry_out(const OwnSnapshots::Send& task) {
     if (!around_.local_store->adopt(entry.manifest(), entry.path()))
       throw Error(task.file.name + " is in use in the scheduler's store");
   } else {
-    const ReadFile file(entry.path());
-    const auto read = [&file](uint64_t offset, std::span<std::byte> to) {
+    std::optional<ReadFile> file;
+    const auto read = [&](uint64_t offset, std::span<std::byte> to) {
       try {
-        file.read(offset, to);
+        if (!file) file.emplace(entry.path());
+        file->read(offset, to);
       } catch (const Error& error) {
         throw CannotRead(error.what());
       }

@@ -29,7 +29,8 @@ constexpr const char *kBestFolder = "best", *kOfRanks = "ranks";  // kOfRanks: a
 constexpr size_t kToldFirst = 1;
 
 constexpr int kWarnEvery = 30;  // attempts to write a result
-// Ranks whose disks are faster wait this many times longer than in a step, and do not miss who still writes.
+// Ranks whose disks are faster wait this many times longer than in a step before they miss a rank that still
+// writes.
 constexpr double kPatience = 20;
 
 std::vector<std::vector<double>> numbers_of_ranks(const json& extra, const fs::path& folder) {

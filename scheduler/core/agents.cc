@@ -350,7 +350,7 @@ void Core::on(const std::string& peer, const msg::PeerMissedT& message) {
     return ignore(node->second, "a report of a missed rank");
   const Run::Member& member = run->second.members[message.rank];
   if (message.over)
-    run->second.member_found(node->second.info.name, member);
+    run->second.member_found(pool_, node->second.info.name, member);
   else
     run->second.member_missed(pool_, node->second.info.name, member, message.why);
 }

@@ -25,10 +25,10 @@ class RecoveryTest(ProgramTest):
         self.start_scheduler("tcp://127.0.0.1:*")
         self.agents = {}
 
-    def start_scheduler(self, listen, heartbeat=0.2):
+    def start_scheduler(self, listen, heartbeat=0.2, dead_after=5):
         self.endpoint.unlink(missing_ok=True)
         config = self.pool / "scheduler.toml"
-        config.write_text(f'listen = "{listen}"\nendpoint_file = "{self.endpoint}"\nheartbeat_seconds = {heartbeat}\ndead_after_seconds = 5\n'
+        config.write_text(f'listen = "{listen}"\nendpoint_file = "{self.endpoint}"\nheartbeat_seconds = {heartbeat}\ndead_after_seconds = {dead_after}\n'
                           f'state = "{self.state}"\ndata_port = {self.data_port}\nkey = "{self.pool / "scheduler.key"}"\nallow_list = "{self.pool / "allowed"}"\n')
         self.scheduler = self.start("modelet-scheduler", "--config", config)
         wait_until(self.endpoint.exists, lambda: f"scheduler started: {self.scheduler}")
@@ -204,6 +204,20 @@ class RecoveryTest(ProgramTest):
         self.agents[sleeps].signal(signal.SIGCONT)
         self.assert_finishes(run)
         wait_until(lambda: sleeps in self.nodes(), "it is back")
+
+    def test_a_node_that_sleeps_for_a_moment_is_found_again(self):
+        self.scheduler.signal(signal.SIGKILL)
+        self.scheduler.end()
+        self.start_scheduler(self.address, dead_after=300)
+        for name in ("a", "b"):
+            self.agent(name)
+        run, (sleeps, _) = self.begin(2)
+        self.agents[sleeps].signal(signal.SIGSTOP)
+        wait_until(lambda: f"misses node '{sleeps}'" in str(self.scheduler), lambda: f"it is missed:\n{self.logs()}")
+        self.agents[sleeps].signal(signal.SIGCONT)
+        wait_until(lambda: f"node '{sleeps}' is not missed any more" in str(self.scheduler), lambda: f"it is found:\n{self.logs()}")
+        self.assert_finishes(run)
+        self.assertEqual(self.status(run)["recoveries"], 0)
 
     def test_agents_find_a_store_that_has_moved(self):
         self.data_port = 0

@@ -69,7 +69,7 @@ class Agent {
       case 3:  // the job says what it can say
         if (!job_) return;
         if (event[1] % 2 == 0) return end_job(static_cast<msg::Outcome>(event[5] % 3));
-        if (!job_->prepared) job_->prepared = true;
+        job_->prepared = true;
         return handle(FromJob{prepared(job_->run, job_->epoch)});
       case 4: {  // and what it cannot
         auto message = kFromJob[event[1] % kFromJob.size()];
@@ -81,6 +81,7 @@ class Agent {
       default: {
         auto message = kFromScheduler[event[1] % kFromScheduler.size()];
         std::visit([&](auto& any) { set_numbers(any, numbers); }, message);
+        if (std::holds_alternative<msg::RegisteredT>(message)) epochs_.clear();  // perhaps another pool
         return handle(FromScheduler{std::move(message)});
       }
     }

@@ -190,8 +190,8 @@ void Run::form_group(Pool& pool, std::vector<Member> group) {
   release_others(pool, group, "the run goes on without this node");
   members = std::move(group);
   regroup.reset();
-  missed_since = files_missing_since = 0;
-  missed_by.clear();
+  files_missing_since = 0;
+  misses.clear();
   no_help.clear();
   too_few.clear();
   prepare_began = pool.now;

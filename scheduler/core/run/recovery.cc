@@ -79,25 +79,19 @@ void Run::node_unwilling(Pool& pool, uint64_t node, const std::string& why) {
 // (PeerGone), and it is lost at once. If not, the members may reach each other again; time_passed() decides.
 void Run::member_missed(Pool& pool, const std::string& by, const Member& missed, const std::string& why) {
   if (state != RunState::Running && state != RunState::Stopping) return;
-  if (missed_step != step) missed_by.clear();
-  missed_by[missed.name].insert(by);
-  if (missed_since == 0 || missed_step != step) {
+  if (misses.empty(step))
     pool.log(fmt::format("run {}: node '{}' misses node '{}': {}", id, by, missed.name, kept_text(why)));
-    missed_since = pool.now;
-    missed_step = step;
-  }
+  misses.add(pool.now, step, missed.name, by, pool.options.dead_after);
   Node* node = pool.node(missed.node);
   if (node == nullptr) return;
   node->missed = pool.now;
   pool.send(node->peer, msg::AliveT{});
 }
 
-void Run::member_found(const std::string& by, const Member& found) {
-  const auto missed = missed_by.find(found.name);
-  if (missed == missed_by.end()) return;
-  missed->second.erase(by);
-  if (missed->second.empty()) missed_by.erase(missed);
-  if (missed_by.empty()) missed_since = 0;
+void Run::member_found(Pool& pool, const std::string& by, const Member& found) {
+  if (!misses.remove(pool.now, found.name, by)) return;
+  if (Node* node = pool.node(found.node)) node->missed = 0;
+  pool.log(fmt::format("run {}: node '{}' is not missed any more", id, found.name));
 }
 
 // ---- nodes that cannot work for the run
@@ -422,20 +416,14 @@ void Run::time_passed(Pool& pool) {
   if (state != RunState::Running) return;
   if (regroup && !planning && pool.now - regroup->since > grace)
     return recover(pool, "its group did not stop in time");
+  const double missed_since = misses.since(step);
   if (missed_since == 0) return;
-  if (step != missed_step) {
-    missed_since = 0;
-    missed_by.clear();
-    return;
-  }
   // Either a member has ended well and another still needs it, or both live and cannot reach each other.
   const bool hangs = std::ranges::any_of(members, &Member::done);
   if (pool.now - missed_since <= (hangs ? 1 : 2) * dead_after) return;
   // The connection between two nodes may be cut for longer. The node that most members miss is left out.
-  const auto worst =
-      std::ranges::max_element(missed_by, {}, [](const auto& entry) { return entry.second.size(); });
-  if (seems_stuck() && worst != missed_by.end() && can_do_without(pool, worst->first))
-    leave_out(pool, std::string(worst->first), "others do not reach it");
+  const std::string worst = misses.most_missed();
+  if (seems_stuck() && can_do_without(pool, worst)) leave_out(pool, worst, "others do not reach it");
   recover(pool, fmt::format("its nodes did not reach each other at step {}", step));
 }
 

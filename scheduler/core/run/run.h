@@ -34,6 +34,7 @@
 #include "base/experiment/experiment.h"
 #include "comm/control/control.h"
 #include "scheduler/core/values/balance.h"
+#include "scheduler/core/values/misses.h"
 #include "scheduler/core/values/snapshots.h"
 #include "scheduler/ledger/records.h"
 #include "scheduler/plan/planning.h"
@@ -111,7 +112,7 @@ struct Run {
   // A node of its group, or of the plan that is being made, was drained or wishes to leave.
   void node_unwilling(Pool& pool, uint64_t node, const std::string& why);
   void member_missed(Pool& pool, const std::string& by, const Member& member, const std::string& why);
-  void member_found(const std::string& by, const Member& member);
+  void member_found(Pool& pool, const std::string& by, const Member& member);
   // Returns false if the report says nothing new about a stable snapshot, or is not of the present group.
   bool snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files);
   void member_returned(Pool& pool, Member& member, uint64_t node);
@@ -163,10 +164,8 @@ struct Run {
   double submitted = 0, stop_asked = 0, ended = 0;  // seconds of the scheduler's clock
   double prepare_began = 0, prepare_seconds = 0;    // of the last start
   double last_news = 0;                             // when a member ended or reported files
-  double missed_since = 0;  // since when a member is missed, at `missed_step`; 0: none is
-  uint64_t missed_step = 0;
-  std::map<std::string, std::set<std::string>> missed_by;  // since then; names of members
-  std::set<std::string> has_worked;                        // names of nodes that were in a group that ran
+  Misses misses;                                    // of the present group
+  std::set<std::string> has_worked;                 // names of nodes that were in a group that ran
   struct LeftOut {
     double until = 0;
     std::string why;

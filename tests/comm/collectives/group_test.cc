@@ -416,6 +416,53 @@ TEST_P(Grids, EndWithTheWhole) {
   EXPECT_THROW(grid.column->barrier({2}), Interrupted);
 }
 
+// The ranks of a column have more patience, and are reported by their numbers in the whole.
+TEST_P(Grids, SayWhomTheyMissAndFind) {
+  std::binary_semaphore missed(0);
+  std::vector<int> lost, found;
+  GroupOptions options{.timeout_seconds = 60, .missing_seconds = 0.02, .column_patience = 2};
+  auto transports = make_transports(GetParam(), 4, options);
+  std::vector<std::unique_ptr<Group>> groups;
+  for (int rank = 0; rank < 4; ++rank) {
+    GroupOptions own = options;
+    if (rank == 1) {
+      own.on_missing = [&](int peer, const std::string&) {
+        lost.push_back(peer);
+        missed.release();
+      };
+      own.on_found = [&](int peer) { found.push_back(peer); };
+    }
+    groups.push_back(std::make_unique<Group>(std::move(transports[static_cast<size_t>(rank)]), own));
+  }
+  const Grid waits = groups[1]->grid(2), late = groups[3]->grid(2);
+  std::jthread other([&] {
+    missed.acquire();
+    late.column->barrier({1});
+  });
+  waits.column->barrier({1});
+  other.join();
+  EXPECT_EQ(lost, std::vector<int>{3});
+  EXPECT_EQ(found, std::vector<int>{3});
+}
+
+// While one rank waits for a peer in its row, the rank would be missed; in its column it is not yet.
+TEST_P(Grids, HaveMorePatienceInColumns) {
+  GroupOptions options{.timeout_seconds = 0.05, .missing_seconds = 0.02, .column_patience = 1e4};
+  bool is_missed = false;
+  auto transports = make_transports(GetParam(), 2, options);
+  Group late(std::move(transports[1]), options);
+  options.on_missing = [&](int, const std::string&) { is_missed = true; };
+  Group waits(std::move(transports[0]), options);
+  const Grid patient = waits.grid(2), other = late.grid(2);
+  std::jthread thread([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    other.column->barrier({1});
+  });
+  EXPECT_NO_THROW(patient.column->barrier({1}));
+  thread.join();
+  EXPECT_FALSE(is_missed);
+}
+
 TEST_P(Grids, NameMissingNodes) {
   auto groups = make_groups(GetParam(), 4, {.timeout_seconds = 0.05, .node_names = {"a", "b", "c", "d"}});
   const Grid grid = groups[1]->grid(2);

@@ -425,6 +425,48 @@ TEST_F(RecoveryTest, WhoIsMissedNoMoreIsNoReasonForANewGroup) {
   EXPECT_EQ(status().epoch, 2u) << "c still misses it";
 }
 
+TEST_F(RecoveryTest, EachMissHasItsOwnTime) {
+  start({"a", "b", "c"});
+  snapshot(100);
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent"});
+  pass(8, {"a", "b", "c"}, 100);
+  pool.receive("c", msg::PeerMissedT{{}, run, 1, 0, "silent"});
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "", true});
+  pass(9, {"a", "b", "c"}, 100);
+  EXPECT_EQ(status().epoch, 1u) << "a is missed for nine seconds";
+  pass(2, {"a", "b", "c"}, 100);
+  EXPECT_EQ(status().epoch, 2u);
+}
+
+// Small messages get through each time that the connection is back, but what the step needs does not.
+TEST_F(RecoveryTest, AConnectionThatComesAndGoesIsOneMiss) {
+  start({"a", "b", "c"});
+  snapshot(100);
+  for (int i = 0; i < 4; ++i) {
+    pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "has closed its connection"});
+    pass(2, {"a", "b", "c"}, 100);
+    pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "", true});
+    pass(1, {"a", "b", "c"}, 100);
+  }
+  EXPECT_EQ(status().epoch, 2u);
+}
+
+TEST_F(RecoveryTest, WhoIsMissedNoMoreIsNotDeadSoonerThanOthers) {
+  start({"a", "b", "c", "d"}, 4);
+  snapshot(100);
+  const Names members = status().node_names;
+  msg::PeerMissedT missed;
+  missed.run = run;
+  missed.epoch = 1;
+  missed.rank = static_cast<uint32_t>(std::ranges::find(members, "a") - members.begin());
+  pass(1, {"d"}, 150);
+  pool.receive("d", missed);
+  missed.over = true;
+  pool.receive("d", missed);
+  pass(10, {"d"}, 150);
+  EXPECT_EQ(status().state, RunState::Running) << "most nodes are silent: the scheduler may be cut off";
+}
+
 TEST_F(RecoveryTest, WhoWishesToLeaveDoesWithoutLoss) {
   start({"a", "b"}, 2);
   join("c");

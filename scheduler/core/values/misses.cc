@@ -1,0 +1,44 @@
+#include "scheduler/core/values/misses.h"
+
+#include <algorithm>
+
+namespace modelet::scheduler {
+
+void Misses::add(double now, uint64_t step, const std::string& name, const std::string& by, double flap) {
+  if (step != step_) misses_.clear();
+  step_ = step;
+  const auto [found, is_new] = misses_[name].try_emplace(by, Miss{.since = now});
+  Miss& miss = found->second;
+  if (miss.over > 0 && now - miss.over >= flap) miss.since = now;
+  miss.over = 0;
+}
+
+bool Misses::remove(double now, const std::string& name, const std::string& by) {
+  const auto of_name = misses_.find(name);
+  if (of_name == misses_.end()) return true;
+  const auto miss = of_name->second.find(by);
+  if (miss != of_name->second.end() && miss->second.over == 0) miss->second.over = now;
+  return lasting(of_name->second) == 0;
+}
+
+double Misses::since(uint64_t step) const {
+  double earliest = 0;
+  if (step != step_) return earliest;
+  for (const auto& [name, misses] : misses_)
+    for (const auto& [by, miss] : misses)
+      if (miss.over == 0) earliest = earliest == 0 ? miss.since : std::min(earliest, miss.since);
+  return earliest;
+}
+
+std::string Misses::most_missed() const {
+  const auto most =
+      std::ranges::max_element(misses_, {}, [](const auto& entry) { return lasting(entry.second); });
+  return most == misses_.end() || lasting(most->second) == 0 ? "" : most->first;
+}
+
+size_t Misses::lasting(const ByMember& misses) {
+  return static_cast<size_t>(
+      std::ranges::count_if(misses, [](const auto& entry) { return entry.second.over == 0; }));
+}
+
+}  // namespace modelet::scheduler
