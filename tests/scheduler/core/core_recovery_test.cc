@@ -410,6 +410,7 @@ TEST_F(RecoveryTest, AMissedNodeThatLivesGetsTime) {
 TEST_F(RecoveryTest, WhoIsMissedNoMoreIsNoReasonForANewGroup) {
   start({"a", "b", "c"});
   snapshot(100);
+  pass(1, {"a", "b", "c"}, 100);
   const auto report = [&](const char* by, bool over) {
     pool.receive(by, msg::PeerMissedT{{}, run, 1, 1, "silent", over});
   };
@@ -428,6 +429,7 @@ TEST_F(RecoveryTest, WhoIsMissedNoMoreIsNoReasonForANewGroup) {
 TEST_F(RecoveryTest, EachMissHasItsOwnTime) {
   start({"a", "b", "c"});
   snapshot(100);
+  pass(1, {"a", "b", "c"}, 100);
   pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent"});
   pass(8, {"a", "b", "c"}, 100);
   pool.receive("c", msg::PeerMissedT{{}, run, 1, 0, "silent"});
@@ -442,6 +444,7 @@ TEST_F(RecoveryTest, EachMissHasItsOwnTime) {
 TEST_F(RecoveryTest, AConnectionThatComesAndGoesIsOneMiss) {
   start({"a", "b", "c"});
   snapshot(100);
+  pass(1, {"a", "b", "c"}, 100);
   for (int i = 0; i < 4; ++i) {
     pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "has closed its connection"});
     pass(2, {"a", "b", "c"}, 100);
