@@ -97,6 +97,7 @@ bool Job::received(const RankMessage& message) {
                                         message.rank != prepare_.rank && message.rank < prepare_.node_names.size());
   // Messages of earlier groups are dropped. Others are refused for now, and come again.
   if (!is_taken) return message.run == prepare_.run && message.epoch < prepare_.epoch;
+  if (missed_.erase(message.rank) > 0 && !over_) report_missed(message.rank, true);
   if (message.step < step_) return true;
   auto& of_step = messages_[message.step];
   const auto [known, is_new] = of_step.insert({message.rank, message});
@@ -143,14 +144,20 @@ void Job::look_for_missing() {
   const bool is_late = is_computed_ && now - waits_since_ > kMissedAfter + spec_.step_seconds;
   for (uint32_t rank = 0; is_late && rank < ranks_.size(); ++rank) {
     if (messages_[step_].contains(rank)) continue;
-    msg::PeerMissedT missed;
-    missed.run = prepare_.run;
-    missed.epoch = prepare_.epoch;
-    missed.rank = rank;
-    missed.why = "it is silent";
-    around_.report(std::move(missed));
+    missed_.insert(rank);
+    report_missed(rank, false);
   }
   later(kMissedAfter, &Job::look_for_missing);
+}
+
+void Job::report_missed(uint32_t rank, bool over) {
+  msg::PeerMissedT missed;
+  missed.run = prepare_.run;
+  missed.epoch = prepare_.epoch;
+  missed.rank = rank;
+  missed.why = "it is silent";
+  missed.over = over;
+  around_.report(std::move(missed));
 }
 
 bool Job::write_snapshot(bool keep) {

@@ -3,12 +3,14 @@
 // vector), so in each step it needs a message from every other rank. Its Prepare, Start, Stop, snapshots and
 // reports are those of a real job.
 //
-// If messages do not come, the rank goes on waiting and reports whom it misses (PeerMissed).
+// If messages do not come, the rank goes on waiting and reports whom it misses, and whom it hears again
+// (PeerMissed).
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,6 +69,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void begin_step();
   void complete_if_all_here();
   void look_for_missing();
+  void report_missed(uint32_t rank, bool over);
   bool write_snapshot(bool keep);
   void end_well(msg::Outcome outcome);
   void end(msg::Outcome outcome, const std::string& why, bool retry);
@@ -83,6 +86,7 @@ class Job : public std::enable_shared_from_this<Job> {
   uint64_t run_state_ = 0, step_ = 0;
   std::vector<RankHost*> ranks_;
   std::map<uint64_t, std::map<uint32_t, RankMessage>> messages_;  // step -> rank
+  std::set<uint32_t> missed_;                                     // ranks
   double waits_since_ = 0;
   bool is_training_ = false, is_computed_ = false, stop_asked_ = false, over_ = false;
   double linger_until_ = 0;  // messages under way are still delivered until then
