@@ -154,7 +154,8 @@ void CheckpointKeeper::remove_old_parts() {
 
 // Does what is left to do of this rank's part. Returns why a part was not written; empty: all were. A rank
 // that fails still takes part in what follows, so that the others are told. Of a result all ranks learn
-// whether it is in place on all, because the last attempt must be the same for all.
+// whether it is in place on all, because the last attempt must be the same for all. In a shared folder they
+// wait for rank 0, which puts the checkpoint in place.
 std::string CheckpointKeeper::attempt(Part& part, const RunState& state, Purpose purpose,
                                       shard::Network& network, const shard::Dataset& data, RankGrid& grid,
                                       const std::array<comm::Tag, 2>& tags) {
@@ -172,6 +173,7 @@ std::string CheckpointKeeper::attempt(Part& part, const RunState& state, Purpose
     if (!part.committed) part = failed_part(state.step, error.what());
     part.problem = error.what();
   }
+  if (!job_.private_folder) wait_for_disks(grid, tags[1]);
   if (!job_.private_folder || purpose != Purpose::kResult) return part.problem;
   const uint64_t own = part.problem.empty() ? 1 : 0;
   const std::vector<size_t> counts(static_cast<size_t>(job_.size), 1);
@@ -351,12 +353,20 @@ void CheckpointKeeper::amend(const RunState& state) const {
   shard::amend_checkpoint(folder_, state.best_step, extra.dump(), job_.experiment.train.keep_checkpoints);
 }
 
-void CheckpointKeeper::return_to(uint64_t best_step, uint64_t step, shard::Network& network) {
+void CheckpointKeeper::return_to(uint64_t best_step, uint64_t step, shard::Network& network, RankGrid& grid,
+                                 comm::Tag tag) {
   folder_ = shard::checkpoint_of_step(checkpoints_, best_step);
   if (best_step == step) return;
   network.output().wait_for_rehash();
   const shard::Checkpoint best = shard::Checkpoint::open(job_.private_folder ? best_ : folder_);
   for (const auto& modelet : network.modelets()) shard::restore_modelet(*modelet, best);
+  wait_for_disks(grid, tag);
+}
+
+// Returns when all ranks have called it.
+void CheckpointKeeper::wait_for_disks(RankGrid& grid, comm::Tag tag) const {
+  const std::vector<size_t> nothing(static_cast<size_t>(job_.size), 0);
+  grid.all_gather_numbers(tag, {}, nothing, kPatience);
 }
 
 std::vector<ModeletSpec> CheckpointKeeper::written_by(int rank) const {

@@ -70,8 +70,9 @@ class CheckpointKeeper {
              RankGrid& grid, comm::Tag tag, const SnapshotSink& sink, const Wait& wait);
   // Adds to the last checkpoint what has become known since. Not for a private folder.
   void amend(const RunState& state) const;
-  // Gives the network the weights of the best step. That step's checkpoint is the last one from then on.
-  void return_to(uint64_t best_step, uint64_t step, shard::Network& network);
+  // Gives the network the weights of the best step. That step's checkpoint is the last one from then on. All
+  // ranks must call it. Uses the round of `tag`.
+  void return_to(uint64_t best_step, uint64_t step, shard::Network& network, RankGrid& grid, comm::Tag tag);
 
   // The steps done in the checkpoint that the job goes on from; 0: none.
   uint64_t resumed_step() const { return resumed_ ? resumed_->index().step : 0; }
@@ -103,6 +104,7 @@ class CheckpointKeeper {
   Numbers tell(const Part& part, const RunState& state, RankGrid& grid, comm::Tag tag) const;
   shard::CheckpointIndex index_of(const RunState& state, const Numbers& all) const;
   void publish(Part& part, shard::CheckpointIndex index, shard::Network& network, const shard::Dataset& data);
+  void wait_for_disks(RankGrid& grid, comm::Tag tag) const;
   void commit(Part& part, shard::CheckpointIndex index, const shard::Dataset& data);
   void remove_old_parts();
   void remove_parts_of_former_groups();

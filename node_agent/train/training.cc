@@ -347,7 +347,8 @@ void Trainer::Training::end_early(Session& session) {
 
 // The run ends with the weights that validated best.
 void Trainer::Training::finish(Session& session) {
-  if (const uint64_t best = selection_.best().step(); best > 0) checkpoints_.return_to(best, step_, network_);
+  if (const uint64_t best = selection_.best().step(); best > 0)
+    checkpoints_.return_to(best, step_, network_, session.grid, end_tag(kReturnRound));
   test(session, end_tag(kEvaluationRound));
   const std::vector<size_t> counts(static_cast<size_t>(job_.size), 2);
   const std::vector<uint64_t> mine = {static_cast<uint64_t>(statistics_.bytes_per_step()),

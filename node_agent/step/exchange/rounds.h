@@ -43,7 +43,8 @@ enum Round : uint16_t {
   kLabelRound = kCheckpointRound + kSaveRounds,
   kEvaluationRound = kLabelRound + kLabelRounds,
   kBestRound = kEvaluationRound + kEvaluationRounds,
-  kFinishRound = kBestRound + kSaveRounds,
+  kReturnRound = kBestRound + kSaveRounds,
+  kFinishRound,
   kLeaveRound,
 };
 static_assert(kLeaveRound < std::numeric_limits<uint16_t>::max());
