@@ -40,11 +40,11 @@ enum Round : uint16_t {
   kTimesRound,
   kClassifierRound,
   kCheckpointRound = kClassifierRound + kClassifierRounds,
-  kLabelRound = kCheckpointRound + kSaveRounds,
+  kReturnRound = kCheckpointRound + kSaveRounds,
+  kLabelRound,
   kEvaluationRound = kLabelRound + kLabelRounds,
   kBestRound = kEvaluationRound + kEvaluationRounds,
-  kReturnRound = kBestRound + kSaveRounds,
-  kFinishRound,
+  kFinishRound = kBestRound + kSaveRounds,
   kLeaveRound,
 };
 static_assert(kLeaveRound < std::numeric_limits<uint16_t>::max());
