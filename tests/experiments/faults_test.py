@@ -56,6 +56,10 @@ class Churn(unittest.TestCase):
         (descriptors,) = self.missed(self.life("node0", lambda share: 400, lambda share: round(40 + 400 * share)))
         self.assertRegex(descriptors, "node0: .* descriptors in the last quarter")
 
+    def test_less_than_a_mebibyte_is_no_leak(self):
+        self.assertEqual(self.missed(self.life("watch-2", lambda share: 1 if share < 0.75 else 1.6)), [])
+        self.assertEqual(len(self.missed(self.life("watch-2", lambda share: 1 if share < 0.75 else 2.6))), 1)
+
     def test_entries_of_the_store_that_stay_open_are_no_leak(self):
         self.assertEqual(self.missed(self.life("scheduler", lambda share: 20, lambda share: round(30 + 250 * share))), [])
         self.assertEqual(len(self.missed(self.life("scheduler", lambda share: 20, lambda share: round(30 + 500 * share)))), 1)
