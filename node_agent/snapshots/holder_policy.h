@@ -12,13 +12,14 @@
 
 #include "comm/control/control.h"
 #include "comm/security/keys.h"
+#include "node_agent/snapshots/kept_files.h"
 
 namespace modelet::agent {
 
 class HolderPolicy {
  public:
   // `run_bytes`: limit of the files of one run that are held for others.
-  explicit HolderPolicy(uint64_t run_bytes) : run_bytes_(run_bytes) {}
+  explicit HolderPolicy(uint64_t run_bytes) : held_(run_bytes) {}
 
   // This node now works for a run: these holders may talk to it, and earlier ones may not any more. What is
   // held of another run is forgotten here. The files stay in the store until their room is needed.
@@ -31,22 +32,14 @@ class HolderPolicy {
   // For DataServerOptions. An offer that is allowed counts as held from then on.
   std::string why_not(const comm::Identity& sender, const comm::control::ToSchedulerMessage& message);
 
-  std::map<std::string, std::string> held() const;  // address -> name of the node that sent it
-  // Forgets the files of the run's snapshots before `step`, and returns their addresses.
-  std::vector<std::string> forget_before(uint64_t run, uint64_t step);
+  std::map<comm::ContentId, std::string> held() const;  // the node that sent each file
+  // As in HeldFiles.
+  std::vector<comm::ContentId> forget_before(uint64_t run, uint64_t step);
 
  private:
-  struct Held {
-    uint64_t step = 0, bytes = 0;  // step: of the newest snapshot that has the file
-    std::string node;
-  };
-  std::string note(const comm::Identity& sender, const comm::control::OfferT& offer);
-
-  const uint64_t run_bytes_;
   mutable std::mutex mutex_;
-  uint64_t pool_ = 0, run_ = 0;
   std::map<std::string, std::string> nodes_;  // by public key
-  std::map<std::string, Held> held_;          // by address; of run_
+  HeldFiles held_;
 };
 
 }  // namespace modelet::agent

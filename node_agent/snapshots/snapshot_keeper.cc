@@ -19,6 +19,7 @@
 #include "node_agent/snapshots/bring_files.h"
 #include "node_agent/snapshots/holder_links.h"
 #include "node_agent/snapshots/holder_policy.h"
+#include "node_agent/snapshots/kept_files.h"
 #include "node_agent/snapshots/own_snapshots.h"
 #include "node_agent/snapshots/snapshot_sender.h"
 
@@ -66,6 +67,13 @@ OwnSnapshots::Group as_own_group(const SnapshotKeeper::Group& group) {
   for (const msg::HolderT& holder : group.holders)
     if (!holder.node.empty() && !holder.endpoint.empty()) own.holders.insert(holder.node);
   return own;
+}
+
+// What the port for data keeps: address -> name of the node that sent it.
+std::map<std::string, std::string> by_address(const std::map<comm::ContentId, std::string>& held) {
+  std::map<std::string, std::string> addresses;
+  for (const auto& [file, node] : held) addresses[to_text(file)] = node;
+  return addresses;
 }
 
 }  // namespace
@@ -129,7 +137,7 @@ class SnapshotKeeper::Impl {
     held_steps_.clear();
     stable_step_ = group.from_step;
     ask_locked([this, is_other_run, held, group = std::move(group)] {
-      if (is_other_run) leave_to_others(held);
+      if (is_other_run) removals_.leave_to_others(own_.contents(), held);
       pace_.set(group.bytes_per_second);
       links_.name(group.holders, group.store);
       own_.begin(as_own_group(group));
@@ -171,7 +179,7 @@ class SnapshotKeeper::Impl {
                               .local_store = local_store_.get()});
     ask([this, run = group.run, step = snapshot.step, keep = snapshot.keep, folder,
          files = std::move(files)] {
-      for (const HeldFile& file : files) of_others_.erase(file.content);
+      for (const HeldFile& file : files) removals_.take_back(file.content);
       own_.brought(run, step, keep, folder, files);
     });
   }
@@ -195,10 +203,13 @@ class SnapshotKeeper::Impl {
     }
     ask([this, run, step] {
       own_.stable(run, step);
-      std::vector<std::string> forgotten = policy_.forget_before(run, step);
+      std::vector<std::string> forgotten;
+      for (const comm::ContentId& file : policy_.forget_before(run, step)) {
+        removals_.forget(file);
+        forgotten.push_back(to_text(file));
+      }
       server_->close(forgotten);
-      for (const std::string& address : forgotten) to_remove_.insert(comm::parse_content_id(address));
-      server_->keep(policy_.held());
+      server_->keep(by_address(policy_.held()));
     });
   }
 
@@ -221,7 +232,8 @@ class SnapshotKeeper::Impl {
   // Called on the port's thread. keep() takes effect there before the next message.
   std::string why_not(const comm::Identity& sender, const msg::ToSchedulerMessage& message) {
     std::string reason = policy_.why_not(sender, message);
-    if (reason.empty() && std::holds_alternative<msg::OfferT>(message)) server_->keep(policy_.held());
+    if (reason.empty() && std::holds_alternative<msg::OfferT>(message))
+      server_->keep(by_address(policy_.held()));
     return reason;
   }
 
@@ -268,25 +280,13 @@ class SnapshotKeeper::Impl {
     changed_.notify_all();
   }
 
-  // Keeps what this node has of the run for which it works no more.
-  void leave_to_others(const std::map<std::string, std::string>& held) {
-    of_others_.merge(own_.contents());
-    for (const auto& [address, node] : held) of_others_.insert(comm::parse_content_id(address));
-  }
-
-  // Removes files that are not needed, once nobody has them open. A file that another node sent may also
-  // belong to a snapshot of this node, and stays then.
   void remove_unneeded() {
     for (const OwnSnapshots::Forgotten& snapshot : own_.take_forgotten()) {
-      to_remove_.insert(snapshot.contents.begin(), snapshot.contents.end());
+      for (const comm::ContentId& file : snapshot.contents) removals_.forget(file);
       sender_.remove(snapshot);
     }
-    if (to_remove_.empty()) return;
-    const auto held = policy_.held();
-    const auto own = own_.contents();
-    std::erase_if(to_remove_, [&](const comm::ContentId& content) {
-      return own.contains(content) || held.contains(to_text(content)) || of_others_.contains(content) ||
-             store_.remove(content) || !store_.manifest(content);
+    removals_.carry_out(own_.contents(), policy_.held(), [this](const comm::ContentId& file) {
+      return store_.remove(file) || !store_.manifest(file);
     });
   }
 
@@ -301,10 +301,7 @@ class SnapshotKeeper::Impl {
   const std::unique_ptr<comm::ContentStore> local_store_;
   OwnSnapshots own_;
   SnapshotSender sender_;
-  std::set<comm::ContentId> to_remove_;  // files to remove once nobody has them open
-  // Files of other runs, or left by an earlier process. A run may still need them, so they stay until their
-  // room is needed.
-  std::set<comm::ContentId> of_others_ = store_.contents();
+  Removals removals_{store_.contents()};
   bool stop_ = false;
 
   mutable std::mutex mutex_;

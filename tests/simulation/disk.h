@@ -1,7 +1,6 @@
 // Disk: the files of snapshots on a node or in the scheduler's store. A disk outlives processes. Promises is
-// told of each file that a fault destroys. A damaged file seems to be there until somebody reads it. Equal
-// runs have the same files: each run counts as a user of such a file, and the file is removed with its last
-// user.
+// told of each file that a fault destroys or that is removed. A damaged file seems to be there until somebody
+// reads it. Equal runs have the same files: each run counts as a user of such a file.
 #pragma once
 
 #include <algorithm>
@@ -23,18 +22,18 @@ class Disk {
       : world_(world), promises_(promises), node_(std::move(node)) {}
 
   // Returns false if the disk is full or fails. Repairs a damaged file.
-  bool write(uint64_t run, uint64_t step, const comm::ContentId& content) {
+  bool write(uint64_t run, const comm::ContentId& content) {
     if (world_.now() < std::max(full_until_, fails_until_)) return false;
     File& file = files_[content];
     file.written = world_.now();
     file.damaged = false;
-    for (const auto& [user, its_step] : file.steps) promises_.written(node_, user, content);
-    refer(run, step, content);
+    for (const uint64_t user : file.runs) promises_.written(node_, user, content);
+    refer(run, content);
     return true;
   }
   // The file, which is there already, is now also used by this run.
-  void refer(uint64_t run, uint64_t step, const comm::ContentId& content) {
-    files_.at(content).steps[run] = step;
+  void refer(uint64_t run, const comm::ContentId& content) {
+    files_.at(content).runs.insert(run);
     promises_.written(node_, run, content);
   }
   // Returns false if the file is not there or damaged, or if the disk fails.
@@ -42,16 +41,17 @@ class Disk {
     const auto found = files_.find(content);
     return found != files_.end() && !found->second.damaged && world_.now() >= fails_until_;
   }
-  void remove_before(uint64_t run, uint64_t step, const std::set<comm::ContentId>& but_for) {
-    for (auto file = files_.begin(); file != files_.end();) {
-      std::map<uint64_t, uint64_t>& steps = file->second.steps;
-      const auto of_run = steps.find(run);
-      if (of_run != steps.end() && of_run->second < step && !but_for.contains(file->first)) {
-        if (!file->second.damaged) promises_.removed(node_, run, file->first);
-        steps.erase(of_run);
-      }
-      file = steps.empty() ? files_.erase(file) : std::next(file);
-    }
+  void remove(const comm::ContentId& content) {
+    const auto file = files_.find(content);
+    if (file == files_.end()) return;
+    if (!file->second.damaged)
+      for (const uint64_t run : file->second.runs) promises_.removed(node_, run, content);
+    files_.erase(file);
+  }
+  std::set<comm::ContentId> contents() const {
+    std::set<comm::ContentId> contents;
+    for (const auto& [content, file] : files_) contents.insert(content);
+    return contents;
   }
 
   // ---- faults
@@ -83,12 +83,12 @@ class Disk {
 
  private:
   struct File {
-    std::map<uint64_t, uint64_t> steps;  // run -> step
+    std::set<uint64_t> runs;  // that use it
     double written = 0;
     bool damaged = false;
   };
   void destroyed(const std::pair<const comm::ContentId, File>& file) {
-    for (const auto& [run, step] : file.second.steps) promises_.destroyed(node_, run, file.first);
+    for (const uint64_t run : file.second.runs) promises_.destroyed(node_, run, file.first);
   }
 
   World& world_;

@@ -166,7 +166,7 @@ bool Job::write_snapshot(bool keep) {
     files.push_back({modelet_file(modelet), content_of(step_, modelet, state), 8, {}});
   if (prepare_.rank == 0) files.push_back({kRunFile, content_of(step_, kRunFileNumber, run_state_), 8, {}});
   for (const comm::SnapshotFile& file : files)
-    if (!around_.disk.write(prepare_.run, step_, file.content)) return false;
+    if (!around_.disk.write(prepare_.run, file.content)) return false;
   around_.keeper.take(step_, keep, files);
   return true;
 }

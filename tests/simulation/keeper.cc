@@ -11,6 +11,7 @@ namespace {
 using agent::OwnSnapshots;
 
 constexpr double kRetrySeconds = 2, kPatience = 20;
+constexpr uint64_t kFileBytes = 8;
 constexpr double kTurn = 0.5;  // seconds between two looks at what can be tried again
 
 std::filesystem::path folder_of(uint64_t run, uint64_t step) { return fmt::format("run-{}/step-{}", run, step); }
@@ -35,9 +36,12 @@ Keeper::Keeper(KeeperSurroundings surroundings)
       own_({.node = around_.node,
             .retry_seconds = kRetrySeconds,
             .report = [this](msg::SnapshotHeldT message) { around_.held(group_.pool, std::move(message)); },
-            .warn = [this](const std::string& text) { around_.world.note("{}: {}", around_.node, text); }}) {}
+            .warn = [this](const std::string& text) { around_.world.note("{}: {}", around_.node, text); }}),
+      removals_(around_.disk.contents()) {}
 
 void Keeper::begin(const msg::PrepareT& prepare, uint64_t from_step) {
+  if (prepare.pool != group_.pool || prepare.run != group_.run) removals_.leave_to_others(own_.contents(), held_.nodes());
+  held_.begin(prepare.pool, prepare.run);
   group_ = {.pool = prepare.pool, .run = prepare.run, .epoch = prepare.epoch, .rank = prepare.rank,
             .members = prepare.node_names, .has_store = prepare.data_port != 0, .from_step = from_step};
   for (const auto& holder : prepare.holders)
@@ -54,7 +58,7 @@ void Keeper::take(uint64_t step, bool keep, const std::vector<comm::SnapshotFile
     names.push_back(file.name);
     written_[folder / file.name] = file;
   }
-  if (around_.mutant == Mutant::kPruneBeforeStable) around_.disk.remove_before(group_.run, step, {});
+  if (around_.mutant == Mutant::kPruneBeforeStable) stable(group_.run, step);
   own_.take(step, keep, folder, std::move(names));
   work();
 }
@@ -62,10 +66,8 @@ void Keeper::take(uint64_t step, bool keep, const std::vector<comm::SnapshotFile
 void Keeper::stable(uint64_t run, uint64_t step) {
   if (run != group_.run) return;
   own_.stable(run, step);
+  for (const comm::ContentId& file : held_.forget_before(run, step)) removals_.forget(file);
   forget();
-  std::set<comm::ContentId> needed = own_.contents();
-  for (const auto& [path, file] : written_) needed.insert(file.content);
-  around_.disk.remove_before(run, step, needed);
 }
 
 void Keeper::admit(const msg::AdmitT& message) {
@@ -73,7 +75,7 @@ void Keeper::admit(const msg::AdmitT& message) {
 }
 
 bool Keeper::offered(uint64_t run, uint64_t step, const comm::ContentId& content) {
-  return run == group_.run && around_.disk.write(run, step, content);
+  return held_.offer(run, step, content, kFileBytes, "").empty() && around_.disk.write(run, content);
 }
 
 // ---- own snapshots
@@ -88,11 +90,21 @@ void Keeper::work() {
 }
 
 void Keeper::forget() {
-  for (const OwnSnapshots::Forgotten& forgotten : own_.take_forgotten())
+  for (const OwnSnapshots::Forgotten& forgotten : own_.take_forgotten()) {
+    for (const comm::ContentId& file : forgotten.contents) removals_.forget(file);
     std::erase_if(written_, [&](const auto& file) {
-      return std::ranges::find(forgotten.contents, file.second.content) != forgotten.contents.end() ||
-             (file.first.parent_path() == forgotten.folder);
+      const bool goes = std::ranges::find(forgotten.contents, file.second.content) != forgotten.contents.end() ||
+                        file.first.parent_path() == forgotten.folder;
+      if (goes) removals_.forget(file.second.content);  // the product has such a file twice; here it is one
+      return goes;
     });
+  }
+  std::set<comm::ContentId> own = own_.contents();
+  for (const auto& [path, file] : written_) own.insert(file.content);
+  removals_.carry_out(own, held_.nodes(), [this](const comm::ContentId& file) {
+    around_.disk.remove(file);
+    return true;
+  });
 }
 
 // Looks again later, if a snapshot waits for another attempt.
@@ -150,6 +162,7 @@ void Keeper::bring(const comm::Snapshot& snapshot, std::vector<std::string> name
                    std::function<void(bool)> done) {
   const auto brought = [this, step = snapshot.step, keep = snapshot.keep, count = names.size(), done](auto files) {
     const bool good = files.size() == count;
+    for (const agent::HeldFile& file : files) removals_.take_back(file.content);
     if (good) own_.brought(group_.run, step, keep, folder_of(group_.run, step), std::move(files));
     done(good);
   };
@@ -159,7 +172,6 @@ void Keeper::bring(const comm::Snapshot& snapshot, std::vector<std::string> name
 
 void Keeper::bring_next(const std::shared_ptr<Bringing>& bringing) {
   if (!bringing->wanted()) return;
-  const uint64_t step = bringing->snapshot.step;
   if (bringing->files.size() == bringing->names.size()) return bringing->done(bringing->files);
   const auto file = std::ranges::find(bringing->snapshot.files, bringing->names[bringing->files.size()],
                                       &comm::SnapshotFile::name);
@@ -168,7 +180,7 @@ void Keeper::bring_next(const std::shared_ptr<Bringing>& bringing) {
     around_.host.post(seconds, [this, bringing] { bring_next(bringing); });
   };
   if (around_.disk.read(file->content)) {
-    around_.disk.refer(bringing->run, step, file->content);
+    around_.disk.refer(bringing->run, file->content);
     bringing->files.push_back({file->name, file->content, file->bytes});
     bringing->holder = 0;
     bringing->since = around_.world.now();
@@ -185,8 +197,8 @@ void Keeper::bring_next(const std::shared_ptr<Bringing>& bringing) {
   if (holder == nullptr) return again(0.01);
   const comm::ContentId content = file->content;
   around_.network.call(around_.host, holder->host(), [holder, content, me = around_.node] { return holder->gives(content, me); },
-                       [this, bringing, content, again, step](bool good) {
-                         if (good) around_.disk.write(bringing->run, step, content);
+                       [this, bringing, content, again](bool good) {
+                         if (good) around_.disk.write(bringing->run, content);
                          again(0.01);
                        });
 }

@@ -1,5 +1,6 @@
-// Keeper: the part of a node in keeping snapshots. Its decisions are the real OwnSnapshots; instead of a
-// disk, sockets and a thread it has a simulated disk and wires. It does one task at a time.
+// Keeper: the part of a node in keeping snapshots. Its decisions are the real OwnSnapshots, HeldFiles and
+// Removals; instead of a disk, sockets and a thread it has a simulated disk and wires. It does one task at a
+// time.
 #pragma once
 
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "node_agent/snapshots/kept_files.h"
 #include "node_agent/snapshots/own_snapshots.h"
 #include "tests/simulation/disk.h"
 #include "tests/simulation/mutants.h"
@@ -60,6 +62,8 @@ class Keeper {
   KeeperSurroundings around_;
   agent::OwnSnapshots own_;
   agent::OwnSnapshots::Group group_;
+  agent::HeldFiles held_{uint64_t{1} << 40};
+  agent::Removals removals_;
   std::set<std::string> admitted_;
   std::map<std::filesystem::path, comm::SnapshotFile> written_;  // what the run has written, until it is forgotten
   bool is_busy_ = false, rests_ = false;
