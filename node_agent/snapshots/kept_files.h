@@ -57,8 +57,9 @@ class Removals {
   // A snapshot with this file is not needed any more.
   void forget(const comm::ContentId& file) { forgotten_.insert(file); }
 
-  // Calls `remove` for each forgotten file that is not among the files that this node needs for its own
-  // snapshots or holds. `remove` returns false if somebody has the file open; it is then asked again next time.
+  // Calls `remove` for each forgotten file that this node neither needs for its own snapshots nor holds. If
+  // `remove` returns false, because somebody has the file open, it is called again next time. A file that is
+  // still needed is no longer forgotten.
   void carry_out(const std::set<comm::ContentId>& own, const std::map<comm::ContentId, std::string>& held,
                  const std::function<bool(const comm::ContentId& file)>& remove);
 

@@ -213,9 +213,9 @@ class RecoveryTest(ProgramTest):
             self.agent(name)
         run, (sleeps, _) = self.begin(2)
         self.agents[sleeps].signal(signal.SIGSTOP)
-        wait_until(lambda: f"misses node '{sleeps}'" in str(self.scheduler), lambda: f"it is missed:\n{self.logs()}")
+        wait_until(lambda: f"misses node '{sleeps}'" in self.scheduler.stderr, lambda: f"it is missed:\n{self.logs()}")
         self.agents[sleeps].signal(signal.SIGCONT)
-        wait_until(lambda: f"node '{sleeps}' is not missed any more" in str(self.scheduler), lambda: f"it is found:\n{self.logs()}")
+        wait_until(lambda: f"node '{sleeps}' is not missed any more" in self.scheduler.stderr, lambda: f"it is found:\n{self.logs()}")
         self.assert_finishes(run)
         self.assertEqual(self.status(run)["recoveries"], 0)
 

@@ -47,7 +47,7 @@ class SchedulerProcess : public ControlServer, public Holder {
   void kill() override;
   void received(const std::string& peer, const msg::ToSchedulerMessage& message) override;
   Host& host() override { return *this; }
-  bool offered(uint64_t run, uint64_t step, const comm::ContentId& content) override {
+  bool offered(uint64_t run, uint64_t, const comm::ContentId& content) override {
     return has_store_ && disk_.write(run, content);
   }
   bool gives(const comm::ContentId& content, const std::string&) const override { return disk_.read(content); }
