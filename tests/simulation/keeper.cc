@@ -93,8 +93,7 @@ void Keeper::forget() {
   for (const OwnSnapshots::Forgotten& forgotten : own_.take_forgotten()) {
     for (const comm::ContentId& file : forgotten.contents) removals_.forget(file);
     std::erase_if(written_, [&](const auto& file) {
-      const bool goes = std::ranges::find(forgotten.contents, file.second.content) != forgotten.contents.end() ||
-                        file.first.parent_path() == forgotten.folder;
+      const bool goes = file.first.parent_path() == forgotten.folder;
       if (goes) removals_.forget(file.second.content);  // the product has such a file twice; here it is one
       return goes;
     });

@@ -68,8 +68,12 @@ std::map<std::string, comm::ContentId> Promises::files_of(const std::string& run
 
 // ---- disks
 
+// A group that goes on from an earlier step writes the same files again. That others removed theirs before does
+// not count then.
 void Promises::written(const std::string& node, uint64_t run, const comm::ContentId& content) {
-  copies_[{run, content}][node] = Copy::kThere;
+  auto& copies = copies_[{run, content}];
+  std::erase_if(copies, [](const auto& copy) { return copy.second == Copy::kRemoved; });
+  copies[node] = Copy::kThere;
 }
 void Promises::removed(const std::string& node, uint64_t run, const comm::ContentId& content) {
   copies_[{run, content}][node] = Copy::kRemoved;
