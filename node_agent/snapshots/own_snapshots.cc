@@ -222,6 +222,7 @@ void OwnSnapshots::sent(const Send& task) {
   if (std::ranges::find(file->holders, task.to) == file->holders.end()) file->holders.push_back(task.to);
   snapshot->refused.clear();
   snapshot->complaints.clear();
+  snapshot->failures = 0;  // the next file that fails is looked at as soon as this one was
 }
 
 void OwnSnapshots::failed(double now, const Task& task, const std::string& why) {

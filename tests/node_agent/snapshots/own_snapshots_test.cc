@@ -203,6 +203,21 @@ TEST_F(OwnSnapshotsTest, AFileThatTheStoreDoesNotTakeIsRepaired) {
   EXPECT_THAT(steps(own), ElementsAre("repair x", "send x to the store"));
 }
 
+TEST_F(OwnSnapshotsTest, EachFileThatTheStoreDoesNotTakeIsRepairedAtOnce) {
+  OwnSnapshots own = made();
+  own.begin(group());
+  own.take(10, true, "/run/10", {"x", "y"});
+  EXPECT_THAT(steps(own, {""}),
+              ElementsAre("adopt x", "adopt y", "send x to c", "send y to c", "send x to the store"));
+  now += 2;
+  EXPECT_EQ(step(own), "repair x");
+  EXPECT_EQ(step(own), "send x to the store");
+  EXPECT_EQ(step(own, {""}), "send y to the store");
+  EXPECT_EQ(step(own), "");
+  now += 2;
+  EXPECT_EQ(step(own), "repair y");
+}
+
 TEST_F(OwnSnapshotsTest, WhoShouldGetWhatCannotBeReadHereIsNotBlamed) {
   OwnSnapshots own = made();
   own.begin(group());
