@@ -78,10 +78,11 @@ void OwnSnapshots::brought(uint64_t run, uint64_t step, bool keep, std::filesyst
                     .rank = group_.rank,
                     .step = step,
                     .keep = keep,
-                    .folder = std::move(folder),
-                    .told_stored = true};  // the rank that wrote it takes care of that
+                    .folder = std::move(folder)};
   for (HeldFile& file : files) {
-    file.holders.clear();  // the scheduler named them, but some may be gone by now
+    // The scheduler named them, but some of the nodes may be gone by now. One of these may be the rank that
+    // would have sent the file to the store.
+    std::erase_if(file.holders, [](const std::string& holder) { return !holder.empty(); });
     snapshot.names.push_back(file.name);
     snapshot.files.push_back(std::move(file));
   }

@@ -113,7 +113,7 @@ class OwnSnapshots {
     std::vector<HeldFile> files = {};     // the first of `names`, whose content is known already
     bool said = false;                    // reported that they are on this node
     bool told = false;                    // reported that they are held
-    bool told_stored = false;             // reported as in the scheduler's store, or left to others
+    bool told_stored = false;             // reported as in the scheduler's store, or given up
     std::set<std::string> refused = {};   // nodes that did not take the file that is sent now
     std::string complaints = {};          // theirs
     bool is_suspect = false;              // a file that others hold could not be sent: it may be damaged

@@ -164,6 +164,7 @@ void Keeper::bring(const comm::Snapshot& snapshot, std::vector<std::string> name
     for (const agent::HeldFile& file : files) removals_.take_back(file.content);
     if (good) own_.brought(group_.run, step, keep, folder_of(group_.run, step), std::move(files));
     done(good);
+    work();
   };
   bring_next(std::make_shared<Bringing>(Bringing{.run = group_.run, .snapshot = snapshot, .names = std::move(names), .wanted = std::move(wanted),
                                                  .done = brought, .patience = kPatience, .since = around_.world.now()}));
@@ -180,7 +181,7 @@ void Keeper::bring_next(const std::shared_ptr<Bringing>& bringing) {
   };
   if (around_.disk.read(file->content)) {
     around_.disk.refer(bringing->run, file->content);
-    bringing->files.push_back({file->name, file->content, file->bytes});
+    bringing->files.push_back({file->name, file->content, file->bytes, file->holders});
     bringing->holder = 0;
     bringing->since = around_.world.now();
     return again(0.002);

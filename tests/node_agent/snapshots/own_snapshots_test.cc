@@ -263,6 +263,19 @@ TEST_F(OwnSnapshotsTest, ANewGroupReportsInItsOwnNameWhatIsNotAfterItsStep) {
   EXPECT_EQ(last_report().epoch, 2);
 }
 
+// The rank that wrote the files may be lost before it has sent them to the store, and the run may have ended
+// with them: then nobody writes them again.
+TEST_F(OwnSnapshotsTest, WhatWasBroughtGoesToTheStoreIfTheStoreLacksIt) {
+  OwnSnapshots own = made();
+  own.begin(group());
+  own.brought(kOwnRun, 3, true, "run/3", {{"x", {}, 1, {"b", ""}}, {"y", {}, 1, {"b", "c"}}});
+  EXPECT_THAT(last_report().files[0].holders, ElementsAre("a", ""));
+  EXPECT_THAT(steps(own), ElementsAre("send y to the store"));
+  EXPECT_THAT(last_report().files[1].holders, ElementsAre("a", ""));
+  own.brought(kOwnRun, 2, false, "run/2", {{"x", {}, 1, {"b", "c"}}});
+  EXPECT_THAT(steps(own), IsEmpty());
+}
+
 TEST_F(OwnSnapshotsTest, ATaskMayEndAfterItsSnapshotWasDropped) {
   OwnSnapshots own = made();
   own.begin(group());
