@@ -13,7 +13,7 @@ USAGE
 
 libraries=(
   libzmq3-dev cppzmq-dev libflatbuffers-dev liblz4-dev libxxhash-dev libsodium-dev libsqlite3-dev
-  libtbb-dev libhwy-dev libboost-dev libboost-iostreams-dev
+  libtbb-dev libhwy-dev libboost-dev libboost-context-dev libboost-iostreams-dev
   libspdlog-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
   libgtest-dev libgmock-dev
 )

@@ -3,7 +3,11 @@
 #include <spdlog/fmt/chrono.h>
 #include <spdlog/fmt/fmt.h>
 
+#include <thread>
+
 namespace modelet {
+
+void Clock::sleep(double seconds) const { std::this_thread::sleep_for(Seconds(seconds)); }
 
 std::string utc_text(std::chrono::system_clock::time_point time) {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(time);

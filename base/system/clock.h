@@ -13,6 +13,8 @@ class Clock {
   virtual ~Clock() = default;
   // Seconds since an arbitrary fixed point; never goes backwards. Thread-safe.
   virtual double now() const = 0;
+  // Lets the calling thread wait.
+  virtual void sleep(double seconds) const;
 };
 
 class SteadyClock final : public Clock {

@@ -123,12 +123,13 @@ void Group::await_farewells(double patience) {
 void Group::interrupt(const std::string& reason) { impl_->messenger.interrupt(reason); }
 void Group::throw_if_interrupted() const { impl_->messenger.interruption()->throw_if_set(); }
 const Meters& Group::meters() const { return impl_->messenger.meters(); }
+const Clock& Group::clock() const { return *impl_->messenger.options().clock; }
 
 Grid Group::grid(int rows) {
   Messenger& whole = impl_->messenger;
   const GroupOptions& options = whole.options();
-  GridTransports transports = make_grid_transports(whole.transport(), rows,
-                                                   {options.max_waiting_messages, options.max_waiting_bytes});
+  GridTransports transports = make_grid_transports(
+      whole.transport(), rows, {options.max_waiting_messages, options.max_waiting_bytes, options.clock});
   const int columns = transports.row->size();
   // The group of a line, a row or column: the ranks first, first + distance, ...
   const auto line_group = [&](std::unique_ptr<Transport> transport, int first, int distance,

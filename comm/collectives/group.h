@@ -102,6 +102,7 @@ class Group {
   void throw_if_interrupted() const;
 
   const Meters& meters() const;
+  const Clock& clock() const;  // by which the group waits
 
   // Arranges the ranks as a grid of `rows` rows: rank = row x columns + column. `rows` must divide the
   // number of ranks. Returns the groups of this rank's row and of its column. They use the connections of

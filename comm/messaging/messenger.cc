@@ -230,7 +230,7 @@ void Messenger::collect(std::span<const std::vector<InBlock>> from, double patie
 void Messenger::await(std::span<const int> from, double patience, Receiver& receiver, int passed_on) {
   const double timeout_seconds = patience * options_.timeout_seconds,
                missing_seconds = patience * options_.missing_seconds;
-  const double start = clock_.now(), deadline = start + timeout_seconds;
+  const double start = options_.clock->now(), deadline = start + timeout_seconds;
   double silent = std::min(start + missing_seconds, deadline);
   bool told = !options_.on_missing;
   arrived_.assign(count(), true);
@@ -239,13 +239,13 @@ void Messenger::await(std::span<const int> from, double patience, Receiver& rece
   missing -= take_early(receiver);
   Frame frame;
   while (missing > 0) {
-    const double before = clock_.now();
+    const double before = options_.clock->now();
     if (!told && before >= silent) {
       miss_silent_peers();
       told = true;
     }
     const bool got = receive((told ? deadline : silent) - before, frame);
-    const double now = clock_.now();
+    const double now = options_.clock->now();
     meters_.wait_seconds += now - before;
     if (!got && now >= deadline) throw too_late(timeout_seconds, passed_on);
     if (!got) continue;
@@ -282,9 +282,9 @@ void Messenger::await_farewells(double patience) {
   // A peer that is ahead may have said so before.
   for (; const EarlyMessage* message = early_.first(tag_); early_.pop())
     arrived_[static_cast<size_t>(message->frame.from)] = true;
-  const double deadline = clock_.now() + patience;
-  for (Frame frame; std::ranges::find(arrived_, false) != arrived_.end() && clock_.now() < deadline;)
-    if (receive(deadline - clock_.now(), frame) && admit(frame) && incoming_.tag == tag_)
+  const double deadline = options_.clock->now() + patience;
+  for (Frame frame; std::ranges::find(arrived_, false) != arrived_.end() && options_.clock->now() < deadline;)
+    if (receive(deadline - options_.clock->now(), frame) && admit(frame) && incoming_.tag == tag_)
       arrived_[static_cast<size_t>(frame.from)] = true;
 }
 

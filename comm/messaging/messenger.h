@@ -135,7 +135,6 @@ class Messenger {
   const GroupOptions options_;
   const std::shared_ptr<Interruption> interruption_;
   std::vector<int> others_;
-  SteadyClock clock_;
   Meters meters_;
 
   // The current operation, or the last one.

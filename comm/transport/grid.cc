@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/system/clock.h"
 
 namespace modelet::comm {
 namespace {
@@ -26,7 +25,7 @@ struct Line {
 };
 
 struct Crossing {
-  Crossing(Transport& transport, int rows, const GridLimits& most) : whole(transport), limits(most) {
+  Crossing(Transport& transport, int rows, const GridOptions& how) : whole(transport), options(how) {
     MODELET_CHECK(rows > 0 && whole.size() % rows == 0, "the ranks make no such grid");
     columns = whole.size() / rows;
     for (int i = 0; i < columns; ++i) row.ranks.push_back(own_row() * columns + i);
@@ -51,7 +50,7 @@ struct Crossing {
   }
 
   Transport& whole;
-  const GridLimits limits;
+  const GridOptions options;
   int columns = 1;
   Line row, column;
   Transport::Heard heard_before;
@@ -86,8 +85,9 @@ class LineTransport final : public Transport {
       line_.waiting_bytes -= frame.bytes();
       return true;
     }
-    const Stopwatch watch;
-    while (crossing_->whole.receive(timeout_seconds - watch.seconds(), frame)) {
+    const Clock& clock = *crossing_->options.clock;
+    const double deadline = clock.now() + timeout_seconds;
+    while (crossing_->whole.receive(deadline - clock.now(), frame)) {
       Line* const line = crossing_->line_of(frame.from);
       if (line == nullptr) {
         ++crossing_->strangers;
@@ -96,8 +96,8 @@ class LineTransport final : public Transport {
       frame.from = line->rank_of(frame.from);
       if (line == &line_) return true;
       line->waiting_bytes += frame.bytes();
-      if (line->waiting.size() >= crossing_->limits.waiting_messages ||
-          line->waiting_bytes > crossing_->limits.waiting_bytes)
+      if (line->waiting.size() >= crossing_->options.waiting_messages ||
+          line->waiting_bytes > crossing_->options.waiting_bytes)
         throw PeerError(frame.from,
                         fmt::format("a peer is too far ahead: {} messages of {} bytes wait unread",
                                     line->waiting.size() + 1, line->waiting_bytes));
@@ -120,8 +120,8 @@ class LineTransport final : public Transport {
 
 }  // namespace
 
-GridTransports make_grid_transports(Transport& whole, int rows, const GridLimits& limits) {
-  const auto crossing = std::make_shared<Crossing>(whole, rows, limits);
+GridTransports make_grid_transports(Transport& whole, int rows, const GridOptions& options) {
+  const auto crossing = std::make_shared<Crossing>(whole, rows, options);
   return {std::make_unique<LineTransport>(crossing, crossing->row, crossing->own_column()),
           std::make_unique<LineTransport>(crossing, crossing->column, crossing->own_row())};
 }

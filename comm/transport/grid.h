@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "base/system/clock.h"
 #include "comm/transport/transport.h"
 
 namespace modelet::comm {
@@ -17,15 +18,16 @@ struct GridTransports {
   std::unique_ptr<Transport> column;  // [rows]; its rank is this rank's row
 };
 
-// Limits on the messages that wait for one of the two transports while the other receives.
-struct GridLimits {
+struct GridOptions {
+  // Limits on the messages that wait for one of the two transports while the other receives.
   size_t waiting_messages, waiting_bytes;
+  std::shared_ptr<const Clock> clock;
 };
 
 // `rows` must divide the size of `whole`. `whole` must outlive both transports, and nobody else may receive
 // from it meanwhile. One thread uses both. Any thread may call interrupt() of either, which wakes the one
 // that is receiving. A message that arrives for one while the other receives is kept. More messages than
-// `limits` allow are a PeerError.
-GridTransports make_grid_transports(Transport& whole, int rows, const GridLimits& limits);
+// the limits allow are a PeerError.
+GridTransports make_grid_transports(Transport& whole, int rows, const GridOptions& options);
 
 }  // namespace modelet::comm

@@ -15,6 +15,7 @@
 #include "base/version.h"
 #include "comm/transport/endpoint.h"
 #include "comm/transport/zmq.h"
+#include "node_agent/agent/job/rank_of_run.h"
 #include "node_agent/machine/capacity.h"
 #include "shard/modelet/checkpoint.h"
 #include "shard/modelet/checkpoint/folders.h"
@@ -25,12 +26,11 @@ namespace {
 using namespace comm::control;  // NOLINT(google-build-using-namespace): the messages are this file's
                                 // vocabulary
 
-constexpr double kLastWords = 0.5;             // seconds for Leave to reach the scheduler
-constexpr double kLongestSleep = 60;           // seconds
-constexpr double kLongestBetweenLosses = 1e9;  // seconds
-constexpr double kShareOfSnapshots = 0.1;      // of the link's speed, while a run trains
-constexpr double kPassLogEvery = 1;            // seconds
-constexpr size_t kMostLogBytes = 16 << 10;     // passed on in one event
+constexpr double kLastWords = 0.5;          // seconds for Leave to reach the scheduler
+constexpr double kLongestSleep = 60;        // seconds
+constexpr double kShareOfSnapshots = 0.1;   // of the link's speed, while a run trains
+constexpr double kPassLogEvery = 1;         // seconds
+constexpr size_t kMostLogBytes = 16 << 10;  // passed on in one event
 
 uint64_t random_id() {
   std::random_device random;
@@ -96,9 +96,6 @@ void measure_missing(AgentOptions& options) {
   if (options.bf16_gflops == 0) options.bf16_gflops = speed.bf16_gflops;
   if (options.memory_gbps == 0) options.memory_gbps = speed.memory_gbps;
 }
-
-// Whether the nodes keep the run's snapshots. They do if its ranks share no folder.
-bool is_kept(const PrepareT& message) { return message.out.empty(); }
 
 // The folder of a run, beneath the work-dir. If the nodes keep the run's snapshots, each agent has a folder
 // of its own for it, which other ranks do not see.
@@ -263,7 +260,7 @@ void Agent::carry_out(const Send& action) {
 void Agent::carry_out(const PrepareJob& action) {
   const PrepareT& message = action.prepare;
   try {
-    TrainJob job = checked_job(message);
+    TrainJob job = job_here(message);
     const RunOwner owner{message.submitter, message.by_admin};
     kept_pool_ = message.pool;
     if (options_.log != nullptr) options_.log->take(SIZE_MAX);  // what other runs logged
@@ -353,36 +350,13 @@ std::unique_ptr<Job> Agent::owned_job(TrainJob job, const RunOwner& owner, bool 
   return made;
 }
 
-TrainJob Agent::checked_job(const PrepareT& message) const {
-  if (message.shape == nullptr || message.size == 0 || message.rank >= message.size ||
-      message.node_names.size() != message.size)
-    throw FormatError("the scheduler's Prepare message makes no sense");
-  TrainJob job;
-  job.run = message.name;
-  job.experiment = parse_experiment(message.experiment, "experiment of run " + message.name);
-  const ShapeT& shape = *message.shape;
-  job.shape = {shape.features,         shape.labels,         shape.train_rows, shape.test_rows,
-               shape.features_per_row, shape.labels_per_row, shape.encoder,    shape.fingerprint};
-  const uint32_t replicas = job.experiment.cluster.replicas;
-  if (message.size % replicas != 0 ||
-      message.owner.size() != partition_model(job.experiment, job.shape).size() ||
-      *std::max_element(message.owner.begin(), message.owner.end()) >= message.size / replicas)
-    throw FormatError(
-        "the scheduler's placement does not fit the experiment: use the same release everywhere");
-  job.owner = message.owner;
-  job.rank = static_cast<int>(message.rank);
-  job.size = static_cast<int>(message.size);
+TrainJob Agent::job_here(const PrepareT& message) const {
+  TrainJob job = job_of(message);
   const uint32_t wanted = job.experiment.train.threads;
   job.threads = wanted == 0 ? options_.cores : std::min(wanted, options_.cores);
   job.throttle = options_.throttle;
-  job.resume = message.resume;
-  job.private_folder = is_kept(message);
-  job.snapshots = {
-      .enabled = job.private_folder,
-      .every_steps = (job.experiment.cluster.snapshot_every + 1) / 2,
-      .bytes_per_second = snapshot_rate(options_),
-      .seconds_between_losses = std::clamp(message.seconds_between_losses, 0.0, kLongestBetweenLosses),
-      .is_safe = [this](uint64_t step) { return keeper_.is_stable(step); }};
+  job.snapshots.bytes_per_second = snapshot_rate(options_);
+  job.snapshots.is_safe = [this](uint64_t step) { return keeper_.is_stable(step); };
   // If the folder is absolute, it stays unchanged.
   job.out = options_.work_dir / folder_of(message);
   return job;

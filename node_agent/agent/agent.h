@@ -1,6 +1,6 @@
 // Agent: offers this machine to a scheduler, and executes the runs that it is given, one at a time.
 //
-// AgentCore (node_agent/agent/agent_core.h) makes the decisions. This class has the socket, the clock, the
+// AgentCore (node_agent/agent/core/agent_core.h) makes the decisions. This class has the socket, the clock, the
 // signals and the job. There are two threads. The control thread is the caller of run(); it talks to the
 // scheduler, also while a job trains. The job has a thread of its own (JobRunner). A job that fails never
 // ends the agent.
@@ -16,11 +16,11 @@
 #include "base/system/clock.h"
 #include "base/system/log.h"
 #include "comm/control/control.h"
-#include "node_agent/agent/agent_core.h"
-#include "node_agent/agent/job.h"
-#include "node_agent/agent/job_runner.h"
-#include "node_agent/agent/mailbox.h"
-#include "node_agent/agent/run_data.h"
+#include "node_agent/agent/core/agent_core.h"
+#include "node_agent/agent/core/mailbox.h"
+#include "node_agent/agent/job/job.h"
+#include "node_agent/agent/job/job_runner.h"
+#include "node_agent/agent/job/run_data.h"
 #include "node_agent/folders/run_owner.h"
 #include "node_agent/owner/preferences.h"
 
@@ -90,7 +90,7 @@ class Agent {
   void carry_out(const StoreAt& action);
   void carry_out(const AgentLog& action);
   void carry_out(const EndAgent& action);
-  TrainJob checked_job(const comm::control::PrepareT& message) const;
+  TrainJob job_here(const comm::control::PrepareT& message) const;
   void check_folders(const TrainJob& job, const RunOwner& owner) const;
   std::unique_ptr<Job> owned_job(TrainJob job, const RunOwner& owner, bool goes_on) const;
   std::optional<DataSource> data_source(const comm::control::PrepareT& message) const;

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/system/clock.h"
 #include "comm/collectives/gather_numbers.h"
 
 namespace modelet::agent {
@@ -54,9 +53,9 @@ std::vector<std::vector<uint64_t>> RankGrid::all_gather_numbers(comm::Tag tag, s
 void RankGrid::leave(comm::Tag tag) {
   replica().say_farewell(tag);
   if (replicas_ > 1) peers().say_farewell(peer_tags(tag.step));
-  const Stopwatch watch;
+  const double until = replica().clock().now() + comm::kLeavePatience;
   replica().await_farewells();
-  if (replicas_ > 1) peers().await_farewells(comm::kLeavePatience - watch.seconds());
+  if (replicas_ > 1) peers().await_farewells(until - replica().clock().now());
 }
 
 std::vector<std::vector<uint64_t>> RankGrid::gather_from_replicas(uint64_t step,

@@ -1,8 +1,6 @@
 #include "node_agent/train/training.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -308,8 +306,9 @@ void Trainer::Training::checkpoint(Session& session, comm::Tag tag, Purpose purp
 // All ranks wait equally long, so that none misses another. A run that stops after this step needs its result
 // for that. Any later stop ends the waiting.
 bool Trainer::Training::wait_for_room(Session& session, comm::Tag tag) const {
-  using namespace std::chrono_literals;
-  for (Stopwatch watch; watch.seconds() < job_.snapshots.retry_seconds; std::this_thread::sleep_for(50ms))
+  constexpr double kLook = 0.05;  // seconds between two looks at whether the wait is over
+  for (const double until = clock_.now() + job_.snapshots.retry_seconds; clock_.now() < until;
+       clock_.sleep(kLook))
     session.grid.throw_if_interrupted();
   const uint64_t stopped = !session.stops && outside_.stop_requested ? 1 : 0;
   const std::vector<size_t> counts(static_cast<size_t>(job_.size), 1);

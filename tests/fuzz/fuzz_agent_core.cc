@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/comm/control/samples.h"
-#include "tests/node_agent/agent/agent_core_harness.h"
+#include "tests/node_agent/agent/core/agent_core_harness.h"
 
 namespace {
 

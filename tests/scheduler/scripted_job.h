@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "comm/codec/codec.h"
-#include "node_agent/agent/job.h"
+#include "node_agent/agent/job/job.h"
 
 namespace modelet::testing_support {
 

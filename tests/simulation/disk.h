@@ -23,14 +23,20 @@ class Disk {
 
   // Returns false if the disk is full or fails. Repairs a damaged file.
   bool write(uint64_t run, const comm::ContentId& content) {
-    if (world_.now() < std::max(full_until_, fails_until_)) return false;
+    if (is_full()) return false;
+    put(run, content);
+    return true;
+  }
+  // The file is there already, and its run or its agent learns that only now.
+  void put(uint64_t run, const comm::ContentId& content) {
     File& file = files_[content];
     file.written = world_.now();
     file.damaged = false;
     for (const uint64_t user : file.runs) promises_.written(node_, user, content);
     refer(run, content);
-    return true;
   }
+  bool is_full() const { return world_.now() < std::max(full_until_, fails_until_); }
+  uint32_t losses() const { return losses_; }  // how often all was lost
   // The file, which is there already, is now also used by this run.
   void refer(uint64_t run, const comm::ContentId& content) {
     files_.at(content).runs.insert(run);
@@ -79,6 +85,7 @@ class Disk {
   void lose_all() {
     for (const auto& file : files_) destroyed(file);
     files_.clear();
+    ++losses_;
   }
 
  private:
@@ -94,6 +101,7 @@ class Disk {
   World& world_;
   Promises& promises_;
   std::string node_;
+  uint32_t losses_ = 0;
   double full_until_ = 0, fails_until_ = 0;
   std::map<comm::ContentId, File> files_;
 };

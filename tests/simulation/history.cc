@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "tests/scheduler/core/submission.h"
 #include "tests/simulation/pool.h"
 
 namespace modelet::simulation {
@@ -12,11 +11,11 @@ constexpr double kFirstFault = 0.5, kLastFault = 35, kCease = 45;  // seconds
 constexpr double kAway = 12;                                         // seconds that a disaster lasts
 constexpr double kLongestEnd = 600;                                  // by then all runs must have ended after kCease
 
-void submit(Pool& pool, const RunSpec& spec, uint32_t nodes, uint32_t output_modelets, double after) {
+void submit(Pool& pool, RunSpec spec, uint32_t nodes, uint32_t output_modelets, uint64_t kind, double after) {
   const std::string name = fmt::format("run{}", pool.clients.size());
+  msg::SubmitT message = pool.workload->submission(name, spec, nodes, output_modelets, kind);
   pool.promises.add(name, spec);
   Client& client = pool.add_client();
-  msg::SubmitT message = scheduler::test::submission(nodes, name, output_modelets);
   message.token = pool.clients.size();
   pool.world.after(after, [&client, message = std::move(message)] { client.start(message); });
 }
@@ -24,7 +23,7 @@ void submit(Pool& pool, const RunSpec& spec, uint32_t nodes, uint32_t output_mod
 class Player {
  public:
   explicit Player(const HistoryOptions& options)
-      : options_(options), pool_(options.seed, options.is_small || Rng(options.seed, {3}).below(5) > 0, options.mutant,
+      : options_(options), pool_(options.seed, options.workload, options.is_small || Rng(options.seed, {3}).below(5) > 0, options.mutant,
                                  options.tells) {}
 
   History play() {
@@ -67,7 +66,8 @@ class Player {
     const bool is_disaster = options_.disaster.time > 0;
     const uint32_t nodes = is_disaster ? 4 : 3, needed = is_disaster ? 4 : 2;
     for (uint32_t i = 0; i < nodes; ++i) pool_.add_node();
-    submit(pool_, {.steps = 10, .snapshot_every = 3, .step_seconds = 0.2}, options_.seed % 2 == 0 ? needed : 0, needed, 0.5);
+    submit(pool_, {.steps = 10, .snapshot_every = 3, .step_seconds = 0.2}, options_.seed % 2 == 0 ? needed : 0, needed,
+           options_.seed, 0.5);
     if (is_disaster) pool_.world.after(options_.disaster.time, [this] { strike(); });
     pool_.network.intervene(options_.intervention);
     if (options_.scheduler_point > 0)
@@ -101,7 +101,7 @@ class Player {
         pool_.network.block(node.machine(), 0, 12);
         return pool_.network.block(0, node.machine(), 12);
       case HistoryOptions::Beside::kSubmit:
-        return submit(pool_, {.steps = 4, .snapshot_every = 2, .step_seconds = 0.2}, 0, 2, 0);
+        return submit(pool_, {.steps = 4, .snapshot_every = 2, .step_seconds = 0.2}, 0, 2, options_.seed, 0);
     }
   }
 
@@ -160,7 +160,8 @@ void submit_run(Pool& pool, uint64_t seed) {
   const RunSpec spec{.steps = 5 + rng.below(50), .snapshot_every = 1 + rng.below(8), .step_seconds = 0.05 + 0.4 * rng.uniform_double()};
   const uint32_t nodes = rng.below(2) == 0 ? 0 : 1 + rng.below(static_cast<uint32_t>(std::min<size_t>(4, pool.nodes.size())));
   const uint32_t modelets = 1 + rng.below(4);
-  submit(pool, spec, nodes, modelets, 10 * rng.uniform_double());
+  const double after = 10 * rng.uniform_double();
+  submit(pool, spec, nodes, modelets, rng.next(), after);
 }
 
 History play(const HistoryOptions& options) { return Player(options).play(); }

@@ -9,10 +9,12 @@
 #include "tests/simulation/faults.h"
 #include "tests/simulation/mutants.h"
 #include "tests/simulation/network.h"
+#include "tests/simulation/workload.h"
 
 namespace modelet::simulation {
 
 struct HistoryOptions {
+  WorkloadFactory workload = {};
   uint64_t seed = 0;
   std::set<Fault> without = {};
   Mutant mutant = Mutant::kNone;

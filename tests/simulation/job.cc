@@ -1,55 +1,14 @@
 #include "tests/simulation/job.h"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-
 namespace modelet::simulation {
-namespace {
 
-constexpr double kMissedAfter = 2, kLinger = 2, kDiskRetry = 1;  // seconds
-
-}  // namespace
-
-Job::Job(JobSurroundings surroundings, const msg::PrepareT& prepare)
-    : around_(std::move(surroundings)), prepare_(prepare), spec_(around_.promises.spec(prepare.name)) {}
-
-void Job::later(double seconds, void (Job::*what)()) {
-  around_.host.post(seconds, [self = shared_from_this(), what] {
-    if (!self->is_over()) ((*self).*what)();
-  });
+std::vector<RankHost*> Job::find_ranks(const msg::StartT& start) const {
+  std::vector<RankHost*> ranks;
+  for (const std::string& endpoint : start.endpoints) ranks.push_back(around_.find(endpoint));
+  return ranks;
 }
 
-// ---- before the first step
-
-void Job::prepare() {
-  std::vector<std::string> names;
-  for (uint32_t i = 0; i < prepare_.owner.size(); ++i)
-    if (prepare_.owner[i] == prepare_.rank) names.push_back(modelet_file(i));
-  names.emplace_back(kRunFile);
-  comm::Snapshot snapshot;
-  if (!prepare_.snapshot.empty()) snapshot = comm::parse_snapshot(prepare_.snapshot);
-  around_.keeper.begin(prepare_, snapshot.step);
-  const double seconds = around_.world.between(0.05, 0.5);
-  around_.host.post(seconds, [self = shared_from_this(), snapshot, names] {
-    if (self->is_over()) return;
-    if (self->prepare_.snapshot.empty()) return self->brought(true, snapshot);
-    self->around_.keeper.bring(
-        snapshot, names, [self] { return !self->is_over(); },
-        [self, snapshot](bool good) { self->brought(good, snapshot); });
-  });
-}
-
-void Job::brought(bool good, const comm::Snapshot& snapshot) {
-  if (!good) return end(msg::Outcome::Failed, "files of the snapshot cannot be had", true);
-  const TrueState first = first_state(prepare_.name, prepare_.owner.size());
-  const auto value = [&](const std::string& name, uint64_t at_first) {
-    const auto file = std::ranges::find(snapshot.files, name, &comm::SnapshotFile::name);
-    return file == snapshot.files.end() ? at_first : value_in(file->content);
-  };
-  step_ = snapshot.step;
-  for (uint32_t i = 0; i < prepare_.owner.size(); ++i)
-    if (prepare_.owner[i] == prepare_.rank) states_[i] = value(modelet_file(i), first.modelets[i]);
-  run_state_ = value(kRunFile, first.run);
+void Job::report_prepared() {
   msg::PreparedT prepared;
   prepared.run = prepare_.run;
   prepared.epoch = prepare_.epoch;
@@ -57,157 +16,21 @@ void Job::brought(bool good, const comm::Snapshot& snapshot) {
   around_.report(std::move(prepared));
 }
 
-void Job::start(const msg::StartT& start) {
-  for (const std::string& endpoint : start.endpoints) ranks_.push_back(around_.find(endpoint));
-  is_training_ = true;
-  around_.host.post(0, [self = shared_from_this()] { self->stop_if_waiting(); });
-  later(0.01, &Job::begin_step);
-  later(1, &Job::look_for_missing);
-}
-
-// ---- steps
-
-void Job::begin_step() {
-  if (step_ == spec_.steps) return end_well(msg::Outcome::Ok);
-  RankMessage own{.run = prepare_.run, .epoch = prepare_.epoch, .rank = prepare_.rank, .step = step_,
-                  .stop = stop_asked_};
-  for (const auto& [modelet, state] : states_) own.total += contribution(modelet, state);
-  messages_[step_][prepare_.rank] = own;
-  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (rank == prepare_.rank || ranks_[rank] == nullptr) continue;
-    around_.network.carry(
-        around_.host, ranks_[rank]->host(),
-        [self = shared_from_this()] { return !self->over_ || self->around_.world.now() < self->linger_until_; },
-        [to = ranks_[rank], own] { return to->received(own); });
-  }
-  waits_since_ = around_.world.now();
-  is_computed_ = false;
-  around_.host.post(spec_.step_seconds * around_.world.between(0.8, 1.2), [self = shared_from_this(), at = step_] {
-    if (self->is_over() || self->step_ != at) return;
-    self->is_computed_ = true;
-    self->complete_if_all_here();
-  });
-}
-
-// Messages of other groups are refused. In the product, peers prove at the connection for which group they
-// work.
-bool Job::received(const RankMessage& message) {
-  const bool is_of_group = message.run == prepare_.run && message.epoch == prepare_.epoch;
-  const bool is_taken = is_of_group || (around_.mutant == Mutant::kNoFencingOfRanks && message.run == prepare_.run &&
-                                        message.rank != prepare_.rank && message.rank < prepare_.node_names.size());
-  // Messages of earlier groups are dropped. Others are refused for now, and come again.
-  if (!is_taken) return message.run == prepare_.run && message.epoch < prepare_.epoch;
-  if (missed_.erase(message.rank) > 0 && !over_) report_missed(message.rank, true);
-  if (message.step < step_) return true;
-  auto& of_step = messages_[message.step];
-  const auto [known, is_new] = of_step.insert({message.rank, message});
-  if (!is_new && around_.mutant == Mutant::kDuplicatesInSteps) known->second.total += message.total;
-  complete_if_all_here();
-  return true;
-}
-
-void Job::complete_if_all_here() {
-  if (over_ || !is_training_ || !is_computed_ || messages_[step_].size() < ranks_.size()) return;
-  uint64_t total = 0;
-  bool stops = false;
-  for (const auto& [rank, message] : messages_[step_]) {
-    total += message.total;
-    stops = stops || message.stop;
-  }
-  for (auto& [modelet, state] : states_) state = next_modelet_state(state, total);
-  run_state_ = next_run_state(run_state_, total);
-  messages_.erase(step_++);
-  is_computed_ = false;
-  around_.world.note("{} run {} epoch {} rank {}: step {}", around_.endpoint, prepare_.run, prepare_.epoch,
-                     prepare_.rank, step_);
-  around_.promises.stepped(prepare_.name, step_, states_, run_state_);
-  if (step_ == spec_.steps) return end_well(msg::Outcome::Ok);
-  if (stops) return end_well(msg::Outcome::Interrupted);
-  if (step_ % spec_.snapshot_every == 0) {
-    write_snapshot(false);
-    if (prepare_.rank == 0) publish();
-  }
-  begin_step();
-}
-
-void Job::publish() {
-  const nlohmann::json event = {
-      {"event", "progress"}, {"step", step_}, {"group", prepare_.epoch}, {"state", run_state_}};
-  msg::RunEventT message;
-  message.run = prepare_.run;
-  message.json = event.dump();
-  around_.report(std::move(message));
-}
-
-void Job::look_for_missing() {
-  const double now = around_.world.now();
-  const bool is_late = is_computed_ && now - waits_since_ > kMissedAfter + spec_.step_seconds;
-  for (uint32_t rank = 0; is_late && rank < ranks_.size(); ++rank) {
-    if (messages_[step_].contains(rank)) continue;
-    missed_.insert(rank);
-    report_missed(rank, false);
-  }
-  later(kMissedAfter, &Job::look_for_missing);
-}
-
-void Job::report_missed(uint32_t rank, bool over) {
+void Job::report_missed(uint32_t rank, bool over, const std::string& why) {
   msg::PeerMissedT missed;
   missed.run = prepare_.run;
   missed.epoch = prepare_.epoch;
   missed.rank = rank;
-  missed.why = "it is silent";
+  missed.why = why;
   missed.over = over;
   around_.report(std::move(missed));
 }
 
-bool Job::write_snapshot(bool keep) {
-  std::vector<comm::SnapshotFile> files;
-  for (const auto& [modelet, state] : states_)
-    files.push_back({modelet_file(modelet), content_of(step_, modelet, state), 8, {}});
-  if (prepare_.rank == 0) files.push_back({kRunFile, content_of(step_, kRunFileNumber, run_state_), 8, {}});
-  for (const comm::SnapshotFile& file : files)
-    if (!around_.disk.write(prepare_.run, file.content)) return false;
-  around_.keeper.take(step_, keep, files);
-  return true;
-}
-
-// ---- the end
-
-// Waits while the disk is full.
-void Job::end_well(msg::Outcome outcome) {
-  if (!write_snapshot(true))
-    return around_.host.post(kDiskRetry, [self = shared_from_this(), outcome] {
-      if (!self->is_over()) self->end_well(outcome);
-    });
-  if (prepare_.rank == 0) publish();
-  end(outcome, "", false);
-}
-
-void Job::end(msg::Outcome outcome, const std::string& why, bool retry) {
-  over_ = true;
-  linger_until_ = around_.world.now() + kLinger;
-  msg::RunDoneT done;
-  done.run = prepare_.run;
-  done.epoch = prepare_.epoch;
-  done.outcome = outcome;
-  done.step = step_;
-  done.message = why;
-  done.retry = retry;
-  around_.report(std::move(done));
-}
-
-// Once the group runs, a stop ends all ranks after the same step. Before that, this rank can end alone.
-void Job::stop_if_waiting() {
-  if (!stop_asked_ || is_training_ || over_) return;
-  end(msg::Outcome::Failed, "stopped before the first step", false);
-}
-
-void Job::abort(const std::string& reason) {
-  const double seconds = around_.world.chance(0.1) ? around_.world.between(1, 4) : around_.world.between(0, 0.1);
-  is_training_ = false;  // it makes no more steps
-  around_.host.post(seconds, [self = shared_from_this(), reason] {
-    if (!self->is_over()) self->end(msg::Outcome::Failed, reason, true);
-  });
+void Job::report_event(const std::string& json) {
+  msg::RunEventT message;
+  message.run = prepare_.run;
+  message.json = json;
+  around_.report(std::move(message));
 }
 
 }  // namespace modelet::simulation

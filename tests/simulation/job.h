@@ -1,19 +1,12 @@
-// Job: one rank of a run, whose training is a chain of hashes. After each step, the state of a modelet
-// depends on the states of all modelets before the step. A rank knows only its own modelets (by the owner
-// vector), so in each step it needs a message from every other rank. Its Prepare, Start, Stop, snapshots and
-// reports are those of a real job.
-//
-// If messages do not come, the rank goes on waiting and reports whom it misses, and whom it hears again
-// (PeerMissed).
+// Job: one rank of a run, from Prepare to RunDone, on a node of the simulation. What a rank computes is up to
+// the workload (workload.h): a ChainJob is a chain of hashes, a TrainedJob is the real trainer.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <vector>
 
+#include "comm/transport/transport.h"
 #include "tests/simulation/disk.h"
 #include "tests/simulation/keeper.h"
 #include "tests/simulation/mutants.h"
@@ -22,13 +15,19 @@
 
 namespace modelet::simulation {
 
-// What a rank sends to every other rank in a step.
+// What a rank sends to another one.
 struct RankMessage {
   uint64_t run = 0;
   uint32_t epoch = 0, rank = 0;
+
+  // Of a ChainJob:
   uint64_t step = 0;   // that is completed
   uint64_t total = 0;  // sum of the contributions of its modelets
   bool stop = false;   // the rank was asked to end after this step
+
+  // Of a TrainedJob:
+  uint64_t connection = 0, number = 0;  // of the message within the connection
+  comm::RecycledPtr<comm::Message> content = {};
 };
 
 // Something at an address that has ranks.
@@ -46,7 +45,7 @@ struct JobSurroundings {
   Host& host;
   Disk& disk;
   Keeper& keeper;
-  std::string endpoint;                                        // of this node
+  std::string node, endpoint;
   std::function<RankHost*(const std::string& endpoint)> find;  // null: no node has that address
   std::function<void(msg::ToSchedulerMessage)> report;
   Mutant mutant = Mutant::kNone;
@@ -54,42 +53,40 @@ struct JobSurroundings {
 
 class Job : public std::enable_shared_from_this<Job> {
  public:
-  Job(JobSurroundings surroundings, const msg::PrepareT& prepare);
+  Job(JobSurroundings surroundings, const msg::PrepareT& prepare)
+      : around_(std::move(surroundings)), prepare_(prepare), spec_(around_.promises.spec(prepare.name)) {}
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  virtual ~Job() = default;
 
-  void prepare();
-  void start(const msg::StartT& start);
-  void stop() { stop_asked_ = true; stop_if_waiting(); }
-  void abort(const std::string& reason);
-  bool received(const RankMessage& message);
-  void vanish() { over_ = true; }  // its process has died
-  uint64_t step() const { return step_; }
+  virtual void prepare() = 0;
+  virtual void start(const msg::StartT& start) = 0;
+  virtual void stop() = 0;
+  virtual void abort(const std::string& reason) = 0;
+  virtual bool received(const RankMessage& message) = 0;  // as RankHost::received
+  virtual void vanish() = 0;                              // its process has died
+  virtual uint64_t step() const = 0;
 
- private:
-  void brought(bool good, const comm::Snapshot& snapshot);
-  void begin_step();
-  void complete_if_all_here();
-  void look_for_missing();
-  void report_missed(uint32_t rank, bool over);
-  bool write_snapshot(bool keep);
-  void end_well(msg::Outcome outcome);
-  void end(msg::Outcome outcome, const std::string& why, bool retry);
-  void stop_if_waiting();
-  void publish();
-  bool is_over() const { return over_; }
-  // Calls `what` after some time, unless the job is over then.
-  void later(double seconds, void (Job::*what)());
+ protected:
+  bool is_of_group(const RankMessage& message) const {
+    return message.run == prepare_.run && message.epoch == prepare_.epoch;
+  }
+  // Messages of earlier groups are dropped. Others are refused for now, and come again. In the product, peers
+  // prove at the connection for which group they work.
+  bool is_dropped(const RankMessage& message) const {
+    return message.run == prepare_.run && message.epoch < prepare_.epoch;
+  }
+  RankMessage message() const {
+    return {.run = prepare_.run, .epoch = prepare_.epoch, .rank = prepare_.rank};
+  }
+  std::vector<RankHost*> find_ranks(const msg::StartT& start) const;
+  void report_prepared();
+  void report_missed(uint32_t rank, bool over, const std::string& why);
+  void report_event(const std::string& json);
 
-  JobSurroundings around_;
+  const JobSurroundings around_;
   const msg::PrepareT prepare_;
   const RunSpec spec_;
-  std::map<uint32_t, uint64_t> states_;  // own modelets
-  uint64_t run_state_ = 0, step_ = 0;
-  std::vector<RankHost*> ranks_;
-  std::map<uint64_t, std::map<uint32_t, RankMessage>> messages_;  // step -> rank
-  std::set<uint32_t> missed_;                                     // ranks
-  double waits_since_ = 0;
-  bool is_training_ = false, is_computed_ = false, stop_asked_ = false, over_ = false;
-  double linger_until_ = 0;  // messages under way are still delivered until then
 };
 
 }  // namespace modelet::simulation

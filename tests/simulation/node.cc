@@ -17,6 +17,10 @@ Node::Node(Pool& pool, int machine, std::string name)
       address_(fmt::format("tcp://10.0.0.{}", machine)),
       disk_(pool.world, pool.promises, name_) {}
 
+Node::~Node() {
+  if (job_) job_->vanish();
+}
+
 void Node::start() {
   if (is_alive() || has_left_) return;
   born();
@@ -83,8 +87,8 @@ void Node::carry_out(const agent::Send& action) {
 }
 
 void Node::carry_out(const agent::PrepareJob& action) {
-  job_ = std::make_shared<Job>(
-      JobSurroundings{pool_.world, pool_.network, pool_.promises, *this, disk_, *keeper_, endpoint(),
+  job_ = pool_.workload->make_job(
+      JobSurroundings{pool_.world, pool_.network, pool_.promises, *this, disk_, *keeper_, name_, endpoint(),
                       [this](const std::string& endpoint) { return pool_.rank_host(endpoint); },
                       [this](msg::ToSchedulerMessage message) {
                         post(0, [this, message] {

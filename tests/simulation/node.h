@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "node_agent/agent/agent_core.h"
+#include "node_agent/agent/core/agent_core.h"
 #include "tests/simulation/disk.h"
 #include "tests/simulation/job.h"
 #include "tests/simulation/keeper.h"
@@ -19,6 +19,7 @@ class Pool;
 class Node : public ControlEnd, public Holder, public RankHost {
  public:
   Node(Pool& pool, int machine, std::string name);
+  ~Node() override;
 
   const std::string& name() const { return name_; }
   std::string endpoint() const { return address_ + ":7000"; }

@@ -12,15 +12,16 @@
 #include "tests/simulation/node.h"
 #include "tests/simulation/promises.h"
 #include "tests/simulation/scheduler_process.h"
+#include "tests/simulation/workload.h"
 #include "tests/simulation/world.h"
 
 namespace modelet::simulation {
 
 class Pool {
  public:
-  Pool(uint64_t seed, bool has_store, Mutant the_mutant, bool tells)
-      : world(seed, tells), network(world), promises(world, has_store), mutant(the_mutant),
-        scheduler(*this, has_store) {}
+  Pool(uint64_t seed, const WorkloadFactory& workload_for, bool has_store, Mutant the_mutant, bool tells)
+      : world(seed, tells), network(world), workload(workload_for(world)),
+        promises(world, *workload, has_store), mutant(the_mutant), scheduler(*this, has_store) {}
 
   Holder* holder(const std::string& name);          // "": the scheduler's store
   RankHost* rank_host(const std::string& endpoint);
@@ -30,6 +31,7 @@ class Pool {
 
   World world;
   Network network;
+  const std::unique_ptr<Workload> workload;
   Promises promises;
   const Mutant mutant;
   SchedulerProcess scheduler;

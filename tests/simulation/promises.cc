@@ -1,8 +1,6 @@
 #include "tests/simulation/promises.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 namespace modelet::simulation {
@@ -10,61 +8,7 @@ namespace {
 
 constexpr double kSoon = 5;  // seconds for a few steps, and for files under way
 
-uint64_t hash_of(const std::string& text) {
-  uint64_t hash = text.size();
-  for (const char c : text) hash = mix64(hash ^ static_cast<unsigned char>(c));
-  return hash;
-}
-
 }  // namespace
-
-// ---- the truth
-
-uint64_t contribution(uint32_t modelet, uint64_t state) { return mix64(state ^ mix64(modelet + 1)); }
-uint64_t next_modelet_state(uint64_t state, uint64_t total) { return mix64(state + 3 * total); }
-uint64_t next_run_state(uint64_t state, uint64_t total) { return mix64(state ^ total); }
-
-TrueState first_state(const std::string& run, size_t modelets) {
-  TrueState state{.modelets = {}, .run = hash_of(run)};
-  for (size_t i = 0; i < modelets; ++i) state.modelets.push_back(mix64(state.run + i));
-  return state;
-}
-
-comm::ContentId content_of(uint64_t step, uint64_t file, uint64_t value) {
-  const uint64_t words[4] = {value, step, file, mix64(value ^ step)};
-  comm::ContentId content;
-  std::memcpy(content.bytes.data(), words, sizeof(words));
-  return content;
-}
-
-uint64_t value_in(const comm::ContentId& content) {
-  uint64_t value = 0;
-  std::memcpy(&value, content.bytes.data(), sizeof(value));
-  return value;
-}
-
-std::string modelet_file(size_t modelet) { return fmt::format("modelet-{:05}.safetensors", modelet); }
-
-const TrueState& Promises::truth(const std::string& run, uint64_t step) {
-  std::vector<TrueState>& states = truths_.at(run);
-  while (states.size() <= step) {
-    TrueState next = states.back();
-    uint64_t total = 0;
-    for (uint32_t i = 0; i < next.modelets.size(); ++i) total += contribution(i, next.modelets[i]);
-    for (uint64_t& state : next.modelets) state = next_modelet_state(state, total);
-    next.run = next_run_state(next.run, total);
-    states.push_back(std::move(next));
-  }
-  return states[step];
-}
-
-std::map<std::string, comm::ContentId> Promises::files_of(const std::string& run, uint64_t step) {
-  const TrueState& state = truth(run, step);
-  std::map<std::string, comm::ContentId> files{{kRunFile, content_of(step, kRunFileNumber, state.run)}};
-  for (size_t i = 0; i < state.modelets.size(); ++i)
-    files[modelet_file(i)] = content_of(step, i, state.modelets[i]);
-  return files;
-}
 
 // ---- disks
 
@@ -104,8 +48,8 @@ Promises::Copies Promises::copies(const Content& content) const {
   return counted;
 }
 
-std::string Promises::lost_file(uint64_t run, uint64_t step) {
-  for (const auto& [name, content] : files_of(names_.at(run), step)) {
+std::string Promises::lost_file(uint64_t run, Made snapshot) {
+  for (const auto& [name, content] : workload_.files(run, snapshot.epoch, snapshot.step)) {
     const Copies counted = copies({run, content});
     if (counted.there == 0 && counted.removed == 0) return name;
   }
@@ -127,15 +71,6 @@ bool Promises::has_lost_files(uint64_t run) {
 
 // ---- what happens
 
-void Promises::stepped(const std::string& run, uint64_t step, const std::map<uint32_t, uint64_t>& modelets,
-                       uint64_t of_run) {
-  const TrueState& right = truth(run, step);
-  const bool agrees = right.run == of_run && std::ranges::all_of(modelets, [&](const auto& entry) {
-                        return right.modelets[entry.first] == entry.second;
-                      });
-  if (!agrees) world_.violated(fmt::format("{}: the state after step {} is not the undisturbed run's", run, step));
-}
-
 void Promises::sent(const std::string& peer, const msg::FromSchedulerMessage& message) {
   if (const auto* prepare = std::get_if<msg::PrepareT>(&message)) check_prepare(peer, *prepare);
   if (const auto* stable = std::get_if<msg::StableT>(&message)) check_stable(*stable);
@@ -145,8 +80,6 @@ void Promises::sent(const std::string& peer, const msg::FromSchedulerMessage& me
 // No two groups of a run have the same number, and later groups have larger ones.
 void Promises::check_prepare(const std::string&, const msg::PrepareT& message) {
   names_[message.run] = message.name;
-  auto& states = truths_[message.name];
-  if (states.empty()) states.push_back(first_state(message.name, message.owner.size()));
   uint32_t& newest = epochs_[message.run];
   std::string text = message.snapshot + "|";
   for (const std::string& node : message.node_names) text += node + ",";
@@ -156,6 +89,7 @@ void Promises::check_prepare(const std::string&, const msg::PrepareT& message) {
     world_.violated(fmt::format("run {}: two groups have the epoch {}", message.run, message.epoch));
   if (is_new && message.epoch < newest)
     world_.violated(fmt::format("run {}: epoch {} comes after epoch {}", message.run, message.epoch, newest));
+  if (is_new) workload_.prepared(message);
   newest = message.epoch;
   sizes_[message.run] = message.size;
   if (std::ranges::any_of(message.owner, [&](uint32_t rank) { return rank >= message.size; }))
@@ -164,12 +98,12 @@ void Promises::check_prepare(const std::string&, const msg::PrepareT& message) {
   if (!message.snapshot.empty())
     check_snapshot(message.run, went_on_from_[message.run] = comm::parse_snapshot(message.snapshot));
   else if (stable_.contains(message.run))
-    world_.violated(fmt::format("run {} begins anew although step {} is stable", message.run, stable_[message.run]));
+    world_.violated(fmt::format("run {} begins anew although step {} is stable", message.run, stable_[message.run].step));
 }
 
 void Promises::check_snapshot(uint64_t id, const comm::Snapshot& snapshot) {
   const std::string& run = names_.at(id);
-  for (const auto& [name, content] : files_of(run, snapshot.step)) {
+  for (const auto& [name, content] : workload_.files(id, snapshot.epoch, snapshot.step)) {
     const auto file = std::ranges::find(snapshot.files, name, &comm::SnapshotFile::name);
     if (file == snapshot.files.end()) return world_.violated(fmt::format("{}: {} is missing in the snapshot", run, name));
     if (file->content != content)
@@ -185,10 +119,10 @@ void Promises::check_stable(const msg::StableT& message) {
   const std::string& run = names_.at(message.run);
   if (message.epoch != epochs_[message.run]) return;
   const size_t needed = std::min<size_t>(2, sizes_[message.run] + (has_store_ ? 1 : 0));
-  uint64_t& stable = stable_[message.run];
-  if (message.step <= stable) return;  // repeated
-  stable = message.step;
-  for (const auto& [name, content] : files_of(run, message.step)) {
+  Made& stable = stable_[message.run];
+  if (message.step <= stable.step) return;  // repeated
+  stable = {message.epoch, message.step};
+  for (const auto& [name, content] : workload_.files(message.run, message.epoch, message.step)) {
     const Copies counted = copies({message.run, content});
     if (counted.there + counted.destroyed < needed)
       return world_.violated(fmt::format("{}: step {} is called stable, and {} lies on {} disks", run, message.step, name,
@@ -262,7 +196,7 @@ void Promises::ended(const msg::RunStatusT& run, const std::vector<comm::Snapsho
   for (const comm::SnapshotFile& file : last->files) {
     const auto found = copies_.find({run.run, file.content});
     const bool is_stored = found != copies_.end() && found->second.contains("") && found->second.at("") == Copy::kThere;
-    if (has_store_ && !is_stored && lost_file(run.run, steps).empty())
+    if (has_store_ && !is_stored && lost_file(run.run, {last->epoch, last->step}).empty())
       return world_.violated(fmt::format("{}: {} is not in the store", what, file.name));
   }
 }

@@ -11,7 +11,7 @@ namespace {
 
 // A part of the samples teaches nearly as much as all of them (docs/studies/labels.md), and scoring is the larger part
 // of the work.
-constexpr size_t kMostRows = 32768;
+constexpr size_t kMostFittedRows = 32768;
 
 // Labels of a sample that the network scores highest. Some of them are the sample's own, so there are more where
 // samples have many.
@@ -21,7 +21,7 @@ constexpr double kProposalsOfALabel = 6;
 // What ranks do alone has no common pace, and a rank counts as missing if it is silent for long. So they meet after
 // each round of the fits.
 constexpr size_t kFitRounds = 32;
-constexpr size_t kAskingRounds = kMostRows / Evaluator::kBatch * (kMaxHiddenLayers + 1);
+constexpr size_t kAskingRounds = kMostFittedRows / Evaluator::kBatch * (kMaxHiddenLayers + 1);
 static_assert(kAskingRounds + kFitRounds <= kClassifierRounds);
 
 // `count` of the rows, at equal distances.
@@ -38,7 +38,7 @@ size_t proposals(const shard::Dataset& data) {
 
 }  // namespace
 
-size_t classifier_rows(size_t rows) { return std::min(rows, kMostRows); }
+size_t classifier_rows(size_t rows) { return std::min(rows, kMostFittedRows); }
 
 void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group& group,
                      const shard::Dataset& data, std::span<const uint32_t> rows, comm::Tag tag,

@@ -22,7 +22,7 @@ namespace modelet::shard {
 
 // Which labels of its samples a data set has: all, or only those of some neurons (ascending), which a node
 // that holds these neurons needs. With `alone`, the file may lack the labels of the other neurons
-// (node_agent/agent/run_data.h).
+// (node_agent/agent/job/run_data.h).
 struct LabelSelection {
   std::optional<std::vector<NeuronRange>> neurons;
   bool alone = false;

@@ -58,13 +58,15 @@ class StepClock final : public Clock {
       : seconds_per_step_(seconds_per_step), seconds_per_look_(seconds_per_look) {}
   double now() const override {
     const double steps = trainer == nullptr ? 0 : seconds_per_step_ * double(trainer->step());
-    return steps + seconds_per_look_ * double(looks_++);
+    return steps + seconds_per_look_ * double(looks_++) + slept_;
   }
+  void sleep(double seconds) const override { slept_ += seconds; }
   const Trainer* trainer = nullptr;  // whose steps are counted
 
  private:
   const double seconds_per_step_, seconds_per_look_;
   mutable uint64_t looks_ = 0;
+  mutable double slept_ = 0;
 };
 
 class TrainerTest : public ::testing::Test {

@@ -21,7 +21,7 @@
 #include "base/rng.h"
 #include "base/system/file.h"
 #include "comm/security/keys.h"
-#include "node_agent/agent/run_data.h"
+#include "node_agent/agent/job/run_data.h"
 #include "node_agent/train/data/label_selection.h"
 #include "scheduler/access/store_policy.h"
 #include "scheduler/client/send_data.h"

@@ -1,4 +1,4 @@
-#include "node_agent/agent/agent_core.h"
+#include "node_agent/agent/core/agent_core.h"
 
 #include <spdlog/fmt/fmt.h>
 

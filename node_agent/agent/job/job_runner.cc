@@ -1,18 +1,14 @@
-#include "node_agent/agent/job_runner.h"
+#include "node_agent/agent/job/job_runner.h"
 
 #include <spdlog/fmt/fmt.h>
 
-#include <new>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
 #include "base/system/clock.h"
 #include "base/system/log.h"
-#include "base/system/process.h"
-#include "node_agent/train/job/same_run.h"
-#include "node_agent/train/job/snapshot.h"
-#include "shard/modelet/checkpoint.h"
+#include "node_agent/agent/job/rank_of_run.h"
 
 namespace modelet::agent {
 
@@ -23,31 +19,12 @@ using comm::control::RunEventT;
 
 namespace {
 
-// Keep what an error says about a file and its line, but remove what it quotes from the file: the user who
-// submitted the run may not be allowed to read that file.
-std::string without_quotes(const FormatError& error) {
-  std::string text = error.what();
-  const size_t first = text.find('\''), last = text.rfind('\'');
-  if (first < last) text.replace(first + 1, last - first - 1, "...");
-  return text;
-}
-
-std::string without_quotes(const MisfitError& error) {
-  const std::string text = error.what();
-  const size_t first = text.find('\'');
-  return first == text.npos ? text : text.substr(0, first) + "'...'";
-}
-
 nlohmann::json with_time(nlohmann::json event) {
   if (!event.contains("time")) event["time"] = utc_text(std::chrono::system_clock::now());
   return event;
 }
 
 }  // namespace
-
-bool goes_on_in_folder(const comm::control::PrepareT& prepare) {
-  return prepare.epoch > 1 && !prepare.out.empty();
-}
 
 JobRunner::JobRunner(const comm::control::PrepareT& prepare, TrainJob job, JobCheck check,
                      JobFactory make_job, comm::ZmqOptions data_socket, Mailbox& mailbox,
@@ -115,37 +92,8 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
   try {
     train(std::move(job), check, make_job);
     done.outcome = Outcome::Ok;
-  } catch (const Interrupted& stop) {
-    // A job that was stopped has written its checkpoint; one that was aborted has not.
-    done.outcome = aborted() ? Outcome::Failed : Outcome::Interrupted;
-    done.retry = aborted();
-    done.message = stop.what();
-  } catch (const PeerError& error) {
-    done.outcome = Outcome::Failed;
-    done.retry = true;
-    done.message = error.what();
-  } catch (const MisfitError& error) {
-    log_for_owner("run {}: {}", run_, error.what());
-    done.outcome = Outcome::Failed;
-    done.message = without_quotes(error);
-    done.user_error = true;
-  } catch (const UsageError& error) {
-    done.outcome = Outcome::Failed;
-    done.message = error.what();
-    // An earlier group has passed this check, so the reason may be temporary: that group may not have left
-    // the folder yet, or may just have written another checkpoint.
-    done.retry = goes_on_in_folder_;
-    done.user_error = !goes_on_in_folder_;
-  } catch (const std::bad_alloc&) {
-    done.outcome = Outcome::Failed;
-    done.message = out_of_memory_text();
-  } catch (const FormatError& error) {
-    log_for_owner("run {}: {}", run_, error.what());
-    done.outcome = Outcome::Failed;
-    done.message = without_quotes(error);
-  } catch (const std::exception& error) {
-    done.outcome = Outcome::Failed;
-    done.message = error.what();
+  } catch (...) {
+    set_failure(done, std::current_exception(), aborted(), goes_on_in_folder_);
   }
   done.step = step();
   {
@@ -214,24 +162,11 @@ void JobRunner::bring_snapshot(TrainJob& job) const {
   SnapshotKeeper& keeper = *kept_->keeper;
   keeper.begin(kept_->group);
   if (!kept_->from) return;
-  const comm::Snapshot& snapshot = *kept_->from;
-  job.resume = job.out / "checkpoints" / fmt::format("step-{:010}", snapshot.step);
   const std::function<void()> check = [this] { check_wanted(); };
-  const std::vector<std::string> index = {shard::kIndexName};
-  try {
-    keeper.bring(snapshot, index, job.resume, check);
-    const shard::Checkpoint checkpoint = shard::Checkpoint::open(job.resume);
-    require_same_run(checkpoint, job);  // another run's snapshot may not have the needed files
-    keeper.bring(snapshot, files_needed(job, checkpoint.index()), job.resume, check);
-  } catch (const Interrupted&) {
-    throw;
-  } catch (const UsageError&) {
-    throw;
-  } catch (const FormatError&) {
-    throw;
-  } catch (const Error& error) {
-    throw PeerError(-1, error.what());  // nodes were lost; another group may not miss them
-  }
+  agent::bring_snapshot(*kept_->from, job,
+                        [&](std::span<const std::string> names, const std::filesystem::path& folder) {
+                          keeper.bring(*kept_->from, names, folder, check);
+                        });
 }
 
 // A journal that cannot be written does not end the run.

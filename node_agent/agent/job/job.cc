@@ -1,4 +1,4 @@
-#include "node_agent/agent/job.h"
+#include "node_agent/agent/job/job.h"
 
 #include <utility>
 

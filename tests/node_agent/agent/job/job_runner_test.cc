@@ -1,5 +1,5 @@
 // How a run ends: a stop ends it with a checkpoint, an abort without.
-#include "node_agent/agent/job_runner.h"
+#include "node_agent/agent/job/job_runner.h"
 
 #include <gmock/gmock.h>
 #include <poll.h>

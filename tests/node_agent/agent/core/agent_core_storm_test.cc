@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/rng.h"
-#include "tests/node_agent/agent/agent_core_harness.h"
+#include "tests/node_agent/agent/core/agent_core_harness.h"
 
 namespace modelet::agent::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "node_agent/agent/outbox.h"
+#include "node_agent/agent/core/outbox.h"
 
 #include <algorithm>
 #include <utility>

@@ -20,9 +20,9 @@
 #include "comm/content/snapshot.h"
 #include "comm/control/control.h"
 #include "comm/transport/zmq.h"
-#include "node_agent/agent/job.h"
-#include "node_agent/agent/mailbox.h"
-#include "node_agent/agent/run_data.h"
+#include "node_agent/agent/core/mailbox.h"
+#include "node_agent/agent/job/job.h"
+#include "node_agent/agent/job/run_data.h"
 #include "node_agent/folders/run_journal.h"
 #include "node_agent/snapshots/snapshot_keeper.h"
 
@@ -34,10 +34,6 @@ struct KeptRun {
   SnapshotKeeper::Group group;
   std::optional<comm::Snapshot> from;
 };
-
-// Whether an earlier group of the run has trained into its folder, which all ranks see. This group then
-// goes on from the newest checkpoint there, if there is one.
-bool goes_on_in_folder(const comm::control::PrepareT& prepare);
 
 class JobRunner {
  public:

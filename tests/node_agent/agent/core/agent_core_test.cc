@@ -1,10 +1,10 @@
 // What an agent decides, event by event.
-#include "node_agent/agent/agent_core.h"
+#include "node_agent/agent/core/agent_core.h"
 
 #include <gmock/gmock.h>
 
 #include "tests/comm/control/samples.h"
-#include "tests/node_agent/agent/agent_core_harness.h"
+#include "tests/node_agent/agent/core/agent_core_harness.h"
 
 namespace modelet::agent::test {
 namespace {

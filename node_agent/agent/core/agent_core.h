@@ -14,13 +14,13 @@
 //   effect, and neither have those that come twice. They are counted.
 // - A job goes on while the scheduler is away. The agent keeps trying to register, and says for which run
 //   and epoch it works. Once registered, it sends again what may not have arrived
-//   (node_agent/agent/outbox.h). Only if the scheduler comes back as another pool does nobody need the job:
+//   (node_agent/agent/core/outbox.h). Only if the scheduler comes back as another pool does nobody need the job:
 //   then it ends without a report.
 // - If it is asked to leave, the agent tells the scheduler and works on until it is released or its time is
 //   over. Then its job is aborted. A free agent whose scheduler is away leaves at once. A free agent stays,
 //   until its time is over, while it is still sending files of snapshots.
 //
-// Invariants (tests/node_agent/agent/agent_core_storm_test.cc):
+// Invariants (tests/node_agent/agent/core/agent_core_storm_test.cc):
 // - PrepareJob comes only while there is no job. StartJob comes once, and only after Prepared.
 // - The epochs of a run that are reported never decrease.
 // - Each Prepare is followed by RunDone of its epoch, or replaced by a later Prepare.
@@ -39,7 +39,7 @@
 
 #include "base/system/log.h"
 #include "comm/control/control.h"
-#include "node_agent/agent/outbox.h"
+#include "node_agent/agent/core/outbox.h"
 
 namespace modelet::agent {
 

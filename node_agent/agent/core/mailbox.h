@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "base/system/wake_event.h"
-#include "node_agent/agent/agent_core.h"
+#include "node_agent/agent/core/agent_core.h"
 
 namespace modelet::agent {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "node_agent/agent/agent_core.h"
+#include "node_agent/agent/core/agent_core.h"
 
 namespace modelet::agent::test {
 

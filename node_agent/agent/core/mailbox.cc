@@ -1,4 +1,4 @@
-#include "node_agent/agent/mailbox.h"
+#include "node_agent/agent/core/mailbox.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "node_agent/agent/run_data.h"
+#include "node_agent/agent/job/run_data.h"
 
 #include <spdlog/fmt/fmt.h>
 

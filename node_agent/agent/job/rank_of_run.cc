@@ -1,0 +1,125 @@
+#include "node_agent/agent/job/rank_of_run.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/error.h"
+#include "base/system/log.h"
+#include "base/system/process.h"
+#include "node_agent/train/job/same_run.h"
+#include "node_agent/train/job/snapshot.h"
+#include "shard/modelet/checkpoint.h"
+
+namespace modelet::agent {
+
+using comm::control::Outcome;
+using comm::control::PrepareT;
+
+namespace {
+
+constexpr double kLongestBetweenLosses = 1e9;  // seconds
+
+// Keep what an error says about a file and its line, but remove what it quotes from the file: the user who
+// submitted the run may not be allowed to read that file.
+std::string without_quotes(const FormatError& error) {
+  std::string text = error.what();
+  const size_t first = text.find('\''), last = text.rfind('\'');
+  if (first < last) text.replace(first + 1, last - first - 1, "...");
+  return text;
+}
+
+std::string without_quotes(const MisfitError& error) {
+  const std::string text = error.what();
+  const size_t first = text.find('\'');
+  return first == text.npos ? text : text.substr(0, first) + "'...'";
+}
+
+}  // namespace
+
+bool is_kept(const PrepareT& prepare) { return prepare.out.empty(); }
+
+bool goes_on_in_folder(const PrepareT& prepare) { return prepare.epoch > 1 && !prepare.out.empty(); }
+
+TrainJob job_of(const PrepareT& prepare) {
+  if (prepare.shape == nullptr || prepare.size == 0 || prepare.rank >= prepare.size ||
+      prepare.node_names.size() != prepare.size)
+    throw FormatError("the scheduler's Prepare message makes no sense");
+  TrainJob job;
+  job.run = prepare.name;
+  job.experiment = parse_experiment(prepare.experiment, "experiment of run " + prepare.name);
+  const comm::control::ShapeT& shape = *prepare.shape;
+  job.shape = {shape.features,         shape.labels,         shape.train_rows, shape.test_rows,
+               shape.features_per_row, shape.labels_per_row, shape.encoder,    shape.fingerprint};
+  const uint32_t replicas = job.experiment.cluster.replicas;
+  if (prepare.size % replicas != 0 ||
+      prepare.owner.size() != partition_model(job.experiment, job.shape).size() ||
+      *std::ranges::max_element(prepare.owner) >= prepare.size / replicas)
+    throw FormatError(
+        "the scheduler's placement does not fit the experiment: use the same release everywhere");
+  job.owner = prepare.owner;
+  job.rank = static_cast<int>(prepare.rank);
+  job.size = static_cast<int>(prepare.size);
+  job.resume = prepare.resume;
+  job.private_folder = is_kept(prepare);
+  job.snapshots.enabled = job.private_folder;
+  job.snapshots.every_steps = (job.experiment.cluster.snapshot_every + 1) / 2;
+  job.snapshots.seconds_between_losses =
+      std::clamp(prepare.seconds_between_losses, 0.0, kLongestBetweenLosses);
+  return job;
+}
+
+void bring_snapshot(const comm::Snapshot& snapshot, TrainJob& job, const BringFiles& bring) {
+  job.resume = shard::checkpoint_of_step(job.out / "checkpoints", snapshot.step);
+  const std::string index[] = {shard::kIndexName};
+  try {
+    bring(index, job.resume);
+    const shard::Checkpoint checkpoint = shard::Checkpoint::open(job.resume);
+    require_same_run(checkpoint, job);  // another run's snapshot may not have the needed files
+    bring(files_needed(job, checkpoint.index()), job.resume);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const UsageError&) {
+    throw;
+  } catch (const FormatError&) {
+    throw;
+  } catch (const Error& error) {
+    throw PeerError(-1, error.what());
+  }
+}
+
+void set_failure(comm::control::RunDoneT& done, const std::exception_ptr& failure, bool aborted,
+                 bool from_folder) {
+  done.outcome = Outcome::Failed;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Interrupted& stop) {
+    // A job that was stopped has written its checkpoint; one that was aborted has not.
+    if (!aborted) done.outcome = Outcome::Interrupted;
+    done.retry = aborted;
+    done.message = stop.what();
+  } catch (const PeerError& error) {
+    done.retry = true;
+    done.message = error.what();
+  } catch (const MisfitError& error) {
+    log_for_owner("run {}: {}", done.run, error.what());
+    done.message = without_quotes(error);
+    done.user_error = true;
+  } catch (const UsageError& error) {
+    done.message = error.what();
+    // An earlier group has passed this check, so the reason may be temporary: that group may not have left
+    // the folder yet, or may just have written another checkpoint.
+    done.retry = from_folder;
+    done.user_error = !from_folder;
+  } catch (const std::bad_alloc&) {
+    done.message = out_of_memory_text();
+  } catch (const FormatError& error) {
+    log_for_owner("run {}: {}", done.run, error.what());
+    done.message = without_quotes(error);
+  } catch (const std::exception& error) {
+    done.message = error.what();
+  }
+}
+
+}  // namespace modelet::agent

@@ -1,0 +1,54 @@
+// ChainWorkload: runs whose state is a chain of hashes, so that thousands of histories take a minute. A step
+// mixes what all modelets had before it, so a single wrong message shows in all of them. The true states of a
+// run follow from its name alone: an undisturbed run is computed here, in a few lines.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/workload.h"
+
+namespace modelet::simulation {
+
+// The states of a run after one step: one for each modelet, and one for the run itself.
+struct ChainState {
+  std::vector<uint64_t> modelets;
+  uint64_t run = 0;
+};
+uint64_t contribution(uint32_t modelet, uint64_t state);
+uint64_t next_modelet_state(uint64_t state, uint64_t total);
+uint64_t next_run_state(uint64_t state, uint64_t total);
+ChainState first_state(const std::string& run, size_t modelets);
+
+// The address of a file of a snapshot. It encodes the content of the file.
+comm::ContentId content_of(uint64_t step, uint64_t file, uint64_t value);
+uint64_t value_in(const comm::ContentId& content);
+std::string modelet_file(size_t modelet);
+inline constexpr const char* kRunFile = "index.json";
+inline constexpr uint64_t kRunFileNumber = UINT32_MAX;  // no number of a modelet
+
+class ChainWorkload final : public Workload {
+ public:
+  explicit ChainWorkload(World& world) : world_(world) {}
+
+  msg::SubmitT submission(const std::string& name, RunSpec& spec, uint32_t nodes, uint32_t output_modelets,
+                          uint64_t kind) override;
+  std::shared_ptr<Job> make_job(JobSurroundings around, const msg::PrepareT& prepare) override;
+  void prepared(const msg::PrepareT& prepare) override;
+  Files files(uint64_t run, uint32_t epoch, uint64_t step) override;
+
+  // A rank has these states after a step.
+  void stepped(const std::string& run, uint64_t step, const std::map<uint32_t, uint64_t>& modelets,
+               uint64_t of_run);
+
+ private:
+  const ChainState& truth(const std::string& run, uint64_t step);
+
+  World& world_;
+  std::map<std::string, std::vector<ChainState>> truths_;  // [step]
+  std::map<uint64_t, std::string> names_;                  // of runs
+};
+
+}  // namespace modelet::simulation

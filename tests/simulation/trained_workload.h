@@ -1,0 +1,87 @@
+// TrainedWorkload: small runs of the real trainer, in several variants. What a group learns depends on where
+// it begins and on which rank has which modelet, but on nothing else. So an undisturbed group with the same
+// beginning and the same placement shows what is right, bit by bit.
+//
+// Two kinds of files are not compared with an undisturbed group's: those that contain times (index.json), and
+// those of a group of several replicas that was stopped early, which settles where others do not.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "node_agent/train/job/train_job.h"
+#include "tests/simulation/workload.h"
+
+namespace modelet::simulation {
+
+using Bytes = std::map<comm::ContentId, std::string>;  // of files
+
+// What all histories share: the data, and what undisturbed groups learn.
+class TrainedRuns {
+ public:
+  static constexpr uint64_t kKinds = 7;
+
+  TrainedRuns();  // in a temporary folder
+  TrainedRuns(const TrainedRuns&) = delete;
+  TrainedRuns& operator=(const TrainedRuns&) = delete;
+  ~TrainedRuns();
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const DataShape& shape() const { return shape_; }
+  Experiment experiment(uint64_t kind) const;
+
+  using Snapshots = std::map<uint64_t, Workload::Files>;  // by step
+  // The modelets that the group of this job writes. `from`: where it begins; its files are among `bytes`.
+  const Snapshots& undisturbed(const agent::TrainJob& job, const std::optional<comm::Snapshot>& from,
+                               const Bytes& bytes);
+
+ private:
+  std::filesystem::path folder_;
+  DataShape shape_;
+  std::map<std::string, Snapshots> undisturbed_;
+};
+
+class TrainedWorkload final : public Workload {
+ public:
+  TrainedWorkload(TrainedRuns& runs, World& world);
+  ~TrainedWorkload() override;
+
+  msg::SubmitT submission(const std::string& name, RunSpec& spec, uint32_t nodes, uint32_t output_modelets,
+                          uint64_t kind) override;
+  std::shared_ptr<Job> make_job(JobSurroundings around, const msg::PrepareT& prepare) override;
+  void prepared(const msg::PrepareT& prepare) override;
+  Files files(uint64_t run, uint32_t epoch, uint64_t step) override;
+
+  // Where a node has its files.
+  std::filesystem::path folder_of(const std::string& node) const { return folder_ / node; }
+  // A rank has written a file of a snapshot. Returns its address.
+  comm::ContentId wrote(uint64_t run, uint32_t epoch, uint64_t step, const std::string& name,
+                        std::string bytes);
+  // Puts files of a snapshot into a folder. Throws Error if they cannot be written.
+  void write_files(const comm::Snapshot& snapshot, std::span<const std::string> names,
+                   const std::filesystem::path& folder) const;
+
+ private:
+  struct Group {
+    agent::TrainJob job;
+    std::optional<comm::Snapshot> from;
+  };
+  // Null: nothing is known of that step.
+  const Files* undisturbed(uint64_t run, uint32_t epoch, uint64_t step);
+  void check(uint64_t run, uint32_t epoch, uint64_t step, const std::string& name);
+
+  TrainedRuns& runs_;
+  World& world_;
+  const std::filesystem::path folder_;  // of this history
+  Bytes bytes_;
+  std::map<std::pair<uint64_t, uint32_t>, Group> groups_;              // (run, epoch)
+  std::map<std::tuple<uint64_t, uint32_t, uint64_t>, Files> written_;  // (run, epoch, step)
+};
+
+}  // namespace modelet::simulation
