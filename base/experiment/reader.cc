@@ -189,10 +189,10 @@ class Parser {
         fail(key,
              "needs an active set that the batch shares; sampling.mode is lsh_per_sample: set lsh, "
              "uniform or full");
-      if (experiment_.cluster.replicas > 1)
-        fail(key,
-             "is not kept equal between replicas yet; set cluster.replicas = 1: nodes then share one model");
     }
+    if (model.pairs && experiment_.cluster.replicas > 1)
+      fail("model.pairs",
+           "has weights that replicas do not exchange; set cluster.replicas = 1: nodes then share one model");
   }
 
   void check_encoding() const {

@@ -30,9 +30,9 @@ shard::Parameters copy_of(const shard::Parameters& p, uint64_t seed) {
 // Whether a step of this optimiser grows with the gradient.
 bool steps_follow_gradients(OptimizerKind kind) { return kind == OptimizerKind::kSgd; }
 
-// The arrays of a modelet that settle() makes the same on all replicas, besides weights and biases.
-std::vector<shard::Parameters::Array> state_arrays(shard::Modelet& modelet) {
-  std::vector<shard::Parameters::Array> arrays = modelet.parameters().arrays();
+// The arrays that settle() makes the same on all replicas, besides weights and biases.
+std::vector<shard::Parameters::Array> state_arrays(shard::Parameters& parameters) {
+  std::vector<shard::Parameters::Array> arrays = parameters.arrays();
   std::erase_if(arrays,
                 [](const auto& array) { return !std::string_view(array.name).starts_with("optimizer."); });
   return arrays;
@@ -271,7 +271,7 @@ std::vector<RowSet> ReplicaSync::one_of_each(std::vector<RowSet> sets) const {
 class ReplicaSync::State final : public RowExchange::Content {
  public:
   explicit State(ReplicaSync& sync) : sync_(sync) {
-    for (const Copy& copy : sync.copies_) arrays_.push_back(state_arrays(*copy.modelet));
+    for (const Copy& copy : sync.copies_) arrays_.push_back(state_arrays(copy.modelet->parameters()));
   }
 
   std::vector<RowExchange::Tensor> tensors(size_t m) const override {
@@ -296,29 +296,54 @@ class ReplicaSync::State final : public RowExchange::Content {
   std::vector<std::vector<shard::Parameters::Array>> arrays_;  // [modelets]
 };
 
-// Sets the mean by which queries are centred to the mean of all replicas' running means. One round.
-void ReplicaSync::exchange_query_means(RankGrid& grid, uint64_t step) {
-  const auto view = [](std::vector<float>& values) {
+// Sets each of the vectors to its mean over all replicas. One round.
+void ReplicaSync::average_vectors(RankGrid& grid, uint64_t step, std::span<const std::span<float>> vectors) {
+  const auto view = [](std::span<float> values) {
     return Matrix{values.data(), 1, values.size(), values.size()};
   };
-  std::vector<shard::Retrieval*> retrievals;
-  for (const Copy& copy : copies_)
-    if (shard::Retrieval* retrieval = copy.modelet->retrieval()) retrievals.push_back(retrieval);
-  std::vector<std::vector<std::vector<float>>> means(grid.replicas());  // [replicas][retrievals][inputs]
+  std::vector<std::vector<std::vector<float>>> of_replicas(grid.replicas());  // [replicas][vectors][values]
   std::vector<std::vector<comm::InBlock>> theirs(grid.replicas());
   std::vector<comm::OutBlock> mine;
-  for (shard::Retrieval* retrieval : retrievals) mine.push_back({&exact_, view(retrieval->query_mean)});
+  for (const std::span<float> vector : vectors) mine.push_back({&exact_, view(vector)});
   for (size_t replica = 0; replica < grid.replicas(); ++replica) {
-    for (const shard::Retrieval* retrieval : retrievals) means[replica].push_back(retrieval->query_mean);
-    for (std::vector<float>& mean : means[replica]) theirs[replica].push_back(view(mean));
+    for (const std::span<float> vector : vectors)
+      of_replicas[replica].emplace_back(vector.begin(), vector.end());
+    for (std::vector<float>& vector : of_replicas[replica]) theirs[replica].push_back(view(vector));
   }
   grid.peers().all_gather(grid.peer_tags(step), mine, theirs);
-  for (size_t i = 0; i < retrievals.size(); ++i) {
-    std::vector<float>& mean = retrievals[i]->query_mean;
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    const std::span<float> mean = vectors[i];
     std::ranges::fill(mean, 0.0f);
-    for (const auto& of_replica : means) kernels::add(of_replica[i].data(), mean.data(), mean.size());
+    for (const auto& of_replica : of_replicas) kernels::add(of_replica[i].data(), mean.data(), mean.size());
     kernels::scale(1 / static_cast<float>(grid.replicas()), mean.data(), mean.size());
   }
+}
+
+// The means by which queries are centred are running means of each replica.
+void ReplicaSync::average_query_means(RankGrid& grid, uint64_t step) {
+  std::vector<std::span<float>> means;
+  for (const Copy& copy : copies_)
+    if (shard::Retrieval* retrieval = copy.modelet->retrieval()) means.emplace_back(retrieval->query_mean);
+  average_vectors(grid, step, means);
+}
+
+// All output modelets have the same scales. Their clocks are the same on all replicas: every step counts.
+void ReplicaSync::average_scales(RankGrid& grid, uint64_t step, bool with_state) {
+  std::vector<std::vector<std::span<float>>> scales;  // [output modelets][arrays]
+  for (const Copy& copy : copies_) {
+    shard::Direct* direct = copy.modelet->direct();
+    if (direct == nullptr) continue;
+    std::vector<std::span<float>>& arrays = scales.emplace_back();
+    arrays.emplace_back(direct->scales.floats().row(0), direct->scales.cols());
+    if (!with_state) continue;
+    for (const shard::Parameters::Array& array : state_arrays(direct->scales))
+      if (array.dtype == shard::DType::kF32)
+        arrays.emplace_back(reinterpret_cast<float*>(array.first), width(array));
+  }
+  if (scales.empty()) return;
+  average_vectors(grid, step, scales.front());
+  for (const auto& arrays : scales)
+    for (size_t i = 0; i < arrays.size(); ++i) std::ranges::copy(scales.front()[i], arrays[i].begin());
 }
 
 // ---- average and settle
@@ -329,6 +354,7 @@ bool ReplicaSync::average(RankGrid& grid, uint64_t step, bool stop) {
   const std::vector<RowSet> sets = rows_.gather_sets(grid, step, updated, stop);
   Changes changes(*this, step, static_cast<size_t>(grid.peers().rank()));
   rows_.run(grid, step, sets, changes);
+  average_scales(grid, step, false);
   return stop;
 }
 
@@ -342,9 +368,10 @@ bool ReplicaSync::settle(RankGrid& grid, uint64_t step, bool stop) {
   take_agreed();
   State state(*this);
   rows_.run(grid, step, one_of_each(sets), state);
+  average_scales(grid, step, true);
   std::ranges::fill(unsettled_, 0);
   if (retrieves_neurons(network_.experiment().sampling.mode)) {
-    exchange_query_means(grid, step);
+    average_query_means(grid, step);
     network_.output().rebuild_retrieval();
   }
   return stop;

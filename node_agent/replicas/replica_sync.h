@@ -16,6 +16,9 @@
 // that few samples touch would otherwise fall behind. What was kept back travels with the next change and
 // is divided in the same way. settle() gives it the share that it would have had when it was kept back.
 //
+// The scales of a direct path (shard/modelet/modelet.h) are few, and every step changes them. All replicas get
+// their exact mean.
+//
 // Optimiser state stays with its replica (as in DiLoCo: Douillard et al., 2023). Only settle() makes
 // everything that a checkpoint keeps the same on all replicas. docs/decisions/0016-replicas.md says why.
 //
@@ -26,6 +29,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/parallel/thread_scratch.h"
@@ -71,7 +75,9 @@ class ReplicaSync {
   void read_change(const Copy& copy, size_t row, float* out);
   void take_agreed();
   std::vector<RowSet> one_of_each(std::vector<RowSet> sets) const;
-  void exchange_query_means(RankGrid& grid, uint64_t step);
+  void average_vectors(RankGrid& grid, uint64_t step, std::span<const std::span<float>> vectors);
+  void average_scales(RankGrid& grid, uint64_t step, bool with_state);
+  void average_query_means(RankGrid& grid, uint64_t step);
 
   shard::Network& network_;
   const uint64_t seed_;

@@ -129,6 +129,14 @@ Experiment TrainedRuns::experiment(uint64_t kind) const {
       experiment.exchange.codec = CodecKind::kInt8;
       experiment.train.epochs = 2;
       break;
+    case 7:  // the same, and classifiers are fitted for the evaluations
+      experiment.model.loss = Loss::kSigmoid;
+      experiment.model.centroids = true;
+      experiment.model.classifiers = 1.5f;
+      experiment.cluster.replicas = 2;
+      experiment.exchange.local_steps = 3;
+      experiment.train.epochs = 2;
+      break;
     default:
       break;
   }

@@ -25,7 +25,7 @@ using Bytes = std::map<comm::ContentId, std::string>;  // of files
 // What all histories share: the data, and what undisturbed groups learn.
 class TrainedRuns {
  public:
-  static constexpr uint64_t kKinds = 7;
+  static constexpr uint64_t kKinds = 8;
 
   TrainedRuns();  // in a temporary folder
   TrainedRuns(const TrainedRuns&) = delete;

@@ -139,8 +139,7 @@ void choose_active_set(Rules& rules, const DataFacts& facts) {
 
 // A single word or item says something about labels. A measurement does so only together with others.
 void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& machine) {
-  const bool shared =
-      rules.now().cluster.replicas == 1 && rules.now().sampling.mode != SamplingMode::kLshPerSample;
+  const bool shared = rules.now().sampling.mode != SamplingMode::kLshPerSample;
   if (facts.dense() || (facts.labels < kSeveralLabels && !facts.own_excluded) || !shared) return;
   rules.set("model.centroids", "true",
             facts.labels < kManyLabels

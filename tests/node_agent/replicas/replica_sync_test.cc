@@ -11,6 +11,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <tuple>
 
 #include "base/error.h"
 #include "shard/synth/synth.h"
@@ -25,6 +26,7 @@ struct Case {
   SamplingMode mode = SamplingMode::kUniform;
   OptimizerKind optimizer = OptimizerKind::kAdam;
   Precision precision = Precision::kFp32;
+  bool centroids = false;
 };
 
 class ReplicaSyncTest : public ::testing::TestWithParam<Case> {
@@ -60,6 +62,7 @@ class ReplicaSyncTest : public ::testing::TestWithParam<Case> {
     for (int rank = 0; rank < size; ++rank)
       ranks_.push_back(std::make_unique<Rank>(experiment_, shape_, owner, rank % ranks, ranks,
                                               rank == 0 ? kSeveralThreads : 1));
+    if (uses_pairs(experiment_.model)) build_pairs(ranks_, data_);
     auto groups = make_groups(size);
     std::vector<std::vector<double>> losses(static_cast<size_t>(size));
     comm::testing::run_ranks(groups, [&](comm::Group& group) {
@@ -109,9 +112,12 @@ TEST_F(ReplicaSyncTest, OfEveryStepTheyAreOneNodeWithALargerBatch) {
   experiment_.sampling.mode = SamplingMode::kFull;  // active sets would depend on the batch
   experiment_.optimizer = {.kind = OptimizerKind::kSgd, .momentum = 0};
   experiment_.train.learning_rate = 0.3f;
-  for (const auto& [loss, dropout] :
-       {std::pair(Loss::kSoftmax, 0.0f), {Loss::kSoftmax, 0.25f}, {Loss::kSigmoid, 0.0f}}) {
+  for (const auto& [loss, dropout, centroids] : {std::tuple(Loss::kSoftmax, 0.0f, false),
+                                                 {Loss::kSoftmax, 0.25f, false},
+                                                 {Loss::kSigmoid, 0.0f, false},
+                                                 {Loss::kSigmoid, 0.0f, true}}) {
     experiment_.model.loss = loss;
+    experiment_.model.centroids = centroids;
     experiment_.train.input_dropout = experiment_.train.hidden_dropout = dropout;
     experiment_.train.batch = 48;
     const std::vector<double> one = train(1, 1, kSteps, [](ReplicaSync&, RankGrid&, uint64_t) {});
@@ -123,7 +129,8 @@ TEST_F(ReplicaSyncTest, OfEveryStepTheyAreOneNodeWithALargerBatch) {
                 [](ReplicaSync& sync, RankGrid& grid, uint64_t step) { sync.average(grid, step, false); });
       for (uint64_t s = 0; s < kSteps; ++s)
         ASSERT_NEAR(several[s], one[s], 1e-4 * one[s])
-            << replicas << " x " << ranks << ", dropout " << dropout << ", step " << s;
+            << replicas << " x " << ranks << ", dropout " << dropout << ", centroids " << centroids
+            << ", step " << s;
     }
   }
 }
@@ -162,6 +169,7 @@ TEST_P(ReplicaSyncTest, SettledReplicasAreEqualToTheBit) {
   experiment_.sampling.mode = GetParam().mode;
   experiment_.optimizer.kind = GetParam().optimizer;
   experiment_.model.precision = GetParam().precision;
+  experiment_.model.centroids = GetParam().centroids;
   for (const CodecKind codec : {CodecKind::kInt8, CodecKind::kInt4, CodecKind::kTopk}) {
     experiment_.exchange.codec = codec;
     const auto settle_at_the_end = [](ReplicaSync& sync, RankGrid& grid, uint64_t step) {
@@ -186,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ReplicaSyncTest,
                          ::testing::Values(Case{}, Case{.mode = SamplingMode::kLsh},
                                            Case{.mode = SamplingMode::kLshPerSample,
                                                 .optimizer = OptimizerKind::kAdagrad},
-                                           Case{.optimizer = OptimizerKind::kSgd},
+                                           Case{.optimizer = OptimizerKind::kSgd}, Case{.centroids = true},
                                            Case{.mode = SamplingMode::kLsh, .precision = Precision::kBf16}));
 
 // ---- Averaging by itself: rows are changed by hand
