@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _OPSET = 18  # ScatterND with "add", as ScatterElements, and ReduceL2 with axes as an input
 _LARGEST_DENSE = 1 << 28  # elements of the direct path as a matrix
-_LARGEST_FILE = 1 << 30  # bytes of weights; more go into a second file (a protobuf has at most 2 GiB)
+_LARGEST_FILE = 1 << 30  # bytes of constants; more go into a second file, PATH.data (a protobuf has at most 2 GiB)
 
 
 def inputs(X: Matrix) -> dict[str, npt.NDArray[Any]]:
@@ -61,8 +61,11 @@ def export(model: "Model", path: str | os.PathLike[str], *, input: str = "sparse
     proto = onnx.helper.make_model(
         onnx.helper.make_graph(graph.nodes, "modelet", graph.inputs, outputs, graph.constants),
         opset_imports=[onnx.helper.make_opsetid("", _OPSET)], producer_name="modelet", ir_version=8)
-    large = sum(weights.nbytes for weights, _ in layers) > _LARGEST_FILE
-    onnx.save(proto, path, save_as_external_data=large)
+    large = sum(len(constant.raw_data) for constant in graph.constants) > _LARGEST_FILE
+    data = os.fspath(path) + ".data"
+    if large and os.path.exists(data):
+        os.remove(data)  # onnx would append to it
+    onnx.save(proto, path, save_as_external_data=large, location=os.path.basename(data))
     onnx.checker.check_model(path)
 
 

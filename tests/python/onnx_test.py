@@ -50,6 +50,20 @@ def test_centroids_of_rare_labels_count_as_they_are_scored(tmp_path):
     np.testing.assert_allclose(in_onnxruntime(path, modelet_onnx.inputs(X))[0], classifier.decision_function(X), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("settings", [{}, {"model.centroids": True, "model.hidden": [16]}])
+def test_a_large_model_has_its_weights_in_a_second_file(settings, many_labels, tmp_path, monkeypatch):
+    X, Y, test_X, _ = many_labels
+    classifier = modelet.fit(X, Y, epochs=2, threads=1, random_state=0, settings=settings)
+    layers = sum(weights.nbytes for weights, _ in classifier.model_.layers())
+    monkeypatch.setattr(modelet_onnx, "_LARGEST_FILE", layers if "model.centroids" in settings else layers - 1)  # what pairs take counts as well
+    path = tmp_path / "model.onnx"
+    for _ in range(2):  # the second time it is replaced
+        classifier.to_onnx(str(path))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
+    assert path.stat().st_size < layers
+    np.testing.assert_allclose(in_onnxruntime(str(path), modelet_onnx.inputs(test_X))[0], classifier.decision_function(test_X), rtol=1e-4, atol=1e-4)
+
+
 def same_scores(model, X, path):
     model.to_onnx(path)
     np.testing.assert_allclose(in_onnxruntime(path, modelet_onnx.inputs(X))[0], model.scores(X), rtol=1e-4, atol=1e-4)
