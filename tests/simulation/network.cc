@@ -14,7 +14,7 @@ constexpr double kLateAnswer = 1.5;  // the same for a question or its answer: i
 
 // Whether the message is one of the many regular ones, which are not worth an intervention each.
 bool is_routine(const msg::ToSchedulerMessage& message) {
-  return std::holds_alternative<msg::HeartbeatT>(message) || std::holds_alternative<msg::RunEventT>(message);
+  return std::holds_alternative<msg::HeartbeatT>(message);
 }
 bool is_routine(const msg::FromSchedulerMessage& message) {
   return std::holds_alternative<msg::AliveT>(message) || std::holds_alternative<msg::RunStatusT>(message) ||
@@ -248,18 +248,19 @@ void Network::server_died() {
 
 // ---- other messages
 
-void Network::carry(Host& from, Host& to, std::function<bool()> wanted, std::function<bool()> arrive) {
-  const auto try_once = [this, &from, &to, wanted, arrive] {
+void Network::carry(Host& from, Host& to, std::function<bool()> wanted, std::function<bool()> arrive,
+                    std::function<void()> broken) {
+  const auto try_once = [this, &from, &to, wanted, arrive, broken] {
     if (!wanted()) return;
-    const auto again = [this, &from, &to, wanted, arrive] {
-      world_.after(kTryAgain, [this, &from, &to, wanted, arrive] { carry(from, to, wanted, arrive); });
+    const auto again = [this, &from, &to, wanted, arrive, broken] {
+      world_.after(kTryAgain, [this, &from, &to, wanted, arrive, broken] { carry(from, to, wanted, arrive, broken); });
     };
     if (!to.is_alive() || blocked_until(from.machine(), to.machine()) > world_.now()) return again();
     const Deed deed = next_deed(true);
     if (deed != Deed::kNone) world_.note("INTERVENTION: {} a message of a rank", static_cast<int>(deed));
     if (deed == Deed::kKillSender) from.kill();
     if (deed == Deed::kKillReceiver) return to.kill();
-    if (deed == Deed::kDrop) return again();
+    if (deed == Deed::kDrop) return broken ? from.post(0, broken) : again();
     const double late = deed == Deed::kDelay ? kLongDelay : 0;
     const bool twice = is_doubled() || deed == Deed::kDouble;
     to.post(late, [this, &to, arrive, again, twice] {

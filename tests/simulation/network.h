@@ -72,8 +72,11 @@ class Network {
   void client_died(ControlEnd& client, bool silently);
   void server_died();
 
-  // Tries again until `arrive` returns true, or until `wanted` (asked at the sender) returns false.
-  void carry(Host& from, Host& to, std::function<bool()> wanted, std::function<bool()> arrive);
+  // Tries again until `arrive` returns true, or until `wanted` (asked at the sender) returns false. `broken`:
+  // told, at the sender, that the message was lost with its connection; then it is not tried again. Without
+  // it, nothing gets lost.
+  void carry(Host& from, Host& to, std::function<bool()> wanted, std::function<bool()> arrive,
+             std::function<void()> broken = {});
   // Asks a question and gets its answer. `done(false)` if the question or its answer is lost, or if `answer`
   // returns false.
   void call(Host& from, Host& to, std::function<bool()> answer, std::function<void(bool)> done);

@@ -266,13 +266,7 @@ void TrainedJob::send(int to, const comm::RecycledPtr<comm::Message>& message) {
   wait(around_.world.between(0, pace()));
   const auto rank = static_cast<size_t>(to);
   Connections& own = connections_[rank];
-  if (around_.world.chance(kBreaks)) {
-    around_.world.note("{}: its connection to rank {} breaks", around_.node, to);
-    ++own.sending;
-    own.sent = 0;
-    broken_.push_back(to);
-    return;
-  }
+  if (around_.world.chance(kBreaks)) return break_connection(to);
   if (ranks_[rank] == nullptr) return;
   RankMessage sent = this->message();
   sent.connection = own.sending;
@@ -284,7 +278,21 @@ void TrainedJob::send(int to, const comm::RecycledPtr<comm::Message>& message) {
         const bool goes_on = !self->over_ || self->around_.world.now() < self->linger_until_;
         return goes_on && self->connections_[rank].sending == connection;
       },
-      [host = ranks_[rank], sent] { return host->received(sent); });
+      [host = ranks_[rank], sent] { return host->received(sent); },
+      [self = self(), to, connection = own.sending] {
+        if (self->over_ || self->connections_[static_cast<size_t>(to)].sending != connection) return;
+        self->break_connection(to);
+        self->wake();
+      });
+}
+
+// What is under way is lost. The trainer learns of it when it next receives.
+void TrainedJob::break_connection(int to) {
+  around_.world.note("{}: its connection to rank {} breaks", around_.node, to);
+  Connections& own = connections_[static_cast<size_t>(to)];
+  ++own.sending;
+  own.sent = 0;
+  broken_.push_back(to);
 }
 
 bool TrainedJob::received(const RankMessage& message) {

@@ -61,6 +61,7 @@ class TrainedJob final : public Job {
   void wrote(const agent::WrittenSnapshot& written);
   comm::GroupOptions group_options();
   void send(int rank, const comm::RecycledPtr<comm::Message>& message);
+  void break_connection(int to);
 
   std::shared_ptr<TrainedJob> self() { return std::static_pointer_cast<TrainedJob>(shared_from_this()); }
 
