@@ -10,11 +10,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "base/system/clock.h"
 #include "base/system/file.h"
 #include "base/system/log.h"
 #include "comm/security/keys.h"
@@ -25,8 +25,9 @@ namespace modelet::cli {
 namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(20);
-constexpr double kTermSeconds = 10;  // between SIGTERM and SIGKILL
-constexpr size_t kTailBytes = 2000;  // of a log, in an error
+constexpr double kLongestPause = 60;  // seconds before a process is started again
+constexpr double kTermSeconds = 10;   // between SIGTERM and SIGKILL
+constexpr size_t kTailBytes = 2000;   // of a log, in an error
 
 std::filesystem::path own_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
 
@@ -179,12 +180,15 @@ void LocalPool::spawn(Process& process) {
   process.ended = false;
 }
 
-void LocalPool::restart(Process& process, const std::string& how) {
+void LocalPool::plan_restart(Process& process, const std::string& how) {
   if (restarts_left_ == 0)
     throw Error(fmt::format("the pool's process '{}' {}:\n{}", process.name, how, tail_of(process.log)));
   --restarts_left_;
-  log_warning("the pool's process '{}' {}: starts it again", process.name, how);
-  spawn(process);
+  const double pause = process.restarts == 0 ? 0 : std::min(std::exp2(process.restarts - 1), kLongestPause);
+  ++process.restarts;
+  process.restart_at = clock_.now() + pause;
+  log_warning("the pool's process '{}' {}: starts it again{}", process.name, how,
+              pause > 0 ? fmt::format(" in {} s", pause) : "");
 }
 
 std::filesystem::path LocalPool::key_file(const std::string& name) const { return folder_ / (name + ".key"); }
@@ -224,10 +228,12 @@ void LocalPool::wait_for_agents(uint32_t count, double seconds) {
 void LocalPool::check() {
   for (Process& process : processes_) {
     int status = 0;
-    if (!process.ended && ::waitpid(process.pid, &status, WNOHANG) == process.pid) process.ended = true;
-    if (process.ended)
-      restart(process, WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
-                                           : fmt::format("ended with code {}", WEXITSTATUS(status)));
+    if (!process.ended && ::waitpid(process.pid, &status, WNOHANG) == process.pid) {
+      process.ended = true;
+      plan_restart(process, WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
+                                                : fmt::format("ended with code {}", WEXITSTATUS(status)));
+    }
+    if (process.ended && clock_.now() >= process.restart_at) spawn(process);
   }
 }
 

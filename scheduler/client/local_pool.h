@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "base/system/clock.h"
 #include "comm/control/control.h"
 
 namespace modelet::cli {
@@ -61,6 +62,8 @@ class LocalPool {
     bool ended = false;
     std::filesystem::path program;
     std::vector<std::string> arguments;
+    uint32_t restarts = 0;
+    double restart_at = 0;
   };
   const std::vector<Process>& processes() const { return processes_; }  // scheduler first
 
@@ -68,7 +71,9 @@ class LocalPool {
   void start(const LocalPoolOptions& options);
   void add(const std::string& name, const std::filesystem::path& program, std::vector<std::string> arguments);
   void spawn(Process& process);
-  void restart(Process& process, const std::string& how);
+  // At once the first time. A process that ends again and again, for example because a disk is full, waits
+  // twice as long each time.
+  void plan_restart(Process& process, const std::string& how);
   comm::KeyPair make_key(const std::string& name);
   std::filesystem::path key_file(const std::string& name) const;
   std::string wait_for_scheduler(const std::filesystem::path& endpoint_file, double seconds);
@@ -80,6 +85,7 @@ class LocalPool {
   std::filesystem::path files_;
   std::vector<Process> processes_;
   comm::control::SchedulerAddress scheduler_{""};
+  SteadyClock clock_;
   uint32_t restarts_left_ = 0;
 };
 
