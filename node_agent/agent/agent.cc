@@ -304,7 +304,9 @@ void Agent::carry_out(const AbortJob& action) {
   if (runner_) runner_->abort(action.reason);
 }
 
-void Agent::carry_out(const DropSnapshots& action) { keeper_.stable(action.run, action.step); }
+void Agent::carry_out(const DropSnapshots& action) {
+  if (action.pool == kept_pool_) keeper_.stable(action.run, action.step);  // pools number their runs alike
+}
 
 void Agent::carry_out(const AdmitHolders& action) { keeper_.admit(all_of(action.message.holders)); }
 
