@@ -7,7 +7,8 @@
 
 First comes a reference: the same experiment, undisturbed and without snapshots, for --reference-steps steps. With --epochs it has as many
 epochs as the disturbed run, which then ends by itself, and what the two have learned is compared. Then comes the run. Every 5
-to 10 seconds one of these faults hits a node or the scheduler, and once a minute one of the losses.
+to 10 seconds one of these faults begins, at a node or the scheduler, and once a minute one of the losses. A fault may outlast the next one,
+which then hits another node.
 
     reset        the node's connections are closed                    stall        the node stands still for a second or two
     cut          its cable is out for a second or two                 deaf         what it sends is lost for a second or two
@@ -23,6 +24,7 @@ Exit code 1: the run did not go on, or did not finish, or with --require a bound
 """
 
 import argparse
+import concurrent.futures
 import datetime
 import json
 import os
@@ -60,35 +62,49 @@ SCHEDULER_DESCRIPTORS = 300
 
 
 class Faults:
-    """Causes a fault every few seconds, until stop(). The thread that caused a fault also undoes it."""
+    """Begins a fault every few seconds, until stop(), on a node that has none. A fault may last longer than the time to the next one."""
 
     def __init__(self, pool, chance, every, losses_every):
         self.pool, self.cluster, self.chance, self.every, self.losses_every = pool, pool.cluster, chance, every, losses_every
         self.done = []  # (time, kind, node)
-        self._ended, self._idle = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._busy = {}  # node, or "scheduler" -> its fault
+        self._ended = threading.Event()
+        # Processes that a thread has started end with it. So the threads stay.
+        self._threads = concurrent.futures.ThreadPoolExecutor(pool.cluster.size + 2)
+        self._work = None
 
     def start(self):
-        self._thread.start()
+        self._work = self._threads.submit(self._begin_faults)
 
     def stop(self):
         self._ended.set()
-        self._idle.wait()
+        concurrent.futures.wait([self._work])  # it begins no more
+        for fault in concurrent.futures.wait(list(self._busy.values())).done:
+            fault.result()  # raises what went wrong
 
     def _wait(self, seconds):
         return self._ended.wait(seconds)
 
-    def _work(self):
+    def _begin_faults(self):
         next_loss = time.monotonic() + self.losses_every / 2
         while not self._wait(self.chance.uniform(*self.every)):
-            loss = time.monotonic() >= next_loss
+            free = [name for name in (f"node{rank}" for rank in range(self.cluster.size)) if self._is_free(name)]
+            loss = time.monotonic() >= next_loss and bool(free)
+            kinds = ("killed", "drained", "frozen", "cut off") if loss else ("reset", "stall", "cut", "deaf", "full disk", "scheduler")
+            kind = self.chance.choice(kinds if free else ("scheduler",))
+            name = kind if kind == "scheduler" else self.chance.choice(free)
+            if not self._is_free(name):
+                continue
             next_loss += self.losses_every if loss else 0
-            kind = self.chance.choice(("killed", "drained", "frozen", "cut off") if loss else ("reset", "stall", "cut", "deaf", "full disk", "scheduler"))
-            rank = self.chance.randrange(self.cluster.size)
-            self.done.append((time.time(), kind, f"node{rank}" if kind != "scheduler" else kind))
-            getattr(self, "_" + kind.replace(" ", "_"))(rank)
-        self._idle.set()
-        threading.Event().wait()  # the processes that this thread has started would end with it
+            self.done.append((time.time(), kind, name))
+            self._busy[name] = self._threads.submit(getattr(self, "_" + kind.replace(" ", "_")), 0 if name == kind else int(name.removeprefix("node")))
+
+    def _is_free(self, name):
+        fault = self._busy.get(name)
+        if fault is None or not fault.done():
+            return fault is None
+        fault.result()
+        return True
 
     def _process(self, name):
         return self.pool.processes[name]
