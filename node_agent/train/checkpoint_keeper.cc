@@ -121,7 +121,9 @@ bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Netw
     const std::string problem = attempt(part, state, purpose, network, data, grid, {next_tag(), next_tag()});
     if (problem.empty()) break;
     if (purpose != Purpose::kResult) {
-      log_warning("{}; the run goes on without this snapshot", problem);
+      log_warning("{}; the run goes on without this {}", problem,
+                  purpose == Purpose::kSnapshot ? "snapshot" : "checkpoint");
+      if (!job_.private_folder && job_.rank != 0) return false;  // rank 0 removes what all have written
       std::error_code ignored;
       fs::remove_all(checkpoints_ / shard::partial_name(state.step), ignored);
       return false;
@@ -153,9 +155,9 @@ void CheckpointKeeper::remove_old_parts() {
 }
 
 // Does what is left to do of this rank's part. Returns why a part was not written; empty: all were. A rank
-// that fails still takes part in what follows, so that the others are told. Of a result all ranks learn
-// whether it is in place on all, because the last attempt must be the same for all. In a shared folder they
-// wait for rank 0, which puts the checkpoint in place.
+// that fails still takes part in what follows, so that the others are told. All ranks learn whether a result
+// is in place on all, because the last attempt must be the same for all, and whether rank 0 has put a
+// checkpoint in a shared folder in place.
 std::string CheckpointKeeper::attempt(Part& part, const RunState& state, Purpose purpose,
                                       shard::Network& network, const shard::Dataset& data, RankGrid& grid,
                                       const std::array<comm::Tag, 2>& tags) {
@@ -168,13 +170,13 @@ std::string CheckpointKeeper::attempt(Part& part, const RunState& state, Purpose
   if (!problem.empty()) return problem;
   try {
     if (!part.published) publish(part, index_of(state, all), network, data);
+  } catch (const UsageError&) {  // the ranks do not see one folder
+    throw;
   } catch (const std::exception& error) {
-    if (!job_.private_folder) throw;
     if (!part.committed) part = failed_part(state.step, error.what());
     part.problem = error.what();
   }
-  if (!job_.private_folder) wait_for_disks(grid, tags[1]);
-  if (!job_.private_folder || purpose != Purpose::kResult) return part.problem;
+  if (job_.private_folder && purpose != Purpose::kResult) return part.problem;
   const uint64_t own = part.problem.empty() ? 1 : 0;
   const std::vector<size_t> counts(static_cast<size_t>(job_.size), 1);
   return problem_of(grid.all_gather_numbers(tags[1], std::span(&own, 1), counts, kPatience), part, state.step,
@@ -195,10 +197,11 @@ std::string CheckpointKeeper::problem_of(const Numbers& told, const Part& part, 
   return problem;
 }
 
-// Removes what was written of the part, so that it takes no room until the next attempt.
+// Removes what was written of the part, so that it takes no room until the next attempt. In a shared folder it
+// stays: what others have written there is good.
 CheckpointKeeper::Part CheckpointKeeper::failed_part(uint64_t step, const std::string& why) const {
   std::error_code ignored;
-  fs::remove_all(checkpoints_ / shard::partial_name(step), ignored);
+  if (job_.private_folder) fs::remove_all(checkpoints_ / shard::partial_name(step), ignored);
   Part part;
   part.problem = why;
   part.digests.assign(2 * written_by(job_.rank).size(), 0);
@@ -210,7 +213,6 @@ CheckpointKeeper::Part CheckpointKeeper::write_part(const RunState& state, shard
   try {
     save_modelets(part, state, network);
   } catch (const std::exception& error) {
-    if (!job_.private_folder) throw;
     return failed_part(state.step, error.what());
   }
   return part;
@@ -347,10 +349,17 @@ void CheckpointKeeper::take_best(const CheckpointWriter& writer, const shard::Ch
     if (folder.path != best_) shard::remove_tree(folder.path);
 }
 
-void CheckpointKeeper::amend(const RunState& state) const {
-  json extra = state.extra;
-  extra[kOfRanks] = of_ranks_;
-  shard::amend_checkpoint(folder_, state.best_step, extra.dump(), job_.experiment.train.keep_checkpoints);
+void CheckpointKeeper::amend(const RunState& state, RankGrid& grid, comm::Tag tag) const {
+  if (job_.rank == 0) {
+    json extra = state.extra;
+    extra[kOfRanks] = of_ranks_;
+    try {
+      shard::amend_checkpoint(folder_, state.best_step, extra.dump(), job_.experiment.train.keep_checkpoints);
+    } catch (const std::exception& error) {
+      log_warning("{}; a run that goes on from step {} will evaluate it again", error.what(), state.step);
+    }
+  }
+  wait_for_disks(grid, tag);
 }
 
 void CheckpointKeeper::return_to(uint64_t best_step, uint64_t step, shard::Network& network, RankGrid& grid,

@@ -52,8 +52,8 @@ class CheckpointKeeper {
   // it.
   void take_folder(uint64_t best_step);
 
-  // If the folder is private, a kSnapshot or kCheckpoint that cannot be written, for example because the
-  // disk is full, is left out with a warning. A kResult is needed by the run, so it is tried again until
+  // A kSnapshot or kCheckpoint that cannot be written, for example because the disk is full, is left out with
+  // a warning. A kResult is needed by the run, so it is tried again until
   // all ranks have written their part, at most kSaveAttempts times (rounds.h). Then it is a PeerError, because
   // another group may have room.
   enum class Purpose { kSnapshot, kCheckpoint, kResult };
@@ -68,8 +68,9 @@ class CheckpointKeeper {
   // private.
   bool write(const RunState& state, Purpose purpose, shard::Network& network, const shard::Dataset& data,
              RankGrid& grid, comm::Tag tag, const SnapshotSink& sink, const Wait& wait);
-  // Adds to the last checkpoint what has become known since. Not for a private folder.
-  void amend(const RunState& state) const;
+  // Adds to the last checkpoint what has become known since; a failure is a warning. Not for a private folder.
+  // All ranks must call it. Uses the round of `tag`.
+  void amend(const RunState& state, RankGrid& grid, comm::Tag tag) const;
   // Gives the network the weights of the best step. That step's checkpoint is the last one from then on. All
   // ranks must call it. Uses the round of `tag`.
   void return_to(uint64_t best_step, uint64_t step, shard::Network& network, RankGrid& grid, comm::Tag tag);

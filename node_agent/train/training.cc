@@ -262,8 +262,8 @@ void Trainer::Training::save_after_epoch(Session& session, Due due) {
                                                      : Purpose::kSnapshot);
   } else if (checkpoints_.written_step() != step_) {
     if (result) checkpoint(session, tag(kBestRound), Purpose::kResult);
-  } else if (job_.rank == 0) {
-    checkpoints_.amend(run_state(session));
+  } else {
+    checkpoints_.amend(run_state(session), session.grid, tag(kBestRound));
   }
 }
 

@@ -84,7 +84,7 @@ void CheckpointWriter::check_files(const CheckpointIndex& index) const {
     std::error_code failure;
     const uint64_t bytes = fs::file_size(partial_ / entry.file, failure);
     if (failure || bytes != entry.digest.bytes)
-      throw Error(fmt::format(
+      throw UsageError(fmt::format(
           "{}: the file that a node reported as written is {}; all nodes must see the same folder of the run "
           "(--out)",
           (partial_ / entry.file).string(), failure ? "not there" : "of another size"));

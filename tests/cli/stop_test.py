@@ -3,6 +3,7 @@ from the last checkpoint, and no process stays."""
 import itertools
 import json
 import os
+import pathlib
 import signal
 import unittest
 
@@ -142,7 +143,7 @@ class Stopped(ProgramTest):
         self.assertEqual([json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()], first.events())
 
     def test_a_checkpoint_that_cannot_be_written(self):
-        """The run can be continued from the last checkpoint, and the last words say so."""
+        """The run goes on without it. When it is stopped, it waits until it can write its last one."""
         out = self.folder / "unwritable"
         run = self.start_training("unwritable", *ENDLESS, "--set", "train.checkpoint_every=20")
         run.wait_for_step(25)
@@ -153,9 +154,15 @@ class Stopped(ProgramTest):
                 break
             except IsADirectoryError:  # the run was faster and has made a new folder
                 pass
-        self.assert_ends(run, 1)
-        self.assertEqual(run.events()[-1]["event"], "failed")
-        self.assertIn(f"; continue with --resume {run.events('checkpoint')[-1]['path']}", run.stderr)
+        wait_until(lambda: "the run goes on without this checkpoint" in run.stderr, "a warning")
+        run.signal(signal.SIGINT)
+        wait_until(lambda: "the run waits, and tries again" in run.stderr, "waiting")
+        (out / "checkpoints").unlink()
+        (out / f"elsewhere-{attempt}").rename(out / "checkpoints")
+        self.assert_ends(run, 130)
+        last = run.events()[-1]
+        self.assertEqual(last["event"], "interrupted")
+        self.assertTrue((pathlib.Path(last["checkpoint"]) / "index.json").exists(), last)
 
     def test_interrupted_early(self):
         """Interrupted before the first step: no message of the C++ runtime, and no process is left."""

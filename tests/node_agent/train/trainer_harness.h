@@ -60,7 +60,10 @@ class StepClock final : public Clock {
     const double steps = trainer == nullptr ? 0 : seconds_per_step_ * double(trainer->step());
     return steps + seconds_per_look_ * double(looks_++) + slept_;
   }
-  void sleep(double seconds) const override { slept_ += seconds; }
+  void sleep(double seconds) const override {
+    Clock::sleep(seconds);
+    slept_ += seconds;
+  }
   const Trainer* trainer = nullptr;  // whose steps are counted
 
  private:
@@ -113,6 +116,7 @@ class TrainerTest : public ::testing::Test {
     uint64_t others_wait_for = 0;  // steps that rank 0 makes before the others begin
     std::string dies_at = {};      // "epoch 10"
     std::function<fs::path(const TrainJob&)> train_file = {};  // for each rank
+    std::function<void(const json&)> on_event = {};
     double seconds_per_step = 0, seconds_per_look = 0;
     const SamplesInMemory* in_memory = nullptr;
     bool other_samples = false;
@@ -134,7 +138,8 @@ class TrainerTest : public ::testing::Test {
                    .out = folder_ / name,
                    .resume = options.resume,
                    .in_memory = options.in_memory,
-                   .other_samples = options.other_samples};
+                   .other_samples = options.other_samples,
+                   .snapshots = {.retry_seconds = 0}};
       if (options.train_file) job.train_file = options.train_file(job);
       auto clock = std::make_unique<StepClock>(options.seconds_per_step, options.seconds_per_look);
       StepClock& of_steps = *clock;
@@ -151,6 +156,7 @@ class TrainerTest : public ::testing::Test {
             event.at("event").get<std::string>() + " " + event.at("step").dump() == options.dies_at)
           throw Died("at " + options.dies_at);
         result.events.push_back(event);
+        if (options.on_event) options.on_event(event);
         if (options.stop_after > 0 && event["event"] == "progress" && event["step"] == options.stop_after)
           trainers[static_cast<size_t>(options.stopper)]->request_stop();
       };

@@ -164,6 +164,47 @@ TEST_F(TrainerTest, WritesCheckpointsEveryFewStepsAndAtTheEndAndKeepsTheNewest) 
   EXPECT_EQ(result.checkpoint().filename(), "step-0000000020");
 }
 
+// A file in the place of the folder stands for a full disk.
+TEST_F(TrainerTest, ACheckpointThatCannotBeWrittenIsLeftOut) {
+  experiment_.train.checkpoint_every = 5;
+  experiment_.train.keep_checkpoints = 10;
+  const Outcome whole = run("whole", {.size = 3});
+  for (const int size : {1, 3}) {
+    const std::string name = "full" + std::to_string(size);
+    const fs::path folder = folder_ / name / "checkpoints", aside = folder_ / "aside";
+    const Outcome result = run(name, {.size = size, .on_event = [&](const json& event) {
+                                        if (event["event"] != "progress") return;
+                                        if (event["step"] == 8) {
+                                          fs::rename(folder, aside);
+                                          AtomicFile(folder).commit();
+                                        } else if (event["step"] == 13) {
+                                          fs::remove(folder);
+                                          fs::rename(aside, folder);
+                                        }
+                                      }});
+    EXPECT_THAT(checkpoints(name), ElementsAre("step-0000000005", "step-0000000015", "step-0000000020"));
+    EXPECT_EQ(result.of_kind("epoch").size(), 2);
+    if (size == 3) expect_same_modelets(result.checkpoint(), whole.checkpoint());
+  }
+}
+
+TEST_F(TrainerTest, ResultsThatCannotBeWrittenAreTriedAgainAndThenAnError) {
+  const fs::path folder = folder_ / "run" / "checkpoints", aside = folder_ / "aside";
+  try {
+    run("run", {.size = 2, .on_event = [&](const json& event) {
+                  if (event["event"] != "progress" || event["step"] != 18) return;
+                  fs::rename(folder, aside);
+                  AtomicFile(folder).commit();
+                }});
+    ADD_FAILURE() << "no error";
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("could not write its part of the state after step 20"));
+  }
+  fs::remove(folder);
+  fs::rename(aside, folder);
+  EXPECT_THAT(checkpoints("run"), ElementsAre("step-0000000010"));
+}
+
 TEST_F(TrainerTest, ABatchMayBeLargerThanTheData) {
   experiment_.train.batch = 1000;
   const Outcome result = run("large");
