@@ -194,9 +194,11 @@ void TrainedJob::train() {
   if (stop_asked_) trainer_->request_stop();
   trainer_->run(
       group,
-      [this](nlohmann::json event) {
-        event["group"] = prepare_.epoch;
-        report_event(event.dump());
+      [this](const nlohmann::json& event) {  // times and paths differ each time
+        nlohmann::json told = {{"group", prepare_.epoch}};
+        for (const char* field : {"event", "step", "epoch", "loss"})
+          if (event.contains(field)) told[field] = event[field];
+        report_event(told.dump());
       },
       [this](const agent::WrittenSnapshot& written) { wrote(written); });
 }
