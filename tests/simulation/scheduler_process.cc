@@ -100,7 +100,7 @@ void SchedulerProcess::handle(const scheduler::Event& event) {
 
 void SchedulerProcess::carry_out(std::vector<scheduler::Action> actions) {
   const bool persists = !actions.empty() && std::holds_alternative<scheduler::Persist>(actions.front());
-  if (persists && pool_.mutant == Mutant::kSendBeforePersist) std::ranges::rotate(actions, actions.begin() + 1);
+  if (persists && pool_.mutant == Mutant::kSendBeforePersist) std::rotate(actions.begin(), actions.begin() + 1, actions.end());
   for (const scheduler::Action& action : actions) {
     const bool counts =
         std::holds_alternative<scheduler::Persist>(action) || std::holds_alternative<scheduler::Send>(action);
