@@ -7,7 +7,13 @@
 #include <exception>
 #include <utility>
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
+#define __SANITIZE_ADDRESS__  // as GCC says it
+#endif
+#endif
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -42,7 +48,10 @@ void leave_stack(void** own, const void* bottom, size_t bytes) {
 void enter_stack(void* own, const void** from, size_t* bytes) {
   __sanitizer_finish_switch_fiber(own, from, bytes);
 }
+// What was there before may have left traces.
+void new_stack(const void* bottom, size_t bytes) { __asan_unpoison_memory_region(bottom, bytes); }
 #else
+void new_stack(const void*, size_t) {}
 void leave_stack(void**, const void*, size_t) {}
 void enter_stack(void*, const void**, size_t*) {}
 #endif
@@ -53,6 +62,7 @@ Fiber::Fiber(std::function<void()> body) : body_(std::move(body)) {
   context::protected_fixedsize_stack stacks(kStackBytes);
   const context::stack_context stack = stacks.allocate();
   own_ = {static_cast<std::byte*>(stack.sp) - stack.size, stack.size};
+  new_stack(own_.bottom, own_.bytes);
   inside_ = context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), stacks,
                            [this](context::fiber&& outside) {
                              enter_stack(nullptr, &other_.bottom, &other_.bytes);
