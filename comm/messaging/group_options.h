@@ -18,8 +18,8 @@ struct GroupOptions {
   uint64_t run = 0;    // identifies the run; messages of other runs are dropped
   uint32_t epoch = 1;  // membership epoch; grows when the group changes
   double timeout_seconds = 30;
-  std::shared_ptr<const Clock> clock =
-      std::make_shared<SteadyClock>();  // the transport must wait by the same one
+  // By which the group waits. The transport must wait by the same clock.
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();
   // Called when this rank misses another one, with the reason: the other's connection has ended, or an
   // operation has waited for it for `missing_seconds`. Each reason is reported once, until it holds no longer. The operation keeps waiting. Whoever knows that the rank is lost ends it
   // with Group::interrupt(). Called on the thread that uses the group.

@@ -53,9 +53,8 @@ class CheckpointKeeper {
   void take_folder(uint64_t best_step);
 
   // A kSnapshot or kCheckpoint that cannot be written, for example because the disk is full, is left out with
-  // a warning. A kResult is needed by the run, so it is tried again until
-  // all ranks have written their part, at most kSaveAttempts times (rounds.h). Then it is a PeerError, because
-  // another group may have room.
+  // a warning. A kResult is needed by the run, so it is tried again until all ranks have written their part,
+  // at most kSaveAttempts times (rounds.h). Then it is a PeerError, because another group may have room.
   enum class Purpose { kSnapshot, kCheckpoint, kResult };
 
   // Waits before the next attempt to write a result. Returns whether to try again, which must be the same on

@@ -4,7 +4,6 @@
 
 #include <boost/context/protected_fixedsize_stack.hpp>
 #include <cstring>
-#include <exception>
 #include <utility>
 
 #if defined(__has_feature)
