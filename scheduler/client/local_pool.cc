@@ -25,9 +25,10 @@ namespace modelet::cli {
 namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(20);
-constexpr double kLongestPause = 60;  // seconds before a process is started again
-constexpr double kTermSeconds = 10;   // between SIGTERM and SIGKILL
-constexpr size_t kTailBytes = 2000;   // of a log, in an error
+constexpr double kLongestPause =
+    60;  // seconds before a process is started again; one that lives longer is well
+constexpr double kTermSeconds = 10;  // between SIGTERM and SIGKILL
+constexpr size_t kTailBytes = 2000;  // of a log, in an error
 
 std::filesystem::path own_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
 
@@ -178,15 +179,21 @@ void LocalPool::spawn(Process& process) {
                 ": `modelet` needs it in the folder in which it lies itself");
   }
   process.ended = false;
+  process.started = clock_.now();
+}
+
+double pause_before_restart(uint32_t quick_ends) {
+  return quick_ends < 2 ? 0 : std::min(std::exp2(quick_ends - 2), kLongestPause);
 }
 
 void LocalPool::plan_restart(Process& process, const std::string& how) {
   if (restarts_left_ == 0)
     throw Error(fmt::format("the pool's process '{}' {}:\n{}", process.name, how, tail_of(process.log)));
   --restarts_left_;
-  const double pause = process.restarts == 0 ? 0 : std::min(std::exp2(process.restarts - 1), kLongestPause);
-  ++process.restarts;
-  process.restart_at = clock_.now() + pause;
+  const double now = clock_.now();
+  process.quick_ends = now - process.started < kLongestPause ? process.quick_ends + 1 : 0;
+  const double pause = pause_before_restart(process.quick_ends);
+  process.restart_at = now + pause;
   log_warning("the pool's process '{}' {}: starts it again{}", process.name, how,
               pause > 0 ? fmt::format(" in {} s", pause) : "");
 }

@@ -39,6 +39,10 @@ struct LocalPoolOptions {
   uint32_t most_restarts = 10;  // of all processes together, after all have registered
 };
 
+// The seconds until a process is started again that has ended so many times in a row soon after it was started.
+// It may do so because a disk is full.
+double pause_before_restart(uint32_t quick_ends);
+
 class LocalPool {
  public:
   // Starts all processes and waits until the agents have registered. Throws Error with the end of the log of
@@ -62,8 +66,8 @@ class LocalPool {
     bool ended = false;
     std::filesystem::path program;
     std::vector<std::string> arguments;
-    uint32_t restarts = 0;
-    double restart_at = 0;
+    double started = 0, restart_at = 0;
+    uint32_t quick_ends = 0;  // how often in a row it has ended soon after it was started
   };
   const std::vector<Process>& processes() const { return processes_; }  // scheduler first
 
@@ -71,8 +75,6 @@ class LocalPool {
   void start(const LocalPoolOptions& options);
   void add(const std::string& name, const std::filesystem::path& program, std::vector<std::string> arguments);
   void spawn(Process& process);
-  // At once the first time. A process that ends again and again, for example because a disk is full, waits
-  // twice as long each time.
   void plan_restart(Process& process, const std::string& how);
   comm::KeyPair make_key(const std::string& name);
   std::filesystem::path key_file(const std::string& name) const;

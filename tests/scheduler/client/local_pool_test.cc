@@ -82,6 +82,14 @@ TEST(LocalPool, StartsTheSchedulerAgainWhereItWas) {
   });
 }
 
+TEST(LocalPool, WaitsLongerForAProcessThatEndsAgainAndAgain) {
+  EXPECT_EQ(pause_before_restart(0), 0);
+  EXPECT_EQ(pause_before_restart(1), 0) << "the first time it is started at once";
+  EXPECT_EQ(pause_before_restart(2), 1);
+  EXPECT_EQ(pause_before_restart(5), 8);
+  EXPECT_EQ(pause_before_restart(10), 60);
+}
+
 TEST(LocalPool, GivesUpOnAProcessThatEndsAgainAndAgain) {
   LocalPoolOptions options = fake_agents(1);
   options.most_restarts = 2;
