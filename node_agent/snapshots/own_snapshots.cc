@@ -255,7 +255,7 @@ void OwnSnapshots::fail(Snapshot& snapshot, double now, const std::string& why) 
 }
 
 // Drops two kinds of snapshots: one that failed or was not begun, if there is a newer one; and the oldest
-// that wait for the store, if there are too many, because the user wants the newest.
+// that waits for the store, if too many do, because the user wants the newest.
 void OwnSnapshots::drop_superseded() {
   uint64_t newest = 0;
   for (const Snapshot& snapshot : snapshots_)
@@ -268,12 +268,24 @@ void OwnSnapshots::drop_superseded() {
     forget(snapshot, true);
     return true;
   });
-  const auto waits = [this](const Snapshot& snapshot) { return wants_store(snapshot); };
-  if (static_cast<size_t>(std::ranges::count_if(snapshots_, waits)) <= kMostWaiting) return;
-  const auto oldest = std::ranges::find_if(snapshots_, waits);
-  around_.warn(fmt::format("the scheduler's store did not take the snapshot of step {}: it stays in {} only",
-                           oldest->step, oldest->folder.string()));
-  oldest->told_stored = true;  // the run may need it, so it stays until a newer one is stable
+  // What was written and what was brought of one snapshot wait together.
+  using Key = std::pair<uint64_t, uint64_t>;  // run and step
+  const auto key = [](const Snapshot& snapshot) { return Key(snapshot.run, snapshot.step); };
+  std::map<Key, uint64_t> waiting;  // -> the smallest number
+  for (const Snapshot& snapshot : snapshots_) {
+    if (!wants_store(snapshot)) continue;
+    uint64_t& number = waiting.try_emplace(key(snapshot), snapshot.number).first->second;
+    number = std::min(number, snapshot.number);
+  }
+  if (waiting.size() <= kMostWaiting) return;
+  const Key oldest = std::ranges::min_element(waiting, {}, &std::pair<const Key, uint64_t>::second)->first;
+  for (Snapshot& snapshot : snapshots_) {
+    if (key(snapshot) != oldest || !wants_store(snapshot)) continue;
+    around_.warn(
+        fmt::format("the scheduler's store did not take the snapshot of step {}: it stays in {} only",
+                    snapshot.step, snapshot.folder.string()));
+    snapshot.told_stored = true;  // the run may need it, so it stays until a newer one is stable
+  }
 }
 
 // ---- reports

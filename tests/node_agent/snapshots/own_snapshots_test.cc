@@ -276,6 +276,20 @@ TEST_F(OwnSnapshotsTest, WhatWasBroughtGoesToTheStoreIfTheStoreLacksIt) {
   EXPECT_THAT(steps(own), IsEmpty());
 }
 
+// A group brings the index first, then the files. With the own part they are three entries of one snapshot.
+TEST_F(OwnSnapshotsTest, WhatWasBroughtIsNotGivenUpForTheOwnPartOfTheSameStep) {
+  OwnSnapshots own = made();
+  own.begin(group());
+  own.take(3, true, "run/3", {"x"});
+  own.brought(kOwnRun, 3, true, "run/3", {{"index.json", {}, 1, {"b"}}});
+  own.brought(kOwnRun, 3, true, "run/3", {{"y", {}, 1, {"b"}}});
+  own.take(4, true, "run/4", {"x"});
+  EXPECT_THAT(warnings, IsEmpty());
+  const std::vector<std::string> done = steps(own);
+  for (const char* file : {"index.json", "y", "x"})
+    EXPECT_THAT(done, testing::Contains(std::string("send ") + file + " to the store")) << file;
+}
+
 TEST_F(OwnSnapshotsTest, ATaskMayEndAfterItsSnapshotWasDropped) {
   OwnSnapshots own = made();
   own.begin(group());
