@@ -116,31 +116,45 @@ bool CheckpointKeeper::write(const RunState& state, Purpose purpose, shard::Netw
                              const SnapshotSink& sink, const Wait& wait) {
   network.output().wait_for_rehash();
   Part part;
-  const auto next_tag = [&] { return std::exchange(tag, {tag.step, static_cast<uint16_t>(tag.round + 1)}); };
-  for (int failures = 0;;) {
-    const std::string problem = attempt(part, state, purpose, network, data, grid, {next_tag(), next_tag()});
-    if (problem.empty()) break;
-    if (purpose != Purpose::kResult) {
-      log_warning("{}; the run goes on without this {}", problem,
-                  purpose == Purpose::kSnapshot ? "snapshot" : "checkpoint");
-      if (!job_.private_folder && job_.rank != 0) return false;  // rank 0 removes what all have written
+  const std::string problem = tried(purpose, tag, wait, [&](comm::Tag first, comm::Tag second) {
+    return attempt(part, state, purpose, network, data, grid, {first, second});
+  });
+  if (problem.empty()) {
+    written(state.step, purpose, std::move(part.files), sink);
+  } else {
+    log_warning("{}; the run goes on without this {}", problem,
+                purpose == Purpose::kSnapshot ? "snapshot" : "checkpoint");
+    if (job_.private_folder || job_.rank == 0) {  // rank 0 removes what all have written
       std::error_code ignored;
       fs::remove_all(checkpoints_ / shard::partial_name(state.step), ignored);
-      return false;
     }
+  }
+  wait_for_disks(grid, tag);
+  return problem.empty();
+}
+
+// Calls `attempt` with the tags of its two rounds. It returns why it failed; then a result is tried again after
+// a wait. `tag` becomes the next one. Returns why the last attempt failed; empty: it did not.
+std::string CheckpointKeeper::tried(Purpose purpose, comm::Tag& tag, const Wait& wait,
+                                    const Attempt& attempt) {
+  const auto next_tag = [&] { return std::exchange(tag, {tag.step, static_cast<uint16_t>(tag.round + 1)}); };
+  for (int failures = 0;;) {
+    const comm::Tag first = next_tag(), second = next_tag();
+    std::string problem = attempt(first, second);
+    if (problem.empty() || purpose != Purpose::kResult) return problem;
     if (failures++ % kWarnEvery == 0) log_warning("{}; the run waits, and tries again", problem);
     if (failures == kSaveAttempts) throw PeerError(-1, problem);
     if (!wait(next_tag())) throw PeerError(-1, problem + "; the run was stopped while it waited");
   }
-  written_step_ = state.step;
-  if (!job_.private_folder) return true;
+}
+
+void CheckpointKeeper::written(uint64_t step, Purpose purpose, std::vector<std::string> files,
+                               const SnapshotSink& sink) {
+  written_step_ = step;
+  if (!job_.private_folder) return;
   if (sink)
-    sink({.step = state.step,
-          .keep = purpose != Purpose::kSnapshot,
-          .folder = folder_,
-          .files = std::move(part.files)});
+    sink({.step = step, .keep = purpose != Purpose::kSnapshot, .folder = folder_, .files = std::move(files)});
   if (purpose != Purpose::kSnapshot) remove_old_parts();
-  return true;
 }
 
 // Removes old parts of checkpoints. Other nodes have them; they also remove snapshots.
@@ -177,10 +191,15 @@ std::string CheckpointKeeper::attempt(Part& part, const RunState& state, Purpose
     part.problem = error.what();
   }
   if (job_.private_folder && purpose != Purpose::kResult) return part.problem;
+  return problem_of(all_succeed(part, grid, tags[1]), part, state.step, grid);
+}
+
+// Returns 1 for each rank that has succeeded, else 0, when all ranks have called it.
+CheckpointKeeper::Numbers CheckpointKeeper::all_succeed(const Part& part, RankGrid& grid,
+                                                        comm::Tag tag) const {
   const uint64_t own = part.problem.empty() ? 1 : 0;
   const std::vector<size_t> counts(static_cast<size_t>(job_.size), 1);
-  return problem_of(grid.all_gather_numbers(tags[1], std::span(&own, 1), counts, kPatience), part, state.step,
-                    grid);
+  return grid.all_gather_numbers(tag, std::span(&own, 1), counts, kPatience);
 }
 
 // `told`: each rank's first number is 0 if it has failed.
@@ -349,17 +368,26 @@ void CheckpointKeeper::take_best(const CheckpointWriter& writer, const shard::Ch
     if (folder.path != best_) shard::remove_tree(folder.path);
 }
 
-void CheckpointKeeper::amend(const RunState& state, RankGrid& grid, comm::Tag tag) const {
-  if (job_.rank == 0) {
-    json extra = state.extra;
-    extra[kOfRanks] = of_ranks_;
+void CheckpointKeeper::amend(const RunState& state, Purpose purpose, RankGrid& grid, comm::Tag tag,
+                             const Wait& wait) const {
+  Part part;
+  const std::string problem = tried(purpose, tag, wait, [&](comm::Tag first, comm::Tag) {
+    part.problem.clear();
     try {
-      shard::amend_checkpoint(folder_, state.best_step, extra.dump(), job_.experiment.train.keep_checkpoints);
+      if (job_.rank == 0) amend_index(state);
     } catch (const std::exception& error) {
-      log_warning("{}; a run that goes on from step {} will evaluate it again", error.what(), state.step);
+      part.problem = error.what();
     }
-  }
-  wait_for_disks(grid, tag);
+    return problem_of(all_succeed(part, grid, first), part, state.step, grid);
+  });
+  if (!problem.empty())
+    log_warning("{}; a run that goes on from step {} will evaluate it again", problem, state.step);
+}
+
+void CheckpointKeeper::amend_index(const RunState& state) const {
+  json extra = state.extra;
+  extra[kOfRanks] = of_ranks_;
+  shard::amend_checkpoint(folder_, state.best_step, extra.dump(), job_.experiment.train.keep_checkpoints);
 }
 
 void CheckpointKeeper::return_to(uint64_t best_step, uint64_t step, shard::Network& network, RankGrid& grid,

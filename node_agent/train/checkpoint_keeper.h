@@ -67,9 +67,9 @@ class CheckpointKeeper {
   // private.
   bool write(const RunState& state, Purpose purpose, shard::Network& network, const shard::Dataset& data,
              RankGrid& grid, comm::Tag tag, const SnapshotSink& sink, const Wait& wait);
-  // Adds to the last checkpoint what has become known since; a failure is a warning. Not for a private folder.
-  // All ranks must call it. Uses the round of `tag`.
-  void amend(const RunState& state, RankGrid& grid, comm::Tag tag) const;
+  // Adds to the last checkpoint what has become known since. If this fails, it is tried again for a kResult, and
+  // a warning otherwise. Not for a private folder. All ranks must call it. Uses kSaveRounds from tag.round on.
+  void amend(const RunState& state, Purpose purpose, RankGrid& grid, comm::Tag tag, const Wait& wait) const;
   // Gives the network the weights of the best step. That step's checkpoint is the last one from then on. All
   // ranks must call it. Uses the round of `tag`.
   void return_to(uint64_t best_step, uint64_t step, shard::Network& network, RankGrid& grid, comm::Tag tag);
@@ -92,9 +92,12 @@ class CheckpointKeeper {
     bool published = false;                           // and so are the best weights
   };
   using Numbers = std::vector<std::vector<uint64_t>>;  // [ranks]
+  using Attempt = std::function<std::string(comm::Tag, comm::Tag)>;
 
   // The modelets that `rank` writes: the replicas share the work of writing.
   std::vector<ModeletSpec> written_by(int rank) const;
+  static std::string tried(Purpose purpose, comm::Tag& tag, const Wait& wait, const Attempt& attempt);
+  void written(uint64_t step, Purpose purpose, std::vector<std::string> files, const SnapshotSink& sink);
   std::string attempt(Part& part, const RunState& state, Purpose purpose, shard::Network& network,
                       const shard::Dataset& data, RankGrid& grid, const std::array<comm::Tag, 2>& tags);
   std::string problem_of(const Numbers& told, const Part& part, uint64_t step, const RankGrid& grid) const;
@@ -104,7 +107,9 @@ class CheckpointKeeper {
   Numbers tell(const Part& part, const RunState& state, RankGrid& grid, comm::Tag tag) const;
   shard::CheckpointIndex index_of(const RunState& state, const Numbers& all) const;
   void publish(Part& part, shard::CheckpointIndex index, shard::Network& network, const shard::Dataset& data);
+  Numbers all_succeed(const Part& part, RankGrid& grid, comm::Tag tag) const;
   void wait_for_disks(RankGrid& grid, comm::Tag tag) const;
+  void amend_index(const RunState& state) const;
   void commit(Part& part, shard::CheckpointIndex index, const shard::Dataset& data);
   void remove_old_parts();
   void remove_parts_of_former_groups();

@@ -263,7 +263,8 @@ void Trainer::Training::save_after_epoch(Session& session, Due due) {
   } else if (checkpoints_.written_step() != step_) {
     if (result) checkpoint(session, tag(kBestRound), Purpose::kResult);
   } else {
-    checkpoints_.amend(run_state(session), session.grid, tag(kBestRound));
+    checkpoints_.amend(run_state(session), result ? Purpose::kResult : Purpose::kCheckpoint, session.grid,
+                       tag(kBestRound), [&](comm::Tag of_wait) { return wait_for_room(session, of_wait); });
   }
 }
 

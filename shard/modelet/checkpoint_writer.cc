@@ -3,6 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <exception>
+#include <functional>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -10,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/system/file.h"
+#include "base/system/log.h"
 #include "shard/modelet/checkpoint.h"
 #include "shard/modelet/checkpoint/folders.h"
 
@@ -22,6 +25,15 @@ void write_index(const fs::path& folder, const CheckpointIndex& index, Sync sync
   file.write(format_checkpoint_index(index));
   file.commit(sync);
   if (sync == Sync::kYes) sync_folder(folder);
+}
+
+// The checkpoint is in place. What cannot be removed now is removed with the next one.
+void tidy(const std::function<void()>& remove) {
+  try {
+    remove();
+  } catch (const std::exception& error) {
+    log_warning("{}; it stays for now", error.what());
+  }
 }
 
 }  // namespace
@@ -64,8 +76,10 @@ fs::path CheckpointWriter::commit(CheckpointIndex index, uint32_t keep) const {
   write_index(partial_, index, sync_);
   const fs::path target = folder();
   publish(target);
-  remove_leftovers();
-  remove_old_checkpoints(parent_, step_, keep, index.best_step);
+  tidy([&] {
+    remove_leftovers();
+    remove_old_checkpoints(parent_, step_, keep, index.best_step);
+  });
   return target;
 }
 
@@ -73,7 +87,7 @@ fs::path CheckpointWriter::commit_part(const CheckpointIndex* index) const {
   if (index != nullptr) write_index(partial_, *index, sync_);
   const fs::path target = folder();
   publish(target);
-  remove_leftovers();
+  tidy([&] { remove_leftovers(); });
   return target;
 }
 
@@ -109,7 +123,12 @@ void CheckpointWriter::publish(const fs::path& target) const {
     rename_folder(target, parent_ / replaced_name(step_));
   }
   rename_folder(partial_, target);
-  if (sync_ == Sync::kYes) sync_folder(parent_);
+  if (sync_ == Sync::kNo) return;
+  try {
+    sync_folder(parent_);
+  } catch (const std::exception& error) {  // it is complete, and nothing would be left to do a second time
+    log_warning("{}; the checkpoint might not outlive a power cut", error.what());
+  }
 }
 
 // Hidden folders up to this step. Later ones may belong to a checkpoint that is being written.
@@ -123,7 +142,7 @@ void amend_checkpoint(const fs::path& folder, uint64_t best_step, const std::str
   index.best_step = best_step;
   index.extra = extra;
   write_index(folder, index, Sync::kYes);
-  remove_old_checkpoints(folder.parent_path(), index.step, keep, best_step);
+  tidy([&] { remove_old_checkpoints(folder.parent_path(), index.step, keep, best_step); });
 }
 
 }  // namespace modelet::shard

@@ -47,7 +47,8 @@ class CheckpointWriter {
   // Makes the checkpoint visible and removes older ones: of those of this step or before, `keep` (>= 1) and
   // the run's best one remain. `index` has the entries of all modelets in any order. Returns the folder of
   // the checkpoint. UsageError if a file is missing or has another size: then some process wrote to a folder
-  // that this one does not see. Call it once, in one process, after all have written.
+  // that this one does not see. Once the checkpoint is in place, nothing fails: what cannot be removed is a
+  // warning. Call it once, in one process, after all have written.
   std::filesystem::path commit(CheckpointIndex index, uint32_t keep) const;
 
   // Makes this process's part visible, with an index if there is one, and returns its folder. A part of the

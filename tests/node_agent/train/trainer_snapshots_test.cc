@@ -76,6 +76,7 @@ class SnapshotTest : public TrainerTest {
     double seconds_per_step = 0;
     double seconds_between_losses = 0;
     double retry_seconds = 2;
+    bool shared = false;  // the ranks share a folder, and keep no snapshots
     EventSink on_event = {};
     uint64_t stop_after = 0;  // rank 0 is asked to stop when this step is reported
     // Called once on another thread, when a rank has warned that the run waits to write its result.
@@ -90,10 +91,10 @@ class SnapshotTest : public TrainerTest {
                  .rank = rank,
                  .size = how.size,
                  .threads = 1,
-                 .out = folder_ / name / std::to_string(rank),
-                 .private_folder = true};
+                 .out = how.shared ? folder_ / name : folder_ / name / std::to_string(rank),
+                 .private_folder = !how.shared};
     for (uint32_t& owner : job.owner) owner = (owner + how.moved) % static_cast<uint32_t>(ranks);
-    job.snapshots = {.enabled = true,
+    job.snapshots = {.enabled = !how.shared,
                      .every_steps = how.every,
                      .seconds_between_losses = how.seconds_between_losses,
                      .retry_seconds = how.retry_seconds};
@@ -450,6 +451,28 @@ TEST_F(FullDiskTest, ARunWaitsForRoomForTheBestWeights) {
     EXPECT_EQ(waited.log(0), whole.log(0));
     for (const uint64_t step : whole.steps()) EXPECT_TRUE(waited.files(step) == whole.files(step)) << step;
   }
+}
+
+// In a shared folder the evaluation says only after the checkpoint is written whether it is the best one.
+TEST_F(FullDiskTest, ARunWaitsForRoomToSayWhichWeightsAreBest) {
+  experiment_.data.validation = 0.2f;
+  experiment_.train.checkpoint_every = 0;  // after each epoch
+  fs::path checkpoint;
+  const PrivateRun run =
+      run_private("shared", {.retry_seconds = 0.01,
+                             .shared = true,
+                             .on_event =
+                                 [&](const json& event) {
+                                   if (event["event"] != "checkpoint" || !checkpoint.empty()) return;
+                                   checkpoint = event["path"].get<std::string>();
+                                   fs::rename(checkpoint, aside(checkpoint));
+                                   AtomicFile(checkpoint).commit();
+                                 },
+                             .when_waiting = [&](Ranks, Groups) { make_room(checkpoint); }});
+  ASSERT_FALSE(checkpoint.empty());
+  ASSERT_FALSE(fs::exists(aside(checkpoint))) << "it has waited";
+  const auto index = shard::Checkpoint::open(checkpoint).index();
+  EXPECT_EQ(index.best_step, index.step) << "the first evaluation finds the best weights so far";
 }
 
 // A stop that all ranks know of is what the result is for: the waiting goes on.
