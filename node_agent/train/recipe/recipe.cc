@@ -336,7 +336,7 @@ std::vector<Alternative> alternatives(const GivenKeys& given, const DataFacts& f
   const bool classifiers = has_classifiers(recipe.model);
   // If most labels are rare, a short trial would favour softmax, which learns the frequent ones first.
   if (classifiers && facts.labels >= kManyLabels) return all;  // studies of such data have decided everything
-  if (recipe.model.centroids && !classifiers)
+  if (recipe.model.centroids && !classifiers && recipe.cluster.replicas == 1)
     offer("pairs", {{"model.pairs", "true", "single features say a lot about single labels"}});
   else if (recipe.model.loss == Loss::kSigmoid && facts.labels >= 2)
     offer("loss softmax", {{"model.loss", "softmax", "labels compete for a sample"}});

@@ -204,6 +204,8 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   const Experiment without = recipe_for(wide_facts(), given({"model.classifiers=0"}));
   EXPECT_TRUE(tries_pairs(given(), without));
   EXPECT_FALSE(tries_pairs(given({"model.pairs=false"}), without));
+  const GivenKeys replicated = given({"model.classifiers=0", "cluster.replicas=2"});
+  EXPECT_FALSE(tries_pairs(replicated, recipe_for(wide_facts(), replicated))) << "replicas cannot train them";
 }
 
 TEST(Recipe, ScalesWhatNeedsIt) {
