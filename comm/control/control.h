@@ -31,7 +31,7 @@
 namespace modelet::comm::control {
 
 // 4: runs outlive their nodes, and a rank says whom it no longer misses.
-inline constexpr uint16_t kControlVersion = 4;
+inline constexpr uint16_t kControlVersion = 5;
 // Bytes of one message. The largest ones hold an experiment and the owners of its modelets.
 inline constexpr size_t kMaxControlBytes = size_t{4} << 20;
 

@@ -186,6 +186,9 @@ Core::Nodes::iterator Core::node_named(const std::string& name) {
 Core::Nodes::iterator Core::node_of(const std::string& peer) {
   const auto known = node_of_peer_.find(peer);
   if (known == node_of_peer_.end()) {
+    if (strangers_.next())
+      pool_.log(fmt::format("ignored a message of an agent that has to register again (number {})",
+                            strangers_.count()));
     pool_.send(peer, msg::RegisterAgainT{});
     return pool_.nodes.end();
   }
@@ -215,7 +218,9 @@ void Core::on(const std::string& peer, const msg::HeartbeatT& message) {
   if (message.run == node.run && (message.epoch == 0 || message.epoch == node.epoch)) {
     node.confirmed = true;
     node.step = message.step;
-    if (!has_ended(run.state) && node.epoch == run.epoch) run.step = std::max(run.step, message.step);
+    if (has_ended(run.state) || node.epoch != run.epoch) return;
+    run.step = std::max(run.step, message.step);
+    run.misses.passed(node.info.name, message.step);
     return;
   }
   // The node was given a run but works on nothing, or works for a group that has ended: Prepare or RunDone
@@ -348,11 +353,13 @@ void Core::on(const std::string& peer, const msg::PeerMissedT& message) {
   if (run == pool_.runs.end() || node->second.run != message.run || node->second.epoch != message.epoch ||
       run->second.epoch != message.epoch || message.rank >= run->second.members.size())
     return ignore(node->second, "a report of a missed rank");
+  if (!message.over && message.step < node->second.step)  // it has got on since
+    return ignore(node->second, "a report of a missed rank");
   const Run::Member& member = run->second.members[message.rank];
   if (message.over)
     run->second.member_found(pool_, node->second.info.name, member);
   else
-    run->second.member_missed(pool_, node->second.info.name, member, message.why);
+    run->second.member_missed(pool_, node->second.info.name, message.step, member, message.why);
 }
 
 void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {

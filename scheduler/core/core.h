@@ -162,7 +162,6 @@ class Core {
   void judge();
   bool seems_cut_off();
   void start_waiting_runs();
-  std::vector<size_t> sizes_of_groups() const;
   Run* run_of_user(const std::string& peer, uint64_t id, const char* verb);
   const Run* submitted_with(uint64_t token) const;
   bool make_room_for_run();
@@ -176,7 +175,7 @@ class Core {
   double judge_at_ = 0;          // when members that did not come back are lost; 0: already decided
   comm::Identity sender_;        // of the message being handled
   std::string sender_address_;   // of the machine that sent this message
-  LogLimit refusals_, ignored_, failures_;
+  LogLimit refusals_, ignored_, failures_, strangers_;
   std::map<std::string, uint64_t> node_of_peer_;
 };
 

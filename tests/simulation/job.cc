@@ -23,6 +23,7 @@ void Job::report_missed(uint32_t rank, bool over, const std::string& why) {
   missed.rank = rank;
   missed.why = why;
   missed.over = over;
+  missed.step = step();
   around_.report(std::move(missed));
 }
 

@@ -106,6 +106,7 @@ void AgentCore::on(const msg::RegisteredT& message) {
   if (pool_ != 0 && message.pool != pool_) {  // this pool does not know the runs of the other one
     outbox_.clear();
     epochs_.clear();
+    told_.clear();
     next_.reset();
     if (job_) abort_job("the scheduler has lost this run", false);
   }
@@ -190,11 +191,25 @@ void AgentCore::on(const msg::AbortT& message) {
   abort_job(message.reason, true);
 }
 
+// What was told last is told again after a reconnect, and may have found no files before.
 void AgentCore::on(const msg::StableT& message) {
+  uint64_t& latest = told(message.run).stable;
+  if (message.step < latest) return ignore("a stable step");
+  latest = message.step;
   act(DropSnapshots{pool_, message.run, message.epoch, message.step});
 }
 
-void AgentCore::on(const msg::AdmitT& message) { act(AdmitHolders{message}); }
+void AgentCore::on(const msg::AdmitT& message) {
+  uint32_t& latest = told(message.run).admitted;
+  if (message.epoch < latest) return ignore("a list of nodes that may have files");
+  latest = message.epoch;
+  act(AdmitHolders{message});
+}
+
+AgentCore::Told& AgentCore::told(uint64_t run) {
+  if (!told_.contains(run) && told_.size() >= kMostRuns) told_.erase(told_.begin());
+  return told_[run];
+}
 
 void AgentCore::on(const msg::ReleasedT&) {
   if (!leaving_) return ignore("a release");

@@ -188,6 +188,11 @@ class AgentCore {
   void leave_now(const std::string& reason);
   void leave_if_free();
   void ignore(const char* message);
+  struct Told {
+    uint32_t admitted = 0;  // epoch of the latest Admit
+    uint64_t stable = 0;    // step of the latest Stable
+  };
+  Told& told(uint64_t run);
   void log(std::string text, bool is_warning = false);
   template <class Action>
   void act(Action action) {
@@ -209,6 +214,7 @@ class AgentCore {
   std::optional<Job> job_;
   std::optional<comm::control::PrepareT> next_;  // waits until the job has ended
   std::map<uint64_t, uint32_t> epochs_;          // run -> the latest epoch that this pool asked for
+  std::map<uint64_t, Told> told_;                // run -> what the agent heard as a holder of its files
   std::optional<Leaving> leaving_;
   double ending_since_ = 0;  // when the leaving agent began to wait for its aborted job; 0: it does not
   bool is_sending_ = false, ended_ = false;

@@ -195,6 +195,7 @@ void JobRunner::post_missed(int rank, const std::string& why, bool over) {
   message.rank = static_cast<uint32_t>(rank);
   message.why = why;
   message.over = over;
+  message.step = step();
   if (!over) log_warning("run {}: {}", run_, why);
   mailbox_.post(FromJob{std::move(message)});
 }

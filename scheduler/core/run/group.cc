@@ -225,6 +225,7 @@ void Run::admit_members(Pool& pool, const msg::PrepareT& prepare) const {
     if (!holds || std::ranges::find(members, node_id, &Member::node) != members.end()) continue;
     msg::AdmitT admit;
     admit.run = id;
+    admit.epoch = epoch;
     for (const auto& holder : prepare.holders)
       admit.holders.push_back(std::make_unique<msg::HolderT>(*holder));
     pool.send(node.peer, std::move(admit));

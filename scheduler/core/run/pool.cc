@@ -46,10 +46,6 @@ bool Pool::is_there(const std::string& holder) const {
   return std::ranges::any_of(nodes, [&](const auto& entry) { return entry.second.info.name == holder; });
 }
 
-bool Pool::has_waiting_run() const {
-  return std::ranges::any_of(runs, [](const auto& entry) { return entry.second.is_waiting(); });
-}
-
 std::vector<uint64_t> Pool::free_nodes() const {
   std::vector<uint64_t> free;
   for (const auto& [id, node] : nodes)
@@ -60,6 +56,33 @@ std::vector<uint64_t> Pool::free_nodes() const {
 size_t Pool::willing_nodes() const {
   return static_cast<size_t>(
       std::ranges::count_if(nodes, [](const auto& entry) { return entry.second.is_willing(); }));
+}
+
+// Groups may end in any order. Once those that have ended, without the taker's, have given back as many nodes as
+// `waiting` lacks now, it begins, unless the taker took more than they gave back beyond that.
+size_t Pool::left_by(const Run& waiting, uint64_t taker) const {
+  const size_t wanted = waiting.wanted_nodes(*this), free = free_nodes().size(), present = willing_nodes();
+  if (wanted > present) return free;  // it waits for nodes that may join, and nobody waits for it meanwhile
+  if (wanted <= free) return free - wanted;
+  std::map<uint64_t, size_t> groups;  // nodes of each other run
+  for (const auto& [id, node] : nodes)
+    if (const uint64_t run = node.run != 0 ? node.run : node.planned_for;
+        run != 0 && run != taker && node.is_willing())
+      ++groups[run];
+  std::vector<bool> sums(present + 1, false);  // [n]: some set of these groups has n nodes
+  sums[0] = true;
+  for (const auto& [run, size] : groups)
+    for (size_t sum = sums.size(); sum-- > size;)
+      if (sums[sum - size]) sums[sum] = true;
+  const auto lacking = sums.begin() + static_cast<std::ptrdiff_t>(wanted - free);
+  return std::min(free, static_cast<size_t>(std::find(lacking, sums.end(), true) - lacking));
+}
+
+size_t Pool::nodes_to_spare(uint64_t taker) const {
+  size_t spare = free_nodes().size();
+  for (const auto& [id, run] : runs)
+    if (id != taker && run.is_waiting() && !run.planning) spare = std::min(spare, left_by(run, taker));
+  return spare;
 }
 
 double Pool::seconds_between_losses(size_t count) const {

@@ -115,9 +115,11 @@ struct Pool {
   Node* node(uint64_t id);  // null: it is gone
   Node* node_named(const std::string& name);
   bool is_there(const std::string& holder) const;  // whether it can be asked for files; "" is the store
-  bool has_waiting_run() const;                    // a run waits for nodes
   std::vector<uint64_t> free_nodes() const;
   size_t willing_nodes() const;
+  // How many free nodes run `taker` may take without `waiting`, or any run that waits, having to wait longer.
+  size_t left_by(const Run& waiting, uint64_t taker) const;
+  size_t nodes_to_spare(uint64_t taker) const;
   NodeCapacity capacity(uint64_t node, double speed) const;
   // Mean time between two losses in a group of so many nodes; 0: unknown.
   double seconds_between_losses(size_t nodes) const;

@@ -77,11 +77,12 @@ void Run::node_unwilling(Pool& pool, uint64_t node, const std::string& why) {
 
 // A member cannot reach another one. If the connection of the missed member is gone, sending to it shows this
 // (PeerGone), and it is lost at once. If not, the members may reach each other again; time_passed() decides.
-void Run::member_missed(Pool& pool, const std::string& by, const Member& missed, const std::string& why) {
+void Run::member_missed(Pool& pool, const std::string& by, uint64_t by_step, const Member& missed,
+                        const std::string& why) {
   if (state != RunState::Running && state != RunState::Stopping) return;
-  if (misses.empty(step))
+  if (misses.empty())
     pool.log(fmt::format("run {}: node '{}' misses node '{}': {}", id, by, missed.name, kept_text(why)));
-  misses.add(pool.now, step, missed.name, by, pool.options.dead_after);
+  misses.add(pool.now, missed.name, by, by_step, pool.options.dead_after);
   Node* node = pool.node(missed.node);
   if (node == nullptr) return;
   node->missed = pool.now;
@@ -253,11 +254,13 @@ void Run::recover(Pool& pool, const std::string& why, bool counts) {
 void Run::go_on(Pool& pool) {
   Planning next{.purpose = Purpose::kGoOn};
   if (regroup)
-    for (const Member& wanted : regroup->nodes) {
+    for (size_t newcomers = pool.nodes_to_spare(id); const Member& wanted : regroup->nodes) {
       const Node* node = pool.node(wanted.node);
       if (node == nullptr || !node->is_willing() || is_left_out(pool, wanted.name)) continue;
-      if (member(wanted.node) != nullptr || (node->is_free() && !pool.has_waiting_run()))
-        next.nodes.push_back(wanted);
+      const bool stays = member(wanted.node) != nullptr;
+      if (!stays && (!node->is_free() || newcomers == 0)) continue;
+      if (!stays) --newcomers;
+      next.nodes.push_back(wanted);
     }
   if (next.nodes.size() >= least_nodes()) {
     detail = "its modelets are placed anew";
@@ -416,7 +419,7 @@ void Run::time_passed(Pool& pool) {
   if (state != RunState::Running) return;
   if (regroup && !planning && pool.now - regroup->since > grace)
     return recover(pool, "its group did not stop in time");
-  const double missed_since = misses.since(step);
+  const double missed_since = misses.since();
   if (missed_since == 0) return;
   // Either a member has ended well and another still needs it, or both live and cannot reach each other.
   const bool hangs = std::ranges::any_of(members, &Member::done);

@@ -67,26 +67,28 @@ void Run::look_for_gain(Pool& pool, const std::vector<double>& measured, double 
   if (others == 0) faster = speed = 1;
   next.slower = faster * members[next.slowest].speed / next.nodes[next.slowest].speed;
   // Replicas must have the same number of nodes, so a single spare node cannot join a run with replicas.
-  if (experiment.cluster.replicas == 1 && !pool.has_waiting_run())
-    for (const Member& free : spare) {
+  if (experiment.cluster.replicas == 1)
+    for (size_t newcomers = pool.nodes_to_spare(id); const Member& free : spare) {
+      if (newcomers == 0) break;
       const Node* node = pool.node(free.node);
       if (node == nullptr || !node->is_free() || is_left_out(pool, free.name)) continue;
       next.nodes.push_back(free);
       if (!free.measured) next.nodes.back().speed = speed;
+      --newcomers;
     }
   ask_for_plan(pool, std::move(next));
 }
 
 // Asks for a plan with nodes that became free, or joined the pool, since the group was formed.
 void Run::look_for_help(Pool& pool, double seconds_left) {
-  if (std::ranges::any_of(members, &Member::done) || pool.has_waiting_run()) return;
+  if (std::ranges::any_of(members, &Member::done)) return;
   const size_t replicas = experiment.cluster.replicas;
   std::vector<uint64_t> free = nodes_that_may_join(pool);
   std::erase_if(free, [&](uint64_t node) {
     return no_help.contains(node) || std::ranges::find(spare, node, &Member::node) != spare.end();
   });
   const size_t room = most_nodes(pool) - std::min(most_nodes(pool), members.size());
-  const size_t more = std::min(free.size(), room) / replicas * replicas;
+  const size_t more = std::min({free.size(), room, pool.nodes_to_spare(id)}) / replicas * replicas;
   if (more == 0) return;
   Planning next{.purpose = Purpose::kGain, .nodes = members, .seconds_left = seconds_left};
   for (const Member& each : members)

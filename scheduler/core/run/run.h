@@ -111,7 +111,9 @@ struct Run {
   void lost_its_part(Pool& pool, Member& member);
   // A node of its group, or of the plan that is being made, was drained or wishes to leave.
   void node_unwilling(Pool& pool, uint64_t node, const std::string& why);
-  void member_missed(Pool& pool, const std::string& by, const Member& member, const std::string& why);
+  // `by_step`: the steps that `by` has done.
+  void member_missed(Pool& pool, const std::string& by, uint64_t by_step, const Member& missed,
+                     const std::string& why);
   void member_found(Pool& pool, const std::string& by, const Member& member);
   // Returns false if the report says nothing new about a stable snapshot, or is not of the present group.
   bool snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files);

@@ -4,11 +4,9 @@
 
 namespace modelet::scheduler {
 
-void Misses::add(double now, uint64_t step, const std::string& name, const std::string& by, double flap) {
-  if (step != step_) misses_.clear();
-  step_ = step;
-  const auto [found, is_new] = misses_[name].try_emplace(by, Miss{.since = now});
-  Miss& miss = found->second;
+void Misses::add(double now, const std::string& name, const std::string& by, uint64_t step, double flap) {
+  passed(by, step);
+  Miss& miss = misses_[name].try_emplace(by, Miss{.since = now, .step = step}).first->second;
   if (miss.over > 0 && now - miss.over >= flap) miss.since = now;
   miss.over = 0;
 }
@@ -21,9 +19,14 @@ bool Misses::remove(double now, const std::string& name, const std::string& by) 
   return lasting(of_name->second) == 0;
 }
 
-double Misses::since(uint64_t step) const {
+void Misses::passed(const std::string& by, uint64_t step) {
+  for (auto& [name, misses] : misses_)
+    if (const auto miss = misses.find(by); miss != misses.end() && miss->second.step < step)
+      misses.erase(miss);
+}
+
+double Misses::since() const {
   double earliest = 0;
-  if (step != step_) return earliest;
   for (const auto& [name, misses] : misses_)
     for (const auto& [by, miss] : misses)
       if (miss.over == 0) earliest = earliest == 0 ? miss.since : std::min(earliest, miss.since);

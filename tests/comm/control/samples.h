@@ -92,7 +92,7 @@ inline std::vector<control::ToSchedulerMessage> messages_to_scheduler() {
   all.emplace_back(control::FetchManifestT{{}, id});
   all.emplace_back(control::FetchChunkT{{}, id, 3});
   all.emplace_back(control::WishToLeaveT{{}, 30, "others want this machine"});
-  all.emplace_back(control::PeerMissedT{{}, 3, 1, 1, "silent for 2 s"});
+  all.emplace_back(control::PeerMissedT{{}, 3, 1, 1, "silent for 2 s", false, 7});
   all.emplace_back(control::SnapshotHeldT{{}, 3, 1, 10, 0, snapshot, true});
   all.emplace_back(control::DrainNodeT{{}, "node", true});
   all.emplace_back(control::FindRunFilesT{{}, 3});
@@ -157,6 +157,7 @@ inline std::vector<control::FromSchedulerMessage> messages_from_scheduler() {
   control::AdmitT admit;
   admit.run = 3;
   admit.holders = samples::holders();
+  admit.epoch = 2;
   all.emplace_back(std::move(admit));
   return all;
 }

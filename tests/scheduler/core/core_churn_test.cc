@@ -84,7 +84,9 @@ class Churn {
         return;
       case 6:
         if (agent.run != 0)
-          pool_.receive(name, msg::PeerMissedT{{}, agent.run, agent.epoch, rng_.below(agent.size), "test"});
+          pool_.receive(name,
+                        msg::PeerMissedT{
+                            {}, agent.run, agent.epoch, rng_.below(agent.size), "test", false, agent.step});
         return;
       case 7:  // repeats a message, perhaps much later
         if (!agent.unconfirmed.empty())

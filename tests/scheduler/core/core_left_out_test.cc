@@ -134,8 +134,8 @@ TEST_F(LeftOutTest, ANodeThatOthersDoNotReachForLongIsLeftOut) {
   for (uint32_t group = 1; status().node_names.size() == 3; ++group) {
     ASSERT_LT(group, 6u);
     for (const char* by : {"a", "c"})
-      pool.receive(by, msg::PeerMissedT{{}, run, status().epoch, 1, "no way to it"});
-    pool.receive("b", msg::PeerMissedT{{}, run, status().epoch, 0, "no way to it"});
+      pool.receive(by, msg::PeerMissedT{{}, run, status().epoch, 1, "no way to it", false, 100});
+    pool.receive("b", msg::PeerMissedT{{}, run, status().epoch, 0, "no way to it", false, 100});
     for (int i = 0; i < 60 && status().state != RunState::Forming; ++i) pass(1, all, 100);
     ASSERT_EQ(status().state, RunState::Forming) << status().detail;
     get_ready(status().node_names);

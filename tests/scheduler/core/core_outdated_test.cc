@@ -60,6 +60,8 @@ const std::vector<Outdated> kOutdated = {
      [](uint64_t run) {
        return msg::PeerMissedT{{}, run, 2, 9, "silent"};
      }},
+    {"MissedRankOfAStepBefore", "a report of a missed rank",
+     [](uint64_t run) { return msg::PeerMissedT{{}, run, 2, 1, "silent", false, 19}; }},
     {"MissedRankIsBack", "a report of a missed rank",
      [](uint64_t run) { return msg::PeerMissedT{{}, run, 1, 1, "", true}; }},
     {"FilesAgain", "a report of files",

@@ -184,6 +184,7 @@ TEST_F(RecoveryTest, WhomAPeerMissesIsDeadAsSoonAsUsual) {
   msg::PeerMissedT missed;
   missed.run = run;
   missed.epoch = 1;
+  missed.step = 150;
   missed.rank = static_cast<uint32_t>(std::ranges::find(members, "a") - members.begin());
   pass(1, {"d"}, 150);
   pool.receive("d", missed);
@@ -374,7 +375,7 @@ TEST_F(RecoveryTest, AMemberThatHasEndedIsMissed) {
   start({"a", "b"});
   snapshot(100);
   pool.receive("a", done(run, Outcome::Ok, 200));
-  pool.receive("b", msg::PeerMissedT{{}, run, 1, 0, "its connection is gone"});
+  pool.receive("b", msg::PeerMissedT{{}, run, 1, 0, "its connection is gone", false, 200});
   pass(6, {"a", "b"}, 200);
   EXPECT_EQ(status().state, RunState::Forming) << "it hung";
   EXPECT_EQ(status().epoch, 2u);
@@ -385,7 +386,7 @@ TEST_F(RecoveryTest, AMissedNodeWithoutAConnectionIsLostAtOnce) {
   snapshot(100);
   pool.inbox.clear();
   pool.now += 0.1;
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent"});
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 100});
   EXPECT_EQ(pool.take<msg::AliveT>("b").size(), 1u);
   pool.handle(PeerGone{"b"});
   EXPECT_EQ(status().state, RunState::Forming);
@@ -395,13 +396,13 @@ TEST_F(RecoveryTest, AMissedNodeWithoutAConnectionIsLostAtOnce) {
 TEST_F(RecoveryTest, AMissedNodeThatLivesGetsTime) {
   start({"a", "b"});
   snapshot(100);
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent"});
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 100});
   pass(3, {"a", "b"}, 100);
   pool.handle(PeerGone{"b"});
   EXPECT_EQ(status().epoch, 1u);
   pass(20, {"a", "b"}, 120);
   EXPECT_EQ(status().epoch, 1u) << "the group goes on";
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent"});
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 120});
   pass(20, {"a", "b"}, 120);
   EXPECT_EQ(status().epoch, 2u) << "it does not";
 }
@@ -412,7 +413,7 @@ TEST_F(RecoveryTest, WhoIsMissedNoMoreIsNoReasonForANewGroup) {
   snapshot(100);
   pass(1, {"a", "b", "c"}, 100);
   const auto report = [&](const char* by, bool over) {
-    pool.receive(by, msg::PeerMissedT{{}, run, 1, 1, "silent", over});
+    pool.receive(by, msg::PeerMissedT{{}, run, 1, 1, "silent", over, 100});
   };
   for (const char* by : {"a", "c"}) report(by, false);
   pass(3, {"a", "b", "c"}, 100);
@@ -430,14 +431,38 @@ TEST_F(RecoveryTest, EachMissHasItsOwnTime) {
   start({"a", "b", "c"});
   snapshot(100);
   pass(1, {"a", "b", "c"}, 100);
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent"});
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 100});
   pass(8, {"a", "b", "c"}, 100);
-  pool.receive("c", msg::PeerMissedT{{}, run, 1, 0, "silent"});
+  pool.receive("c", msg::PeerMissedT{{}, run, 1, 0, "silent", false, 100});
   pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "", true});
   pass(9, {"a", "b", "c"}, 100);
   EXPECT_EQ(status().epoch, 1u) << "a is missed for nine seconds";
   pass(2, {"a", "b", "c"}, 100);
   EXPECT_EQ(status().epoch, 2u);
+}
+
+// Another replica may train on for many steps.
+TEST_F(RecoveryTest, AMissLastsWhileOthersGetOn) {
+  start({"a", "b", "c"});
+  snapshot(100);
+  pass(1, {"a", "b", "c"}, 100);
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 100});
+  for (uint64_t i = 1; i <= 12 && status().epoch == 1; ++i) {
+    beat("a", 100);
+    beat("b", 100);
+    pass(1, {"c"}, 100 + i);
+  }
+  EXPECT_EQ(status().epoch, 2u);
+}
+
+TEST_F(RecoveryTest, WhoGetsOnMissesNobody) {
+  start({"a", "b", "c"});
+  snapshot(100);
+  pass(1, {"a", "b", "c"}, 100);
+  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 100});
+  pass(9, {"a", "b", "c"}, 100);
+  pass(9, {"a", "b", "c"}, 101);
+  EXPECT_EQ(status().epoch, 1u);
 }
 
 // Small messages get through each time that the connection is back, but what the step needs does not.
@@ -446,7 +471,7 @@ TEST_F(RecoveryTest, AConnectionThatComesAndGoesIsOneMiss) {
   snapshot(100);
   pass(1, {"a", "b", "c"}, 100);
   for (int i = 0; i < 4; ++i) {
-    pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "has closed its connection"});
+    pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "has closed its connection", false, 100});
     pass(2, {"a", "b", "c"}, 100);
     pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "", true});
     pass(1, {"a", "b", "c"}, 100);
@@ -461,6 +486,7 @@ TEST_F(RecoveryTest, WhoIsMissedNoMoreIsNotDeadSoonerThanOthers) {
   msg::PeerMissedT missed;
   missed.run = run;
   missed.epoch = 1;
+  missed.step = 150;
   missed.rank = static_cast<uint32_t>(std::ranges::find(members, "a") - members.begin());
   pass(1, {"d"}, 150);
   pool.receive("d", missed);
@@ -618,6 +644,30 @@ TEST_F(RecoveryTest, ARunGrowsToItsMostNodes) {
   snapshot(30);
   join("c");
   EXPECT_FALSE(stops_for({"a", "b"}));
+}
+
+// A run that waits keeps others from growing only where it would wait longer for it.
+TEST_F(RecoveryTest, ARunGrowsWhileOthersWaitUnlessTheyWouldWaitLonger) {
+  const auto stops = [&] {
+    pool.inbox.clear();
+    pool.receive("a", progress(run, {"a"}, {1}));
+    return !pool.take<msg::StopT>("a").empty();
+  };
+  join("a");
+  begin(submission_of(1, {.max_nodes = 2}));
+  snapshot(10);
+  const uint64_t first = run;
+  join("b");
+  begin(submission_of(1, {}));
+  const uint64_t other = std::exchange(run, first);
+  EXPECT_EQ(pool.run(other).state, msg::RunState::Running) << pool.log;
+  join("c");
+  pool.receive("client", submission(2));  // waits for one more node, which the other run may give back
+  const uint64_t waiting = pool.take<msg::AcceptedT>("client").back().run;
+  EXPECT_FALSE(stops()) << pool.log;
+  pool.receive("client", msg::StopRunT{{}, waiting});
+  pool.receive("client", submission(9));  // the pool has no nine nodes, so it waits for others to join
+  EXPECT_TRUE(stops()) << pool.log;
 }
 
 TEST_F(RecoveryTest, ANodeThatComesHelps) {

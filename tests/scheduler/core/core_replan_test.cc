@@ -224,8 +224,11 @@ class SpareNodesTest : public CoreTest {
   void report(int count, const std::vector<std::string>& members, const std::vector<double>& seconds) {
     for (int i = 0; i < count; ++i) {
       pool.pass(1, members, run, 10);
-      for (const std::string& agent : agents)
-        if (std::ranges::count(members, agent) == 0) pool.receive(agent, msg::HeartbeatT{});
+      for (const std::string& agent : agents) {
+        if (std::ranges::count(members, agent) != 0) continue;
+        const uint64_t other = pool.node(agent).run;
+        pool.receive(agent, msg::HeartbeatT{{}, 0, other, 0, other == 0 ? 0 : pool.run(other).epoch});
+      }
       pool.receive(members[0], progress(run, members, seconds));
     }
   }
@@ -283,12 +286,20 @@ TEST_F(SpareNodesTest, OnlyNodesThatTheRunAskedForAndNobodyElseWants) {
   pool.receive("a", done(run, Outcome::Ok, 12));
 
   start(2, {"a"});
-  const uint64_t waiting = submit(2);
+  const uint64_t small = submit(1);
+  prepare(small, {"b"});
+  join("c", 50);
+  const uint64_t waiting = submit(2);  // with the node of the small run it can begin
   report(30, {"a"}, {1});
   EXPECT_FALSE(told_to_stop()) << "the free node belongs to the run that waits";
   pool.receive("client", msg::StopRunT{{}, waiting});
+  pool.receive("b", done(small, Outcome::Ok, 12));
+  pool.receive("c", msg::LeaveT{});
+  const uint64_t large =
+      submit(2);  // can begin only when this run has ended, which then gives both nodes back
   report(12, {"a"}, {1});
-  EXPECT_TRUE(told_to_stop());
+  EXPECT_TRUE(told_to_stop()) << pool.log;
+  pool.receive("client", msg::StopRunT{{}, large});
   const uint64_t faster = submit(1);  // while 'a' stops
   prepare(faster, {"b"});
   stop_with_checkpoint({"a"});

@@ -242,6 +242,7 @@ TEST_F(CoreTest, ARenewedConnectionKeepsTheRun) {
   const uint64_t run = running(2, 9);
   pool.receive("b-new-connection", msg::HeartbeatT{{}, 0, run, 10});
   EXPECT_EQ(pool.take<msg::RegisterAgainT>("b-new-connection").size(), 1u);
+  EXPECT_THAT(pool.log, HasSubstr("ignored a message of an agent that has to register again (number 1)"));
   pool.receive("b-new-connection", registration("b"));
   pool.pass(8, {"a", "b-new-connection"}, run, 11);
   EXPECT_EQ(pool.run(run).state, RunState::Running);

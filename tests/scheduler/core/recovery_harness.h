@@ -70,13 +70,15 @@ class RecoveryTest : public testing::Test {
   void pass(int seconds, const Names& alive, uint64_t step) {
     for (int i = 0; i < seconds; ++i) {
       pool.now += 1;
-      for (const std::string& name : alive) {
-        const bool works = pool.node(name).run == run;
-        pool.receive(name, msg::HeartbeatT{{}, 0, works ? run : 0, works ? step : 0,
-                                           works ? status().epoch : 0, ++heartbeats});
-      }
+      for (const std::string& name : alive) beat(name, step);
       pool.handle(Tick{});
     }
+  }
+  void beat(const std::string& name, uint64_t step) {
+    const bool works = pool.node(name).run == run;
+    pool.receive(
+        name,
+        msg::HeartbeatT{{}, 0, works ? run : 0, works ? step : 0, works ? status().epoch : 0, ++heartbeats});
   }
 
   Harness pool;

@@ -354,6 +354,30 @@ TEST(AgentCore, PassesOnWhatIsHeldStableAndMissed) {
   EXPECT_TRUE(agent.actions.empty());
 }
 
+TEST(AgentCore, WhatAHolderWasToldBeforeIsIgnored) {
+  Driver agent;
+  agent.join();
+  const auto hear_admit = [&](uint32_t epoch) {
+    msg::AdmitT admit;
+    admit.run = 5;
+    admit.epoch = epoch;
+    agent.hear(std::move(admit));
+    return agent.has<AdmitHolders>();
+  };
+  const auto hear_stable = [&](uint64_t step) {
+    agent.hear(msg::StableT{{}, 5, 2, step});
+    return agent.has<DropSnapshots>();
+  };
+  EXPECT_TRUE(hear_admit(2));
+  EXPECT_TRUE(hear_admit(2));
+  EXPECT_FALSE(hear_admit(1));
+  EXPECT_EQ(agent.ignored(), "a list of nodes that may have files");
+  EXPECT_TRUE(hear_stable(20));
+  EXPECT_TRUE(hear_stable(20));
+  EXPECT_FALSE(hear_stable(10));
+  EXPECT_EQ(agent.ignored(), "a stable step");
+}
+
 // ---- leaving
 
 TEST(AgentCore, WorksOnUntilItIsReleased) {
