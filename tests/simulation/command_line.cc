@@ -5,6 +5,8 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/simulation/history.h"
@@ -38,9 +40,9 @@ struct Sums {
     seconds += history.seconds;
   }
   void print() const {
-    std::cout << histories << " histories, " << static_cast<uint64_t>(seconds) << " simulated seconds: " << finished
-              << " runs finished, " << stopped << " stopped, " << failed << " lost with their disks, " << recoveries
-              << " recoveries\n";
+    std::cout << histories << " histories, " << static_cast<uint64_t>(seconds)
+              << " simulated seconds: " << finished << " runs finished, " << stopped << " stopped, " << failed
+              << " lost with their disks, " << recoveries << " recoveries\n";
   }
 };
 
@@ -132,7 +134,8 @@ int enumerate_points(const Arguments& arguments) {
   constexpr uint64_t kBeside = 4;
   const uint64_t kinds = arguments.simulation.kinds;
   uint64_t points = 0;
-  for (uint64_t kind = 0; kind < kinds; ++kind) points = std::max(points, play(small(arguments, kind)).points);
+  for (uint64_t kind = 0; kind < kinds; ++kind)
+    points = std::max(points, play(small(arguments, kind)).points);
   return enumerate(arguments, points * kBeside * kinds, [&](HistoryOptions& options, uint64_t i) {
     --i;
     options.seed = i % kinds;
@@ -141,23 +144,26 @@ int enumerate_points(const Arguments& arguments) {
   });
 }
 
-// Each two of four nodes fail at each moment of a run while the disk of the third is full; their disks are
-// lost, or a file of the fourth is damaged.
+// Each two of four nodes fail at each moment of a run, with or without their disks, while the disk of the third
+// is full, and each file of the fourth, or none, is damaged.
 int enumerate_moments(const Arguments& arguments) {
   constexpr uint64_t kNodes = 4, kSeeds = 2, kMoments = 30, kFiles = 4;
   constexpr double kFirst = 0.6, kApart = 0.2;  // seconds; the run takes five, undisturbed
   std::vector<std::pair<size_t, size_t>> pairs;
   for (size_t second = 1; second < kNodes; ++second)
     for (size_t first = 0; first < second; ++first) pairs.emplace_back(first, second);
-  return enumerate(arguments, kMoments * pairs.size() * (1 + kFiles) * kSeeds, [&](HistoryOptions& options, uint64_t i) {
-    --i;
-    options.seed = i;
-    i /= kSeeds;
-    const uint64_t file = i % (1 + kFiles);  // the last: none, and the disks are lost
-    i /= 1 + kFiles;
-    const auto [first, second] = pairs[i % pairs.size()];
-    options.disaster = {.time = kFirst + kApart * static_cast<double>(i / pairs.size()), .first = first, .second = second,
-                        .disks_are_lost = file == kFiles, .file = static_cast<uint32_t>(file)};
+  const auto count = kMoments * pairs.size() * 2 * (kFiles + 1) * kSeeds;
+  return enumerate(arguments, count, [&](HistoryOptions& options, uint64_t i) {
+    options.seed = i - 1;
+    auto digit = [rest = (i - 1) / kSeeds](uint64_t choices) mutable {
+      return std::exchange(rest, rest / choices) % choices;
+    };
+    HistoryOptions::Disaster disaster;
+    disaster.disks_are_lost = digit(2) == 1;
+    if (const uint64_t file = digit(kFiles + 1); file < kFiles) disaster.file = static_cast<uint32_t>(file);
+    std::tie(disaster.first, disaster.second) = pairs[digit(pairs.size())];
+    disaster.time = kFirst + kApart * static_cast<double>(digit(kMoments));
+    options.disaster = disaster;
   });
 }
 
@@ -200,8 +206,9 @@ int play_as_asked(int argc, char** argv, const Simulation& simulation) {
   app.add_flag("--all", arguments.goes_on, "go on after a history that breaks a promise");
   app.add_flag("--each-message", arguments.messages, "a small run: each message lost, doubled, late, ...");
   app.add_flag("--each-point", arguments.points, "a small run: the scheduler killed at each point");
-  app.add_flag("--each-moment", arguments.moments,
-               "a small run: each two of four nodes fail at each moment, the disk of the third is full; a file of the fourth is damaged, or the disks of the two are lost");
+  app.add_flag(
+      "--each-moment", arguments.moments,
+      "a small run: each two of four nodes fail at each moment, the disk of the third is full; a file of the fourth is damaged, or the disks of the two are lost");
   app.add_option("--stride", arguments.stride, "with --each-...: only each so many-th history")
       ->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);

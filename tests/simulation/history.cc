@@ -84,8 +84,8 @@ class Player {
         if (disaster.disks_are_lost) node.disk().lose_all();
       } else if (std::exchange(is_third, false)) {
         node.disk().fill(kAway);
-      } else if (!disaster.disks_are_lost) {  // else it might have been the only copy
-        node.disk().rot(disaster.file);
+      } else if (disaster.file) {
+        node.disk().rot(*disaster.file);
       }
     }
   }

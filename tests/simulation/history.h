@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -26,13 +27,13 @@ struct HistoryOptions {
   uint64_t scheduler_point = 0;  // where the scheduler is killed; 0: nowhere
   // What else happens at that moment.
   enum class Beside : uint8_t { kNothing, kKill, kZombie, kSubmit } beside = Beside::kNothing;
-  // At this time two of four nodes fail together, and the disk of the third is full. Either the disks of the two
-  // are lost, or a file of the fourth is damaged. Time 0: nothing happens.
+  // At this time two of four nodes fail together, with or without their disks, the disk of the third is full, and
+  // a file of the fourth is damaged. Time 0: nothing happens.
   struct Disaster {
     double time = 0;
     size_t first = 0, second = 0;  // the two nodes
     bool disks_are_lost = false;
-    uint32_t file = 0;  // the damaged one
+    std::optional<uint32_t> file;  // the damaged one
   } disaster = {};
 };
 

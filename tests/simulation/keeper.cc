@@ -131,7 +131,13 @@ void Keeper::carry_out(const OwnSnapshots::Send& task) {
     ended(task, good);
   };
   Holder* holder = around_.find(task.to);
-  if (holder == nullptr || !around_.disk.read(task.file.content)) return around_.host.post(0.1, [done] { done(false); });
+  if (!around_.disk.read(task.file.content))
+    return around_.host.post(0.1, [this, task] {
+      is_busy_ = false;
+      own_.could_not_read(around_.world.now(), task, "it cannot be read");
+      work();
+    });
+  if (holder == nullptr) return around_.host.post(0.1, [done] { done(false); });
   around_.network.call(
       around_.host, holder->host(),
       [holder, run = task.run, step = task.step, content = task.file.content] { return holder->offered(run, step, content); },

@@ -198,6 +198,9 @@ void TrainedJob::train() {
         nlohmann::json told = {{"group", prepare_.epoch}};
         for (const char* field : {"event", "step", "epoch", "loss"})
           if (event.contains(field)) told[field] = event[field];
+        if (event.contains("loss"))
+          workload_.reported(prepare_.run, prepare_.epoch, event.at("event"), event.at("step"),
+                             event.at("loss"));
         report_event(told.dump());
       },
       [this](const agent::WrittenSnapshot& written) { wrote(written); });

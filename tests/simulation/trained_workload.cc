@@ -143,12 +143,12 @@ Experiment TrainedRuns::experiment(uint64_t kind) const {
   return experiment;
 }
 
-const TrainedRuns::Snapshots& TrainedRuns::undisturbed(const agent::TrainJob& job,
-                                                       const std::optional<comm::Snapshot>& from,
-                                                       const Bytes& bytes) {
+const TrainedRuns::Undisturbed& TrainedRuns::undisturbed(const agent::TrainJob& job,
+                                                         const std::optional<comm::Snapshot>& from,
+                                                         const Bytes& bytes) {
   const auto [known, is_new] = undisturbed_.insert({key_of(job, from), {}});
-  Snapshots& snapshots = known->second;
-  if (!is_new) return snapshots;
+  Undisturbed& seen = known->second;
+  if (!is_new) return seen;
   const fs::path folder = folder_ / "undisturbed";
   std::vector<std::unique_ptr<agent::Trainer>> trainers;
   for (int rank = 0; rank < job.size; ++rank) {
@@ -169,19 +169,24 @@ const TrainedRuns::Snapshots& TrainedRuns::undisturbed(const agent::TrainJob& jo
   std::mutex mutex;
   comm::testing::run_ranks(groups, [&](comm::Group& group) {
     trainers[static_cast<size_t>(group.rank())]->run(
-        group, [](const auto&) {},
+        group,
+        [&](const nlohmann::json& event) {
+          if (!event.contains("loss")) return;
+          const std::lock_guard lock(mutex);
+          seen.losses[{event.at("event"), event.at("step")}] = event.at("loss");
+        },
         [&](const agent::WrittenSnapshot& written) {
           for (const std::string& name : written.files) {
             if (!is_modelet(name)) continue;
             const comm::ContentId content = address_of(read_text_file(written.folder / name));
             const std::lock_guard lock(mutex);
-            snapshots[written.step][name] = content;
+            seen.snapshots[written.step][name] = content;
           }
         });
   });
   trainers.clear();
   fs::remove_all(folder);
-  return snapshots;
+  return seen;
 }
 
 // ---- one history
@@ -218,7 +223,7 @@ msg::SubmitT TrainedWorkload::submission(const std::string& name, RunSpec& spec,
   job.snapshots.every_steps = static_cast<uint32_t>(spec.snapshot_every);
   job.size = static_cast<int>(replicas);
   job.owner.resize(partition_model(job.experiment, shape).size());
-  spec.steps = runs_.undisturbed(job, {}, {}).rbegin()->first;
+  spec.steps = runs_.undisturbed(job, {}, {}).snapshots.rbegin()->first;
   return submit;
 }
 
@@ -232,7 +237,7 @@ void TrainedWorkload::prepared(const msg::PrepareT& prepare) {
   groups_.insert({{prepare.run, prepare.epoch}, std::move(group)});
 }
 
-const Workload::Files* TrainedWorkload::undisturbed(uint64_t run, uint32_t epoch, uint64_t step) {
+const TrainedRuns::Undisturbed* TrainedWorkload::undisturbed(uint64_t run, uint32_t epoch) {
   const Group& group = groups_.at({run, epoch});
   if (group.from)
     for (const comm::SnapshotFile& file : group.from->files)
@@ -240,14 +245,19 @@ const Workload::Files* TrainedWorkload::undisturbed(uint64_t run, uint32_t epoch
         world_.violated(fmt::format("run {} goes on from files that no rank has written", run));
         return nullptr;
       }
-  const auto& snapshots = runs_.undisturbed(group.job, group.from, bytes_);
-  const auto found = snapshots.find(step);
-  return found == snapshots.end() ? nullptr : &found->second;
+  return &runs_.undisturbed(group.job, group.from, bytes_);
+}
+
+const Workload::Files* TrainedWorkload::undisturbed_files(uint64_t run, uint32_t epoch, uint64_t step) {
+  const TrainedRuns::Undisturbed* const seen = undisturbed(run, epoch);
+  if (seen == nullptr) return nullptr;
+  const auto found = seen->snapshots.find(step);
+  return found == seen->snapshots.end() ? nullptr : &found->second;
 }
 
 Workload::Files TrainedWorkload::files(uint64_t run, uint32_t epoch, uint64_t step) {
   Files files = written_[{run, epoch, step}];
-  if (const Files* const right = undisturbed(run, epoch, step))
+  if (const Files* const right = undisturbed_files(run, epoch, step))
     for (const auto& file : *right)
       if (!is_of_best(file.first)) files.insert(file);
   return files;
@@ -262,13 +272,27 @@ comm::ContentId TrainedWorkload::wrote(uint64_t run, uint32_t epoch, uint64_t st
   return content;
 }
 
+void TrainedWorkload::reported(uint64_t run, uint32_t epoch, const std::string& event, uint64_t step,
+                               double loss) {
+  world_.after(0, [=, this] {
+    const TrainedRuns::Undisturbed* const seen = undisturbed(run, epoch);
+    if (seen == nullptr) return;
+    const auto right = seen->losses.find({event, step});
+    if (right == seen->losses.end()) return;  // a group that is told to stop reports its last step as well
+    if (right->second != loss)
+      world_.violated(fmt::format(
+          "run {}, epoch {}: the loss {} of event '{}' at step {} is not that of an undisturbed group, {}",
+          run, epoch, loss, event, step, right->second));
+  });
+}
+
 void TrainedWorkload::write_files(const comm::Snapshot& snapshot, std::span<const std::string> names,
                                   const fs::path& folder) const {
   copy_files(snapshot, names, bytes_, folder);
 }
 
 void TrainedWorkload::check(uint64_t run, uint32_t epoch, uint64_t step, const std::string& name) {
-  const Files* const right = undisturbed(run, epoch, step);
+  const Files* const right = undisturbed_files(run, epoch, step);
   const bool is_replicated = groups_.at({run, epoch}).job.replicas() > 1;
   if (right == nullptr) {
     if (!is_replicated) world_.violated(fmt::format("run {} has a step {}", run, step));

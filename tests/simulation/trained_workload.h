@@ -36,15 +36,18 @@ class TrainedRuns {
   const DataShape& shape() const { return shape_; }
   Experiment experiment(uint64_t kind) const;
 
-  using Snapshots = std::map<uint64_t, Workload::Files>;  // by step
-  // The modelets that the group of this job writes. `from`: where it begins; its files are among `bytes`.
-  const Snapshots& undisturbed(const agent::TrainJob& job, const std::optional<comm::Snapshot>& from,
-                               const Bytes& bytes);
+  struct Undisturbed {
+    std::map<uint64_t, Workload::Files> snapshots;              // the modelets, by step
+    std::map<std::pair<std::string, uint64_t>, double> losses;  // by event and step
+  };
+  // What the group of this job writes and reports. `from`: where it begins; its files are among `bytes`.
+  const Undisturbed& undisturbed(const agent::TrainJob& job, const std::optional<comm::Snapshot>& from,
+                                 const Bytes& bytes);
 
  private:
   std::filesystem::path folder_;
   DataShape shape_;
-  std::map<std::string, Snapshots> undisturbed_;
+  std::map<std::string, Undisturbed> undisturbed_;
 };
 
 class TrainedWorkload final : public Workload {
@@ -63,6 +66,8 @@ class TrainedWorkload final : public Workload {
   // A rank has written a file of a snapshot. Returns its address.
   comm::ContentId wrote(uint64_t run, uint32_t epoch, uint64_t step, const std::string& name,
                         std::string bytes);
+  // Rank 0 has reported a loss in an event of this name.
+  void reported(uint64_t run, uint32_t epoch, const std::string& event, uint64_t step, double loss);
   // Puts files of a snapshot into a folder. Throws Error if they cannot be written.
   void write_files(const comm::Snapshot& snapshot, std::span<const std::string> names,
                    const std::filesystem::path& folder) const;
@@ -72,8 +77,10 @@ class TrainedWorkload final : public Workload {
     agent::TrainJob job;
     std::optional<comm::Snapshot> from;
   };
+  // Null: the group goes on from files that no rank has written.
+  const TrainedRuns::Undisturbed* undisturbed(uint64_t run, uint32_t epoch);
   // Null: nothing is known of that step.
-  const Files* undisturbed(uint64_t run, uint32_t epoch, uint64_t step);
+  const Files* undisturbed_files(uint64_t run, uint32_t epoch, uint64_t step);
   void check(uint64_t run, uint32_t epoch, uint64_t step, const std::string& name);
 
   TrainedRuns& runs_;
