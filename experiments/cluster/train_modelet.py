@@ -3,8 +3,9 @@
 
     sudo train_modelet.py ../quickstart.toml --nodes 4 --rate 100mbit
     sudo train_modelet.py ../quickstart.toml --nodes 2 --cpu 1,0.5 --set train.epochs=1 --json
-    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 2 --compare-keys 5      the cost of encryption for a step
+    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 2 --compare-keys        the cost of encryption for a step
     sudo train_modelet.py ../amazon-670k-shape.toml --nodes 4 --set train.epochs=20 --compare-links    the hidden share of the wire's time
+    sudo train_modelet.py ../amazon-670k-shape.toml --nodes 4 --set train.epochs=30 --compare-build OLD/build/release/bin     what snapshots cost a step
 
 Seconds and bytes are those between the first and the last "progress" event: starting, the first steps and evaluation are not included.
 Needs root (cluster.py says what else). Exit codes: 0 done, 1 the run failed, 77 this machine cannot run a cluster, 130 interrupted.
@@ -38,11 +39,11 @@ class RunFailed(Exception):
     """The text says what happened."""
 
 
-def train(cluster, programs, experiment, settings=(), threads=1, keys=False, watch=None, curve_test=None):
+def train(cluster, programs, experiment, settings=(), threads=1, keys=False, watch=None, curve_test=None, snapshots=False):
     """Trains on all nodes of a cluster with `threads` threads each. programs: the folder of modelet, modelet-agent and modelet-scheduler.
     keys: all connections are encrypted and authenticated, with keys made for this run. watch: called with each "progress" event when it
     comes. curve_test: a test file on which P@1 is measured every LOG_EVERY steps, with the checkpoints of a second run with the same
-    seed. Without it the curve has a point for each epoch.
+    seed. Without it the curve has a point for each epoch. snapshots: the run has no folder that the nodes share. They keep its snapshots.
 
     Returns {"seconds_per_step", "samples_per_second", "sent_bytes": of each node and step, as the shapers counted,
     "own_meter_bytes": payload of a node and step, by Modelet's own meter, "compute_seconds", "codec_seconds", "wait_seconds": of
@@ -50,17 +51,19 @@ def train(cluster, programs, experiment, settings=(), threads=1, keys=False, wat
     "seconds_at_step": training seconds of each "progress" event, "finished": the run's last event}.
     """
     with tempfile.TemporaryDirectory(prefix="modelet-cluster-") as folder:
-        return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder), keys).train(experiment, settings, threads, watch or (lambda event: None), curve_test)
+        return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder), keys, snapshots).train(experiment, settings, threads, watch or (lambda event: None), curve_test)
 
 
 class _Run:
-    def __init__(self, cluster, programs, folder, keys):
-        self.cluster, self.programs, self.folder = cluster, programs, folder
+    def __init__(self, cluster, programs, folder, keys, snapshots):
+        self.cluster, self.programs, self.folder, self.snapshots = cluster, programs, folder, snapshots
         self.endpoint = f"tcp://{cluster.scheduler}:{PORT}"
         self.processes = {}
         self.listen_options, self.agent_options, self.user_options = ["--insecure"], ["--insecure"], ["--insecure"]
         if keys:
             self._make_keys()
+        if snapshots:
+            self.listen_options += ["--state", folder / "state", "--data-port", PORT + 1]
 
     def _make_keys(self):
         public = {name: subprocess.run([self.programs / "modelet", "keygen", self.folder / f"{name}.key"], check=True, stdout=subprocess.PIPE,
@@ -91,7 +94,8 @@ class _Run:
         speed = [] if self.cluster.cpu else ["--gflops", 10, "--memory-gbps", 5]
         for rank in range(self.cluster.size):
             self._start(f"node{rank}", rank, "modelet-agent", "--scheduler", self.endpoint, "--data-address", "{address}", "--name", "{node}",
-                        "--cores", threads, "--work-dir", self.folder, "--data-root", "/", "--out-root", "/", "--dedicated", *self.agent_options, *speed)
+                        "--cores", threads, "--work-dir", self.folder / f"work{rank}", "--data-root", "/", "--out-root", "/", "--dedicated",
+                        *self.agent_options, *speed)
         deadline = time.monotonic() + START_SECONDS
         while self._registered() < self.cluster.size:
             for name, process in self.processes.items():
@@ -111,12 +115,12 @@ class _Run:
 
     def _events(self, experiment, settings, out):
         """Submits a run with the folder `out`, and yields its events as they come, up to "finished"."""
-        command = [self.programs / "modelet", "submit", experiment, "--scheduler", self.endpoint, *self.user_options, "--nodes",
-                   self.cluster.size, "--out", self.folder / out, "--watch", "--json"]
+        command = [self.programs / "modelet", "submit", experiment.resolve(), "--scheduler", self.endpoint, *self.user_options, "--nodes",
+                   self.cluster.size, *([] if self.snapshots else ["--out", self.folder / out]), "--watch", "--json"]
         for setting in (f"train.log_every={LOG_EVERY}", *settings):
             command += ["--set", setting]
         with open(self.folder / "submit.log", "wb") as log:
-            submit = self.processes["submit"] = self.cluster.start(clusters.SWITCH, command, stdout=subprocess.PIPE, stderr=log, text=True)
+            submit = self.processes["submit"] = self.cluster.start(clusters.SWITCH, command, cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True)
         finished = False
         with submit.stdout as lines:
             for event in map(json.loads, lines):
@@ -209,13 +213,17 @@ def compare_links(arguments):
     return 0
 
 
-def compare_keys(cluster, arguments):
+def compare(cluster, arguments, before, after):
+    """Trains in turn in two ways, which are {"name": what to call it, and parameters of train()}, and prints the ratios of their step times."""
     others, ratios = measuring.OthersShare(), []
-    for pair in range(arguments.compare_keys):
-        seconds = {keys: train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads, keys)["seconds_per_step"]
-                   for keys in in_turn(pair, (False, True))}
-        ratios.append(seconds[True] / seconds[False])
-        print(f"without keys {1e3 * seconds[False]:.2f} ms/step, with keys {1e3 * seconds[True]:.2f}: {ratios[-1]:.3f} times", flush=True)
+
+    def seconds_per_step(name, programs=arguments.programs, **more):
+        return train(cluster, programs, arguments.experiment, arguments.set, arguments.threads, **more)["seconds_per_step"]
+
+    for pair in range(arguments.pairs):
+        seconds = {way["name"]: seconds_per_step(**way) for way in in_turn(pair, (before, after))}
+        ratios.append(seconds[after["name"]] / seconds[before["name"]])
+        print(", ".join(f"{way['name']} {1e3 * seconds[way['name']]:.2f} ms/step" for way in (before, after)) + f": {ratios[-1]:.3f} times", flush=True)
     print(f"median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}; others used {others.until_now():.0%} of the machine")
     return 0
 
@@ -229,8 +237,11 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="a key of the experiment")
     variant = parser.add_mutually_exclusive_group()
     variant.add_argument("--keys", action="store_true", help="encrypted and authenticated, with keys made for this run")
-    variant.add_argument("--compare-keys", type=int, metavar="PAIRS", help="runs without and with keys in turn, and prints the ratios of their step times")
+    variant.add_argument("--compare-keys", action="store_true", help="runs without and with keys in turn, and prints the ratios of their step times")
+    variant.add_argument("--compare-build", type=pathlib.Path, metavar="FOLDER",
+                         help="the programs of another build with a folder that the nodes share, and those of this one whose nodes keep snapshots, in turn")
     variant.add_argument("--compare-links", action="store_true", help="links of --rate and links that take no time in turn, in one run: how much of the wire's time is hidden")
+    parser.add_argument("--pairs", type=int, default=5, help="of runs of --compare-keys and --compare-build (default: 5)")
     parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
     arguments = parser.parse_args()
     if not (arguments.programs / "modelet").is_file():
@@ -242,7 +253,9 @@ def main():
             return compare_links(arguments)
         with clusters.Cluster(arguments.nodes, arguments.rate, arguments.cpu, arguments.pin) as cluster:
             if arguments.compare_keys:
-                return compare_keys(cluster, arguments)
+                return compare(cluster, arguments, {"name": "without keys"}, {"name": "with keys", "keys": True})
+            if arguments.compare_build:
+                return compare(cluster, arguments, {"name": "other build", "programs": arguments.compare_build}, {"name": "this one", "snapshots": True})
             result = train(cluster, arguments.programs, arguments.experiment, arguments.set, arguments.threads, arguments.keys)
     except RunFailed as error:
         print(f"train_modelet.py: {error}", file=sys.stderr)

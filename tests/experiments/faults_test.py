@@ -35,9 +35,9 @@ class Churn(unittest.TestCase):
                  "descriptors": descriptors(second / seconds), "disk_bytes": 0} for second in range(0, seconds + 1, 10)]
 
     @staticmethod
-    def missed(*lives, snapshots=0.1):
+    def missed(*lives, snapshots=0.1, learned=None):
         rows = sorted((row for life in lives for row in life), key=lambda row: row["time"])
-        return churn.missed_bounds({"snapshot_share_of_links": snapshots, "usage": rows})
+        return churn.missed_bounds({"snapshot_share_of_links": snapshots, "usage": rows, "learned": learned})
 
     def test_a_process_that_grows_at_first_is_flat(self):
         self.assertEqual(self.missed(self.life("node0", lambda share: 165 if share < 0.3 else 400), self.life("node1", lambda share: 500 - 300 * share)), [])
@@ -48,6 +48,13 @@ class Churn(unittest.TestCase):
 
     def test_snapshots(self):
         self.assertEqual(self.missed(self.life("node0", lambda share: 400), snapshots=0.118), ["copies of snapshots take 11.80% of the links, more than 10%"])
+
+    def test_what_is_learned(self):
+        life = self.life("node0", lambda share: 400)
+        self.assertEqual(self.missed(life, learned={"p_at_1": [0.633, 0.635], "loss_apart_median": 0.001}), [])
+        (other,) = self.missed(life, learned={"p_at_1": [0.633, 0.629], "loss_apart_median": 0.001})
+        self.assertRegex(other, "P@1 0.6290 instead of 0.6330")
+        self.assertEqual(len(self.missed(life, learned={"p_at_1": [0.633, 0.633], "loss_apart_median": 0.01})), 1)
 
     def test_leaks(self):
         leaks = self.life("node0", lambda share: 10 + 400 * share)
