@@ -29,6 +29,8 @@ NO_FASTTEXT = f"{INSTALL}, or Debian's package fasttext"
 # Two ways in which a user meets PyTorch's BLAS: it detects the CPU, or is told what it can do. Values: --blas.
 WAYS_OF_BLAS = {"as installed": "as-installed", "told its CPU": "told-cpu"}
 TOP = max(measuring.CUTS)
+LEAST_RATE_OF_FASTTEXT = 0.1
+BUDGETS = (5, 10, 20)  # seconds
 # Arrays of a checkpoint that predicting needs; the others are the optimiser's.
 WEIGHTS = ("weight", "bias", "label_counts", "scales.weight", "pairs.offsets", "pairs.features", "pairs.positives", "pairs.sums", "pairs.weights",
            "pairs.classifiers", "pairs.classifier_bias")
@@ -128,6 +130,15 @@ def weight_bytes(checkpoint):
 
 def run_two_paths(job):
     return run_modelet(job, [job.train, job.test])
+
+
+def run_budgets(job, seconds):
+    """A point for each time budget, which is that of the whole program."""
+    runs = []
+    for budget in seconds:
+        shutil.rmtree(job.scratch / "run", ignore_errors=True)
+        runs.append(run_modelet(job, [job.train, job.test, "--time-budget", f"{budget}s"]))
+    return runs[-1] | {"points": [point for run in runs for point in run["points"]], "peak_rss_bytes": max(run["peak_rss_bytes"] for run in runs)}
 
 
 def run_recipe(job, suffix):
@@ -250,13 +261,24 @@ class FastText:
         return measuring.run_measured([self.program, "supervised", "-input", self.train, "-output", self._model(dim).with_suffix(""), *words],
                                       self.job.log)[1:]
 
+    def _trained(self, options):
+        """Trains with the options' learning rate, or with half of it as often as fastText ends because of values that are no numbers.
+        Returns (options, seconds, peak bytes) of the training that succeeded."""
+        while True:
+            try:
+                return options, *self._supervised(options, options["dim"])
+            except measuring.ProgramFailed:
+                if "NaN" not in self.job.log.read_text(encoding="utf-8") or options["lr"] < LEAST_RATE_OF_FASTTEXT:
+                    raise
+                options = options | {"lr": options["lr"] / 2}
+
     def run(self, options):
         """Trains once, with a learning rate that falls to zero, and returns a point."""
-        seconds, memory = self._supervised(options, options["dim"])
+        options, seconds, memory = self._trained(options)
         output, predict_seconds, _ = measuring.run_measured([self.program, "predict", self._model(options["dim"]), self.test, TOP], self.job.log)
         parsing, _ = self._supervised(options, 1)
         predictions = [[word.removeprefix("__label__") for word in line.split()] for line in output.splitlines()]
-        return point(self.job, predictions, seconds - parsing, predict_seconds, parsing_seconds=parsing), memory
+        return point(self.job, predictions, seconds - parsing, predict_seconds, parsing_seconds=parsing, lr=options["lr"]), memory
 
 
 def run_fasttext(job, options):
@@ -275,6 +297,8 @@ def fasttext_contestant(title, options):
 # README.md lists the settings that were tried for systems without defaults for such data.
 CONTESTANTS = {
     "modelet": Contestant("Modelet, two paths", run_two_paths, lambda _: None, lambda _, modelet: [modelet]),
+    "modelet-budgets": Contestant("Modelet, time budgets", functools.partial(run_budgets, seconds=BUDGETS), lambda _: None, lambda _, modelet: [modelet],
+                                  {"seconds": BUDGETS}),
     "modelet-recipe": modelet_by_recipe("Modelet, tuned recipe", ""),
     "modelet-fast": modelet_by_recipe("Modelet, in the least time", "-fast"),
     "parabel": label_tree("Parabel (Omikuji, 3 trees)", "parabel", "omikuji"),

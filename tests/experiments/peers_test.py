@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BENCH = ROOT / "experiments/bench"
@@ -82,9 +83,15 @@ class Report(unittest.TestCase):
         runs = [record("parabel", [(30, 1, 0.5, 0.4, 0.3)], data_set="debian-deps"), record("modelet", [(61, 1, 0.5, 0.41, 0.29)], data_set="debian-deps"),
                 record("modelet-recipe", [(90, 1, 0.506, 0.4, 0.304)], data_set="debian-deps")]
         reached = {what: reached for what, _, _, reached in peers_report.bounds({"records": runs})}
-        self.assertEqual(reached, {"debian-deps: P@1 of two paths": True, "debian-deps: P@3 of two paths": True, "debian-deps: P@5 of two paths": False,
+        self.assertEqual(reached, {"debian-deps: P@1 of two paths against parabel": True, "debian-deps: P@3 of two paths against parabel": True,
+                                   "debian-deps: P@5 of two paths against parabel": False,
                                    "debian-deps: two paths take so many times the seconds of Parabel (Omikuji, 3 trees)": False,
                                    "debian-deps: P@1 of the recipe": True, "debian-deps: P@5 of the recipe": False})
+
+    def test_every_label_tree_is_a_bound(self):
+        runs = [record("modelet", [(61, 1, 0.5, 0.41, 0.29)]), record("bonsai", [(90, 1, 0.49, 0.4, 0.3)])]
+        reached = {what: reached for what, _, _, reached in peers_report.bounds({"records": runs})}
+        self.assertEqual(reached, {"tiny: P@1 of two paths against bonsai": True, "tiny: P@3 of two paths against bonsai": True, "tiny: P@5 of two paths against bonsai": False})
 
     def test_failures_and_a_busy_machine_are_told(self):
         failed = {name: value for name, value in record("pecos", []).items() if name != "points"} | {"error": "out of memory"}
@@ -106,6 +113,29 @@ class Report(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for file in peers_report.write_plots(results, pathlib.Path(folder)):
                 self.assertEqual(file.read_text(encoding="utf-8"), RECORDED.with_name(f"peers-{file.name}").read_text(encoding="utf-8"), file.name)
+
+
+class FastText(unittest.TestCase):
+    PROGRAM = """#!/bin/sh
+case "$*" in
+  predict*) echo __label__1; echo __label__2 ;;
+  *"-lr 1.0"*) echo "Encountered NaN." >&2; exit 1 ;;
+  *) while [ "$1" != -output ]; do shift; done; touch "$2.bin" ;;
+esac
+"""
+
+    def test_half_the_learning_rate_where_it_fails(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            program = folder / "fasttext"
+            program.write_text(self.PROGRAM)
+            program.chmod(0o755)
+            text = folder / "text"
+            text.write_text("2 3 3\n1 0:1\n2 1:1\n")
+            job = peers.Job(None, text, text, [{"1"}, {"2"}], 1, 1, None, [], folder, folder / "log")
+            with unittest.mock.patch("peers.fasttext_program", lambda: program):
+                (point,) = peers.run_fasttext(job, {"loss": "hs", "dim": 2, "lr": 1.0, "epoch": [4]})["points"]
+        self.assertEqual((point["lr"], point["p_at_1"]), (0.5, 1.0))
 
 
 class Comparison(unittest.TestCase):
