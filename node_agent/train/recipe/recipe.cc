@@ -390,34 +390,52 @@ uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts) {
   return bytes;
 }
 
+namespace {
+
+// What makes a recipe so many times as wide, with so many epochs, as far as these are free.
+std::vector<Setting> resized(const GivenKeys& given, const DataFacts& facts, const Experiment& recipe,
+                             double multiple, uint32_t epochs) {
+  const GivenKeys from{recipe, given.keys};
+  Rules rules(from);
+  const auto width = static_cast<uint32_t>(multiple * width_of(recipe)) / 16 * 16;
+  if (recipe.model.hidden.size() == 1 && width != width_of(recipe))
+    rules.set("model.hidden", list_of(std::clamp(width, std::min(kNarrowest, width_of(recipe)), kWidest)),
+              "what the time allows");
+  if (epochs != recipe.train.epochs)
+    rules.set("train.epochs", std::to_string(epochs), "what the time allows");
+  if (multiple != 1) choose_modelets(rules);
+  if (multiple != 1 || epochs != recipe.train.epochs) choose_dropout(rules, facts);
+  return rules.take();
+}
+
+}  // namespace
+
 Fitted fit_to_time(const GivenKeys& given, const DataFacts& facts, const Machine& machine,
                    const Experiment& recipe, double seconds, const Pace& pace, uint64_t scored_rows) {
-  // Width and epochs as multiples of the recipe's. Epochs are given up before width, until there would be
-  // too few.
-  struct Step {
-    double width, epochs;
+  // Widths as multiples of the recipe's, and with each the most and the fewest epochs, as multiples of the
+  // recipe's. Half the width costs less of what is learned than half the epochs (docs/studies/recipes.md).
+  struct Rung {
+    double width, most, fewest;
   };
-  constexpr Step kLadder[] = {{2, 1.5},     {2, 1},       {1, 1.5},      {1, 1},      {1, 0.7},
-                              {1, 0.5},     {0.5, 0.5},   {0.5, 0.3},    {0.25, 0.3}, {0.25, 0.2},
-                              {0.125, 0.2}, {0.125, 0.1}, {0.0625, 0.1}, {0, 0}};
+  constexpr std::array<Rung, 7> kLadder = {{{2, 1.6, 1},
+                                            {1, 1.6, 0.8},
+                                            {0.5, 1.4, 0.6},
+                                            {0.25, 1.2, 0.4},
+                                            {0.125, 0.8, 0.3},
+                                            {0.0625, 0.6, 0.2},
+                                            {0, 0.4, 0}}};
+  const auto limit = kMemoryShare * static_cast<double>(machine.memory_bytes);
+  const auto epochs_of = [&](double multiple) {
+    return std::max(1u, static_cast<uint32_t>(std::lround(multiple * recipe.train.epochs)));
+  };
   Fitted fitted;
-  const GivenKeys from{recipe, given.keys};
-  for (const Step& step : kLadder) {
-    Rules rules(from);
-    const auto width = static_cast<uint32_t>(step.width * width_of(recipe)) / 16 * 16;
-    if (recipe.model.hidden.size() == 1 && width != width_of(recipe))
-      rules.set("model.hidden", list_of(std::clamp(width, std::min(kNarrowest, width_of(recipe)), kWidest)),
-                "what the time allows");
-    const auto epochs = static_cast<uint32_t>(std::lround(step.epochs * recipe.train.epochs));
-    if (epochs != recipe.train.epochs)
-      rules.set("train.epochs", std::to_string(std::max(1u, epochs)), "what the time allows");
-    if (step.width != 1) choose_modelets(rules);
-    if (step.width != 1 || step.epochs != 1) choose_dropout(rules, facts);
-    fitted.settings = rules.take();
-    const Experiment tried = with_settings(recipe, fitted.settings);
-    const auto limit = kMemoryShare * static_cast<double>(machine.memory_bytes);
-    if (step.width > 1 && static_cast<double>(model_bytes(tried, facts)) > limit) continue;
-    if (seconds_of(tried, facts, pace, scored_rows) <= seconds) return fitted;
+  for (const Rung& rung : kLadder) {
+    for (uint32_t epochs = epochs_of(rung.most); epochs >= epochs_of(rung.fewest); --epochs) {
+      fitted.settings = resized(given, facts, recipe, rung.width, epochs);
+      const Experiment tried = with_settings(recipe, fitted.settings);
+      if (rung.width > 1 && static_cast<double>(model_bytes(tried, facts)) > limit) break;
+      if (seconds_of(tried, facts, pace, scored_rows) <= seconds) return fitted;
+    }
   }
   fitted.fits = false;
   return fitted;
