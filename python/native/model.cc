@@ -45,9 +45,8 @@ class Rows {
     offsets_.push_back(ids_.size());
     label_offsets_.push_back(label_ids_.size());
   }
-  void add_all(const shard::QueryEncoder& encoder, shard::LineReader text) {
-    const auto reader = encoder.open(std::move(text));
-    for (shard::Sample sample; reader->next(sample);) add(sample);
+  void add_all(shard::SampleReader& reader) {
+    for (shard::Sample sample; reader.next(sample);) add(sample);
   }
   // Offsets, ids and values of the features; offsets and ids of the labels. May be called once. The caller
   // has the interpreter's lock.
@@ -160,7 +159,8 @@ nb::tuple Model::read(const std::string& path) const {
       for (size_t row = 0; row < data.rows(); ++row) rows.add(data.sample(row));
     } else {
       shard::refuse_other_kind(path, !predictor_.encoder().empty());
-      rows.add_all(predictor_.query_encoder(), shard::LineReader(path));
+      const shard::QueryEncoder encoder = predictor_.query_encoder();
+      rows.add_all(*encoder.open(shard::LineReader(path)));
     }
   }
   return rows.arrays();
@@ -170,8 +170,8 @@ nb::tuple Model::encode(const std::string& text) const {
   Rows rows;
   {
     const nb::gil_scoped_release unlocked;
-    rows.add_all(predictor_.query_encoder(),
-                 {std::make_unique<std::stringbuf>(text, std::ios::in), "the rows"});
+    const shard::QueryEncoder encoder = predictor_.query_encoder();
+    rows.add_all(*encoder.open_questions({std::make_unique<std::stringbuf>(text, std::ios::in), "the rows"}));
   }
   return rows.arrays();
 }

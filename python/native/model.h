@@ -49,7 +49,7 @@ class Model {
 
   // The samples of a file, which is text in the format of the training data or a prepared file: offsets
   // [rows + 1], ids and values of the features (normalised as in training); offsets [rows + 1] and ids of
-  // the labels. encode() takes the text itself.
+  // the labels. encode() takes the text itself, which is a question: its labels, if any, do not matter.
   nanobind::tuple read(const std::string& path) const;
   nanobind::tuple encode(const std::string& text) const;
 

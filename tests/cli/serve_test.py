@@ -121,6 +121,15 @@ class Serving(ProgramTest):
                 server.signal(signal.SIGTERM)
                 self.assertEqual(server.end(), 0, server)
 
+    def test_the_next_word(self):
+        (self.folder / "rhyme.txt").write_text("one two three four five\nsix seven eight nine ten\n" * 100)
+        finished(self.modelet("train", "rhyme.txt", "rhyme.txt", "--out", "next", "--json", *[argument for setting in (
+            "data.format=words", "words.task=next", "words.min_count=1", "words.subsample=0", "model.hidden=[32]", "sampling.mode=full",
+            "train.epochs=30", "train.batch=32", "train.learning_rate=0.02") for argument in ("--set", setting)]))
+        self.serve(self.folder / "next")
+        for text, word in (("one two", "three"), ("six\nseven eight", "nine"), ("unknown four", "five")):
+            self.assertEqual(self.predict({"text": text})["labels"][0]["name"], word)
+
     def test_names_features_and_sparse(self):
         run = self.run_of("xmc")
         names = self.folder / "names.txt"

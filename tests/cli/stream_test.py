@@ -23,6 +23,9 @@ class Streams(ProgramTest):
                 f"my {topic},{' '.join(words[:2])},{' '.join(words[2:])}\n" for topic, words in rows))
             (cls.folder / f"{name}.tab").write_text("y,n,c\n" + "".join(
                 f"{int(topic == 'fruit')},{len(words[0])},{words[1]}\n" for topic, words in rows))
+            (cls.folder / f"{name}.criteo").write_text("".join(
+                "\t".join([str(int(topic == "fruit")), str(len(words[0])), *[""] * 12, words[1], *[""] * 25]) + "\n" for topic, words in rows))
+            (cls.folder / f"{name}.words").write_text("".join(f"{' '.join(words)}\n" for _, words in rows))
         cls.trained = set()
 
     def run_of(self, kind, *arguments):
@@ -34,9 +37,9 @@ class Streams(ProgramTest):
             else:
                 experiment = self.folder / f"{kind}.toml"
                 text = EXPERIMENT.format(train=f"train.{kind}", test=f"test.{kind}", format={"txt": "text", "tab": "table"}.get(kind, kind))
-                if kind == "tab":
-                    text = text.replace("[text]", '[table]\ncolumns = ["label:y", "num:n", "cat:c"]\n\n[text]').replace(
-                        "[model]", '[model]\nloss = "sigmoid"')
+                table = {"tab": 'columns = ["label:y", "num:n", "cat:c"]', "criteo": "hash_features = 1024"}
+                if kind in table:
+                    text = text.replace("[text]", f"[table]\n{table[kind]}\n\n[text]").replace("[model]", '[model]\nloss = "sigmoid"')
                 experiment.write_text(text)
                 finished(self.modelet("train", experiment, "--out", kind, "--json", *arguments))
         return self.folder / kind
@@ -52,7 +55,7 @@ class Streams(ProgramTest):
 
     def test_the_same_answers_as_for_a_file_and_nothing_in_the_cache(self):
         without = {"txt": lambda row: row.split(" ", 1)[1], "csv": lambda row: row.split(",", 1)[1], "tab": lambda row: row.split(",", 1)[1],
-                   "xmc": lambda row: row.split(" ", 1)[1]}
+                   "criteo": lambda row: row.split("\t", 1)[1], "xmc": lambda row: row.split(" ", 1)[1]}
         for kind, cut in without.items():
             run = self.run_of(kind)
             test = self.folder / (f"test.{kind}" if kind != "xmc" else "data/test.txt")
@@ -72,6 +75,19 @@ class Streams(ProgramTest):
             self.assertIn("none of its samples has a label", self.piped(bare, "eval", run, "-", code=1).stderr)
             if kind in ("txt", "xmc"):
                 self.assertEqual(self.piped("", "predict", run, "-").stdout, "")
+
+    def test_what_comes_after_a_line_of_running_text(self):
+        """Running text has no labels to leave out. A file is divided into samples as in training; on a pipe, a line is a question."""
+        run = self.run_of("words", "--set", "words.task=next")
+        answers = self.modelet("predict", run, "test.words", "--json").stdout
+        beginnings = [" ".join(words[:count]) for _, words in self.rows for count in range(1, len(words))]
+        cached = self.cached()
+        self.assertEqual(self.piped("\n".join(beginnings), "predict", run, "-", "--json").stdout, answers)
+        text = (self.folder / "test.words").read_text()
+        self.assertEqual(len(self.piped(text + "\nunknown\n", "predict", run, "-").stdout.splitlines()), TEST + 2)
+        self.assertEqual(self.piped(text, "eval", run, "-").stdout, self.modelet("eval", run, "test.words").stdout)
+        self.assertEqual(self.cached(), cached)
+        self.assertIn("none of its samples has a label", self.piped("apple\nsaw\n", "eval", run, "-", code=1).stderr)
 
     def test_names_of_a_pipe(self):
         run = self.run_of("txt")

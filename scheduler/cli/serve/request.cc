@@ -98,6 +98,7 @@ std::string table_of(const Encoding& encoding, const std::vector<std::string>& c
 std::string query_of_text(const std::string& text, const Encoding& encoding, const std::string& where) {
   switch (encoding.format) {
     case DataFormat::kText:
+    case DataFormat::kWords:
       return as_one_line(text, std::string_view("\n\r", 2)) + '\n';
     case DataFormat::kCsv: {
       const std::vector<std::string> columns = columns_of(encoding);

@@ -71,7 +71,8 @@ std::vector<ServedModel::Answer> ServedModel::answer(const PredictRequest& reque
 ServedModel::Answer ServedModel::answer(const Query& query, size_t k, bool sparse,
                                         shard::Predictor::Session& session) const {
   shard::LineReader text(std::make_unique<MemorySource>(query.text), query.where);
-  const auto reader = query.ids ? encoder_.open_ids(std::move(text)) : encoder_.open(std::move(text));
+  const auto reader =
+      query.ids ? encoder_.open_ids(std::move(text)) : encoder_.open_questions(std::move(text));
   shard::Sample sample;
   if (!reader->next(sample)) throw FormatError(query.where + ": there is no sample in it");
   const size_t depth = interpreter_.depth(k);

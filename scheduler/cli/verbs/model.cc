@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/system/clock.h"
@@ -43,11 +44,15 @@ struct ModelOptions {
   bool sparse = false, json = false, proba = false;
 };
 
+// What a verb does with samples: it compares answers with their labels, or only answers.
+enum class Purpose : uint8_t { kCompare, kAnswer };
+
 // The samples that a verb is given: a data set, or a stream.
 class Input {
  public:
   // Opens the data set, and prepares the model for sparse scoring if that is wanted.
-  Input(LoadedModel& model, const ModelOptions& options) : model_(model), options_(options) {
+  Input(LoadedModel& model, const ModelOptions& options, Purpose purpose)
+      : model_(model), options_(options), purpose_(purpose) {
     if (!shard::is_stream(options.data)) data_ = model.load_data(options.data);
     if (!options.sparse) return;
     if (!options.queries.empty()) {
@@ -73,7 +78,9 @@ class Input {
       return model_.predict(*data_, shard::all_rows(std::min(limit, data_->rows())), k, count);
     }
     const shard::QueryEncoder encoder = model_.query_encoder();
-    const auto reader = encoder.open(shard::LineReader::of_stream(options_.data));
+    auto stream = shard::LineReader::of_stream(options_.data);
+    const auto reader = purpose_ == Purpose::kAnswer ? encoder.open_questions(std::move(stream))
+                                                     : encoder.open(std::move(stream));
     model_.predict(*reader, options_.limit, k, count);
     Reporter reporter(false);
     note_unknown_labels(reader->unknown_labels(), samples_,
@@ -86,6 +93,7 @@ class Input {
  private:
   LoadedModel& model_;
   const ModelOptions& options_;
+  const Purpose purpose_;
   std::optional<shard::Dataset> data_;  // empty: the input is a stream
   uint64_t samples_ = 0, labels_ = 0;
 };
@@ -122,7 +130,7 @@ shard::Metrics make_metrics(LoadedModel& model, const ModelOptions& options) {
 
 void evaluate(const ModelOptions& options) {
   LoadedModel model(options.checkpoint, options.threads);
-  Input input(model, options);
+  Input input(model, options, Purpose::kCompare);
   shard::Metrics metrics = make_metrics(model, options);
   const Stopwatch watch;
   input.predict(metrics.depth(),
@@ -153,7 +161,7 @@ void evaluate(const ModelOptions& options) {
 
 void predict(const ModelOptions& options) {
   LoadedModel model(options.checkpoint, options.threads);
-  Input input(model, options);
+  Input input(model, options, Purpose::kAnswer);
   std::optional<shard::Calibration> calibration;
   if (options.proba)
     calibration =

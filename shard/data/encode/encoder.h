@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/experiment/experiment.h"
@@ -42,6 +43,10 @@ class Encoder {
   virtual std::unique_ptr<SampleReader> open(LineReader text) const = 0;
   std::unique_ptr<SampleReader> open(const std::filesystem::path& text) const {
     return open(LineReader(text));
+  }
+  // The samples of a text that a model is asked about and that has no labels. For most formats open() can tell.
+  virtual std::unique_ptr<SampleReader> open_questions(LineReader text) const {
+    return open(std::move(text));
   }
 };
 

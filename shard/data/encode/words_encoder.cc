@@ -167,7 +167,7 @@ class WordsEncoder::Reader : public SampleReader {
         counts_(options_.window),
         ones_(options_.window, 1.0f) {}
 
-  uint64_t features() const override { return (has_positions() ? options_.window : 1) * labels(); }
+  uint64_t features() const override { return encoder_.features(); }
   uint64_t labels() const override { return encoder_.words_.size(); }
   uint64_t bytes() const override { return words_.bytes(); }
   double fraction() const override { return words_.fraction(); }
@@ -195,7 +195,6 @@ class WordsEncoder::Reader : public SampleReader {
   static constexpr size_t kTogether = 256;  // windows, so that their words stay in the first cache
   static constexpr std::array<float, 1> kOne = {1};
 
-  bool has_positions() const { return options_.task == WordsTask::kNext && options_.positions; }
   // Number of words behind the centre that belong to its window.
   size_t ahead() const { return options_.task == WordsTask::kSkipgram ? options_.window : 0; }
 
@@ -207,7 +206,7 @@ class WordsEncoder::Reader : public SampleReader {
       if (!read_ids()) return false;
     windows_ = std::min(kTogether, ids_.size() - ahead() - first_);
     set_ = sets_.data();
-    if (!has_positions()) {
+    if (!encoder_.has_positions()) {
       kernels::window_sets(&ids_[first_ - options_.window], windows_, options_.window, ahead(), sets_.data(),
                            sizes_.data());
       return true;
@@ -268,7 +267,7 @@ class WordsEncoder::Reader : public SampleReader {
     while (*before == kLineEnd) ++before;
     const auto words = static_cast<size_t>(centre - before);
     std::span<const float> counts = ones_;
-    if (has_positions()) {
+    if (encoder_.has_positions()) {
       for (size_t i = 0; i < words; ++i)
         features_[i] = static_cast<uint32_t>(i * encoder_.words_.size() + *(centre - 1 - i));
       near_ = std::span(features_).first(words);
@@ -300,6 +299,59 @@ class WordsEncoder::Reader : public SampleReader {
   std::vector<float> counts_, ones_;    // how often each feature occurs; all ones
   uint64_t position_ = 0, unknown_ = 0, rows_ = 0;
 };
+
+class WordsEncoder::QuestionReader : public SampleReader {
+ public:
+  QuestionReader(const WordsEncoder& encoder, LineReader text) : encoder_(encoder), text_(std::move(text)) {}
+
+  uint64_t features() const override { return encoder_.features(); }
+  uint64_t labels() const override { return encoder_.words_.size(); }
+  uint64_t bytes() const override { return text_.bytes(); }
+  double fraction() const override { return text_.fraction(); }
+  bool ready() const override { return text_.ready(); }
+
+  bool next(Sample& sample) override {
+    std::string_view line;
+    if (!text_.next(line)) return false;
+    words_.clear();
+    for_each_word(line, is_blank_byte, [&](std::string_view word) {
+      if (word.size() <= WordReader::kMaxWordBytes) words_.push_back(word);
+    });
+    features_.resize(words_.size());
+    encoder_.words_.find(words_, features_);
+    std::erase(features_, StringTable::kNone);
+    const Experiment::Words& options = encoder_.options_.words;
+    if (options.task == WordsTask::kNext && features_.size() > options.window)
+      features_.erase(features_.begin(), features_.end() - options.window);
+    if (encoder_.has_positions())
+      for (size_t i = 0; i < features_.size(); ++i)
+        features_[i] += static_cast<uint32_t>((features_.size() - 1 - i) * encoder_.words_.size());
+    count_features();
+    sample = {features_, counts_, {}};
+    return true;
+  }
+
+ private:
+  void count_features() {
+    std::ranges::sort(features_);
+    counts_.clear();
+    for (size_t i = 0; i < features_.size(); ++i) {
+      if (i == 0 || features_[i] != features_[i - 1]) counts_.push_back(0);
+      counts_.back() += 1;
+    }
+    features_.erase(std::unique(features_.begin(), features_.end()), features_.end());
+  }
+
+  const WordsEncoder& encoder_;
+  LineReader text_;
+  std::vector<std::string_view> words_;  // of a line
+  std::vector<uint32_t> features_;
+  std::vector<float> counts_;  // how often each occurs
+};
+
+std::unique_ptr<SampleReader> WordsEncoder::open_questions(LineReader text) const {
+  return std::make_unique<QuestionReader>(*this, std::move(text));
+}
 
 std::unique_ptr<SampleReader> WordsEncoder::open(LineReader text) const {
   return open(WordReader(std::move(text)));

@@ -10,6 +10,12 @@
 //              the word; features are the words or, with words.positions, position and word:
 //              (distance - 1) * vocabulary + id
 //
+// Any line of running text gives samples with labels. In a question (open_questions) each line is one sample
+// without labels. Nothing but unknown words is left out.
+//
+//   skipgram   the words of the line -> what is around them
+//   next       the last `window` words of the line -> the word after it
+//
 // State, besides that of every encoder (shard/data/encode/encoder.h): counts U64 [words]. Memory: the
 // vocabulary, and while it is fitted at most kMaxCountedWords words.
 #pragma once
@@ -63,13 +69,17 @@ class WordsEncoder : public Encoder {
   std::vector<std::byte> state() const override;
   std::unique_ptr<SampleReader> open(LineReader text) const override;
   std::unique_ptr<SampleReader> open(WordReader words) const;
+  std::unique_ptr<SampleReader> open_questions(LineReader text) const override;
 
   const StringTable& words() const { return words_; }
 
  private:
   class Reader;
+  class QuestionReader;
 
   explicit WordsEncoder(const Encoding& options) : options_(options) {}
+  bool has_positions() const { return options_.words.task == WordsTask::kNext && options_.words.positions; }
+  uint64_t features() const { return (has_positions() ? options_.words.window : 1) * words_.size(); }
   void choose_words(const StringTable& words, const std::vector<uint64_t>& counts);
   void set_thresholds();
 

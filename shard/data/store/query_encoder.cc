@@ -58,6 +58,11 @@ std::unique_ptr<SampleReader> QueryEncoder::open(LineReader text) const {
   return std::make_unique<NormalisedReader>(encoder_->open(std::move(text)), normalize_);
 }
 
+std::unique_ptr<SampleReader> QueryEncoder::open_questions(LineReader text) const {
+  if (!encoder_) return open_ids(std::move(text));
+  return std::make_unique<NormalisedReader>(encoder_->open_questions(std::move(text)), normalize_);
+}
+
 std::unique_ptr<SampleReader> QueryEncoder::open_ids(LineReader text) const {
   return std::make_unique<NormalisedReader>(std::make_unique<XmcReader>(std::move(text), features_, labels_),
                                             normalize_);

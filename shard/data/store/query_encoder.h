@@ -27,8 +27,10 @@ class QueryEncoder {
   // How text is read.
   const Encoding& encoding() const { return encoding_; }
 
-  // The samples of a text of the model's format. This must outlive the reader.
+  // The samples of a text of the model's format. This must outlive the reader. open_questions() is for text
+  // that has no labels: where labels cannot be told from the rest, as in running text, a line is a sample.
   std::unique_ptr<SampleReader> open(LineReader text) const;
+  std::unique_ptr<SampleReader> open_questions(LineReader text) const;
   // The samples of XMC text, whatever the model's format: ids are those of the model's features and labels.
   std::unique_ptr<SampleReader> open_ids(LineReader text) const;
 

@@ -162,6 +162,35 @@ TEST(WordsEncoder, NextWordFromTheOnesBefore) {
             OwnedSample({0, 5, 8}, {1, 1, 1}, {2}));  // a at 1, b at 2, a at 3; four words a position
 }
 
+std::vector<OwnedSample> answers_to(const WordsEncoder& encoder, const std::string& questions) {
+  const auto reader =
+      encoder.open_questions({std::make_unique<std::stringbuf>(questions, std::ios::in), "questions"});
+  std::vector<OwnedSample> samples;
+  for (Sample sample; reader->next(sample);) {
+    EXPECT_LT(sample.features.empty() ? 0 : sample.features.back(), reader->features());
+    samples.emplace_back(sample);
+  }
+  return samples;
+}
+
+// The beginning of a line as a question is the sample of training whose label comes next.
+TEST(WordsEncoder, AQuestionIsWhatTrainingSawBeforeAWord) {
+  for (const char* positions : {"positions=false", "positions=true"}) {
+    const Encoding options = words_options({"task=\"next\"", "window=3", positions});
+    const auto encoder = WordsEncoder::fit(options, words_of(kText), {});
+    std::vector<OwnedSample> expected = samples_of(options, kText);
+    for (OwnedSample& sample : expected) sample.labels.clear();
+    EXPECT_EQ(answers_to(*encoder, "a\na b\na b a\na b a c\nb\nb a\nb a d\nb a d b"), expected);
+  }
+}
+
+TEST(WordsEncoder, EachLineOfAQuestionIsASample) {
+  const auto encoder = WordsEncoder::fit(words_options({"window=2"}), words_of(kText), {});
+  EXPECT_THAT(answers_to(*encoder, "b\n\nb d\tb x b a\r\nx\nd"),
+              ElementsAre(OwnedSample({1}, {1}, {}), OwnedSample(), OwnedSample({0, 1, 3}, {1, 3, 1}, {}),
+                          OwnedSample(), OwnedSample({3}, {1}, {})));
+}
+
 TEST(WordsEncoder, RareWordsCloseUp) {
   const auto samples = samples_of(words_options({"window=1", "min_count=2"}), kText);
   ASSERT_EQ(samples.size(), 9u);
