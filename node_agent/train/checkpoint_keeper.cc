@@ -275,6 +275,7 @@ shard::CheckpointIndex CheckpointKeeper::index_of(const RunState& state, const N
                                .best_step = state.best_step,
                                .experiment = job_.experiment,
                                .shape = job_.shape};
+  index.shape.train_rows += earlier_rows();
   json rows = json::array();
   const size_t first_digest = kToldFirst + state.of_ranks.front().size();
   for (int rank = 0; rank < job_.size; ++rank) {

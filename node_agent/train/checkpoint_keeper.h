@@ -76,6 +76,10 @@ class CheckpointKeeper {
 
   // The steps done in the checkpoint that the job goes on from; 0: none.
   uint64_t resumed_step() const { return resumed_ ? resumed_->index().step : 0; }
+  // The number of training samples that it has learned from, if the job goes on with others; else 0.
+  uint64_t earlier_rows() const {
+    return job_.other_samples && resumed_ ? resumed_->index().shape.train_rows : 0;
+  }
   // The last checkpoint that was written or resumed from.
   const std::filesystem::path& folder() const { return folder_; }
   uint64_t written_step() const { return written_step_; }  // of the last checkpoint written; 0: none yet

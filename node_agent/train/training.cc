@@ -90,7 +90,10 @@ Trainer::Training::Training(const TrainJob& job, const Clock& clock, Outside& ou
   else
     network_.build_pairs(data_.train(), data_.training_rows());
   if (job.replicas() > 1) sync_.emplace(network_);
-  network_.set_label_counts(data_.label_counts());
+  if (job.other_samples)
+    network_.add_samples(data_.train(), data_.training_rows(), checkpoints_.earlier_rows());
+  else
+    network_.set_label_counts(data_.label_counts());
   outside_.memory_bytes = network_.memory_bytes() + data_.memory_bytes() +
                           (sync_ ? sync_->memory_bytes() + sync_buffers(job, sharding_) : 0);
   checkpoints_.take_folder(selection_.best().step());

@@ -21,7 +21,6 @@ from modelet._progress import Callbacks, Listeners, Progress
 
 _SCORES_AT_ONCE = 1 << 25  # floats that predict() has in memory
 _NEVER = 1_000_000_000  # steps
-_DIRECT_PATH = ("model.centroids", "model.pairs")  # parts of a model that depend directly on its samples
 
 
 class Classifier(ClassifierMixin, BaseEstimator):
@@ -76,9 +75,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X: Matrix, y: Matrix, classes: npt.ArrayLike | None = None) -> Self:
-        """Learns from more samples, each `epochs` times (once if None). The first call needs all classes, or an indicator matrix.
+        """Learns from more samples, each `epochs` times (once if None), after fit() or other calls. Without fit(), the first call
+        needs all classes, or an indicator matrix.
 
-        Each call writes the model to disk and reads it again, so pass thousands of samples at once.
+        Samples that were given before count again. Each call writes the model to disk and reads it again, so pass thousands of samples at once.
         """
         first = not hasattr(self, "model_")
         X, y = self._validate(X, y, reset=first)
@@ -89,18 +89,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         targets = self._targets(y)
         in_parts = {"train.epochs": self.epochs or 1, "train.schedule": "constant", "data.validation": 0}
         if first:
-            self._learn(X, targets, given={**dict.fromkeys(_DIRECT_PATH, False), **self._given(), **in_parts})
+            self._learn(X, targets, given={**self._given(), **in_parts})
         else:
-            self._require_weights_alone()
             self._train(X, targets, {**self.keys_, **in_parts}, resume=str(self.model_.folder))
         return self
-
-    def _require_weights_alone(self) -> None:
-        direct = [key for key in _DIRECT_PATH if self.keys_.get(key)]
-        if direct:
-            raise _modelet.UsageError(
-                f"partial_fit cannot go on with a model that has {' and '.join(direct)}, which are made of all samples at once: "
-                "call fit with all of them, or begin with partial_fit, which chooses neither")
 
     def _validate(self, X: Matrix, y: Matrix, reset: bool) -> tuple[Any, Any]:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32, multi_output=True, reset=reset)

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "shard/data/store/dataset.h"
+#include "shard/layers/scoring/classifiers.h"
 #include "shard/layers/scoring/scoring.h"
 
 namespace modelet::shard {
@@ -59,6 +61,20 @@ void Network::set_scoring() {
 void Network::build_pairs(const Dataset& data, std::span<const uint32_t> rows) {
   for (Modelet* modelet : output_->modelets())
     if (Direct* direct = modelet->direct()) direct->pairs.build(data, rows, spread_, pool_);
+}
+
+void Network::add_samples(const Dataset& data, std::span<const uint32_t> rows, uint64_t earlier_rows) {
+  set_scoring();  // that of the classifiers
+  for (Modelet* modelet : output_->modelets())
+    if (Direct* direct = modelet->direct()) {
+      direct->pairs.add(data, rows, spread_, pool_);
+      keep_classifiers(*modelet);
+    }
+  std::vector<uint32_t> counts = count_labels(data);
+  const std::vector<uint32_t> before = label_counts();
+  for (size_t label = 0; label < before.size(); ++label) counts[label] += before[label];
+  shape_.train_rows += earlier_rows;
+  set_label_counts(counts);
 }
 
 std::vector<uint32_t> Network::label_counts() const {

@@ -45,6 +45,10 @@ class Network {
   // already.
   void build_pairs(const Dataset& data, std::span<const uint32_t> rows);
 
+  // For a restored model, which has learned from `earlier_rows` samples and goes on with others: adds their labels
+  // and pairs to those that it has. Its classifiers are where the next ones begin. Instead of set_label_counts().
+  void add_samples(const Dataset& data, std::span<const uint32_t> rows, uint64_t earlier_rows);
+
   std::span<const std::unique_ptr<Modelet>> modelets() const { return modelets_; }
   std::vector<Modelet*> modelets_of_layer(size_t layer) const;
   const LabelSpread& spread() const { return spread_; }

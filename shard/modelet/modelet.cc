@@ -72,7 +72,8 @@ Modelet::Modelet(const ModeletSpec& spec, const ModeletOptions& options, Paramet
   if (spec.kind == LayerKind::kOutput && options.pairs.used())
     direct_ = Direct{
         .pairs = Pairs(options.pairs, spec.begin, spec.neurons()),
-        .scales = Parameters({.rows = 1, .cols = kVectorFloats}, Precision::kFp32, options.optimizer, 0)};
+        .scales = Parameters({.rows = 1, .cols = kVectorFloats}, Precision::kFp32, options.optimizer, 0),
+        .earlier = {}};
   if (spec.kind == LayerKind::kOutput && retrieves_neurons(options.sampling.mode))
     retrieval_ = Retrieval{.query_mean = std::vector<float>(spec.inputs),
                            .changed = std::vector<uint8_t>(spec.neurons())};
@@ -123,7 +124,9 @@ size_t Modelet::memory_bytes() const {
   size_t bytes = parameters_.memory_bytes();
   if (retrieval_ && retrieval_->tables) bytes += retrieval_->tables->memory_bytes();
   if (retrieval_ && retrieval_->low_rank) bytes += retrieval_->low_rank->memory_bytes();
-  if (direct_) bytes += direct_->pairs.memory_bytes() + direct_->scales.memory_bytes();
+  if (direct_)
+    bytes += direct_->pairs.memory_bytes() + direct_->scales.memory_bytes() +
+             (direct_->earlier.weights.size() + direct_->earlier.biases.size()) * sizeof(float);
   return bytes;
 }
 

@@ -39,11 +39,18 @@ struct Retrieval {
   bool rehash_running = false;  // tables: begin_rehash() was called, finish_rehash() not yet
 };
 
+// Linear classifiers of the labels of an output modelet, as they were fitted: what they give is margins.
+struct Classifiers {
+  std::vector<float> weights;  // [pairs]
+  std::vector<float> biases;   // [neurons]
+};
+
 // The direct path from features to the labels of an output modelet. All output modelets have the same scales,
 // which are trained as weights are.
 struct Direct {
   Pairs pairs;
-  Parameters scales;  // [1, a vector]: of the centroids' cosines, by frequency class
+  Parameters scales;    // [1, a vector]: of the centroids' cosines, by frequency class
+  Classifiers earlier;  // of samples that are no longer there, where fits begin; empty if there were none
 
   float scale(size_t frequency_class) const { return scales.floats().row(0)[frequency_class]; }
   // All scales, as they are used when labels are scored (model.centroid_share).

@@ -121,17 +121,34 @@ def test_partial_fit_with_classes():
         classifier.partial_fit(X, y + 1)
 
 
-def test_a_direct_path_is_of_all_samples():
-    X, Y = words(300, 1100, seed=4)
-    fitted = quick(epochs=2).fit(X, Y)
-    assert fitted.keys_["model.centroids"] is True
-    with pytest.raises(modelet.UsageError, match="model.centroids, which are made of all samples at once"):
-        fitted.partial_fit(X, Y)
-    in_parts = quick().partial_fit(X[:150], Y[:150]).partial_fit(X[150:], Y[150:])
-    assert in_parts.keys_["model.centroids"] is False
-    given = quick(settings={"model.pairs": True}).partial_fit(X, Y)
-    with pytest.raises(modelet.UsageError, match="has model.pairs"):
-        given.partial_fit(X, Y)
+def test_partial_fit_goes_on_after_fit():
+    """Samples with labels that fit() has not seen, after a fit() that chose a direct path and classifiers."""
+    X, Y = words(1600, 60, seed=4, per_row=4)
+    with_new = np.asarray(Y[:, 40:].sum(axis=1)).ravel() > 0
+    (old, test_old), (new, test_new) = (np.split(np.flatnonzero(which), [-150]) for which in (~with_new, with_new))
+    classifier = quick().fit(X[old], Y[old])
+    assert classifier.keys_["model.centroids"] is True and classifier.keys_["model.classifiers"] > 0
+    steps = classifier.model_.step
+    before = [precision_at_1(classifier, X[rows], Y[rows]) for rows in (old, test_old, test_new)]
+    classifier.partial_fit(X[new], Y[new])
+    after = [precision_at_1(classifier, X[rows], Y[rows]) for rows in (old, test_old, test_new)]
+    assert classifier.model_.step > steps
+    assert before[2] < 0.8 and after[2] > 0.95  # it has learned the new labels
+    assert after[0] > before[0] - 0.02 and after[1] > before[1] - 0.02  # and not forgotten the others
+    predicted = classifier.predict(X[test_new])[:, 40:]
+    assert predicted.multiply(Y[test_new][:, 40:]).sum() > 0.8 * Y[test_new][:, 40:].sum()
+
+
+def test_partial_fit_makes_a_direct_path_of_all_parts():
+    X, Y = words(600, 60, seed=5)
+    classifier = quick(settings={"model.pairs": True})
+    for part in range(3):
+        rows = slice(200 * part, 200 * (part + 1))
+        classifier.partial_fit(X[rows], Y[rows])
+    assert classifier.keys_["model.centroids"] is True
+    of_unit, _ = classifier.model_.pairs()
+    together = (X.T @ Y).tocsr()
+    assert of_unit.nnz == together.nnz and ((of_unit != 0) != (together != 0)).nnz < 0.01 * together.nnz
 
 
 def write_samples(path, X, Y):

@@ -58,11 +58,6 @@ void require_same_run(const shard::Checkpoint& checkpoint, const TrainJob& job) 
        true},
       {"order of labels, that of earlier programs", data_then.label_seed == data_now.label_seed},
   };
-  if (job.other_samples && uses_pairs(now.model))
-    throw UsageError(
-        checkpoint.folder().string() +
-        ": model.centroids and model.pairs are made of the samples that a run begins with, so it "
-        "cannot go on with others; begin a new run with all samples");
   for (const Setting& setting : settings)
     if (!setting.same && !(setting.of_samples && job.other_samples))
       throw UsageError(checkpoint.folder().string() + ": this checkpoint was made with another " +

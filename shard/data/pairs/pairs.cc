@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "shard/data/pairs/row_lists.h"
@@ -17,24 +19,19 @@ class FeatureSums {
  public:
   explicit FeatureSums(size_t features) : sums_(features), seen_(features) {}
 
-  // The features of these rows, ascending. At most `most` (0: all) of them, those with the largest sums.
-  // `own`, if there is such a feature, is always among them.
-  std::span<const uint32_t> add_up(const Dataset& data, std::span<const uint32_t> rows, size_t most,
-                                   std::optional<uint32_t> own) {
+  // The features of a label's earlier pairs and of these rows, ascending. At most `most` (0: all) of them, those
+  // with the largest sums. `own`, if there is such a feature, is always among them.
+  std::span<const uint32_t> add_up(const Pairs& before, size_t label, const Dataset& data,
+                                   std::span<const uint32_t> rows, size_t most, std::optional<uint32_t> own) {
     for (const uint32_t feature : found_) sums_[feature] = seen_[feature] = 0;
     found_.clear();
-    if (own) {
-      found_.push_back(*own);
-      seen_[*own] = 1;
-    }
+    if (own) add(*own, 0);
+    const bool has_sums = before.options().centroids;
+    for (size_t i = 0; i < before.features(label).size(); ++i)
+      add(before.features(label)[i], has_sums ? before.sums(label).values[i] : kLargest);
     for (const uint32_t row : rows) {
       const Sample sample = data.sample(row);
-      for (size_t i = 0; i < sample.features.size(); ++i) {
-        const uint32_t feature = sample.features[i];
-        if (seen_[feature] == 0) found_.push_back(feature);
-        seen_[feature] = 1;
-        sums_[feature] += sample.values[i];
-      }
+      for (size_t i = 0; i < sample.features.size(); ++i) add(sample.features[i], sample.values[i]);
     }
     std::span<uint32_t> kept = found_;
     if (most > 0 && most < found_.size()) {
@@ -52,6 +49,14 @@ class FeatureSums {
   float sum(uint32_t feature) const { return sums_[feature]; }
 
  private:
+  static constexpr float kLargest = std::numeric_limits<float>::infinity();
+
+  void add(uint32_t feature, float value) {
+    if (seen_[feature] == 0) found_.push_back(feature);
+    seen_[feature] = 1;
+    sums_[feature] += value;
+  }
+
   std::vector<float> sums_;
   std::vector<uint8_t> seen_;
   std::vector<uint32_t> found_;
@@ -81,10 +86,17 @@ PairOptions pair_options(const Experiment& experiment, bool trainable) {
 Pairs::Pairs(const PairOptions& options, size_t first, size_t neurons)
     : options_(options), first_(first), offsets_(neurons + 1), positives_(neurons), norms_(neurons) {}
 
-// Counts first and then fills, so that nothing has to be moved. For this each label's features are added up
-// twice.
 void Pairs::build(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
                   ThreadPool& pool) {
+  *this = Pairs(options_, first_, neurons());
+  add(data, rows, spread, pool);
+}
+
+// Counts first and then fills, so that nothing has to be moved. For this each label's features are added up
+// twice.
+void Pairs::add(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
+                ThreadPool& pool) {
+  const Pairs before = std::exchange(*this, Pairs(options_, first_, neurons()));
   feature_count_ = data.features();
   const RowLists labels = RowLists::by_label(data, rows, spread, first_, neurons());
   std::vector<std::optional<FeatureSums>> sums(pool.threads());
@@ -97,12 +109,13 @@ void Pairs::build(const Dataset& data, std::span<const uint32_t> rows, const Lab
       std::optional<FeatureSums>& mine = sums[pool.thread_index()];
       if (!mine) mine.emplace(data.features());
       for (size_t neuron = begin; neuron < end; ++neuron)
-        use(neuron, *mine, mine->add_up(data, labels.of(neuron), options_.most, own_feature(neuron)));
+        use(neuron, *mine,
+            mine->add_up(before, neuron, data, labels.of(neuron), options_.most, own_feature(neuron)));
     });
   };
   for_each([&](size_t neuron, const FeatureSums&, std::span<const uint32_t> found) {
     offsets_[neuron + 1] = found.size();
-    positives_[neuron] = static_cast<uint32_t>(labels.of(neuron).size());
+    positives_[neuron] = before.positives(neuron) + static_cast<uint32_t>(labels.of(neuron).size());
   });
   std::partial_sum(offsets_.begin(), offsets_.end(), offsets_.begin());
   features_.resize(offsets_.back());
@@ -116,10 +129,27 @@ void Pairs::build(const Dataset& data, std::span<const uint32_t> rows, const Lab
     if (const std::optional<uint32_t> own = own_feature(neuron))
       weights_[offsets_[neuron] +
                static_cast<size_t>(std::ranges::lower_bound(found, *own) - found.begin())] = kOwnWeight;
+    keep_trained(before, neuron);
     if (!options_.centroids) return;
     std::ranges::transform(found, sums_.begin() + at, [&](uint32_t feature) { return added.sum(feature); });
   });
   set_norms();
+}
+
+// What was trained or fitted of a label.
+void Pairs::keep_trained(const Pairs& before, size_t row) {
+  const std::span<const uint32_t> now = features(row), then = before.features(row);
+  for (size_t i = 0; i < then.size(); ++i) {
+    const auto found = std::ranges::lower_bound(now, then[i]);
+    if (found == now.end() || *found != then[i]) continue;
+    const uint64_t to = offsets_[row] + static_cast<uint64_t>(found - now.begin()),
+                   from = before.offsets_[row] + i;
+    if (!weights_.empty()) weights_[to] = before.weights_[from];
+    if (!squares_.empty()) squares_[to] = before.squares_[from];
+    if (!classifiers_.empty()) classifiers_[to] = before.classifiers_[from];
+  }
+  if (!classifier_biases_.empty() && !before.classifier_biases_.empty())
+    classifier_biases_[row] = before.classifier_biases_[row];
 }
 
 bool Pairs::restore(const Stored& stored, uint64_t feature_count) {

@@ -23,8 +23,9 @@
 // stay 0.
 //
 // Pairs belong to the modelet's rows and are sharded with them. They follow from the training rows alone:
-// build() gives the same result whatever the nodes and threads. The pairs of a label lie side by side,
-// features ascending. Different threads may update different labels.
+// build() gives the same result whatever the nodes and threads. If a model goes on with other samples, add()
+// adds theirs. The pairs of a label lie side by side, features ascending. Different threads may update different
+// labels.
 #pragma once
 
 #include <cmath>
@@ -80,6 +81,10 @@ class Pairs {
   // Finds the pairs of these rows (ascending). Weights are zero, except kOwnWeight with exclude_own.
   void build(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread,
              ThreadPool& pool);
+  // Adds those of further rows: sums and positives become what build() makes of all rows, and pairs that were
+  // there keep their weights and classifiers. If a label may not have more pairs (PairOptions::most), those with
+  // the largest sums stay; without sums, those that were there.
+  void add(const Dataset& data, std::span<const uint32_t> rows, const LabelSpread& spread, ThreadPool& pool);
 
   const PairOptions& options() const { return options_; }
   size_t neurons() const { return positives_.size(); }
@@ -132,6 +137,7 @@ class Pairs {
 
  private:
   void set_norms();
+  void keep_trained(const Pairs& before, size_t row);
 
   PairOptions options_;
   size_t first_, feature_count_ = 0;

@@ -22,11 +22,19 @@ class Solver {
  public:
   explicit Solver(const Dataset& data) : data_(data), places_(data.features(), kNoPlace) {}
 
-  // `features`: those that have a weight. `rng` draws the order in which samples are visited.
+  // Where the fit begins, which is also the solution if there are no samples.
+  void begin(size_t features) {
+    weights_.assign(features, 0.0f);
+    bias_ = 0;
+  }
+  void begin(std::span<const float> weights, float bias) {
+    weights_.assign(weights.begin(), weights.end());
+    bias_ = bias;
+  }
+
+  // `features`: those that have a weight. `rng` draws the order in which samples are visited. begin() comes before.
   void fit(std::span<const uint32_t> positives, std::span<const uint32_t> negatives,
            std::span<const uint32_t> features, Rng rng) {
-    weights_.assign(features.size(), 0.0f);
-    bias_ = 0;
     gather(positives, negatives, features);
     for (int pass = 0; pass < kMostPasses; ++pass) {
       for (size_t i = examples_.size(); i > 1; --i)
@@ -110,6 +118,21 @@ class Solver {
 
 void clear_classifiers(Modelet& modelet) { modelet.direct()->pairs.clear_classifiers(); }
 
+void keep_classifiers(Modelet& modelet) {
+  const Pairs& pairs = modelet.direct()->pairs;
+  const float share = pairs.options().classifiers;
+  const bool fitted = std::ranges::any_of(pairs.classifier_biases(), [](float bias) { return bias != 0; });
+  if (!fitted) return;
+  Classifiers& earlier = modelet.direct()->earlier;
+  earlier.weights.assign(pairs.classifiers().begin(), pairs.classifiers().end());
+  earlier.biases.clear();
+  for (size_t row = 0; row < pairs.neurons(); ++row) {
+    const float factor = modelet.score_factor(row) / share;
+    for (uint64_t i = pairs.offsets()[row]; i < pairs.offsets()[row + 1]; ++i) earlier.weights[i] *= factor;
+    earlier.biases.push_back(pairs.classifier_bias(row) / share + kDoubt);
+  }
+}
+
 ClassifierFit::ClassifierFit(Modelet& modelet, const Dataset& data, std::span<const uint32_t> rows,
                              const LabelSpread& spread, std::span<const HardNegative> negatives)
     : modelet_(modelet),
@@ -122,6 +145,7 @@ ClassifierFit::ClassifierFit(Modelet& modelet, const Dataset& data, std::span<co
 void ClassifierFit::fit(size_t begin, size_t end, ThreadPool& pool) {
   Pairs& pairs = modelet_.direct()->pairs;
   const float share = pairs.options().classifiers;
+  const Classifiers& earlier = modelet_.direct()->earlier;
   struct Worker {
     Solver solver;
     std::vector<uint32_t> negatives;
@@ -133,6 +157,12 @@ void ClassifierFit::fit(size_t begin, size_t end, ThreadPool& pool) {
     for (size_t row = begin + first; row < begin + last; ++row) {
       worker->negatives.assign(negatives_.of(row).begin(), negatives_.of(row).end());
       std::ranges::sort(worker->negatives);
+      if (earlier.biases.empty())
+        worker->solver.begin(pairs.features(row).size());
+      else
+        worker->solver.begin(
+            std::span(earlier.weights).subspan(pairs.offsets()[row], pairs.features(row).size()),
+            earlier.biases[row]);
       worker->solver.fit(positives_.of(row), worker->negatives, pairs.features(row),
                          Rng(0, {kStreamClassifiers, modelet_.spec().begin + row}));
       pairs.set_classifier(row, worker->solver.weights(), share / modelet_.score_factor(row),

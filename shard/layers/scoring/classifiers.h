@@ -14,6 +14,10 @@
 // (y = 1) and hard negatives (y = -1). kDoubt is where a label begins that has seen no negatives: without
 // it, labels that the network never proposes in training would gain on those that it does.
 //
+// If a model goes on with other samples, what it has learned of the earlier ones is in their classifiers
+// (keep_classifiers). The fit then begins with these: |w - w'|^2 / 2 + (b - b')^2 / 2 takes the place of the first
+// two terms, so a classifier changes only as far as the new samples demand.
+//
 // Training does not use the classifiers. They are a function of the network and of the data, of a modelet's own
 // labels alone, so nothing is exchanged for them but the network's proposals.
 #pragma once
@@ -37,6 +41,10 @@ struct HardNegative {
 
 // The labels of the modelet as if there were no classifiers.
 void clear_classifiers(Modelet& modelet);
+
+// From now on, fits begin with the classifiers that the modelet has. The modelet's scoring is still that with which
+// they were fitted. Does nothing if there are no classifiers, or they were not fitted yet.
+void keep_classifiers(Modelet& modelet);
 
 // Fits the classifiers of one modelet, some of its neurons at a time. Refers to its arguments. For one thread,
 // parallel inside. The result depends neither on the order of the negatives nor on threads.

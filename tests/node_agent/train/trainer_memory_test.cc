@@ -78,6 +78,36 @@ TEST_F(MemoryTest, GoesOnWithOtherSamplesAndCountsStepsOn) {
               ::testing::ThrowsMessage<UsageError>(HasSubstr("made with another")));
 }
 
+// The direct path is then that of all samples, and so are the counts of labels, which priors follow from.
+TEST_F(MemoryTest, OtherSamplesAreAddedToTheDirectPath) {
+  experiment_.model.loss = Loss::kSigmoid;
+  experiment_.model.centroids = true;
+  experiment_.model.classifiers = 2;
+  experiment_.sampling.prior = 0.5f;
+  const Outcome first = run_on("first", {train_, 0, 200}, {test_, 0, test_.rows()}),
+                second =
+                    run_on("second", {train_, 200, 300}, {test_, 0, test_.rows()}, first.checkpoint(), true),
+                whole = run_on("whole", {train_, 0, 300}, {test_, 0, test_.rows()});
+  const shard::Checkpoint parts = shard::Checkpoint::open(second.checkpoint()),
+                          all = shard::Checkpoint::open(whole.checkpoint());
+  EXPECT_EQ(parts.index().shape.train_rows, 300u);
+  size_t outputs = 0;
+  for (const shard::CheckpointEntry& entry : all.index().modelets) {
+    if (entry.spec.kind != LayerKind::kOutput) continue;
+    ++outputs;
+    const auto expected = all.open_modelet(entry.spec), found = parts.open_modelet(entry.spec);
+    for (const char* name : {"pairs.offsets", "pairs.features", "pairs.positives", "label_counts"})
+      EXPECT_TRUE(std::ranges::equal(found.at(name).bytes, expected.at(name).bytes)) << name;
+    const uint64_t pairs = expected.at("pairs.sums").shape[0];
+    const auto a = expected.values<float>("pairs.sums", {pairs}),
+               b = found.values<float>("pairs.sums", {pairs});
+    for (size_t i = 0; i < pairs; ++i) EXPECT_NEAR(a[i], b[i], 1e-4);
+  }
+  EXPECT_EQ(outputs, 3u);
+  const auto p_at_1 = [](const Outcome& outcome) { return outcome.events.back().at("p_at_1").get<double>(); };
+  EXPECT_GT(p_at_1(second), p_at_1(first));
+}
+
 TEST_F(MemoryTest, OtherSamplesMustFitTheModel) {
   const Outcome first = run_on("first", {train_, 0, 200}, nothing_);
   experiment_.model.hidden = {48};

@@ -172,6 +172,37 @@ TEST_P(DirectPathTest, PairsAreWhatOccursTogetherInTraining) {
   EXPECT_GT(seen_once, 0u) << "no rare labels";
 }
 
+TEST_P(DirectPathTest, PairsOfFurtherSamplesAreAdded) {
+  constexpr float kTrained = 3;
+  const std::span<const uint32_t> rows(rows_);
+  size_t more = 0;
+  for (const Modelet* modelet : network_->output().modelets()) {
+    const Pairs& all = modelet->direct()->pairs;
+    Pairs before(all.options(), modelet->spec().begin, all.neurons());
+    before.build(train_, rows.first(90), network_->spread(), pool_);
+    for (const float& weight : before.weights()) const_cast<float&>(weight) = kTrained;
+    Pairs both = before;
+    both.add(train_, rows.subspan(90), network_->spread(), pool_);
+    for (size_t row = 0; row < all.neurons(); ++row) {
+      const LabelPairs sums = both.sums(row);
+      EXPECT_EQ(both.positives(row), all.positives(row));
+      if (GetParam() == 0) {
+        ASSERT_TRUE(std::ranges::equal(both.features(row), all.features(row)));
+        for (size_t i = 0; i < sums.features.size(); ++i)
+          EXPECT_NEAR(sums.values[i], all.sums(row).values[i], 1e-5);
+        EXPECT_NEAR(both.norm(row), all.norm(row), 1e-4);
+        more += both.features(row).size() - before.features(row).size();
+      } else {
+        EXPECT_LE(both.features(row).size(), GetParam());
+      }
+      for (size_t i = 0; i < sums.features.size(); ++i)
+        EXPECT_EQ(both.weights(row).values[i],
+                  std::ranges::count(before.features(row), sums.features[i]) > 0 ? kTrained : 0);
+    }
+  }
+  EXPECT_EQ(more > 0, GetParam() == 0);
+}
+
 // The hidden weights are zero, so the logits are what the direct path adds.
 TEST_P(DirectPathTest, AStepTakesASampleOutOfItsOwnLabels) {
   for (Modelet* modelet : network_->output().modelets()) {

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/experiment/partition.h"
@@ -80,10 +83,11 @@ class ClassifiersTest : public ::testing::Test {
     }
   }
 
-  // One label's problem: dense samples of its features, of length one in all features, then a 1.
+  // One label's problem: dense samples of its features, of length one in all features, then a 1. Weights are drawn to
+  // `start`.
   struct Problem {
     std::vector<std::vector<double>> samples;
-    std::vector<double> signs;
+    std::vector<double> signs, start;
 
     double margin(const std::vector<double>& weights, size_t i) const {
       double sum = -kDoubt;
@@ -92,17 +96,18 @@ class ClassifiersTest : public ::testing::Test {
     }
     double objective(const std::vector<double>& weights) const {
       double sum = 0;
-      for (const double weight : weights) sum += weight * weight / 2;
+      for (size_t f = 0; f < weights.size(); ++f) sum += std::pow(weights[f] - start[f], 2) / 2;
       for (size_t i = 0; i < samples.size(); ++i)
         sum += kCost * std::pow(std::max(0.0, 1 - signs[i] * margin(weights, i)), 2);
       return sum;
     }
     std::vector<double> minimise() const {
-      std::vector<double> weights(samples[0].size());
+      std::vector<double> weights = start;
       const double rate =
           1 / (1 + 4 * kCost * static_cast<double>(samples.size()));  // 1 / a bound of the curvature
       for (int step = 0; step < 3000; ++step) {
-        std::vector<double> gradient = weights;
+        std::vector<double> gradient(weights.size());
+        for (size_t f = 0; f < weights.size(); ++f) gradient[f] = weights[f] - start[f];
         for (size_t i = 0; i < samples.size(); ++i) {
           const double slack = std::max(0.0, 1 - signs[i] * margin(weights, i));
           for (size_t f = 0; f < weights.size(); ++f)
@@ -116,6 +121,7 @@ class ClassifiersTest : public ::testing::Test {
   Problem problem_of(size_t modelet, uint32_t neuron) {
     const std::span<const uint32_t> features = modelets()[modelet]->direct()->pairs.features(neuron);
     Problem problem;
+    problem.start.resize(features.size() + 1);
     const auto add = [&](uint32_t row, double sign) {
       const Sample sample = train_.sample(row);
       double squares = 0;
@@ -174,6 +180,66 @@ TEST_F(ClassifiersTest, MinimiseTheirObjective) {
         EXPECT_NEAR(problem.margin(weights, i), problem.margin(best, i), 0.25) << "neuron " << neuron;
     }
   EXPECT_GT(rare, 0u) << "no label whose logits are scaled";
+}
+
+// The model goes on with the rows that were held out, which bring pairs of their own and other counts of labels.
+TEST_F(ClassifiersTest, BeginWithThoseOfEarlierSamples) {
+  fit(*network_);
+  const auto place = [](size_t modelet, uint32_t neuron, uint32_t feature) {
+    return std::tuple(modelet, neuron, feature);
+  };
+  std::map<std::tuple<size_t, uint32_t, uint32_t>, double> earlier;
+  constexpr uint32_t kBias = ~uint32_t{0};
+  for (size_t m = 0; m < modelets().size(); ++m)
+    for (uint32_t neuron = 0; neuron < modelets()[m]->spec().neurons(); ++neuron) {
+      const std::vector<double> weights = fitted(m, neuron);
+      const std::span<const uint32_t> features = modelets()[m]->direct()->pairs.features(neuron);
+      for (size_t i = 0; i < features.size(); ++i) earlier[place(m, neuron, features[i])] = weights[i];
+      earlier[place(m, neuron, kBias)] = weights.back();
+    }
+  const std::vector<uint32_t> before = std::exchange(rows_, {});
+  for (uint32_t row = 3; row < train_.rows(); row += 7) rows_.push_back(row);
+  for (size_t m = 0; m < negatives_.size(); ++m) {
+    for (HardNegative& mistake : negatives_[m]) mistake.row = mistake.row / 7 * 7 + 3;
+    std::erase_if(negatives_[m], [&](const HardNegative& mistake) {
+      return mistake.neuron % 3 == 0 || has(mistake.row, label_of(m, mistake.neuron));
+    });
+  }
+  const size_t pairs = modelets()[0]->direct()->pairs.size();
+  network_->add_samples(train_, rows_, before.size());
+  EXPECT_GT(modelets()[0]->direct()->pairs.size(), pairs);
+  fit(*network_);
+  size_t unchanged = 0;
+  for (size_t m = 0; m < modelets().size(); ++m)
+    for (uint32_t neuron = 0; neuron < modelets()[m]->spec().neurons(); ++neuron) {
+      Problem problem = problem_of(m, neuron);
+      const std::span<const uint32_t> features = modelets()[m]->direct()->pairs.features(neuron);
+      for (size_t i = 0; i < features.size(); ++i) problem.start[i] = earlier[place(m, neuron, features[i])];
+      problem.start.back() = earlier[place(m, neuron, kBias)];
+      const std::vector<double> weights = fitted(m, neuron);
+      if (problem.samples.empty()) {
+        for (size_t i = 0; i < weights.size(); ++i) EXPECT_NEAR(weights[i], problem.start[i], 1e-4);
+        ++unchanged;
+        continue;
+      }
+      const std::vector<double> best = problem.minimise();
+      EXPECT_LE(problem.objective(weights), 1.02 * problem.objective(best) + 1e-3) << "neuron " << neuron;
+      for (size_t i = 0; i < problem.samples.size(); ++i)
+        EXPECT_NEAR(problem.margin(weights, i), problem.margin(best, i), 0.25) << "neuron " << neuron;
+    }
+  EXPECT_GT(unchanged, 0u) << "no label without samples";
+}
+
+TEST_F(ClassifiersTest, ThatWereNotFittedYetAreNothingToBeginWith) {
+  const auto other = make_network(2);
+  for (Modelet* modelet : other->output().modelets()) keep_classifiers(*modelet);
+  fit(*network_);
+  fit(*other);
+  for (size_t m = 0; m < modelets().size(); ++m) {
+    const Pairs &a = modelets()[m]->direct()->pairs, &b = other->output().modelets()[m]->direct()->pairs;
+    EXPECT_TRUE(std::ranges::equal(a.classifiers(), b.classifiers()));
+    EXPECT_TRUE(std::ranges::equal(a.classifier_biases(), b.classifier_biases()));
+  }
 }
 
 TEST_F(ClassifiersTest, DependNeitherOnTheOrderOfMistakesNorOnThreads) {
