@@ -1,13 +1,15 @@
 """Trained models, loaded from the folder of a run or from a checkpoint."""
 import csv
+import functools
 import io
+import operator
 import os
 import shutil
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -100,9 +102,41 @@ class Model:
         """The vocabulary of a model of running text, the most frequent word first."""
         return self._native.words()
 
-    def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
-        """The k words nearest to a word, with their cosines, in a model of running text."""
-        return self._native.neighbours(word, k)
+    @overload
+    def neighbours(self, label: str, k: int = 10) -> list[tuple[str, float]]: ...
+
+    @overload
+    def neighbours(self, label: SupportsIndex, k: int = 10) -> list[tuple[int, float]]: ...
+
+    def neighbours(self, label: str | SupportsIndex, k: int = 10) -> list[tuple[str, float]] | list[tuple[int, float]]:
+        """The k labels nearest to a label, with their cosines, nearest first. They are named as `label` is: by names or numbers.
+
+        Labels are compared by their label_embeddings(). In a model of running text, whose labels are words, they are compared
+        by what the first layer has learned of the words.
+        """
+        if not isinstance(label, str):
+            return self._nearest(operator.index(label), k)
+        names = self.label_names
+        if label not in names:
+            known = f"not among the names of the {len(names)} labels" if names else "no number, and labels have no names in this model"
+            raise _modelet.UsageError(f"{label!r} is {known}")
+        return [(names[number], cosine) for number, cosine in self._nearest(names.index(label), k)]
+
+    def _nearest(self, label: int, k: int) -> list[tuple[int, float]]:
+        if not 0 <= label < self.labels:
+            raise _modelet.UsageError(f"there is no label {label}; the model has {self.labels}")
+        if tomllib.loads(self._native.reading)["data"]["format"] == "words":
+            return self._native.nearest_words(label, k)
+        cosines = self._label_directions @ self._label_directions[label]
+        order = np.argsort(-cosines, kind="stable")
+        return [(int(number), float(cosines[number])) for number in order[order != label][:k]]
+
+    @functools.cached_property
+    def _label_directions(self) -> Floats:
+        """The label_embeddings(), scaled to length one."""
+        vectors = self.label_embeddings()
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.where(lengths > 0, lengths, 1)
 
     def read(self, path: str | os.PathLike[str]) -> tuple[Any, Any]:
         """Reads a text or prepared file like those of the training. Returns features (as the model sees them) and labels, both CSR."""

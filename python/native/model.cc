@@ -252,15 +252,10 @@ std::vector<std::string> Model::words() {
   return words;
 }
 
-std::vector<std::pair<std::string, float>> Model::neighbours(const std::string& word, size_t k) {
-  const shard::Embeddings& all = embeddings();
-  const uint32_t id = all.words().find(word);
-  if (id == shard::StringTable::kNone)
-    throw UsageError("'" + word + "' is not among the " + std::to_string(all.words().size()) +
-                     " words of the model");
-  std::vector<std::pair<std::string, float>> found;
-  for (const auto& neighbour : all.nearest(id, k))
-    found.emplace_back(all.words().at(neighbour.word), neighbour.cosine);
+std::vector<std::pair<uint32_t, float>> Model::nearest_words(uint32_t word, size_t k) {
+  std::vector<std::pair<uint32_t, float>> found;
+  for (const auto& neighbour : embeddings().nearest(word, k))
+    found.emplace_back(neighbour.word, neighbour.cosine);
   return found;
 }
 

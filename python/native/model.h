@@ -62,9 +62,10 @@ class Model {
   // there is no direct path.
   nanobind::object pairs() const;
 
-  // For models of running text (shard/inference/embeddings.h).
+  // For models of running text (shard/inference/embeddings.h). The number of a word is that of its label;
+  // `word` is less than labels(). nearest_words(): numbers and cosines.
   std::vector<std::string> words();
-  std::vector<std::pair<std::string, float>> neighbours(const std::string& word, size_t k);
+  std::vector<std::pair<uint32_t, float>> nearest_words(uint32_t word, size_t k);
 
  private:
   // Calls use(first row, number of rows) for each batch, whose activations are in pass_ then.

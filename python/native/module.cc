@@ -75,5 +75,5 @@ NB_MODULE(_modelet, m) {
       .def("pairs", &Model::pairs,
            nb::sig("def pairs(self) -> tuple[numpy.typing.NDArray[typing.Any], ...] | None"))
       .def("words", &Model::words)
-      .def("neighbours", &Model::neighbours, "word"_a, "k"_a);
+      .def("nearest_words", &Model::nearest_words, "word"_a, "k"_a);
 }

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import modelet
 from modelet._progress import Listeners
@@ -81,8 +82,33 @@ def test_neighbours_of_words(tmp_path):
     model = modelet.train(keys, out=tmp_path / "run").load()
     assert sorted(model.words()) == ["five", "four", "one", "six", "three", "two"]
     assert {word for word, _ in model.neighbours("one", 2)} == {"two", "three"}
+    number = model.label_names.index
+    assert {word for word, _ in model.neighbours(number("one"), 2)} == {number("two"), number("three")}
     with pytest.raises(modelet.UsageError, match="not among"):
         model.neighbours("seven")
+    labels, _ = model.predict(["one", "four six", "", "seven"], k=2)  # each text is a question: which words are around it?
+    assert labels.shape == (4, 2) and set(labels[0]) == {number("two"), number("three")} and number("five") in labels[1]
+
+
+def test_neighbours_of_labels(run, many_labels):
+    model = run.load()
+    (nearest, cosine), (_, less) = model.neighbours("bird", 5)
+    fruit, tool, bird = (model.label_embeddings()[model.label_names.index(name)] for name in ("fruit", "tool", "bird"))
+    cosines = {name: other @ bird / np.linalg.norm(other) / np.linalg.norm(bird) for name, other in (("fruit", fruit), ("tool", tool))}
+    assert nearest == max(cosines, key=cosines.get) and cosine >= less
+    assert (cosine, less) == pytest.approx(sorted(cosines.values(), reverse=True), abs=1e-5)
+    with pytest.raises(modelet.UsageError, match="'brid' is not among the names of the 3 labels"):
+        model.neighbours("brid")
+
+    X, Y, _, _ = many_labels  # labels without names; those of a pair occur with the same rows
+    pairs = sp.hstack([Y, Y], format="csr")
+    model = modelet.fit(X, pairs, epochs=5, random_state=0, threads=1).model_
+    assert [model.neighbours(label, 1)[0][0] for label in range(Y.shape[1])] == [label + Y.shape[1] for label in range(Y.shape[1])]
+    assert len(model.neighbours(np.int64(3), 7)) == 7
+    with pytest.raises(modelet.UsageError, match="labels have no names"):
+        model.neighbours("bird")
+    with pytest.raises(modelet.UsageError, match="no label 80; the model has 80"):
+        model.neighbours(80)
 
 
 def test_rows_of_a_table(tmp_path):
