@@ -136,7 +136,7 @@ class Model:
         """The label_embeddings(), scaled to length one."""
         vectors = self.label_embeddings()
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.where(lengths > 0, lengths, 1)
+        return np.asarray(vectors / np.maximum(lengths, np.finfo(np.float32).tiny))
 
     def read(self, path: str | os.PathLike[str]) -> tuple[Any, Any]:
         """Reads a text or prepared file like those of the training. Returns features (as the model sees them) and labels, both CSR."""
