@@ -78,7 +78,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """Learns from more samples, each `epochs` times (once if None), after fit() or other calls. Without fit(), the first call
         needs all classes, or an indicator matrix.
 
-        Samples that were given before count again. Each call writes the model to disk and reads it again, so pass thousands of samples at once.
+        Samples that were given before count again. Each call writes the model to disk and reads it again, so pass thousands of
+        samples at once.
         """
         first = not hasattr(self, "model_")
         X, y = self._validate(X, y, reset=first)

@@ -1,12 +1,13 @@
 """Training on the machines of a Ray cluster. Ray finds, starts and replaces the machines; Modelet does the rest.
 
     import ray, modelet
-    ray.init()                                                  # on the head
+    ray.init()                                                  # on any machine of the cluster
     run = modelet.ray.train("experiment.toml", num_nodes=8, cores=4)
 
 Each node of the run is an agent of a pool (docs/pool.md). It runs in a Ray actor with `cores` CPUs of a placement group,
-one actor on each machine. The scheduler is a process of the caller, who should be on the head. The agents connect to the
-scheduler and to each other with keys that are made for this run. The data comes from the machine of the caller.
+one actor on each machine. The scheduler runs in an actor on Ray's head node, the one machine that Ray itself cannot lose.
+Agents and caller connect to the scheduler with keys that are made for this run, and so do agents to each other. The data
+comes from the machine of the caller.
 
 If Ray loses a machine, the pool loses an agent, and the run continues with the others from its last snapshot
 (docs/reliability.md). When Ray has found another machine for the actor, its agent joins the pool, and the run may use it.
@@ -18,19 +19,22 @@ import subprocess
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from modelet import _modelet, _programs
 from modelet._progress import Callbacks, Listeners, Progress
 from modelet._train import NEEDS_OUT, Experiment, Run, experiment_arguments, follow, raise_for
 
+_HEAD = "node:__internal_head__"  # the resource that Ray gives its head node
 _STARTS_WITHIN = 60  # seconds that the scheduler may take to start
+_WORKER_STARTS_WITHIN = 600  # seconds that Ray may take to start its worker, on a busy machine
 _LEAVES_WITHIN = 10  # seconds that a program may take to end after SIGTERM
 
 
@@ -43,16 +47,21 @@ def _end(program: subprocess.Popen[Any]) -> None:
         program.wait()
 
 
+def _write_key(folder: str, name: str, text: str) -> str:
+    file = Path(folder) / name
+    file.touch(mode=0o600)
+    file.write_text(text)
+    return str(file)
+
+
 class _Agent:
     """A Ray actor that runs one agent. It ends when its agent ends, so that Ray starts it again."""
 
     def __init__(self, name: str, arguments: Sequence[str], key: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="modelet-agent-")
-        key_file = Path(self._folder.name) / "agent.key"
-        key_file.touch(mode=0o600)
-        key_file.write_text(key)
+        key_file = _write_key(self._folder.name, "agent.key", key)
         self._program = subprocess.Popen(
-            [_programs.path("modelet-agent"), *arguments, "--name", name, "--key", str(key_file), "--work-dir",
+            [_programs.path("modelet-agent"), *arguments, "--name", name, "--key", key_file, "--work-dir",
              self._folder.name, "--dedicated", "--exit-with-parent", str(os.getpid())])
         self._leaving = False
         threading.Thread(target=self._watch, daemon=True).start()
@@ -72,30 +81,40 @@ class _Agent:
         self._folder.cleanup()
 
 
-class _Scheduler:
-    """The scheduler of a pool for one run, on this machine, and the keys of all members."""
+class _Membership(NamedTuple):
+    """What members of a pool need."""
 
-    def __init__(self, folder: str, host: str) -> None:
-        self._folder = Path(folder)
+    address: str
+    scheduler_key: str  # public
+    agent_key: str  # secret, as are all texts of key files
+    user_key: str
+
+
+class _Scheduler:
+    """A Ray actor that runs the scheduler of a pool for one run, and makes the keys of all members."""
+
+    def start(self) -> _Membership:
+        self._own = tempfile.TemporaryDirectory(prefix="modelet-scheduler-")
+        self._folder = Path(self._own.name)
         public = {name: self._make_key(name) for name in ("scheduler", "agent", "user")}
         allowed = self._folder / "allowed"
         allowed.write_text(f"agent {public['agent']} ray\nadmin {public['user']} user\n")
         endpoint = self._folder / "endpoint"
-        self._log = open(self._folder / "scheduler.log", "w+", errors="replace")
-        self._program = subprocess.Popen(
-            [_programs.path("modelet-scheduler"), "--listen", f"tcp://{host}:*", "--endpoint-file", str(endpoint),
-             "--state", str(self._folder / "state"), "--key", self._key("scheduler"), "--allow-list", str(allowed),
-             "--names-per-key", "1024", "--exit-with-parent", str(os.getpid())],
-            stdout=self._log, stderr=self._log, start_new_session=True)
-        end = time.monotonic() + _STARTS_WITHIN
-        while not endpoint.exists():
-            if self._program.poll() is not None or time.monotonic() > end:
-                _end(self._program)
-                self._log.seek(0)
-                raise _modelet.Error(f"the scheduler did not start:\n{self._log.read()}")
-            time.sleep(0.02)
-        self.address = endpoint.read_text().strip()
-        self._of_scheduler = ["--scheduler", self.address, "--scheduler-key", public["scheduler"]]
+        with open(self._folder / "scheduler.log", "w+", errors="replace") as log:
+            self._program = subprocess.Popen(
+                [_programs.path("modelet-scheduler"), "--listen", f"tcp://{ray.util.get_node_ip_address()}:*", "--endpoint-file",
+                 str(endpoint), "--state", str(self._folder / "state"), "--key", self._key("scheduler"), "--allow-list",
+                 str(allowed), "--names-per-key", "1024", "--exit-with-parent", str(os.getpid())], stdout=log, stderr=log,
+                start_new_session=True)
+            end = time.monotonic() + _STARTS_WITHIN
+            while not endpoint.exists():
+                if self._program.poll() is not None or time.monotonic() > end:
+                    _end(self._program)
+                    log.seek(0)
+                    raise _modelet.Error(f"the scheduler did not start:\n{log.read()}")
+                time.sleep(0.02)
+        secret = {name: Path(self._key(name)).read_text() for name in ("agent", "user")}
+        return _Membership(endpoint.read_text().strip(), public["scheduler"], secret["agent"], secret["user"])
 
     def _key(self, name: str) -> str:
         return str(self._folder / f"{name}.key")
@@ -104,12 +123,26 @@ class _Scheduler:
         made = subprocess.run([_programs.path("modelet"), "keygen", self._key(name)], check=True, capture_output=True, text=True)
         return made.stdout.strip()
 
-    def agent(self) -> tuple[list[str], str]:
-        """What an agent needs: its arguments, and the text of its key."""
-        return self._of_scheduler, Path(self._key("agent")).read_text()
+    def leave(self) -> None:
+        _end(self._program)
+        self._own.cleanup()
+
+
+class _Pool:
+    """A scheduler on Ray's head node, and what speaks to it."""
+
+    def __init__(self, folder: str) -> None:
+        self._actor = ray.remote(_Scheduler).options(num_cpus=0, **_place_of_scheduler()).remote()
+        try:
+            membership = ray.get(self._actor.start.remote(), timeout=_WORKER_STARTS_WITHIN)
+        except ray.exceptions.GetTimeoutError:
+            raise _modelet.Error(f"Ray has not started the scheduler within {_WORKER_STARTS_WITHIN} s") from None
+        self._user_key = _write_key(folder, "user.key", membership.user_key)
+        self.agent_key = membership.agent_key
+        self.agent_arguments = ["--scheduler", membership.address, "--scheduler-key", membership.scheduler_key]
 
     def command(self, verb: str, *arguments: str) -> list[str]:
-        return [_programs.path("modelet"), verb, *arguments, *self._of_scheduler, "--key", self._key("user"), "--json"]
+        return [_programs.path("modelet"), verb, *arguments, *self.agent_arguments, "--key", self._user_key, "--json"]
 
     def ask(self, verb: str, *arguments: str) -> list[dict[str, Any]]:
         """Runs a verb, and returns the lines of JSON that it prints."""
@@ -119,26 +152,33 @@ class _Scheduler:
         return [json.loads(line) for line in asked.stdout.splitlines()]
 
     def end(self) -> None:
-        _end(self._program)
-        self._log.close()
+        ray.wait([self._actor.leave.remote()], timeout=_LEAVES_WITHIN + 5)
+        ray.kill(self._actor)
+
+
+def _place_of_scheduler() -> dict[str, Any]:
+    """Options of the scheduler's actor: a sliver of what only the head node has or, without a head, the caller's node."""
+    if _HEAD in ray.cluster_resources():
+        return {"resources": {_HEAD: 0.001}}
+    warnings.warn(f"no node of this Ray cluster has the resource {_HEAD!r}, by which its head is found, so the scheduler runs on "
+                  "the node of the caller: the run ends if that node is lost", stacklevel=4)
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)}
 
 
 class _Agents:
     """A placement group with an agent in each of its bundles."""
 
-    def __init__(self, scheduler: _Scheduler, num_nodes: int, cores: int, strategy: str, options: Sequence[object],
-                 timeout: float) -> None:
+    def __init__(self, pool: _Pool, num_nodes: int, cores: int, strategy: str, options: Sequence[object], timeout: float) -> None:
         self._actors = []
         self._group = placement_group([{"CPU": cores}] * num_nodes, strategy=strategy)
         if not self._group.wait(timeout):
             remove_placement_group(self._group)
             raise _modelet.Error(f"Ray has not found {num_nodes} nodes with {cores} free CPUs within {timeout} s")
-        arguments, key = scheduler.agent()
-        arguments = [*arguments, "--cores", str(cores), *map(str, options)]
+        arguments = [*pool.agent_arguments, "--cores", str(cores), *map(str, options)]
         for number in range(num_nodes):
             place = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=number)
             actor = ray.remote(_Agent).options(num_cpus=cores, max_restarts=-1, scheduling_strategy=place)
-            self._actors.append(actor.remote(f"ray-{number}", arguments, key))
+            self._actors.append(actor.remote(f"ray-{number}", arguments, pool.agent_key))
         ray.get([actor.node.options(max_task_retries=-1).remote() for actor in self._actors])
 
     def end(self) -> None:
@@ -168,17 +208,17 @@ def train(experiment: Experiment, num_nodes: int, cores: int = 1, *, settings: M
     if not ray.is_initialized():
         ray.init()
     with tempfile.TemporaryDirectory(prefix="modelet-ray-") as folder, Listeners(callbacks, progress) as listeners:
-        scheduler = _Scheduler(folder, ray.util.get_node_ip_address())
+        pool = _Pool(folder)
         try:
-            agents = _Agents(scheduler, num_nodes, cores, strategy, agent_options, timeout)
+            agents = _Agents(pool, num_nodes, cores, strategy, agent_options, timeout)
             try:
-                submitted = scheduler.ask("submit", *experiment_arguments(experiment, settings, folder),
-                                          "--nodes", str(num_nodes), "--wait", "--name", Path(out).name)
-                _follow_to_its_end(scheduler, str(submitted[-1]["run"]), out, listeners)
+                submitted = pool.ask("submit", *experiment_arguments(experiment, settings, folder),
+                                     "--nodes", str(num_nodes), "--wait", "--name", Path(out).name)
+                _follow_to_its_end(pool, str(submitted[-1]["run"]), out, listeners)
             finally:
                 agents.end()
         finally:
-            scheduler.end()
+            pool.end()
     return Run(out, listeners.last["finished"])
 
 
@@ -188,14 +228,14 @@ def _run_folder(experiment: Experiment) -> Path:
     return Path("runs") / f"{Path(experiment).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _follow_to_its_end(scheduler: _Scheduler, run: str, out: str | os.PathLike[str], listeners: Listeners) -> None:
+def _follow_to_its_end(pool: _Pool, run: str, out: str | os.PathLike[str], listeners: Listeners) -> None:
     bring = ("fetch", run, "--out", os.path.abspath(out))
     try:
-        follow(scheduler.command("watch", run), listeners)
+        follow(pool.command("watch", run), listeners)
     except BaseException:
         with contextlib.suppress(_modelet.Error, _modelet.UsageError):  # a run that failed, or has no checkpoint yet
-            scheduler.ask("stop", run)
-            subprocess.run(scheduler.command("watch", run), capture_output=True)  # until it has stopped
-            scheduler.ask(*bring)
+            pool.ask("stop", run)
+            subprocess.run(pool.command("watch", run), capture_output=True)  # until it has stopped
+            pool.ask(*bring)
         raise
-    scheduler.ask(*bring)
+    pool.ask(*bring)

@@ -1,11 +1,15 @@
 """modelet.ray on a real Ray cluster of two nodes on this machine. One of the nodes is lost."""
+import contextlib
 import json
 import os
+import sys
+import warnings
 
 import psutil
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import modelet
 import modelet.ray
@@ -56,6 +60,21 @@ def power_off(cluster):
     cluster.other = None
 
 
+def raylets(cluster):
+    """The ids of the processes to which everything on the head and on the other node belongs."""
+    return {name: node.all_processes["raylet"][0].process.pid for name, node in (("head", cluster.head_node), ("other", cluster.other))}
+
+
+def nodes_with_a_scheduler(raylets):
+    def schedulers(raylet):
+        for process in psutil.Process(raylet).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name() == "modelet-scheduler":
+                    yield process
+
+    return [name for name, raylet in raylets.items() if any(schedulers(raylet))]
+
+
 def settings(**train):
     return {"train": {"log_every": 10, "evaluate_every": 0, **train}, "cluster.snapshot_every": 40, "exchange.codec": "none",
             "exchange.gradient_codec": "none", "model.hidden": [64]}
@@ -64,6 +83,28 @@ def settings(**train):
 def groups(events):
     """The numbers of nodes of the groups after the first."""
     return [len(event["nodes"]) for event in events if event["event"] == "regrouped"]
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_the_scheduler_is_on_the_head_if_there_is_one(cluster, text_experiment, tmp_path, head):
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not find this file
+
+    @ray.remote(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(cluster.other.node_id, soft=False))
+    def caller(raylets):
+        if not head:
+            modelet.ray._HEAD = "node:no_head"
+        found = []
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            modelet.ray.train(text_experiment, num_nodes=1, settings=settings(epochs=2), out=tmp_path / "run", agent_options=SAME_SPEED,
+                              callbacks=lambda event: found.append((event["event"], nodes_with_a_scheduler(raylets))))
+        return dict(found), [str(warning.message) for warning in warned if "scheduler" in str(warning.message)]
+
+    found, warned = ray.get(caller.remote(raylets(cluster)))
+    assert found["progress"] == (["head"] if head else ["other"])
+    assert [text.startswith("no node of this Ray cluster has the resource 'node:no_head'") for text in warned] == ([] if head else [True])
+    assert nodes_with_a_scheduler(raylets(cluster)) == []
+    assert modelet.load(tmp_path / "run").step == 2 * STEPS_PER_EPOCH
 
 
 def test_a_machine_that_ray_finds_takes_its_place(cluster, text_experiment, tmp_path):
