@@ -62,6 +62,8 @@ class _Run:
         self.listen_options, self.agent_options, self.user_options = ["--insecure"], ["--insecure"], ["--insecure"]
         if keys:
             self._make_keys()
+        elif not self._knows("--insecure", "modelet", "submit"):
+            self.user_options = []
         if snapshots:
             self.listen_options += ["--state", folder / "state", "--data-port", PORT + 1]
 
@@ -94,8 +96,7 @@ class _Run:
         speed = [] if self.cluster.cpu else ["--gflops", 10, "--memory-gbps", 5]
         for rank in range(self.cluster.size):
             self._start(f"node{rank}", rank, "modelet-agent", "--scheduler", self.endpoint, "--data-address", "{address}", "--name", "{node}",
-                        "--cores", threads, "--work-dir", self.folder / f"work{rank}", "--data-root", "/", "--out-root", "/", "--dedicated",
-                        *self.agent_options, *speed)
+                        "--cores", threads, "--work-dir", self.folder / f"work{rank}", *self._leave(), *self.agent_options, *speed)
         deadline = time.monotonic() + START_SECONDS
         while self._registered() < self.cluster.size:
             for name, process in self.processes.items():
@@ -104,6 +105,15 @@ class _Run:
             if time.monotonic() > deadline:
                 raise RunFailed(f"not all agents registered within {START_SECONDS:.0f} s: {self._tail('node0')}")
             time.sleep(0.5)  # each question is a process, which should not disturb the measurements of the agents
+
+    def _leave(self):
+        """What an agent needs to use the machine as a run wants it. Earlier builds need no leave."""
+        return [word for option in (["--data-root", "/"], ["--out-root", "/"], ["--dedicated"]) if self._knows(option[0], "modelet-agent") for word in option]
+
+    def _knows(self, option, *program):
+        """Whether a program of this build, which may be an earlier one, has an option."""
+        name, *verb = program
+        return option in subprocess.run([self.programs / name, *verb, "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def _registered(self):
         nodes = self.cluster.start(clusters.SWITCH, [self.programs / "modelet", "nodes", "--scheduler", self.endpoint, *self.user_options, "--json"],

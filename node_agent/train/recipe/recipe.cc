@@ -417,7 +417,7 @@ Fitted fit_to_time(const GivenKeys& given, const DataFacts& facts, const Machine
   struct Rung {
     double width, most, fewest;
   };
-  constexpr std::array<Rung, 7> kLadder = {{{2, 1.6, 1},
+  constexpr std::array<Rung, 7> kLadder = {{{2, 1, 1},
                                             {1, 1.6, 0.8},
                                             {0.5, 1.4, 0.6},
                                             {0.25, 1.2, 0.4},
