@@ -1,7 +1,9 @@
 #include "comm/control/control.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -155,6 +157,14 @@ ConnectionLimits limits_of(Traffic traffic) {
   if (traffic == Traffic::kChunks)
     return {.unread_bytes = 2 * kQueuedChunks * kMaxChunkMessage, .all_unread_bytes = uint64_t{1} << 30};
   return {.unread_bytes = 2 * kMaxControlBytes, .all_unread_bytes = uint64_t{64} << 20};
+}
+
+// The connection may have ended just now, or be none of TCP. Then nothing is lost.
+void set_pacing_rate(int descriptor, double bytes_per_second) {
+  constexpr uint32_t kNoLimit = UINT32_MAX;
+  const uint32_t rate =
+      bytes_per_second > 0 ? static_cast<uint32_t>(std::min<double>(bytes_per_second, kNoLimit)) : kNoLimit;
+  ::setsockopt(descriptor, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
 }
 
 void set_common_options(zmq::socket_t& socket, Traffic traffic) {
@@ -312,6 +322,8 @@ class ClientSocket::Impl {
   std::optional<FromSchedulerMessage> take() {
     zmq::message_t message;
     if (!socket.recv(message, zmq::recv_flags::dontwait)) return std::nullopt;
+    const Paced before = std::exchange(paced, {pace, connections});
+    if (paced != before && (pace > 0 || before.first > 0)) set_pacing_rate(message.get(ZMQ_SRCFD), pace);
     try {
       return decode_from_scheduler(bytes_of(message));
     } catch (const VersionError& error) {
@@ -371,8 +383,12 @@ class ClientSocket::Impl {
         address.endpoint, address.keys->scheduler);
   }
 
+  using Paced = std::pair<double, uint64_t>;  // rate and number of the connection
+
   SchedulerAddress address;
   std::string trouble;
+  double pace = 0;
+  Paced paced;  // what the present connection was told
   uint64_t connections = 0;
   zmq::context_t context;
   zmq::socket_t socket{context, zmq::socket_type::dealer};
@@ -388,6 +404,8 @@ std::optional<FromSchedulerMessage> ClientSocket::receive(double timeout_seconds
   impl_->watch_handshakes();
   return readable ? impl_->take() : std::nullopt;
 }
+
+void ClientSocket::pace(double bytes_per_second) { impl_->pace = bytes_per_second; }
 
 uint64_t ClientSocket::connections() const { return impl_->connections; }
 

@@ -137,6 +137,10 @@ class ClientSocket {
   // The number of connections so far that receive() has noticed. Messages sent before the last connection
   // began may be lost; those sent over it are not.
   uint64_t connections() const;
+  // Spreads what is sent evenly over time, at most so many bytes a second (0: no limit), so that messages of
+  // others on the same link do not wait behind a whole chunk. From the next message on that arrives; where the
+  // system cannot do it, nothing changes.
+  void pace(double bytes_per_second);
   // If the last attempt to connect failed during the handshake, the reason; empty once connected.
   const std::string& trouble() const;
   // Waits until all sent messages have left, at most `timeout_seconds`, and closes the socket. No other

@@ -34,6 +34,7 @@ class Pace {
     rate_ = bytes_per_second;
     next_ = 0;
   }
+  double rate() const { return rate_; }
   bool may_go() const { return clock_.now() >= next_; }
   void went(uint64_t bytes);
 

@@ -418,9 +418,9 @@ Fitted fit_to_time(const GivenKeys& given, const DataFacts& facts, const Machine
     double width, most, fewest;
   };
   constexpr std::array<Rung, 7> kLadder = {{{2, 1, 1},
-                                            {1, 1.6, 0.8},
-                                            {0.5, 1.4, 0.6},
-                                            {0.25, 1.2, 0.4},
+                                            {1, 1, 0.8},
+                                            {0.5, 1, 0.6},
+                                            {0.25, 1, 0.4},
                                             {0.125, 0.8, 0.3},
                                             {0.0625, 0.6, 0.2},
                                             {0, 0.4, 0}}};

@@ -2,8 +2,12 @@
 #include "comm/control/control.h"
 
 #include <gmock/gmock.h>
+#include <sys/socket.h>
 
+#include <filesystem>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -16,6 +20,8 @@ namespace modelet::comm::control {
 namespace {
 
 using test::error_of;
+
+constexpr double kLimit = 60;  // seconds
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
@@ -162,8 +168,42 @@ TEST(Control, TheListsOfAFullPoolAreRead) {
             1000u);
 }
 
+// The pacing rates of this process's TCP sockets, without those that have none.
+std::vector<uint32_t> pacing_rates() {
+  std::vector<uint32_t> rates;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    uint32_t rate = 0;
+    socklen_t size = sizeof rate;
+    const int descriptor = std::stoi(entry.path().filename());
+    if (::getsockopt(descriptor, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &size) == 0 && rate != UINT32_MAX)
+      rates.push_back(rate);
+  }
+  return rates;
+}
+
+TEST(ClientSocket, PacesWhatItSends) {
+  ServerSocket server("tcp://127.0.0.1:*", {}, Traffic::kChunks);
+  ClientSocket client(server.endpoint(), Traffic::kChunks), other(server.endpoint(), Traffic::kChunks);
+  const auto exchange = [&](ClientSocket& with) {
+    while (!with.send(HeartbeatT{})) with.receive(0.01);
+    const auto received = server.receive(kLimit);
+    ASSERT_TRUE(received.has_value());
+    server.send(received->peer, AliveT{});
+    const Stopwatch watch;
+    while (!with.receive(0.1)) ASSERT_LT(watch.seconds(), kLimit);
+  };
+  exchange(client);
+  exchange(other);
+  EXPECT_THAT(pacing_rates(), testing::IsEmpty());
+  client.pace(2e6);
+  exchange(client);
+  EXPECT_THAT(pacing_rates(), testing::ElementsAre(2000000));
+  client.pace(0);
+  exchange(client);
+  EXPECT_THAT(pacing_rates(), testing::IsEmpty());
+}
+
 TEST(ServerSocket, TellsWhoDoesNotReadFromWhoIsGone) {
-  constexpr double kLimit = 60;
   const std::vector<uint8_t> chunk(1 << 20);
   ServerSocket server("tcp://127.0.0.1:*", {}, Traffic::kChunks);
   auto client = std::make_unique<ClientSocket>(server.endpoint(), Traffic::kChunks);

@@ -284,7 +284,7 @@ TEST(Recipe, LessTimeMeansLessWorkAndMoreTimeMore) {
     EXPECT_LT(seconds_of(now, facts, pace, 10000), before);
     before = seconds_of(now, facts, pace, 10000);
   }
-  for (double seconds = usual / 30; seconds < 2 * usual; seconds *= 1.2) {
+  for (double seconds = usual / 30; seconds < 1.6 * usual; seconds *= 1.2) {
     const Fitted fitted = fit_to_time(given(), facts, kMachine, recipe, seconds, pace, 10000);
     EXPECT_GT(seconds_of(with_settings(recipe, fitted.settings), facts, pace, 10000), 0.6 * seconds)
         << seconds / usual;
