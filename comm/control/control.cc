@@ -1,5 +1,6 @@
 #include "comm/control/control.h"
 
+#include <netinet/in.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/socket.h>
 
@@ -159,12 +160,24 @@ ConnectionLimits limits_of(Traffic traffic) {
   return {.unread_bytes = 2 * kMaxControlBytes, .all_unread_bytes = uint64_t{64} << 20};
 }
 
-// The connection may have ended just now, or be none of TCP. Then nothing is lost.
-void set_pacing_rate(int descriptor, double bytes_per_second) {
+// The port of the other end of a TCP connection; 0: it is none.
+uint16_t port_of_peer(int descriptor) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return 0;
+  if (peer.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(peer).sin_port);
+  if (peer.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(peer).sin6_port);
+  return 0;
+}
+
+// Returns whether it was set. ZeroMQ may have closed the connection meanwhile, and the number may be another
+// connection's by now: that of another server is left alone.
+bool set_pacing_rate(int descriptor, const std::string& server, double bytes_per_second) {
+  if (!server.ends_with(fmt::format(":{}", port_of_peer(descriptor)))) return false;
   constexpr uint32_t kNoLimit = UINT32_MAX;
   const uint32_t rate =
       bytes_per_second > 0 ? static_cast<uint32_t>(std::min<double>(bytes_per_second, kNoLimit)) : kNoLimit;
-  ::setsockopt(descriptor, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
+  return ::setsockopt(descriptor, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate) == 0;
 }
 
 void set_common_options(zmq::socket_t& socket, Traffic traffic) {
@@ -322,8 +335,10 @@ class ClientSocket::Impl {
   std::optional<FromSchedulerMessage> take() {
     zmq::message_t message;
     if (!socket.recv(message, zmq::recv_flags::dontwait)) return std::nullopt;
-    const Paced before = std::exchange(paced, {pace, connections});
-    if (paced != before && (pace > 0 || before.first > 0)) set_pacing_rate(message.get(ZMQ_SRCFD), pace);
+    const Paced now(pace, connections);
+    if (paced != now &&
+        ((pace == 0 && paced.first == 0) || set_pacing_rate(message.get(ZMQ_SRCFD), address.endpoint, pace)))
+      paced = now;
     try {
       return decode_from_scheduler(bytes_of(message));
     } catch (const VersionError& error) {

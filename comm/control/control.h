@@ -30,7 +30,7 @@
 
 namespace modelet::comm::control {
 
-// 4: runs outlive their nodes, and a rank says whom it no longer misses.
+// 5: runs outlive their nodes, and a rank says at which step it misses another one.
 inline constexpr uint16_t kControlVersion = 5;
 // Bytes of one message. The largest ones hold an experiment and the owners of its modelets.
 inline constexpr size_t kMaxControlBytes = size_t{4} << 20;

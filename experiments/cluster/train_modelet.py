@@ -51,7 +51,7 @@ def train(cluster, programs, experiment, settings=(), threads=1, keys=False, wat
     "seconds_at_step": training seconds of each "progress" event, "finished": the run's last event}.
     """
     with tempfile.TemporaryDirectory(prefix="modelet-cluster-") as folder:
-        return _Run(cluster, pathlib.Path(programs), pathlib.Path(folder), keys, snapshots).train(experiment, settings, threads, watch or (lambda event: None), curve_test)
+        return _Run(cluster, pathlib.Path(programs).resolve(), pathlib.Path(folder), keys, snapshots).train(experiment, settings, threads, watch or (lambda event: None), curve_test)
 
 
 class _Run:
@@ -130,7 +130,7 @@ class _Run:
         for setting in (f"train.log_every={LOG_EVERY}", *settings):
             command += ["--set", setting]
         with open(self.folder / "submit.log", "wb") as log:
-            submit = self.processes["submit"] = self.cluster.start(clusters.SWITCH, command, cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True)
+            submit = self.processes["submit"] = self.cluster.start(clusters.SWITCH, command, cwd=self.folder if self.snapshots else None, stdout=subprocess.PIPE, stderr=log, text=True)
         finished = False
         with submit.stdout as lines:
             for event in map(json.loads, lines):
@@ -249,7 +249,8 @@ def main():
     variant.add_argument("--keys", action="store_true", help="encrypted and authenticated, with keys made for this run")
     variant.add_argument("--compare-keys", action="store_true", help="runs without and with keys in turn, and prints the ratios of their step times")
     variant.add_argument("--compare-build", type=pathlib.Path, metavar="FOLDER",
-                         help="the programs of another build with a folder that the nodes share, and those of this one whose nodes keep snapshots, in turn")
+                         help="the programs of another build with a folder that the nodes share, and those of this one whose nodes keep snapshots, in turn; "
+                         "paths in --set must be absolute")
     variant.add_argument("--compare-links", action="store_true", help="links of --rate and links that take no time in turn, in one run: how much of the wire's time is hidden")
     parser.add_argument("--pairs", type=int, default=5, help="of runs of --compare-keys and --compare-build (default: 5)")
     parser.add_argument("--json", action="store_true", help="the result as one line of JSON")

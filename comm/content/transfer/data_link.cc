@@ -17,6 +17,7 @@ constexpr double kSlack = 0.1;  // seconds of unused rate that may be made up fo
 // A chunk travels at so many times the mean rate. At the full rate of the link it would hold up the messages of
 // a training step for 8 ms at 1 Gbit/s.
 constexpr double kPacing = 1.5;
+constexpr double kSlowest = kChunkBytes / 10.0;  // the other side must hear whole messages
 
 }  // namespace
 
@@ -39,7 +40,8 @@ void DataLink::ask(std::deque<uint32_t> numbers, const Question& question, const
       numbers.insert(numbers.begin(), asked.begin(), asked.end());
       asked.clear();
     }
-    if (options_.pace != nullptr) socket_.pace(kPacing * options_.pace->rate());
+    if (options_.pace != nullptr)
+      socket_.pace(options_.pace->rate() == 0 ? 0 : std::max(kPacing * options_.pace->rate(), kSlowest));
     while (!numbers.empty() && asked.size() < kWindow && may_ask()) {
       if (options_.pace != nullptr && !options_.pace->may_go()) {
         silence_.lap();  // this side is the one that waits

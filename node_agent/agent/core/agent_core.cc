@@ -193,9 +193,11 @@ void AgentCore::on(const msg::AbortT& message) {
 
 // What was told last is told again after a reconnect, and may have found no files before.
 void AgentCore::on(const msg::StableT& message) {
-  uint64_t& latest = told(message.run).stable;
-  if (message.step < latest) return ignore("a stable step");
-  latest = message.step;
+  // A later group may have gone on from an older snapshot.
+  auto& latest = told(message.run).stable;
+  const std::pair now(message.epoch, message.step);
+  if (now < latest) return ignore("a stable step");
+  latest = now;
   act(DropSnapshots{pool_, message.run, message.epoch, message.step});
 }
 

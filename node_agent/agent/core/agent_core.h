@@ -189,8 +189,8 @@ class AgentCore {
   void leave_if_free();
   void ignore(const char* message);
   struct Told {
-    uint32_t admitted = 0;  // epoch of the latest Admit
-    uint64_t stable = 0;    // step of the latest Stable
+    uint32_t admitted = 0;                 // epoch of the latest Admit
+    std::pair<uint32_t, uint64_t> stable;  // epoch and step of the latest Stable
   };
   Told& told(uint64_t run);
   void log(std::string text, bool is_warning = false);

@@ -435,6 +435,7 @@ Fitted fit_to_time(const GivenKeys& given, const DataFacts& facts, const Machine
       const Experiment tried = with_settings(recipe, fitted.settings);
       if (rung.width > 1 && static_cast<double>(model_bytes(tried, facts)) > limit) break;
       if (seconds_of(tried, facts, pace, scored_rows) <= seconds) return fitted;
+      if (given.keys.contains("train.epochs")) break;
     }
   }
   fitted.fits = false;

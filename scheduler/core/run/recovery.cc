@@ -262,7 +262,11 @@ void Run::go_on(Pool& pool) {
       if (!stays) --newcomers;
       next.nodes.push_back(wanted);
     }
-  if (next.nodes.size() >= least_nodes()) {
+  // Replicas have the same number of nodes each. Newcomers come last.
+  const size_t replicas = experiment.cluster.replicas;
+  while (next.nodes.size() % replicas != 0 && member(next.nodes.back().node) == nullptr)
+    next.nodes.pop_back();
+  if (next.nodes.size() >= least_nodes() && next.nodes.size() % replicas == 0) {
     detail = "its modelets are placed anew";
     return ask_for_plan(pool, std::move(next));
   }

@@ -670,6 +670,22 @@ TEST_F(RecoveryTest, ARunGrowsWhileOthersWaitUnlessTheyWouldWaitLonger) {
   EXPECT_TRUE(stops()) << pool.log;
 }
 
+// One of two newcomers goes while the group stops for them.
+TEST_F(RecoveryTest, ReplicasGoOnWithEquallyManyNodes) {
+  for (const char* name : {"a", "b"}) join(name);
+  begin(submission_of(2, {.replicas = 2, .max_nodes = 4}));
+  snapshot(10);
+  for (const char* name : {"c", "d"}) join(name);
+  pool.inbox.clear();
+  pool.receive("a", progress(run, {"a", "b"}, {1, 1}));
+  ASSERT_EQ(pool.take<msg::StopT>("a").size(), 1u) << pool.log;
+  pool.receive("c", msg::LeaveT{});
+  snapshot(20, true);
+  all_done(Outcome::Interrupted, 20);
+  EXPECT_EQ(status().node_names.size(), 2u);
+  get_ready({"a", "b"});
+}
+
 TEST_F(RecoveryTest, ANodeThatComesHelps) {
   start({"a", "b", "c"});
   snapshot(10);

@@ -364,8 +364,8 @@ TEST(AgentCore, WhatAHolderWasToldBeforeIsIgnored) {
     agent.hear(std::move(admit));
     return agent.has<AdmitHolders>();
   };
-  const auto hear_stable = [&](uint64_t step) {
-    agent.hear(msg::StableT{{}, 5, 2, step});
+  const auto hear_stable = [&](uint64_t step, uint32_t epoch = 2) {
+    agent.hear(msg::StableT{{}, 5, epoch, step});
     return agent.has<DropSnapshots>();
   };
   EXPECT_TRUE(hear_admit(2));
@@ -376,6 +376,8 @@ TEST(AgentCore, WhatAHolderWasToldBeforeIsIgnored) {
   EXPECT_TRUE(hear_stable(20));
   EXPECT_FALSE(hear_stable(10));
   EXPECT_EQ(agent.ignored(), "a stable step");
+  EXPECT_TRUE(hear_stable(10, 3)) << "a later group has gone back";
+  EXPECT_FALSE(hear_stable(20, 2));
 }
 
 // ---- leaving
