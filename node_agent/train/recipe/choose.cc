@@ -75,7 +75,7 @@ class Chooser {
 
   Pace pace_of(const Trials::Result& trial) const {
     const double each = trial.seconds / trial_cost(choice_.experiment, facts_, choice_.plan);
-    return {.train = each, .score = each};
+    return {.train = {.per_cost = each}, .score = {.per_cost = each}};
   }
 
   // `planned`: what will be trained if no trial finds anything better.

@@ -46,7 +46,7 @@ class Trials {
   virtual ~Trials() = default;
   // The result depends only on the arguments, except for `seconds`.
   virtual Result run(const Experiment& experiment, const TrialPlan& plan) = 0;
-  // Measures the pace with some steps of `experiment`, unchanged.
+  // Measures the pace with some steps of `experiment`, at its width and at a narrower one.
   virtual Pace pace(const Experiment& experiment) = 0;
 };
 

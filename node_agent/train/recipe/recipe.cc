@@ -369,13 +369,23 @@ double training_cost(const Experiment& experiment, const DataFacts& facts) {
          cost_of(experiment, facts).train;
 }
 
+SampleSeconds seconds_between(const Measured& cheap, const Measured& dear) {
+  if (cheap.cost >= dear.cost) return {.per_cost = dear.seconds / dear.cost};
+  const double slope = std::max(0.0, (dear.seconds - cheap.seconds) / (dear.cost - cheap.cost));
+  const double beside = cheap.seconds - slope * cheap.cost;
+  if (beside < 0) return {.per_cost = dear.seconds / dear.cost};
+  return {.beside = beside, .per_cost = slope};
+}
+
 double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pace& pace,
                   uint64_t scored_rows) {
-  constexpr double kWithFit = 1.5;  // fitting classifiers takes half as long as scoring samples for it
-  const double asked =
-      has_classifiers(experiment.model) ? kWithFit * static_cast<double>(classifier_rows(facts.rows)) : 0.0;
-  return pace.train * training_cost(experiment, facts) +
-         pace.score * (static_cast<double>(scored_rows) + asked) * cost_of(experiment, facts).score;
+  const Cost cost = cost_of(experiment, facts);
+  const auto rows = static_cast<double>(facts.rows);
+  double seconds = pace.start + experiment.train.epochs * rows * pace.train.at(cost.train) +
+                   static_cast<double>(scored_rows) * pace.score.at(cost.score);
+  if (has_classifiers(experiment.model))
+    seconds += static_cast<double>(classifier_rows(facts.rows)) * pace.score.at(cost.score) + rows * pace.fit;
+  return seconds;
 }
 
 uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts) {
@@ -392,9 +402,10 @@ uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts) {
 
 namespace {
 
-// What makes a recipe so many times as wide, with so many epochs, as far as these are free.
+// What makes a recipe so many times as wide, with so many epochs, with or without its classifiers, as far as
+// these are free.
 std::vector<Setting> resized(const GivenKeys& given, const DataFacts& facts, const Experiment& recipe,
-                             double multiple, uint32_t epochs) {
+                             double multiple, uint32_t epochs, bool classifiers) {
   const GivenKeys from{recipe, given.keys};
   Rules rules(from);
   const auto width = static_cast<uint32_t>(multiple * width_of(recipe)) / 16 * 16;
@@ -403,6 +414,8 @@ std::vector<Setting> resized(const GivenKeys& given, const DataFacts& facts, con
               "what the time allows");
   if (epochs != recipe.train.epochs)
     rules.set("train.epochs", std::to_string(epochs), "what the time allows");
+  if (!classifiers && has_classifiers(recipe.model))
+    rules.set("model.classifiers", "0", "the time is better spent on the network");
   if (multiple != 1) choose_modelets(rules);
   if (multiple != 1 || epochs != recipe.train.epochs) choose_dropout(rules, facts);
   return rules.take();
@@ -413,17 +426,21 @@ std::vector<Setting> resized(const GivenKeys& given, const DataFacts& facts, con
 Fitted fit_to_time(const GivenKeys& given, const DataFacts& facts, const Machine& machine,
                    const Experiment& recipe, double seconds, const Pace& pace, uint64_t scored_rows) {
   // Widths as multiples of the recipe's, and with each the most and the fewest epochs, as multiples of the
-  // recipe's. Half the width costs less of what is learned than half the epochs (docs/studies/recipes.md).
+  // recipe's. Half the width costs less of what is learned than half the epochs, and small networks gain more
+  // from their own time than from that of classifiers (docs/studies/recipes.md).
   struct Rung {
     double width, most, fewest;
+    bool classifiers = true;
   };
-  constexpr std::array<Rung, 7> kLadder = {{{2, 1, 1},
+  constexpr std::array<Rung, 9> kLadder = {{{2, 1, 1},
                                             {1, 1, 0.8},
                                             {0.5, 1, 0.6},
-                                            {0.25, 1, 0.4},
-                                            {0.125, 0.8, 0.3},
-                                            {0.0625, 0.6, 0.2},
-                                            {0, 0.4, 0}}};
+                                            {0.25, 1, 0.6},
+                                            {0.125, 0.8, 0.5},
+                                            {0.25, 0.8, 0.5, false},
+                                            {0.125, 0.6, 0.3, false},
+                                            {0.0625, 0.4, 0.2, false},
+                                            {0, 0.3, 0, false}}};
   const auto limit = kMemoryShare * static_cast<double>(machine.memory_bytes);
   const auto epochs_of = [&](double multiple) {
     return std::max(1u, static_cast<uint32_t>(std::lround(multiple * recipe.train.epochs)));
@@ -431,7 +448,7 @@ Fitted fit_to_time(const GivenKeys& given, const DataFacts& facts, const Machine
   Fitted fitted;
   for (const Rung& rung : kLadder) {
     for (uint32_t epochs = epochs_of(rung.most); epochs >= epochs_of(rung.fewest); --epochs) {
-      fitted.settings = resized(given, facts, recipe, rung.width, epochs);
+      fitted.settings = resized(given, facts, recipe, rung.width, epochs, rung.classifiers);
       const Experiment tried = with_settings(recipe, fitted.settings);
       if (rung.width > 1 && static_cast<double>(model_bytes(tried, facts)) > limit) break;
       if (seconds_of(tried, facts, pace, scored_rows) <= seconds) return fitted;

@@ -76,17 +76,33 @@ Cost cost_of(const Experiment& experiment, const DataFacts& facts);
 double training_cost(const Experiment& experiment, const DataFacts& facts);  // for all epochs
 uint64_t model_bytes(const Experiment& experiment, const DataFacts& facts);  // with the optimiser's state
 
-// Measured seconds for a unit of each cost; 0: not measured.
-struct Pace {
-  double train = 0, score = 0;
-  double measuring = 0;  // seconds that it took to measure this
+// Seconds for a sample: those for its features and a direct path, which take the same time at every width, and
+// those for a unit of its cost.
+struct SampleSeconds {
+  double beside = 0, per_cost = 0;
+
+  double at(double cost) const { return beside + per_cost * cost; }
 };
-// The seconds for training and for scoring `scored_rows` samples.
+struct Measured {
+  double cost = 0, seconds = 0;  // of a sample
+};
+// What two measurements, whose costs differ, tell. Neither part is negative, even if noise makes the cheaper one
+// the slower one.
+SampleSeconds seconds_between(const Measured& cheap, const Measured& dear);
+
+// Measured seconds; 0: not measured.
+struct Pace {
+  SampleSeconds train, score;
+  double fit = 0;        // for each training row, to fit classifiers, beside scoring for it
+  double start = 0;      // to make the model
+  double measuring = 0;  // that it took to measure this
+};
+// The seconds for making a model, training it, and scoring `scored_rows` samples.
 double seconds_of(const Experiment& experiment, const DataFacts& facts, const Pace& pace,
                   uint64_t scored_rows);
 
-// The largest model that fits into a time: changes of `recipe`'s width and epochs, as far as these are
-// free, so that seconds_of() is at most `seconds`. Tries a ladder from larger to smaller models. If none
+// The largest model that fits into a time: changes of `recipe`'s width, epochs and classifiers, as far as these
+// are free, so that seconds_of() is at most `seconds`. Tries a ladder from larger to smaller models. If none
 // fits, it is the smallest, and `fits` is false.
 struct Fitted {
   std::vector<Setting> settings;  // empty: the recipe unchanged

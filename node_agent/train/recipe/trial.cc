@@ -22,7 +22,9 @@ namespace {
 
 constexpr uint32_t kMostProbeSteps = 64, kFirstProbeSteps = 2;
 constexpr double kProbeSeconds = 1;
-constexpr size_t kProbeScored = 512;  // samples
+constexpr size_t kProbeScored = 512;   // samples
+constexpr size_t kProbeFitted = 2048;  // samples
+constexpr uint32_t kNarrowProbe = 64;  // width of the narrower of two probes
 
 Sharding alone(const Experiment& experiment, const DataShape& shape) {
   std::vector<ModeletSpec> partition = partition_model(experiment, shape);
@@ -72,9 +74,10 @@ class TrialModel {
   }
 
   // Fits the classifiers, if there are any, to the weights of the last step.
-  void fit() {
+  void fit() { fit(rows_); }
+  void fit(std::span<const uint32_t> rows) {
     if (has_classifiers(experiment_.model))
-      fit_classifiers(network_, evaluator_, *group_, data_, rows_, {steps_, kClassifierRound});
+      fit_classifiers(network_, evaluator_, *group_, data_, rows, {steps_, kClassifierRound});
   }
 
   std::vector<shard::Figure> score(std::span<const uint32_t> rows) {
@@ -128,6 +131,27 @@ shard::RowSplit hold_out_blocks(size_t rows, size_t held_out, size_t trained, ui
   return split;
 }
 
+// What a few steps and samples tell about an experiment.
+struct Probe {
+  Measured train, score;
+};
+
+// Runs steps for at most a second, after a few that only warm up, then scores some samples.
+Probe probe(TrialModel& model, const Cost& cost, size_t rows) {
+  uint64_t left = std::min<uint64_t>(model.all_steps(), kMostProbeSteps);
+  for (uint32_t i = 0; i < kFirstProbeSteps && left > 1; ++i, --left) model.step();
+  const Stopwatch training;
+  size_t samples = 0;
+  while (left-- > 0 && (samples == 0 || training.seconds() < kProbeSeconds)) samples += model.step();
+  const double trained = training.seconds() / static_cast<double>(samples);
+
+  const std::vector<uint32_t> some = shard::all_rows(std::min(rows, kProbeScored));
+  const Stopwatch scoring;
+  model.score(some);
+  return {.train = {cost.train, trained},
+          .score = {cost.score, scoring.seconds() / static_cast<double>(some.size())}};
+}
+
 }  // namespace
 
 DataTrials::DataTrials(const shard::Dataset& train, const DataFacts& facts, uint32_t threads)
@@ -146,23 +170,32 @@ Trials::Result DataTrials::run(const Experiment& experiment, const TrialPlan& pl
   return {.score = facts_.one_label() ? p_at_1 : ranking, .p_at_1 = p_at_1, .seconds = watch.seconds()};
 }
 
-// Runs steps for about a second, after a few that only warm up; then scores some samples.
 Pace DataTrials::pace(const Experiment& experiment) {
   const Stopwatch all;
-  TrialModel model(experiment, train_, shard::all_rows(train_.rows()), pool_);
-  const Cost cost = cost_of(experiment, facts_);
-  uint64_t left = std::min<uint64_t>(model.all_steps(), kMostProbeSteps);
-  for (uint32_t i = 0; i < kFirstProbeSteps && left > 1; ++i, --left) model.step();
-  const Stopwatch training;
-  size_t samples = 0;
-  while (left-- > 0 && (samples == 0 || training.seconds() < kProbeSeconds)) samples += model.step();
-  const double seconds = training.seconds();
-  const std::vector<uint32_t> rows = shard::all_rows(std::min(train_.rows(), kProbeScored));
-  const Stopwatch scoring;
-  model.score(rows);
-  return {.train = seconds / (static_cast<double>(samples) * cost.train),
-          .score = scoring.seconds() / (static_cast<double>(rows.size()) * cost.score),
-          .measuring = all.seconds()};
+  const std::vector<uint32_t> rows = shard::all_rows(train_.rows());
+  Probe wide;
+  {
+    TrialModel model(experiment, train_, rows, pool_);
+    wide = probe(model, cost_of(experiment, facts_), rows.size());
+  }
+  Experiment narrower = experiment;
+  if (narrower.model.hidden.size() == 1)
+    narrower.model.hidden[0] = std::min(kNarrowProbe, narrower.model.hidden[0]);
+  Pace pace;
+  const Stopwatch making;
+  TrialModel model(narrower, train_, rows, pool_);
+  pace.start = making.seconds();
+  const Probe narrow = probe(model, cost_of(narrower, facts_), rows.size());
+  pace.train = seconds_between(narrow.train, wide.train);
+  pace.score = seconds_between(narrow.score, wide.score);
+
+  const std::span<const uint32_t> fitted = std::span(rows).first(std::min(rows.size(), kProbeFitted));
+  const Stopwatch fitting;
+  model.fit(fitted);
+  if (has_classifiers(experiment.model))
+    pace.fit = std::max(0.0, fitting.seconds() / static_cast<double>(fitted.size()) - narrow.score.seconds);
+  pace.measuring = all.seconds();
+  return pace;
 }
 
 }  // namespace modelet::agent

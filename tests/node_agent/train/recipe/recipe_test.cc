@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -273,7 +274,7 @@ TEST(Recipe, GivenKeysStay) {
 TEST(Recipe, LessTimeMeansLessWorkAndMoreTimeMore) {
   const DataFacts facts = wide_facts();
   const Experiment recipe = recipe_for(facts);
-  const Pace pace{.train = 1e-11, .score = 1e-11};
+  const Pace pace{.train = {.per_cost = 1e-11}, .score = {.per_cost = 1e-11}};
   const double usual = seconds_of(recipe, facts, pace, 10000);
   double before = 1e300;
   for (const double seconds : {10 * usual, usual, usual / 2, usual / 10, usual / 50}) {
@@ -297,6 +298,45 @@ TEST(Recipe, LessTimeMeansLessWorkAndMoreTimeMore) {
   EXPECT_EQ(with_settings(recipe, fitted.settings).train.epochs, 1u);
 }
 
+TEST(Recipe, TimeForEveryWidthLeavesLessForTheWidth) {
+  const DataFacts facts = wide_facts();
+  const Experiment recipe = recipe_for(facts);
+  ASSERT_GT(recipe.model.classifiers, 0.0f);
+  constexpr Pace kPace{.train = {.per_cost = 1e-11}, .score = {.per_cost = 1e-11}};
+  const double usual = seconds_of(recipe, facts, kPace, 10000), rows = static_cast<double>(facts.rows);
+  const auto in_time = [&](const Pace& pace) {
+    const Fitted fitted = fit_to_time(given(), facts, kMachine, recipe, usual, pace, 10000);
+    const Experiment found = with_settings(recipe, fitted.settings);
+    EXPECT_EQ(fitted.fits, seconds_of(found, facts, pace, 10000) <= usual);
+    return fitted.fits ? std::optional(found.model) : std::nullopt;
+  };
+  EXPECT_EQ(in_time(kPace)->hidden, recipe.model.hidden);
+
+  Pace beside = kPace;
+  beside.train.beside = 0.6 * usual / (rows * recipe.train.epochs);
+  EXPECT_LT(in_time(beside)->hidden[0], recipe.model.hidden[0]);
+  Pace fits = kPace;
+  fits.fit = 0.6 * usual / rows;
+  EXPECT_LT(in_time(fits)->hidden[0], recipe.model.hidden[0]);
+  EXPECT_GT(in_time(fits)->classifiers, 0.0f);
+  fits.fit *= 2;
+  EXPECT_EQ(in_time(fits)->classifiers, 0.0f) << "fitting them alone takes longer than there is time";
+  Pace starts = kPace;
+  starts.start = 1.1 * usual;
+  EXPECT_FALSE(in_time(starts));
+}
+
+TEST(Recipe, TwoWidthsTellWhatDoesNotDependOnTheWidth) {
+  const auto expect = [](const SampleSeconds& found, double beside, double per_cost) {
+    EXPECT_DOUBLE_EQ(found.beside, beside);
+    EXPECT_DOUBLE_EQ(found.per_cost, per_cost);
+  };
+  expect(seconds_between({100, 7}, {300, 11}), 5, 0.02);
+  expect(seconds_between({100, 2}, {300, 12}), 0, 0.04);  // more than in proportion: nothing is beside
+  expect(seconds_between({100, 7}, {300, 6}), 7, 0);      // noise
+  expect(seconds_between({300, 6}, {300, 6}), 0, 0.02);
+}
+
 // Trials with made-up results, which depend on what makes an experiment differ.
 class FakeTrials final : public Trials {
  public:
@@ -304,7 +344,9 @@ class FakeTrials final : public Trials {
     experiments.push_back(experiment);
     return {.score = score(experiment), .seconds = seconds_per_trial * plan.train_rows};
   }
-  Pace pace(const Experiment&) override { return {1e-11, 1e-11, seconds_of_pace}; }
+  Pace pace(const Experiment&) override {
+    return {.train = {.per_cost = 1e-11}, .score = {.per_cost = 1e-11}, .measuring = seconds_of_pace};
+  }
 
   std::function<double(const Experiment&)> score = [](const Experiment&) { return 0.5; };
   double seconds_per_trial = 1e-4, seconds_of_pace = 0;
