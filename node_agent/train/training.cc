@@ -181,8 +181,10 @@ Trainer::Training::Due Trainer::Training::one_step(Session& session) {
   const float rate = learning_rate(step_);
   const shard::Batch& batch = feed.at(step_, schedule_.total_steps());
   const shard::Batch* const next = schedule_.exchanges_after(step_ + 1) ? nullptr : &feed.next();
-  if (session.budget) session.step.wish_for_snapshot(session.budget->due(clock_.now()));
+  const double began = clock_.now();
+  if (session.budget) session.step.wish_for_snapshot(session.budget->due(began));
   const StepResult result = session.step.run(batch, step_, rate, outside_.stop_requested, next);
+  if (session.budget) session.budget->stepped(clock_.now() - began);
   outside_.step = ++step_;
   const bool stop = sync_ ? synchronise(session, result.stop) : result.stop;
   statistics_.end_step(result.loss, feed.samples(step_ - 1), session.grid.totals());

@@ -544,6 +544,31 @@ TEST(SnapshotBudget, TheCostsSayHowOften) {
   EXPECT_EQ(link.interval(), 200) << "1000 bytes at 10 bytes a second, and as long again";
 }
 
+TEST(SnapshotBudget, StepsThatCopiesMakeSlowerAreACost) {
+  bool safe = true;
+  SnapshotBudget budget({.enabled = true, .is_safe = [&](uint64_t) { return safe; }}, 0, 0);
+  const auto steps = [&](int count, double seconds) {
+    for (int step = 0; step < count; ++step) budget.stepped(seconds);
+  };
+  steps(50, 0.5);
+  budget.made(0, 1, 2, 1000);
+  EXPECT_EQ(budget.interval(), 400) << "what was before the snapshot is no cost of it";
+  safe = false;
+  steps(99, 0.75);
+  steps(1, 60);  // a node stood still
+  safe = true;
+  steps(1, 20);
+  steps(50, 0.5);
+  EXPECT_EQ(budget.interval(), 200 * (2 + 100 * 0.25));
+  budget.made(0, 2, 2, 1000);
+  EXPECT_EQ(budget.interval(), 200 * (2 + 100 * 0.25)) << "as the last time";
+  safe = false;
+  steps(5000, 0.25);
+  safe = true;
+  steps(50, 0.5);
+  EXPECT_EQ(budget.interval(), 400) << "faster ones give nothing back";
+}
+
 TEST(SnapshotBudget, TheNextOneWaitsUntilTheLastOneIsSafe) {
   uint64_t safe = 0;
   SnapshotBudget budget({.enabled = true, .is_safe = [&](uint64_t step) { return step <= safe; }}, 0, 0);
