@@ -298,7 +298,7 @@ def missed_bounds(found):
         missed.append(f"copies of snapshots take {share:.2%} of the links, more than {SNAPSHOT_BOUND:.0%}")
     if learned := found.get("learned"):
         one, other = learned["p_at_1"]
-        if abs(one - other) > LEARNED_BOUND or learned["loss_apart_median"] > LEARNED_BOUND:
+        if round(abs(one - other), 6) > LEARNED_BOUND or learned["loss_apart_median"] > LEARNED_BOUND:
             missed.append(f"the disturbed run has learned something else: P@1 {other:.4f} instead of {one:.4f}, losses {learned['loss_apart_median']:.1e} apart")
     long = list(lives(found["usage"], 2 * SETTLED))
     if not long:

@@ -32,7 +32,7 @@ void tidy(const std::function<void()>& remove) {
   try {
     remove();
   } catch (const std::exception& error) {
-    log_warning("{}; it stays for now", error.what());
+    log_warning("{} (a file that is needed no more; the next checkpoint tries again)", error.what());
   }
 }
 
