@@ -62,7 +62,7 @@ class SnapshotBudget {
     if (times.size() == kMostKept) return;
     times.push_back(seconds);
     if (!slow && usual_.size() == kEnoughSteps && slow_.size() >= kEnoughSteps)
-      slowed_ = static_cast<double>(slow_steps_) * std::max(0.0, median(slow_) - median(usual_));
+      slowed_ = std::max(static_cast<double>(slow_steps_) * (median(slow_) - median(usual_)), slowed_ / 2);
   }
 
   // The interval, in seconds.
