@@ -1,8 +1,9 @@
 """A classifier with the conventions of scikit-learn, for one or many labels for each sample."""
+import contextlib
 import os
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -69,9 +70,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Matrix, y: Matrix) -> Self:
         """Trains a new model. Ctrl-C ends the training after the step, and then raises KeyboardInterrupt."""
-        X, y = self._validate(X, y, reset=True)
-        self._set_classes(y, None)
-        self._learn(X, self._targets(y), given=self._given(), seconds=self.time_budget)
+        with self._as_before_if_it_fails():
+            X, y = self._validate(X, y, reset=True)
+            self._set_classes(y, None)
+            self._learn(X, self._targets(y), given=self._given(), seconds=self.time_budget)
         return self
 
     def partial_fit(self, X: Matrix, y: Matrix, classes: npt.ArrayLike | None = None) -> Self:
@@ -81,6 +83,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
         Samples that were given before count again. Each call writes the model to disk and reads it again, so pass thousands of
         samples at once.
         """
+        with self._as_before_if_it_fails():
+            self._learn_more(X, y, classes)
+        return self
+
+    def _learn_more(self, X: Matrix, y: Matrix, classes: npt.ArrayLike | None) -> None:
         first = not hasattr(self, "model_")
         X, y = self._validate(X, y, reset=first)
         if first:
@@ -88,12 +95,22 @@ class Classifier(ClassifierMixin, BaseEstimator):
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} are not those of the first call: {self.classes_!r}")
         targets = self._targets(y)
-        in_parts = {"train.epochs": self.epochs or 1, "train.schedule": "constant", "data.validation": 0}
+        epochs = _keys.flat(self.settings).get("train.epochs", self.epochs or 1)
+        in_parts = {"train.epochs": epochs, "train.schedule": "constant", "train.patience": 0, "data.validation": 0}
         if first:
             self._learn(X, targets, given={**self._given(), **in_parts})
         else:
             self._train(X, targets, {**self.keys_, **in_parts}, resume=str(self.model_.folder))
-        return self
+
+    @contextlib.contextmanager
+    def _as_before_if_it_fails(self) -> Iterator[None]:
+        """An error, Ctrl-C or the exception of a callback leaves the estimator with its former model."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
 
     def _validate(self, X: Matrix, y: Matrix, reset: bool) -> tuple[Any, Any]:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32, multi_output=True, reset=reset)
@@ -156,7 +173,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def _train(self, X: Any, targets: Any, keys: dict[str, Any], resume: str) -> None:
         folder = tempfile.TemporaryDirectory(prefix="modelet-")
         with Listeners(self.callbacks, self.progress) as listeners:
-            _modelet.train(_keys.assignments({**keys, "train.threads": self.threads}), self._samples(X, targets), None, folder.name,
+            threads = _keys.flat(self.settings).get("train.threads", self.threads)
+            _modelet.train(_keys.assignments({**keys, "train.threads": threads}), self._samples(X, targets), None, folder.name,
                            resume, listeners)
         self.training_ = listeners.last.get("finished", {})
         self.model_ = Model(folder.name, self.threads)

@@ -1,5 +1,6 @@
 """The keys of an experiment (docs/experiment.md) as Python values, and as the text that programs read."""
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,8 +19,10 @@ def flat(keys: Mapping[str, Any] | None) -> dict[str, Any]:
 def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_text(element) for element in value) + "]"
-    if isinstance(value, (bool, str)):
-        return json.dumps(value)  # TOML writes these as JSON does
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, (bool, str)):  # TOML writes these as JSON does, without surrogates and with escapes for DEL
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if hasattr(value, "item"):  # a number of numpy
         value = value.item()
     return repr(value)

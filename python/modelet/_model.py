@@ -23,6 +23,10 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 
 _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}  # spellings of csv.delimiter
 
+# As the engine reads text: other separators of Unicode are parts of words.
+_NO_LINE_ENDS = str.maketrans("\r\n", "  ")
+_NO_LINE_ENDS_OR_TABS = str.maketrans("\r\n\t", "   ")
+
 
 class Model:
     """A trained model. `rows` is a CSR matrix or an array of features; for a model of text, a list of texts; for a model of
@@ -65,7 +69,8 @@ class Model:
 
     @property
     def label_names(self) -> list[str]:
-        """The name of each label if the model was trained on text; else an empty list."""
+        """The name of each label if the model was trained on text; else an empty list. Bytes that are not UTF-8 are
+        surrogate escapes, as in os.fsdecode()."""
         return self._native.label_names
 
     def predict(self, rows: Rows, k: int = 5) -> tuple[npt.NDArray[np.int64], Floats]:
@@ -144,7 +149,7 @@ class Model:
 
     def encode(self, rows: Sequence[str] | Sequence[Mapping[str, Any]]) -> Any:
         """The features, as the model sees them (CSR), of texts or, for a model of csv or a table, of dicts {column: value}."""
-        return self._matrices(self._native.encode(self._text(rows)))[0]
+        return self._matrices(self._native.encode(self._text(rows).encode(errors="surrogateescape")))[0]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Copies the checkpoint to a new folder, which modelet.load() and the programs can read."""
@@ -172,7 +177,7 @@ class Model:
         tables = [row for row in rows if not isinstance(row, str)]
         if texts and tables:
             raise TypeError("give a list of texts or a list of dicts, not both in one")
-        return self._table(tables) if tables else "".join(" ".join(text.splitlines()) + "\n" for text in texts)
+        return self._table(tables) if tables else "".join(text.translate(_NO_LINE_ENDS) + "\n" for text in texts)
 
     def _table(self, rows: Sequence[Mapping[str, Any]]) -> str:
         reading = tomllib.loads(self._native.reading)
@@ -183,17 +188,23 @@ class Model:
                 raise _modelet.UsageError(f"this model's table has no column {unknown[0]!r}; it has {', '.join(fields)}")
         elif form not in ("csv", "table") or not reading["csv"]["header"]:
             raise _modelet.UsageError("this model was not trained on a table whose columns have names; give its rows as text")
+        records = [] if fields else [named]
+        records += [["" if row.get(column) is None else str(row[column]) for column in fields or named] for row in rows]
         delimiter = "\t" if form == "criteo" else _DELIMITERS[reading["csv"]["delimiter"]]
+        if delimiter == "\t":  # quotes mean nothing there (docs/data_format.md)
+            return "".join("\t".join(field.translate(_NO_LINE_ENDS_OR_TABS) for field in record) + "\n" for record in records)
         text = io.StringIO()
-        writer = csv.DictWriter(text, fields or named, restval="", delimiter=delimiter, lineterminator="\n")
-        if not fields:
-            writer.writeheader()
-        writer.writerows(rows)
+        csv.writer(text, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(records)
         return text.getvalue()
 
     def _samples(self, rows: Rows) -> _modelet.Samples:
-        if isinstance(rows, (list, tuple)) and rows and isinstance(rows[0], (str, dict)):
-            rows = self.encode(rows)
+        if isinstance(rows, np.ndarray) and rows.ndim == 1 and rows.dtype.kind in "OU":
+            rows = rows.tolist()
+        if isinstance(rows, (list, tuple)):
+            if not rows:
+                rows = sp.csr_array((0, self.features), dtype=np.float32)
+            elif isinstance(rows[0], (str, Mapping)):
+                rows = self.encode(rows)
         return _data.samples(rows, labels=self.labels)
 
     # A pickle contains the files of the checkpoint.

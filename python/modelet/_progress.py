@@ -1,12 +1,12 @@
 """A progress bar for the events of a run (docs/events.md), in a terminal or a notebook."""
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 Event: TypeAlias = dict[str, Any]  # of docs/events.md
-Callbacks: TypeAlias = Callable[[Event], object] | Iterable[Callable[[Event], object]] | None
+Callbacks: TypeAlias = Callable[[Event], object] | Sequence[Callable[[Event], object]] | None
 Progress: TypeAlias = bool | Literal["auto"]
 
 

@@ -35,8 +35,10 @@ class Run:
 
 def raise_for(code: int, errors: str) -> NoReturn:
     """Raises the exception that fits the exit code of a program and its standard error."""
-    lines = [line for line in errors.splitlines() if line.strip()]
-    text = lines[-1].strip() if lines else f"the program ended with exit code {code}"
+    lines = [line for line in errors.splitlines() if line.strip() and not line.startswith("Run with --help")]
+    message = [number for number, line in enumerate(lines) if line.startswith("modelet: ")]
+    text = "\n".join(lines[message[-1] if message else -1:]).removeprefix("modelet: ").strip()
+    text = text or f"the program ended with exit code {code}"
     if code == _INTERRUPTED:
         raise KeyboardInterrupt(text)
     raise (_modelet.UsageError if code == _USAGE else _modelet.Error)(text)

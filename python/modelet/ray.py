@@ -15,6 +15,7 @@ If Ray loses a machine, the pool loses an agent, and the run continues with the 
 import contextlib
 import json
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -213,7 +214,7 @@ def train(experiment: Experiment, num_nodes: int, cores: int = 1, *, settings: M
             agents = _Agents(pool, num_nodes, cores, strategy, agent_options, timeout)
             try:
                 submitted = pool.ask("submit", *experiment_arguments(experiment, settings, folder),
-                                     "--nodes", str(num_nodes), "--wait", "--name", Path(out).name)
+                                     "--nodes", str(num_nodes), "--wait", "--name", _run_name(out))
                 _follow_to_its_end(pool, str(submitted[-1]["run"]), out, listeners)
             finally:
                 agents.end()
@@ -226,6 +227,11 @@ def _run_folder(experiment: Experiment) -> Path:
     if isinstance(experiment, Mapping):
         raise _modelet.UsageError(NEEDS_OUT)
     return Path("runs") / f"{Path(experiment).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _run_name(out: str | os.PathLike[str]) -> str:
+    """The name of a run in the folder `out`, in characters that a scheduler takes."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", Path(out).resolve().name).lstrip(".")[:64] or "run"
 
 
 def _follow_to_its_end(pool: _Pool, run: str, out: str | os.PathLike[str], listeners: Listeners) -> None:

@@ -62,6 +62,12 @@ class Rows {
   std::vector<float> values_;
 };
 
+// Training data may have any bytes. Those that are not UTF-8 become surrogate escapes, as in os.fsdecode().
+nb::object python_string(std::string_view text) {
+  return nb::steal(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+}
+
 }  // namespace
 
 Model::Model(const std::string& path, unsigned threads)
@@ -89,8 +95,11 @@ std::vector<std::string> Model::fields() const {
   return fields;
 }
 
-std::vector<std::string> Model::label_names() const {
-  return shard::label_names(predictor_.encoder(), folder());
+Names Model::label_names() const {
+  Names names;
+  for (const std::string& name : shard::label_names(predictor_.encoder(), folder()))
+    names.append(python_string(name));
+  return names;
 }
 
 template <class Use>
@@ -166,7 +175,8 @@ nb::tuple Model::read(const std::string& path) const {
   return rows.arrays();
 }
 
-nb::tuple Model::encode(const std::string& text) const {
+nb::tuple Model::encode(const nb::bytes& bytes) const {
+  const std::string text(bytes.c_str(), bytes.size());
   Rows rows;
   {
     const nb::gil_scoped_release unlocked;
@@ -245,10 +255,10 @@ const shard::Embeddings& Model::embeddings() {
   return *embeddings_;
 }
 
-std::vector<std::string> Model::words() {
+Names Model::words() {
   const shard::StringTable& table = embeddings().words();
-  std::vector<std::string> words;
-  for (uint32_t id = 0; id < table.size(); ++id) words.emplace_back(table.at(id));
+  Names words;
+  for (uint32_t id = 0; id < table.size(); ++id) words.append(python_string(table.at(id)));
   return words;
 }
 

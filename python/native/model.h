@@ -23,6 +23,7 @@ namespace modelet::python {
 
 template <class T>
 using Table = nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<2>>;
+using Names = nanobind::typed<nanobind::list, nanobind::str>;
 using Line = nanobind::ndarray<nanobind::numpy, float, nanobind::ndim<1>>;
 
 class Model {
@@ -40,7 +41,7 @@ class Model {
   std::string reading() const;  // as TOML: the keys that say how text is read, with data.format
   // For a table without a header: the names of the fields of a row without labels, in their order; else empty.
   std::vector<std::string> fields() const;
-  std::vector<std::string> label_names() const;  // empty if the model was not trained on text
+  Names label_names() const;  // empty if the model was not trained on text
 
   // Labels [rows, k] and scores [rows, k], best first; k is at most labels().
   nanobind::tuple best(const Samples& samples, size_t k);
@@ -51,7 +52,7 @@ class Model {
   // [rows + 1], ids and values of the features (normalised as in training); offsets [rows + 1] and ids of
   // the labels. encode() takes the text itself, which is a question: its labels, if any, do not matter.
   nanobind::tuple read(const std::string& path) const;
-  nanobind::tuple encode(const std::string& text) const;
+  nanobind::tuple encode(const nanobind::bytes& bytes) const;
 
   // For each layer its weights and biases. Weights are [features, width] in the first layer and [neurons,
   // inputs] in the others. The last layer's neurons are in the order of the labels, and its weights and
@@ -64,7 +65,7 @@ class Model {
 
   // For models of running text (shard/inference/embeddings.h). The number of a word is that of its label;
   // `word` is less than labels(). nearest_words(): numbers and cosines.
-  std::vector<std::string> words();
+  Names words();
   std::vector<std::pair<uint32_t, float>> nearest_words(uint32_t word, size_t k);
 
  private:

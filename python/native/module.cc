@@ -67,7 +67,7 @@ NB_MODULE(_modelet, m) {
       .def("read", &Model::read, "path"_a,
            nb::sig("def read(self, path: str) -> tuple[numpy.typing.NDArray[typing.Any], ...]"))
       .def("encode", &Model::encode, "text"_a,
-           nb::sig("def encode(self, text: str) -> tuple[numpy.typing.NDArray[typing.Any], ...]"))
+           nb::sig("def encode(self, text: bytes) -> tuple[numpy.typing.NDArray[typing.Any], ...]"))
       .def(
           "layers", &Model::layers,
           nb::sig(

@@ -236,6 +236,16 @@ def test_events_and_their_end(many_labels):
     with pytest.raises(Enough):
         quick(epochs=1000, callbacks=stop).fit(X, Y)
 
+    # A model that was there before stays as it was.
+    y = np.array(["red", "green", "blue"])[np.arange(X.shape[0]) % 3]
+    classifier = quick().fit(X, y)
+    before = classifier.predict(X)
+    for again, problem in (({"callbacks": stop}, Enough), ({"settings": {"train.epoch": 3}}, modelet.UsageError)):
+        classifier.set_params(**again)
+        with pytest.raises(problem):
+            classifier.fit(X[:, :16], np.arange(X.shape[0]) % 2)
+        np.testing.assert_array_equal(classifier.predict(X), before)
+
 
 def test_validation_chooses_the_best_epoch(many_labels):
     X, Y, _, _ = many_labels
@@ -253,5 +263,9 @@ def test_settings_reach_the_engine(many_labels):
         quick(settings={"train.epoch": 3}).fit(X, Y)
     classifier = quick(settings={"train": {"epochs": 2}, "model.hidden": [48]}).fit(X, Y)
     assert "hidden = [48]" in classifier.model_.experiment
+    classifier = quick(settings={"train.epochs": 2, "train.threads": 2, "train.patience": 2}, validation=0.2)
+    for _ in range(2):
+        classifier.partial_fit(X, Y)  # without held-out samples, so patience has nothing to judge by
+        assert "epochs = 2" in classifier.model_.experiment and "threads = 2" in classifier.model_.experiment
     with pytest.raises(ValueError, match="columns of classes"):
         quick().fit(X, np.full((X.shape[0], 2), 3) + np.arange(X.shape[0])[:, None] % 3)

@@ -1,8 +1,11 @@
 """modelet.train, modelet.load and the answers of a model."""
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -59,6 +62,45 @@ def test_errors_say_what_the_program_says(text_experiment, tmp_path):
         modelet.train(text_experiment, out=tmp_path / "text").load().predict([{"text": "owl"}])
     with pytest.raises(modelet.UsageError, match="features"):
         modelet.train(text_experiment, out=tmp_path / "yes").load().predict(np.ones((1, 3)))
+    with pytest.raises(modelet.UsageError, match="nowhere.toml"):  # not only where to find help
+        modelet.train("nowhere.toml")
+    with pytest.raises(modelet.UsageError, match="nodes"):
+        modelet.train(text_experiment, nodes=0, out=tmp_path / "no")
+
+
+def test_paths_of_every_kind(text_experiment, tmp_path):
+    folder = tmp_path / "\N{PEAR} \"quoted\" \\t"
+    folder.mkdir()
+    paths = {key: folder / Path(text_experiment[key]).name for key in ("data.train", "data.test")}
+    for key, path in paths.items():
+        shutil.copy(text_experiment[key], path)
+    run = modelet.train({**text_experiment, **paths}, settings={"train.epochs": np.int64(1)}, out=tmp_path / "run")
+    assert run.finished["p_at_1"] > 0
+    with pytest.raises(modelet.UsageError, match="control character"):
+        modelet.train({**text_experiment, "data.train": tmp_path / "\x7f"}, out=tmp_path / "no")
+
+
+def test_texts_are_read_as_the_programs_read_them(run, tmp_path):
+    model = run.load()
+    for text in ("apple\u2028plum", "apple\x85plum", "apple\x1cplum", "apple plum"):  # none of these ends a line
+        (tmp_path / "text.txt").write_text(f"__label__fruit {text}\n", newline="\n")
+        assert (model.encode([text]) != model.read(tmp_path / "text.txt")[0]).nnz == 0
+    np.testing.assert_array_equal(model.scores(["apple\r\nplum"]), model.scores(["apple  plum"]))
+    texts = ["owl", "saw"]
+    np.testing.assert_array_equal(model.scores(np.array(texts)), model.scores(texts))
+    assert model.scores([]).shape == (0, 3) and model.predict([], k=2)[0].shape == (0, 2)
+
+
+def test_names_of_any_bytes(tmp_path):
+    lines = b"__label__caf\xe9 un deux\n__label__th\xc3\xa9 trois quatre\n" * 100
+    (tmp_path / "train.txt").write_bytes(lines)
+    keys = {"data.train": str(tmp_path / "train.txt"), "data.test": str(tmp_path / "train.txt"), "sampling.mode": "full", "model.hidden": [16],
+            "modelets.hidden_columns": 16, "train": {"epochs": 5, "learning_rate": 0.01, "batch": 16, "threads": 1}}
+    model = modelet.train(keys, out=tmp_path / "run").load()
+    assert set(map(os.fsencode, model.label_names)) == {b"caf\xe9", b"th\xc3\xa9"}
+    assert model.neighbours("caf\udce9")[0][0] == "th\xe9"
+    labels, _ = model.predict(["un deux \udce9", "trois"], k=1)
+    assert [model.label_names[label] for label in labels[:, 0]] == ["caf\udce9", "th\xe9"]
 
 
 def test_the_bar_shows_steps_and_figures(capsys):
@@ -120,6 +162,17 @@ def test_rows_of_a_table(tmp_path):
     model = modelet.train(keys, out=tmp_path / "run").load()
     labels, _ = model.predict([{"text": "\"three, four"}, {"text": "two\nwords", "other": "z"}], k=1)
     assert [model.label_names[label] for label in labels[:, 0]] == ["b", "a"]
+
+
+def test_rows_of_a_table_without_quotes(tmp_path):
+    lines = ["kind\ttext"] + ["a\tsay \"one\" two", "b\tthree \"four\""] * 100
+    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
+    keys = {"data": {"train": str(tmp_path / "train.tsv"), "test": str(tmp_path / "train.tsv"), "format": "csv"},
+            "csv": {"delimiter": "tab", "labels": "kind", "text": ["text"]}, "sampling.mode": "full", "model.hidden": [16],
+            "modelets.hidden_columns": 16, "train": {"epochs": 1, "batch": 16, "threads": 1}}
+    model = modelet.train(keys, out=tmp_path / "run").load()
+    X = model.encode([MappingProxyType({"text": "say \"one\" two"}), {"text": "three\n\"four\""}])
+    assert (X != model.read(tmp_path / "train.tsv")[0][:2]).nnz == 0
 
 
 def test_rows_of_click_logs(tmp_path):
