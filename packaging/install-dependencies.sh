@@ -18,9 +18,9 @@ libraries=(
   libgtest-dev libgmock-dev
 )
 packages=(g++ cmake ninja-build pkg-config ccache flatbuffers-compiler python3 xz-utils "${libraries[@]}")
-dev_packages=(
-  clang-14 libclang-rt-14-dev clang-format clang-tidy python3-numpy python3-dev python3-venv mkdocs mkdocs-material
-)
+dev_packages=(clang clang-format clang-tidy python3-numpy python3-dev python3-venv mkdocs mkdocs-material)
+# The run-time library of the sanitizers. Debian 12 has it only under the name of the compiler's version.
+dev_packages+=("$(. /etc/os-release && [[ ${VERSION_CODENAME:-} == bookworm ]] && echo libclang-rt-14-dev || echo libclang-rt-dev)")
 aarch64_packages=(g++-aarch64-linux-gnu qemu-user-static)
 sysroot=
 

@@ -10,13 +10,13 @@ namespace modelet {
 
 // Parses exactly one JSON document. Syntax errors, a key that appears twice in an object, and nesting deeper
 // than `max_depth` are a FormatError that starts with `origin` (the file's path).
-nlohmann::json parse_strict_json(std::string_view text, const std::string& origin, int max_depth);
+nlohmann::json parse_strict_json(std::string_view text, std::string_view origin, int max_depth);
 
 // Member `key` of an object; FormatError if `object` is not an object, or the member is missing or of another
 // kind. unsigned_at also refuses values that are negative, fractional or above 2^64 - 1.
-const nlohmann::json& member_at(const nlohmann::json& object, const char* key, const std::string& origin);
-uint64_t unsigned_at(const nlohmann::json& object, const char* key, const std::string& origin);
-double number_at(const nlohmann::json& object, const char* key, const std::string& origin);
-std::string string_at(const nlohmann::json& object, const char* key, const std::string& origin);
+const nlohmann::json& member_at(const nlohmann::json& object, const char* key, std::string_view origin);
+uint64_t unsigned_at(const nlohmann::json& object, const char* key, std::string_view origin);
+double number_at(const nlohmann::json& object, const char* key, std::string_view origin);
+std::string string_at(const nlohmann::json& object, const char* key, std::string_view origin);
 
 }  // namespace modelet
