@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/system/log.h"
+#include "comm/content/content.h"
 
 namespace modelet::comm {
 namespace {
