@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import time
 import unittest
 
 from programs import LABELS, LIMIT, ProgramTest, finished, newest_checkpoint, wait_until
@@ -324,7 +325,7 @@ class Serving(ProgramTest):
         wait_until(lambda: self.predict({"features": ""})["step"] > first, "another model")
 
     def test_an_orderly_end(self):
-        """A question that has begun is answered; idle connections are closed; new ones are not taken."""
+        """A question that has begun is answered; idle connections are closed soon; new ones are not taken."""
         server = self.serve(self.run_of("txt"), "--grace-seconds", "60")
         idle = self.connect()
         self.assertEqual(self.ask("GET", "/healthz", connection=idle)[0], 200)
@@ -339,6 +340,42 @@ class Serving(ProgramTest):
         answer = self.all_of(begun)
         self.assertIn(b" 200 ", answer)
         self.assertIn(b"Connection: close", answer)
+        self.assertEqual(server.end(), 0, server)
+
+    def test_an_end_under_load(self):
+        """Clients that ask without a pause, and some that have just connected: no question is lost."""
+        server = self.serve(self.run_of("txt"), "--no-probabilities", "--grace-seconds", "600")
+        question = json.dumps({"samples": [{"text": "apple plum pear saw file " * 100}] * 100})
+        answered = [0] * 8
+        slow = 0.5  # seconds; the server waits at least so long for the next question
+
+        def ask_on(client):
+            connection, since = self.connect(), None
+            while True:
+                before = time.monotonic()
+                try:
+                    connection.request("POST", "/v1/predict", question, JSON)
+                    answer = connection.getresponse()
+                except OSError:
+                    if since is not None and before - since > slow:
+                        return "was too slow"
+                    raise
+                answer.read()
+                since = time.monotonic()
+                self.assertEqual(answer.status, 200)
+                answered[client] += 1
+                if answer.will_close:
+                    return "knows that the server ends"
+
+        with concurrent.futures.ThreadPoolExecutor(len(answered)) as threads:
+            asking = [threads.submit(ask_on, client) for client in range(len(answered))]
+            wait_until(lambda: min(answered) >= 2 or any(thread.done() for thread in asking), "each is answered")
+            late = [self.raw(b"GET /healthz HTTP/1.1\r\n\r\n") for _ in range(8)]
+            server.signal(signal.SIGTERM)
+            for connection in late:
+                answer = self.all_of(connection)
+                self.assertIn(b" 200 ", answer)
+            self.assertEqual({thread.result(LIMIT) for thread in asking} - {"was too slow"}, {"knows that the server ends"})
         self.assertEqual(server.end(), 0, server)
 
     def begin_question(self):

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
@@ -77,6 +78,7 @@ class HttpServer::Implementation {
   void welcome(tcp::socket socket);
   void wait_for_signals(const std::function<void()>& hung_up);
   void end();
+  void end_connections();
   void enter(const std::shared_ptr<Connection>& connection);
   void leave(Connection* connection, bool turned_away);
 
@@ -118,17 +120,26 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
                                      server_.options_.connections)));
   }
 
-  // The server shuts down: a question that has begun is answered, then the connection is closed.
+  // The server shuts down: an idle connection waits only a little longer for a question.
   void end() {
     asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
-      self->last_ = true;
-      if (self->idle_) self->close();
+      if (self->idle_) self->set_deadline(self->patience());
     });
   }
 
  private:
   static constexpr size_t kReadBytes = 64 << 10;
   static constexpr Seconds kLinger{2};
+  static constexpr Seconds kLastPatience{1};
+
+  // How long the connection waits for a question. A client that was told to keep the connection may have sent
+  // one before it can know that the server shuts down. So for a while such questions are still answered, and
+  // the answers say that they are the last ones.
+  Seconds patience() const {
+    const HttpOptions& options = server_.options_;
+    return server_.service_.ending() ? std::min({kLastPatience, options.grace / 2, options.idle})
+                                     : options.idle;
+  }
 
   // When the time is over, cancels what the connection waits for, and sets timed_out_.
   void set_deadline(Seconds seconds) {
@@ -147,16 +158,21 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
     parser_->header_limit(static_cast<uint32_t>(server_.options_.header_bytes));
     parser_->body_limit(server_.options_.body_bytes);
     if (buffer_.size() > 0) return read_header();  // the next question has arrived already
-    if (last_) return close();
     idle_ = true;
-    set_deadline(server_.options_.idle);
+    set_deadline(patience());
     socket_.async_read_some(buffer_.prepare(kReadBytes),
                             [self = shared_from_this()](Failure failure, size_t bytes) {
                               self->idle_ = false;
-                              if (failure) return self->close();
+                              if (failure && !self->came_just_in_time()) return self->close();
                               self->buffer_.commit(bytes);
                               self->read_header();
                             });
+  }
+
+  // Whether a question has arrived, although the time for it is over: all threads were busy.
+  bool came_just_in_time() {
+    Failure failure;
+    return timed_out_ && socket_.available(failure) > 0;
   }
 
   void read_header() {
@@ -200,7 +216,6 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
   }
 
   void answer() {
-    // end() of this connection may still wait for another thread.
     last_ = last_ || !parser_->get().keep_alive() || server_.service_.ending();
     Reply reply_to = server_.service_.handle(question());
     if (parser_->get().method() == http::verb::head) reply_to.body.clear();
@@ -319,18 +334,14 @@ std::string HttpServer::Implementation::endpoint() const {
 }
 
 void HttpServer::Implementation::accept() {
+  if (!acceptor_.is_open()) return end_connections();
   acceptor_.async_accept(asio::make_strand(context_), [this](Failure failure, tcp::socket socket) {
-    if (failure == asio::error::operation_aborted) return;
-    if (!failure) {
-      welcome(std::move(socket));
-      return accept();
-    }
+    if (!failure) welcome(std::move(socket));
+    if (!failure || !acceptor_.is_open()) return accept();
     // There are no descriptors or no memory now. Other connections may give some back.
     constexpr auto kPause = std::chrono::milliseconds(100);
     pause_.expires_after(kPause);
-    pause_.async_wait([this](Failure cancelled) {
-      if (!cancelled) accept();
-    });
+    pause_.async_wait([this](Failure) { accept(); });
   });
 }
 
@@ -339,7 +350,7 @@ void HttpServer::Implementation::welcome(tcp::socket socket) {
   {
     const std::lock_guard lock(mutex_);
     full = served_ >= options_.connections;
-    if (ending_ || (full && turned_away_ >= kMostTurnedAway)) return;  // closes the socket
+    if (full && turned_away_ >= kMostTurnedAway) return;  // closes the socket
     ++(full ? turned_away_ : served_);
   }
   const auto executor = socket.get_executor();
@@ -375,12 +386,21 @@ void HttpServer::Implementation::wait_for_signals(const std::function<void()>& h
   });
 }
 
-// Runs on the acceptor's strand.
+// Accepts who has connected before, and no others. accept() then ends the connections. Runs on the acceptor's
+// strand.
 void HttpServer::Implementation::end() {
   service_.end();
-  Failure ignored;
-  acceptor_.close(ignored);
+  Failure failure;
+  acceptor_.non_blocking(true, failure);
+  while (!failure) {
+    tcp::socket socket = acceptor_.accept(asio::make_strand(context_), failure);
+    if (!failure) welcome(std::move(socket));
+  }
+  acceptor_.close(failure);
   pause_.cancel();
+}
+
+void HttpServer::Implementation::end_connections() {
   std::vector<std::shared_ptr<Connection>> open;
   {
     const std::lock_guard lock(mutex_);

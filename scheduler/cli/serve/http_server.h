@@ -45,9 +45,9 @@ class HttpServer {
 
   std::string endpoint() const;  // "http://127.0.0.1:8080"
 
-  // Answers questions until SIGTERM or SIGINT. Then it accepts no new connections and closes idle ones. It
-  // ends when the other connections have their answers, or after HttpOptions::grace. A second signal ends the
-  // process. SIGHUP calls `hung_up`. Returns whether all questions were answered.
+  // Answers questions until SIGTERM or SIGINT. Then it accepts no new connections, and closes each one after
+  // its next answer, or soon if no question comes. It ends when all are closed, or after HttpOptions::grace. A
+  // second signal ends the process. SIGHUP calls `hung_up`. Returns whether all questions were answered.
   bool run(const std::function<void()>& hung_up);
 
  private:
