@@ -223,6 +223,21 @@ class Model(ProgramTest):
         names.write_text("too few\n")
         self.assert_refused(1, "names.txt", "modelet", "predict", run, "data/test.txt", "--labels", names)
 
+    def test_label_names_of_the_experiment(self):
+        """A checkpoint can be used where the experiment's file of names is not."""
+        names = self.folder / "names-of-run.txt"
+        names.write_text("".join(f"label {i}\n" for i in range(LABELS)))
+        run, _ = self.trained("named", "--set", "train.epochs=1", "--set", f"data.labels={names}")
+        (line,) = self.predicted(run, "--limit", "1")
+        self.assertEqual(line["labels"][0]["name"], f"label {line['labels'][0]['label']}")
+        names.rename(self.folder / "moved.txt")
+        program = self.modelet("predict", run, "data/test.txt", "--json", "--limit", "1")
+        self.assertNotIn("name", program.events()[0]["labels"][0])
+        for text in (f"{names}: no such file", "--labels FILE"):
+            self.assertIn(text, program.stderr)
+        self.assert_refused(1, "names-of-run.txt: No such file", "modelet", "predict", run, "data/test.txt", "--labels", names)
+        self.assertEqual(self.predicted(run, "--limit", "1", "--labels", "moved.txt"), [line])
+
     def test_other_data(self):
         run, _ = self.dense()
         other = self.folder / "other.txt"

@@ -159,6 +159,15 @@ class Serving(ProgramTest):
         self.assert_error(400, "not valid JSON", "POST", "/v1/predict", '{"text": ')
         self.assert_error(400, "not valid JSON", "POST", "/v1/predict", b'{"text": "\xff"}')
 
+    def test_missing_names_of_the_experiment(self):
+        names = self.folder / "names-of-run.txt"
+        names.write_text("".join(f"label {i}\n" for i in range(LABELS)))
+        self.train("named", "--set", "train.epochs=1", "--set", f"data.labels={names}")
+        names.unlink()
+        server = self.serve(self.folder / "named")
+        self.assertNotIn("name", self.predict({"features": ""})["labels"][0])
+        self.assertIn("names-of-run.txt: no such file", server.stderr)
+
     def test_what_is_refused(self):
         server = self.serve(self.run_of("txt"), "--body-bytes", "2000", "--header-bytes", "1100")
         self.assert_error(404, "/v1/predict", "GET", "/v2/predict")

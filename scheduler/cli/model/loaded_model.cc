@@ -35,9 +35,16 @@ shard::Dataset LoadedModel::load_data(const std::string& path) const {
   return data;
 }
 
-std::vector<std::string> LoadedModel::label_names(const std::string& file) const {
+std::vector<std::string> LoadedModel::label_names(const std::string& file, const Note& warn) const {
   if (!file.empty()) return shard::load_label_names(file, shape().labels);
-  return shard::label_names(predictor_.encoder(), predictor_.folder().string());
+  const std::string& of_run = experiment().data.labels;
+  if (std::filesystem::exists(of_run)) return shard::load_label_names(of_run, shape().labels);
+  std::vector<std::string> names = shard::label_names(predictor_.encoder(), predictor_.folder().string());
+  if (!of_run.empty())
+    warn(fmt::format(
+        "{}: no such file; it had the names of the labels, and answers have {}: give --labels FILE", of_run,
+        names.empty() ? "none now" : "those of the training data now"));
+  return names;
 }
 
 void LoadedModel::make_sparse(const shard::Dataset& queries) {

@@ -28,9 +28,13 @@ class LoadedModel {
   shard::Dataset load_data(const std::string& path) const;
   shard::QueryEncoder query_encoder() const { return predictor_.query_encoder(); }
 
-  // The names of the labels. They come from `file`, which has one name a line. If `file` is empty, they are
-  // the names that the encoder of the text knows; none without such an encoder.
-  std::vector<std::string> label_names(const std::string& file) const;
+  using Note = std::function<void(const std::string& text)>;
+
+  // The names of the labels. They come from `file`, which has one name a line, or if that is empty from the
+  // file of the run's experiment. If there is none, they are the names that the encoder of the text knows;
+  // none without such an encoder. `warn` is told if the experiment's file is missing, as it is when a
+  // checkpoint was copied to another machine.
+  std::vector<std::string> label_names(const std::string& file, const Note& warn) const;
 
   const Experiment& experiment() const { return predictor_.index().experiment; }
   const DataShape& shape() const { return predictor_.index().shape; }
@@ -53,7 +57,6 @@ class LoadedModel {
   // on the samples that the run held out for validation, or else on its test data. A fitted calibration is
   // written beside the checkpoint. Throws UsageError if there is nothing to fit it on. `note` is told what
   // was done.
-  using Note = std::function<void(const std::string& text)>;
   shard::Calibration calibrate(const std::string& labelled, const Note& note);
 
  private:

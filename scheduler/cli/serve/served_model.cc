@@ -43,6 +43,8 @@ ServedModel::ServedModel(const ServedModelOptions& options)
 }
 
 Interpreter ServedModel::make_interpreter(LoadedModel& model, const ServedModelOptions& options) {
+  std::vector<std::string> names =
+      model.label_names(options.labels, [](const std::string& text) { log_warning("{}", text); });
   std::optional<shard::Calibration> calibration;
   if (options.proba) {
     try {
@@ -52,8 +54,7 @@ Interpreter ServedModel::make_interpreter(LoadedModel& model, const ServedModelO
       log_warning("answers have no probabilities: {}", error.what());
     }
   }
-  const std::string& names = options.labels.empty() ? model.experiment().data.labels : options.labels;
-  return {model.shape().labels, model.experiment().model.loss, model.label_names(names), calibration};
+  return {model.shape().labels, model.experiment().model.loss, std::move(names), calibration};
 }
 
 std::vector<ServedModel::Answer> ServedModel::answer(const PredictRequest& request) const {

@@ -162,13 +162,12 @@ void evaluate(const ModelOptions& options) {
 void predict(const ModelOptions& options) {
   LoadedModel model(options.checkpoint, options.threads);
   Input input(model, options, Purpose::kAnswer);
+  const auto note = [](const std::string& text) { std::cerr << text << '\n'; };
+  std::vector<std::string> names = model.label_names(options.labels, note);
   std::optional<shard::Calibration> calibration;
-  if (options.proba)
-    calibration =
-        model.calibrate(options.calibrate, [](const std::string& text) { std::cerr << text << '\n'; });
-  const std::string& names_file = options.labels.empty() ? model.experiment().data.labels : options.labels;
-  const Interpreter interpreter(model.shape().labels, model.experiment().model.loss,
-                                model.label_names(names_file), calibration);
+  if (options.proba) calibration = model.calibrate(options.calibrate, note);
+  const Interpreter interpreter(model.shape().labels, model.experiment().model.loss, std::move(names),
+                                calibration);
   PredictionWriter writer(std::cout, options.json ? PredictionFormat::kJson : options.format, interpreter,
                           options.k);
   const bool waited_for = shard::is_stream(options.data);
