@@ -114,6 +114,17 @@ class Streams(ProgramTest):
         os.close(write)
         self.assert_ends(program, 0)
 
+    def test_a_full_disk_ends_a_stream(self):
+        run = self.run_of("txt")
+        end, write = os.pipe()
+        self.addCleanup(os.close, write)
+        with open("/dev/full", "wb") as full:
+            program = self.start("modelet", "predict", run, "-", stdin=end, stdout=full)
+        os.close(end)
+        os.write(write, b"apple pear\n")
+        self.assert_ends(program, 1)  # the stream has not ended
+        self.assertIn("standard output: No space left on device", program.stderr)
+
     def test_rows_before_a_bad_one_are_answered(self):
         run = self.run_of("xmc")
         program = self.piped("1:1 2:1\n3:1\n5:x\n7:1\n", "predict", run, "-", code=1)

@@ -173,7 +173,9 @@ void predict(const ModelOptions& options) {
   const bool waited_for = shard::is_stream(options.data);
   input.predict(interpreter.depth(options.k), [&](const shard::Batch&, const shard::TopK& best) {
     writer.write(best);
+    // An endless stream would be read on for answers that nobody gets.
     if (waited_for) std::cout.flush();
+    if (!std::cout) throw Error(errno_text("standard output"));
   });
 }
 
