@@ -1,5 +1,6 @@
 """`modelet train TRAIN TEST`: keys that are not given are chosen for the data, reported, and written to a file that repeats the run."""
 import json
+import shutil
 import subprocess
 import unittest
 
@@ -44,6 +45,16 @@ class Recipe(ProgramTest):
 
         untried = self.choose("untried", "--set", "train.seed=3", "--set", "train.batch=16", "--trial-share", "0", train="larger/train.txt", test="larger/test.txt")
         self.assertEqual(untried.events("recipe")[0]["trials"], [])
+
+    def test_paths_with_characters_of_toml(self):
+        for out, name in enumerate(('a "quoted" folder', "back\\slash", "'single'")):
+            with self.subTest(name=name):
+                folder = self.folder / name
+                folder.mkdir()
+                for file in ("train.txt", "test.txt"):
+                    shutil.copy(self.folder / "data" / file, folder)
+                program = self.choose(f"toml-{out}", *FEW_EPOCHS, train=folder / "train.txt", test=folder / "test.txt")
+                self.assertGreater(finished(program)["steps"], 0)
 
     def test_the_test_data_decides_nothing(self):
         other = self.folder / "other-test.txt"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/experiment/fields.h"
 #include "base/experiment/reader.h"
 #include "base/system/file.h"
 #include "base/system/program.h"
@@ -27,8 +28,8 @@ agent::GivenKeys given_by(const ExperimentArguments& arguments, const std::strin
   if (test.empty())
     return {arguments.load(),
             given_keys(read_text_file(arguments.file, kMostFileBytes), arguments.file, arguments.overrides)};
-  std::vector<std::string> overrides = {"data.train=\"" + absolute(arguments.file) + '"',
-                                        "data.test=\"" + absolute(test) + '"'};
+  std::vector<std::string> overrides = {"data.train=" + toml_text(absolute(arguments.file)),
+                                        "data.test=" + toml_text(absolute(test))};
   overrides.insert(overrides.end(), arguments.overrides.begin(), arguments.overrides.end());
   return agent::given_settings("the command line", std::move(overrides));
 }
