@@ -159,6 +159,18 @@ class Serving(ProgramTest):
         self.assert_error(400, "not valid JSON", "POST", "/v1/predict", '{"text": ')
         self.assert_error(400, "not valid JSON", "POST", "/v1/predict", b'{"text": "\xff"}')
 
+    def test_data_of_the_run_that_is_no_file(self):
+        """A run need not have data, but then its experiment names /dev/null."""
+        test = self.folder / "removed.txt"
+        shutil.copy(self.folder / "data/test.txt", test)
+        self.train("without-data", "--set", "train.epochs=1", "--set", f"data.test={test}")
+        test.unlink()
+        test.symlink_to("/dev/null")
+        run = self.folder / "without-data"
+        self.assert_refused(2, "give --queries FILE", "modelet", "serve", run, "--sparse")
+        self.assert_refused(2, "give --calibrate FILE", "modelet", "predict", run, "data/test.txt", "--proba")
+        self.assertIn("give --calibrate FILE", self.serve(run).stderr)
+
     def test_missing_names_of_the_experiment(self):
         names = self.folder / "names-of-run.txt"
         names.write_text("".join(f"label {i}\n" for i in range(LABELS)))

@@ -102,7 +102,7 @@ LoadedModel::HeldOut LoadedModel::held_out(const std::string& labelled) const {
     return found;
   }
   const Experiment::Data& of_run = experiment().data;
-  if (of_run.validation > 0 && std::filesystem::exists(of_run.train)) {
+  if (of_run.validation > 0 && std::filesystem::is_regular_file(of_run.train)) {
     Reporter reporter(false);
     HeldOut found{shard::load_training_data(of_run.train, of_run.normalize, encoding_of(experiment()), {},
                                             tell_preparing(reporter, of_run.train)),
@@ -116,7 +116,7 @@ LoadedModel::HeldOut LoadedModel::held_out(const std::string& labelled) const {
       return found;
     }
   }
-  if (std::filesystem::exists(of_run.test)) return held_out(of_run.test);
+  if (std::filesystem::is_regular_file(of_run.test)) return held_out(of_run.test);
   throw UsageError(predictor_.folder().string() +
                    ": probabilities have to be calibrated on samples with labels, and the data of the run is "
                    "not here (" +
