@@ -1,5 +1,6 @@
 """modelet serve over real sockets: its answers are those of predict; what it refuses, and with which words; newer checkpoints; its end."""
 import concurrent.futures
+import fcntl
 import http.client
 import json
 import os
@@ -398,6 +399,24 @@ class Serving(ProgramTest):
                 self.assertIn(b" 200 ", answer)
             self.assertEqual({thread.result(LIMIT) for thread in asking} - {"was too slow"}, {"knows that the server ends"})
         self.assertEqual(server.end(), 0, server)
+
+    def test_an_end_while_a_model_is_loaded(self):
+        """It need not wait for the disk, from which a newer checkpoint and its data are read."""
+        run, experiment = self.folder / "loading", ("--set", "train.evaluate_every=0")
+        self.train("loading", "--set", "train.epochs=1", *experiment)
+        calibrated = self.folder / "calibrated.txt"
+        shutil.copy(self.folder / "data/test.txt", calibrated)
+        server = self.serve(run, "--reload-seconds", "0", "--calibrate", calibrated)
+        self.train("loading", "--set", "train.epochs=2", *experiment, "--resume", run)
+        with open(calibrated, "r+b") as held:
+            # Who opens the file waits until this lease is given back, or for /proc/sys/fs/lease-break-time, 45 s.
+            fcntl.fcntl(held, fcntl.F_SETSIG, signal.SIGURG)  # the signal that somebody waits; by default it is ignored
+            fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            server.signal(signal.SIGHUP)
+            wait_until(lambda: f"loading {run}" in server.stderr, "it loads")
+            server.signal(signal.SIGTERM)
+            self.assertEqual(server.end(20), 0, server)
+        self.assertIn("ended", server.stderr)
 
     def begin_question(self):
         """Begins a question: the server has read its header, and the body does not come."""

@@ -14,12 +14,15 @@ ModelHolder::ModelHolder(ServedModelOptions options, Seconds every)
 }
 
 ModelHolder::~ModelHolder() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
+  stop();
   thread_.join();
+}
+
+bool ModelHolder::stop() {
+  const std::lock_guard lock(mutex_);
+  stop_ = true;
+  changed_.notify_all();
+  return loading_;
 }
 
 std::shared_ptr<const ServedModel> ModelHolder::model() const {
@@ -50,9 +53,11 @@ void ModelHolder::work() {
       changed_.wait(lock, wanted);
     if (stop_) return;
     asked_ = false;
+    loading_ = true;
     lock.unlock();
     look();
     lock.lock();
+    loading_ = false;
   }
 }
 

@@ -26,6 +26,9 @@ class ModelHolder {
   // Any thread.
   std::shared_ptr<const ServedModel> model() const;
   void look_now();
+  // From here on no model is loaded. Returns whether one is being loaded right now: the destructor waits for it,
+  // which may take minutes.
+  bool stop();
   struct Reloads {
     uint64_t done = 0, failed = 0;
   };
@@ -41,7 +44,7 @@ class ModelHolder {
   std::condition_variable changed_;
   std::shared_ptr<const ServedModel> model_;
   Reloads reloads_;
-  bool asked_ = false, stop_ = false;
+  bool asked_ = false, loading_ = false, stop_ = false;
   std::string failure_;  // of the last look; empty: none. A failure is logged once
   std::thread thread_;
 };

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -72,10 +73,17 @@ void serve(ServeOptions options) {
     file.write(server.endpoint() + "\n");
     file.commit();
   }
-  if (!server.run([&] { models.look_now(); }))
-    throw Error(
-        "some questions were not answered within --grace-seconds; the clients see closed connections");
-  log_info("ended");
+  const bool all_answered = server.run([&] { models.look_now(); });
+  const auto conclude = [all_answered] {
+    if (!all_answered)
+      throw Error(
+          "some questions were not answered within --grace-seconds; the clients see closed connections");
+    log_info("ended");
+    return static_cast<int>(ExitCode::kDone);
+  };
+  // Nobody will ask a model that is being loaded now.
+  if (models.stop()) std::quick_exit(exit_code_of("modelet", conclude));
+  conclude();
 }
 
 }  // namespace
