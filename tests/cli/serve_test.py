@@ -277,6 +277,9 @@ class Serving(ProgramTest):
         self.serve(run, "--token-file", token)
         bearer = {"Authorization": f"Bearer {TOKEN}", **JSON}
         self.assertEqual(self.ask("POST", "/v1/predict", {"text": "apple"}, headers=bearer)[0], 200)
+        for scheme in ("bearer", "BEARER"):  # RFC 9110: case does not matter
+            self.assertEqual(self.ask("GET", "/v1/model", headers={"Authorization": f"{scheme} {TOKEN}"})[0], 200)
+        self.assert_error(401, "Authorization", "GET", "/v1/model", headers={"Authorization": f"Basic {TOKEN}"})
         for wrong in (TOKEN[:-1], TOKEN[:-1] + "x", TOKEN + "x", ""):
             self.assert_error(401, "Authorization", "POST", "/v1/predict", {"text": "apple"}, headers={"Authorization": f"Bearer {wrong}", **JSON})
         for path in ("/metrics", "/v1/model", "/openapi.json", "/nowhere"):

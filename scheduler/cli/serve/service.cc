@@ -44,19 +44,22 @@ std::string shown(std::string_view text) {
   return printable(text, kShown);
 }
 
+bool equal_but_for_case(std::string_view one, std::string_view two) {
+  return std::ranges::equal(
+      one, two, [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+}
+
 // Whether the type is "application/json", with any parameters.
 bool is_json(std::string_view content_type) {
-  std::string type(content_type.substr(0, content_type.find(';')));
-  while (!type.empty() && type.back() == ' ') type.pop_back();
-  std::ranges::transform(type, type.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return type == "application/json";
+  std::string_view type = content_type.substr(0, content_type.find(';'));
+  while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
+  return equal_but_for_case(type, "application/json");
 }
 
 // Compares the tokens in a time that does not depend on where they differ.
 bool is_bearer(std::string_view authorization, const std::string& token) {
   constexpr std::string_view kScheme = "Bearer ";
-  if (!authorization.starts_with(kScheme)) return false;
+  if (!equal_but_for_case(authorization.substr(0, kScheme.size()), kScheme)) return false;
   const std::string_view given = authorization.substr(kScheme.size());
   return given.size() == token.size() && sodium_memcmp(given.data(), token.data(), token.size()) == 0;
 }
