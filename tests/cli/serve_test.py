@@ -239,6 +239,8 @@ class Serving(ProgramTest):
 
         def walk(value):
             if isinstance(value, dict):
+                if "nullable" in value:
+                    self.assertIsInstance(value.get("type"), str, f"without a type, nullable means nothing: {value}")
                 if "$ref" in value:
                     place = description
                     for part in value["$ref"].removeprefix("#/").split("/"):

@@ -103,7 +103,7 @@ constexpr const char* kDescription = R"({
           "fields": {
             "type": "object",
             "description": "Values by column, for models of CSV and of tables; what is missing is not known",
-            "additionalProperties": {"oneOf": [{"type": "string"}, {"type": "number"}], "nullable": true}
+            "additionalProperties": {"oneOf": [{"type": "string", "nullable": true}, {"type": "number"}]}
           },
           "features": {
             "oneOf": [
