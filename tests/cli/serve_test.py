@@ -185,6 +185,20 @@ class Serving(ProgramTest):
         server = self.serve(self.run_of("txt"), "--body-bytes", "2000", "--header-bytes", "1100")
         self.assert_error(404, "/v1/predict", "GET", "/v2/predict")
         self.assert_error(405, "for POST", "GET", "/v1/predict")
+        for path in ("/healthz", "/readyz", "/metrics", "/v1/model"):
+            connection = self.connect()
+            lengths = []
+            for method in ("HEAD", "GET"):
+                connection.request(method, path)
+                answer = connection.getresponse()
+                lengths.append((int(answer.headers["Content-Length"]) > 0, len(answer.read()) > 0))
+                self.assertEqual(answer.status, 200, path)
+            self.assertEqual(lengths, [(True, False), (True, True)])
+        for method, path, allowed in (("POST", "/healthz", "GET, HEAD"), ("HEAD", "/v1/predict", "POST")):
+            connection = self.connect()
+            connection.request(method, path)
+            answer = connection.getresponse()
+            self.assertEqual((answer.status, answer.headers["Allow"]), (405, allowed))
         self.assert_error(415, "application/json", "POST", "/v1/predict", {"text": "a"}, headers={"Content-Type": "text/plain"})
         self.assert_error(413, "2000 bytes", "POST", "/v1/predict", {"text": "a" * 3000})
         self.assert_error(431, "1100 bytes", "GET", "/healthz", headers={"X": "a" * 5000})

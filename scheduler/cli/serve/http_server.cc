@@ -217,9 +217,7 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
 
   void answer() {
     last_ = last_ || !parser_->get().keep_alive() || server_.service_.ending();
-    Reply reply_to = server_.service_.handle(question());
-    if (parser_->get().method() == http::verb::head) reply_to.body.clear();
-    reply(std::move(reply_to));
+    reply(server_.service_.handle(question()));
   }
 
   // Answers a question that cannot be read.
@@ -264,6 +262,8 @@ class HttpServer::Implementation::Connection : public std::enable_shared_from_th
     response_.keep_alive(!last_);
     response_.body() = std::move(reply.body);
     response_.prepare_payload();
+    // To HEAD, the header says how long the body would be.
+    if (parser_ && parser_->get().method() == http::verb::head) response_.body().clear();
     set_deadline(server_.options_.write);
     http::async_write(socket_, response_, [self = shared_from_this()](Failure failure, size_t) {
       if (failure) return self->close();

@@ -35,6 +35,11 @@ const Route* route_of(std::string_view target) {
   return found == std::end(kRoutes) ? nullptr : &*found;
 }
 
+// HEAD is a GET whose answer has no body (RFC 9110).
+bool takes(const Route& route, std::string_view method) {
+  return method == route.method || (method == "HEAD" && route.method == "GET");
+}
+
 std::string dumped(const Answered& json) {
   return json.dump(-1, ' ', false, Answered::error_handler_t::replace) + "\n";
 }
@@ -101,9 +106,9 @@ Reply Service::check(const Question& question) const {
     return error_reply(404,
                        fmt::format("there is no {}; there are {}", shown(path_of(question.target)), known));
   }
-  if (question.method != route->method) {
+  if (!takes(*route, question.method)) {
     Reply reply = error_reply(405, fmt::format("{} is for {}", route->path, route->method));
-    reply.allow = route->method;
+    reply.allow = route->method == "GET" ? "GET, HEAD" : route->method;
     return reply;
   }
   if (route->method == "POST" && !is_json(question.content_type))

@@ -28,7 +28,7 @@ struct Reply {
   unsigned status = 200;
   std::string body;
   std::string_view content_type = "application/json";
-  std::string_view allow;  // for status 405: the method that is allowed
+  std::string_view allow;  // for status 405: the methods that are allowed
 };
 
 // A reply that says what is wrong.
