@@ -117,10 +117,12 @@ class Parser {
     set(key, *parsed.get("value"), {place, std::filesystem::current_path()});
   }
 
-  std::set<std::string> given() const {
-    std::set<std::string> keys;
-    for (const auto& [key, place] : place_) keys.emplace(key);
-    return keys;
+  std::map<std::string, std::string> given() {
+    std::map<std::string, std::string> values;
+    for (const auto& [key, place] : place_)
+      values[std::string(key)] =
+          std::visit([](auto* value) { return toml_text(*value); }, find_field(key)->target(experiment_));
+    return values;
   }
 
   // Checks what depends on several values.
@@ -301,6 +303,13 @@ Experiment parse_experiment(std::string_view toml, const std::filesystem::path& 
 
 std::set<std::string> given_keys(std::string_view toml, const std::filesystem::path& origin,
                                  const std::vector<std::string>& overrides) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : given_values(toml, origin, overrides)) keys.insert(key);
+  return keys;
+}
+
+std::map<std::string, std::string> given_values(std::string_view toml, const std::filesystem::path& origin,
+                                                const std::vector<std::string>& overrides) {
   Parser parser(origin);
   parser.read_file(toml);
   for (const std::string& argument : overrides) parser.override_with(argument);

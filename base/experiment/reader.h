@@ -1,8 +1,9 @@
-// Which keys an experiment file sets; its values are read elsewhere (base/experiment/experiment.h). Any
-// thread.
+// Which keys an experiment file sets. The experiment that follows is read elsewhere
+// (base/experiment/experiment.h). Any thread.
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,5 +15,9 @@ namespace modelet {
 // UsageError as parse_experiment() does, except for mistakes that involve more than one key.
 std::set<std::string> given_keys(std::string_view toml, const std::filesystem::path& origin,
                                  const std::vector<std::string>& overrides = {});
+
+// The same keys with their values, as toml_text() writes them: "1" whether the text says 1 or 1.0.
+std::map<std::string, std::string> given_values(std::string_view toml, const std::filesystem::path& origin,
+                                                const std::vector<std::string>& overrides = {});
 
 }  // namespace modelet

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -251,7 +252,7 @@ Experiment with_settings(const Experiment& experiment, std::span<const Setting> 
 
 GivenKeys given_settings(const std::string& origin, std::vector<std::string> settings) {
   struct Implied {
-    const char *given, *neutral;  // with this value the key needs nothing
+    const char *given, *neutral;  // with this value, as toml_text() writes it, the key needs nothing
     const char *key, *value;
     const char* instead;  // a key that will do as well
   };
@@ -259,13 +260,11 @@ GivenKeys given_settings(const std::string& origin, std::vector<std::string> set
       {{"model.exclude_own", "false", "model.centroids", "true", "model.pairs"},
        {"model.rare_trust", "1", "model.loss", "sigmoid", ""},
        {"sampling.logq", "false", "model.loss", "softmax", ""}}};
+  const std::map<std::string, std::string> values = given_values("", origin, settings);
   std::set<std::string> keys = given_keys("", origin, settings);
   for (const Implied& each : kImplied) {
-    const std::string beginning = std::string(each.given) + "=";
-    const auto given =
-        std::ranges::find_if(settings.rbegin(), settings.rend(),
-                             [&](const std::string& setting) { return setting.starts_with(beginning); });
-    if (given == settings.rend() || given->substr(beginning.size()) == each.neutral) continue;
+    const auto given = values.find(each.given);
+    if (given == values.end() || given->second == each.neutral) continue;
     if (keys.contains(each.instead) || !keys.insert(each.key).second) continue;
     settings.push_back(std::string(each.key) + "=" + each.value);
   }

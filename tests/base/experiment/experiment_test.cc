@@ -19,6 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Pair;
 using testing::StartsWith;
 
 const std::string kData = "[data]\ntrain = \"train.txt.xz\"\ntest = \"/sets/test.txt\"\n";
@@ -53,6 +54,14 @@ TEST(Experiment, KnowsWhatWasGiven) {
   const std::set<std::string> keys =
       given_keys(kData + "[train]\nepochs = 8\n", "x.toml", {"train.seed=1", "train.seed=2"});
   EXPECT_THAT(keys, ElementsAre("data.test", "data.train", "train.epochs", "train.seed"));
+}
+
+TEST(Experiment, KnowsWhichValuesAreGiven) {
+  const auto values =
+      given_values("[model]\nrare_trust = 0.50\n", "x.toml",
+                   {"train.seed=1", "train.seed = 0x2", "model.hidden=[ 16,32 ]", "sampling.mode=lsh"});
+  EXPECT_THAT(values, ElementsAre(Pair("model.hidden", "[16, 32]"), Pair("model.rare_trust", "0.5"),
+                                  Pair("sampling.mode", "\"lsh\""), Pair("train.seed", "2")));
 }
 
 TEST(Experiment, ReadsEveryKindOfValue) {
@@ -209,7 +218,8 @@ TEST(Experiment, FieldsAreCheckedTogether) {
   EXPECT_NO_THROW(parse(kData, {"model.rare_trust=0.5", "model.loss=sigmoid"}));
   EXPECT_THAT(error_of(kData, {"model.rare_trust=0", "model.loss=sigmoid"}), HasSubstr("0.01 to 1"));
   EXPECT_THAT(error_of(kData, {"model.exclude_own=true"}), HasSubstr("model.centroids = true"));
-  EXPECT_THAT(error_of(kData, {"model.classifiers=-1", "model.centroids=true"}), HasSubstr("model.classifiers"));
+  EXPECT_THAT(error_of(kData, {"model.classifiers=-1", "model.centroids=true"}),
+              HasSubstr("model.classifiers"));
   EXPECT_NO_THROW(parse(kData, {"model.classifiers=1", "model.centroids=true"}));
   EXPECT_NO_THROW(parse(kData, {"model.exclude_own=true", "model.centroids=true"}));
   EXPECT_THAT(error_of(kData, {"exchange.codec=topk"}), HasSubstr("exchange.gradient_codec"));

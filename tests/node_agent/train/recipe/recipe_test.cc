@@ -237,7 +237,9 @@ TEST(Recipe, AKeyBringsWhatItNeeds) {
   const Experiment corrected = recipe_for(wide_facts(), given({"sampling.logq=true"}));
   EXPECT_TRUE(corrected.sampling.logq);
   EXPECT_EQ(corrected.model.loss, Loss::kSoftmax);
-  for (const char* neutral : {"model.exclude_own=false", "model.rare_trust=1", "sampling.logq=false"})
+  EXPECT_TRUE(given({"model.exclude_own = true"}).experiment.model.centroids);
+  for (const char* neutral :
+       {"model.exclude_own=false", "model.rare_trust=1", "model.rare_trust=1.0", "sampling.logq=false"})
     EXPECT_EQ(given({neutral}).keys.size(), given().keys.size() + 1) << neutral;
   const Experiment with_centroids =
       recipe_for(wide_facts(), given({"model.exclude_own=true", "model.centroids=true"}));
