@@ -171,6 +171,9 @@ class Serving(ProgramTest):
         self.assert_refused(2, "give --queries FILE", "modelet", "serve", run, "--sparse")
         self.assert_refused(2, "give --calibrate FILE", "modelet", "predict", run, "data/test.txt", "--proba")
         self.assertIn("give --calibrate FILE", self.serve(run).stderr)
+        test.unlink()
+        test.symlink_to(test)  # where nobody can look, as in a folder of another user
+        self.assertIn("give --calibrate FILE", self.serve(run).stderr)
 
     def test_missing_names_of_the_experiment(self):
         names = self.folder / "names-of-run.txt"
@@ -180,6 +183,8 @@ class Serving(ProgramTest):
         server = self.serve(self.folder / "named")
         self.assertNotIn("name", self.predict({"features": ""})["labels"][0])
         self.assertIn("names-of-run.txt: no such file", server.stderr)
+        names.symlink_to(names)  # where nobody can look, as in a folder of another user
+        self.assertIn("names-of-run.txt: no such file", self.serve(self.folder / "named").stderr)
 
     def test_what_is_refused(self):
         server = self.serve(self.run_of("txt"), "--body-bytes", "2000", "--header-bytes", "1100")

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <system_error>
 
 #include "base/error.h"
 #include "node_agent/machine/capacity.h"
@@ -19,6 +20,11 @@ namespace {
 constexpr size_t kBatch = 512;  // samples scored together
 
 }  // namespace
+
+bool is_here(const std::string& file) {
+  std::error_code failure;
+  return std::filesystem::is_regular_file(file, failure);
+}
 
 LoadedModel::LoadedModel(const std::string& path, uint32_t threads)
     : predictor_(path, threads > 0 ? threads : agent::usable_cores()),
@@ -38,7 +44,7 @@ shard::Dataset LoadedModel::load_data(const std::string& path) const {
 std::vector<std::string> LoadedModel::label_names(const std::string& file, const Note& warn) const {
   if (!file.empty()) return shard::load_label_names(file, shape().labels);
   const std::string& of_run = experiment().data.labels;
-  if (std::filesystem::exists(of_run)) return shard::load_label_names(of_run, shape().labels);
+  if (is_here(of_run)) return shard::load_label_names(of_run, shape().labels);
   std::vector<std::string> names = shard::label_names(predictor_.encoder(), predictor_.folder().string());
   if (!of_run.empty())
     warn(fmt::format(
@@ -102,7 +108,7 @@ LoadedModel::HeldOut LoadedModel::held_out(const std::string& labelled) const {
     return found;
   }
   const Experiment::Data& of_run = experiment().data;
-  if (of_run.validation > 0 && std::filesystem::is_regular_file(of_run.train)) {
+  if (of_run.validation > 0 && is_here(of_run.train)) {
     Reporter reporter(false);
     HeldOut found{shard::load_training_data(of_run.train, of_run.normalize, encoding_of(experiment()), {},
                                             tell_preparing(reporter, of_run.train)),
@@ -116,7 +122,7 @@ LoadedModel::HeldOut LoadedModel::held_out(const std::string& labelled) const {
       return found;
     }
   }
-  if (std::filesystem::is_regular_file(of_run.test)) return held_out(of_run.test);
+  if (is_here(of_run.test)) return held_out(of_run.test);
   throw UsageError(predictor_.folder().string() +
                    ": probabilities have to be calibrated on samples with labels, and the data of the run is "
                    "not here (" +

@@ -19,6 +19,10 @@
 
 namespace modelet::cli {
 
+// Whether a file that a run's experiment names is here. It may be on another machine or in a folder of another
+// user, and a run without data names /dev/null.
+bool is_here(const std::string& file);
+
 class LoadedModel {
  public:
   // `threads` 0: as many as there are cores.

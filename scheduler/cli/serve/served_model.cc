@@ -1,6 +1,5 @@
 #include "scheduler/cli/serve/served_model.h"
 
-#include <filesystem>
 #include <streambuf>
 #include <utility>
 
@@ -24,7 +23,7 @@ bool make_sparse(LoadedModel& model, const ServedModelOptions& options) {
   if (!options.sparse) return false;
   const std::string& of_run = model.experiment().data.test;
   const std::string& queries = options.queries.empty() ? of_run : options.queries;
-  if (options.queries.empty() && !std::filesystem::is_regular_file(of_run))
+  if (options.queries.empty() && !is_here(of_run))
     throw UsageError(of_run +
                      ": there is no such file; it is the test data of the run, on which --sparse would be "
                      "tuned: give --queries FILE with samples like those to come (labels are not needed)");
