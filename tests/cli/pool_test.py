@@ -280,7 +280,7 @@ class Refusals(ProgramTest):
                            ("tcp://::1:5570", "brackets")):
             self.assert_refused(2, [f"'{wrong}'", why], "modelet-scheduler", "--listen", wrong)
             self.assert_refused(2, [f"'{wrong}'", why], "modelet", "list", "--scheduler", wrong)
-        self.assert_refused(2, ["tcp://localhost:*", "of this machine"], "modelet-scheduler", "--insecure", "--listen", "tcp://localhost:*")
+        self.assert_refused(2, ["tcp://no-such-device:*", "of this machine"], "modelet-scheduler", "--insecure", "--listen", "tcp://no-such-device:*")
         self.assert_refused(2, ["192.0.2.7", "of this machine"], "modelet-agent", "--data-address", "192.0.2.7", "--insecure",
                             "--gflops", "1", "--memory-gbps", "1")
 
