@@ -100,7 +100,7 @@ void measure_missing(AgentOptions& options) {
 // The folder of a run, beneath the work-dir. If the nodes keep the run's snapshots, each agent has a folder
 // of its own for it, which other ranks do not see.
 std::filesystem::path folder_of(const PrepareT& message) {
-  if (is_kept(message)) return fmt::format("runs/{:016x}-{}", message.pool, message.run);
+  if (is_kept(message)) return fmt::format("{}/{:016x}-{}", kKeptRuns, message.pool, message.run);
   return message.out;
 }
 

@@ -26,6 +26,9 @@
 
 namespace modelet::agent {
 
+// The folder in the work-dir with the folders that the agent gives to runs that name none.
+inline constexpr const char* kKeptRuns = "runs";
+
 struct AgentOptions {
   // If it has keys, data sockets have keys, too.
   comm::control::SchedulerAddress scheduler = "tcp://127.0.0.1:5570";

@@ -265,7 +265,7 @@ int main(int argc, char** argv) {
     options.cache.bytes = cache_mib << 20;
     options.snapshot_bytes = snapshot_mib << 20;
     roots.out.push_back(options.work_dir);
-    roots.kept_out = {options.cache.folder, options.work_dir / "holder"};
+    roots.kept_out = {options.cache.folder, options.work_dir / "holder", options.work_dir / kKeptRuns};
     options.check_folders = [&roots](const TrainJob& job) { check_folders(roots, job); };
     options.make_job = training_jobs(roots);
     options.cache.fetch_bytes_per_second = fetch_mib * kMebi;

@@ -80,6 +80,15 @@ bool is_beneath_any(const std::vector<fs::path>& roots, const fs::path& path) {
   return false;
 }
 
+// Compares what the paths lead to: a link may lead into the folder by another name.
+bool is_kept_out(const Roots& roots, const fs::path& path) {
+  std::error_code failure;
+  const fs::path real = fs::weakly_canonical(path, failure);
+  return failure || std::ranges::any_of(roots.kept_out, [&](const fs::path& folder) {
+           return beneath(folder, path) || beneath(fs::weakly_canonical(folder), real);
+         });
+}
+
 }  // namespace
 
 void check(const Roots& roots) {
@@ -91,9 +100,7 @@ void check(const Roots& roots) {
 
 void check_folders(const Roots& roots, const TrainJob& job) {
   constexpr auto kOut = "--work-dir and --out-root of modelet-agent";
-  const bool is_kept_out = std::ranges::any_of(
-      roots.kept_out, [&](const fs::path& folder) { return beneath(folder, job.out).has_value(); });
-  if (!is_beneath_any(roots.out, job.out) || is_kept_out)
+  if (!is_beneath_any(roots.out, job.out) || (!job.private_folder && is_kept_out(roots, job.out)))
     refuse("the run's folder", job.out, "a folder", kOut);
   // A run owns its folder and everything beneath it (run_owner.h). A root belongs to everybody.
   for (const fs::path& root : roots.out) {

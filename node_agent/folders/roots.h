@@ -15,14 +15,15 @@ namespace modelet::agent {
 struct Roots {
   std::vector<std::filesystem::path> data;      // runs may read files there
   std::vector<std::filesystem::path> out;       // runs may write there, and resume from there
-  std::vector<std::filesystem::path> kept_out;  // but not here: the agent's own folders
+  std::vector<std::filesystem::path> kept_out;  // but not here, unless the agent itself chose the folder
 };
 
 // Throws UsageError if a root is not a folder.
 void check(const Roots& roots);
 
 // Throws UsageError unless the job's output folder and checkpoint are beneath the roots. The output folder
-// must not be a root itself.
+// must not be a root itself, nor in a folder that is kept out. A private folder (TrainJob::private_folder)
+// may be in one: the agent chose it.
 void check_folders(const Roots& roots, const TrainJob& job);
 
 // Like check_folders(), and the job's data must be regular files beneath the roots: opening another kind of

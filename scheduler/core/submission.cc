@@ -55,11 +55,14 @@ void check_resume_files(const msg::SubmitT& message, uint16_t data_port) {
   if (comm::parse_snapshot(message.resume_files).files.empty()) throw UsageError("the snapshot has no files");
 }
 
-// A path appears in logs and in messages of the agents.
+// A path appears in logs and in messages of the agents. An agent would look for a relative one in its own
+// work-dir.
 void check_path(const std::string& path, const char* option) {
   if (kept_text(path) != path)
     throw UsageError(fmt::format("{}: a path that is too long, is not UTF-8, or has control characters: {}",
                                  option, kept_text(path)));
+  if (!path.empty() && !path.starts_with('/'))
+    throw UsageError(fmt::format("{}: must be an absolute path: {}", option, path));
 }
 
 }  // namespace

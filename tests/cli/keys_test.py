@@ -2,7 +2,7 @@
 import signal
 import unittest
 
-from programs import ENDLESS, ProgramTest, STEPS_PER_EPOCH, connect, is_shut, wait_until
+from programs import ENDED, ENDLESS, ProgramTest, STEPS_PER_EPOCH, connect, is_shut, wait_until
 
 
 class PoolWithKeys(ProgramTest):
@@ -27,6 +27,11 @@ class PoolWithKeys(ProgramTest):
 
     def own(self, key):
         return ("--key", self.pool / f"{key}.key", "--scheduler-key", self.public["scheduler"])
+
+    def ended(self, run, key="user"):
+        def status():
+            return next((status for status in self.verb("list", key=key).events() if status["run"] == run and status["state"] in ENDED), None)
+        return wait_until(status, f"run {run} ends")
 
     def agent(self, name, *keys):
         return self.start("modelet-agent", "--scheduler", self.address, "--name", name, "--cores", "1", "--memory-mib", "1000", "--gflops", "10",
@@ -142,6 +147,31 @@ class PoolWithKeys(ProgramTest):
                             "--watch", "--scheduler", self.address, *self.own("stranger"))
         wait_until(lambda: self.verb("nodes").events()[0]["run"] == 0, "the agent is free")
         self.assertEqual(self.verb("submit", self.experiment, "--resume", out, "--watch", "--set", f"train.epochs={epochs}").events()[-1]["event"], "finished")
+
+    def test_nobody_takes_the_folders_that_an_agent_gives_to_runs(self):
+        """If a user got one of them, or all, the runs of other users would fail."""
+        self.scheduler.signal(signal.SIGTERM)
+        self.assert_ends(self.scheduler, 0)
+        (self.pool / "endpoint").unlink()
+        self.scheduler = self.start("modelet-scheduler", "--config", self.pool / "scheduler.toml", "--state", self.pool / "state")
+        wait_until((self.pool / "endpoint").exists, lambda: f"scheduler started: {self.scheduler}")
+        self.address = (self.pool / "endpoint").read_text().strip()
+        self.allow(("agent", "agent", "office"), ("user", "user", "alice"), ("user", "stranger", "mallory"))
+        self.agent("a", *self.own("agent"))
+        wait_until(lambda: self.nodes() == ["a"], "the agent registers")
+
+        def submit(key, *arguments):
+            *_, answer = self.verb("submit", self.experiment, "--set", "train.epochs=1", *arguments, key=key).events()
+            return self.ended(answer["run"], key)
+        runs = self.pool / "a" / "runs"
+        refused = submit("stranger", "--out", runs)
+        self.assertIn("must be a folder beneath a folder that this agent's owner lets runs use", refused["detail"])
+        self.assertEqual(submit("user")["state"], "finished")
+        (kept,) = runs.iterdir()
+        pool, number = kept.name.split("-")
+        self.assertEqual(submit("stranger", "--out", runs / f"{pool}-{int(number) + 2}")["state"], "failed")
+        finished = submit("user")
+        self.assertEqual((finished["run"], finished["state"], finished["detail"]), (int(number) + 2, "finished", ""))
 
 
 if __name__ == "__main__":

@@ -130,6 +130,21 @@ TEST_F(RootsTest, NothingElseIsWritten) {
   EXPECT_THAT(refusal(resumed), HasSubstr("the checkpoint"));
 }
 
+// A run that got such a folder would own what the agent puts there for other users.
+TEST_F(RootsTest, TheAgentsOwnFoldersAreForTheAgent) {
+  roots.kept_out = {top / "runs/own", top / "runs/link/own"};
+  fs::create_directories(top / "runs/deep");
+  fs::create_symlink("deep", top / "runs/link");
+  for (const char* out : {"own", "own/x", "mine/../own/x", "link/own", "deep/own", "deep/own/x"}) {
+    EXPECT_THAT(refusal_of_out(top / "runs" / out), HasSubstr("--out-root")) << out;
+    TrainJob chosen_by_agent = job();
+    chosen_by_agent.out = top / "runs" / out;
+    chosen_by_agent.private_folder = true;
+    EXPECT_EQ(refusal(chosen_by_agent), "") << out;
+  }
+  EXPECT_EQ(refusal_of_out(top / "runs/owner"), "");
+}
+
 TEST_F(RootsTest, WhatWasFetchedIsTheAgentsOwn) {
   TrainJob fetched = job();
   fetched.experiment.data.train = fetched.experiment.data.test = "/etc/shadow";

@@ -448,6 +448,17 @@ TEST_F(DoorsTest, AFolderThatARunWritesToIsTaken) {
   EXPECT_THAT(refusal(Role::kAnybody, "", first), HasSubstr("--out: a path that"));
 }
 
+// An agent would look for it in its own work-dir, which is none of the user's business.
+TEST_F(DoorsTest, ARelativeFolderIsRefused) {
+  add_agents(1);
+  msg::SubmitT submit = submission(1);
+  submit.out = "runs/x";
+  EXPECT_THAT(refusal(Role::kAnybody, "", submit), HasSubstr("--out: must be an absolute path: runs/x"));
+  submit.out.clear();
+  submit.resume = "../x";
+  EXPECT_THAT(refusal(Role::kAnybody, "", submit), HasSubstr("--resume: must be an absolute path: ../x"));
+}
+
 TEST_F(DoorsTest, ADataAddressThatOthersCannotReachIsRefused) {
   msg::RegisterT info = registration("a");
   info.data_endpoint = "tcp://127.0.0.1:*";
