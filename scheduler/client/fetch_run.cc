@@ -204,6 +204,61 @@ std::string log_line(const nlohmann::json& event) {
   return event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+bool is_start(const nlohmann::json& event) {
+  return event.is_object() && event.value("event", nlohmann::json()) == "started";
+}
+
+// What the pool knows of a run, apart from its weights.
+struct Record {
+  std::string experiment;
+  std::vector<nlohmann::json> events;  // their paths are those in the client's folder
+};
+
+Record record_of(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder) {
+  PoolClient client(scheduler);
+  Record record{client.files(run).experiment, client.past_events(run)};
+  for (nlohmann::json& event : record.events)
+    for (const char* key : {"path", "checkpoint"})
+      if (const auto found = event.find(key); found != event.end() && found->is_string())
+        *found = fetched_path(folder, found->get<std::string>()).string();
+  return record;
+}
+
+std::vector<std::string> lines_of(const fs::path& log) {
+  std::vector<std::string> lines;
+  std::istringstream text(fs::exists(log) ? read_text_file(log) : std::string());
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
+
+// Whether the log begins with this run's own start. Starts have a time, so two runs of one experiment have
+// different ones. A log without a start may be of any run that has not begun.
+bool may_be_of(const std::vector<std::string>& log, const Record& record) {
+  const auto is_own = [&](const std::string& line) {
+    return std::ranges::any_of(record.events, [&](const nlohmann::json& event) {
+      return is_start(event) && log_line(event) == line;
+    });
+  };
+  return std::ranges::none_of(record.events, is_start) || std::ranges::any_of(log, is_own) ||
+         std::ranges::none_of(log, [](const std::string& line) {
+           return is_start(nlohmann::json::parse(line, nullptr, false));
+         });
+}
+
+// Throws if the folder has files of another run, with which those of this run would be mixed.
+void require_no_other_run(const fs::path& folder, uint64_t run, const Record& record) {
+  const fs::path experiment = folder / kFetchedExperiment, log = folder / kFetchedLog;
+  const auto refuse = [&](const fs::path& file) {
+    throw Error(fmt::format("{} is not that of run {}: choose another folder", file.string(), run));
+  };
+  if (fs::exists(experiment) && read_text_file(experiment) != record.experiment) refuse(experiment);
+  if (!fs::exists(experiment))
+    if (const auto checkpoint = shard::newest_checkpoint(folder / "checkpoints"))
+      throw Error(fmt::format("{} may be another run's, because the folder has no {}: choose another folder",
+                              checkpoint->string(), kFetchedExperiment));
+  if (!may_be_of(lines_of(log), record)) refuse(log);
+}
+
 }  // namespace
 
 RunFolder::RunFolder(fs::path folder, const fs::path& resumed)
@@ -257,32 +312,21 @@ std::vector<fs::path> fetch_checkpoints(const comm::control::SchedulerAddress& s
   return paths;
 }
 
-void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder,
-                  bool has_checkpoint) {
-  PoolClient client(scheduler);
-  const std::string text = client.files(run).experiment;
-  const fs::path path = folder / kFetchedExperiment;
-  if (!has_checkpoint && fs::exists(path) && read_text_file(path) != text)
-    throw Error(fmt::format("{} is not that of run {}: choose another folder", path.string(), run));
-  AtomicFile experiment(path);
-  experiment.write(text);
+void fetch_record(const comm::control::SchedulerAddress& scheduler, uint64_t run, const fs::path& folder) {
+  const Record record = record_of(scheduler, run, folder);
+  require_no_other_run(folder, run, record);
+  AtomicFile experiment(folder / kFetchedExperiment);
+  experiment.write(record.experiment);
   experiment.commit();
 
   const fs::path file = folder / kFetchedLog;
-  std::string log = fs::exists(file) ? read_text_file(file) : std::string();
-  if (!log.empty() && log.back() != '\n') log += '\n';
-  std::set<std::string> known;
-  std::istringstream lines(log);
-  for (std::string line; std::getline(lines, line);) known.insert(line);
-  for (nlohmann::json& event : client.past_events(run)) {
-    for (const char* key : {"path", "checkpoint"})
-      if (const auto found = event.find(key); found != event.end() && found->is_string())
-        *found = fetched_path(folder, found->get<std::string>()).string();
-    if (const std::string line = log_line(event); known.insert(line).second) log += line + '\n';
-  }
-  AtomicFile writer(file);
-  writer.write(log);
-  writer.commit();
+  std::vector<std::string> lines = lines_of(file);
+  std::set<std::string> known(lines.begin(), lines.end());
+  for (const nlohmann::json& event : record.events)
+    if (const std::string line = log_line(event); known.insert(line).second) lines.push_back(line);
+  AtomicFile log(file);
+  for (const std::string& line : lines) log.write(line + '\n');
+  log.commit();
 }
 
 }  // namespace modelet::cli

@@ -42,6 +42,22 @@ class Fetch(PoolTest):
         self.modelet("train", self.experiment, "--resume", out, "--set", "train.epochs=3")
         self.assertEqual(newest_checkpoint(out).name, "step-0000000075")
 
+    def test_two_runs_are_not_mixed(self):
+        self.agent("a")
+        out = self.folder / "first"
+        first, again, other = (self.submit_without_folder("--set", "train.epochs=1", "--set", f"train.seed={seed}") for seed in (1, 1, 2))
+        for run in (first, again, other):
+            self.assert_finishes(run)
+        self.fetch(first, out)
+
+        def files():
+            return {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+        before = files()
+        for run, name in ((again, "log.jsonl"), (other, "experiment.toml")):
+            self.assert_refused(1, f"{out / name} is not that of run {run}: choose another folder",
+                                "modelet", "fetch", run, "--out", out, "--scheduler", self.address)
+        self.assertEqual(files(), before)
+
     def test_there_is_no_such_run(self):
         self.assert_refused(1, "there is no run 7", "modelet", "fetch", "7", "--out", "none", "--scheduler", self.address)
         self.assertFalse((self.folder / "none").exists())

@@ -153,8 +153,8 @@ void fetch(const PoolOptions& options) {
                    "what has arrived of run {} is kept: the same command goes on with it", options.run));
            }});
   reporter.clear_progress();
-  fetch_record(address, options.run, out, !paths.empty());
   if (paths.empty())
+  fetch_record(address, options.run, out);
     throw Error(fmt::format(
         "run {} has no checkpoint in the scheduler's store: {} has its experiment.toml and log.jsonl, but no "
         "weights; modelet watch {} shows how far it is",

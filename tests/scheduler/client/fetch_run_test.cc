@@ -33,8 +33,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* kExperiment = "# as it was submitted\n[train]\nepochs = 3\n";
-
 // The pool has two checkpoints of a run that no node works on any more.
 class FetchRunTest : public testing::Test {
  protected:
@@ -65,7 +63,7 @@ class FetchRunTest : public testing::Test {
       msg::RunFilesT files;
       const std::lock_guard lock(mutex);
       files.snapshots = comm::format_snapshots(kept);
-      files.experiment = kExperiment;
+      files.experiment = experiment;
       answers.emplace_back(std::move(files));
     }
     msg::RunStatusT status;
@@ -73,17 +71,19 @@ class FetchRunTest : public testing::Test {
     status.state = msg::RunState::Finished;
     if (const auto* submit = std::get_if<msg::SubmitT>(&message))
       answers.emplace_back(msg::AcceptedT{{}, 3, submit->token});
-    const auto events = {R"({"event":"started","run":"r"})",
-                         R"({"event":"checkpoint","step":20,"path":"/agent/x/step-0000000020"})",
-                         R"({"event":"finished","checkpoint":"/agent/x/step-0000000020"})"};
+    const std::lock_guard lock(mutex);
+    const std::vector<std::string> events{
+        R"({"event":"started","time":")" + began + R"("})",
+        R"({"event":"checkpoint","step":20,"path":"/agent/x/step-0000000020"})",
+        R"({"event":"finished","checkpoint":"/agent/x/step-0000000020"})"};
     if (const auto* asked = std::get_if<msg::FindRunLogT>(&message)) {
       msg::RunLogT log{{}, 3, "", 3, true};
       if (asked->offset == 0)
-        for (const char* text : events) log.text += std::string(text) + '\n';
+        for (const std::string& text : events) log.text += text + '\n';
       answers.emplace_back(std::move(log));
     }
     if (std::holds_alternative<msg::WatchT>(message)) {
-      for (const char* text : events) answers.emplace_back(msg::RunEventT{{}, 3, text});
+      for (const std::string& text : events) answers.emplace_back(msg::RunEventT{{}, 3, text});
       answers.emplace_back(std::move(status));
     }
     return answers;
@@ -110,6 +110,7 @@ class FetchRunTest : public testing::Test {
   std::unique_ptr<comm::DataServer> store;
   mutable std::mutex mutex;          // the scheduler's thread reads
   std::vector<comm::Snapshot> kept;  // as the scheduler lists them
+  std::string experiment = "# as it was submitted\n[train]\nepochs = 3\n", began = "08:00";
   std::unique_ptr<test::FakeScheduler> scheduler;
 };
 
@@ -230,11 +231,35 @@ TEST_F(FetchRunTest, NamesAStoreThatIsNotThere) {
 
 TEST_F(FetchRunTest, RecordsExperimentAndEvents) {
   const RunFolder mine(out);  // without a checkpoint
-  for (int i = 0; i < 2; ++i) fetch_record(scheduler->endpoint(), 3, out, false);
-  EXPECT_EQ(read_text_file(out / "experiment.toml"), kExperiment);
+  for (int i = 0; i < 2; ++i) fetch_record(scheduler->endpoint(), 3, out);
+  EXPECT_EQ(read_text_file(out / "experiment.toml"), experiment);
   const std::string log = read_text_file(out / "log.jsonl");
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 3) << log;
   EXPECT_THAT(log, HasSubstr(R"("path":")" + (out / "checkpoints/step-0000000020").string()));
+}
+
+TEST_F(FetchRunTest, AFolderOfAnotherRunStaysAsItIs) {
+  const auto refusal = [&] { return error_of([&] { fetch_record(scheduler->endpoint(), 3, out); }); };
+  fs::create_directories(out);
+  EXPECT_EQ(refusal(), "no error");
+  const std::string log = read_text_file(out / "log.jsonl"), first = experiment;
+  const auto set = [this](std::string& text, const std::string& value) {
+    const std::lock_guard lock(mutex);
+    text = value;
+  };
+  set(began, "09:00");  // the same experiment again
+  EXPECT_THAT(refusal(), HasSubstr("log.jsonl is not that of run 3"));
+  set(began, "08:00");
+  set(experiment, "[train]\nepochs = 4\n");
+  EXPECT_THAT(refusal(), HasSubstr("experiment.toml is not that of run 3"));
+  EXPECT_EQ(read_text_file(out / "experiment.toml"), first);
+  EXPECT_EQ(read_text_file(out / "log.jsonl"), log);
+
+  fs::remove(out / "experiment.toml");
+  EXPECT_EQ(refusal(), "no error") << "nothing says that this is another run's";
+  fs::remove(out / "experiment.toml");
+  shard::write_sample_checkpoint(out / "checkpoints", 5, 9);
+  EXPECT_THAT(refusal(), HasSubstr("step-0000000005 may be another run's"));
 }
 
 // `modelet submit --watch`: the last events name checkpoints that are in the folder by then.
