@@ -134,7 +134,8 @@ void LocalPool::start(const LocalPoolOptions& options) {
       options.threads > 0 ? options.threads : std::max(1u, agent::usable_cores() / options.nodes);
   const agent::Speed speed = agent::measure_speed(threads);
   const uint64_t memory_mib = std::max<uint64_t>(1, (agent::usable_memory_bytes() >> 20) / options.nodes);
-  // The pool's only user may read and write everything that the agents may.
+  // The pool's only user may read and write everything that the agents may. When an agent gets SIGTERM, the
+  // pool ends or has been killed: no scheduler could release the agent, and it must not train on meanwhile.
   for (const std::string& name : names)
     add(name, programs / "modelet-agent", {"--scheduler",     scheduler_.endpoint,
                                            "--key",           key_file(name).string(),
@@ -150,6 +151,7 @@ void LocalPool::start(const LocalPoolOptions& options) {
                                            "--local-store",   store().string(),
                                            "--data-root",     "/",
                                            "--out-root",      "/",
+                                           "--leave-seconds", "0.1",
                                            "--dedicated"});
   wait_for_agents(options.nodes, options.start_seconds);
   restarts_left_ = options.most_restarts;

@@ -34,6 +34,18 @@ class KilledTest(ProgramTest):
         starter.send_signal(signal.SIGKILL)
         wait_until(lambda: not processes_of_session(session), lambda: f"all ended: {processes_of_session(session)}")
 
+    def test_agents_do_not_train_on_without_their_pool(self):
+        """When `modelet` is killed, the kernel tells each agent once or more often, so here it is told once."""
+        run = self.start_training("alone", *ENDLESS, "--nodes", "2")
+        run.wait_for_step(5)
+        run.signal(signal.SIGSTOP)  # does not start the scheduler again
+        for victim, number in (("modelet-scheduler", signal.SIGKILL), ("modelet-agent", signal.SIGTERM)):
+            for pid, name in run.children().items():
+                if name == victim:
+                    os.kill(pid, number)
+        # Half of the time for which an agent of another pool works on.
+        wait_until(lambda: not run.children(), lambda: f"all ended: {run.children()}", limit=30)
+
     def kill_session(self, session):
         for pid in processes_of_session(session):
             os.kill(pid, signal.SIGKILL)
