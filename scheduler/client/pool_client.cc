@@ -58,10 +58,10 @@ PoolClient::PoolClient(const comm::control::SchedulerAddress& scheduler)
     : address_(scheduler), scheduler_(scheduler.endpoint), socket_(scheduler) {}
 
 // Tries again as long as the connection is being made.
-void PoolClient::send(const comm::control::ToSchedulerMessage& message) {
+void PoolClient::send(const comm::control::ToSchedulerMessage& message, double seconds) {
   const Stopwatch watch;
   while (!socket_.send(message)) {
-    if (watch.seconds() > kAnswerSeconds)
+    if (watch.seconds() > seconds)
       throw Error(fmt::format("no scheduler answers at {}: {}", scheduler_,
                               socket_.trouble().empty()
                                   ? "is modelet-scheduler running there, and is the address right?"
@@ -73,13 +73,13 @@ void PoolClient::send(const comm::control::ToSchedulerMessage& message) {
 // Asks again over a new connection, because the question or its answer may have been lost with the former one.
 // A submission that arrives twice is one run (its token).
 template <class Answer>
-Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question) {
+Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question, double seconds) {
   const Stopwatch watch;
   while (socket_.receive(0)) {
   }
-  send(question);
+  send(question, seconds);
   uint64_t connection = socket_.connections();
-  while (watch.seconds() < kAnswerSeconds) {
+  while (watch.seconds() < seconds) {
     auto message = socket_.receive(kPollSeconds);
     const uint64_t former = std::exchange(connection, socket_.connections());
     if (message) {
@@ -89,12 +89,12 @@ Answer PoolClient::ask(const comm::control::ToSchedulerMessage& question) {
         throw Error("the scheduler refuses: " + refusal->reason);
     }
     if (former == 0 || connection == former) continue;
-    send(question);
+    send(question, seconds);
     connection = socket_.connections();
   }
   throw Error(fmt::format(
       "the scheduler at {} did not answer within {:.0f} s; if it is of another release, its log says so{}",
-      scheduler_, kAnswerSeconds,
+      scheduler_, seconds,
       std::holds_alternative<comm::control::SubmitT>(question)
           ? ". It may have accepted the run: modelet list shows its runs"
           : ""));
@@ -144,8 +144,9 @@ comm::control::RunFilesT PoolClient::files(uint64_t run) {
   return ask<comm::control::RunFilesT>(comm::control::FindRunFilesT{{}, run});
 }
 
-comm::control::RunLogT PoolClient::log(uint64_t run, const std::string& node, uint64_t offset) {
-  return ask<comm::control::RunLogT>(comm::control::FindRunLogT{{}, run, node, offset});
+comm::control::RunLogT PoolClient::log(uint64_t run, const std::string& node, uint64_t offset,
+                                       double patience) {
+  return ask<comm::control::RunLogT>(comm::control::FindRunLogT{{}, run, node, offset}, patience);
 }
 
 comm::control::NodeListT PoolClient::drain(const std::string& node, bool drain) {

@@ -1,6 +1,6 @@
 // A client of a pool: submits runs, watches and stops them, lists runs and nodes. All calls except watch()
-// wait for the scheduler's answer, and throw Error if there is none within kAnswerSeconds. All calls throw
-// Error if the scheduler refuses. One thread.
+// wait for the scheduler's answer, and throw Error if there is none within kAnswerSeconds, unless they say
+// otherwise. All calls throw Error if the scheduler refuses. One thread.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,9 @@ class PoolClient {
   comm::control::RunStatusT stop(uint64_t run);
   uint16_t data_port();  // of the scheduler's store; 0: it has none
   comm::control::RunFilesT files(uint64_t run);
-  comm::control::RunLogT log(uint64_t run, const std::string& node, uint64_t offset);
+  // Waits for a scheduler that is away, at most `patience` seconds.
+  comm::control::RunLogT log(uint64_t run, const std::string& node, uint64_t offset,
+                             double patience = kAnswerSeconds);
   comm::control::NodeListT drain(const std::string& node, bool drain);
 
   // Callbacks while watching; each may be empty.
@@ -69,8 +71,8 @@ class PoolClient {
  private:
   void tell_missed(uint64_t run, uint64_t after, uint64_t before, const Watcher& watcher) const;
   template <class Answer>
-  Answer ask(const comm::control::ToSchedulerMessage& question);
-  void send(const comm::control::ToSchedulerMessage& message);
+  Answer ask(const comm::control::ToSchedulerMessage& question, double seconds = kAnswerSeconds);
+  void send(const comm::control::ToSchedulerMessage& message, double seconds = kAnswerSeconds);
 
   const comm::control::SchedulerAddress address_;
   const std::string scheduler_;  // its endpoint

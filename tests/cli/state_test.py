@@ -1,6 +1,9 @@
 """A scheduler with --state: its knowledge is in a folder that no other scheduler may use."""
 import json
+import os
+import signal
 import socket
+import time
 import unittest
 
 from programs import ENDLESS, STEPS_PER_EPOCH, TIME, PoolTest, wait_until
@@ -94,6 +97,38 @@ class Runs(StatePool):
         steps = [event["step"] for event in map(json.loads, log()) if event["event"] == "progress"]
         self.assertEqual(sorted(set(steps)), list(range(1, epochs * STEPS_PER_EPOCH + 1)), "none is missing")
         self.assertEqual(sum(after <= before for before, after in zip(steps, steps[1:])), 1, "only the loss makes it repeat some")
+
+    def follow(self, run, **streams):
+        return self.start("modelet", "logs", run, "--follow", "--scheduler", self.address, **streams)
+
+    def test_are_followed_while_the_scheduler_is_away(self):
+        self.agent("a")
+        run = self.submit("run", *ENDLESS)
+        follower = self.follow(run)
+        follower.wait_for_step(5)
+        self.scheduler.kill_all()
+        time.sleep(12)  # longer than a client waits for an ordinary answer
+        self.start_again()
+        before = follower.events("progress")[-1]["step"]
+        follower.wait_for_step(before + 5)
+        self.verb("stop", run)
+        self.assert_ends(follower, 0)
+        steps = [event["step"] for event in follower.events("progress")]
+        self.assertEqual(steps, sorted(set(steps)), "no event twice")
+
+    def test_are_followed_no_longer_than_somebody_reads(self):
+        self.agent("a")
+        running, waiting = self.submit("run", *ENDLESS), self.submit("waits", "--wait", "--nodes", "2")
+        self.wait_for_step(running, 5)
+        for run in (running, waiting):  # one that writes to its log, and one that has nothing to write
+            reader, writer = os.pipe()
+            follower = self.follow(run, stdout=writer)
+            os.close(writer)
+            if run == running:
+                os.read(reader, 1)
+            os.close(reader)
+            self.assert_ends(follower, -signal.SIGPIPE)
+            self.assertEqual(follower.stderr, "")
 
     def test_do_not_forget_who_is_drained(self):
         self.agent("a")

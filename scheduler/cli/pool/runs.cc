@@ -1,17 +1,19 @@
 #include "scheduler/cli/pool/runs.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <spdlog/fmt/fmt.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <cerrno>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "base/error.h"
 #include "base/system/process.h"
@@ -29,7 +31,7 @@ namespace {
 using comm::control::RunStatusT;
 using nlohmann::json;
 
-constexpr std::chrono::milliseconds kLookAgain{500};
+constexpr int kLookAgain = 500;  // milliseconds
 
 json to_json(const RunStatusT& run) {
   return {{"run", run.run},
@@ -116,24 +118,34 @@ std::string printable_lines(std::string_view text) {
   return shown;
 }
 
+// Waits before a log is asked for more. If nobody reads the output any more, this ends the process as a
+// write would: a log may have nothing to write for hours.
+void wait_for_more() {
+  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  if (::poll(&output, 1, kLookAgain) <= 0) return;
+  ::raise(SIGPIPE);
+  errno = EPIPE;  // the signal is ignored
+  throw Error(errno_text("standard output"));
+}
+
 void logs(const PoolOptions& options) {
   PoolClient client(options.address());
-  std::atomic<bool> stop{false};
-  const StopSignals signals([&stop] { stop = true; });
-  for (uint64_t offset = 0; !stop;) {
-    const comm::control::RunLogT log = client.log(options.run, options.node, offset);
+  double patience = kAnswerSeconds;  // for a scheduler that may never have been there
+  for (uint64_t offset = 0;;) {
+    const comm::control::RunLogT log = client.log(options.run, options.node, offset, patience);
     if (options.json) {
       if (!log.text.empty()) print_line(json{{"run", log.run}, {"node", options.node}, {"text", log.text}});
     } else {
       std::cout << printable_lines(log.text);
     }
-    std::cout << std::flush;
+    errno = 0;
+    if (!std::cout.flush()) throw Error(errno_text("standard output"));
     const bool more = log.next > offset;
     offset = log.next;
     if (log.complete || (!more && !options.follow)) return;
-    if (!more) std::this_thread::sleep_for(kLookAgain);
+    if (options.follow) patience = options.patience;
+    if (!more) wait_for_more();
   }
-  throw Interrupted(fmt::format("the log of run {} is no longer followed", options.run));
 }
 
 void fetch(const PoolOptions& options) {
@@ -143,6 +155,7 @@ void fetch(const PoolOptions& options) {
   const std::filesystem::path out = absolute(options.out);
   const auto address = options.address();
   const RunFolder folder(out);
+  fetch_record(address, options.run, out);
   const auto paths = fetch_checkpoints(
       address, options.run, out,
       {.tell = [&](const json& event) { reporter.handle(event); },
@@ -154,7 +167,6 @@ void fetch(const PoolOptions& options) {
            }});
   reporter.clear_progress();
   if (paths.empty())
-  fetch_record(address, options.run, out);
     throw Error(fmt::format(
         "run {} has no checkpoint in the scheduler's store: {} has its experiment.toml and log.jsonl, but no "
         "weights; modelet watch {} shows how far it is",
@@ -203,6 +215,7 @@ void add_run_verbs(CLI::App& app) {
   add_run(logs_verb, *logged);
   logs_verb.add_option("node", logged->node, "name of a node (default: the run's events)");
   logs_verb.add_flag("--follow", logged->follow, "go on until the log is complete");
+  add_patience(logs_verb, *logged);
 }
 
 }  // namespace modelet::cli
