@@ -174,15 +174,22 @@ Agent::Agent(AgentOptions options)
 void Agent::run() {
   while (!ended_) {
     take_requests();
-    const uint64_t step = runner_ ? runner_->step() : 0;
-    handle(Tick{step, keeper_.is_sending()});
-    if (options_.on_beat) options_.on_beat(runner_ ? runner_->run() : 0, step);
+    handle(Tick{runner_ ? runner_->step() : 0, keeper_.is_sending()});
+    tell_owner();
     if (clock_.now() - log_passed_at_ >= kPassLogEvery) pass_log_on();
     take_mail();
     listen();
     tell_trouble();
   }
+  tell_owner();
   socket_.close(kLastWords);
+}
+
+void Agent::tell_owner() {
+  if (!options_.on_beat) return;
+  const uint64_t steps = steps_before_ + (runner_ ? runner_->steps_here() : 0);
+  options_.on_beat(runner_ ? runner_->run() : 0, runner_ ? runner_->step() : 0,
+                   steps - std::exchange(steps_told_, steps));
 }
 
 void Agent::request_stop() {
@@ -212,6 +219,7 @@ void Agent::take_mail() {
     const auto* mail = std::get_if<FromJob>(&event);
     if (mail != nullptr && std::holds_alternative<RunDoneT>(mail->message)) {
       pass_log_on();  // passes on why it ended
+      if (runner_) steps_before_ += runner_->steps_here();
       runner_.reset();
       keeper_.hurry();
     }

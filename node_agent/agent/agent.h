@@ -54,8 +54,9 @@ struct AgentOptions {
   Throttle* throttle = nullptr;  // for all jobs; must outlive the agent. Null: all threads, always
   std::shared_ptr<comm::RateLimit> sending;  // limit for what goes to other agents; null: none
   double link_bytes_per_second = 125e6;      // snapshots may use a part of it; a guess unless the owner says
-  // Called about once a second with the run that this agent works for (0: none) and the steps done.
-  std::function<void(uint64_t run, uint64_t step)> on_beat;
+  // Called about once a second with the run that this agent works for (0: none), its step, and the number of
+  // steps that the agent has done since the last call.
+  std::function<void(uint64_t run, uint64_t step, uint64_t done)> on_beat;
 };
 
 // Fills in the cores, the memory and the speeds that the options leave open (0), and limits cores, memory,
@@ -78,6 +79,7 @@ class Agent {
 
  private:
   void handle(const AgentEvent& event);
+  void tell_owner();
   void take_requests();
   void take_mail();
   void listen();
@@ -110,6 +112,8 @@ class Agent {
   bool ended_ = false;
   std::string told_trouble_;  // trouble with the connection that was logged last
   double log_passed_at_ = 0;
+  uint64_t steps_before_ = 0;           // done by earlier jobs
+  uint64_t steps_told_ = 0;             // done, and reported to on_beat
   std::atomic<uint64_t> kept_pool_{0};  // pool of the run whose snapshots are kept
   SnapshotKeeper keeper_;
   AgentCore core_;

@@ -94,11 +94,10 @@ bool OwnerService::wait_until_wanted(int stop_fd) {
   }
 }
 
-void OwnerService::count(uint64_t run, uint64_t step) {
+void OwnerService::count(uint64_t run, uint64_t step, uint64_t done) {
   const std::lock_guard lock(mutex_);
-  if (run != 0 && run != run_) ++runs_;
-  // The first steps of a run that goes on from a snapshot were done elsewhere.
-  if (run != 0 && run == run_ && step > step_) steps_ += step - step_;
+  if (run != 0 && run != std::exchange(last_run_, run)) ++runs_;
+  steps_ += done;
   run_ = run;
   step_ = step;
 }

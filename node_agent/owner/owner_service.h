@@ -61,8 +61,9 @@ class OwnerService {
   // Waits until the machine is lent again. Returns false if `stop_fd` becomes readable first.
   bool wait_until_wanted(int stop_fd);
 
-  // Reports what the agent does, for status(). `run` 0: nothing.
-  void count(uint64_t run, uint64_t step);
+  // Reports what the agent does, for status(): its run (0: none), the step of the run, and how many steps the
+  // agent has done since the last report.
+  void count(uint64_t run, uint64_t step, uint64_t done);
   nlohmann::json status() const;
 
  private:
@@ -83,6 +84,7 @@ class OwnerService {
   LeaveCall leave_;  // null: there is no agent, or it was already asked
   bool attends_ = false, asked_to_leave_ = false;
   uint64_t run_ = 0, step_ = 0, runs_ = 0, steps_ = 0;
+  uint64_t last_run_ = 0;  // a run that is grouped anew is the same run
   const double began_;
   double suspended_seconds_ = 0, last_look_;
 

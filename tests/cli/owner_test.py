@@ -6,7 +6,7 @@ import os
 import threading
 import unittest
 
-from programs import ENDLESS, PoolTest, limits_of, wait_until
+from programs import ENDLESS, STEPS_PER_EPOCH, PoolTest, limits_of, wait_until
 
 MEBI = 1 << 20
 
@@ -78,6 +78,15 @@ class Owner(PoolTest):
         self.ask("pause")
         self.verb("stop", run)
         self.assertEqual(self.wait_for_end(run)["state"], "stopped")
+
+    def test_steps_before_a_checkpoint_do_not_count(self):
+        self.lent_agent("a")
+        for number, arguments in ((1, ()), (2, ("--resume", self.pool / "run"))):
+            run = self.submit("run", *arguments, "--set", f"train.epochs={2 * number}")
+            self.assert_finishes(run)
+            wait_until(lambda: self.ask("--status")["run"] == 0, "it is free")
+            status = self.ask("--status")
+            self.assertEqual((status["runs"], status["steps"]), (number, 2 * number * STEPS_PER_EPOCH))
 
     def test_a_drained_agent_leaves_and_comes_back(self):
         agent = self.lent_agent("a", "--leave-seconds", "5")

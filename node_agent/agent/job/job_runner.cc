@@ -61,6 +61,11 @@ uint64_t JobRunner::step() const {
   return job_ == nullptr ? 0 : job_->step();
 }
 
+uint64_t JobRunner::steps_here() const {
+  const std::lock_guard lock(mutex_);
+  return group_ != nullptr ? job_->step() - first_step_ : steps_done_;
+}
+
 void JobRunner::start(std::vector<comm::Peer> ranks) {
   const std::lock_guard lock(mutex_);
   ranks_ = std::move(ranks);
@@ -223,6 +228,7 @@ bool JobRunner::aborted() const {
 void JobRunner::enter_group(comm::Group& group) {
   const std::lock_guard lock(mutex_);
   group_ = &group;
+  first_step_ = job_->step();  // the job has been prepared, so a checkpoint has been restored
   if (aborted_) group.interrupt(abort_reason_);
   if (stop_requested_) job_->request_stop();
 }
@@ -230,6 +236,7 @@ void JobRunner::enter_group(comm::Group& group) {
 void JobRunner::leave_group() {
   const std::lock_guard lock(mutex_);
   group_ = nullptr;
+  steps_done_ = job_->step() - first_step_;
 }
 
 }  // namespace modelet::agent

@@ -48,6 +48,8 @@ class JobRunner {
   uint64_t run() const { return run_; }
   int size() const { return size_; }
   uint64_t step() const;
+  // Steps that this job has done. Those before the checkpoint that it goes on from do not count.
+  uint64_t steps_here() const;
   void start(std::vector<comm::Peer> ranks);  // call it when the group is complete
   void request_stop();                        // after the current step, with a checkpoint
   void abort(const std::string& reason);      // at once; but prepare() is waited for, unless it prepares text
@@ -83,6 +85,8 @@ class JobRunner {
   std::string abort_reason_;
   std::unique_ptr<Job> job_;      // null before it is made
   comm::Group* group_ = nullptr;  // while the job runs in it
+  uint64_t first_step_ = 0;       // of the job when it entered the group
+  uint64_t steps_done_ = 0;       // in the group that it has left
   std::thread thread_;
 };
 

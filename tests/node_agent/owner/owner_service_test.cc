@@ -65,8 +65,7 @@ TEST_F(OwnerServiceTest, TheAgentLeavesAndComesBack) {
   {
     const OwnerService::Attendance attendance(service, [&](const std::string& reason) { told += reason; });
     EXPECT_EQ(ask("status")["state"], "free");
-    service.count(7, 100);
-    service.count(7, 150);
+    service.count(7, 100, 50);
     EXPECT_EQ(ask("status")["state"], "working");
     EXPECT_FALSE(attendance.asked_to_leave());
     EXPECT_EQ(ask("drain")["state"], "leaving");
@@ -99,9 +98,13 @@ TEST_F(OwnerServiceTest, NotLentFromTheStart) {
 
 TEST_F(OwnerServiceTest, CountsRunsAndSteps) {
   OwnerService service(options());
-  for (const auto& [run, step] : std::vector<std::pair<uint64_t, uint64_t>>{
-           {0, 0}, {1, 1000}, {1, 1010}, {1, 1005}, {1, 1006}, {0, 0}, {2, 0}, {2, 5}})
-    service.count(run, step);
+  struct Report {
+    uint64_t run, step, done;
+  };
+  // The first run is grouped anew and goes on from step 1005.
+  for (const auto& [run, step, done] :
+       {Report{0, 0, 0}, {1, 0, 0}, {1, 1010, 10}, {0, 0, 0}, {1, 0, 0}, {1, 1006, 1}, {2, 0, 0}, {2, 5, 5}})
+    service.count(run, step, done);
   const json status = service.status();
   EXPECT_EQ(status["runs"], 2);
   EXPECT_EQ(status["steps"], 16);

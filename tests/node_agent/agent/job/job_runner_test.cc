@@ -139,6 +139,34 @@ TEST_F(JobRunnerTest, AfterAnAbortTheNextEpochPrepares) {
   EXPECT_FALSE(done.retry);
 }
 
+// Goes on from a checkpoint of step 1000, and does three steps.
+class ResumedJob final : public Job {
+ public:
+  void prepare(const EventSink&) override { step_ = 1000; }
+  void run(comm::Group& group, const EventSink&) override {
+    while (step_ < 1003) group.barrier({.step = ++step_});
+  }
+  void request_stop() override {}
+  uint64_t step() const override { return step_; }
+  uint64_t memory_bytes() const override { return 1; }
+
+ private:
+  std::atomic<uint64_t> step_{0};
+};
+
+TEST_F(JobRunnerTest, StepsBeforeTheCheckpointDoNotCount) {
+  JobRunner other{
+      description(), {}, [](const TrainJob&) {}, [](TrainJob) { return std::make_unique<ResumedJob>(); }, {},
+      mailbox};
+  next<PreparedT>();
+  EXPECT_EQ(other.step(), 1000u);
+  EXPECT_EQ(other.steps_here(), 0u);
+  other.start(endpoints);
+  EXPECT_EQ(next<RunDoneT>().step, 1003u);
+  EXPECT_EQ(other.steps_here(), 3u);
+  may_prepare.set_value();
+}
+
 // Fails in its first step.
 class FailingJob final : public Job {
  public:
