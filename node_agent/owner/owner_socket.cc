@@ -54,13 +54,26 @@ int open_folder(const fs::path& path) {
   return fd;
 }
 
-// Connects to the agent that listens there; -1 if there is none.
+// Connects to the agent that listens there; -1 if there is none. Throws if there may be one.
 int try_connect(const fs::path& path) {
   const Descriptor folder(open_folder(path));
   const sockaddr_un address = address_in(folder.get(), path.filename());
   Descriptor fd(unix_socket());
-  return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? fd.release()
-                                                                                               : -1;
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+    return fd.release();
+  switch (errno) {
+    case ENOENT:
+    case ECONNREFUSED:  // a file that nobody listens at
+      return -1;
+    case EACCES:
+      throw Error(
+          errno_text(path.string()) +
+          ": an agent of another user has made it; only that user and root may ask it (sudo -u USER)");
+    case EAGAIN:
+      throw Error(path.string() + ": the agent is stopped, or busy with other requests: try again");
+    default:
+      throw Error(errno_text(path.string()));
+  }
 }
 
 bool is_ready(int fd, short what, double seconds) {

@@ -28,7 +28,8 @@ class OwnerSocket {
   // Called on the socket's own thread, one request at a time. An exception becomes {"error": "..."}.
   using Answer = std::function<nlohmann::json(const std::string& request)>;
 
-  // Listens at `path`. Throws Error if an agent listens there already, or if the socket cannot be made.
+  // Listens at `path`. Throws Error if an agent listens there already, or may do so, or if the socket cannot
+  // be made.
   OwnerSocket(std::filesystem::path path, Answer answer);
   OwnerSocket(const OwnerSocket&) = delete;
   OwnerSocket& operator=(const OwnerSocket&) = delete;
@@ -45,8 +46,8 @@ class OwnerSocket {
   std::thread thread_;
 };
 
-// Returns the agent's answer. Throws Error if no agent listens there, if it does not answer, or if it
-// refuses.
+// Returns the agent's answer. Throws Error if no agent listens there, if this user may not ask it, if it does
+// not answer, or if it refuses.
 nlohmann::json ask_agent(const std::filesystem::path& path, const std::string& request);
 
 }  // namespace modelet::agent

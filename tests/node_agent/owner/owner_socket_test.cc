@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/system/descriptor.h"
 #include "tests/error_of.h"
 
 namespace modelet::agent {
@@ -100,6 +102,32 @@ TEST_F(OwnerSocketTest, WhatAKilledAgentLeftIsReplaced) {
   ASSERT_TRUE(fs::exists(path_));
   const OwnerSocket socket(path_, echo);
   EXPECT_EQ(ask_agent(path_, "x"), (json{{"heard", "x"}}));
+}
+
+// Both an owner and another agent of this name learn that an agent is there, though it takes no request.
+TEST_F(OwnerSocketTest, AnAgentThatDoesNotListenNowIsNotDead) {
+  const Descriptor busy(::socket(AF_UNIX, SOCK_STREAM, 0)), waiting(::socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  path_.native().copy(address.sun_path, sizeof address.sun_path - 1);
+  const auto* at = reinterpret_cast<const sockaddr*>(&address);
+  ASSERT_EQ(::bind(busy.get(), at, sizeof address), 0);
+  ASSERT_EQ(::listen(busy.get(), 0), 0);
+  ASSERT_EQ(::connect(waiting.get(), at, sizeof address), 0);  // takes the only place
+  EXPECT_THAT(error_of([&] { ask_agent(path_, "status"); }), HasSubstr("try again"));
+  EXPECT_THAT(error_of([&] { OwnerSocket second(path_, echo); }), HasSubstr("try again"));
+  EXPECT_TRUE(fs::is_socket(path_));
+}
+
+TEST_F(OwnerSocketTest, AnotherUserIsToldWhoMayAsk) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can ask as another user";
+  const OwnerSocket socket(path_, echo);
+  fs::permissions(folder_, fs::perms::all);
+  constexpr uid_t kNobody = 65534;
+  const auto as = [](uid_t user) { ::syscall(SYS_setresuid, -1, user, -1); };  // of this thread alone
+  as(kNobody);
+  const std::string error = error_of([&] { ask_agent(path_, "status"); });
+  as(0);
+  EXPECT_THAT(error, HasSubstr("only that user and root may ask it"));
 }
 
 TEST_F(OwnerSocketTest, AFileInItsPlaceIsKept) {
