@@ -245,6 +245,8 @@ int main(int argc, char** argv) {
 
   return modelet::run_program(app, argc, argv, [&] {
     options.work_dir = std::filesystem::absolute(options.work_dir);
+    if (status && !request.empty())
+      throw modelet::UsageError("--status and '" + request + "' are two requests: leave one of them out");
     if (status) request = "status";
     if (!request.empty()) return ask(options, minutes.empty() ? request : request + ' ' + minutes, as_json);
     modelet::shard::kernels::use_instruction_set_from_environment();

@@ -90,6 +90,9 @@ class PoolWithKeys(ProgramTest):
             self.assert_refused(1, ["the key 'office' is an agent's, which may not submit, list, watch or stop"],
                                 "modelet", *verb, "--scheduler", self.address, *self.own("agent"))
         self.assertFalse((self.pool / "run").exists())
+        drain = ("drain", "c", "--scheduler", self.address)
+        self.assert_refused(1, ["only an administrator's key may drain a node"], "modelet", *drain, *self.own("user"))
+        self.assertIn("administrator", self.modelet("drain", "--help").stdout)
 
     def test_silent_connections_keep_nobody_out(self):
         silent = [connect(self.address) for _ in range(300)]

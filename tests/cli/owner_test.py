@@ -193,6 +193,7 @@ class Owner(PoolTest):
     def test_what_is_wrong_is_said(self):
         self.assert_refused(1, "no agent listens here", "modelet-agent", "--status", "--work-dir", self.pool)
         self.assert_refused(2, "", "modelet-agent", "pause", "soon")
+        self.assert_refused(2, "--status and 'pause' are two requests", "modelet-agent", "pause", "--status", "--work-dir", self.pool)
         file = self.pool / "wrong.toml"
         file.write_text("core = 1\n")
         self.assert_refused(2, [f"{file}:1", "did you mean 'cores'"], "modelet-agent", "--preferences", file, "--work-dir",

@@ -79,8 +79,11 @@ void add_node_verbs(CLI::App& app) {
   add_verb(app, "nodes", "List the nodes of a pool", "  modelet nodes --json",
            std::make_shared<PoolOptions>(), list_nodes);
   const auto drained = std::make_shared<PoolOptions>();
-  CLI::App& verb = add_verb(app, "drain", "Let runs go on without a node, which gets no work until --undo",
-                            "  modelet drain alpha\n  modelet drain alpha --undo", drained, drain);
+  CLI::App& verb =
+      add_verb(app, "drain",
+               "Let runs go on without a node, which gets no work until --undo; in a pool with keys only an "
+               "administrator's may do this",
+               "  modelet drain alpha\n  modelet drain alpha --undo", drained, drain);
   verb.add_option("node", drained->node, "name of the node")->required();
   verb.add_flag("--undo", drained->undo, "it may work again");
 }
