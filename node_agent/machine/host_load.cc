@@ -60,6 +60,24 @@ std::optional<ProcessTimes> times_of(const fs::path& process) {
                       static_cast<int>(field(kNice))};
 }
 
+// The CPUs that a process may use: the line "Cpus_allowed_list: 0-3,8" of its status. Empty: not known.
+std::set<int> cpus_of(const fs::path& process) {
+  constexpr std::string_view kKey = "Cpus_allowed_list:";
+  std::ifstream file(process / "status");
+  std::string line;
+  while (std::getline(file, line) && !line.starts_with(kKey)) {
+  }
+  std::set<int> cpus;
+  if (!line.starts_with(kKey)) return cpus;
+  std::istringstream ranges(line.substr(kKey.size()));
+  for (int first = 0; ranges >> first; ranges.ignore(1, ',')) {
+    int last = first;
+    if (ranges.peek() == '-') ranges.ignore() >> last;
+    for (int cpu = first; cpu <= std::min(last, CPU_SETSIZE - 1); ++cpu) cpus.insert(cpu);
+  }
+  return cpus;
+}
+
 // The seconds in which some process waited for what the file is about; -1: not known. It begins with "some avg10=...
 // total=MICROSECONDS".
 double seconds_waited(const fs::path& pressure) {
@@ -85,7 +103,7 @@ HostLoad::HostLoad(fs::path proc, std::set<int> cpus, int self)
       cpus_(std::move(cpus)),
       self_(self),
       tick_(1.0 / static_cast<double>(::sysconf(_SC_CLK_TCK))) {
-  guests_[self_] = 0;
+  guests_[self_] = {};
 }
 
 HostLoad::HostLoad() : HostLoad("/proc", own_cpus(), ::getpid()) {}
@@ -110,7 +128,15 @@ std::optional<HostLoad::Times> HostLoad::read(double now) const {
   return any ? std::optional(times) : std::nullopt;
 }
 
-// Seconds of CPU time that guests used since the last call.
+// The share of the process's CPUs that this process may use, too. 1 if the system does not tell.
+double HostLoad::share_of_cpus(const fs::path& process) const {
+  const std::set<int> theirs = cpus_of(process);
+  if (theirs.empty()) return 1;
+  const auto common = std::ranges::count_if(theirs, [this](int cpu) { return cpus_.contains(cpu); });
+  return static_cast<double>(common) / static_cast<double>(theirs.size());
+}
+
+// Seconds of CPU time that guests used on the CPUs of this process since the last call.
 double HostLoad::guests_used() {
   if (looks_++ % kLooksBetweenScans == 0) {
     std::error_code failure;
@@ -120,7 +146,7 @@ double HostLoad::guests_used() {
       if (!id || guests_.contains(*id)) continue;
       if (const auto times = times_of(entry->path());
           times && times->name == kGuestName && times->nice >= kGuestNice)
-        guests_[*id] = times->ticks * tick_;
+        guests_[*id] = {times->ticks * tick_, share_of_cpus(entry->path())};
     }
   }
   double used = 0;
@@ -131,8 +157,8 @@ double HostLoad::guests_used() {
       continue;
     }
     if (times) {
-      used += std::max(0.0, times->ticks * tick_ - guest->second);
-      guest->second = times->ticks * tick_;
+      used += guest->second.share * std::max(0.0, times->ticks * tick_ - guest->second.used);
+      guest->second.used = times->ticks * tick_;
     }
     ++guest;
   }

@@ -1,6 +1,7 @@
 // HostLoad: measures how much others use the cores that this process may use: the machine's owner, and
 // whoever else works there. Other agents that give way to the owner do not count as others, because agents
-// would make room for each other. It also measures how long processes waited for cores and for memory. The
+// would make room for each other. If such an agent may use other CPUs as well, the time that it used is taken to
+// be spread evenly over its CPUs. It also measures how long processes waited for cores and for memory. The
 // kernel does not tell whose processes these were.
 //
 // One thread. Each sample reads a few files of /proc, which takes some milliseconds on a machine with a
@@ -44,7 +45,13 @@ class HostLoad {
     double at = 0, busy = 0, waited = -1, waited_for_memory = -1;  // seconds
   };
 
+  struct Guest {
+    double used = 0;   // seconds of CPU time
+    double share = 1;  // of its CPUs that this process may use, too
+  };
+
   std::optional<Times> read(double now) const;
+  double share_of_cpus(const std::filesystem::path& process) const;
   double guests_used();
 
   const std::filesystem::path proc_;
@@ -52,7 +59,7 @@ class HostLoad {
   const int self_;
   const double tick_;  // seconds
   std::optional<Times> last_;
-  std::map<int, double> guests_;  // agents that give way, including this one -> seconds of CPU time used
+  std::map<int, Guest> guests_;  // agents that give way, including this one
   int looks_ = 0;
 };
 

@@ -42,6 +42,10 @@ class HostLoadTest : public testing::Test {
     std::ofstream(folder / "stat") << id << " (" << name << ") S 1 1 1 0 -1 0 0 0 0 0 " << ticks << ' '
                                    << ticks << " 0 0 20 " << nice << " 9 0 0 0\n";
   }
+  void may_use(int id, const std::string& cpus) {
+    std::ofstream(proc_ / std::to_string(id) / "status")
+        << "Name:\tmodelet-agent\nCpus_allowed:\tff\nCpus_allowed_list:\t" << cpus << "\nMems_allowed:\t1\n";
+  }
   void pressure(double seconds, const char* of = "cpu") {
     std::ofstream(proc_ / "pressure" / of)
         << "some avg10=0.00 avg60=0.00 avg300=0.00 total=" << static_cast<long>(seconds * 1e6)
@@ -76,6 +80,23 @@ TEST_F(HostLoadTest, OthersAreAllButAgentsThatGiveWay) {
   const auto next = load.sample(30);
   ASSERT_TRUE(next);
   EXPECT_NEAR(next->others, 0.6, 0.01);
+}
+
+TEST_F(HostLoadTest, OfAgentsOnlyTheTimeOnTheSameCpusCounts) {
+  for (const int id : {7, 8, 9}) process(id, "modelet-agent", 1, 50);
+  may_use(7, "1");
+  may_use(8, "2,4-9");  // none of ours
+  may_use(9, "0-1,6-7");
+  HostLoad load(proc_, {0, 1}, kSelf);
+  load.sample(10);
+
+  machine(10, 0);  // of two CPUs: 20 seconds
+  process(7, "modelet-agent", 1, 55);
+  process(8, "modelet-agent", 1, 70);
+  process(9, "modelet-agent", 1, 54);  // half of them here
+  const auto sample = load.sample(20);
+  ASSERT_TRUE(sample);
+  EXPECT_NEAR(sample->others, (20 - 5 - 2) / 10.0, 0.01);
 }
 
 TEST_F(HostLoadTest, WhatTheSystemDoesNotShow) {
