@@ -188,8 +188,13 @@ void Agent::run() {
 void Agent::tell_owner() {
   if (!options_.on_beat) return;
   const uint64_t steps = steps_before_ + (runner_ ? runner_->steps_here() : 0);
-  options_.on_beat(runner_ ? runner_->run() : 0, runner_ ? runner_->step() : 0,
-                   steps - std::exchange(steps_told_, steps));
+  Beat beat{.done = steps - std::exchange(steps_told_, steps)};
+  if (runner_) {
+    beat.run = runner_->run();
+    beat.step = runner_->step();
+    beat.nodes = runner_->size();
+  }
+  options_.on_beat(beat);
 }
 
 void Agent::request_stop() {

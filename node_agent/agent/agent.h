@@ -22,6 +22,7 @@
 #include "node_agent/agent/job/job_runner.h"
 #include "node_agent/agent/job/run_data.h"
 #include "node_agent/folders/run_owner.h"
+#include "node_agent/owner/beat.h"
 #include "node_agent/owner/preferences.h"
 
 namespace modelet::agent {
@@ -54,9 +55,7 @@ struct AgentOptions {
   Throttle* throttle = nullptr;  // for all jobs; must outlive the agent. Null: all threads, always
   std::shared_ptr<comm::RateLimit> sending;  // limit for what goes to other agents; null: none
   double link_bytes_per_second = 125e6;      // snapshots may use a part of it; a guess unless the owner says
-  // Called about once a second with the run that this agent works for (0: none), its step, and the number of
-  // steps that the agent has done since the last call.
-  std::function<void(uint64_t run, uint64_t step, uint64_t done)> on_beat;
+  std::function<void(const Beat&)> on_beat;  // called about once a second
 };
 
 // Fills in the cores, the memory and the speeds that the options leave open (0), and limits cores, memory,

@@ -117,7 +117,7 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
                       .preferences = preferences,
                       .bytes_sent = [sending = options.sending] { return sending->total(); }});
   options.throttle = &owner.throttle();
-  options.on_beat = [&owner](uint64_t run, uint64_t step, uint64_t done) { owner.count(run, step, done); };
+  options.on_beat = [&owner](const Beat& beat) { owner.count(beat); };
   const uint64_t most_memory = options.memory_bytes;
   for (bool returns = false;; returns = true) {
     {

@@ -33,13 +33,19 @@ Allowance OwnerPolicy::decide(double now, int minute, const std::optional<HostSa
     result.reason = "others use the machine";
   if (result.threads > 0) {
     suspended_since_.reset();
+    lost_patience_ = false;
     return result;
   }
   if (!suspended_since_) suspended_since_ = now;
   const bool lent = !preferences_.hours || preferences_.hours->contains(minute);
-  result.leave = wish_ == Wish::kDrain || !lent || gives_memory_back_ ||
-                 now - *suspended_since_ >= preferences_.back_off.patience_seconds;
+  if (now - *suspended_since_ >= patience()) lost_patience_ = true;
+  result.leave = wish_ == Wish::kDrain || !lent || gives_memory_back_ || lost_patience_;
   return result;
+}
+
+double OwnerPolicy::patience() const {
+  const double alone = preferences_.back_off.patience_seconds;
+  return has_peers_ ? std::min(alone, kPatienceWithPeers) : alone;
 }
 
 // Why a run gets no thread now, whatever cores are free; empty: it may get some.

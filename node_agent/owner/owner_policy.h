@@ -12,7 +12,9 @@
 //   threads. With a sample each second the agent gives up all cores within about five seconds.
 //
 // An agent without threads is to leave its run to others, which would otherwise wait for it: after
-// `patience_seconds`, or at once outside the lent hours and when the owner wants the machine.
+// `patience_seconds`, or at once outside the lent hours and when the owner wants the machine. If its run has
+// other nodes, it leaves after kPatienceWithPeers: they miss a silent node soon after that, and then the run
+// would lose the steps since its last snapshot. It does not come back before it has threads again.
 //
 // Memory comes back only when the run is left, because a suspended run keeps its own. So if the machine is
 // short of memory for some seconds, the agent is to leave at once. It may come back when nobody has waited
@@ -35,6 +37,10 @@ struct Allowance {
   std::string reason;    // why there are not all threads; empty: there are
 };
 
+// Seconds. Peers miss a silent rank after as many (GroupOptions::missing_seconds), and the scheduler waits a few
+// times longer for it.
+inline constexpr double kPatienceWithPeers = 3;
+
 class OwnerPolicy {
  public:
   // `threads`: what a run uses if nobody else wants the machine.
@@ -44,6 +50,9 @@ class OwnerPolicy {
   void pause(double now, std::optional<double> seconds);  // without `seconds`: until resume()
   void drain();
   void resume();
+
+  // Whether the run of this agent has other nodes, which wait while it is suspended.
+  void set_peers(bool has_peers) { has_peers_ = has_peers; }
 
   // `minute`: of the day, in local time. `sample`: covers the time since the last call; empty: not known.
   Allowance decide(double now, int minute, const std::optional<HostSample>& sample);
@@ -59,6 +68,7 @@ class OwnerPolicy {
   void follow_memory(double now, double pressure);
   uint32_t room_beside(double others, double cores) const;
   std::string why_suspended(int minute) const;
+  double patience() const;
 
   const Preferences preferences_;
   const uint32_t threads_;
@@ -71,6 +81,7 @@ class OwnerPolicy {
   double memory_short_at_ = 0;                // the last time
   bool gives_memory_back_ = false;
   std::optional<double> suspended_since_;
+  bool has_peers_ = false, lost_patience_ = false;
 };
 
 }  // namespace modelet::agent

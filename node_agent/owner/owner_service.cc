@@ -75,6 +75,7 @@ OwnerService::Attendance::~Attendance() {
   service_.leave_ = nullptr;
   service_.attends_ = false;
   service_.run_ = 0;
+  service_.policy_.set_peers(false);
 }
 
 bool OwnerService::Attendance::asked_to_leave() const {
@@ -94,12 +95,13 @@ bool OwnerService::wait_until_wanted(int stop_fd) {
   }
 }
 
-void OwnerService::count(uint64_t run, uint64_t step, uint64_t done) {
+void OwnerService::count(const Beat& beat) {
   const std::lock_guard lock(mutex_);
-  if (run != 0 && run != std::exchange(last_run_, run)) ++runs_;
-  steps_ += done;
-  run_ = run;
-  step_ = step;
+  policy_.set_peers(beat.run != 0 && beat.nodes > 1);
+  if (beat.run != 0 && beat.run != std::exchange(last_run_, beat.run)) ++runs_;
+  steps_ += beat.done;
+  run_ = beat.run;
+  step_ = beat.step;
 }
 
 void OwnerService::watch() {

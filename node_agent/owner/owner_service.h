@@ -17,6 +17,7 @@
 #include "base/parallel/throttle.h"
 #include "base/system/clock.h"
 #include "node_agent/machine/host_load.h"
+#include "node_agent/owner/beat.h"
 #include "node_agent/owner/owner_policy.h"
 #include "node_agent/owner/owner_socket.h"
 
@@ -61,9 +62,7 @@ class OwnerService {
   // Waits until the machine is lent again. Returns false if `stop_fd` becomes readable first.
   bool wait_until_wanted(int stop_fd);
 
-  // Reports what the agent does, for status(): its run (0: none), the step of the run, and how many steps the
-  // agent has done since the last report.
-  void count(uint64_t run, uint64_t step, uint64_t done);
+  void count(const Beat& beat);
   nlohmann::json status() const;
 
  private:

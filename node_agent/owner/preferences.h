@@ -25,8 +25,9 @@ struct BackOff {
   double pressure_percent = 30;
   // The same for memory, whoever works: the agent then leaves, because only that gives memory back.
   double memory_pressure_percent = 30;
-  double return_seconds = 15;    // how long others must be quiet before it uses more again
-  double patience_seconds = 60;  // how long it keeps its run without a core
+  double return_seconds = 15;  // how long others must be quiet before it uses more again
+  // How long it keeps its run without a core. With other nodes in the run: at most kPatienceWithPeers.
+  double patience_seconds = 60;
 };
 
 struct Preferences {

@@ -36,7 +36,7 @@ class Metadata:
         self._server.server_close()
 
 
-class Owner(PoolTest):
+class OwnerTest(PoolTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -48,10 +48,12 @@ class Owner(PoolTest):
         file.write_text(preferences + "[back_off]\ntolerated_percent = 100\nmemory_pressure_percent = 100\npatience_seconds = 86400\n")
         return self.agent(name, "--preferences", file, *arguments)
 
-    def ask(self, *words):
-        asked = self.run_program("modelet-agent", *words, "--work-dir", self.pool / "a", "--name", "a", "--json")
+    def ask(self, *words, of="a"):
+        asked = self.run_program("modelet-agent", *words, "--work-dir", self.pool / of, "--name", of, "--json")
         return json.loads(asked.stdout)
 
+
+class Owner(OwnerTest):
     def stands_still(self):
         before = self.ask("--status")
         wait_until(lambda: self.ask("--status")["seconds"] > before["seconds"] + 2, "two heartbeats")
@@ -202,6 +204,31 @@ class Owner(PoolTest):
         self.assert_refused(1, "no agent listens here", "modelet-agent", "drain", "--work-dir", self.pool / "a", "--name", "a")
         agent.signal(15)
         self.assert_ends(agent, 0)
+
+
+class OwnerOfOneNode(OwnerTest):
+    """The run has other nodes as well. The scheduler keeps its snapshots."""
+    @property
+    def scheduler_arguments(self):
+        return ("--state", self.pool / "state")
+
+    def test_a_paused_agent_leaves_the_other_nodes_of_its_run_their_work(self):
+        self.lent_agent("a")
+        self.lent_agent("b")
+        # Without --out, nodes keep snapshots; only those that are needed are made.
+        *_, answer = self.verb("submit", self.experiment, "--nodes", "2", *ENDLESS, "--set", "cluster.snapshot_every=1000000")
+        run = answer["run"]
+        self.wait_for_step(run, 5)
+        wait_until(lambda: self.ask("--status", of="b")["state"] == "working", "it works")
+        self.ask("pause", of="b")
+        before = self.runs()[run]
+        wait_until(lambda: self.ask("--status", of="b")["state"] == "away", "it leaves the pool")
+        after = self.wait_for(run, lambda status: status["state"] == "running" and status["step"] > before["step"] + 5, "goes on")
+        self.assertEqual((after["nodes"], after["recoveries"]), (["a"], 0))
+        self.assertGreaterEqual(after["stable_step"], before["step"], "no step was lost")
+        self.ask("resume", of="b")
+        wait_until(lambda: "b" in self.nodes(), "it comes back")
+        self.verb("stop", run)
 
 
 if __name__ == "__main__":

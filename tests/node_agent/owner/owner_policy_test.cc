@@ -114,6 +114,22 @@ TEST(OwnerPolicy, DoesNotComeBackBetweenBursts) {
   }
 }
 
+TEST(OwnerPolicy, LeavesARunOfSeveralNodesBeforeTheyMissItAndStaysAway) {
+  PolicyRun run;
+  run.policy.set_peers(true);
+  run.policy.pause(run.now, 120);
+  EXPECT_EQ(run.seconds_until(leaves, 0), 1 + kPatienceWithPeers);
+  run.policy.set_peers(false);  // it has left the run
+  EXPECT_EQ(run.seconds_until([](const Allowance& allowance) { return !allowance.leave; }, 0), 120 - 4);
+
+  Preferences hasty;
+  hasty.back_off.patience_seconds = 1;
+  PolicyRun other(hasty);
+  other.policy.set_peers(true);
+  other.policy.pause(other.now, {});
+  EXPECT_EQ(other.seconds_until(leaves, 0), 2);
+}
+
 TEST(OwnerPolicy, LeavesItsRunAfterAWhileWithoutACore) {
   PolicyRun run;
   run.seconds_until(suspended, kCores);

@@ -65,7 +65,7 @@ TEST_F(OwnerServiceTest, TheAgentLeavesAndComesBack) {
   {
     const OwnerService::Attendance attendance(service, [&](const std::string& reason) { told += reason; });
     EXPECT_EQ(ask("status")["state"], "free");
-    service.count(7, 100, 50);
+    service.count({.run = 7, .step = 100, .done = 50, .nodes = 1});
     EXPECT_EQ(ask("status")["state"], "working");
     EXPECT_FALSE(attendance.asked_to_leave());
     EXPECT_EQ(ask("drain")["state"], "leaving");
@@ -98,13 +98,16 @@ TEST_F(OwnerServiceTest, NotLentFromTheStart) {
 
 TEST_F(OwnerServiceTest, CountsRunsAndSteps) {
   OwnerService service(options());
-  struct Report {
-    uint64_t run, step, done;
-  };
   // The first run is grouped anew and goes on from step 1005.
-  for (const auto& [run, step, done] :
-       {Report{0, 0, 0}, {1, 0, 0}, {1, 1010, 10}, {0, 0, 0}, {1, 0, 0}, {1, 1006, 1}, {2, 0, 0}, {2, 5, 5}})
-    service.count(run, step, done);
+  for (const Beat& beat : {Beat{},
+                           {1, 0, 0, 1},
+                           {1, 1010, 10, 1},
+                           {},
+                           {1, 0, 0, 1},
+                           {1, 1006, 1, 1},
+                           {2, 0, 0, 1},
+                           {2, 5, 5, 1}})
+    service.count(beat);
   const json status = service.status();
   EXPECT_EQ(status["runs"], 2);
   EXPECT_EQ(status["steps"], 16);
