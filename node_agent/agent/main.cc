@@ -65,23 +65,53 @@ void limit_memory(const Preferences& preferences, uint32_t threads) {
   modelet::limit_own_memory(lent + lent / 4 + kProgram + kStack * threads);
 }
 
+// The program is to end, because of a signal or because the machine goes away. It lasts for all stays, so a signal
+// that comes while an agent leaves, or between two stays, is not lost.
+class End {
+ public:
+  End() : signals_([this] { signalled(); }, modelet::StopSignals::Again::kCallsStop) {}
+
+  void comes() { near_.set(); }
+  bool is_near() const { return near_.is_set(); }
+  int fd() const { return near_.fd(); }  // readable once it is near
+
+  // While it lives, signals reach the agent.
+  class Listener {
+   public:
+    Listener(End& end, Agent& agent) : end_(end) {
+      end_.agent_ = &agent;
+      if (end_.is_near()) agent.request_stop();
+    }
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+    ~Listener() { end_.agent_ = nullptr; }
+
+   private:
+    End& end_;
+  };
+
+ private:
+  void signalled() {
+    near_.set();
+    if (Agent* const agent = agent_) agent->request_stop();
+  }
+
+  modelet::WakeEvent near_;
+  std::atomic<Agent*> agent_{nullptr};
+  modelet::StopSignals signals_;  // must be last: signals come from its construction on
+};
+
 // One stay in the pool, from registering to leaving. Returns true if the agent left because its owner or
-// other programs want the machine: then it may come back.
-bool stay(const AgentOptions& options, OwnerService* owner, const Lending& lending) {
+// other programs want the machine: then it may come back, unless the end is near.
+bool stay(const AgentOptions& options, OwnerService* owner, const Lending& lending, End& end) {
   constexpr double kAskInterval = 5, kMargin = 1;  // seconds; clouds ask not to be polled more often
   Agent agent(options);
-  std::atomic<bool> goes_for_good{false};
-  const modelet::StopSignals signals(
-      [&] {
-        goes_for_good = true;
-        agent.request_stop();
-      },
-      modelet::StopSignals::Again::kCallsStop);
+  const End::Listener listener(end, agent);
   std::optional<NoticeWatcher> watcher;
   if (!lending.notice.empty())
     watcher.emplace(make_notice_source(lending.notice, {.address = lending.notice_address}), kAskInterval,
                     [&](const Notice& notice) {
-                      goes_for_good = true;
+                      end.comes();
                       agent.leave(std::max(kMargin, notice.seconds - kMargin), notice.reason);
                     });
   if (owner == nullptr) {
@@ -91,7 +121,7 @@ bool stay(const AgentOptions& options, OwnerService* owner, const Lending& lendi
   const OwnerService::Attendance attendance(
       *owner, [&](const std::string& reason) { agent.leave(options.leave_seconds, reason); });
   agent.run();
-  return attendance.asked_to_leave() && !goes_for_good;
+  return attendance.asked_to_leave();
 }
 
 // The memory that an agent offers when it comes back: others may now use what was free at the start. Not less
@@ -105,8 +135,9 @@ uint64_t offered_again(uint64_t first) {
 }
 
 void lend(AgentOptions options, const Preferences& preferences, const Lending& lending) {
+  End end;
   if (lending.dedicated) {
-    stay(options, nullptr, lending);
+    stay(options, nullptr, lending, end);
     return;
   }
   std::error_code failure;  // reported when the socket is made there
@@ -119,14 +150,9 @@ void lend(AgentOptions options, const Preferences& preferences, const Lending& l
   options.throttle = &owner.throttle();
   options.on_beat = [&owner](const Beat& beat) { owner.count(beat); };
   const uint64_t most_memory = options.memory_bytes;
-  for (bool returns = false;; returns = true) {
-    {
-      modelet::WakeEvent stop;
-      const modelet::StopSignals signals([&stop] { stop.set(); });
-      if (!owner.wait_until_wanted(stop.fd())) return;
-    }
+  for (bool returns = false; !end.is_near() && owner.wait_until_wanted(end.fd()); returns = true) {
     if (returns) options.memory_bytes = offered_again(most_memory);
-    if (!stay(options, &owner, lending)) return;
+    if (!stay(options, &owner, lending, end)) return;
   }
 }
 

@@ -102,6 +102,17 @@ class Owner(OwnerTest):
         agent.signal(15)
         self.assert_ends(agent, 0)
 
+    def test_a_signal_is_obeyed_while_an_agent_leaves_for_its_owner(self):
+        """The agent has left, but still waits for the answer to its last question about a notice."""
+        asked = self.pool / "asked"
+        agent = self.lent_agent("a", "--notice", f"command:touch {asked}; sleep 1.5; exit 1")
+        asked.unlink(missing_ok=True)
+        wait_until(asked.exists, "it asks")
+        self.ask("drain")
+        wait_until(lambda: "left the pool" in agent.stderr, lambda: f"it leaves: {agent}")
+        agent.signal(15)
+        self.assert_ends(agent, 0)
+
     def test_who_comes_back_offers_what_there_is_or_half(self):
         self.lent_agent("a", "--memory-mib", "50000000", "--leave-seconds", "5")  # more than any machine has
         self.assertEqual(self.nodes()["a"]["memory_bytes"], 50_000_000 * MEBI)
