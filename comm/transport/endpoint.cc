@@ -114,9 +114,6 @@ std::string address_on_the_way_to(std::string_view endpoint) {
   const addrinfo wanted{.ai_family = ipv6 ? AF_INET6 : AF_INET, .ai_socktype = SOCK_DGRAM};
   addrinfo* list = nullptr;
   const int unknown = ::getaddrinfo(host.c_str(), "1", &wanted, &list);
-  // Only a name that does not exist is the user's mistake. The network may be missing just because the
-  // machine is starting, and may come up later.
-  if (unknown == EAI_NONAME) throw UsageError(text(::gai_strerror(unknown)));
   if (unknown != 0) throw Error(text(::gai_strerror(unknown)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> found(list, ::freeaddrinfo);
 

@@ -29,8 +29,8 @@ void unlink_socket(std::string_view endpoint);
 
 // This machine's numeric address on the route to an endpoint, as the host of an endpoint. A peer that is
 // reached over this route can reach this machine at that address, unless addresses are translated in
-// between. Nothing is sent. Throws UsageError for a name that does not exist, and Error if there is no
-// route.
+// between. Nothing is sent. Throws Error if the name cannot be looked up, or if there is no route. Both may be
+// different later, when the network is up.
 std::string address_on_the_way_to(std::string_view endpoint);
 
 // Whether only this machine can reach the endpoint ("tcp://127.0.0.1:5570", "tcp://[::1]:*", "ipc://...").

@@ -1,5 +1,6 @@
 #include "node_agent/agent/agent.h"
 
+#include <poll.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -49,13 +50,18 @@ bool has_data_keys(const AgentOptions& options) {
   return options.scheduler.keys.has_value() && !is_folder(options.data_address);
 }
 
+constexpr auto kOptionsOfKeys = "--key FILE and --scheduler-key KEY";
+
+void check_scheduler(const AgentOptions& options) {
+  comm::check_endpoint(options.scheduler.endpoint, false);
+  comm::require_keys(options.scheduler.endpoint, options.scheduler.keys.has_value(), options.insecure,
+                     "the scheduler's address", kOptionsOfKeys);
+}
+
 AgentOptions checked(AgentOptions options) {
   if (options.name.empty()) throw UsageError("an agent needs a name");
   if (options.cores == 0) throw UsageError("an agent must offer at least one core");
-  constexpr auto kOptions = "--key FILE and --scheduler-key KEY";
-  comm::check_endpoint(options.scheduler.endpoint, false);
-  comm::require_keys(options.scheduler.endpoint, options.scheduler.keys.has_value(), options.insecure,
-                     "the scheduler's address", kOptions);
+  check_scheduler(options);
   if (options.data_address.empty())
     options.data_address = comm::address_on_the_way_to(options.scheduler.endpoint);
   if (options.data_address == "*" || options.data_address == "0.0.0.0" || options.data_address == "[::]")
@@ -63,7 +69,7 @@ AgentOptions checked(AgentOptions options) {
                      options.data_address + "'");
   comm::check_endpoint(data_endpoint(options), true);
   comm::require_keys(data_endpoint(options), has_data_keys(options), options.insecure,
-                     "the agent's data address", kOptions);
+                     "the agent's data address", kOptionsOfKeys);
   std::error_code failure;
   std::filesystem::create_directories(options.work_dir, failure);
   if (failure)
@@ -154,6 +160,23 @@ void complete_offer(AgentOptions& options, const Preferences& preferences) {
   limit(options.memory_bytes, preferences.memory_mib << 20);
   limit_link(options, preferences.link_mbps);
   measure_missing(options);
+}
+
+bool find_data_address(AgentOptions& options, int stop_fd) {
+  constexpr int kLookAgain = 3000;  // ms
+  check_scheduler(options);
+  std::string told;
+  while (options.data_address.empty()) {
+    try {
+      options.data_address = comm::address_on_the_way_to(options.scheduler.endpoint);
+    } catch (const Error& error) {  // the network, or its names, may be away just now
+      if (std::exchange(told, error.what()) != error.what())
+        log_warning("{}; is the address right? This agent keeps trying", told);
+      pollfd stop{stop_fd, POLLIN, 0};
+      if (::poll(&stop, 1, kLookAgain) > 0) return false;
+    }
+  }
+  return true;
 }
 
 Agent::Agent(AgentOptions options)

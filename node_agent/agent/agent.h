@@ -63,9 +63,14 @@ struct AgentOptions {
 // given.
 void complete_offer(AgentOptions& options, const Preferences& preferences);
 
+// Fills in the data address if the options leave it open. While the scheduler's name cannot be looked up, or there
+// is no route to it, this tries again every few seconds. Returns false if `stop_fd` becomes readable first. Throws
+// UsageError if the scheduler's address is wrong.
+bool find_data_address(AgentOptions& options, int stop_fd);
+
 class Agent {
  public:
-  // Throws UsageError if an option is wrong.
+  // Throws UsageError if an option is wrong. Looks for an open data address once.
   explicit Agent(AgentOptions options);
 
   // Works until request_stop(). After that it works on until the scheduler can do without this agent, at

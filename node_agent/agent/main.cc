@@ -103,8 +103,9 @@ class End {
 
 // One stay in the pool, from registering to leaving. Returns true if the agent left because its owner or
 // other programs want the machine: then it may come back, unless the end is near.
-bool stay(const AgentOptions& options, OwnerService* owner, const Lending& lending, End& end) {
+bool stay(AgentOptions options, OwnerService* owner, const Lending& lending, End& end) {
   constexpr double kAskInterval = 5, kMargin = 1;  // seconds; clouds ask not to be polled more often
+  if (!find_data_address(options, end.fd())) return false;
   Agent agent(options);
   const End::Listener listener(end, agent);
   std::optional<NoticeWatcher> watcher;

@@ -284,6 +284,15 @@ class Refusals(ProgramTest):
         self.assert_refused(2, ["192.0.2.7", "of this machine"], "modelet-agent", "--data-address", "192.0.2.7", "--insecure",
                             "--gflops", "1", "--memory-gbps", "1")
 
+    def test_an_agent_waits_until_the_scheduler_has_an_address(self):
+        """The network, or its names, may come up later than the agent."""
+        for address in ("tcp://office-17.invalid:5570", "tcp://255.255.255.255:5570"):
+            agent = self.start("modelet-agent", "--scheduler", address, "--insecure", "--gflops", "1", "--memory-gbps", "1", "--work-dir", self.folder / "w")
+            wait_until(lambda: "keeps trying" in agent.stderr or not agent.running(), "it says so")
+            self.assertIn(f"no way from this machine to {address}", agent.stderr)
+            agent.signal(15)
+            self.assert_ends(agent, 0)
+
     def test_a_working_folder_that_cannot_be(self):
         for wrong in (self.experiment, self.experiment / "below-a-file"):
             self.assert_refused(2, [str(wrong), "--work-dir"], "modelet-agent", "--insecure", "--work-dir", wrong, "--gflops", "1", "--memory-gbps", "1")
