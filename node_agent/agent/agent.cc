@@ -225,7 +225,9 @@ void Agent::request_stop() {
   mailbox_.wake();
 }
 
-void Agent::leave(double seconds, const std::string& reason) { mailbox_.post(AskedToLeave{seconds, reason}); }
+void Agent::leave(double seconds, const std::string& reason, bool comes_back) {
+  mailbox_.post(AskedToLeave{seconds, reason, comes_back});
+}
 
 void Agent::take_requests() {
   for (; stops_told_ < stops_requested_; ++stops_told_)
@@ -366,7 +368,9 @@ void Agent::carry_out(const EndAgent& action) {
       throw Error("the scheduler at " + options_.scheduler.endpoint + " refuses this agent: " + action.text);
     case EndAgent::Why::kStuck:
       log_error("{}", action.text);
-      std::quick_exit(static_cast<int>(ExitCode::kFailed));
+      // Whoever starts programs again after a failure must do so for an agent that is to come back, and not for
+      // one that was asked to end.
+      std::quick_exit(static_cast<int>(action.comes_back ? ExitCode::kFailed : ExitCode::kDone));
   }
 }
 

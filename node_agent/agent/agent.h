@@ -78,8 +78,9 @@ class Agent {
   void run();
   // Async-signal-safe. A second call aborts the run, and the agent leaves at once.
   void request_stop();
-  // Any thread. The agent leaves as after request_stop(), but within `seconds`.
-  void leave(double seconds, const std::string& reason);
+  // Any thread. The agent leaves as after request_stop(), but within `seconds`. `comes_back`: another agent of this
+  // program is to take its place later.
+  void leave(double seconds, const std::string& reason, bool comes_back = false);
 
  private:
   void handle(const AgentEvent& event);

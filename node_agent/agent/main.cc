@@ -120,7 +120,7 @@ bool stay(AgentOptions options, OwnerService* owner, const Lending& lending, End
     return false;
   }
   const OwnerService::Attendance attendance(
-      *owner, [&](const std::string& reason) { agent.leave(options.leave_seconds, reason); });
+      *owner, [&](const std::string& reason) { agent.leave(options.leave_seconds, reason, true); });
   agent.run();
   return attendance.asked_to_leave();
 }

@@ -1,6 +1,7 @@
 #include "node_agent/owner/owner_service.h"
 
 #include <poll.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -10,12 +11,15 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system/file.h"
 #include "base/system/log.h"
 #include "base/system/process.h"
 #include "base/text/printable.h"
 
 namespace modelet::agent {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr auto kLookInterval = std::chrono::seconds(1);
 constexpr double kMostMinutes = 365 * 24 * 60;  // of a pause
@@ -25,6 +29,14 @@ int minute_of_day() {
   std::tm local{};
   ::localtime_r(&now, &local);
   return 60 * local.tm_hour + local.tm_min;
+}
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+bool is_known(const std::string& verb) {
+  return verb == "status" || verb == "pause" || verb == "resume" || verb == "drain";
 }
 
 double cpu_seconds() {
@@ -40,6 +52,7 @@ double cpu_seconds() {
 
 OwnerService::OwnerService(OwnerOptions options)
     : options_(std::move(options)),
+      wish_file_(owner_socket_path(options_.work_dir, options_.name).replace_extension("wish")),
       policy_(options_.preferences, options_.threads),
       allowance_{.threads = options_.threads},
       began_(clock_.now()),
@@ -49,6 +62,7 @@ OwnerService::OwnerService(OwnerOptions options)
   mark_as_guest();
   {
     const std::lock_guard lock(mutex_);
+    recall_wish();
     look(std::nullopt);
   }
   thread_ = std::thread([this] { watch(); });
@@ -144,23 +158,49 @@ nlohmann::json OwnerService::answer(const std::string& request) {
       !(words >> rest) && (!minutes || (verb == "pause" && *minutes > 0 && *minutes <= kMostMinutes));
   {
     const std::lock_guard lock(mutex_);
-    if (!is_good) {
-      verb.clear();
-    } else if (verb == "pause") {
-      policy_.pause(clock_.now(), minutes ? std::optional(*minutes * 60) : std::nullopt);
-    } else if (verb == "resume") {
-      policy_.resume();
-    } else if (verb == "drain") {
-      policy_.drain();
-    } else if (verb != "status") {
-      verb.clear();
-    }
-    if (verb.empty())
+    if (!is_good || !is_known(verb))
       throw UsageError("'" + printable(request, 64) +
                        "' is not one of: status, pause [MINUTES], resume, drain");
+    const auto seconds = minutes ? std::optional(*minutes * 60) : std::nullopt;
+    obey(verb, seconds);
     look(std::nullopt);
+    keep_wish(verb, seconds);
   }
   return status();
+}
+
+void OwnerService::obey(const std::string& wish, std::optional<double> seconds) {
+  if (wish == "pause") policy_.pause(clock_.now(), seconds);
+  if (wish == "resume") policy_.resume();
+  if (wish == "drain") policy_.drain();
+}
+
+// The file holds the wish and, for a pause that ends by itself, when it ends. No file: the agent may work.
+void OwnerService::keep_wish(const std::string& wish, std::optional<double> seconds) const {
+  if (wish == "status") return;
+  if (wish == "resume") {
+    fs::remove(wish_file_);
+    return;
+  }
+  AtomicFile file(wish_file_);
+  file.write(seconds ? fmt::format("{} {:.0f}\n", wish, unix_time() + *seconds) : wish + '\n');
+  file.commit();
+}
+
+void OwnerService::recall_wish() {
+  constexpr size_t kMostBytes = 256;
+  if (!fs::exists(wish_file_)) return;
+  std::istringstream words(read_text_file(wish_file_, kMostBytes));
+  std::string wish;
+  words >> wish;
+  if (wish != "pause" && wish != "drain")
+    throw Error(wish_file_.string() +
+                " does not say what the owner wants of this agent; remove it if the agent may work");
+  std::optional<double> seconds;
+  if (double end = 0; words >> end) seconds = end - unix_time();
+  if (seconds && *seconds <= 0) return;
+  log_info("its owner's last wish was: {}", wish);
+  obey(wish, seconds);
 }
 
 nlohmann::json OwnerService::status() const {

@@ -54,7 +54,8 @@ void AgentCore::on(const Tick& tick) {
   }
   if (leaving_ && ending_since_ == 0 && now_ >= leaving_->deadline) leave_now(kIsLeaving);
   if (ending_since_ > 0 && now_ - ending_since_ > kAbortGrace)
-    return act(EndAgent{EndAgent::Why::kStuck, "the run does not end; the process does"});
+    return act(
+        EndAgent{EndAgent::Why::kStuck, "the run does not end; the process does", leaving_->comes_back});
   leave_if_free();
   if (now_ >= next_beat_ && !ended_) beat(tick.step);
 }
@@ -298,11 +299,12 @@ void AgentCore::tell(msg::ToSchedulerMessage message) {
 void AgentCore::on(const AskedToLeave& event) {
   const double deadline = now_ + event.seconds;
   if (!leaving_) {
-    leaving_ = Leaving{.deadline = deadline, .reason = event.reason};
+    leaving_ = Leaving{.deadline = deadline, .reason = event.reason, .comes_back = event.comes_back};
     log(fmt::format("asked to leave ({}){}", event.reason,
                     job_ ? ": works on until the run can go on without it" : ""));
-  } else if (deadline < leaving_->deadline) {
-    leaving_->deadline = deadline;
+  } else {
+    leaving_->deadline = std::min(deadline, leaving_->deadline);
+    leaving_->comes_back = leaving_->comes_back && event.comes_back;
   }
   if (event.seconds <= 0) return leave_now(kIsLeaving);
   wish_to_leave();

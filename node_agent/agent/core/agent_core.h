@@ -67,6 +67,7 @@ struct Held {
 struct AskedToLeave {
   double seconds = 60;
   std::string reason;
+  bool comes_back = false;  // when its owner lends the machine again
 };
 using AgentEvent = std::variant<Tick, FromScheduler, ConnectionLost, FromJob, Held, AskedToLeave>;
 
@@ -104,10 +105,11 @@ struct AgentLog {
   std::string text;
 };
 // No event may follow. kRefused: the scheduler refuses this agent for good. kStuck: the job does not end,
-// though it was aborted.
+// though it was aborted; if the agent was to come back, somebody has to start its program again.
 struct EndAgent {
   enum class Why : uint8_t { kLeft, kRefused, kStuck } why = Why::kLeft;
   std::string text;
+  bool comes_back = false;
 };
 using AgentAction = std::variant<Send, PrepareJob, StartJob, StopJob, AbortJob, DropSnapshots, AdmitHolders,
                                  StoreAt, AgentLog, EndAgent>;
@@ -139,6 +141,7 @@ class AgentCore {
   struct Leaving {
     double deadline = 0;  // until then it waits to be released
     std::string reason;
+    bool comes_back = false;
     bool released = false;  // or its time is over
   };
 

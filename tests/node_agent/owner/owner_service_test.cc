@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <ctime>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -80,6 +81,30 @@ TEST_F(OwnerServiceTest, TheAgentLeavesAndComesBack) {
   stop.clear();
   ask("resume");
   EXPECT_TRUE(service.wait_until_wanted(stop.fd()));
+}
+
+TEST_F(OwnerServiceTest, TheWishOutlivesTheProgram) {
+  const auto now = [this](const std::string& request = "status") {
+    const OwnerService service(options());
+    return ask(request)["reason"].get<std::string>();
+  };
+  EXPECT_EQ(now("drain"), "the owner wants the machine");
+  EXPECT_EQ(now(), "the owner wants the machine");
+  EXPECT_EQ(now("pause 60"), "paused by the owner");
+  EXPECT_EQ(now(), "paused by the owner");
+  EXPECT_EQ(now("pause"), "paused by the owner");
+  EXPECT_EQ(now(), "paused by the owner");
+  EXPECT_EQ(now("resume"), "");
+  EXPECT_EQ(now(), "");
+  EXPECT_EQ(now("resume"), "") << "twice";
+
+  const fs::path file = owner_socket_path(folder_, "a").replace_extension("wish");
+  std::ofstream(file) << "pause 1000000000\n";
+  EXPECT_EQ(now(), "") << "it ended years ago";
+  for (const char* garbage : {"", "status", "draining"}) {
+    std::ofstream(file) << garbage;
+    EXPECT_THAT(error_of([&] { now(); }), HasSubstr("remove it if the agent may work"));
+  }
 }
 
 TEST_F(OwnerServiceTest, NotLentFromTheStart) {

@@ -457,6 +457,21 @@ TEST(AgentCore, ARequestWithoutTimeEndsItAtOnce) {
   EXPECT_EQ(agent.all<EndAgent>().at(0).why, EndAgent::Why::kStuck);
 }
 
+TEST(AgentCore, AnAgentThatIsStuckComesBackUnlessItWasAlsoAskedToEnd) {
+  for (const bool asked_to_end : {false, true}) {
+    Driver agent;
+    agent.join();
+    agent.train(7, 1);
+    agent.handle(AskedToLeave{60, "the owner wants the machine", true});
+    if (asked_to_end) agent.handle(AskedToLeave{60, "SIGTERM"});
+    agent.pass(61);
+    EXPECT_FALSE(agent.has<EndAgent>());
+    agent.pass(11);
+    EXPECT_EQ(agent.all<EndAgent>().at(0).why, EndAgent::Why::kStuck);
+    EXPECT_EQ(agent.all<EndAgent>().at(0).comes_back, !asked_to_end);
+  }
+}
+
 TEST(AgentCore, AFreeAgentLeavesWhenReleasedOrAtOnceWithoutAScheduler) {
   Driver agent;
   agent.join();
