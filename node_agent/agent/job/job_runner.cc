@@ -112,6 +112,9 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
 
 void JobRunner::train(TrainJob description, const JobCheck& check, const JobFactory& make_job) {
   check(description);
+  // Made before this thread may become an idle one: its threads, which move the messages for which other ranks wait,
+  // would inherit that.
+  auto transport = std::make_unique<comm::ZmqTransport>(data_socket_);
   if (kept_) bring_snapshot(description);
   if (source_)
     data_.emplace(
@@ -132,7 +135,6 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
       event["node"] = group_options_.node_names[static_cast<size_t>(rank_)];
     post_event(event);
   });
-  auto transport = std::make_unique<comm::ZmqTransport>(data_socket_);
   PreparedT prepared;
   prepared.run = run_;
   prepared.epoch = group_options_.epoch;

@@ -3,18 +3,22 @@
 
 #include <gmock/gmock.h>
 #include <poll.h>
+#include <sched.h>
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/parallel/idle_thread.h"
 
 namespace modelet::agent {
 namespace {
@@ -238,6 +242,48 @@ TEST_F(JobRunnerTest, ThePreparationOfTextIsReportedAndEndsWithTheRun) {
     stop ? other.request_stop() : other.abort("the agent is leaving");
     EXPECT_THAT(next<RunDoneT>().message, testing::HasSubstr(stop ? "before the first step" : "is leaving"));
   }
+}
+
+// The policies of the threads that ZeroMQ has in this process.
+std::set<int> policies_of_sockets() {
+  std::set<int> policies;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name.starts_with("ZMQbg"))
+      policies.insert(::sched_getscheduler(std::stoi(task.path().filename().string())));
+  }
+  return policies;
+}
+
+// Computes while it prepares, as a run on a lent machine does.
+class IdleJob final : public Job {
+ public:
+  explicit IdleJob(std::set<int>& policies) : policies_(policies) {}
+  void prepare(const EventSink&) override { become_idle_thread(); }
+  void run(comm::Group&, const EventSink&) override { policies_ = policies_of_sockets(); }
+  void request_stop() override {}
+  uint64_t step() const override { return 0; }
+  uint64_t memory_bytes() const override { return 1; }
+
+ private:
+  std::set<int>& policies_;
+};
+
+TEST_F(JobRunnerTest, MessagesDoNotWaitForAnIdleCore) {
+  may_prepare.set_value();
+  runner.abort("enough");
+  next<RunDoneT>();
+  std::set<int> policies;
+  JobRunner other{description(),
+                  {},
+                  [](const TrainJob&) {},
+                  [&](TrainJob) { return std::make_unique<IdleJob>(policies); },
+                  {},
+                  mailbox};
+  other.start(endpoints);
+  EXPECT_EQ(next<RunDoneT>().outcome, Outcome::Ok);
+  EXPECT_EQ(policies, std::set<int>{::sched_getscheduler(0)});
 }
 
 // The user who submitted the run may not be allowed to read the file, so its content must not be sent.
