@@ -221,7 +221,7 @@ class OwnerOfOneNode(OwnerTest):
     """The run has other nodes as well. The scheduler keeps its snapshots."""
     @property
     def scheduler_arguments(self):
-        return ("--state", self.pool / "state")
+        return ("--state", self.pool / "state", "--dead-after-seconds", "20")  # no node is lost because this machine is busy
 
     def test_a_paused_agent_leaves_the_other_nodes_of_its_run_their_work(self):
         self.lent_agent("a")

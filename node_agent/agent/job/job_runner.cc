@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/parallel/idle_thread.h"
+#include "base/parallel/throttle.h"
 #include "base/system/clock.h"
 #include "base/system/log.h"
 #include "node_agent/agent/job/rank_of_run.h"
@@ -115,7 +117,9 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
   // Made before this thread may become an idle one: its threads, which move the messages for which other ranks wait,
   // would inherit that.
   auto transport = std::make_unique<comm::ZmqTransport>(data_socket_);
+  leave_room();
   if (kept_) bring_snapshot(description);
+  leave_room();
   if (source_)
     data_.emplace(
         *source_, description, [this](const nlohmann::json& event) { post_event(event); },
@@ -123,6 +127,7 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
   std::optional<RunJournal> journal;
   if (rank_ == 0 && !description.private_folder && !description.out.empty())
     journal.emplace(description.out, to_toml(description.experiment));
+  leave_room();
   std::unique_ptr<Job> made = make_job(std::move(description));
   Job& job = *made;
   {
@@ -130,6 +135,7 @@ void JobRunner::train(TrainJob description, const JobCheck& check, const JobFact
     job_ = std::move(made);
   }
   job.prepare([this](nlohmann::json event) {
+    leave_room();
     check_wanted();
     if (!group_options_.node_names.empty())
       event["node"] = group_options_.node_names[static_cast<size_t>(rank_)];
@@ -205,6 +211,16 @@ void JobRunner::post_missed(int rank, const std::string& why, bool over) {
   message.step = step();
   if (!over) log_warning("run {}: {}", run_, why);
   mailbox_.post(FromJob{std::move(message)});
+}
+
+// Called by the job's thread between two parts of the work that comes before the first step. That work, too, gives way
+// to others, and waits while the agent is suspended. Not called while data is fetched: a connection that nobody reads
+// for long ends.
+void JobRunner::leave_room() const {
+  if (throttle_ == nullptr) return;
+  become_idle_thread();
+  throttle_->pass();
+  check_wanted();
 }
 
 // Called while there is no group. Throws if the run was aborted or stopped.

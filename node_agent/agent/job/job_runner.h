@@ -61,6 +61,7 @@ class JobRunner {
   void post_event(const nlohmann::json& event);
   void note(std::optional<RunJournal>& journal, const nlohmann::json& event) const;
   void post_missed(int rank, const std::string& why, bool over = false);
+  void leave_room() const;
   void check_wanted() const;
   std::vector<comm::Peer> wait_for_start();
   bool aborted() const;

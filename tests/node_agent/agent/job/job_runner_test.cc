@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/parallel/idle_thread.h"
+#include "base/parallel/throttle.h"
 
 namespace modelet::agent {
 namespace {
@@ -284,6 +285,38 @@ TEST_F(JobRunnerTest, MessagesDoNotWaitForAnIdleCore) {
   other.start(endpoints);
   EXPECT_EQ(next<RunDoneT>().outcome, Outcome::Ok);
   EXPECT_EQ(policies, std::set<int>{::sched_getscheduler(0)});
+}
+
+TEST_F(JobRunnerTest, WhatComesBeforeTheFirstStepGivesWayToo) {
+  may_prepare.set_value();
+  runner.abort("enough");
+  next<RunDoneT>();
+  Throttle throttle;
+  TrainJob job;
+  job.throttle = &throttle;
+  std::atomic<bool> is_allowed{false};
+  std::optional<int> policy;
+  const auto make = [&](TrainJob) {
+    EXPECT_TRUE(is_allowed);
+    policy = ::sched_getscheduler(0);
+    return std::make_unique<PreparingJob>();
+  };
+  throttle.allow(0);
+  {
+    JobRunner other{description(), job, [](const TrainJob&) {}, make, {}, mailbox};
+    other.abort("the agent is leaving");
+    EXPECT_EQ(next<RunDoneT>().message, "the agent is leaving");
+    EXPECT_FALSE(policy) << "no job was made";
+  }
+  JobRunner other{description(), job, [](const TrainJob&) {}, make, {}, mailbox};
+  is_allowed = true;
+  throttle.allow(1);
+  next<comm::control::RunEventT>();
+  EXPECT_EQ(policy, SCHED_IDLE);
+  is_allowed = false;
+  throttle.allow(0);
+  other.request_stop();
+  EXPECT_THAT(next<RunDoneT>().message, testing::HasSubstr("before the first step"));
 }
 
 // The user who submitted the run may not be allowed to read the file, so its content must not be sent.
