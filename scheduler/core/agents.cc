@@ -28,6 +28,8 @@ constexpr double kMostGflops = 1e3, kMostBf16Gflops = 1e4, kMostGbps = 100;  // 
 // The event with which an agent sends lines of its log, in "lines".
 constexpr const char* kLogEvent = "log";
 
+constexpr size_t kLongestAddress = 256;  // bytes; other agents of a run get the addresses of all
+
 bool is_sane(const msg::RegisterT& info) {
   return info.cores > 0 && info.memory_bytes > 0 && is_measure(info.gflops) && is_measure(info.bf16_gflops) &&
          is_measure(info.memory_gbps) && info.gflops > 0 && info.memory_gbps > 0;
@@ -108,6 +110,10 @@ void Core::tell_again(const Node& node, uint64_t id) {
 std::string Core::why_not_registered(const std::string& peer, const msg::RegisterT& message) {
   if (!is_name(message.name)) return fmt::format("an agent's name is {}", kNameRule);
   if (!is_sane(message)) return "an agent must offer cores, memory and a measured speed";
+  for (const std::string* text :
+       {&message.data_endpoint, &message.holder_endpoint, &message.holder_key, &message.fetch_key})
+    if (text->size() > kLongestAddress || kept_text(*text) != *text)
+      return "an agent's addresses and keys must be short and printable";
   const auto same_peer = node_of_peer_.find(peer);
   if (same_peer != node_of_peer_.end() && pool_.nodes.at(same_peer->second).info.name != message.name)
     return "this connection has registered another agent already";
@@ -376,8 +382,10 @@ void Core::on(const std::string& peer, const msg::SnapshotHeldT& message) {
     // files to the store.
     const bool own = message.rank < run.members.size() && run.members[message.rank].node == node->first;
     const std::string& name = node->second.info.name;
+    // An empty name is the scheduler's store.
     for (comm::SnapshotFile& file : files.files)
-      std::erase_if(file.holders, [&](const auto& each) { return !own && each != name && !each.empty(); });
+      std::erase_if(file.holders,
+                    [&](const auto& each) { return !each.empty() && (own ? !is_name(each) : each != name); });
     if (!run.snapshot_held(pool_, own ? message.rank : UINT32_MAX, files))
       ignore(node->second, "a report of files");
   } catch (const FormatError& error) {

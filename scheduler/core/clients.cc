@@ -37,6 +37,7 @@ void Core::on(const std::string& peer, const msg::SubmitT& message) {
     Submission submission = checked_submission(message, pool_.options.data_port);
     run.experiment = std::move(submission.experiment);
     run.shape = submission.shape;
+    run.resume_files = std::move(submission.resume_files);
     check_submission(message, run);
   } catch (const Error& error) {
     return pool_.send(peer, msg::RefusedT{{}, kept_text(error.what())});
@@ -87,14 +88,20 @@ void Core::on(const std::string& peer, const msg::FindDataPortT&) {
   pool_.send(peer, msg::DataPortT{{}, pool_.options.data_port});
 }
 
+// Forgets the oldest ended run of the user who has most runs, so that nobody can make the pool forget those of others.
 bool Core::make_room_for_run() {
   if (pool_.runs.size() < pool_.options.max_runs) return true;
   const auto has_nodes = [this](uint64_t run) {
     return std::ranges::any_of(pool_.nodes, [run](const auto& entry) { return entry.second.run == run; });
   };
-  const auto oldest = std::ranges::find_if(pool_.runs, [&](const auto& entry) {
-    return has_ended(entry.second.state) && !has_nodes(entry.first);
-  });
+  std::map<std::string, size_t> runs_of{{sender_.name, 1}};  // with the new one
+  for (const auto& [id, run] : pool_.runs) ++runs_of[run.submitter];
+  auto oldest = pool_.runs.end();
+  for (auto each = pool_.runs.begin(); each != pool_.runs.end(); ++each) {
+    if (!has_ended(each->second.state) || has_nodes(each->first)) continue;
+    if (oldest == pool_.runs.end() || runs_of[each->second.submitter] > runs_of[oldest->second.submitter])
+      oldest = each;
+  }
   if (oldest == pool_.runs.end()) return false;
   pool_.changes.forgotten_runs.push_back(oldest->first);
   pool_.runs.erase(oldest);

@@ -176,7 +176,7 @@ std::map<std::string, std::string> Core::data_in_use() const {
     if (has_ended(run.state)) continue;
     addresses.insert({{run.submit.train_data, run.submitter}, {run.submit.test_data, run.submitter}});
     for (const comm::Snapshot& snapshot : run.snapshots.stable()) add_files(run, snapshot);
-    if (!run.submit.resume_files.empty()) add_files(run, comm::parse_snapshot(run.submit.resume_files));
+    for (const std::string& address : run.resume_files) addresses.insert({address, run.submitter});
   }
   return addresses;
 }

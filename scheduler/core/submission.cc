@@ -47,12 +47,16 @@ void check_data(const msg::SubmitT& message, uint16_t data_port) {
 }
 
 // A snapshot to continue from, whose files are in the store of this scheduler.
-void check_resume_files(const msg::SubmitT& message, uint16_t data_port) {
-  if (message.resume_files.empty()) return;
+std::vector<std::string> resume_files_of(const msg::SubmitT& message, uint16_t data_port) {
+  std::vector<std::string> addresses;
+  if (message.resume_files.empty()) return addresses;
   if (data_port == 0) throw UsageError("this scheduler keeps no files: start it with --store");
   if (!message.resume.empty() || !message.out.empty())
     throw UsageError("a run begins from files in the store, or from a folder, not from both");
-  if (comm::parse_snapshot(message.resume_files).files.empty()) throw UsageError("the snapshot has no files");
+  for (const comm::SnapshotFile& file : comm::parse_snapshot(message.resume_files).files)
+    addresses.push_back(comm::to_text(file.content));
+  if (addresses.empty()) throw UsageError("the snapshot has no files");
+  return addresses;
 }
 
 // A path appears in logs and in messages of the agents. An agent would look for a relative one in its own
@@ -87,7 +91,7 @@ Submission checked_submission(const msg::SubmitT& message, uint16_t data_port) {
     throw UsageError(fmt::format("cluster.replicas is {}, and {} cannot form that many equal groups",
                                  replicas, nodes_text(message.nodes)));
   check_data(message, data_port);
-  check_resume_files(message, data_port);
+  submission.resume_files = resume_files_of(message, data_port);
   return submission;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "base/experiment/experiment.h"
 #include "comm/control/control.h"
@@ -14,6 +16,7 @@ inline constexpr uint64_t kMostModelets = 16384;
 struct Submission {
   Experiment experiment;
   DataShape shape;
+  std::vector<std::string> resume_files;  // addresses in the store of what the run continues from
 };
 
 // Throws UsageError if no pool could execute the run. `data_port` is the port of the scheduler's store; 0: it

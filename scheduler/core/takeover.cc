@@ -47,6 +47,7 @@ void Core::restore(const RunRecord& record) {
     Submission submission = checked_submission(run.submit, pool_.options.data_port);
     run.experiment = std::move(submission.experiment);
     run.shape = submission.shape;
+    run.resume_files = std::move(submission.resume_files);
     awaits_members_ = awaits_members_ || !has_ended(run.state);
     pool_.next_run = std::max(pool_.next_run, run.id + 1);
     pool_.runs.emplace(run.id, std::move(run));

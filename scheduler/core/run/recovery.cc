@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/text/printable.h"
 #include "scheduler/core/run/pool.h"
 #include "scheduler/core/run/run.h"
 #include "scheduler/core/values/text.h"
@@ -127,7 +128,7 @@ std::string Run::left_out_text(const Pool& pool) const {
   std::string text;
   for (const auto& [node, reason] : left_out)
     if (is_left_out(pool, node)) text += fmt::format("; it does without node '{}': {}", node, reason.why);
-  return text.substr(0, kLongestLosses);
+  return printable(text, kLongestLosses);
 }
 
 // Whether several groups in turn came to nothing, so the cause is one that lasts.

@@ -143,6 +143,7 @@ struct Run {
   comm::control::SubmitT submit;
   Experiment experiment;
   DataShape shape;
+  std::vector<std::string> resume_files;  // addresses in the store of what it continues from
   comm::control::RunState state = comm::control::RunState::Queued;
   std::string detail;
   bool user_error = false;  // it failed because of something that the user can correct

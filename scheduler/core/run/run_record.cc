@@ -160,7 +160,7 @@ std::string format_run(const Run& run, double now) {
               {"recoveries", run.recoveries},
               {"recovered_from", run.recovered_from},
               {"attempts", run.attempts}}
-      .dump();
+      .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 Run parse_run(uint64_t id, const std::string& text) {

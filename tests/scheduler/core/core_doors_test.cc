@@ -499,5 +499,33 @@ TEST_F(DoorsTest, WrongEndpointsAreRefused) {
   }
 }
 
+// Each member of a run gets the addresses of all others.
+TEST_F(DoorsTest, AddressesAndKeysOfAgentsAreShort) {
+  for (std::string msg::RegisterT::*text : {&msg::RegisterT::data_endpoint, &msg::RegisterT::holder_endpoint,
+                                            &msg::RegisterT::holder_key, &msg::RegisterT::fetch_key})
+    for (const std::string& bad : {std::string(2 << 20, 'x'), std::string("tcp://1.2.3.4:5\n")}) {
+      msg::RegisterT info = registration("a");
+      info.*text = bad;
+      EXPECT_THAT(refusal(Role::kAgent, "farm", info), HasSubstr("short and printable"));
+    }
+}
+
+TEST_F(DoorsTest, NobodyMakesThePoolForgetTheRunsOfOthers) {
+  CoreOptions options;
+  options.max_runs = 4;
+  pool.core = Core(options);
+  add_agents(1);
+  msg::SubmitT waits = submission(2);
+  waits.wait = true;
+  std::vector<uint64_t> runs;
+  for (const char* key : {"alice", "bob", "bob", "bob", "bob", "bob"}) {
+    say(key, Role::kUser, key, waits);
+    runs.push_back(pool.take<msg::AcceptedT>(key).at(0).run);
+    say(key, Role::kUser, key, msg::StopRunT{{}, runs.back()});
+  }
+  EXPECT_EQ(pool.run(runs.front()).run, runs.front()) << "alice's";
+  EXPECT_EQ(pool.run(runs[1]).run, 0u) << "bob's first one";
+}
+
 }  // namespace
 }  // namespace modelet::scheduler::test

@@ -158,5 +158,23 @@ TEST_F(LeftOutTest, ANodeThatFailsEachTimeIsLeftOut) {
   EXPECT_THAT(status().node_names, ElementsAre("a", "c"));
 }
 
+// Reasons may be in any language. Where they are too long, they are cut between two characters.
+TEST_F(LeftOutTest, ReasonsOfAnyLengthAreShown) {
+  for (const char* before : {"", "x"}) {
+    pool = Harness();
+    std::string reason = before;
+    for (int i = 0; i < 600; ++i) reason += "\u00fc";
+    start({"a"});
+    msg::RunDoneT failed = done(run, Outcome::Failed);
+    failed.retry = true;
+    pool.receive("a", failed);
+    ASSERT_EQ(status().state, RunState::Forming) << status().detail;
+    pool.receive("a", done(run, Outcome::Failed, 0, reason, status().epoch));
+    EXPECT_THAT(status().detail, HasSubstr("does without node 'a'"));
+    pool.restart();
+    EXPECT_THAT(status().detail, HasSubstr("\u00fc..."));
+  }
+}
+
 }  // namespace
 }  // namespace modelet::scheduler::test

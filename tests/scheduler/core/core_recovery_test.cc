@@ -26,6 +26,16 @@ TEST_F(RecoveryTest, ASnapshotIsStableOnceAllHaveTwoHoldersAndItIsWrittenDown) {
   EXPECT_EQ(status().stable_step, 100u);
 }
 
+TEST_F(RecoveryTest, HoldersHaveNames) {
+  start({"a", "b"});
+  snapshot(100);
+  pool.receive("a", held(run, 1, 100, 0, {"a", std::string(5000, 'x'), "no name\n", "c"}));
+  const std::string record = pool.written.read().runs.at(0).text;
+  EXPECT_THAT(record, HasSubstr("\\\"c\\\""));
+  EXPECT_THAT(record, testing::Not(HasSubstr("xxx")));
+  EXPECT_THAT(record, testing::Not(HasSubstr("no name")));
+}
+
 TEST_F(RecoveryTest, ASpareTakesTheRankOfALostNode) {
   start({"a", "b"}, 2);
   join("c");
