@@ -14,7 +14,9 @@ class WakeEvent {
   ~WakeEvent();
 
   void set();
-  void clear();  // is_set() is false again, fd() no longer readable
+  // is_set() is false again, fd() no longer readable. If another thread calls set() meanwhile, is_set() may be
+  // true without a readable fd(), but never the reverse.
+  void clear();
   bool is_set() const { return is_set_; }
   int fd() const { return fd_; }  // readable after set()
 
