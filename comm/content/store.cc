@@ -309,6 +309,12 @@ std::optional<Manifest> ContentStore::manifest(const ContentId& id) const {
   return std::nullopt;
 }
 
+uint64_t ContentStore::bytes_to_come(const Manifest& manifest) const {
+  struct stat info {};
+  const bool exists = ::stat(data_path(manifest.id()).c_str(), &info) == 0;
+  return manifest.bytes() - std::min(manifest.bytes(), exists ? taken_bytes(info) : 0);
+}
+
 std::unique_ptr<StoredContent> ContentStore::open(const Manifest& manifest,
                                                   const std::function<void()>& check) {
   auto content = open_unverified(manifest);

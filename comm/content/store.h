@@ -102,6 +102,8 @@ class ContentStore {
   std::set<ContentId> contents() const;
   // The manifest of an entry, or nothing if there is no such entry.
   std::optional<Manifest> manifest(const ContentId& id) const;
+  // Bytes that the entry, which need not exist, would still take on the disk until it is whole.
+  uint64_t bytes_to_come(const Manifest& manifest) const;
 
   // Opens an entry, or makes an empty one, and checks all of it. The entry is then complete or writable.
   // Returns null while another process fills the entry: ask again later. Throws Error if the data does not

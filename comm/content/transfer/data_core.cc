@@ -153,7 +153,7 @@ std::optional<DataCore::Message> DataCore::on(const msg::ServerSocket::Received&
   const std::string address = to_text(manifest.id());
   const std::string& key = received.sender.name;
   const bool is_new = !entries_.contains(address);
-  if (is_new) require_quota(key, address, message.manifest.size());
+  if (is_new) require_quota(key, address, message.manifest.size() + store_.bytes_to_come(manifest), true);
   Entry& entry = opened(address, manifest, key);
   entry.offered = true;
   entry.of_snapshot = message.run != 0;
@@ -168,20 +168,21 @@ std::optional<DataCore::Message> DataCore::on(const msg::ServerSocket::Received&
 DataCore::Message DataCore::on(const msg::ServerSocket::Received& received, const msg::PutChunkT& message) {
   const std::string& key = received.sender.name;
   StoredContent& content = entry(message.data);
-  if (!content.has(message.chunk)) require_quota(key, message.data, message.bytes.size());
+  if (!content.has(message.chunk)) require_quota(key, message.data, message.bytes.size(), false);
   if (content.put(message.chunk, bytes_of(message.bytes)) && !key.empty())
     sent_[key][message.data] += message.bytes.size();
   return msg::ChunkStoredT{{}, message.data, message.chunk};
 }
 
-// Throws Error if the key would have more in the store than one key may. Before that, it removes those of
-// the key's data that no run needs.
-void DataCore::require_quota(const std::string& key, const std::string& address, uint64_t bytes) {
+// Throws Error if the key would have more in the store than one key may; `with_reserved`: together with what
+// is still to come. Before that, it removes those of the key's data that no run needs.
+void DataCore::require_quota(const std::string& key, const std::string& address, uint64_t bytes,
+                             bool with_reserved) {
   if (key.empty()) return;
   auto& of_key = sent_[key];
   const uint64_t most = options_.key_bytes > 0 ? options_.key_bytes : options_.store_bytes / 2;
   const auto all = [&] {
-    uint64_t sum = bytes;
+    uint64_t sum = bytes + (with_reserved ? reserved_by(key) : 0);
     for (const auto& [data, sent] : of_key) sum += sent;
     return sum;
   };
@@ -200,6 +201,15 @@ void DataCore::require_quota(const std::string& key, const std::string& address,
         "the key '{}' would have {} bytes in the store, the most is {} ({}): wait until runs that need its data "
         "have ended",
         key, all(), most, options_.names.limit_of_key));
+}
+
+// The bytes that are still to come of the key's open entries.
+uint64_t DataCore::reserved_by(const std::string& key) const {
+  uint64_t bytes = 0;
+  for (const auto& [address, entry] : entries_)
+    if (entry.key == key && !entry.content->complete())
+      bytes += store_.bytes_to_come(entry.content->manifest());
+  return bytes;
 }
 
 DataCore::Message DataCore::on(const msg::FetchManifestT& message) {

@@ -11,7 +11,8 @@
 // connections are told to ask again later. They get a place when a served connection has been silent for a
 // while, or when another key has more places than their own. So no key can keep another one out, however
 // many connections it has. There are also limits on what a key may have in the store, and on the entries
-// that it may have open.
+// that it may have open. An entry that is not whole yet keeps the room for its other chunks from others, so
+// these bytes count when a key offers the next file.
 //
 // DataCore never waits, not even for another process that is filling or checking an entry of the store: a
 // client that asks for such an entry is told to ask again.
@@ -117,7 +118,8 @@ class DataCore {
   bool take_place_of_another_key(const std::string& key);
   std::optional<Message> on(const control::ServerSocket::Received& received, const control::OfferT& message);
   Message on(const control::ServerSocket::Received& received, const control::PutChunkT& message);
-  void require_quota(const std::string& key, const std::string& address, uint64_t bytes);
+  void require_quota(const std::string& key, const std::string& address, uint64_t bytes, bool with_reserved);
+  uint64_t reserved_by(const std::string& key) const;
   Message on(const control::FetchManifestT& message);
   Message on(const control::FetchChunkT& message);
   StoredContent& entry(const std::string& address);

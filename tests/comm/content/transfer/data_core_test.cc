@@ -241,7 +241,7 @@ TEST_F(KeysTest, OneKeyMayHaveOnlySoMuchInTheStore) {
   offer_as(narrow, "greedy", first);
   for (const uint32_t chunk : {0u, 1u})
     only<msg::ChunkStoredT>(put_as(narrow, "greedy", first, chunk), "greedy");
-  offer_as(narrow, "greedy", second);
+  offer_as(narrow, "other", second);
   only<msg::ChunkStoredT>(put_as(narrow, "greedy", second, 0), "greedy");
   EXPECT_THAT(only<msg::RefusedT>(put_as(narrow, "greedy", second, 1), "greedy").reason,
               HasSubstr("the key 'greedy' would have"));
@@ -260,7 +260,7 @@ TEST_F(KeysTest, OneKeyMayHaveOnlySoMuchInTheStore) {
 // make room for the next.
 TEST_F(KeysTest, WhatIsRefusedIsNotCharged) {
   const uint64_t manifest_bytes = manifest_of(file_of(1, 0)).encode().size();
-  DataCore narrow({.store = folder, .key_bytes = 64 * manifest_bytes + kChunk});
+  DataCore narrow({.store = folder, .key_bytes = 65 * manifest_bytes + 64 * kChunk});
   constexpr int kOpen = 64, kRefused = 20;
   for (int i = 0; i < kOpen; ++i) only<msg::WantedT>(offer_as(narrow, "greedy", file_of(1, i)), "greedy");
   for (int i = kOpen; i < kOpen + kRefused; ++i) {
@@ -268,9 +268,48 @@ TEST_F(KeysTest, WhatIsRefusedIsNotCharged) {
     EXPECT_THAT(only<msg::RefusedT>(offer_as(narrow, "greedy", file_of(1, i)), "greedy").reason,
                 HasSubstr("64 files open"));
   }
-  only<msg::ChunkStoredT>(put_as(narrow, "greedy", file_of(1, 0), 0), "greedy");
+  for (int i = 0; i < kOpen; ++i)
+    only<msg::ChunkStoredT>(put_as(narrow, "greedy", file_of(1, i), 0), "greedy");
   for (int i = kOpen; i < kOpen + kRefused; ++i)
     EXPECT_TRUE(fs::exists(folder / (address_of(file_of(1, i)) + ".data"))) << i;
+}
+
+// Offers alone, of which no chunk follows, must not keep others out of the store.
+TEST_F(KeysTest, WhatAKeyHasOfferedCountsBeforeItArrives) {
+  const uint64_t manifest_bytes = manifest_of(file_of(2, 1)).encode().size();
+  const uint64_t share = 3 * kChunk + 2 * manifest_bytes;
+  DataCore narrow({.store = folder, .store_bytes = 2 * share, .key_bytes = share});
+  const Bytes large = file_of(4, 1), first = file_of(2, 2), second = file_of(2, 3), third = file_of(1, 4);
+  const auto is_refused = [&](const Bytes& file) {
+    return only<msg::RefusedT>(offer_as(narrow, "greedy", file), "greedy").reason;
+  };
+  EXPECT_THAT(is_refused(large), HasSubstr("the key 'greedy' would have"));
+  only<msg::WantedT>(offer_as(narrow, "greedy", first), "greedy");
+  narrow.keep({{address_of(first), "greedy"}});
+  EXPECT_THAT(is_refused(second), HasSubstr("the key 'greedy' would have"));
+  only<msg::WantedT>(offer_as(narrow, "greedy", third), "greedy");
+  only<msg::ChunkStoredT>(put_as(narrow, "greedy", first, 0), "greedy");
+  only<msg::WantedT>(offer_as(narrow, "greedy", third), "greedy");
+  only<msg::WantedT>(offer_as(narrow, "modest", second), "modest");
+}
+
+// The key's own files that nobody needs make room for the next, as those do that have arrived.
+TEST_F(KeysTest, AFileThatWasNotSentMakesRoomForTheNext) {
+  const Bytes first = file_of(2, 1), second = file_of(2, 2);
+  const uint64_t manifest_bytes = manifest_of(first).encode().size();
+  DataCore narrow({.store = folder, .key_bytes = 3 * kChunk + 2 * manifest_bytes});
+  only<msg::WantedT>(offer_as(narrow, "greedy", first), "greedy");
+  only<msg::WantedT>(offer_as(narrow, "greedy", second), "greedy");
+  EXPECT_FALSE(fs::exists(folder / (address_of(first) + ".data")));
+}
+
+// What is there already takes no more room, whoever sent it.
+TEST_F(KeysTest, AFileThatIsThereMayBeLargerThanAKeysShare) {
+  const Bytes file = file_of(4, 1);
+  put(file, 4);
+  DataCore narrow({.store = folder, .key_bytes = 2 * kChunk});
+  EXPECT_THAT(offer_as(narrow, "modest", file), IsEmpty());
+  EXPECT_TRUE(narrow.has_work());
 }
 
 TEST_F(KeysTest, TheRunsOfOneKeyCannotHoldAllThatMayBeOpen) {
