@@ -79,10 +79,14 @@ Snapshot snapshot_of(const json& object) {
 
 std::string format_snapshot(const Snapshot& snapshot) { return as_json(snapshot).dump(); }
 
-std::string format_snapshots(const std::vector<Snapshot>& snapshots) {
-  json list = json::array();
-  for (const Snapshot& snapshot : snapshots) list.push_back(as_json(snapshot));
-  return list.dump();
+std::string format_snapshots(const std::vector<Snapshot>& snapshots, size_t most_bytes) {
+  std::string list;
+  for (const Snapshot& snapshot : snapshots) {
+    const std::string next = (list.empty() ? "[" : ",") + format_snapshot(snapshot);
+    if (!list.empty() && list.size() + next.size() >= most_bytes) break;
+    list += next;
+  }
+  return list.empty() ? "[]" : list + ']';
 }
 
 Snapshot parse_snapshot(std::string_view text) {

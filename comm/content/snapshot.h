@@ -41,7 +41,8 @@ struct Snapshot {
 inline constexpr size_t kMostSnapshotFiles = 1 << 14, kMostHolders = 64;
 
 std::string format_snapshot(const Snapshot& snapshot);
-std::string format_snapshots(const std::vector<Snapshot>& snapshots);
+// Leaves out the last ones if the text would have more than `most_bytes` bytes. The first is always there.
+std::string format_snapshots(const std::vector<Snapshot>& snapshots, size_t most_bytes = SIZE_MAX);
 // Throw FormatError, which says what is wrong: the text is not such JSON, there are more files or holders
 // than the limits allow, a file is listed twice, or a name could leave the checkpoint's folder.
 Snapshot parse_snapshot(std::string_view json);

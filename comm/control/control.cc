@@ -28,7 +28,18 @@ constexpr int kDeadAfter = 2 * kTransportHeartbeat,
 // Messages that may wait for a peer. A peer that does not read loses the others.
 constexpr int kQueuedMessages = 10'000, kQueuedChunks = 8;
 constexpr size_t kMaxChunkMessage = kLargestChunk + (64 << 10);  // also enough for a manifest
+constexpr size_t kBytesOfEncryption = 64;                        // CURVE adds 33 bytes to a message
 constexpr int kReconnectFirst = 100, kReconnectLast = 1000;      // ms
+
+size_t largest_message(Traffic traffic) {
+  return traffic == Traffic::kChunks ? kMaxChunkMessage : kMaxControlBytes;
+}
+
+// The large messages that an agent gets without a question. An agent that is refused ends.
+bool is_for_agent(const FromSchedulerMessage& message) {
+  return std::holds_alternative<PrepareT>(message) || std::holds_alternative<StartT>(message) ||
+         std::holds_alternative<AdmitT>(message);
+}
 
 template <class Root, class Message>
 std::string encode_root(Message message, const char* identifier, uint16_t version) {
@@ -186,7 +197,7 @@ void set_common_options(zmq::socket_t& socket, Traffic traffic) {
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::sndhwm, queued);
   socket.set(zmq::sockopt::rcvhwm, queued);
-  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(chunks ? kMaxChunkMessage : kMaxControlBytes));
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(largest_message(traffic)));
   socket.set(zmq::sockopt::heartbeat_ivl, kTransportHeartbeat);
   socket.set(zmq::sockopt::heartbeat_timeout, chunks ? kDeadAfterWithChunks : kDeadAfter);
 }
@@ -225,7 +236,8 @@ SchedulerAddress with_port(const SchedulerAddress& scheduler, uint16_t port) {
 
 class ServerSocket::Impl {
  public:
-  Impl(const std::string& address, const std::optional<ServerKeys>& keys, Traffic traffic) {
+  Impl(const std::string& address, const std::optional<ServerKeys>& keys, Traffic traffic)
+      : most_bytes(largest_message(traffic) - kBytesOfEncryption) {
     set_common_options(socket, traffic);
     socket.set(zmq::sockopt::router_mandatory, 1);
     if (keys) lock(*keys);
@@ -259,6 +271,21 @@ class ServerSocket::Impl {
       log_dropped(parts.back(), error);
     }
     return std::nullopt;
+  }
+
+  Sent send(const std::string& peer, FromSchedulerMessage message) {
+    const bool for_agent = is_for_agent(message);
+    const size_t kind = message.index();
+    const std::string bytes = encode(std::move(message));
+    if (bytes.size() <= most_bytes) return send(peer, bytes);
+    if (too_large.next())
+      log_warning("dropped a message of kind {}: it has {} bytes, its receiver accepts {} (number {})", kind,
+                  bytes.size(), most_bytes, too_large.count());
+    if (for_agent) return Sent::kFull;
+    return send(
+        peer,
+        encode(RefusedT{
+            {}, fmt::format("its answer would have {} bytes, the most is {}", bytes.size(), most_bytes)}));
   }
 
   Sent send(const std::string& peer, const std::string& bytes) {
@@ -302,7 +329,8 @@ class ServerSocket::Impl {
   std::unique_ptr<GateKeeper> gate;  // must outlive the socket (GateKeeper says why)
   zmq::socket_t socket{context, zmq::socket_type::router};
   std::string endpoint;
-  LogLimit malformed;
+  const size_t most_bytes;  // of a message that a peer accepts
+  LogLimit malformed, too_large;
 };
 
 ServerSocket::ServerSocket(const std::string& endpoint, const std::optional<ServerKeys>& keys,
@@ -316,7 +344,7 @@ std::optional<ServerSocket::Received> ServerSocket::receive(double timeout_secon
 }
 
 ServerSocket::Sent ServerSocket::send(const std::string& peer, FromSchedulerMessage message) {
-  return impl_->send(peer, encode(std::move(message)));
+  return impl_->send(peer, std::move(message));
 }
 
 const std::string& ServerSocket::endpoint() const { return impl_->endpoint; }

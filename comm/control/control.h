@@ -110,9 +110,11 @@ class ServerSocket {
   std::optional<Received> receive(double timeout_seconds, int wake_fd = -1);
   enum class Sent {
     kQueued,
-    kFull,  // the peer has not read for too long: the message is dropped
+    kFull,  // the peer has not read for too long, or the message is too large for it: it is dropped
     kGone   // the peer's connection is gone, and the message with it
   };
+  // A message larger than the peer would accept is logged. If it answers a question, the peer gets a Refused
+  // in its place, which says so.
   Sent send(const std::string& peer, FromSchedulerMessage message);
 
   const std::string& endpoint() const;  // as bound, with the actual port

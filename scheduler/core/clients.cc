@@ -21,6 +21,7 @@ namespace msg = comm::control;
 
 constexpr size_t kMostLogBytes = 256 << 10;  // of one answer
 constexpr size_t kMostDrained = 4096;        // names
+constexpr size_t kMostSnapshotBytes = comm::control::kMaxControlBytes / 4 * 3;
 
 }  // namespace
 
@@ -189,7 +190,7 @@ void Core::on(const std::string& peer, const msg::FindRunFilesT& message) {
   std::vector<comm::Snapshot> newest_first(run->snapshots.stable().rbegin(), run->snapshots.stable().rend());
   msg::RunFilesT answer;
   answer.run = run->id;
-  answer.snapshots = comm::format_snapshots(newest_first);
+  answer.snapshots = comm::format_snapshots(newest_first, kMostSnapshotBytes);  // the oldest may not fit
   answer.experiment = run->submit.experiment;
   std::set<std::string> holders;
   for (const comm::Snapshot& snapshot : newest_first)

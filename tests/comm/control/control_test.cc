@@ -203,6 +203,48 @@ TEST(ClientSocket, PacesWhatItSends) {
   EXPECT_THAT(pacing_rates(), testing::IsEmpty());
 }
 
+// ZeroMQ would end the connection at such a message, and nobody would know why.
+TEST(ServerSocket, SaysThatAnAnswerIsTooLarge) {
+  for (const bool with_keys : {false, true}) {
+    const KeyPair own = make_key_pair(), theirs = make_key_pair();
+    std::optional<ServerKeys> keys;
+    std::optional<ClientKeys> client_keys;
+    if (with_keys) {
+      keys = {own, "", [](const std::string&) { return Identity{Role::kUser, "alice"}; }};
+      client_keys = {theirs, own.public_key};
+    }
+    ServerSocket server("tcp://127.0.0.1:*", keys);
+    ClientSocket client(SchedulerAddress(server.endpoint(), client_keys));
+    while (!client.send(FindRunFilesT{})) client.receive(0.01);
+    const auto question = server.receive(kLimit);
+    ASSERT_TRUE(question);
+    const auto send = [&](FromSchedulerMessage message) {
+      return server.send(question->peer, std::move(message));
+    };
+    const auto answer = [&] {
+      std::optional<FromSchedulerMessage> message;
+      for (const Stopwatch watch; !message && watch.seconds() < kLimit;) message = client.receive(0.1);
+      return message ? *std::move(message) : FromSchedulerMessage(AliveT{});
+    };
+    RunFilesT files;
+    const size_t most = kMaxControlBytes - 64, around = encode(FromSchedulerMessage(files)).size() + 16;
+    files.snapshots.assign(most - around, 'x');
+    EXPECT_EQ(send(files), ServerSocket::Sent::kQueued);
+    EXPECT_TRUE(std::holds_alternative<RunFilesT>(answer())) << "the largest answer";
+    files.snapshots.assign(most, 'x');
+    EXPECT_EQ(send(files), ServerSocket::Sent::kQueued);
+    const FromSchedulerMessage refusal = answer();
+    ASSERT_TRUE(std::holds_alternative<RefusedT>(refusal));
+    EXPECT_THAT(std::get<RefusedT>(refusal).reason, testing::HasSubstr("its answer would have"));
+    PrepareT prepare;
+    prepare.experiment.assign(most, 'x');
+    EXPECT_EQ(send(prepare), ServerSocket::Sent::kFull) << "an agent would end";
+    EXPECT_EQ(send(StopT{}), ServerSocket::Sent::kQueued);
+    EXPECT_TRUE(std::holds_alternative<StopT>(answer())) << "on the same connection";
+    EXPECT_EQ(client.connections(), 1u);
+  }
+}
+
 TEST(ServerSocket, TellsWhoDoesNotReadFromWhoIsGone) {
   const std::vector<uint8_t> chunk(1 << 20);
   ServerSocket server("tcp://127.0.0.1:*", {}, Traffic::kChunks);
