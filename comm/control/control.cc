@@ -164,11 +164,15 @@ std::span<const std::byte> bytes_of(const zmq::message_t& message) {
   return {message.data<std::byte>(), message.size()};
 }
 
-// Limits on unread bytes. One message may arrive while another is read; with chunks, as many as may wait.
+// Limits on bytes that wait. One message may arrive while another is read; with chunks, as many as may wait.
+// Few chunks wait for a peer, so their bytes need no limit.
 ConnectionLimits limits_of(Traffic traffic) {
   if (traffic == Traffic::kChunks)
     return {.unread_bytes = 2 * kQueuedChunks * kMaxChunkMessage, .all_unread_bytes = uint64_t{1} << 30};
-  return {.unread_bytes = 2 * kMaxControlBytes, .all_unread_bytes = uint64_t{64} << 20};
+  return {.unread_bytes = 2 * kMaxControlBytes,
+          .all_unread_bytes = uint64_t{64} << 20,
+          .unsent_bytes = 8 * kMaxControlBytes,
+          .all_unsent_bytes = uint64_t{1} << 30};
 }
 
 // The port of the other end of a TCP connection; 0: it is none.
@@ -255,7 +259,7 @@ class ServerSocket::Impl {
       if (!socket.recv(parts.back(), zmq::recv_flags::dontwait)) return std::nullopt;
       bytes += parts.back().size();
     } while (parts.back().more());
-    gate->has_read(parts.back(), bytes);
+    gate->has_read(parts.back(), bytes, parts.front().to_string_view());
     try {
       if (parts.size() != 2) throw FormatError(std::to_string(parts.size() - 1) + " parts instead of one");
       return Received{parts[0].to_string(), sender_of(parts[1]), peer_address(parts[1]),
@@ -291,8 +295,11 @@ class ServerSocket::Impl {
   Sent send(const std::string& peer, const std::string& bytes) {
     try {
       const auto flags = zmq::send_flags::dontwait;
+      const auto size = static_cast<int64_t>(bytes.size());
+      gate->queues(peer, size);  // first, because they may be acknowledged at once
       const bool queued = socket.send(zmq::buffer(peer), flags | zmq::send_flags::sndmore).has_value() &&
                           socket.send(zmq::buffer(bytes), flags).has_value();
+      if (!queued) gate->queues(peer, -size);
       return queued ? Sent::kQueued : Sent::kFull;
     } catch (const zmq::error_t& error) {
       if (error.num() != EHOSTUNREACH) throw;

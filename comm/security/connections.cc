@@ -30,12 +30,12 @@ uint64_t cookie_of(int descriptor) {
   return get_option(descriptor, SOL_SOCKET, SO_COOKIE, cookie) ? cookie : 0;
 }
 
-// Bytes that a TCP connection received; 0 for other connections.
-uint64_t received_by(int descriptor) {
+// What the kernel counts of a TCP connection; all 0 for other connections.
+tcp_info info_of_tcp(int descriptor) {
   tcp_info info{};
   socklen_t size = sizeof info;
-  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
-  return info.tcpi_bytes_received;
+  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return info;
 }
 
 // "192.168.1.7:40132", and the part that the addresses of one host have in common.
@@ -99,17 +99,24 @@ std::string Connections::ended(int descriptor) {
   return connection ? connection.mapped().peer : "";
 }
 
-void Connections::read(int descriptor, size_t bytes, std::string_view key) {
+void Connections::read(int descriptor, size_t bytes, std::string_view key, std::string_view peer) {
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(descriptor);
   if (found == open_.end()) return;
   Connection& connection = found->second;
   connection.read += bytes + kBytesAround;
   connection.silent = false;
+  connection.name = peer;
   if (key.empty() || !connection.key.empty()) return;
   connection.key = key;
   if (count(&Connection::key, key) > limits_.of_key)
     shut(found, fmt::format("more than {} connections with its key", limits_.of_key));
+}
+
+void Connections::queued(std::string_view peer, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(open_, peer, [](const auto& entry) { return entry.second.name; });
+  if (found != open_.end()) found->second.queued += static_cast<uint64_t>(bytes);
 }
 
 bool Connections::watches() const {
@@ -119,6 +126,17 @@ bool Connections::watches() const {
 
 void Connections::look(double now) {
   const std::lock_guard lock(mutex_);
+  for (auto& [descriptor, connection] : open_) {
+    if (cookie_of(descriptor) != connection.cookie) continue;
+    const tcp_info info = info_of_tcp(descriptor);
+    connection.received = info.tcpi_bytes_received;
+    connection.acknowledged = info.tcpi_bytes_acked;
+  }
+  look_at_unread(now);
+  if (limits_.unsent_bytes > 0) look_at_unsent();
+}
+
+void Connections::look_at_unread(double now) {
   const auto idle =
       static_cast<uint64_t>(kBytesPerSecond * std::clamp(now - std::exchange(looked_, now), 0.0, 1.0));
   const auto unread = [](const auto& entry) { return entry.second.received - entry.second.accounted; };
@@ -126,7 +144,6 @@ void Connections::look(double now) {
   for (auto entry = open_.begin(); entry != open_.end();) {
     const auto next = std::next(entry);
     Connection& connection = entry->second;
-    if (cookie_of(entry->first) == connection.cookie) connection.received = received_by(entry->first);
     connection.accounted =
         std::min(connection.received, connection.accounted + std::exchange(connection.read, 0) + idle);
     if (unread(*entry) > limits_.unread_bytes)
@@ -144,6 +161,31 @@ void Connections::look(double now) {
         fmt::format(
             "all connections together sent more than {} bytes without a whole message, this one most of them",
             limits_.all_unread_bytes));
+  }
+}
+
+void Connections::look_at_unsent() {
+  // A kernel that does not count says 0, although the handshake was acknowledged.
+  const auto unsent = [](const auto& entry) {
+    const Connection& connection = entry.second;
+    return connection.acknowledged == 0 ? 0 : connection.queued - connection.acknowledged;
+  };
+  uint64_t all = 0;
+  for (auto entry = open_.begin(); entry != open_.end();) {
+    const auto next = std::next(entry);
+    entry->second.queued = std::max(entry->second.queued, entry->second.acknowledged);
+    if (unsent(*entry) > limits_.unsent_bytes)
+      shut(entry, fmt::format("{} bytes wait for a peer that does not read, the limit is {}", unsent(*entry),
+                              limits_.unsent_bytes));
+    else
+      all += unsent(*entry);
+    entry = next;
+  }
+  while (all > limits_.all_unsent_bytes) {
+    const auto most = std::ranges::max_element(open_, {}, unsent);
+    all -= unsent(*most);
+    shut(most, fmt::format("more than {} bytes wait for all peers, and most of them for this one",
+                           limits_.all_unsent_bytes));
   }
 }
 

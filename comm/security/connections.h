@@ -7,6 +7,9 @@
 // them it has read. A connection beyond a limit is shut down. To ZeroMQ it looks as if the peer had closed
 // it, so ZeroMQ frees what it held for the connection.
 //
+// In the other direction ZeroMQ limits how many messages wait for a peer, but not their bytes. The program
+// reports what it queues for a peer, and the kernel counts what the peer has acknowledged.
+//
 // Thread-safe: a gate keeper (comm/security/curve.h) reports connections, and the socket's thread reports
 // what it reads.
 #pragma once
@@ -33,6 +36,8 @@ struct ConnectionLimits {
   // Bytes that have arrived but belong to no message that the program has read: for one connection, and for
   // all together. If all together have more, the connection with the most is shut down. 0: no limit.
   uint64_t unread_bytes = 0, all_unread_bytes = 0;
+  // Bytes that wait for a peer that does not read them, in the same two ways. 0: no limit.
+  uint64_t unsent_bytes = 0, all_unsent_bytes = 0;
 };
 
 class Connections {
@@ -43,8 +48,11 @@ class Connections {
   void accepted(int descriptor);
   // A connection has ended. Returns its address, as "192.168.1.7:40132"; empty if it was shut down here.
   std::string ended(int descriptor);
-  // A whole message was read from the connection. `key` is the sender's key; empty without keys.
-  void read(int descriptor, size_t bytes, std::string_view key);
+  // A whole message was read from the connection. `key` is the sender's key; empty without keys. `peer` is
+  // the name by which queued() knows the connection.
+  void read(int descriptor, size_t bytes, std::string_view key, std::string_view peer = {});
+  // Bytes are about to be queued for a peer. Negative: they were not queued after all.
+  void queued(std::string_view peer, int64_t bytes);
   // Checks all limits. Call it every kLook seconds while watches() is true. `now` in seconds.
   static constexpr double kLook = 0.1;
   bool watches() const;
@@ -54,13 +62,18 @@ class Connections {
   struct Connection {
     uint64_t cookie = 0;  // the kernel's id: the descriptor may belong to another connection by now
     uint64_t number = 0;  // grows with each connection
-    std::string peer, network, key;
+    std::string peer, network, key, name;
     bool silent = true;
     uint64_t received = 0, accounted = 0;  // bytes at the last look; `accounted` <= `received`
     uint64_t read = 0;                     // bytes read since the last look
+    // Of the bytes sent. ZeroMQ's own bytes are acknowledged without having been queued, so `queued` is at
+    // least `acknowledged` after a look.
+    uint64_t queued = 0, acknowledged = 0;
   };
   using Open = std::map<int, Connection>;  // by descriptor
 
+  void look_at_unread(double now);
+  void look_at_unsent();
   void shut(Open::iterator connection, const std::string& why);
   Open::iterator oldest_silent(const std::string* network);
   size_t count(const std::string Connection::*member, std::string_view value) const;

@@ -124,9 +124,9 @@ void GateKeeper::open(const ConnectionLimits& limits, Judge judge) {
   thread_ = std::thread([this] { work(); });
 }
 
-void GateKeeper::has_read(zmq::message_t& last_part, size_t bytes) {
+void GateKeeper::has_read(zmq::message_t& last_part, size_t bytes, std::string_view peer) {
   const int descriptor = last_part.get(ZMQ_SRCFD);
-  connections_->read(descriptor, bytes, sender_key(last_part));
+  connections_->read(descriptor, bytes, sender_key(last_part), peer);
 }
 
 void GateKeeper::work() {

@@ -80,7 +80,10 @@ class GateKeeper {
   void open(const ConnectionLimits& limits, Judge judge);
 
   // Reports that a message was read. Called after open(), on the socket's thread.
-  void has_read(zmq::message_t& last_part, size_t bytes);
+  // `peer` is the name by which queues() knows the connection.
+  void has_read(zmq::message_t& last_part, size_t bytes, std::string_view peer = {});
+  // Reports that bytes are about to be queued for a peer (Connections::queued). Like has_read().
+  void queues(std::string_view peer, int64_t bytes) { connections_->queued(peer, bytes); }
 
  private:
   void work();

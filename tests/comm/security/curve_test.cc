@@ -314,6 +314,47 @@ TEST_F(CurveTest, AMessageWithoutEndEndsTheConnection) {
   EXPECT_EQ(refusal(scheduler, scheduler.endpoint()), "let in");
 }
 
+// A peer that asks on but reads no answer. It keeps sending, so ZeroMQ does not take it for dead.
+TEST_F(CurveTest, AnswersThatNobodyReadsEndTheConnection) {
+  if (!kernel_counts_bytes()) GTEST_SKIP() << "TCP_INFO is not available here";
+  ServerSocket scheduler("tcp://127.0.0.1:*");
+  zmq::context_t context;
+  zmq::socket_t deaf(context, zmq::socket_type::dealer);
+  deaf.set(zmq::sockopt::rcvhwm, 1);
+  deaf.set(zmq::sockopt::linger, 0);
+  deaf.connect(scheduler.endpoint());
+  const std::string question = control::encode(control::ToSchedulerMessage(control::ListRunsT{}));
+  int answers = 0;
+  for (const Stopwatch watch; log_->text().find("a peer that does not read") == std::string::npos;) {
+    ASSERT_LT(watch.seconds(), kLimit) << "more and more answers wait";
+    deaf.send(zmq::buffer(question), zmq::send_flags::dontwait);
+    const auto received = scheduler.receive(0.1);
+    constexpr int kEnough = 100;
+    if (!received || answers == kEnough) continue;
+    control::RunLogT answer;
+    answer.text.assign(1 << 20, 'x');
+    scheduler.send(received->peer, answer);
+    ++answers;
+  }
+  EXPECT_EQ(refusal(scheduler, scheduler.endpoint()), "let in");
+}
+
+// All bytes together are far more than may wait.
+TEST_F(CurveTest, AnswersThatAreReadMayBeMany) {
+  const auto scheduler = server();
+  ClientSocket user(address(*scheduler, user_));
+  constexpr int kMessages = 60;
+  for (int i = 0; i < kMessages; ++i) {
+    const auto question = exchange(*scheduler, user);
+    ASSERT_TRUE(question);
+    control::RunLogT answer;
+    answer.text.assign(1 << 20, 'x');
+    ASSERT_EQ(scheduler->send(question->peer, answer), ServerSocket::Sent::kQueued);
+    for (const Stopwatch watch; !user.receive(0.1);) ASSERT_LT(watch.seconds(), kLimit);
+  }
+  EXPECT_THAT(log_->text(), ::testing::Not(HasSubstr("does not read")));
+}
+
 TEST_F(CurveTest, LargeMessagesWithAnEndAreTaken) {
   const auto scheduler = server();
   ClientSocket user(address(*scheduler, user_));
