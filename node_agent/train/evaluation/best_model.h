@@ -11,7 +11,8 @@ namespace modelet::agent {
 class BestModel {
  public:
   // Adds the `figures` (name -> number) of the weights after `step`. The figure `metric` decides: the
-  // highest is the best, and among equals the first is kept.
+  // highest is the best, and among equals the first is kept. NaN (auc if the held-out samples have one class
+  // only) is worse than any number.
   void add(uint64_t step, const nlohmann::json& figures, const std::string& metric);
 
   uint64_t step() const { return step_; }  // step of the best state; 0: nothing was validated yet
