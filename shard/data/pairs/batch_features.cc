@@ -1,9 +1,8 @@
 #include "shard/data/pairs/batch_features.h"
 
-#include <cmath>
-
 #include "base/array/padding.h"
 #include "shard/data/batch/dropout.h"
+#include "shard/data/read/sample.h"
 
 namespace modelet::shard {
 
@@ -27,7 +26,7 @@ void BatchFeatures::assign(const Batch& batch, size_t features, float dropout) {
     double squares = 0;
     for (uint64_t i = batch.offsets[s]; i < batch.offsets[s + 1]; ++i)
       squares += double{batch.values[i]} * batch.values[i];
-    if (squares > 0) inverse_lengths_[s] = static_cast<float>(1 / std::sqrt(squares * value_scale_));
+    inverse_lengths_[s] = inverse_length(squares * value_scale_);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "shard/data/pairs/feature_index.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 namespace modelet::shard {
@@ -42,9 +41,9 @@ FeatureIndex::FeatureIndex(std::span<const PairsOfLayer> layer) {
 void FeatureIndex::add_to(const Sample& sample, float* scores) const {
   double squares = 0;
   for (const float value : sample.values) squares += double{value} * value;
-  const auto inverse_length = squares > 0 ? static_cast<float>(1 / std::sqrt(squares)) : 0.0f;
+  const float scale = inverse_length(squares);
   for (size_t f = 0; f < sample.features.size(); ++f) {
-    const float value = sample.values[f], of_unit = value * inverse_length;
+    const float value = sample.values[f], of_unit = value * scale;
     const uint64_t end = offsets_[sample.features[f] + 1];
     for (uint64_t i = offsets_[sample.features[f]]; i < end; ++i)
       scores[entries_[i].neuron] += of_unit * entries_[i].unit + value * entries_[i].weight;

@@ -199,7 +199,7 @@ void Pairs::set_norms() {
   for (size_t row = 0; row < neurons(); ++row) {
     double squares = 0;
     for (uint64_t i = offsets_[row]; i < offsets_[row + 1]; ++i) squares += double{sums_[i]} * sums_[i];
-    norms_[row] = static_cast<float>(std::sqrt(squares));
+    norms_[row] = length_of(squares);
   }
 }
 

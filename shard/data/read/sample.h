@@ -2,6 +2,7 @@
 // stays valid.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -14,5 +15,18 @@ struct Sample {
   std::span<const float> values;
   std::span<const uint32_t> labels;
 };
+
+// A shorter vector counts as zero: 1 / length, times the scale of a centroid, must be a finite float.
+inline constexpr double kSmallestLength = 1e-36;
+
+// Length of a vector and its inverse, from the sum of its squared values; both 0 below kSmallestLength.
+inline float length_of(double squares) {
+  const double length = std::sqrt(squares);
+  return length >= kSmallestLength ? static_cast<float>(length) : 0.0f;
+}
+inline float inverse_length(double squares) {
+  const double length = std::sqrt(squares);
+  return length >= kSmallestLength ? static_cast<float>(1 / length) : 0.0f;
+}
 
 }  // namespace modelet::shard

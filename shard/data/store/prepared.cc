@@ -322,7 +322,8 @@ float scale_of(const Sample& sample, Normalize normalize) {
   if (normalize == Normalize::kNone) return 1;
   double squares = 0;
   for (const float value : sample.values) squares += double{value} * double{value};
-  return squares > 0 ? static_cast<float>(1 / std::sqrt(squares)) : 1;
+  const float inverse = inverse_length(squares);
+  return inverse > 0 ? inverse : 1;
 }
 
 // One section while it grows: a file without a name, which is gone when the process ends, however it ends.

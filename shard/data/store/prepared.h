@@ -114,7 +114,8 @@ class SampleLabels {
   std::vector<uint32_t> labels_;
 };
 
-// The factor by which the values of a sample are normalised; 1 for a sample whose values are all zero.
+// The factor by which the values of a sample are normalised; 1 for a sample whose values are all zero, or
+// together shorter than kSmallestLength.
 float scale_of(const Sample& sample, Normalize normalize);
 
 class PreparedWriter {

@@ -203,11 +203,15 @@ TEST(Prepared, NormalisesRows) {
   writer.add(OwnedSample({1, 2}, {3, 4}, {0}).view());
   writer.add(OwnedSample({1, 2}, {2e38f, 2e38f}, {0}).view());
   writer.add(OwnedSample({}, {}, {0}).view());
+  writer.add(OwnedSample({1, 2}, {1e-42f, 1e-42f}, {0}).view());
+  writer.add(OwnedSample({1, 2}, {3e-35f, 4e-35f}, {0}).view());
   writer.finish();
   const Dataset data = Dataset::open(folder / "data.mlt");
   EXPECT_EQ(data.normalize(), Normalize::kL2);
   EXPECT_THAT(data.sample(0).values, ElementsAre(::testing::FloatEq(0.6f), ::testing::FloatEq(0.8f)));
   EXPECT_THAT(data.sample(1).values, ::testing::Each(::testing::FloatNear(std::sqrt(0.5f), 1e-6f)));
+  EXPECT_THAT(data.sample(3).values, ElementsAre(1e-42f, 1e-42f)) << "1 / length is no finite float";
+  EXPECT_THAT(data.sample(4).values, ElementsAre(::testing::FloatEq(0.6f), ::testing::FloatEq(0.8f)));
 }
 
 // docs/data_format.md shows the bytes of an example. They must be the bytes that are written.

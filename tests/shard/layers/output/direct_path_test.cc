@@ -262,6 +262,31 @@ TEST_P(DirectPathTest, ScoringAddsTheSameInBatchesAndForSingleQueries) {
   }
 }
 
+// A sample, and with it a label, may be so short that 1 / length is no finite float.
+TEST_P(DirectPathTest, WhatHasHardlyALengthAddsFiniteCosines) {
+  PreparedWriter writer(folder_ / "tiny.mlt", shape_.features, shape_.labels, Normalize::kNone);
+  writer.add(testing::OwnedSample({1, 2}, {1e-42f, 1e-42f}, {0}).view());
+  writer.add(testing::OwnedSample({1, 2}, {3, 4}, {1}).view());
+  writer.finish();
+  const Dataset tiny = Dataset::open(folder_ / "tiny.mlt");
+  network_->build_pairs(tiny, all_rows(tiny.rows()));
+  Batch batch;
+  batch.assign(tiny, all_rows(tiny.rows()), true);
+  BatchFeatures features;
+  features.assign(batch, shape_.features);
+  EXPECT_EQ(features.inverse_lengths()[0], 0);
+  EXPECT_FLOAT_EQ(features.inverse_lengths()[1], 0.2f);
+  std::vector<PairsOfLayer> layer;
+  for (const Modelet* modelet : network_->output().modelets())
+    layer.push_back({modelet->direct()->pairs, modelet->spec().begin, modelet->direct()->scored_scales()});
+  const FeatureIndex index(layer);
+  for (uint32_t row = 0; row < tiny.rows(); ++row) {
+    std::vector<float> scores(shape_.labels);
+    index.add_to(tiny.sample(row), scores.data());
+    for (const float score : scores) EXPECT_TRUE(std::isfinite(score)) << "sample " << row;
+  }
+}
+
 // If features are left out, lengths are estimated from the remaining ones, and are right on average.
 TEST_P(DirectPathTest, LengthsSurviveDropout) {
   BatchFeatures features;
