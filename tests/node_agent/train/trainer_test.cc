@@ -274,6 +274,9 @@ TEST_F(TrainerTest, RefusesACheckpointOfAnotherRun) {
   experiment_.model.loss = Loss::kSigmoid;
   EXPECT_THAT(failure(checkpoint), HasSubstr("another model.loss"));
   experiment_ = own;
+  experiment_.model.precision = Precision::kBf16;
+  EXPECT_THAT(failure(checkpoint), HasSubstr("another model.precision"));
+  experiment_ = own;
   write_data({.rows_train = 310,
               .rows_test = 100,
               .features = 200,
@@ -329,6 +332,9 @@ TEST_F(TrainerTest, RefusesOtherProjectionsButBuildsMissingOnes) {
   experiment_.sampling.mode = SamplingMode::kLsh;
   const fs::path with = run("with").checkpoint();
   EXPECT_EQ(run("built", {.resume = without}).events.back()["event"], "finished");
+  experiment_.sampling.common += 6;
+  EXPECT_THAT(failure(with), HasSubstr("another sampling.common"));
+  experiment_.sampling.common -= 6;
   experiment_.sampling.rank += 16;
   EXPECT_THAT(failure(with), HasSubstr("another sampling.rank"));
   experiment_.sampling.retrieval = RetrievalKind::kTables;
@@ -344,6 +350,9 @@ TEST_F(TrainerTest, RefusesOtherHashTablesButBuildsMissingOnes) {
   experiment_.sampling.family = HashFamilyKind::kMinHash;
   EXPECT_THAT(failure(with), HasSubstr("another sampling.family"));
   experiment_.sampling.family = Experiment().sampling.family;
+  experiment_.sampling.centre = false;
+  EXPECT_THAT(failure(with), HasSubstr("another sampling.centre"));
+  experiment_.sampling.centre = true;
   experiment_.sampling.tables = 9;
   EXPECT_THAT(failure(with), HasSubstr("another sampling.tables"));
 }
