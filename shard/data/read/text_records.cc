@@ -97,6 +97,9 @@ class CsvRecords : public TextRecords {
   std::optional<size_t> find_column(const std::string& name) const {
     if (options_.header) {
       const auto found = std::find(fields_.begin(), fields_.end(), name);
+      if (found != fields_.end() && std::find(found + 1, fields_.end(), name) != fields_.end())
+        csv_.fail("the header has the column " + shard::quoted(name) +
+                  " twice; rename one, or name it by its number");
       if (found != fields_.end()) return static_cast<size_t>(found - fields_.begin());
     }
     size_t number = 0;

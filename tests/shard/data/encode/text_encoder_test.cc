@@ -130,6 +130,9 @@ TEST(Csv, Errors) {
   EXPECT_THAT(error_of(options, ""), HasSubstr("empty"));
   EXPECT_THAT(error_of(options, "tags,text\nx,y\n"),
               HasSubstr("csv.labels: there is no column 'tag' among 2; did you mean 'tags'?"));
+  EXPECT_THAT(error_of(options, "tag,tag,text\nx,y,z\n"), HasSubstr("the header has the column 'tag' twice"));
+  EXPECT_EQ(read_text(csv_options("labels = \"2\"\ntext = [\"text\"]"), "tag,tag,text\nx,y,z\n"),
+            (std::vector<OwnedRecord>{{{"y"}, {"z"}}}));
   EXPECT_THAT(error_of(csv_options("labels = \"3\"\ntext = [\"text\"]"), "tags,text\n"),
               HasSubstr("no column '3'"));
   EXPECT_THAT(error_of(csv_options("text = []"), "tags,text\n"), HasSubstr("must name the columns"));
