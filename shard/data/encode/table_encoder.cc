@@ -8,6 +8,7 @@
 #include "base/array/padding.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "shard/data/encode/occurrences.h"
 #include "shard/data/encode/string_table.h"
 #include "shard/kernels/ids.h"
 
@@ -102,19 +103,19 @@ std::unique_ptr<TableEncoder> TableEncoder::fit(const Encoding& options, CsvRead
   std::unique_ptr<TableEncoder> encoder(new TableEncoder(options));
   TableRecords records = encoder->records(std::move(csv), LabelsIn::kRequired);
   Reservoir reservoir(encoder->numbers_.size());
-  std::vector<uint32_t> samples_with(options.table.hash_features);
+  std::vector<Occurrences> samples_with(options.table.hash_features);
   TableRecord record;
   for (uint64_t count = 1; records.next(record); ++count) {
     if (count >= kMaxCount) records.csv().fail("more than 2^31 - 1 samples; divide the file");
     reservoir.add(record.numbers);
     for (const uint32_t bucket : record.buckets)
-      if (bucket != TableRecord::kMissing) ++samples_with[bucket];
+      if (bucket != TableRecord::kMissing) samples_with[bucket].add(count);
     if (progress && count % kRecordsBetweenReports == 0)
       progress(records.csv().bytes(), records.csv().fraction());
   }
   encoder->known_.resize((samples_with.size() + 7) / 8);
   for (size_t bucket = 0; bucket < samples_with.size(); ++bucket)
-    if (samples_with[bucket] >= options.table.min_count)
+    if (samples_with[bucket].samples >= options.table.min_count)
       encoder->known_[bucket / 8] |= static_cast<uint8_t>(1 << (bucket % 8));
   for (size_t i = 0; i < encoder->numbers_.size(); ++i)
     encoder->fit_number(encoder->numbers_[i], reservoir.column(i));

@@ -9,6 +9,7 @@
 #include "base/array/prefetch.h"
 #include "base/error.h"
 #include "shard/data/encode/ngrams.h"
+#include "shard/data/encode/occurrences.h"
 #include "shard/data/read/line_reader.h"
 #include "shard/kernels/ids.h"
 
@@ -16,17 +17,6 @@ namespace modelet::shard {
 namespace {
 
 constexpr size_t kMaxLabelBytes = 4096;
-
-// The number of samples in which something occurs, however often in each of them.
-struct Occurrences {
-  uint32_t samples = 0, last = 0;
-
-  // `sample` counts from 1.
-  void add(uint64_t sample) {
-    samples += last != static_cast<uint32_t>(sample) ? 1 : 0;
-    last = static_cast<uint32_t>(sample);
-  }
-};
 
 }  // namespace
 

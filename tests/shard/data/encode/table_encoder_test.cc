@@ -148,6 +148,17 @@ TEST(TableEncoder, ValuesThatFallTogetherAreCounted) {
   EXPECT_LE(samples[0].features.size(), 16u);
 }
 
+// Two categories share a bucket in the only sample, so no bucket occurs in two.
+TEST(TableEncoder, ABucketIsCountedOnceASample) {
+  Encoding options = options_of({"label:y", "cat:a1..a64"});
+  options.table.hash_features = 16;
+  options.table.min_count = 2;
+  std::string line = "0";
+  for (int i = 0; i < 64; ++i) line += ",v";
+  EXPECT_EQ(fit(options, line + "\n")->open(csv_of(line + "\n"))->features(), 2 * 64u);
+  EXPECT_GT(fit(options, line + "\n" + line + "\n")->open(csv_of(line + "\n"))->features(), 2 * 64u);
+}
+
 TEST(TableEncoder, BinsHoldEquallyManyTrainingSamples) {
   Encoding options = options_of({"label:y", "bin:n"});
   options.table.bins = 10;
