@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/text/parse_double.h"
 
 namespace modelet::shard {
 namespace {
@@ -128,7 +128,7 @@ float TableRecords::read_number(size_t column) const {
   if (parse_short_count(text, value)) return value;
   double wide = 0;  // so that a number too small for a float is rounded, as by any other reader
   const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, wide);
+  const auto [rest, error] = parse_double(text.data(), end, wide);
   if (error == std::errc::invalid_argument || rest != end || !std::isfinite(wide))
     fail(column, "expected a number, or nothing if it is missing, found " + quoted(text));
   value = static_cast<float>(wide);

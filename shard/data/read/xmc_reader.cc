@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/text/parse_double.h"
 
 namespace modelet::shard {
 namespace {
@@ -44,7 +45,7 @@ std::from_chars_result parse_value(const char* p, const char* end, float& value)
   std::from_chars_result result = std::from_chars(p, end, value);
   if (result.ec != std::errc::result_out_of_range) return result;
   double wide = 0;
-  result = std::from_chars(p, end, wide);
+  result = parse_double(p, end, wide);
   if (result.ec != std::errc{}) return result;
   if (std::abs(wide) > 1) result.ec = std::errc::result_out_of_range;
   value = static_cast<float>(wide);

@@ -205,6 +205,12 @@ TEST(TableEncoder, OutliersAreCut) {
   EXPECT_THAT(samples[1].values, ElementsAre(-100));
 }
 
+TEST(TableEncoder, NumbersBelowTheRangeOfDoublesAreZero) {
+  const auto encoder = fit(options_of({"label:y", "num:a"}), "0,1\n0,-1\n0,3\n");
+  const auto samples = read(*encoder, "0,0\n0,1e-400\n0,-1e-400\n0,1e-42\n");
+  for (const OwnedSample& sample : samples) EXPECT_EQ(sample, samples[0]);
+}
+
 TEST(TableEncoder, SeveralLabelColumns) {
   const auto encoder = fit(options_of({"label:click,buy", "cat:a"}), "1,1,x\n0,1,x\n0,0,x\n");
   const auto samples = read(*encoder, "1,1,x\n0,1,x\n0,0,x\n");

@@ -93,6 +93,12 @@ TEST(XmcReader, TheLastLineNeedsNoEnd) {
 TEST(XmcReader, RoundsSmallValuesLikeFloats) {
   const auto samples = read_text("1 9 9\n1 1:1e-40 2:1.17549435e-38\n");
   EXPECT_THAT(samples.at(0).values, ElementsAre(1e-40f, std::numeric_limits<float>::min()));
+  const std::string zeros(400, '0');
+  for (const std::string tiny : {"1e-400", "-1e-400", "1e-99999999999999999999"})
+    EXPECT_THAT(read_text("1 9 9\n4 2:" + tiny + " 3:1\n"), ElementsAre(OwnedSample({3}, {1}, {4}))) << tiny;
+  EXPECT_THAT(read_text("1 9 9\n4 2:0." + zeros + "1 3:1\n"), ElementsAre(OwnedSample({3}, {1}, {4})));
+  EXPECT_THAT(xmc_error("1 9 9\n4 2:1" + zeros + "\n"), HasSubstr("beyond the range"));
+  EXPECT_THAT(xmc_error("1 9 9\n4 2:-1e400\n"), HasSubstr("beyond the range"));
 }
 
 TEST(XmcReader, HeaderMayHaveCrlfAndSpaces) {
