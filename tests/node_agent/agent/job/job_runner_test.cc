@@ -262,7 +262,10 @@ class IdleJob final : public Job {
  public:
   explicit IdleJob(std::set<int>& policies) : policies_(policies) {}
   void prepare(const EventSink&) override { become_idle_thread(); }
-  void run(comm::Group&, const EventSink&) override { policies_ = policies_of_sockets(); }
+  void run(comm::Group&, const EventSink&) override {
+    // A thread gives itself its name once it has got a core.
+    while ((policies_ = policies_of_sockets()).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   void request_stop() override {}
   uint64_t step() const override { return 0; }
   uint64_t memory_bytes() const override { return 1; }
