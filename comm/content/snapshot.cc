@@ -30,10 +30,11 @@ json as_json(const Snapshot& snapshot) {
 std::string file_name_at(const json& file) {
   std::string name = string_at(file, "name", kOrigin);
   const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
-           c == '_';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '_';
   };
-  if (name.empty() || name.size() > kLongestName || name.front() == '.' || !std::ranges::all_of(name, is_plain))
+  if (name.empty() || name.size() > kLongestName || name.front() == '.' ||
+      !std::ranges::all_of(name, is_plain))
     throw FormatError("snapshot: a file's name must be letters, digits, '.', '-' and '_'");
   return name;
 }
@@ -41,7 +42,8 @@ std::string file_name_at(const json& file) {
 const json& array_at(const json& object, const char* key, size_t most) {
   const json& list = member_at(object, key, kOrigin);
   if (!list.is_array() || list.size() > most)
-    throw FormatError(std::string("snapshot: '") + key + "' must be a list of at most " + std::to_string(most));
+    throw FormatError(std::string("snapshot: '") + key + "' must be a list of at most " +
+                      std::to_string(most));
   return list;
 }
 

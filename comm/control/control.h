@@ -4,7 +4,8 @@
 // A received message is verified (file identifier, structure, version, size) before it is unpacked. A
 // message that fails is dropped, counted and logged with the peer's address. A connection is ended if it
 // sends more than two of the largest messages without completing one, if more than eight of the largest wait
-// because it does not read, or if its address or key has too many connections (comm/security/connections.h). Each socket belongs to one thread.
+// because it does not read, or if its address or key has too many connections
+// (comm/security/connections.h). Each socket belongs to one thread.
 //
 // The scheduler refuses peers that speak another version of the protocol. It answers Refused in the peer's
 // version: the layout of Refused has been the same since the first version.
