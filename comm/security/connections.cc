@@ -140,28 +140,10 @@ void Connections::look_at_unread(double now) {
   const auto idle =
       static_cast<uint64_t>(kBytesPerSecond * std::clamp(now - std::exchange(looked_, now), 0.0, 1.0));
   const auto unread = [](const auto& entry) { return entry.second.received - entry.second.accounted; };
-  uint64_t all = 0;
-  for (auto entry = open_.begin(); entry != open_.end();) {
-    const auto next = std::next(entry);
-    Connection& connection = entry->second;
+  for (auto& [descriptor, connection] : open_)
     connection.accounted =
         std::min(connection.received, connection.accounted + std::exchange(connection.read, 0) + idle);
-    if (unread(*entry) > limits_.unread_bytes)
-      shut(entry, fmt::format("{} bytes without a whole message, the limit is {}", unread(*entry),
-                              limits_.unread_bytes));
-    else
-      all += unread(*entry);
-    entry = next;
-  }
-  while (all > limits_.all_unread_bytes) {
-    const auto most = std::ranges::max_element(open_, {}, unread);
-    all -= unread(*most);
-    shut(
-        most,
-        fmt::format(
-            "all connections together sent more than {} bytes without a whole message, this one most of them",
-            limits_.all_unread_bytes));
-  }
+  shut_beyond(limits_.unread_bytes, limits_.all_unread_bytes, "bytes without a whole message", unread);
 }
 
 void Connections::look_at_unsent() {
@@ -170,22 +152,28 @@ void Connections::look_at_unsent() {
     const Connection& connection = entry.second;
     return connection.acknowledged == 0 ? 0 : connection.queued - connection.acknowledged;
   };
+  for (auto& [descriptor, connection] : open_)
+    connection.queued = std::max(connection.queued, connection.acknowledged);
+  shut_beyond(limits_.unsent_bytes, limits_.all_unsent_bytes, "bytes that wait for a peer that does not read",
+              unsent);
+}
+
+template <class BytesOf>
+void Connections::shut_beyond(uint64_t of_one, uint64_t of_all, const char* what, const BytesOf& bytes_of) {
   uint64_t all = 0;
   for (auto entry = open_.begin(); entry != open_.end();) {
     const auto next = std::next(entry);
-    entry->second.queued = std::max(entry->second.queued, entry->second.acknowledged);
-    if (unsent(*entry) > limits_.unsent_bytes)
-      shut(entry, fmt::format("{} bytes wait for a peer that does not read, the limit is {}", unsent(*entry),
-                              limits_.unsent_bytes));
+    if (const uint64_t bytes = bytes_of(*entry); bytes > of_one)
+      shut(entry, fmt::format("{} {}, the limit is {}", bytes, what, of_one));
     else
-      all += unsent(*entry);
+      all += bytes;
     entry = next;
   }
-  while (all > limits_.all_unsent_bytes) {
-    const auto most = std::ranges::max_element(open_, {}, unsent);
-    all -= unsent(*most);
-    shut(most, fmt::format("more than {} bytes wait for all peers, and most of them for this one",
-                           limits_.all_unsent_bytes));
+  while (all > of_all) {
+    const auto most = std::ranges::max_element(open_, {}, bytes_of);
+    all -= bytes_of(*most);
+    shut(most,
+         fmt::format("all connections together have more than {} {}, this one most of them", of_all, what));
   }
 }
 

@@ -74,6 +74,9 @@ class Connections {
 
   void look_at_unread(double now);
   void look_at_unsent();
+  // Shuts each connection that has more than `of_one` bytes, and the largest ones while all have more than `of_all`.
+  template <class BytesOf>
+  void shut_beyond(uint64_t of_one, uint64_t of_all, const char* what, const BytesOf& bytes_of);
   void shut(Open::iterator connection, const std::string& why);
   Open::iterator oldest_silent(const std::string* network);
   size_t count(const std::string Connection::*member, std::string_view value) const;
