@@ -96,6 +96,13 @@ bool mostly_rare(const DataFacts& facts) {
   return !facts.dense() && facts.labels >= kManyLabels && facts.rare_labels > facts.labels / 3;
 }
 
+// Whether each sample has one of many labels. Then wide layers, and many passes, learn samples by heart.
+bool one_of_many(const Experiment& now, const DataFacts& facts) {
+  constexpr uint64_t kManyRows = 200000;  // more were not measured
+  return !facts.dense() && now.model.loss == Loss::kSoftmax && facts.labels >= kManyLabels &&
+         facts.rows <= kManyRows;
+}
+
 void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) {
   if (!rules.free("model.hidden")) return;
   const auto rows = static_cast<double>(facts.rows);
@@ -106,9 +113,13 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
     reason += facts.dense() ? " of measurements" : fmt::format(", only {} labels", facts.labels);
   }
   // More samples teach a wider layer more about rare labels (docs/studies/labels.md).
-  constexpr uint32_t kWideEnough = 768;
+  constexpr uint32_t kWideEnough = 768, kWideEnoughForOneLabel = 256;
   constexpr double kManyRows = 100000;
   const bool centroids = rules.free("model.centroids") || rules.now().model.centroids;
+  if (centroids && one_of_many(rules.now(), facts) && width > kWideEnoughForOneLabel) {
+    width = kWideEnoughForOneLabel;
+    reason += " with one label each, and a direct path for rare ones";
+  }
   if (centroids && mostly_rare(facts) && rows <= kManyRows && width > kWideEnough) {
     width = kWideEnough;
     reason += ", and a direct path for rare labels";
@@ -122,20 +133,13 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
   }
 }
 
-void choose_active_set(Rules& rules, const DataFacts& facts) {
-  constexpr uint64_t kFew = 2048, kMost = 4096, kManyRows = 100000;
-  if (facts.labels <= kFew) {
+void choose_sampling_mode(Rules& rules, const DataFacts& facts) {
+  constexpr uint64_t kFew = 2048;
+  if (facts.labels <= kFew)
     rules.set("sampling.mode", "full",
               fmt::format("{} labels are few enough for all to take part", facts.labels));
-    return;
-  }
-  // With many steps, fewer draws in each are enough for rare labels. Frequent labels are in most batches
-  // anyway.
-  const uint64_t least = mostly_rare(facts) && facts.rows > kManyRows ? kFew / 4 : kFew;
-  const uint64_t draws = std::clamp<uint64_t>(std::bit_floor(facts.labels / 128), least, kMost);
-  rules.set("sampling.mode", "uniform", fmt::format("{} labels are too many for each step", facts.labels));
-  rules.set("sampling.uniform", std::to_string(draws),
-            "some of the labels: more teach more, and take longer");
+  else
+    rules.set("sampling.mode", "uniform", fmt::format("{} labels are too many for each step", facts.labels));
 }
 
 // A single word or item says something about labels. A measurement does so only together with others.
@@ -158,8 +162,10 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
               "features and labels are the same items, and no sample has one as both");
   if (!rules.now().model.centroids) return;
   // Less trust in rare labels (model.rare_trust) keeps too confident scores of rare labels from displacing
-  // likely frequent ones. If hardly any labels are frequent, it only spoils the order of the rare ones.
-  constexpr double kMuchOften = 0.1;
+  // likely frequent ones. If hardly any labels are frequent, it only spoils the order of the rare ones. Samples of
+  // few features leave more doubt about all labels, so rare ones and classifiers say less.
+  constexpr double kMuchOften = 0.1, kFewFeatures = 5;
+  const bool short_samples = facts.features_per_row < kFewFeatures;
   const bool doubted =
       mostly_rare(facts) && facts.often_share > kMuchOften && rules.now().model.loss == Loss::kSigmoid;
   if (rules.now().sampling.mode == SamplingMode::kUniform)
@@ -168,10 +174,13 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
             "hidden layers know the samples of rare labels by heart");
   rules.set("model.classifiers",
             facts.labels < kManyLabels ? "4"
-            : doubted                  ? "1.5"
-                                       : "2.5",
+            : !doubted                 ? "2.5"
+            : short_samples            ? "1"
+                                       : "1.5",
             "linear classifiers correct what hidden layers get wrong");
-  if (doubted) rules.set("model.rare_trust", "0.25", "what is learned of few samples is too sure of itself");
+  if (doubted)
+    rules.set("model.rare_trust", short_samples ? "0.5" : "0.25",
+              "what is learned of few samples is too sure of itself");
 }
 
 // Beside a direct path, hidden layers learn what is common to many labels, and larger steps take them there in
@@ -196,7 +205,7 @@ void choose_pace(Rules& rules, const DataFacts& facts) {
   const bool centroids = rules.now().model.centroids, classifiers = has_classifiers(rules.now().model);
   double epochs = centroids ? kEpochsWithCentroids : kUsualEpochs;
   // More passes would only learn the samples of rare labels by heart, and classifiers know what is missing.
-  if (classifiers && mostly_rare(facts)) epochs = kEpochsOfRareLabels;
+  if (classifiers && (mostly_rare(facts) || one_of_many(rules.now(), facts))) epochs = kEpochsOfRareLabels;
   if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, centroids ? 0.4 : 0.3);
   if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
   rules.set("train.epochs", std::to_string(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
@@ -204,6 +213,22 @@ void choose_pace(Rules& rules, const DataFacts& facts) {
   choose_learning_rate(rules, facts);
   rules.set("train.schedule", "linear", "the last passes settle what the first ones found");
   rules.set("optimizer.row_clocks", "true", "rare features and labels are not pushed too far at first");
+}
+
+// Draws of a step. Frequent labels are in most batches anyway, so with many steps few draws are enough for rare ones.
+// Where each label has a classifier, which meets hard negatives of its own, a few for each sample of the batch teach
+// as much as many more. Not with softmax (docs/studies/recipes.md).
+void choose_draws(Rules& rules, const DataFacts& facts) {
+  const Experiment& now = rules.now();
+  if (now.sampling.mode == SamplingMode::kFull) return;
+  constexpr uint64_t kFewest = 512, kUsual = 2048, kMost = 4096, kManyRows = 100000, kForASample = 4;
+  uint64_t least = kUsual;
+  if (has_classifiers(now.model) && now.model.loss == Loss::kSigmoid)
+    least = std::clamp(kForASample * now.train.batch, kFewest, kUsual);
+  if (mostly_rare(facts) && facts.rows > kManyRows) least = kFewest;
+  const uint64_t draws = std::clamp<uint64_t>(std::bit_floor(facts.labels / 128), least, kMost);
+  rules.set("sampling.uniform", std::to_string(draws),
+            "some of the labels: more teach more, and take longer");
 }
 
 void choose_dropout(Rules& rules, const DataFacts& facts) {
@@ -310,7 +335,7 @@ std::vector<Setting> scaling_settings(const GivenKeys& given, const DataFacts& f
 std::vector<Setting> recipe_settings(const GivenKeys& given, const DataFacts& facts, const Machine& machine) {
   Rules rules(given);
   choose_loss(rules, facts);
-  choose_active_set(rules, facts);
+  choose_sampling_mode(rules, facts);
   if (rules.now().data.format == DataFormat::kWords) {
     choose_for_running_text(rules);
   } else {
@@ -319,6 +344,7 @@ std::vector<Setting> recipe_settings(const GivenKeys& given, const DataFacts& fa
     choose_pace(rules, facts);
     choose_dropout(rules, facts);
   }
+  choose_draws(rules, facts);
   choose_precision(rules, facts, machine);
   choose_modelets(rules);
   choose_bookkeeping(rules, facts);
