@@ -164,9 +164,12 @@ bool Run::snapshot_held(Pool& pool, uint32_t rank, const comm::Snapshot& files) 
   // Count the places where files can lie. If there are at least two, each file needs two holders.
   uint32_t places = pool.options.data_port != 0 ? 1 : 0;
   for (const Member& each : members) {
-    const Node* node = pool.node(each.node);
-    const bool may_come_back = node == nullptr && pool.awaits_members;
-    if (may_come_back || (node != nullptr && !node->info.holder_endpoint.empty())) ++places;
+    // By name: a member that was lost and has registered again has its files, but is no member's node now.
+    const auto holds = [&](const auto& entry) {
+      return entry.second.info.name == each.name && !entry.second.info.holder_endpoint.empty();
+    };
+    const bool may_come_back = pool.node(each.node) == nullptr && pool.awaits_members;
+    if (may_come_back || std::ranges::any_of(pool.nodes, holds)) ++places;
   }
   if (const auto stable = snapshots.settle(std::clamp(places, 1U, 2U), is_there)) {
     pool.changed_runs.insert(id);
