@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint32_t kRows = 150, kBatch = 16;
+constexpr uint64_t kNoInterval = 8;  // runs that ask for it make snapshots when their budget allows it
 
 comm::ContentId address_of(const std::string& bytes) {
   return comm::Manifest::of(std::as_bytes(std::span(bytes))).id();
@@ -30,14 +31,29 @@ comm::ContentId address_of(const std::string& bytes) {
 bool is_modelet(const std::string& file) { return file.ends_with(".safetensors"); }
 bool is_of_best(const std::string& file) { return file.starts_with(agent::kBestPrefix); }
 
-std::string key_of(const agent::TrainJob& job, const std::optional<comm::Snapshot>& from) {
+// What an index says that is the same each time: everything except how long the training took.
+nlohmann::json without_times(const std::string& index) {
+  nlohmann::json json = nlohmann::json::parse(index);
+  json.at("extra").erase("train_seconds");
+  return json;
+}
+
+// A group that is told to stop at the end of an epoch leaves the evaluation to the next one.
+bool leaves_evaluation(const nlohmann::json& index) { return index.at("extra").contains("epoch_loss"); }
+
+// Ranks that lie elsewhere before `from` can have learned the same with other sums of losses, so the index
+// belongs to the key as the modelets do.
+std::string key_of(const agent::TrainJob& job, const std::optional<comm::Snapshot>& from,
+                   const Bytes& bytes) {
   std::string key = to_toml(job.experiment) + fmt::format("\n{} ranks:", job.size);
   for (const uint32_t rank : job.owner) key += fmt::format(" {}", rank);
   if (!from) return key;
   key += fmt::format("\nfrom step {}", from->step);
   std::vector<std::string> files;
-  for (const comm::SnapshotFile& file : from->files)
+  for (const comm::SnapshotFile& file : from->files) {
     if (is_modelet(file.name)) files.push_back(file.name + " " + to_text(file.content));
+    if (file.name == shard::kIndexName) files.push_back(without_times(bytes.at(file.content)).dump());
+  }
   std::ranges::sort(files);
   for (const std::string& file : files) key += "\n" + file;
   return key;
@@ -146,7 +162,7 @@ Experiment TrainedRuns::experiment(uint64_t kind) const {
 const TrainedRuns::Undisturbed& TrainedRuns::undisturbed(const agent::TrainJob& job,
                                                          const std::optional<comm::Snapshot>& from,
                                                          const Bytes& bytes) {
-  const auto [known, is_new] = undisturbed_.insert({key_of(job, from), {}});
+  const auto [known, is_new] = undisturbed_.insert({key_of(job, from, bytes), {}});
   Undisturbed& seen = known->second;
   if (!is_new) return seen;
   const fs::path folder = folder_ / "undisturbed";
@@ -177,10 +193,13 @@ const TrainedRuns::Undisturbed& TrainedRuns::undisturbed(const agent::TrainJob& 
         },
         [&](const agent::WrittenSnapshot& written) {
           for (const std::string& name : written.files) {
-            if (!is_modelet(name)) continue;
-            const comm::ContentId content = address_of(read_text_file(written.folder / name));
+            if (!is_modelet(name) && name != shard::kIndexName) continue;
+            const std::string bytes_of_file = read_text_file(written.folder / name);
             const std::lock_guard lock(mutex);
-            seen.snapshots[written.step][name] = content;
+            if (is_modelet(name))
+              seen.snapshots[written.step][name] = address_of(bytes_of_file);
+            else
+              seen.indices[written.step] = without_times(bytes_of_file);
           }
         });
   });
@@ -205,6 +224,7 @@ msg::SubmitT TrainedWorkload::submission(const std::string& name, RunSpec& spec,
   job.experiment = runs_.experiment(kind);
   if (job.experiment.cluster.replicas > std::max(nodes, 1U)) job.experiment.cluster.replicas = 1;
   job.experiment.modelets.output_modelets = output_modelets;
+  if (job.experiment.cluster.replicas == 1 && spec.snapshot_every == kNoInterval) spec.snapshot_every = 0;
   job.experiment.cluster.snapshot_every = static_cast<uint32_t>(2 * spec.snapshot_every);
   const uint32_t replicas = job.experiment.cluster.replicas;
   msg::SubmitT submit = scheduler::test::submission(nodes / replicas * replicas, name, output_modelets);
@@ -269,6 +289,8 @@ comm::ContentId TrainedWorkload::wrote(uint64_t run, uint32_t epoch, uint64_t st
   bytes_.insert({content, std::move(bytes)});
   written_[{run, epoch, step}][name] = content;
   if (is_modelet(name)) world_.after(0, [this, run, epoch, step, name] { check(run, epoch, step, name); });
+  if (name == shard::kIndexName)
+    world_.after(0, [this, run, epoch, step, content] { check_index(run, epoch, step, bytes_.at(content)); });
   return content;
 }
 
@@ -306,6 +328,19 @@ void TrainedWorkload::check(uint64_t run, uint32_t epoch, uint64_t step, const s
   if (file->second != written_.at({run, epoch, step}).at(name))
     world_.violated(fmt::format("run {}, epoch {}: {} of step {} is not that of an undisturbed group", run,
                                 epoch, name, step));
+}
+
+// Where check() knows of no such step, there is nothing to compare either.
+void TrainedWorkload::check_index(uint64_t run, uint32_t epoch, uint64_t step, const std::string& index) {
+  const TrainedRuns::Undisturbed* const seen = undisturbed(run, epoch);
+  if (seen == nullptr) return;
+  const auto right = seen->indices.find(step);
+  const nlohmann::json written = without_times(index);
+  if (right == seen->indices.end() || leaves_evaluation(written) != leaves_evaluation(right->second)) return;
+  if (written != right->second)
+    world_.violated(
+        fmt::format("run {}, epoch {}: the index of step {} is not that of an undisturbed group: {}", run,
+                    epoch, step, nlohmann::json::diff(right->second, written).dump()));
 }
 
 }  // namespace modelet::simulation

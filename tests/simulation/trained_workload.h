@@ -2,13 +2,15 @@
 // it begins and on which rank has which modelet, but on nothing else. So an undisturbed group with the same
 // beginning and the same placement shows what is right, bit by bit.
 //
-// Two kinds of files are not compared with an undisturbed group's: those that contain times (index.json), and
-// those of a group of several replicas that was stopped early, which settles where others do not.
+// Of index.json everything is compared but the time that the training took. Not compared are the files of a
+// group of several replicas that was stopped early, which settles where others do not, and the index of a
+// group that was stopped before it evaluated an epoch.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,6 +40,7 @@ class TrainedRuns {
 
   struct Undisturbed {
     std::map<uint64_t, Workload::Files> snapshots;              // the modelets, by step
+    std::map<uint64_t, nlohmann::json> indices;                 // without times, by step
     std::map<std::pair<std::string, uint64_t>, double> losses;  // by event and step
   };
   // What the group of this job writes and reports. `from`: where it begins; its files are among `bytes`.
@@ -82,6 +85,7 @@ class TrainedWorkload final : public Workload {
   // Null: nothing is known of that step.
   const Files* undisturbed_files(uint64_t run, uint32_t epoch, uint64_t step);
   void check(uint64_t run, uint32_t epoch, uint64_t step, const std::string& name);
+  void check_index(uint64_t run, uint32_t epoch, uint64_t step, const std::string& index);
 
   TrainedRuns& runs_;
   World& world_;
