@@ -98,9 +98,9 @@ bool mostly_rare(const DataFacts& facts) {
 
 // Whether each sample has one of many labels. Then wide layers, and many passes, learn samples by heart.
 bool one_of_many(const Experiment& now, const DataFacts& facts) {
-  constexpr uint64_t kManyRows = 200000;  // more were not measured
+  constexpr uint64_t kMeasuredRows = 200000;
   return !facts.dense() && now.model.loss == Loss::kSoftmax && facts.labels >= kManyLabels &&
-         facts.rows <= kManyRows;
+         facts.rows <= kMeasuredRows;
 }
 
 void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) {
