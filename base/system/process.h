@@ -26,6 +26,16 @@ void write_from_signal(const char* line);
 // The largest resident memory of this process so far, in bytes.
 uint64_t peak_memory_bytes();
 
+// What a process frees stays with the C library for a time. After a large model this can be more than the model had
+// (docs/studies/recovery.md). These two functions give it back to the machine. With other C libraries than GNU's they
+// do nothing.
+//
+// From now on, pieces of a megabyte or more, such as chunks of files, go back to the machine when they are freed.
+// Call it first in main().
+void give_back_large_pieces();
+// Gives back all that is free now.
+void give_back_freed_memory();
+
 // What to tell users about a std::bad_alloc that was not caught where more was known.
 std::string out_of_memory_text();
 

@@ -284,6 +284,7 @@ int main(int argc, char** argv) {
     options.log = &log;
     modelet::exit_with_parent(parent);
     modelet::raise_descriptor_limit();
+    modelet::give_back_large_pieces();
     options.memory_bytes = static_cast<uint64_t>(memory_mib * kMebi);
     options.scheduler.keys = modelet::comm::read_client_keys(key, scheduler_key);
     for (auto* list : {&roots.data, &roots.out})

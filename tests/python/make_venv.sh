@@ -1,6 +1,7 @@
 #!/bin/bash
 # Makes build/venv, a virtual environment with what the tests of the Python package need. Installs the package into it from the
-# build folder of a preset, so that only the module itself is compiled. A second call does only what has changed.
+# build folder of a preset, so that only the module itself is compiled. A second call does only what has changed. With $CI, pip
+# fetches the build requirements of pyproject.toml into an environment of their own, as for users.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -21,7 +22,9 @@ fi
 # Settings of the preset; pyproject.toml has others for users.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "build/$preset/CMakeCache.txt"; }
 batch=$(cached CMAKE_UNITY_BUILD_BATCH_SIZE)  # empty: CMake's own default
-"$venv/bin/pip" install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall . \
+isolation=()
+[[ -n ${CI:-} ]] || isolation=(--no-build-isolation)  # it would compile the module again each time
+"$venv/bin/pip" install --quiet --disable-pip-version-check "${isolation[@]}" --no-deps --force-reinstall . \
   --config-settings=build-dir="build/$preset" \
   --config-settings=install.strip=true \
   --config-settings=cmake.build-type="$(cached CMAKE_BUILD_TYPE)" \

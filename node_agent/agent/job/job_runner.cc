@@ -10,6 +10,7 @@
 #include "base/parallel/throttle.h"
 #include "base/system/clock.h"
 #include "base/system/log.h"
+#include "base/system/process.h"
 #include "node_agent/agent/job/rank_of_run.h"
 
 namespace modelet::agent {
@@ -109,6 +110,7 @@ void JobRunner::work(TrainJob job, const JobCheck& check, const JobFactory& make
     job_.reset();
   }
   data_.reset();
+  give_back_freed_memory();
   mailbox_.post(FromJob{std::move(done)});
 }
 

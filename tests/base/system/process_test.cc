@@ -1,4 +1,4 @@
-// Signals that ask a program to stop.
+// Signals that ask a program to stop, and memory that goes back to the machine.
 #include "base/system/process.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <vector>
 
 namespace modelet {
 namespace {
@@ -66,6 +70,57 @@ TEST(StopSignals, FormerHandlersComeBack) {
   EXPECT_EXIT(std::raise(SIGINT), testing::ExitedWithCode(7), "");
   std::signal(SIGINT, SIG_DFL);
 }
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MODELET_OTHER_MALLOC  // the sanitizer's
+#endif
+#endif
+#if defined(__GLIBC__) && !defined(MODELET_OTHER_MALLOC)
+size_t resident_bytes() {
+  size_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * static_cast<size_t>(::getpagesize());
+}
+
+std::unique_ptr<char[]> piece(size_t bytes) {
+  auto made = std::make_unique_for_overwrite<char[]>(bytes);
+  std::memset(made.get(), 7, bytes);
+  return made;
+}
+
+// Every hundredth piece stays, so what is freed lies between pieces that are in use.
+TEST(FreedMemory, GoesBackToTheMachine) {
+  constexpr size_t kPiece = 65536, kPieces = 1000, kOfKept = 100;
+  std::vector<std::unique_ptr<char[]>> pieces(kPieces);
+  for (auto& each : pieces) each = piece(kPiece);
+  for (size_t i = 0; i < kPieces; ++i)
+    if (i % kOfKept != kOfKept - 1) pieces[i].reset();
+  const size_t before = resident_bytes();
+  give_back_freed_memory();
+  EXPECT_LT(resident_bytes() + kPieces * kPiece / 2, before);
+  EXPECT_EQ(pieces[kOfKept - 1][kPiece - 1], 7);
+}
+
+// Each large piece is followed by a small one that stays. In a process of its own, because the choice is for good.
+TEST(FreedMemory, LargePiecesGoBackAtOnce) {
+  const auto freed_half = [] {
+    give_back_large_pieces();
+    constexpr size_t kPiece = size_t{1} << 20, kPieces = 64;
+    std::vector<std::unique_ptr<char[]>> large, small;
+    large.push_back(piece(24 * kPiece));
+    large.clear();  // without the choice, smaller pieces would be kept from now on
+    for (size_t i = 0; i < kPieces; ++i) {
+      large.push_back(piece(kPiece));
+      small.push_back(piece(1000));
+    }
+    const size_t before = resident_bytes();
+    large.clear();
+    std::_Exit(resident_bytes() + kPieces * kPiece / 2 < before ? 7 : 8);
+  };
+  EXPECT_EXIT(freed_half(), testing::ExitedWithCode(7), "");
+}
+#endif
 
 }  // namespace
 }  // namespace modelet

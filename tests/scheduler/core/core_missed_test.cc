@@ -10,7 +10,21 @@ using msg::Outcome;
 using msg::RunState;
 using testing::ElementsAre;
 
-class MissedTest : public RecoveryTest {};
+class MissedTest : public RecoveryTest {
+ protected:
+  // A member of the first group says at `step` that it misses another one, or that it does no longer.
+  void misses(const char* by, uint32_t rank, uint64_t step) { tell(by, rank, step, false); }
+  void finds(const char* by, uint32_t rank) { tell(by, rank, 0, true); }
+  uint32_t rank_of(const char* name) {
+    const Names members = status().node_names;
+    return static_cast<uint32_t>(std::ranges::find(members, name) - members.begin());
+  }
+
+ private:
+  void tell(const char* by, uint32_t rank, uint64_t step, bool over) {
+    pool.receive(by, msg::PeerMissedT{{}, run, 1, rank, over ? "" : "silent", over, step});
+  }
+};
 
 // The groups of these nodes go on working.
 TEST_F(MissedTest, WhenMostNodesFallSilentTheSchedulerMayBeCutOff) {
@@ -39,14 +53,8 @@ TEST_F(MissedTest, NobodyWaitsForMoreThanHalfAMinute) {
 TEST_F(MissedTest, WhomAPeerMissesIsDeadAsSoonAsUsual) {
   start({"a", "b", "c", "d"}, 4);
   snapshot(100);
-  const Names members = status().node_names;
-  msg::PeerMissedT missed;
-  missed.run = run;
-  missed.epoch = 1;
-  missed.step = 150;
-  missed.rank = static_cast<uint32_t>(std::ranges::find(members, "a") - members.begin());
   pass(1, {"d"}, 150);
-  pool.receive("d", missed);
+  misses("d", rank_of("a"), 150);
   pass(5, {"d"}, 150);
   EXPECT_NE(status().state, RunState::Running);
 }
@@ -55,7 +63,7 @@ TEST_F(MissedTest, AMemberThatHasEndedIsMissed) {
   start({"a", "b"});
   snapshot(100);
   pool.receive("a", done(run, Outcome::Ok, 200));
-  pool.receive("b", msg::PeerMissedT{{}, run, 1, 0, "its connection is gone", false, 200});
+  misses("b", 0, 200);
   pass(6, {"a", "b"}, 200);
   EXPECT_EQ(status().state, RunState::Forming) << "it hung";
   EXPECT_EQ(status().epoch, 2u);
@@ -66,7 +74,7 @@ TEST_F(MissedTest, AMissedNodeWithoutAConnectionIsLostAtOnce) {
   snapshot(100);
   pool.inbox.clear();
   pool.now += 0.1;
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 100});
+  misses("a", 1, 100);
   EXPECT_EQ(pool.take<msg::AliveT>("b").size(), 1u);
   pool.handle(PeerGone{"b"});
   EXPECT_EQ(status().state, RunState::Forming);
@@ -76,13 +84,13 @@ TEST_F(MissedTest, AMissedNodeWithoutAConnectionIsLostAtOnce) {
 TEST_F(MissedTest, AMissedNodeThatLivesGetsTime) {
   start({"a", "b"});
   snapshot(100);
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 100});
+  misses("a", 1, 100);
   pass(3, {"a", "b"}, 100);
   pool.handle(PeerGone{"b"});
   EXPECT_EQ(status().epoch, 1u);
   pass(20, {"a", "b"}, 120);
   EXPECT_EQ(status().epoch, 1u) << "the group goes on";
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 120});
+  misses("a", 1, 120);
   pass(20, {"a", "b"}, 120);
   EXPECT_EQ(status().epoch, 2u) << "it does not";
 }
@@ -92,17 +100,14 @@ TEST_F(MissedTest, WhoIsMissedNoMoreIsNoReasonForANewGroup) {
   start({"a", "b", "c"});
   snapshot(100);
   pass(1, {"a", "b", "c"}, 100);
-  const auto report = [&](const char* by, bool over) {
-    pool.receive(by, msg::PeerMissedT{{}, run, 1, 1, "silent", over, 100});
-  };
-  for (const char* by : {"a", "c"}) report(by, false);
+  for (const char* by : {"a", "c"}) misses(by, 1, 100);
   pass(3, {"a", "b", "c"}, 100);
-  report("a", true);
-  report("c", true);
+  finds("a", 1);
+  finds("c", 1);
   pass(60, {"a", "b", "c"}, 100);
   EXPECT_EQ(status().epoch, 1u);
-  for (const char* by : {"a", "c"}) report(by, false);
-  report("a", true);
+  for (const char* by : {"a", "c"}) misses(by, 1, 100);
+  finds("a", 1);
   pass(20, {"a", "b", "c"}, 100);
   EXPECT_EQ(status().epoch, 2u) << "c still misses it";
 }
@@ -111,10 +116,10 @@ TEST_F(MissedTest, EachMissHasItsOwnTime) {
   start({"a", "b", "c"});
   snapshot(100);
   pass(1, {"a", "b", "c"}, 100);
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 100});
+  misses("a", 1, 100);
   pass(8, {"a", "b", "c"}, 100);
-  pool.receive("c", msg::PeerMissedT{{}, run, 1, 0, "silent", false, 100});
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "", true});
+  misses("c", 0, 100);
+  finds("a", 1);
   pass(9, {"a", "b", "c"}, 100);
   EXPECT_EQ(status().epoch, 1u) << "a is missed for nine seconds";
   pass(2, {"a", "b", "c"}, 100);
@@ -126,7 +131,7 @@ TEST_F(MissedTest, AMissLastsWhileOthersGetOn) {
   start({"a", "b", "c"});
   snapshot(100);
   pass(1, {"a", "b", "c"}, 100);
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 100});
+  misses("a", 1, 100);
   for (uint64_t i = 1; i <= 12 && status().epoch == 1; ++i) {
     beat("a", 100);
     beat("b", 100);
@@ -139,7 +144,7 @@ TEST_F(MissedTest, WhoGetsOnMissesNobody) {
   start({"a", "b", "c"});
   snapshot(100);
   pass(1, {"a", "b", "c"}, 100);
-  pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "silent", false, 100});
+  misses("a", 1, 100);
   pass(9, {"a", "b", "c"}, 100);
   pass(9, {"a", "b", "c"}, 101);
   EXPECT_EQ(status().epoch, 1u);
@@ -151,9 +156,9 @@ TEST_F(MissedTest, AConnectionThatComesAndGoesIsOneMiss) {
   snapshot(100);
   pass(1, {"a", "b", "c"}, 100);
   for (int i = 0; i < 4; ++i) {
-    pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "has closed its connection", false, 100});
+    misses("a", 1, 100);
     pass(2, {"a", "b", "c"}, 100);
-    pool.receive("a", msg::PeerMissedT{{}, run, 1, 1, "", true});
+    finds("a", 1);
     pass(1, {"a", "b", "c"}, 100);
   }
   EXPECT_EQ(status().epoch, 2u);
@@ -162,16 +167,9 @@ TEST_F(MissedTest, AConnectionThatComesAndGoesIsOneMiss) {
 TEST_F(MissedTest, WhoIsMissedNoMoreIsNotDeadSoonerThanOthers) {
   start({"a", "b", "c", "d"}, 4);
   snapshot(100);
-  const Names members = status().node_names;
-  msg::PeerMissedT missed;
-  missed.run = run;
-  missed.epoch = 1;
-  missed.step = 150;
-  missed.rank = static_cast<uint32_t>(std::ranges::find(members, "a") - members.begin());
   pass(1, {"d"}, 150);
-  pool.receive("d", missed);
-  missed.over = true;
-  pool.receive("d", missed);
+  misses("d", rank_of("a"), 150);
+  finds("d", rank_of("a"));
   pass(10, {"d"}, 150);
   EXPECT_EQ(status().state, RunState::Running) << "most nodes are silent: the scheduler may be cut off";
 }

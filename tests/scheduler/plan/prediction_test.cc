@@ -33,7 +33,7 @@ struct Case {
 // Bytes that this process has allocated.
 size_t allocated_bytes() {
   const struct mallinfo2 info = ::mallinfo2();
-  return info.uordblks + info.hblkhd;
+  return info.uordblks + info.hblkhd + bytes_in_pages();
 }
 
 void compare(const Case& c) {
