@@ -20,11 +20,11 @@ size_t whole_pages(size_t bytes) {
 
 // mmap() aligns to small pages, so more is asked for, and what lies before and behind is returned.
 void* allocate_pages(size_t bytes) {
-  const size_t size = whole_pages(bytes), asked = size + kHugePage;
+  const size_t size = whole_pages(bytes), asked = size + kLargeArray;
   if (asked < bytes) throw std::bad_alloc();
   void* const got = ::mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (got == MAP_FAILED) throw std::bad_alloc();
-  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(got) % kHugePage) % kHugePage;
+  const size_t before = (kLargeArray - reinterpret_cast<uintptr_t>(got) % kLargeArray) % kLargeArray;
   std::byte* const first = static_cast<std::byte*>(got) + before;
   if (before > 0) ::munmap(got, before);
   ::munmap(first + size, asked - before - size);
@@ -34,7 +34,9 @@ void* allocate_pages(size_t bytes) {
 }
 
 void free_pages(void* first, size_t bytes) {
-  ::munmap(first, whole_pages(bytes));
+  // A process may have only so many mappings, and returning a part of one may make two of it. Then at least the memory
+  // goes back.
+  if (::munmap(first, whole_pages(bytes)) != 0) ::madvise(first, whole_pages(bytes), MADV_DONTNEED);
   in_pages -= whole_pages(bytes);
 }
 

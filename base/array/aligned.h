@@ -1,7 +1,7 @@
 // AlignedVector<T>: a std::vector whose storage starts at a cache line, for arrays that SIMD kernels walk.
-// Large arrays are pages of their own: huge ones if the kernel has them, and none of them is left to this process
-// when the array ends. A step touches thousands of rows all over the weights; with small pages, translating their
-// addresses takes most of the time of an update (docs/decisions/0002-fetch-rows-ahead.md).
+// Arrays of 2 MiB or more have their own pages, aligned to 2 MiB and huge where the kernel provides such, which go back
+// to the machine when the array is destroyed. A step touches thousands of rows all over the weights; with small pages,
+// translating their addresses takes most of the time of an update (docs/decisions/0002-fetch-rows-ahead.md).
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace modelet {
 
-inline constexpr size_t kCacheLine = 64;              // bytes
-inline constexpr size_t kHugePage = size_t{2} << 20;  // bytes
+inline constexpr size_t kCacheLine = 64;                // bytes
+inline constexpr size_t kLargeArray = size_t{2} << 20;  // bytes
 
-// `bytes` of zeros that start at a huge page. They belong to the caller, who returns them with the same number.
+// `bytes` of zeros whose address is a multiple of kLargeArray. They belong to the caller, who returns them with the same number.
 // Throws std::bad_alloc.
 void* allocate_pages(size_t bytes);
 void free_pages(void* first, size_t bytes);
@@ -44,7 +44,7 @@ struct AlignedAllocator {
 
  private:
   static constexpr std::align_val_t kAlignment{kCacheLine};
-  static constexpr bool is_large(size_t bytes) { return bytes >= kHugePage; }
+  static constexpr bool is_large(size_t bytes) { return bytes >= kLargeArray; }
 };
 
 template <class T>

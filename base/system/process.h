@@ -31,7 +31,7 @@ uint64_t peak_memory_bytes();
 // do nothing.
 //
 // From now on, pieces of a megabyte or more, such as chunks of files, go back to the machine when they are freed.
-// Call it first in main().
+// Call it early in main().
 void give_back_large_pieces();
 // Gives back all that is free now.
 void give_back_freed_memory();

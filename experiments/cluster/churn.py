@@ -3,7 +3,7 @@
 
     sudo churn.py ../amazon-670k-shape.toml --set data.train=... --set data.test=...        ten minutes, 4 nodes, 1 Gbit/s
     sudo churn.py ../amazon-670k-shape.toml --epochs 80 --minutes 12 --require ...          needs some 50,000 test samples: with 2,000,
-                                                                                            chance alone exceeds the bound of P@1
+                                                                                            chance alone can exceed the bound of P@1
     sudo churn.py ../quickstart.toml --minutes 2 --json churn.json
     sudo churn.py ../quickstart.toml --epochs 400 --set exchange.codec=none --set exchange.gradient_codec=none     what is learned
 

@@ -17,11 +17,12 @@ bool is_mapped(const void* page) {
   return ::mincore(const_cast<void*>(page), 1, &resident) == 0 || errno != ENOMEM;
 }
 
-TEST(AlignedVector, StartsAtACacheLineOrAHugePage) {
+TEST(AlignedVector, IsAligned) {
   for (const size_t bytes :
-       {size_t{1}, size_t{100}, kHugePage - 1, kHugePage, kHugePage + 1, 5 * kHugePage + 12345}) {
+       {size_t{1}, size_t{100}, kLargeArray - 1, kLargeArray, kLargeArray + 1, 5 * kLargeArray + 12345}) {
     const AlignedVector<uint8_t> values(bytes, 7);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(values.data()) % (bytes < kHugePage ? kCacheLine : kHugePage), 0u)
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(values.data()) % (bytes < kLargeArray ? kCacheLine : kLargeArray),
+              0u)
         << bytes;
     EXPECT_EQ(std::ranges::count(values, 7), static_cast<ptrdiff_t>(bytes));
   }
@@ -31,11 +32,11 @@ TEST(AlignedVector, ALargeOneLeavesNothingBehind) {
   const uint8_t *first = nullptr, *last = nullptr;
   const size_t before = bytes_in_pages();
   {
-    const AlignedVector<uint8_t> values(3 * kHugePage + 1);
+    const AlignedVector<uint8_t> values(3 * kLargeArray + 1);
     first = values.data();
-    last = first + 3 * kHugePage;  // a page of which one byte is used
+    last = first + 3 * kLargeArray;  // a page of which one byte is used
     ASSERT_TRUE(is_mapped(first) && is_mapped(last));
-    EXPECT_GT(bytes_in_pages(), before + 3 * kHugePage);
+    EXPECT_GT(bytes_in_pages(), before + 3 * kLargeArray);
   }
   EXPECT_FALSE(is_mapped(first));
   EXPECT_FALSE(is_mapped(last));

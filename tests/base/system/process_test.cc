@@ -72,9 +72,12 @@ TEST(StopSignals, FormerHandlersComeBack) {
 }
 
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define MODELET_OTHER_MALLOC  // the sanitizer's
 #endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MODELET_OTHER_MALLOC
 #endif
 #if defined(__GLIBC__) && !defined(MODELET_OTHER_MALLOC)
 size_t resident_bytes() {
@@ -91,15 +94,15 @@ std::unique_ptr<char[]> piece(size_t bytes) {
 
 // Every hundredth piece stays, so what is freed lies between pieces that are in use.
 TEST(FreedMemory, GoesBackToTheMachine) {
-  constexpr size_t kPiece = 65536, kPieces = 1000, kOfKept = 100;
+  constexpr size_t kPiece = 65536, kPieces = 1000, kKeepEvery = 100;
   std::vector<std::unique_ptr<char[]>> pieces(kPieces);
   for (auto& each : pieces) each = piece(kPiece);
   for (size_t i = 0; i < kPieces; ++i)
-    if (i % kOfKept != kOfKept - 1) pieces[i].reset();
+    if (i % kKeepEvery != kKeepEvery - 1) pieces[i].reset();
   const size_t before = resident_bytes();
   give_back_freed_memory();
   EXPECT_LT(resident_bytes() + kPieces * kPiece / 2, before);
-  EXPECT_EQ(pieces[kOfKept - 1][kPiece - 1], 7);
+  EXPECT_EQ(pieces[kKeepEvery - 1][kPiece - 1], 7);
 }
 
 // Each large piece is followed by a small one that stays. In a process of its own, because the choice is for good.
