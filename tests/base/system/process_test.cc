@@ -115,7 +115,7 @@ TEST(FreedMemory, LargePiecesGoBackAtOnce) {
     large.clear();  // without the choice, smaller pieces would be kept from now on
     for (size_t i = 0; i < kPieces; ++i) {
       large.push_back(piece(kPiece));
-      small.push_back(piece(1000));
+      small.push_back(piece(70000));
     }
     const size_t before = resident_bytes();
     large.clear();
