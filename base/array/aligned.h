@@ -13,8 +13,8 @@ namespace modelet {
 inline constexpr size_t kCacheLine = 64;                // bytes
 inline constexpr size_t kLargeArray = size_t{2} << 20;  // bytes
 
-// `bytes` of zeros whose address is a multiple of kLargeArray. They belong to the caller, who returns them with the same number.
-// Throws std::bad_alloc.
+// `bytes` of zeros whose address is a multiple of kLargeArray. They belong to the caller, who returns them with
+// the same number. Throws std::bad_alloc.
 void* allocate_pages(size_t bytes);
 void free_pages(void* first, size_t bytes);
 // Bytes of all that this process has from allocate_pages() now. The C library's counts do not include them.

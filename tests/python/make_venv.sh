@@ -22,7 +22,7 @@ fi
 # Settings of the preset; pyproject.toml has others for users.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "build/$preset/CMakeCache.txt"; }
 batch=$(cached CMAKE_UNITY_BUILD_BATCH_SIZE)  # empty: CMake's own default
-# It names the environment that configured the folder last. From another one, the cache of CMake would be thrown away.
+# This file names the environment that configured the folder last. From another one, the cache of CMake would be thrown away.
 rm -f "build/$preset/.skbuild-info.json"
 isolation=()
 [[ -n ${CI:-} ]] || isolation=(--no-build-isolation)  # it would compile the module again each time
