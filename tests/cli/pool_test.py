@@ -63,11 +63,11 @@ class Pool(PoolTest):
         self.scheduler = self.start("modelet-scheduler", "--listen", self.address, *arguments)
         wait_until(lambda: "listening" in self.scheduler.stderr, "scheduler started")
 
-    def paced_agent(self, name, paces, gflops):
+    def paced_agent(self, name, paces, gflops, *arguments):
         """An agent that trains for real and reports made-up times: `paces` seconds for each modelet of a node, for every node."""
         before = len(self.nodes())
         agent = self.start(os.environ["MODELET_PACED_AGENT"], "--scheduler", self.address, "--name", name, "--gflops", gflops, "--memory-gbps",
-                           gflops / 2, "--work-dir", self.pool / name, "--pace", json.dumps(paces))
+                           gflops / 2, "--work-dir", self.pool / name, "--pace", json.dumps(paces), *arguments)
         wait_until(lambda: len(self.nodes()) > before, lambda: f"agent registers: {agent}")
 
     def test_a_node_slower_than_it_says(self):
@@ -79,8 +79,8 @@ class Pool(PoolTest):
                     for word in ("--set", key)]
         self.restart_scheduler("--replan-after-seconds", "0")  # a few reports are enough
         paces = {"a": 0.01, "b": 0.01}
-        self.paced_agent("a", paces, gflops=10)
-        self.paced_agent("b", paces, gflops=30)
+        for name, gflops in [("a", 10), ("b", 30)]:
+            self.paced_agent(name, paces, gflops, "--hold-after", "3")
         run = self.modelet("submit", self.experiment, "--out", self.pool / "run", "--watch", "--json", "--scheduler", self.address, *settings)
         replanned = run.events("replanned")
         self.assert_documented(replanned, {"replanned"})
