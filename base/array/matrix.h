@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "base/array/bf16.h"
 #include "base/array/scratch.h"
@@ -51,11 +53,17 @@ class ConstRows {
     std::transform(from, from + cols_, scratch, to_float);
     return scratch;
   }
-  // The same for rows [first, first + count); scratch [count, cols].
-  ConstMatrix block(size_t first, size_t count, float* scratch) const {
-    if (halves_ == nullptr) return {floats_ + first * stride_, count, cols_, stride_};
-    for (size_t r = 0; r < count; ++r) row(first + r, scratch + r * cols_);
-    return {scratch, count, cols_, cols_};
+  // The same for at least one row, in ascending order; scratch [rows.size(), cols]. fp32 rows are returned in
+  // place if they are neighbours.
+  ConstMatrix block(std::span<const uint32_t> rows, float* scratch) const {
+    const bool neighbours = rows.back() - rows.front() + 1 == rows.size();
+    if (halves_ == nullptr && neighbours)
+      return {floats_ + rows.front() * stride_, rows.size(), cols_, stride_};
+    for (size_t i = 0; i < rows.size(); ++i) {
+      float* const to = scratch + i * cols_;
+      if (const float* from = row(rows[i], to); from != to) std::copy_n(from, cols_, to);
+    }
+    return {scratch, rows.size(), cols_, cols_};
   }
 
  private:

@@ -140,8 +140,10 @@ void GateKeeper::work() {
                                {nullptr, stop_.fd(), ZMQ_POLLIN, 0}};
     const long wait = watches ? static_cast<long>(kMilliseconds * Connections::kLook) : -1;
     if (zmq_poll(items, std::size(items), wait) < 0) continue;  // a signal handler ran
-    if ((items[0].revents & ZMQ_POLLIN) != 0) answer_request();
+    // Connections first: when the answer lets one in, a message of it may be read at once, and has_read() only
+    // counts for a connection that is known.
     while (const auto event = monitor_.next()) note(*event);
+    if ((items[0].revents & ZMQ_POLLIN) != 0) answer_request();
   }
 }
 

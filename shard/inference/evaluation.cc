@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "base/array/padding.h"
@@ -18,21 +17,22 @@ namespace {
 constexpr size_t kScoredTogether = 96;  // neurons scored together by one thread
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// logits [count, stride] of rows [begin, begin + count) += what the direct path adds.
-void add_direct(const Direct& direct, const BatchFeatures& features, size_t begin, size_t count,
+// logits [rows.size(), stride] += what the direct path adds.
+void add_direct(const Direct& direct, const BatchFeatures& features, std::span<const uint32_t> rows,
                 PairLanes& lanes, std::vector<float>& units, float* logits, size_t stride) {
   const Pairs& pairs = direct.pairs;
   const std::array<float, kFrequencyClasses> scales = direct.scored_scales();
   std::array<LabelPairs, PairLanes::kLanes> labels;
-  for (size_t first = 0; first < count; first += labels.size()) {
-    const size_t now = std::min(labels.size(), count - first), row = begin + first;
+  for (size_t first = 0; first < rows.size(); first += labels.size()) {
+    const size_t now = std::min(labels.size(), rows.size() - first);
+    const std::span<const uint32_t> of_labels = rows.subspan(first, now);
     if (pairs.options().centroids) {
       units.clear();
-      for (size_t i = 0; i < now; ++i) units.resize(units.size() + pairs.features(row + i).size());
+      for (const uint32_t row : of_labels) units.resize(units.size() + pairs.features(row).size());
       float* next = units.data();
       for (size_t i = 0; i < now; ++i) {
-        labels[i] = {pairs.features(row + i), next};
-        pairs.unit_values(row + i, scales, next);
+        labels[i] = {pairs.features(of_labels[i]), next};
+        pairs.unit_values(of_labels[i], scales, next);
         next += labels[i].features.size();
       }
       lanes.multiply(features, std::span(labels).first(now));
@@ -41,7 +41,7 @@ void add_direct(const Direct& direct, const BatchFeatures& features, size_t begi
       lanes.clear();
     }
     if (pairs.options().weights) {
-      for (size_t i = 0; i < now; ++i) labels[i] = pairs.weights(row + i);
+      for (size_t i = 0; i < now; ++i) labels[i] = pairs.weights(of_labels[i]);
       lanes.multiply(features, std::span(labels).first(now));
       for (size_t i = 0; i < now; ++i) lanes.add_sums(i, 1, nullptr, logits + (first + i) * stride);
       lanes.clear();
@@ -98,34 +98,42 @@ void LabelRanker::pack(ConstMatrix hidden_transposed) {
     kernels::pack_pairs(hidden_transposed.row(d), hidden_transposed.row(d + 1), pairs + d * columns, columns);
 }
 
-void LabelRanker::multiply(const Parameters& parameters, size_t begin, size_t count,
+std::span<const uint32_t> LabelRanker::ranked(const Modelet& modelet, Ranking ranking) {
+  const bool all = ranking == Ranking::kPrediction || modelet.direct() == nullptr;
+  ranked_.clear();
+  for (uint32_t row = 0; row < modelet.parameters().rows(); ++row)
+    if (all || !modelet.direct()->pairs.features(row).empty()) ranked_.push_back(row);
+  return ranked_;
+}
+
+void LabelRanker::multiply(const Parameters& parameters, std::span<const uint32_t> rows,
                            ConstMatrix hidden_transposed, bool pairs, const float* biases,
                            PerThread& scratch) const {
-  const size_t columns = hidden_transposed.cols;
+  const size_t width = parameters.cols(), columns = hidden_transposed.cols;
   if (pairs) {
-    parameters.with_weights([&](const auto* weights, size_t stride) {
-      if constexpr (std::is_same_v<decltype(weights), const Bf16*>)
-        kernels::gemm({.m = count,
-                       .n = columns,
-                       .k = parameters.cols() / 2,
-                       .a = weights + begin * stride,
-                       .a_row = stride / 2,
-                       .a_col = 1,
-                       .b = hidden_pairs_.data(),
-                       .b_row = columns,
-                       .c = scratch.logits.data(),
-                       .c_row = columns,
-                       .row_start = biases});
-    });
+    Bf16* const weights = scratch.pair_rows.reserve(kScoredTogether * width).data();
+    for (size_t i = 0; i < rows.size(); ++i)
+      std::copy_n(parameters.stored_row<Bf16>(rows[i]), width, weights + i * width);
+    kernels::gemm({.m = rows.size(),
+                   .n = columns,
+                   .k = width / 2,
+                   .a = weights,
+                   .a_row = width / 2,
+                   .a_col = 1,
+                   .b = hidden_pairs_.data(),
+                   .b_row = columns,
+                   .c = scratch.logits.data(),
+                   .c_row = columns,
+                   .row_start = biases});
     return;
   }
-  scratch.rows.resize(kScoredTogether * parameters.cols());
-  const ConstMatrix rows = parameters.weights().block(begin, count, scratch.rows.data());
-  kernels::gemm({.m = count,
+  const ConstMatrix weights =
+      parameters.weights().block(rows, scratch.rows.reserve(kScoredTogether * width).data());
+  kernels::gemm({.m = rows.size(),
                  .n = columns,
-                 .k = rows.cols,
-                 .a = rows.data,
-                 .a_row = rows.stride,
+                 .k = width,
+                 .a = weights.data,
+                 .a_row = weights.stride,
                  .a_col = 1,
                  .b = hidden_transposed.data,
                  .b_row = hidden_transposed.stride,
@@ -135,7 +143,7 @@ void LabelRanker::multiply(const Parameters& parameters, size_t begin, size_t co
 }
 
 template <class Use>
-void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, bool pairs, size_t samples,
+void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking, size_t samples,
                                   const Batch* batch, const Use& use) {
   if (!modelets_.empty() && modelets_[0]->direct() != nullptr) {
     MODELET_CHECK(batch != nullptr, "the direct path reads the samples");
@@ -143,53 +151,53 @@ void LabelRanker::for_each_neuron(ConstMatrix hidden_transposed, bool pairs, siz
   }
   const size_t columns = padded(samples);
   MODELET_CHECK(hidden_transposed.cols == columns, "activations of other samples");
+  const bool pairs = ranking == Ranking::kProposals && multiplies_pairs();
+  if (pairs) pack(hidden_transposed);
   for (const Modelet* modelet : modelets_) {
-    const Parameters& p = modelet->parameters();
-    pool_.for_pieces(p.rows(), kScoredTogether, [&](size_t begin, size_t end) {
+    const std::span<const uint32_t> all = ranked(*modelet, ranking);
+    pool_.for_pieces(all.size(), kScoredTogether, [&](size_t begin, size_t end) {
+      const std::span<const uint32_t> rows = all.subspan(begin, end - begin);
       PerThread& scratch = scratch_[pool_.thread_index()];
       scratch.logits.resize(kScoredTogether * columns);
       float* logits = scratch.logits.data();
       std::array<float, kScoredTogether> biases;
-      for (size_t r = begin; r < end; ++r)
-        biases[r - begin] = modelet->score_bias(r) / modelet->score_factor(r);
-      multiply(p, begin, end - begin, hidden_transposed, pairs, biases.data(), scratch);
+      for (size_t i = 0; i < rows.size(); ++i)
+        biases[i] = modelet->score_bias(rows[i]) / modelet->score_factor(rows[i]);
+      multiply(modelet->parameters(), rows, hidden_transposed, pairs, biases.data(), scratch);
       if (modelet->direct() != nullptr)
-        add_direct(*modelet->direct(), features_, begin, end - begin, scratch.lanes, scratch.units, logits,
-                   columns);
-      for (size_t r = begin; r < end; ++r) {
-        if (const float factor = modelet->score_factor(r); factor != 1)
-          kernels::scale(factor, logits + (r - begin) * columns, columns);
-        use(scratch, spread_.label(static_cast<uint32_t>(modelet->spec().begin + r)),
-            logits + (r - begin) * columns);
+        add_direct(*modelet->direct(), features_, rows, scratch.lanes, scratch.units, logits, columns);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        float* const scores = logits + i * columns;
+        if (const float factor = modelet->score_factor(rows[i]); factor != 1)
+          kernels::scale(factor, scores, columns);
+        use(scratch, spread_.label(static_cast<uint32_t>(modelet->spec().begin + rows[i])), scores);
       }
     });
   }
 }
 
 void LabelRanker::rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
-                             const Batch* batch, Activations activations) {
+                             const Batch* batch, Ranking ranking) {
   best.reset(samples, k);
   const size_t columns = padded(samples);
   for (PerThread& scratch : scratch_) {
     scratch.best.reset(samples, k);
     scratch.positions.resize(columns);
   }
-  const bool pairs = activations == Activations::kRounded && multiplies_pairs();
-  if (pairs) pack(hidden_transposed);
   const auto take = [&](PerThread& scratch, uint32_t label, const float* row) {
     const size_t found =
         kernels::positions_above(row, scratch.best.thresholds(), columns, scratch.positions.data());
     for (size_t i = 0; i < found; ++i)
       scratch.best.insert(scratch.positions[i], row[scratch.positions[i]], label);
   };
-  for_each_neuron(hidden_transposed, pairs, samples, batch, take);
+  for_each_neuron(hidden_transposed, ranking, samples, batch, take);
   for (const PerThread& scratch : scratch_) best.merge(scratch.best);
 }
 
 void LabelRanker::score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                               const Batch* batch) {
   const size_t labels = spread_.labels();
-  for_each_neuron(hidden_transposed, false, samples, batch,
+  for_each_neuron(hidden_transposed, Ranking::kPrediction, samples, batch,
                   [&](PerThread&, uint32_t label, const float* row) {
                     for (size_t s = 0; s < samples; ++s) scores[s * labels + label] = row[s];
                   });

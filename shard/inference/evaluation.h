@@ -47,10 +47,11 @@ class TopK {
   AlignedVector<float> thresholds_;
 };
 
-// Of the hidden layer, in scores. kRounded: if the weights are bf16 and the machine multiplies pairs of bf16,
-// they are rounded to bf16 as in training. That is up to twice as fast, and scores differ from exact ones by
-// about a thousandth.
-enum class Activations { kExact, kRounded };
+// What a ranking is for. kProposals: what training samples may be taken for, in less time. Of a model with a
+// direct path only the labels are ranked that have pairs, since no sample of training has another label. If
+// the weights are bf16 and the machine multiplies pairs of bf16, activations are rounded to bf16 as in
+// training, and scores differ from exact ones by about a thousandth.
+enum class Ranking { kPrediction, kProposals };
 
 // Finds the best labels among the neurons of the given modelets. Keeps scratch memory: one thread uses it,
 // and it runs loops on the pool.
@@ -58,10 +59,10 @@ class LabelRanker {
  public:
   LabelRanker(std::vector<Modelet*> output_modelets, const LabelSpread& spread, ThreadPool& pool);
 
-  // Scores every neuron. hidden_transposed [d, padded samples]. `batch`: the samples; only a direct path
-  // needs them.
+  // Scores every neuron, or those that may be proposed. hidden_transposed [d, padded samples]. `batch`: the
+  // samples; only a direct path needs them.
   void rank_dense(ConstMatrix hidden_transposed, size_t samples, size_t k, TopK& best,
-                  const Batch* batch = nullptr, Activations activations = Activations::kExact);
+                  const Batch* batch = nullptr, Ranking ranking = Ranking::kPrediction);
   // Writes the scores of all labels: scores [samples, labels].
   void score_dense(ConstMatrix hidden_transposed, size_t samples, float* scores,
                    const Batch* batch = nullptr);
@@ -72,13 +73,14 @@ class LabelRanker {
   bool multiplies_pairs() const;
   // hidden_pairs_ = the activations, for products of pairs.
   void pack(ConstMatrix hidden_transposed);
-  // Calls use(scratch, label, scores [padded samples]) for each neuron, on the pool's threads. `pairs`: pack()
-  // was called.
+  // Calls use(scratch, label, scores [padded samples]) for each neuron that is ranked, on the pool's threads.
   template <class Use>
-  void for_each_neuron(ConstMatrix hidden_transposed, bool pairs, size_t samples, const Batch* batch,
+  void for_each_neuron(ConstMatrix hidden_transposed, Ranking ranking, size_t samples, const Batch* batch,
                        const Use& use);
-  // scratch.logits [count, columns] = rows [begin, begin + count) * activations + biases.
-  void multiply(const Parameters& parameters, size_t begin, size_t count, ConstMatrix hidden_transposed,
+  // The rows of a modelet that are ranked, ascending. Valid until the next call.
+  std::span<const uint32_t> ranked(const Modelet& modelet, Ranking ranking);
+  // scratch.logits [rows, columns] = rows * activations + biases. `pairs`: pack() was called.
+  void multiply(const Parameters& parameters, std::span<const uint32_t> rows, ConstMatrix hidden_transposed,
                 bool pairs, const float* biases, PerThread& scratch) const;
 
   std::vector<Modelet*> modelets_;
@@ -86,8 +88,11 @@ class LabelRanker {
   ThreadPool& pool_;
   BatchFeatures features_;
   Scratch<Bf16> hidden_pairs_;  // [d / 2, padded samples, 2]
+  std::vector<uint32_t> ranked_;
   struct PerThread {
-    AlignedVector<float> rows, logits;
+    Scratch<float> rows;
+    Scratch<Bf16> pair_rows;
+    AlignedVector<float> logits;
     std::vector<uint32_t> positions;
     PairLanes lanes;
     std::vector<float> units;

@@ -92,13 +92,15 @@ void Modelet::initialise(float output_bias) {
   const float deviation =
       input ? 0.1f
             : std::sqrt((spec_.kind == LayerKind::kHidden ? 2.0f : 1.0f) / static_cast<float>(spec_.inputs));
+  // Uniform, because normal numbers take several times as long to draw.
+  const float largest = std::sqrt(3.0f) * deviation;
   const size_t rows = input ? parameters_.rows() - 1 : parameters_.rows();  // the input's bias row stays zero
   std::vector<float> values(parameters_.cols());
   for (size_t r = 0; r < rows; ++r) {
     // Keyed by what the row stands for and, for the input layer, by the column range, since a row is spread
     // over modelets.
     Rng rng(seed_, {kStreamInit, spec_.layer, input ? r : spec_.begin + r, input ? spec_.begin : 0});
-    for (float& value : values) value = deviation * rng.normal();
+    for (float& value : values) value = largest * (2 * rng.uniform() - 1);
     parameters_.set_row(r, values.data());
   }
   if (spec_.kind == LayerKind::kOutput)

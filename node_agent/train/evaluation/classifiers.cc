@@ -64,7 +64,7 @@ void fit_classifiers(shard::Network& network, Evaluator& evaluator, comm::Group&
     done += batch.size();
     if (progress) progress(done, asked.size());
   };
-  evaluator.predict(data, asked, proposals(data), tag, note, shard::Activations::kRounded);
+  evaluator.predict(data, asked, proposals(data), tag, note, shard::Ranking::kProposals);
 
   std::vector<shard::ClassifierFit> fits;
   for (size_t m = 0; m < modelets.size(); ++m)

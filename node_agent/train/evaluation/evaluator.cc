@@ -14,23 +14,23 @@ Evaluator::Evaluator(shard::Network& network, const Sharding& sharding, comm::Gr
       ranker_(network.output().modelets(), network.spread(), network.pool()) {}
 
 void Evaluator::predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, comm::Tag tag,
-                        const OnBatch& on_batch, shard::Activations activations) {
+                        const OnBatch& on_batch, shard::Ranking ranking) {
   const size_t fewest = rows.size() * rounds_of_batch() / kEvaluationRounds + 1;
   const size_t batch_size = std::max(kBatch, fewest);
   shard::Batch batch;
   shard::TopK best;
   for (size_t first = 0; first < rows.size(); first += batch_size) {
     batch.assign(data, rows.subspan(first, std::min(batch_size, rows.size() - first)), false);
-    predict(batch, k, tag, best, activations);
+    predict(batch, k, tag, best, ranking);
     on_batch(batch, best);
     tag = tag.later(rounds_of_batch());
   }
 }
 
 void Evaluator::predict(const shard::Batch& batch, size_t k, comm::Tag tag, shard::TopK& best,
-                        shard::Activations activations) {
+                        shard::Ranking ranking) {
   forward_.run(batch, tag, pass_);
-  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best, &batch, activations);
+  ranker_.rank_dense(pass_.output_input_transposed(), batch.size(), k, best, &batch, ranking);
   merge(tag.later(rounds_of_batch() - 1), best);
 }
 

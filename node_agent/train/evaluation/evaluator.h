@@ -29,11 +29,11 @@ class Evaluator {
   // on_batch(batch, best) on every rank. Uses kEvaluationRounds rounds from tag.round on (rounds.h).
   using OnBatch = std::function<void(const shard::Batch& batch, const shard::TopK& best)>;
   void predict(const shard::Dataset& data, std::span<const uint32_t> rows, size_t k, comm::Tag tag,
-               const OnBatch& on_batch, shard::Activations activations = shard::Activations::kExact);
+               const OnBatch& on_batch, shard::Ranking ranking = shard::Ranking::kPrediction);
 
   // The same for one batch. Uses `rounds_of_batch()` rounds.
   void predict(const shard::Batch& batch, size_t k, comm::Tag tag, shard::TopK& best,
-               shard::Activations activations = shard::Activations::kExact);
+               shard::Ranking ranking = shard::Ranking::kPrediction);
   size_t rounds_of_batch() const { return network_.hidden_layers() + 1; }
 
   // Adds `rows` of `data` to `metrics`. The result is the same on all ranks. `progress` is called after

@@ -90,10 +90,11 @@ void choose_precision(Rules& rules, const DataFacts& facts, const Machine& machi
               machine.bf16_products ? "the model is small" : "this processor has no products of bf16");
 }
 
-// Whether most labels are rare. What is known about rare labels is in their centroids, so a wide layer
-// could learn little more.
+// Whether most labels that samples have are rare. What is known about rare labels is in their centroids, so a
+// wide layer could learn little more.
 bool mostly_rare(const DataFacts& facts) {
-  return !facts.dense() && facts.labels >= kManyLabels && facts.rare_labels > facts.labels / 3;
+  const uint64_t seen = facts.labels - facts.unseen_labels;
+  return !facts.dense() && facts.labels >= kManyLabels && facts.rare_labels > seen / 3;
 }
 
 // Whether each sample has one of many labels. Then wide layers, and many passes, learn samples by heart.
@@ -162,24 +163,30 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
               "features and labels are the same items, and no sample has one as both");
   if (!rules.now().model.centroids) return;
   // Less trust in rare labels (model.rare_trust) keeps too confident scores of rare labels from displacing
-  // likely frequent ones. If hardly any labels are frequent, it only spoils the order of the rare ones. Samples of
-  // few features leave more doubt about all labels, so rare ones and classifiers say less.
+  // likely frequent ones. If hardly any labels are frequent, it only spoils the order of the rare ones. Where there are
+  // few samples, likely labels are rare as well, so doubt is small and changes nothing else. Samples of few features
+  // leave more doubt about all labels, so rare ones and classifiers say less.
   constexpr double kMuchOften = 0.1, kFewFeatures = 5;
-  const bool short_samples = facts.features_per_row < kFewFeatures;
+  constexpr uint64_t kFewSamples = 8000;
+  const bool short_samples = facts.features_per_row < kFewFeatures, few_samples = facts.rows <= kFewSamples;
   const bool doubted =
       mostly_rare(facts) && facts.often_share > kMuchOften && rules.now().model.loss == Loss::kSigmoid;
+  const bool much_doubted = doubted && !few_samples;
   if (rules.now().sampling.mode == SamplingMode::kUniform)
-    rules.set("sampling.prior", doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
-  rules.set("model.centroid_share", doubted ? "0.9" : "0.8",
+    rules.set("sampling.prior", much_doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
+  rules.set("model.centroid_share", much_doubted ? "0.9" : "0.8",
             "hidden layers know the samples of rare labels by heart");
   rules.set("model.classifiers",
             facts.labels < kManyLabels ? "4"
-            : !doubted                 ? "2.5"
+            : !much_doubted            ? "2.5"
             : short_samples            ? "1"
                                        : "1.5",
             "linear classifiers correct what hidden layers get wrong");
   if (doubted)
-    rules.set("model.rare_trust", short_samples ? "0.5" : "0.25",
+    rules.set("model.rare_trust",
+              few_samples     ? "0.7"
+              : short_samples ? "0.5"
+                              : "0.25",
               "what is learned of few samples is too sure of itself");
 }
 

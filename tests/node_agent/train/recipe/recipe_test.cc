@@ -216,6 +216,16 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   EXPECT_EQ(recipe_for(many).train.epochs, recipe_for(rare).train.epochs);
   EXPECT_EQ(words.model.rare_trust, 1);
   EXPECT_LT(recipe_for(rare).model.rare_trust, 1);
+  DataFacts few_samples = rare;
+  few_samples.rows = 3000;
+  EXPECT_GT(recipe_for(few_samples).model.rare_trust, recipe_for(rare).model.rare_trust);
+  EXPECT_LT(recipe_for(few_samples).model.rare_trust, 1);
+  EXPECT_EQ(recipe_for(few_samples).model.classifiers, words.model.classifiers);
+  DataFacts with_unseen = rare;
+  with_unseen.labels = 100000;
+  EXPECT_EQ(recipe_for(with_unseen).model.rare_trust, 1) << "most labels have several samples";
+  with_unseen.unseen_labels = 60000;
+  EXPECT_EQ(recipe_for(with_unseen).model.rare_trust, recipe_for(rare).model.rare_trust);
   DataFacts short_samples = rare;
   short_samples.features_per_row = 3;
   EXPECT_GT(recipe_for(short_samples).model.rare_trust, recipe_for(rare).model.rare_trust);

@@ -236,6 +236,32 @@ TEST_P(DirectPathTest, AStepTakesASampleOutOfItsOwnLabels) {
   }
 }
 
+TEST_P(DirectPathTest, OnlyLabelsOfTrainingSamplesAreProposed) {
+  Batch batch;
+  batch.assign(test_, all_rows(test_.rows()), true);
+  const size_t columns = padded(batch.size());
+  AlignedVector<float> transposed(16 * columns);
+  Rng rng(5);
+  for (float& value : transposed) value = rng.normal();
+  const ConstMatrix hidden{transposed.data(), 16, columns, columns};
+  LabelRanker ranker(network_->output().modelets(), network_->spread(), pool_);
+  TopK predicted, proposed;
+  ranker.rank_dense(hidden, batch.size(), shape_.labels, predicted, &batch);
+  ranker.rank_dense(hidden, batch.size(), shape_.labels, proposed, &batch, Ranking::kProposals);
+  for (size_t s = 0; s < batch.size(); ++s) {
+    size_t next = 0;
+    for (size_t i = 0; i < shape_.labels; ++i) {
+      if (positives(predicted.labels(s)[i]) == 0) continue;
+      EXPECT_EQ(proposed.labels(s)[next], predicted.labels(s)[i]);
+      EXPECT_FLOAT_EQ(proposed.scores(s)[next], predicted.scores(s)[i]);
+      ++next;
+    }
+    ASSERT_GT(next, 20u);
+    ASSERT_LT(next, 60u) << "the data has labels without samples";
+    for (; next < shape_.labels; ++next) EXPECT_EQ(proposed.labels(s)[next], TopK::kNoLabel);
+  }
+}
+
 TEST_P(DirectPathTest, ScoringAddsTheSameInBatchesAndForSingleQueries) {
   Batch batch;
   batch.assign(test_, all_rows(test_.rows()), true);

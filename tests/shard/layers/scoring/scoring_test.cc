@@ -93,9 +93,9 @@ TEST(ScoringTest, RanksByTheScoresOrNearlySo) {
   std::vector<float> scores(kSamples * kLabels);
   ranker.score_dense(hidden, kSamples, scores.data());
   TopK best;
-  for (const auto& [activations, tolerance] :
-       {std::pair(Activations::kExact, 1e-6), std::pair(Activations::kRounded, 0.02)}) {
-    ranker.rank_dense(hidden, kSamples, kLabels, best, nullptr, activations);
+  for (const auto& [ranking, tolerance] :
+       {std::pair(Ranking::kPrediction, 1e-6), std::pair(Ranking::kProposals, 0.02)}) {
+    ranker.rank_dense(hidden, kSamples, kLabels, best, nullptr, ranking);
     for (size_t s = 0; s < kSamples; ++s)
       for (size_t i = 0; i < kLabels; ++i)
         EXPECT_NEAR(best.scores(s)[i], scores[s * kLabels + best.labels(s)[i]], tolerance);
