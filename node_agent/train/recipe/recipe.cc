@@ -24,6 +24,7 @@ namespace {
 // the machine keeps in memory.
 constexpr double kMemoryShare = 0.5;
 constexpr uint32_t kNarrowest = 32, kWidest = 4096;
+constexpr uint64_t kFewSamples = 8000;   // up to so many, likely labels are rare as well
 constexpr uint64_t kManyLabels = 1000;   // with fewer, a hidden layer sees each often enough to know it
 constexpr uint64_t kSeveralLabels = 16;  // with fewer, linear classifiers were not measured
 
@@ -104,6 +105,16 @@ bool one_of_many(const Experiment& now, const DataFacts& facts) {
          facts.rows <= kMeasuredRows;
 }
 
+// Samples of so few features leave much doubt about all labels.
+bool short_samples(const DataFacts& facts) { return facts.features_per_row < 5; }
+
+// Whether samples have several features and several labels. Beside a direct path, a wider layer with more dropout then
+// needs few passes, also where there are few samples (docs/studies/recipes.md, "What few samples need").
+bool says_much(const Experiment& now, const DataFacts& facts) {
+  return !facts.dense() && facts.labels >= kSeveralLabels && now.model.loss == Loss::kSigmoid &&
+         !short_samples(facts);
+}
+
 void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) {
   if (!rules.free("model.hidden")) return;
   const auto rows = static_cast<double>(facts.rows);
@@ -114,9 +125,10 @@ void choose_width(Rules& rules, const DataFacts& facts, const Machine& machine) 
     reason += facts.dense() ? " of measurements" : fmt::format(", only {} labels", facts.labels);
   }
   // More samples teach a wider layer more about rare labels (docs/studies/labels.md).
-  constexpr uint32_t kWideEnough = 768, kWideEnoughForOneLabel = 256;
+  constexpr uint32_t kWideEnough = 768, kWideEnoughForOneLabel = 256, kWideForFewSamples = 256;
   constexpr double kManyRows = 100000;
   const bool centroids = rules.free("model.centroids") || rules.now().model.centroids;
+  if (centroids && says_much(rules.now(), facts)) width = std::max(width, kWideForFewSamples);
   if (centroids && one_of_many(rules.now(), facts) && width > kWideEnoughForOneLabel) {
     width = kWideEnoughForOneLabel;
     reason += " with one label each, and a direct path for rare ones";
@@ -164,29 +176,29 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
   if (!rules.now().model.centroids) return;
   // Less trust in rare labels (model.rare_trust) keeps too confident scores of rare labels from displacing
   // likely frequent ones. If hardly any labels are frequent, it only spoils the order of the rare ones. Where there are
-  // few samples, likely labels are rare as well, so doubt is small and changes nothing else. Samples of few features
-  // leave more doubt about all labels, so rare ones and classifiers say less.
-  constexpr double kMuchOften = 0.1, kFewFeatures = 5;
-  constexpr uint64_t kFewSamples = 8000;
-  const bool short_samples = facts.features_per_row < kFewFeatures, few_samples = facts.rows <= kFewSamples;
+  // few samples, likely labels are rare as well, so doubt is small and changes nothing else. With short samples, rare
+  // labels and classifiers say less.
+  constexpr double kMuchOften = 0.1;
   const bool doubted =
       mostly_rare(facts) && facts.often_share > kMuchOften && rules.now().model.loss == Loss::kSigmoid;
-  const bool much_doubted = doubted && !few_samples;
+  const bool much_doubted = doubted && facts.rows > kFewSamples;
   if (rules.now().sampling.mode == SamplingMode::kUniform)
     rules.set("sampling.prior", much_doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
   rules.set("model.centroid_share", much_doubted ? "0.9" : "0.8",
             "hidden layers know the samples of rare labels by heart");
+  const bool few = facts.rows <= kFewSamples && says_much(rules.now(), facts);
   rules.set("model.classifiers",
             facts.labels < kManyLabels ? "4"
-            : !much_doubted            ? "2.5"
-            : short_samples            ? "1"
-                                       : "1.5",
+            : much_doubted             ? short_samples(facts) ? "1" : "1.5"
+            : !few                     ? "2.5"
+            : mostly_rare(facts)       ? "3"
+                                       : "4",
             "linear classifiers correct what hidden layers get wrong");
   if (doubted)
     rules.set("model.rare_trust",
-              few_samples     ? "0.7"
-              : short_samples ? "0.5"
-                              : "0.25",
+              !much_doubted          ? "0.7"
+              : short_samples(facts) ? "0.5"
+                                     : "0.25",
               "what is learned of few samples is too sure of itself");
 }
 
@@ -213,7 +225,8 @@ void choose_pace(Rules& rules, const DataFacts& facts) {
   double epochs = centroids ? kEpochsWithCentroids : kUsualEpochs;
   // More passes would only learn the samples of rare labels by heart, and classifiers know what is missing.
   if (classifiers && (mostly_rare(facts) || one_of_many(rules.now(), facts))) epochs = kEpochsOfRareLabels;
-  if (rows < kUsualRows) epochs *= std::pow(kUsualRows / rows, centroids ? 0.4 : 0.3);
+  if (rows < kUsualRows)
+    epochs *= std::pow(kUsualRows / rows, !centroids ? 0.3 : says_much(rules.now(), facts) ? 0.2 : 0.4);
   if (rows > kManyRows) epochs *= std::sqrt(kManyRows / rows);
   rules.set("train.epochs", std::to_string(std::clamp<int64_t>(std::llround(epochs), 2, 60)),
             fmt::format("{} samples", facts.rows));
@@ -241,7 +254,10 @@ void choose_draws(Rules& rules, const DataFacts& facts) {
 void choose_dropout(Rules& rules, const DataFacts& facts) {
   const uint32_t width = width_of(rules.now());
   const bool few_passes = rules.now().train.epochs <= 2;
-  const double rate = few_passes || facts.dense() ? 0.1 : width >= 512 ? 0.5 : width >= 256 ? 0.3 : 0.1;
+  const bool few_samples =
+      facts.rows <= kFewSamples && rules.now().model.centroids && says_much(rules.now(), facts);
+  const double wide = width >= 512 || few_samples ? 0.5 : 0.3;
+  const double rate = few_passes || facts.dense() || width < 256 ? 0.1 : wide;
   rules.set("train.hidden_dropout", fmt::format("{}", rate),
             few_passes ? "nothing is seen often enough to be learned by heart"
                        : "wide layers learn samples by heart without it");

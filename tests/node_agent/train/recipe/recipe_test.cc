@@ -220,7 +220,7 @@ TEST(Recipe, ManyLabelsOfWordsHaveADirectPath) {
   few_samples.rows = 3000;
   EXPECT_GT(recipe_for(few_samples).model.rare_trust, recipe_for(rare).model.rare_trust);
   EXPECT_LT(recipe_for(few_samples).model.rare_trust, 1);
-  EXPECT_EQ(recipe_for(few_samples).model.classifiers, words.model.classifiers);
+  EXPECT_GT(recipe_for(few_samples).model.classifiers, recipe_for(rare).model.classifiers);
   DataFacts with_unseen = rare;
   with_unseen.labels = 100000;
   EXPECT_EQ(recipe_for(with_unseen).model.rare_trust, 1) << "most labels have several samples";
