@@ -95,7 +95,7 @@ void choose_precision(Rules& rules, const DataFacts& facts, const Machine& machi
 // wide layer could learn little more.
 bool mostly_rare(const DataFacts& facts) {
   const uint64_t seen = facts.labels - facts.unseen_labels;
-  return !facts.dense() && facts.labels >= kManyLabels && facts.rare_labels > seen / 3;
+  return !facts.dense() && facts.labels >= kManyLabels && facts.rare_labels > seen / 2;
 }
 
 // Whether each sample has one of many labels. Then wide layers, and many passes, learn samples by heart.
@@ -186,13 +186,13 @@ void choose_direct_path(Rules& rules, const DataFacts& facts, const Machine& mac
     rules.set("sampling.prior", much_doubted ? "0.9" : "0.75", "drawing labels makes rare ones too likely");
   rules.set("model.centroid_share", much_doubted ? "0.9" : "0.8",
             "hidden layers know the samples of rare labels by heart");
-  const bool few = facts.rows <= kFewSamples && says_much(rules.now(), facts);
   rules.set("model.classifiers",
-            facts.labels < kManyLabels ? "4"
-            : much_doubted             ? short_samples(facts) ? "1" : "1.5"
-            : !few                     ? "2.5"
-            : mostly_rare(facts)       ? "3"
-                                       : "4",
+            facts.labels < kManyLabels       ? "4"
+            : much_doubted                   ? short_samples(facts) ? "1" : "1.5"
+            : !says_much(rules.now(), facts) ? "2.5"
+            : !mostly_rare(facts)            ? "4"
+            : facts.rows <= kFewSamples      ? "3"
+                                             : "2.5",
             "linear classifiers correct what hidden layers get wrong");
   if (doubted)
     rules.set("model.rare_trust",
